@@ -1,0 +1,20 @@
+// What the binding files share: tensors arrive as raw addresses with sizes checked by snnlib/ops, so that the module
+// needs no torch header and works with any torch.
+#pragma once
+
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <cstdint>
+
+namespace snnlib {
+
+// Address of a tensor's first element; 0 stands for "not given".
+using Address = uintptr_t;
+
+inline void* pointer(Address address) { return reinterpret_cast<void*>(address); }
+
+void bind_srm(pybind11::module_& module);
+void bind_pool(pybind11::module_& module);
+
+}  // namespace snnlib

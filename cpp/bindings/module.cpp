@@ -1,0 +1,44 @@
+#include "bindings.h"
+#include "snnlib/isa.h"
+
+#if defined(__linux__)
+#include <sys/mman.h>
+#include <unistd.h>
+#endif
+
+namespace snnlib {
+namespace {
+
+// Asks the kernel for huge pages under a fresh output. On 4 KiB pages the first write to a large tensor costs several
+// times more than the computation that produces it.
+void advise_huge_pages(Address address, size_t bytes) {
+#if defined(__linux__) && defined(MADV_HUGEPAGE)
+  constexpr Address kHugePage = Address(2) << 20;
+  const Address begin = (address + kHugePage - 1) / kHugePage * kHugePage;
+  const Address end = (address + bytes) / kHugePage * kHugePage;
+  // Advice only: a kernel without huge pages returns an error that changes nothing.
+  if (end > begin) (void)madvise(pointer(begin), end - begin, MADV_HUGEPAGE);
+#else
+  (void)address;
+  (void)bytes;
+#endif
+}
+
+}  // namespace
+}  // namespace snnlib
+
+PYBIND11_MODULE(_C, module) {
+  module.doc() = "Native kernels of snnlib; imported by snnlib._native only.";
+  module.attr("__version__") = SNNLIB_VERSION;
+#if defined(_OPENMP)
+  module.attr("openmp") = true;
+#else
+  module.attr("openmp") = false;
+#endif
+  module.def("isa", [] { return std::string(snnlib::kernels().isa); });
+  module.def("available_isas", &snnlib::available_isas);
+  module.def("select_isa", &snnlib::select_isa);
+  module.def("advise_huge_pages", &snnlib::advise_huge_pages);
+  snnlib::bind_srm(module);
+  snnlib::bind_pool(module);
+}

@@ -1,0 +1,69 @@
+#include "snnlib/isa.h"
+
+#include <atomic>
+#include <stdexcept>
+
+namespace snnlib {
+
+#define SNNLIB_DECLARE(isa)             \
+  namespace isa {                       \
+  extern const SrmKernels srm_kernels;  \
+  extern const PoolKernels pool_kernels; \
+  }
+SNNLIB_DECLARE(portable)
+#ifdef SNNLIB_HAS_avx2
+SNNLIB_DECLARE(avx2)
+SNNLIB_DECLARE(avx512)
+#endif
+
+namespace {
+
+std::vector<Kernels> supported() {
+  std::vector<Kernels> list = {{"portable", &portable::srm_kernels, &portable::pool_kernels}};
+#ifdef SNNLIB_HAS_avx2
+  // AVX2 and AVX-512 stand for the x86-64-v3 and -v4 levels that the compiler was given.
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2")) {
+    list.push_back({"avx2", &avx2::srm_kernels, &avx2::pool_kernels});
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512vl")) {
+      list.push_back({"avx512", &avx512::srm_kernels, &avx512::pool_kernels});
+    }
+  }
+#endif
+  return list;
+}
+
+const std::vector<Kernels>& table() {
+  static const std::vector<Kernels> list = supported();
+  return list;
+}
+
+std::atomic<const Kernels*> selected{nullptr};
+
+}  // namespace
+
+const Kernels& kernels() {
+  const Kernels* now = selected.load();
+  return now ? *now : table().back();
+}
+
+void select_isa(const std::string& name) {
+  std::string names;
+  for (const Kernels& k : table()) {
+    if (name == k.isa) {
+      selected.store(&k);
+      return;
+    }
+    names += names.empty() ? k.isa : std::string(", ") + k.isa;
+  }
+  throw std::invalid_argument("instruction set: expected one of " + names + ", got " + name);
+}
+
+std::vector<std::string> available_isas() {
+  std::vector<std::string> names;
+  for (const Kernels& k : table()) names.push_back(k.isa);
+  return names;
+}
+
+}  // namespace snnlib

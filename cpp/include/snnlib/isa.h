@@ -1,0 +1,24 @@
+// The instruction sets in this binary and the one in use: the widest that the processor has, or the one asked for.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "snnlib/pool.h"
+#include "snnlib/srm.h"
+
+namespace snnlib {
+
+struct Kernels {
+  const char* isa;
+  const SrmKernels* srm;
+  const PoolKernels* pool;
+};
+
+const Kernels& kernels();
+// Throws std::invalid_argument for a name that is not in available_isas().
+void select_isa(const std::string& name);
+// Compiled in and supported by this processor, narrowest first.
+std::vector<std::string> available_isas();
+
+}  // namespace snnlib

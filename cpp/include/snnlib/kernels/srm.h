@@ -1,0 +1,85 @@
+// Spike response model (SRM) neuron, discrete time, state zero at the start and after every spike.
+//
+//   forward    u <- e_m u + (s + I) r_s        membrane potential, in units of the threshold's
+//              s <- e_s (s + I)                synaptic trace
+//              g <- e_g (g + I)                trace of the exponential gradient kernel
+//              delta_u = u - u_last,  delta_ut = g        stored before the reset
+//              spike = u >= threshold;  at a spike u = s = g = 0
+//   backward   q = dL/ds, read at spikes only; each input event is credited to the first output spike at or after it
+//              a[t] = q min(1/delta_u, clamp) eps[dt]     signal for the weights
+//              b[t] = q / delta_ut e_g^(dt+1)             signal for the inputs, 0 where delta_ut <= 0
+//
+// e_x = 1 - 1/tau_x and r_s = 1/tau_s with tau in time steps. The recurrence equals u = c (m - s) with
+// c = tau_m / (tau_m - tau_s), and needs no special case for tau_m = tau_s. eps[dt] is its impulse response, so the
+// backward runs the same recurrence from the credited spike towards earlier steps.
+// Source: Zhu et al., "Training spiking neural networks with event-driven backpropagation", NeurIPS 2022, sections 3, 4.
+#pragma once
+
+#include "snnlib/platform.h"
+
+namespace snnlib {
+namespace SNNLIB_ISA {
+
+template <class S>
+struct SrmDecay {
+  S e_m, e_s, e_g, r_s;
+};
+
+template <class F>
+struct SrmState {
+  F u, s, g;
+};
+
+template <class F>
+struct SrmStep {
+  F spike, u, delta_u, delta_ut;
+};
+
+// One time step of F neurons. A NaN potential gives a NaN spike: `u - u` is zero for every finite number.
+template <class F, class S>
+SNNLIB_HD inline SrmStep<F> srm_step(SrmState<F>& state, F current, F threshold, const SrmDecay<S>& k) {
+  const F zero = F{};
+  const F one = zero + S(1);
+  const F x = state.s + current;
+  const F u = state.u * k.e_m + x * k.r_s;
+  const F g = (state.g + current) * k.e_g;
+  const F s = x * k.e_s;
+  const auto fired = u >= threshold;
+  const SrmStep<F> out{fired ? one : u - u, u, u - state.u, g};
+  state.u = fired ? zero : u;
+  state.s = fired ? zero : s;
+  state.g = fired ? zero : g;
+  return out;
+}
+
+// Credit that flows from an output spike to the inputs before it: (au, as) runs the membrane's impulse response
+// scaled by q min(1/delta_u, clamp), bg the exponential kernel scaled by q / delta_ut.
+template <class F>
+struct SrmCredit {
+  F au, as, bg;
+};
+
+// One step backwards in time. `delta_u` is positive where the neuron fired and 0 elsewhere.
+template <class F, class S>
+SNNLIB_HD inline void srm_credit_weight(SrmCredit<F>& credit, F q, F delta_u, S clamp, const SrmDecay<S>& k) {
+  const F zero = F{};
+  const F limit = zero + clamp;
+  const auto fired = delta_u > zero;
+  const F slope = S(1) / delta_u;
+  const F amount = q * (slope < limit ? slope : limit);
+  const F au = credit.au * k.e_m + credit.as * k.r_s;
+  const F as = credit.as * k.e_s;
+  credit.au = fired ? amount * k.r_s : au;
+  credit.as = fired ? amount * k.e_s : as;
+}
+
+template <class F, class S>
+SNNLIB_HD inline void srm_credit_input(SrmCredit<F>& credit, F q, F delta_u, F delta_ut, const SrmDecay<S>& k) {
+  const F zero = F{};
+  const auto fired = delta_u > zero;
+  const F amount = delta_ut > zero ? q / delta_ut : zero;
+  credit.bg = (fired ? amount : credit.bg) * k.e_g;
+}
+
+}  // namespace SNNLIB_ISA
+}  // namespace snnlib

@@ -1,0 +1,42 @@
+// What differs between compilers and targets, in one place: host/device marking, SIMD types, the instruction-set
+// namespace. Kernels are written for a type F that is a scalar (CUDA thread, compilers without vector types) or a
+// vector of lanes (GCC and Clang on the CPU); `+ - * / < ? :` mean the same for both.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#if defined(__CUDACC__)
+#define SNNLIB_HD __host__ __device__
+#else
+#define SNNLIB_HD
+#endif
+
+// Every instruction set compiles the same source; its own namespace keeps the linker from merging the copies.
+#ifndef SNNLIB_ISA
+#define SNNLIB_ISA portable
+#endif
+
+namespace snnlib {
+namespace SNNLIB_ISA {
+
+#if defined(__AVX512F__)
+constexpr int kVectorBytes = 64;
+#elif defined(__AVX2__)
+constexpr int kVectorBytes = 32;
+#else
+constexpr int kVectorBytes = 16;
+#endif
+
+template <class S>
+struct Simd {
+#if defined(__GNUC__) && !defined(__CUDACC__)
+  typedef S Vector __attribute__((vector_size(kVectorBytes)));
+#else
+  using Vector = S;
+#endif
+  static constexpr int kLanes = sizeof(Vector) / sizeof(S);
+};
+
+}  // namespace SNNLIB_ISA
+}  // namespace snnlib

@@ -1,0 +1,137 @@
+"""The only importer of the compiled module, and the place that decides which path an op takes.
+
+Every op has two paths. `native` calls the compiled kernels of `snnlib._C`; it needs the module and a CPU tensor.
+`reference` is the readable torch code of `snnlib.reference`; it runs wherever torch does. `auto`, the default, takes
+`native` where it can. The environment variable `SNNLIB_PATH` sets the choice of a process, `use_path` that of a block.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+Path = Literal["auto", "native", "reference"]
+
+# The same codes as `DType` in cpp/include/snnlib/dtype.h.
+DTYPE_CODES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3}
+
+_module: ModuleType | None
+try:
+    from snnlib import _C as _module
+
+    load_error = ""
+except ImportError as error:
+    _module = None
+    load_error = str(error)
+
+
+def _checked(path: str, source: str) -> Path:
+    if path not in get_args(Path):
+        raise ValueError(f"{source}: expected one of {', '.join(get_args(Path))}, got {path!r}")
+    return path  # type: ignore[return-value]
+
+
+_path: Path = _checked(os.environ.get("SNNLIB_PATH", "auto"), "environment variable SNNLIB_PATH")
+_warned = False
+
+if _module is not None and "SNNLIB_ISA" in os.environ:
+    _module.select_isa(os.environ["SNNLIB_ISA"])
+
+
+@contextmanager
+def use_path(path: Path) -> Iterator[None]:
+    """Run every op of a `with` block on one path: `"auto"`, `"native"` or `"reference"`.
+
+    `"native"` raises where the kernels cannot run, and says why. The choice holds for the whole process.
+
+    >>> import torch, snnlib
+    >>> with snnlib.use_path("reference"):
+    ...     spikes = snnlib.functional.srm_neuron(torch.full((4, 1, 1), 2.0))
+    >>> spikes.flatten().tolist()
+    [0.0, 1.0, 0.0, 1.0]
+    """
+    global _path  # noqa: PLW0603
+    before, _path = _path, _checked(path, "path")
+    try:
+        yield
+    finally:
+        _path = before
+
+
+def _obstacle(tensor: Tensor) -> str:
+    """Why the native path cannot take this tensor; empty if it can."""
+    if _module is None:
+        return f"the compiled module is not available ({load_error})"
+    if tensor.device.type != "cpu":
+        return f"there are no native kernels for device {tensor.device.type}"
+    if tensor.dtype not in DTYPE_CODES:
+        return f"there are no native kernels for {tensor.dtype}"
+    return ""
+
+
+def kernels_for(tensor: Tensor) -> ModuleType | None:
+    """The compiled module if this call takes the native path, else None."""
+    global _warned  # noqa: PLW0603
+    if _path == "reference":
+        return None
+    obstacle = _obstacle(tensor)
+    if not obstacle:
+        return _module
+    if _path == "native":
+        raise RuntimeError(f"path 'native' was asked for, but {obstacle}")
+    if _module is None and not _warned:
+        _warned = True
+        warnings.warn(
+            f"snnlib runs on its slow reference path: {obstacle}. Install it with a C++ compiler at hand, "
+            "or set SNNLIB_PATH=reference to choose this path.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+    return None
+
+
+def explain_path(device: str = "cpu") -> tuple[Path, str]:
+    """The path that float32 tensors on `device` take now, and the reason."""
+    if _path == "reference":
+        return "reference", "asked for by SNNLIB_PATH or use_path"
+    if _module is None:
+        return "reference", _obstacle(torch.empty(0))
+    if device != "cpu":
+        return "reference", f"there are no native kernels for device {device}"
+    return "native", f"{_module.isa()} kernels, {torch.get_num_threads()} threads"
+
+
+def module_info() -> dict[str, str]:
+    """Facts about the compiled module for `snnlib doctor`."""
+    if _module is None:
+        return {"native module": f"not available: {load_error}"}
+    return {
+        "native module": str(_module.__file__),
+        "instruction sets": f"{', '.join(_module.available_isas())} (in use: {_module.isa()})",
+        "OpenMP": "yes" if _module.openmp else "no",
+    }
+
+
+# A fresh tensor of this size is mapped in 4 KiB pages, whose first touch costs about as much as filling it again.
+_HUGE_PAGE_BYTES = 4 << 20
+
+
+def empty_like(tensor: Tensor) -> Tensor:
+    """`torch.empty_like`, on huge pages where the tensor is large and the system has them."""
+    out = torch.empty_like(tensor)
+    nbytes = out.numel() * out.element_size()
+    if _module is not None and nbytes >= _HUGE_PAGE_BYTES and out.device.type == "cpu":
+        _module.advise_huge_pages(out.data_ptr(), nbytes)
+    return out
+
+
+def address(tensor: Tensor | None) -> int:
+    """Address of the first element; 0 stands for "not given" in the native calls."""
+    return 0 if tensor is None else tensor.data_ptr()

@@ -1,0 +1,44 @@
+"""Stateless public functions: equation, shapes, units, errors and source in every docstring."""
+
+from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
+from snnlib.functional.pool import spike_avg_pool1d, spike_avg_pool2d, spike_avg_pool3d, spike_max_pool2d
+from snnlib.functional.srm import (
+    NeuronOptions,
+    SRMNeuron,
+    SRMTrace,
+    Streamed,
+    srm_backward,
+    srm_conv1d,
+    srm_conv2d,
+    srm_conv3d,
+    srm_layer,
+    srm_layer_stream,
+    srm_linear,
+    srm_neuron,
+    srm_neuron_stream,
+    srm_trace,
+)
+
+__all__ = [
+    "Convolution",
+    "FullyConnected",
+    "LinearOperator",
+    "NeuronOptions",
+    "SRMNeuron",
+    "SRMTrace",
+    "Streamed",
+    "spike_avg_pool1d",
+    "spike_avg_pool2d",
+    "spike_avg_pool3d",
+    "spike_max_pool2d",
+    "srm_backward",
+    "srm_conv1d",
+    "srm_conv2d",
+    "srm_conv3d",
+    "srm_layer",
+    "srm_layer_stream",
+    "srm_linear",
+    "srm_neuron",
+    "srm_neuron_stream",
+    "srm_trace",
+]

@@ -1,0 +1,45 @@
+"""Argument checks: each error names the argument, what was expected and what came."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+def check_floating(name: str, tensor: Tensor) -> None:
+    """Raise TypeError unless `tensor` is a floating tensor."""
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"{name}: expected a torch.Tensor, got {type(tensor).__name__}")
+    if not tensor.is_floating_point():
+        raise TypeError(f"{name}: expected a floating dtype, got {tensor.dtype}; convert it with .float()")
+
+
+def check_rank(name: str, tensor: Tensor, layout: str, *, at_least: int = 0, exactly: int = 0) -> None:
+    """Raise ValueError unless the number of dimensions fits `layout`, which the message shows."""
+    if tensor.dim() < at_least or (exactly and tensor.dim() != exactly):
+        raise ValueError(f"{name}: expected {layout}, got shape {tuple(tensor.shape)}")
+
+
+def check_device(name: str, tensor: Tensor, like: Tensor) -> None:
+    """Raise ValueError unless both tensors are on one device."""
+    if tensor.device != like.device:
+        raise ValueError(f"{name}: expected a tensor on {like.device}, got one on {tensor.device}")
+
+
+def check_dtype(name: str, tensor: Tensor, like: Tensor) -> None:
+    """Raise TypeError unless both tensors have one dtype."""
+    if tensor.dtype != like.dtype:
+        raise TypeError(f"{name}: expected {like.dtype}, got {tensor.dtype}")
+
+
+def as_sizes(name: str, value: int | Sequence[int], dims: int, *, minimum: int) -> tuple[int, ...]:
+    """One integer per axis from an integer or a sequence, each at least `minimum`."""
+    sizes = (value,) * dims if isinstance(value, int) else tuple(value)
+    valid = len(sizes) == dims and all(
+        isinstance(size, (int, torch.SymInt)) and size >= minimum for size in sizes
+    )
+    if not valid:
+        raise ValueError(f"{name}: expected an integer >= {minimum} or {dims} of them, got {value!r}")
+    return sizes

@@ -1,0 +1,183 @@
+"""The linear half of an SRM layer: forward and the two adjoint maps that the event-driven backward needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from snnlib.functional._check import as_sizes, check_device, check_dtype, check_floating, check_rank
+
+
+class LinearOperator(Protocol):
+    """What `srm_layer` asks of an operator that is linear in the events and in the weight.
+
+    Frames are folded: `x` is `[B, ...]` with `B = T * N`, and so are the signals of the neurons.
+    """
+
+    def check(self, x: Tensor, weight: Tensor) -> None:
+        """Raise an error that names the argument if the unfolded `x` and `weight` do not fit."""
+
+    def forward(self, x: Tensor, weight: Tensor) -> Tensor:
+        """Currents `[B, C, ...]` from events."""
+
+    def input_backward(self, signal: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+        """Adjoint in x: a fresh tensor of x's shape."""
+
+    def weight_backward(self, signal: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+        """Adjoint in the weight, summed over frames."""
+
+
+def _check_pair(x: Tensor, weight: Tensor, x_layout: str, weight_layout: str) -> None:
+    check_floating("x", x)
+    check_floating("weight", weight)
+    check_rank("x", x, x_layout, exactly=x_layout.count(",") + 1)
+    check_rank("weight", weight, weight_layout, exactly=weight_layout.count(",") + 1)
+    if not torch.is_autocast_enabled(x.device.type):
+        check_dtype("weight", weight, x)
+    check_device("weight", weight, x)
+
+
+class FullyConnected:
+    """`I = x W^T` for x `[B, inputs]` and W `[outputs, inputs]`."""
+
+    def check(self, x: Tensor, weight: Tensor) -> None:
+        """Raise an error that names the argument."""
+        _check_pair(x, weight, "[T, N, inputs]", "[outputs, inputs]")
+        if x.shape[2] != weight.shape[1]:
+            raise ValueError(f"x: expected {weight.shape[1]} inputs in dimension 2, got shape {tuple(x.shape)}")
+
+    def forward(self, x: Tensor, weight: Tensor) -> Tensor:
+        """Currents `[B, outputs]`."""
+        return F.linear(x, weight)
+
+    def input_backward(self, signal: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+        """`b W`."""
+        return signal @ weight
+
+    def weight_backward(self, signal: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+        """`a^T x`."""
+        return signal.t() @ x
+
+
+class Convolution:
+    """Convolution over 1 to 3 space axes with the options of `torch.nn.functional.conv*d`.
+
+    Args:
+        dims: number of space axes.
+        stride: step of the window, an integer or one per axis.
+        padding: zeros on both sides, an integer or one per axis; `"same"` keeps the size (stride 1 only, the odd
+            zero of an even extent goes to the end, as in torch); `"valid"` is 0.
+        dilation: distance of the kernel's taps.
+        groups: number of independent channel groups.
+
+    Raises:
+        ValueError: an option out of its range.
+
+    >>> import torch, snnlib
+    >>> operator = snnlib.functional.Convolution(2, padding=1)
+    >>> operator.forward(torch.ones(1, 1, 3, 3), torch.ones(1, 1, 3, 3))[0, 0, 1].tolist()
+    [6.0, 9.0, 6.0]
+    """
+
+    def __init__(
+        self,
+        dims: int,
+        stride: int | Sequence[int] = 1,
+        padding: int | str | Sequence[int] = 0,
+        dilation: int | Sequence[int] = 1,
+        groups: int = 1,
+    ) -> None:
+        self.dims = dims
+        self.stride = as_sizes("stride", stride, dims, minimum=1)
+        self.dilation = as_sizes("dilation", dilation, dims, minimum=1)
+        if groups < 1:
+            raise ValueError(f"groups: expected an integer >= 1, got {groups}")
+        self.groups = groups
+        self.same = padding == "same"
+        if isinstance(padding, str):
+            if padding not in ("same", "valid"):
+                raise ValueError(f"padding: expected integers, 'same' or 'valid', got {padding!r}")
+            if self.same and any(step != 1 for step in self.stride):
+                raise ValueError(f"padding: 'same' needs stride 1, got stride {stride}")
+            padding = 0
+        self.padding = as_sizes("padding", padding, dims, minimum=0)
+
+    def __repr__(self) -> str:
+        padding = "'same'" if self.same else self.padding
+        text = f"stride={self.stride}, padding={padding}"
+        if any(step != 1 for step in self.dilation):
+            text += f", dilation={self.dilation}"
+        return text + (f", groups={self.groups}" if self.groups != 1 else "")
+
+    def check(self, x: Tensor, weight: Tensor) -> None:
+        """Raise an error that names the argument."""
+        space = ["L"] if self.dims == 1 else ["D", "H", "W"][-self.dims :]
+        kernel = ["k"] if self.dims == 1 else ["kd", "kh", "kw"][-self.dims :]
+        x_layout = f"[{', '.join(['T', 'N', 'C', *space])}]"
+        _check_pair(x, weight, x_layout, f"[{', '.join(['C_out', 'C / groups', *kernel])}]")
+        channels = weight.shape[1] * self.groups
+        if x.shape[2] != channels:
+            raise ValueError(f"x: expected {channels} channels in dimension 2, got shape {tuple(x.shape)}")
+        if weight.shape[0] % self.groups:
+            raise ValueError(
+                f"groups: expected a divisor of the {weight.shape[0]} output channels, got {self.groups}"
+            )
+        for axis in range(self.dims):
+            extent = self.dilation[axis] * (weight.shape[2 + axis] - 1) + 1
+            room = x.shape[3 + axis] + 2 * self.padding[axis]
+            if not self.same and room < extent:
+                raise ValueError(
+                    f"x: expected at least {extent} cells on space axis {axis} for the kernel, got {room} with padding"
+                )
+
+    def _margins(self, weight: Tensor) -> tuple[tuple[int, ...], list[int]]:
+        """(symmetric padding, extra zeros at the end of each axis) for this kernel."""
+        if not self.same:
+            return self.padding, [0] * self.dims
+        totals = [step * (size - 1) for step, size in zip(self.dilation, weight.shape[2:], strict=True)]
+        return tuple(total // 2 for total in totals), [total % 2 for total in totals]
+
+    def _padded(self, x: Tensor, extra: list[int]) -> Tensor:
+        if not any(extra):
+            return x
+        # F.pad counts axes from the last one.
+        return F.pad(x, [margin for end in reversed(extra) for margin in (0, end)])
+
+    def forward(self, x: Tensor, weight: Tensor) -> Tensor:
+        """Currents `[B, C_out, ...]`."""
+        padding, extra = self._margins(weight)
+        convolve = (F.conv1d, F.conv2d, F.conv3d)[self.dims - 1]
+        return convolve(
+            self._padded(x, extra), weight, None, self.stride, padding, self.dilation, self.groups
+        )
+
+    def _backward(self, signal: Tensor, x: Tensor, weight: Tensor, mask: list[bool]) -> tuple[Tensor, ...]:
+        padding, extra = self._margins(weight)
+        return torch.ops.aten.convolution_backward(  # type: ignore[no-any-return]
+            signal,
+            self._padded(x, extra),
+            weight,
+            None,
+            self.stride,
+            padding,
+            self.dilation,
+            False,
+            [0] * self.dims,
+            self.groups,
+            mask,
+        )
+
+    def input_backward(self, signal: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+        """Transposed convolution of the signal."""
+        grad = self._backward(signal, x, weight, [True, False, False])[0]
+        if grad.shape == x.shape:
+            return grad
+        return grad[(slice(None), slice(None), *(slice(size) for size in x.shape[2:]))].contiguous()
+
+    def weight_backward(self, signal: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+        """Correlation of the signal with the events."""
+        return self._backward(signal, x, weight, [False, True, False])[1]

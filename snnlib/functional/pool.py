@@ -1,0 +1,163 @@
+"""Pooling of spike trains."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from snnlib import ops
+from snnlib.functional._check import as_sizes, check_floating, check_rank
+
+Sizes = int | Sequence[int]
+_LAYOUTS = {1: "[T, N, C, L]", 2: "[T, N, C, H, W]", 3: "[T, N, C, D, H, W]"}
+
+
+def _spike_avg_pool(
+    dims: int,
+    x: Tensor,
+    kernel_size: Sizes,
+    stride: Sizes | None,
+    padding: Sizes,
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor_override: int | None,
+) -> Tensor:
+    check_floating("x", x)
+    check_rank("x", x, _LAYOUTS[dims], exactly=dims + 3)
+    kernel = as_sizes("kernel_size", kernel_size, dims, minimum=1)
+    steps = kernel if stride is None else as_sizes("stride", stride, dims, minimum=1)
+    margins = as_sizes("padding", padding, dims, minimum=0)
+    if any(margin > size // 2 for margin, size in zip(margins, kernel, strict=True)):
+        raise ValueError(f"padding: expected at most half of kernel_size {kernel}, got {margins}")
+    if divisor_override is not None and divisor_override == 0:
+        raise ValueError("divisor_override: expected an integer other than 0, got 0")
+    for size, *window in zip(x.shape[3:], kernel, steps, margins, strict=True):
+        if ops.pool.output_size(size, *window, ceil_mode) < 1:
+            raise ValueError(f"kernel_size: expected windows that fit into {tuple(x.shape[3:])}, got {kernel}")
+    frames = ops.pool.spike_avg_pool(
+        x.flatten(0, 1), kernel, steps, margins, ceil_mode, count_include_pad, divisor_override
+    )
+    return frames.reshape(*x.shape[:2], *frames.shape[1:])
+
+
+def spike_avg_pool1d(
+    x: Tensor,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor:
+    """`spike_avg_pool2d` over one axis: x `[T, N, C, L]`."""
+    return _spike_avg_pool(
+        1, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
+    )
+
+
+def spike_avg_pool2d(
+    x: Tensor,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor:
+    """Average pooling of a spike train, with the event-time gradient.
+
+    Forward: `y = avg_pool2d(x)` frame by frame, all options and borders as in `torch.nn.functional.avg_pool2d`.
+    Backward, with the sums over the windows w that hold pixel i::
+
+        dL/dx_i = x_i * sum_w g_w / (sum of x over w)        = x * avg_pool2d^T(g / y)
+
+    A window's gradient is shared out whole among its events, in proportion to their amplitudes, so the sum of dL/dx
+    equals the sum of g over windows that are not silent. It is the exact derivative of event times: scaling the
+    events of a window by 1/k^2 does not make them k^2 times less responsible for when the next layer fires. For
+    binary spikes and non-overlapping windows it is the papers' inverse-output scaling. A window counts as silent,
+    and passes no gradient, when its signed sum is within the rounding error of its magnitudes.
+
+    Args:
+        x: events `[T, N, C, H, W]` (`[N, T, ...]` works as well: time plays no part), any real amplitudes.
+        kernel_size: window size, an integer or `(kh, kw)`.
+        stride: window step; default `kernel_size`.
+        padding: zeros on both sides, at most half the window.
+        ceil_mode: whether windows may hang over the end.
+        count_include_pad: whether padding counts in the divisor.
+        divisor_override: divisor in place of the window's size.
+
+    Raises:
+        TypeError: x is no floating tensor.
+        ValueError: wrong rank or option; the message names it.
+
+    Source: Zhu et al., NeurIPS 2022, section 3.3; general form: `docs/gradients.md`.
+
+    >>> import torch, snnlib
+    >>> x = torch.tensor([[1.0, 0, 1, 1], [0, 0, 1, 1]]).reshape(1, 1, 1, 2, 4).requires_grad_()
+    >>> y = snnlib.functional.spike_avg_pool2d(x, 2)
+    >>> y.flatten().tolist()
+    [0.25, 1.0]
+    >>> (y * torch.tensor([1.0, 2.0])).sum().backward()
+    >>> x.grad.flatten().tolist()
+    [1.0, 0.0, 0.5, 0.5, 0.0, 0.0, 0.5, 0.5]
+    """
+    return _spike_avg_pool(
+        2, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
+    )
+
+
+def spike_avg_pool3d(
+    x: Tensor,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor:
+    """`spike_avg_pool2d` over three space axes: x `[T, N, C, D, H, W]`."""
+    return _spike_avg_pool(
+        3, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
+    )
+
+
+def spike_max_pool2d(
+    x: Tensor,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    ceil_mode: bool = False,
+) -> Tensor:
+    """Max pooling of a spike train: a window fires when one of its inputs does.
+
+    The gradient of a window goes to its largest event, the first of equals as in torch; a window whose maximum is 0
+    holds no event there and passes nothing. Sums of gradients are kept.
+
+    Args:
+        x: events `[T, N, C, H, W]` (`[N, T, ...]` works as well).
+        kernel_size, stride, padding, dilation, ceil_mode: as in `torch.nn.functional.max_pool2d`.
+
+    Raises:
+        TypeError: x is no floating tensor.
+        ValueError: wrong rank or option; the message names it.
+
+    >>> import torch, snnlib
+    >>> x = torch.tensor([[0.0, 1, 0, 0], [1, 0, 0, 0]]).reshape(1, 1, 1, 2, 4)
+    >>> snnlib.functional.spike_max_pool2d(x, 2).flatten().tolist()
+    [1.0, 0.0]
+    """
+    check_floating("x", x)
+    check_rank("x", x, _LAYOUTS[2], exactly=5)
+    kernel = as_sizes("kernel_size", kernel_size, 2, minimum=1)
+    steps = kernel if stride is None else as_sizes("stride", stride, 2, minimum=1)
+    margins = as_sizes("padding", padding, 2, minimum=0)
+    taps = as_sizes("dilation", dilation, 2, minimum=1)
+    if any(margin > size // 2 for margin, size in zip(margins, kernel, strict=True)):
+        raise ValueError(f"padding: expected at most half of kernel_size {kernel}, got {margins}")
+    frames = F.max_pool2d(x.flatten(0, 1), kernel, steps, margins, taps, ceil_mode)
+    # Multiplying by 1 or 0 leaves the values as they are and stops the gradient of silent windows.
+    frames = frames * (frames.detach() != 0)
+    return frames.reshape(*x.shape[:2], *frames.shape[1:])

@@ -1,0 +1,440 @@
+"""SRM neurons and layers as stateless functions: a whole spike train in, a whole spike train out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypedDict, Unpack
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from snnlib import ops
+from snnlib.functional._check import check_device, check_floating, check_rank
+from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
+
+
+@dataclass(frozen=True)
+class SRMNeuron:
+    """Constants of an SRM neuron, checked.
+
+    Args:
+        tau_m: membrane time constant in time steps, at least 1.
+        tau_s: synaptic time constant in time steps, at least 1.
+        tau_grad: time constant of the gradient kernel in time steps, above 1. Default: `tau_s`, the smallest value
+            that keeps sums of gradients exactly (see `docs/gradients.md`).
+        grad_clamp: bound of `dt/du` per time step in the weight gradient; None for no bound. Default 4, the papers'
+            value: `1/delta_u` has no bound of its own.
+
+    Raises:
+        ValueError: a constant out of its range.
+    """
+
+    tau_m: float = 5.0
+    tau_s: float = 3.0
+    tau_grad: float | None = None
+    grad_clamp: float | None = 4.0
+
+    def __post_init__(self) -> None:
+        for name, value in (("tau_m", self.tau_m), ("tau_s", self.tau_s)):
+            if not (value >= 1 and math.isfinite(value)):
+                raise ValueError(f"{name}: expected a finite number of time steps >= 1, got {value}")
+        if self.tau_grad is not None and not (self.tau_grad > 1 and math.isfinite(self.tau_grad)):
+            raise ValueError(f"tau_grad: expected a finite number of time steps > 1, got {self.tau_grad}")
+        if self.tau_grad is None and self.tau_s == 1:
+            raise ValueError("tau_grad: expected a number of time steps > 1 beside tau_s = 1, got None")
+        if self.grad_clamp is not None and not self.grad_clamp > 0:
+            raise ValueError(f"grad_clamp: expected a number > 0 or None, got {self.grad_clamp}")
+
+    @property
+    def taus(self) -> tuple[float, float, float]:
+        """`(tau_m, tau_s, tau_grad)` with the default filled in."""
+        return self.tau_m, self.tau_s, self.tau_s if self.tau_grad is None else self.tau_grad
+
+    @property
+    def constants(self) -> tuple[float, float, float, float]:
+        """`taus` and the clamp, infinite for none: what the ops take."""
+        return *self.taus, math.inf if self.grad_clamp is None else self.grad_clamp
+
+    def potential_gain(self) -> float:
+        """`sqrt(sum_n eps[n]^2)`: standard deviation of the potential for white input current of variance 1."""
+        e_m, e_s = 1 - 1 / self.tau_m, 1 - 1 / self.tau_s
+        return math.sqrt((1 + e_m * e_s) / ((1 - e_m**2) * (1 - e_s**2) * (1 - e_m * e_s))) / self.tau_s
+
+
+class NeuronOptions(TypedDict, total=False):
+    """Keyword arguments that every layer function takes; meaning and defaults as in `srm_neuron`."""
+
+    tau_m: float
+    tau_s: float
+    tau_grad: float | None
+    threshold: float | Tensor
+    grad_clamp: float | None
+    input_grad_scale: float
+    batch_first: bool
+
+
+def as_threshold(threshold: float | Tensor, like: Tensor, channels: int) -> Tensor:
+    """A checked threshold tensor, `[]` or `[channels]`, in the dtype of `like`'s membrane state."""
+    if isinstance(threshold, Tensor):
+        if threshold.dim() > 0 and tuple(threshold.shape) != (channels,):
+            raise ValueError(
+                f"threshold: expected a scalar or shape ({channels},), one value per channel, "
+                f"got shape {tuple(threshold.shape)}"
+            )
+        check_device("threshold", threshold, like)
+        return threshold.detach().to(torch.promote_types(like.dtype, torch.float32))
+    if not threshold > 0:
+        raise ValueError(f"threshold: expected a number > 0, got {threshold}")
+    return like.new_full((), threshold, dtype=torch.promote_types(like.dtype, torch.float32))
+
+
+class Streamed(NamedTuple):
+    """Spikes of a chunk, and the state `[3, N, ...]` (u, s, g) to hand to the next chunk."""
+
+    spikes: Tensor
+    state: Tensor
+
+
+def srm_neuron(
+    current: Tensor,
+    *,
+    tau_m: float = 5.0,
+    tau_s: float = 3.0,
+    tau_grad: float | None = None,
+    threshold: float | Tensor = 1.0,
+    grad_clamp: float | None = 4.0,
+    batch_first: bool = False,
+) -> Tensor:
+    """Spikes of SRM neurons for a train of input currents.
+
+    With `e_x = 1 - 1/tau_x`, from zero state and again after every spike::
+
+        u <- e_m u + (s + I) / tau_s        membrane potential
+        s <- e_s (s + I)                    synaptic trace
+        spike = u >= threshold;             at a spike u = s = 0
+
+    The gradient is event-driven. `dL/dspikes` is read at spikes only and means "more, or earlier, spikes here";
+    each step gets `a[t] = dL/ds min(1/delta_u, grad_clamp) eps[dt]` from the first output spike at or after it, the
+    implicit derivative of the spike's time. A neuron that never fires gets exactly zero.
+
+    Args:
+        current: input current `[T, N, ...]` (`[N, T, ...]` with `batch_first`), any floating dtype.
+        tau_m: membrane time constant in time steps, >= 1.
+        tau_s: synaptic time constant in time steps, >= 1; may equal `tau_m`.
+        tau_grad: time constant of the input-gradient kernel, > 1 (no effect on spikes). Default `tau_s`.
+        threshold: firing threshold in units of the potential, > 0: a number, or a tensor `[C]` for dimension 2.
+        grad_clamp: bound of `dt/du` per time step; None for none.
+        batch_first: whether the batch dimension comes before time.
+
+    Returns:
+        Spikes 0/1, shape and dtype of `current`. A NaN potential gives NaN, not a silent 0.
+
+    Raises:
+        TypeError: `current` is no floating tensor.
+        ValueError: wrong rank, or a constant out of its range; the message names it.
+
+    Source: Zhu et al., "Training Spiking Neural Networks with Event-driven Backpropagation", NeurIPS 2022, section 3.
+
+    >>> import torch, snnlib
+    >>> current = torch.full((8, 1, 1), 1.2)
+    >>> snnlib.functional.srm_neuron(current).flatten().tolist()
+    [0.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0]
+    """
+    neuron = SRMNeuron(tau_m, tau_s, tau_grad, grad_clamp)
+    return srm_neuron_stream(current, None, neuron, threshold, batch_first, return_state=False).spikes
+
+
+def srm_neuron_stream(
+    current: Tensor,
+    state: Tensor | None,
+    neuron: SRMNeuron,
+    threshold: float | Tensor = 1.0,
+    batch_first: bool = False,
+    return_state: bool = True,
+) -> Streamed:
+    """One chunk of a train: as `srm_neuron`, from `state` (None: zero) and with the state to go on from.
+
+    Gradients stop at the chunk's borders.
+    """
+    check_floating("current", current)
+    check_rank("current", current, "[T, N, ...]", at_least=2)
+    channels = current.shape[2] if current.dim() > 2 else 1
+    limit = as_threshold(threshold, current, channels)
+    if state is not None:
+        time_dim = int(batch_first)
+        expected = (3, *(size for dim, size in enumerate(current.shape) if dim != time_dim))
+        if tuple(state.shape) != expected:
+            raise ValueError(f"state: expected shape {expected} for u, s and g, got {tuple(state.shape)}")
+        check_device("state", state, current)
+    return Streamed(
+        *ops.srm.srm_forward(current, limit, state, *neuron.constants, int(batch_first), return_state)
+    )
+
+
+class SRMTrace(NamedTuple):
+    """What SRM neurons compute at every step; each has the current's shape and dtype."""
+
+    spikes: Tensor
+    potential: Tensor
+    delta_u: Tensor
+    delta_ut: Tensor
+
+
+def srm_trace(
+    current: Tensor,
+    *,
+    tau_m: float = 5.0,
+    tau_s: float = 3.0,
+    tau_grad: float | None = None,
+    threshold: float | Tensor = 1.0,
+    batch_first: bool = False,
+) -> SRMTrace:
+    """Spikes with the potential before each reset, for plots and tests; no gradient.
+
+    `potential` is u, `delta_u = u - u_last` the slope that the weight gradient divides by, and `delta_ut` the trace
+    `g <- e_g (g + I)` that the input gradient divides by. Arguments and errors as in `srm_neuron`.
+
+    >>> import torch, snnlib
+    >>> trace = snnlib.functional.srm_trace(torch.full((3, 1, 1), 1.2, dtype=torch.float64))
+    >>> [round(u, 6) for u in trace.potential.flatten().tolist()]
+    [0.4, 0.986667, 1.633778]
+    """
+    check_floating("current", current)
+    check_rank("current", current, "[T, N, ...]", at_least=2)
+    neuron = SRMNeuron(tau_m, tau_s, tau_grad)
+    limit = as_threshold(threshold, current, current.shape[2] if current.dim() > 2 else 1)
+    return SRMTrace(*ops.srm.srm_trace(current.detach(), limit, *neuron.taus, int(batch_first)))
+
+
+def srm_backward(
+    grad_spikes: Tensor,
+    current: Tensor,
+    *,
+    tau_m: float = 5.0,
+    tau_s: float = 3.0,
+    tau_grad: float | None = None,
+    threshold: float | Tensor = 1.0,
+    grad_clamp: float | None = 4.0,
+    batch_first: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """The two signals of an SRM layer's backward pass, for tests and for layers of your own.
+
+    Each step t is credited to the first spike at or after it, `dt` steps later, with `q = dL/ds` there::
+
+        a[t] = q min(1/delta_u, grad_clamp) eps[dt]        dL/dW = conv_weight_backward(x, a)
+        b[t] = q / delta_ut e_g^(dt+1)                     dL/dx = x * conv_input_backward(b, W)
+
+    `b` is 0 where `delta_ut <= 0`. Both are 0 after a neuron's last spike. `grad_spikes` away from spikes is not
+    read. Shapes and dtypes of both are `current`'s; arguments and errors as in `srm_neuron`.
+
+    >>> import torch, snnlib
+    >>> current = torch.tensor([3.5, 0.0], dtype=torch.float64).reshape(2, 1, 1)
+    >>> a, b = snnlib.functional.srm_backward(torch.ones_like(current), current, tau_grad=2.5)
+    >>> round(a[0].item(), 6), round(b[0].item(), 6)
+    (0.285714, 0.285714)
+    """
+    check_floating("current", current)
+    check_rank("current", current, "[T, N, ...]", at_least=2)
+    if grad_spikes.shape != current.shape:
+        raise ValueError(
+            f"grad_spikes: expected the current's shape {tuple(current.shape)}, got {tuple(grad_spikes.shape)}"
+        )
+    neuron = SRMNeuron(tau_m, tau_s, tau_grad, grad_clamp)
+    limit = as_threshold(threshold, current, current.shape[2] if current.dim() > 2 else 1)
+    a, b = ops.srm.srm_backward(
+        grad_spikes, current, limit, None, *neuron.constants, int(batch_first), True, True
+    )
+    return a, b
+
+
+class _SRMLayer(torch.autograd.Function):
+    """(linear operator, neuron) as one function: the weights' and the inputs' gradient need different signals."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        threshold: Tensor,
+        state: Tensor | None,
+        operator: LinearOperator,
+        neuron: SRMNeuron,
+        input_grad_scale: float,
+        time_dim: int,
+        return_state: bool,
+    ) -> tuple[Tensor, Tensor]:
+        steps = x.shape[:2]
+        current = operator.forward(x.flatten(0, 1), weight)
+        current = current.reshape(*steps, *current.shape[1:])
+        spikes, final = ops.srm.srm_forward(
+            current, threshold, state, *neuron.constants, time_dim, return_state
+        )
+        ctx.save_for_backward(x, weight, current, threshold, state)
+        ctx.operator, ctx.neuron = operator, neuron
+        ctx.input_grad_scale, ctx.time_dim = input_grad_scale, time_dim
+        ctx.mark_non_differentiable(final)
+        return spikes, final
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_spikes: Tensor, _grad_state: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, current, threshold, state = ctx.saved_tensors
+        need_x, need_weight = ctx.needs_input_grad[:2]
+        a, b = ops.srm.srm_backward(
+            grad_spikes, current, threshold, state, *ctx.neuron.constants, ctx.time_dim, need_weight, need_x
+        )
+        events = x.flatten(0, 1)
+        grad_x = grad_weight = None
+        if need_x:
+            grad_x = ctx.operator.input_backward(b.flatten(0, 1), events, weight).reshape(x.shape)
+            grad_x = grad_x.mul_(x)
+            if ctx.input_grad_scale != 1:
+                grad_x = grad_x.mul_(ctx.input_grad_scale)
+        if need_weight:
+            grad_weight = ctx.operator.weight_backward(a.flatten(0, 1), events, weight)
+        return grad_x, grad_weight, *[None] * 7
+
+
+def srm_layer_stream(
+    x: Tensor,
+    weight: Tensor,
+    operator: LinearOperator,
+    neuron: SRMNeuron,
+    *,
+    threshold: float | Tensor = 1.0,
+    input_grad_scale: float = 1.0,
+    batch_first: bool = False,
+    state: Tensor | None = None,
+    return_state: bool = True,
+) -> Streamed:
+    """One chunk of a train through a layer, from `state` (None: zero) and with the state to go on from.
+
+    Arguments and errors as in `srm_layer`. Gradients stop at the chunk's borders.
+    """
+    operator.check(x, weight)
+    limit = as_threshold(threshold, weight, weight.shape[0])
+    if torch.is_autocast_enabled(x.device.type):
+        dtype = torch.get_autocast_dtype(x.device.type)
+        x, weight = x.to(dtype), weight.to(dtype)
+    return Streamed(
+        *_SRMLayer.apply(
+            x, weight, limit, state, operator, neuron, input_grad_scale, int(batch_first), return_state
+        )
+    )
+
+
+def srm_layer(
+    x: Tensor,
+    weight: Tensor,
+    operator: LinearOperator,
+    *,
+    tau_m: float = 5.0,
+    tau_s: float = 3.0,
+    tau_grad: float | None = None,
+    threshold: float | Tensor = 1.0,
+    grad_clamp: float | None = 4.0,
+    input_grad_scale: float = 1.0,
+    batch_first: bool = False,
+) -> Tensor:
+    """A linear operator and SRM neurons as one layer with event-driven gradients.
+
+    Forward: `srm_neuron(operator(x, weight))`. Backward, with the signals of `srm_backward`::
+
+        dL/dW = operator.weight_backward(a, x)
+        dL/dx = input_grad_scale * x * operator.input_backward(b, W)
+
+    For `input_grad_scale` 1 and `tau_s <= tau_grad <= tau_m` the sum of `dL/dx` over all input events equals the sum
+    of `dL/ds` over all output spikes. An input of amplitude 0 is no event and gets no gradient.
+
+    Args:
+        x: events `[T, N, ...]` (`[N, T, ...]` with `batch_first`): spikes or any real amplitudes.
+        weight: the operator's weight, dimension 0 the output channels; x's dtype.
+        operator: `Convolution(...)`, `FullyConnected()` or an object with the same four methods.
+        input_grad_scale: factor of dL/dx only. Default 1 (Zhu et al. 2023); the 2022 paper's code damps with 0.85.
+        tau_m, tau_s, tau_grad, threshold, grad_clamp, batch_first: as in `srm_neuron`.
+
+    Returns:
+        Spikes `[T, N, C, ...]` in x's dtype (under autocast: in autocast's).
+
+    Raises:
+        TypeError: a tensor of integers, or x and weight of different dtypes.
+        ValueError: wrong rank, channels or device, or a constant out of its range; the message names it.
+
+    Source: Zhu et al., NeurIPS 2022, section 3; Zhu et al., NeurIPS 2023, section 3.
+
+    >>> import torch, snnlib
+    >>> x = torch.ones(5, 2, 3)                                      # [T, N, inputs]
+    >>> spikes = snnlib.functional.srm_layer(x, torch.ones(4, 3), snnlib.functional.FullyConnected())
+    >>> spikes.shape
+    torch.Size([5, 2, 4])
+    """
+    neuron = SRMNeuron(tau_m, tau_s, tau_grad, grad_clamp)
+    return srm_layer_stream(
+        x,
+        weight,
+        operator,
+        neuron,
+        threshold=threshold,
+        input_grad_scale=input_grad_scale,
+        batch_first=batch_first,
+        return_state=False,
+    ).spikes
+
+
+def srm_conv1d(
+    x: Tensor,
+    weight: Tensor,
+    stride: int | Sequence[int] = 1,
+    padding: int | str | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+    **neuron: Unpack[NeuronOptions],
+) -> Tensor:
+    """SRM layer over a 1-D convolution: x `[T, N, C, L]`, weight `[C_out, C / groups, k]`; see `srm_layer`."""
+    return srm_layer(x, weight, Convolution(1, stride, padding, dilation, groups), **neuron)
+
+
+def srm_conv2d(
+    x: Tensor,
+    weight: Tensor,
+    stride: int | Sequence[int] = 1,
+    padding: int | str | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+    **neuron: Unpack[NeuronOptions],
+) -> Tensor:
+    """SRM layer over a 2-D convolution: x `[T, N, C, H, W]`, weight `[C_out, C / groups, kh, kw]`; see `srm_layer`.
+
+    `stride`, `padding` (numbers, `"same"` or `"valid"`), `dilation` and `groups` mean what they do in
+    `torch.nn.functional.conv2d`; the keyword arguments what they do in `srm_layer`.
+
+    >>> import torch, snnlib
+    >>> x = (torch.rand(10, 2, 2, 8, 8) < 0.1).float()
+    >>> snnlib.functional.srm_conv2d(x, torch.rand(4, 2, 3, 3), padding="same", tau_m=8.0, tau_s=4.0).shape
+    torch.Size([10, 2, 4, 8, 8])
+    """
+    return srm_layer(x, weight, Convolution(2, stride, padding, dilation, groups), **neuron)
+
+
+def srm_conv3d(
+    x: Tensor,
+    weight: Tensor,
+    stride: int | Sequence[int] = 1,
+    padding: int | str | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+    **neuron: Unpack[NeuronOptions],
+) -> Tensor:
+    """SRM layer over a 3-D convolution: x `[T, N, C, D, H, W]`, weight `[C_out, C / groups, kd, kh, kw]`.
+
+    See `srm_layer`; the convolution is over space only, time is the neurons' own.
+    """
+    return srm_layer(x, weight, Convolution(3, stride, padding, dilation, groups), **neuron)
+
+
+def srm_linear(x: Tensor, weight: Tensor, **neuron: Unpack[NeuronOptions]) -> Tensor:
+    """Fully connected SRM layer: x `[T, N, inputs]`, weight `[outputs, inputs]`; see `srm_layer`."""
+    return srm_layer(x, weight, FullyConnected(), **neuron)

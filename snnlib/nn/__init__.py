@@ -1,0 +1,18 @@
+"""Modules: parameters, `state_dict` and `extra_repr` around `snnlib.functional`."""
+
+from snnlib.nn.pool import SpikeAvgPool1d, SpikeAvgPool2d, SpikeAvgPool3d, SpikeMaxPool2d
+from snnlib.nn.srm import SRMConv1d, SRMConv2d, SRMConv3d, SRMLayer, SRMLinear
+from snnlib.nn.stream import Stream
+
+__all__ = [
+    "SRMConv1d",
+    "SRMConv2d",
+    "SRMConv3d",
+    "SRMLayer",
+    "SRMLinear",
+    "SpikeAvgPool1d",
+    "SpikeAvgPool2d",
+    "SpikeAvgPool3d",
+    "SpikeMaxPool2d",
+    "Stream",
+]

@@ -1,0 +1,222 @@
+"""SRM layers: modules that hold a weight, a threshold and the constants, and call `snnlib.functional`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal, Unpack, overload
+
+import torch
+from torch import Tensor, nn
+
+from snnlib import functional
+from snnlib.functional._check import as_sizes
+from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
+from snnlib.functional.srm import NeuronOptions, SRMNeuron, Streamed, srm_layer_stream
+from snnlib.nn.stream import Stream
+
+# Share of inputs that fire in a time step of typical event data; N-MNIST at 10 ms has 4 %.
+_EXPECTED_INPUT_RATE = 0.05
+
+
+class SRMLayer(nn.Module):
+    """What all SRM layers share: `spikes = srm_layer(x, weight, operator)` and a state for streaming.
+
+    Subclasses give the operator and the weight's shape. The layer keeps no state between calls: a forward pass maps
+    a whole train, `stream()` or `forward(x, state, return_state=True)` a train in chunks.
+    """
+
+    weight: nn.Parameter
+    threshold: Tensor
+
+    def __init__(
+        self,
+        operator: LinearOperator,
+        weight_shape: Sequence[int],
+        *,
+        tau_m: float = 5.0,
+        tau_s: float = 3.0,
+        tau_grad: float | None = None,
+        threshold: float | Tensor = 1.0,
+        grad_clamp: float | None = 4.0,
+        input_grad_scale: float = 1.0,
+        batch_first: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.operator = operator
+        self.neuron = SRMNeuron(tau_m, tau_s, tau_grad, grad_clamp)
+        self.input_grad_scale = input_grad_scale
+        self.batch_first = batch_first
+        self.weight = nn.Parameter(torch.empty(*weight_shape, device=device, dtype=dtype))
+        limit = torch.as_tensor(threshold, device=device).to(torch.promote_types(self.weight.dtype, torch.float32))
+        if not bool((limit > 0).all()):
+            raise ValueError(f"threshold: expected numbers > 0, got {threshold}")
+        # Checks the shape as well.
+        self.register_buffer("threshold", functional.srm.as_threshold(limit, self.weight, weight_shape[0]).clone())
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the weight so that a train at 5 % input rate gives a potential of about the threshold.
+
+        Uniform with mean 0 and `std = threshold / (sqrt(fan_in * rate) * potential_gain)`. Real data differ:
+        `snnlib.init.calibrate_firing_rate_` sets every layer's rate exactly.
+        """
+        fan_in = math.prod(self.weight.shape[1:])
+        gain = math.sqrt(max(fan_in, 1) * _EXPECTED_INPUT_RATE) * self.neuron.potential_gain()
+        bound = math.sqrt(3) * float(self.threshold.mean()) / gain
+        nn.init.uniform_(self.weight, -bound, bound)
+
+    @overload
+    def forward(self, x: Tensor, state: Tensor | None = None, return_state: Literal[False] = False) -> Tensor: ...
+
+    @overload
+    def forward(self, x: Tensor, state: Tensor | None = None, *, return_state: Literal[True]) -> Streamed: ...
+
+    def forward(
+        self, x: Tensor, state: Tensor | None = None, return_state: bool = False
+    ) -> Tensor | Streamed:
+        """Spikes of a train; with `return_state` also the state `[3, N, ...]` to go on from."""
+        out = srm_layer_stream(
+            x,
+            self.weight,
+            self.operator,
+            self.neuron,
+            threshold=self.threshold,
+            input_grad_scale=self.input_grad_scale,
+            batch_first=self.batch_first,
+            state=state,
+            return_state=return_state,
+        )
+        return out if return_state else out.spikes
+
+    def stream(self) -> Stream:
+        """A stream with its own state: feed it a train in chunks of any length and get the same spikes."""
+        return Stream(self)
+
+    def extra_repr(self) -> str:
+        """Options that differ from one layer to the next, for `print(net)`."""
+        tau_m, tau_s, tau_grad = self.neuron.taus
+        threshold = f"{float(self.threshold):g}" if self.threshold.dim() == 0 else "per channel"
+        text = f"tau_m={tau_m:g}, tau_s={tau_s:g}, tau_grad={tau_grad:g}, threshold={threshold}"
+        if self.neuron.grad_clamp != SRMNeuron.grad_clamp:
+            text += f", grad_clamp={self.neuron.grad_clamp}"
+        if self.input_grad_scale != 1:
+            text += f", input_grad_scale={self.input_grad_scale:g}"
+        return text + (", batch_first=True" if self.batch_first else "")
+
+
+class LayerOptions(NeuronOptions, total=False):
+    """Keyword arguments of every SRM layer's constructor."""
+
+    device: torch.device | str | None
+    dtype: torch.dtype | None
+
+
+class _SRMConv(SRMLayer):
+    dims: int
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | Sequence[int],
+        stride: int | Sequence[int] = 1,
+        padding: int | str | Sequence[int] = 0,
+        dilation: int | Sequence[int] = 1,
+        groups: int = 1,
+        **options: Unpack[LayerOptions],
+    ) -> None:
+        operator = Convolution(self.dims, stride, padding, dilation, groups)
+        for name, channels in (("in_channels", in_channels), ("out_channels", out_channels)):
+            if channels < 1 or channels % groups:
+                raise ValueError(f"{name}: expected a positive multiple of groups={groups}, got {channels}")
+        self.kernel_size = as_sizes("kernel_size", kernel_size, self.dims, minimum=1)
+        self.in_channels, self.out_channels = in_channels, out_channels
+        super().__init__(operator, (out_channels, in_channels // groups, *self.kernel_size), **options)
+
+    def extra_repr(self) -> str:
+        """Shape, convolution options and neuron constants."""
+        shape = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}"
+        return f"{shape}, {self.operator!r}, {super().extra_repr()}"
+
+
+class SRMConv1d(_SRMConv):
+    """1-D convolution and SRM neurons: `[T, N, C_in, L]` to `[T, N, C_out, L_out]`; see `SRMConv2d`."""
+
+    dims = 1
+
+
+class SRMConv2d(_SRMConv):
+    """2-D convolution and SRM neurons with event-driven gradients: `[T, N, C_in, H, W]` to `[T, N, C_out, H', W']`.
+
+    Each neuron integrates `I = conv2d(x, W)` and fires where its potential u reaches the threshold::
+
+        u <- e_m u + (s + I) / tau_s,   s <- e_s (s + I),   e_x = 1 - 1/tau_x;   at a spike u = s = 0
+
+    There is no bias: without events nothing happens. There is no state between calls and nothing to reset.
+    Gradients follow spikes: see `snnlib.functional.srm_layer` for the equations.
+
+    Args:
+        in_channels: channels of the input.
+        out_channels: channels of the output.
+        kernel_size: size of the kernel, an integer or one per axis.
+        stride: step of the kernel. Default 1.
+        padding: zeros on both sides, `"same"` or `"valid"`. Default 0.
+        dilation: distance of the kernel's taps. Default 1.
+        groups: independent channel groups. Default 1.
+        tau_m: membrane time constant in time steps, >= 1. Default 5.
+        tau_s: synaptic time constant in time steps, >= 1. Default 3.
+        tau_grad: time constant of the input-gradient kernel, > 1. Default `tau_s`, the smallest that keeps sums of
+            gradients exactly.
+        threshold: firing threshold, > 0: a number or a tensor with one value per output channel. Default 1; a buffer.
+        grad_clamp: bound of `dt/du` per time step in the weight gradient, None for none. Default 4, the papers'.
+        input_grad_scale: factor of the input gradient. Default 1; the 2022 paper's code has 0.85.
+        batch_first: whether trains are `[N, T, ...]`. Default False.
+        device: device of the weight.
+        dtype: dtype of the weight: float32, float64, bfloat16 or float16.
+
+    Raises:
+        ValueError: an option out of its range, or a train that does not fit; the message names it.
+        TypeError: a train that is not floating or not of the weight's dtype.
+
+    Source: Zhu et al., NeurIPS 2022 (spike-time gradients); Zhu et al., NeurIPS 2023 (input gradients unscaled).
+
+    >>> import torch, snnlib
+    >>> layer = snnlib.SRMConv2d(2, 8, kernel_size=5, padding="same", tau_m=8.0, tau_s=4.0)
+    >>> events = (torch.rand(30, 4, 2, 34, 34) < 0.04).float()       # [T, N, C, H, W]
+    >>> layer(events).shape
+    torch.Size([30, 4, 8, 34, 34])
+    """
+
+    dims = 2
+
+
+class SRMConv3d(_SRMConv):
+    """3-D convolution and SRM neurons: `[T, N, C_in, D, H, W]` to `[T, N, C_out, D', H', W']`; see `SRMConv2d`."""
+
+    dims = 3
+
+
+class SRMLinear(SRMLayer):
+    """Fully connected SRM layer: `[T, N, in_features]` to `[T, N, out_features]`.
+
+    Options, gradients and errors as in `SRMConv2d`; put `torch.nn.Flatten(2)` after a convolutional layer.
+
+    >>> import torch, snnlib
+    >>> layer = snnlib.SRMLinear(100, 10)
+    >>> layer((torch.rand(20, 3, 100) < 0.1).float()).shape
+    torch.Size([20, 3, 10])
+    """
+
+    def __init__(self, in_features: int, out_features: int, **options: Unpack[LayerOptions]) -> None:
+        for name, features in (("in_features", in_features), ("out_features", out_features)):
+            if features < 1:
+                raise ValueError(f"{name}: expected an integer >= 1, got {features}")
+        self.in_features, self.out_features = in_features, out_features
+        super().__init__(FullyConnected(), (out_features, in_features), **options)
+
+    def extra_repr(self) -> str:
+        """Shape and neuron constants."""
+        return f"{self.in_features}, {self.out_features}, {super().extra_repr()}"

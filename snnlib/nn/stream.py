@@ -1,0 +1,87 @@
+"""Streaming: a net that is fed a train in chunks gives the spikes of the whole train."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, cast, runtime_checkable
+
+from torch import Tensor, nn
+
+from snnlib.functional.srm import Streamed
+
+
+@runtime_checkable
+class Stateful(Protocol):
+    """A module that takes part in streams: `forward(x, state, return_state=True)` returns `Streamed`."""
+
+    def stream(self) -> Stream:
+        """A stream over this module."""
+
+
+class Stream:
+    """Feeds a module trains in chunks of any length and holds the state in between.
+
+    Works on a layer and on any net of layers: every SRM layer goes on from its membrane state, and `SpikeDropout`
+    keeps its mask. The state lives in this object only; the module stays as it is and may serve several streams.
+    Given equal currents the spikes are bit for bit those of one long train. Gradients stop at chunk borders.
+
+    Args:
+        module: a layer or net. Chunks may have different lengths, but one batch size.
+
+    >>> import torch, snnlib
+    >>> net = torch.nn.Sequential(snnlib.SRMLinear(6, 5), snnlib.SRMLinear(5, 3))
+    >>> train = (torch.rand(20, 2, 6) < 0.5).float()
+    >>> stream = snnlib.nn.Stream(net)
+    >>> chunks = [stream(chunk) for chunk in train.split([3, 1, 16])]
+    >>> torch.equal(torch.cat(chunks), net(train))
+    True
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        self._states: dict[tuple[str, int], Tensor] = {}
+
+    def reset(self) -> None:
+        """Start a new train: forget all state."""
+        self._states.clear()
+
+    @property
+    def states(self) -> dict[str, Tensor]:
+        """State of each layer by its name; a layer that a net calls more than once gets `name:1` and so on."""
+        return {f"{name}:{call}" if call else name: state for (name, call), state in self._states.items()}
+
+    def __call__(self, chunk: Tensor) -> Any:
+        """Output of the module for the next steps of the train."""
+        after: dict[tuple[str, int], Tensor] = {}
+        # Call number of each layer within this chunk, so that a shared layer has a state for each place.
+        calls: dict[str, int] = {}
+        handles = []
+        for name, layer in self.module.named_modules():
+            if isinstance(layer, Stateful):
+                handles += self._hook(layer, name, calls, after)
+        try:
+            out = self.module(chunk)
+        finally:
+            for handle in handles:
+                handle.remove()
+        # Only a chunk that went through counts: after an error the stream stands where it was.
+        self._states.update(after)
+        return out
+
+    def _hook(
+        self, layer: nn.Module, name: str, calls: dict[str, int], after: dict[tuple[str, int], Tensor]
+    ) -> list[Any]:
+        def give_state(_: nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+            state = self._states.get((name, calls.get(name, 0)))
+            return args, {**kwargs, "state": state, "return_state": True}
+
+        def take_state(_: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> Tensor:
+            streamed = cast(Streamed, output)
+            call = calls.get(name, 0)
+            calls[name] = call + 1
+            after[name, call] = streamed.state.detach()
+            return streamed.spikes
+
+        return [
+            layer.register_forward_pre_hook(give_state, with_kwargs=True),
+            layer.register_forward_hook(take_state, with_kwargs=True),
+        ]

@@ -1,0 +1,8 @@
+"""torch.library ops under `torch.ops.snnlib`: check, allocate, call a path; with fake and autograd registrations.
+
+Public functions with checked arguments and full documentation are in `snnlib.functional`.
+"""
+
+from snnlib.ops import pool, srm
+
+__all__ = ["pool", "srm"]

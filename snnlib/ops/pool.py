@@ -1,0 +1,152 @@
+"""Spike average pooling over 1, 2 or 3 axes of `[N, C, *spatial]`.
+
+Kernels: cpp/include/snnlib/kernels/pool.h; reference: snnlib/reference/pool.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from snnlib import _native, reference
+
+
+def output_size(size: int, kernel: int, stride: int, padding: int, ceil_mode: bool) -> int:
+    """Windows along one axis, by torch's rule: with `ceil_mode` the last one must start inside the padded input."""
+    out = (size + 2 * padding - kernel + (stride - 1 if ceil_mode else 0)) // stride + 1
+    if ceil_mode and (out - 1) * stride >= size + padding:
+        out -= 1
+    return out
+
+
+def _is_channels_last(x: Tensor) -> bool:
+    if x.dim() == 4:
+        return x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()
+    if x.dim() == 5:
+        return x.is_contiguous(memory_format=torch.channels_last_3d) and not x.is_contiguous()
+    return False
+
+
+def _as_walkable(x: Tensor) -> Tensor:
+    return x if _is_channels_last(x) else x.contiguous()
+
+
+def _empty_pooled(
+    x: Tensor, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int], ceil_mode: bool
+) -> Tensor:
+    spatial = [
+        output_size(*axis, ceil_mode) for axis in zip(x.shape[2:], kernel, stride, padding, strict=True)
+    ]
+    shape = [*x.shape[:2], *spatial]
+    if not _is_channels_last(x):
+        return x.new_empty(shape)
+    channels_last = torch.channels_last if x.dim() == 4 else torch.channels_last_3d
+    return torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=channels_last)
+
+
+def _native_geometry(
+    x: Tensor, pooled: Tensor, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int]
+) -> tuple[object, ...]:
+    """(dtype, outer, inner, three axes of (in, out, kernel, stride, padding)) for tensors `[outer, *axes, inner]`."""
+    axes = list(zip(x.shape[2:], pooled.shape[2:], kernel, stride, padding, strict=True))
+    axes = [(1, 1, 1, 1, 0)] * (3 - len(axes)) + axes
+    outer, inner = (x.shape[0], x.shape[1]) if _is_channels_last(x) else (x.shape[0] * x.shape[1], 1)
+    return (_native.DTYPE_CODES[x.dtype], outer, inner, axes)
+
+
+@torch.library.custom_op("snnlib::spike_avg_pool", mutates_args=())
+def spike_avg_pool(
+    x: Tensor,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor_override: int | None,
+) -> Tensor:
+    """Average pooling; backward shares the gradient of a window out to its events by amplitude."""
+    x = _as_walkable(x)
+    out = _empty_pooled(x, kernel, stride, padding, ceil_mode)
+    kernels = _native.kernels_for(x)
+    if kernels is None:
+        arguments = (list(kernel), list(stride), list(padding), ceil_mode, count_include_pad, divisor_override)
+        return out.copy_(reference.pool.avg_pool_forward(x, *arguments))
+    kernels.pool_forward(
+        *_native_geometry(x, out, kernel, stride, padding),
+        count_include_pad,
+        divisor_override or 0,
+        x.data_ptr(),
+        out.data_ptr(),
+        torch.get_num_threads(),
+    )
+    return out
+
+
+@spike_avg_pool.register_fake
+def _(
+    x: Tensor,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor_override: int | None,
+) -> Tensor:
+    return _empty_pooled(_as_walkable(x), kernel, stride, padding, ceil_mode)
+
+
+@torch.library.custom_op("snnlib::spike_avg_pool_backward", mutates_args=())
+def spike_avg_pool_backward(
+    grad_output: Tensor,
+    x: Tensor,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    ceil_mode: bool,
+) -> Tensor:
+    """`x * sum_pool^T(g / sum_pool(x))`, zero for silent windows."""
+    x = _as_walkable(x)
+    grad_input = _native.empty_like(x)
+    kernels = _native.kernels_for(x)
+    if kernels is None:
+        arguments = (list(kernel), list(stride), list(padding), ceil_mode)
+        return grad_input.copy_(reference.pool.avg_pool_backward(grad_output, x, *arguments))
+    pooled = _empty_pooled(x, kernel, stride, padding, ceil_mode)
+    if grad_output.stride() != pooled.stride() or grad_output.dtype != x.dtype:
+        grad_output = pooled.copy_(grad_output)
+    kernels.pool_backward(
+        *_native_geometry(x, pooled, kernel, stride, padding),
+        x.data_ptr(),
+        grad_output.data_ptr(),
+        grad_input.data_ptr(),
+        torch.get_num_threads(),
+    )
+    return grad_input
+
+
+@spike_avg_pool_backward.register_fake
+def _(
+    grad_output: Tensor,
+    x: Tensor,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    ceil_mode: bool,
+) -> Tensor:
+    return torch.empty_like(_as_walkable(x))
+
+
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    x, *ctx.geometry, _, _ = inputs
+    ctx.save_for_backward(x)
+
+
+def _backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
+    (x,) = ctx.saved_tensors
+    return (spike_avg_pool_backward(grad_output, x, *ctx.geometry), *[None] * 6)
+
+
+spike_avg_pool.register_autograd(_backward, setup_context=_setup_context)

@@ -1,0 +1,252 @@
+"""SRM neuron over a whole spike train. Kernels: cpp/include/snnlib/kernels/srm.h; reference: snnlib/reference/srm.py.
+
+Nothing but the current is kept for backward (4 bytes per neuron-step in float32, 2 in half precision): the backward
+pass repeats the cheap forward recurrence instead of reading stored potentials.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from snnlib import _native, reference
+from snnlib.reference.srm import Decay, decay_factors, state_dtype
+
+
+def _dense_strides(shape: list[int], order: list[int]) -> list[int]:
+    strides, step = [0] * len(shape), 1
+    for dim in reversed(order):
+        strides[dim] = step
+        step *= max(shape[dim], 1)
+    return strides
+
+
+def _neuron_order(train: Tensor) -> list[int] | None:
+    """Memory order of the neuron dimensions `2, 3, ...` if a kernel can walk this train in place, else None.
+
+    The two leading dimensions must be the outermost ones, in their order, without gaps.
+    """
+    rest = sorted(range(2, train.dim()), key=lambda dim: (-train.stride(dim), dim))
+    expected = _dense_strides(list(train.shape), [0, 1, *rest])
+    for dim, size in enumerate(train.shape):
+        if size != 1 and train.stride(dim) != expected[dim]:
+            return None
+    return rest
+
+
+def as_walkable(train: Tensor) -> Tensor:
+    """The train itself, or a contiguous copy if a kernel cannot walk its layout."""
+    return train if _neuron_order(train) is not None else train.contiguous()
+
+
+def _empty_state(train: Tensor, time_dim: int) -> Tensor:
+    """`[3, N, ...]` for u, s, g, each in the memory order of one step of the train."""
+    shape = [3] + [size for dim, size in enumerate(train.shape) if dim != time_dim]
+    # Neuron dimension `dim` of the train is also dimension `dim` here: time went away, the leading 3 came.
+    order = [0, 1, *(_neuron_order(train) or [])]
+    return torch.empty_strided(
+        shape, _dense_strides(shape, order), dtype=state_dtype(train), device=train.device
+    )
+
+
+class _NativeCall:
+    """Arguments that all native SRM calls share; keeps the tensors behind the addresses alive."""
+
+    def __init__(
+        self, current: Tensor, threshold: Tensor, state: Tensor | None, decay: Decay, clamp: float, time_dim: int
+    ) -> None:
+        first, second = current.shape[:2]
+        inner = math.prod(current.shape[2:])
+        if time_dim == 0:
+            self.view = (1, first, second * inner, 0, second * inner)
+        else:
+            self.view = (first, second, inner, second * inner, inner)
+        self.dtype = _native.DTYPE_CODES[current.dtype]
+        self.constants = (*decay, clamp)
+        self.current = current
+        self.threshold = threshold.to(state_dtype(current)).reshape(-1)
+        if threshold.dim() > 0:
+            order = [dim - 2 for dim in _neuron_order(current) or []]
+            spread = self.threshold.view(-1, *[1] * (current.dim() - 3)).expand(current.shape[2:])
+            self.threshold = spread.permute(order).reshape(-1)
+        self.state = None
+        if state is not None:
+            self.state = _empty_state(current, time_dim).copy_(state)
+
+    def arguments(self) -> tuple[object, ...]:
+        threshold = (self.threshold.data_ptr(), max(self.threshold.numel(), 1))
+        return (self.view, self.dtype, self.constants, self.current.data_ptr(), *threshold)
+
+
+@torch.library.custom_op("snnlib::srm_forward", mutates_args=())
+def srm_forward(
+    current: Tensor,
+    threshold: Tensor,
+    state: Tensor | None,
+    tau_m: float,
+    tau_s: float,
+    tau_grad: float,
+    grad_clamp: float,
+    time_dim: int,
+    return_state: bool,
+) -> tuple[Tensor, Tensor]:
+    """Spikes, and the state after the last step (no elements unless `return_state`)."""
+    decay = decay_factors(tau_m, tau_s, tau_grad)
+    current = as_walkable(current)
+    spikes = _native.empty_like(current)
+    final = _empty_state(current, time_dim) if return_state else current.new_empty(0, dtype=state_dtype(current))
+    kernels = _native.kernels_for(current)
+    if kernels is None:
+        out, last = reference.srm.srm_forward(current, threshold, state, decay, time_dim)
+        spikes.copy_(out)
+        if return_state:
+            final.copy_(last)
+        return spikes, final
+    call = _NativeCall(current, threshold, state, decay, grad_clamp, time_dim)
+    kernels.srm_forward(
+        *call.arguments(),
+        spikes.data_ptr(),
+        _native.address(call.state),
+        final.data_ptr() if return_state else 0,
+        0,
+        0,
+        0,
+        torch.get_num_threads(),
+    )
+    return spikes, final
+
+
+@srm_forward.register_fake
+def _(
+    current: Tensor,
+    threshold: Tensor,
+    state: Tensor | None,
+    tau_m: float,
+    tau_s: float,
+    tau_grad: float,
+    grad_clamp: float,
+    time_dim: int,
+    return_state: bool,
+) -> tuple[Tensor, Tensor]:
+    current = as_walkable(current)
+    final = _empty_state(current, time_dim) if return_state else current.new_empty(0, dtype=state_dtype(current))
+    return torch.empty_like(current), final
+
+
+@torch.library.custom_op("snnlib::srm_backward", mutates_args=())
+def srm_backward(
+    grad_spikes: Tensor,
+    current: Tensor,
+    threshold: Tensor,
+    state: Tensor | None,
+    tau_m: float,
+    tau_s: float,
+    tau_grad: float,
+    grad_clamp: float,
+    time_dim: int,
+    need_weight: bool,
+    need_input: bool,
+) -> tuple[Tensor, Tensor]:
+    """Signals `a` for the weights and `b` for the inputs; one that is not needed has no elements."""
+    decay = decay_factors(tau_m, tau_s, tau_grad)
+    current = as_walkable(current)
+    a = _native.empty_like(current) if need_weight else current.new_empty(0)
+    b = _native.empty_like(current) if need_input else current.new_empty(0)
+    kernels = _native.kernels_for(current)
+    if kernels is None:
+        signals = reference.srm.srm_backward(
+            grad_spikes, current, threshold, state, decay, grad_clamp, time_dim
+        )
+        for signal, out in zip(signals, (a, b), strict=True):
+            if out.numel():
+                out.copy_(signal)
+        return a, b
+    call = _NativeCall(current, threshold, state, decay, grad_clamp, time_dim)
+    if grad_spikes.stride() != current.stride() or grad_spikes.dtype != current.dtype:
+        grad_spikes = _native.empty_like(current).copy_(grad_spikes)
+    kernels.srm_backward(
+        *call.arguments(),
+        _native.address(call.state),
+        grad_spikes.data_ptr(),
+        a.data_ptr() if need_weight else 0,
+        b.data_ptr() if need_input else 0,
+        torch.get_num_threads(),
+    )
+    return a, b
+
+
+@srm_backward.register_fake
+def _(
+    grad_spikes: Tensor,
+    current: Tensor,
+    threshold: Tensor,
+    state: Tensor | None,
+    tau_m: float,
+    tau_s: float,
+    tau_grad: float,
+    grad_clamp: float,
+    time_dim: int,
+    need_weight: bool,
+    need_input: bool,
+) -> tuple[Tensor, Tensor]:
+    current = as_walkable(current)
+    a = torch.empty_like(current) if need_weight else current.new_empty(0)
+    b = torch.empty_like(current) if need_input else current.new_empty(0)
+    return a, b
+
+
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    current, threshold, state, *ctx.constants, _ = inputs
+    ctx.save_for_backward(current, threshold, state)
+    ctx.mark_non_differentiable(output[1])
+
+
+def _backward(ctx: Any, grad_spikes: Tensor, _grad_state: Tensor | None) -> tuple[Tensor | None, ...]:
+    current, threshold, state = ctx.saved_tensors
+    a, _ = srm_backward(grad_spikes, current, threshold, state, *ctx.constants, True, False)
+    return (a, *[None] * 8)
+
+
+# A neuron without a layer around it has one gradient to give: the weight signal, as dL/dcurrent.
+srm_forward.register_autograd(_backward, setup_context=_setup_context)
+
+
+@torch.library.custom_op("snnlib::srm_trace", mutates_args=())
+def srm_trace(
+    current: Tensor,
+    threshold: Tensor,
+    tau_m: float,
+    tau_s: float,
+    tau_grad: float,
+    time_dim: int,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Spikes, potential before the reset, delta_u and delta_ut at every step, in the current's dtype."""
+    decay = decay_factors(tau_m, tau_s, tau_grad)
+    current = as_walkable(current)
+    outputs = tuple(torch.empty_like(current) for _ in range(4))
+    kernels = _native.kernels_for(current)
+    if kernels is None:
+        trace = reference.srm.srm_trace(current, threshold, None, decay, time_dim)
+        for out, column in zip(outputs, trace, strict=False):
+            out.copy_(column)
+        return outputs[0], outputs[1], outputs[2], outputs[3]
+    call = _NativeCall(current, threshold, None, decay, math.inf, time_dim)
+    spikes, *columns = (out.data_ptr() for out in outputs)
+    kernels.srm_forward(*call.arguments(), spikes, 0, 0, *columns, torch.get_num_threads())
+    return outputs[0], outputs[1], outputs[2], outputs[3]
+
+
+@srm_trace.register_fake
+def _(
+    current: Tensor,
+    threshold: Tensor,
+    tau_m: float,
+    tau_s: float,
+    tau_grad: float,
+    time_dim: int,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    current = as_walkable(current)
+    return tuple(torch.empty_like(current) for _ in range(4))  # type: ignore[return-value]

@@ -1,0 +1,117 @@
+"""SRM neuron, one time step per loop turn. Equation, units and source: cpp/include/snnlib/kernels/srm.h."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Decay(NamedTuple):
+    """Factors of one time step, computed once in float64 and then rounded to the state's dtype."""
+
+    e_m: float
+    e_s: float
+    e_g: float
+    r_s: float
+
+
+def decay_factors(tau_m: float, tau_s: float, tau_grad: float) -> Decay:
+    """`e_x = 1 - 1/tau_x` and `r_s = 1/tau_s`, tau in time steps."""
+    return Decay(1 - 1 / tau_m, 1 - 1 / tau_s, 1 - 1 / tau_grad, 1 / tau_s)
+
+
+def state_dtype(train: Tensor) -> torch.dtype:
+    """Membrane state of half-precision trains is kept in float32."""
+    return torch.float64 if train.dtype == torch.float64 else torch.float32
+
+
+def per_neuron(threshold: Tensor, train: Tensor) -> Tensor:
+    """Threshold `[]` or `[C]` in a shape that broadcasts with one step `[N, C, ...]` of a train."""
+    if threshold.dim() == 0:
+        return threshold.to(state_dtype(train))
+    return threshold.to(state_dtype(train)).reshape(-1, *[1] * (train.dim() - 3))
+
+
+class Trace(NamedTuple):
+    """What every step of a train computes; all but `state` have the train's shape and the state's dtype."""
+
+    spikes: Tensor
+    potential: Tensor
+    delta_u: Tensor
+    delta_ut: Tensor
+    state: Tensor
+
+
+def srm_trace(
+    current: Tensor, threshold: Tensor, state: Tensor | None, decay: Decay, time_dim: int
+) -> Trace:
+    """Potential before the reset, its step `delta_u = u - u_last` and the gradient trace, at every step."""
+    dtype = state_dtype(current)
+    limit = per_neuron(threshold, current)
+    currents = current.to(dtype).unbind(time_dim)
+    if state is None:
+        shape = [size for dim, size in enumerate(current.shape) if dim != time_dim]
+        u = s = g = current.new_zeros(shape, dtype=dtype)
+    else:
+        u, s, g = state.unbind(0)
+    steps: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
+    for i in currents:
+        x = s + i
+        u_new = u * decay.e_m + x * decay.r_s
+        g = (g + i) * decay.e_g
+        s = x * decay.e_s
+        fired = u_new >= limit
+        # `u - u` is zero for every finite number: a NaN potential gives a NaN spike.
+        spike = torch.where(fired, torch.ones_like(u_new), u_new - u_new)
+        steps.append((spike, u_new, u_new - u, g))
+        u, s, g = (torch.where(fired, 0.0, x) for x in (u_new, s, g))
+    if not steps:
+        nothing = torch.empty_like(current, dtype=dtype)
+        return Trace(nothing, nothing, nothing, nothing, torch.stack((u, s, g)))
+    columns = [torch.stack(column, time_dim) for column in zip(*steps, strict=True)]
+    return Trace(columns[0], columns[1], columns[2], columns[3], torch.stack((u, s, g)))
+
+
+def srm_forward(
+    current: Tensor, threshold: Tensor, state: Tensor | None, decay: Decay, time_dim: int
+) -> tuple[Tensor, Tensor]:
+    """Spikes in the current's dtype, and the state after the last step."""
+    trace = srm_trace(current, threshold, state, decay, time_dim)
+    return trace.spikes.to(current.dtype), trace.state
+
+
+def srm_backward(
+    grad_spikes: Tensor,
+    current: Tensor,
+    threshold: Tensor,
+    state: Tensor | None,
+    decay: Decay,
+    grad_clamp: float,
+    time_dim: int,
+) -> tuple[Tensor, Tensor]:
+    """Weight signal `a` and input signal `b` in the current's dtype, from the last step to the first."""
+    trace = srm_trace(current, threshold, state, decay, time_dim)
+    zero = torch.zeros_like(trace.state[0])
+    au, a_s, bg = zero, zero, zero
+    columns = (grad_spikes.to(trace.spikes.dtype), trace.spikes, trace.delta_u, trace.delta_ut)
+    steps = list(zip(*(column.unbind(time_dim) for column in columns), strict=True))
+    a, b = [], []
+    for q, spike, delta_u, delta_ut in reversed(steps):
+        fired = spike > 0
+        to_weights = q * (1.0 / delta_u).clamp(max=grad_clamp)
+        to_inputs = torch.where(delta_ut > 0, q / delta_ut, 0.0)
+        au, a_s = (
+            torch.where(fired, to_weights * decay.r_s, au * decay.e_m + a_s * decay.r_s),
+            torch.where(fired, to_weights * decay.e_s, a_s * decay.e_s),
+        )
+        bg = torch.where(fired, to_inputs, bg) * decay.e_g
+        a.append(au)
+        b.append(bg)
+    if not steps:
+        return torch.empty_like(current), torch.empty_like(current)
+    return (
+        torch.stack(a[::-1], time_dim).to(current.dtype),
+        torch.stack(b[::-1], time_dim).to(current.dtype),
+    )
