@@ -1,6 +1,6 @@
 """Spiking neural network layers for PyTorch: event-driven, spike-time learning on CPU and GPU."""
 
-from snnlib import functional, init, nn, ops, reference
+from snnlib import functional, init, models, nn, ops, reference
 from snnlib._native import use_path
 from snnlib.nn import (
     SpikeAvgPool1d,
@@ -28,6 +28,7 @@ __all__ = [
     "Stream",
     "functional",
     "init",
+    "models",
     "nn",
     "ops",
     "reference",

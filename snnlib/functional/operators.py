@@ -141,25 +141,28 @@ class Convolution:
         totals = [step * (size - 1) for step, size in zip(self.dilation, weight.shape[2:], strict=True)]
         return tuple(total // 2 for total in totals), [total % 2 for total in totals]
 
-    def _padded(self, x: Tensor, extra: list[int]) -> Tensor:
-        if not any(extra):
-            return x
-        # F.pad counts axes from the last one.
-        return F.pad(x, [margin for end in reversed(extra) for margin in (0, end)])
+    def _frames(self, x: Tensor, extra: list[int]) -> Tensor:
+        if any(extra):
+            # F.pad counts axes from the last one.
+            x = F.pad(x, [margin for end in reversed(extra) for margin in (0, end)])
+        if x.device.type == "cpu" and self.dims > 1:
+            # oneDNN convolves channels-last frames about twice as fast, and layers after this one keep the layout.
+            x = x.contiguous(memory_format=torch.channels_last if self.dims == 2 else torch.channels_last_3d)
+        return x
 
     def forward(self, x: Tensor, weight: Tensor) -> Tensor:
         """Currents `[B, C_out, ...]`."""
         padding, extra = self._margins(weight)
         convolve = (F.conv1d, F.conv2d, F.conv3d)[self.dims - 1]
         return convolve(
-            self._padded(x, extra), weight, None, self.stride, padding, self.dilation, self.groups
+            self._frames(x, extra), weight, None, self.stride, padding, self.dilation, self.groups
         )
 
     def _backward(self, signal: Tensor, x: Tensor, weight: Tensor, mask: list[bool]) -> tuple[Tensor, ...]:
         padding, extra = self._margins(weight)
         return torch.ops.aten.convolution_backward(  # type: ignore[no-any-return]
             signal,
-            self._padded(x, extra),
+            self._frames(x, extra),
             weight,
             None,
             self.stride,

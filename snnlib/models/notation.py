@@ -1,0 +1,78 @@
+"""Nets from the notation that papers use: `12C5p1-P2-64C5-P2-10`."""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from typing import Unpack
+
+from torch import nn
+
+from snnlib.nn.pool import SpikeAvgPool2d
+from snnlib.nn.srm import LayerOptions, SRMConv2d, SRMLinear
+
+_CONV = re.compile(r"(?P<channels>\d+)C(?P<kernel>\d+)(?:s(?P<stride>\d+))?(?:p(?P<padding>\d+))?")
+_CONV_DEFAULTS = (("kernel", 0), ("stride", 1), ("padding", 0))
+_POOL = re.compile(r"P(?P<size>\d+)")
+_LINEAR = re.compile(r"(?P<features>\d+)")
+
+
+def from_notation(
+    notation: str, input_shape: tuple[int, int, int], **options: Unpack[LayerOptions]
+) -> nn.Sequential:
+    """A spiking net from the papers' notation, layers joined by `-`.
+
+    `12C5` is a 5x5 convolution to 12 channels, `12C5p1` with padding 1, `12C5s2p1` with stride 2 as well; `P2` is a
+    2x2 `SpikeAvgPool2d`; `100` a fully connected layer of 100 neurons. A `Flatten` stands before the first of those.
+
+    Args:
+        notation: the layers, first to last.
+        input_shape: `(C, H, W)` of the events.
+        options: constants of all SRM layers, as in `SRMConv2d`.
+
+    Returns:
+        A Sequential whose modules are named `conv1`, `pool1`, ..., `flatten`, `fc1`, ...
+
+    Raises:
+        ValueError: a layer that is not understood or does not fit what comes before it.
+
+    >>> import snnlib
+    >>> net = snnlib.models.from_notation("4C3p1-P2-10", (1, 8, 8), tau_m=8.0, tau_s=4.0)
+    >>> [name for name, _ in net.named_children()]
+    ['conv1', 'pool1', 'flatten', 'fc1']
+    """
+    layers: OrderedDict[str, nn.Module] = OrderedDict()
+    channels, height, width = input_shape
+    features = 0
+
+    def name_for(kind: str) -> str:
+        return f"{kind}{1 + sum(name.startswith(kind) for name in layers)}"
+
+    for word in notation.split("-"):
+        if match := _CONV.fullmatch(word):
+            size, stride, padding = (int(match[key] or default) for key, default in _CONV_DEFAULTS)
+            layer: nn.Module = SRMConv2d(channels, int(match["channels"]), size, stride, padding, **options)
+            channels = int(match["channels"])
+            height, width = ((side + 2 * padding - size) // stride + 1 for side in (height, width))
+            kind = "conv"
+        elif match := _POOL.fullmatch(word):
+            layer = SpikeAvgPool2d(int(match["size"]))
+            height, width = (side // int(match["size"]) for side in (height, width))
+            kind = "pool"
+        elif match := _LINEAR.fullmatch(word):
+            if not features:
+                layers["flatten"] = nn.Flatten(2)
+                features = channels * height * width
+            layer = SRMLinear(features, int(match["features"]), **options)
+            features = int(match["features"])
+            kind = "fc"
+        else:
+            raise ValueError(f"notation: expected words like 12C5p1, P2 or 100, got {word!r} in {notation!r}")
+        if kind != "fc" and (features or min(height, width) < 1):
+            raise ValueError(
+                f"notation: {word!r} in {notation!r} does not fit: expected a window within the frames before it, "
+                f"got {'neurons without axes' if features else f'{height} x {width} cells after it'}"
+            )
+        layers[name_for(kind)] = layer
+    return nn.Sequential(layers)
+
