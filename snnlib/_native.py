@@ -7,6 +7,7 @@ Every op has two paths. `native` calls the compiled kernels of `snnlib._C`; it n
 
 from __future__ import annotations
 
+import importlib
 import os
 import warnings
 from collections.abc import Iterator
@@ -22,13 +23,11 @@ Path = Literal["auto", "native", "reference"]
 # The same codes as `DType` in cpp/include/snnlib/dtype.h.
 DTYPE_CODES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3}
 
-_module: ModuleType | None
+_module: ModuleType | None = None
+load_error = ""
 try:
-    from snnlib import _C as _module
-
-    load_error = ""
+    _module = importlib.import_module("snnlib._C")
 except ImportError as error:
-    _module = None
     load_error = str(error)
 
 

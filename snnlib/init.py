@@ -36,7 +36,9 @@ def _scale_for_rate(current: Tensor, layer: SRMLayer, target: float) -> float:
 
 
 @torch.no_grad()
-def calibrate_firing_rate_(net: nn.Module, x: Tensor, target: float | dict[str, float] = 0.1) -> dict[str, float]:
+def calibrate_firing_rate_(
+    net: nn.Module, x: Tensor, target: float | dict[str, float] = 0.1
+) -> dict[str, float]:
     """Scale the weights of every SRM layer so that it fires at the target rate on one batch.
 
     Layers are taken in the order in which the net calls them, each with the input that the calibrated layers before

@@ -31,8 +31,8 @@ PoolArgs to_args(int dtype, int64_t outer, int64_t inner, const AxisList& axes, 
 
 void pool_forward(int dtype, int64_t outer, int64_t inner, const AxisList& axes, bool count_include_pad,
                   int64_t divisor_override, Address input, Address output, int threads) {
-  kernels().pool->forward({to_args(dtype, outer, inner, axes, input, threads), count_include_pad, divisor_override,
-                           pointer(output)});
+  kernels().pool->forward(
+      {to_args(dtype, outer, inner, axes, input, threads), count_include_pad, divisor_override, pointer(output)});
 }
 
 void pool_backward(int dtype, int64_t outer, int64_t inner, const AxisList& axes, Address input, Address grad_output,

@@ -20,16 +20,16 @@ void srm_forward(const View& view, int dtype, const Constants& constants, Addres
                  int64_t threshold_period, Address spikes, Address state_in, Address state_out, Address potential,
                  Address delta_u, Address delta_ut, int threads) {
   kernels().srm->forward({to_view(view), DType(dtype), to_constants(constants), pointer(current), pointer(threshold),
-                          threshold_period, pointer(spikes), pointer(state_in), pointer(state_out),
-                          pointer(potential), pointer(delta_u), pointer(delta_ut), threads});
+                          threshold_period, pointer(spikes), pointer(state_in), pointer(state_out), pointer(potential),
+                          pointer(delta_u), pointer(delta_ut), threads});
 }
 
 void srm_backward(const View& view, int dtype, const Constants& constants, Address current, Address threshold,
                   int64_t threshold_period, Address state_in, Address grad_spikes, Address weight_signal,
                   Address input_signal, int threads) {
-  kernels().srm->backward({to_view(view), DType(dtype), to_constants(constants), pointer(current),
-                           pointer(threshold), threshold_period, pointer(state_in), pointer(grad_spikes),
-                           pointer(weight_signal), pointer(input_signal), threads});
+  kernels().srm->backward({to_view(view), DType(dtype), to_constants(constants), pointer(current), pointer(threshold),
+                           threshold_period, pointer(state_in), pointer(grad_spikes), pointer(weight_signal),
+                           pointer(input_signal), threads});
 }
 
 }  // namespace

@@ -5,9 +5,9 @@
 
 namespace snnlib {
 
-#define SNNLIB_DECLARE(isa)             \
-  namespace isa {                       \
-  extern const SrmKernels srm_kernels;  \
+#define SNNLIB_DECLARE(isa)              \
+  namespace isa {                        \
+  extern const SrmKernels srm_kernels;   \
   extern const PoolKernels pool_kernels; \
   }
 SNNLIB_DECLARE(portable)
@@ -24,9 +24,8 @@ std::vector<Kernels> supported() {
   // AVX2 and AVX-512 stand for the x86-64-v3 and -v4 levels that the compiler was given.
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2")) {
     list.push_back({"avx2", &avx2::srm_kernels, &avx2::pool_kernels});
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512vl")) {
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512cd") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
       list.push_back({"avx512", &avx512::srm_kernels, &avx512::pool_kernels});
     }
   }

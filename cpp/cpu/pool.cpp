@@ -89,8 +89,7 @@ void forward_planes(const PoolForwardArgs& args) {
         const int64_t inside = (a.d.end(z) - a.d.begin(z)) * (a.h.end(y) - a.h.begin(y));
         T* __restrict out = output + a.out_row(z, y);
         for (int64_t x = 0; x < a.w.out; ++x) {
-          const int64_t cells =
-              args.count_include_pad ? full * a.w.full_size(x) : inside * (a.w.end(x) - a.w.begin(x));
+          const int64_t cells = args.count_include_pad ? full * a.w.full_size(x) : inside * (a.w.end(x) - a.w.begin(x));
           const S divisor = S(args.divisor_override ? args.divisor_override : cells);
           for (int64_t c = 0; c < a.inner; ++c) from_state(sum[x * a.inner + c] / divisor, out + x * a.inner + c);
         }

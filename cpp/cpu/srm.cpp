@@ -210,7 +210,8 @@ void forward(const SrmForwardArgs& a) {
 }
 
 void backward(const SrmBackwardArgs& a) {
-  by_dtype(a.dtype, a, backward_train<float>, backward_train<double>, backward_train<BFloat16>, backward_train<Float16>);
+  by_dtype(a.dtype, a, backward_train<float>, backward_train<double>, backward_train<BFloat16>,
+           backward_train<Float16>);
 }
 
 }  // namespace

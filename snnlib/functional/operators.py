@@ -48,7 +48,9 @@ class FullyConnected:
         """Raise an error that names the argument."""
         _check_pair(x, weight, "[T, N, inputs]", "[outputs, inputs]")
         if x.shape[2] != weight.shape[1]:
-            raise ValueError(f"x: expected {weight.shape[1]} inputs in dimension 2, got shape {tuple(x.shape)}")
+            raise ValueError(
+                f"x: expected {weight.shape[1]} inputs in dimension 2, got shape {tuple(x.shape)}"
+            )
 
     def forward(self, x: Tensor, weight: Tensor) -> Tensor:
         """Currents `[B, outputs]`."""

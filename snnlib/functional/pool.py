@@ -33,10 +33,12 @@ def _spike_avg_pool(
         raise ValueError(f"padding: expected at most half of kernel_size {kernel}, got {margins}")
     if divisor_override is not None and divisor_override == 0:
         raise ValueError("divisor_override: expected an integer other than 0, got 0")
-    for size, *window in zip(x.shape[3:], kernel, steps, margins, strict=True):
-        if ops.pool.output_size(size, *window, ceil_mode) < 1:
-            raise ValueError(f"kernel_size: expected windows that fit into {tuple(x.shape[3:])}, got {kernel}")
-    frames = ops.pool.spike_avg_pool(
+    for size, window, step, margin in zip(x.shape[3:], kernel, steps, margins, strict=True):
+        if ops.pool.output_size(size, window, step, margin, ceil_mode) < 1:
+            raise ValueError(
+                f"kernel_size: expected windows that fit into {tuple(x.shape[3:])}, got {kernel}"
+            )
+    frames: Tensor = ops.pool.spike_avg_pool(
         x.flatten(0, 1), kernel, steps, margins, ceil_mode, count_include_pad, divisor_override
     )
     return frames.reshape(*x.shape[:2], *frames.shape[1:])
@@ -52,9 +54,7 @@ def spike_avg_pool1d(
     divisor_override: int | None = None,
 ) -> Tensor:
     """`spike_avg_pool2d` over one axis: x `[T, N, C, L]`."""
-    return _spike_avg_pool(
-        1, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
-    )
+    return _spike_avg_pool(1, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
 def spike_avg_pool2d(
@@ -103,9 +103,7 @@ def spike_avg_pool2d(
     >>> x.grad.flatten().tolist()
     [1.0, 0.0, 0.5, 0.5, 0.0, 0.0, 0.5, 0.5]
     """
-    return _spike_avg_pool(
-        2, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
-    )
+    return _spike_avg_pool(2, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
 def spike_avg_pool3d(
@@ -118,9 +116,7 @@ def spike_avg_pool3d(
     divisor_override: int | None = None,
 ) -> Tensor:
     """`spike_avg_pool2d` over three space axes: x `[T, N, C, D, H, W]`."""
-    return _spike_avg_pool(
-        3, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
-    )
+    return _spike_avg_pool(3, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
 def spike_max_pool2d(

@@ -320,7 +320,7 @@ def srm_layer_stream(
         dtype = torch.get_autocast_dtype(x.device.type)
         x, weight = x.to(dtype), weight.to(dtype)
     return Streamed(
-        *_SRMLayer.apply(
+        *_SRMLayer.apply(  # type: ignore[no-untyped-call]
             x, weight, limit, state, operator, neuron, input_grad_scale, int(batch_first), return_state
         )
     )

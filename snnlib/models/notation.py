@@ -75,4 +75,3 @@ def from_notation(
             )
         layers[name_for(kind)] = layer
     return nn.Sequential(layers)
-

@@ -50,11 +50,15 @@ class SRMLayer(nn.Module):
         self.input_grad_scale = input_grad_scale
         self.batch_first = batch_first
         self.weight = nn.Parameter(torch.empty(*weight_shape, device=device, dtype=dtype))
-        limit = torch.as_tensor(threshold, device=device).to(torch.promote_types(self.weight.dtype, torch.float32))
+        limit = torch.as_tensor(threshold, device=device).to(
+            torch.promote_types(self.weight.dtype, torch.float32)
+        )
         if not bool((limit > 0).all()):
             raise ValueError(f"threshold: expected numbers > 0, got {threshold}")
         # Checks the shape as well.
-        self.register_buffer("threshold", functional.srm.as_threshold(limit, self.weight, weight_shape[0]).clone())
+        self.register_buffer(
+            "threshold", functional.srm.as_threshold(limit, self.weight, weight_shape[0]).clone()
+        )
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -69,7 +73,9 @@ class SRMLayer(nn.Module):
         nn.init.uniform_(self.weight, -bound, bound)
 
     @overload
-    def forward(self, x: Tensor, state: Tensor | None = None, return_state: Literal[False] = False) -> Tensor: ...
+    def forward(
+        self, x: Tensor, state: Tensor | None = None, return_state: Literal[False] = False
+    ) -> Tensor: ...
 
     @overload
     def forward(self, x: Tensor, state: Tensor | None = None, *, return_state: Literal[True]) -> Streamed: ...

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, cast
 
 from torch import Tensor, nn
 
 from snnlib.functional.srm import Streamed
 
 
-@runtime_checkable
-class Stateful(Protocol):
-    """A module that takes part in streams: `forward(x, state, return_state=True)` returns `Streamed`."""
-
-    def stream(self) -> Stream:
-        """A stream over this module."""
-
-
 class Stream:
     """Feeds a module trains in chunks of any length and holds the state in between.
 
     Works on a layer and on any net of layers: every SRM layer goes on from its membrane state, and `SpikeDropout`
-    keeps its mask. The state lives in this object only; the module stays as it is and may serve several streams.
-    Given equal currents the spikes are bit for bit those of one long train. Gradients stop at chunk borders.
+    keeps its mask. A module of your own takes part if it has a `stream()` method and
+    `forward(x, state, return_state=True)` returns `Streamed`. The state lives in this object only; the module stays as
+    it is and may serve several streams. Given equal currents the spikes are bit for bit those of one long
+    train. Gradients stop at chunk borders.
 
     Args:
         module: a layer or net. Chunks may have different lengths, but one batch size.
@@ -56,7 +50,7 @@ class Stream:
         calls: dict[str, int] = {}
         handles = []
         for name, layer in self.module.named_modules():
-            if isinstance(layer, Stateful):
+            if hasattr(layer, "stream"):
                 handles += self._hook(layer, name, calls, after)
         try:
             out = self.module(chunk)

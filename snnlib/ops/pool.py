@@ -72,7 +72,14 @@ def spike_avg_pool(
     out = _empty_pooled(x, kernel, stride, padding, ceil_mode)
     kernels = _native.kernels_for(x)
     if kernels is None:
-        arguments = (list(kernel), list(stride), list(padding), ceil_mode, count_include_pad, divisor_override)
+        arguments = (
+            list(kernel),
+            list(stride),
+            list(padding),
+            ceil_mode,
+            count_include_pad,
+            divisor_override,
+        )
         return out.copy_(reference.pool.avg_pool_forward(x, *arguments))
     kernels.pool_forward(
         *_native_geometry(x, out, kernel, stride, padding),

@@ -29,10 +29,11 @@ def _neuron_order(train: Tensor) -> list[int] | None:
 
     The two leading dimensions must be the outermost ones, in their order, without gaps.
     """
-    rest = sorted(range(2, train.dim()), key=lambda dim: (-train.stride(dim), dim))
+    strides = train.stride()
+    rest = sorted(range(2, train.dim()), key=lambda dim: (-strides[dim], dim))
     expected = _dense_strides(list(train.shape), [0, 1, *rest])
     for dim, size in enumerate(train.shape):
-        if size != 1 and train.stride(dim) != expected[dim]:
+        if size != 1 and strides[dim] != expected[dim]:
             return None
     return rest
 
@@ -56,7 +57,13 @@ class _NativeCall:
     """Arguments that all native SRM calls share; keeps the tensors behind the addresses alive."""
 
     def __init__(
-        self, current: Tensor, threshold: Tensor, state: Tensor | None, decay: Decay, clamp: float, time_dim: int
+        self,
+        current: Tensor,
+        threshold: Tensor,
+        state: Tensor | None,
+        decay: Decay,
+        clamp: float,
+        time_dim: int,
     ) -> None:
         first, second = current.shape[:2]
         inner = math.prod(current.shape[2:])
@@ -97,7 +104,9 @@ def srm_forward(
     decay = decay_factors(tau_m, tau_s, tau_grad)
     current = as_walkable(current)
     spikes = _native.empty_like(current)
-    final = _empty_state(current, time_dim) if return_state else current.new_empty(0, dtype=state_dtype(current))
+    final = (
+        _empty_state(current, time_dim) if return_state else current.new_empty(0, dtype=state_dtype(current))
+    )
     kernels = _native.kernels_for(current)
     if kernels is None:
         out, last = reference.srm.srm_forward(current, threshold, state, decay, time_dim)
@@ -132,7 +141,9 @@ def _(
     return_state: bool,
 ) -> tuple[Tensor, Tensor]:
     current = as_walkable(current)
-    final = _empty_state(current, time_dim) if return_state else current.new_empty(0, dtype=state_dtype(current))
+    final = (
+        _empty_state(current, time_dim) if return_state else current.new_empty(0, dtype=state_dtype(current))
+    )
     return torch.empty_like(current), final
 
 

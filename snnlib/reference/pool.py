@@ -13,7 +13,13 @@ Sizes = list[int]
 
 
 def _average(
-    x: Tensor, kernel: Sizes, stride: Sizes, padding: Sizes, ceil_mode: bool, count_include_pad: bool, divisor: int | None
+    x: Tensor,
+    kernel: Sizes,
+    stride: Sizes,
+    padding: Sizes,
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor: int | None,
 ) -> Tensor:
     if len(kernel) == 1:
         # torch's 1-D pooling has no divisor_override: pool over a plane of height 1.
@@ -26,7 +32,13 @@ def _average(
 
 
 def avg_pool_forward(
-    x: Tensor, kernel: Sizes, stride: Sizes, padding: Sizes, ceil_mode: bool, count_include_pad: bool, divisor: int | None
+    x: Tensor,
+    kernel: Sizes,
+    stride: Sizes,
+    padding: Sizes,
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor: int | None,
 ) -> Tensor:
     """Average over `[N, C, *spatial]`, summed in float32 or wider and rounded once."""
     wide = x.to(torch.promote_types(x.dtype, torch.float32))

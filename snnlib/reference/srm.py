@@ -44,9 +44,7 @@ class Trace(NamedTuple):
     state: Tensor
 
 
-def srm_trace(
-    current: Tensor, threshold: Tensor, state: Tensor | None, decay: Decay, time_dim: int
-) -> Trace:
+def srm_trace(current: Tensor, threshold: Tensor, state: Tensor | None, decay: Decay, time_dim: int) -> Trace:
     """Potential before the reset, its step `delta_u = u - u_last` and the gradient trace, at every step."""
     dtype = state_dtype(current)
     limit = per_neuron(threshold, current)

@@ -1,7 +1,8 @@
 // Average pooling of event amplitudes, and its event-time gradient.
 //
 //   forward    y = sum of the window / divisor
-//   backward   gx_i = x_i * sum over the windows w that hold i of g_w / (sum of window w),  0 where the window is silent
+//   backward   gx_i = x_i * sum over the windows w that hold i of g_w / (sum of window w),  0 where the window is
+//   silent
 //
 // This is x * avg_pool^T(g / y): the divisor cancels. The gradient of every window that is not silent is shared out
 // whole, in proportion to amplitude, so sums of gradients are kept for any stride, padding and divisor.

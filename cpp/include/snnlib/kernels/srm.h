@@ -12,7 +12,8 @@
 // e_x = 1 - 1/tau_x and r_s = 1/tau_s with tau in time steps. The recurrence equals u = c (m - s) with
 // c = tau_m / (tau_m - tau_s), and needs no special case for tau_m = tau_s. eps[dt] is its impulse response, so the
 // backward runs the same recurrence from the credited spike towards earlier steps.
-// Source: Zhu et al., "Training spiking neural networks with event-driven backpropagation", NeurIPS 2022, sections 3, 4.
+// Source: Zhu et al., "Training spiking neural networks with event-driven backpropagation", NeurIPS 2022, sections
+// 3, 4.
 #pragma once
 
 #include "snnlib/platform.h"
