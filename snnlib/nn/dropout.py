@@ -1,0 +1,103 @@
+"""Dropout of neurons for a whole spike train."""
+
+from __future__ import annotations
+
+from typing import Literal, overload
+
+import torch
+from torch import Tensor, nn
+
+from snnlib.functional._check import check_device, check_floating, check_rank
+from snnlib.functional.srm import Streamed
+from snnlib.nn.stream import Stream
+
+
+class SpikeDropout(nn.Module):
+    """Dropout that silences the same neurons at every time step of a train.
+
+    `y[t] = x[t] * mask / (1 - p)` with one mask of shape `[N, ...]` for all t, each entry 1 with probability 1 - p;
+    in eval mode and for p = 0, `y = x`. A mask of its own for every step, as `torch.nn.Dropout` draws on a train,
+    averages out over time and regularises less. Values and gradient `dL/dx = dL/dy * mask / (1 - p)` are otherwise
+    those of `torch.nn.Dropout`; p = 1 gives zeros.
+
+    Args:
+        p: probability that a neuron is silenced, 0 to 1. Default 0.5, as in `torch.nn.Dropout`.
+        batch_first: whether the batch dimension comes before time.
+
+    Shape:
+        x and y: `[T, N, ...]`, `[N, T, ...]` with `batch_first`; any floating dtype. mask: `[N, ...]`, bool.
+
+    Raises:
+        TypeError: x is no floating tensor, or the state no bool tensor.
+        ValueError: p is no probability, or a shape or device that does not fit.
+
+    Source: Lee et al., "Enabling Spike-based Backpropagation for Training Deep Neural Network Architectures", 2020.
+
+    >>> import torch, snnlib
+    >>> dropout = snnlib.SpikeDropout(0.5)
+    >>> y = dropout(torch.ones(4, 1, 6))
+    >>> sorted(set(y.flatten().tolist())) in ([0.0, 2.0], [0.0], [2.0]), torch.equal(y[0], y[3])
+    (True, True)
+    """
+
+    def __init__(self, p: float = 0.5, batch_first: bool = False) -> None:
+        super().__init__()
+        if not 0 <= p <= 1:
+            raise ValueError(f"p: expected a probability from 0 to 1, got {p}")
+        self.p = p
+        self.batch_first = batch_first
+
+    @overload
+    def forward(
+        self, x: Tensor, state: Tensor | None = None, return_state: Literal[False] = False
+    ) -> Tensor: ...
+
+    @overload
+    def forward(self, x: Tensor, state: Tensor | None = None, *, return_state: Literal[True]) -> Streamed: ...
+
+    def forward(
+        self, x: Tensor, state: Tensor | None = None, return_state: bool = False
+    ) -> Tensor | Streamed:
+        """The train with silenced neurons; with `return_state` also the mask `[N, ...]` to go on with.
+
+        Args:
+            x: spikes `[T, N, ...]`.
+            state: mask of an earlier chunk; None draws a new one from torch's generator (in eval mode: all ones).
+            return_state: whether to return `Streamed(spikes, state)`.
+        """
+        check_floating("x", x)
+        check_rank("x", x, "[T, N, ...]", at_least=2)
+        mask = self._mask(x) if state is None else self._checked(state, x)
+        spikes = x
+        if self.training and self.p > 0:
+            # For p = 1 the mask is all zeros and the scale plays no part.
+            scale = 1 / (1 - self.p) if self.p < 1 else 1.0
+            spikes = x * (mask.to(x.dtype) * scale).unsqueeze(int(self.batch_first))
+        return Streamed(spikes, mask) if return_state else spikes
+
+    def _mask_shape(self, x: Tensor) -> list[int]:
+        time_dim = int(self.batch_first)
+        return [*x.shape[:time_dim], *x.shape[time_dim + 1 :]]
+
+    def _mask(self, x: Tensor) -> Tensor:
+        if self.training:
+            return torch.rand(self._mask_shape(x), device=x.device) >= self.p
+        return torch.ones(self._mask_shape(x), dtype=torch.bool, device=x.device)
+
+    def _checked(self, state: Tensor, x: Tensor) -> Tensor:
+        if state.dtype != torch.bool:
+            raise TypeError(f"state: expected a mask of torch.bool, got {state.dtype}")
+        if list(state.shape) != self._mask_shape(x):
+            raise ValueError(
+                f"state: expected a mask of shape {tuple(self._mask_shape(x))}, got {tuple(state.shape)}"
+            )
+        check_device("state", state, x)
+        return state
+
+    def stream(self) -> Stream:
+        """A stream that keeps one mask over all its chunks."""
+        return Stream(self)
+
+    def extra_repr(self) -> str:
+        """Options, for `print(net)`."""
+        return f"p={self.p:g}" + (", batch_first=True" if self.batch_first else "")
