@@ -1,0 +1,28 @@
+"""Event-camera data: N-MNIST files, the embedded `EventDigits`, binning into spike trains `[T, 2, H, W]`."""
+
+from snnlib.data.cache_dir import user_cache_dir
+from snnlib.data.digits import EventDigits
+from snnlib.data.digits_build import build_event_digits
+from snnlib.data.events import EVENT_DTYPE, Events, as_events
+from snnlib.data.frame_cache import FrameCache
+from snnlib.data.frames import ToFrames, stack_time_first, to_frames
+from snnlib.data.nmnist import NMNIST
+from snnlib.data.nmnist_format import EventFileError, encode_nmnist, read_nmnist, write_nmnist
+
+__all__ = [
+    "EVENT_DTYPE",
+    "NMNIST",
+    "EventDigits",
+    "EventFileError",
+    "Events",
+    "FrameCache",
+    "ToFrames",
+    "as_events",
+    "build_event_digits",
+    "encode_nmnist",
+    "read_nmnist",
+    "stack_time_first",
+    "to_frames",
+    "user_cache_dir",
+    "write_nmnist",
+]

@@ -1,0 +1,129 @@
+"""N-MNIST: handwritten digits seen by an event camera during three saccades, from a copy on disk."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.data import Dataset
+
+from snnlib.data.checks import check_int
+from snnlib.data.nmnist_format import NMNIST_SENSOR_SIZE, EventFileError, read_nmnist
+from snnlib.data.sources import find_split
+
+Transform = Callable[[Any], Any]
+
+
+class NMNIST(Dataset[tuple[Any, Any]]):
+    """The N-MNIST data set (or any copy or part of it) as `(events, label)` pairs.
+
+    Nothing is downloaded. `root` holds, in any letter case, folders `Train/<digit>/<id>.bin` and
+    `Test/<digit>/<id>.bin`, or `Train.zip` and `Test.zip` with those folders inside; only the split that is
+    asked for needs to be there, and a folder wins over a zip. Any number of samples is fine, and so is an
+    empty class folder. Labels are the class folders' names. Samples are ordered by class, then by name.
+    Hidden files, `__MACOSX` and files that do not end in `.bin` are ignored.
+
+    Args:
+        root: the folder that holds the splits.
+        train: `True` for `Train`, `False` for `Test`.
+        transform: maps the event array of a sample, for example `ToFrames()`.
+        target_transform: maps the label, an int.
+        strict: as in `read_nmnist`: `True` raises for a truncated file, `False` keeps its whole events and
+            warns.
+
+    Attributes:
+        classes: class names, `"0"` .. `"9"`; the label is the index.
+        targets: labels of all samples, int64 `[S]`.
+        files: names relative to `root`, like `Train/3/00042.bin` (inside the zip where the split is one).
+        sensor_size: `(34, 34)`, height and width.
+
+    Raises:
+        FileNotFoundError: `root` or the split is missing; says what was expected and what was found.
+        EventFileError: a class folder with another name than a digit, a recording outside the class folders,
+            no sample at all, a damaged zip; on access, a damaged recording.
+
+    Source: Orchard et al., "Converting Static Image Datasets to Spiking Neuromorphic Datasets Using
+    Saccades", Frontiers in Neuroscience 9:437, 2015. The full set has 60000 + 10000 samples.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from snnlib.data import NMNIST, ToFrames, as_events, write_nmnist
+        >>> with tempfile.TemporaryDirectory() as root:
+        ...     folder = pathlib.Path(root, "Train", "7")
+        ...     folder.mkdir(parents=True)
+        ...     write_nmnist(folder / "00001.bin", as_events(t=[5], x=[1], y=[2], p=[1]))
+        ...     frames, label = NMNIST(root, transform=ToFrames())[0]
+        >>> frames.shape, label
+        (torch.Size([30, 2, 34, 34]), 7)
+    """
+
+    classes: Sequence[str] = tuple("0123456789")
+    sensor_size: tuple[int, int] = NMNIST_SENSOR_SIZE
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        train: bool = True,
+        transform: Transform | None = None,
+        target_transform: Transform | None = None,
+        *,
+        strict: bool = True,
+    ) -> None:
+        for name, value in (("transform", transform), ("target_transform", target_transform)):
+            if value is not None and not callable(value):
+                raise TypeError(f"{name} must be callable or None, got {value!r}")
+        self.root, self.train, self.strict = Path(root), bool(train), bool(strict)
+        self.transform, self.target_transform = transform, target_transform
+        self._source = find_split(self.root, "Train" if train else "Test")
+        samples = _label_by_folder(self._source.names(), self.classes, self._source.describe)
+        if not samples:
+            where = self._source.describe("Train/" if train else "Test/")
+            raise EventFileError(f"{where}: expected recordings <class>/<id>.bin, found none")
+        self.files = [name for _, name in samples]
+        self.targets = torch.tensor([label for label, _ in samples])
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        number = check_int("index", index, -(2**63))
+        if not -len(self) <= number < len(self):
+            raise IndexError(f"index must be in {-len(self)}..{len(self) - 1}, got {number}")
+        name = self.files[number]
+        data = self._source.read(name)
+        events: Any = read_nmnist(data, strict=self.strict, name=self._source.describe(name))
+        label: Any = int(self.targets[number])
+        if self.transform is not None:
+            events = self.transform(events)
+        if self.target_transform is not None:
+            label = self.target_transform(label)
+        return events, label
+
+    def __repr__(self) -> str:
+        split = "train" if self.train else "test"
+        return f"{type(self).__name__}({str(self.root)!r}, {split}, {len(self)} samples)"
+
+
+def _label_by_folder(
+    names: Iterable[str], classes: Sequence[str], describe: Callable[[str], str]
+) -> list[tuple[int, str]]:
+    """Sorted `(label, name)` of the recordings `<split>/<class>/<id>.bin` among `names`; folders end in `/`."""
+    labels = {name: index for index, name in enumerate(classes)}
+    samples = []
+    for name in names:
+        parts = name.rstrip("/").split("/")
+        recording = name.lower().endswith(".bin")
+        if recording and len(parts) != 3:
+            raise EventFileError(f"{describe(name)}: expected recordings at <split>/<class>/<id>.bin only")
+        is_class_folder = len(parts) >= 3 or (len(parts) == 2 and name.endswith("/"))
+        if is_class_folder and parts[1] not in labels:
+            raise EventFileError(
+                f"{describe('/'.join(parts[:2]))}: unknown class folder {parts[1]!r}, expected one of "
+                f"{', '.join(classes)}"
+            )
+        if recording:
+            samples.append((labels[parts[1]], name))
+    return sorted(samples)

@@ -1,0 +1,232 @@
+import builtins
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from snnlib.data import EventDigits, ToFrames, build_event_digits, user_cache_dir
+from snnlib.data.camera import simulate
+from snnlib.data.digits_build import STALE_SECONDS
+
+FEW = [0, 1, 2, 70, 901, 1796]
+# Of the six samples above, seed 0: a change here changes users' data and needs a new FORMAT_VERSION.
+FEW_SHA256 = "3950e08ebcb3c32a2a68600c440c3a1a60d02ea952e6c2c52e005db28a47a526"
+
+
+def digest(folder: Path) -> str:
+    total = hashlib.sha256()
+    for path in sorted(folder.rglob("*.bin")):
+        total.update(path.relative_to(folder).as_posix().encode() + path.read_bytes())
+    return total.hexdigest()
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def build(folder: Path, **options) -> Path:
+    return build_event_digits(folder, **{"samples": FEW, "progress": False, **options})
+
+
+def test_same_seed_same_bytes(tmp_path):
+    first = digest(build(tmp_path / "a"))
+    assert first == digest(build(tmp_path / "b", samples=FEW[::-1]))
+    assert first != digest(build(tmp_path / "c", seed=1))
+    assert first == FEW_SHA256
+
+
+def test_neither_order_nor_company_matters():
+    images = load_digits().images
+    together = simulate(images[FEW], FEW)
+    alone = [simulate(images[[index]], [index])[0] for index in reversed(FEW)]
+    assert all(np.array_equal(a, b) for a, b in zip(together, reversed(alone), strict=True))
+
+
+def test_full_set(digits_root):
+    train, test = EventDigits(digits_root, progress=False), EventDigits(digits_root, train=False)
+    assert (len(train), len(test)) == (1437, 360)
+    labels = load_digits().target
+    for data in (train, test):
+        ids = [int(Path(name).stem) for name in data.files]
+        assert np.array_equal(labels[ids], data.targets.numpy())
+    share = np.bincount(test.targets) / np.bincount(labels)
+    assert share.min() > 0.19 and share.max() < 0.21
+
+
+def test_statistics_resemble_nmnist(digits_root):
+    data = EventDigits(digits_root, train=False)
+    to_frames = ToFrames()
+    streams = [events for events, _ in data]
+    counts = np.array([len(events) for events in streams])
+    assert 3700 < counts.mean() < 4300 and counts.min() > 1000 and counts.max() < 7500
+    assert 0.036 < np.mean([float(to_frames(events).mean()) for events in streams]) < 0.042
+    assert max(events["t"][-1] for events in streams) < 300_000
+    assert 0.48 < np.mean([events["p"].mean() for events in streams]) < 0.52
+    everything = np.concatenate(streams)
+    for field in "xy":
+        assert (everything[field].min(), everything[field].max()) == (0, 33)
+
+
+def test_summed_frames_are_learnable(digits_root):
+    # Nearest class mean: far weaker than logistic regression (97 %), quick, and at 10 % for unreadable data.
+    sums = {}
+    for train in (True, False):
+        data = EventDigits(digits_root, train=train, transform=ToFrames(mode="count"))
+        sums[train] = np.stack([frames.sum(0).flatten().numpy() for frames, _ in data]), data.targets.numpy()
+    means = np.stack([sums[True][0][sums[True][1] == label].mean(0) for label in range(10)])
+    distance = ((sums[False][0][:, None] - means) ** 2).sum(2)
+    assert (distance.argmin(1) == sums[False][1]).mean() > 0.85
+
+
+def test_second_opening_builds_nothing(digits_root, capsys):
+    folder = next(digits_root.iterdir())
+    before = folder.stat().st_mtime_ns
+    started = time.perf_counter()
+    EventDigits(digits_root)
+    assert time.perf_counter() - started < 2
+    assert folder.stat().st_mtime_ns == before and "simulating" not in capsys.readouterr().err
+    assert folder.name == "event-digits-v1-seed0" and len(list(digits_root.iterdir())) == 1
+
+
+def test_progress_bar(tmp_path, capsys):
+    build(tmp_path / "a", progress=True)
+    assert "simulating EventDigits" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("damage", ["short file", "missing file", "torn manifest", "old format"])
+def test_damaged_build_is_built_again(tmp_path, damage):
+    folder = build(tmp_path / "a")
+    expected = digest(folder)
+    victim = next(folder.rglob("*.bin"))
+    manifest = folder / "event-digits.json"
+    if damage == "short file":
+        victim.write_bytes(b"")
+    elif damage == "missing file":
+        victim.unlink()
+    elif damage == "torn manifest":
+        manifest.write_bytes(manifest.read_bytes()[:20])
+    else:
+        manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "format": 0}))
+    build(folder)
+    assert digest(folder) == expected and names(tmp_path) == ["a"]
+
+
+def test_foreign_folder_is_left_alone(tmp_path):
+    (tmp_path / "Train").mkdir()
+    (tmp_path / "thesis.tex").write_text("mine")
+    with pytest.raises(FileExistsError, match=r"found Train, thesis\.tex; left untouched"):
+        build(tmp_path)
+    assert (tmp_path / "thesis.tex").read_text() == "mine"
+
+
+def test_killed_build_leaves_nothing_complete(tmp_path):
+    target = tmp_path / "event-digits-v1-seed0"
+    code = f"from snnlib.data import build_event_digits as b; b({str(target)!r}, progress=False)"
+    process = subprocess.Popen([sys.executable, "-c", code], cwd=Path(__file__).parents[2])
+    try:
+        deadline = time.monotonic() + 60
+        while not any(tmp_path.rglob("*.bin")):
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.002)
+    finally:
+        process.send_signal(getattr(signal, "SIGKILL", signal.SIGTERM))
+        process.wait()
+    assert not target.exists()
+    left = list(tmp_path.iterdir())
+    assert len(left) == 1 and left[0].name.endswith(".tmp") and not (left[0] / "event-digits.json").exists()
+    # Two hours later, the next build removes what the killed one left.
+    old = time.time() - 2 * STALE_SECONDS
+    os.utime(left[0], (old, old))
+    build(target)
+    assert digest(target) == FEW_SHA256 and list(tmp_path.iterdir()) == [target]
+
+
+def test_builds_at_once(tmp_path):
+    start = threading.Barrier(3)
+    failures = []
+
+    def work():
+        start.wait()
+        try:
+            build(tmp_path / "a")
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == [] and names(tmp_path) == ["a"] and digest(tmp_path / "a") == FEW_SHA256
+
+
+def test_failed_build_cleans_up(tmp_path, monkeypatch):
+    def fail(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("snnlib.data.digits_build.simulate", fail)
+    with pytest.raises(KeyboardInterrupt):
+        build(tmp_path / "a")
+    assert names(tmp_path) == []
+
+
+def test_without_scikit_learn(tmp_path, monkeypatch):
+    real = builtins.__import__
+
+    def no_sklearn(name, *rest):
+        if name.startswith("sklearn"):
+            raise ImportError(name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", no_sklearn)
+    with pytest.raises(ImportError, match=r"pip install snnlib\[data\]"):
+        build(tmp_path / "a")
+
+
+def test_import_needs_no_scikit_learn():
+    code = "import sys, snnlib.data.digits; sys.exit('sklearn' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], check=True)
+
+
+def test_unwritable_cache_says_what_to_set(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="set SNNLIB_CACHE or root to a writable folder"):
+        build(tmp_path / "file" / "a")
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "text"),
+    [
+        ({"seed": -1}, ValueError, "seed must be an integer >= 0, got -1"),
+        ({"seed": "a"}, TypeError, "seed must be an integer >= 0, got 'a'"),
+        ({"samples": [1797]}, ValueError, "samples must be an integer in 0..1796, got 1797"),
+    ],
+)
+def test_wrong_arguments(tmp_path, options, error, text):
+    with pytest.raises(error, match=text):
+        build(tmp_path / "a", **options)
+    assert names(tmp_path) == []
+
+
+def test_cache_dir(monkeypatch, tmp_path):
+    monkeypatch.setenv("SNNLIB_CACHE", str(tmp_path / "own"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert user_cache_dir() == tmp_path / "own"
+    monkeypatch.delenv("SNNLIB_CACHE")
+    assert user_cache_dir() == tmp_path / "xdg" / "snnlib"
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    assert user_cache_dir().is_absolute() and "relative" not in user_cache_dir().parts
+
+
+def test_default_root_is_the_cache(digits_root, monkeypatch):
+    monkeypatch.setenv("SNNLIB_CACHE", str(digits_root))
+    assert EventDigits(train=False).root == next(digits_root.iterdir())
