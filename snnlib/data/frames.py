@@ -76,7 +76,8 @@ def to_frames(
     if mode == "binary":
         flat[cells] = 1
     else:
-        np.add.at(flat, cells, 1)
+        # A Python 1 would be cast per event: 30 times slower.
+        np.add.at(flat, cells, np.int32(1))
         _check_fits(int(flat.max()), dtype)
     return torch.from_numpy(flat).view(steps, 2, height, width).to(dtype)
 

@@ -77,10 +77,11 @@ class NMNIST(Dataset[tuple[Any, Any]]):
                 raise TypeError(f"{name} must be callable or None, got {value!r}")
         self.root, self.train, self.strict = Path(root), bool(train), bool(strict)
         self.transform, self.target_transform = transform, target_transform
-        self._source = find_split(self.root, "Train" if train else "Test")
-        samples = _label_by_folder(self._source.names(), self.classes, self._source.describe)
+        split = "Train" if train else "Test"
+        self._source = find_split(self.root, split)
+        samples = _label_by_folder(split, self._source.names(), self.classes, self._source.describe)
         if not samples:
-            where = self._source.describe("Train/" if train else "Test/")
+            where = self._source.describe(f"{split}/")
             raise EventFileError(f"{where}: expected recordings <class>/<id>.bin, found none")
         self.files = [name for _, name in samples]
         self.targets = torch.tensor([label for label, _ in samples])
@@ -108,7 +109,7 @@ class NMNIST(Dataset[tuple[Any, Any]]):
 
 
 def _label_by_folder(
-    names: Iterable[str], classes: Sequence[str], describe: Callable[[str], str]
+    split: str, names: Iterable[str], classes: Sequence[str], describe: Callable[[str], str]
 ) -> list[tuple[int, str]]:
     """Sorted `(label, name)` of the recordings `<split>/<class>/<id>.bin` among `names`; folders end in `/`."""
     labels = {name: index for index, name in enumerate(classes)}
@@ -116,8 +117,8 @@ def _label_by_folder(
     for name in names:
         parts = name.rstrip("/").split("/")
         recording = name.lower().endswith(".bin")
-        if recording and len(parts) != 3:
-            raise EventFileError(f"{describe(name)}: expected recordings at <split>/<class>/<id>.bin only")
+        if recording and (len(parts) != 3 or parts[0].lower() != split.lower()):
+            raise EventFileError(f"{describe(name)}: expected recordings at {split}/<class>/<id>.bin only")
         is_class_folder = len(parts) >= 3 or (len(parts) == 2 and name.endswith("/"))
         if is_class_folder and parts[1] not in labels:
             raise EventFileError(

@@ -101,6 +101,16 @@ def test_recording_outside_class_folders(folders):
         NMNIST(folders)
 
 
+@pytest.mark.parametrize("name", ["0/1.bin", "Test/0/1.bin", "copy/Train/0/1.bin"])
+def test_zip_with_another_layout(tmp_path, name):
+    with zipfile.ZipFile(tmp_path / "Train.zip", "w") as file:
+        file.writestr(name, recording(1))
+    with pytest.raises(
+        EventFileError, match=rf"Train\.zip!{name}: expected recordings at Train/<class>/<id>"
+    ):
+        NMNIST(tmp_path)
+
+
 def test_no_samples(tmp_path):
     (tmp_path / "Train" / "3").mkdir(parents=True)
     with pytest.raises(EventFileError, match=r"Train.*found none"):
