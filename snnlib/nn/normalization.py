@@ -22,6 +22,8 @@ class WeightStandardization(nn.Module):
 
         torch.nn.utils.parametrize.register_parametrization(layer, "weight", snnlib.WeightStandardization(channels))
 
+    Make the optimiser afterwards: gain and bias are new parameters.
+
     Assigning a value V to the parametrized weight - registering does so with the initial weight - stores V and sets
     gain to its standard deviations and bias to its means. So the layer's weight is V afterwards, which keeps an
     initialisation or calibrated firing rates; what is lost is V's means without `bias`, and its scale without `gain`.

@@ -100,8 +100,8 @@ class RangeObserver(nn.Module):
         high = rows.nan_to_num(-inf, -inf, -inf).amax(1).reshape(self.fmax.shape)
         seen = low <= high
         # Finite in x's dtype may be infinite in the buffers'.
-        limit = torch.finfo(self.fmin.dtype).max
-        low, high = (value.clamp(-limit, limit).to(self.fmin.dtype) for value in (low, high))
+        limit, common = torch.finfo(self.fmin.dtype).max, torch.promote_types(x.dtype, self.fmin.dtype)
+        low, high = (value.to(common).clamp(-limit, limit).to(self.fmin.dtype) for value in (low, high))
         if self.averaging_constant is None:
             new_low, new_high = torch.minimum(self.fmin, low), torch.maximum(self.fmax, high)
         else:
