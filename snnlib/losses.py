@@ -85,7 +85,7 @@ def spike_count_loss(
     if reduction not in {"mean", "sum", "none"}:
         raise ValueError(f"reduction: expected one of mean, sum, none, got {reduction!r}")
     if not torch.compiler.is_compiling():
-        _check_values(target, counts)
+        _check_values(target, counts.detach())
 
     labelled = target.unsqueeze(1) == torch.arange(counts.shape[1], device=counts.device)
     counts = counts.to(torch.promote_types(counts.dtype, torch.float32))

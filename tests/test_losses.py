@@ -1,0 +1,142 @@
+"""The count loss: definition, gradients, checks, and training in the right direction through a spiking layer."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+import snnlib
+from snnlib.losses import spike_count_loss
+from snnlib.readout import firing_rate, spike_count
+
+COUNTS = torch.tensor([[12.0, 2.0, 5.0], [0.0, 1.0, 20.0]])
+LABELS = torch.tensor([0, 2])
+
+
+def test_vector() -> None:
+    # Differences: -3, 0, 3 and -2, -1, 5.
+    options = {"desired": 15, "undesired": 2}
+    assert spike_count_loss(COUNTS, LABELS, **options, reduction="none").tolist() == [9.0, 15.0]
+    assert spike_count_loss(COUNTS, LABELS, **options, reduction="sum").item() == 24
+    assert spike_count_loss(COUNTS, LABELS, **options).item() == 12
+    # One-sided: 12 of 15 and 5 of 2 cost, 0 and 1 of 2 and 20 of 15 do not.
+    one_sided = spike_count_loss(COUNTS, LABELS, **options, one_sided=True, reduction="none")
+    assert one_sided.tolist() == [9.0, 0.0]
+
+
+@given(st.integers(0, 4), st.integers(1, 5), st.integers(0, 10**6), st.booleans())
+def test_definition_and_gradient(samples: int, classes: int, seed: int, one_sided: bool) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    counts = torch.randint(0, 31, (samples, classes), generator=generator).double().requires_grad_()
+    target = torch.randint(0, classes, (samples,), generator=generator)
+    excess = torch.zeros(samples, classes, dtype=torch.float64)
+    for sample in range(samples):
+        for label in range(classes):
+            right = label == target[sample]
+            difference = counts[sample, label].item() - (10.3 if right else 2.7)
+            idle = difference > 0 if right else difference < 0
+            excess[sample, label] = 0 if one_sided and idle else difference
+    loss = spike_count_loss(counts, target, desired=10.3, undesired=2.7, one_sided=one_sided, reduction="sum")
+    assert loss.item() == pytest.approx(0.5 * excess.square().sum().item())
+    loss.backward()
+    torch.testing.assert_close(counts.grad, excess)
+    mean = spike_count_loss(counts, target, desired=10.3, undesired=2.7, one_sided=one_sided)
+    # An empty batch has loss 0, not NaN.
+    assert mean.item() == pytest.approx(loss.item() / max(samples, 1))
+
+
+def test_is_zero_only_at_the_wanted_counts() -> None:
+    wanted = torch.tensor([[2.0, 15.0, 2.0]], requires_grad=True)
+    loss = spike_count_loss(wanted, torch.tensor([1]), desired=15, undesired=2)
+    loss.backward()
+    assert loss.item() == 0
+    assert wanted.grad.eq(0).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_is_squared_in_float32(dtype: torch.dtype) -> None:
+    counts = torch.full((1, 2), 512, dtype=dtype, requires_grad=True)
+    loss = spike_count_loss(counts, torch.tensor([0]), desired=10, undesired=0)
+    # 502^2 / 2 + 512^2 / 2 has no float16.
+    assert loss.item() == (502**2 + 512**2) / 2
+    assert loss.dtype == torch.float32
+    loss.backward()
+    assert counts.grad.dtype == dtype
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int32, torch.int64])
+def test_labels_of_any_integer_dtype(dtype: torch.dtype) -> None:
+    assert spike_count_loss(COUNTS, LABELS.to(dtype), desired=15, undesired=2).item() == 12
+
+
+def cross_entropy(train: Tensor, target: Tensor) -> Tensor:
+    return F.cross_entropy(spike_count(train), target)
+
+
+def count_loss(train: Tensor, target: Tensor) -> Tensor:
+    return spike_count_loss(spike_count(train), target, desired=10, undesired=2)
+
+
+def rate_loss(train: Tensor, target: Tensor) -> Tensor:
+    return spike_count_loss(firing_rate(train), target, desired=0.5, undesired=0.1, reduction="sum")
+
+
+@pytest.mark.parametrize("loss", [cross_entropy, count_loss, rate_loss])
+def test_trains_a_spiking_layer_in_the_right_direction(loss: object, rng: torch.Generator) -> None:
+    x = (torch.rand(20, 6, 12, generator=rng) < 0.3).float()
+    target = torch.arange(6) % 3
+    weight = (torch.rand(3, 12, generator=rng) * 0.5).requires_grad_()
+    optimizer = torch.optim.Adam([weight], lr=0.02)
+    losses = []
+    for _ in range(40):
+        optimizer.zero_grad()
+        value = loss(snnlib.functional.srm_linear(x, weight), target)
+        value.backward()
+        assert weight.grad.abs().sum() > 0
+        optimizer.step()
+        losses.append(value.item())
+    assert losses[-1] < 0.6 * losses[0]
+
+
+def test_compiles_in_one_graph() -> None:
+    compiled = torch.compile(spike_count_loss, backend="aot_eager", fullgraph=True)
+    assert compiled(COUNTS, LABELS, desired=15, undesired=2).item() == 12
+
+
+@pytest.mark.parametrize("labels", [[0, 3], [-1, 0]])
+def test_labels_out_of_range(labels: list[int]) -> None:
+    with pytest.raises(ValueError, match=r"target: expected labels from 0 to 2, got -?\d to \d"):
+        spike_count_loss(COUNTS, torch.tensor(labels), desired=15, undesired=2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bool, torch.complex64])
+def test_labels_that_are_no_integers(dtype: torch.dtype) -> None:
+    with pytest.raises(TypeError, match=rf"target: expected integer labels, got {dtype}"):
+        spike_count_loss(COUNTS, torch.ones(2, dtype=dtype), desired=15, undesired=2)
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 3), ()])
+def test_labels_of_the_wrong_shape(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=r"target: expected shape \(2,\), one label per sample, got"):
+        spike_count_loss(COUNTS, torch.zeros(shape, dtype=torch.int64), desired=15, undesired=2)
+
+
+def test_other_errors_name_the_argument() -> None:
+    wanted = {"desired": 15.0, "undesired": 2.0}
+    with pytest.raises(TypeError, match=r"counts: expected a floating dtype, got torch.int64"):
+        spike_count_loss(COUNTS.long(), LABELS, **wanted)
+    with pytest.raises(ValueError, match=r"counts: expected \[N, classes\], got shape \(20, 2, 3\)"):
+        spike_count_loss(torch.zeros(20, 2, 3), LABELS, **wanted)
+    with pytest.raises(ValueError, match=r"counts: expected counts >= 0, got -20"):
+        spike_count_loss(-COUNTS.clone().requires_grad_(), LABELS, **wanted)
+    with pytest.raises(ValueError, match=r"undesired: expected a count >= 0, got -1"):
+        spike_count_loss(COUNTS, LABELS, desired=15, undesired=-1)
+    for desired in (2.0, 1.0, float("nan")):
+        with pytest.raises(ValueError, match=r"desired: expected a count > undesired = 2.0, got"):
+            spike_count_loss(COUNTS, LABELS, desired=desired, undesired=2.0)
+    with pytest.raises(ValueError, match=r"reduction: expected one of mean, sum, none, got 'max'"):
+        spike_count_loss(COUNTS, LABELS, **wanted, reduction="max")
+    with pytest.raises(ValueError, match=r"target: expected a tensor on cpu, got one on meta"):
+        spike_count_loss(COUNTS, LABELS.to("meta"), **wanted)

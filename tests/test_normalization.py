@@ -1,0 +1,151 @@
+"""Weight standardisation: the definition, gradients by finite differences, and what a parametrized layer keeps."""
+
+import copy
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from snnlib.nn.normalization import WeightStandardization
+from snnlib.nn.quantize import Quantizer
+
+
+def standardized(weight: Tensor, gain: Tensor, bias: Tensor) -> Tensor:
+    """The definition, one channel at a time, in float64."""
+    rows = []
+    for channel, g, b in zip(weight.double(), gain.double(), bias.double(), strict=True):
+        n = channel.numel()
+        mean = channel.sum() / n
+        variance = ((channel - mean) ** 2).sum() / (n - 1)
+        rows.append((channel - mean) / (variance + 1e-5) ** 0.5 * g + b)
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize("shape", [(3, 2), (3, 7), (3, 2, 5), (3, 2, 3, 3), (3, 1, 2, 2, 2)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+def test_definition(shape: tuple[int, ...], dtype: torch.dtype, rng: torch.Generator) -> None:
+    weight = (torch.randn(shape, generator=rng) * 0.3 + 0.1).to(dtype)
+    module = WeightStandardization(3, bias=True)
+    with torch.no_grad():
+        module.gain.copy_(torch.tensor([0.5, 2.0, -1.0]))
+        module.bias.copy_(torch.tensor([0.0, 0.25, 1.0]))
+    got = module(weight)
+    assert got.dtype == dtype
+    eps = torch.finfo(dtype).eps if dtype != torch.float64 else 1e-15
+    torch.testing.assert_close(
+        got.double(), standardized(weight, module.gain, module.bias), rtol=8 * eps, atol=8 * eps
+    )
+
+
+@given(st.lists(st.floats(-100, 100), min_size=2, max_size=12), st.floats(0.5, 50), st.floats(-100, 100))
+def test_mean_zero_variance_one_whatever_the_scale(values: list[float], scale: float, shift: float) -> None:
+    weight = torch.tensor([values], dtype=torch.float64)
+    variance = weight.var().item()
+    got = WeightStandardization(1)(weight).detach()
+    assert got.mean().abs() < 1e-6
+    # The epsilon beside the variance is the only difference from 1.
+    assert got.var().item() == pytest.approx(variance / (variance + 1e-5), abs=1e-6)
+    if variance > 1:
+        moved = WeightStandardization(1)(weight * scale + shift).detach()
+        torch.testing.assert_close(moved, got, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("gain", "bias"), [(True, False), (True, True), (False, False), (False, True)])
+def test_gradients_by_finite_differences(gain: bool, bias: bool, rng: torch.Generator) -> None:
+    module = WeightStandardization(3, gain=gain, bias=bias, dtype=torch.float64)
+    weight = torch.randn(3, 2, 2, dtype=torch.float64, generator=rng, requires_grad=True)
+    names = [name for name, _ in module.named_parameters()]
+    assert names == ["gain"] * gain + ["bias"] * bias
+
+    def function(weight: Tensor, *parameters: Tensor) -> Tensor:
+        return torch.func.functional_call(module, dict(zip(names, parameters, strict=True)), (weight,))
+
+    assert torch.autograd.gradcheck(function, (weight, *module.parameters()))
+
+
+def test_a_constant_channel_gives_zeros_and_finite_gradients() -> None:
+    weight = torch.full((1, 4), 0.25, requires_grad=True)
+    out = WeightStandardization(1)(weight)
+    out.sum().backward()
+    assert out.tolist() == [[0.0] * 4]
+    assert weight.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("layer", [nn.Linear(6, 4), nn.Conv2d(2, 4, 3)], ids=["linear", "conv"])
+def test_assignment_is_kept_as_far_as_gain_and_bias_reach(layer: nn.Module, rng: torch.Generator) -> None:
+    value = torch.randn(layer.weight.shape, generator=rng) * 0.2 + 0.5
+    mean = value.flatten(1).mean(1).reshape(-1, *[1] * (value.dim() - 1))
+    for gain, bias, expected in ((True, True, value), (True, False, value - mean)):
+        net = copy.deepcopy(layer)
+        initial = net.weight.detach().clone()
+        initial_mean = initial.flatten(1).mean(1).reshape(mean.shape)
+        parametrize.register_parametrization(net, "weight", WeightStandardization(4, gain=gain, bias=bias))
+        torch.testing.assert_close(net.weight, initial if bias else initial - initial_mean)
+        net.weight = value
+        torch.testing.assert_close(net.weight.detach(), expected)
+        # Scaling reaches the gain: what calibration of firing rates relies on.
+        net.weight = value * 3
+        torch.testing.assert_close(net.weight.detach(), expected * 3)
+    net = copy.deepcopy(layer)
+    parametrize.register_parametrization(net, "weight", WeightStandardization(4, gain=False))
+    net.weight = value
+    assert net.weight.detach().flatten(1).var(1).tolist() == pytest.approx([1.0] * 4, rel=1e-3)
+
+
+@pytest.mark.parametrize("quantized", [False, True])
+def test_parametrized_layer_trains_and_reloads(quantized: bool, rng: torch.Generator) -> None:
+    def build() -> nn.Module:
+        layer = nn.Conv2d(2, 3, 3)
+        parametrize.register_parametrization(layer, "weight", WeightStandardization(3))
+        if quantized:
+            parametrize.register_parametrization(layer, "weight", Quantizer(8))
+        return layer
+
+    layer = build()
+    x = torch.randn(4, 2, 6, 6, generator=rng)
+    # What a larger filter of the same kind gives: reachable through the gain.
+    target = layer(x).detach() * 2
+    optimizer = torch.optim.Adam(layer.parameters(), lr=0.02)
+    losses = []
+    for _ in range(30):
+        optimizer.zero_grad()
+        loss = nn.functional.mse_loss(layer(x), target)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.2 * losses[0]
+    reloaded = build()
+    reloaded.load_state_dict(layer.state_dict())
+    assert torch.equal(reloaded.eval()(x), layer.eval()(x))
+    assert torch.equal(copy.deepcopy(layer)(x), layer(x))
+
+
+def test_compiles_in_one_graph(rng: torch.Generator) -> None:
+    module = WeightStandardization(3, bias=True)
+    weight = torch.randn(3, 4, generator=rng)
+    compiled = torch.compile(module, backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(weight), module(weight))
+
+
+@pytest.mark.parametrize("shape", [(3, 1), (3, 1, 1, 1), (3, 0)])
+def test_fan_in_below_two_has_no_variance(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=r"weight: expected a fan-in of 2 or more.*variance.*got shape \(3,"):
+        WeightStandardization(3)(torch.zeros(shape))
+
+
+def test_other_errors_name_the_argument() -> None:
+    with pytest.raises(ValueError, match=r"weight: expected \[3, ...\], got shape \(4, 2\)"):
+        WeightStandardization(3)(torch.zeros(4, 2))
+    with pytest.raises(ValueError, match=r"weight: expected \[3, ...\], got shape \(3,\)"):
+        WeightStandardization(3)(torch.zeros(3))
+    with pytest.raises(TypeError, match=r"weight: expected a floating dtype, got torch.int64"):
+        WeightStandardization(3)(torch.zeros(3, 2, dtype=torch.int64))
+    with pytest.raises(ValueError, match=r"channels: expected an integer >= 1, got 0"):
+        WeightStandardization(0)
+
+
+def test_repr_shows_the_options() -> None:
+    assert repr(WeightStandardization(3, bias=True)) == "WeightStandardization(3, gain=True, bias=True)"
