@@ -75,7 +75,7 @@ class _NativeCall:
         self.constants = (*decay, clamp)
         self.current = current
         self.threshold = threshold.to(state_dtype(current)).reshape(-1)
-        if threshold.dim() > 0:
+        if threshold.dim() > 0 and current.dim() > 2:
             order = [dim - 2 for dim in _neuron_order(current) or []]
             spread = self.threshold.view(-1, *[1] * (current.dim() - 3)).expand(current.shape[2:])
             self.threshold = spread.permute(order).reshape(-1)

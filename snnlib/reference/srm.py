@@ -53,7 +53,7 @@ def srm_trace(current: Tensor, threshold: Tensor, state: Tensor | None, decay: D
         shape = [size for dim, size in enumerate(current.shape) if dim != time_dim]
         u = s = g = current.new_zeros(shape, dtype=dtype)
     else:
-        u, s, g = state.unbind(0)
+        u, s, g = state.to(dtype).unbind(0)
     steps: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
     for i in currents:
         x = s + i
