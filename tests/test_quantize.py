@@ -201,12 +201,15 @@ def test_nan_and_infinities_pass_but_never_enter_the_range() -> None:
     assert (quantizer.range.fmin.item(), quantizer.range.fmax.item()) == (-0.25, 0.5)
 
 
+@pytest.mark.parametrize("share", [None, 0.5])
 @pytest.mark.parametrize("empty", [torch.empty(0), torch.empty(3, 0), torch.tensor([torch.nan])])
-def test_a_tensor_without_finite_values_is_no_observation(empty: Tensor) -> None:
-    observer = RangeObserver()
+def test_a_tensor_without_finite_values_is_no_observation(empty: Tensor, share: float | None) -> None:
+    observer = RangeObserver(averaging_constant=share)
     assert observer(empty) is empty
     assert not observer.initialised.item()
+    assert observer.max_abs.item() == 0
     observer(torch.tensor([2.0, 3.0]))
+    observer(empty)
     # Had it counted, fmin would be 0.
     assert (observer.fmin.item(), observer.fmax.item()) == (2.0, 3.0)
     quantizer = calibrated(8, [1.0])
