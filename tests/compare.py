@@ -1,0 +1,46 @@
+"""Comparisons that cannot hide an error: bits, elements, and gradients as vectors."""
+
+import torch
+from torch import Tensor
+
+
+def assert_bits(actual: Tensor, expected: Tensor, what: str = "result") -> None:
+    """Same shape, dtype and values, NaN where NaN; says where the first difference is."""
+    assert actual.shape == expected.shape, f"{what}: shape {actual.shape}, expected {expected.shape}"
+    assert actual.dtype == expected.dtype, f"{what}: dtype {actual.dtype}, expected {expected.dtype}"
+    different = (actual != expected) & ~(actual.isnan() & expected.isnan())
+    if different.any():
+        first = tuple(different.nonzero()[0].tolist())
+        raise AssertionError(
+            f"{what}: {int(different.sum())} of {different.numel()} elements differ, first at {first}: "
+            f"{actual[first].item()!r}, expected {expected[first].item()!r}"
+        )
+
+
+def assert_close(actual: Tensor, expected: Tensor, tolerance: float, what: str = "result") -> None:
+    """`|actual - expected| <= tolerance (1 + |expected|)` for every element; NaN fails."""
+    assert actual.shape == expected.shape, f"{what}: shape {actual.shape}, expected {expected.shape}"
+    if actual.numel() == 0:
+        return
+    excess = (actual.double() - expected).abs() / (1 + expected.abs())
+    worst = int(excess.nan_to_num(nan=torch.inf).argmax())
+    assert bool((excess <= tolerance).all()), (
+        f"{what}: relative error {excess.flatten()[worst].item():.3g} > {tolerance:.3g} at flat index {worst}: "
+        f"{actual.flatten()[worst].item()!r}, expected {expected.flatten()[worst].item()!r}"
+    )
+
+
+def assert_gradient(actual: Tensor, expected: Tensor, tolerance: float, what: str = "gradient") -> None:
+    """Elements, and the whole as a vector: relative L1 and L2, cosine, signed bias. A lost gradient shows in one."""
+    assert_close(actual, expected, tolerance, what)
+    a, e = actual.double().flatten(), expected.double().flatten()
+    l1, l2 = e.abs().sum(), e.norm()
+    assert l2 > 0, f"{what}: the expected gradient is zero, so the comparison shows nothing"
+    measures = {
+        "relative L1": (a - e).abs().sum() / l1,
+        "relative L2": (a - e).norm() / l2,
+        "cosine distance": 1 - a @ e / (a.norm() * l2),
+        "signed bias": (a - e).sum().abs() / l1,
+    }
+    for name, value in measures.items():
+        assert value <= tolerance, f"{what}: {name} {value.item():.3g} > {tolerance:.3g}"

@@ -1,0 +1,57 @@
+"""Fixtures of the whole suite: paths, seeded generators, poisoned memory, the hypothesis profile, --update-spikes."""
+
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, settings
+from torch import Tensor
+
+import snnlib
+
+# Runs are repeatable; `--hypothesis-profile=explore` looks for new examples.
+_CHECKS = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+settings.register_profile(
+    "repeatable", derandomize=True, deadline=None, max_examples=25, suppress_health_check=_CHECKS
+)
+settings.register_profile("explore", deadline=None, max_examples=500, suppress_health_check=_CHECKS)
+settings.load_profile("repeatable")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-spikes", action="store_true", help="rewrite the golden spike trains")
+
+
+@pytest.fixture(params=["native", "reference"])
+def path(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Runs the test once per path of the ops."""
+    with snnlib.use_path(request.param):
+        yield request.param
+
+
+@pytest.fixture
+def rng() -> torch.Generator:
+    return torch.Generator().manual_seed(20240229)
+
+
+def _poisoned(allocate: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def wrapper(*args: Any, **kwargs: Any) -> Tensor:
+        out = allocate(*args, **kwargs)
+        caller = sys._getframe(1).f_globals.get("__name__", "")
+        return out.fill_(torch.nan) if caller.startswith("snnlib") and out.is_floating_point() else out
+
+    return wrapper
+
+
+@pytest.fixture(autouse=True)
+def poison(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fresh memory that library code asks for is full of NaN: an output that is never written cannot pass."""
+    for owner, name in (
+        (torch, "empty"),
+        (torch, "empty_like"),
+        (torch, "empty_strided"),
+        (Tensor, "new_empty"),
+    ):
+        monkeypatch.setattr(owner, name, _poisoned(getattr(owner, name)))

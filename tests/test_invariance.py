@@ -1,0 +1,120 @@
+"""What must not change a bit: threads, instruction set, batch split, repetition."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from compare import assert_bits
+from opdb import DTYPES, OPS, OpCase
+from torch import Tensor
+
+import snnlib
+from snnlib import _native
+
+# Larger than a task of the kernels (8192 neurons), with an incomplete last block.
+TRAIN = (5, 3, 3, 31, 37)
+FRAMES = (7, 3, 31, 38)
+
+
+def _arguments(name: str, dtype: torch.dtype = torch.float32) -> tuple[object, ...]:
+    generator = torch.Generator().manual_seed(3)
+    current = (torch.randn(TRAIN, generator=generator) * 1.2 + 0.5).to(dtype)
+    q = torch.randn(TRAIN, generator=generator).to(dtype)
+    limit = torch.tensor([0.5, 1.0, 1.5])
+    frames = (torch.rand(FRAMES, generator=generator) * 4).floor().to(dtype)
+    g = torch.randn(7, 3, 15, 19, generator=generator).to(dtype)
+    return {
+        "srm_forward": (current, limit, None, 5.0, 3.0, 3.0, 4.0, 0, True),
+        "srm_backward": (q, current, limit, None, 5.0, 3.0, 3.0, 4.0, 0, True, True),
+        "srm_trace": (current, limit, 5.0, 3.0, 3.0, 0),
+        "spike_avg_pool": (frames, [2, 2], [2, 2], [0, 0], False, True, None),
+        "spike_avg_pool_backward": (g, frames, [2, 2], [2, 2], [0, 0], False),
+    }[name]
+
+
+every_op = pytest.mark.parametrize("case", OPS.values(), ids=list(OPS))
+
+
+def _assert_same(outputs: list[Tensor], expected: list[Tensor], what: str) -> None:
+    for number, (a, b) in enumerate(zip(outputs, expected, strict=True)):
+        assert_bits(a, b, f"output {number} with {what}")
+
+
+@pytest.fixture
+def threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@every_op
+def test_threads(case: OpCase, threads: None) -> None:
+    args = _arguments(case.name)
+    torch.set_num_threads(1)
+    with snnlib.use_path("native"):
+        expected = case(*args)
+        for count in (2, 3, 8):
+            torch.set_num_threads(count)
+            _assert_same(case(*args), expected, f"{count} threads")
+
+
+@pytest.fixture
+def isas() -> Iterator[list[str]]:
+    module = _native._module
+    if module is None or len(module.available_isas()) < 2:
+        pytest.skip("this processor or build has one instruction set only")
+    before = module.isa()
+    yield module.available_isas()
+    module.select_isa(before)
+
+
+@every_op
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_instruction_sets(case: OpCase, dtype: torch.dtype, isas: list[str]) -> None:
+    args = _arguments(case.name, dtype)
+    results = {}
+    with snnlib.use_path("native"):
+        for isa in isas:
+            _native._module.select_isa(isa)
+            assert _native._module.isa() == isa
+            results[isa] = case(*args)
+    for isa in isas[1:]:
+        _assert_same(results[isa], results[isas[0]], isa)
+
+
+@pytest.mark.parametrize("sample_name", ["state", "batch first", "equal time constants", "signed", "3-D"])
+def test_instruction_sets_on_small_samples(sample_name: str, isas: list[str]) -> None:
+    for case in OPS.values():
+        for sample in case.samples:
+            if sample.name != sample_name:
+                continue
+            args = sample.arguments(torch.float32)
+            with snnlib.use_path("native"):
+                results = []
+                for isa in isas:
+                    _native._module.select_isa(isa)
+                    results.append(case(*args))
+            for result in results[1:]:
+                _assert_same(result, results[0], "another instruction set")
+
+
+@every_op
+def test_batch_split(case: OpCase, path: str) -> None:
+    """One sample alone gives the bits that it gives in a batch."""
+    whole = _arguments(case.name)
+    dim = 0 if case.name.startswith("spike") else 1
+    size = (FRAMES if dim == 0 else TRAIN)[dim]
+    for sample in range(size):
+        part = [x.narrow(dim, sample, 1) if isinstance(x, Tensor) and x.dim() > 1 else x for x in whole]
+        # The final state [3, N, ...] and trains [T, N, ...] both have the batch in dimension 1.
+        expected = [out.narrow(dim, sample, 1) for out in case(*whole)]
+        _assert_same(case(*part), expected, f"sample {sample} alone")
+
+
+@every_op
+def test_twenty_calls(case: OpCase, path: str) -> None:
+    args = _arguments(case.name)
+    expected = case(*args)
+    repetitions = 20 if path == "native" else 3
+    for _ in range(repetitions):
+        _assert_same(case(*args), expected, "the same arguments again")

@@ -1,0 +1,114 @@
+"""Any layout of the arguments gives the values of contiguous ones, on every op and path."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from compare import assert_bits
+from opdb import OPS, OpCase, Sample
+from torch import Tensor
+
+
+def sliced(x: Tensor) -> Tensor:
+    """Every second element of a larger tensor."""
+    wide = torch.full((*x.shape[:-1], 2 * x.shape[-1] + 1), torch.nan, dtype=x.dtype)
+    view = wide[..., 1::2]
+    return view.copy_(x)
+
+
+def transposed(x: Tensor) -> Tensor:
+    return x.transpose(0, -1).contiguous().transpose(0, -1)
+
+
+def leading_swapped(x: Tensor) -> Tensor:
+    return x.transpose(0, 1).contiguous().transpose(0, 1)
+
+
+def channels_last(x: Tensor) -> Tensor:
+    """Frames [N, C, ...]; for trains [T, N, C, ...] the same order comes from `train_channels_last`."""
+    return x.movedim(1, -1).contiguous().movedim(-1, 1)
+
+
+def train_channels_last(x: Tensor) -> Tensor:
+    return x if x.dim() < 3 else x.movedim(2, -1).contiguous().movedim(-1, 2)
+
+
+def expanded(x: Tensor) -> Tensor:
+    """Stride 0 along the first dimension; the values change, the comparison is with the same values."""
+    return x[:1].expand(x.shape)
+
+
+def misaligned(x: Tensor) -> Tensor:
+    """Storage offset of one element: no address is a multiple of a SIMD vector."""
+    room = torch.full((x.numel() + 1,), torch.nan, dtype=x.dtype)
+    return room[1:].view(x.shape).copy_(x)
+
+
+LAYOUTS = [sliced, transposed, leading_swapped, channels_last, train_channels_last, expanded, misaligned]
+NAMES = (
+    "prime sizes",
+    "more than a block",
+    "state",
+    "batch first",
+    "1-D",
+    "overlap and borders",
+    "signed",
+    "3-D",
+)
+CALLS = [
+    pytest.param(case, sample, id=f"{case.name}: {sample.name}")
+    for case in OPS.values()
+    for sample in case.samples
+    if sample.name in NAMES
+]
+
+
+def _relaid(case: OpCase, args: tuple[object, ...], layout: Callable[[Tensor], Tensor]) -> list[object]:
+    """Events and gradients in the layout; the layout must keep or knowingly replace their values."""
+    train_like = range(case.events + 1)
+    return [layout(x) if i in train_like and isinstance(x, Tensor) else x for i, x in enumerate(args)]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("case", "sample"), CALLS)
+def test_layout_changes_no_bit(
+    case: OpCase, sample: Sample, layout: Callable[[Tensor], Tensor], path: str
+) -> None:
+    relaid = _relaid(case, sample.arguments(torch.float32), layout)
+    plain = [x.contiguous() if isinstance(x, Tensor) else x for x in relaid]
+    for number, (out, expected) in enumerate(zip(case(*relaid), case(*plain), strict=True)):
+        assert_bits(out, expected, f"{case.name} output {number}")
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", ["srm_backward", "spike_avg_pool_backward"])
+def test_gradient_in_another_layout_than_the_events(
+    name: str, layout: Callable[[Tensor], Tensor], path: str
+) -> None:
+    """Autograd hands over gradients in any layout: sums come expanded, permutations transposed."""
+    case = OPS[name]
+    sample = next(s for s in case.samples if s.name in ("more than a block", "overlap and borders"))
+    gradient, *rest = sample.arguments(torch.float32)
+    gradient = layout(gradient)
+    for out, expected in zip(case(gradient, *rest), case(gradient.contiguous(), *rest), strict=True):
+        assert_bits(out, expected)
+
+
+@pytest.mark.parametrize("name", ["srm_backward", "spike_avg_pool_backward"])
+def test_gradient_in_another_dtype_than_the_events(name: str, path: str) -> None:
+    case = OPS[name]
+    sample = next(s for s in case.samples if s.name in ("more than a block", "overlap and borders"))
+    gradient, *rest = sample.arguments(torch.float32)
+    rounded = gradient.half()
+    for out, expected in zip(case(rounded, *rest), case(rounded.float(), *rest), strict=True):
+        assert_bits(out, expected)
+
+
+def test_walkable_layouts_are_kept(path: str) -> None:
+    """Channels-last currents come out of convolutions: the neurons answer in their layout, without a copy."""
+    current = train_channels_last(torch.randn(5, 2, 3, 4, 4))
+    spikes, state = torch.ops.snnlib.srm_forward(
+        current, torch.tensor(1.0), None, 5.0, 3.0, 3.0, 4.0, 0, True
+    )
+    assert spikes.stride() == current.stride()
+    assert state.stride()[1:] == current.stride()[1:]

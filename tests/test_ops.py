@@ -1,0 +1,80 @@
+"""op x path x dtype x sample against float64 answers; native against reference; registration."""
+
+import pytest
+import torch
+from compare import assert_bits, assert_close
+from opdb import DTYPES, OPS, OpCase, Sample
+
+import snnlib
+
+CALLS = [
+    pytest.param(case, sample, id=f"{case.name}: {sample.name}")
+    for case in OPS.values()
+    for sample in case.samples
+]
+# Share of neurons that may come too near to the threshold to compare; more would empty the test.
+MAX_DOUBTFUL = 0.05
+
+
+def test_every_registered_op_has_a_case() -> None:
+    registered = {
+        name.removeprefix("snnlib::").split(".")[0]
+        for name in torch._C._dispatch_get_all_op_names()
+        if name.startswith("snnlib::")
+    }
+    assert registered >= {"srm_forward", "spike_avg_pool"}
+    assert registered == set(OPS), "every op of torch.ops.snnlib needs an OpCase in tests/opdb.py"
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("case", "sample"), CALLS)
+def test_value(case: OpCase, sample: Sample, dtype: torch.dtype, path: str) -> None:
+    args = sample.arguments(dtype)
+    doubtful = case.doubtful(*args)
+    if doubtful is not None and doubtful.numel():
+        assert doubtful.double().mean() <= MAX_DOUBTFUL
+    outputs, answers = case(*args), case.answer(*args)
+    for number, (out, answer) in enumerate(zip(outputs, answers, strict=True)):
+        if doubtful is not None and out.shape == doubtful.shape:
+            out, answer = out[~doubtful], answer[~doubtful]  # noqa: PLW2901
+        assert_close(out, answer, case.tolerance[dtype], f"{case.name} output {number}")
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("case", "sample"), [call for call in CALLS if call.values[0].bit_equal])
+def test_native_equals_reference_bit_for_bit(case: OpCase, sample: Sample, dtype: torch.dtype) -> None:
+    args = sample.arguments(dtype)
+    with snnlib.use_path("native"):
+        native = case(*args)
+    with snnlib.use_path("reference"):
+        reference = case(*args)
+    for number, (out, expected) in enumerate(zip(native, reference, strict=True)):
+        assert_bits(out, expected, f"{case.name} output {number}")
+
+
+def _differentiable(case: OpCase, sample: Sample) -> list[object]:
+    args = list(sample.arguments(torch.float32))
+    if case.differentiable:
+        args[case.events].requires_grad_()
+    return args
+
+
+@pytest.mark.parametrize(("case", "sample"), CALLS)
+def test_schema_and_fake(case: OpCase, sample: Sample, path: str) -> None:
+    """Nothing is mutated or aliased, and the fake gives the shape, dtype and strides of the real output."""
+    torch.library.opcheck(
+        case.op.default, _differentiable(case, sample), test_utils=("test_schema", "test_faketensor")
+    )
+
+
+# opcheck's dispatch through AOT autograd with dynamic shapes takes half a second a call.
+TRACED = ("state", "batch first", "overlap and borders", "3-D", "no frames")
+
+
+@pytest.mark.parametrize(("case", "sample"), [call for call in CALLS if call.values[1].name in TRACED])
+def test_traced(case: OpCase, sample: Sample) -> None:
+    torch.library.opcheck(
+        case.op.default,
+        _differentiable(case, sample),
+        test_utils=("test_autograd_registration", "test_aot_dispatch_dynamic"),
+    )
