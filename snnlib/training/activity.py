@@ -1,0 +1,98 @@
+"""Which neurons fire and how often: forward hooks that count the spikes of every SRM layer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from snnlib.nn.srm import SRMLayer
+
+# A neuron above this share of steps says "always" whatever it sees.
+SATURATED_RATE = 0.9
+
+
+@dataclass(frozen=True)
+class LayerActivity:
+    """Firing of one layer over a data set.
+
+    Args:
+        name: the layer's name in the net.
+        neurons: number of neurons.
+        rate: spikes per neuron and time step, mean.
+        dead: neurons that never fired.
+        saturated: neurons that fired in more than 90 % of all time steps.
+    """
+
+    name: str
+    neurons: int
+    rate: float
+    dead: int
+    saturated: int
+
+
+class SpikeCounter:
+    """Counts spikes per neuron of every SRM layer of a net, where asked to.
+
+    The cost is one sum over each layer's output; the counts stay on its device until `layers()` reads them.
+
+    >>> import snnlib
+    >>> net = nn.Sequential(snnlib.SRMLinear(4, 3))
+    >>> counter = SpikeCounter(net)
+    >>> with counter.counting():
+    ...     _ = net(torch.zeros(5, 2, 4))
+    >>> counter.layers()
+    [LayerActivity(name='0', neurons=3, rate=0.0, dead=3, saturated=0)]
+    """
+
+    def __init__(self, net: nn.Module) -> None:
+        self._layers = {name: module for name, module in net.named_modules() if isinstance(module, SRMLayer)}
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all counts."""
+        self.counts: dict[str, Tensor] = {}
+        # Time steps times samples, as a tensor so that processes can add theirs up like the counts.
+        self.steps = torch.zeros((), dtype=torch.float64)
+
+    @contextmanager
+    def counting(self) -> Iterator[None]:
+        """Count in the forward passes of a `with` block."""
+        handles = [layer.register_forward_hook(self._hook(name)) for name, layer in self._layers.items()]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def layers(self) -> list[LayerActivity]:
+        """What each layer did since the last reset, in the order of the net."""
+        steps = max(float(self.steps), 1.0)
+        return [
+            LayerActivity(
+                name,
+                count.numel(),
+                float(count.sum() / count.numel()) / steps,
+                int((count == 0).sum()),
+                int((count > SATURATED_RATE * steps).sum()),
+            )
+            for name, count in self.counts.items()
+        ]
+
+    def _hook(self, name: str) -> Any:
+        first = next(iter(self._layers))
+
+        def count(_layer: nn.Module, _inputs: Any, spikes: Tensor) -> None:
+            # float32 holds the counts of one batch exactly; float64 those of any data set.
+            batch = (
+                spikes.detach().sum((0, 1), dtype=torch.promote_types(spikes.dtype, torch.float32)).double()
+            )
+            self.counts[name] = batch if name not in self.counts else self.counts[name] + batch
+            if name == first:
+                self.steps = self.steps + spikes.shape[0] * spikes.shape[1]
+
+        return count

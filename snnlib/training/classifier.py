@@ -1,0 +1,144 @@
+"""The Lightning module: a spiking net whose output neurons vote by spike counts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from snnlib.losses import spike_count_loss
+from snnlib.models import from_notation
+from snnlib.readout import spike_count
+from snnlib.training.activity import LayerActivity, SpikeCounter
+from snnlib.training.config import ConfigError, TrainConfig
+from snnlib.training.data_module import CLASSES, INPUT_SHAPE
+
+
+@dataclass(frozen=True)
+class TestResult:
+    """What a pass over the test set found.
+
+    Args:
+        confusion: samples by label (row) and prediction (column) `[classes, classes]`.
+        layers: firing of each SRM layer.
+    """
+
+    # Not a test case, whatever its name says to pytest.
+    __test__ = False
+
+    confusion: Tensor
+    layers: list[LayerActivity]
+
+    @property
+    def accuracy(self) -> float:
+        """Share of samples on the diagonal."""
+        return int(self.confusion.diagonal().sum()) / max(int(self.confusion.sum()), 1)
+
+
+class SpikingClassifier(pl.LightningModule):
+    """Net, loss and optimiser of a run. The class with most output spikes wins; ties go to the lowest class.
+
+    Args:
+        config: the run's settings.
+
+    Raises:
+        ConfigError: a net that is not understood, does not fit the frames or has no neuron per class.
+    """
+
+    test_result: TestResult | None = None
+
+    def __init__(self, config: TrainConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.net = _build_net(config)
+        self.activity = SpikeCounter(self.net)
+        self._confusion: Tensor
+
+    def forward(self, frames: Tensor) -> Tensor:
+        """Output spike counts `[N, classes]` of frames `[T, N, 2, 34, 34]` of any dtype."""
+        return spike_count(self.net(frames.to(next(self.net.parameters()).dtype)))
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_index: int) -> Tensor:
+        """Loss of a batch; loss and accuracy go to the log."""
+        frames, labels = batch
+        counts = self(frames)
+        loss = self.loss(counts, labels)
+        scores = {"train_loss": loss.detach(), "train_accuracy": (counts.argmax(1) == labels).float().mean()}
+        self.log_dict(scores, on_step=False, on_epoch=True, batch_size=len(labels), sync_dist=True)
+        return loss
+
+    def loss(self, counts: Tensor, labels: Tensor) -> Tensor:
+        """The loss that the settings name, of counts `[N, classes]`."""
+        if self.config.loss == "count":
+            return spike_count_loss(
+                counts, labels, desired=self.config.desired, undesired=self.config.undesired
+            )
+        return cross_entropy(self.config.logit_scale * counts, labels)
+
+    def on_train_epoch_start(self) -> None:
+        """Seed what is random in the epoch by its number: a resumed run then needs no state from before."""
+        torch.manual_seed(self.config.seed + 1000003 * self.current_epoch + self.global_rank)
+
+    def on_validation_epoch_start(self) -> None:
+        """Start counting predictions and spikes."""
+        self._confusion = torch.zeros(CLASSES, CLASSES, dtype=torch.float64, device=self.device)
+        self.activity.reset()
+
+    def validation_step(self, batch: tuple[Tensor, Tensor], batch_index: int) -> None:
+        """Count the predictions of a batch."""
+        frames, labels = batch
+        with self.activity.counting():
+            pairs = labels * CLASSES + self(frames).argmax(1)
+        self._confusion += torch.bincount(pairs, minlength=CLASSES**2).view_as(self._confusion)
+
+    def on_validation_epoch_end(self) -> None:
+        """Sum up over processes and keep the result."""
+        reduce = self.trainer.strategy.reduce
+        confusion = reduce(self._confusion, reduce_op="sum")
+        self.activity.counts = {
+            name: reduce(count, reduce_op="sum") for name, count in self.activity.counts.items()
+        }
+        self.activity.steps = reduce(self.activity.steps.to(self.device), reduce_op="sum")
+        self.test_result = TestResult(confusion.long().cpu(), self.activity.layers())
+        # The same number in every process already.
+        self.log("test_accuracy", self.test_result.accuracy, sync_dist=False)
+        self.log_dict({f"rate/{layer.name}": layer.rate for layer in self.test_result.layers})
+
+    def configure_optimizers(self) -> Any:
+        """AdamW with a linear warm-up and a cosine decay to 0, per step."""
+        config = self.config
+        optimizer = torch.optim.AdamW(self.parameters(), lr=config.lr, weight_decay=config.weight_decay)
+        steps = int(self.trainer.estimated_stepping_batches)
+        warmup = config.warmup_epochs * steps / config.epochs
+
+        # A function of the step alone, so that a resumed run has the same rates.
+        def factor(step: int) -> float:
+            cosine = (1 + math.cos(math.pi * min(max(step - warmup, 0) / max(steps - warmup, 1), 1))) / 2
+            return min((step + 1) / (warmup + 1), 1) * cosine
+
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+
+def _build_net(config: TrainConfig) -> nn.Sequential:
+    try:
+        net = from_notation(
+            config.net, INPUT_SHAPE, tau_m=config.tau_m, tau_s=config.tau_s, tau_grad=config.tau_grad
+        )
+    except ValueError as error:
+        # The library's messages start with the name of the argument that they refuse.
+        field, _, text = str(error).partition(": ")
+        if field in ("tau_m", "tau_s", "tau_grad"):
+            raise ConfigError(field, text) from error
+        raise ConfigError("net", text if field == "notation" else str(error)) from error
+    outputs = config.net.rpartition("-")[2]
+    if outputs != str(CLASSES):
+        raise ConfigError(
+            "net", f"expected {CLASSES} output neurons, one per class, as last layer, got {outputs!r}"
+        )
+    return net

@@ -1,0 +1,177 @@
+"""The settings of a training run: one place for every default, checked, kept as `config.json`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from snnlib.data.atomic import write_bytes_atomically
+
+DataName = Literal["digits", "nmnist"]
+LossName = Literal["count", "cross-entropy"]
+FrameMode = Literal["binary", "count"]
+LateEvents = Literal["clamp", "drop"]
+Device = Literal["auto", "cpu", "cuda"]
+Precision = Literal["32-true", "64-true", "bf16-true"]
+
+# Settings that may differ when a run is resumed: they say how the work is done, not what is learned.
+MACHINE_FIELDS = frozenset({"root", "threads", "workers"})
+
+
+class ConfigError(ValueError):
+    """A setting that cannot be used; `field` is its name in `TrainConfig`."""
+
+    def __init__(self, field: str, text: str) -> None:
+        super().__init__(f"{field}: {text}")
+        self.field, self.text = field, text
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Settings of a run, checked when made. The defaults are the recipe for the embedded digits.
+
+    Args:
+        data: `"digits"`, the embedded event digits, or `"nmnist"`, a copy of N-MNIST in `root`.
+        root: folder of the data; None for the user's cache (digits only).
+        net: layers in the papers' notation, see `snnlib.models.from_notation`. The last must have one neuron per class.
+        tau_m: membrane time constant in time steps.
+        tau_s: synaptic time constant in time steps.
+        tau_grad: time constant of the gradient kernel in time steps; None for `tau_s`.
+        time_steps: time steps per sample, T.
+        step_ms: length of a time step in milliseconds.
+        frames: `"binary"`, a cell with events is 1, or `"count"`, the number of its events.
+        late: events after the last step go into it (`"clamp"`) or are left out (`"drop"`).
+        loss: `"cross-entropy"` of `logit_scale * counts`, or `"count"`: squared distance to the wanted counts.
+        logit_scale: factor from output spike counts to logits. Counts of one sample differ by about ten.
+        desired: wanted spikes of the right output neuron (loss "count").
+        undesired: wanted spikes of the other output neurons (loss "count").
+        epochs: passes over the training set.
+        batch_size: samples per step (and per device).
+        lr: learning rate at its peak; AdamW.
+        warmup_epochs: epochs of linear rise to `lr`, before the cosine decay to 0.
+        weight_decay: AdamW's decoupled weight decay.
+        target_rate: spikes per neuron and time step to which every layer is calibrated on one batch before training.
+        seed: of weights, order of samples and everything else random.
+        device: `"cpu"`, `"cuda"` or `"auto"`: CUDA where there is a GPU.
+        devices: processes (CPU) or GPUs that train together.
+        precision: dtype of weights and spikes, in Lightning's words.
+        threads: CPU threads; None for torch's own choice.
+        workers: processes that read data; 0 reads in the main process, which is fastest once frames are cached.
+
+    Raises:
+        ConfigError: a setting out of its range; names it, what was expected and what came.
+
+    >>> TrainConfig(epochs=0)
+    Traceback (most recent call last):
+    snnlib.training.config.ConfigError: epochs: expected an integer >= 1, got 0
+    """
+
+    data: DataName = "digits"
+    root: str | None = None
+    net: str = "12C5p1-P2-64C5-P2-10"
+    tau_m: float = 8.0
+    tau_s: float = 4.0
+    tau_grad: float | None = None
+    time_steps: int = 30
+    step_ms: float = 10.0
+    frames: FrameMode = "binary"
+    late: LateEvents = "clamp"
+    loss: LossName = "cross-entropy"
+    logit_scale: float = 0.5
+    desired: float = 15.0
+    undesired: float = 2.0
+    epochs: int = 15
+    batch_size: int = 50
+    lr: float = 2e-3
+    warmup_epochs: float = 0.5
+    weight_decay: float = 0.01
+    target_rate: float = 0.1
+    seed: int = 0
+    device: Device = "auto"
+    devices: int = 1
+    precision: Precision = "32-true"
+    threads: int | None = None
+    workers: int = 0
+
+    def __post_init__(self) -> None:
+        for field, choices in (
+            ("data", DataName),
+            ("frames", FrameMode),
+            ("late", LateEvents),
+            ("loss", LossName),
+            ("device", Device),
+            ("precision", Precision),
+        ):
+            if getattr(self, field) not in get_args(choices):
+                raise self._error(field, f"one of {', '.join(get_args(choices))}")
+        for field, least in (
+            ("time_steps", 1),
+            ("epochs", 1),
+            ("batch_size", 1),
+            ("devices", 1),
+            ("threads", 1),
+            ("workers", 0),
+            ("seed", 0),
+        ):
+            value = getattr(self, field)
+            if not (isinstance(value, int) and value >= least) and not (field == "threads" and value is None):
+                raise self._error(field, f"an integer >= {least}")
+        for field in ("tau_m", "tau_s", "tau_grad", "step_ms", "logit_scale", "lr", "desired"):
+            self._check_number(field, above=0)
+        for field in ("undesired", "warmup_epochs", "weight_decay"):
+            self._check_number(field, least=0)
+        self._check_number("target_rate", above=0)
+        if not self.target_rate < 1:
+            raise self._error("target_rate", "a rate in spikes per step, below 1")
+        if self.step_us < 1:
+            raise self._error("step_ms", "at least 0.001 ms")
+        if self.data == "nmnist" and self.root is None:
+            raise ConfigError("root", "expected the folder of the N-MNIST copy for data nmnist, got none")
+
+    @property
+    def step_us(self) -> int:
+        """Length of a time step in whole microseconds, the clock of event files."""
+        return round(self.step_ms * 1000)
+
+    def save(self, path: Path) -> None:
+        """Write as JSON; a crash leaves the old file or the new one."""
+        write_bytes_atomically(path, (json.dumps(dataclasses.asdict(self), indent=2) + "\n").encode())
+
+    @classmethod
+    def load(cls, path: Path) -> TrainConfig:
+        """Read what `save` wrote.
+
+        Raises:
+            ConfigError: no JSON object, an unknown setting or one out of its range; names the file.
+            OSError: the file cannot be read.
+        """
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ConfigError(str(path), f"expected JSON, got text that is none ({error})") from error
+        if not isinstance(values, dict):
+            raise ConfigError(str(path), f"expected a JSON object of settings, got {type(values).__name__}")
+        unknown = sorted(set(values) - {field.name for field in dataclasses.fields(cls)})
+        if unknown:
+            raise ConfigError(str(path), f"expected known settings only, got {', '.join(unknown)}")
+        try:
+            return cls(**values)
+        except ConfigError as error:
+            raise ConfigError(str(path), str(error)) from error
+
+    def _check_number(self, field: str, above: float = -math.inf, least: float = -math.inf) -> None:
+        value: Any = getattr(self, field)
+        if value is None and field == "tau_grad":
+            return
+        number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+        if not (number and value > above and value >= least):
+            raise self._error(
+                field, f"a number > {above:g}" if above > -math.inf else f"a number >= {least:g}"
+            )
+
+    def _error(self, field: str, expected: str) -> ConfigError:
+        return ConfigError(field, f"expected {expected}, got {getattr(self, field)!r}")

@@ -1,0 +1,113 @@
+"""The data of a run: which set, binned how, in which order."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sized
+from typing import Any, cast
+
+import lightning.pytorch as pl
+import torch
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, Subset
+
+from snnlib.data import NMNIST, EventDigits, EventFileError, FrameCache, ToFrames, stack_time_first
+from snnlib.training.config import ConfigError, TrainConfig
+
+# Channels (polarities), height and width of a frame, and the number of classes: N-MNIST's, which the digits share.
+INPUT_SHAPE = (2, 34, 34)
+CLASSES = 10
+
+Samples = Dataset[tuple[torch.Tensor, int]]
+
+
+class EventData(pl.LightningDataModule):
+    """Training and test set of a run as batches `[T, N, 2, 34, 34]` (uint8) and labels `[N]`.
+
+    Frames are kept in memory where they fit into half of it, so that only the first epoch reads files.
+
+    Args:
+        config: the run's settings.
+        progress: show a bar while data is made and read.
+
+    Raises:
+        ConfigError: the data folder is missing or damaged, or a package for the data is missing.
+    """
+
+    def __init__(self, config: TrainConfig, progress: bool = True) -> None:
+        super().__init__()
+        self.config, self.progress = config, progress
+        self.train_set: Samples
+        self.test_set: Samples
+
+    def setup(self, stage: str) -> None:
+        """Open the sets that `stage` needs; opening twice is free."""
+        if not hasattr(self, "test_set"):
+            self.test_set = self._open(train=False)
+        if stage == "fit" and not hasattr(self, "train_set"):
+            self.train_set = self._open(train=True)
+
+    def train_dataloader(self) -> DataLoader[Any]:
+        """Batches in an order that depends on the seed and the epoch only, not on what ran before."""
+        # DistributedSampler shuffles by seed + epoch (Lightning calls set_epoch), also where one process has all.
+        sampler: DistributedSampler[Any] = DistributedSampler(
+            self.train_set, num_replicas=self._processes, rank=self._rank, seed=self.config.seed
+        )
+        return self._loader(self.train_set, sampler=sampler)
+
+    def val_dataloader(self) -> DataLoader[Any]:
+        """The test set in its own order; with several processes each has its share, none twice."""
+        share = range(self._rank, len(cast(Sized, self.test_set)), self._processes)
+        return self._loader(Subset(self.test_set, share))
+
+    def first_batch(self) -> torch.Tensor:
+        """The spike trains of one batch of the training set, chosen by the seed, for calibration."""
+        self.setup("fit")
+        generator = torch.Generator().manual_seed(self.config.seed)
+        order = torch.randperm(len(cast(Sized, self.train_set)), generator=generator)
+        chosen = [self.train_set[int(index)] for index in order[: self.config.batch_size]]
+        return stack_time_first(chosen)[0]
+
+    @property
+    def _processes(self) -> int:
+        return 1 if self.trainer is None else self.trainer.world_size
+
+    @property
+    def _rank(self) -> int:
+        return 0 if self.trainer is None else self.trainer.global_rank
+
+    def _loader(self, samples: Samples, **options: Any) -> DataLoader[Any]:
+        return DataLoader(
+            samples,
+            batch_size=self.config.batch_size,
+            collate_fn=stack_time_first,
+            num_workers=self.config.workers,
+            persistent_workers=self.config.workers > 0,
+            **options,
+        )
+
+    def _open(self, train: bool) -> Samples:
+        config = self.config
+        frames = ToFrames(
+            time_steps=config.time_steps,
+            step_us=config.step_us,
+            mode=config.frames,
+            late=config.late,
+            dtype=torch.uint8,
+        )
+        try:
+            if config.data == "nmnist":
+                assert config.root is not None
+                samples: NMNIST = NMNIST(config.root, train, frames)
+            else:
+                samples = EventDigits(config.root, train, frames, progress=self.progress)
+            cells = config.time_steps * INPUT_SHAPE[0] * INPUT_SHAPE[1] * INPUT_SHAPE[2]
+            if len(samples) * cells > _memory_bytes() / 2:
+                return samples
+            return FrameCache(samples, preload=True, progress=self.progress, dtype=torch.uint8)
+        except (OSError, EventFileError) as error:
+            raise ConfigError("root", str(error)) from error
+
+
+def _memory_bytes() -> float:
+    # Where the system does not say (Windows), 8 GB: what laptops have at least.
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 8e9

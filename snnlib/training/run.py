@@ -1,0 +1,135 @@
+"""The main job: train a run from its settings, go on with one, test one."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import torch
+from lightning.pytorch.utilities import rank_zero_only
+
+from snnlib.init import calibrate_firing_rate_
+from snnlib.training.checkpoint_io import SafeCheckpointIO, find_intact
+from snnlib.training.classifier import SpikingClassifier, TestResult
+from snnlib.training.config import ConfigError, TrainConfig
+from snnlib.training.data_module import EventData
+from snnlib.training.history import History, Row
+from snnlib.training.run_folder import RunFolder
+from snnlib.training.trainer import build_trainer, quiet_lightning
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """A finished run.
+
+    Args:
+        module: the trained net with its settings, in evaluation mode.
+        data: the data it was trained and tested on.
+        test: what the last pass over the test set found.
+        history: the rows of `metrics.csv`.
+        peak_memory: largest memory of the process so far in bytes, by name of the memory.
+    """
+
+    module: SpikingClassifier
+    data: EventData
+    test: TestResult
+    history: list[Row]
+    peak_memory: dict[str, int]
+
+
+def train(config: TrainConfig, run: RunFolder, *, resume: bool = False, progress: bool = True) -> TrainResult:
+    """Train a net; after every epoch the run folder holds a checkpoint and the numbers so far.
+
+    The order of samples and every random number follow from the seed and the epoch, so a run that was stopped at any
+    moment and resumed ends with the same weights, bit for bit, as one that never stopped (on one machine with one
+    number of threads).
+
+    Args:
+        config: the settings.
+        run: the run's folder, from `RunFolder.create` or, with `resume`, `RunFolder.open`.
+        resume: go on from the newest intact checkpoint of the run; from the start where none was written yet.
+        progress: show bars while data is prepared.
+
+    Raises:
+        ConfigError: settings that cannot be used on this machine or with these data.
+        CheckpointError: the run's checkpoints are damaged.
+    """
+    last = run.checkpoints / "last.ckpt"
+    checkpoint = (
+        find_intact(last) if resume and run.checkpoints.is_dir() and any(run.checkpoints.iterdir()) else None
+    )
+    with quiet_lightning():
+        module, data = _prepare(config, progress)
+        trainer = build_trainer(config, run)
+        if checkpoint is None:
+            _calibrate(module, data)
+        trainer.fit(module, data, ckpt_path=checkpoint, weights_only=True)
+        if trainer.interrupted:
+            raise KeyboardInterrupt
+        if module.test_result is None:
+            # The run had all its epochs already.
+            trainer.validate(module, data, verbose=False)
+    assert module.test_result is not None
+    history = next(callback for callback in trainer.callbacks if isinstance(callback, History))
+    return TrainResult(module.eval(), data, module.test_result, history.rows, peak_memory())
+
+
+def evaluate(
+    config: TrainConfig, run: RunFolder, *, checkpoint: str = "last", progress: bool = True
+) -> TestResult:
+    """Test a run's net on the test set; writes nothing.
+
+    Args:
+        config: the run's settings, perhaps with other `data` and `root`.
+        run: the run's folder.
+        checkpoint: `"last"`, the net after the last epoch, or `"best"`, the one with the highest test accuracy. That
+            was chosen on the test set, so its accuracy is a little too good; hence the default.
+        progress: show bars.
+
+    Raises:
+        ConfigError, CheckpointError: as in `train`.
+    """
+    weights = SafeCheckpointIO().load_checkpoint(
+        find_intact(run.checkpoints / f"{checkpoint}.ckpt"), map_location="cpu"
+    )["state_dict"]
+    with quiet_lightning():
+        module, data = _prepare(config, progress)
+        module.load_state_dict(weights)
+        build_trainer(config).validate(module, data, verbose=False)
+    assert module.test_result is not None
+    return module.test_result
+
+
+def peak_memory() -> dict[str, int]:
+    """Largest memory of this process so far in bytes: `"process"`, and `"GPU"` where one was used."""
+    peaks = {}
+    try:
+        import resource  # noqa: PLC0415 - absent on Windows
+    except ImportError:
+        pass
+    else:
+        unit = 1 if os.uname().sysname == "Darwin" else 1024
+        peaks["process"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    if torch.cuda.is_available() and torch.cuda.max_memory_allocated():
+        peaks["GPU"] = torch.cuda.max_memory_allocated()
+    return peaks
+
+
+def is_first_process() -> bool:
+    """Whether this process writes the run's files; others help with training."""
+    return int(rank_zero_only.rank or 0) == 0
+
+
+def _prepare(config: TrainConfig, progress: bool) -> tuple[SpikingClassifier, EventData]:
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    torch.manual_seed(config.seed)
+    return SpikingClassifier(config), EventData(config, progress and is_first_process())
+
+
+def _calibrate(module: SpikingClassifier, data: EventData) -> None:
+    batch = data.first_batch().to(next(module.net.parameters()).dtype)
+    try:
+        calibrate_firing_rate_(module.net, batch, module.config.target_rate)
+    except ValueError as error:
+        raise ConfigError("target_rate", str(error)) from error

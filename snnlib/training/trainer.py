@@ -1,0 +1,116 @@
+"""The Lightning trainer of a run: checkpoints, logs and progress as this library wants them."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.callbacks import ModelCheckpoint, TQDMProgressBar
+from lightning.pytorch.loggers import TensorBoardLogger
+from tqdm import tqdm
+
+from snnlib.training.checkpoint_io import SafeCheckpointIO
+from snnlib.training.config import ConfigError, TrainConfig
+from snnlib.training.history import History
+from snnlib.training.run_folder import RunFolder
+
+# What Lightning and its parts say that does not concern a user of this command, with the reason.
+_NOISE = (
+    # Frames come from memory, so worker processes would only cost.
+    ".*does not have many workers.*",
+    # The user chose the device.
+    ".*GPU available but not used.*",
+    # Small data sets have fewer batches than the logging interval; epoch numbers are logged all the same.
+    ".*The number of training batches.*is smaller than the logging interval.*",
+    # The checkpoint folder of a resumed run.
+    ".*Checkpoint directory.*exists and is not empty.*",
+    # torch's own trees, through Lightning's data loaders.
+    ".*treespec.*is deprecated.*",
+)
+
+
+class ProgressBar(TQDMProgressBar):
+    """One bar per epoch that vanishes; the epoch's line stays."""
+
+    def __init__(self) -> None:
+        super().__init__(leave=False)
+
+    def get_metrics(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> dict[str, Any]:
+        """Loss and accuracy so far; without Lightning's version number."""
+        return {
+            name: value for name, value in super().get_metrics(trainer, pl_module).items() if name != "v_num"
+        }
+
+
+def build_trainer(config: TrainConfig, run: RunFolder | None = None) -> pl.Trainer:
+    """A trainer for `run`; without one, for a pass over the test set that writes nothing.
+
+    Raises:
+        ConfigError: the device is not there.
+    """
+    options: dict[str, Any] = {"logger": False, "enable_checkpointing": False}
+    callbacks: list[pl.Callback] = [ProgressBar()] if sys.stderr.isatty() else []
+    if run is not None:
+        # `last.ckpt` after every epoch, and the one with the best test accuracy.
+        checkpoints = ModelCheckpoint(
+            dirpath=run.checkpoints,
+            filename="best",
+            monitor="test_accuracy",
+            mode="max",
+            save_last=True,
+            save_on_train_epoch_end=True,
+            enable_version_counter=False,
+            auto_insert_metric_name=False,
+        )
+        callbacks += [History(run.metrics, tqdm.write), checkpoints]
+        options = {"logger": TensorBoardLogger(run.path, name="tensorboard", version="")}
+    return pl.Trainer(
+        max_epochs=config.epochs,
+        accelerator=_accelerator(config),
+        devices=config.devices,
+        precision=config.precision,
+        callbacks=callbacks,
+        plugins=[SafeCheckpointIO()],
+        # The data module has samplers of its own, which also fix the order within one process.
+        use_distributed_sampler=False,
+        # Refuse operations without a fixed order of sums where torch has another.
+        deterministic=True,
+        num_sanity_val_steps=0,
+        enable_progress_bar=sys.stderr.isatty(),
+        enable_model_summary=False,
+        **options,
+    )
+
+
+@contextmanager
+def quiet_lightning() -> Iterator[None]:
+    """Show what concerns the user: no advertisements, no list of devices, none of the warnings known to be moot."""
+    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
+    levels = [logger.level for logger in loggers]
+    with warnings.catch_warnings():
+        for message in _NOISE:
+            warnings.filterwarnings("ignore", message)
+        try:
+            for logger in loggers:
+                logger.setLevel(logging.WARNING)
+            yield
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)
+
+
+def _accelerator(config: TrainConfig) -> str:
+    gpus = torch.cuda.device_count()
+    if config.device == "cuda" and gpus < config.devices:
+        raise ConfigError(
+            "device", f"expected {config.devices} CUDA device(s) for cuda, got {gpus} on this machine"
+        )
+    return (
+        "cuda" if config.device == "cuda" or (config.device == "auto" and gpus >= config.devices) else "cpu"
+    )
