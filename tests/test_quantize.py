@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+import snnlib
 from snnlib.functional.quantize import (
     power_of_two_exponent,
     quantize_power_of_two,
@@ -19,7 +20,7 @@ from snnlib.functional.quantize import (
 from snnlib.nn.quantize import Quantizer, RangeObserver
 
 ROUNDINGS = ["trunc", "nearest"]
-# Width, rounding -> what any float input may be: also far outside the range, and exact halves of a step.
+# Also far outside the range, and exact halves of a step.
 finite = st.floats(-300, 300, width=32) | st.integers(-600, 600).map(lambda n: n / 2)
 
 
@@ -374,6 +375,18 @@ def test_assigning_to_a_parametrized_weight_sets_the_full_precision_one() -> Non
     parametrize.register_parametrization(reloaded, "weight", Quantizer(4))
     reloaded.load_state_dict(layer.state_dict())
     assert torch.equal(reloaded.eval().weight, layer.eval().weight)
+
+
+def test_exported_integers_with_a_scaled_threshold_give_the_same_spikes(rng: torch.Generator) -> None:
+    layer = snnlib.SRMLinear(20, 5, threshold=0.75)
+    parametrize.register_parametrization(layer, "weight", Quantizer(6))
+    quantizer = layer.eval().parametrizations.weight[0]
+    x = (torch.rand(30, 4, 20, generator=rng) < 0.2).float()
+    spikes = layer(x)
+    integers = quantizer.int_repr(layer.parametrizations.weight.original)
+    threshold = 0.75 * 2.0 ** quantizer.exponent.item()
+    assert 0 < spikes.mean() < 1
+    assert torch.equal(snnlib.functional.srm_linear(x, integers.float(), threshold=threshold), spikes)
 
 
 # --- torch's transformations ---
