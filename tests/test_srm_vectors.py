@@ -1,0 +1,232 @@
+"""Worked sequences of the SRM neuron, in float64 with threshold 1 and gradient 1 at every spike unless given.
+
+The weight signal `a` is dL/ds: positive where the papers' dL/dt tables are negative.
+"""
+
+from typing import NamedTuple
+
+import pytest
+import torch
+from oracles import gradient_table, kernel_table
+from torch import Tensor
+
+from snnlib import functional as F
+
+NAN = float("nan")
+
+
+class Vector(NamedTuple):
+    taus: tuple[float, float, float]
+    current: list[float]
+    gradient: list[float]
+    spike_steps: list[int]
+    potential: list[float]
+    delta_ut: list[float]
+    a: list[float]
+    b: list[float]
+
+
+# The gradient is NaN away from spikes: it must not be read there.
+V1 = Vector(
+    (5, 3, 2.5),
+    [1.2] * 8,
+    [NAN, NAN, 1, NAN, NAN, 1, NAN, NAN],
+    [2, 5],
+    [0.4, 0.986667, 1.633778, 0.4, 0.986667, 1.633778, 0.4, 0.986667],
+    [0.72, 1.152, 1.4112, 0.72, 1.152, 1.4112, 0.72, 1.152],
+    [0.833333, 0.755495, 0.51511, 0.833333, 0.755495, 0.51511, 0, 0],
+    [0.153061, 0.255102, 0.42517, 0.153061, 0.255102, 0.42517, 0, 0],
+)
+V2 = Vector(
+    (5, 3, 2.5),
+    [3.3, 0, 0, 0, 2, 2, 0, 0],
+    [1, NAN, NAN, NAN, NAN, -2, NAN, NAN],
+    [0, 5],
+    [1.1, 0, 0, 0, 0.666667, 1.644444, 0, 0],
+    [1.98, 0, 0, 0, 1.2, 1.92, 0, 0],
+    [0.30303, -1.002236, -1.084444, -1.10303, -1.0, -0.681818, 0, 0],
+    [0.30303, -0.081, -0.135, -0.225, -0.375, -0.625, 0, 0],
+)
+# Dyadic numbers: potentials are exact in float32 as well.
+V3 = Vector(
+    (4, 2, 2),
+    [1, 1, 0.5, 0, 4, -1],
+    [NAN, 2, NAN, NAN, -3, NAN],
+    [1, 4],
+    [0.5, 1.125, 0.25, 0.3125, 2.296875, -0.5],
+    [0.5, 0.75, 0.25, 0.125, 2.0625, -0.5],
+    [2, 1.6, -0.897638, -0.944882, -0.755906, 0],
+    [0.666667, 1.333333, -0.181818, -0.363636, -0.727273, 0],
+)
+V4 = Vector(
+    (5, 3, 2.5),
+    [0.1] * 8,
+    [NAN] * 8,
+    [],
+    [0.033333, 0.082222, 0.136148, 0.189165, 0.238164, 0.281752, 0.319549, 0.351737],
+    [0.06, 0.096, 0.1176, 0.13056, 0.138336, 0.143002, 0.145801, 0.147481],
+    [0] * 8,
+    [0] * 8,
+)
+V5_SILENT = Vector((5, 3, 2.5), [2], [NAN], [], [0.666667], [1.2], [0], [0])
+V5_SPIKE = Vector((5, 3, 2.5), [3.5], [1], [0], [1.166667], [2.1], [0.285714], [0.285714])
+# The gradient kernel is shorter than the synapse and its trace is negative at the spike: no input gradient.
+NEGATIVE_TRACE = Vector(
+    (5, 3, 2),
+    [-5, 0, 11, -5, -6],
+    [NAN, NAN, NAN, 1, NAN],
+    [3],
+    [-1.666667, -2.444444, 0.97037, 1.060247, -2],
+    [-2.5, -1.25, 4.875, -0.0625, -3],
+    [2.120691, 2.157037, 1.955556, 1.333333, 0],
+    [0, 0, 0, 0, 0],
+)
+
+VECTORS = {
+    "V1": V1,
+    "V2": V2,
+    "V3": V3,
+    "V4": V4,
+    "V5 silent": V5_SILENT,
+    "V5 spike": V5_SPIKE,
+    "negative trace": NEGATIVE_TRACE,
+}
+each_vector = pytest.mark.parametrize("vector", VECTORS.values(), ids=list(VECTORS))
+
+
+def _train(values: list[float]) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64).reshape(-1, 1, 1)
+
+
+def _options(taus: tuple[float, float, float]) -> dict[str, float]:
+    return dict(zip(("tau_m", "tau_s", "tau_grad"), taus, strict=True))
+
+
+def _assert_six_digits(actual: Tensor, expected: list[float]) -> None:
+    """The vectors are written with six decimals."""
+    torch.testing.assert_close(
+        actual.flatten(), torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-6
+    )
+
+
+@each_vector
+def test_forward(vector: Vector, path: str) -> None:
+    trace = F.srm_trace(_train(vector.current), **_options(vector.taus))
+    assert trace.spikes.flatten().nonzero().flatten().tolist() == vector.spike_steps
+    _assert_six_digits(trace.potential, vector.potential)
+    _assert_six_digits(trace.delta_ut, vector.delta_ut)
+
+
+@each_vector
+def test_backward(vector: Vector, path: str) -> None:
+    current = _train(vector.current)
+    a, b = F.srm_backward(_train(vector.gradient), current, **_options(vector.taus))
+    _assert_six_digits(a, vector.a)
+    _assert_six_digits(b, vector.b)
+
+
+@each_vector
+def test_autograd_gives_the_weight_signal(vector: Vector, path: str) -> None:
+    current = _train(vector.current).requires_grad_()
+    F.srm_neuron(current, **_options(vector.taus)).backward(_train(vector.gradient))
+    _assert_six_digits(current.grad, vector.a)
+
+
+@pytest.mark.parametrize(
+    ("vector", "sums"),
+    [(V1, [2.0]), (V2, [-1.0]), (V3, [2.0, -3.0]), (V5_SPIKE, [1.0])],
+    ids=["V1", "V2", "V3", "V5"],
+)
+def test_input_gradients_add_up_to_the_spikes(vector: Vector, sums: list[float], path: str) -> None:
+    current = _train(vector.current)
+    _, b = F.srm_backward(_train(vector.gradient), current, **_options(vector.taus))
+    products = (current * b).flatten()
+    # V3 gives the sum for each spike, the others for the train.
+    cuts = [step + 1 for step in vector.spike_steps[: len(sums) - 1]]
+    parts = products.tensor_split(cuts)
+    assert [part.sum().item() for part in parts] == pytest.approx(sums, abs=1e-12)
+
+
+def test_dyadic_vector_is_exact_in_float32(path: str) -> None:
+    trace = F.srm_trace(_train(V3.current).float(), **_options(V3.taus))
+    assert trace.potential.flatten().tolist() == V3.potential
+    assert trace.delta_ut.flatten().tolist() == V3.delta_ut
+
+
+def test_firing_at_the_threshold_itself(path: str) -> None:
+    """u is exactly 1 at step 0: `>=` fires there, `>` would fire one step later."""
+    spikes = F.srm_neuron(_train([2.0, 0.0, 0.0]), tau_m=4.0, tau_s=2.0, tau_grad=2.0)
+    assert spikes.flatten().tolist() == [1.0, 0.0, 0.0]
+
+
+def _impulse_response(tau_m: float, tau_s: float, tau_grad: float, steps: int) -> tuple[Tensor, Tensor]:
+    impulse = torch.zeros(steps, 1, 1, dtype=torch.float64)
+    impulse[0] = 1
+    trace = F.srm_trace(impulse, tau_m=tau_m, tau_s=tau_s, tau_grad=tau_grad, threshold=10.0)
+    return trace.potential.flatten(), trace.delta_ut.flatten()
+
+
+def test_published_tables(path: str) -> None:
+    potential, exponential = _impulse_response(5, 3, 2.5, 8)
+    _assert_six_digits(
+        potential, [0.333333, 0.488889, 0.539259, 0.530173, 0.489982, 0.435881, 0.377969, 0.321884]
+    )
+    _assert_six_digits(exponential, [0.6, 0.36, 0.216, 0.1296, 0.07776, 0.046656, 0.027994, 0.016796])
+
+
+def test_dyadic_table(path: str) -> None:
+    potential, _ = _impulse_response(4, 2, 2, 4)
+    assert potential.tolist() == [0.5, 0.625, 0.59375, 0.5078125]
+
+
+def test_equal_time_constants_have_the_limit_kernel(path: str) -> None:
+    potential, _ = _impulse_response(4, 4, 4, 6)
+    _assert_six_digits(potential, [0.25, 0.375, 0.421875, 0.421875, 0.395508, 0.355957])
+
+
+@pytest.mark.parametrize("gap", [1e-2, 1e-3, 1e-4, 1e-5, 0.0])
+def test_nearly_equal_time_constants_lose_no_digits(gap: float, path: str) -> None:
+    """A difference of two exponentials would be off by up to 5 % in float32 here."""
+    impulse = torch.zeros(12, 1, 1)
+    impulse[0] = 1
+    trace = F.srm_trace(impulse, tau_m=4 + gap, tau_s=4.0, threshold=10.0)
+    expected = torch.from_numpy(kernel_table(4 + gap, 4.0, 12))
+    # A dozen roundings of 2^-24.
+    torch.testing.assert_close(trace.potential.flatten().double(), expected, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize(
+    "taus", [(5.0, 3.0, 2.5), (8.0, 4.0, 3.0), (10.0, 6.0, 5.5), (3.0, 6.0, 6.0), (1.0, 1.0, 2.0)]
+)
+def test_impulse_responses(taus: tuple[float, float, float], path: str) -> None:
+    potential, exponential = _impulse_response(*taus, 30)
+    torch.testing.assert_close(
+        potential, torch.from_numpy(kernel_table(taus[0], taus[1], 30)), rtol=1e-10, atol=1e-15
+    )
+    torch.testing.assert_close(
+        exponential, torch.from_numpy(gradient_table(taus[2], 30)), rtol=1e-10, atol=1e-15
+    )
+
+
+@pytest.mark.parametrize(("clamp", "slope"), [(4.0, 4.0), (0.5, 0.5), (100.0, 1 / 0.11), (None, 1 / 0.11)])
+def test_clamp_bounds_the_slope_of_the_weight_signal(clamp: float | None, slope: float, path: str) -> None:
+    """u goes from 0.99 to 1.1; the traces are 1.98 before the second input and (1.98 - 1.056) 2/3 after it."""
+    a, b = F.srm_backward(_train([NAN, 1.0]), _train([2.97, -1.056]), grad_clamp=clamp)
+    # eps[0] = 1/3 and e_g = 2/3.
+    assert a[1].item() == pytest.approx(slope / 3, rel=1e-12)
+    assert b[1].item() == pytest.approx(1 / 0.616 * 2 / 3, rel=1e-12)
+
+
+def test_nan_potential_is_not_a_silent_zero(path: str) -> None:
+    spikes = F.srm_neuron(_train([0.1, NAN, 0.1]))
+    assert spikes.flatten()[0] == 0
+    assert spikes.flatten()[1:].isnan().all()
+
+
+@pytest.mark.parametrize("value", [float("inf"), 3e38])
+def test_huge_currents_fire_without_nan(value: float, path: str) -> None:
+    current = torch.tensor([value, 0.0, 3.5]).reshape(3, 1, 1)
+    assert F.srm_neuron(current).flatten().tolist() == [1, 0, 1]
+    a, b = F.srm_backward(torch.ones(3, 1, 1), current)
+    assert a.isfinite().all()
+    assert b.isfinite().all()
