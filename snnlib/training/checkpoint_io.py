@@ -14,6 +14,7 @@ import torch
 from lightning.pytorch.plugins.io import CheckpointIO
 
 from snnlib.data.atomic import write_bytes_atomically
+from snnlib.training.errors import CheckpointError
 
 # A torch checkpoint is a zip archive, and a zip archive may end in a comment: the digest goes there, so that plain
 # `torch.load` still reads the file. The comment is preceded by its length, two bytes; torch writes none.
@@ -21,10 +22,6 @@ _COMMENT_MARK = b"snnlib-sha256:"
 _DIGEST_CHARS = 64
 _COMMENT_CHARS = len(_COMMENT_MARK) + _DIGEST_CHARS
 _NO_COMMENT = struct.pack("<H", 0)
-
-
-class CheckpointError(ValueError):
-    """A checkpoint file that is damaged; the message names it."""
 
 
 class SafeCheckpointIO(CheckpointIO):

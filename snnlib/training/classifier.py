@@ -15,7 +15,8 @@ from snnlib.losses import spike_count_loss
 from snnlib.models import from_notation
 from snnlib.readout import spike_count
 from snnlib.training.activity import LayerActivity, SpikeCounter
-from snnlib.training.config import ConfigError, TrainConfig
+from snnlib.training.config import TrainConfig
+from snnlib.training.errors import ConfigError
 from snnlib.training.data_module import CLASSES, INPUT_SHAPE
 
 

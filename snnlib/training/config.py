@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from snnlib.data.atomic import write_bytes_atomically
+from snnlib.training.errors import ConfigError
 
 DataName = Literal["digits", "nmnist"]
 LossName = Literal["count", "cross-entropy"]
@@ -20,14 +21,6 @@ Precision = Literal["32-true", "64-true", "bf16-true"]
 
 # Settings that may differ when a run is resumed: they say how the work is done, not what is learned.
 MACHINE_FIELDS = frozenset({"root", "threads", "workers"})
-
-
-class ConfigError(ValueError):
-    """A setting that cannot be used; `field` is its name in `TrainConfig`."""
-
-    def __init__(self, field: str, text: str) -> None:
-        super().__init__(f"{field}: {text}")
-        self.field, self.text = field, text
 
 
 @dataclass(frozen=True)
@@ -67,7 +60,7 @@ class TrainConfig:
 
     >>> TrainConfig(epochs=0)
     Traceback (most recent call last):
-    snnlib.training.config.ConfigError: epochs: expected an integer >= 1, got 0
+    snnlib.training.errors.ConfigError: epochs: expected an integer >= 1, got 0
     """
 
     data: DataName = "digits"

@@ -11,7 +11,8 @@ import torch
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, Subset
 
 from snnlib.data import NMNIST, EventDigits, EventFileError, FrameCache, ToFrames, stack_time_first
-from snnlib.training.config import ConfigError, TrainConfig
+from snnlib.training.config import TrainConfig
+from snnlib.training.errors import ConfigError
 
 # Channels (polarities), height and width of a frame, and the number of classes: N-MNIST's, which the digits share.
 INPUT_SHAPE = (2, 34, 34)

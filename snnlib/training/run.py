@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 import torch
 from lightning.pytorch.utilities import rank_zero_only
+from tqdm import tqdm
 
 from snnlib.init import calibrate_firing_rate_
 from snnlib.training.checkpoint_io import SafeCheckpointIO, find_intact
 from snnlib.training.classifier import SpikingClassifier, TestResult
-from snnlib.training.config import ConfigError, TrainConfig
+from snnlib.training.config import TrainConfig
+from snnlib.training.errors import ConfigError
 from snnlib.training.data_module import EventData
 from snnlib.training.history import History, Row
 from snnlib.training.run_folder import RunFolder
@@ -37,7 +39,9 @@ class TrainResult:
     peak_memory: dict[str, int]
 
 
-def train(config: TrainConfig, run: RunFolder, *, resume: bool = False, progress: bool = True) -> TrainResult:
+def train_run(
+    config: TrainConfig, run: RunFolder, *, resume: bool = False, progress: bool = True
+) -> TrainResult:
     """Train a net; after every epoch the run folder holds a checkpoint and the numbers so far.
 
     The order of samples and every random number follow from the seed and the epoch, so a run that was stopped at any
@@ -60,7 +64,8 @@ def train(config: TrainConfig, run: RunFolder, *, resume: bool = False, progress
     )
     with quiet_lightning():
         module, data = _prepare(config, progress)
-        trainer = build_trainer(config, run)
+        history = History(run.metrics, tqdm.write)
+        trainer = build_trainer(config, run, history)
         if checkpoint is None:
             _calibrate(module, data)
         trainer.fit(module, data, ckpt_path=checkpoint, weights_only=True)
@@ -70,11 +75,10 @@ def train(config: TrainConfig, run: RunFolder, *, resume: bool = False, progress
             # The run had all its epochs already.
             trainer.validate(module, data, verbose=False)
     assert module.test_result is not None
-    history = next(callback for callback in trainer.callbacks if isinstance(callback, History))
     return TrainResult(module.eval(), data, module.test_result, history.rows, peak_memory())
 
 
-def evaluate(
+def test_run(
     config: TrainConfig, run: RunFolder, *, checkpoint: str = "last", progress: bool = True
 ) -> TestResult:
     """Test a run's net on the test set; writes nothing.
@@ -87,7 +91,7 @@ def evaluate(
         progress: show bars.
 
     Raises:
-        ConfigError, CheckpointError: as in `train`.
+        ConfigError, CheckpointError: as in `train_run`.
     """
     weights = SafeCheckpointIO().load_checkpoint(
         find_intact(run.checkpoints / f"{checkpoint}.ckpt"), map_location="cpu"
@@ -117,7 +121,7 @@ def peak_memory() -> dict[str, int]:
 
 def is_first_process() -> bool:
     """Whether this process writes the run's files; others help with training."""
-    return int(rank_zero_only.rank or 0) == 0
+    return not getattr(rank_zero_only, "rank", 0)
 
 
 def _prepare(config: TrainConfig, progress: bool) -> tuple[SpikingClassifier, EventData]:

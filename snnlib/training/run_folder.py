@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from snnlib.training.config import ConfigError, TrainConfig
+from snnlib.training.config import TrainConfig
+from snnlib.training.errors import ConfigError
 
 
 @dataclass(frozen=True)

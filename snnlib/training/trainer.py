@@ -13,11 +13,10 @@ import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint, TQDMProgressBar
 from lightning.pytorch.loggers import TensorBoardLogger
-from tqdm import tqdm
 
 from snnlib.training.checkpoint_io import SafeCheckpointIO
-from snnlib.training.config import ConfigError, TrainConfig
-from snnlib.training.history import History
+from snnlib.training.config import TrainConfig
+from snnlib.training.errors import ConfigError
 from snnlib.training.run_folder import RunFolder
 
 # What Lightning and its parts say that does not concern a user of this command, with the reason.
@@ -48,17 +47,18 @@ class ProgressBar(TQDMProgressBar):
         }
 
 
-def build_trainer(config: TrainConfig, run: RunFolder | None = None) -> pl.Trainer:
+def build_trainer(config: TrainConfig, run: RunFolder | None = None, *callbacks: pl.Callback) -> pl.Trainer:
     """A trainer for `run`; without one, for a pass over the test set that writes nothing.
 
     Raises:
         ConfigError: the device is not there.
     """
     options: dict[str, Any] = {"logger": False, "enable_checkpointing": False}
-    callbacks: list[pl.Callback] = [ProgressBar()] if sys.stderr.isatty() else []
+    bars: list[pl.Callback] = [ProgressBar()] if sys.stderr.isatty() else []
+    checkpoints: list[pl.Callback] = []
     if run is not None:
         # `last.ckpt` after every epoch, and the one with the best test accuracy.
-        checkpoints = ModelCheckpoint(
+        checkpoint = ModelCheckpoint(
             dirpath=run.checkpoints,
             filename="best",
             monitor="test_accuracy",
@@ -68,14 +68,14 @@ def build_trainer(config: TrainConfig, run: RunFolder | None = None) -> pl.Train
             enable_version_counter=False,
             auto_insert_metric_name=False,
         )
-        callbacks += [History(run.metrics, tqdm.write), checkpoints]
+        checkpoints = [checkpoint]
         options = {"logger": TensorBoardLogger(run.path, name="tensorboard", version="")}
     return pl.Trainer(
         max_epochs=config.epochs,
         accelerator=_accelerator(config),
         devices=config.devices,
         precision=config.precision,
-        callbacks=callbacks,
+        callbacks=[*bars, *callbacks, *checkpoints],
         plugins=[SafeCheckpointIO()],
         # The data module has samplers of its own, which also fix the order within one process.
         use_distributed_sampler=False,

@@ -1,0 +1,9 @@
+"""Pictures of data, spikes and training as matplotlib figures; needs `pip install 'snnlib[train]'`."""
+
+from snnlib.visual.canvas import save_png
+from snnlib.visual.confusion import confusion_matrix
+from snnlib.visual.curves import curves
+from snnlib.visual.events import accumulated_events
+from snnlib.visual.raster import raster
+
+__all__ = ["accumulated_events", "confusion_matrix", "curves", "raster", "save_png"]

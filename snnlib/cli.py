@@ -1,0 +1,216 @@
+"""The `snnlib` command: `train`, `eval` and `doctor`."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from rich.console import Console
+
+from snnlib.data import EventFileError
+from snnlib.training.config import (
+    MACHINE_FIELDS,
+    DataName,
+    Device,
+    FrameMode,
+    LateEvents,
+    LossName,
+    Precision,
+    TrainConfig,
+)
+from snnlib.training.errors import CheckpointError, ConfigError
+from snnlib.training.run_folder import RunFolder
+
+app = typer.Typer(
+    help="Spiking neural networks for event data: train, test, look.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+
+_D = TrainConfig
+_EXTRAS = ("lightning", "tensorboard", "matplotlib", "jinja2")
+
+
+def _option(help_text: str, panel: str, *names: str) -> Any:
+    return typer.Option(*names, help=help_text, rich_help_panel=panel)
+
+
+@app.command()
+def train(
+    context: typer.Context,
+    data: Annotated[
+        DataName, _option("Embedded digits (no download) or a copy of N-MNIST.", "Data")
+    ] = _D.data,
+    root: Annotated[Path | None, _option("Folder of the data: Train/ and Test/, or zips.", "Data")] = None,
+    time_steps: Annotated[int, _option("Time steps per sample.", "Data")] = _D.time_steps,
+    step_ms: Annotated[float, _option("Length of a time step in ms.", "Data")] = _D.step_ms,
+    frames: Annotated[FrameMode, _option("A cell with events is 1, or their count.", "Data")] = _D.frames,
+    late: Annotated[LateEvents, _option("Events after the last step: into it, or out.", "Data")] = _D.late,
+    net: Annotated[str, _option("Layers: 12C5p1 conv, P2 pool, 10 linear.", "Net")] = _D.net,
+    tau_m: Annotated[float, _option("Membrane time constant in time steps.", "Net")] = _D.tau_m,
+    tau_s: Annotated[float, _option("Synaptic time constant in time steps.", "Net")] = _D.tau_s,
+    tau_grad: Annotated[
+        float | None, _option("Time constant of gradients in time steps [default: tau-s].", "Net")
+    ] = _D.tau_grad,
+    target_rate: Annotated[
+        float, _option("Spikes per neuron and step that layers are calibrated to.", "Net")
+    ] = _D.target_rate,
+    epochs: Annotated[int, _option("Passes over the training set.", "Learning")] = _D.epochs,
+    batch_size: Annotated[int, _option("Samples per step.", "Learning")] = _D.batch_size,
+    lr: Annotated[float, _option("Learning rate at its peak (AdamW, cosine decay).", "Learning")] = _D.lr,
+    warmup_epochs: Annotated[float, _option("Epochs of linear rise to lr.", "Learning")] = _D.warmup_epochs,
+    weight_decay: Annotated[float, _option("AdamW's weight decay.", "Learning")] = _D.weight_decay,
+    loss: Annotated[LossName, _option("Loss on output spike counts.", "Learning")] = _D.loss,
+    logit_scale: Annotated[float, _option("Cross-entropy: logits per spike.", "Learning")] = _D.logit_scale,
+    desired: Annotated[float, _option("Count: spikes of the right neuron.", "Learning")] = _D.desired,
+    undesired: Annotated[float, _option("Count: spikes of the others.", "Learning")] = _D.undesired,
+    seed: Annotated[int, _option("Fixes weights and the order of samples.", "Learning")] = _D.seed,
+    out: Annotated[
+        Path | None, _option("Run folder, new or empty [default: runs/<data>-<time>].", "Run")
+    ] = None,
+    resume: Annotated[Path | None, _option("Go on with the run in this folder.", "Run")] = None,
+    device: Annotated[
+        Device, _option("Where to compute; auto takes a GPU.", "Run", "--device", "--accelerator")
+    ] = _D.device,
+    devices: Annotated[int, _option("GPUs (or CPU processes) to use together.", "Run")] = _D.devices,
+    precision: Annotated[Precision, _option("dtype of weights and spikes.", "Run")] = _D.precision,
+    threads: Annotated[int | None, _option("CPU threads [default: torch's choice].", "Run")] = _D.threads,
+    workers: Annotated[int, _option("Processes that read data; 0: none extra.", "Run")] = _D.workers,
+) -> None:
+    """Train a spiking net and write a report that shows what it learned.
+
+    With no options it trains on the embedded digits. The run folder gets config.json, metrics.csv, checkpoints,
+    TensorBoard logs, pictures and report.html.
+
+    Try it: snnlib train
+
+    Your data: snnlib train --data nmnist --root ~/N-MNIST --epochs 20 --out runs/first
+
+    Go on after a stop: snnlib train --resume runs/first
+    """
+    _need_extras()
+    from snnlib.training.report import write_report  # noqa: PLC0415
+    from snnlib.training.run import is_first_process, train_run  # noqa: PLC0415
+    from snnlib.training.summary import print_summary, run_facts  # noqa: PLC0415
+
+    fields = {field.name for field in dataclasses.fields(TrainConfig)}
+    values = {name: value for name, value in context.params.items() if name in fields}
+    values["root"] = None if root is None else str(root)
+    if resume is not None:
+        given = {name for name in context.params if _was_given(context, name)}
+        run, config = _open_for_resume(resume, {name: values.get(name) for name in given - {"resume"}})
+    else:
+        config = TrainConfig(**values)
+        # Only the first of several processes makes the folder; the others would find it full.
+        run = RunFolder.create(out, config) if is_first_process() else RunFolder(out or Path("runs"))
+    console = _console()
+    if is_first_process():
+        console.print(f"run folder: {run.path}", soft_wrap=True)
+    try:
+        result = train_run(config, run, resume=resume is not None)
+    except KeyboardInterrupt:
+        console.print(f"stopped; to go on: snnlib train --resume {run.path}", soft_wrap=True)
+        raise typer.Exit(130) from None
+    if is_first_process():
+        write_report(result, run)
+        console.print()
+        print_summary(run_facts(result), result.test, console)
+        console.print(f"\nreport: {run.report}", soft_wrap=True)
+
+
+@app.command("eval")
+def evaluate(
+    run_folder: Annotated[Path, typer.Argument(help="Folder of a run, as `snnlib train` printed it.")],
+    checkpoint: Annotated[
+        Literal["last", "best"],
+        typer.Option(help="Net after the last epoch, or the one that did best on the test set."),
+    ] = "last",
+    data: Annotated[DataName | None, typer.Option(help="Other data than the run's.")] = None,
+    root: Annotated[Path | None, typer.Option(help="Other folder of the data.")] = None,
+) -> None:
+    """Test a trained net: accuracy, confusion and spike rates on the test set.
+
+    Example: snnlib eval runs/first
+    """
+    _need_extras()
+    from snnlib.training.run import test_run  # noqa: PLC0415
+    from snnlib.training.summary import print_confusion, print_summary, test_facts  # noqa: PLC0415
+
+    run, config = RunFolder.open(run_folder, "RUN_FOLDER")
+    changes: dict[str, Any] = {} if root is None else {"root": str(root)}
+    if data is not None and data != config.data:
+        # Where the run's data lie says nothing about other data.
+        changes = {"root": None, **changes, "data": data}
+    result = test_run(dataclasses.replace(config, **changes), run, checkpoint=checkpoint)
+    console = _console()
+    print_summary(test_facts(result), result, console)
+    console.print()
+    print_confusion(result, console)
+
+
+@app.command()
+def doctor() -> None:
+    """Print versions, the machine, and which path every op takes and why."""
+    from snnlib.doctor import print_report  # noqa: PLC0415
+
+    print_report(_console())
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point of the `snnlib` command; wrong input ends with one line and exit code 2.
+
+    With the environment variable SNNLIB_DEBUG set, errors keep their traceback.
+    """
+    try:
+        app(args=arguments, prog_name="snnlib")
+    except (ConfigError, CheckpointError, EventFileError, OSError, ImportError) as error:
+        if os.environ.get("SNNLIB_DEBUG"):
+            raise
+        text = str(error)
+        if isinstance(error, ConfigError) and error.field in {*_D.__dataclass_fields__, "out", "resume"}:
+            text = f"--{error.field.replace('_', '-')}: {error.text}"
+        print(f"error: {text}", file=sys.stderr)
+        sys.exit(2)
+
+
+def _open_for_resume(folder: Path, given: dict[str, Any]) -> tuple[RunFolder, TrainConfig]:
+    run, config = RunFolder.open(folder, "resume", writable=True)
+    for name, value in given.items():
+        before = getattr(config, name, None)
+        if name not in MACHINE_FIELDS and value != before:
+            raise ConfigError(
+                name,
+                f"expected no other value than the resumed run's, {before!r} in {run.config}, got {value!r}",
+            )
+    return run, dataclasses.replace(config, **{name: given[name] for name in given if name in MACHINE_FIELDS})
+
+
+def _was_given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _need_extras() -> None:
+    for package in _EXTRAS:
+        try:
+            __import__(package)
+        except ImportError as error:
+            raise ImportError(
+                f"training needs the package {package}, which is not installed: pip install 'snnlib[train]'"
+            ) from error
+
+
+def _console() -> Console:
+    # A pipe gets lines as wide as they need to be: no box or fold of a terminal that is not there.
+    return Console(width=None if sys.stdout.isatty() else 160, highlight=False)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+"""Common looks of all pictures: colours that colour-blind readers can tell apart, sizes, and saving."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from snnlib.data.atomic import write_bytes_atomically
+
+# Okabe and Ito's palette, "Color Universal Design", 2008, without black and yellow (too pale on white).
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
+INK = "#222222"
+FAINT = "#BBBBBB"
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure of a size in inches that knows nothing of pyplot: no global state, no display needed."""
+    figure = Figure(figsize=(width, height), dpi=120, layout="constrained", facecolor="white")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def tidy(axes: Axes) -> Axes:
+    """Remove the frame's upper and right side."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(FAINT)
+    axes.tick_params(color=FAINT, labelcolor=INK)
+    return axes
+
+
+def save_png(figure: Figure, path: Path) -> None:
+    """Write a figure as PNG, whole or not at all."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png")
+    write_bytes_atomically(path, buffer.getvalue())

@@ -1,0 +1,123 @@
+"""The raster plot: every spike of every neuron as a dot over time, layer by layer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from snnlib.visual.canvas import FAINT, INK, PALETTE, new_figure, tidy
+from snnlib.visual.events import draw_accumulated
+
+# Up to this many neurons get a row each with its name; more are drawn as a cloud.
+_FEW_NEURONS = 20
+
+
+def raster(
+    trains: Mapping[str, Tensor],
+    *,
+    step_ms: float,
+    title: str = "Spikes of one sample",
+    classes: Sequence[str] | None = None,
+    label: int | None = None,
+) -> Figure:
+    """Spikes of one sample through a net: events as pictures, a raster per layer, the output counts as bars.
+
+    Args:
+        trains: layer name to spike train `[T, ...]` of one sample, in the order of the net. The first is the input; if
+            it is `[T, 2, H, W]` it is shown as pictures as well. The last is the output; its counts are drawn.
+        step_ms: length of a time step in milliseconds.
+        title: what the reader should see.
+        classes: names of the output neurons; their numbers if None.
+        label: the true class, marked among the bars.
+
+    Raises:
+        ValueError: no trains.
+
+    >>> import torch
+    >>> figure = raster({"input": torch.ones(4, 2, 3, 3), "output": torch.eye(4)}, step_ms=10.0, label=1)
+    >>> [axes.get_xlabel() for axes in figure.axes if axes.get_xlabel()]
+    ['time (ms)', 'output spikes']
+    """
+    if not trains:
+        raise ValueError("trains: expected at least one layer, got none")
+    layers = list(trains.items())
+    first, output = layers[0][1], layers[-1][1]
+    has_pictures = first.dim() == 4 and first.shape[1] == 2
+    figure = new_figure(9.5, 2.2 * (has_pictures + len(layers)))
+    figure.suptitle(title, color=INK, fontsize=13)
+    grid = figure.add_gridspec(has_pictures + len(layers), 2, width_ratios=(4, 1))
+    if has_pictures:
+        row = grid[0, 0].subgridspec(1, 3)
+        draw_accumulated([figure.add_subplot(row[0, column]) for column in range(3)], first, step_ms)
+        _write(
+            figure.add_subplot(grid[0, 1]), "what the camera saw", "red: became brighter\nblue: became darker"
+        )
+    for number, (name, train) in enumerate(layers, start=int(has_pictures)):
+        axes = figure.add_subplot(grid[number, 0])
+        colour = PALETTE[number % len(PALETTE)]
+        _draw_spikes(axes, name, train, step_ms, colour)
+        axes.tick_params(labelbottom=train is output)
+        if train is output:
+            axes.set_xlabel("time (ms)")
+            _draw_counts(figure.add_subplot(grid[number, 1]), output, classes, label, colour)
+        else:
+            spikes = train != 0
+            _write(
+                figure.add_subplot(grid[number, 1]),
+                "",
+                f"{spikes[0].numel():,} neurons\n{int(spikes.sum()):,} spikes\n"
+                f"{float(spikes.double().mean()):.1%} of neurons\nfire in a time step",
+            )
+    return figure
+
+
+def _draw_spikes(axes: Axes, name: str, train: Tensor, step_ms: float, colour: str) -> None:
+    spikes = train.flatten(1) != 0
+    steps, neurons = spikes.shape
+    time, neuron = spikes.nonzero(as_tuple=True)
+    few = neurons <= _FEW_NEURONS
+    tidy(axes).scatter(
+        (time + 0.5) * step_ms,
+        neuron,
+        s=90 if few else 1.5,
+        marker="|" if few else ".",
+        linewidths=1.8 if few else 0,
+        alpha=1.0 if few else 0.6,
+        color=colour,
+        rasterized=True,
+    )
+    axes.set_xlim(0, steps * step_ms)
+    axes.set_ylim(-0.7, neurons - 0.3)
+    axes.set_ylabel("neuron")
+    if few:
+        axes.set_yticks(range(neurons))
+    axes.set_title(name, fontsize=11, color=colour, loc="left")
+
+
+def _write(axes: Axes, title: str, text: str) -> None:
+    axes.axis("off")
+    axes.set_title(title, fontsize=10, color=INK, loc="left")
+    axes.text(0, 0.95, text, transform=axes.transAxes, va="top", color=INK, linespacing=1.5)
+
+
+def _draw_counts(
+    axes: Axes, output: Tensor, classes: Sequence[str] | None, label: int | None, colour: str
+) -> None:
+    counts = (output.flatten(1) != 0).sum(0)
+    names = [str(number) for number in range(len(counts))] if classes is None else list(classes)
+    best = int(counts.argmax())
+    bars = tidy(axes).barh(range(len(counts)), counts.numpy(), color=FAINT)
+    bars[best].set_color(colour)
+    axes.bar_label(bars, padding=3, fontsize=8)
+    axes.set_yticks(range(len(counts)), names)
+    axes.set_ylim(-0.7, len(counts) - 0.3)
+    axes.set_xlim(0, max(float(counts.max()), 1.0) * 1.2)
+    axes.set_xlabel("output spikes")
+    axes.set_ylabel("class")
+    if label is not None:
+        # The true class in bold, also where it has no bar.
+        axes.get_yticklabels()[label].set_fontweight("bold")
+    axes.set_title("most spikes win", fontsize=10, color=INK, loc="left")
