@@ -30,9 +30,11 @@ def assert_close(actual: Tensor, expected: Tensor, tolerance: float, what: str =
     )
 
 
-def assert_gradient(actual: Tensor, expected: Tensor, tolerance: float, what: str = "gradient") -> None:
+def assert_gradient(
+    actual: Tensor, expected: Tensor, tolerance: float, what: str = "gradient", element: float | None = None
+) -> None:
     """Elements, and the whole as a vector: relative L1 and L2, cosine, signed bias. A lost gradient shows in one."""
-    assert_close(actual, expected, tolerance, what)
+    assert_close(actual, expected, tolerance if element is None else element, what)
     a, e = actual.double().flatten(), expected.double().flatten()
     l1, l2 = e.abs().sum(), e.norm()
     assert l2 > 0, f"{what}: the expected gradient is zero, so the comparison shows nothing"

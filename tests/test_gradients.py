@@ -1,0 +1,168 @@
+"""Layer gradients by independent routes: autograd of a surrogate, and torch's convolution gradients."""
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as torch_f
+from compare import assert_gradient
+from torch import Tensor
+from torch.nn.grad import (
+    conv1d_input,
+    conv1d_weight,
+    conv2d_input,
+    conv2d_weight,
+    conv3d_input,
+    conv3d_weight,
+)
+
+from snnlib import functional as F
+
+CONV = {1: torch_f.conv1d, 2: torch_f.conv2d, 3: torch_f.conv3d}
+CONV_INPUT = {1: conv1d_input, 2: conv2d_input, 3: conv3d_input}
+CONV_WEIGHT = {1: conv1d_weight, 2: conv2d_weight, 3: conv3d_weight}
+LAYER = {1: F.srm_conv1d, 2: F.srm_conv2d, 3: F.srm_conv3d}
+
+# Sums of some hundred products in another order.
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
+
+
+def _current(rng: torch.Generator, *shape: int) -> Tensor:
+    return torch.randn(shape, generator=rng, dtype=torch.float64) + 0.6
+
+
+@pytest.mark.parametrize("clamp", [None, 4.0, 1.0])
+def test_weight_signal_is_autograd_of_the_potential(
+    clamp: float | None, rng: torch.Generator, path: str
+) -> None:
+    """`a` = d/dI of sum of `q min(1/delta_u, clamp) u` at spikes, with slopes and resets held fixed."""
+    current = _current(rng, 20, 4, 6).requires_grad_()
+    q = torch.randn(current.shape, generator=rng, dtype=torch.float64)
+    trace = F.srm_trace(current)
+    slope = 1 / trace.delta_u
+    if clamp is not None:
+        slope = slope.clamp(max=clamp)
+    factor = (q * slope).detach()
+    m = s = torch.zeros(4, 6, dtype=torch.float64)
+    total = torch.zeros((), dtype=torch.float64)
+    for i, spikes, weight in zip(current, trace.spikes, factor, strict=True):
+        m, s = (m + i) * (1 - 1 / 5), (s + i) * (1 - 1 / 3)
+        total = total + (weight * spikes * 5 / (5 - 3) * (m - s)).sum()
+        m, s = m * (1 - spikes), s * (1 - spikes)
+    (expected,) = torch.autograd.grad(total, current)
+    a, _ = F.srm_backward(q, current, grad_clamp=clamp)
+    assert_gradient(a, expected, 1e-12)
+
+
+CONVOLUTIONS: dict[str, tuple[int, dict[str, Any]]] = {
+    "plain": (3, {}),
+    "stride": (3, {"stride": 2}),
+    "padding": (3, {"padding": 2}),
+    "stride and padding leave a rest": (4, {"stride": 3, "padding": 1}),
+    "dilation": (2, {"dilation": 2, "padding": 1}),
+    "groups": (3, {"groups": 2, "padding": 1}),
+    "valid": (3, {"padding": "valid"}),
+    "same, odd": (3, {"padding": "same"}),
+    "same, even": (4, {"padding": "same"}),
+    "same, even, dilated, grouped": (2, {"padding": "same", "dilation": 3, "groups": 2}),
+    "all": (2, {"stride": 2, "padding": 2, "dilation": 2, "groups": 2}),
+}
+
+
+def _pad_same(x: Tensor, kernel: int, options: dict[str, Any], dims: int) -> tuple[Tensor, list[int]]:
+    """x with torch's 'same' zeros written out: the odd one goes to the end."""
+    total = options.get("dilation", 1) * (kernel - 1)
+    before, after = total // 2, total - total // 2
+    return torch_f.pad(x, [before, after] * dims), [before, after]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize("dims", [1, 2, 3])
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_convolution_layers(name: str, dims: int, dtype: torch.dtype, rng: torch.Generator) -> None:
+    """dW and dx are torch's convolution gradients of the two signals."""
+    kernel, options = CONVOLUTIONS[name]
+    groups = options.get("groups", 1)
+    size = {1: 13, 2: 7, 3: 5}[dims]
+    x = (torch.rand((4, 1 if dims == 3 else 2, 4, *[size] * dims), generator=rng) < 0.4).to(dtype)
+    x *= torch.rand(x.shape, generator=rng).to(dtype)
+    weight = torch.randn((6, 4 // groups, *[kernel] * dims), generator=rng).to(dtype)
+    x.requires_grad_()
+    weight.requires_grad_()
+
+    spikes = LAYER[dims](x, weight, **options, input_grad_scale=0.5)
+    q = torch.randn(spikes.shape, generator=rng).to(dtype)
+    spikes.backward(q)
+
+    frames, wide = x.detach().flatten(0, 1), dict(options)
+    crop = [0, 0]
+    if options.get("padding") == "same":
+        frames, crop = _pad_same(frames, kernel, options, dims)
+    if isinstance(options.get("padding"), str):
+        wide["padding"] = 0
+    current = CONV[dims](frames, weight.detach(), **wide)
+    a, b = F.srm_backward(q, current.reshape(q.shape))
+    expected_weight = CONV_WEIGHT[dims](frames, weight.shape, a.flatten(0, 1), **wide)
+    expected_x = CONV_INPUT[dims](frames.shape, weight.detach(), b.flatten(0, 1), **wide)
+    inside = slice(crop[0], crop[0] + size)
+    expected_x = expected_x[(..., *[inside] * dims)].reshape(x.shape) * x.detach() * 0.5
+
+    assert_gradient(weight.grad, expected_weight, TOLERANCE[dtype], "dL/dW")
+    assert_gradient(x.grad, expected_x, TOLERANCE[dtype], "dL/dx")
+
+
+def test_linear_layer(rng: torch.Generator, path: str) -> None:
+    x = (torch.rand((9, 3, 11), generator=rng) < 0.4).double().requires_grad_()
+    weight = torch.randn((5, 11), generator=rng, dtype=torch.float64).requires_grad_()
+    spikes = F.srm_linear(x, weight)
+    q = torch.randn(spikes.shape, generator=rng, dtype=torch.float64)
+    spikes.backward(q)
+    a, b = F.srm_backward(q, (x @ weight.T).detach())
+    assert_gradient(weight.grad, torch.einsum("tno,tni->oi", a, x), 1e-12)
+    assert_gradient(x.grad, (b @ weight * x).detach(), 1e-12)
+
+
+@pytest.mark.parametrize("wanted", ["x", "weight"])
+def test_a_gradient_that_nobody_wants_is_not_made(wanted: str, rng: torch.Generator, path: str) -> None:
+    x = (torch.rand((9, 3, 11), generator=rng) < 0.4).double()
+    weight = torch.randn((5, 11), generator=rng, dtype=torch.float64)
+    both = [x.clone().requires_grad_(), weight.clone().requires_grad_()]
+    F.srm_linear(*both).sum().backward()
+    only = x.requires_grad_() if wanted == "x" else weight.requires_grad_()
+    F.srm_linear(x, weight).sum().backward()
+    expected = both[0] if wanted == "x" else both[1]
+    assert torch.equal(only.grad, expected.grad)
+    assert (weight if wanted == "x" else x).grad is None
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_half_precision_inputs_have_the_gradients_of_their_values(
+    batch_first: bool, rng: torch.Generator
+) -> None:
+    current = _current(rng, 3, 12, 40).to(torch.bfloat16).requires_grad_()
+    wide = current.detach().float().requires_grad_()
+    q = torch.randn(current.shape, generator=rng).to(torch.bfloat16)
+    F.srm_neuron(current, batch_first=batch_first).backward(q)
+    F.srm_neuron(wide, batch_first=batch_first).backward(q.float())
+    assert current.grad.dtype == torch.bfloat16
+    assert torch.equal(current.grad, wide.grad.to(torch.bfloat16))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_half_precision_layer(dtype: torch.dtype, rng: torch.Generator, path: str) -> None:
+    """Powers of two as weights: currents are exact in half precision, so spikes are, and gradients nearly."""
+    x = (torch.rand((10, 2, 3, 6, 6), generator=rng) < 0.3).to(dtype)
+    weight = torch.randint(-2, 5, (4, 3, 3, 3), generator=rng).to(dtype) / 4
+    leaves = [x.requires_grad_(), weight.requires_grad_()]
+    wide = [leaf.detach().double().requires_grad_() for leaf in leaves]
+    q = torch.randint(-2, 3, (10, 2, 4, 4, 4), generator=rng).double()
+    spikes, expected = F.srm_conv2d(*leaves), F.srm_conv2d(*wide)
+    assert torch.equal(spikes.double(), expected)
+    assert spikes.sum() > 0
+    spikes.backward(q.to(dtype))
+    expected.backward(q)
+    for leaf, other in zip(leaves, wide, strict=True):
+        assert leaf.grad.dtype == dtype
+        # Signals are rounded to 8 or 11 bits before some hundred of them are summed, sums once more.
+        unit = 2**-8 if dtype == torch.bfloat16 else 2**-11
+        assert_gradient(leaf.grad, other.grad, 3 * unit, element=20 * unit)
