@@ -59,7 +59,7 @@ def round_ste(x: Tensor, rounding: Rounding = "trunc") -> Tensor:
 
     Args:
         x: any shape and floating dtype.
-        rounding: `"trunc"` (default, as in the papers' code) or `"nearest"`.
+        rounding: `"trunc"` (default, as a cast to integers does) or `"nearest"`.
 
     Raises:
         TypeError: x is no floating tensor.
@@ -163,7 +163,7 @@ def quantize_power_of_two(
         x: any shape, any floating dtype; half precision is computed in float32.
         exponent: an integer, or an integer tensor that broadcasts against x, each within -126..126.
         bits: width of the integers with sign: 2 to 24, at most 11 for float16 and 8 for bfloat16.
-        rounding: `"trunc"`, toward zero (default, as in the papers' code), or `"nearest"`, halves to even: a quarter of
+        rounding: `"trunc"`, toward zero (default, as a cast to integers does), or `"nearest"`, halves to even: a quarter of
             the squared error.
 
     Returns:

@@ -20,7 +20,7 @@ class RangeObserver(nn.Module):
         channels: number of channels to observe apart from each other. Default None: one range for the tensor.
         channel_dim: the dimension of x that holds them, counted from the front. Default 0, as in a layer's weight.
         averaging_constant: share of each new batch in an exponential moving average, which forgets outliers:
-            `fmin <- fmin + averaging_constant (min x - fmin)`. Default None: no forgetting, as in the papers' code.
+            `fmin <- fmin + averaging_constant (min x - fmin)`. Default None: no forgetting, so nothing seen is ever clipped.
 
     Shape:
         x: any; `fmin`, `fmax`, `initialised`: `[]`, or `[channels]`.
@@ -143,10 +143,10 @@ class Quantizer(nn.Module):
     Args:
         bits: width of the integers with sign: 2 to 24, at most 11 for float16 and 8 for bfloat16 inputs.
         device: device of the buffers.
-        rounding: `"trunc"`, toward zero (default, as in the papers' code), or `"nearest"`: a quarter of the squared
+        rounding: `"trunc"`, toward zero (default, as a cast to integers does), or `"nearest"`: a quarter of the squared
             error.
         channels, channel_dim, averaging_constant: as in `RangeObserver`; with `channels` one exponent per channel.
-        exponent_range: lowest and highest exponent. Default (-31, 31); (0, 31) is what the papers' code allows.
+        exponent_range: lowest and highest exponent. Default (-31, 31); (0, 31) forbids scales below 1.
 
     Raises:
         RuntimeError: used in eval mode before it has seen any finite value in training mode.
