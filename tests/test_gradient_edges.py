@@ -1,0 +1,143 @@
+"""Gradients at the edges: silence, empty trains, double backward, autocast, layouts of nets."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import snnlib
+from snnlib import functional as F
+
+
+def _small_net() -> nn.Sequential:
+    torch.manual_seed(1)
+    return nn.Sequential(
+        snnlib.SRMConv2d(2, 4, 3, padding=1),
+        snnlib.SpikeAvgPool2d(2),
+        snnlib.SRMConv2d(4, 4, 3, padding=1),
+        snnlib.SpikeMaxPool2d(2),
+        nn.Flatten(2),
+        snnlib.SRMLinear(16, 5),
+    )
+
+
+def _assert_zero_gradients(net: nn.Module, x: Tensor) -> None:
+    for tensor in (x, *net.parameters()):
+        assert tensor.grad is not None
+        assert torch.equal(tensor.grad, torch.zeros_like(tensor))
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3, 4, 5, 6])
+def test_silent_input_gives_exact_zeros(layers: int, path: str) -> None:
+    """Dead neurons and silent windows divide by nothing: zero spikes and zero gradients, never NaN."""
+    net = _small_net()[:layers]
+    x = torch.zeros(6, 2, 2, 8, 8, requires_grad=True)
+    out = net(x)
+    assert torch.equal(out, torch.zeros_like(out))
+    out.backward(torch.full_like(out, torch.nan) if layers in (1, 3, 6) else torch.ones_like(out))
+    _assert_zero_gradients(net, x)
+
+
+@pytest.mark.parametrize("shape", [(0, 2, 2, 8, 8), (6, 0, 2, 8, 8)], ids=["T = 0", "N = 0"])
+def test_empty_trains(shape: tuple[int, ...], path: str) -> None:
+    net = _small_net()
+    x = torch.zeros(shape, requires_grad=True)
+    out = net(x)
+    assert out.shape == (*shape[:2], 5)
+    out.sum().backward()
+    _assert_zero_gradients(net, x)
+
+
+def test_silent_neurons_beside_firing_ones(rng: torch.Generator, path: str) -> None:
+    current = torch.randn(15, 4, 40, generator=rng) * 0.9
+    q = torch.randn(current.shape, generator=rng)
+    spikes = F.srm_neuron(current)
+    silent = (spikes.sum(0) == 0).expand_as(current)
+    assert 0.05 < silent.float().mean() < 0.95
+    for signal in F.srm_backward(q, current):
+        assert not signal[silent].any()
+        assert signal[~silent].any()
+
+
+def test_zero_after_the_last_spike(rng: torch.Generator, path: str) -> None:
+    current = torch.randn(15, 4, 40, generator=rng)
+    after = F.srm_neuron(current).flip(0).cumsum(0).flip(0) == 0
+    assert after.any()
+    for signal in F.srm_backward(torch.ones_like(current), current):
+        assert not signal[after].any()
+        assert signal[~after].all()
+
+
+def test_silent_pixels_get_no_gradient(rng: torch.Generator, path: str) -> None:
+    x = (torch.rand(8, 2, 3, 6, 6, generator=rng) < 0.2).float().requires_grad_()
+    weight = torch.rand(4, 3, 3, 3, generator=rng)
+    F.srm_conv2d(x, weight, padding=1).sum().backward()
+    assert x.grad.any()
+    assert not x.grad[x == 0].any()
+
+
+def _neuron(x: Tensor) -> Tensor:
+    return F.srm_neuron(x)
+
+
+def _layer(x: Tensor) -> Tensor:
+    return F.srm_linear(x, torch.eye(4, dtype=x.dtype) * 2)
+
+
+def _pool(x: Tensor) -> Tensor:
+    return F.spike_avg_pool1d(x[:, :, None], 2)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (_neuron, "no autograd formula was registered|does not require grad"),
+        (_layer, "once_differentiable"),
+        (_pool, "no autograd formula was registered|does not require grad"),
+    ],
+)
+def test_double_backward_raises(function: Callable[[Tensor], Tensor], message: str, path: str) -> None:
+    """There is no second derivative of a spike time here: an error, not a wrong number."""
+    x = torch.full((6, 2, 4), 2.0, requires_grad=True)
+    out = function(x)
+    scale = torch.ones_like(out, requires_grad=True)
+    (first,) = torch.autograd.grad(out, x, scale, create_graph=True)
+    with pytest.raises(RuntimeError, match=message):
+        first.sum().backward()
+
+
+def test_autocast(path: str) -> None:
+    """Under autocast layers run in bfloat16 with float32 state; parameters keep float32 gradients."""
+    net = _small_net()
+    x = (torch.rand(8, 2, 2, 8, 8, generator=torch.Generator().manual_seed(0)) < 0.4).float().requires_grad_()
+    with torch.no_grad():
+        snnlib.init.calibrate_firing_rate_(net, x, 0.2)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out = net(x)
+        assert out.dtype == torch.bfloat16
+        assert out.sum() > 0
+        loss = out.float().sum(0).square().mean()
+    loss.backward()
+    for tensor in (x, *net.parameters()):
+        assert tensor.grad.dtype == torch.float32
+        assert tensor.grad.isfinite().all()
+        assert tensor.grad.any()
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_batch_first_gradients(batch_first: bool, rng: torch.Generator, path: str) -> None:
+    """[N, T, ...] gives the transposed result of [T, N, ...], spikes and gradients."""
+    x = (torch.rand(7, 3, 2, 6, 6, generator=rng) < 0.4).double()
+    weight = torch.rand(4, 2, 3, 3, generator=rng, dtype=torch.float64)
+    q = torch.randn(7, 3, 4, 4, 4, generator=rng, dtype=torch.float64)
+    expected_x, expected_w = x.clone().requires_grad_(), weight.clone().requires_grad_()
+    expected = F.srm_conv2d(expected_x, expected_w)
+    expected.backward(q)
+    swap = (lambda t: t.transpose(0, 1)) if batch_first else (lambda t: t)
+    leaf, w = swap(x).contiguous().requires_grad_(), weight.clone().requires_grad_()
+    out = F.srm_conv2d(leaf, w, batch_first=batch_first)
+    out.backward(swap(q))
+    assert torch.equal(swap(out), expected)
+    torch.testing.assert_close(swap(leaf.grad), expected_x.grad, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(w.grad, expected_w.grad, rtol=1e-12, atol=1e-12)
