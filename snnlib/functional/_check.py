@@ -36,7 +36,7 @@ def check_dtype(name: str, tensor: Tensor, like: Tensor) -> None:
 
 def as_sizes(name: str, value: int | Sequence[int], dims: int, *, minimum: int) -> tuple[int, ...]:
     """One integer per axis from an integer or a sequence, each at least `minimum`."""
-    sizes = (value,) * dims if isinstance(value, int) else tuple(value)
+    sizes = tuple(value) if isinstance(value, Sequence) else (value,) * dims
     valid = len(sizes) == dims and all(
         isinstance(size, (int, torch.SymInt)) and size >= minimum for size in sizes
     )

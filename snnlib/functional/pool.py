@@ -14,6 +14,21 @@ Sizes = int | Sequence[int]
 _LAYOUTS = {1: "[T, N, C, L]", 2: "[T, N, C, H, W]", 3: "[T, N, C, D, H, W]"}
 
 
+def _check_fit(
+    x: Tensor,
+    kernel: Sequence[int],
+    extents: Sequence[int],
+    strides: Sequence[int],
+    margins: Sequence[int],
+    ceil_mode: bool,
+) -> None:
+    for size, extent, step, margin in zip(x.shape[3:], extents, strides, margins, strict=True):
+        if ops.pool.output_size(size, extent, step, margin, ceil_mode) < 1:
+            raise ValueError(
+                f"kernel_size: expected windows that fit into {tuple(x.shape[3:])}, got {tuple(kernel)}"
+            )
+
+
 def _spike_avg_pool(
     dims: int,
     x: Tensor,
@@ -33,11 +48,7 @@ def _spike_avg_pool(
         raise ValueError(f"padding: expected at most half of kernel_size {kernel}, got {margins}")
     if divisor_override is not None and divisor_override == 0:
         raise ValueError("divisor_override: expected an integer other than 0, got 0")
-    for size, window, step, margin in zip(x.shape[3:], kernel, steps, margins, strict=True):
-        if ops.pool.output_size(size, window, step, margin, ceil_mode) < 1:
-            raise ValueError(
-                f"kernel_size: expected windows that fit into {tuple(x.shape[3:])}, got {kernel}"
-            )
+    _check_fit(x, kernel, kernel, steps, margins, ceil_mode)
     frames: Tensor = ops.pool.spike_avg_pool(
         x.flatten(0, 1), kernel, steps, margins, ceil_mode, count_include_pad, divisor_override
     )
@@ -153,6 +164,8 @@ def spike_max_pool2d(
     taps = as_sizes("dilation", dilation, 2, minimum=1)
     if any(margin > size // 2 for margin, size in zip(margins, kernel, strict=True)):
         raise ValueError(f"padding: expected at most half of kernel_size {kernel}, got {margins}")
+    extents = [tap * (size - 1) + 1 for tap, size in zip(taps, kernel, strict=True)]
+    _check_fit(x, kernel, extents, steps, margins, ceil_mode)
     frames = F.max_pool2d(x.flatten(0, 1), kernel, steps, margins, taps, ceil_mode)
     # Multiplying by 1 or 0 leaves the values as they are and stops the gradient of silent windows.
     frames = frames * (frames.detach() != 0)
