@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 import snnlib
 
-# Dynamo itself instantiates torch.autograd.Function while it traces one.
-pytestmark = pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
+# torch's compiler calls functions that torch deprecates.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
 def _net() -> nn.Sequential:

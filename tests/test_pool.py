@@ -1,0 +1,203 @@
+"""Spike average pooling: worked vectors, all options against torch, conservation, silent and cancelling windows."""
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as torch_f
+from compare import assert_bits
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+import snnlib
+from snnlib import functional as F
+
+
+def _frame(rows: list[list[float]]) -> Tensor:
+    """[1, 1, 1, H, W]"""
+    return torch.tensor(rows, dtype=torch.float64)[None, None, None]
+
+
+def _pool(
+    rows: list[list[float]], g: list[list[float]], *args: Any, **kwargs: Any
+) -> tuple[list[Any], list[Any]]:
+    x = _frame(rows).requires_grad_()
+    y = F.spike_avg_pool2d(x, *args, **kwargs)
+    y.backward(_frame(g))
+    return y[0, 0, 0].tolist(), x.grad[0, 0, 0].tolist()
+
+
+def test_binary_windows(path: str) -> None:
+    y, gx = _pool([[1, 0, 1, 1], [0, 0, 1, 1], [0, 0, 0, 1], [0, 0, 0, 0]], [[1, 2], [3, 4]], 2)
+    assert y == [[0.25, 1], [0, 0.25]]
+    assert gx == [[1, 0, 0.5, 0.5], [0, 0, 0.5, 0.5], [0, 0, 0, 4], [0, 0, 0, 0]]
+
+
+def test_overlapping_windows(path: str) -> None:
+    y, gx = _pool([[1, 1, 0, 1]], [[1, 2, 3]], (1, 2), 1)
+    assert y == [[1, 0.5, 0.5]]
+    assert gx == [[0.5, 2.5, 0, 3]]
+
+
+def test_odd_size_keeps_windows_where_they_are(path: str) -> None:
+    """Nearest upsampling of the gradient would put it next to its window."""
+    _, gx = _pool([[1.0] * 5] * 5, [[1, 2], [3, 4]], 2)
+    assert [row[0] for row in gx] == [0.25, 0.25, 0.75, 0.75, 0]
+    assert sum(map(sum, gx)) == 10
+
+
+def test_stacked_pools(path: str) -> None:
+    x = torch.zeros(1, 1, 1, 4, 4)
+    for y, column in ((0, 0), (0, 1), (0, 2), (2, 2)):
+        x[0, 0, 0, y, column] = 1
+    events = x.clone().requires_grad_()
+    F.spike_avg_pool2d(F.spike_avg_pool2d(events, 2), 2).sum().backward()
+    assert torch.equal(events.grad, 0.25 * x)
+
+
+def test_silent_input(path: str) -> None:
+    y, gx = _pool([[0.0] * 4] * 4, [[float("nan")] * 2] * 2, 2)
+    assert y == [[0, 0], [0, 0]]
+    assert gx == [[0.0] * 4] * 4
+
+
+NINE = [[1, 2, 3], [4, 5, 6], [7, 8, 9]]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"kernel_size": 2}, [3]),
+        ({"kernel_size": 2, "ceil_mode": True}, [3, 4.5, 7.5, 9]),
+        ({"kernel_size": 2, "stride": 1}, [3, 4, 6, 7]),
+        ({"kernel_size": 3, "stride": 2, "padding": 1}, [12 / 9, 16 / 9, 24 / 9, 28 / 9]),
+        ({"kernel_size": 3, "stride": 2, "padding": 1, "count_include_pad": False}, [3, 4, 6, 7]),
+        ({"kernel_size": 2, "padding": 1, "ceil_mode": True}, [0.25, 1.25, 2.75, 7]),
+        ({"kernel_size": 2, "padding": 1, "ceil_mode": True, "count_include_pad": False}, [1, 2.5, 5.5, 7]),
+        ({"kernel_size": 2, "divisor_override": 1}, [12]),
+    ],
+    ids=str,
+)
+def test_borders_and_divisors(options: dict[str, Any], expected: list[float], path: str) -> None:
+    assert F.spike_avg_pool2d(_frame(NINE), **options).flatten().tolist() == pytest.approx(
+        expected, rel=1e-15
+    )
+
+
+def test_ceil_overhang_is_not_in_the_divisor(path: str) -> None:
+    x = torch.arange(36.0).reshape(1, 1, 1, 6, 6)
+    y = F.spike_avg_pool2d(x, 3, 2, 1, ceil_mode=True)[0, 0, 0]
+    assert y[3, 3].item() == 8.75
+    assert y[0, 3].item() == pytest.approx(16 / 6)
+
+
+OPTIONS = [
+    (kernel, stride, padding, ceil_mode, include, divisor)
+    for kernel, stride, padding, ceil_mode, include, divisor in itertools.product(
+        [1, 3, (2, 3)], [None, 2], [0, 1], [False, True], [False, True], [None, 3]
+    )
+    if padding == 0 or kernel != 1
+]
+
+
+def test_forward_is_avg_pool2d(rng: torch.Generator, path: str) -> None:
+    """Small integers have exact sums: equal to the last bit for every option, in both orders of memory."""
+    x = torch.randint(-3, 4, (2, 2, 3, 7, 8), generator=rng).float()
+    frames = x.flatten(0, 1)
+    for options in OPTIONS:
+        expected = torch_f.avg_pool2d(frames, *options).reshape(
+            2, 2, 3, *torch_f.avg_pool2d(frames, *options).shape[2:]
+        )
+        assert_bits(F.spike_avg_pool2d(x, *options), expected, str(options))
+        moved = x.movedim(2, -1).contiguous().movedim(-1, 2)
+        assert_bits(F.spike_avg_pool2d(moved, *options), expected, f"{options}, channels last")
+
+
+def test_backward_is_the_adjoint_of_avg_pool_on_g_over_y(rng: torch.Generator, path: str) -> None:
+    x = torch.rand(2, 2, 3, 7, 8, generator=rng, dtype=torch.float64) + 0.1
+    for options in OPTIONS:
+        leaf, other = x.clone().requires_grad_(), x.flatten(0, 1).requires_grad_()
+        out, plain = F.spike_avg_pool2d(leaf, *options), torch_f.avg_pool2d(other, *options)
+        g = torch.randn(out.shape, generator=rng, dtype=torch.float64)
+        out.backward(g)
+        plain.backward(g.flatten(0, 1) / plain.detach())
+        torch.testing.assert_close(
+            leaf.grad.flatten(0, 1), other.grad * other.detach(), rtol=1e-12, atol=1e-12
+        )
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3])
+@pytest.mark.parametrize("kind", ["spikes", "counts", "signed"])
+def test_sum_of_gradients_is_kept(kind: str, dims: int, rng: torch.Generator, path: str) -> None:
+    shape = (3, 2, 2, *[9, 7, 6][:dims])
+    uniform = torch.rand(shape, generator=rng, dtype=torch.float64)
+    x = {"spikes": (uniform < 0.2).double(), "counts": uniform, "signed": uniform - 0.5}[kind]
+    pool: Callable[..., Tensor] = (F.spike_avg_pool1d, F.spike_avg_pool2d, F.spike_avg_pool3d)[dims - 1]
+    for stride, padding, ceil_mode in ((2, 0, False), (1, 1, False), (2, 1, True)):
+        leaf = x.clone().requires_grad_()
+        y = pool(leaf, 2, stride, padding, ceil_mode)
+        g = torch.randn(y.shape, generator=rng, dtype=torch.float64)
+        y.backward(g)
+        kept = float(g[y != 0].sum())
+        # Signed windows amplify: g / y is as large as y is small.
+        assert float(leaf.grad.sum()) == pytest.approx(kept, abs=1e-9)
+
+
+@given(amplitude=st.floats(1e-30, 1e30))
+def test_a_single_event_gets_everything_whatever_its_amplitude(amplitude: float, path: str) -> None:
+    x = torch.zeros(1, 1, 1, 4, 4)
+    x[0, 0, 0, 1, 2] = amplitude
+    x.requires_grad_()
+    F.spike_avg_pool2d(x, 4).sum().backward()
+    expected = torch.zeros(4, 4)
+    expected[1, 2] = 1
+    # amplitude / amplitude in two roundings.
+    torch.testing.assert_close(x.grad[0, 0, 0], expected, rtol=3e-7, atol=0)
+
+
+def test_cancelling_window_is_silent(path: str) -> None:
+    """0.1 + 0.2 - 0.3 is 3e-8 in float32 by rounding alone: dividing by it would give noise times 1e7."""
+    for rest, silent in ((-0.3, True), (-0.29, False)):
+        x = torch.tensor([[0.1, 0.2], [rest, 0.0]]).reshape(1, 1, 1, 2, 2).requires_grad_()
+        F.spike_avg_pool2d(x, 2).sum().backward()
+        assert bool((x.grad == 0).all()) == silent
+        assert x.grad.isfinite().all()
+        if not silent:
+            assert x.grad.sum().item() == pytest.approx(1, rel=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_half_precision_sums_in_float32(dtype: torch.dtype, path: str) -> None:
+    """300 ones: a bfloat16 sum would stop at 256."""
+    x = torch.ones(1, 1, 1, 20, 15, dtype=dtype, requires_grad=True)
+    y = F.spike_avg_pool2d(x, (20, 15), divisor_override=1)
+    assert y.item() == torch.tensor(300.0).to(dtype).item()
+    y.sum().backward()
+    assert torch.equal(x.grad, torch.full_like(x, 1 / 300))
+
+
+def test_amplitudes_beyond_float16_do_not_overflow_on_the_way(path: str) -> None:
+    x = torch.full((1, 1, 1, 4, 4), 60000.0, dtype=torch.float16)
+    assert F.spike_avg_pool2d(x, 4).item() == 60000.0
+
+
+def test_nan_stays_in_its_window(path: str) -> None:
+    x = torch.ones(1, 1, 1, 2, 4)
+    x[0, 0, 0, 0, 0] = torch.nan
+    x.requires_grad_()
+    y = F.spike_avg_pool2d(x, 2)
+    y.sum().backward()
+    assert y.flatten().isnan().tolist() == [True, False]
+    assert x.grad[..., :2].isnan().all()
+    assert torch.equal(x.grad[..., 2:], torch.full((1, 1, 1, 2, 2), 0.25))
+
+
+def test_layer_is_the_function() -> None:
+    x = torch.rand(3, 2, 4, 7, 6)
+    layer = snnlib.SpikeAvgPool2d(3, 2, 1, True, False, None)
+    assert torch.equal(layer(x), F.spike_avg_pool2d(x, 3, 2, 1, True, False, None))
+    assert "kernel_size=3, stride=2, padding=1" in repr(layer)
+    assert "stride=2" in repr(snnlib.SpikeAvgPool2d(2))
