@@ -57,7 +57,7 @@ def train(
     tau_m: Annotated[float, _option("Membrane time constant in time steps.", "Net")] = _D.tau_m,
     tau_s: Annotated[float, _option("Synaptic time constant in time steps.", "Net")] = _D.tau_s,
     tau_grad: Annotated[
-        float | None, _option("Time constant of gradients in time steps [default: tau-s].", "Net")
+        float | None, _option("Time constant of gradients in time steps (default: tau-s).", "Net")
     ] = _D.tau_grad,
     target_rate: Annotated[
         float, _option("Spikes per neuron and step that layers are calibrated to.", "Net")
@@ -73,7 +73,7 @@ def train(
     undesired: Annotated[float, _option("Count: spikes of the others.", "Learning")] = _D.undesired,
     seed: Annotated[int, _option("Fixes weights and the order of samples.", "Learning")] = _D.seed,
     out: Annotated[
-        Path | None, _option("Run folder, new or empty [default: runs/<data>-<time>].", "Run")
+        Path | None, _option("Run folder, new or empty (default: runs/<data>-<time>).", "Run")
     ] = None,
     resume: Annotated[Path | None, _option("Go on with the run in this folder.", "Run")] = None,
     device: Annotated[
@@ -81,7 +81,7 @@ def train(
     ] = _D.device,
     devices: Annotated[int, _option("GPUs (or CPU processes) to use together.", "Run")] = _D.devices,
     precision: Annotated[Precision, _option("dtype of weights and spikes.", "Run")] = _D.precision,
-    threads: Annotated[int | None, _option("CPU threads [default: torch's choice].", "Run")] = _D.threads,
+    threads: Annotated[int | None, _option("CPU threads (default: torch's choice).", "Run")] = _D.threads,
     workers: Annotated[int, _option("Processes that read data; 0: none extra.", "Run")] = _D.workers,
 ) -> None:
     """Train a spiking net and write a report that shows what it learned.

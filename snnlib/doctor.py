@@ -12,7 +12,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from snnlib import _native
+from snnlib import _native, ops
 from snnlib.data.cache_dir import user_cache_dir
 
 # Packages that the library uses, with the extra that brings the optional ones.
@@ -80,14 +80,11 @@ def _processor() -> str:
 
 
 def _paths() -> Iterable[tuple[str, str]]:
-    # Every op of the library has both paths, and the choice depends on the device alone.
-    names = sorted(
-        {
-            name.split("::")[1].split(".")[0]
-            for name in torch._C._dispatch_get_all_op_names()
-            if name.startswith("snnlib::")
-        }
-    )
+    # The choice depends on the device alone, not on the op.
+    kind = type(ops.srm.srm_forward)
+    names = [
+        name for family in (ops.srm, ops.pool) for name, op in vars(family).items() if isinstance(op, kind)
+    ]
     for device in ["cpu"] + ["cuda"] * torch.cuda.is_available():
         path, reason = _native.explain_path(device)
         for name in names:

@@ -16,8 +16,8 @@ from snnlib.models import from_notation
 from snnlib.readout import spike_count
 from snnlib.training.activity import LayerActivity, SpikeCounter
 from snnlib.training.config import TrainConfig
-from snnlib.training.errors import ConfigError
 from snnlib.training.data_module import CLASSES, INPUT_SHAPE
+from snnlib.training.errors import ConfigError
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ def record_trains(net: nn.Module, frames: Tensor) -> dict[str, Tensor]:
         net: a net of SRM layers.
         frames: the sample's frames `[T, C, H, W]`.
     """
-    trains = {"input": frames}
+    trains = {"input events": frames}
     handles = [
         layer.register_forward_hook(
             lambda _, __, spikes, name=name: trains.update({name: spikes[:, 0].cpu()})
@@ -91,8 +91,9 @@ def _draw_raster(result: TrainResult) -> Figure:
     frames, label = result.data.test_set[0]
     trains = record_trains(result.module.net, frames)
     predicted = int(list(trains.values())[-1].sum(0).argmax())
+    *hidden, (last, output) = trains.items()
     return raster(
-        trains,
+        {**dict(hidden), f"{last}, the output: one neuron per digit": output},
         step_ms=config.step_ms,
         title=f"One test sample through the net: shown {_NAMES[label]}, recognised as {_NAMES[predicted]}",
         classes=_NAMES,
@@ -119,7 +120,7 @@ PICTURES = (
     Picture(
         "raster.png",
         "One sample through the net",
-        "Every dot is a spike. On top are the events of the camera while it moved three times; below, what each layer "
+        "Every mark is a spike. On top are the events of the camera while it moved three times; below, what each layer "
         "makes of them, step by step. At the bottom the ten output neurons: the one with most spikes is the answer, "
         "and the true digit is in bold.",
         _draw_raster,

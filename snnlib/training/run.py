@@ -13,8 +13,8 @@ from snnlib.init import calibrate_firing_rate_
 from snnlib.training.checkpoint_io import SafeCheckpointIO, find_intact
 from snnlib.training.classifier import SpikingClassifier, TestResult
 from snnlib.training.config import TrainConfig
-from snnlib.training.errors import ConfigError
 from snnlib.training.data_module import EventData
+from snnlib.training.errors import ConfigError
 from snnlib.training.history import History, Row
 from snnlib.training.run_folder import RunFolder
 from snnlib.training.trainer import build_trainer, quiet_lightning
@@ -57,6 +57,7 @@ def train_run(
     Raises:
         ConfigError: settings that cannot be used on this machine or with these data.
         CheckpointError: the run's checkpoints are damaged.
+        KeyboardInterrupt: stopped by the user; what was finished is in the run folder.
     """
     last = run.checkpoints / "last.ckpt"
     checkpoint = (
@@ -68,9 +69,11 @@ def train_run(
         trainer = build_trainer(config, run, history)
         if checkpoint is None:
             _calibrate(module, data)
-        trainer.fit(module, data, ckpt_path=checkpoint, weights_only=True)
-        if trainer.interrupted:
-            raise KeyboardInterrupt
+        try:
+            trainer.fit(module, data, ckpt_path=checkpoint, weights_only=True)
+        except SystemExit as stop:
+            # Lightning turns Ctrl-C and a polite kill into the end of the process; that is for the caller to say.
+            raise KeyboardInterrupt from stop
         if module.test_result is None:
             # The run had all its epochs already.
             trainer.validate(module, data, verbose=False)

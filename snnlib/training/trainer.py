@@ -54,33 +54,24 @@ def build_trainer(config: TrainConfig, run: RunFolder | None = None, *callbacks:
         ConfigError: the device is not there.
     """
     options: dict[str, Any] = {"logger": False, "enable_checkpointing": False}
+    accelerator = _accelerator(config)
     bars: list[pl.Callback] = [ProgressBar()] if sys.stderr.isatty() else []
     checkpoints: list[pl.Callback] = []
     if run is not None:
-        # `last.ckpt` after every epoch, and the one with the best test accuracy.
-        checkpoint = ModelCheckpoint(
-            dirpath=run.checkpoints,
-            filename="best",
-            monitor="test_accuracy",
-            mode="max",
-            save_last=True,
-            save_on_train_epoch_end=True,
-            enable_version_counter=False,
-            auto_insert_metric_name=False,
-        )
-        checkpoints = [checkpoint]
+        # In this order: the state of the first is part of what the second saves. "step" grows, so `last` is always new.
+        checkpoints = [_keep(run, "best", monitor="test_accuracy"), _keep(run, "last", monitor="step")]
         options = {"logger": TensorBoardLogger(run.path, name="tensorboard", version="")}
     return pl.Trainer(
         max_epochs=config.epochs,
-        accelerator=_accelerator(config),
+        accelerator=accelerator,
         devices=config.devices,
         precision=config.precision,
         callbacks=[*bars, *callbacks, *checkpoints],
         plugins=[SafeCheckpointIO()],
         # The data module has samplers of its own, which also fix the order within one process.
         use_distributed_sampler=False,
-        # Refuse operations without a fixed order of sums where torch has another.
-        deterministic=True,
+        # On a GPU torch picks sums without a fixed order unless told otherwise; on a CPU the layers' are fixed already.
+        deterministic=accelerator == "cuda",
         num_sanity_val_steps=0,
         enable_progress_bar=sys.stderr.isatty(),
         enable_model_summary=False,
@@ -90,9 +81,13 @@ def build_trainer(config: TrainConfig, run: RunFolder | None = None, *callbacks:
 
 @contextmanager
 def quiet_lightning() -> Iterator[None]:
-    """Show what concerns the user: no advertisements, no list of devices, none of the warnings known to be moot."""
+    """Show what concerns the user: no advertisements, no list of devices, none of the warnings known to be moot.
+
+    What Lightning sets for the whole process is set back.
+    """
     loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
     levels = [logger.level for logger in loggers]
+    deterministic = torch.are_deterministic_algorithms_enabled()
     with warnings.catch_warnings():
         for message in _NOISE:
             warnings.filterwarnings("ignore", message)
@@ -101,8 +96,21 @@ def quiet_lightning() -> Iterator[None]:
                 logger.setLevel(logging.WARNING)
             yield
         finally:
+            torch.use_deterministic_algorithms(deterministic)
             for logger, level in zip(loggers, levels, strict=True):
                 logger.setLevel(level)
+
+
+def _keep(run: RunFolder, name: str, monitor: str) -> ModelCheckpoint:
+    """Save `<name>.ckpt` after each epoch in which a number is at its highest."""
+    return ModelCheckpoint(
+        run.checkpoints,
+        filename=name,
+        monitor=monitor,
+        mode="max",
+        save_on_train_epoch_end=True,
+        enable_version_counter=False,
+    )
 
 
 def _accelerator(config: TrainConfig) -> str:

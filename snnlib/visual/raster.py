@@ -1,4 +1,4 @@
-"""The raster plot: every spike of every neuron as a dot over time, layer by layer."""
+"""The raster plot: every spike of every neuron as a mark over time, layer by layer."""
 
 from __future__ import annotations
 
@@ -79,14 +79,14 @@ def _draw_spikes(axes: Axes, name: str, train: Tensor, step_ms: float, colour: s
     steps, neurons = spikes.shape
     time, neuron = spikes.nonzero(as_tuple=True)
     few = neurons <= _FEW_NEURONS
-    tidy(axes).scatter(
-        (time + 0.5) * step_ms,
+    # As wide as the time step, but for a gap that shows the steps.
+    tidy(axes).hlines(
         neuron,
-        s=90 if few else 1.5,
-        marker="|" if few else ".",
-        linewidths=1.8 if few else 0,
-        alpha=1.0 if few else 0.6,
-        color=colour,
+        (time + 0.05) * step_ms,
+        (time + 0.95) * step_ms,
+        colors=colour,
+        linewidth=5 if few else 0.6,
+        alpha=1.0 if few else 0.5,
         rasterized=True,
     )
     axes.set_xlim(0, steps * step_ms)

@@ -1,0 +1,157 @@
+"""A run that was stopped, killed or damaged ends as one that never was: weights, numbers and best checkpoint."""
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from snnlib.training import CheckpointError, RunFolder, TrainConfig
+from snnlib.training.checkpoint_io import SafeCheckpointIO
+from snnlib.training.classifier import SpikingClassifier
+from snnlib.training.run import TrainResult, test_run, train_run
+
+# Its name is no test's.
+test_run.__test__ = False  # type: ignore[attr-defined]
+
+
+def start(config: TrainConfig, folder: Path) -> TrainResult:
+    return train_run(config, RunFolder.create(folder, config), progress=False)
+
+
+def go_on(folder: Path) -> TrainResult:
+    run, config = RunFolder.open(folder, "resume")
+    return train_run(config, run, resume=True, progress=False)
+
+
+def assert_same(one: TrainResult, other: TrainResult, folders: tuple[Path, Path]) -> None:
+    left, right = one.module.state_dict(), other.module.state_dict()
+    assert left.keys() == right.keys()
+    for name, value in left.items():
+        assert torch.equal(value, right[name]), name
+    clocks = {"samples_per_s", "seconds"}
+    assert [{k: v for k, v in row.items() if k not in clocks} for row in one.history] == [
+        {k: v for k, v in row.items() if k not in clocks} for row in other.history
+    ]
+    assert torch.equal(one.test.confusion, other.test.confusion)
+    best = [SafeCheckpointIO().load_checkpoint(folder / "checkpoints/best.ckpt") for folder in folders]
+    assert best[0]["epoch"] == best[1]["epoch"]
+    for name, value in best[0]["state_dict"].items():
+        assert torch.equal(value, best[1]["state_dict"][name]), name
+
+
+@pytest.fixture(scope="module")
+def whole(config: TrainConfig, tmp_path_factory: pytest.TempPathFactory) -> tuple[TrainResult, Path]:
+    folder = tmp_path_factory.mktemp("whole")
+    return start(config, folder), folder
+
+
+def test_one_seed_gives_one_net(whole: tuple[TrainResult, Path], config: TrainConfig, tmp_path: Path) -> None:
+    assert_same(whole[0], start(config, tmp_path), (whole[1], tmp_path))
+
+
+def test_another_seed_gives_another_net(
+    whole: tuple[TrainResult, Path], config: TrainConfig, tmp_path: Path
+) -> None:
+    other = start(dataclasses.replace(config, seed=1, epochs=1), tmp_path)
+    assert not torch.equal(other.module.net.fc1.weight, whole[0].module.net.fc1.weight)
+
+
+@pytest.mark.parametrize("epoch", [0, 1, 2])
+def test_stopped_between_epochs(
+    epoch: int,
+    whole: tuple[TrainResult, Path],
+    config: TrainConfig,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    start_of_epoch = SpikingClassifier.on_train_epoch_start
+
+    def stop(module: SpikingClassifier) -> None:
+        if module.current_epoch == epoch:
+            raise KeyboardInterrupt
+        start_of_epoch(module)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SpikingClassifier, "on_train_epoch_start", stop)
+        handler = signal.getsignal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            start(config, tmp_path)
+        # Lightning ignores further interrupts from then on.
+        signal.signal(signal.SIGINT, handler)
+    assert_same(whole[0], go_on(tmp_path), (whole[1], tmp_path))
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from snnlib.training import RunFolder, TrainConfig
+from snnlib.training.classifier import SpikingClassifier
+from snnlib.training.run import train_run
+
+step = SpikingClassifier.training_step
+
+def step_or_die(self, batch, index):
+    if (self.current_epoch, index) == (1, 2):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return step(self, batch, index)
+
+SpikingClassifier.training_step = step_or_die
+run, config = RunFolder.open(Path(sys.argv[1]), "resume")
+train_run(config, run, progress=False)
+"""
+
+
+def test_killed_within_an_epoch(whole: tuple[TrainResult, Path], config: TrainConfig, tmp_path: Path) -> None:
+    RunFolder.create(tmp_path, config)
+    child = subprocess.run(
+        [sys.executable, "-c", KILLED, tmp_path], check=False, capture_output=True, text=True
+    )
+    assert child.returncode == -signal.SIGKILL, child.stderr
+    assert_same(whole[0], go_on(tmp_path), (whole[1], tmp_path))
+
+
+def test_damaged_checkpoint_falls_back(
+    whole: tuple[TrainResult, Path], config: TrainConfig, tmp_path: Path
+) -> None:
+    start(config, tmp_path)
+    last = tmp_path / "checkpoints/last.ckpt"
+    data = bytearray(last.read_bytes())
+    data[len(data) // 2] ^= 1
+    last.write_bytes(data)
+    with pytest.warns(UserWarning, match=r"last\.ckpt is damaged: going on from last\.ckpt\.previous"):
+        result = go_on(tmp_path)
+    assert_same(whole[0], result, (whole[1], tmp_path))
+
+
+def test_no_intact_checkpoint(config: TrainConfig, tmp_path: Path) -> None:
+    run = RunFolder.create(tmp_path, config)
+    run.checkpoints.mkdir()
+    (run.checkpoints / "last.ckpt").write_bytes(b"nonsense")
+    with pytest.raises(
+        CheckpointError, match=r"last\.ckpt: expected a checkpoint, got a file that is damaged"
+    ):
+        train_run(config, run, resume=True, progress=False)
+
+
+def test_finished_run_trains_no_more(whole: tuple[TrainResult, Path]) -> None:
+    before = os.stat(whole[1] / "checkpoints/last.ckpt").st_mtime_ns
+    assert_same(whole[0], go_on(whole[1]), (whole[1], whole[1]))
+    assert os.stat(whole[1] / "checkpoints/last.ckpt").st_mtime_ns == before
+
+
+def test_evaluation_repeats_the_last_test(whole: tuple[TrainResult, Path], config: TrainConfig) -> None:
+    result = test_run(config, RunFolder(whole[1]), progress=False)
+    assert torch.equal(result.confusion, whole[0].test.confusion)
+    assert result.layers == whole[0].test.layers
+    best = test_run(config, RunFolder(whole[1]), checkpoint="best", progress=False)
+    assert best.accuracy == max(row["test_accuracy"] for row in whole[0].history)
+
+
+def test_tiny_data_are_learned(whole: tuple[TrainResult, Path]) -> None:
+    assert whole[0].history[-1]["train_loss"] < whole[0].history[0]["train_loss"]
+    assert whole[0].test.accuracy > 0.3
