@@ -163,8 +163,8 @@ def quantize_power_of_two(
         x: any shape, any floating dtype; half precision is computed in float32.
         exponent: an integer, or an integer tensor that broadcasts against x, each within -126..126.
         bits: width of the integers with sign: 2 to 24, at most 11 for float16 and 8 for bfloat16.
-        rounding: `"trunc"`, toward zero (default, as a cast to integers does), or `"nearest"`, halves to even: a quarter of
-            the squared error.
+        rounding: `"trunc"`, toward zero (default, as a cast to integers does), or `"nearest"`, halves to even: a
+            quarter of the squared error.
 
     Returns:
         Quantised values, shape and dtype of x.

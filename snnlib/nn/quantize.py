@@ -20,7 +20,7 @@ class RangeObserver(nn.Module):
         channels: number of channels to observe apart from each other. Default None: one range for the tensor.
         channel_dim: the dimension of x that holds them, counted from the front. Default 0, as in a layer's weight.
         averaging_constant: share of each new batch in an exponential moving average, which forgets outliers:
-            `fmin <- fmin + averaging_constant (min x - fmin)`. Default None: no forgetting, so nothing seen is ever clipped.
+            `fmin <- fmin + averaging_constant (min x - fmin)`. Default None: nothing seen is ever clipped.
 
     Shape:
         x: any; `fmin`, `fmax`, `initialised`: `[]`, or `[channels]`.
