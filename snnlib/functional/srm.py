@@ -147,6 +147,15 @@ def srm_neuron(
     return srm_neuron_stream(current, None, neuron, threshold, batch_first, return_state=False).spikes
 
 
+def _check_state(state: Tensor | None, current: Tensor, time_dim: int) -> None:
+    if state is None:
+        return
+    expected = (3, *(size for dim, size in enumerate(current.shape) if dim != time_dim))
+    if tuple(state.shape) != expected:
+        raise ValueError(f"state: expected shape {expected} for u, s and g, got {tuple(state.shape)}")
+    check_device("state", state, current)
+
+
 def srm_neuron_stream(
     current: Tensor,
     state: Tensor | None,
@@ -163,12 +172,7 @@ def srm_neuron_stream(
     check_rank("current", current, "[T, N, ...]", at_least=2)
     channels = current.shape[2] if current.dim() > 2 else 1
     limit = as_threshold(threshold, current, channels)
-    if state is not None:
-        time_dim = int(batch_first)
-        expected = (3, *(size for dim, size in enumerate(current.shape) if dim != time_dim))
-        if tuple(state.shape) != expected:
-            raise ValueError(f"state: expected shape {expected} for u, s and g, got {tuple(state.shape)}")
-        check_device("state", state, current)
+    _check_state(state, current, int(batch_first))
     return Streamed(
         *ops.srm.srm_forward(current, limit, state, *neuron.constants, int(batch_first), return_state)
     )
@@ -269,6 +273,7 @@ class _SRMLayer(torch.autograd.Function):
         steps = x.shape[:2]
         current = operator.forward(x.flatten(0, 1), weight)
         current = current.reshape(*steps, *current.shape[1:])
+        _check_state(state, current, time_dim)
         spikes, final = ops.srm.srm_forward(
             current, threshold, state, *neuron.constants, time_dim, return_state
         )

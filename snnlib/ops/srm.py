@@ -30,6 +30,9 @@ def _neuron_order(train: Tensor) -> list[int] | None:
     The two leading dimensions must be the outermost ones, in their order, without gaps.
     """
     strides = train.stride()
+    if train.numel() == 0:
+        # Nothing to walk, and torch takes any strides of an empty tensor for contiguous.
+        return list(range(2, train.dim()))
     rest = sorted(range(2, train.dim()), key=lambda dim: (-strides[dim], dim))
     expected = _dense_strides(list(train.shape), [0, 1, *rest])
     for dim, size in enumerate(train.shape):
