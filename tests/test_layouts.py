@@ -46,6 +46,7 @@ def misaligned(x: Tensor) -> Tensor:
 
 LAYOUTS = [sliced, transposed, leading_swapped, channels_last, train_channels_last, expanded, misaligned]
 NAMES = (
+    "T = 0, batch first",
     "prime sizes",
     "more than a block",
     "state",
