@@ -56,8 +56,8 @@ def calibrate_firing_rate_(
         The rate of each calibrated layer on `x`, by layer name.
 
     Raises:
-        ValueError: a target outside (0, 1), an unknown layer name, or a layer that no scale brings to fire (its input
-            is silent or its weight zero).
+        ValueError: a target outside (0, 1), an unknown layer name, a layer that no scale brings to fire (its input
+            is silent or its weight zero), or a target above what a layer reaches on this batch with any scale.
 
     >>> import torch, snnlib
     >>> net = torch.nn.Sequential(snnlib.SRMLinear(50, 40), snnlib.SRMLinear(40, 10))
@@ -86,11 +86,16 @@ def calibrate_firing_rate_(
                 f"{name}: expected events and a weight that can make neurons fire, got currents from "
                 f"{float(current.min()):g} to {float(current.max()):g}"
             )
+        if rate < targets[name] and scale >= 2.0**_SCALE_OCTAVES:
+            raise ValueError(
+                f"target: expected at most {rate:.3g} for layer {name}, which fires no more often on this batch "
+                f"however large its weight, got {targets[name]}"
+            )
         wanted = layer.weight * scale
-        if nn.utils.parametrize.is_parametrized(layer, "weight"):
-            layer.weight = wanted  # type: ignore[assignment]
-        else:
+        if not nn.utils.parametrize.is_parametrized(layer, "weight"):
             layer.weight.copy_(wanted)
+        elif all(hasattr(step, "right_inverse") for step in layer.parametrizations.weight):  # type: ignore[union-attr]
+            layer.weight = wanted  # type: ignore[assignment]
         if not torch.allclose(layer.weight, wanted, rtol=1e-3, atol=0):
             layer.threshold.div_(scale)
         rates[name] = rate

@@ -11,10 +11,12 @@ from torch import nn
 from snnlib.nn.pool import SpikeAvgPool2d
 from snnlib.nn.srm import LayerOptions, SRMConv2d, SRMLinear
 
-_CONV = re.compile(r"(?P<channels>\d+)C(?P<kernel>\d+)(?:s(?P<stride>\d+))?(?:p(?P<padding>\d+))?")
+_CONV = re.compile(
+    r"(?P<channels>[1-9]\d*)C(?P<kernel>[1-9]\d*)(?:s(?P<stride>[1-9]\d*))?(?:p(?P<padding>\d+))?"
+)
 _CONV_DEFAULTS = (("kernel", 0), ("stride", 1), ("padding", 0))
-_POOL = re.compile(r"P(?P<size>\d+)")
-_LINEAR = re.compile(r"(?P<features>\d+)")
+_POOL = re.compile(r"P(?P<size>[1-9]\d*)")
+_LINEAR = re.compile(r"(?P<features>[1-9]\d*)")
 
 
 def from_notation(
