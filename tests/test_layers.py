@@ -1,0 +1,167 @@
+"""SRM layers as modules: options, printing, saving, copying, moving, layouts, default weights."""
+
+import copy
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from compare import assert_bits
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+import snnlib
+
+
+def _layers() -> dict[str, tuple[nn.Module, Tensor]]:
+    torch.manual_seed(0)
+    events = torch.rand(9, 3, 4, 6, 6, 6, generator=torch.Generator().manual_seed(1))
+    events = (events < 0.4).float()
+    options: dict[str, Any] = {"tau_m": 8.0, "tau_s": 4.0, "threshold": 0.3, "grad_clamp": None}
+    return {
+        "linear": (snnlib.SRMLinear(6, 5, **options), events[:, :, 0, 0, 0]),
+        "conv1d": (snnlib.SRMConv1d(4, 6, 3, groups=2, **options), events[:, :, :, 0, 0]),
+        "conv2d": (
+            snnlib.SRMConv2d(4, 6, (2, 3), dilation=(2, 1), padding="same", **options),
+            events[:, :, :, 0],
+        ),
+        "conv3d": (snnlib.SRMConv3d(4, 6, 2, stride=2, **options), events),
+        "per channel": (
+            snnlib.SRMConv2d(4, 6, 3, **{**options, "threshold": torch.linspace(0.1, 0.6, 6)}),
+            events[:, :, :, 0],
+        ),
+    }
+
+
+each_layer = pytest.mark.parametrize("name", list(_layers()))
+
+
+@each_layer
+def test_state_dict_round_trip(name: str, tmp_path: Path) -> None:
+    layer, x = _layers()[name]
+    torch.save(layer.state_dict(), tmp_path / "layer.pt")
+    other, _ = _layers()[name]
+    nn.init.zeros_(other.weight)
+    other.threshold.fill_(100)
+    other.load_state_dict(torch.load(tmp_path / "layer.pt", weights_only=True))
+    assert layer(x).sum() > 0
+    assert_bits(other(x), layer(x))
+
+
+@each_layer
+def test_copies(name: str) -> None:
+    layer, x = _layers()[name]
+    for other in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+        assert_bits(other(x), layer(x))
+        nn.init.zeros_(other.weight)
+        assert layer.weight.any()
+        assert repr(other) == repr(layer)
+
+
+@each_layer
+def test_to_float64_and_half(name: str) -> None:
+    layer, x = _layers()[name]
+    wide = copy.deepcopy(layer).to(torch.float64)
+    assert wide(x.double()).dtype == wide.threshold.dtype == torch.float64
+    # Spikes may differ in rounding only.
+    assert (wide(x.double()) != layer(x)).float().mean() < 0.01
+    half = copy.deepcopy(layer).to(torch.bfloat16)
+    assert half(x.bfloat16()).dtype == torch.bfloat16
+    assert half(x.bfloat16()).isfinite().all()
+
+
+@each_layer
+def test_batch_first_is_the_same_layer(name: str) -> None:
+    layer, x = _layers()[name]
+    expected = layer(x)
+    layer.batch_first = True
+    out = layer(x.transpose(0, 1).contiguous())
+    # The convolution may add in another order of frames; exact for spikes and these few terms is not promised.
+    assert (out.transpose(0, 1) != expected).float().mean() < 0.01
+    assert "batch_first=True" in repr(layer)
+
+
+def test_channels_last_input(rng: torch.Generator) -> None:
+    layer, x = _layers()["conv2d"]
+    moved = x.movedim(2, -1).contiguous().movedim(-1, 2)
+    assert_bits(layer(moved), layer(x))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("linear", "SRMLinear(6, 5, tau_m=8, tau_s=4, tau_grad=4, threshold=0.3, grad_clamp=None)"),
+        (
+            "conv1d",
+            "SRMConv1d(4, 6, kernel_size=(3,), stride=(1,), padding=(0,), groups=2, "
+            "tau_m=8, tau_s=4, tau_grad=4, threshold=0.3, grad_clamp=None)",
+        ),
+        (
+            "conv2d",
+            "SRMConv2d(4, 6, kernel_size=(2, 3), stride=(1, 1), padding='same', dilation=(2, 1), "
+            "tau_m=8, tau_s=4, tau_grad=4, threshold=0.3, grad_clamp=None)",
+        ),
+    ],
+)
+def test_printing(name: str, expected: str) -> None:
+    assert repr(_layers()[name][0]) == expected
+
+
+def test_printing_of_other_options() -> None:
+    layer = snnlib.SRMLinear(2, 3, threshold=torch.ones(3), input_grad_scale=0.85, tau_grad=2.5)
+    text = "tau_m=5, tau_s=3, tau_grad=2.5, threshold=per channel, input_grad_scale=0.85"
+    assert repr(layer) == f"SRMLinear(2, 3, {text})"
+
+
+@pytest.mark.parametrize("inputs", [20, 100, 1000])
+@pytest.mark.parametrize("threshold", [1.0, 5.0])
+def test_default_weights_fire_at_a_sane_rate(inputs: int, threshold: float) -> None:
+    """At the 5 % input rate that the initialisation assumes, whatever the fan-in and the threshold."""
+    torch.manual_seed(2)
+    layer = snnlib.SRMLinear(inputs, 200, threshold=threshold)
+    rate = layer((torch.rand(30, 4, inputs) < 0.05).float()).mean().item()
+    assert 0.005 < rate < 0.3, rate
+
+
+class _Tripled(nn.Module):
+    def forward(self, weight: Tensor) -> Tensor:
+        return 3 * weight
+
+
+@each_layer
+def test_parametrized_weight_trains(name: str) -> None:
+    layer, x = _layers()[name]
+    with torch.no_grad():
+        expected = copy.deepcopy(layer)
+        expected.weight.mul_(3)
+    parametrize.register_parametrization(layer, "weight", _Tripled())
+    assert_bits(layer(x), expected(x))
+    layer(x).sum().backward()
+    expected(x).sum().backward()
+    torch.testing.assert_close(layer.parametrizations.weight.original.grad, 3 * expected.weight.grad)
+
+
+def test_input_grad_scale_scales_the_input_only(rng: torch.Generator) -> None:
+    x = (torch.rand(9, 3, 6, generator=rng) < 0.4).float()
+    results = []
+    for scale in (1.0, 0.25):
+        torch.manual_seed(0)
+        layer, leaf = (
+            snnlib.SRMLinear(6, 5, input_grad_scale=scale, threshold=0.5),
+            x.clone().requires_grad_(),
+        )
+        layer(leaf).sum().backward()
+        results.append((leaf.grad, layer.weight.grad))
+    assert results[0][0].any()
+    assert_bits(results[1][0], 0.25 * results[0][0])
+    assert_bits(results[1][1], results[0][1])
+
+
+def test_threshold_is_a_buffer_that_belongs_to_the_layer() -> None:
+    limit = torch.ones(3)
+    layer = snnlib.SRMLinear(2, 3, threshold=limit)
+    limit.fill_(7)
+    assert layer.threshold.tolist() == [1, 1, 1]
+    assert set(layer.state_dict()) == {"weight", "threshold"}
+    assert [name for name, _ in layer.named_parameters()] == ["weight"]

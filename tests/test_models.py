@@ -1,0 +1,58 @@
+"""Nets from the papers' notation: layers, shapes, and errors that quote the word."""
+
+import pytest
+import torch
+
+import snnlib
+from snnlib.models import from_notation, nmnist_net
+
+
+@pytest.mark.parametrize(
+    ("notation", "shape", "names", "out"),
+    [
+        ("10", (2, 5, 5), ["flatten", "fc1"], (10,)),
+        ("20-10", (2, 5, 5), ["flatten", "fc1", "fc2"], (10,)),
+        ("4C3", (1, 8, 9), ["conv1"], (4, 6, 7)),
+        ("4C3p1-P2-6C3s2-P2", (1, 16, 16), ["conv1", "pool1", "conv2", "pool2"], (6, 1, 1)),
+        ("12C5p1-P2-64C5-P2-10", (2, 34, 34), ["conv1", "pool1", "conv2", "pool2", "flatten", "fc1"], (10,)),
+    ],
+)
+def test_shapes(notation: str, shape: tuple[int, int, int], names: list[str], out: tuple[int, ...]) -> None:
+    net = from_notation(notation, shape)
+    assert [name for name, _ in net.named_children()] == names
+    assert net(torch.zeros(3, 2, *shape)).shape == (3, 2, *out)
+
+
+def test_words_mean_their_options() -> None:
+    net = from_notation("4C5s2p1-P3-7", (3, 33, 33), tau_m=8.0, tau_s=4.0, threshold=2.0)
+    conv, pool, fc = net.conv1, net.pool1, net.fc1
+    assert conv.weight.shape == (4, 3, 5, 5)
+    assert (conv.operator.stride, conv.operator.padding) == ((2, 2), (1, 1))
+    assert pool.kernel_size == 3
+    assert fc.weight.shape == (7, 4 * 5 * 5)
+    for layer in (conv, fc):
+        assert layer.neuron.taus == (8.0, 4.0, 4.0)
+        assert layer.threshold == 2
+
+
+UNKNOWN = ["", "4C", "C5", "P", "4c5", "4C5-", "4C5--10", "12C5(p1)", "1.5", "4C5p", "4C5 -10"]
+ZEROS = ["0", "0C3", "4C0", "P0", "4C3s0"]
+
+
+@pytest.mark.parametrize("notation", UNKNOWN + ZEROS)
+def test_unknown_words(notation: str) -> None:
+    with pytest.raises(ValueError, match=r"notation: expected words like 12C5p1, P2 or 100, got '.*' in"):
+        from_notation(notation, (2, 34, 34))
+
+
+@pytest.mark.parametrize("notation", ["4C9", "P9", "4C3-P2-4C4", "10-4C3", "10-P2"])
+def test_layers_that_do_not_fit(notation: str) -> None:
+    word = notation.rsplit("-", maxsplit=1)[-1]
+    with pytest.raises(ValueError, match=rf"notation: '{word}' in '{notation}' does not fit"):
+        from_notation(notation, (1, 8, 8))
+
+
+def test_published_net() -> None:
+    net = nmnist_net(7, tau_grad=3.0)
+    assert net.fc1.weight.shape == (7, 64 * 6 * 6)
+    assert {layer.neuron.taus for layer in net if isinstance(layer, snnlib.nn.SRMLayer)} == {(8.0, 4.0, 3.0)}
