@@ -1,22 +1,28 @@
 """Spiking neural network layers for PyTorch: event-driven, spike-time learning on CPU and GPU."""
 
-from snnlib import functional, init, models, nn, ops, reference
+from snnlib import data, functional, init, losses, models, nn, ops, readout, reference
 from snnlib._native import use_path
 from snnlib.nn import (
+    Quantizer,
+    RangeObserver,
     SpikeAvgPool1d,
     SpikeAvgPool2d,
     SpikeAvgPool3d,
+    SpikeDropout,
     SpikeMaxPool2d,
     SRMConv1d,
     SRMConv2d,
     SRMConv3d,
     SRMLinear,
     Stream,
+    WeightStandardization,
 )
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Quantizer",
+    "RangeObserver",
     "SRMConv1d",
     "SRMConv2d",
     "SRMConv3d",
@@ -24,13 +30,18 @@ __all__ = [
     "SpikeAvgPool1d",
     "SpikeAvgPool2d",
     "SpikeAvgPool3d",
+    "SpikeDropout",
     "SpikeMaxPool2d",
     "Stream",
+    "WeightStandardization",
+    "data",
     "functional",
     "init",
+    "losses",
     "models",
     "nn",
     "ops",
+    "readout",
     "reference",
     "use_path",
 ]

@@ -2,6 +2,12 @@
 
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
 from snnlib.functional.pool import spike_avg_pool1d, spike_avg_pool2d, spike_avg_pool3d, spike_max_pool2d
+from snnlib.functional.quantize import (
+    power_of_two_exponent,
+    quantize_power_of_two,
+    quantize_to_int,
+    round_ste,
+)
 from snnlib.functional.srm import (
     NeuronOptions,
     SRMNeuron,
@@ -27,6 +33,10 @@ __all__ = [
     "SRMNeuron",
     "SRMTrace",
     "Streamed",
+    "power_of_two_exponent",
+    "quantize_power_of_two",
+    "quantize_to_int",
+    "round_ste",
     "spike_avg_pool1d",
     "spike_avg_pool2d",
     "spike_avg_pool3d",

@@ -1,10 +1,15 @@
 """Modules: parameters, `state_dict` and `extra_repr` around `snnlib.functional`."""
 
+from snnlib.nn.dropout import SpikeDropout
+from snnlib.nn.normalization import WeightStandardization
 from snnlib.nn.pool import SpikeAvgPool1d, SpikeAvgPool2d, SpikeAvgPool3d, SpikeMaxPool2d
+from snnlib.nn.quantize import Quantizer, RangeObserver
 from snnlib.nn.srm import SRMConv1d, SRMConv2d, SRMConv3d, SRMLayer, SRMLinear
 from snnlib.nn.stream import Stream
 
 __all__ = [
+    "Quantizer",
+    "RangeObserver",
     "SRMConv1d",
     "SRMConv2d",
     "SRMConv3d",
@@ -13,6 +18,8 @@ __all__ = [
     "SpikeAvgPool1d",
     "SpikeAvgPool2d",
     "SpikeAvgPool3d",
+    "SpikeDropout",
     "SpikeMaxPool2d",
     "Stream",
+    "WeightStandardization",
 ]
