@@ -114,7 +114,7 @@ def train(
     if is_first_process():
         console.print(f"run folder: {run.path}", soft_wrap=True)
     try:
-        result = train_run(config, run, resume=resume is not None)
+        result = train_run(config, run, resume=resume is not None, progress=sys.stderr.isatty())
     except KeyboardInterrupt:
         console.print(f"stopped; to go on: snnlib train --resume {run.path}", soft_wrap=True)
         raise typer.Exit(130) from None
@@ -148,7 +148,9 @@ def evaluate(
     if data is not None and data != config.data:
         # Where the run's data lie says nothing about other data.
         changes = {"root": None, **changes, "data": data}
-    result = test_run(dataclasses.replace(config, **changes), run, checkpoint=checkpoint)
+    result = test_run(
+        dataclasses.replace(config, **changes), run, checkpoint=checkpoint, progress=sys.stderr.isatty()
+    )
     console = _console()
     print_summary(test_facts(result), result, console)
     console.print()

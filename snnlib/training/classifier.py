@@ -71,6 +71,8 @@ class SpikingClassifier(pl.LightningModule):
         loss = self.loss(counts, labels)
         scores = {"train_loss": loss.detach(), "train_accuracy": (counts.argmax(1) == labels).float().mean()}
         self.log_dict(scores, on_step=False, on_epoch=True, batch_size=len(labels), sync_dist=True)
+        self.log("loss", scores["train_loss"], prog_bar=True, logger=False)
+        self.log("accuracy", scores["train_accuracy"], prog_bar=True, logger=False)
         return loss
 
     def loss(self, counts: Tensor, labels: Tensor) -> Tensor:

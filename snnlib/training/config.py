@@ -111,13 +111,27 @@ class TrainConfig:
             ("seed", 0),
         ):
             value = getattr(self, field)
-            if not (isinstance(value, int) and value >= least) and not (field == "threads" and value is None):
+            if not (type(value) is int and value >= least) and not (field == "threads" and value is None):
                 raise self._error(field, f"an integer >= {least}")
-        for field in ("tau_m", "tau_s", "tau_grad", "step_ms", "logit_scale", "lr", "desired"):
-            self._check_number(field, above=0)
-        for field in ("undesired", "warmup_epochs", "weight_decay"):
-            self._check_number(field, least=0)
-        self._check_number("target_rate", above=0)
+        for field, above in (
+            ("step_ms", 0),
+            ("tau_grad", 1),
+            ("logit_scale", 0),
+            ("desired", 0),
+            ("lr", 0),
+            ("target_rate", 0),
+        ):
+            self._check_number(field, above=above)
+        for field, least in (
+            ("tau_m", 1),
+            ("tau_s", 1),
+            ("undesired", 0),
+            ("warmup_epochs", 0),
+            ("weight_decay", 0),
+        ):
+            self._check_number(field, least=least)
+        if not self.undesired < self.desired:
+            raise self._error("undesired", f"fewer spikes than desired, {self.desired:g}")
         if not self.target_rate < 1:
             raise self._error("target_rate", "a rate in spikes per step, below 1")
         if self.step_us < 1:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
+import torch
 from lightning.pytorch.utilities import rank_zero_only
 
 from snnlib.data.atomic import write_bytes_atomically
@@ -32,6 +33,17 @@ class History(pl.Callback):
         self.path, self.show = path, show
         self.rows: list[Row] = []
         self._start = self._trained = 0.0
+
+    @rank_zero_only
+    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Say what is trained on what."""
+        assert isinstance(module, SpikingClassifier)
+        data: Any = trainer.datamodule  # type: ignore[attr-defined]
+        self.show(
+            f"net {module.config.net} with {sum(weight.numel() for weight in module.parameters()):,} weights "
+            f"on {module.device.type} ({torch.get_num_threads()} CPU threads), "
+            f"{len(data.train_set)} training and {len(data.test_set)} test samples"
+        )
 
     def on_train_epoch_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Start the clock."""

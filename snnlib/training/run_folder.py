@@ -51,7 +51,8 @@ class RunFolder:
         run = cls(path or Path("runs", f"{config.data}-{datetime.now():%Y%m%d-%H%M%S}"))
         try:
             run.path.mkdir(parents=True, exist_ok=True)
-            if any(run.path.iterdir()):
+            # A lone config.json is of a run that found its data missing before it began.
+            if any(path != run.config for path in run.path.iterdir()):
                 raise ConfigError(
                     "out",
                     f"expected a new or empty folder, got {str(run.path)!r} with files in it "

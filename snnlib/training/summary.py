@@ -37,7 +37,7 @@ def run_facts(result: TrainResult) -> dict[str, str]:
         "training accuracy": f"{rows[-1]['train_accuracy']:.2%}",
         "training loss": f"{rows[-1]['train_loss']:.4f}",
         "training speed": f"{speeds[len(speeds) // 2]:.0f} samples/s (median epoch)",
-        "time of all epochs": f"{sum(row['seconds'] for row in rows):.1f} s for {len(rows)} epochs",
+        "training time": f"{sum(row['seconds'] for row in rows):.1f} s (epochs: {len(rows)})",
         **{f"peak memory ({name})": f"{peak / 2**20:.0f} MiB" for name, peak in result.peak_memory.items()},
     }
 

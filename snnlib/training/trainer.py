@@ -27,6 +27,8 @@ _NOISE = (
     ".*GPU available but not used.*",
     # Small data sets have fewer batches than the logging interval; epoch numbers are logged all the same.
     ".*The number of training batches.*is smaller than the logging interval.*",
+    # Numbers of the test set are summed over all processes before they are logged.
+    ".*when logging on epoch level in distributed setting.*",
     # The checkpoint folder of a resumed run.
     ".*Checkpoint directory.*exists and is not empty.*",
     # torch's own trees, through Lightning's data loaders.
@@ -39,6 +41,16 @@ class ProgressBar(TQDMProgressBar):
 
     def __init__(self) -> None:
         super().__init__(leave=False)
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, *_: Any) -> None:
+        """Count epochs from 1, as the table of numbers does."""
+        super().on_train_epoch_start(trainer)
+        self.train_progress_bar.set_description(f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}")
+
+    def on_validation_batch_start(self, *arguments: Any, **options: Any) -> None:
+        """There is one test set: no number."""
+        super().on_validation_batch_start(*arguments, **options)
+        self.val_progress_bar.set_description("test")
 
     def get_metrics(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> dict[str, Any]:
         """Loss and accuracy so far; without Lightning's version number."""
@@ -55,7 +67,7 @@ def build_trainer(config: TrainConfig, run: RunFolder | None = None, *callbacks:
     """
     options: dict[str, Any] = {"logger": False, "enable_checkpointing": False}
     accelerator = _accelerator(config)
-    bars: list[pl.Callback] = [ProgressBar()] if sys.stderr.isatty() else []
+    bars: list[pl.Callback] = [ProgressBar()] if sys.stdout.isatty() else []
     checkpoints: list[pl.Callback] = []
     if run is not None:
         # In this order: the state of the first is part of what the second saves. "step" grows, so `last` is always new.
@@ -73,7 +85,7 @@ def build_trainer(config: TrainConfig, run: RunFolder | None = None, *callbacks:
         # On a GPU torch picks sums without a fixed order unless told otherwise; on a CPU the layers' are fixed already.
         deterministic=accelerator == "cuda",
         num_sanity_val_steps=0,
-        enable_progress_bar=sys.stderr.isatty(),
+        enable_progress_bar=sys.stdout.isatty(),
         enable_model_summary=False,
         **options,
     )

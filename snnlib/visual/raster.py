@@ -86,7 +86,8 @@ def _draw_spikes(axes: Axes, name: str, train: Tensor, step_ms: float, colour: s
         (time + 0.95) * step_ms,
         colors=colour,
         linewidth=5 if few else 0.6,
-        alpha=1.0 if few else 0.5,
+        # Of many neurons several share a line of pixels: fainter marks let it show how many of them fire.
+        alpha=1.0 if few else min(0.5, 1500 / neurons),
         rasterized=True,
     )
     axes.set_xlim(0, steps * step_ms)

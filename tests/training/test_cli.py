@@ -1,0 +1,268 @@
+"""The `snnlib` command from end to end: files, numbers, messages, exit codes."""
+
+import csv
+import dataclasses
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from snnlib.cli import main
+from snnlib.training import TrainConfig
+
+PICTURES = ("accuracy.png", "confusion.png", "raster.png", "spike_rates.png")
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as stop:
+        main([str(argument) for argument in arguments])
+    capture = capsys.readouterr()
+    return int(stop.value.code or 0), capture.out, capture.err
+
+
+def options(config: TrainConfig, **changes: object) -> list[str]:
+    """The command line that gives these settings."""
+    values = dataclasses.asdict(config) | changes
+    return [
+        word
+        for name, value in values.items()
+        if value is not None
+        for word in (f"--{name.replace('_', '-')}", str(value))
+    ]
+
+
+@pytest.fixture(scope="module")
+def folder(config: TrainConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "first"
+    with pytest.raises(SystemExit) as stop:
+        main(["train", *options(config), "--out", str(folder)])
+    assert not stop.value.code
+    return folder
+
+
+def test_train_writes_every_file(folder: Path, config: TrainConfig) -> None:
+    assert TrainConfig.load(folder / "config.json") == config
+    for name in PICTURES:
+        assert (folder / name).read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    names = {path.name for path in (folder / "checkpoints").iterdir()}
+    assert {"last.ckpt", "best.ckpt"} <= names
+    assert list((folder / "tensorboard").glob("events.out.tfevents.*"))
+    assert not list(folder.rglob("*.tmp"))
+
+
+def test_metrics_have_a_row_per_epoch(folder: Path, config: TrainConfig) -> None:
+    with (folder / "metrics.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["epoch"] for row in rows] == ["1", "2", "3"]
+    assert list(rows[0]) == [
+        *("epoch", "train_loss", "train_accuracy", "test_accuracy"),
+        *("rate_conv1", "rate_fc1", "samples_per_s", "seconds"),
+    ]
+    assert all(
+        0 <= float(row[name]) <= 1 for row in rows for name in row if "rate" in name or "accuracy" in name
+    )
+
+
+def test_report_shows_numbers_and_pictures(folder: Path) -> None:
+    page = (folder / "report.html").read_text()
+    assert page.count("data:image/png;base64,") == len(PICTURES)
+    with (folder / "metrics.csv").open(newline="") as file:
+        last = list(csv.DictReader(file))[-1]
+    assert f"{float(last['test_accuracy']):.2%}" in page
+    assert last["train_loss"] in page
+    assert "conv1" in page
+    # Nothing is fetched from elsewhere.
+    assert "://" not in page
+
+
+def test_summary_is_plain_text(
+    config: TrainConfig, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["train", *options(config, epochs=1), "--out", str(tmp_path / "run")])
+    out, err = capfd.readouterr()
+    assert re.search(r"test accuracy +\d+\.\d\d% \(\d+ of 30 samples\)", out)
+    assert re.search(r"conv1 +256 +\d+\.\d\d% +\d+ \(\d", out)
+    assert re.search(r"training speed +\d+ samples/s", out)
+    assert re.search(r"peak memory \(process\) +\d+ MiB", out)
+    assert f"report: {tmp_path / 'run' / 'report.html'}" in out
+    assert "\x1b" not in out
+    assert re.search(r"60 training and 30 test samples", out)
+    # No advertisement, device list or warning.
+    for word in ("litlogger", "Lightning", "GPU", "Warning", "warn"):
+        assert word not in out + err
+
+
+def test_eval_repeats_the_number(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "eval", folder)
+    assert code == 0
+    with (folder / "metrics.csv").open(newline="") as file:
+        last = list(csv.DictReader(file))[-1]
+    assert f"{float(last['test_accuracy']):.2%} (" in out
+    assert "Confusion (columns: predicted)" in out
+    assert re.search(r"fc1 +10 ", out)
+
+
+def test_resume_of_a_finished_run_repeats_the_summary(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = (folder / "metrics.csv").read_bytes()
+    code, out, _ = run(capsys, "train", "--resume", folder, "--threads", 1)
+    assert code == 0
+    assert "test accuracy" in out
+    assert (folder / "metrics.csv").read_bytes() == before
+
+
+def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "train", "--help")
+    assert code == 0
+    for field in dataclasses.fields(TrainConfig):
+        assert f"--{field.name.replace('_', '-')}" in out
+    assert "snnlib train --data nmnist --root" in out
+    code, out, _ = run(capsys, "--help")
+    assert all(command in out for command in ("train", "eval", "doctor"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--epochs", "0"], r"error: --epochs: expected an integer >= 1, got 0"),
+        (["--tau-m", "0.5"], r"error: --tau-m: expected a number >= 1, got 0\.5"),
+        (["--target-rate", "2"], r"error: --target-rate: expected a rate .*, got 2\.0"),
+        (["--net", "12X5-10"], r"error: --net: expected words like 12C5p1, P2 or 100, got '12X5'"),
+        (["--net", "4C5-P2-7"], r"error: --net: expected 10 output neurons.*, got '7'"),
+        (["--data", "nmnist"], r"error: --root: expected the folder of the N-MNIST copy .*, got none"),
+        (["--data", "nmnist", "--root", "absent"], r"error: --root: root 'absent': expected a folder .*found nothing"),
+        (["--resume", "absent"], r"error: --resume: expected the folder of a run .*, got nothing there: 'absent'"),
+        (["--resume", "."], r"error: --resume: expected the folder of a run .*, got a folder without config\.json"),
+        (["--device", "cuda", "--devices", "99"], r"error: --device: expected 99 CUDA device\(s\) .*, got \d+"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_line(
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, _, err = run(capsys, "train", *arguments)
+    assert code == 2
+    assert re.fullmatch(message + r".*\n", err), err
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("--data", "cifar"), ("--epochs", "many"), ("--loss", "hinge")]
+)
+def test_wrong_words_name_the_option(option: str, value: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, "train", option, value)
+    assert code == 2
+    assert f"Invalid value for {option}" in err.replace("'", "")
+
+
+def test_out_must_be_new(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, "train", "--out", folder)
+    assert code == 2
+    assert re.match(
+        r"error: --out: expected a new or empty folder, got '.*' with files in it .*--resume", err
+    )
+
+
+def test_out_must_be_writable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    code, _, err = run(capsys, "train", "--out", tmp_path / "file" / "run")
+    assert code == 2
+    assert re.fullmatch(
+        r"error: --out: expected a folder that can be written to, got '.*': Not a directory\n", err
+    )
+
+
+def test_resume_keeps_the_settings(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, "train", "--resume", folder, "--lr", "0.5")
+    assert code == 2
+    assert re.match(
+        r"error: --lr: expected no other value than the resumed run's, 0\.02 in .*, got 0\.5", err
+    )
+
+
+def test_damaged_config_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "config.json").write_text("{")
+    for arguments in (("train", "--resume", tmp_path), ("eval", tmp_path)):
+        code, _, err = run(capsys, *arguments)
+        assert code == 2
+        assert re.match(r"error: .*config\.json: expected JSON", err)
+
+
+def test_damaged_checkpoint_is_named(
+    config: TrainConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config.save(tmp_path / "config.json")
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints/last.ckpt").write_bytes(b"PK damaged")
+    for arguments in (("train", "--resume", tmp_path), ("eval", tmp_path)):
+        code, _, err = run(capsys, *arguments)
+        assert code == 2
+        assert re.match(r"error: .*last\.ckpt: expected a checkpoint, got a file that is damaged", err)
+
+
+def test_eval_needs_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, "eval", tmp_path)
+    assert code == 2
+    assert err.startswith("error: RUN_FOLDER: expected the folder of a run of `snnlib train`")
+
+
+def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SNNLIB_DEBUG", "1")
+    with pytest.raises(ValueError, match="epochs"):
+        main(["train", "--epochs", "0"])
+
+
+def test_doctor_tells_versions_paths_and_environment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SNNLIB_CACHE", str(tmp_path))
+    code, out, _ = run(capsys, "doctor")
+    assert code == 0
+    for pattern in (
+        r"python +3\.",
+        r"torch +\d",
+        r"lightning +\d",
+        r"threads +\d",
+        r"srm_forward on cpu +(native|reference): \w",
+        rf"cache folder +{tmp_path}",
+        r"embedded digits +not made yet",
+        rf"SNNLIB_CACHE +{tmp_path}",
+    ):
+        assert re.search(pattern, out), pattern
+
+
+# What an installation without `snnlib[train]` looks like to the program.
+WITHOUT_EXTRAS = """
+import sys
+for name in ("lightning", "lightning.pytorch", "tensorboard", "matplotlib", "jinja2", "sklearn"):
+    sys.modules[name] = None
+from snnlib.cli import main
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["doctor"], 0, r"srm_forward on cpu +(native|reference): "),
+        (["train"], 2, r"error: training needs the package lightning, .*: pip install 'snnlib\[train\]'\n"),
+        (
+            ["eval", "."],
+            2,
+            r"error: training needs the package lightning, .*: pip install 'snnlib\[train\]'\n",
+        ),
+    ],
+)
+def test_base_installation(arguments: list[str], code: int, message: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", WITHOUT_EXTRAS, *arguments]
+    child = subprocess.run(command, check=False, capture_output=True, text=True, cwd=tmp_path)
+    assert child.returncode == code, child.stderr
+    assert re.search(message, child.stdout + child.stderr)
+    assert "Traceback" not in child.stderr

@@ -1,0 +1,86 @@
+"""Settings: every bad one is refused by name; files round trip."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from snnlib.training import ConfigError, TrainConfig
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "expected"),
+    [
+        ("data", "cifar", "one of digits, nmnist"),
+        ("frames", "rgb", "one of binary, count"),
+        ("late", "keep", "one of clamp, drop"),
+        ("loss", "hinge", "one of count, cross-entropy"),
+        ("device", "tpu", "one of auto, cpu, cuda"),
+        ("precision", "8", "one of 32-true, 64-true, bf16-true"),
+        ("epochs", 0, "an integer >= 1"),
+        ("epochs", 1.5, "an integer >= 1"),
+        ("epochs", True, "an integer >= 1"),
+        ("batch_size", -3, "an integer >= 1"),
+        ("time_steps", 0, "an integer >= 1"),
+        ("devices", 0, "an integer >= 1"),
+        ("threads", 0, "an integer >= 1"),
+        ("workers", -1, "an integer >= 0"),
+        ("seed", -1, "an integer >= 0"),
+        ("tau_m", 0.5, "a number >= 1"),
+        ("tau_s", 0.9, "a number >= 1"),
+        ("tau_grad", 1, "a number > 1"),
+        ("lr", 0.0, "a number > 0"),
+        ("lr", float("nan"), "a number > 0"),
+        ("lr", "fast", "a number > 0"),
+        ("step_ms", 0.0001, "at least 0.001"),
+        ("weight_decay", -0.1, "a number >= 0"),
+        ("warmup_epochs", -1, "a number >= 0"),
+        ("target_rate", 1.0, "a rate in spikes per step, below 1"),
+        ("undesired", 99.0, "fewer spikes than desired"),
+    ],
+)
+def test_bad_setting_is_named(field: str, value: Any, expected: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        TrainConfig(**{field: value})
+    assert error.value.field == field
+    assert str(error.value).startswith(f"{field}: expected {expected}")
+    assert str(error.value).endswith(f"got {value!r}")
+
+
+def test_nmnist_needs_a_root() -> None:
+    with pytest.raises(
+        ConfigError, match="root: expected the folder of the N-MNIST copy for data nmnist, got none"
+    ):
+        TrainConfig(data="nmnist")
+
+
+def test_round_trip(tmp_path: Path) -> None:
+    config = TrainConfig(data="nmnist", root="somewhere", lr=0.1, tau_grad=3.0, threads=2)
+    config.save(tmp_path / "config.json")
+    assert TrainConfig.load(tmp_path / "config.json") == config
+
+
+def test_settings_of_an_older_version_get_defaults(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"epochs": 3}')
+    assert TrainConfig.load(tmp_path / "config.json") == TrainConfig(epochs=3)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"epochs": 3', r"config\.json: expected JSON, got text that is none"),
+        ("[1]", r"config\.json: expected a JSON object of settings, got list"),
+        ('{"epoch": 3}', r"config\.json: expected known settings only, got epoch"),
+        ('{"epochs": "3"}', r"config\.json: epochs: expected an integer >= 1, got '3'"),
+    ],
+)
+def test_damaged_file_is_named(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        TrainConfig.load(tmp_path / "config.json")
+
+
+def test_settings_cannot_change() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        TrainConfig().epochs = 3  # type: ignore[misc]

@@ -1,0 +1,79 @@
+"""The plotting functions: what they draw, that they need no display and leave no global state."""
+
+import sys
+from pathlib import Path
+
+import matplotlib as mpl
+import pytest
+import torch
+from matplotlib.figure import Figure
+
+from snnlib.visual import accumulated_events, confusion_matrix, curves, raster, save_png
+
+PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
+
+
+def trains() -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    shapes = {"input": (6, 2, 9, 9), "hidden": (6, 4, 5, 5), "output": (6, 10)}
+    return {name: (torch.rand(shape, generator=generator) < 0.2).float() for name, shape in shapes.items()}
+
+
+def figures() -> list[Figure]:
+    return [
+        raster(trains(), step_ms=10.0, label=3),
+        raster({"only": torch.zeros(1, 3)}, step_ms=1.0),
+        confusion_matrix(torch.eye(3).long(), ["a", "b", "c"]),
+        curves({"one": [0.5], "two": [0.1]}, title="t", ylabel="y", percent=True, target=(0.1, "guess")),
+        accumulated_events(torch.zeros(4, 2, 5, 5), step_ms=10.0),
+    ]
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_saves_a_png(number: int, tmp_path: Path) -> None:
+    save_png(figures()[number], tmp_path / "a.png")
+    assert (tmp_path / "a.png").read_bytes().startswith(PNG_MAGIC)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.png"]
+
+
+def test_uses_no_pyplot() -> None:
+    before = "matplotlib.pyplot" in sys.modules, dict(mpl.rcParams)
+    figures()
+    assert before == ("matplotlib.pyplot" in sys.modules, dict(mpl.rcParams))
+
+
+def test_axes_have_labels_with_units() -> None:
+    drawn, _, confusion, lines, _ = figures()
+    assert {axes.get_xlabel() for axes in drawn.axes} >= {"time (ms)", "output spikes"}
+    assert (confusion.axes[0].get_xlabel(), confusion.axes[0].get_ylabel()) == (
+        "predicted class",
+        "true class",
+    )
+    assert lines.axes[0].get_ylabel() == "y"
+
+
+def test_raster_marks_the_true_class_and_the_answer() -> None:
+    output = torch.zeros(5, 3)
+    output[:4, 1] = 1
+    figure = raster({"output": output}, step_ms=1.0, classes=["a", "b", "c"], label=2)
+    bars = next(axes for axes in figure.axes if axes.get_xlabel() == "output spikes")
+    assert [bar.get_width() for bar in bars.patches] == [0, 4, 0]
+    assert [label.get_fontweight() for label in bars.get_yticklabels()] == ["normal", "normal", "bold"]
+    colours = [bar.get_facecolor() for bar in bars.patches]
+    assert colours[0] == colours[2] != colours[1]
+
+
+def test_raster_draws_every_spike() -> None:
+    layers = trains()
+    figure = raster(layers, step_ms=10.0)
+    drawn = [len(axes.collections[0].get_segments()) for axes in figure.axes if axes.collections]
+    assert drawn == [int(train.sum()) for train in layers.values()]
+
+
+def test_errors_name_the_argument() -> None:
+    with pytest.raises(ValueError, match=r"trains: expected at least one layer, got none"):
+        raster({}, step_ms=1.0)
+    with pytest.raises(ValueError, match=r"counts: expected shape \(2, 2\) for 2 classes, got \(3, 3\)"):
+        confusion_matrix(torch.eye(3), ["a", "b"])
+    with pytest.raises(ValueError, match=r"frames: expected shape \[T, 2, H, W\], got \(4, 3, 5, 5\)"):
+        accumulated_events(torch.zeros(4, 3, 5, 5), step_ms=1.0)
