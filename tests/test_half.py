@@ -1,0 +1,71 @@
+"""16-bit floats of the kernels: every value read and written, and every kind of rounding, equal to torch's."""
+
+import pytest
+import torch
+from compare import assert_bits
+from torch import Tensor
+
+import snnlib
+
+HALVES = [torch.bfloat16, torch.float16]
+
+
+def _every_value(dtype: torch.dtype) -> Tensor:
+    """All 65536 bit patterns as a train [1, 1, 1, 256, 256]."""
+    return torch.arange(-(2**15), 2**15).to(torch.int16).view(dtype).reshape(1, 1, 1, 256, 256)
+
+
+def _native_pool(x: Tensor, *args: object, **kwargs: object) -> Tensor:
+    with snnlib.use_path("native"):
+        return snnlib.functional.spike_avg_pool2d(x, *args, **kwargs)
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_every_value_comes_back(dtype: torch.dtype) -> None:
+    """A window of one cell reads a value into float32 and writes it: the same bits, NaN as a NaN."""
+    x = _every_value(dtype)
+    out = _native_pool(x, 1)
+    number = ~x.isnan()
+    # A sum that starts from 0 makes +0 of -0.
+    number &= x != 0
+    assert torch.equal(out.view(torch.int16)[number], x.view(torch.int16)[number])
+    assert out[x.isnan()].isnan().all()
+    assert (out[x == 0] == 0).all()
+
+
+@pytest.mark.parametrize("divisor", [2, 3, 7, 1024, 65536, -3])
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_rounding_of_quotients(dtype: torch.dtype, divisor: int) -> None:
+    """Powers of two drive values through ties of the subnormals to zero, odd numbers give all kinds of bits."""
+    x = _every_value(dtype)
+    assert_bits(_native_pool(x, 1, divisor_override=divisor), (x.float() / divisor).to(dtype))
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("steps", [0.5, -0.5, 0.49, 0.51, 1.5])
+def test_rounding_of_sums(dtype: torch.dtype, steps: float) -> None:
+    """x plus a share of its last place: ties to even, both sides of a tie, and overflow to infinity at the top."""
+    x = _every_value(dtype).flatten()
+    x = x[x.isfinite()]
+    exponent = torch.frexp(x.float()).exponent.float()
+    digits = 8 if dtype == torch.bfloat16 else 11
+    last_place = torch.exp2(exponent - digits)
+    rest = (steps * last_place).to(dtype)
+    pair = torch.stack((x, rest), -1).reshape(1, 1, 1, -1, 2)
+    expected = (x.float() + rest.float()).to(dtype)
+    out = _native_pool(pair, (1, 2), divisor_override=1).flatten()
+    assert_bits(out, expected)
+    if steps > 0:
+        assert out.isinf().any() == (steps >= 0.5)
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_neurons_read_every_value(dtype: torch.dtype) -> None:
+    """One step with tau_s = 2 gives u = I / 2: spikes tell every value from the threshold."""
+    current = _every_value(dtype)
+    with snnlib.use_path("native"):
+        trace = snnlib.functional.srm_trace(current, tau_m=4.0, tau_s=2.0, threshold=0.75)
+    wide = current.float()
+    expected = torch.where(wide / 2 >= 0.75, 1.0, wide - wide)
+    assert_bits(trace.spikes, expected.to(dtype))
+    assert_bits(trace.potential, (wide / 2).to(dtype))

@@ -1,0 +1,151 @@
+"""Which path runs and why; what the compiled module contains and how it loads."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import snnlib
+from snnlib import _native
+
+READELF = shutil.which("readelf")
+on_linux_with_module = pytest.mark.skipif(
+    _native._module is None or not sys.platform.startswith("linux") or READELF is None,
+    reason="needs the compiled module, Linux and readelf",
+)
+
+
+def _python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", code]
+    env = {**os.environ, **environment}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=env, timeout=120)
+
+
+def test_use_path_restores_what_was_before() -> None:
+    with snnlib.use_path("reference"):
+        with pytest.raises(ZeroDivisionError), snnlib.use_path("native"):
+            assert _native.explain_path()[0] == "native"
+            raise ZeroDivisionError
+        assert _native.explain_path() == ("reference", "asked for by SNNLIB_PATH or use_path")
+
+
+def test_use_path_refuses_other_names() -> None:
+    with (
+        pytest.raises(ValueError, match="path: expected one of auto, native, reference, got 'fast'"),
+        snnlib.use_path("fast"),  # type: ignore[arg-type]
+    ):
+        pass
+
+
+def test_native_path_says_why_it_cannot_run() -> None:
+    with (
+        snnlib.use_path("native"),
+        pytest.raises(RuntimeError, match=r"'native' .* no native kernels for device meta"),
+    ):
+        _native.kernels_for(torch.zeros(1, device="meta"))
+    with snnlib.use_path("native"), pytest.raises(RuntimeError, match=r"no native kernels for torch\.int32"):
+        _native.kernels_for(torch.zeros(1, dtype=torch.int32))
+    with snnlib.use_path("auto"):
+        assert _native.kernels_for(torch.zeros(1, device="meta")) is None
+
+
+def test_poison_is_in_place() -> None:
+    """Memory that library code allocates is NaN in this suite; the tests' own is not touched."""
+    assert _native.empty_like(torch.zeros(3)).isnan().all()
+
+
+def test_unknown_instruction_set_is_refused() -> None:
+    module = _native._module
+    if module is None:
+        pytest.skip("the compiled module is not available")
+    before = module.isa()
+    with pytest.raises(ValueError, match=r"instruction set: expected one of portable.*, got sse9"):
+        module.select_isa("sse9")
+    assert module.isa() == before
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        (
+            "SNNLIB_PATH",
+            "cuda",
+            "variable SNNLIB_PATH: expected one of auto, native, reference, got 'cuda'",
+        ),
+        ("SNNLIB_ISA", "mmx", "instruction set: expected one of portable"),
+    ],
+)
+def test_wrong_environment(name: str, value: str, message: str) -> None:
+    if name == "SNNLIB_ISA" and _native._module is None:
+        pytest.skip("the compiled module is not available")
+    run = _python("import snnlib", **{name: value})
+    assert run.returncode != 0
+    assert message in run.stderr
+
+
+def test_environment_chooses_path_and_instruction_set() -> None:
+    if _native._module is None:
+        pytest.skip("the compiled module is not available")
+    code = "from snnlib import _native; print(_native.explain_path(), _native._module.isa())"
+    run = _python(code, SNNLIB_PATH="reference", SNNLIB_ISA="portable")
+    assert run.stdout == "('reference', 'asked for by SNNLIB_PATH or use_path') portable\n", run.stderr
+
+
+WITHOUT_MODULE = """
+import sys, warnings
+sys.modules["snnlib._C"] = None
+import torch, snnlib
+from snnlib import _native
+x = torch.full((8, 1, 1), 1.2, requires_grad=True)
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    for _ in range(3):
+        spikes = snnlib.functional.srm_neuron(x)
+    snnlib.functional.spike_avg_pool1d(spikes[:, :, None], 1).sum().backward()
+print([str(w.message).split(":")[0] for w in caught if "snnlib" in str(w.message)])
+print(spikes.flatten().tolist(), bool(x.grad.any()), _native.explain_path()[0])
+try:
+    with snnlib.use_path("native"):
+        snnlib.functional.srm_neuron(x)
+except RuntimeError as error:
+    print(str(error).split(" (")[0])
+"""
+
+
+def test_without_the_compiled_module() -> None:
+    """The library works on its reference path, forward and backward, and says so once."""
+    run = _python(WITHOUT_MODULE)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.splitlines() == [
+        "['snnlib runs on its slow reference path']",
+        "[0.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0] True reference",
+        "path 'native' was asked for, but the compiled module is not available",
+    ]
+
+
+@on_linux_with_module
+def test_module_links_neither_torch_nor_cuda() -> None:
+    """What it needs is in every Linux: the same file loads beside any torch and without a driver."""
+    file = str(_native._module.__file__)
+    dynamic = subprocess.run([READELF, "-d", file], capture_output=True, text=True, check=True).stdout
+    needed = [line.split("[")[1].split("]")[0] for line in dynamic.splitlines() if "(NEEDED)" in line]
+    assert needed
+    allowed = ("libc.", "libm.", "libstdc++.", "libgcc_s.", "libgomp.", "libpthread.", "ld-linux")
+    assert [name for name in needed if not name.startswith(allowed)] == []
+
+
+@on_linux_with_module
+def test_module_has_no_symbol_of_torch() -> None:
+    file = str(_native._module.__file__)
+    table = subprocess.run(
+        [READELF, "-W", "--dyn-syms", file], capture_output=True, text=True, check=True
+    ).stdout
+    undefined = [line.split()[-1] for line in table.splitlines() if " UND " in line]
+    assert any(name.startswith("Py") for name in undefined)
+    foreign = ("torch", "c10", "at6Tensor", "cuda", "cudnn", "cu", "_ZN2at", "_ZN3c10")
+    assert [
+        name for name in undefined if name.startswith(foreign) or "5torch" in name or "3c10" in name
+    ] == []
