@@ -43,7 +43,7 @@ def fresh_compiler() -> None:
 def test_whole_graph_equals_eager(path: str) -> None:
     net = _net()
     x = _events()
-    snnlib.init.calibrate_firing_rate_(net, x, 0.2)
+    snnlib.init.calibrate_firing_rate_(net, x, 0.1)
     compiled = torch.compile(net, fullgraph=True, backend="aot_eager")
     expected = _results(net, net, x)
     assert expected[0].sum() > 0
@@ -56,7 +56,7 @@ def test_whole_graph_equals_eager(path: str) -> None:
 def test_default_backend() -> None:
     net = _net()
     x = _events()
-    snnlib.init.calibrate_firing_rate_(net, x, 0.2)
+    snnlib.init.calibrate_firing_rate_(net, x, 0.1)
     results = _results(net, torch.compile(net, fullgraph=True), x)
     for out, expected in zip(results, _results(net, net, x), strict=True):
         torch.testing.assert_close(out, expected, rtol=1e-5, atol=1e-5)

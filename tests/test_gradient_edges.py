@@ -112,7 +112,7 @@ def test_autocast(path: str) -> None:
     net = _small_net()
     x = (torch.rand(8, 2, 2, 8, 8, generator=torch.Generator().manual_seed(0)) < 0.4).float().requires_grad_()
     with torch.no_grad():
-        snnlib.init.calibrate_firing_rate_(net, x, 0.2)
+        snnlib.init.calibrate_firing_rate_(net, x, 0.1)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         out = net(x)
         assert out.dtype == torch.bfloat16
