@@ -48,6 +48,7 @@ class TrainConfig:
         warmup_epochs: epochs of linear rise to `lr`, before the cosine decay to 0.
         weight_decay: AdamW's decoupled weight decay.
         target_rate: spikes per neuron and time step to which every layer is calibrated on one batch before training.
+            0.05 is half of what a first layer can reach on the digits, where large parts of the frame are empty.
         seed: of weights, order of samples and everything else random.
         device: `"cpu"`, `"cuda"` or `"auto"`: CUDA where there is a GPU.
         devices: processes (CPU) or GPUs that train together.
@@ -82,7 +83,7 @@ class TrainConfig:
     lr: float = 2e-3
     warmup_epochs: float = 0.5
     weight_decay: float = 0.01
-    target_rate: float = 0.1
+    target_rate: float = 0.05
     seed: int = 0
     device: Device = "auto"
     devices: int = 1

@@ -139,4 +139,4 @@ def _calibrate(module: SpikingClassifier, data: EventData) -> None:
     try:
         calibrate_firing_rate_(module.net, batch, module.config.target_rate)
     except ValueError as error:
-        raise ConfigError("target_rate", str(error)) from error
+        raise ConfigError("target_rate", str(error).removeprefix("target: ")) from error

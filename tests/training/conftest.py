@@ -8,22 +8,28 @@ import pytest
 from snnlib.data import as_events, write_nmnist
 from snnlib.training import TrainConfig
 
-# Class k lights up its own block of pixels.
-EVENTS, MILLISECONDS = 150, 40
+# Class k lights up its own block of pixels; as many events again are noise, so that neurons everywhere can fire.
+EVENTS, NOISE, MILLISECONDS = 150, 150, 40
 
 
 def write_data(root: Path, per_class: dict[str, int]) -> None:
     generator = np.random.default_rng(0)
+
+    def mixed(signal: np.ndarray) -> np.ndarray:
+        values = np.concatenate([signal, generator.integers(0, 34, NOISE)])
+        # The same permutation for x and y; times are sorted, so the signal must not come first.
+        return values[np.random.default_rng(1).permutation(len(values))]
+
     for split, number in per_class.items():
         for label in range(10):
             folder = root / split / str(label)
             folder.mkdir(parents=True)
             for sample in range(number):
                 events = as_events(
-                    t=np.sort(generator.integers(0, MILLISECONDS * 1000, EVENTS)),
-                    x=label % 5 * 6 + generator.integers(0, 8, EVENTS),
-                    y=label // 5 * 16 + generator.integers(0, 12, EVENTS),
-                    p=generator.integers(0, 2, EVENTS),
+                    t=np.sort(generator.integers(0, MILLISECONDS * 1000, EVENTS + NOISE)),
+                    x=mixed(label % 5 * 6 + generator.integers(0, 8, EVENTS)),
+                    y=mixed(label // 5 * 16 + generator.integers(0, 12, EVENTS)),
+                    p=generator.integers(0, 2, EVENTS + NOISE),
                 )
                 write_nmnist(folder / f"{sample:05}.bin", events)
 
