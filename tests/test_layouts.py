@@ -5,7 +5,8 @@ from collections.abc import Callable
 import pytest
 import torch
 from compare import assert_bits
-from opdb import OPS, OpCase, Sample
+from op_samples import Sample
+from opdb import OPS, OpCase
 from torch import Tensor
 
 

@@ -3,7 +3,8 @@
 import pytest
 import torch
 from compare import assert_bits, assert_close
-from opdb import DTYPES, OPS, OpCase, Sample
+from op_samples import Sample
+from opdb import DTYPES, OPS, OpCase
 
 import snnlib
 

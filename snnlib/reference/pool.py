@@ -14,7 +14,8 @@ Sizes = list[int]
 
 def _as_planes(x: Tensor) -> Tensor:
     """`[N, C, *spatial]` as `[N * C, 1, *spatial]` with at least two axes: torch pools no empty channel dimension,
-    and its 1-D pooling has no divisor_override."""
+    and its 1-D pooling has no divisor_override.
+    """
     planes = x.flatten(0, 1).unsqueeze(1)
     return planes.unsqueeze(-2) if planes.dim() == 3 else planes
 

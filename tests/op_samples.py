@@ -1,0 +1,137 @@
+"""Sample arguments of the ops: awkward sizes, both time layouts, thresholds, states, constants, pooling options."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import oracles
+import torch
+from torch import Tensor
+
+Arguments = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One call: `make(generator)` gives float64 arguments; tensors are cast to the dtype under test."""
+
+    name: str
+    make: Callable[[torch.Generator], Arguments]
+
+    def arguments(self, dtype: torch.dtype, seed: int = 7) -> Arguments:
+        made = self.make(torch.Generator().manual_seed(seed))
+        return tuple(x.to(dtype) if isinstance(x, Tensor) else x for x in made)
+
+
+def _train(generator: torch.Generator, *shape: int) -> Tensor:
+    return torch.randn(shape, generator=generator, dtype=torch.float64) * 1.2 + 0.5
+
+
+def _taus(tau_m: float = 5.0, tau_s: float = 3.0, tau_grad: float = 3.0, clamp: float = 4.0) -> Arguments:
+    return (tau_m, tau_s, tau_grad, clamp)
+
+
+_SCALAR = torch.tensor(1.0, dtype=torch.float64)
+# name: (train shape, time dimension, thresholds per channel, initial state, constants)
+TRAINS: dict[str, tuple[tuple[int, ...], int, bool, bool, Arguments]] = {
+    "one step of one neuron": ((1, 1, 1), 0, False, False, _taus()),
+    "no space axes": ((7, 5), 0, False, False, _taus()),
+    "no space axes, own threshold": ((7, 5), 0, True, True, _taus()),
+    "prime sizes": ((13, 3, 5), 0, False, False, _taus(clamp=math.inf)),
+    "more than a block": ((11, 2, 3, 5, 7), 0, True, False, _taus(8.0, 4.0, 4.0)),
+    "state": ((9, 2, 3, 5), 0, True, True, _taus(4.0, 2.0, 2.0)),
+    "batch first": ((3, 12, 5, 3), 1, True, True, _taus(5.0, 3.0, 2.5)),
+    "batch first, more than a block": ((2, 9, 70), 1, False, False, _taus(10.0, 6.0, 5.5)),
+    "equal time constants": ((10, 2, 17), 0, False, True, _taus(4.0, 4.0, 4.0)),
+    "nearly equal time constants": ((10, 2, 17), 0, False, False, _taus(4.00001, 4.0, 4.0)),
+    "shortest time constants": ((10, 2, 17), 0, False, False, _taus(1.0, 1.0, 1.5)),
+    "membrane faster than synapse": ((10, 2, 17), 0, False, False, _taus(3.0, 6.0, 6.0)),
+    "T = 0": ((0, 2, 3), 0, False, True, _taus()),
+    "T = 0, batch first": ((2, 0, 3), 1, True, True, _taus()),
+    "N = 0": ((4, 0, 3), 0, True, True, _taus()),
+    "C = 0": ((4, 2, 0, 3), 0, False, False, _taus()),
+}
+
+
+def _neuron_arguments(
+    generator: torch.Generator, shape: tuple[int, ...], time_dim: int, per_channel: bool, stateful: bool
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    channels = shape[2] if len(shape) > 2 else 1
+    limit = 0.5 + torch.rand(channels, generator=generator, dtype=torch.float64) if per_channel else _SCALAR
+    step_shape = [size for dim, size in enumerate(shape) if dim != time_dim]
+    # Potentials of a state lie below the threshold, as after any step.
+    state = torch.rand(3, *step_shape, generator=generator, dtype=torch.float64) * 0.4 if stateful else None
+    return _train(generator, *shape), limit, state
+
+
+def forward_sample(name: str) -> Sample:
+    shape, time_dim, per_channel, stateful, taus = TRAINS[name]
+
+    def make(generator: torch.Generator) -> Arguments:
+        current, limit, state = _neuron_arguments(generator, shape, time_dim, per_channel, stateful)
+        return (current, limit, state, *taus, time_dim, stateful)
+
+    return Sample(name, make)
+
+
+def backward_sample(name: str, needs: tuple[bool, bool] = (True, True)) -> Sample:
+    shape, time_dim, per_channel, stateful, taus = TRAINS[name]
+
+    def make(generator: torch.Generator) -> Arguments:
+        current, limit, state = _neuron_arguments(generator, shape, time_dim, per_channel, stateful)
+        return (torch.randn(shape, generator=generator), current, limit, state, *taus, time_dim, *needs)
+
+    return Sample(name if all(needs) else f"{name}, needs {needs}", make)
+
+
+def trace_sample(name: str) -> Sample:
+    shape, time_dim, per_channel, _, taus = TRAINS[name]
+
+    def make(generator: torch.Generator) -> Arguments:
+        current, limit, _ = _neuron_arguments(generator, shape, time_dim, per_channel, False)
+        return (current, limit, *taus[:3], time_dim)
+
+    return Sample(name, make)
+
+
+# name: (frames, kernel, stride, padding, ceil_mode, count_include_pad, divisor, kind of events)
+POOLS: dict[str, tuple[tuple[int, ...], list[int], list[int], list[int], bool, bool, int | None, str]] = {
+    "1-D": ((3, 2, 11), [3], [2], [1], True, True, None, "counts"),
+    "1-D, divisor": ((3, 2, 11), [2], [3], [0], False, True, 5, "counts"),
+    "halves": ((2, 3, 8, 6), [2, 2], [2, 2], [0, 0], False, True, None, "spikes"),
+    "odd size": ((2, 3, 7, 5), [2, 2], [2, 2], [0, 0], False, True, None, "spikes"),
+    "overlap and borders": ((2, 5, 9, 7), [3, 2], [2, 1], [1, 1], True, False, None, "counts"),
+    "gaps": ((2, 2, 11, 13), [2, 3], [3, 5], [0, 1], False, True, None, "counts"),
+    "signed": ((2, 3, 6, 6), [3, 3], [2, 2], [1, 1], True, True, 4, "signed"),
+    "one cell": ((1, 1, 1, 1), [1, 1], [1, 1], [0, 0], False, True, None, "counts"),
+    "wide row": ((1, 2, 4, 67), [2, 2], [2, 2], [0, 0], True, True, None, "counts"),
+    "3-D": ((2, 2, 5, 4, 7), [2, 3, 2], [2, 1, 2], [1, 1, 0], True, False, None, "spikes"),
+    "no frames": ((0, 3, 6, 6), [2, 2], [2, 2], [0, 0], False, True, None, "counts"),
+    "no channels": ((2, 0, 6, 6), [2, 2], [2, 2], [0, 0], False, True, None, "counts"),
+}
+
+
+def _events(generator: torch.Generator, shape: tuple[int, ...], kind: str) -> Tensor:
+    uniform = torch.rand(shape, generator=generator, dtype=torch.float64)
+    if kind == "spikes":
+        return (uniform < 0.3).double()
+    # Quarters: window sums are exact in every dtype, so a signed window is silent in all of them or in none.
+    levels = (uniform * 9).floor() / 4
+    return levels - 1 if kind == "signed" else levels * (levels > 1)
+
+
+def pool_sample(name: str) -> Sample:
+    shape, *options, kind = POOLS[name]
+    return Sample(name, lambda generator: (_events(generator, shape, kind), *options))
+
+
+def pool_backward_sample(name: str) -> Sample:
+    shape, kernel, stride, padding, ceil_mode, *_, kind = POOLS[name]
+
+    def make(generator: torch.Generator) -> Arguments:
+        out, _ = oracles.windows(shape[2:], kernel, stride, padding, ceil_mode)
+        g = torch.randn((*shape[:2], *out), generator=generator, dtype=torch.float64)
+        return (g, _events(generator, shape, kind), kernel, stride, padding, ceil_mode)
+
+    return Sample(name, make)
