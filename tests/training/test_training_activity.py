@@ -1,0 +1,32 @@
+"""Counts of spikes per neuron, and what is called dead or saturated."""
+
+import pytest
+import torch
+
+import snnlib
+from snnlib.training.activity import LayerActivity, SpikeCounter
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_counts_are_sums_over_time_and_batch(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    net = snnlib.models.from_notation("3C3p1-P2-7", (2, 6, 8)).to(dtype)
+    trains = [(torch.rand(9, batch, 2, 6, 8) < 0.3).to(dtype) for batch in (4, 1)]
+    counter = SpikeCounter(net)
+    with counter.counting():
+        for train in trains:
+            net(train)
+    # Not counted: the hooks are gone.
+    net(trains[0])
+    for name, layer, before in (("conv1", net.conv1, net[:0]), ("fc1", net.fc1, net[:3])):
+        sums = sum(layer(before(train)).double().sum((0, 1)) for train in trains)
+        assert torch.equal(counter.counts[name], sums)
+    assert counter.steps == 9 * 5
+
+
+def test_dead_and_saturated_neurons() -> None:
+    counter = SpikeCounter(torch.nn.Sequential(snnlib.SRMLinear(1, 4)))
+    counter.counts, counter.steps = {"0": torch.tensor([0.0, 1.0, 90.0, 91.0]).double()}, torch.tensor(100.0)
+    assert counter.layers() == [LayerActivity("0", 4, pytest.approx(0.455), dead=1, saturated=1)]
+    counter.reset()
+    assert counter.layers() == []
