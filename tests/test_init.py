@@ -100,26 +100,56 @@ class _Doubled(nn.Module):
 
 
 class _UnitRows(nn.Module):
-    """Throws the scale away: only the threshold can take it."""
+    """Throws the scale away."""
 
     def forward(self, weight: Tensor) -> Tensor:
         return weight / weight.flatten(1).norm(dim=1)[:, None]
 
 
-@pytest.mark.parametrize("kind", ["inverse", "weight norm", "no inverse"])
+def _linear() -> tuple[snnlib.SRMLinear, Tensor]:
+    x = (torch.rand(20, 8, 30, generator=torch.Generator().manual_seed(2)) < 0.1).float()
+    return snnlib.SRMLinear(30, 40), x
+
+
+@pytest.mark.parametrize("kind", ["inverse", "weight norm", "standardised"])
 def test_parametrized_weights(kind: str) -> None:
-    net, x = (
-        snnlib.SRMLinear(30, 40),
-        (torch.rand(20, 8, 30, generator=torch.Generator().manual_seed(2)) < 0.1).float(),
-    )
+    net, x = _linear()
     if kind == "weight norm":
         weight_norm(net)
+    elif kind == "inverse":
+        parametrize.register_parametrization(net, "weight", _Doubled())
     else:
-        parametrize.register_parametrization(net, "weight", _Doubled() if kind == "inverse" else _UnitRows())
-    threshold = net.threshold.clone()
+        snnlib.nn.standardize_weights(net)
     calibrate(net, x, 0.1)
     assert net(x).mean().item() == pytest.approx(0.1, rel=0.05)
-    assert torch.equal(net.threshold, threshold) == (kind != "no inverse")
+
+
+@pytest.mark.parametrize("step", [_UnitRows(), snnlib.WeightStandardization(40)])
+def test_parametrization_that_loses_the_weight(step: nn.Module) -> None:
+    net, x = _linear()
+    parametrize.register_parametrization(net, "weight", step)
+    with pytest.raises(ValueError, match="expected a parametrization that keeps the weight it is given"):
+        calibrate(net, x, 0.1)
+
+
+def test_every_channel_fires() -> None:
+    net, x = _net(), _batch()
+    calibrate(net, x, 0.05)
+    with torch.no_grad():
+        rates = net[0](x).transpose(0, 2).flatten(1).mean(1)
+    torch.testing.assert_close(rates, torch.full((8,), 0.05), rtol=0.1, atol=0)
+
+
+def test_spread() -> None:
+    """The potential that the neurons would have without spikes is `spread` thresholds, before the shift."""
+    layer, x = _linear()
+    wide = copy.deepcopy(layer)
+    calibrate(layer, x, 0.05, spread=1.0)
+    calibrate(wide, x, 0.05, spread=3.0)
+    deviation = [module.weight.detach().std(1).mean() for module in (layer, wide)]
+    assert (deviation[1] / deviation[0]).item() == pytest.approx(3.0, rel=1e-3)
+    with pytest.raises(ValueError, match="spread: expected a number > 0, got 0"):
+        calibrate(layer, x, 0.05, spread=0)
 
 
 def test_batch_first_layer() -> None:
@@ -137,11 +167,11 @@ def test_target_range(target: float) -> None:
 
 
 def test_target_out_of_reach() -> None:
-    """Weights of mean 0 on 10 % of events fire at 0.18 at most: an error, not a weight times a million."""
+    """Without events in its field a neuron cannot fire: an error, not absurd weights."""
     net = _net()
     before = net[0].weight.clone()
-    with pytest.raises(ValueError, match=r"target: expected at most 0\.18\d* for layer 0, .* got 0\.3"):
-        calibrate(net, _batch(), 0.3)
+    with pytest.raises(ValueError, match=r"target: expected at most 0\.\d+ for layer 0, .* got 0\.9"):
+        calibrate(net, _batch(), 0.9)
     assert torch.equal(net[0].weight, before)
 
 

@@ -1,7 +1,7 @@
 """Modules: parameters, `state_dict` and `extra_repr` around `snnlib.functional`."""
 
 from snnlib.nn.dropout import SpikeDropout
-from snnlib.nn.normalization import WeightStandardization
+from snnlib.nn.normalization import WeightStandardization, standardize_weights
 from snnlib.nn.pool import SpikeAvgPool1d, SpikeAvgPool2d, SpikeAvgPool3d, SpikeMaxPool2d
 from snnlib.nn.quantize import Quantizer, RangeObserver
 from snnlib.nn.srm import SRMConv1d, SRMConv2d, SRMConv3d, SRMLayer, SRMLinear
@@ -22,4 +22,5 @@ __all__ = [
     "SpikeMaxPool2d",
     "Stream",
     "WeightStandardization",
+    "standardize_weights",
 ]

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.functional._check import check_floating
+from snnlib.nn.srm import SRMLayer
 
 # Beside the variance: keeps a constant channel from dividing by zero.
 _EPSILON = 1e-5
@@ -14,19 +15,23 @@ _EPSILON = 1e-5
 class WeightStandardization(nn.Module):
     """Weights of mean 0 and variance 1 in every output channel, with a learnable gain and bias.
 
-    Over all dimensions of W but the first, fan-in `n = W[0].numel()`::
+    Over all dimensions of V but the first, fan-in `n = V[0].numel()`::
 
-        W' = (W - mean) / sqrt(var + 1e-5) * gain + bias        var = sum (W - mean)^2 / (n - 1)
+        W = scale * (gain * (V - mean) / sqrt(var + 1e-5) + bias)        var = sum (V - mean)^2 / (n - 1)
 
-    Usage, on SRM layers as on torch's own::
+    V, gain and bias are learned; `scale` is a buffer that stays what it was when W was last assigned. So all that is
+    learned is of order 1, whatever the layer's size, and one learning rate fits every layer. Without standardisation
+    a step of Adam moves all weights of a neuron the same way at first, since events are never negative: with
+    thousands of inputs that alone silences the neuron or makes it fire at every step.
+
+    Usage, on SRM layers as on torch's own (`standardize_weights` does it for a whole net)::
 
         torch.nn.utils.parametrize.register_parametrization(layer, "weight", snnlib.WeightStandardization(channels))
 
-    Make the optimiser afterwards: gain and bias are new parameters.
-
-    Assigning a value V to the parametrized weight - registering does so with the initial weight - stores V and sets
-    gain to its standard deviations and bias to its means. So the layer's weight is V afterwards, which keeps an
-    initialisation or calibrated firing rates; what is lost is V's means without `bias`, and its scale without `gain`.
+    Make the optimiser afterwards: gain and bias are new parameters. Assigning a value to the parametrized weight -
+    registering does so with the initial weight - stores it standardised as V, its deviations as `scale` and its means
+    as `bias * scale`. So the layer's weight stays what it was, which keeps an initialisation or calibrated firing
+    rates; without `bias` it loses its means.
 
     Args:
         channels: size of the weight's first dimension.
@@ -60,11 +65,13 @@ class WeightStandardization(nn.Module):
         if channels < 1:
             raise ValueError(f"channels: expected an integer >= 1, got {channels}")
         self.channels = channels
+        self.scale: Tensor
+        self.register_buffer("scale", torch.ones(channels, device=device, dtype=dtype))
         self.gain = nn.Parameter(torch.ones(channels, device=device, dtype=dtype)) if gain else None
         self.bias = nn.Parameter(torch.zeros(channels, device=device, dtype=dtype)) if bias else None
 
     def _moments(self, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Weight as rows `[channels, fan_in]`, float32 at least, with its means and deviations `[channels, 1]`."""
+        """Weight as rows `[channels, fan_in]`, float32 at least, with its means and variances `[channels, 1]`."""
         check_floating("weight", weight)
         if weight.dim() < 2 or weight.shape[0] != self.channels:
             raise ValueError(f"weight: expected [{self.channels}, ...], got shape {tuple(weight.shape)}")
@@ -75,28 +82,53 @@ class WeightStandardization(nn.Module):
                 f"got shape {tuple(weight.shape)}"
             )
         variance, mean = torch.var_mean(rows, dim=1, keepdim=True)
-        return rows, mean, (variance + _EPSILON).sqrt()
+        return rows, mean, variance
 
     def forward(self, weight: Tensor) -> Tensor:
         """The standardised weight, shape and dtype of `weight` `[channels, ...]`."""
-        rows, mean, deviation = self._moments(weight)
-        rows = (rows - mean) / deviation
+        rows, mean, variance = self._moments(weight)
+        rows = (rows - mean) / (variance + _EPSILON).sqrt()
         if self.gain is not None:
             rows = rows * self.gain.unsqueeze(1)
         if self.bias is not None:
             rows = rows + self.bias.unsqueeze(1)
-        return rows.reshape(weight.shape).to(weight.dtype)
+        return (rows * self.scale.unsqueeze(1)).reshape(weight.shape).to(weight.dtype)
 
     @torch.no_grad()
     def right_inverse(self, weight: Tensor) -> Tensor:
-        """Set gain and bias so that the standardised weight is `weight`, and return it as the one to store."""
-        _, mean, deviation = self._moments(weight)
+        """Set scale, gain and bias so that the standardised weight is `weight`, and return the V to store."""
+        rows, mean, variance = self._moments(weight)
+        # A constant channel has no deviation to divide by: its V is 0 and its scale arbitrary.
+        deviation = torch.where(variance > 0, variance, 1.0).sqrt()
+        # (1 + epsilon) undoes the epsilon beside the variance 1 that V will have.
+        self.scale.copy_(deviation.squeeze(1) * (1 + _EPSILON) ** 0.5)
         if self.gain is not None:
-            self.gain.copy_(deviation.squeeze(1))
+            self.gain.fill_(1.0)
         if self.bias is not None:
-            self.bias.copy_(mean.squeeze(1))
-        return weight
+            self.bias.copy_(mean.squeeze(1) / self.scale)
+        return ((rows - mean) / deviation).reshape(weight.shape).to(weight.dtype)
 
     def extra_repr(self) -> str:
         """Options, for `print(net)`."""
         return f"{self.channels}, gain={self.gain is not None}, bias={self.bias is not None}"
+
+
+def standardize_weights(net: nn.Module, *, gain: bool = True, bias: bool = True) -> nn.Module:
+    """Register `WeightStandardization` on the weight of every SRM layer of a net, in place; returns the net.
+
+    Weights stay what they are. The bias is on by default: firing rates calibrated by
+    `snnlib.init.calibrate_firing_rate_` are set by it.
+
+    >>> import torch, snnlib
+    >>> net = snnlib.nn.standardize_weights(torch.nn.Sequential(snnlib.SRMLinear(20, 4)))
+    >>> sorted(name for name, _ in net[0].parametrizations.weight[0].named_parameters())
+    ['bias', 'gain']
+    """
+    for layer in net.modules():
+        if isinstance(layer, SRMLayer):
+            weight = layer.weight
+            step = WeightStandardization(
+                weight.shape[0], gain=gain, bias=bias, device=weight.device, dtype=weight.dtype
+            )
+            nn.utils.parametrize.register_parametrization(layer, "weight", step)
+    return net
