@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 .PHONY: demo test lint bench format clean
 
 demo: $(READY)  ## Train on the embedded data and show the result.
-	$(VENV)/bin/snnlib train --out runs/demo --overwrite
+	$(VENV)/bin/snnlib train
 
 test: $(READY)  ## All tests, README and docstring examples included.
 	$(PYTHON) -m pytest

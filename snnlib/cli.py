@@ -60,8 +60,9 @@ def train(
         float | None, _option("Time constant of gradients in time steps (default: tau-s).", "Net")
     ] = _D.tau_grad,
     target_rate: Annotated[
-        float, _option("Spikes per neuron and step that layers are calibrated to.", "Net")
+        float, _option("Spikes per neuron and step that hidden layers are calibrated to.", "Net")
     ] = _D.target_rate,
+    output_rate: Annotated[float, _option("The same for the output layer.", "Net")] = _D.output_rate,
     epochs: Annotated[int, _option("Passes over the training set.", "Learning")] = _D.epochs,
     batch_size: Annotated[int, _option("Samples per step.", "Learning")] = _D.batch_size,
     lr: Annotated[float, _option("Learning rate at its peak (AdamW, cosine decay).", "Learning")] = _D.lr,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -158,11 +158,11 @@ def _assign(layer: SRMLayer, wanted: Tensor, name: str) -> None:
     if not nn.utils.parametrize.is_parametrized(layer, "weight"):
         layer.weight.copy_(wanted)
         return
-    steps = layer.parametrizations.weight
-    if all(hasattr(step, "right_inverse") for step in steps):  # type: ignore[union-attr]
+    steps = cast(nn.ModuleDict, layer.parametrizations)["weight"]
+    if all(hasattr(step, "right_inverse") for step in cast(nn.ModuleList, steps)):
         layer.weight = wanted  # type: ignore[assignment]
     # Quantised weights are off by a rounding; a lost mean or scale is off by much more.
-    error = (layer.weight - wanted).norm() / wanted.norm()
+    error = (layer.weight.detach() - wanted).norm() / wanted.norm()
     if not float(error) < 0.05:
         raise ValueError(
             f"{name}: expected a parametrization that keeps the weight it is given, got one that is off by "

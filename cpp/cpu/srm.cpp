@@ -1,5 +1,5 @@
-// SRM neuron on the CPU: a task takes some thousand neurons, a block of them stays in registers for all time steps.
-// The backward pass repeats the forward recurrence for its block, so nothing but the current is saved in between.
+// SRM neuron on the CPU: a block of neurons walks through all time steps with its state in the L1 cache. The backward
+// pass repeats the forward recurrence for its block, so nothing but the current is saved in between.
 #include "snnlib/srm.h"
 
 #include <new>
@@ -12,22 +12,20 @@ namespace snnlib {
 namespace SNNLIB_ISA {
 namespace {
 
-// Vectors per block: enough independent recurrences to hide the latency of one step.
-constexpr int kVectors = 4;
+// Neurons per block: a 4 KiB page of float32 for each step and tensor. Smaller blocks pay a page-table walk for a few
+// cache lines, as the steps of a large train lie megabytes apart.
+constexpr int64_t kBlockNeurons = 1024;
+// What the repeated forward of a block may occupy in the L2 cache, which long trains pay with smaller blocks.
+constexpr int64_t kScratchBytes = 512 << 10;
 // Neurons per task: long enough to hide the scheduling, short enough to balance two busy cores.
 constexpr int64_t kTaskNeurons = 8192;
 
 template <class S>
-struct Block {
-  using V = typename Simd<S>::Vector;
-  static constexpr int kLanes = Simd<S>::kLanes;
-  static constexpr int64_t kNeurons = kVectors * kLanes;
-};
+using Vector = typename Simd<S>::Vector;
 
 // Calls f(outer index, first neuron, neurons) for each block of the train.
-template <class S, class F>
-void for_each_block(const TrainView& view, int threads, const F& f) {
-  constexpr int64_t block = Block<S>::kNeurons;
+template <class F>
+void for_each_block(const TrainView& view, int64_t block, int threads, const F& f) {
   const int64_t blocks = (view.inner + block - 1) / block;
   const int64_t total = view.outer * blocks;
   const int64_t per_task = kTaskNeurons / block;
@@ -40,35 +38,46 @@ void for_each_block(const TrainView& view, int threads, const F& f) {
   });
 }
 
-template <class S>
-void load_block(typename Simd<S>::Vector* v, const S* p, int64_t count, S fill) {
-  constexpr int L = Simd<S>::kLanes;
-  for (int i = 0; i < kVectors; ++i) v[i] = load_lanes<S>(p + i * L, count - i * L, fill);
+// Calls f(vector, lanes) for the vectors of a block. The literal lane count of full vectors makes their loads and
+// stores plain ones.
+template <class S, class F>
+inline void for_each_vector(int64_t neurons, const F& f) {
+  constexpr int64_t L = Simd<S>::kLanes;
+  const int64_t full = neurons / L;
+  for (int64_t i = 0; i < full; ++i) f(i, L);
+  if (neurons > full * L) f(full, neurons - full * L);
 }
 
+// State and threshold of a block, one vector after the other.
 template <class S>
-void load_threshold(typename Simd<S>::Vector* v, const void* threshold, int64_t period, int64_t first, int64_t count) {
-  S lanes[Block<S>::kNeurons];
-  // Lanes past the end never fire: their current is 0 and their threshold 1.
-  for (int64_t i = 0; i < Block<S>::kNeurons; ++i) {
-    lanes[i] = i < count ? static_cast<const S*>(threshold)[(first + i) % period] : S(1);
-  }
-  std::memcpy(v, lanes, sizeof lanes);
-}
+struct Block {
+  static constexpr int kLanes = Simd<S>::kLanes;
+  static constexpr int64_t kVectors = kBlockNeurons / kLanes;
+  SrmState<Vector<S>> state[kVectors];
+  Vector<S> threshold[kVectors];
 
-template <class S>
-void load_state(SrmState<typename Simd<S>::Vector>* state, const void* state_in, int64_t neurons, int64_t at,
-                int64_t count) {
-  using V = typename Simd<S>::Vector;
-  V u[kVectors] = {}, s[kVectors] = {}, g[kVectors] = {};
-  if (state_in) {
-    const S* p = static_cast<const S*>(state_in) + at;
-    load_block<S>(u, p, count, S(0));
-    load_block<S>(s, p + neurons, count, S(0));
-    load_block<S>(g, p + 2 * neurons, count, S(0));
+  template <class Args>
+  Block(const Args& a, int64_t o, int64_t first, int64_t count) {
+    const int64_t neurons = a.view.outer * a.view.inner, at = o * a.view.inner + first;
+    const S* limits = static_cast<const S*>(a.threshold);
+    for_each_vector<S>(count, [&](int64_t i, int64_t lanes) {
+      // Lanes past the end never fire: their current is 0 and their threshold 1.
+      S lane[kLanes];
+      for (int64_t j = 0; j < kLanes; ++j) {
+        lane[j] = j < lanes ? limits[(first + i * kLanes + j) % a.threshold_period] : S(1);
+      }
+      std::memcpy(&threshold[i], lane, sizeof lane);
+      SrmState<Vector<S>>& now = state[i];
+      now.u = now.s = now.g = Vector<S>{};
+      if (a.state_in) {
+        const S* p = static_cast<const S*>(a.state_in) + at + i * kLanes;
+        now.u = load_lanes<S>(p, lanes, S(0));
+        now.s = load_lanes<S>(p + neurons, lanes, S(0));
+        now.g = load_lanes<S>(p + 2 * neurons, lanes, S(0));
+      }
+    });
   }
-  for (int i = 0; i < kVectors; ++i) state[i] = {u[i], s[i], g[i]};
-}
+};
 
 template <class S>
 SrmDecay<S> decay(const SrmConstants& c) {
@@ -79,48 +88,38 @@ SrmDecay<S> decay(const SrmConstants& c) {
 template <class T, bool Traced>
 void forward_block(const SrmForwardArgs& a, int64_t o, int64_t first, int64_t count) {
   using S = typename StateOf<T>::type;
-  using V = typename Simd<S>::Vector;
-  constexpr int L = Simd<S>::kLanes;
+  constexpr int64_t L = Simd<S>::kLanes;
   const SrmDecay<S> k = decay<S>(a.constants);
-  const int64_t neurons = a.view.outer * a.view.inner, at = o * a.view.inner + first;
-  SrmState<V> state[kVectors];
-  V threshold[kVectors];
-  load_state<S>(state, a.state_in, neurons, at, count);
-  load_threshold<S>(threshold, a.threshold, a.threshold_period, first, count);
-  const bool full = count == Block<S>::kNeurons;
+  Block<S> block(a, o, first, count);
   for (int64_t t = 0; t < a.view.steps; ++t) {
     const int64_t p = a.view.offset(o, t, first);
-    for (int i = 0; i < kVectors; ++i) {
-      // A constant lane count lets the compiler turn a full block into plain vector loads and stores.
-      const int64_t lanes = full ? L : count - i * L;
-      if (lanes <= 0) break;
+    for_each_vector<S>(count, [&](int64_t i, int64_t lanes) {
       const int64_t q = p + i * L;
-      const V current = load_lanes<T>(static_cast<const T*>(a.current) + q, lanes, S(0));
-      const SrmStep<V> out = srm_step(state[i], current, threshold[i], k);
+      const Vector<S> current = load_lanes<T>(static_cast<const T*>(a.current) + q, lanes, S(0));
+      const SrmStep<Vector<S>> out = srm_step(block.state[i], current, block.threshold[i], k);
       store_lanes<T>(static_cast<T*>(a.spikes) + q, out.spike, lanes);
       if (Traced) {
-        if (a.potential) store_lanes<T>(static_cast<T*>(a.potential) + q, out.u, lanes);
-        if (a.delta_u) store_lanes<T>(static_cast<T*>(a.delta_u) + q, out.delta_u, lanes);
-        if (a.delta_ut) store_lanes<T>(static_cast<T*>(a.delta_ut) + q, out.delta_ut, lanes);
+        store_lanes<T>(static_cast<T*>(a.potential) + q, out.u, lanes);
+        store_lanes<T>(static_cast<T*>(a.delta_u) + q, out.delta_u, lanes);
+        store_lanes<T>(static_cast<T*>(a.delta_ut) + q, out.delta_ut, lanes);
       }
-    }
+    });
   }
   if (a.state_out) {
-    S* out = static_cast<S*>(a.state_out) + at;
-    for (int i = 0; i < kVectors && count > i * L; ++i) {
-      store_lanes<S>(out + i * L, state[i].u, count - i * L);
-      store_lanes<S>(out + neurons + i * L, state[i].s, count - i * L);
-      store_lanes<S>(out + 2 * neurons + i * L, state[i].g, count - i * L);
-    }
+    const int64_t neurons = a.view.outer * a.view.inner;
+    S* out = static_cast<S*>(a.state_out) + o * a.view.inner + first;
+    for_each_vector<S>(count, [&](int64_t i, int64_t lanes) {
+      store_lanes<S>(out + i * L, block.state[i].u, lanes);
+      store_lanes<S>(out + neurons + i * L, block.state[i].s, lanes);
+      store_lanes<S>(out + 2 * neurons + i * L, block.state[i].g, lanes);
+    });
   }
 }
 
 template <class T>
 void forward_train(const SrmForwardArgs& a) {
-  using S = typename StateOf<T>::type;
-  const bool traced = a.potential || a.delta_u || a.delta_ut;
-  for_each_block<S>(a.view, a.threads, [&](int64_t o, int64_t first, int64_t count) {
-    if (traced) {
+  for_each_block(a.view, kBlockNeurons, a.threads, [&](int64_t o, int64_t first, int64_t count) {
+    if (a.potential) {
       forward_block<T, true>(a, o, first, count);
     } else {
       forward_block<T, false>(a, o, first, count);
@@ -128,80 +127,81 @@ void forward_train(const SrmForwardArgs& a) {
   });
 }
 
-// What the repeated forward leaves for the way back: delta_u (0 where no spike) and delta_ut, [steps][kVectors].
-// It grows to the longest train a thread has seen. No std::vector: its code would be shared between instruction sets.
+// What the repeated forward leaves for the way back: delta_u (0 where no spike) and delta_ut, [steps][vectors].
+// It grows to what a thread has needed so far. No std::vector: its code would be shared between instruction sets.
 template <class S>
 struct Scratch {
-  using V = typename Simd<S>::Vector;
-  int64_t steps = 0;
-  V* delta_u = nullptr;
-  V* delta_ut = nullptr;
+  int64_t size = 0;
+  Vector<S>* memory = nullptr;
 
-  void reserve(int64_t wanted) {
-    if (wanted <= steps) return;
-    release();
-    delta_u = static_cast<V*>(::operator new(size_t(2 * wanted * kVectors) * sizeof(V), std::align_val_t(sizeof(V))));
-    delta_ut = delta_u + wanted * kVectors;
-    steps = wanted;
+  Vector<S>* reserve(int64_t wanted) {
+    if (wanted > size) {
+      release();
+      const size_t bytes = size_t(wanted) * sizeof(Vector<S>);
+      memory = static_cast<Vector<S>*>(::operator new(bytes, std::align_val_t(sizeof(Vector<S>))));
+      size = wanted;
+    }
+    return memory;
   }
   void release() {
-    if (delta_u) ::operator delete(delta_u, std::align_val_t(sizeof(V)));
-    delta_u = nullptr;
-    steps = 0;
+    if (memory) ::operator delete(memory, std::align_val_t(sizeof(Vector<S>)));
+    memory = nullptr;
+    size = 0;
   }
   ~Scratch() { release(); }
 };
 
-template <class T>
-void backward_block(const SrmBackwardArgs& a, Scratch<typename StateOf<T>::type>& scratch, int64_t o, int64_t first,
+template <class T, bool Weight, bool Input>
+void backward_block(const SrmBackwardArgs& a, Vector<typename StateOf<T>::type>* delta_u,
+                    Vector<typename StateOf<T>::type>* delta_ut, int64_t vectors, int64_t o, int64_t first,
                     int64_t count) {
   using S = typename StateOf<T>::type;
-  using V = typename Simd<S>::Vector;
-  constexpr int L = Simd<S>::kLanes;
+  using V = Vector<S>;
+  constexpr int64_t L = Simd<S>::kLanes;
   const SrmDecay<S> k = decay<S>(a.constants);
   const S clamp = S(a.constants.grad_clamp);
-  SrmState<V> state[kVectors];
-  V threshold[kVectors];
-  load_state<S>(state, a.state_in, a.view.outer * a.view.inner, o * a.view.inner + first, count);
-  load_threshold<S>(threshold, a.threshold, a.threshold_period, first, count);
-  const bool full = count == Block<S>::kNeurons;
+  Block<S> block(a, o, first, count);
   for (int64_t t = 0; t < a.view.steps; ++t) {
     const T* current = static_cast<const T*>(a.current) + a.view.offset(o, t, first);
-    for (int i = 0; i < kVectors; ++i) {
-      const int64_t lanes = full ? L : count - i * L;
-      if (lanes <= 0) break;
-      const SrmStep<V> out = srm_step(state[i], load_lanes<T>(current + i * L, lanes, S(0)), threshold[i], k);
-      scratch.delta_u[t * kVectors + i] = out.spike > V{} ? out.delta_u : V{};
-      scratch.delta_ut[t * kVectors + i] = out.delta_ut;
-    }
+    for_each_vector<S>(count, [&](int64_t i, int64_t lanes) {
+      const V input = load_lanes<T>(current + i * L, lanes, S(0));
+      const SrmStep<V> out = srm_step(block.state[i], input, block.threshold[i], k);
+      delta_u[t * vectors + i] = out.spike > V{} ? out.delta_u : V{};
+      if (Input) delta_ut[t * vectors + i] = out.delta_ut;
+    });
   }
-  SrmCredit<V> credit[kVectors] = {};
+  SrmCredit<V> credit[Block<S>::kVectors] = {};
   for (int64_t t = a.view.steps - 1; t >= 0; --t) {
     const int64_t p = a.view.offset(o, t, first);
-    for (int i = 0; i < kVectors; ++i) {
-      const int64_t lanes = full ? L : count - i * L;
-      if (lanes <= 0) break;
+    for_each_vector<S>(count, [&](int64_t i, int64_t lanes) {
       const V q = load_lanes<T>(static_cast<const T*>(a.grad_spikes) + p + i * L, lanes, S(0));
-      const V delta_u = scratch.delta_u[t * kVectors + i];
-      if (a.weight_signal) {
-        srm_credit_weight(credit[i], q, delta_u, clamp, k);
+      const V slope = delta_u[t * vectors + i];
+      if (Weight) {
+        srm_credit_weight(credit[i], q, slope, clamp, k);
         store_lanes<T>(static_cast<T*>(a.weight_signal) + p + i * L, credit[i].au, lanes);
       }
-      if (a.input_signal) {
-        srm_credit_input(credit[i], q, delta_u, scratch.delta_ut[t * kVectors + i], k);
+      if (Input) {
+        srm_credit_input(credit[i], q, slope, delta_ut[t * vectors + i], k);
         store_lanes<T>(static_cast<T*>(a.input_signal) + p + i * L, credit[i].bg, lanes);
       }
-    }
+    });
   }
 }
 
 template <class T>
 void backward_train(const SrmBackwardArgs& a) {
   using S = typename StateOf<T>::type;
-  for_each_block<S>(a.view, a.threads, [&](int64_t o, int64_t first, int64_t count) {
+  // The largest block whose scratch fits, in whole vectors; at least one.
+  const int64_t room = kScratchBytes / (2 * (a.view.steps > 0 ? a.view.steps : 1) * int64_t(sizeof(Vector<S>)));
+  const int64_t vectors = room < 1 ? 1 : room < Block<S>::kVectors ? room : Block<S>::kVectors;
+  const auto run = a.weight_signal && a.input_signal ? backward_block<T, true, true>
+                   : a.weight_signal                 ? backward_block<T, true, false>
+                                                     : backward_block<T, false, true>;
+  if (!a.weight_signal && !a.input_signal) return;
+  for_each_block(a.view, vectors * Simd<S>::kLanes, a.threads, [&](int64_t o, int64_t first, int64_t count) {
     thread_local Scratch<S> scratch;
-    scratch.reserve(a.view.steps);
-    backward_block<T>(a, scratch, o, first, count);
+    Vector<S>* delta_u = scratch.reserve(2 * a.view.steps * vectors);
+    run(a, delta_u, delta_u + a.view.steps * vectors, vectors, o, first, count);
   });
 }
 

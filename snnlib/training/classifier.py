@@ -13,6 +13,7 @@ from torch.nn.functional import cross_entropy
 
 from snnlib.losses import spike_count_loss
 from snnlib.models import from_notation
+from snnlib.nn import SRMLayer, standardize_weights
 from snnlib.readout import spike_count
 from snnlib.training.activity import LayerActivity, SpikeCounter
 from snnlib.training.config import TrainConfig
@@ -79,9 +80,18 @@ class SpikingClassifier(pl.LightningModule):
         """The loss that the settings name, of counts `[N, classes]`."""
         if self.config.loss == "count":
             return spike_count_loss(
-                counts, labels, desired=self.config.desired, undesired=self.config.undesired
+                counts,
+                labels,
+                desired=self.config.desired,
+                undesired=self.config.undesired,
+                one_sided=True,
             )
         return cross_entropy(self.config.logit_scale * counts, labels)
+
+    def target_rates(self) -> dict[str, float]:
+        """Firing rate that each SRM layer is calibrated to before training."""
+        names = [name for name, module in self.net.named_modules() if isinstance(module, SRMLayer)]
+        return {**dict.fromkeys(names, self.config.target_rate), names[-1]: self.config.output_rate}
 
     def on_train_epoch_start(self) -> None:
         """Seed what is random in the epoch by its number: a resumed run then needs no state from before."""
@@ -128,7 +138,7 @@ class SpikingClassifier(pl.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
 
-def _build_net(config: TrainConfig) -> nn.Sequential:
+def _build_net(config: TrainConfig) -> nn.Module:
     try:
         net = from_notation(
             config.net, INPUT_SHAPE, tau_m=config.tau_m, tau_s=config.tau_s, tau_grad=config.tau_grad
@@ -144,4 +154,4 @@ def _build_net(config: TrainConfig) -> nn.Sequential:
         raise ConfigError(
             "net", f"expected {CLASSES} output neurons, one per class, as last layer, got {outputs!r}"
         )
-    return net
+    return standardize_weights(net)

@@ -38,7 +38,9 @@ class TrainConfig:
         step_ms: length of a time step in milliseconds.
         frames: `"binary"`, a cell with events is 1, or `"count"`, the number of its events.
         late: events after the last step go into it (`"clamp"`) or are left out (`"drop"`).
-        loss: `"cross-entropy"` of `logit_scale * counts`, or `"count"`: squared distance to the wanted counts.
+        loss: `"count"`, squared distance to the wanted counts where a count is on the wrong side of its own, or
+            `"cross-entropy"` of `logit_scale * counts`. Count is the default because it wants every output neuron to
+            fire a little: one that cross-entropy has silenced learns no more.
         logit_scale: factor from output spike counts to logits. Counts of one sample differ by about ten.
         desired: wanted spikes of the right output neuron (loss "count").
         undesired: wanted spikes of the other output neurons (loss "count").
@@ -47,7 +49,8 @@ class TrainConfig:
         lr: learning rate at its peak; AdamW.
         warmup_epochs: epochs of linear rise to `lr`, before the cosine decay to 0.
         weight_decay: AdamW's decoupled weight decay.
-        target_rate: spikes per neuron and time step to which every layer is calibrated on one batch before training.
+        target_rate: spikes per neuron and time step to which hidden layers are calibrated on one batch before training.
+        output_rate: the same for the last layer, whose spikes are counted.
             0.05 is half of what a first layer can reach on the digits, where large parts of the frame are empty.
         seed: of weights, order of samples and everything else random.
         device: `"cpu"`, `"cuda"` or `"auto"`: CUDA where there is a GPU.
@@ -74,16 +77,17 @@ class TrainConfig:
     step_ms: float = 10.0
     frames: FrameMode = "binary"
     late: LateEvents = "clamp"
-    loss: LossName = "cross-entropy"
+    loss: LossName = "count"
     logit_scale: float = 0.5
     desired: float = 15.0
     undesired: float = 2.0
-    epochs: int = 15
+    epochs: int = 8
     batch_size: int = 50
-    lr: float = 2e-3
+    lr: float = 2e-2
     warmup_epochs: float = 0.5
     weight_decay: float = 0.01
-    target_rate: float = 0.05
+    target_rate: float = 0.01
+    output_rate: float = 0.1
     seed: int = 0
     device: Device = "auto"
     devices: int = 1
@@ -121,6 +125,7 @@ class TrainConfig:
             ("desired", 0),
             ("lr", 0),
             ("target_rate", 0),
+            ("output_rate", 0),
         ):
             self._check_number(field, above=above)
         for field, least in (
@@ -133,8 +138,9 @@ class TrainConfig:
             self._check_number(field, least=least)
         if not self.undesired < self.desired:
             raise self._error("undesired", f"fewer spikes than desired, {self.desired:g}")
-        if not self.target_rate < 1:
-            raise self._error("target_rate", "a rate in spikes per step, below 1")
+        for field in ("target_rate", "output_rate"):
+            if not getattr(self, field) < 1:
+                raise self._error(field, "a rate in spikes per step, below 1")
         if self.step_us < 1:
             raise self._error("step_ms", "at least 0.001 ms")
         if self.data == "nmnist" and self.root is None:

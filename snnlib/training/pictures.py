@@ -76,7 +76,7 @@ def _draw_rates(result: TrainResult) -> Figure:
         title="How often neurons fire, on the test set",
         ylabel="spikes per neuron and time step",
         percent=True,
-        target=(result.module.config.target_rate, "rate set before training"),
+        target=(result.module.config.target_rate, "rate set for hidden layers before training"),
     )
 
 

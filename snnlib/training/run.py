@@ -137,6 +137,6 @@ def _prepare(config: TrainConfig, progress: bool) -> tuple[SpikingClassifier, Ev
 def _calibrate(module: SpikingClassifier, data: EventData) -> None:
     batch = data.first_batch().to(next(module.net.parameters()).dtype)
     try:
-        calibrate_firing_rate_(module.net, batch, module.config.target_rate)
+        calibrate_firing_rate_(module.net, batch, module.target_rates())
     except ValueError as error:
         raise ConfigError("target_rate", str(error).removeprefix("target: ")) from error
