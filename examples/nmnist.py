@@ -41,7 +41,7 @@ def datasets(root: str | None, samples: int | None) -> tuple[Dataset, Dataset]:
             EventDigits(train=train, transform=to_frames) if root is None else NMNIST(root, train, to_frames)
         )
         if samples is not None:
-            step = max(len(data) // samples, 1)
+            step = -(-len(data) // samples)
             data = Subset(data, range(0, len(data), step))
         parts.append(FrameCache(data, preload=True))
     return parts[0], parts[1]

@@ -153,6 +153,6 @@ def test_evaluation_repeats_the_last_test(whole: tuple[TrainResult, Path], confi
 
 
 def test_data_are_learned(config: TrainConfig, tmp_path: Path) -> None:
-    result = start(dataclasses.replace(config, net="10"), tmp_path)
+    result = start(dataclasses.replace(config, net="10", epochs=15, lr=0.05), tmp_path)
     assert result.history[-1]["train_loss"] < result.history[0]["train_loss"]
     assert result.test.accuracy > 0.4
