@@ -89,7 +89,12 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=50)
     parser.add_argument("--steps", type=int, default=11)
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    parser.add_argument(
+        "--keep-memory", action="store_true", help="call snnlib.keep_freed_memory(); helps all nets"
+    )
     args = parser.parse_args()
+    if args.keep_memory:
+        snnlib.keep_freed_memory()
     torch.manual_seed(0)
     x = (torch.rand(T, args.batch, 2, 34, 34) < DENSITY).float()
     y = torch.randint(0, 10, (args.batch,))

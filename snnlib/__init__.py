@@ -1,7 +1,7 @@
 """Spiking neural network layers for PyTorch: event-driven, spike-time learning on CPU and GPU."""
 
 from snnlib import data, functional, init, losses, models, nn, ops, readout, reference
-from snnlib._native import use_path
+from snnlib._native import keep_freed_memory, use_path
 from snnlib.nn import (
     Quantizer,
     RangeObserver,
@@ -37,6 +37,7 @@ __all__ = [
     "data",
     "functional",
     "init",
+    "keep_freed_memory",
     "losses",
     "models",
     "nn",

@@ -3,7 +3,9 @@
 
 #if defined(__linux__)
 #include <sys/mman.h>
-#include <unistd.h>
+#endif
+#if defined(__GLIBC__)
+#include <malloc.h>
 #endif
 
 namespace snnlib {
@@ -24,6 +26,16 @@ void advise_huge_pages(Address address, size_t bytes) {
 #endif
 }
 
+// Tells the C library to keep freed blocks of any size for the next allocation instead of giving them back.
+bool keep_freed_memory() {
+#if defined(__GLIBC__)
+  constexpr int kLimit = 1 << 30;
+  return mallopt(M_MMAP_THRESHOLD, kLimit) == 1 && mallopt(M_TRIM_THRESHOLD, kLimit) == 1;
+#else
+  return false;
+#endif
+}
+
 }  // namespace
 }  // namespace snnlib
 
@@ -39,6 +51,7 @@ PYBIND11_MODULE(_C, module) {
   module.def("available_isas", &snnlib::available_isas);
   module.def("select_isa", &snnlib::select_isa);
   module.def("advise_huge_pages", &snnlib::advise_huge_pages);
+  module.def("keep_freed_memory", &snnlib::keep_freed_memory);
   snnlib::bind_srm(module);
   snnlib::bind_pool(module);
 }

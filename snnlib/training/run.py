@@ -9,6 +9,7 @@ import torch
 from lightning.pytorch.utilities import rank_zero_only
 from tqdm import tqdm
 
+from snnlib._native import keep_freed_memory
 from snnlib.init import calibrate_firing_rate_
 from snnlib.training.checkpoint_io import SafeCheckpointIO, find_intact
 from snnlib.training.classifier import SpikingClassifier, TestResult
@@ -59,6 +60,7 @@ def train_run(
         CheckpointError: the run's checkpoints are damaged.
         KeyboardInterrupt: stopped by the user; what was finished is in the run folder.
     """
+    keep_freed_memory()
     last = run.checkpoints / "last.ckpt"
     checkpoint = (
         find_intact(last) if resume and run.checkpoints.is_dir() and any(run.checkpoints.iterdir()) else None
