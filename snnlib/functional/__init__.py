@@ -1,5 +1,14 @@
 """Stateless public functions: equation, shapes, units, errors and source in every docstring."""
 
+from snnlib.functional.layer import (
+    NeuronOptions,
+    srm_conv1d,
+    srm_conv2d,
+    srm_conv3d,
+    srm_layer,
+    srm_layer_stream,
+    srm_linear,
+)
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
 from snnlib.functional.pool import spike_avg_pool1d, spike_avg_pool2d, spike_avg_pool3d, spike_max_pool2d
 from snnlib.functional.quantize import (
@@ -9,17 +18,10 @@ from snnlib.functional.quantize import (
     round_ste,
 )
 from snnlib.functional.srm import (
-    NeuronOptions,
     SRMNeuron,
     SRMTrace,
     Streamed,
     srm_backward,
-    srm_conv1d,
-    srm_conv2d,
-    srm_conv3d,
-    srm_layer,
-    srm_layer_stream,
-    srm_linear,
     srm_neuron,
     srm_neuron_stream,
     srm_trace,

@@ -1,19 +1,16 @@
-"""SRM neurons and layers as stateless functions: a whole spike train in, a whole spike train out."""
+"""SRM neurons as stateless functions: a whole train of currents in, a whole spike train out."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypedDict, Unpack
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from snnlib import ops
 from snnlib.functional._check import check_device, check_floating, check_rank
-from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
 
 
 @dataclass(frozen=True)
@@ -62,18 +59,6 @@ class SRMNeuron:
         """`sqrt(sum_n eps[n]^2)`: standard deviation of the potential for white input current of variance 1."""
         e_m, e_s = 1 - 1 / self.tau_m, 1 - 1 / self.tau_s
         return math.sqrt((1 + e_m * e_s) / ((1 - e_m**2) * (1 - e_s**2) * (1 - e_m * e_s))) / self.tau_s
-
-
-class NeuronOptions(TypedDict, total=False):
-    """Keyword arguments that every layer function takes; meaning and defaults as in `srm_neuron`."""
-
-    tau_m: float
-    tau_s: float
-    tau_grad: float | None
-    threshold: float | Tensor
-    grad_clamp: float | None
-    input_grad_scale: float
-    batch_first: bool
 
 
 def as_threshold(threshold: float | Tensor, like: Tensor, channels: int) -> Tensor:
@@ -147,7 +132,8 @@ def srm_neuron(
     return srm_neuron_stream(current, None, neuron, threshold, batch_first, return_state=False).spikes
 
 
-def _check_state(state: Tensor | None, current: Tensor, time_dim: int) -> None:
+def check_state(state: Tensor | None, current: Tensor, time_dim: int) -> None:
+    """Raise ValueError unless `state` is that of the train's neurons: u, s and g of shape `[3, N, ...]`."""
     if state is None:
         return
     expected = (3, *(size for dim, size in enumerate(current.shape) if dim != time_dim))
@@ -172,7 +158,7 @@ def srm_neuron_stream(
     check_rank("current", current, "[T, N, ...]", at_least=2)
     channels = current.shape[2] if current.dim() > 2 else 1
     limit = as_threshold(threshold, current, channels)
-    _check_state(state, current, int(batch_first))
+    check_state(state, current, int(batch_first))
     return Streamed(
         *ops.srm.srm_forward(current, limit, state, *neuron.constants, int(batch_first), return_state)
     )
@@ -252,194 +238,3 @@ def srm_backward(
         grad_spikes, current, limit, None, *neuron.constants, int(batch_first), True, True
     )
     return a, b
-
-
-class _SRMLayer(torch.autograd.Function):
-    """(linear operator, neuron) as one function: the weights' and the inputs' gradient need different signals."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        weight: Tensor,
-        threshold: Tensor,
-        state: Tensor | None,
-        operator: LinearOperator,
-        neuron: SRMNeuron,
-        input_grad_scale: float,
-        time_dim: int,
-        return_state: bool,
-    ) -> tuple[Tensor, Tensor]:
-        steps = x.shape[:2]
-        current = operator.forward(x.flatten(0, 1), weight)
-        current = current.reshape(*steps, *current.shape[1:])
-        _check_state(state, current, time_dim)
-        spikes, final = ops.srm.srm_forward(
-            current, threshold, state, *neuron.constants, time_dim, return_state
-        )
-        ctx.save_for_backward(x, weight, current, threshold, state)
-        ctx.operator, ctx.neuron = operator, neuron
-        ctx.input_grad_scale, ctx.time_dim = input_grad_scale, time_dim
-        ctx.mark_non_differentiable(final)
-        return spikes, final
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad_spikes: Tensor, _grad_state: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, current, threshold, state = ctx.saved_tensors
-        need_x, need_weight = ctx.needs_input_grad[:2]
-        a, b = ops.srm.srm_backward(
-            grad_spikes, current, threshold, state, *ctx.neuron.constants, ctx.time_dim, need_weight, need_x
-        )
-        events = x.flatten(0, 1)
-        grad_x = grad_weight = None
-        if need_x:
-            grad_x = ctx.operator.input_backward(b.flatten(0, 1), events, weight).reshape(x.shape)
-            grad_x = grad_x.mul_(x)
-            if ctx.input_grad_scale != 1:
-                grad_x = grad_x.mul_(ctx.input_grad_scale)
-        if need_weight:
-            grad_weight = ctx.operator.weight_backward(a.flatten(0, 1), events, weight)
-        return grad_x, grad_weight, *[None] * 7
-
-
-def srm_layer_stream(
-    x: Tensor,
-    weight: Tensor,
-    operator: LinearOperator,
-    neuron: SRMNeuron,
-    *,
-    threshold: float | Tensor = 1.0,
-    input_grad_scale: float = 1.0,
-    batch_first: bool = False,
-    state: Tensor | None = None,
-    return_state: bool = True,
-) -> Streamed:
-    """One chunk of a train through a layer, from `state` (None: zero) and with the state to go on from.
-
-    Arguments and errors as in `srm_layer`. Gradients stop at the chunk's borders.
-    """
-    operator.check(x, weight)
-    limit = as_threshold(threshold, weight, weight.shape[0])
-    if torch.is_autocast_enabled(x.device.type):
-        dtype = torch.get_autocast_dtype(x.device.type)
-        x, weight = x.to(dtype), weight.to(dtype)
-    return Streamed(
-        *_SRMLayer.apply(  # type: ignore[no-untyped-call]
-            x, weight, limit, state, operator, neuron, input_grad_scale, int(batch_first), return_state
-        )
-    )
-
-
-def srm_layer(
-    x: Tensor,
-    weight: Tensor,
-    operator: LinearOperator,
-    *,
-    tau_m: float = 5.0,
-    tau_s: float = 3.0,
-    tau_grad: float | None = None,
-    threshold: float | Tensor = 1.0,
-    grad_clamp: float | None = 4.0,
-    input_grad_scale: float = 1.0,
-    batch_first: bool = False,
-) -> Tensor:
-    """A linear operator and SRM neurons as one layer with event-driven gradients.
-
-    Forward: `srm_neuron(operator(x, weight))`. Backward, with the signals of `srm_backward`::
-
-        dL/dW = operator.weight_backward(a, x)
-        dL/dx = input_grad_scale * x * operator.input_backward(b, W)
-
-    For `input_grad_scale` 1 and `tau_s <= tau_grad <= tau_m` the sum of `dL/dx` over all input events equals the sum
-    of `dL/ds` over all output spikes. An input of amplitude 0 is no event and gets no gradient.
-
-    Args:
-        x: events `[T, N, ...]` (`[N, T, ...]` with `batch_first`): spikes or any real amplitudes.
-        weight: the operator's weight, dimension 0 the output channels; x's dtype.
-        operator: `Convolution(...)`, `FullyConnected()` or an object with the same four methods.
-        input_grad_scale: factor of dL/dx only. Default 1 (Zhu et al. 2023); the 2022 paper's code damps with 0.85.
-        tau_m, tau_s, tau_grad, threshold, grad_clamp, batch_first: as in `srm_neuron`.
-
-    Returns:
-        Spikes `[T, N, C, ...]` in x's dtype (under autocast: in autocast's).
-
-    Raises:
-        TypeError: a tensor of integers, or x and weight of different dtypes.
-        ValueError: wrong rank, channels or device, or a constant out of its range; the message names it.
-
-    Source: Zhu et al., NeurIPS 2022, section 3; Zhu et al., NeurIPS 2023, section 3.
-
-    >>> import torch, snnlib
-    >>> x = torch.ones(5, 2, 3)                                      # [T, N, inputs]
-    >>> spikes = snnlib.functional.srm_layer(x, torch.ones(4, 3), snnlib.functional.FullyConnected())
-    >>> spikes.shape
-    torch.Size([5, 2, 4])
-    """
-    neuron = SRMNeuron(tau_m, tau_s, tau_grad, grad_clamp)
-    return srm_layer_stream(
-        x,
-        weight,
-        operator,
-        neuron,
-        threshold=threshold,
-        input_grad_scale=input_grad_scale,
-        batch_first=batch_first,
-        return_state=False,
-    ).spikes
-
-
-def srm_conv1d(
-    x: Tensor,
-    weight: Tensor,
-    stride: int | Sequence[int] = 1,
-    padding: int | str | Sequence[int] = 0,
-    dilation: int | Sequence[int] = 1,
-    groups: int = 1,
-    **neuron: Unpack[NeuronOptions],
-) -> Tensor:
-    """SRM layer over a 1-D convolution: x `[T, N, C, L]`, weight `[C_out, C / groups, k]`; see `srm_layer`."""
-    return srm_layer(x, weight, Convolution(1, stride, padding, dilation, groups), **neuron)
-
-
-def srm_conv2d(
-    x: Tensor,
-    weight: Tensor,
-    stride: int | Sequence[int] = 1,
-    padding: int | str | Sequence[int] = 0,
-    dilation: int | Sequence[int] = 1,
-    groups: int = 1,
-    **neuron: Unpack[NeuronOptions],
-) -> Tensor:
-    """SRM layer over a 2-D convolution: x `[T, N, C, H, W]`, weight `[C_out, C / groups, kh, kw]`; see `srm_layer`.
-
-    `stride`, `padding` (numbers, `"same"` or `"valid"`), `dilation` and `groups` mean what they do in
-    `torch.nn.functional.conv2d`; the keyword arguments what they do in `srm_layer`.
-
-    >>> import torch, snnlib
-    >>> x = (torch.rand(10, 2, 2, 8, 8) < 0.1).float()
-    >>> snnlib.functional.srm_conv2d(x, torch.rand(4, 2, 3, 3), padding="same", tau_m=8.0, tau_s=4.0).shape
-    torch.Size([10, 2, 4, 8, 8])
-    """
-    return srm_layer(x, weight, Convolution(2, stride, padding, dilation, groups), **neuron)
-
-
-def srm_conv3d(
-    x: Tensor,
-    weight: Tensor,
-    stride: int | Sequence[int] = 1,
-    padding: int | str | Sequence[int] = 0,
-    dilation: int | Sequence[int] = 1,
-    groups: int = 1,
-    **neuron: Unpack[NeuronOptions],
-) -> Tensor:
-    """SRM layer over a 3-D convolution: x `[T, N, C, D, H, W]`, weight `[C_out, C / groups, kd, kh, kw]`.
-
-    See `srm_layer`; the convolution is over space only, time is the neurons' own.
-    """
-    return srm_layer(x, weight, Convolution(3, stride, padding, dilation, groups), **neuron)
-
-
-def srm_linear(x: Tensor, weight: Tensor, **neuron: Unpack[NeuronOptions]) -> Tensor:
-    """Fully connected SRM layer: x `[T, N, inputs]`, weight `[outputs, inputs]`; see `srm_layer`."""
-    return srm_layer(x, weight, FullyConnected(), **neuron)

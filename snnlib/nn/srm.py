@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from snnlib import functional
 from snnlib.functional._check import as_sizes
+from snnlib.functional.layer import NeuronOptions, srm_layer_stream
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
-from snnlib.functional.srm import NeuronOptions, SRMNeuron, Streamed, srm_layer_stream
+from snnlib.functional.srm import SRMNeuron, Streamed
 from snnlib.nn.stream import Stream
 
 # Share of inputs that fire in a time step of typical event data; N-MNIST at 10 ms has 4 %.
