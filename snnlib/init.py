@@ -53,6 +53,8 @@ def _calibrated(
     currents = _Currents(layer, events)
     weight = layer.weight.detach().clone()
     current = currents.of(weight)
+    if current.numel() == 0:
+        raise ValueError(f"x: expected a batch with events, got shape {tuple(events.shape)} at layer {name}")
     potential = _free_potential(current, layer)
     if not 0 < potential < float("inf"):
         raise ValueError(
@@ -109,9 +111,10 @@ def calibrate_firing_rate_(
         The rate of each calibrated layer on `x`, by layer name.
 
     Raises:
-        ValueError: a target outside (0, 1) or above what a channel reaches on this batch, a spread <= 0, an unknown
-            layer name, a layer whose input is silent or whose weight is zero, or one whose parametrization does not
-            keep the weight that it is given (`WeightStandardization` does with `bias=True`).
+        ValueError: an empty batch, a target outside (0, 1) or above what a channel reaches on this batch, a spread that
+            is no finite number > 0, an unknown layer name, a layer whose input is silent or whose weight is zero, or one
+            whose parametrization does not keep the weight that it is given (`WeightStandardization` does with
+            `bias=True`).
 
     >>> import torch, snnlib
     >>> net = torch.nn.Sequential(snnlib.SRMLinear(50, 40), snnlib.SRMLinear(40, 10))
@@ -121,8 +124,8 @@ def calibrate_firing_rate_(
     """
     layers = {name: module for name, module in net.named_modules() if isinstance(module, SRMLayer)}
     targets = dict(target) if isinstance(target, Mapping) else dict.fromkeys(layers, target)
-    if not spread > 0:
-        raise ValueError(f"spread: expected a number > 0, got {spread}")
+    if not 0 < spread < float("inf"):
+        raise ValueError(f"spread: expected a finite number > 0, got {spread}")
     for name, value in targets.items():
         if name not in layers:
             raise ValueError(f"target: expected names among {', '.join(layers)}, got {name!r}")

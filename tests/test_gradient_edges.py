@@ -141,3 +141,29 @@ def test_batch_first_gradients(batch_first: bool, rng: torch.Generator, path: st
     assert torch.equal(swap(out), expected)
     torch.testing.assert_close(swap(leaf.grad), expected_x.grad, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(w.grad, expected_w.grad, rtol=1e-12, atol=1e-12)
+
+
+def test_a_spike_without_a_rise_stops_the_credit(path: str) -> None:
+    """A given state above the threshold fires at once, falling: no slope to divide by, but a reset all the same."""
+    state = torch.tensor([3.0, 0.0, 0.0], dtype=torch.float64).reshape(3, 1, 1)
+    current = torch.tensor([0.1, 9.0], dtype=torch.float64).reshape(2, 1, 1)
+    q = torch.ones_like(current)
+    op = torch.ops.snnlib
+    constants = (5.0, 3.0, 3.0, 4.0, 0)
+    spikes, _ = op.srm_forward(current, torch.tensor(1.0), state, *constants, True)
+    assert spikes.flatten().tolist() == [1, 1]
+    a, b = op.srm_backward(q, current, torch.tensor(1.0), state, *constants, True, True)
+    assert a.flatten().tolist() == pytest.approx([0, 1 / 9], rel=1e-12)
+    assert b.flatten().tolist() == pytest.approx([10, 1 / 9], rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ["srm_backward", "spike_avg_pool_backward"])
+def test_ops_refuse_a_gradient_of_another_shape(name: str, path: str) -> None:
+    """A kernel would read past the end of a shorter gradient with the same strides."""
+    x = torch.ones(6, 1, 4)
+    op = getattr(torch.ops.snnlib, name)
+    with pytest.raises(ValueError, match=r"grad_\w+: expected the .* shape"):
+        if name == "srm_backward":
+            op(x[:2], x, torch.tensor(1.0), None, 5.0, 3.0, 3.0, 4.0, 0, True, True)
+        else:
+            op(torch.ones(2, 1, 2), x, [2], [2], [0], False)

@@ -148,8 +148,15 @@ def test_spread() -> None:
     calibrate(wide, x, 0.05, spread=3.0)
     deviation = [module.weight.detach().std(1).mean() for module in (layer, wide)]
     assert (deviation[1] / deviation[0]).item() == pytest.approx(3.0, rel=1e-3)
-    with pytest.raises(ValueError, match="spread: expected a number > 0, got 0"):
-        calibrate(layer, x, 0.05, spread=0)
+    for spread in (0.0, float("inf"), float("nan")):
+        with pytest.raises(ValueError, match=f"spread: expected a finite number > 0, got {spread}"):
+            calibrate(layer, x, 0.05, spread=spread)
+
+
+def test_empty_batch_is_refused() -> None:
+    layer, x = _linear()
+    with pytest.raises(ValueError, match="x: expected a batch with events, got shape"):
+        calibrate(layer, x[:0], 0.05)
 
 
 def test_batch_first_layer() -> None:

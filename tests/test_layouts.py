@@ -9,6 +9,8 @@ from op_samples import Sample
 from opdb import OPS, OpCase
 from torch import Tensor
 
+from snnlib import functional
+
 
 def sliced(x: Tensor) -> Tensor:
     """Every second element of a larger tensor."""
@@ -104,6 +106,17 @@ def test_gradient_in_another_dtype_than_the_events(name: str, path: str) -> None
     rounded = gradient.half()
     for out, expected in zip(case(rounded, *rest), case(rounded.float(), *rest), strict=True):
         assert_bits(out, expected)
+
+
+@pytest.mark.parametrize("space", [(), (1, 1), (3, 2)], ids=str)
+@pytest.mark.parametrize("layout", [sliced, expanded, misaligned])
+def test_layout_of_the_threshold(
+    layout: Callable[[Tensor], Tensor], space: tuple[int, ...], rng: torch.Generator, path: str
+) -> None:
+    threshold = layout(torch.rand(7, generator=rng) + 0.3)
+    current = torch.rand(20, 2, 7, *space, generator=rng)
+    expected = functional.srm_neuron(current, threshold=threshold.contiguous())
+    assert_bits(functional.srm_neuron(current, threshold=threshold), expected)
 
 
 def test_walkable_layouts_are_kept(path: str) -> None:

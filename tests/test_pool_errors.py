@@ -60,3 +60,9 @@ def test_integers(pool: Any, dtype: torch.dtype) -> None:
         TypeError, match=r"x: expected a floating dtype, got torch\..*; convert it with .float\(\)"
     ):
         pool(FRAMES.to(dtype), 2)
+
+
+@pytest.mark.parametrize("pool", [F.spike_avg_pool2d, F.spike_max_pool2d])
+def test_frames_without_pixels(pool: Any, path: str) -> None:
+    with pytest.raises(ValueError, match=r"kernel_size: expected windows that fit into \(0, 4\)"):
+        pool(torch.zeros(2, 1, 3, 0, 4), 2, 1, 1)

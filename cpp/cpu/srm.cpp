@@ -166,7 +166,7 @@ void backward_block(const SrmBackwardArgs& a, Vector<typename StateOf<T>::type>*
     for_each_vector<S>(count, [&](int64_t i, int64_t lanes) {
       const V input = load_lanes<T>(current + i * L, lanes, S(0));
       const SrmStep<V> out = srm_step(block.state[i], input, block.threshold[i], k);
-      delta_u[t * vectors + i] = out.spike > V{} ? out.delta_u : V{};
+      delta_u[t * vectors + i] = srm_rise(out);
       if (Input) delta_ut[t * vectors + i] = out.delta_ut;
     });
   }

@@ -23,7 +23,7 @@ def _check_fit(
     ceil_mode: bool,
 ) -> None:
     for size, extent, step, margin in zip(x.shape[3:], extents, strides, margins, strict=True):
-        if ops.pool.output_size(size, extent, step, margin, ceil_mode) < 1:
+        if size < 1 or ops.pool.output_size(size, extent, step, margin, ceil_mode) < 1:
             raise ValueError(
                 f"kernel_size: expected windows that fit into {tuple(x.shape[3:])}, got {tuple(kernel)}"
             )

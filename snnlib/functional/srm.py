@@ -228,10 +228,6 @@ def srm_backward(
     """
     check_floating("current", current)
     check_rank("current", current, "[T, N, ...]", at_least=2)
-    if grad_spikes.shape != current.shape:
-        raise ValueError(
-            f"grad_spikes: expected the current's shape {tuple(current.shape)}, got {tuple(grad_spikes.shape)}"
-        )
     neuron = SRMNeuron(tau_m, tau_s, tau_grad, grad_clamp)
     limit = as_threshold(threshold, current, current.shape[2] if current.dim() > 2 else 1)
     a, b = ops.srm.srm_backward(

@@ -116,12 +116,16 @@ def spike_avg_pool_backward(
 ) -> Tensor:
     """`x * sum_pool^T(g / sum_pool(x))`, zero for silent windows."""
     x = _as_walkable(x)
+    pooled = _empty_pooled(x, kernel, stride, padding, ceil_mode)
+    if grad_output.shape != pooled.shape:
+        raise ValueError(
+            f"grad_output: expected the output's shape {tuple(pooled.shape)}, got {tuple(grad_output.shape)}"
+        )
     grad_input = _native.empty_like(x)
     kernels = _native.kernels_for(x)
     if kernels is None:
         arguments = (list(kernel), list(stride), list(padding), ceil_mode)
         return grad_input.copy_(reference.pool.avg_pool_backward(grad_output, x, *arguments))
-    pooled = _empty_pooled(x, kernel, stride, padding, ceil_mode)
     if grad_output.stride() != pooled.stride() or grad_output.dtype != x.dtype:
         grad_output = pooled.copy_(grad_output)
     kernels.pool_backward(

@@ -82,6 +82,7 @@ class _NativeCall:
             order = [dim - 2 for dim in _neuron_order(current) or []]
             spread = self.threshold.view(-1, *[1] * (current.dim() - 3)).expand(current.shape[2:])
             self.threshold = spread.permute(order).reshape(-1)
+        self.threshold = self.threshold.contiguous()
         self.state = None
         if state is not None:
             self.state = _empty_state(current, time_dim).copy_(state)
@@ -165,6 +166,10 @@ def srm_backward(
     need_input: bool,
 ) -> tuple[Tensor, Tensor]:
     """Signals `a` for the weights and `b` for the inputs; one that is not needed has no elements."""
+    if grad_spikes.shape != current.shape:
+        raise ValueError(
+            f"grad_spikes: expected the current's shape {tuple(current.shape)}, got {tuple(grad_spikes.shape)}"
+        )
     decay = decay_factors(tau_m, tau_s, tau_grad)
     current = as_walkable(current)
     a = _native.empty_like(current) if need_weight else current.new_empty(0)

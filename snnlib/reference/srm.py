@@ -98,7 +98,8 @@ def srm_backward(
     a, b = [], []
     for q, spike, delta_u, delta_ut in reversed(steps):
         fired = spike > 0
-        to_weights = q * (1.0 / delta_u).clamp(max=grad_clamp)
+        # A spike without a rise, from a given state above the threshold, has no time to move.
+        to_weights = q * torch.where(delta_u > 0, 1.0 / delta_u, 0.0).clamp(max=grad_clamp)
         to_inputs = torch.where(delta_ut > 0, q / delta_ut, 0.0)
         au, a_s = (
             torch.where(fired, to_weights * decay.r_s, au * decay.e_m + a_s * decay.r_s),

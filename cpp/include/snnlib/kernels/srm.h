@@ -8,6 +8,7 @@
 //   backward   q = dL/ds, read at spikes only; each input event is credited to the first output spike at or after it
 //              a[t] = q min(1/delta_u, clamp) eps[dt]     signal for the weights
 //              b[t] = q / delta_ut e_g^(dt+1)             signal for the inputs, 0 where delta_ut <= 0
+//              A spike without a rise, from a given state above the threshold, has no time to move: a = 0.
 //
 // e_x = 1 - 1/tau_x and r_s = 1/tau_s with tau in time steps. The recurrence equals u = c (m - s) with
 // c = tau_m / (tau_m - tau_s), and needs no special case for tau_m = tau_s. eps[dt] is its impulse response, so the
@@ -15,6 +16,8 @@
 // Source: Zhu et al., "Training spiking neural networks with event-driven backpropagation", NeurIPS 2022, sections
 // 3, 4.
 #pragma once
+
+#include <cmath>
 
 #include "snnlib/platform.h"
 
@@ -53,6 +56,15 @@ SNNLIB_HD inline SrmStep<F> srm_step(SrmState<F>& state, F current, F threshold,
   return out;
 }
 
+// What the credit functions take as delta_u: positive at spikes (infinite without a rise) and 0 elsewhere.
+template <class F>
+SNNLIB_HD inline F srm_rise(const SrmStep<F>& step) {
+  const F zero = F{};
+  const F infinite = zero + INFINITY;
+  const F rise = step.delta_u > zero ? step.delta_u : infinite;
+  return step.spike > zero ? rise : zero;
+}
+
 // Credit that flows from an output spike to the inputs before it: (au, as) runs the membrane's impulse response
 // scaled by q min(1/delta_u, clamp), bg the exponential kernel scaled by q / delta_ut.
 template <class F>
@@ -60,7 +72,7 @@ struct SrmCredit {
   F au, as, bg;
 };
 
-// One step backwards in time. `delta_u` is positive where the neuron fired and 0 elsewhere.
+// One step backwards in time, with `delta_u` as `srm_rise` gives it.
 template <class F, class S>
 SNNLIB_HD inline void srm_credit_weight(SrmCredit<F>& credit, F q, F delta_u, S clamp, const SrmDecay<S>& k) {
   const F zero = F{};
