@@ -111,9 +111,9 @@ def calibrate_firing_rate_(
         The rate of each calibrated layer on `x`, by layer name.
 
     Raises:
-        ValueError: an empty batch, a target outside (0, 1) or above what a channel reaches on this batch, a spread that
-            is no finite number > 0, an unknown layer name, a layer whose input is silent or whose weight is zero, or one
-            whose parametrization does not keep the weight that it is given (`WeightStandardization` does with
+        ValueError: an empty batch, a target outside (0, 1) or above what a channel reaches on this batch, a spread
+            that is no finite number > 0, an unknown layer name, a layer whose input is silent or whose weight is zero,
+            or one whose parametrization does not keep the weight that it is given (`WeightStandardization` does with
             `bias=True`).
 
     >>> import torch, snnlib
