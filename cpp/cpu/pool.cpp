@@ -55,15 +55,21 @@ void for_each_tap(const Axes& a, int64_t z, int64_t y, const F& f) {
   }
 }
 
-// f(accumulator index, input index within the row) for windows [first, last) of a tap. A literal stride vectorises.
+// f(accumulator index, input index within the row) for windows [first, last) of a tap, in loops whose turns are
+// independent. A literal stride vectorises.
 template <class F>
 inline void for_each_window(const Axes& a, int64_t first, int64_t last, int64_t tap, const F& f) {
   const int64_t shift = tap - a.w.padding;
-  if (a.inner == 1 && a.w.stride == 2) {
+  if (a.w.stride == 1) {
+    SNNLIB_SIMD
+    for (int64_t i = first * a.inner; i < last * a.inner; ++i) f(i, i + shift * a.inner);
+  } else if (a.inner == 1 && a.w.stride == 2) {
+    SNNLIB_SIMD
     for (int64_t x = first; x < last; ++x) f(x, x * 2 + shift);
   } else {
     for (int64_t x = first; x < last; ++x) {
       const int64_t from = (x * a.w.stride + shift) * a.inner, to = x * a.inner;
+      SNNLIB_SIMD
       for (int64_t c = 0; c < a.inner; ++c) f(to + c, from + c);
     }
   }
@@ -125,6 +131,7 @@ void backward_planes(const PoolBackwardArgs& args) {
           });
         });
         const T* __restrict g = grad_output + a.out_row(z, y);
+        SNNLIB_SIMD
         for (int64_t i = 0; i < row; ++i) sum[i] = pool_share(to_state(g[i]), sum[i], sum_abs[i], tolerance);
         for_each_tap(a, z, y, [&](int64_t from, int64_t first, int64_t last, int64_t tap) {
           for_each_window(a, first, last, tap, [&](int64_t to, int64_t x) { share[from + x] += sum[to]; });
@@ -132,8 +139,8 @@ void backward_planes(const PoolBackwardArgs& args) {
       }
     }
     for (int64_t i = 0; i < a.in_plane(); ++i) {
-      const S value = to_state(input[i]);
-      from_state(value == S(0) ? S(0) : value * share[i], grad_input + i);
+      const S value = to_state(input[i]), product = value * share[i];
+      from_state(value == S(0) ? S(0) : product, grad_input + i);
     }
   });
 }

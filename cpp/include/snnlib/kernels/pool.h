@@ -45,11 +45,12 @@ struct PoolAxis {
   }
 };
 
-// g / sum, or 0 for a silent window. Written so that NaN is passed on.
+// g / sum, or 0 for a silent window. Written so that NaN is passed on, and divides in any case, for vectors of windows.
 template <class S>
 SNNLIB_HD inline S pool_share(S grad, S sum, S sum_abs, S tolerance) {
   const S magnitude = sum < S(0) ? -sum : sum;
-  return magnitude <= tolerance * sum_abs ? S(0) : grad / sum;
+  const S share = grad / sum;
+  return magnitude <= tolerance * sum_abs ? S(0) : share;
 }
 
 }  // namespace SNNLIB_ISA
