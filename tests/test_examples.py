@@ -1,4 +1,4 @@
-"""The examples run as a user runs them; each asserts on its own that the net learned."""
+"""The examples run as a user runs them; each asserts on its own what it shows, and says so at the end."""
 
 import os
 import subprocess
@@ -20,7 +20,7 @@ def run(*arguments: str) -> str:
 
 @pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.glob("*.py")))
 def test_runs_with_its_defaults(name: str) -> None:
-    assert "test accuracy" in run(name)
+    assert run(name).strip(), "an example prints what it found"
 
 
 def test_nmnist_on_real_recordings() -> None:
