@@ -135,3 +135,46 @@ def pool_backward_sample(name: str) -> Sample:
         return (g, _events(generator, shape, kind), kernel, stride, padding, ceil_mode)
 
     return Sample(name, make)
+
+
+# name: (input, weight, stride, padding, dilation, groups, channels last)
+CONVS: dict[str, tuple[tuple[int, ...], tuple[int, ...], list[int], list[int], list[int], int, bool]] = {
+    "one tap": ((2, 3, 5, 4), (4, 3, 1, 1), [1, 1], [0, 0], [1, 1], 1, False),
+    "one tap, channels last": ((2, 3, 5, 4), (4, 3, 1, 1), [1, 1], [0, 0], [1, 1], 1, True),
+    "size kept": ((2, 3, 7, 6), (4, 3, 3, 3), [1, 1], [1, 1], [1, 1], 1, False),
+    "size kept, channels last": ((2, 3, 7, 6), (4, 3, 3, 3), [1, 1], [1, 1], [1, 1], 1, True),
+    "cells left over": ((2, 3, 9, 8), (2, 3, 3, 2), [2, 3], [0, 1], [1, 1], 1, False),
+    "dilated": ((1, 2, 9, 10), (3, 2, 3, 2), [1, 1], [2, 1], [2, 3], 1, True),
+    "stride, padding and dilation differ per axis": (
+        (2, 4, 10, 9),
+        (6, 2, 2, 3),
+        [2, 1],
+        [1, 2],
+        [1, 2],
+        2,
+        False,
+    ),
+    "depthwise": ((2, 4, 6, 6), (4, 1, 3, 3), [1, 1], [1, 1], [1, 1], 4, False),
+    "depthwise, channels last": ((2, 4, 6, 6), (8, 1, 3, 3), [2, 2], [1, 1], [1, 1], 4, True),
+    "one window": ((3, 2, 4, 4), (5, 2, 4, 4), [1, 1], [0, 0], [1, 1], 1, False),
+    "no frames": ((0, 3, 6, 6), (4, 3, 3, 3), [1, 1], [1, 1], [1, 1], 1, False),
+    "no channels": ((2, 0, 6, 6), (4, 0, 3, 3), [1, 1], [1, 1], [1, 1], 1, False),
+}
+
+
+def conv_backward_sample(name: str, *, weight: bool) -> Sample:
+    """Arguments of the input's adjoint, or of the weight's."""
+    x_size, w_size, stride, padding, dilation, groups, channels_last = CONVS[name]
+    layout = torch.channels_last if channels_last else torch.contiguous_format
+    room = [x_size[a + 2] + 2 * padding[a] - dilation[a] * (w_size[a + 2] - 1) - 1 for a in range(2)]
+    g_size = (x_size[0], w_size[0], *(room[a] // stride[a] + 1 for a in range(2)))
+    sizes = (w_size, g_size, x_size) if weight else (x_size, g_size, w_size)
+
+    def make(generator: torch.Generator) -> Arguments:
+        tensors = [
+            torch.randn(size, generator=generator, dtype=torch.float64).to(memory_format=layout)
+            for size in sizes[1:]
+        ]
+        return (list(sizes[0]), *tensors, stride, padding, dilation, groups, None, None, None)
+
+    return Sample(name, make)

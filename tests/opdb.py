@@ -9,10 +9,12 @@ import numpy as np
 import oracles
 import torch
 from op_samples import (
+    CONVS,
     POOLS,
     TRAINS,
     Sample,
     backward_sample,
+    conv_backward_sample,
     forward_sample,
     pool_backward_sample,
     pool_sample,
@@ -30,6 +32,8 @@ DTYPES = tuple(MARGIN)
 NEURON_TOLERANCE = {torch.float64: 1e-11, torch.float32: 5e-5, torch.bfloat16: 2**-8, torch.float16: 2**-10}
 # A window sum is a few roundings; half types as above.
 POOL_TOLERANCE = {torch.float64: 1e-14, torch.float32: 2e-6, torch.bfloat16: 2**-8, torch.float16: 2**-10}
+# Sums of some hundred products of about 1; torch adds float16 in float16 on a CPU.
+CONV_TOLERANCE = {torch.float64: 1e-13, torch.float32: 1e-5, torch.bfloat16: 2**-7, torch.float16: 2**-8}
 
 
 @dataclass(frozen=True)
@@ -117,6 +121,14 @@ def _trace_answer(current: Tensor, threshold: Tensor, *rest: Any) -> list[Tensor
     return [_like_train(column, current, time_dim) for column in run[:4]]
 
 
+def _conv_answer(credit: Callable[..., oracles.Array]) -> Callable[..., list[Tensor | None]]:
+    def answer(size: list[int], g: Tensor, operand: Tensor, *options: Any) -> list[Tensor | None]:
+        arrays = (g.double().numpy(), operand.double().numpy())
+        return [torch.from_numpy(credit(size, *arrays, *options[:4]))]
+
+    return answer
+
+
 OPS = {
     case.name: case
     for case in (
@@ -173,6 +185,27 @@ OPS = {
             # torch adds the shares of overlapping windows in an order of its own.
             bit_equal=False,
             events=1,
+        ),
+        OpCase(
+            "conv2d_input_backward",
+            tuple(conv_backward_sample(name, weight=False) for name in CONVS),
+            _conv_answer(oracles.conv_input_credit),
+            lambda *_: None,
+            CONV_TOLERANCE,
+            # Both paths are torch's on a CPU.
+            bit_equal=False,
+            events=1,
+            differentiable=True,
+        ),
+        OpCase(
+            "conv2d_weight_backward",
+            tuple(conv_backward_sample(name, weight=True) for name in CONVS),
+            _conv_answer(oracles.conv_weight_credit),
+            lambda *_: None,
+            CONV_TOLERANCE,
+            bit_equal=False,
+            events=2,
+            differentiable=True,
         ),
     )
 }

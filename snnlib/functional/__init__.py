@@ -1,5 +1,6 @@
 """Stateless public functions: equation, shapes, units, errors and source in every docstring."""
 
+from snnlib.functional.conv import conv2d_input_backward, conv2d_weight_backward
 from snnlib.functional.layer import (
     NeuronOptions,
     srm_conv1d,
@@ -35,6 +36,8 @@ __all__ = [
     "SRMNeuron",
     "SRMTrace",
     "Streamed",
+    "conv2d_input_backward",
+    "conv2d_weight_backward",
     "power_of_two_exponent",
     "quantize_power_of_two",
     "quantize_to_int",

@@ -3,6 +3,6 @@
 Public functions with checked arguments and full documentation are in `snnlib.functional`.
 """
 
-from snnlib.ops import pool, srm
+from snnlib.ops import conv, pool, srm
 
-__all__ = ["pool", "srm"]
+__all__ = ["conv", "pool", "srm"]

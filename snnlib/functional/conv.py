@@ -1,0 +1,187 @@
+"""The two adjoint maps of a 2-D convolution, with cuDNN's flags per call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from snnlib import ops
+from snnlib.functional._check import as_sizes, check_device, check_dtype, check_floating, check_rank
+
+Sizes = int | Sequence[int]
+_Geometry = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]
+
+
+def _four_sizes(name: str, size: Sequence[int], layout: str) -> tuple[int, ...]:
+    if isinstance(size, int) or len(size) != 4:
+        raise ValueError(f"{name}: expected {layout}, got {size!r}")
+    return as_sizes(name, tuple(size), 4, minimum=0)
+
+
+def _check_options(stride: Sizes, padding: Sizes, dilation: Sizes, groups: int) -> _Geometry:
+    if isinstance(padding, str):
+        raise ValueError(f"padding: expected an integer >= 0 or 2 of them, got {padding!r}")
+    if groups < 1:
+        raise ValueError(f"groups: expected an integer >= 1, got {groups}")
+    return (
+        as_sizes("stride", stride, 2, minimum=1),
+        as_sizes("padding", padding, 2, minimum=0),
+        as_sizes("dilation", dilation, 2, minimum=1),
+        groups,
+    )
+
+
+def _check_fit(
+    input_name: str,
+    input_size: Sequence[int],
+    weight_name: str,
+    weight_size: Sequence[int],
+    grad_output: Tensor,
+    geometry: _Geometry,
+) -> None:
+    """Raise ValueError unless a convolution of the input with the weight has the shape of `grad_output`."""
+    stride, padding, dilation, groups = geometry
+    channels = weight_size[1] * groups
+    if input_size[1] != channels:
+        raise ValueError(
+            f"{input_name}: expected {channels} channels in dimension 1 for {weight_name} "
+            f"{tuple(weight_size)} and {groups} groups, got {tuple(input_size)}"
+        )
+    if weight_size[0] % groups:
+        raise ValueError(f"groups: expected a divisor of the {weight_size[0]} output channels, got {groups}")
+    if weight_size[2] < 1 or weight_size[3] < 1:
+        raise ValueError(f"{weight_name}: expected a kernel of at least 1 x 1, got {tuple(weight_size)}")
+    expected = [input_size[0], weight_size[0]]
+    for axis in range(2):
+        extent = dilation[axis] * (weight_size[2 + axis] - 1) + 1
+        room = input_size[2 + axis] + 2 * padding[axis]
+        if room < extent:
+            raise ValueError(
+                f"{input_name}: expected at least {extent} cells on space axis {axis} for the kernel, "
+                f"got {room} with padding"
+            )
+        expected.append((room - extent) // stride[axis] + 1)
+    if tuple(grad_output.shape) != tuple(expected):
+        raise ValueError(
+            f"grad_output: expected shape {tuple(expected)}, the convolution of {input_name} {tuple(input_size)} "
+            f"with {weight_name} {tuple(weight_size)}, got {tuple(grad_output.shape)}"
+        )
+
+
+def _check_tensors(grad_output: Tensor, name: str, operand: Tensor, layout: str) -> None:
+    check_floating("grad_output", grad_output)
+    check_rank("grad_output", grad_output, "[B, C_out, H_out, W_out]", exactly=4)
+    check_floating(name, operand)
+    check_rank(name, operand, layout, exactly=4)
+    check_dtype(name, operand, grad_output)
+    check_device(name, operand, grad_output)
+
+
+def conv2d_input_backward(
+    input_size: Sequence[int],
+    grad_output: Tensor,
+    weight: Tensor,
+    *,
+    stride: Sizes = 1,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    groups: int = 1,
+    benchmark: bool | None = None,
+    deterministic: bool | None = None,
+    allow_tf32: bool | None = None,
+) -> Tensor:
+    """Adjoint of `conv2d` in its input: the transposed convolution that takes credit back to the input's cells.
+
+    For every x of `input_size`, with `g = grad_output` and the dot product over all elements::
+
+        <conv2d(x, weight), g> = <x, conv2d_input_backward(input_size, g, weight)>
+
+    It is linear in `grad_output` and in `weight`, and differentiable in both any number of times.
+
+    Args:
+        input_size: `(B, C, H, W)`; frames are folded, `B = T * N`.
+        grad_output: `[B, C_out, H_out, W_out]`, of the shape that the convolution gives.
+        weight: `[C_out, C / groups, kh, kw]`.
+        stride, padding, dilation, groups: as in `torch.nn.functional.conv2d`; padding in numbers, the same on both
+            sides.
+        benchmark: time several algorithms at the first call of a shape and keep the fastest.
+        deterministic: only algorithms that give the same bits in every run.
+        allow_tf32: allow float32 products with a mantissa of 10 bits.
+            These three speak to cuDNN and change nothing on a CPU. Default: torch's global flags
+            `torch.backends.cudnn.benchmark`, `.deterministic` and `.allow_tf32`.
+
+    Returns:
+        Tensor of `input_size`; channels last if one of the tensors is, else contiguous.
+
+    Raises:
+        TypeError: an argument is no floating tensor, or dtypes differ.
+        ValueError: sizes that do not belong together, options out of range, different devices; the message names
+            the argument.
+
+    >>> import torch, snnlib
+    >>> grad_output = torch.ones(1, 1, 2, 2)
+    >>> weight = torch.tensor([1.0, 2, 3, 4]).reshape(1, 1, 2, 2)
+    >>> snnlib.functional.conv2d_input_backward((1, 1, 3, 3), grad_output, weight)[0, 0].tolist()
+    [[1.0, 3.0, 2.0], [4.0, 10.0, 6.0], [3.0, 7.0, 4.0]]
+    """
+    size = _four_sizes("input_size", input_size, "four sizes (B, C, H, W)")
+    _check_tensors(grad_output, "weight", weight, "[C_out, C / groups, kh, kw]")
+    geometry = _check_options(stride, padding, dilation, groups)
+    _check_fit("input_size", size, "weight", weight.shape, grad_output, geometry)
+    out: Tensor = ops.conv.conv2d_input_backward(
+        size, grad_output, weight, *geometry, benchmark, deterministic, allow_tf32
+    )
+    return out
+
+
+def conv2d_weight_backward(
+    weight_size: Sequence[int],
+    grad_output: Tensor,
+    input: Tensor,
+    *,
+    stride: Sizes = 1,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    groups: int = 1,
+    benchmark: bool | None = None,
+    deterministic: bool | None = None,
+    allow_tf32: bool | None = None,
+) -> Tensor:
+    """Adjoint of `conv2d` in its weight: the correlation of credit with the input, summed over frames.
+
+    For every w of `weight_size`, with `g = grad_output` and the dot product over all elements::
+
+        <conv2d(input, w), g> = <w, conv2d_weight_backward(weight_size, g, input)>
+
+    It is linear in `grad_output` and in `input`, and differentiable in both any number of times.
+
+    Args:
+        weight_size: `(C_out, C / groups, kh, kw)`.
+        grad_output: `[B, C_out, H_out, W_out]`, of the shape that the convolution gives; frames are folded,
+            `B = T * N`.
+        input: `[B, C, H, W]`.
+        stride, padding, dilation, groups, benchmark, deterministic, allow_tf32: as in `conv2d_input_backward`.
+
+    Returns:
+        Tensor of `weight_size`; channels last if one of the tensors is, else contiguous.
+
+    Raises:
+        TypeError: an argument is no floating tensor, or dtypes differ.
+        ValueError: sizes that do not belong together, options out of range, different devices; the message names
+            the argument.
+
+    >>> import torch, snnlib
+    >>> events = torch.tensor([0.0, 1, 0, 0, 0, 1, 0, 0, 0]).reshape(1, 1, 3, 3)
+    >>> credit = torch.tensor([1.0, 2, 4, 8]).reshape(1, 1, 2, 2)
+    >>> snnlib.functional.conv2d_weight_backward((1, 1, 2, 2), credit, events)[0, 0].tolist()
+    [[2.0, 9.0], [0.0, 2.0]]
+    """
+    size = _four_sizes("weight_size", weight_size, "four sizes (C_out, C / groups, kh, kw)")
+    _check_tensors(grad_output, "input", input, "[B, C, H, W]")
+    geometry = _check_options(stride, padding, dilation, groups)
+    _check_fit("input", input.shape, "weight_size", size, grad_output, geometry)
+    out: Tensor = ops.conv.conv2d_weight_backward(
+        size, grad_output, input, *geometry, benchmark, deterministic, allow_tf32
+    )
+    return out
