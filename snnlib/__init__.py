@@ -14,6 +14,7 @@ from snnlib.nn import (
     SRMConv2d,
     SRMConv3d,
     SRMLinear,
+    SRMReadout,
     Stream,
     WeightStandardization,
 )
@@ -27,6 +28,7 @@ __all__ = [
     "SRMConv2d",
     "SRMConv3d",
     "SRMLinear",
+    "SRMReadout",
     "SpikeAvgPool1d",
     "SpikeAvgPool2d",
     "SpikeAvgPool3d",

@@ -1,4 +1,4 @@
-"""Numbers from spike trains, for losses and decisions: counts, rates and first spike times."""
+"""Numbers from spike trains, for losses and decisions: counts, rates and spike times."""
 
 from __future__ import annotations
 
@@ -59,6 +59,24 @@ def firing_rate(spikes: Tensor, batch_first: bool = False) -> Tensor:
     return spike_count(spikes, batch_first) / spikes.shape[time_dim]
 
 
+def time_weighted_count(spikes: Tensor, batch_first: bool = False) -> Tensor:
+    """Spikes of each neuron, earlier ones counting more: `sum_t w[t] s[t]` with `w[t] = 1 - t/T`.
+
+    The gradient is the plain one, `dL/ds[t] = w[t] dL/dcount`: a loss on it pulls hardest at early spikes, and breaks
+    ties between equal counts. Arguments, dtype and errors as in `spike_count`.
+
+    >>> import torch, snnlib
+    >>> spikes = torch.tensor([[1.0, 0.0], [0.0, 0.0], [0.0, 1.0], [0.0, 1.0]]).unsqueeze(1)
+    >>> snnlib.readout.time_weighted_count(spikes).tolist()
+    [[1.0, 0.75]]
+    """
+    time_dim = _check_train(spikes, batch_first, at_least_steps=0)
+    spikes = spikes.to(torch.promote_types(spikes.dtype, torch.float32))
+    steps = spikes.shape[time_dim]
+    weight = 1 - torch.arange(steps, dtype=spikes.dtype, device=spikes.device) / max(steps, 1)
+    return (weight.view(-1, *[1] * (spikes.dim() - 1 - time_dim)) * spikes).sum(time_dim)
+
+
 def first_spike_time(spikes: Tensor, batch_first: bool = False, no_spike: float | None = None) -> Tensor:
     """Step of each neuron's first spike: `t1 = min { t : s[t] != 0 }`.
 
@@ -100,3 +118,35 @@ def first_spike_time(spikes: Tensor, batch_first: bool = False, no_spike: float 
     times = first - (value - value.detach())
     silent = spikes.shape[time_dim] if no_spike is None else no_spike
     return torch.where(fired.any(time_dim), times.squeeze(time_dim), silent)
+
+
+def spike_times(spikes: Tensor, batch_first: bool = False) -> Tensor:
+    """Steps of each neuron's spikes in their order, then T for every spike that there might be more.
+
+    As in `first_spike_time`, the backward pass owns the sign between times and spikes: `dL/ds[t_k] = -dL/dt_k` at the
+    k-th spike, 0 at every other step.
+
+    Args:
+        spikes: `[T, N, ...]` (`[N, T, ...]` with `batch_first`), any floating dtype.
+        batch_first: whether the batch dimension comes before time.
+
+    Returns:
+        Times in time steps from 0, shape of `spikes` with the number k of the spike in place of time, in the dtype of
+        `spikes`, float32 for half.
+
+    Raises:
+        TypeError: `spikes` is no floating tensor.
+        ValueError: fewer than two dimensions, or no time step.
+
+    >>> import torch, snnlib
+    >>> snnlib.readout.spike_times(torch.tensor([0.0, 1.0, 0.0, 1.0]).reshape(4, 1, 1)).flatten().tolist()
+    [1.0, 3.0, 4.0, 4.0]
+    """
+    time_dim = _check_train(spikes, batch_first, at_least_steps=1)
+    value = spikes.to(torch.promote_types(spikes.dtype, torch.float32))
+    steps = value.shape[time_dim]
+    step = torch.arange(steps, dtype=value.dtype, device=value.device)
+    step = step.view(-1, *[1] * (value.dim() - 1 - time_dim))
+    # The difference is 0; it carries the gradient -1, and NaN.
+    times = torch.where(value != 0, step - (value - value.detach()), float(steps))
+    return times.sort(time_dim).values

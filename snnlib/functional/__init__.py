@@ -12,6 +12,7 @@ from snnlib.functional.layer import (
 )
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
 from snnlib.functional.pool import spike_avg_pool1d, spike_avg_pool2d, spike_avg_pool3d, spike_max_pool2d
+from snnlib.functional.potential import srm_potential, srm_potential_stream
 from snnlib.functional.quantize import (
     power_of_two_exponent,
     quantize_power_of_two,
@@ -27,6 +28,7 @@ from snnlib.functional.srm import (
     srm_neuron_stream,
     srm_trace,
 )
+from snnlib.functional.supervised import supervised_current
 
 __all__ = [
     "Convolution",
@@ -55,5 +57,8 @@ __all__ = [
     "srm_linear",
     "srm_neuron",
     "srm_neuron_stream",
+    "srm_potential",
+    "srm_potential_stream",
     "srm_trace",
+    "supervised_current",
 ]

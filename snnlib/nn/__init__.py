@@ -4,8 +4,10 @@ from snnlib.nn.dropout import SpikeDropout
 from snnlib.nn.normalization import WeightStandardization, standardize_weights
 from snnlib.nn.pool import SpikeAvgPool1d, SpikeAvgPool2d, SpikeAvgPool3d, SpikeMaxPool2d
 from snnlib.nn.quantize import Quantizer, RangeObserver
+from snnlib.nn.readout import SRMReadout
 from snnlib.nn.srm import SRMConv1d, SRMConv2d, SRMConv3d, SRMLayer, SRMLinear
 from snnlib.nn.stream import Stream
+from snnlib.nn.supervised import supervised_spikes
 
 __all__ = [
     "Quantizer",
@@ -15,6 +17,7 @@ __all__ = [
     "SRMConv3d",
     "SRMLayer",
     "SRMLinear",
+    "SRMReadout",
     "SpikeAvgPool1d",
     "SpikeAvgPool2d",
     "SpikeAvgPool3d",
@@ -23,4 +26,5 @@ __all__ = [
     "Stream",
     "WeightStandardization",
     "standardize_weights",
+    "supervised_spikes",
 ]

@@ -17,7 +17,7 @@ from snnlib.functional.srm import SRMNeuron, Streamed
 from snnlib.nn.stream import Stream
 
 # Share of inputs that fire in a time step of typical event data; N-MNIST at 10 ms has 4 %.
-_EXPECTED_INPUT_RATE = 0.05
+EXPECTED_INPUT_RATE = 0.05
 
 
 class SRMLayer(nn.Module):
@@ -69,7 +69,7 @@ class SRMLayer(nn.Module):
         `snnlib.init.calibrate_firing_rate_` sets every layer's rate exactly.
         """
         fan_in = math.prod(self.weight.shape[1:])
-        gain = math.sqrt(max(fan_in, 1) * _EXPECTED_INPUT_RATE) * self.neuron.potential_gain()
+        gain = math.sqrt(max(fan_in, 1) * EXPECTED_INPUT_RATE) * self.neuron.potential_gain()
         bound = math.sqrt(3) * float(self.threshold.mean()) / gain
         nn.init.uniform_(self.weight, -bound, bound)
 

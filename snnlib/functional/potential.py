@@ -1,0 +1,102 @@
+"""Membrane potential without spikes: a linear filter over time, with the exact gradient."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from snnlib.functional._check import check_device, check_floating, check_rank
+from snnlib.functional.srm import SRMNeuron, Streamed, srm_trace
+
+
+def causal_filter(train: Tensor, kernel: Tensor, time_dim: int = 0) -> Tensor:
+    """`y[t] = sum_{k <= t} kernel[t - k] x[k]` along `time_dim`; one kernel value per step of the train.
+
+    A product with a lower triangular matrix `[T, T]`: T^2 multiplications per neuron, and every derivative by autograd.
+
+    >>> import torch
+    >>> causal_filter(torch.tensor([1.0, 0.0, 1.0]), torch.tensor([4.0, 2.0, 1.0])).tolist()
+    [4.0, 2.0, 5.0]
+    """
+    step = torch.arange(train.shape[time_dim], device=train.device)
+    lag = step.unsqueeze(1) - step
+    matrix = torch.where(lag >= 0, kernel[lag.clamp(min=0)], 0.0)
+    filtered: Tensor = torch.tensordot(matrix, train, dims=([1], [time_dim]))
+    return filtered.movedim(0, time_dim)
+
+
+def srm_kernel(steps: int, tau_m: float, tau_s: float) -> Tensor:
+    """`eps[n]`, the potential n steps after a single input of 1, for n = 0 .. steps - 1, in float64.
+
+    >>> [round(value, 6) for value in srm_kernel(3, 5.0, 3.0).tolist()]
+    [0.333333, 0.488889, 0.539259]
+    """
+    pulse = torch.zeros(steps, 1, 1, dtype=torch.float64)
+    pulse[:1] = 1
+    never = torch.finfo(torch.float64).max
+    # Potentials do not depend on tau_grad; its default refuses tau_s = 1.
+    return srm_trace(pulse, tau_m=tau_m, tau_s=tau_s, tau_grad=2.0, threshold=never).potential.flatten()
+
+
+def srm_potential(
+    current: Tensor, *, tau_m: float = 5.0, tau_s: float = 3.0, batch_first: bool = False
+) -> Tensor:
+    """Potential of SRM neurons that never fire: `u[t] = sum_{k <= t} eps[t - k] I[k]`.
+
+    The recurrence is that of `srm_neuron` without threshold and reset, so u is linear in the current and has the exact
+    gradient `dL/dI[k] = sum_{t >= k} eps[t - k] dL/du[t]`.
+
+    Args:
+        current: input current `[T, N, ...]` (`[N, T, ...]` with `batch_first`), any floating dtype.
+        tau_m: membrane time constant in time steps, >= 1.
+        tau_s: synaptic time constant in time steps, >= 1; may equal `tau_m`.
+        batch_first: whether the batch dimension comes before time.
+
+    Returns:
+        The potential, shape and dtype of `current`, float32 for half.
+
+    Raises:
+        TypeError: `current` is no floating tensor.
+        ValueError: wrong rank, or a constant out of its range; the message names it.
+
+    >>> import torch, snnlib
+    >>> potential = snnlib.functional.srm_potential(torch.full((3, 1, 1), 1.2, dtype=torch.float64))
+    >>> [round(u, 6) for u in potential.flatten().tolist()]
+    [0.4, 0.986667, 1.633778]
+    """
+    return srm_potential_stream(current, None, tau_m=tau_m, tau_s=tau_s, batch_first=batch_first).spikes
+
+
+def srm_potential_stream(
+    current: Tensor, state: Tensor | None, *, tau_m: float, tau_s: float, batch_first: bool = False
+) -> Streamed:
+    """One chunk of a train: as `srm_potential`, from `state` `[2, N, ...]` (u and s; None: zero).
+
+    The first value of the result, `spikes`, is the potential; the second the state to go on from.
+    """
+    check_floating("current", current)
+    check_rank("current", current, "[T, N, ...]", at_least=2)
+    SRMNeuron(tau_m, tau_s, tau_grad=2.0)
+    time_dim = int(batch_first)
+    current = current.to(torch.promote_types(current.dtype, torch.float32)).movedim(time_dim, 0)
+    steps = len(current)
+    if state is None:
+        state = current.new_zeros(2, *current.shape[1:])
+    elif tuple(state.shape) != (2, *current.shape[1:]):
+        raise ValueError(
+            f"state: expected shape {(2, *current.shape[1:])} for u and s, got {tuple(state.shape)}"
+        )
+    check_device("state", state, current)
+    if steps == 0:
+        return Streamed(current.movedim(0, time_dim), state)
+    u, s = state.to(current.dtype)
+    # What is left of earlier inputs acts like one more input at the first step.
+    current = torch.cat((current[:1] + s, current[1:]))
+    later = torch.arange(1, steps + 1, dtype=torch.float64)
+    to_u, of_u, of_s = (
+        factor.to(current.device, current.dtype)
+        for factor in (srm_kernel(steps, tau_m, tau_s), (1 - 1 / tau_m) ** later, (1 - 1 / tau_s) ** later)
+    )
+    potential = causal_filter(current, to_u) + torch.tensordot(of_u.unsqueeze(1), u.unsqueeze(0), dims=1)
+    final = torch.stack((potential[-1], torch.tensordot(of_s.flip(0), current, dims=1)))
+    return Streamed(potential.movedim(0, time_dim), final)

@@ -1,0 +1,77 @@
+"""The supervised spike: a current that makes a silent labelled neuron fire once, so that it has a time to move."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from snnlib.functional._check import check_floating, check_labels, check_rank
+from snnlib.functional.srm import SRMNeuron, as_threshold, srm_trace
+
+# The potential is raised a little over the threshold, further than half precision rounds it down.
+_MARGIN = 0.01
+
+
+def supervised_current(
+    current: Tensor,
+    target: Tensor,
+    neuron: SRMNeuron,
+    threshold: float | Tensor = 1.0,
+    batch_first: bool = False,
+) -> Tensor:
+    """Current of a teacher that makes each sample's labelled neuron fire once where it would not fire at all.
+
+    A neuron's potential u is highest at a step t*, where the smallest push is enough::
+
+        teacher[t*] = tau_s (1.01 threshold - u[t*])        0 at all other steps, neurons and samples
+
+    t* is the last step where u never rises above 0, so that every input comes before it.
+
+    Args:
+        current: input current `[T, N, classes]` (`[N, T, classes]` with `batch_first`).
+        target: labels `[N]`, integers from 0 to classes - 1.
+        neuron: constants of the neurons.
+        threshold: firing threshold, a number or `[classes]`.
+        batch_first: whether the batch dimension comes before time.
+
+    Returns:
+        The teacher's current, shape and dtype of `current`, without gradient.
+
+    Raises:
+        TypeError: `current` is no floating tensor, or `target` none of integers.
+        ValueError: a shape or label out of its range, or no time step; the message names it.
+
+    Source: after Zhu et al., NeurIPS 2022, whose code adds a spike to the labelled neuron at the last step where its
+    potential rises, and divides by the slope there; here the push is part of the slope, which bounds the gradient.
+
+    >>> import torch, snnlib
+    >>> current = torch.tensor([0.6, 0.6, 0.0, -1.0]).reshape(4, 1, 1)
+    >>> neuron = snnlib.functional.SRMNeuron()
+    >>> teacher = snnlib.functional.supervised_current(current, torch.tensor([0]), neuron)
+    >>> [round(value, 2) for value in teacher.flatten().tolist()]
+    [0.0, 0.0, 1.18, 0.0]
+    >>> snnlib.functional.srm_neuron(current + teacher).flatten().tolist()
+    [0.0, 0.0, 1.0, 0.0]
+    """
+    check_floating("current", current)
+    check_rank("current", current, "[T, N, classes]", exactly=3)
+    time_dim = int(batch_first)
+    steps, samples, classes = current.shape[time_dim], current.shape[1 - time_dim], current.shape[2]
+    if steps == 0:
+        raise ValueError(f"current: expected at least one time step, got shape {tuple(current.shape)}")
+    check_labels(target, current.select(time_dim, 0))
+    chosen = target.long().view(1, samples, 1)
+    limit = as_threshold(threshold, current, classes).expand(classes)[target.long()]
+    # Of the labelled neurons only, with samples in the place of channels: [T, 1, N].
+    labelled = current.detach().movedim(time_dim, 0).gather(2, chosen.expand(steps, samples, 1))
+    labelled = labelled.transpose(1, 2).to(limit.dtype)
+    tau_m, tau_s, tau_grad = neuron.taus
+    trace = srm_trace(labelled, tau_m=tau_m, tau_s=tau_s, tau_grad=tau_grad, threshold=limit)
+    highest, best = trace.potential[:, 0].max(0)
+    best = torch.where(highest > 0, best, steps - 1)
+    push = tau_s * ((1 + _MARGIN) * limit - trace.potential[:, 0].gather(0, best.unsqueeze(0))[0])
+    push = torch.where((trace.spikes[:, 0] == 0).all(0), push, 0.0).to(current.dtype)
+    sample = torch.arange(samples, device=current.device)
+    teacher = current.new_zeros(steps, samples, classes)
+    teacher[best, sample, target.long()] = push
+    return teacher.movedim(0, time_dim)

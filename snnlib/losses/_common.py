@@ -1,0 +1,78 @@
+"""What all losses share: checks of scores and labels, and the sum over samples."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from snnlib.functional._check import check_device, check_floating, check_rank
+
+Reduction = Literal["mean", "sum", "none"]
+
+
+def accumulation_dtype(values: Tensor) -> torch.dtype:
+    """Half precision is squared and summed in float32."""
+    return torch.promote_types(values.dtype, torch.float32)
+
+
+def check_scores(name: str, scores: Tensor, not_negative: bool = False) -> None:
+    """Raise unless `scores` are floating `[N, classes]`; values are not looked at under `torch.compile`."""
+    check_floating(name, scores)
+    check_rank(name, scores, "[N, classes]", exactly=2)
+    if not_negative and not torch.compiler.is_compiling() and bool((scores < 0).any()):
+        raise ValueError(f"{name}: expected {name} >= 0, got {float(scores.detach().min()):g}")
+
+
+def check_number(name: str, value: float, *, above: float) -> None:
+    """Raise ValueError unless `value` is a finite number > `above`."""
+    if not above < value < float("inf"):
+        raise ValueError(f"{name}: expected a finite number > {above:g}, got {value}")
+
+
+def check_smoothing(label_smoothing: float) -> None:
+    """Raise ValueError unless `label_smoothing` is in [0, 1)."""
+    if not 0 <= label_smoothing < 1:
+        raise ValueError(f"label_smoothing: expected a number in [0, 1), got {label_smoothing}")
+
+
+def check_same_train(target_spikes: Tensor, spikes: Tensor) -> None:
+    """Raise unless the wanted train is a floating tensor of the train's shape and device."""
+    check_floating("target_spikes", target_spikes)
+    if target_spikes.shape != spikes.shape:
+        raise ValueError(
+            f"target_spikes: expected the shape of spikes, {tuple(spikes.shape)}, "
+            f"got {tuple(target_spikes.shape)}"
+        )
+    check_device("target_spikes", target_spikes, spikes)
+
+
+def labelled_neurons(target: Tensor, scores: Tensor) -> Tensor:
+    """Mask `[N, classes]`, true at each sample's label."""
+    return target.unsqueeze(1) == torch.arange(scores.shape[1], device=scores.device)
+
+
+def reduced(loss: Tensor, sample_weight: Tensor | None, reduction: Reduction) -> Tensor:
+    """Weighted mean (0 for an empty batch or weights of 0), weighted sum, or the weighted losses `[N]`."""
+    if reduction not in {"mean", "sum", "none"}:
+        raise ValueError(f"reduction: expected one of mean, sum, none, got {reduction!r}")
+    if sample_weight is None:
+        total = torch.as_tensor(max(len(loss), 1), device=loss.device)
+    else:
+        check_floating("sample_weight", sample_weight)
+        if sample_weight.shape != loss.shape:
+            raise ValueError(
+                f"sample_weight: expected shape {tuple(loss.shape)}, one weight per sample, "
+                f"got {tuple(sample_weight.shape)}"
+            )
+        check_device("sample_weight", sample_weight, loss)
+        if not torch.compiler.is_compiling() and not bool((sample_weight >= 0).all()):
+            raise ValueError(f"sample_weight: expected weights >= 0, got {float(sample_weight.min()):g}")
+        sample_weight = sample_weight.to(loss.dtype)
+        loss = loss * sample_weight
+        total = sample_weight.sum()
+        total = torch.where(total > 0, total, 1.0)
+    if reduction == "none":
+        return loss
+    return loss.sum() / total if reduction == "mean" else loss.sum()

@@ -1,0 +1,115 @@
+"""SRMReadout: output neurons that integrate and never fire."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, overload
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as torch_functional
+
+from snnlib.functional import SRMNeuron
+from snnlib.functional.operators import FullyConnected
+from snnlib.functional.potential import srm_potential_stream
+from snnlib.functional.srm import Streamed
+from snnlib.nn.srm import EXPECTED_INPUT_RATE
+from snnlib.nn.stream import Stream
+
+
+class SRMReadout(nn.Module):
+    """Membrane potentials of fully connected SRM neurons without a threshold: `[T, N, in]` to `[T, N, out]`.
+
+    With `e_x = 1 - 1/tau_x` and no reset::
+
+        I = x W^T,   u <- e_m u + (s + I) / tau_s,   s <- e_s (s + I)        u[t] = sum_{k <= t} eps[t - k] I[k]
+
+    For losses that want a number at every step (`losses.tet_loss`) or an output that cannot fall silent. Decide by the
+    mean over time, or at each step where steps are labelled.
+
+    The potential is linear in x and W and has ordinary gradients, `dL/dx[k] = sum_{t >= k} eps[t - k] dL/du[t] W`. At
+    the spikes of the layer below that is `dL/ds` as everywhere here, "more spikes at this step": exactly what one more
+    spike would add to the potentials. It credits the presence of spikes, not their time, so the sum over input events
+    is not kept as in spiking layers.
+
+    Args:
+        in_features: inputs.
+        out_features: output neurons.
+        tau_m: membrane time constant in time steps, >= 1. Default 5.
+        tau_s: synaptic time constant in time steps, >= 1. Default 3.
+        batch_first: whether trains are `[N, T, ...]`. Default False.
+        device: device of the weight.
+        dtype: dtype of the weight.
+
+    Potentials have the dtype of x, float32 for half. `forward(x, state, return_state=True)` goes on from a state
+    `[2, N, out]` (u, s), and `stream()` from chunk to chunk.
+
+    Raises:
+        ValueError: an option out of its range, or a train that does not fit; the message names it.
+        TypeError: a train that is not floating or not of the weight's dtype.
+
+    >>> import torch, snnlib
+    >>> net = torch.nn.Sequential(snnlib.SRMLinear(100, 50), snnlib.SRMReadout(50, 10))
+    >>> potential = net((torch.rand(20, 3, 100) < 0.1).float())
+    >>> potential.shape, potential.mean(0).argmax(1).shape
+    (torch.Size([20, 3, 10]), torch.Size([3]))
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        *,
+        tau_m: float = 5.0,
+        tau_s: float = 3.0,
+        batch_first: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        for name, features in (("in_features", in_features), ("out_features", out_features)):
+            if features < 1:
+                raise ValueError(f"{name}: expected an integer >= 1, got {features}")
+        # Checks the constants; there is no spike for tau_grad to matter.
+        self._gain = SRMNeuron(tau_m, tau_s, tau_grad=2.0).potential_gain()
+        self.in_features, self.out_features = in_features, out_features
+        self.tau_m, self.tau_s, self.batch_first = tau_m, tau_s, batch_first
+        self.weight = nn.Parameter(torch.empty(out_features, in_features, device=device, dtype=dtype))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the weight so that a train at 5 % input rate gives potentials of about 1, as `SRMLayer` does."""
+        bound = math.sqrt(3) / (math.sqrt(self.in_features * EXPECTED_INPUT_RATE) * self._gain)
+        nn.init.uniform_(self.weight, -bound, bound)
+
+    @overload
+    def forward(
+        self, x: Tensor, state: Tensor | None = None, return_state: Literal[False] = False
+    ) -> Tensor: ...
+
+    @overload
+    def forward(self, x: Tensor, state: Tensor | None = None, *, return_state: Literal[True]) -> Streamed: ...
+
+    def forward(
+        self, x: Tensor, state: Tensor | None = None, return_state: bool = False
+    ) -> Tensor | Streamed:
+        """Potentials of a train; with `return_state` also the state to go on from."""
+        weight = self.weight
+        FullyConnected().check(x, weight)
+        out = srm_potential_stream(
+            torch_functional.linear(x, weight),
+            state,
+            tau_m=self.tau_m,
+            tau_s=self.tau_s,
+            batch_first=self.batch_first,
+        )
+        return out if return_state else out.spikes
+
+    def stream(self) -> Stream:
+        """A stream with its own state: feed it a train in chunks of any length and get the same potentials."""
+        return Stream(self)
+
+    def extra_repr(self) -> str:
+        """Shape and constants."""
+        text = f"{self.in_features}, {self.out_features}, tau_m={self.tau_m:g}, tau_s={self.tau_s:g}"
+        return text + (", batch_first=True" if self.batch_first else "")

@@ -1,0 +1,73 @@
+"""supervised_spikes: a silent labelled output neuron is made to fire while the block lasts, so that it learns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from snnlib.functional.layer import srm_layer_stream
+from snnlib.functional.supervised import supervised_current
+from snnlib.nn.srm import SRMLinear
+
+
+@contextmanager
+def supervised_spikes(layer: SRMLinear, target: Tensor) -> Iterator[None]:
+    """In forward passes of a `with` block, a labelled neuron of the output layer that stays silent fires once.
+
+    A silent neuron has no spike for a gradient to move, whatever the loss. Here a teacher pushes it over the threshold
+    where its potential is highest (`functional.supervised_current` has the equation), and every rule of the layer holds
+    for that spike: a loss that wants it earlier, or more of its kind, raises the weights of the inputs before it. The
+    teacher's current keeps its share of the gradient for the inputs. Spikes of all other neurons stay as they are;
+    neurons that fire by themselves see no teacher.
+
+    For training only. Predictions read inside the block know the label.
+
+    Args:
+        layer: the net's output layer, one neuron per class. A hook is on it while the block lasts.
+        target: labels `[N]` of the batch, integers from 0 to classes - 1.
+
+    Raises:
+        TypeError, ValueError: in the forward pass, as in `functional.supervised_current`.
+
+    Source: the supervised spike of Zhu et al., NeurIPS 2022.
+
+    >>> import torch, snnlib
+    >>> net = torch.nn.Sequential(snnlib.SRMLinear(20, 3))
+    >>> _ = torch.nn.init.zeros_(net[0].weight)
+    >>> x, labels = torch.ones(10, 2, 20), torch.tensor([0, 2])
+    >>> with snnlib.nn.supervised_spikes(net[0], labels):
+    ...     spikes = net(x)
+    >>> snnlib.readout.spike_count(spikes).tolist()
+    [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
+    """
+
+    def teach(_layer: nn.Module, inputs: tuple[Tensor, ...], spikes: Tensor) -> Tensor:
+        x, weight = inputs[0], layer.weight
+        with torch.no_grad():
+            current = nn.functional.linear(x, weight)
+            teacher = supervised_current(current, target, layer.neuron, layer.threshold, layer.batch_first)
+            # Neurons that are pushed: [1, N, classes], or [N, 1, classes].
+            taught = (teacher != 0).any(int(layer.batch_first), keepdim=True)
+        if not bool(taught.any()):
+            return spikes
+        # The teacher is one more input per neuron, of weight 1.
+        with_teacher = srm_layer_stream(
+            torch.cat((x, teacher.to(x.dtype)), 2),
+            torch.cat((weight, torch.eye(len(weight), dtype=weight.dtype, device=weight.device)), 1),
+            layer.operator,
+            layer.neuron,
+            threshold=layer.threshold,
+            input_grad_scale=layer.input_grad_scale,
+            batch_first=layer.batch_first,
+            return_state=False,
+        ).spikes
+        return torch.where(taught, with_teacher, spikes)
+
+    handle = layer.register_forward_hook(teach)
+    try:
+        yield
+    finally:
+        handle.remove()
