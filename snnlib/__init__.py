@@ -2,7 +2,11 @@
 
 from snnlib import data, functional, init, losses, models, nn, ops, readout, reference
 from snnlib._native import keep_freed_memory, use_path
+from snnlib.functional import grad_scale, resize_bicubic, segment_sum, superpixel_unpool
 from snnlib.nn import (
+    BicubicResize2d,
+    ChannelAffine,
+    GradScale,
     Quantizer,
     RangeObserver,
     SpikeAvgPool1d,
@@ -16,12 +20,17 @@ from snnlib.nn import (
     SRMLinear,
     SRMReadout,
     Stream,
+    SuperpixelAvgPool2d,
+    VoxelPool,
     WeightStandardization,
 )
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "BicubicResize2d",
+    "ChannelAffine",
+    "GradScale",
     "Quantizer",
     "RangeObserver",
     "SRMConv1d",
@@ -35,9 +44,12 @@ __all__ = [
     "SpikeDropout",
     "SpikeMaxPool2d",
     "Stream",
+    "SuperpixelAvgPool2d",
+    "VoxelPool",
     "WeightStandardization",
     "data",
     "functional",
+    "grad_scale",
     "init",
     "keep_freed_memory",
     "losses",
@@ -46,5 +58,8 @@ __all__ = [
     "ops",
     "readout",
     "reference",
+    "resize_bicubic",
+    "segment_sum",
+    "superpixel_unpool",
     "use_path",
 ]

@@ -1,6 +1,7 @@
 """Stateless public functions: equation, shapes, units, errors and source in every docstring."""
 
 from snnlib.functional.conv import conv2d_input_backward, conv2d_weight_backward
+from snnlib.functional.gradient import grad_scale
 from snnlib.functional.layer import (
     NeuronOptions,
     srm_conv1d,
@@ -19,6 +20,8 @@ from snnlib.functional.quantize import (
     quantize_to_int,
     round_ste,
 )
+from snnlib.functional.resize import cubic_kernel, resize_bicubic
+from snnlib.functional.segment import SegmentSums, segment_sum, segment_sum_dense
 from snnlib.functional.srm import (
     SRMNeuron,
     SRMTrace,
@@ -28,7 +31,9 @@ from snnlib.functional.srm import (
     srm_neuron_stream,
     srm_trace,
 )
+from snnlib.functional.superpixel import superpixel_avg_pool2d, superpixel_counts, superpixel_unpool
 from snnlib.functional.supervised import supervised_current
+from snnlib.functional.voxel import voxel_cells, voxel_pool
 
 __all__ = [
     "Convolution",
@@ -37,13 +42,19 @@ __all__ = [
     "NeuronOptions",
     "SRMNeuron",
     "SRMTrace",
+    "SegmentSums",
     "Streamed",
     "conv2d_input_backward",
     "conv2d_weight_backward",
+    "cubic_kernel",
+    "grad_scale",
     "power_of_two_exponent",
     "quantize_power_of_two",
     "quantize_to_int",
+    "resize_bicubic",
     "round_ste",
+    "segment_sum",
+    "segment_sum_dense",
     "spike_avg_pool1d",
     "spike_avg_pool2d",
     "spike_avg_pool3d",
@@ -60,5 +71,10 @@ __all__ = [
     "srm_potential",
     "srm_potential_stream",
     "srm_trace",
+    "superpixel_avg_pool2d",
+    "superpixel_counts",
+    "superpixel_unpool",
     "supervised_current",
+    "voxel_cells",
+    "voxel_pool",
 ]

@@ -1,15 +1,22 @@
 """Modules: parameters, `state_dict` and `extra_repr` around `snnlib.functional`."""
 
 from snnlib.nn.dropout import SpikeDropout
+from snnlib.nn.gradient import ChannelAffine, GradScale
 from snnlib.nn.normalization import WeightStandardization, standardize_weights
 from snnlib.nn.pool import SpikeAvgPool1d, SpikeAvgPool2d, SpikeAvgPool3d, SpikeMaxPool2d
 from snnlib.nn.quantize import Quantizer, RangeObserver
 from snnlib.nn.readout import SRMReadout
+from snnlib.nn.resize import BicubicResize2d
 from snnlib.nn.srm import SRMConv1d, SRMConv2d, SRMConv3d, SRMLayer, SRMLinear
 from snnlib.nn.stream import Stream
+from snnlib.nn.superpixel import SuperpixelAvgPool2d
 from snnlib.nn.supervised import supervised_spikes
+from snnlib.nn.voxel import VoxelPool
 
 __all__ = [
+    "BicubicResize2d",
+    "ChannelAffine",
+    "GradScale",
     "Quantizer",
     "RangeObserver",
     "SRMConv1d",
@@ -24,6 +31,8 @@ __all__ = [
     "SpikeDropout",
     "SpikeMaxPool2d",
     "Stream",
+    "SuperpixelAvgPool2d",
+    "VoxelPool",
     "WeightStandardization",
     "standardize_weights",
     "supervised_spikes",

@@ -1,0 +1,129 @@
+"""Gradient scaling and a learnable scale per channel, which together decouple a head from its backbone."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from snnlib import functional
+from snnlib.functional._check import check_floating
+
+
+class GradScale(nn.Module):
+    """The identity, with the gradient multiplied by `scale`: see `snnlib.functional.grad_scale`.
+
+    `scale` is a buffer and not a parameter: it gets no gradient, moves and is saved with the module, so a schedule goes
+    on from a checkpoint where it stood. A schedule writes into it, `layer.scale.fill_(0.5)`, before the forward pass;
+    compiled code sees the new value without being compiled again.
+
+    Args:
+        scale: a number, or a tensor that broadcasts against x, such as `[C, 1, 1]` for one factor per channel.
+        device, dtype: of the buffer. A number takes torch's default dtype, float32.
+
+    Raises:
+        TypeError: x is no floating tensor.
+        ValueError: `scale` is not finite, or does not broadcast to x.
+
+    >>> import torch, snnlib
+    >>> layer = snnlib.GradScale(0.5)
+    >>> x = torch.ones(2, requires_grad=True)
+    >>> layer(x).sum().backward()
+    >>> x.grad.tolist(), list(layer.state_dict())
+    ([0.5, 0.5], ['scale'])
+    """
+
+    scale: Tensor
+
+    def __init__(
+        self,
+        scale: float | Tensor,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        factor = torch.as_tensor(scale, device=device, dtype=dtype).detach().clone()
+        if not factor.is_floating_point():
+            factor = factor.to(torch.get_default_dtype())
+        if not bool(factor.isfinite().all()):
+            raise ValueError(f"scale: expected finite numbers, got {scale}")
+        self.register_buffer("scale", factor)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return x as it is."""
+        return functional.grad_scale(x, self.scale)
+
+    def extra_repr(self) -> str:
+        """Scale."""
+        return f"scale={float(self.scale):g}" if self.scale.dim() == 0 else f"scale={list(self.scale.shape)}"
+
+
+class ChannelAffine(nn.Module):
+    """A learnable factor and, on request, offset per channel: `y = x * weight + bias`.
+
+    The weight starts at 1 and the bias at 0, so a new layer changes nothing. Behind `GradScale` it lets a head adapt
+    features whose backbone it leaves alone.
+
+    Args:
+        channels: size of dimension `dim` of x.
+        dim: the dimension that holds the channels. Default 2, that of trains `[T, N, C, ...]`; 1 for images
+            `[N, C, H, W]`, -1 for tokens `[N, D]` or `[B, N, D]`.
+        bias: whether to learn an offset as well. Default False, as in the published layer: an offset in front of a
+            spiking layer is a current at every step.
+        device, dtype: of weight and bias.
+
+    Shape:
+        x and y: any with `channels` entries along `dim`, y in x's dtype. weight, bias: `[channels]`.
+
+    Raises:
+        TypeError: x is no floating tensor.
+        ValueError: `channels` below 1, or x without as many along `dim`.
+
+    Source: the affine layer of Qiao et al., "DeFRCN: Decoupled Faster R-CNN for Few-Shot Object Detection", ICCV 2021.
+
+    >>> import torch, snnlib
+    >>> affine = snnlib.ChannelAffine(2, bias=True)
+    >>> _ = affine.load_state_dict({"weight": torch.tensor([1.0, 2.0]), "bias": torch.tensor([0.0, 0.5])})
+    >>> affine(torch.ones(1, 1, 2, 3)).tolist()
+    [[[[1.0, 1.0, 1.0], [2.5, 2.5, 2.5]]]]
+    """
+
+    weight: nn.Parameter
+    bias: nn.Parameter | None
+
+    def __init__(
+        self,
+        channels: int,
+        dim: int = 2,
+        bias: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        if channels < 1:
+            raise ValueError(f"channels: expected an integer >= 1, got {channels}")
+        self.channels, self.dim = channels, dim
+        self.weight = nn.Parameter(torch.ones(channels, device=device, dtype=dtype))
+        self.bias = nn.Parameter(torch.zeros(channels, device=device, dtype=dtype)) if bias else None
+
+    def reset_parameters(self) -> None:
+        """Weight 1, bias 0."""
+        nn.init.ones_(self.weight)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scaled and shifted x."""
+        check_floating("x", x)
+        if not -x.dim() <= self.dim < x.dim() or x.shape[self.dim] != self.channels:
+            raise ValueError(
+                f"x: expected {self.channels} channels in dimension {self.dim}, got shape {tuple(x.shape)}"
+            )
+        behind = x.dim() - 1 - self.dim % x.dim()
+        y = x * self.weight.reshape(-1, *[1] * behind)
+        if self.bias is not None:
+            y = y + self.bias.reshape(-1, *[1] * behind)
+        return y.to(x.dtype)
+
+    def extra_repr(self) -> str:
+        """Channels and options."""
+        return f"{self.channels}, dim={self.dim}" + (", bias=True" if self.bias is not None else "")
