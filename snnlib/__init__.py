@@ -1,6 +1,6 @@
 """Spiking neural network layers for PyTorch: event-driven, spike-time learning on CPU and GPU."""
 
-from snnlib import data, functional, init, losses, models, nn, ops, readout, reference
+from snnlib import data, explain, functional, init, losses, models, nn, ops, readout, reference
 from snnlib._native import keep_freed_memory, use_path
 from snnlib.functional import grad_scale, resize_bicubic, segment_sum, superpixel_unpool
 from snnlib.nn import (
@@ -48,6 +48,7 @@ __all__ = [
     "VoxelPool",
     "WeightStandardization",
     "data",
+    "explain",
     "functional",
     "grad_scale",
     "init",
