@@ -217,6 +217,8 @@ def _class_activation(frames: Tensor, slopes: Tensor, alpha: str) -> Tensor:
 def _scale_to(maps: Tensor, size: tuple[int, int], stride: tuple[int, ...] | None) -> Tensor:
     """Maps `[T, N, h, w]` as `[T, N, H, W]`; 0 where no cell of the layer lies."""
     covered = size if stride is None else (maps.shape[2] * stride[0], maps.shape[3] * stride[1])
-    scaled = F.interpolate(maps, covered, mode="bilinear", align_corners=False)
+    # Maps go as pictures of one channel: the number of pictures may be 0, that of channels not.
+    scaled = F.interpolate(maps.flatten(0, 1).unsqueeze(1), covered, mode="bilinear", align_corners=False)
     rows, columns = size[0] - covered[0], size[1] - covered[1]
-    return F.pad(scaled, (columns // 2, columns - columns // 2, rows // 2, rows - rows // 2))
+    placed = F.pad(scaled, (columns // 2, columns - columns // 2, rows // 2, rows - rows // 2))
+    return placed.reshape(*maps.shape[:2], *size)
