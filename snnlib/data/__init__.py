@@ -8,6 +8,7 @@ from snnlib.data.frame_cache import FrameCache
 from snnlib.data.frames import ToFrames, stack_time_first, to_frames
 from snnlib.data.nmnist import NMNIST
 from snnlib.data.nmnist_format import EventFileError, encode_nmnist, read_nmnist, write_nmnist
+from snnlib.data.voxel_grid import ToVoxelGrid, voxel_grid
 
 __all__ = [
     "EVENT_DTYPE",
@@ -17,6 +18,7 @@ __all__ = [
     "Events",
     "FrameCache",
     "ToFrames",
+    "ToVoxelGrid",
     "as_events",
     "build_event_digits",
     "encode_nmnist",
@@ -24,5 +26,6 @@ __all__ = [
     "stack_time_first",
     "to_frames",
     "user_cache_dir",
+    "voxel_grid",
     "write_nmnist",
 ]

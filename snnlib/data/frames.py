@@ -67,7 +67,7 @@ def to_frames(
         raise TypeError(f"dtype must be a real torch dtype, got {dtype!r}")
     t, x, y, p = (events[field].astype(np.int64) for field in ("t", "x", "y", "p"))
     for field, column, high in (("t", t, None), ("x", x, width - 1), ("y", y, height - 1), ("p", p, 1)):
-        _check_field(field, column, high)
+        check_field(field, column, high)
     bins = t // step
     cells = (np.minimum(bins, steps - 1) * 2 + p) * (height * width) + y * width + x
     if late == "drop":
@@ -82,7 +82,8 @@ def to_frames(
     return torch.from_numpy(flat).view(steps, 2, height, width).to(dtype)
 
 
-def _check_field(field: str, column: npt.NDArray[np.int64], high: int | None) -> None:
+def check_field(field: str, column: npt.NDArray[np.int64], high: int | None) -> None:
+    """Raise ValueError unless all values of an event field lie in `0..high`."""
     if column.size == 0 or (column.min() >= 0 and (high is None or column.max() <= high)):
         return
     bad = np.flatnonzero((column < 0) | (False if high is None else column > high))

@@ -1,0 +1,188 @@
+"""Pooling over superpixels: means of the pixels that share a label, and their way back to the pixels."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from snnlib.functional._check import check_device, check_floating, check_rank
+from snnlib.functional.segment import check_below, check_integers, segment_sum_dense
+
+# Superpixels of more pixels are summed block by block: 1024 additions in a row lose 1e-5 of a sum at most.
+_LONGEST = 1024
+
+
+def _segments(labels: Tensor, num_segments: int | None, ignore_index: int | None) -> tuple[Tensor, int, int]:
+    """Segment of each pixel `[..., H * W]`, number of segments, and that number with one for ignored pixels."""
+    check_integers("labels", labels)
+    check_rank("labels", labels, "[..., H, W]", at_least=2)
+    ignored = None if ignore_index is None else labels == ignore_index
+    if num_segments is None:
+        used = labels if ignored is None else labels[~ignored]
+        num_segments = int(used.max()) + 1 if used.numel() else 0
+    check_below("labels", labels, num_segments, but=ignore_index)
+    segments = labels.flatten(-2).long()
+    if ignored is None:
+        return segments, num_segments, num_segments
+    return segments.masked_fill(ignored.flatten(-2), num_segments), num_segments, num_segments + 1
+
+
+def _check_labels(labels: Tensor, name: str, like: Tensor, lead: torch.Size) -> None:
+    """Labels fit when their dimensions before H and W are the last of `lead`."""
+    check_device("labels", labels, like)
+    own = labels.shape[:-2]
+    if own != lead[len(lead) - len(own) :]:
+        raise ValueError(
+            f"labels: expected one map per image of {name} {tuple(like.shape)}, got {tuple(labels.shape)}"
+        )
+
+
+def _count(segments: Tensor, num_segments: int) -> Tensor:
+    ones = torch.ones((), dtype=torch.int64, device=segments.device).expand_as(segments)
+    return torch.zeros(
+        *segments.shape[:-1], num_segments, dtype=torch.int64, device=segments.device
+    ).scatter_add_(-1, segments, ones)
+
+
+def _sum_planes(image: Tensor, segments: Tensor, count: int, blockwise: bool) -> Tensor:
+    """Sums `[..., C, K]` over planes `[..., C, H, W]` that are contiguous one by one."""
+    pixels = segments.shape[-1]
+    block = max(_LONGEST, 4 * count)
+    blocks = max(1, -(-pixels // block)) if blockwise else 1
+    if blocks > 1:
+        segments = segments + count * (torch.arange(pixels, device=segments.device) // block)
+    sums = image.new_zeros(*image.shape[:-2], blocks * count)
+    index = segments.unsqueeze(-2).expand(*image.shape[:-2], pixels)
+    sums = sums.scatter_add_(-1, index, image.flatten(-2))
+    return sums.reshape(*image.shape[:-2], blocks, count).sum(-2)
+
+
+def _sum_rows(image: Tensor, segments: Tensor, count: int) -> Tensor:
+    """The same over pixels whose channels are neighbours in memory (`torch.channels_last`)."""
+    lead, channels = image.shape[:-3], image.shape[-3]
+    rows = image.movedim(-3, -1).reshape(-1, channels)
+    first = torch.arange(lead.numel(), device=segments.device).reshape(*lead, 1) * count
+    sums = segment_sum_dense(rows, (segments + first).flatten(), lead.numel() * count)
+    return sums.reshape(*lead, count, channels).transpose(-1, -2)
+
+
+def superpixel_counts(
+    labels: Tensor, num_segments: int | None = None, *, ignore_index: int | None = None
+) -> Tensor:
+    """Pixels of each superpixel: `n[k] = #{ p : labels[p] = k }`.
+
+    Arguments and errors as in `superpixel_avg_pool2d`.
+
+    Returns:
+        Counts `[..., K]` for labels `[..., H, W]`, int64.
+
+    >>> import torch, snnlib
+    >>> snnlib.functional.superpixel_counts(torch.tensor([[0, 1], [1, 1]]), 3).tolist()
+    [1, 3, 0]
+    """
+    segments, num_segments, count = _segments(labels, num_segments, ignore_index)
+    return _count(segments, count)[..., :num_segments]
+
+
+def superpixel_avg_pool2d(
+    image: Tensor,
+    labels: Tensor,
+    num_segments: int | None = None,
+    *,
+    ignore_index: int | None = None,
+    fill: float = 0.0,
+) -> Tensor:
+    """Mean of the pixels of each superpixel.
+
+    With `n_k = #{ p : labels[p] = k }`::
+
+        y[c, k] = 1 / n_k sum over { p : labels[p] = k } of image[c, p]
+        dL/dimage[c, p] = g[c, k] / n_k with k = labels[p]
+
+    Superpixels without pixels give `fill` and pass no gradient, so the sum of dL/dimage equals the sum of g over the
+    others. Half inputs are summed in float32. Sums of more than 1024 pixels are taken block by block: their error does
+    not grow with the size of the image. The image is not kept for the backward pass. Results are the same in every
+    call; on a GPU with `torch.use_deterministic_algorithms(True)`.
+
+    Args:
+        image: `[N, C, H, W]` or `[T, N, C, H, W]`, or any other dimensions before C; any floating dtype.
+        labels: integers in `[0, K)`, `[N, H, W]` (one map per image, the same at all times) or `[T, N, H, W]`: their
+            dimensions before H are the last ones of the image before C.
+        num_segments: number of superpixels K. Default `labels.max() + 1`, which waits for a GPU and makes the shape of
+            the result depend on the batch: pass it in training and under `torch.compile`.
+        ignore_index: label of pixels that belong to no superpixel; may lie outside `[0, K)`.
+        fill: value of superpixels without pixels.
+
+    Returns:
+        Means `[..., C, K]` in the dtype of `image`.
+
+    Raises:
+        TypeError: `image` is no floating tensor or `labels` none of integers.
+        ValueError: shapes that do not fit, or a label out of range; the message says where.
+
+    Source: the mean of Kwak, Hong and Han, "Weakly Supervised Semantic Segmentation Using Superpixel Pooling Network",
+    AAAI 2017.
+
+    >>> import torch, snnlib
+    >>> image = torch.tensor([[[[1.0, 2.0], [3.0, 4.0]]]])
+    >>> labels = torch.tensor([[[0, 1], [1, 1]]])
+    >>> snnlib.functional.superpixel_avg_pool2d(image, labels, 3)
+    tensor([[[1., 3., 0.]]])
+    """
+    check_floating("image", image)
+    check_rank("image", image, "[..., C, H, W]", at_least=3)
+    segments, num_segments, count = _segments(labels, num_segments, ignore_index)
+    _check_labels(labels, "image", image, image.shape[:-3])
+    if labels.shape[-2:] != image.shape[-2:]:
+        raise ValueError(
+            f"labels: expected H, W of image {tuple(image.shape[-2:])}, got {tuple(labels.shape[-2:])}"
+        )
+    values = image.to(torch.promote_types(image.dtype, torch.float32))
+    counts = _count(segments, count)[..., :num_segments]
+    if image.stride(-3) == 1 and image.shape[-3] > 1:
+        sums = _sum_rows(values, segments, count)
+    else:
+        blockwise = torch.compiler.is_compiling() or bool((counts > _LONGEST).any())
+        sums = _sum_planes(values, segments, count, blockwise)
+    counts = counts.unsqueeze(-2)
+    means = sums[..., :num_segments] / counts.clamp(min=1)
+    return torch.where(counts > 0, means, fill).to(image.dtype)
+
+
+def superpixel_unpool(
+    pooled: Tensor, labels: Tensor, *, ignore_index: int | None = None, fill: float = 0.0
+) -> Tensor:
+    """Give every pixel the value of its superpixel: `image[c, p] = pooled[c, labels[p]]`.
+
+    After `superpixel_avg_pool2d` it is the orthogonal projection onto images that are constant on superpixels; before,
+    with the same labels, the identity on superpixels that have pixels. The gradient of a superpixel is the sum over
+    its pixels, in float32 for half inputs.
+
+    Args:
+        pooled: values `[..., C, K]`, any floating dtype.
+        labels: integers in `[0, K)`, `[N, H, W]` or `[T, N, H, W]` as in `superpixel_avg_pool2d`.
+        ignore_index: label of pixels that belong to no superpixel.
+        fill: value of those pixels.
+
+    Returns:
+        Image `[..., C, H, W]` in the dtype of `pooled`.
+
+    Raises:
+        TypeError: `pooled` is no floating tensor or `labels` none of integers.
+        ValueError: shapes that do not fit, or a label out of range; the message says where.
+
+    >>> import torch, snnlib
+    >>> pooled = torch.tensor([[[5.0, 7.0, 9.0]]])
+    >>> snnlib.superpixel_unpool(pooled, torch.tensor([[[0, 1], [1, 1]]]))
+    tensor([[[[5., 7.],
+              [7., 7.]]]])
+    """
+    check_floating("pooled", pooled)
+    check_rank("pooled", pooled, "[..., C, K]", at_least=2)
+    segments, num_segments, count = _segments(labels, pooled.shape[-1], ignore_index)
+    _check_labels(labels, "pooled", pooled, pooled.shape[:-2])
+    values = pooled.to(torch.promote_types(pooled.dtype, torch.float32))
+    values = F.pad(values, (0, count - num_segments), value=fill)
+    index = segments.unsqueeze(-2).expand(*pooled.shape[:-1], segments.shape[-1])
+    return values.gather(-1, index).to(pooled.dtype).reshape(*pooled.shape[:-1], *labels.shape[-2:])
