@@ -1,4 +1,4 @@
-"""Fixtures of the whole suite: paths, seeded generators, poisoned memory, the hypothesis profile, --update-spikes."""
+"""Fixtures of the whole suite: paths, seeded generators, poisoned memory, the hypothesis profile."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -18,10 +18,6 @@ settings.register_profile(
 )
 settings.register_profile("explore", deadline=None, max_examples=500, suppress_health_check=_CHECKS)
 settings.load_profile("repeatable")
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--update-spikes", action="store_true", help="rewrite the golden spike trains")
 
 
 @pytest.fixture(params=["native", "reference"])

@@ -1,0 +1,106 @@
+"""How two spike trains differ: spikes that moved in time, appeared and vanished, neuron by neuron."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from snnlib.testing.golden import Spikes
+
+# A spike that went and one that came in the same neuron count as one that moved if they are this near. Farther apart
+# they have little to do with each other, and in a long train every pair would be a move.
+FARTHEST_MOVE = 10
+NONE = -1
+
+_SHOWN = 8
+# Axis names by number of axes.
+_AXES = {2: "TN", 3: "TNC", 4: "TNCL", 5: "TNCHW", 6: "TNCDHW"}
+
+
+class SpikeDiff:
+    """The changes from `expected` to `actual`, trains `[T, N, ...]` of one shape.
+
+    Attributes:
+        changes: `[changes, 3]`, rows (neuron, old step, new step) with the earliest first. The neuron is a flat index
+            into `[N, ...]`; the old step is `NONE` for a spike that appeared, the new one for a spike that vanished.
+            Spikes are paired nearest first; of two equally near ones the later.
+
+    >>> before, after = np.zeros((2, 5, 1, 2), dtype=bool)
+    >>> before[1, 0, 0] = after[2, 0, 0] = after[4, 0, 1] = True
+    >>> diff = SpikeDiff(before, after)
+    >>> diff.changes.tolist()
+    [[0, 1, 2], [1, -1, 4]]
+    >>> print(diff)
+    2 spikes, expected 1: 1 moved by 1 step (0 earlier, 1 later), 1 appeared, 0 vanished
+      [T=1, N=0, C=0] moved to T=2
+      [T=4, N=0, C=1] appeared
+    """
+
+    def __init__(self, expected: Spikes, actual: Spikes) -> None:
+        self.expected, self.actual = expected, actual
+        self.changes = _changes(expected, actual)
+
+    def __len__(self) -> int:
+        return len(self.changes)
+
+    def summary(self) -> str:
+        """Counts, on one line."""
+        _, old, new = self.changes.T
+        shift = (new - old)[(old != NONE) & (new != NONE)]
+        distance = np.abs(shift)
+        by = ""
+        if len(shift):
+            low, high = distance.min(), distance.max()
+            steps = f"{low} to {high} steps" if low < high else f"{low} step{'s' * bool(low > 1)}"
+            by = f" by {steps} ({np.sum(shift < 0)} earlier, {np.sum(shift > 0)} later)"
+        return (
+            f"{self.actual.sum()} spikes, expected {self.expected.sum()}: {len(shift)} moved{by}, "
+            f"{np.sum(old == NONE)} appeared, {np.sum(new == NONE)} vanished"
+        )
+
+    def __str__(self) -> str:
+        lines = [self.summary()] + [f"  {self._describe(*change)}" for change in self.changes[:_SHOWN]]
+        if len(self) > _SHOWN:
+            lines.append(f"  and {len(self) - _SHOWN} more")
+        return "\n".join(lines)
+
+    def _describe(self, neuron: int, old: int, new: int) -> str:
+        if old == NONE:
+            return f"{index_text(self.expected.shape, neuron, new)} appeared"
+        where = index_text(self.expected.shape, neuron, old)
+        return f"{where} vanished" if new == NONE else f"{where} moved to T={new}"
+
+
+def index_text(shape: tuple[int, ...], neuron: int, step: int | None = None) -> str:
+    """The index of a neuron, and a step, in a train of `shape`: `[T=5, N=0, C=3]`."""
+    names = _AXES.get(len(shape)) or ["T", "N", *(f"axis {axis}" for axis in range(2, len(shape)))]
+    index = [step, *np.unravel_index(neuron, shape[1:])]
+    return f"[{', '.join(f'{name}={i}' for name, i in zip(names, index, strict=True) if i is not None)}]"
+
+
+def _changes(expected: Spikes, actual: Spikes) -> NDArray[np.int64]:
+    flat = (len(expected), math.prod(expected.shape[1:]))
+    went, came = (expected & ~actual).reshape(flat), (actual & ~expected).reshape(flat)
+    changed = np.flatnonzero((went | came).any(axis=0))
+    went, came = went[:, changed], came[:, changed]
+    rows = [np.empty((3, 0), dtype=np.int64)]
+    for distance in range(1, min(len(expected), FARTHEST_MOVE + 1)):
+        early, late = slice(None, -distance), slice(distance, None)
+        for old, new, shift in ((early, late, distance), (late, early, -distance)):
+            moved = went[old] & came[new]
+            went[old] ^= moved
+            came[new] ^= moved
+            step, neuron = moved.nonzero()
+            step += old.start or 0
+            rows.append(np.stack((neuron, step, step + shift)))
+    for left, column in ((went, 1), (came, 2)):
+        step, neuron = left.nonzero()
+        row = np.full((3, len(step)), NONE)
+        row[0], row[column] = neuron, step
+        rows.append(row)
+    neuron, old_steps, new_steps = np.concatenate(rows, axis=1)
+    first = np.where(old_steps == NONE, new_steps, old_steps)
+    order = np.lexsort((neuron, first))
+    return np.stack((changed[neuron], old_steps, new_steps), axis=1)[order]
