@@ -67,6 +67,17 @@ def _rows(x: Tensor) -> Tensor:
     return rows.to(torch.promote_types(x.dtype, torch.float32))
 
 
+def _sort(ids: Tensor) -> tuple[Tensor, Tensor]:
+    """Sorted ids, int32 where they fit, and their order: equal ids stay in theirs."""
+    if ids.numel():
+        # Keys of 32 bits sort faster than of 64.
+        low, high = ids.aminmax()
+        if int(low) >= -(2**31) and int(high) < 2**31:
+            ids = ids.int()
+    ordered, order = ids.sort(stable=True)
+    return ordered, order
+
+
 def _add_runs(rows: Tensor, order: Tensor, lengths: Tensor) -> Tensor:
     """Sums of consecutive runs of `rows[order]`, long runs in pieces: `[S, D]`."""
     if rows.numel() == 0:
@@ -131,6 +142,7 @@ def segment_sum(x: Tensor, ranks: Tensor, *, assume_sorted: bool = False) -> Seg
     SegmentSums(sums=tensor([4., 2., 9.]), ranks=tensor([2, 5, 7]))
     """
     _check_rows(x, "ranks", ranks)
+    dtype = ranks.dtype
     descends = ranks[1:] < ranks[:-1]
     if not bool(descends.any()):
         order = torch.arange(ranks.shape[0], device=ranks.device)
@@ -141,10 +153,11 @@ def segment_sum(x: Tensor, ranks: Tensor, *, assume_sorted: bool = False) -> Seg
             f"{int(ranks[at - 1])} at {at}"
         )
     else:
-        ranks, order = ranks.sort(stable=True)
+        ranks, order = _sort(ranks)
     distinct, lengths = torch.unique_consecutive(ranks, return_counts=True)
+    distinct = distinct.to(dtype)
     sums: Tensor = _RunSum.apply(_rows(x), order, lengths)  # type: ignore[no-untyped-call]
-    return SegmentSums(sums.to(x.dtype).reshape(-1, *x.shape[1:]), distinct)
+    return SegmentSums(sums.to(x.dtype).reshape(distinct.shape[0], *x.shape[1:]), distinct)
 
 
 def segment_sum_dense(x: Tensor, segments: Tensor, num_segments: int) -> Tensor:
@@ -174,8 +187,7 @@ def segment_sum_dense(x: Tensor, segments: Tensor, num_segments: int) -> Tensor:
     check_below("segments", segments, num_segments)
     rows = _rows(x)
     if rows.shape[1] >= _WIDE and rows.dtype == torch.float32 and not torch.compiler.is_compiling():
-        # Keys of 32 bits sort faster than of 64.
-        order = (segments.int() if num_segments < 2**31 else segments).argsort(stable=True)
+        _, order = _sort(segments)
         lengths = torch.bincount(segments, minlength=num_segments)
         sums: Tensor = _RunSum.apply(rows, order, lengths)  # type: ignore[no-untyped-call]
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.function import FunctionCtx
 
 from snnlib.functional._check import check_device, check_floating, check_rank
 from snnlib.functional.segment import check_below, check_integers, segment_sum_dense
@@ -45,12 +46,13 @@ def _count(segments: Tensor, num_segments: int) -> Tensor:
     ).scatter_add_(-1, segments, ones)
 
 
-def _sum_planes(image: Tensor, segments: Tensor, count: int, blockwise: bool) -> Tensor:
-    """Sums `[..., C, K]` over planes `[..., C, H, W]` that are contiguous one by one."""
-    pixels = segments.shape[-1]
-    block = max(_LONGEST, 4 * count)
-    blocks = max(1, -(-pixels // block)) if blockwise else 1
-    if blocks > 1:
+def _sum_planes(image: Tensor, segments: Tensor, counts: Tensor) -> Tensor:
+    """Sums `[..., C, K]` over pixels `[..., C, H, W]`, plane by plane."""
+    pixels, count = segments.shape[-1], counts.shape[-1]
+    blocks = 1
+    if torch.compiler.is_compiling() or bool((counts > _LONGEST).any()):
+        block = max(_LONGEST, 4 * count)
+        blocks = max(1, -(-pixels // block))
         segments = segments + count * (torch.arange(pixels, device=segments.device) // block)
     sums = image.new_zeros(*image.shape[:-2], blocks * count)
     index = segments.unsqueeze(-2).expand(*image.shape[:-2], pixels)
@@ -59,12 +61,38 @@ def _sum_planes(image: Tensor, segments: Tensor, count: int, blockwise: bool) ->
 
 
 def _sum_rows(image: Tensor, segments: Tensor, count: int) -> Tensor:
-    """The same over pixels whose channels are neighbours in memory (`torch.channels_last`)."""
+    """The same for pixels whose channels are neighbours in memory (`torch.channels_last`)."""
     lead, channels = image.shape[:-3], image.shape[-3]
     rows = image.movedim(-3, -1).reshape(-1, channels)
     first = torch.arange(lead.numel(), device=segments.device).reshape(*lead, 1) * count
     sums = segment_sum_dense(rows, (segments + first).flatten(), lead.numel() * count)
     return sums.reshape(*lead, count, channels).transpose(-1, -2)
+
+
+def _sum_pixels(image: Tensor, segments: Tensor, counts: Tensor) -> Tensor:
+    if image.stride(-3) == 1 and image.shape[-3] > 1:
+        return _sum_rows(image, segments, counts.shape[-1])
+    return _sum_planes(image, segments, counts)
+
+
+class _Spread(torch.autograd.Function):
+    """Values `[..., C, K]` at the pixels `[..., C, H, W]`; backward the sums over the pixels."""
+
+    @staticmethod
+    def forward(values: Tensor, segments: Tensor, size: torch.Size) -> Tensor:
+        index = segments.unsqueeze(-2).expand(*values.shape[:-1], segments.shape[-1])
+        return values.gather(-1, index).reshape(*values.shape[:-1], *size)
+
+    @staticmethod
+    def setup_context(ctx: FunctionCtx, inputs: tuple[Tensor, Tensor, torch.Size], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[1])
+        ctx.num_segments = inputs[0].shape[-1]  # type: ignore[attr-defined]
+
+    @staticmethod
+    def backward(ctx: FunctionCtx, g: Tensor) -> tuple[Tensor, None, None]:
+        (segments,) = ctx.saved_tensors  # type: ignore[attr-defined]
+        counts = _count(segments, ctx.num_segments)  # type: ignore[attr-defined]
+        return _sum_pixels(g, segments, counts), None, None
 
 
 def superpixel_counts(
@@ -139,14 +167,10 @@ def superpixel_avg_pool2d(
             f"labels: expected H, W of image {tuple(image.shape[-2:])}, got {tuple(labels.shape[-2:])}"
         )
     values = image.to(torch.promote_types(image.dtype, torch.float32))
-    counts = _count(segments, count)[..., :num_segments]
-    if image.stride(-3) == 1 and image.shape[-3] > 1:
-        sums = _sum_rows(values, segments, count)
-    else:
-        blockwise = torch.compiler.is_compiling() or bool((counts > _LONGEST).any())
-        sums = _sum_planes(values, segments, count, blockwise)
-    counts = counts.unsqueeze(-2)
-    means = sums[..., :num_segments] / counts.clamp(min=1)
+    counts = _count(segments, count)
+    sums = _sum_pixels(values, segments, counts)[..., :num_segments]
+    counts = counts[..., :num_segments].unsqueeze(-2)
+    means = sums / counts.clamp(min=1)
     return torch.where(counts > 0, means, fill).to(image.dtype)
 
 
@@ -184,5 +208,5 @@ def superpixel_unpool(
     _check_labels(labels, "pooled", pooled, pooled.shape[:-2])
     values = pooled.to(torch.promote_types(pooled.dtype, torch.float32))
     values = F.pad(values, (0, count - num_segments), value=fill)
-    index = segments.unsqueeze(-2).expand(*pooled.shape[:-1], segments.shape[-1])
-    return values.gather(-1, index).to(pooled.dtype).reshape(*pooled.shape[:-1], *labels.shape[-2:])
+    image: Tensor = _Spread.apply(values, segments, labels.shape[-2:])  # type: ignore[no-untyped-call]
+    return image.to(pooled.dtype)

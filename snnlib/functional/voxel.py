@@ -145,8 +145,10 @@ def voxel_pool(
     # One cell more for the points that are dropped.
     flat = torch.where(inside, flat, total)
     if reduce == "max":
+        # The dropped ones share a cell: NaN there would reach their gradients.
+        values = torch.where(inside.unsqueeze(1), features, 0)
         grid = features.new_zeros(total + 1, features.shape[1]).scatter_reduce(
-            0, flat.unsqueeze(1).expand_as(features), features, "amax", include_self=False
+            0, flat.unsqueeze(1).expand_as(values), values, "amax", include_self=False
         )[:total]
     else:
         values = features.to(torch.promote_types(features.dtype, torch.float32))
