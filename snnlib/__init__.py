@@ -25,6 +25,8 @@ from snnlib.nn import (
     WeightStandardization,
 )
 
+from snnlib.spike_doctor import SpikeDoctor
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -41,6 +43,7 @@ __all__ = [
     "SpikeAvgPool1d",
     "SpikeAvgPool2d",
     "SpikeAvgPool3d",
+    "SpikeDoctor",
     "SpikeDropout",
     "SpikeMaxPool2d",
     "Stream",

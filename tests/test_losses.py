@@ -140,3 +140,24 @@ def test_other_errors_name_the_argument() -> None:
         spike_count_loss(COUNTS, LABELS, **wanted, reduction="max")
     with pytest.raises(ValueError, match=r"target: expected a tensor on cpu, got one on meta"):
         spike_count_loss(COUNTS, LABELS.to("meta"), **wanted)
+
+
+def test_wanted_counts_per_class() -> None:
+    desired, undesired = torch.tensor([10.0, 5.0, 20.0]), torch.tensor([0.0, 2.0, 4.0])
+    loss = spike_count_loss(COUNTS, LABELS, desired=desired, undesired=undesired, reduction="none")
+    # (12 - 10, 2 - 2, 5 - 4) and (0 - 0, 1 - 2, 20 - 20).
+    assert loss.tolist() == [2.5, 0.5]
+    assert spike_count_loss(COUNTS, LABELS, desired=desired, undesired=0.0, reduction="none").tolist() == [
+        (4 + 4 + 25) / 2,
+        0.5,
+    ]
+    with pytest.raises(
+        ValueError, match=r"undesired: expected a number or shape \(3,\), one count per class"
+    ):
+        spike_count_loss(COUNTS, LABELS, desired=15, undesired=undesired[:2])
+    with pytest.raises(ValueError, match=r"desired: expected a count > undesired = \[0.0, 2.0, 4.0\], got 4"):
+        spike_count_loss(COUNTS, LABELS, desired=4, undesired=undesired)
+    with pytest.raises(ValueError, match=r"undesired: expected a count >= 0, got \[-5.0, -3.0, -1.0\]"):
+        spike_count_loss(COUNTS, LABELS, desired=desired, undesired=undesired - 5)
+    with pytest.raises(ValueError, match=r"desired: expected a tensor on cpu, got one on meta"):
+        spike_count_loss(COUNTS, LABELS, desired=desired.to("meta"), undesired=0)

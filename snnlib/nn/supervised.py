@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -13,8 +14,19 @@ from snnlib.functional.supervised import supervised_current
 from snnlib.nn.srm import SRMLinear
 
 
+@dataclass
+class Teacher:
+    """What the teacher did in the last forward pass.
+
+    Args:
+        taught: samples `[N]` whose labelled neuron was silent and has been made to fire.
+    """
+
+    taught: Tensor
+
+
 @contextmanager
-def supervised_spikes(layer: SRMLinear, target: Tensor) -> Iterator[None]:
+def supervised_spikes(layer: SRMLinear, target: Tensor) -> Iterator[Teacher]:
     """In forward passes of a `with` block, a labelled neuron of the output layer that stays silent fires once.
 
     A silent neuron has no spike for a gradient to move, whatever the loss. Here a teacher pushes it over the threshold
@@ -23,7 +35,8 @@ def supervised_spikes(layer: SRMLinear, target: Tensor) -> Iterator[None]:
     teacher's current keeps its share of the gradient for the inputs. Spikes of all other neurons stay as they are;
     neurons that fire by themselves see no teacher.
 
-    For training only. Predictions read inside the block know the label.
+    For training only: outputs of the block know the label. `taught` of the block's value says in which samples:
+    do not count those as right.
 
     Args:
         layer: the net's output layer, one neuron per class. A hook is on it while the block lasts.
@@ -38,11 +51,14 @@ def supervised_spikes(layer: SRMLinear, target: Tensor) -> Iterator[None]:
     >>> net = torch.nn.Sequential(snnlib.SRMLinear(20, 3))
     >>> _ = torch.nn.init.zeros_(net[0].weight)
     >>> x, labels = torch.ones(10, 2, 20), torch.tensor([0, 2])
-    >>> with snnlib.nn.supervised_spikes(net[0], labels):
+    >>> with snnlib.nn.supervised_spikes(net[0], labels) as teacher:
     ...     spikes = net(x)
+    >>> teacher.taught.tolist()
+    [True, True]
     >>> snnlib.readout.spike_count(spikes).tolist()
     [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
     """
+    result = Teacher(torch.zeros_like(target, dtype=torch.bool))
 
     def teach(_layer: nn.Module, inputs: tuple[Tensor, ...], spikes: Tensor) -> Tensor:
         x, weight = inputs[0], layer.weight
@@ -51,6 +67,7 @@ def supervised_spikes(layer: SRMLinear, target: Tensor) -> Iterator[None]:
             teacher = supervised_current(current, target, layer.neuron, layer.threshold, layer.batch_first)
             # Neurons that are pushed: [1, N, classes], or [N, 1, classes].
             taught = (teacher != 0).any(int(layer.batch_first), keepdim=True)
+        result.taught = taught.flatten(0, 1).any(1)
         if not bool(taught.any()):
             return spikes
         # The teacher is one more input per neuron, of weight 1.
@@ -68,6 +85,6 @@ def supervised_spikes(layer: SRMLinear, target: Tensor) -> Iterator[None]:
 
     handle = layer.register_forward_hook(teach)
     try:
-        yield
+        yield result
     finally:
         handle.remove()

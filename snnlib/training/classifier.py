@@ -1,4 +1,4 @@
-"""The Lightning module: a spiking net whose output neurons vote by spike counts."""
+"""The Lightning module: a spiking net with one output neuron per class."""
 
 from __future__ import annotations
 
@@ -9,16 +9,14 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
-from snnlib.losses import spike_count_loss
+from snnlib.activity import LayerActivity, SpikeCounter
 from snnlib.models import from_notation
-from snnlib.nn import SRMLayer, standardize_weights
-from snnlib.readout import spike_count
-from snnlib.training.activity import LayerActivity, SpikeCounter
+from snnlib.nn import SRMLayer, SRMLinear, SRMReadout, standardize_weights, supervised_spikes
 from snnlib.training.config import TrainConfig
 from snnlib.training.data_module import CLASSES, INPUT_SHAPE
 from snnlib.training.errors import ConfigError
+from snnlib.training.objective import build_objective
 
 
 @dataclass(frozen=True)
@@ -43,7 +41,7 @@ class TestResult:
 
 
 class SpikingClassifier(pl.LightningModule):
-    """Net, loss and optimiser of a run. The class with most output spikes wins; ties go to the lowest class.
+    """Net, loss and optimiser of a run. The class with the highest score wins; ties go to the lowest class.
 
     Args:
         config: the run's settings.
@@ -58,40 +56,39 @@ class SpikingClassifier(pl.LightningModule):
         super().__init__()
         self.config = config
         self.net = _build_net(config)
+        self.objective = build_objective(config)
         self.activity = SpikeCounter(self.net)
         self._confusion: Tensor
 
     def forward(self, frames: Tensor) -> Tensor:
-        """Output spike counts `[N, classes]` of frames `[T, N, 2, 34, 34]` of any dtype."""
-        return spike_count(self.net(frames.to(next(self.net.parameters()).dtype)))
+        """Scores `[N, classes]` of frames `[T, N, 2, 34, 34]` of any dtype."""
+        return self.objective.scores(self._output(frames))
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_index: int) -> Tensor:
         """Loss of a batch; loss and accuracy go to the log."""
         frames, labels = batch
-        counts = self(frames)
-        loss = self.loss(counts, labels)
-        scores = {"train_loss": loss.detach(), "train_accuracy": (counts.argmax(1) == labels).float().mean()}
+        output_layer = list(self.net.children())[-1]
+        if isinstance(output_layer, SRMLinear):
+            with supervised_spikes(output_layer, labels) as teacher:
+                output = self._output(frames)
+            # An answer that the teacher gave is none.
+            answered = ~teacher.taught
+        else:
+            output, answered = self._output(frames), torch.ones_like(labels, dtype=torch.bool)
+        loss = self.objective.loss(output, labels)
+        right = (self.objective.scores(output).argmax(1) == labels) & answered
+        scores = {"train_loss": loss.detach(), "train_accuracy": right.float().mean()}
         self.log_dict(scores, on_step=False, on_epoch=True, batch_size=len(labels), sync_dist=True)
         self.log("loss", scores["train_loss"], prog_bar=True, logger=False)
         self.log("accuracy", scores["train_accuracy"], prog_bar=True, logger=False)
         return loss
 
-    def loss(self, counts: Tensor, labels: Tensor) -> Tensor:
-        """The loss that the settings name, of counts `[N, classes]`."""
-        if self.config.loss == "count":
-            return spike_count_loss(
-                counts,
-                labels,
-                desired=self.config.desired,
-                undesired=self.config.undesired,
-                one_sided=True,
-            )
-        return cross_entropy(self.config.logit_scale * counts, labels)
-
     def target_rates(self) -> dict[str, float]:
         """Firing rate that each SRM layer is calibrated to before training."""
         names = [name for name, module in self.net.named_modules() if isinstance(module, SRMLayer)]
-        return {**dict.fromkeys(names, self.config.target_rate), names[-1]: self.config.output_rate}
+        rates = dict.fromkeys(names, self.config.target_rate)
+        # The output layer has a rate of its own, if it fires at all.
+        return rates if self.config.loss == "tet" else {**rates, names[-1]: self.config.output_rate}
 
     def on_train_epoch_start(self) -> None:
         """Seed what is random in the epoch by its number: a resumed run then needs no state from before."""
@@ -121,6 +118,10 @@ class SpikingClassifier(pl.LightningModule):
         # The same number in every process already.
         self.log("test_accuracy", self.test_result.accuracy, sync_dist=False)
         self.log_dict({f"rate/{layer.name}": layer.rate for layer in self.test_result.layers})
+
+    def _output(self, frames: Tensor) -> Tensor:
+        output: Tensor = self.net(frames.to(next(self.net.parameters()).dtype))
+        return output
 
     def configure_optimizers(self) -> Any:
         """AdamW with a linear warm-up and a cosine decay to 0, per step."""
@@ -154,4 +155,11 @@ def _build_net(config: TrainConfig) -> nn.Module:
         raise ConfigError(
             "net", f"expected {CLASSES} output neurons, one per class, as last layer, got {outputs!r}"
         )
-    return standardize_weights(net)
+    standardize_weights(net)
+    if config.loss == "tet":
+        name, last = list(net.named_children())[-1]
+        assert isinstance(last, SRMLinear)
+        net.set_submodule(
+            name, SRMReadout(last.in_features, last.out_features, tau_m=config.tau_m, tau_s=config.tau_s)
+        )
+    return net

@@ -13,7 +13,9 @@ from snnlib.data.atomic import write_bytes_atomically
 from snnlib.training.errors import ConfigError
 
 DataName = Literal["digits", "nmnist"]
-LossName = Literal["count", "cross-entropy"]
+LossName = Literal[
+    "count", "count+", "cross-entropy", "cross-entropy+", "first-spike", "spike-time", "van-rossum", "tet"
+]
 FrameMode = Literal["binary", "count"]
 LateEvents = Literal["clamp", "drop"]
 Device = Literal["auto", "cpu", "cuda"]
@@ -38,12 +40,15 @@ class TrainConfig:
         step_ms: length of a time step in milliseconds.
         frames: `"binary"`, a cell with events is 1, or `"count"`, the number of its events.
         late: events after the last step go into it (`"clamp"`) or are left out (`"drop"`).
-        loss: `"count"`, squared distance to the wanted counts where a count is on the wrong side of its own, or
-            `"cross-entropy"` of `logit_scale * counts`. Count is the default because it wants every output neuron to
-            fire a little: one that cross-entropy has silenced learns no more.
-        logit_scale: factor from output spike counts to logits. Counts of one sample differ by about ten.
-        desired: wanted spikes of the right output neuron (loss "count").
-        undesired: wanted spikes of the other output neurons (loss "count").
+        loss: `"count"`, squared distance to the wanted counts where a count is on the wrong side of its own;
+            `"count+"`, its balanced form; `"cross-entropy"` and `"cross-entropy+"` of `logit_scale * counts`;
+            `"first-spike"`, cross-entropy of `-logit_scale * times`; `"spike-time"` and `"van-rossum"`, distance to a
+            train with the wanted counts; `"tet"`, cross-entropy at each step of output potentials without spikes. See
+            `snnlib.losses`. Count is the default because it wants every output neuron to fire a little: one that
+            cross-entropy has silenced learns no more.
+        logit_scale: factor from output spike counts or steps to logits. Counts of one sample differ by about ten.
+        desired: wanted spikes of the right output neuron; whole numbers for losses on trains.
+        undesired: wanted spikes of the other output neurons.
         epochs: passes over the training set.
         batch_size: samples per step (and per device).
         lr: learning rate at its peak; AdamW.
@@ -136,8 +141,7 @@ class TrainConfig:
             ("weight_decay", 0),
         ):
             self._check_number(field, least=least)
-        if not self.undesired < self.desired:
-            raise self._error("undesired", f"fewer spikes than desired, {self.desired:g}")
+        self._check_wanted_counts()
         for field in ("target_rate", "output_rate"):
             if not getattr(self, field) < 1:
                 raise self._error(field, "a rate in spikes per step, below 1")
@@ -186,6 +190,14 @@ class TrainConfig:
             raise self._error(
                 field, f"a number > {above:g}" if above > -math.inf else f"a number >= {least:g}"
             )
+
+    def _check_wanted_counts(self) -> None:
+        if not self.undesired < self.desired:
+            raise self._error("undesired", f"fewer spikes than desired, {self.desired:g}")
+        for field in ("desired", "undesired"):
+            value = getattr(self, field)
+            if self.loss in ("spike-time", "van-rossum") and (value % 1 or value > self.time_steps):
+                raise self._error(field, f"a whole number of spikes, at most time_steps = {self.time_steps},")
 
     def _error(self, field: str, expected: str) -> ConfigError:
         return ConfigError(field, f"expected {expected}, got {getattr(self, field)!r}")

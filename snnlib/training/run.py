@@ -12,6 +12,7 @@ from tqdm import tqdm
 from snnlib._native import keep_freed_memory
 from snnlib.init import calibrate_firing_rate_
 from snnlib.training.checkpoint_io import SafeCheckpointIO, find_intact
+from snnlib.training.checkup import Checkup
 from snnlib.training.classifier import SpikingClassifier, TestResult
 from snnlib.training.config import TrainConfig
 from snnlib.training.data_module import EventData
@@ -68,7 +69,7 @@ def train_run(
     with quiet_lightning():
         module, data = _prepare(config, progress)
         history = History(run.metrics, tqdm.write)
-        trainer = build_trainer(config, run, history)
+        trainer = build_trainer(config, run, history, Checkup(module.net, tqdm.write))
         if checkpoint is None:
             _calibrate(module, data)
         try:

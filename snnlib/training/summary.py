@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
-from snnlib.training.activity import SATURATED_RATE
+from snnlib.activity import SATURATED_RATE
 from snnlib.training.classifier import TestResult
 from snnlib.training.run import TrainResult
 

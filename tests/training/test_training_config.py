@@ -15,7 +15,7 @@ from snnlib.training import ConfigError, TrainConfig
         ("data", "cifar", "one of digits, nmnist"),
         ("frames", "rgb", "one of binary, count"),
         ("late", "keep", "one of clamp, drop"),
-        ("loss", "hinge", "one of count, cross-entropy"),
+        ("loss", "hinge", "one of count, count+, cross-entropy"),
         ("device", "tpu", "one of auto, cpu, cuda"),
         ("precision", "8", "one of 32-true, 64-true, bf16-true"),
         ("epochs", 0, "an integer >= 1"),

@@ -83,16 +83,15 @@ class SpikeCounter:
             for name, count in self.counts.items()
         ]
 
+    def add(self, name: str, spikes: Tensor) -> None:
+        """Count the spikes of one layer in one pass, for callers with hooks of their own."""
+        batch = _count_per_neuron(spikes.detach())
+        self.counts[name] = batch if name not in self.counts else self.counts[name] + batch
+        if name == next(iter(self._layers)):
+            self.steps = self.steps + spikes.shape[0] * spikes.shape[1]
+
     def _hook(self, name: str) -> Any:
-        first = next(iter(self._layers))
-
-        def count(_layer: nn.Module, _inputs: Any, spikes: Tensor) -> None:
-            batch = _count_per_neuron(spikes.detach())
-            self.counts[name] = batch if name not in self.counts else self.counts[name] + batch
-            if name == first:
-                self.steps = self.steps + spikes.shape[0] * spikes.shape[1]
-
-        return count
+        return lambda _layer, _inputs, spikes: self.add(name, spikes)
 
 
 def _count_per_neuron(spikes: Tensor) -> Tensor:

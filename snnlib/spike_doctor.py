@@ -1,0 +1,252 @@
+"""SpikeDoctor: says in words which layers of a net in training cannot learn, and why."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Self
+
+from torch import Tensor, nn
+
+from snnlib.activity import SpikeCounter
+from snnlib.nn.srm import SRMLayer
+
+# A neuron that fires in more than half of all steps is reset before it has gathered much.
+_BUSY_RATE = 0.5
+# Shares from which a layer is reported; a few odd neurons or samples are normal.
+_REPORTED_SHARE = 0.1
+# Relative to the output layer's; rounding and shared weights alone make differences of ten to a hundred.
+_GRADIENT_RATIO = 1e3
+
+
+@dataclass(frozen=True)
+class LayerHealth:
+    """What a doctor saw of one layer.
+
+    Args:
+        name: the layer's name in the net.
+        channels: output channels; those of a linear layer are its neurons.
+        rate: spikes per neuron and time step, mean.
+        dead: channels in which no neuron ever fired.
+        busy: share of neurons that fired in more than half of all steps.
+        gradient: size of the layer's gradient relative to its weights, `||dL/dW|| / ||W||`, root mean square over
+            backward passes; None before the first.
+    """
+
+    name: str
+    channels: int
+    rate: float
+    dead: int
+    busy: float
+    gradient: float | None
+
+
+class SpikeDoctor:
+    """Watches spikes and gradients of every SRM layer while a net trains, and reports what is wrong in words.
+
+    - silent: no neuron of a layer fires, so it has no gradient and nothing behind it sees an event;
+    - dead: channels that never fire; any of the last layer, a tenth of another;
+    - silent outputs: samples in which the last layer does not fire, from a tenth of them;
+    - saturated: a tenth of the neurons fire in more than half of all steps;
+    - exploding, vanishing: a gradient, relative to the weights, 1000 times larger or smaller than the last layer's;
+    - NaN or infinity in spikes or gradients.
+
+    Use it as a context manager, or with `attach()` and `detach()`; detached, it leaves no hook behind and can still be
+    asked. It looks at one forward pass in `every` and the backward pass after it.
+
+    Args:
+        net: any module with SRM layers.
+        every: passes per look. Default 10, which costs less than 1 % of a training step on a CPU.
+
+    Raises:
+        ValueError: a net without SRM layers, or `every` below 1.
+
+    >>> import torch, snnlib
+    >>> net = torch.nn.Sequential(snnlib.SRMLinear(50, 40), snnlib.SRMLinear(40, 10))
+    >>> _ = torch.nn.init.zeros_(net[1].weight)
+    >>> with snnlib.SpikeDoctor(net) as doctor:
+    ...     net((torch.rand(30, 8, 50) < 0.1).float()).sum().backward()
+    >>> for finding in doctor.findings():
+    ...     print(finding)
+    1 is silent: none of its 10 channels fired in 8 samples; it and the layers before it have no gradient, ...
+    """
+
+    def __init__(self, net: nn.Module, every: int = 10) -> None:
+        if every < 1:
+            raise ValueError(f"every: expected an integer >= 1, got {every}")
+        self._layers = {name: module for name, module in net.named_modules() if isinstance(module, SRMLayer)}
+        if not self._layers:
+            raise ValueError(f"net: expected a module with SRM layers, got {type(net).__name__} without any")
+        self._net, self._every = net, every
+        self._counter = SpikeCounter(net)
+        self._handles: list[Any] = []
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything seen so far."""
+        self._counter.reset()
+        self._looking = False
+        self._passes = self._samples = 0
+        # Sums on the net's device: a look does not wait for it.
+        self._silent_samples: Tensor | int = 0
+        self._squares: dict[str, Tensor] = {}
+        self._gradients = dict.fromkeys(self._layers, 0)
+
+    def attach(self) -> Self:
+        """Start to watch; a second call changes nothing."""
+        if self._handles:
+            return self
+        self._handles = [self._net.register_forward_pre_hook(self._on_pass)]
+        for name, layer in self._layers.items():
+            self._handles.append(layer.register_forward_hook(self._on_spikes(name)))
+            for weight in _learned(layer):
+                handle = weight.register_post_accumulate_grad_hook(self._on_gradient(name))  # type: ignore[no-untyped-call]
+                self._handles.append(handle)
+        return self
+
+    def detach(self) -> None:
+        """Stop to watch and take all hooks off the net."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+    def __enter__(self) -> Self:
+        """As `attach`."""
+        return self.attach()
+
+    def __exit__(self, *_: object) -> None:
+        """As `detach`."""
+        self.detach()
+
+    def layers(self) -> list[LayerHealth]:
+        """Numbers of each layer since the last reset, in the order in which they were called."""
+        steps = max(float(self._counter.steps), 1.0)
+        result = []
+        for name, count in self._counter.counts.items():
+            # A bare layer fires per neuron; channels come first.
+            channels = count.reshape(len(count), -1)
+            busy = float((count > _BUSY_RATE * steps).double().mean())
+            rate = float(count.mean()) / steps
+            dead = int((channels == 0).all(1).sum())
+            result.append(LayerHealth(name, len(count), rate, dead, busy, self._relative_gradient(name)))
+        return result
+
+    def findings(self) -> list[str]:
+        """One line per thing that is wrong; empty if nothing is, or nothing was seen."""
+        layers = self.layers()
+        if not layers:
+            return []
+        found: list[str] = []
+        last = layers[-1]
+        for layer in layers:
+            found += self._of_spikes(layer, tolerated=0 if layer is last else _REPORTED_SHARE)
+            if layer.dead == layer.channels:
+                # What is behind a silent layer is silent as well.
+                return found
+        silent = float(self._silent_samples) / max(self._samples, 1)
+        if silent >= _REPORTED_SHARE:
+            found.append(
+                f"{last.name} does not fire at all in {silent:.0%} of the samples, which teach the net nothing: "
+                "raise its firing rate, or train with nn.supervised_spikes"
+            )
+        return found + self._of_gradients(layers)
+
+    def report(self) -> str:
+        """A table of numbers, a row per layer, and the findings below it."""
+        names = [layer.name for layer in self.layers()]
+        width = max(map(len, ["layer", *names]))
+        lines = [f"{'layer':{width}}  channels  spike rate  dead channels  busy neurons  gradient / weight"]
+        for layer in self.layers():
+            gradient = "none yet" if layer.gradient is None else f"{layer.gradient:.2g}"
+            lines.append(
+                f"{layer.name:{width}}{layer.channels:>10}{layer.rate:>12.2%}{layer.dead:>15}{layer.busy:>14.1%}"
+                f"{gradient:>19}"
+            )
+        return "\n".join([*lines, *(self.findings() or ["nothing wrong" if names else "nothing seen yet"])])
+
+    def _of_spikes(self, layer: LayerHealth, tolerated: float) -> list[str]:
+        name, seen = layer.name, f"{self._samples} samples"
+        if not math.isfinite(layer.rate):
+            return [f"{name} has NaN among its spikes: look at its weights and its input"]
+        if layer.dead == layer.channels:
+            return [
+                f"{name} is silent: none of its {layer.channels} channels fired in {seen}; it and the layers before it "
+                "have no gradient, those behind it no input; weights or events are weak: init.calibrate_firing_rate_"
+            ]
+        found = []
+        if layer.dead > tolerated * layer.channels:
+            found.append(
+                f"{name} has dead channels: {layer.dead} of {layer.channels} never fired in {seen} and cannot learn: "
+                "init.calibrate_firing_rate_ before training, a lower learning rate during it"
+            )
+        if layer.busy >= _REPORTED_SHARE:
+            found.append(
+                f"{name} is saturated: {layer.busy:.0%} of its neurons fire in more than half of all steps, whatever "
+                "they see; its weights are too strong: init.calibrate_firing_rate_"
+            )
+        return found
+
+    def _of_gradients(self, layers: list[LayerHealth]) -> list[str]:
+        reference = layers[-1].gradient
+        found = []
+        for layer in layers:
+            if layer.gradient is None:
+                continue
+            if not math.isfinite(layer.gradient):
+                found.append(f"{layer.name} has NaN or infinity in its gradient")
+            elif layer.gradient == 0:
+                found.append(
+                    f"{layer.name} fires but gets no gradient: nothing behind it answers to its spikes"
+                )
+            elif reference and layer.gradient > _GRADIENT_RATIO * reference:
+                found.append(
+                    f"{layer.name} has an exploding gradient: {layer.gradient / reference:.1g} times that of "
+                    f"{layers[-1].name}, relative to the weights"
+                )
+            elif reference and layer.gradient * _GRADIENT_RATIO < reference:
+                found.append(
+                    f"{layer.name} has a vanishing gradient: {layer.gradient / reference:.1g} times that of "
+                    f"{layers[-1].name}, relative to the weights"
+                )
+        return found
+
+    def _relative_gradient(self, name: str) -> float | None:
+        weights = _learned(self._layers[name])
+        if not self._gradients[name]:
+            return None
+        backwards = self._gradients[name] / len(weights)
+        size = math.sqrt(sum(float(weight.detach().double().square().sum()) for weight in weights))
+        return math.sqrt(float(self._squares[name]) / backwards) / size if size else math.inf
+
+    def _on_pass(self, *_: object) -> None:
+        self._looking = self._passes % self._every == 0
+        self._passes += 1
+
+    def _on_spikes(self, name: str) -> Callable[..., None]:
+        layer = self._layers[name]
+        is_last = name == list(self._layers)[-1]
+
+        def look(_layer: nn.Module, _inputs: Any, spikes: Tensor) -> None:
+            if not self._looking:
+                return
+            self._counter.add(name, spikes)
+            if is_last:
+                by_sample = spikes.detach() if layer.batch_first else spikes.detach().transpose(0, 1)
+                self._samples += len(by_sample)
+                self._silent_samples = self._silent_samples + (by_sample == 0).flatten(1).all(1).sum()
+
+        return look
+
+    def _on_gradient(self, name: str) -> Callable[[Tensor], None]:
+        def look(weight: Tensor) -> None:
+            if self._looking and weight.grad is not None:
+                self._gradients[name] += 1
+                self._squares[name] = self._squares.get(name, 0) + weight.grad.detach().float().square().sum()
+
+        return look
+
+
+def _learned(layer: nn.Module) -> list[nn.Parameter]:
+    """The layer's weight, or what its parametrizations make it of."""
+    return [weight for weight in layer.parameters() if weight.requires_grad]

@@ -1,0 +1,69 @@
+"""What a run optimises and how it decides: one loss and one score per class for each name in the settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from torch import Tensor
+
+from snnlib import losses
+from snnlib.readout import first_spike_time, spike_count
+from snnlib.training.config import TrainConfig
+
+Loss = Callable[..., Tensor]
+
+
+@dataclass(frozen=True)
+class Objective:
+    """Loss and decision of a run, both read from the net's output `[T, N, classes]`.
+
+    Args:
+        loss: of output and labels `[N]`.
+        scores: of the output, `[N, classes]`; the highest wins, ties go to the lowest class.
+    """
+
+    loss: Callable[[Tensor, Tensor], Tensor]
+    scores: Callable[[Tensor], Tensor]
+
+
+def build_objective(config: TrainConfig) -> Objective:
+    """The objective that the settings name. Losses on counts and on trains decide by counts."""
+    wanted: dict[str, Any] = {"desired": config.desired, "undesired": config.undesired}
+    scale = config.logit_scale
+    of_counts: dict[str, Loss] = {
+        "count": partial(losses.spike_count_loss, one_sided=True, **wanted),
+        "count+": partial(losses.spike_count_plus_loss, **wanted),
+        "cross-entropy": partial(losses.count_cross_entropy, scale=scale),
+        "cross-entropy+": partial(losses.count_cross_entropy_plus, scale=scale),
+    }
+    of_trains: dict[str, Loss] = {
+        "spike-time": losses.spike_time_loss,
+        "van-rossum": partial(losses.van_rossum_loss, tau=config.tau_s),
+    }
+    if loss := of_counts.get(config.loss):
+        return Objective(lambda spikes, labels: loss(spike_count(spikes), labels), spike_count)
+    if distance := of_trains.get(config.loss):
+        return Objective(
+            lambda spikes, labels: distance(spikes, _wanted_train(spikes, labels, config)), spike_count
+        )
+    if config.loss == "first-spike":
+        return Objective(
+            lambda spikes, labels: losses.first_spike_loss(first_spike_time(spikes), labels, scale=scale),
+            lambda spikes: -first_spike_time(spikes),
+        )
+    return Objective(losses.tet_loss, lambda potential: potential.mean(0))
+
+
+def _wanted_train(spikes: Tensor, labels: Tensor, config: TrainConfig) -> Tensor:
+    steps, _, classes = spikes.shape
+    return losses.target_spike_train(
+        labels,
+        steps,
+        classes,
+        desired=int(config.desired),
+        undesired=int(config.undesired),
+        dtype=spikes.dtype,
+    )

@@ -1,0 +1,284 @@
+"""Losses on times and whole trains: first spike, spike times, van Rossum, TET, and the trains that labels ask for."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+import snnlib
+from snnlib.losses import (
+    first_spike_loss,
+    spike_time_loss,
+    target_spike_train,
+    tet_loss,
+    van_rossum_loss,
+)
+from snnlib.readout import first_spike_time
+
+seeds = st.integers(0, 10**6)
+
+
+def _trains(seed: int, rate: float = 0.3, steps: int = 9) -> tuple[Tensor, Tensor]:
+    """Two trains `[T, 2, 3]`."""
+    generator = torch.Generator().manual_seed(seed)
+    train, wanted = (torch.rand(2, steps, 2, 3, generator=generator) < rate).double()
+    return train, wanted
+
+
+def _times(train: Tensor, sample: int, neuron: int) -> list[int]:
+    fired = [t for t in range(len(train)) if train[t, sample, neuron] != 0]
+    return fired + [len(train)] * (len(train) - len(fired))
+
+
+@given(seeds)
+def test_spike_times_by_loops(seed: int) -> None:
+    train, wanted = _trains(seed)
+    steps = len(train)
+    expected, gradient = [0.0, 0.0], torch.zeros_like(train)
+    for sample in range(2):
+        for neuron in range(3):
+            pairs = zip(_times(train, sample, neuron), _times(wanted, sample, neuron), strict=True)
+            for time, target in pairs:
+                expected[sample] += ((time - target) / steps) ** 2 / 2
+                if time < steps:
+                    # dL/ds is minus dL/dt.
+                    gradient[time, sample, neuron] = -(time - target) / steps**2
+    train.requires_grad_()
+    loss = spike_time_loss(train, wanted, reduction="none")
+    loss.sum().backward()
+    assert loss.tolist() == pytest.approx(expected)
+    torch.testing.assert_close(train.grad, gradient)
+
+
+@given(seeds, st.floats(1, 20))
+def test_van_rossum_by_loops(seed: int, tau: float) -> None:
+    train, wanted = _trains(seed)
+    expected = [0.0, 0.0]
+    for sample in range(2):
+        for neuron in range(3):
+            trace = 0.0
+            for t in range(len(train)):
+                trace = (1 - 1 / tau) * trace + float(train[t, sample, neuron] - wanted[t, sample, neuron])
+                expected[sample] += trace**2 / tau
+    assert van_rossum_loss(train, wanted, tau=tau, reduction="none").tolist() == pytest.approx(expected)
+
+
+def test_van_rossum_gradient_and_limits() -> None:
+    train, wanted = _trains(0)
+    assert torch.autograd.gradcheck(
+        lambda train: van_rossum_loss(train, wanted, tau=3.0), train.requires_grad_()
+    )
+    # tau 1 compares step by step.
+    steps_apart = (train - wanted).square().sum() / 2
+    torch.testing.assert_close(van_rossum_loss(train, wanted, tau=1.0), steps_apart)
+    lone = torch.zeros(4000, 1, 1)
+    pair = lone.clone()
+    lone[100] = 1
+    assert van_rossum_loss(lone, pair, tau=50.0).item() == pytest.approx(0.5, rel=0.02)
+    pair[130] = 1
+    assert van_rossum_loss(lone, pair, tau=50.0).item() == pytest.approx(1 - math.exp(-30 / 50), rel=0.02)
+
+
+@given(seeds, st.floats(0, 0.9))
+def test_first_spike_by_loops(seed: int, smoothing: float) -> None:
+    train, _ = _trains(seed)
+    labels = [seed % 3, 1]
+    expected, gradient = [], torch.zeros_like(train)
+    for sample, label in enumerate(labels):
+        times = [_times(train, sample, neuron)[0] for neuron in range(3)]
+        odds = [math.exp(-0.4 * time) for time in times]
+        wanted = [smoothing / 3 + (1 - smoothing) * (neuron == label) for neuron in range(3)]
+        probable = [part / sum(odds) for part in odds]
+        expected.append(-sum(w * math.log(p) for w, p in zip(wanted, probable, strict=True)))
+        for neuron, time in enumerate(times):
+            if time < len(train):
+                # dL/dt = scale (wanted - p), and dL/ds its negative.
+                gradient[time, sample, neuron] = -0.4 * (wanted[neuron] - probable[neuron])
+    train.requires_grad_()
+    loss = first_spike_loss(
+        first_spike_time(train),
+        torch.tensor(labels),
+        scale=0.4,
+        label_smoothing=smoothing,
+        reduction="none",
+    )
+    loss.sum().backward()
+    torch.testing.assert_close(loss, torch.tensor(expected, dtype=torch.float64))
+    torch.testing.assert_close(train.grad, gradient)
+
+
+@given(seeds, st.floats(0, 1), st.booleans())
+def test_tet_by_loops(seed: int, share: float, per_step: bool) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    potential = torch.randn(5, 2, 3, generator=generator, dtype=torch.float64)
+    target = torch.randint(0, 3, (5, 2) if per_step else (2,), generator=generator)
+    expected = [0.0, 0.0]
+    for sample in range(2):
+        for t in range(5):
+            row = potential[t, sample].tolist()
+            label = int(target[t, sample] if per_step else target[sample])
+            entropy = math.log(sum(math.exp(value) for value in row)) - row[label]
+            spread = sum((value - 0.5) ** 2 for value in row) / 3
+            expected[sample] += ((1 - share) * entropy + share * spread) / 5
+    options = {"regularization": share, "target_potential": 0.5, "reduction": "none"}
+    assert tet_loss(potential, target, **options).tolist() == pytest.approx(expected)
+    first = tet_loss(
+        potential.transpose(0, 1), target.t() if per_step else target, **options, batch_first=True
+    )
+    assert first.tolist() == pytest.approx(expected)
+    assert torch.autograd.gradcheck(
+        lambda potential: tet_loss(potential, target, label_smoothing=0.1), potential.requires_grad_()
+    )
+
+
+@pytest.mark.parametrize("steps", [1, 7, 30])
+def test_target_trains_are_evenly_spaced(steps: int) -> None:
+    for desired in range(1, steps + 1):
+        train = target_spike_train(torch.tensor([2, 0]), steps, 3, desired=desired, undesired=desired // 2)
+        assert train.sum(0).tolist() == [
+            [desired // 2, desired // 2, desired],
+            [desired, desired // 2, desired // 2],
+        ]
+        gaps = train[:, 0, 2].nonzero().flatten().diff()
+        assert gaps.numel() == 0 or gaps.max() - gaps.min() <= 1
+        other = target_spike_train(
+            torch.tensor([2, 0]),
+            steps,
+            3,
+            desired=desired,
+            undesired=desired // 2,
+            batch_first=True,
+            dtype=torch.float64,
+        )
+        assert torch.equal(other, train.transpose(0, 1).double())
+
+
+@pytest.mark.parametrize("loss", [spike_time_loss, van_rossum_loss])
+def test_layouts_shapes_and_dtypes(loss: object) -> None:
+    train, wanted = _trains(3)
+    each = loss(train, wanted, reduction="none")
+    first = loss(train.transpose(0, 1), wanted.transpose(0, 1), batch_first=True, reduction="none")
+    torch.testing.assert_close(first, each)
+    wide = loss(train.view(9, 2, 3, 1, 1), wanted.view(9, 2, 3, 1, 1), reduction="none")
+    torch.testing.assert_close(wide, each)
+    weight = torch.tensor([3.0, 1.0])
+    torch.testing.assert_close(loss(train, wanted, sample_weight=weight), (3 * each[0] + each[1]) / 4)
+    assert loss(train[:, :0], wanted[:, :0]) == 0
+    assert loss(train, train) == 0
+    for dtype in (torch.float16, torch.bfloat16, torch.float32):
+        half = loss(train.to(dtype), wanted.to(dtype), reduction="none")
+        assert half.dtype == torch.float32
+        torch.testing.assert_close(half.double(), each, rtol=1e-5, atol=1e-6)
+
+
+def test_half_dtypes_and_empty_batches_of_scores() -> None:
+    labels = torch.tensor([0, 2])
+    for dtype in (torch.float16, torch.bfloat16):
+        assert first_spike_loss(torch.ones(2, 3, dtype=dtype), labels, scale=1.0).dtype == torch.float32
+        assert tet_loss(torch.ones(4, 2, 3, dtype=dtype), labels).dtype == torch.float32
+    assert first_spike_loss(torch.ones(0, 3), labels[:0], scale=1.0) == 0
+    assert tet_loss(torch.ones(4, 0, 3), labels[:0]) == 0
+
+
+def test_silent_outputs_cost_but_have_no_gradient() -> None:
+    train = torch.zeros(9, 2, 3, requires_grad=True)
+    labels = torch.tensor([0, 2])
+    wanted = target_spike_train(labels, 9, 3, desired=3, undesired=1)
+    for value in (
+        first_spike_loss(first_spike_time(train), labels, scale=1.0),
+        spike_time_loss(train, wanted),
+    ):
+        assert value > 0
+        (grad,) = torch.autograd.grad(value, train)
+        assert grad.eq(0).all()
+    # The plain gradient of van Rossum's distance is there; a spiking layer does not read it where no spike is.
+    assert torch.autograd.grad(van_rossum_loss(train, wanted), train)[0].ne(0).any()
+
+
+@pytest.mark.parametrize("name", ["first spike", "spike time", "van Rossum"])
+def test_trains_a_spiking_layer(name: str, rng: torch.Generator) -> None:
+    x = (torch.rand(20, 6, 12, generator=rng) < 0.3).float()
+    target = torch.arange(6) % 3
+    weight = (torch.rand(3, 12, generator=rng) * 0.5).requires_grad_()
+    wanted = target_spike_train(target, 20, 3, desired=8, undesired=1)
+    optimizer = torch.optim.Adam([weight], lr=0.02)
+    for _ in range(60):
+        optimizer.zero_grad()
+        spikes = snnlib.functional.srm_linear(x, weight)
+        if name == "first spike":
+            loss, scores = (
+                first_spike_loss(first_spike_time(spikes), target, scale=0.5),
+                -first_spike_time(spikes),
+            )
+        else:
+            distance = spike_time_loss if name == "spike time" else van_rossum_loss
+            loss, scores = distance(spikes, wanted), spikes.sum(0)
+        loss.backward()
+        optimizer.step()
+    assert (scores.argmax(1) == target).all()
+
+
+@pytest.mark.parametrize("loss", [spike_time_loss, van_rossum_loss])
+def test_compiles_in_one_graph(loss: object) -> None:
+    train, wanted = _trains(5)
+    compiled = torch.compile(loss, backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(train, wanted), loss(train, wanted))
+
+
+def test_train_errors() -> None:
+    train, wanted = _trains(0)
+    for loss in (spike_time_loss, van_rossum_loss):
+        with pytest.raises(TypeError, match=r"spikes: expected a floating dtype, got torch.bool"):
+            loss(train.bool(), wanted)
+        with pytest.raises(TypeError, match=r"target_spikes: expected a floating dtype, got torch.int64"):
+            loss(train, wanted.long())
+        with pytest.raises(ValueError, match=r"spikes: expected \[T, N, ...\], got shape \(9,\)"):
+            loss(train[:, 0, 0], wanted)
+        with pytest.raises(
+            ValueError, match=r"target_spikes: expected the shape of spikes, \(9, 2, 3\), got"
+        ):
+            loss(train, wanted[:, :1])
+    with pytest.raises(ValueError, match=r"spikes: expected at least one time step"):
+        spike_time_loss(train[:0], wanted[:0])
+    assert van_rossum_loss(train[:0], wanted[:0]) == 0
+    for tau in (0.5, math.nan, math.inf):
+        with pytest.raises(ValueError, match=rf"tau: expected a finite number of time steps >= 1, got {tau}"):
+            van_rossum_loss(train, wanted, tau=tau)
+
+
+def test_score_errors() -> None:
+    labels = torch.tensor([0, 2])
+    with pytest.raises(ValueError, match=r"times: expected \[N, classes\], got shape \(9, 2, 3\)"):
+        first_spike_loss(torch.ones(9, 2, 3), labels, scale=1.0)
+    with pytest.raises(ValueError, match=r"scale: expected a finite number > 0, got 0.0"):
+        first_spike_loss(torch.ones(2, 3), labels, scale=0.0)
+    potential = torch.ones(4, 2, 3)
+    with pytest.raises(ValueError, match=r"potential: expected \[T, N, classes\], got shape \(2, 3\)"):
+        tet_loss(potential[0], labels)
+    with pytest.raises(
+        ValueError, match=r"potential: expected at least one time step, got shape \(0, 2, 3\)"
+    ):
+        tet_loss(potential[:0], labels)
+    with pytest.raises(
+        ValueError, match=r"target: expected shape \(4, 2\), one label per step and sample, got"
+    ):
+        tet_loss(potential, torch.zeros(2, 4, dtype=torch.int64))
+    with pytest.raises(ValueError, match=r"target: expected shape \(2,\), one label per sample, got \(3,\)"):
+        tet_loss(potential, torch.zeros(3, dtype=torch.int64))
+    with pytest.raises(ValueError, match=r"target: expected labels from 0 to 2, got 0 to 3"):
+        tet_loss(potential, torch.tensor([0, 3]))
+    for share in (-0.1, 1.1, math.nan):
+        with pytest.raises(ValueError, match=rf"regularization: expected a number in \[0, 1\], got {share}"):
+            tet_loss(potential, labels, regularization=share)
+    with pytest.raises(ValueError, match=r"label_smoothing: expected a number in \[0, 1\), got 1"):
+        tet_loss(potential, labels, label_smoothing=1)
+    for desired, undesired in ((1, 1), (10, 1), (2, -1)):
+        with pytest.raises(ValueError, match=r"expected 0 <= undesired < desired <= steps = 9, got"):
+            target_spike_train(labels, 9, 3, desired=desired, undesired=undesired)
+    with pytest.raises(ValueError, match=r"target: expected labels from 0 to 1, got 0 to 2"):
+        target_spike_train(labels, 9, 2, desired=2, undesired=1)
+    with pytest.raises(TypeError, match=r"target: expected integer labels, got torch.float32"):
+        target_spike_train(labels.float(), 9, 3, desired=2, undesired=1)
