@@ -2,36 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import torch
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from snnlib.nn.srm import SRMLayer
+from snnlib.data import stack_time_first
+from snnlib.explain import GradCAM
+from snnlib.functional import Convolution
+from snnlib.nn.pool import SpikeAvgPool2d
+from snnlib.nn.srm import SRMConv2d, SRMLayer
+from snnlib.readout import spike_count
 from snnlib.training.data_module import CLASSES
 from snnlib.training.run import TrainResult
-from snnlib.visual import confusion_matrix, curves, raster, save_png
+from snnlib.visual import confusion_matrix, curves, heat_strips, raster, save_png
 
 _NAMES = [str(number) for number in range(CLASSES)]
+# Test samples among which those for the heat maps are looked for: enough to hold a mistake of most nets.
+_HEAT_SAMPLES = 60
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture of the run folder: its file, its heading and text in the report, and how it is drawn."""
+    """A picture of the run folder: its file, its heading and text in the report, and how it is drawn.
+
+    `draw` gives None where a run has nothing to show; `absent` is what the report says then.
+    """
 
     file: str
     title: str
     text: str
-    draw: Callable[[TrainResult], Figure]
+    draw: Callable[[TrainResult], Figure | None]
+    absent: str = ""
 
 
-def draw_pictures(result: TrainResult, folder: Path) -> None:
-    """Draw every picture of `PICTURES` into the run's folder."""
+def draw_pictures(result: TrainResult, folder: Path) -> list[str]:
+    """Draw the pictures of `PICTURES` into the run's folder; gives the files of those that there are."""
+    files = []
     for picture in PICTURES:
-        save_png(picture.draw(result), folder / picture.file)
+        figure = picture.draw(result)
+        if figure is not None:
+            save_png(figure, folder / picture.file)
+            files.append(picture.file)
+    return files
 
 
 @torch.no_grad()
@@ -101,7 +118,55 @@ def _draw_raster(result: TrainResult) -> Figure:
     )
 
 
-# A further picture, such as a Grad-CAM map, is one more entry here: the run folder and the report show what is listed.
+def _draw_heat(result: TrainResult) -> Figure | None:
+    net = result.module.net
+    layer, stride = last_conv(net)
+    if layer is None:
+        return None
+    samples = result.data.test_set
+    step = -(-len(cast(Sized, samples)) // _HEAT_SAMPLES)
+    frames, labels = stack_time_first([samples[index] for index in range(0, len(cast(Sized, samples)), step)])
+    weight = next(net.parameters())
+    with torch.no_grad():
+        answers = spike_count(net(frames.to(weight))).argmax(1).cpu()
+    rows = _rows(labels.tolist(), answers.tolist())
+    shown = frames[:, [sample for sample, _, _ in rows]].to(weight)
+    with GradCAM(net, layer, stride=stride, time="per_step") as cam:
+        maps = cam(shown, torch.tensor([target for _, target, _ in rows])).cpu()
+    return heat_strips(
+        [(heading, frames[:, sample], maps[:, row]) for row, (sample, _, heading) in enumerate(rows)],
+        step_ms=result.module.config.step_ms,
+        title="Where the evidence lies",
+    )
+
+
+def last_conv(net: nn.Module) -> tuple[SRMConv2d | None, int]:
+    """The last conv layer of a chain of layers, None if it has none, and the input pixels per cell of its output."""
+    found, stride, pixels = None, 1, 1
+    for layer in net.children():
+        # The notation of nets has square windows only.
+        if isinstance(layer, SRMConv2d):
+            pixels *= cast(Convolution, layer.operator).stride[0]
+            found, stride = layer, pixels
+        elif isinstance(layer, SpikeAvgPool2d):
+            pixels *= cast(int, layer.kernel_size)
+    return found, stride
+
+
+def _rows(labels: list[int], answers: list[int]) -> list[tuple[int, int, str]]:
+    """`(sample, class to explain, heading)`: two digits that were recognised, then a mistake with both its classes."""
+    rows: dict[int, tuple[int, int, str]] = {}
+    mistake: list[tuple[int, int, str]] = []
+    for sample, (label, answer) in enumerate(zip(labels, answers, strict=True)):
+        if label == answer and len(rows) < 2:
+            rows.setdefault(label, (sample, label, f"a {label}, recognised: evidence for {label}"))
+        elif label != answer and not mistake:
+            taken = f"a {label}, taken for a {answer}: evidence for"
+            mistake = [(sample, answer, f"{taken} {answer}"), (sample, label, f"{taken} {label}")]
+    return [*rows.values(), *mistake]
+
+
+# A further picture is one more entry here: the run folder and the report show what is listed.
 PICTURES = (
     Picture(
         "accuracy.png",
@@ -124,6 +189,15 @@ PICTURES = (
         "makes of them, step by step. At the bottom the ten output neurons: the one with most spikes is the answer, "
         "and the true digit is in bold.",
         _draw_raster,
+    ),
+    Picture(
+        "heat.png",
+        "What the net looks at",
+        "Dark are the places whose spikes in the last convolutional layer spoke for a digit (Grad-CAM); black dots "
+        "are the events of the camera. Each of its three movements has a picture, the last one is the mean of all. The "
+        "lower rows show a mistake, if there was one: what spoke for the wrong answer, and what for the right one.",
+        _draw_heat,
+        absent="This net has no convolutional layer, so there are no places to show.",
     ),
     Picture(
         "spike_rates.png",

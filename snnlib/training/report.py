@@ -21,7 +21,7 @@ def write_report(result: TrainResult, run: RunFolder) -> None:
     Raises:
         OSError: the folder cannot be written to.
     """
-    draw_pictures(result, run.path)
+    files = draw_pictures(result, run.path)
     template = resources.files("snnlib.training").joinpath("report.html.j2").read_text(encoding="utf-8")
     page = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined).from_string(template)
     html = page.render(
@@ -32,10 +32,7 @@ def write_report(result: TrainResult, run: RunFolder) -> None:
         layer_note=LAYER_NOTE,
         pictures=PICTURES,
         # Embedded, so that the page still shows them when it is mailed or moved.
-        images={
-            picture.file: base64.b64encode((run.path / picture.file).read_bytes()).decode()
-            for picture in PICTURES
-        },
+        images={file: base64.b64encode((run.path / file).read_bytes()).decode() for file in files},
         net=str(result.module.net),
         config=dataclasses.asdict(result.module.config),
         rows=result.history,

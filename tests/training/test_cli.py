@@ -12,7 +12,7 @@ import pytest
 from snnlib.cli import main
 from snnlib.training import TrainConfig
 
-PICTURES = ("accuracy.png", "confusion.png", "raster.png", "spike_rates.png")
+PICTURES = ("accuracy.png", "confusion.png", "heat.png", "raster.png", "spike_rates.png")
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
