@@ -96,6 +96,16 @@ def kernels_for(tensor: Tensor) -> ModuleType | None:
     return None
 
 
+def asked_path() -> Path:
+    """The path that the environment or `use_path` asks for."""
+    return _path
+
+
+def cudnn() -> ModuleType | None:
+    """The module's door to cuDNN, where it was built with CUDA."""
+    return getattr(_module, "cudnn", None)
+
+
 def explain_path(device: str = "cpu") -> tuple[Path, str]:
     """The path that float32 tensors on `device` take now, and the reason."""
     if _path == "reference":

@@ -33,7 +33,7 @@ def print_report(console: Console) -> None:
     for title, facts in (
         ("Versions", _versions()),
         ("Machine", _machine()),
-        ("Native code", _native.module_info().items()),
+        ("Native code", [*_native.module_info().items(), ("cuDNN", ops.cudnn.describe())]),
         ("Paths of the ops", _paths()),
         ("Data", _data()),
         ("Environment", _environment()),

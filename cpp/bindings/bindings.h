@@ -16,5 +16,6 @@ inline void* pointer(Address address) { return reinterpret_cast<void*>(address);
 
 void bind_srm(pybind11::module_& module);
 void bind_pool(pybind11::module_& module);
+void bind_cudnn(pybind11::module_& module);
 
 }  // namespace snnlib

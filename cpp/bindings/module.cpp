@@ -54,4 +54,7 @@ PYBIND11_MODULE(_C, module) {
   module.def("keep_freed_memory", &snnlib::keep_freed_memory);
   snnlib::bind_srm(module);
   snnlib::bind_pool(module);
+#ifdef SNNLIB_HAS_CUDA
+  snnlib::bind_cudnn(module);
+#endif
 }

@@ -1,10 +1,12 @@
-"""The two adjoint maps of a 2-D convolution, `[B, C, H, W]`, through `aten::convolution_backward`.
+"""The two adjoint maps of a 2-D convolution, `[B, C, H, W]`.
 
-Both are linear in each tensor, so their gradients are a convolution and each other.
+CUDA tensors take cuDNN directly (snnlib/ops/cudnn.py), all others and all that cuDNN refuses
+`aten::convolution_backward`. Both are linear in each tensor, so their gradients are a convolution and each other.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -12,6 +14,11 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from snnlib import _native
+from snnlib.ops import cudnn
+
+_warned = False
 
 
 @contextmanager
@@ -45,20 +52,65 @@ def _empty(like: Tensor, size: Sequence[int], layout: torch.memory_format) -> Te
     return torch.empty(size, dtype=like.dtype, device=like.device, memory_format=layout)
 
 
-def _aten_backward(
-    grad_output: Tensor,
-    x: Tensor,
-    weight: Tensor,
-    geometry: tuple[Sequence[int], Sequence[int], Sequence[int], int],
+def _cudnn_backward(
+    to_input: bool,
+    tensors: tuple[Tensor, Tensor, Tensor],
+    options: tuple[Sequence[int], Sequence[int], Sequence[int]],
     flags: tuple[bool | None, bool | None, bool | None],
-    mask: list[bool],
-) -> tuple[Tensor, ...]:
-    stride, padding, dilation, groups = geometry
-    arguments = (grad_output, x, weight, None, stride, padding, dilation, False, [0, 0], groups, mask)
-    if x.device.type != "cuda":
-        return torch.ops.aten.convolution_backward(*arguments)  # type: ignore[no-any-return]
-    with _cudnn_flags(*flags):
-        return torch.ops.aten.convolution_backward(*arguments)  # type: ignore[no-any-return]
+) -> bool:
+    """Let cuDNN write the gradient into its place in (x, weight, grad_output); False where aten has to."""
+    global _warned  # noqa: PLW0603
+    path = _native.asked_path()
+    if tensors[2].device.type != "cuda" or path == "reference" or not torch.backends.cudnn.enabled:
+        return False
+    # cuDNN's engines for float64 are slow and few: aten is the documented way.
+    if tensors[2].dtype == torch.float64 and path == "auto":
+        return False
+    try:
+        cudnn.convolution_backward(to_input, *tensors, *options, cudnn.resolve_flags(*flags))
+    except cudnn.UnavailableError as error:
+        if path == "native":
+            raise RuntimeError(f"path 'native' was asked for, but {error}") from error
+        if not _warned:
+            _warned = True
+            warnings.warn(
+                f"convolution backward goes through aten::convolution_backward: {error}. "
+                "Set SNNLIB_PATH=reference to choose this path.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        return False
+    return True
+
+
+def _backward(
+    to_input: bool,
+    size: Sequence[int],
+    grad_output: Tensor,
+    operand: Tensor,
+    options: tuple[Sequence[int], Sequence[int], Sequence[int]],
+    groups: int,
+    flags: tuple[bool | None, bool | None, bool | None],
+) -> Tensor:
+    """Gradient of `size` from the output's gradient and the other operand of the convolution."""
+    layout = _memory_format(grad_output, operand)
+    if grad_output.numel() == 0 or operand.numel() == 0:
+        return _empty(operand, size, layout).zero_()
+    grad_output, operand = (x.contiguous(memory_format=layout) for x in (grad_output, operand))
+    if operand.device.type == "cuda":
+        grad = _empty(operand, size, layout)
+        tensors = (grad, operand, grad_output) if to_input else (operand, grad, grad_output)
+        if _cudnn_backward(to_input, tensors, options, flags):
+            return grad
+    # Only the shape of the tensor whose gradient is wanted plays a part.
+    shape = operand.new_empty(1).expand(size)
+    pair = (shape, operand) if to_input else (operand, shape)
+    with _cudnn_flags(*flags if operand.device.type == "cuda" else [None] * 3):
+        gradients = torch.ops.aten.convolution_backward(
+            grad_output, *pair, None, *options, False, [0, 0], groups, [to_input, not to_input, False]
+        )
+    out: Tensor = gradients[0 if to_input else 1]
+    return out.contiguous(memory_format=layout)
 
 
 @torch.library.custom_op("snnlib::conv2d_input_backward", mutates_args=())
@@ -75,17 +127,8 @@ def conv2d_input_backward(
     allow_tf32: bool | None,
 ) -> Tensor:
     """Adjoint of the convolution in its input."""
-    layout = _memory_format(grad_output, weight)
-    if grad_output.numel() == 0 or weight.numel() == 0:
-        return _empty(weight, input_size, layout).zero_()
-    # Only the shape of the input plays a part.
-    x = weight.new_empty(1).expand(input_size)
-    operands = (grad_output.contiguous(memory_format=layout), x, weight.contiguous(memory_format=layout))
-    geometry = (stride, padding, dilation, groups)
-    grad = _aten_backward(*operands, geometry, (benchmark, deterministic, allow_tf32), [True, False, False])[
-        0
-    ]
-    return grad.contiguous(memory_format=layout)
+    flags = (benchmark, deterministic, allow_tf32)
+    return _backward(True, input_size, grad_output, weight, (stride, padding, dilation), groups, flags)
 
 
 @conv2d_input_backward.register_fake
@@ -107,16 +150,8 @@ def conv2d_weight_backward(
     allow_tf32: bool | None,
 ) -> Tensor:
     """Adjoint of the convolution in its weight, summed over frames."""
-    layout = _memory_format(grad_output, x)
-    if grad_output.numel() == 0 or x.numel() == 0:
-        return _empty(x, weight_size, layout).zero_()
-    weight = x.new_empty(1).expand(weight_size)
-    operands = (grad_output.contiguous(memory_format=layout), x.contiguous(memory_format=layout), weight)
-    geometry = (stride, padding, dilation, groups)
-    grad = _aten_backward(*operands, geometry, (benchmark, deterministic, allow_tf32), [False, True, False])[
-        1
-    ]
-    return grad.contiguous(memory_format=layout)
+    flags = (benchmark, deterministic, allow_tf32)
+    return _backward(False, weight_size, grad_output, x, (stride, padding, dilation), groups, flags)
 
 
 @conv2d_weight_backward.register_fake
