@@ -111,6 +111,10 @@ def conv2d_input_backward(
             These three speak to cuDNN and change nothing on a CPU. Default: torch's global flags
             `torch.backends.cudnn.benchmark`, `.deterministic` and `.allow_tf32`.
 
+    CUDA tensors of float32, bfloat16 and float16 go to cuDNN directly where the module was built with CUDA and finds
+    the library, all others through `aten::convolution_backward`, with the flags set globally for the length of the
+    call. Before a CUDA graph is captured, call it once with the same shapes, so that its engine is chosen.
+
     Returns:
         Tensor of `input_size`; channels last if one of the tensors is, else contiguous.
 

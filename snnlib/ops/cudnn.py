@@ -188,7 +188,9 @@ def _check_on_gpu(tensors: dict[str, Tensor]) -> None:
         if tensor.device.type != "cuda":
             raise ValueError(f"{name}: expected a CUDA tensor, got one on {tensor.device}")
         if tensor.device != tensors["x"].device:
-            raise ValueError(f"{name}: expected a tensor on {tensors['x'].device}, got one on {tensor.device}")
+            raise ValueError(
+                f"{name}: expected a tensor on {tensors['x'].device}, got one on {tensor.device}"
+            )
 
 
 def convolution_backward(
