@@ -6,9 +6,9 @@ brings torch, and imports nothing but pytest; the fixture imports the rest when 
 
 from __future__ import annotations
 
-import hashlib
 import re
 import shlex
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,13 +50,13 @@ def spike_regression(request: pytest.FixtureRequest, tmp_path: Path) -> SpikeReg
 def file_name(test: str, cls: type | None) -> str:
     """A file name for a test, the same on every platform: `test_net[LIF]` of class `TestA` gives `TestA.test_net-LIF`.
 
-    Names that need more than that are cut and end in a hash, so that two tests never share one.
+    Names that need more than that are cut and end in a checksum, which keeps tests apart.
     """
     function, _, parameters = test.partition("[")
     name = f"{cls.__qualname__}." if cls else ""
     name += function + (f"-{parameters.removesuffix(']')}" if parameters else "")
     safe = re.sub(r"[^A-Za-z0-9_.-]", "_", name)[:100]
-    return safe if safe == name else f"{safe}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    return safe if safe == name else f"{safe}-{zlib.crc32(name.encode()):08x}"
 
 
 def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:

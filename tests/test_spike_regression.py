@@ -6,6 +6,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -198,7 +199,7 @@ def test_damaged_golden_file(session: Session) -> None:
     session.golden(checks("train(*GOLDEN)"))
     (session.folder / "test_net.npz").write_text("<<<<<<< HEAD")
     assert session.failure(checks("train(*GOLDEN)")) == [
-        "snnlib.testing.golden.GoldenError: test_net.npz: no golden spike trains: File is not a zip file",
+        "snnlib.testing.golden.GoldenError: test_net.npz: no golden spike trains: not a zip file",
         "Restore the file, or write it anew: pytest test_net.py::test_net --update-spikes",
     ]
     session.golden(checks("train(*GOLDEN)"))
@@ -304,6 +305,15 @@ def test_every_damaged_byte_is_found(tmp_path: Path) -> None:
             assert str(error).startswith(f"{file}: no golden spike trains: ")
             found += 1
     assert found > len(data) / 2
+
+
+def test_other_npz_files_are_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "other.npz", spikes=np.zeros(3))
+    with pytest.raises(GoldenError, match="no array 'format'"):
+        read_spikes(tmp_path / "other.npz")
+    np.savez(tmp_path / "other.npz", format=np.array(1))
+    with pytest.raises(GoldenError, match="no golden spike trains"):
+        read_spikes(tmp_path / "other.npz")
 
 
 def test_later_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

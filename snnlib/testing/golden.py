@@ -22,7 +22,7 @@ Spikes = NDArray[np.bool_]
 _VERSION = 1
 # What zip, zlib and NumPy's header parser raise on damaged bytes.
 _DAMAGED = (
-    *(ValueError, KeyError, EOFError, OSError, SyntaxError, NotImplementedError, RuntimeError),
+    *(TypeError, ValueError, KeyError, EOFError, OSError, SyntaxError, NotImplementedError, RuntimeError),
     *(zipfile.BadZipFile, zlib.error),
 )
 
@@ -52,11 +52,10 @@ def read_spikes(path: str | os.PathLike[str]) -> dict[str, Spikes]:
     """
     data = io.BytesIO(Path(path).read_bytes())
     try:
-        # NumPy need not reach the end of a member, where zip has its checksum.
-        damaged = zipfile.ZipFile(data).testzip()
-        if damaged:
-            raise ValueError(f"{damaged}: checksum does not match")
+        if not zipfile.is_zipfile(data):
+            raise ValueError("not a zip file")
         data.seek(0)
+        # Every member is read to its end, where zip has its checksum.
         with np.load(data) as stored:
             return _decode({key: stored[key] for key in stored})
     except _DAMAGED as error:
@@ -64,6 +63,8 @@ def read_spikes(path: str | os.PathLike[str]) -> dict[str, Spikes]:
 
 
 def _decode(arrays: dict[str, NDArray[Any]]) -> dict[str, Spikes]:
+    if "format" not in arrays:
+        raise ValueError("no array 'format'")
     version, count = arrays["format"].tolist()
     if version != _VERSION:
         raise ValueError(f"version: expected {_VERSION}, got {version}")
