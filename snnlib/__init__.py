@@ -1,7 +1,8 @@
 """Spiking neural network layers for PyTorch: event-driven, spike-time learning on CPU and GPU."""
 
-from snnlib import data, explain, functional, init, losses, models, nn, ops, readout, reference
+from snnlib import compat, data, explain, functional, init, losses, models, nn, ops, readout, reference
 from snnlib._native import keep_freed_memory, use_path
+from snnlib.compat import *  # noqa: F403
 from snnlib.functional import grad_scale, resize_bicubic, segment_sum, superpixel_unpool
 from snnlib.nn import (
     BicubicResize2d,
@@ -50,6 +51,7 @@ __all__ = [
     "SuperpixelAvgPool2d",
     "VoxelPool",
     "WeightStandardization",
+    "compat",
     "data",
     "explain",
     "functional",
@@ -67,3 +69,5 @@ __all__ = [
     "superpixel_unpool",
     "use_path",
 ]
+# Published names, for code that was written against them.
+__all__ += compat.__all__

@@ -1,0 +1,43 @@
+"""Names and call signatures known from published code, each a thin call into the library's own functions.
+
+Code written against those names runs unchanged apart from its import line, on CPU and GPU. `docs/compat.md` maps every
+name to the library's own and says what differs from the published code. Trains are `[N, T, ...]`, and the SRM layers
+keep the papers' convention that gradients are dL/dt: put `LossReverse` before a loss on spike counts.
+"""
+
+from snnlib.compat import conv_wrapper
+from snnlib.compat.explain import ViTGradCAM
+from snnlib.compat.gradient import AffineLayer, GradientDecoupleLayer, decouple_layer
+from snnlib.compat.pool import PoolFunc, Pooling
+from snnlib.compat.quantize import Round, UpdateRange
+from snnlib.compat.resize import Bicubic, bicubic
+from snnlib.compat.segment import QuickCumsum, VoxelsSumming
+from snnlib.compat.srm import LossReverse, srmConv, srmConv2d, srmConvFunc, srmLinear, srmNeuronFunc
+from snnlib.compat.superpixel import AveSupPixPool, AveSupPixPoolFunction, SupPixUnpool
+from snnlib.nn import Quantizer
+
+__all__ = [
+    "AffineLayer",
+    "AveSupPixPool",
+    "AveSupPixPoolFunction",
+    "Bicubic",
+    "GradientDecoupleLayer",
+    "LossReverse",
+    "PoolFunc",
+    "Pooling",
+    "Quantizer",
+    "QuickCumsum",
+    "Round",
+    "SupPixUnpool",
+    "UpdateRange",
+    "ViTGradCAM",
+    "VoxelsSumming",
+    "bicubic",
+    "conv_wrapper",
+    "decouple_layer",
+    "srmConv",
+    "srmConv2d",
+    "srmConvFunc",
+    "srmLinear",
+    "srmNeuronFunc",
+]

@@ -1,0 +1,66 @@
+"""Bicubic down-scaling under the published names."""
+
+import numpy as np
+import pytest
+import torch
+
+from snnlib import compat
+
+
+def test_a_quarter_takes_every_fourth_pixel(rng: torch.Generator) -> None:
+    """The published alignment has whole offsets at whole ratios."""
+    image = torch.rand(16, 12, 3, generator=rng)
+    assert torch.equal(compat.bicubic(image), image[::4, ::4])
+
+
+@pytest.mark.parametrize("scale", [0.3, 1 / 3, 0.5, 0.75, 2.0])
+def test_every_scale_against_its_definition(scale: float, rng: torch.Generator) -> None:
+    image = torch.rand(9, 8, 2, generator=rng, dtype=torch.float64)
+    bicubic = compat.Bicubic()
+    out = bicubic.bicubic_interpolate(image, scale)
+    assert out.shape == (int(9 * scale), int(8 * scale), 2)
+
+    def at(row: int, column: int, channel: int) -> float:
+        y, x = row / scale, column / scale
+        total = 0.0
+        for i in range(int(np.floor(y)) - 1, int(np.floor(y)) + 3):
+            for j in range(int(np.floor(x)) - 1, int(np.floor(x)) + 3):
+                weight = bicubic.basis_function(y - i) * bicubic.basis_function(x - j)
+                total += weight * float(image[min(max(i, 0), 8), min(max(j, 0), 7), channel])
+        return total
+
+    expected = torch.tensor(
+        [[[at(i, j, c) for c in range(2)] for j in range(out.shape[1])] for i in range(out.shape[0])],
+        dtype=torch.float64,
+    )
+    torch.testing.assert_close(out, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_gradient_is_the_adjoint(rng: torch.Generator) -> None:
+    image = torch.rand(7, 9, 1, generator=rng, dtype=torch.float64, requires_grad=True)
+    interpolate = compat.Bicubic().bicubic_interpolate
+    assert torch.autograd.gradcheck(lambda x: interpolate(x, 0.4), image)
+
+
+def test_kernel_values() -> None:
+    bicubic = compat.Bicubic()
+    assert [bicubic.basis_function(x) for x in (0, 0.5, 1, 1.5, -0.5, 2)] == [1, 0.625, 0, -0.125, 0.625, 0]
+    assert bicubic.basis_function(0.5, a=-0.5) == 0.5625
+
+
+def test_numpy_images_and_every_call_form() -> None:
+    image = np.arange(64, dtype=np.float32).reshape(8, 8, 1)
+    expected = torch.tensor([[0.0, 4], [32, 36]])[..., None]
+    tensor = torch.from_numpy(image)
+    for out in (
+        compat.Bicubic().bicubic_interpolate(image),
+        compat.Bicubic()(tensor),
+        compat.Bicubic.apply(tensor),
+        compat.bicubic(tensor),
+    ):
+        assert torch.equal(out, expected)
+
+
+def test_two_dimensional_image_is_named() -> None:
+    with pytest.raises(ValueError, match=r"data_in: expected \[H, W, C\], got shape \(8, 8\)"):
+        compat.bicubic(torch.ones(8, 8))

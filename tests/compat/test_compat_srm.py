@@ -1,0 +1,203 @@
+"""The papers' SRM names: vectors in their dL/dt convention, and agreement with the library's layers."""
+
+import pytest
+import torch
+from oracles import gradient_table, kernel_table
+from srm_vectors import NAN, V2, VECTORS, Vector
+from torch import Tensor, nn
+
+import snnlib
+from snnlib import compat
+
+TAUS = (5.0, 3.0, 2.5)
+
+
+def _train(values: list[float]) -> Tensor:
+    """`[N, T, 1]`."""
+    return torch.tensor(values, dtype=torch.float64).reshape(1, -1, 1)
+
+
+def _tables(steps: int, taus: tuple[float, float, float] = TAUS) -> tuple[Tensor, Tensor]:
+    epsw = torch.from_numpy(kernel_table(taus[0], taus[1], steps))
+    return epsw, -torch.from_numpy(gradient_table(taus[2], steps))
+
+
+@pytest.mark.parametrize("vector", VECTORS.values(), ids=list(VECTORS))
+def test_neuron_vectors_with_the_papers_signs(vector: Vector) -> None:
+    tau_m, tau_s, tau_grad = vector.taus
+    current = _train(vector.current)
+    spikes, delta_ut, delta_u = compat.srmNeuronFunc.forward(current, tau_m, tau_s, 1 - 1 / tau_grad, 1.0)
+    assert spikes.flatten().nonzero().flatten().tolist() == vector.spike_steps
+    grad_w, grad_t = compat.srmNeuronFunc.backward(
+        _train(vector.gradient), delta_ut, delta_u, spikes, *_tables(current.shape[1], vector.taus)
+    )
+    for actual, expected in (
+        (delta_ut, vector.delta_ut),
+        (grad_w, [-a for a in vector.a]),
+        (grad_t, vector.b),
+    ):
+        torch.testing.assert_close(
+            actual.flatten(), torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-6
+        )
+
+
+def test_a_neuron_silent_over_the_whole_train_reads_no_table_entry() -> None:
+    spikes, delta_ut, delta_u = compat.srmNeuronFunc.forward(_train([0.1] * 4), 5.0, 3.0, 0.6, 1.0)
+    nan_tables = torch.full((4,), NAN), torch.full((4,), NAN)
+    for signal in compat.srmNeuronFunc.backward(torch.ones(1, 4, 1), delta_ut, delta_u, spikes, *nan_tables):
+        assert (signal == 0).all()
+
+
+def _events(rng: torch.Generator, *shape: int) -> Tensor:
+    return (torch.rand(*shape, generator=rng, dtype=torch.float64) < 0.3).double()
+
+
+CONVOLUTIONS = [
+    {},
+    {"stride": (2, 1), "padding": (1, 2), "dilation": (1, 2), "groups": 2},
+    {"padding": "same"},
+]
+
+
+@pytest.mark.parametrize("options", CONVOLUTIONS, ids=["plain", "all options", "same"])
+def test_function_module_and_library_layer_agree(options: dict[str, object], rng: torch.Generator) -> None:
+    module = compat.srmConv(4, 6, 3, **options).double()
+    module.weight.data.mul_(2)
+    geometry = module.stride, module.padding, module.dilation, module.groups
+    x = _events(rng, 2, 12, 4, 7, 8)
+    results = []
+    for layer in (
+        module,
+        lambda events: compat.srmConvFunc.apply(
+            events, module.weight, 5.0, 3.0, 0.6, 1.0, *_tables(12), *geometry
+        ),
+    ):
+        events = x.clone().requires_grad_()
+        spikes = layer(events)
+        assert spikes.sum() > 50
+        g = torch.linspace(-1, 1, spikes.numel(), dtype=torch.float64).reshape(spikes.shape)
+        results.append((spikes, *torch.autograd.grad(spikes, (events, module.weight), g)))
+    for ours, table in zip(*results, strict=True):
+        torch.testing.assert_close(ours, table, rtol=1e-10, atol=1e-12)
+
+    own = snnlib.SRMConv2d(
+        4,
+        6,
+        3,
+        **options,
+        tau_m=5,
+        tau_s=3,
+        tau_grad=2.5,
+        input_grad_scale=0.85,
+        batch_first=True,
+        dtype=torch.float64,
+    )
+    own.load_state_dict({"weight": module.weight.detach(), "threshold": own.threshold})
+    events = x.clone().requires_grad_()
+    spikes = own(events)
+    # dL/ds is minus dL/dt: at the output, and again at the input.
+    grad_x, grad_weight = torch.autograd.grad(spikes, (events, own.weight), -g)
+    for ours, theirs in zip(results[0], (spikes, -grad_x, grad_weight), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
+
+
+def test_gradient_sums_shrink_by_085_per_layer(rng: torch.Generator) -> None:
+    """Every layer keeps the sum of its spikes' gradients over its input events, times 0.85."""
+    net = nn.Sequential(compat.srmConv(2, 8, 3), compat.srmConv(8, 8, 3), compat.srmConv(8, 8, 3)).double()
+    for layer in net:
+        # With tau_s <= tau_grad the sum is exact.
+        layer.taug = 3.0
+        layer.weight.data.abs_()
+    x = _events(rng, 2, 10, 2, 9, 9).requires_grad_()
+    spikes = net(x)
+    assert spikes.sum() > 0
+    spikes.sum().backward()
+    # The sums are kept where every spike has an event before it, which is always.
+    assert (x.grad.sum() / spikes.sum()).item() == pytest.approx(0.85**3, rel=1e-9)
+
+
+def test_linear_gradient_holds_only_at_events(rng: torch.Generator) -> None:
+    layer = compat.srmLinear(20, 6).double()
+    x = _events(rng, 3, 10, 20).requires_grad_()
+    spikes = layer(x)
+    assert spikes.sum() > 0
+    spikes.sum().backward()
+    assert (x.grad[x == 0] == 0).all()
+    for parameter in layer.parameters():
+        assert parameter.grad.abs().sum() > 0
+
+
+def test_linear_normalisation_is_that_of_standardize_weights(rng: torch.Generator) -> None:
+    layer = compat.srmLinear(20, 6)
+    x = _events(rng, 3, 10, 20).float()
+    standardize = snnlib.WeightStandardization(6)
+    expected = snnlib.functional.srm_linear(
+        x, standardize(layer.weight), tau_m=5.0, tau_s=3.0, tau_grad=2.5, batch_first=True
+    )
+    assert torch.equal(layer(x), expected)
+    assert not hasattr(compat.srmLinear(20, 6, weight_norm=False).bn_weight, "grad")
+
+
+def test_state_dict_has_the_published_names() -> None:
+    assert sorted(compat.srmLinear(4, 2).state_dict()) == ["bn_bias", "bn_weight", "eps", "weight"]
+    assert sorted(compat.srmConv(4, 2, 3).state_dict()) == ["weight"]
+
+
+@pytest.mark.parametrize(("reverse", "direction"), [(True, 1), (False, -1)])
+def test_count_loss_needs_the_reversal(reverse: bool, direction: int, rng: torch.Generator) -> None:
+    """Training towards more spikes brings more of them with `LossReverse` and fewer without."""
+    layer = compat.srmLinear(20, 1, weight_norm=False)
+    layer.weight.data.fill_(0.15)
+    x = _events(rng, 4, 24, 20).float()
+    optimiser = torch.optim.SGD(layer.parameters(), lr=1e-4)
+    before = layer(x).sum().item()
+    for _ in range(10):
+        out = layer(x)
+        out = compat.LossReverse.apply(out) if reverse else out
+        loss = (out.sum(1) - 20).square().mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    assert (layer(x).sum().item() - before) * direction > 0
+
+
+def test_function_accepts_tables_of_another_kernel() -> None:
+    """Twice the tables, twice the gradients: the tables given are the ones used."""
+    events = torch.ones(1, 6, 1, 1, 1, dtype=torch.float64)
+    weight = torch.full((1, 1, 1, 1), 2.0, dtype=torch.float64)
+    sums = []
+    for factor in (1, 2):
+        epsw, epst = (factor * table for table in _tables(7))
+        x, w = events.clone().requires_grad_(), weight.clone().requires_grad_()
+        compat.srmConvFunc.apply(x, w, 5.0, 3.0, 0.6, 1.0, epsw, epst).sum().backward()
+        sums.append((x.grad.sum().item(), w.grad.sum().item()))
+    assert sums[1] == pytest.approx([2 * value for value in sums[0]])
+    assert sums[0][1] < 0
+
+
+def test_errors_name_the_argument() -> None:
+    x, w = torch.ones(1, 6, 1, 3, 3), torch.ones(1, 1, 3, 3)
+    with pytest.raises(ValueError, match=r"epst: expected a table of at least 6 entries, got shape \(5,\)"):
+        compat.srmConvFunc.apply(x, w, 5.0, 3.0, 0.6, 1.0, torch.ones(6), torch.ones(5))
+    with pytest.raises(ValueError, match="tau_m"):
+        compat.srmConv(1, 1, 3, taum=0.5)(x)
+
+
+def test_v2_input_gradients_add_up() -> None:
+    current = _train(V2.current)
+    spikes, delta_ut, delta_u = compat.srmNeuronFunc.forward(current, 5.0, 3.0, 0.6, 1.0)
+    _, grad_t = compat.srmNeuronFunc.backward(_train(V2.gradient), delta_ut, delta_u, spikes, *_tables(8))
+    assert (current * grad_t).sum().item() == pytest.approx(-1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_module_in_every_dtype(dtype: torch.dtype, rng: torch.Generator) -> None:
+    layer = compat.srmConv(2, 4, 3).to(dtype)
+    layer.weight.data.abs_()
+    x = _events(rng, 2, 8, 2, 6, 6).to(dtype).contiguous().requires_grad_()
+    spikes = layer(x)
+    assert spikes.dtype is dtype
+    assert spikes.sum() > 0
+    spikes.sum().backward()
+    assert x.grad.isfinite().all()
+    assert layer.weight.grad.isfinite().all()
