@@ -59,9 +59,9 @@ def _cell_of(points: Tensor, bounds: Bounds, cells: Sequence[int]) -> tuple[Tens
     for column, (low, high, _), count in zip(points.unbind(-1), bounds, cells, strict=True):
         # False for NaN.
         inside &= (column >= low) & (column < high)
-        # Half precision has fewer numbers than a large grid has cells.
-        index = ((column.double() - low) * (count / (high - low))).floor().clamp(0, count - 1)
-        flat = flat * count + index.long()
+        # Not negative inside, where truncation is floor. Half precision has fewer numbers than a large grid has cells.
+        index = (column.double() - low) * (count / (high - low))
+        flat = flat * count + index.clamp(0, count - 1).long()
     return flat, inside
 
 
