@@ -26,7 +26,7 @@ train = FrameCache(EventDigits(train=True, transform=to_frames))
 test = FrameCache(EventDigits(train=False, transform=to_frames))
 
 model = ConvNet()
-optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3, weight_decay=0)
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0)
 for epoch in range(6):
     for frames, labels in DataLoader(train, batch_size=25, shuffle=True):
         rates = LossReverse.apply(model(frames)).mean(dim=1)
