@@ -164,6 +164,10 @@ def test_layouts_shapes_and_dtypes(loss: object) -> None:
     torch.testing.assert_close(first, each)
     wide = loss(train.view(9, 2, 3, 1, 1), wanted.view(9, 2, 3, 1, 1), reduction="none")
     torch.testing.assert_close(wide, each)
+    neurons = torch.rand(2, 3, dtype=torch.float64)
+    alone = [loss(train[:, :, k : k + 1], wanted[:, :, k : k + 1], reduction="none") for k in range(3)]
+    weighted = loss(train, wanted, neuron_weight=neurons, reduction="none")
+    torch.testing.assert_close(weighted, (torch.stack(alone, 1) * neurons).sum(1))
     weight = torch.tensor([3.0, 1.0])
     torch.testing.assert_close(loss(train, wanted, sample_weight=weight), (3 * each[0] + each[1]) / 4)
     assert loss(train[:, :0], wanted[:, :0]) == 0
@@ -241,6 +245,10 @@ def test_train_errors() -> None:
             ValueError, match=r"target_spikes: expected the shape of spikes, \(9, 2, 3\), got"
         ):
             loss(train, wanted[:, :1])
+        with pytest.raises(
+            ValueError, match=r"neuron_weight: expected shape \(2, 3\), one weight per sample and"
+        ):
+            loss(train, wanted, neuron_weight=torch.ones(3))
     with pytest.raises(ValueError, match=r"spikes: expected at least one time step"):
         spike_time_loss(train[:0], wanted[:0])
     assert van_rossum_loss(train[:0], wanted[:0]) == 0

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import snnlib
-from snnlib.readout import firing_rate, first_spike_time, spike_count
+from snnlib.readout import firing_rate, first_spike_time, spike_count, spike_times, time_weighted_count
 
+READOUTS = [spike_count, firing_rate, time_weighted_count, first_spike_time, spike_times]
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 trains = st.integers(1, 8).flatmap(
     lambda neurons: st.lists(
@@ -33,6 +34,12 @@ def test_values_by_loops(rows: list[list[bool]], batch_first: bool) -> None:
     ]
     times = [float(column.index(True)) if any(column) else float(steps) for column in columns]
     assert first_spike_time(train, batch_first).tolist() == [times]
+    weighted = [sum(1 - t / steps for t, fired in enumerate(column) if fired) for column in columns]
+    assert time_weighted_count(train, batch_first).tolist() == [pytest.approx(weighted)]
+    ordered = [sorted([float(t) if fired else float(steps) for t, fired in enumerate(c)]) for c in columns]
+    every = spike_times(train, batch_first)
+    assert every.shape == train.shape
+    assert (every[0].t() if batch_first else every[:, 0].t()).tolist() == ordered
 
 
 @given(trains, st.booleans())
@@ -43,6 +50,27 @@ def test_gradients(rows: list[list[bool]], batch_first: bool) -> None:
     leaf = train.clone().requires_grad_()
     spike_count(leaf, batch_first).backward(grad)
     assert torch.equal(leaf.grad, grad.unsqueeze(int(batch_first)).expand_as(leaf))
+
+    leaf = train.clone().requires_grad_()
+    time_weighted_count(leaf, batch_first).backward(grad)
+    weight = 1 - torch.arange(len(rows)) / len(rows)
+    expected = weight.view(-1, 1, 1) * grad
+    torch.testing.assert_close(leaf.grad, expected.transpose(0, 1) if batch_first else expected)
+
+    leaf = train.clone().requires_grad_()
+    every = spike_times(leaf, batch_first)
+    # Every spike has its own number as gradient, so that each must find its way back.
+    mark = torch.arange(1.0, every.numel() + 1).view_as(every)
+    every.backward(mark)
+    expected = torch.zeros_like(train)
+    for neuron in range(len(rows[0])):
+        number = 0
+        for t, row in enumerate(rows):
+            if row[neuron]:
+                place = (0, t, neuron) if batch_first else (t, 0, neuron)
+                expected[place] = -mark[(0, number, neuron) if batch_first else (number, 0, neuron)]
+                number += 1
+    assert torch.equal(leaf.grad, expected)
 
     leaf = train.clone().requires_grad_()
     first_spike_time(leaf, batch_first).backward(grad)
@@ -67,6 +95,8 @@ def test_half_is_summed_in_float32(dtype: torch.dtype) -> None:
     late[2999] = 1
     assert first_spike_time(late).item() == 2999
     assert first_spike_time(late).dtype == count.dtype
+    assert spike_times(late)[0].item() == 2999
+    assert time_weighted_count(late).item() == pytest.approx(2 / 3001, rel=1e-3)
 
 
 def test_silent_neurons() -> None:
@@ -92,15 +122,19 @@ def test_shapes() -> None:
         assert readout(train, batch_first=True).shape == (5, 3, 4, 6)
         assert readout(train[:, :, 0, 0, 0]).shape == (2,)
         assert readout(torch.zeros(5, 0, 3)).shape == (0, 3)
+    assert time_weighted_count(train).shape == (2, 3, 4, 6)
+    assert spike_times(train).shape == train.shape
+    assert spike_times(train, batch_first=True)[0, :, 0, 0, 0].eq(2).all()
     assert spike_count(torch.zeros(0, 2, 3)).eq(0).all()
-    for readout in (firing_rate, first_spike_time):
+    assert time_weighted_count(torch.zeros(0, 2, 3)).eq(0).all()
+    for readout in (firing_rate, first_spike_time, spike_times):
         with pytest.raises(
             ValueError, match=r"spikes: expected at least one time step, got shape \(0, 2, 3\)"
         ):
             readout(torch.zeros(0, 2, 3))
 
 
-@pytest.mark.parametrize("readout", [spike_count, firing_rate, first_spike_time])
+@pytest.mark.parametrize("readout", READOUTS)
 def test_errors_name_the_argument(readout: object) -> None:
     with pytest.raises(TypeError, match=r"spikes: expected a floating dtype, got torch.bool"):
         readout(torch.ones(2, 2, dtype=torch.bool))
@@ -122,7 +156,7 @@ def test_signs_through_a_neuron() -> None:
     assert first_spike_time(earlier).item() < first_spike_time(spikes).item()
 
 
-@pytest.mark.parametrize("readout", [spike_count, firing_rate, first_spike_time])
+@pytest.mark.parametrize("readout", READOUTS)
 def test_compiles_in_one_graph(readout: object, rng: torch.Generator) -> None:
     compiled = torch.compile(readout, backend="aot_eager", fullgraph=True)
     train = (torch.rand(6, 2, 3, generator=rng) < 0.3).float()

@@ -48,6 +48,21 @@ def check_same_train(target_spikes: Tensor, spikes: Tensor) -> None:
     check_device("target_spikes", target_spikes, spikes)
 
 
+def sum_over_neurons(cost: Tensor, batch_first: bool, neuron_weight: Tensor | None) -> Tensor:
+    """Cost of each sample `[N]` of a train of costs, weighted per neuron of each sample."""
+    cost = cost.sum(int(batch_first))
+    if neuron_weight is not None:
+        check_floating("neuron_weight", neuron_weight)
+        if neuron_weight.shape != cost.shape:
+            raise ValueError(
+                f"neuron_weight: expected shape {tuple(cost.shape)}, one weight per sample and neuron, "
+                f"got {tuple(neuron_weight.shape)}"
+            )
+        check_device("neuron_weight", neuron_weight, cost)
+        cost = cost * neuron_weight.to(cost.dtype)
+    return cost.flatten(1).sum(1) if cost.dim() > 1 else cost
+
+
 def labelled_neurons(target: Tensor, scores: Tensor) -> Tensor:
     """Mask `[N, classes]`, true at each sample's label."""
     return target.unsqueeze(1) == torch.arange(scores.shape[1], device=scores.device)

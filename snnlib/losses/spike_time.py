@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from snnlib.losses._common import Reduction, check_same_train, reduced
+from snnlib.losses._common import Reduction, check_same_train, reduced, sum_over_neurons
 from snnlib.readout import spike_times
 
 
@@ -13,14 +13,15 @@ def spike_time_loss(
     target_spikes: Tensor,
     *,
     batch_first: bool = False,
+    neuron_weight: Tensor | None = None,
     sample_weight: Tensor | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
     """Squared distance of each neuron's spike times from the times in a wanted train, first to first and so on.
 
-    With t_k the step of a neuron's k-th spike and T where it has no k-th spike, for each sample::
+    With t_k the step of a neuron's k-th spike, T where it has no k-th spike, and v = `neuron_weight`, for each sample::
 
-        L = 1/2 sum_neurons sum_k ((t_k - wanted t_k) / T)^2         dL/dt_k = (t_k - wanted t_k) / T^2
+        L = 1/2 sum_neurons v sum_k ((t_k - wanted t_k) / T)^2         dL/dt_k = v (t_k - wanted t_k) / T^2
 
     A spike too many is moved towards the end of the train. A missing spike costs, but has no time to move: the spikes
     that are there move instead, and a neuron without any gets no gradient (`nn.supervised_spikes`).
@@ -29,6 +30,8 @@ def spike_time_loss(
         spikes: `[T, N, ...]` (`[N, T, ...]` with `batch_first`), any floating dtype.
         target_spikes: the wanted train, same shape; `target_spike_train` makes one from labels.
         batch_first: whether the batch dimension comes before time.
+        neuron_weight: weights of the neurons of each sample `[N, ...]`. Default: 1 each. For labels take about
+            1 / (classes - 1) for neurons that are not labelled, or their many spikes too many silence the net.
         sample_weight, reduction: as in `spike_count_loss`.
 
     Returns:
@@ -53,5 +56,5 @@ def spike_time_loss(
     times = spike_times(spikes, batch_first)
     check_same_train(target_spikes, spikes)
     late = (times - spike_times(target_spikes.detach(), batch_first)) / spikes.shape[int(batch_first)]
-    by_sample = late if batch_first else late.transpose(0, 1)
-    return reduced(by_sample.flatten(1).square().sum(1) / 2, sample_weight, reduction)
+    cost = sum_over_neurons(late.square() / 2, batch_first, neuron_weight)
+    return reduced(cost, sample_weight, reduction)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from snnlib.functional._check import check_floating, check_rank
 from snnlib.functional.potential import causal_filter
-from snnlib.losses._common import Reduction, accumulation_dtype, check_same_train, reduced
+from snnlib.losses._common import Reduction, accumulation_dtype, check_same_train, reduced, sum_over_neurons
 
 
 def van_rossum_loss(
@@ -16,15 +16,16 @@ def van_rossum_loss(
     *,
     tau: float = 5.0,
     batch_first: bool = False,
+    neuron_weight: Tensor | None = None,
     sample_weight: Tensor | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
     """Squared distance of filtered spike trains (van Rossum's distance; the papers' kernel loss).
 
-    Both trains pass an exponential filter; for each sample, with `e = 1 - 1/tau`::
+    Both trains pass an exponential filter; for each sample, with `e = 1 - 1/tau` and v = `neuron_weight`::
 
-        f[t] = e f[t-1] + s[t]          L = 1/tau sum_neurons sum_t (f[t] - wanted f[t])^2
-        dL/ds[t] = 2/tau sum_{k >= t} e^(k-t) (f[k] - wanted f[k])
+        f[t] = e f[t-1] + s[t]          L = 1/tau sum_neurons v sum_t (f[t] - wanted f[t])^2
+        dL/ds[t] = 2 v/tau sum_{k >= t} e^(k-t) (f[k] - wanted f[k])
 
     A spike too many or too few costs about 1/2, a pair d steps apart about `1 - exp(-d / tau)`. A large tau compares
     counts, a small one times. The gradient is the plain one; SRM layers read it where spikes are, and a silent neuron
@@ -35,6 +36,8 @@ def van_rossum_loss(
         target_spikes: the wanted train, same shape; `target_spike_train` makes one from labels.
         tau: time constant of the kernel in time steps, >= 1. Default 5.
         batch_first: whether the batch dimension comes before time.
+        neuron_weight: weights of the neurons of each sample `[N, ...]`. Default: 1 each. For labels take about
+            1 / (classes - 1) for neurons that are not labelled, or their many spikes too many silence the net.
         sample_weight, reduction: as in `spike_count_loss`.
 
     Returns:
@@ -63,5 +66,5 @@ def van_rossum_loss(
     lag = torch.arange(spikes.shape[time_dim], dtype=torch.float64)
     kernel = ((1 - 1 / tau) ** lag).to(spikes.device, dtype)
     distance = causal_filter(spikes.to(dtype) - target_spikes.detach().to(dtype), kernel, time_dim)
-    by_sample = distance if batch_first else distance.transpose(0, 1)
-    return reduced(by_sample.flatten(1).square().sum(1) / tau, sample_weight, reduction)
+    cost = sum_over_neurons(distance.square() / tau, batch_first, neuron_weight)
+    return reduced(cost, sample_weight, reduction)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from snnlib import losses
@@ -46,9 +47,7 @@ def build_objective(config: TrainConfig) -> Objective:
     if loss := of_counts.get(config.loss):
         return Objective(lambda spikes, labels: loss(spike_count(spikes), labels), spike_count)
     if distance := of_trains.get(config.loss):
-        return Objective(
-            lambda spikes, labels: distance(spikes, _wanted_train(spikes, labels, config)), spike_count
-        )
+        return Objective(partial(_distance_to_wanted_train, distance, config), spike_count)
     if config.loss == "first-spike":
         return Objective(
             lambda spikes, labels: losses.first_spike_loss(first_spike_time(spikes), labels, scale=scale),
@@ -57,13 +56,14 @@ def build_objective(config: TrainConfig) -> Objective:
     return Objective(losses.tet_loss, lambda potential: potential.mean(0))
 
 
-def _wanted_train(spikes: Tensor, labels: Tensor, config: TrainConfig) -> Tensor:
+def _distance_to_wanted_train(loss: Loss, config: TrainConfig, spikes: Tensor, labels: Tensor) -> Tensor:
     steps, _, classes = spikes.shape
-    return losses.target_spike_train(
-        labels,
-        steps,
-        classes,
-        desired=int(config.desired),
-        undesired=int(config.undesired),
-        dtype=spikes.dtype,
+    desired, undesired = int(config.desired), int(config.undesired)
+    train = losses.target_spike_train(
+        labels, steps, classes, desired=desired, undesired=undesired, dtype=spikes.dtype
     )
+    # The labelled neuron weighs as much as all others together.
+    weight = torch.full(
+        (len(labels), classes), 1 / max(classes - 1, 1), dtype=spikes.dtype, device=spikes.device
+    )
+    return loss(spikes, train, neuron_weight=weight.scatter(1, labels.unsqueeze(1), 1.0))

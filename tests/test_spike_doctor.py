@@ -1,0 +1,210 @@
+"""SpikeDoctor: absurd nets are described in words, healthy ones are not, and no hook stays behind."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import snnlib
+from snnlib import SpikeDoctor
+from snnlib.init import calibrate_firing_rate_
+from snnlib.losses import spike_count_loss
+from snnlib.readout import spike_count
+
+
+def _net() -> nn.Sequential:
+    torch.manual_seed(0)
+    return snnlib.models.from_notation("8C3p1-P2-16C3-20-3", (2, 8, 8), tau_m=8.0, tau_s=4.0)
+
+
+def _task(samples: int = 12) -> tuple[Tensor, Tensor]:
+    """Three classes of events: each fills its own third of the frame."""
+    generator = torch.Generator().manual_seed(1)
+    labels = torch.arange(samples) % 3
+    row = torch.arange(8).view(1, 1, 8, 1) // 3
+    rate = torch.where(row == labels.view(-1, 1, 1, 1), 0.4, 0.05)
+    return (torch.rand(20, samples, 2, 8, 8, generator=generator) < rate).float(), labels
+
+
+def _step(net: nn.Module) -> Tensor:
+    x, labels = _task()
+    loss = spike_count_loss(spike_count(net(x)), labels, desired=6, undesired=1)
+    loss.backward()
+    return loss
+
+
+def _scaled(factor: float) -> nn.Sequential:
+    net = _net()
+    with torch.no_grad():
+        for weight in net.parameters():
+            weight.mul_(factor)
+    return net
+
+
+def _findings(net: nn.Module) -> list[str]:
+    with SpikeDoctor(net) as doctor:
+        _step(net)
+    return doctor.findings()
+
+
+def _hooks(net: nn.Module) -> int:
+    modules = sum(len(module._forward_hooks) + len(module._forward_pre_hooks) for module in net.modules())
+    return modules + sum(len(weight._post_accumulate_grad_hooks or ()) for weight in net.parameters())
+
+
+@pytest.mark.parametrize(
+    ("factor", "expected"),
+    [
+        (0.01, "conv1 is silent: none of its 8 channels fired in 12 samples"),
+        (100.0, "is saturated: "),
+    ],
+)
+def test_absurd_scales_are_named_and_train_after_calibration(factor: float, expected: str) -> None:
+    net, (x, labels) = _scaled(factor), _task()
+    findings = _findings(net)
+    assert any(expected in finding for finding in findings), findings
+    assert all("init.calibrate_firing_rate_" in finding for finding in findings if "silent" in finding)
+    calibrate_firing_rate_(net, x, {"conv1": 0.05, "conv2": 0.05, "fc1": 0.05, "fc2": 0.1})
+    net.zero_grad()
+    assert _findings(net) == []
+    snnlib.nn.standardize_weights(net)
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.02)
+    for _ in range(25):
+        optimizer.zero_grad()
+        _step(net)
+        optimizer.step()
+    assert (spike_count(net(x)).argmax(1) == labels).float().mean() > 0.9
+
+
+def test_a_silent_layer_is_named_once() -> None:
+    net = _net()
+    calibrate_firing_rate_(net, _task()[0], 0.1)
+    with torch.no_grad():
+        net.conv2.weight.zero_()
+    (finding,) = _findings(net)
+    assert finding.startswith(
+        "conv2 is silent: none of its 16 channels fired in 12 samples; it and the layers"
+    )
+
+
+def test_dead_channels_and_silent_outputs() -> None:
+    net = _net()
+    calibrate_firing_rate_(net, _task()[0], 0.1)
+    with torch.no_grad():
+        net.conv1.weight[:3] = -1
+        net.fc2.weight[0] = -1
+    x, _ = _task()
+    x[:, ::2] = 0
+    with SpikeDoctor(net) as doctor:
+        net(x)
+    findings = doctor.findings()
+    assert findings[0].startswith(
+        "conv1 has dead channels: 3 of 8 never fired in 12 samples and cannot learn"
+    )
+    assert any(finding.startswith("fc2 has dead channels: 1 of 3") for finding in findings)
+    assert any(finding.startswith("fc2 does not fire at all in 50% of the samples") for finding in findings)
+
+
+@pytest.mark.parametrize(
+    ("scale", "word"), [(1e6, "exploding"), (1e-6, "vanishing"), (0.0, "gets no gradient")]
+)
+def test_gradients(scale: float, word: str) -> None:
+    net = _net()
+    calibrate_firing_rate_(net, _task()[0], 0.1)
+    net.conv2.input_grad_scale = scale
+    (finding,) = _findings(net)
+    assert finding.startswith("conv1 ")
+    assert word in finding
+
+
+def test_nan_weights_and_gradients() -> None:
+    net = _net()
+    with torch.no_grad():
+        net.conv2.weight[0] = torch.nan
+    assert "conv2 has NaN among its spikes: look at its weights and its input" in _findings(net)
+    net = _net()
+    calibrate_firing_rate_(net, _task()[0], 0.1)
+    with SpikeDoctor(net) as doctor:
+        (net(_task()[0]).sum() * torch.inf).backward()
+    assert "conv1 has NaN or infinity in its gradient" in doctor.findings()
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_numbers(batch_first: bool) -> None:
+    layer = snnlib.SRMLinear(1, 3, batch_first=batch_first)
+    net = nn.Sequential(layer)
+    with torch.no_grad():
+        layer.weight.copy_(torch.tensor([[100.0], [0.9], [-1.0]]))
+    x = torch.ones(10, 4, 1)
+    x[:, 3] = 0
+    x = x.transpose(0, 1) if batch_first else x
+    with SpikeDoctor(net, every=2) as doctor:
+        for weight in (1.0, 5.0, 3.0):
+            # The second pass is not looked at.
+            layer.weight.grad = None
+            (weight * net(x)).sum().backward()
+            gradient = layer.weight.grad
+    rates = net(x).flatten(0, 1).mean(0)
+    (health,) = doctor.layers()
+    assert (health.name, health.channels, health.dead) == ("0", 3, 1)
+    assert health.rate == pytest.approx(float(rates.detach().mean()))
+    assert health.busy == pytest.approx(1 / 3)
+    # Root mean square of 1 and 3 times the gradient, which was 3 times at last.
+    expected = (gradient / 3).norm() * 5**0.5 / layer.weight.norm()
+    assert health.gradient == pytest.approx(float(expected.detach()), rel=1e-5)
+    assert "0 does not fire at all in 25% of the samples" in doctor.report()
+    doctor.reset()
+    assert doctor.layers() == []
+
+
+def test_report_is_a_table() -> None:
+    net = _net()
+    doctor = SpikeDoctor(net)
+    assert doctor.report().endswith("nothing seen yet")
+    calibrate_firing_rate_(net, _task()[0], {"conv1": 0.05, "conv2": 0.05, "fc1": 0.05, "fc2": 0.1})
+    with doctor, torch.no_grad():
+        net(_task()[0])
+    lines = doctor.report().splitlines()
+    assert [line.split()[0] for line in lines[:-1]] == ["layer", "conv1", "conv2", "fc1", "fc2"]
+    assert lines[4].split()[1:4] == ["3", "10.00%", "0"] or float(lines[4].split()[2].rstrip("%")) > 8
+    assert lines[1].endswith("none yet")
+    assert lines[-1] == "nothing wrong"
+
+
+def test_no_hook_stays_and_training_is_the_same() -> None:
+    net, watched = _net(), _net()
+    doctor = SpikeDoctor(watched, every=1)
+    before = _hooks(watched)
+    assert doctor.attach() is doctor
+    attached = _hooks(watched)
+    doctor.attach()
+    assert _hooks(watched) == attached > before
+    _step(net)
+    _step(watched)
+    doctor.detach()
+    doctor.detach()
+    assert _hooks(watched) == before
+    for plain, other in zip(net.parameters(), watched.parameters(), strict=True):
+        assert torch.equal(plain.grad, other.grad)
+    with pytest.raises(ZeroDivisionError), doctor:
+        raise ZeroDivisionError
+    assert _hooks(watched) == before
+
+
+def test_behind_a_potential_read_out_and_parametrized() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(snnlib.SRMLinear(6, 8), snnlib.SRMReadout(8, 3))
+    snnlib.nn.standardize_weights(net)
+    x = (torch.rand(20, 5, 6) < 0.3).float()
+    calibrate_firing_rate_(net, x, 0.1)
+    with SpikeDoctor(net) as doctor:
+        snnlib.losses.tet_loss(net(x), torch.tensor([0, 1, 2, 0, 1])).backward()
+    (health,) = doctor.layers()
+    assert health.gradient > 0
+    assert doctor.findings() == []
+
+
+def test_errors() -> None:
+    with pytest.raises(ValueError, match="every: expected an integer >= 1, got 0"):
+        SpikeDoctor(_net(), every=0)
+    with pytest.raises(ValueError, match="net: expected a module with SRM layers, got Linear without any"):
+        SpikeDoctor(nn.Linear(2, 2))
