@@ -271,10 +271,10 @@ def test_schedule_goes_on_from_a_checkpoint() -> None:
 
 def test_module_options() -> None:
     source = torch.tensor([0.5, 1.0])
-    layer = GradScale(source, dtype=torch.float64)
+    layer = GradScale(source)
     source.zero_()
-    assert layer.scale.dtype == torch.float64
     assert layer.scale.tolist() == [0.5, 1.0]
+    assert GradScale(0.85, dtype=torch.float64).scale.item() == 0.85
     assert repr(layer) == "GradScale(scale=[2])"
     assert repr(GradScale(0.85)) == "GradScale(scale=0.85)"
     # A float buffer even from an integer: a schedule writes fractions into it.

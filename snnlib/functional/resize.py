@@ -97,9 +97,9 @@ def resize_bicubic(
     `antialias` a shrunk frame misses most isolated events; with "corner" and an integer ratio it is `x[::r, ::r]`.
 
     Equal to `torch.nn.functional.interpolate(mode="bicubic", align_corners=False)` and to OpenCV with a = -0.75, and
-    to torch's antialiased version and to Pillow with a = -0.5 and `antialias`. The weights are dense matrices: one way
-    for all options, deterministic and differentiable any number of times. An infinite or NaN pixel therefore spreads
-    over its whole frame, and float32 products on a GPU follow `torch.set_float32_matmul_precision`.
+    to torch's antialiased version and to Pillow with a = -0.5 and `antialias`. The weights are dense matrices, one way
+    for all options, differentiable any number of times. An infinite or NaN pixel therefore spreads over its whole
+    frame, and float32 products on a GPU follow `torch.set_float32_matmul_precision`.
 
     Args:
         x: frames `[..., H, W]`, any leading dimensions or none, floating; half types are computed in float32.
