@@ -62,7 +62,7 @@ def _check_rows(x: Tensor, name: str, ids: Tensor) -> None:
 
 
 def _rows(x: Tensor) -> Tensor:
-    """X as a matrix `[N, D]` in float32, or float64 for float64."""
+    """Rows as a matrix `[N, D]` in float32, or float64 for float64."""
     rows = x.reshape(x.shape[0], math.prod(x.shape[1:]))
     return rows.to(torch.promote_types(x.dtype, torch.float32))
 
