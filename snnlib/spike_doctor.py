@@ -53,14 +53,13 @@ class SpikeDoctor:
     - NaN or infinity in spikes or gradients.
 
     Use it as a context manager, or with `attach()` and `detach()`; detached, it leaves no hook behind and can still be
-    asked. It looks at one forward pass in `every` and the backward pass after it.
+    asked. It counts spikes and squares the weights' gradients: 2 % of a training step of the published N-MNIST net.
 
     Args:
         net: any module with SRM layers.
-        every: passes per look. Default 10, which costs less than 1 % of a training step on a CPU.
 
     Raises:
-        ValueError: a net without SRM layers, or `every` below 1.
+        ValueError: a net without SRM layers.
 
     >>> import torch, snnlib
     >>> net = torch.nn.Sequential(snnlib.SRMLinear(50, 40), snnlib.SRMLinear(40, 10))
@@ -72,13 +71,10 @@ class SpikeDoctor:
     1 is silent: none of its 10 channels fired in 8 samples; it and the layers before it have no gradient, ...
     """
 
-    def __init__(self, net: nn.Module, every: int = 10) -> None:
-        if every < 1:
-            raise ValueError(f"every: expected an integer >= 1, got {every}")
+    def __init__(self, net: nn.Module) -> None:
         self._layers = {name: module for name, module in net.named_modules() if isinstance(module, SRMLayer)}
         if not self._layers:
             raise ValueError(f"net: expected a module with SRM layers, got {type(net).__name__} without any")
-        self._net, self._every = net, every
         self._counter = SpikeCounter(net)
         self._handles: list[Any] = []
         self.reset()
@@ -86,9 +82,8 @@ class SpikeDoctor:
     def reset(self) -> None:
         """Forget everything seen so far."""
         self._counter.reset()
-        self._looking = False
-        self._passes = self._samples = 0
-        # Sums on the net's device: a look does not wait for it.
+        self._samples = 0
+        # Sums on the net's device: watching does not wait for it.
         self._silent_samples: Tensor | int = 0
         self._squares: dict[str, Tensor] = {}
         self._gradients = dict.fromkeys(self._layers, 0)
@@ -97,7 +92,6 @@ class SpikeDoctor:
         """Start to watch; a second call changes nothing."""
         if self._handles:
             return self
-        self._handles = [self._net.register_forward_pre_hook(self._on_pass)]
         for name, layer in self._layers.items():
             self._handles.append(layer.register_forward_hook(self._on_spikes(name)))
             for weight in _learned(layer):
@@ -124,7 +118,7 @@ class SpikeDoctor:
         steps = max(float(self._counter.steps), 1.0)
         result = []
         for name, count in self._counter.counts.items():
-            # A bare layer fires per neuron; channels come first.
+            # Channels come first; those of a linear layer are its neurons.
             channels = count.reshape(len(count), -1)
             busy = float((count > _BUSY_RATE * steps).double().mean())
             rate = float(count.mean()) / steps
@@ -219,32 +213,26 @@ class SpikeDoctor:
         size = math.sqrt(sum(float(weight.detach().double().square().sum()) for weight in weights))
         return math.sqrt(float(self._squares[name]) / backwards) / size if size else math.inf
 
-    def _on_pass(self, *_: object) -> None:
-        self._looking = self._passes % self._every == 0
-        self._passes += 1
-
     def _on_spikes(self, name: str) -> Callable[..., None]:
         layer = self._layers[name]
         is_last = name == list(self._layers)[-1]
 
-        def look(_layer: nn.Module, _inputs: Any, spikes: Tensor) -> None:
-            if not self._looking:
-                return
+        def watch(_layer: nn.Module, _inputs: Any, spikes: Tensor) -> None:
             self._counter.add(name, spikes)
             if is_last:
                 by_sample = spikes.detach() if layer.batch_first else spikes.detach().transpose(0, 1)
                 self._samples += len(by_sample)
                 self._silent_samples = self._silent_samples + (by_sample == 0).flatten(1).all(1).sum()
 
-        return look
+        return watch
 
     def _on_gradient(self, name: str) -> Callable[[Tensor], None]:
-        def look(weight: Tensor) -> None:
-            if self._looking and weight.grad is not None:
+        def watch(weight: Tensor) -> None:
+            if weight.grad is not None:
                 self._gradients[name] += 1
                 self._squares[name] = self._squares.get(name, 0) + weight.grad.detach().float().square().sum()
 
-        return look
+        return watch
 
 
 def _learned(layer: nn.Module) -> list[nn.Parameter]:
