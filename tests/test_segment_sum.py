@@ -234,3 +234,9 @@ def test_ranks_that_descend_against_the_promise() -> None:
 def test_segments_out_of_range(bad: int) -> None:
     with pytest.raises(ValueError, match=rf"segments: expected integers in \[0, 3\), got {bad} at \(1,\)"):
         F.segment_sum_dense(X, torch.tensor([0, bad, 2]), 3)
+
+
+@pytest.mark.parametrize("count", [-1, 2.0, None])
+def test_number_of_segments(count: Any) -> None:
+    with pytest.raises(ValueError, match=f"num_segments: expected an integer >= 0, got {count}"):
+        F.segment_sum_dense(X, IDS, count)

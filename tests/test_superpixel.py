@@ -315,6 +315,12 @@ def test_labels_out_of_range(bad: int) -> None:
         F.superpixel_unpool(torch.zeros(2, 1, 3), labels)
 
 
+@pytest.mark.parametrize("count", [-1, 2.0])
+def test_number_of_superpixels(count: Any) -> None:
+    with pytest.raises(ValueError, match=f"num_segments: expected an integer >= 0, got {count}"):
+        F.superpixel_avg_pool2d(IMAGE, LABELS, count)
+
+
 def test_negative_labels_need_ignore_index() -> None:
     with pytest.raises(ValueError, match=r"labels: expected integers in \[0, 2\), got -1 at \(0, 0, 1\)"):
         F.superpixel_avg_pool2d(IMAGE[:1], torch.tensor([[0, -1, 1, 0, 0]] * 4)[None])

@@ -276,6 +276,12 @@ BATCH = torch.zeros(6, dtype=torch.int64)
         ({"batch": BATCH[:5]}, ValueError, r"batch: expected \[P\] = \[6\], got shape \(5,\)"),
         ({"batch": BATCH - 1}, ValueError, r"batch: expected integers in \[0, 2\), got -1 at \(0,\)"),
         ({"batch": BATCH + 2}, ValueError, r"batch: expected integers in \[0, 2\), got 2 at \(0,\)"),
+        (
+            {"batch": None, "batch_size": 0},
+            ValueError,
+            r"batch: expected integers in \[0, 0\), got 0 at \(0,\)",
+        ),
+        ({"batch_size": -1}, ValueError, "batch_size: expected an integer >= 0, got -1"),
         ({"reduce": "prod"}, ValueError, "reduce: expected one of sum, mean, max, got 'prod'"),
     ],
     ids=str,

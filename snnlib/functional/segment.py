@@ -34,6 +34,12 @@ def check_integers(name: str, tensor: Tensor) -> None:
         raise TypeError(f"{name}: expected an integer dtype, got {tensor.dtype}")
 
 
+def check_count(name: str, count: int) -> None:
+    """Raise ValueError unless `count` is an integer >= 0."""
+    if not isinstance(count, (int, torch.SymInt)) or count < 0:
+        raise ValueError(f"{name}: expected an integer >= 0, got {count!r}")
+
+
 def check_below(name: str, ids: Tensor, count: int, but: int | None = None) -> None:
     """Raise ValueError unless all `ids` lie in `[0, count)` or equal `but`.
 
@@ -176,7 +182,7 @@ def segment_sum_dense(x: Tensor, segments: Tensor, num_segments: int) -> Tensor:
 
     Raises:
         TypeError: x is no floating tensor or `segments` none of integers.
-        ValueError: lengths differ, or a segment out of range.
+        ValueError: lengths differ, a segment out of range, `num_segments` no integer >= 0.
 
     >>> import torch, snnlib
     >>> x = torch.tensor([[1.0, 10.0], [2.0, 20.0], [3.0, 30.0]])
@@ -184,6 +190,7 @@ def segment_sum_dense(x: Tensor, segments: Tensor, num_segments: int) -> Tensor:
     [[2.0, 20.0], [0.0, 0.0], [4.0, 40.0]]
     """
     _check_rows(x, "segments", segments)
+    check_count("num_segments", num_segments)
     check_below("segments", segments, num_segments)
     rows = _rows(x)
     if rows.shape[1] >= _WIDE and rows.dtype == torch.float32 and not torch.compiler.is_compiling():

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx
 
 from snnlib.functional._check import check_device, check_floating, check_rank
-from snnlib.functional.segment import check_below, check_integers, segment_sum_dense
+from snnlib.functional.segment import check_below, check_count, check_integers, segment_sum_dense
 
 # Superpixels of more pixels are summed block by block: 1024 additions in a row lose 1e-5 of a sum at most.
 _LONGEST = 1024
@@ -22,6 +22,7 @@ def _segments(labels: Tensor, num_segments: int | None, ignore_index: int | None
     if num_segments is None:
         used = labels if ignored is None else labels[~ignored]
         num_segments = int(used.max()) + 1 if used.numel() else 0
+    check_count("num_segments", num_segments)
     check_below("labels", labels, num_segments, but=ignore_index)
     segments = labels.flatten(-2).long()
     if ignored is None:

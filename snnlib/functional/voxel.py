@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from snnlib.functional._check import check_device, check_floating
-from snnlib.functional.segment import check_below, check_integers, segment_sum_dense
+from snnlib.functional.segment import check_below, check_count, check_integers, segment_sum_dense
 
 Bounds = Sequence[tuple[float, float, float]]
 Reduce = Literal["sum", "mean", "max"]
@@ -137,13 +137,14 @@ def voxel_pool(
     _check_points(features, points, len(cells), batch)
     if batch_size is None:
         batch_size = 1 if batch is None else int(batch.max()) + 1 if batch.numel() else 0
-    total = batch_size * math.prod(cells)
+    check_count("batch_size", batch_size)
+    if batch is None:
+        batch = torch.zeros(points.shape[0], dtype=torch.int64, device=points.device)
+    check_below("batch", batch, batch_size)
     flat, inside = _cell_of(points, bounds, cells)
-    if batch is not None:
-        check_below("batch", batch, batch_size)
-        flat = flat + batch.long() * math.prod(cells)
+    total = batch_size * math.prod(cells)
     # One cell more for the points that are dropped.
-    flat = torch.where(inside, flat, total)
+    flat = torch.where(inside, batch.long() * math.prod(cells) + flat, total)
     if reduce == "max":
         # The dropped ones share a cell: NaN there would reach their gradients.
         values = torch.where(inside.unsqueeze(1), features, 0)
