@@ -58,7 +58,7 @@ def _sum_planes(image: Tensor, segments: Tensor, counts: Tensor) -> Tensor:
     sums = image.new_zeros(*image.shape[:-2], blocks * count)
     index = segments.unsqueeze(-2).expand(*image.shape[:-2], pixels)
     sums = sums.scatter_add_(-1, index, image.flatten(-2))
-    return sums.reshape(*image.shape[:-2], blocks, count).sum(-2)
+    return sums if blocks == 1 else sums.reshape(*image.shape[:-2], blocks, count).sum(-2)
 
 
 def _sum_rows(image: Tensor, segments: Tensor, count: int) -> Tensor:
@@ -172,7 +172,9 @@ def superpixel_avg_pool2d(
     sums = _sum_pixels(values, segments, counts)[..., :num_segments]
     counts = counts[..., :num_segments].unsqueeze(-2)
     means = sums / counts.clamp(min=1)
-    return torch.where(counts > 0, means, fill).to(image.dtype)
+    if fill != 0:
+        means = torch.where(counts > 0, means, fill)
+    return means.to(image.dtype)
 
 
 def superpixel_unpool(
