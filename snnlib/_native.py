@@ -1,8 +1,9 @@
 """The only importer of the compiled module, and the place that decides which path an op takes.
 
-Every op has two paths. `native` calls the compiled kernels of `snnlib._C`; it needs the module and a CPU tensor.
-`reference` is the readable torch code of `snnlib.reference`; it runs wherever torch does. `auto`, the default, takes
-`native` where it can. The environment variable `SNNLIB_PATH` sets the choice of a process, `use_path` that of a block.
+Every op has two paths. `native` calls the compiled kernels of `snnlib._C`; it needs the module and a CPU tensor, or a
+CUDA tensor and a module built with CUDA. `reference` is the readable torch code of `snnlib.reference`; it runs
+wherever torch does. `auto`, the default, takes `native` where it can. The environment variable `SNNLIB_PATH` sets the
+choice of a process, `use_path` that of a block.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import importlib
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Literal, get_args
@@ -29,6 +30,11 @@ try:
     _module = importlib.import_module("snnlib._C")
 except ImportError as error:
     load_error = str(error)
+
+# The kernels of each type of device: modules with functions of the same names and arguments.
+_kernels: dict[str, ModuleType] = {} if _module is None else {"cpu": _module}
+if hasattr(_module, "cuda"):
+    _kernels["cuda"] = _module.cuda  # type: ignore[union-attr]
 
 
 def _checked(path: str, source: str) -> Path:
@@ -64,25 +70,44 @@ def use_path(path: Path) -> Iterator[None]:
         _path = before
 
 
-def _obstacle(tensor: Tensor) -> str:
-    """Why the native path cannot take this tensor; empty if it can."""
+def _missing(device: str) -> str:
+    """Why there are no kernels for a type of device; empty if there are."""
+    if device in _kernels:
+        return ""
     if _module is None:
         return f"the compiled module is not available ({load_error})"
-    if tensor.device.type != "cpu":
-        return f"there are no native kernels for device {tensor.device.type}"
-    if tensor.dtype not in DTYPE_CODES:
-        return f"there are no native kernels for {tensor.dtype}"
-    return ""
+    if device == "cuda":
+        return "the compiled module was built without CUDA"
+    return f"there are no native kernels for device {device}"
 
 
-def kernels_for(tensor: Tensor) -> ModuleType | None:
-    """The compiled module if this call takes the native path, else None."""
+def _obstacle(name: str, tensor: Tensor) -> str:
+    """Why the kernel `name` cannot take this tensor; empty if it can."""
+    device = tensor.device.type
+    obstacle = _missing(device)
+    if not obstacle and tensor.dtype not in DTYPE_CODES:
+        obstacle = f"there are no native kernels for {tensor.dtype}"
+    if not obstacle and not hasattr(_kernels[device], name):
+        obstacle = f"there is no {name} kernel for device {device}"
+    return obstacle
+
+
+def kernel(name: str, tensor: Tensor, **others: Tensor | None) -> Callable[..., None] | None:
+    """The compiled function `name` for the device of `tensor` if this call takes the native path, else None.
+
+    It runs on torch's number of CPU threads, or on torch's current stream of the tensor's GPU. `others` are the call's
+    further tensors by the names of their arguments: one on another device is a ValueError on any path.
+    """
     global _warned  # noqa: PLW0603
+    for argument, other in others.items():
+        if other is not None and other.device != tensor.device:
+            raise ValueError(f"{argument}: expected a tensor on {tensor.device}, got one on {other.device}")
     if _path == "reference":
         return None
-    obstacle = _obstacle(tensor)
+    obstacle = _obstacle(name, tensor)
     if not obstacle:
-        return _module
+        function = getattr(_kernels[tensor.device.type], name)
+        return _on_cuda(function, tensor.device) if tensor.device.type == "cuda" else _on_cpu(function)
     if _path == "native":
         raise RuntimeError(f"path 'native' was asked for, but {obstacle}")
     if _module is None and not _warned:
@@ -94,6 +119,18 @@ def kernels_for(tensor: Tensor) -> ModuleType | None:
             stacklevel=3,
         )
     return None
+
+
+def _on_cpu(function: Callable[..., None]) -> Callable[..., None]:
+    return lambda *arguments: function(*arguments, torch.get_num_threads())
+
+
+def _on_cuda(function: Callable[..., None], device: torch.device) -> Callable[..., None]:
+    def run(*arguments: object) -> None:
+        with torch.cuda.device(device):
+            function(*arguments, torch.cuda.current_stream(device).cuda_stream)
+
+    return run
 
 
 def asked_path() -> Path:
@@ -110,11 +147,12 @@ def explain_path(device: str = "cpu") -> tuple[Path, str]:
     """The path that float32 tensors on `device` take now, and the reason."""
     if _path == "reference":
         return "reference", "asked for by SNNLIB_PATH or use_path"
-    if _module is None:
-        return "reference", _obstacle(torch.empty(0))
-    if device != "cpu":
-        return "reference", f"there are no native kernels for device {device}"
-    return "native", f"{_module.isa()} kernels, {torch.get_num_threads()} threads"
+    missing = _missing(device)
+    if missing:
+        return "reference", missing
+    if device == "cuda":
+        return "native", "CUDA kernels, current stream"
+    return "native", f"{_kernels['cpu'].isa()} kernels, {torch.get_num_threads()} threads"
 
 
 def module_info() -> dict[str, str]:
@@ -125,7 +163,23 @@ def module_info() -> dict[str, str]:
         "native module": str(_module.__file__),
         "instruction sets": f"{', '.join(_module.available_isas())} (in use: {_module.isa()})",
         "OpenMP": "yes" if _module.openmp else "no",
+        "CUDA": _cuda_info(),
     }
+
+
+def _cuda_info() -> str:
+    cuda = _kernels.get("cuda")
+    if cuda is None:
+        return "built without CUDA"
+    info = cuda.info()
+    driver = f"driver takes up to {_version(info['driver'])}" if info["driver"] else "no driver"
+    state = info["problem"] or f"{info['devices']} usable device{'s' * (info['devices'] != 1)}"
+    return f"built with {_version(info['runtime'])} for {cuda.architectures}; {driver}; {state}"
+
+
+def _version(number: int) -> str:
+    """CUDA's 13020 is 13.2."""
+    return f"{number // 1000}.{number % 1000 // 10}"
 
 
 # A fresh tensor of this size is mapped in 4 KiB pages, whose first touch costs about as much as filling it again.

@@ -10,7 +10,7 @@ import snnlib
 HALVES = [torch.bfloat16, torch.float16]
 
 
-def _every_value(dtype: torch.dtype) -> Tensor:
+def every_value(dtype: torch.dtype) -> Tensor:
     """All 65536 bit patterns as a train [1, 1, 1, 256, 256]."""
     return torch.arange(-(2**15), 2**15).to(torch.int16).view(dtype).reshape(1, 1, 1, 256, 256)
 
@@ -21,9 +21,9 @@ def _native_pool(x: Tensor, *args: object, **kwargs: object) -> Tensor:
 
 
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
-def test_every_value_comes_back(dtype: torch.dtype) -> None:
+def testevery_value_comes_back(dtype: torch.dtype) -> None:
     """A window of one cell reads a value into float32 and writes it: the same bits, NaN as a NaN."""
-    x = _every_value(dtype)
+    x = every_value(dtype)
     out = _native_pool(x, 1)
     number = ~x.isnan()
     # A sum that starts from 0 makes +0 of -0.
@@ -37,7 +37,7 @@ def test_every_value_comes_back(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
 def test_rounding_of_quotients(dtype: torch.dtype, divisor: int) -> None:
     """Powers of two drive values through ties of the subnormals to zero, odd numbers give all kinds of bits."""
-    x = _every_value(dtype)
+    x = every_value(dtype)
     assert_bits(_native_pool(x, 1, divisor_override=divisor), (x.float() / divisor).to(dtype))
 
 
@@ -45,7 +45,7 @@ def test_rounding_of_quotients(dtype: torch.dtype, divisor: int) -> None:
 @pytest.mark.parametrize("steps", [0.5, -0.5, 0.49, 0.51, 1.5])
 def test_rounding_of_sums(dtype: torch.dtype, steps: float) -> None:
     """x plus a share of its last place: ties to even, both sides of a tie, and overflow to infinity at the top."""
-    x = _every_value(dtype).flatten()
+    x = every_value(dtype).flatten()
     x = x[x.isfinite()]
     exponent = torch.frexp(x.float()).exponent.float()
     digits = 8 if dtype == torch.bfloat16 else 11
@@ -60,9 +60,9 @@ def test_rounding_of_sums(dtype: torch.dtype, steps: float) -> None:
 
 
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
-def test_neurons_read_every_value(dtype: torch.dtype) -> None:
+def test_neurons_readevery_value(dtype: torch.dtype) -> None:
     """One step with tau_s = 2 gives u = I / 2: spikes tell every value from the threshold."""
-    current = _every_value(dtype)
+    current = every_value(dtype)
     with snnlib.use_path("native"):
         trace = snnlib.functional.srm_trace(current, tau_m=4.0, tau_s=2.0, threshold=0.75)
     wide = current.float()

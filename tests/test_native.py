@@ -1,6 +1,7 @@
 """Which path runs and why; what the compiled module contains and how it loads."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -45,11 +46,42 @@ def test_native_path_says_why_it_cannot_run() -> None:
         snnlib.use_path("native"),
         pytest.raises(RuntimeError, match=r"'native' .* no native kernels for device meta"),
     ):
-        _native.kernels_for(torch.zeros(1, device="meta"))
+        _native.kernel("srm_forward", torch.zeros(1, device="meta"))
     with snnlib.use_path("native"), pytest.raises(RuntimeError, match=r"no native kernels for torch\.int32"):
-        _native.kernels_for(torch.zeros(1, dtype=torch.int32))
+        _native.kernel("srm_forward", torch.zeros(1, dtype=torch.int32))
+    with snnlib.use_path("native"), pytest.raises(RuntimeError, match=r"no warp_drive kernel for device cpu"):
+        _native.kernel("warp_drive", torch.zeros(1))
     with snnlib.use_path("auto"):
-        assert _native.kernels_for(torch.zeros(1, device="meta")) is None
+        assert _native.kernel("srm_forward", torch.zeros(1, device="meta")) is None
+
+
+def test_tensors_of_two_devices(path: str) -> None:
+    """An address on another device would be read as one of this device."""
+    train, elsewhere = torch.zeros(3, 2, 4), torch.zeros((), device="meta")
+    with pytest.raises(ValueError, match=r"threshold: expected a tensor on cpu, got one on meta"):
+        _native.kernel("srm_forward", train, threshold=elsewhere, state=None)
+
+
+def test_built_without_cuda_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    if _native._module is None:
+        pytest.skip("the compiled module is not available")
+    monkeypatch.setattr(_native, "_kernels", {"cpu": _native._module})
+    assert _native.explain_path("cuda") == ("reference", "the compiled module was built without CUDA")
+    assert _native.module_info()["CUDA"] == "built without CUDA"
+
+
+def test_cuda_kernels_take_the_arguments_of_the_cpu() -> None:
+    """Op code is the same for both: every CUDA function has the name and signature of a CPU function."""
+    cuda = _native._kernels.get("cuda")
+    if cuda is None:
+        pytest.skip("the compiled module was built without CUDA")
+    for name, function in vars(cuda).items():
+        if callable(function) and name != "info":
+            assert function.__doc__ == getattr(_native._module, name).__doc__
+    assert re.fullmatch(
+        r"built with \d+\.\d+ for \S.*; (no driver|driver takes up to \d+\.\d+); .+",
+        _native.module_info()["CUDA"],
+    )
 
 
 def test_poison_is_in_place() -> None:

@@ -7,6 +7,8 @@
 
 #include <cstdint>
 
+#include "snnlib/isa.h"
+
 namespace snnlib {
 
 // Address of a tensor's first element; 0 stands for "not given".
@@ -14,8 +16,12 @@ using Address = uintptr_t;
 
 inline void* pointer(Address address) { return reinterpret_cast<void*>(address); }
 
-void bind_srm(pybind11::module_& module);
-void bind_pool(pybind11::module_& module);
+// Gives the kernels of a call: those of the instruction set in use, or CUDA's.
+using KernelTable = const Kernels& (*)();
+
+void bind_srm(pybind11::module_& module, KernelTable table);
+void bind_pool(pybind11::module_& module, KernelTable table);
+void bind_cuda(pybind11::module_& module);
 void bind_cudnn(pybind11::module_& module);
 
 }  // namespace snnlib

@@ -52,9 +52,10 @@ PYBIND11_MODULE(_C, module) {
   module.def("select_isa", &snnlib::select_isa);
   module.def("advise_huge_pages", &snnlib::advise_huge_pages);
   module.def("keep_freed_memory", &snnlib::keep_freed_memory);
-  snnlib::bind_srm(module);
-  snnlib::bind_pool(module);
+  snnlib::bind_srm(module, &snnlib::kernels);
+  snnlib::bind_pool(module, &snnlib::kernels);
 #ifdef SNNLIB_HAS_CUDA
+  snnlib::bind_cuda(module);
   snnlib::bind_cudnn(module);
 #endif
 }

@@ -3,7 +3,6 @@
 #include <array>
 
 #include "bindings.h"
-#include "snnlib/isa.h"
 
 namespace snnlib {
 namespace {
@@ -12,7 +11,7 @@ namespace {
 using Axis = std::array<int64_t, 5>;
 using AxisList = std::array<Axis, 3>;
 
-PoolArgs to_args(int dtype, int64_t outer, int64_t inner, const AxisList& axes, Address input, int threads) {
+PoolArgs to_args(int dtype, int64_t outer, int64_t inner, const AxisList& axes, Address input, intptr_t executor) {
   PoolArgs args = {};
   args.dtype = DType(dtype);
   args.outer = outer;
@@ -25,29 +24,31 @@ PoolArgs to_args(int dtype, int64_t outer, int64_t inner, const AxisList& axes, 
     args.padding[i] = axes[i][4];
   }
   args.input = pointer(input);
-  args.threads = threads;
+  args.executor = {executor};
   return args;
-}
-
-void pool_forward(int dtype, int64_t outer, int64_t inner, const AxisList& axes, bool count_include_pad,
-                  int64_t divisor_override, Address input, Address output, int threads) {
-  kernels().pool->forward(
-      {to_args(dtype, outer, inner, axes, input, threads), count_include_pad, divisor_override, pointer(output)});
-}
-
-void pool_backward(int dtype, int64_t outer, int64_t inner, const AxisList& axes, Address input, Address grad_output,
-                   Address grad_input, int threads) {
-  kernels().pool->backward(
-      {to_args(dtype, outer, inner, axes, input, threads), pointer(grad_output), pointer(grad_input)});
 }
 
 }  // namespace
 
-void bind_pool(pybind11::module_& module) {
+void bind_pool(pybind11::module_& module, KernelTable table) {
   namespace py = pybind11;
   const auto unlocked = py::call_guard<py::gil_scoped_release>();
-  module.def("pool_forward", &pool_forward, unlocked);
-  module.def("pool_backward", &pool_backward, unlocked);
+  module.def(
+      "pool_forward",
+      [table](int dtype, int64_t outer, int64_t inner, const AxisList& axes, bool count_include_pad,
+              int64_t divisor_override, Address input, Address output, intptr_t executor) {
+        table().pool->forward({to_args(dtype, outer, inner, axes, input, executor), count_include_pad, divisor_override,
+                               pointer(output)});
+      },
+      unlocked);
+  module.def(
+      "pool_backward",
+      [table](int dtype, int64_t outer, int64_t inner, const AxisList& axes, Address input, Address grad_output,
+              Address grad_input, intptr_t executor) {
+        table().pool->backward(
+            {to_args(dtype, outer, inner, axes, input, executor), pointer(grad_output), pointer(grad_input)});
+      },
+      unlocked);
 }
 
 }  // namespace snnlib

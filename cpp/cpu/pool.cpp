@@ -80,7 +80,7 @@ void forward_planes(const PoolForwardArgs& args) {
   using S = typename StateOf<T>::type;
   const Axes a(args.pool);
   const int64_t row = a.w.out * a.inner;
-  parallel_for(args.pool.outer, args.pool.threads, [&](int64_t plane) {
+  parallel_for(args.pool.outer, args.pool.executor.threads(), [&](int64_t plane) {
     thread_local Buffer<S> buffer;
     S* __restrict sum = buffer.reserve(row);
     const T* __restrict input = static_cast<const T*>(args.pool.input) + plane * a.in_plane();
@@ -111,7 +111,7 @@ void backward_planes(const PoolBackwardArgs& args) {
   const int64_t row = a.w.out * a.inner;
   // Bound of the rounding error of a window sum, relative to the sum of magnitudes.
   const S tolerance = S(a.d.kernel * a.h.kernel * a.w.kernel) * std::numeric_limits<S>::epsilon();
-  parallel_for(args.pool.outer, args.pool.threads, [&](int64_t plane) {
+  parallel_for(args.pool.outer, args.pool.executor.threads(), [&](int64_t plane) {
     thread_local Buffer<S> buffer;
     S* __restrict sum = buffer.reserve(2 * row + a.in_plane());
     S* __restrict sum_abs = sum + row;

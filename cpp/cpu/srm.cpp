@@ -118,7 +118,7 @@ void forward_block(const SrmForwardArgs& a, int64_t o, int64_t first, int64_t co
 
 template <class T>
 void forward_train(const SrmForwardArgs& a) {
-  for_each_block(a.view, kBlockNeurons, a.threads, [&](int64_t o, int64_t first, int64_t count) {
+  for_each_block(a.view, kBlockNeurons, a.executor.threads(), [&](int64_t o, int64_t first, int64_t count) {
     if (a.potential) {
       forward_block<T, true>(a, o, first, count);
     } else {
@@ -198,7 +198,7 @@ void backward_train(const SrmBackwardArgs& a) {
                    : a.weight_signal                 ? backward_block<T, true, false>
                                                      : backward_block<T, false, true>;
   if (!a.weight_signal && !a.input_signal) return;
-  for_each_block(a.view, vectors * Simd<S>::kLanes, a.threads, [&](int64_t o, int64_t first, int64_t count) {
+  for_each_block(a.view, vectors * Simd<S>::kLanes, a.executor.threads(), [&](int64_t o, int64_t first, int64_t count) {
     thread_local Scratch<S> scratch;
     Vector<S>* delta_u = scratch.reserve(2 * a.view.steps * vectors);
     run(a, delta_u, delta_u + a.view.steps * vectors, vectors, o, first, count);

@@ -70,8 +70,8 @@ def spike_avg_pool(
     """Average pooling; backward shares the gradient of a window out to its events by amplitude."""
     x = _as_walkable(x)
     out = _empty_pooled(x, kernel, stride, padding, ceil_mode)
-    kernels = _native.kernels_for(x)
-    if kernels is None:
+    run = _native.kernel("pool_forward", x)
+    if run is None:
         arguments = (
             list(kernel),
             list(stride),
@@ -81,13 +81,12 @@ def spike_avg_pool(
             divisor_override,
         )
         return out.copy_(reference.pool.avg_pool_forward(x, *arguments))
-    kernels.pool_forward(
+    run(
         *_native_geometry(x, out, kernel, stride, padding),
         count_include_pad,
         divisor_override or 0,
         x.data_ptr(),
         out.data_ptr(),
-        torch.get_num_threads(),
     )
     return out
 
@@ -122,18 +121,17 @@ def spike_avg_pool_backward(
             f"grad_output: expected the output's shape {tuple(pooled.shape)}, got {tuple(grad_output.shape)}"
         )
     grad_input = _native.empty_like(x)
-    kernels = _native.kernels_for(x)
-    if kernels is None:
+    run = _native.kernel("pool_backward", x, grad_output=grad_output)
+    if run is None:
         arguments = (list(kernel), list(stride), list(padding), ceil_mode)
         return grad_input.copy_(reference.pool.avg_pool_backward(grad_output, x, *arguments))
     if grad_output.stride() != pooled.stride() or grad_output.dtype != x.dtype:
         grad_output = pooled.copy_(grad_output)
-    kernels.pool_backward(
+    run(
         *_native_geometry(x, pooled, kernel, stride, padding),
         x.data_ptr(),
         grad_output.data_ptr(),
         grad_input.data_ptr(),
-        torch.get_num_threads(),
     )
     return grad_input
 

@@ -111,24 +111,16 @@ def srm_forward(
     final = (
         _empty_state(current, time_dim) if return_state else current.new_empty(0, dtype=state_dtype(current))
     )
-    kernels = _native.kernels_for(current)
-    if kernels is None:
+    run = _native.kernel("srm_forward", current, threshold=threshold, state=state)
+    if run is None:
         out, last = reference.srm.srm_forward(current, threshold, state, decay, time_dim)
         spikes.copy_(out)
         if return_state:
             final.copy_(last)
         return spikes, final
     call = _NativeCall(current, threshold, state, decay, grad_clamp, time_dim)
-    kernels.srm_forward(
-        *call.arguments(),
-        spikes.data_ptr(),
-        _native.address(call.state),
-        final.data_ptr() if return_state else 0,
-        0,
-        0,
-        0,
-        torch.get_num_threads(),
-    )
+    state_out = final.data_ptr() if return_state else 0
+    run(*call.arguments(), spikes.data_ptr(), _native.address(call.state), state_out, 0, 0, 0)
     return spikes, final
 
 
@@ -174,8 +166,8 @@ def srm_backward(
     current = as_walkable(current)
     a = _native.empty_like(current) if need_weight else current.new_empty(0)
     b = _native.empty_like(current) if need_input else current.new_empty(0)
-    kernels = _native.kernels_for(current)
-    if kernels is None:
+    run = _native.kernel("srm_backward", current, grad_spikes=grad_spikes, threshold=threshold, state=state)
+    if run is None:
         signals = reference.srm.srm_backward(
             grad_spikes, current, threshold, state, decay, grad_clamp, time_dim
         )
@@ -186,13 +178,12 @@ def srm_backward(
     call = _NativeCall(current, threshold, state, decay, grad_clamp, time_dim)
     if grad_spikes.stride() != current.stride() or grad_spikes.dtype != current.dtype:
         grad_spikes = _native.empty_like(current).copy_(grad_spikes)
-    kernels.srm_backward(
+    run(
         *call.arguments(),
         _native.address(call.state),
         grad_spikes.data_ptr(),
         a.data_ptr() if need_weight else 0,
         b.data_ptr() if need_input else 0,
-        torch.get_num_threads(),
     )
     return a, b
 
@@ -246,15 +237,15 @@ def srm_trace(
     decay = decay_factors(tau_m, tau_s, tau_grad)
     current = as_walkable(current)
     outputs = tuple(torch.empty_like(current) for _ in range(4))
-    kernels = _native.kernels_for(current)
-    if kernels is None:
+    run = _native.kernel("srm_forward", current, threshold=threshold)
+    if run is None:
         trace = reference.srm.srm_trace(current, threshold, None, decay, time_dim)
         for out, column in zip(outputs, trace, strict=False):
             out.copy_(column)
         return outputs[0], outputs[1], outputs[2], outputs[3]
     call = _NativeCall(current, threshold, None, decay, math.inf, time_dim)
     spikes, *columns = (out.data_ptr() for out in outputs)
-    kernels.srm_forward(*call.arguments(), spikes, 0, 0, *columns, torch.get_num_threads())
+    run(*call.arguments(), spikes, 0, 0, *columns)
     return outputs[0], outputs[1], outputs[2], outputs[3]
 
 

@@ -38,8 +38,8 @@ inline float bits_float(uint32_t bits) {
   return x;
 }
 
-inline float to_state(float x) { return x; }
-inline double to_state(double x) { return x; }
+SNNLIB_HD inline float to_state(float x) { return x; }
+SNNLIB_HD inline double to_state(double x) { return x; }
 inline float to_state(BFloat16 x) { return bits_float(uint32_t(x.bits) << 16); }
 inline float to_state(Float16 x) {
   const uint32_t sign = uint32_t(x.bits & 0x8000u) << 16;
@@ -54,8 +54,8 @@ inline float to_state(Float16 x) {
   return bits_float(sign | (wide << 23) | (mantissa << 13));
 }
 
-inline void from_state(float x, float* out) { *out = x; }
-inline void from_state(double x, double* out) { *out = x; }
+SNNLIB_HD inline void from_state(float x, float* out) { *out = x; }
+SNNLIB_HD inline void from_state(double x, double* out) { *out = x; }
 inline void from_state(float x, BFloat16* out) {
   const uint32_t bits = float_bits(x);
   if (x != x) {

@@ -24,8 +24,32 @@
 #define SNNLIB_ISA portable
 #endif
 
+// The value itself. nvcc cannot see through it, and so does not undo what a kernel does for speed.
+#if defined(__CUDA_ARCH__)
+#define SNNLIB_OPAQUE(constraint, x) asm("" : constraint(x))
+#else
+#define SNNLIB_OPAQUE(constraint, x) (void)0
+#endif
+
 namespace snnlib {
 namespace SNNLIB_ISA {
+
+template <class F>
+SNNLIB_HD inline F opaque(F x) {
+  return x;
+}
+SNNLIB_HD inline float opaque(float x) {
+  SNNLIB_OPAQUE("+f", x);
+  return x;
+}
+SNNLIB_HD inline double opaque(double x) {
+  SNNLIB_OPAQUE("+d", x);
+  return x;
+}
+SNNLIB_HD inline int64_t opaque(int64_t x) {
+  SNNLIB_OPAQUE("+l", x);
+  return x;
+}
 
 #if defined(__AVX512F__)
 constexpr int kVectorBytes = 64;

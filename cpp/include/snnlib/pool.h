@@ -2,6 +2,7 @@
 #pragma once
 
 #include "snnlib/dtype.h"
+#include "snnlib/executor.h"
 
 namespace snnlib {
 
@@ -12,7 +13,7 @@ struct PoolArgs {
   int64_t outer, inner;
   int64_t in[3], out[3], kernel[3], stride[3], padding[3];
   const void* input;
-  int threads;
+  Executor executor;
 };
 
 struct PoolForwardArgs {

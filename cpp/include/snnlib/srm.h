@@ -2,6 +2,7 @@
 #pragma once
 
 #include "snnlib/dtype.h"
+#include "snnlib/executor.h"
 #include "snnlib/train_view.h"
 
 namespace snnlib {
@@ -28,7 +29,7 @@ struct SrmForwardArgs {
   void* potential;
   void* delta_u;
   void* delta_ut;
-  int threads;
+  Executor executor;
 };
 
 struct SrmBackwardArgs {
@@ -42,10 +43,10 @@ struct SrmBackwardArgs {
   const void* grad_spikes;
   void* weight_signal;  // a, null where not wanted
   void* input_signal;   // b, null where not wanted
-  int threads;
+  Executor executor;
 };
 
-// One table of entry points per instruction set.
+// One table of entry points per instruction set, and one for CUDA.
 struct SrmKernels {
   void (*forward)(const SrmForwardArgs&);
   void (*backward)(const SrmBackwardArgs&);

@@ -3,7 +3,7 @@
 // channels-last needs no copy. Strides count elements; indices are 64 bit.
 #pragma once
 
-#include <cstdint>
+#include "snnlib/platform.h"
 
 namespace snnlib {
 
@@ -11,7 +11,7 @@ struct TrainView {
   int64_t outer, steps, inner;
   int64_t outer_stride, step_stride;
 
-  int64_t offset(int64_t o, int64_t t, int64_t i) const { return o * outer_stride + t * step_stride + i; }
+  SNNLIB_HD int64_t offset(int64_t o, int64_t t, int64_t i) const { return o * outer_stride + t * step_stride + i; }
 };
 
 }  // namespace snnlib

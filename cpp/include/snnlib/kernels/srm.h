@@ -72,13 +72,15 @@ struct SrmCredit {
   F au, as, bg;
 };
 
-// One step backwards in time, with `delta_u` as `srm_rise` gives it.
+// One step backwards in time, with `delta_u` as `srm_rise` gives it. Where no spike is, 1 is divided by 1: a CUDA
+// thread that divides by zero holds up its whole warp.
 template <class F, class S>
 SNNLIB_HD inline void srm_credit_weight(SrmCredit<F>& credit, F q, F delta_u, S clamp, const SrmDecay<S>& k) {
   const F zero = F{};
+  const F one = zero + S(1);
   const F limit = zero + clamp;
   const auto fired = delta_u > zero;
-  const F slope = S(1) / delta_u;
+  const F slope = S(1) / opaque(fired ? delta_u : one);
   const F amount = q * (slope < limit ? slope : limit);
   const F au = credit.au * k.e_m + credit.as * k.r_s;
   const F as = credit.as * k.e_s;
@@ -89,8 +91,12 @@ SNNLIB_HD inline void srm_credit_weight(SrmCredit<F>& credit, F q, F delta_u, S 
 template <class F, class S>
 SNNLIB_HD inline void srm_credit_input(SrmCredit<F>& credit, F q, F delta_u, F delta_ut, const SrmDecay<S>& k) {
   const F zero = F{};
+  const F one = zero + S(1);
   const auto fired = delta_u > zero;
-  const F amount = delta_ut > zero ? q / delta_ut : zero;
+  const F rise = fired ? delta_ut : zero;
+  const auto rising = rise > zero;
+  const F quotient = opaque(rising ? q : one) / opaque(rising ? rise : one);
+  const F amount = rising ? quotient : zero;
   credit.bg = (fired ? amount : credit.bg) * k.e_g;
 }
 

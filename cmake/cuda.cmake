@@ -1,0 +1,38 @@
+# Adds the CUDA kernels to _C. The runtime is linked statically: the module loads where there is no CUDA and no driver.
+if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+  # Machine code for one GPU of every generation that the compiler knows, and PTX for those to come.
+  set(CMAKE_CUDA_ARCHITECTURES all-major)
+endif()
+if(SNNLIB_CUDA STREQUAL "AUTO")
+  include(CheckLanguage)
+  check_language(CUDA)
+  if(NOT CMAKE_CUDA_COMPILER)
+    message(STATUS "snnlib: no CUDA compiler, so no CUDA kernels")
+    return()
+  endif()
+endif()
+enable_language(CUDA)
+set(CMAKE_CUDA_STANDARD 17)
+set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
+
+# Multiply and add stay separate roundings, as on the CPU: the same bits on both.
+add_library(snnlib_cuda OBJECT ${SNNLIB_CUDA_KERNELS})
+set_target_properties(snnlib_cuda PROPERTIES POSITION_INDEPENDENT_CODE ON)
+target_include_directories(snnlib_cuda PRIVATE cpp/include cuda)
+target_compile_options(snnlib_cuda PRIVATE -fmad=false --threads=0 --Werror=all-warnings -Xcompiler=-Wall,-Wextra)
+target_compile_definitions(snnlib_cuda PRIVATE SNNLIB_ISA=cuda)
+
+# Plain C++ beside them, compiled without nvcc. cuDNN is looked up when the program runs.
+target_sources(_C PRIVATE cuda/kernels.cpp cuda/info.cpp cpp/bindings/cuda.cpp
+                          cuda/cudnn_api.cpp cuda/cudnn_conv.cpp cpp/bindings/cudnn.cpp)
+target_include_directories(_C PRIVATE cuda ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES})
+target_compile_definitions(_C PRIVATE SNNLIB_HAS_CUDA=1)
+target_link_libraries(_C PRIVATE snnlib_cuda ${CMAKE_DL_LIBS})
+# The runtime's own symbols stay inside.
+target_link_options(_C PRIVATE -Wl,--exclude-libs,ALL)
+
+string(REPLACE ";" ", " SNNLIB_ARCHITECTURES "${CMAKE_CUDA_ARCHITECTURES}")
+foreach(target _C snnlib_cuda)
+  target_compile_definitions(${target} PRIVATE SNNLIB_CUDA_ARCHITECTURES="${SNNLIB_ARCHITECTURES}")
+endforeach()

@@ -1,0 +1,23 @@
+// The CUDA half of the module: the same table of entry points as an instruction set, and facts for `snnlib doctor`.
+// Nothing here calls CUDA before a function is called: importing the module stays safe before a fork.
+#pragma once
+
+#include <string>
+
+#include "snnlib/isa.h"
+
+namespace snnlib {
+
+// Takes tensors of the current device; `Executor` is the stream to run on.
+const Kernels& cuda_kernels();
+
+struct CudaInfo {
+  int runtime;          // version that the module was built with, 13000 for 13.0
+  int driver;           // newest version that the driver takes; 0 without a driver
+  int devices;          // usable devices
+  std::string problem;  // why there is no usable device; empty if there is one
+};
+
+CudaInfo cuda_info();
+
+}  // namespace snnlib

@@ -1,0 +1,20 @@
+#include <cuda_runtime_api.h>
+
+#include "snnlib/cuda.h"
+
+namespace snnlib {
+
+CudaInfo cuda_info() {
+  CudaInfo info = {CUDART_VERSION, 0, 0, ""};
+  cudaDriverGetVersion(&info.driver);
+  const cudaError_t status = cudaGetDeviceCount(&info.devices);
+  if (status != cudaSuccess) {
+    info.devices = 0;
+    info.problem = cudaGetErrorString(status);
+    // The answer was taken: the next launch must not report it again.
+    (void)cudaGetLastError();
+  }
+  return info;
+}
+
+}  // namespace snnlib

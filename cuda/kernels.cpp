@@ -1,0 +1,15 @@
+#include "snnlib/cuda.h"
+
+namespace snnlib {
+
+namespace cuda {
+extern const SrmKernels srm_kernels;
+extern const PoolKernels pool_kernels;
+}  // namespace cuda
+
+const Kernels& cuda_kernels() {
+  static const Kernels table = {"cuda", &cuda::srm_kernels, &cuda::pool_kernels};
+  return table;
+}
+
+}  // namespace snnlib

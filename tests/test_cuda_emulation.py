@@ -1,0 +1,148 @@
+"""The CUDA kernels, run as loops on the CPU, give the bits of the CPU kernels: all ops, dtypes, layouts and chunks."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import emulation
+import pytest
+import torch
+from compare import assert_bits
+from op_samples import Sample
+from opdb import DTYPES, OPS, OpCase
+from test_half import HALVES, every_value
+from test_layouts import LAYOUTS
+from torch import Tensor
+
+import snnlib
+from snnlib import _native
+from snnlib import functional as F
+
+CALLS = [
+    pytest.param(case, sample, id=f"{case.name}: {sample.name}")
+    for case in OPS.values()
+    for sample in case.samples
+]
+
+
+@pytest.fixture(autouse=True)
+def native_path() -> Iterator[None]:
+    with snnlib.use_path("native"):
+        yield
+
+
+@pytest.fixture
+def emulated(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """`emulated(f, *args)` calls f with the CUDA kernels in the place of the CPU's."""
+    kernels = emulation.module()
+
+    def call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        with monkeypatch.context() as patch:
+            patch.setattr(_native, "_kernels", {"cpu": kernels})
+            return function(*args, **kwargs)
+
+    return call
+
+
+def _assert_same(outputs: list[Tensor], expected: list[Tensor]) -> None:
+    for number, (out, other) in enumerate(zip(outputs, expected, strict=True)):
+        assert out.stride() == other.stride()
+        assert_bits(out, other, f"output {number}")
+
+
+def test_emulation_is_what_runs(emulated: Callable[..., Any]) -> None:
+    assert emulated(lambda: _native._kernels["cpu"].__name__) == "_C_emulated"
+    assert _native._kernels["cpu"].__name__ == "snnlib._C"
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("case", "sample"), CALLS)
+def test_bits_of_the_cpu_kernels(
+    case: OpCase, sample: Sample, dtype: torch.dtype, emulated: Callable[..., Any]
+) -> None:
+    args = sample.arguments(dtype)
+    _assert_same(emulated(case, *args), case(*args))
+
+
+# One step, the groups of 5 and 6 steps that are loaded together and their neighbours, the longest trains that fit into
+# one chunk of 24, 48 or 96 steps and those just beyond, and trains of several chunks with a rest.
+STEPS = (1, 4, 5, 6, 7, 12, 13, 24, 25, 48, 49, 96, 97, 150, 250)
+
+
+@pytest.mark.parametrize("steps", STEPS)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("needs", [(True, True), (True, False), (False, True)], ids=["ab", "a", "b"])
+def test_any_number_of_steps(
+    steps: int, dtype: torch.dtype, needs: tuple[bool, bool], emulated: Callable[..., Any]
+) -> None:
+    generator = torch.Generator().manual_seed(steps)
+    current = (torch.randn(steps, 2, 3, 5, generator=generator) * 1.2 + 0.4).to(dtype)
+    q = torch.randn(current.shape, generator=generator).to(dtype)
+    limit = 0.5 + torch.rand(3, generator=generator, dtype=torch.promote_types(dtype, torch.float32))
+    state = torch.rand(3, 2, 3, 5, generator=generator).to(limit.dtype) * 0.4
+    forward = (current, limit, state, 5.0, 3.0, 3.0, 4.0, 0, True)
+    _assert_same(emulated(OPS["srm_forward"], *forward), OPS["srm_forward"](*forward))
+    backward = (q, current, limit, state, 5.0, 3.0, 3.0, 4.0, 0, *needs)
+    signals = OPS["srm_backward"](*backward)
+    assert all(bool(signal.any()) == need for signal, need in zip(signals, needs, strict=True))
+    _assert_same(emulated(OPS["srm_backward"], *backward), signals)
+
+
+@pytest.mark.parametrize("neurons", [1, 7, 8, 16, 127, 128, 129, 1024])
+@pytest.mark.parametrize("time_dim", [0, 1])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_any_number_of_neurons(
+    neurons: int, time_dim: int, dtype: torch.dtype, emulated: Callable[..., Any]
+) -> None:
+    """Packs of 16 bytes where all rows allow them, single neurons elsewhere; whole blocks and rests."""
+    current = (torch.randn(9, 3, neurons, generator=torch.Generator().manual_seed(neurons)) + 0.4).to(dtype)
+    args = (current, torch.tensor(1.0), None, 5.0, 3.0, 3.0, 4.0, time_dim, True)
+    expected = OPS["srm_forward"](*args)
+    assert neurons < 16 or expected[0].any()
+    _assert_same(emulated(OPS["srm_forward"], *args), expected)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_layouts(
+    layout: Callable[[Tensor], Tensor], dtype: torch.dtype, emulated: Callable[..., Any]
+) -> None:
+    generator = torch.Generator().manual_seed(8)
+    current = layout((torch.randn(6, 2, 8, 4, 4, generator=generator) + 0.4).to(dtype))
+    limit = 0.5 + torch.rand(8, generator=generator)
+    frames = layout((torch.rand(6, 8, 8, 8, generator=generator) < 0.3).to(dtype))
+
+    def run() -> list[Tensor]:
+        spikes = F.srm_neuron(current, threshold=limit)
+        signals = F.srm_backward(current, current, threshold=limit)
+        return [spikes, *signals, F.spike_avg_pool2d(frames[None], 3, 2, 1)]
+
+    _assert_same(emulated(run), run())
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("divisor", [1, 3, 1024, 65536, -3])
+def test_conversions_of_half_types(dtype: torch.dtype, divisor: int, emulated: Callable[..., Any]) -> None:
+    x = every_value(dtype)
+    out = emulated(F.spike_avg_pool2d, x, 1, divisor_override=divisor)
+    assert_bits(out, F.spike_avg_pool2d(x, 1, divisor_override=divisor))
+
+
+def test_training_step(emulated: Callable[..., Any]) -> None:
+    """Gradients of a whole net: the kernels between torch's operators, as on a GPU."""
+    torch.manual_seed(1)
+    net = torch.nn.Sequential(
+        snnlib.SRMConv2d(2, 4, 3, padding=1),
+        snnlib.SpikeAvgPool2d(2),
+        torch.nn.Flatten(2),
+        snnlib.SRMLinear(4 * 16, 5),
+    )
+    x = (torch.rand(12, 3, 2, 8, 8) < 0.3).float()
+    snnlib.init.calibrate_firing_rate_(net, x, 0.15)
+
+    def gradients() -> list[Tensor]:
+        spikes = net(x)
+        return [spikes.detach(), *torch.autograd.grad((spikes * torch.arange(5)).sum(), net.parameters())]
+
+    expected = gradients()
+    assert all(bool(tensor.any()) for tensor in expected)
+    _assert_same(emulated(gradients), expected)
