@@ -2,8 +2,9 @@
 VENV := .venv
 PYTHON := $(VENV)/bin/python
 READY := $(VENV)/.ready
+CPP = $(shell git ls-files 'cpp/*.cpp' 'cpp/*.h' 'cuda/*.cu' 'cuda/*.cpp' 'cuda/*.h')
 
-.PHONY: demo test lint bench format clean
+.PHONY: demo test lint bench format cuda-check cuda-emulation-asan gpu-check clean
 
 demo: $(READY)  ## Train on the embedded data and show the result.
 	$(VENV)/bin/snnlib train
@@ -15,17 +16,28 @@ lint: $(READY)  ## Style, types and formatting of Python and C++.
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
-	$(VENV)/bin/clang-format --dry-run --Werror $(shell git ls-files 'cpp/*.cpp' 'cpp/*.h')
+	$(VENV)/bin/clang-format --dry-run --Werror $(CPP)
 
 format: $(READY)  ## Rewrite sources in the project's format.
 	$(VENV)/bin/ruff format .
-	$(VENV)/bin/clang-format -i $(shell git ls-files 'cpp/*.cpp' 'cpp/*.h')
+	$(VENV)/bin/clang-format -i $(CPP)
 
 bench: $(READY)  ## Time one training step and the neuron kernels.
 	$(PYTHON) benchmarks/training_step.py
 
+cuda-check: $(READY)  ## Compile the CUDA kernels for every architecture; no GPU needed.
+	$(PYTHON) cuda/check.py
+
+cuda-emulation-asan: $(READY)  ## The CUDA kernels as loops on the CPU, under AddressSanitizer and UBSan.
+	SNNLIB_SANITIZE=address,undefined ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1 \
+	LD_PRELOAD="$(shell c++ -print-file-name=libasan.so) $(shell c++ -print-file-name=libubsan.so)" \
+	$(PYTHON) -m pytest tests/test_cuda_emulation.py
+
+gpu-check:  ## Build, check and measure on a GPU machine, with the packages of its own python3.
+	python3 benchmarks/gpu_check.py --build build/gpu-check --commit "$(shell git describe --always --dirty 2>/dev/null)"
+
 # torch comes first and alone: pinned, so that nothing after it pulls another build.
-$(READY): pyproject.toml constraints.txt CMakeLists.txt $(wildcard cpp/*/*.cpp cpp/*/*/*.h cpp/*/*/*/*.h cpp/*/*.h)
+$(READY): pyproject.toml constraints.txt CMakeLists.txt $(wildcard cmake/*.cmake cpp/*/*.cpp cpp/*/*/*.h cpp/*/*/*/*.h cpp/*/*.h cuda/*.*)
 	test -x $(PYTHON) || python3 -m venv $(VENV)
 	$(PYTHON) -m pip install --quiet --constraint constraints.txt torch numpy
 	$(PYTHON) -m pip install --quiet --constraint constraints.txt scikit-build-core pybind11 cmake ninja

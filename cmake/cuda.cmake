@@ -32,6 +32,9 @@ target_link_libraries(_C PRIVATE snnlib_cuda ${CMAKE_DL_LIBS})
 # The runtime's own symbols stay inside.
 target_link_options(_C PRIVATE -Wl,--exclude-libs,ALL)
 
+# The target was made before the language was known.
+set_target_properties(_C PROPERTIES CUDA_ARCHITECTURES "${CMAKE_CUDA_ARCHITECTURES}")
+
 string(REPLACE ";" ", " SNNLIB_ARCHITECTURES "${CMAKE_CUDA_ARCHITECTURES}")
 foreach(target _C snnlib_cuda)
   target_compile_definitions(${target} PRIVATE SNNLIB_CUDA_ARCHITECTURES="${SNNLIB_ARCHITECTURES}")

@@ -44,7 +44,7 @@ __device__ E* scratch() {
   return reinterpret_cast<E*>(block_scratch) + threadIdx.x;
 }
 
-// Past the caches: an output is larger than they are, and its lines would push out inputs that are read again.
+// Stores what is not read again soon: its cache lines are the first to make room for others.
 template <class W>
 __device__ void store_streaming(W* p, W word) {
   __stcs(p, word);
@@ -57,10 +57,15 @@ void launch(const char* name, void (*kernel)(Parameters...), int64_t threads, Ex
   const int64_t blocks = (threads + kBlockThreads - 1) / kBlockThreads;
   constexpr int64_t kMostBlocks = (int64_t(1) << 31) - 1;
   if (blocks > kMostBlocks) throw std::runtime_error(std::string(name) + ": the tensor is too large for one launch");
-  const auto stream = static_cast<cudaStream_t>(executor.stream());
-  kernel<<<dim3(unsigned(blocks)), kBlockThreads, scratch.bytes * kBlockThreads, stream> > >(arguments...);
-  const cudaError_t status = cudaGetLastError();
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(unsigned(blocks));
+  config.blockDim = dim3(kBlockThreads);
+  config.dynamicSmemBytes = size_t(scratch.bytes) * kBlockThreads;
+  config.stream = static_cast<cudaStream_t>(executor.stream());
+  const cudaError_t status = cudaLaunchKernelEx(&config, kernel, arguments...);
   if (status == cudaSuccess) return;
+  // The error was taken: the next launch must not report it again.
+  (void)cudaGetLastError();
   std::string message = std::string(name) + ": " + cudaGetErrorString(status);
   if (status == cudaErrorNoKernelImageForDevice) message += " (built for " SNNLIB_CUDA_ARCHITECTURES ")";
   throw std::runtime_error(message);

@@ -41,8 +41,8 @@ __device__ S threshold_of(const Args& a, int64_t inner_index) {
   return a.threshold_period == 1 ? limits[0] : limits[inner_index % a.threshold_period];
 }
 
-// V neighbours a thread. Traced: also writes potential and deltas, which only tests and plots ask for.
-template <class T, int V, bool Traced>
+// V neighbours a thread. Potential and deltas, which only tests and plots ask for, come from threads with one neuron.
+template <class T, int V>
 __global__ void forward_kernel(SrmForwardArgs a, SrmDecay<typename StateOf<T>::type> k) {
   using S = typename StateOf<T>::type;
   const int64_t neurons = a.view.outer * a.view.inner, neuron = thread_index() * V;
@@ -65,24 +65,19 @@ __global__ void forward_kernel(SrmForwardArgs a, SrmDecay<typename StateOf<T>::t
     SNNLIB_UNROLL
     for (int j = 0; j < kAheadForward; ++j) {
       if (j >= left) break;
-      Pack<T, V> spikes, potential, delta_u, delta_ut;
+      const int64_t q = p + j * a.view.step_stride;
+      Pack<T, V> spikes;
       SNNLIB_UNROLL
       for (int v = 0; v < V; ++v) {
         const SrmStep<S> out = srm_step(state[v], to_state(current[j].lane[v]), limit[v], k);
         from_state(out.spike, &spikes.lane[v]);
-        if (Traced) {
-          from_state(out.u, &potential.lane[v]);
-          from_state(out.delta_u, &delta_u.lane[v]);
-          from_state(out.delta_ut, &delta_ut.lane[v]);
+        if (V == 1 && a.potential) {
+          from_state(out.u, static_cast<T*>(a.potential) + q);
+          from_state(out.delta_u, static_cast<T*>(a.delta_u) + q);
+          from_state(out.delta_ut, static_cast<T*>(a.delta_ut) + q);
         }
       }
-      const int64_t q = p + j * a.view.step_stride;
       store_pack(a.spikes, q, spikes);
-      if (Traced) {
-        store_pack(a.potential, q, potential);
-        store_pack(a.delta_u, q, delta_u);
-        store_pack(a.delta_ut, q, delta_ut);
-      }
     }
   }
   if (!a.state_out) return;
@@ -139,25 +134,25 @@ __device__ void for_each_group(int count, const F& f) {
   for (; t < count; ++t) f(std::integral_constant<int, 1>{}, t);
 }
 
-template <class T, bool Weight, bool Input>
+template <class T, bool Input>
 __global__ void backward_kernel(SrmBackwardArgs a, SrmDecay<typename StateOf<T>::type> k, int chunk_steps) {
   using S = typename StateOf<T>::type;
   const int64_t neurons = a.view.outer * a.view.inner, neuron = thread_index();
   if (neuron >= neurons) return;
   const int64_t o = a.view.outer == 1 ? 0 : neuron / a.view.inner, i = neuron - o * a.view.inner;
   const int64_t stride = a.view.step_stride, start = a.view.offset(o, 0, i);
-  const T* current = static_cast<const T*>(a.current) + start;
-  const T* grad_spikes = static_cast<const T*>(a.grad_spikes) + start;
-  T* weight_signal = static_cast<T*>(a.weight_signal) + start;
-  T* input_signal = static_cast<T*>(a.input_signal) + start;
-  T* spare = Weight ? weight_signal : input_signal;
+  const T* current = static_cast<const T*>(a.current);
+  const T* grad_spikes = static_cast<const T*>(a.grad_spikes);
+  T* weight_signal = static_cast<T*>(a.weight_signal);
+  T* input_signal = static_cast<T*>(a.input_signal);
+  T* spare = weight_signal ? weight_signal : input_signal;
   const S limit = threshold_of<S>(a, i), clamp = S(a.constants.grad_clamp);
   S* kept = scratch<S>();
 
   SrmState<S> state = first_state<S>(a, neuron);
   // Repeats steps [first, first + count); `keep(step - first, out)` sees each.
   const auto repeat = [&](int64_t first, int count, const auto& keep) {
-    int64_t p = first * stride;
+    int64_t p = start + first * stride;
     for_each_group<kAheadBackward>(count, [&](auto size, int t) {
       constexpr int n = decltype(size)::value;
       T x[n];
@@ -170,7 +165,7 @@ __global__ void backward_kernel(SrmBackwardArgs a, SrmDecay<typename StateOf<T>:
 
   const int64_t last = (a.view.steps - 1) / chunk_steps;
   for (int64_t chunk = 0; chunk < last; ++chunk) {
-    if (chunk > 0) StateInColumn<T>::store(spare + chunk * chunk_steps * stride, stride, state);
+    if (chunk > 0) StateInColumn<T>::store(spare + start + chunk * chunk_steps * stride, stride, state);
     repeat(chunk * chunk_steps, chunk_steps, [](int, const SrmStep<S>&) {});
   }
   SrmCredit<S> credit = {};
@@ -178,13 +173,13 @@ __global__ void backward_kernel(SrmBackwardArgs a, SrmDecay<typename StateOf<T>:
     const int64_t first = chunk * chunk_steps;
     const int count = chunk == last ? int(a.view.steps - first) : chunk_steps;
     if (chunk < last) {
-      state = chunk == 0 ? first_state<S>(a, neuron) : StateInColumn<T>::load(spare + first * stride, stride);
+      state = chunk == 0 ? first_state<S>(a, neuron) : StateInColumn<T>::load(spare + start + first * stride, stride);
     }
     repeat(first, count, [&](int t, const SrmStep<S>& out) {
       kept[t * kKept<Input> * kBlockThreads] = srm_rise(out);
       if (Input) kept[(t * kKept<Input> + 1) * kBlockThreads] = out.delta_ut;
     });
-    int64_t read_at = (first + count - 1) * stride, write_at = read_at;
+    int64_t read_at = start + (first + count - 1) * stride, write_at = read_at;
     for_each_group<kAheadBackward>(count, [&](auto size, int done) {
       constexpr int n = decltype(size)::value;
       T q[n];
@@ -193,10 +188,8 @@ __global__ void backward_kernel(SrmBackwardArgs a, SrmDecay<typename StateOf<T>:
       SNNLIB_UNROLL
       for (int j = 0; j < n; ++j, write_at = opaque(write_at - stride)) {
         const S* at = &kept[(count - 1 - done - j) * kKept<Input> * kBlockThreads];
-        if (Weight) {
-          srm_credit_weight(credit, to_state(q[j]), at[0], clamp, k);
-          from_state(credit.au, &weight_signal[write_at]);
-        }
+        srm_credit_weight(credit, to_state(q[j]), at[0], clamp, k);
+        if (weight_signal) from_state(credit.au, &weight_signal[write_at]);
         if (Input) {
           srm_credit_input(credit, to_state(q[j]), at[0], at[kBlockThreads], k);
           from_state(credit.bg, &input_signal[write_at]);
@@ -219,32 +212,28 @@ void forward_train(const SrmForwardArgs& a) {
   constexpr int V = 16 / sizeof(T);
   const int64_t neurons = a.view.outer * a.view.inner;
   const auto k = decay<typename StateOf<T>::type>(a.constants);
-  if (a.potential) {
-    launch("srm_forward", forward_kernel<T, 1, true>, neurons, a.executor, Scratch{}, a, k);
-  } else if (fits_packs<T, V>(a.view, {a.current, a.spikes})) {
-    launch("srm_forward", forward_kernel<T, V, false>, neurons / V, a.executor, Scratch{}, a, k);
+  if (!a.potential && fits_packs<T, V>(a.view, {a.current, a.spikes})) {
+    launch("srm_forward", forward_kernel<T, V>, neurons / V, a.executor, Scratch{}, a, k);
   } else {
-    launch("srm_forward", forward_kernel<T, 1, false>, neurons, a.executor, Scratch{}, a, k);
+    launch("srm_forward", forward_kernel<T, 1>, neurons, a.executor, Scratch{}, a, k);
   }
 }
 
-template <class T, bool Weight, bool Input>
+template <class T, bool Input>
 void launch_backward(const SrmBackwardArgs& a) {
   using S = typename StateOf<T>::type;
   const int steps = chunk_steps<S, Input>(a.view.steps);
-  launch("srm_backward", backward_kernel<T, Weight, Input>, a.view.outer * a.view.inner, a.executor,
+  launch("srm_backward", backward_kernel<T, Input>, a.view.outer * a.view.inner, a.executor,
          Scratch{steps * kKept<Input> * int(sizeof(S))}, a, decay<S>(a.constants), steps);
 }
 
 template <class T>
 void backward_train(const SrmBackwardArgs& a) {
   if (a.view.steps == 0) return;
-  if (a.weight_signal && a.input_signal) {
-    launch_backward<T, true, true>(a);
+  if (a.input_signal) {
+    launch_backward<T, true>(a);
   } else if (a.weight_signal) {
-    launch_backward<T, true, false>(a);
-  } else if (a.input_signal) {
-    launch_backward<T, false, true>(a);
+    launch_backward<T, false>(a);
   }
 }
 

@@ -70,6 +70,17 @@ def test_built_without_cuda_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     assert _native.module_info()["CUDA"] == "built without CUDA"
 
 
+def test_a_launch_that_fails_is_reported() -> None:
+    """Without a driver nothing crashes: the launch is checked, and says which kernel did not start."""
+    cuda = _native._kernels.get("cuda")
+    if cuda is None or cuda.info()["devices"]:
+        pytest.skip("needs a module built with CUDA, and no GPU")
+    with pytest.raises(
+        RuntimeError, match=r"pool_forward: CUDA driver version is insufficient|no CUDA-capable device"
+    ):
+        cuda.pool_forward(0, 1, 1, [(1, 1, 1, 1, 0)] * 3, True, 0, 0, 0, 0)
+
+
 def test_cuda_kernels_take_the_arguments_of_the_cpu() -> None:
     """Op code is the same for both: every CUDA function has the name and signature of a CPU function."""
     cuda = _native._kernels.get("cuda")

@@ -1,0 +1,49 @@
+"""The stages of gpu_check.py: where each is defined, and how many seconds it may take."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+# Checks first, and the measurements that are the point of the run before the slow checks.
+STAGES = {
+    "install": ("gpu_checks", 60),
+    "ops": ("gpu_checks", 90),
+    "bandwidth": ("gpu_timings", 60),
+    "layer": ("gpu_timings", 60),
+    "step": ("gpu_timings", 90),
+    "network": ("gpu_checks", 60),
+    "streams": ("gpu_checks", 40),
+    "determinism": ("gpu_checks", 40),
+    "graph": ("gpu_checks", 40),
+    "autocast": ("gpu_checks", 40),
+    "errors": ("gpu_checks", 40),
+    "large": ("gpu_checks", 60),
+    "convolution": ("gpu_checks", 90),
+    "compiled": ("gpu_checks", 100),
+    "training": ("gpu_checks", 120),
+    "sanitizer": ("gpu_checks", 120),
+}
+LIMITS = {name: limit for name, (_, limit) in STAGES.items()}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where a stage runs; `small` asks for sizes that only try the code."""
+
+    device: torch.device
+    small: bool
+
+    @property
+    def on_gpu(self) -> bool:
+        return self.device.type == "cuda"
+
+
+def run(name: str, device: str, small: bool) -> dict[str, Any]:
+    """Results of one stage by name; raises where a check fails."""
+    stage = getattr(importlib.import_module(STAGES[name][0]), name)
+    results: dict[str, Any] = stage(Setting(torch.device(device), small))
+    return results
