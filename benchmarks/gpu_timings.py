@@ -71,7 +71,7 @@ def _rates(run: Setting, dtype: torch.dtype, neurons: int) -> Results:
 
 
 def bandwidth(run: Setting) -> Results:
-    """SRM neurons at T = 30 and 10^7 neurons, pooling of as many cells: bytes that must move over time, and a copy's."""
+    """SRM neurons at T = 30 and 10^7 neurons, pooling of as many cells: GB/s of the bytes that must move."""
     neurons = 10_000_000 if not run.small else 1000
     results: Results = {}
     for dtype in (torch.float32, torch.bfloat16):

@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build" / "cuda-check"
-# "Compiling entry function '<name>' for 'sm_90'", then "N bytes stack frame, N bytes spill stores, N bytes spill loads".
+# Lines of ptxas: "Compiling entry function '<name>' for 'sm_90'", then the memory that the function uses.
 ENTRY = re.compile(r"Compiling entry function '(\S+)' for '(sm_\w+)'")
 MEMORY = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 
