@@ -28,7 +28,10 @@ from snnlib.training.config import LossName
 from snnlib.training.run import TrainResult, train_run
 
 # What a loss needs beside its name, where that is not the default.
-SETTINGS: dict[str, dict[str, Any]] = {}
+SETTINGS: dict[str, dict[str, Any]] = {
+    # A wanted spike of another class would be pulled forward, and count.
+    "spike-time": {"undesired": 0},
+}
 
 
 def spikes_per_output(result: TrainResult) -> tuple[float, float]:

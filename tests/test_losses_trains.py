@@ -110,6 +110,21 @@ def test_first_spike_by_loops(seed: int, smoothing: float) -> None:
     torch.testing.assert_close(train.grad, gradient)
 
 
+def test_deadline_is_a_rival() -> None:
+    """One more neuron that always fires then: the label is moved forward even where no other neuron fires."""
+    times = torch.tensor([[4.0, 7.0], [20.0, 20.0]], dtype=torch.float64, requires_grad=True)
+    labels = torch.tensor([1, 0])
+    loss = first_spike_loss(times, labels, scale=0.3, deadline=9.0)
+    rival = torch.cat((times.detach(), torch.full((2, 1), 9.0, dtype=torch.float64)), 1)
+    torch.testing.assert_close(loss, first_spike_loss(rival, labels, scale=0.3))
+    loss.backward()
+    # Without a rival the pulls of a sample add up to 0.
+    assert (times.grad.sum(1) > 0).all()
+    assert torch.autograd.gradcheck(
+        lambda times: first_spike_loss(times, labels, scale=0.3, deadline=9.0), times
+    )
+
+
 @given(seeds, st.floats(0, 1), st.booleans())
 def test_tet_by_loops(seed: int, share: float, per_step: bool) -> None:
     generator = torch.Generator().manual_seed(seed)
@@ -263,6 +278,8 @@ def test_score_errors() -> None:
         first_spike_loss(torch.ones(9, 2, 3), labels, scale=1.0)
     with pytest.raises(ValueError, match=r"scale: expected a finite number > 0, got 0.0"):
         first_spike_loss(torch.ones(2, 3), labels, scale=0.0)
+    with pytest.raises(ValueError, match=r"deadline: expected a finite number > 0, got 0.0"):
+        first_spike_loss(torch.ones(2, 3), labels, scale=1.0, deadline=0.0)
     potential = torch.ones(4, 2, 3)
     with pytest.raises(ValueError, match=r"potential: expected \[T, N, classes\], got shape \(2, 3\)"):
         tet_loss(potential[0], labels)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 from torch.nn import functional as torch_functional
 
@@ -21,6 +22,7 @@ def first_spike_loss(
     target: Tensor,
     *,
     scale: float,
+    deadline: float | None = None,
     label_smoothing: float = 0.0,
     sample_weight: Tensor | None = None,
     reduction: Reduction = "mean",
@@ -31,7 +33,9 @@ def first_spike_loss(
 
         L = -log p_y,   p = softmax(-scale * times)         dL/dtime_c = scale ([c = y] - p_c)
 
-    The labelled neuron is moved to earlier times, the others to later ones. `readout.first_spike_time` turns that into
+    The labelled neuron is moved to earlier times, the others to later ones. Times of all neurons together are free to
+    drift; a `deadline` holds them, as one more rival in the softmax that fires at that step: the label has to come
+    before it, the others need not go far beyond. `readout.first_spike_time` turns that into
     `dL/ds` at each neuron's first spike; later spikes do not count, nor do neurons without a spike: they stand at the
     read-out's `no_spike` (default T) and get no gradient. A silent labelled neuron needs `nn.supervised_spikes`. The
     decision falls at the first output spike: `first_spike_time(spikes).argmin(1)`.
@@ -41,7 +45,8 @@ def first_spike_loss(
         target: labels `[N]`, integers from 0 to classes - 1.
         scale: logits per time step, > 0. No default: it belongs to the length of a step. 1/T is soft (all classes keep
             a gradient to the end), 1 hard.
-        label_smoothing: share of the target that is spread over all classes, in [0, 1).
+        deadline: step before which the label should fire; None (default) for none.
+        label_smoothing: share of the target that is spread over all classes and the deadline, in [0, 1).
         sample_weight, reduction: as in `spike_count_loss`.
 
     Returns:
@@ -67,6 +72,9 @@ def first_spike_loss(
     check_labels(target, times)
     check_number("scale", scale, above=0)
     check_smoothing(label_smoothing)
+    if deadline is not None:
+        check_number("deadline", deadline, above=0)
+        times = torch.cat((times, times.new_full((len(times), 1), deadline)), 1)
     logits = -scale * times.to(accumulation_dtype(times))
     loss = torch_functional.cross_entropy(
         logits, target.long(), label_smoothing=label_smoothing, reduction="none"

@@ -50,7 +50,9 @@ def build_objective(config: TrainConfig) -> Objective:
         return Objective(partial(_distance_to_wanted_train, distance, config), spike_count)
     if config.loss == "first-spike":
         return Objective(
-            lambda spikes, labels: losses.first_spike_loss(first_spike_time(spikes), labels, scale=scale),
+            lambda spikes, labels: losses.first_spike_loss(
+                first_spike_time(spikes), labels, scale=scale, deadline=config.time_steps / 2
+            ),
             lambda spikes: -first_spike_time(spikes),
         )
     return Objective(losses.tet_loss, lambda potential: potential.mean(0))

@@ -103,11 +103,15 @@ def _draw_confusion(result: TrainResult) -> Figure:
     return confusion_matrix(counts, _NAMES, title=title)
 
 
-def _draw_raster(result: TrainResult) -> Figure:
+def _draw_raster(result: TrainResult) -> Figure | None:
     config = result.module.config
+    if config.loss == "tet":
+        # Potentials decide: there is no output train to draw.
+        return None
     frames, label = result.data.test_set[0]
     trains = record_trains(result.module.net, frames)
-    predicted = int(list(trains.values())[-1].sum(0).argmax())
+    with torch.no_grad():
+        predicted = int(result.module(frames.unsqueeze(1)).argmax())
     *hidden, (last, output) = trains.items()
     return raster(
         {**dict(hidden), f"{last}, the output: one neuron per digit": output},

@@ -1,0 +1,55 @@
+"""Every loss that the settings name gives a gradient to a small net, and decides by the right read-out."""
+
+from typing import get_args
+
+import pytest
+import torch
+
+from snnlib.nn import SRMLinear, SRMReadout, supervised_spikes
+from snnlib.training import ConfigError, TrainConfig
+from snnlib.training.classifier import SpikingClassifier
+from snnlib.training.config import LossName
+from snnlib.training.objective import build_objective
+
+
+@pytest.mark.parametrize("name", get_args(LossName))
+def test_every_loss_reaches_every_weight(name: str) -> None:
+    torch.manual_seed(0)
+    module = SpikingClassifier(TrainConfig(loss=name, net="4C5s4-10"))
+    frames = (torch.rand(30, 5, 2, 34, 34) < 0.1).to(torch.uint8)
+    labels = torch.arange(5)
+    output = list(module.net.children())[-1]
+    assert isinstance(output, SRMReadout if name == "tet" else SRMLinear)
+    assert module(frames).shape == (5, 10)
+    if name == "tet":
+        train = module.net(frames.float())
+    else:
+        with supervised_spikes(output, labels):
+            train = module.net(frames.float())
+    module.objective.loss(train, labels).backward()
+    assert all(weight.grad is not None and weight.grad.abs().sum() > 0 for weight in module.parameters())
+    assert set(module.target_rates()) == ({"conv1"} if name == "tet" else {"conv1", "fc1"})
+
+
+def test_decisions() -> None:
+    train = torch.zeros(30, 1, 3)
+    train[20:25, 0, 0] = 1
+    train[5, 0, 1] = 1
+    train[10, 0, 2] = -9
+    for name, winner in (
+        ("count", 0),
+        ("cross-entropy+", 0),
+        ("van-rossum", 0),
+        ("first-spike", 1),
+        ("tet", 0),
+    ):
+        scores = build_objective(TrainConfig(loss=name)).scores(train)
+        assert scores.shape == (1, 3)
+        assert int(scores.argmax()) == winner, name
+
+
+def test_wanted_trains_need_whole_counts_that_fit() -> None:
+    for desired in (7.5, 40.0):
+        with pytest.raises(ConfigError, match="a whole number of spikes, at most time_steps = 30, got"):
+            TrainConfig(loss="spike-time", desired=desired)
+    TrainConfig(loss="count", desired=7.5)
