@@ -11,13 +11,12 @@ there both columns are aten.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import math
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -25,6 +24,7 @@ import torch
 from torch import Tensor
 
 import snnlib
+from snnlib.ops.cudnn_flags import torch_flags
 
 ROUNDS, CALLS = 7, 10
 
@@ -131,20 +131,6 @@ def _timer(device: torch.device) -> Callable[[Callable[[], Tensor]], float]:
     return on_gpu
 
 
-@contextlib.contextmanager
-def _torch_flags(variant: Variant) -> Iterator[None]:
-    cudnn = torch.backends.cudnn
-    names = ("benchmark", "deterministic", "allow_tf32")
-    before = [getattr(cudnn, name) for name in names]
-    try:
-        for name in names:
-            setattr(cudnn, name, getattr(variant, name))
-        yield
-    finally:
-        for name, value in zip(names, before, strict=True):
-            setattr(cudnn, name, value)
-
-
 def _tensors(layer: Layer, variant: Variant, frames: float, device: torch.device) -> tuple[Tensor, ...]:
     generator = torch.Generator(device).manual_seed(3)
     layout = torch.channels_last if variant.channels_last else torch.contiguous_format
@@ -188,6 +174,8 @@ def _row(layer: Layer, variant: Variant, to_input: bool, frames: float, device: 
             allow_tf32=variant.allow_tf32,
         )
 
+    flags = (variant.benchmark, variant.deterministic, variant.allow_tf32)
+
     fallback = ""
     try:
         # This path has no fallback.
@@ -202,7 +190,7 @@ def _row(layer: Layer, variant: Variant, to_input: bool, frames: float, device: 
 
     measure = _timer(device)
     times: list[tuple[float, float]] = []
-    with snnlib.use_path("reference" if fallback else "native"), _torch_flags(variant):
+    with snnlib.use_path("reference" if fallback else "native"), torch_flags(*flags):
         for call in (ours, lambda: aten(x, weight, g)):
             measure(call)
         for _ in range(ROUNDS if device.type == "cuda" else 1):

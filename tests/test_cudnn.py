@@ -16,10 +16,10 @@ import pytest
 import torch
 from op_samples import CONVS
 
-from snnlib import _native, functional, ops, use_path
+from snnlib import _native, ops, use_path
 
 ONE = torch.ones(1, 1, 1, 1)
-FLAGS = ops.cudnn.Flags(benchmark=False, deterministic=False, allow_tf32=True)
+FLAGS = ops.cudnn_flags.Flags(benchmark=False, deterministic=False, allow_tf32=True)
 
 
 @pytest.fixture
@@ -140,7 +140,7 @@ def test_loader_says_what_is_wrong(tmp_path: Path) -> None:
 
 
 class TestFallback:
-    """The op's way with tensors that claim to be on a GPU."""
+    """What the op does where cuDNN cannot take the tensors of a GPU."""
 
     @pytest.fixture(autouse=True)
     def no_cudnn(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,12 +152,8 @@ class TestFallback:
 
     @staticmethod
     def _call(dtype: torch.dtype = torch.float32) -> bool:
-        class OnGpu:
-            device = torch.device("cuda", 0)
-
-        tensor = OnGpu()
-        tensor.dtype = dtype  # type: ignore[attr-defined]
-        return ops.conv._cudnn_backward(True, (tensor,) * 3, ([1, 1], [0, 0], [1, 1]), (None, None, None))  # type: ignore[arg-type]
+        options = ([1, 1], [0, 0], [1, 1])
+        return ops.conv._cudnn_backward(True, (ONE.to(dtype),) * 3, options, (None, None, None))
 
     def test_one_notice_with_the_reason(self) -> None:
         with pytest.warns(RuntimeWarning, match=r"goes through aten::convolution_backward: the reason\."):
@@ -176,36 +172,6 @@ class TestFallback:
             assert not self._call()
         monkeypatch.setattr(torch.backends.cudnn, "enabled", False)
         assert not self._call()
-
-
-def test_flags_follow_torch_unless_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    resolve, cudnn = ops.cudnn.resolve_flags, torch.backends.cudnn
-    assert resolve(True, True, False) == (True, True, False)
-    assert resolve(False, False, True) == (False, False, True)
-    for name, place in (("benchmark", 0), ("deterministic", 1), ("allow_tf32", 2)):
-        for value in (False, True):
-            with monkeypatch.context() as patch:
-                patch.setattr(cudnn, name, value)
-                assert resolve(None, None, None)[place] == value
-    torch.use_deterministic_algorithms(True)
-    try:
-        assert resolve(None, None, None).deterministic
-        assert not resolve(None, False, None).deterministic
-    finally:
-        torch.use_deterministic_algorithms(False)
-
-
-@pytest.mark.skipif(not hasattr(torch.backends.cudnn, "conv"), reason="this torch has one tf32 flag")
-def test_tf32_flag_of_newer_torch() -> None:
-    before = torch.backends.cudnn.conv.fp32_precision
-    try:
-        for precision, allowed in (("ieee", False), ("tf32", True)):
-            torch.backends.cudnn.conv.fp32_precision = precision
-            assert ops.cudnn.resolve_flags(None, None, None).allow_tf32 == allowed
-            # Reading the older flag would raise.
-            functional.conv2d_input_backward((1, 1, 1, 1), ONE, ONE)
-    finally:
-        torch.backends.cudnn.conv.fp32_precision = before
 
 
 def test_benchmark_runs_dry(tmp_path: Path) -> None:

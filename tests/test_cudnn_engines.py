@@ -24,7 +24,7 @@ from torch import Tensor
 
 from snnlib import _native, functional, ops
 
-Flags = ops.cudnn.Flags
+Flags = ops.cudnn_flags.Flags
 ANY = Flags(benchmark=False, deterministic=False, allow_tf32=True)
 STREAM = 0x5EED
 
@@ -147,6 +147,26 @@ def test_engines_that_fail_are_passed_over(fake: Any) -> None:
     _run(tensors)
     assert fake.library.fake_last_engine() == 3
     assert tensors[0].isfinite().all()
+
+
+def test_out_of_memory(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No room for an engine's workspace: the next one is tried; one that was kept raises torch's own error."""
+    empty, full = torch.empty, [True]
+
+    def allocate(*args: Any, **kwargs: Any) -> Tensor:
+        if full and full.pop():
+            raise torch.OutOfMemoryError("no room")
+        return empty(*args, **kwargs)
+
+    monkeypatch.setattr(torch, "empty", allocate)
+    tensors = _tensors()
+    _run(tensors)
+    assert fake.library.fake_last_engine() == 1
+    full.append(True)
+    with pytest.raises(torch.OutOfMemoryError, match="no room"):
+        _run(tensors)
+    _run(tensors)
+    assert fake.library.fake_last_engine() == 1
 
 
 def test_no_engine_at_all(fake: Any) -> None:

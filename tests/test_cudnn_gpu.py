@@ -116,5 +116,5 @@ def test_mixed_devices() -> None:
         functional.conv2d_input_backward(g.shape, g, weight.cpu(), padding=1)
     with pytest.raises(ValueError, match="weight: expected a CUDA tensor, got one on cpu"):
         ops.cudnn.convolution_backward(
-            True, g, weight.cpu(), g, [1, 1], [1, 1], [1, 1], ops.cudnn.resolve_flags(None, None, None)
+            True, g, weight.cpu(), g, [1, 1], [1, 1], [1, 1], ops.cudnn_flags.resolve(None, None, None)
         )

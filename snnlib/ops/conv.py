@@ -7,8 +7,8 @@ CUDA tensors take cuDNN directly (snnlib/ops/cudnn.py), all others and all that 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -16,29 +16,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from snnlib import _native
-from snnlib.ops import cudnn
+from snnlib.ops import cudnn, cudnn_flags
 
 _warned = False
-
-
-@contextmanager
-def _cudnn_flags(
-    benchmark: bool | None, deterministic: bool | None, allow_tf32: bool | None
-) -> Iterator[None]:
-    """Set torch's global flags for a block; None leaves one as it is.
-
-    `torch.backends.cudnn.flags` would set all of them, the precision of other operators included.
-    """
-    wanted = {"benchmark": benchmark, "deterministic": deterministic, "allow_tf32": allow_tf32}
-    cudnn = torch.backends.cudnn
-    before = {name: getattr(cudnn, name) for name, value in wanted.items() if value is not None}
-    try:
-        for name in before:
-            setattr(cudnn, name, wanted[name])
-        yield
-    finally:
-        for name, value in before.items():
-            setattr(cudnn, name, value)
 
 
 def _memory_format(*tensors: Tensor) -> torch.memory_format:
@@ -58,16 +38,16 @@ def _cudnn_backward(
     options: tuple[Sequence[int], Sequence[int], Sequence[int]],
     flags: tuple[bool | None, bool | None, bool | None],
 ) -> bool:
-    """Let cuDNN write the gradient into its place in (x, weight, grad_output); False where aten has to."""
+    """Let cuDNN write the gradient into its place in (x, weight, grad_output), on a GPU; False where aten has to."""
     global _warned  # noqa: PLW0603
     path = _native.asked_path()
-    if tensors[2].device.type != "cuda" or path == "reference" or not torch.backends.cudnn.enabled:
+    if path == "reference" or not torch.backends.cudnn.enabled:
         return False
     # cuDNN's engines for float64 are slow and few: aten is the documented way.
     if tensors[2].dtype == torch.float64 and path == "auto":
         return False
     try:
-        cudnn.convolution_backward(to_input, *tensors, *options, cudnn.resolve_flags(*flags))
+        cudnn.convolution_backward(to_input, *tensors, *options, cudnn_flags.resolve(*flags))
     except cudnn.UnavailableError as error:
         if path == "native":
             raise RuntimeError(f"path 'native' was asked for, but {error}") from error
@@ -97,7 +77,8 @@ def _backward(
     if grad_output.numel() == 0 or operand.numel() == 0:
         return _empty(operand, size, layout).zero_()
     grad_output, operand = (x.contiguous(memory_format=layout) for x in (grad_output, operand))
-    if operand.device.type == "cuda":
+    on_gpu = operand.device.type == "cuda"
+    if on_gpu:
         grad = _empty(operand, size, layout)
         tensors = (grad, operand, grad_output) if to_input else (operand, grad, grad_output)
         if _cudnn_backward(to_input, tensors, options, flags):
@@ -105,7 +86,7 @@ def _backward(
     # Only the shape of the tensor whose gradient is wanted plays a part.
     shape = operand.new_empty(1).expand(size)
     pair = (shape, operand) if to_input else (operand, shape)
-    with _cudnn_flags(*flags if operand.device.type == "cuda" else [None] * 3):
+    with cudnn_flags.torch_flags(*flags) if on_gpu else nullcontext():
         gradients = torch.ops.aten.convolution_backward(
             grad_output, *pair, None, *options, False, [0, 0], groups, [to_input, not to_input, False]
         )

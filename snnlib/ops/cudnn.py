@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from snnlib import _native
+from snnlib.ops.cudnn_flags import Flags
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 # Geometries whose engines are kept; a net uses two per layer and batch shape.
@@ -28,28 +29,6 @@ _LIBRARY = "libcudnn.so.9"
 
 class UnavailableError(RuntimeError):
     """cuDNN cannot take a call; the message says why."""
-
-
-class Flags(NamedTuple):
-    """cuDNN's flags of one call."""
-
-    benchmark: bool
-    deterministic: bool
-    allow_tf32: bool
-
-
-def resolve_flags(benchmark: bool | None, deterministic: bool | None, allow_tf32: bool | None) -> Flags:
-    """Torch's global flags where None was given."""
-    cudnn = torch.backends.cudnn
-    if benchmark is None:
-        benchmark = cudnn.benchmark
-    if deterministic is None:
-        deterministic = cudnn.deterministic or torch.are_deterministic_algorithms_enabled()
-    if allow_tf32 is None:
-        # Older versions of torch have only the second of these, newer ones raise for it once the first was set.
-        precision = getattr(getattr(cudnn, "conv", None), "fp32_precision", None)
-        allow_tf32 = cudnn.allow_tf32 if precision is None else precision == "tf32"
-    return Flags(benchmark, deterministic, allow_tf32)
 
 
 def _packaged_libraries() -> Iterator[str]:
