@@ -126,6 +126,14 @@ class TestObstacles:
         )
 
 
+def test_package_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = tmp_path / "nvidia" / "cudnn" / "lib" / "libcudnn.so.9"
+    library.parent.mkdir(parents=True)
+    library.touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    assert str(library) in ops.cudnn._packaged_libraries()
+
+
 def test_loader_says_what_is_wrong(tmp_path: Path) -> None:
     if _native.cudnn() is None:
         pytest.skip("the compiled module was built without CUDA")

@@ -169,6 +169,19 @@ def test_out_of_memory(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert fake.library.fake_last_engine() == 1
 
 
+def test_memory_may_be_free_again_later(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def allocate(*_: Any, **__: Any) -> Tensor:
+        raise torch.OutOfMemoryError("no room")
+
+    tensors = _tensors()
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "empty", allocate)
+        with pytest.raises(ops.cudnn.UnavailableError, match="cuDNN: no room"):
+            _run(tensors)
+    _run(tensors)
+    assert fake.library.fake_last_engine() == 0
+
+
 def test_no_engine_at_all(fake: Any) -> None:
     for engine in range(6):
         fake.library.fake_fail(engine, 0)

@@ -88,6 +88,7 @@ class _Solver:
     def __init__(self, geometry: _Geometry, device: int, flags: Flags) -> None:
         self._convolution: Any = _native.cudnn().ConvBackward(*geometry)  # type: ignore[union-attr]
         self._engines = self._convolution.find_engines(device, flags.deterministic, flags.allow_tf32)
+        self._hopeless: set[int] = set()
         self._benchmark = flags.benchmark
         self._plan: Any = None
         self._problem = "no engine fits the geometry and the flags"
@@ -108,17 +109,22 @@ class _Solver:
         else:
             self._plan = next(plans, None)
         if self._plan is None:
-            self._engines = 0
             raise UnavailableError(f"cuDNN: {self._problem}")
 
     def _plans_that_run(self, *tensors: Tensor) -> Iterator[Any]:
-        """Engines from the best guess down, each after one run; engines that fail or run out of memory are left out."""
+        """Engines from the best guess down, each after one run; engines that fail are left out, from now on."""
         for engine in range(self._engines):
+            if engine in self._hopeless:
+                continue
             try:
                 plan = self._convolution.plan(engine)
                 self._start(plan, *tensors)
+            except torch.OutOfMemoryError as error:
+                # There may be room another time.
+                self._problem = str(error)
             except RuntimeError as error:
                 self._problem = str(error)
+                self._hopeless.add(engine)
             else:
                 yield plan
 
