@@ -212,6 +212,14 @@ def test_stride_puts_cells_where_they_look(row: int) -> None:
     assert float(maps[0][outside].abs().max()) == 0
 
 
+def test_an_odd_rest_is_at_the_end() -> None:
+    """As pooling leaves it: 3 x 3 cells of 2 pixels in 7 x 8."""
+    output = torch.ones(1, 1, 3, 3)
+    covered = torch.zeros(1, 7, 8)
+    covered[:, :6, 1:7] = 1
+    assert_bits(maps_of(output, output, (7, 8), stride=2).ceil(), covered)
+
+
 def test_constant_maps_stay_constant() -> None:
     output = torch.full((2, 3, 4, 5), 0.7)
     maps = maps_of(output, torch.ones_like(output), (9, 13), normalize=True)
@@ -276,6 +284,33 @@ def test_time_gradients_negate_alpha(rng: torch.Generator) -> None:
         assert_bits(cam(x), expected)
     with GradCAM(reversed_net, reversed_net.net[0]) as cam:
         assert not torch.equal(cam(x), expected)
+
+
+def test_layers_of_the_papers_code_need_no_reversal_under_a_plain_score(rng: torch.Generator) -> None:
+    """Input gradients are linear in the answer's, whatever its sign means; only a `LossReverse` turns alpha over."""
+    options = {"tau_m": 5.0, "tau_s": 3.0, "tau_grad": 2.5, "batch_first": True}
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        snnlib.SRMConv2d(2, 6, 3, padding=1, **options), nn.Flatten(2), snnlib.SRMLinear(384, 5, **options)
+    )
+    papers = nn.Sequential(
+        snnlib.compat.srmConv2d(2, 6, 3, padding=1),
+        nn.Flatten(2),
+        snnlib.compat.srmLinear(384, 5, weight_norm=False),
+    )
+    for layer in (0, 2):
+        papers[layer].weight = net[layer].weight
+    x = events(rng).float().transpose(0, 1)
+    labels = net(x).sum(1).argmax(1)
+    with GradCAM(net, net[0], layout="NTCHW") as cam:
+        expected = cam(x, labels)
+    assert float(expected.amax()) == 1
+    with GradCAM(papers, papers[0], layout="NTCHW") as cam:
+        torch.testing.assert_close(cam(x, labels), expected)
+    with GradCAM(papers, papers[0], layout="NTCHW", time_gradients=True) as cam:
+        each = range(len(x))
+        maps = cam(x, lambda spikes: snnlib.compat.LossReverse.apply(spikes).sum(1)[each, labels])
+        torch.testing.assert_close(maps, expected)
 
 
 # Targets
