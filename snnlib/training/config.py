@@ -197,7 +197,7 @@ class TrainConfig:
         for field in ("desired", "undesired"):
             value = getattr(self, field)
             if self.loss in ("spike-time", "van-rossum") and (value % 1 or value > self.time_steps):
-                raise self._error(field, f"a whole number of spikes, at most time_steps = {self.time_steps},")
+                raise self._error(field, f"a whole number of spikes <= time_steps = {self.time_steps}")
 
     def _error(self, field: str, expected: str) -> ConfigError:
         return ConfigError(field, f"expected {expected}, got {getattr(self, field)!r}")

@@ -50,6 +50,6 @@ def test_decisions() -> None:
 
 def test_wanted_trains_need_whole_counts_that_fit() -> None:
     for desired in (7.5, 40.0):
-        with pytest.raises(ConfigError, match="a whole number of spikes, at most time_steps = 30, got"):
+        with pytest.raises(ConfigError, match="a whole number of spikes <= time_steps = 30, got"):
             TrainConfig(loss="spike-time", desired=desired)
     TrainConfig(loss="count", desired=7.5)
