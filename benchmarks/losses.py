@@ -31,6 +31,8 @@ from snnlib.training.run import TrainResult, train_run
 SETTINGS: dict[str, dict[str, Any]] = {
     # A wanted spike of another class would be pulled forward, and count.
     "spike-time": {"undesired": 0},
+    # Before the first output spike only early hidden spikes count: there have to be some.
+    "first-spike": {"target_rate": 0.03},
 }
 
 

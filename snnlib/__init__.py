@@ -25,7 +25,6 @@ from snnlib.nn import (
     VoxelPool,
     WeightStandardization,
 )
-
 from snnlib.spike_doctor import SpikeDoctor
 
 __version__ = "0.1.0"

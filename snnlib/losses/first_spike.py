@@ -34,11 +34,13 @@ def first_spike_loss(
         L = -log p_y,   p = softmax(-scale * times)         dL/dtime_c = scale ([c = y] - p_c)
 
     The labelled neuron is moved to earlier times, the others to later ones. Times of all neurons together are free to
-    drift; a `deadline` holds them, as one more rival in the softmax that fires at that step: the label has to come
-    before it, the others need not go far beyond. `readout.first_spike_time` turns that into
-    `dL/ds` at each neuron's first spike; later spikes do not count, nor do neurons without a spike: they stand at the
-    read-out's `no_spike` (default T) and get no gradient. A silent labelled neuron needs `nn.supervised_spikes`. The
-    decision falls at the first output spike: `first_spike_time(spikes).argmin(1)`.
+    drift, and do: to all at once or to silence. A `deadline` holds them, as one more rival in the softmax that fires at
+    that step: the label has to come before it, the others need not go far beyond.
+
+    `readout.first_spike_time` turns the gradient into `dL/ds` at each neuron's first spike. Later spikes do not count,
+    nor do neurons without a spike: they stand at the read-out's `no_spike` (default T) and get no gradient. A silent
+    labelled neuron needs `nn.supervised_spikes`. The decision falls at the first output spike:
+    `first_spike_time(spikes).argmin(1)`.
 
     Args:
         times: first spike times `[N, classes]` in time steps.
