@@ -140,6 +140,8 @@ def _draw_heat(result: TrainResult) -> Figure | None:
     return heat_strips(
         [(heading, frames[:, sample], maps[:, row]) for row, (sample, _, heading) in enumerate(rows)],
         step_ms=result.module.config.step_ms,
+        # The three movements of the camera, unless there are fewer steps.
+        parts=min(3, len(frames)),
         title="Where the evidence lies",
     )
 

@@ -38,7 +38,7 @@ def heat_strips(
         title: what the reader should see.
 
     Raises:
-        ValueError: no samples, or shapes that do not fit; the message names the argument.
+        ValueError: no samples, shapes that do not fit, or more parts than steps; the message names the argument.
 
     >>> import torch
     >>> figure = heat_strips([("a 7", torch.ones(6, 2, 4, 4), torch.rand(6, 4, 4))], step_ms=10.0, parts=2)
@@ -52,6 +52,8 @@ def heat_strips(
     rows = figure.subfigures(len(samples), 1, squeeze=False)[:, 0]
     for row, (heading, frames, maps) in zip(rows, samples, strict=True):
         check_maps(frames, maps)
+        if not 1 <= parts <= len(frames):
+            raise ValueError(f"parts: expected 1 to {len(frames)}, the number of steps, got {parts}")
         row.suptitle(heading, color=INK, fontsize=11, x=0.01, ha="left")
         axes = row.subplots(1, parts + 1, squeeze=False)[0].tolist()
         heats = [part.double().mean(0) for part in maps.tensor_split(parts)]

@@ -99,6 +99,12 @@ def test_shapes_that_do_not_fit(frames: tuple[int, ...], maps: tuple[int, ...], 
         heat_animation(torch.zeros(frames), torch.zeros(maps), step_ms=1.0)
 
 
+@pytest.mark.parametrize("parts", [0, 5])
+def test_parts_have_steps(parts: int) -> None:
+    with pytest.raises(ValueError, match=rf"parts: expected 1 to 4, the number of steps, got {parts}"):
+        heat_strips([("", torch.zeros(4, 2, 5, 6), torch.zeros(4, 5, 6))], step_ms=1.0, parts=parts)
+
+
 def test_no_samples() -> None:
     with pytest.raises(ValueError, match="samples: expected at least one, got none"):
         heat_strips([], step_ms=1.0)
@@ -107,12 +113,12 @@ def test_no_samples() -> None:
 # In the report of a run
 
 
-def result_of(notation: str, labels: list[int]) -> Any:
+def result_of(notation: str, labels: list[int], steps: int = 6) -> Any:
     """What a run leaves, as far as the heat picture reads it: a net with random weights and its test set."""
     torch.manual_seed(0)
     net = snnlib.models.from_notation(notation, (2, 34, 34), tau_m=8.0, tau_s=4.0).eval()
     generator = torch.Generator().manual_seed(0)
-    frames = [(torch.rand(6, 2, 34, 34, generator=generator) < 0.1).to(torch.uint8) for _ in labels]
+    frames = [(torch.rand(steps, 2, 34, 34, generator=generator) < 0.1).to(torch.uint8) for _ in labels]
     return SimpleNamespace(
         module=SimpleNamespace(net=net, config=SimpleNamespace(step_ms=10.0)),
         data=SimpleNamespace(test_set=list(zip(frames, labels, strict=True))),
@@ -142,6 +148,13 @@ def test_shows_hits_of_two_digits_and_a_mistake_twice() -> None:
         f"{taken} {answers[3]}",
         f"{taken} {wrong}",
     ]
+
+
+def test_a_run_of_one_step_has_one_stretch() -> None:
+    figure = HEAT.draw(result_of("4C5s4-P2-10", [0, 1], steps=1))
+    assert figure is not None
+    titles = [axes.get_title(loc="left") for axes in figure.axes if axes.images]
+    assert titles[:2] == ["0 to 10 ms", "whole sample"]
 
 
 def test_stride_is_the_product_of_the_layers_steps() -> None:
