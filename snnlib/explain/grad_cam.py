@@ -26,7 +26,7 @@ class GradCAM:
     samples of the batch, also under `torch.no_grad()`. Training flags are as before afterwards, and no `.grad` of a
     parameter or input is written.
 
-    Spiking nets. Gradients of snnlib's layers are credit for spikes (`dL/ds`), so they serve as they are. In front of an
+    Spiking nets. Gradients of snnlib's layers are credit for spikes (`dL/ds`), so they serve as they are. Before an
     event-driven layer they live at spikes only, `G = A * (...)`: alpha_c is the credit that the spikes of channel c got
     together, divided by the number of all cells. A channel without spikes has alpha 0. If the class's own neuron stayed
     silent no spike has credit, and the map is all zeros. Each step has a map of its own, from one alpha for the train
