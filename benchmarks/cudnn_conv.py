@@ -19,8 +19,10 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
+from gpu_stages import Setting
 from torch import Tensor
 
 import snnlib
@@ -101,12 +103,12 @@ class Row:
     repeatable: bool
 
     @property
+    def wrong(self) -> bool:
+        return not self.error <= self.limit or ("deterministic" in self.case and not self.repeatable)
+
+    @property
     def ok(self) -> bool:
-        return (
-            self.error <= self.limit
-            and not self.fallback
-            and (self.repeatable or "deterministic" not in self.case)
-        )
+        return not self.wrong and not self.fallback
 
 
 def _timer(device: torch.device) -> Callable[[Callable[[], Tensor]], float]:
@@ -209,6 +211,28 @@ def run(device: str = "cuda", frames: float = 1.0) -> list[Row]:
         for variant in VARIANTS
         for to_input in (True, False)
     ]
+
+
+def convolution_speed(setting: Setting) -> dict[str, Any]:
+    """Stage of gpu_check.py: errors of all cases with few frames, times of the VGG layer with all of them."""
+    rows = run(str(setting.device), 0.001 if setting.small else 0.05)
+    if not setting.small:
+        rows += [
+            _row(LAYERS[0], variant, side, 1.0, setting.device)
+            for variant in VARIANTS
+            for side in (True, False)
+        ]
+    wrong = [row for row in rows if row.wrong]
+    assert not wrong, table(wrong)
+    direct = sum(not row.fallback for row in rows) if setting.on_gpu else 0
+    figures = {
+        row.case: f"{row.ms:.3f} ms, {row.ms / row.ms_aten:.2f} of aten's, error {row.error:.1e}"
+        for row in rows[-2 * len(VARIANTS) :]
+    }
+    return {
+        "cases through cuDNN directly": f"{direct} of {len(rows)}",
+        **(figures if not setting.small else {}),
+    }
 
 
 def table(rows: list[Row]) -> str:

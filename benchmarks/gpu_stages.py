@@ -23,6 +23,7 @@ STAGES = {
     "errors": ("gpu_checks", 40),
     "large": ("gpu_checks", 60),
     "convolution": ("gpu_checks", 90),
+    "convolution_speed": ("cudnn_conv", 90),
     "compiled": ("gpu_checks", 100),
     "training": ("gpu_checks", 120),
     "sanitizer": ("gpu_checks", 120),

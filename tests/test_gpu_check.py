@@ -14,7 +14,7 @@ BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 # "training" and "ops" with nothing to compare are left to the GPU; the suite covers both on the CPU.
 STAGES = (
     "install", "bandwidth", "layer", "step", "network", "streams", "determinism", "graph", "autocast",
-    "errors", "large", "convolution", "sanitizer", "training",
+    "errors", "large", "convolution", "convolution_speed", "sanitizer", "training",
 )  # fmt: skip
 
 
