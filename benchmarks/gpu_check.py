@@ -29,21 +29,15 @@ MARK = "RESULTS "
 
 
 def build(folder: Path, architectures: str) -> None:
-    """Install the package into `folder`, with the machine's own packages and nothing from a network."""
+    """Install the package into `folder/site`, with the machine's own packages and nothing from a network."""
     define = "--config-settings=cmake.define."
+    options = "--quiet --no-build-isolation --no-deps --no-index --upgrade"
     command = [
-        *(
-            sys.executable,
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--no-build-isolation",
-            "--no-deps",
-            "--no-index",
-        ),
-        *("--upgrade", "--target", str(folder), f"{define}SNNLIB_CUDA=ON"),
-        *(f"{define}CMAKE_CUDA_ARCHITECTURES={architectures}", str(ROOT)),
+        *(sys.executable, "-m", "pip", "install", *options.split(), "--target", str(folder / "site")),
+        f"--config-settings=build-dir={folder / 'cmake'}",
+        f"{define}SNNLIB_CUDA=ON",
+        f"{define}CMAKE_CUDA_ARCHITECTURES={architectures}",
+        str(ROOT),
     ]
     subprocess.run(command, check=True, timeout=240)
 
@@ -154,7 +148,7 @@ def main() -> int:
         except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
             print(f"gpu-check: the build failed: {error}", file=sys.stderr)
             return 2
-        path = [str(arguments.build.resolve()), *filter(None, [os.environ.get("PYTHONPATH")])]
+        path = [str(arguments.build.resolve() / "site"), *filter(None, [os.environ.get("PYTHONPATH")])]
         os.environ["PYTHONPATH"] = os.pathsep.join(path)
     report: dict[str, Any] = {"facts": facts(arguments.device, arguments.commit), "stages": {}}
     report["facts"]["seconds to build"] = str(round(time.monotonic() - start, 1))
