@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import ModuleType
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -92,7 +92,12 @@ def _obstacle(name: str, tensor: Tensor) -> str:
     return obstacle
 
 
-def kernel(name: str, tensor: Tensor, **others: Tensor | None) -> Callable[..., None] | None:
+def has_kernel(name: str, tensor: Tensor) -> bool:
+    """Whether `kernel` gives a compiled function; never warns or raises, and may be traced by a compiler."""
+    return _path != "reference" and not _obstacle(name, tensor)
+
+
+def kernel(name: str, tensor: Tensor, **others: Tensor | None) -> Callable[..., Any] | None:
     """The compiled function `name` for the device of `tensor` if this call takes the native path, else None.
 
     It runs on torch's number of CPU threads, or on torch's current stream of the tensor's GPU. `others` are the call's
@@ -121,7 +126,7 @@ def kernel(name: str, tensor: Tensor, **others: Tensor | None) -> Callable[..., 
     return None
 
 
-def _on_cpu(function: Callable[..., None]) -> Callable[..., None]:
+def _on_cpu(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *arguments: function(*arguments, torch.get_num_threads())
 
 
@@ -186,13 +191,17 @@ def _version(number: int) -> str:
 _HUGE_PAGE_BYTES = 4 << 20
 
 
+def on_huge_pages(fresh: Tensor) -> Tensor:
+    """The tensor, whose memory was not touched yet, on huge pages where it is large and the system has them."""
+    nbytes = fresh.numel() * fresh.element_size()
+    if _module is not None and nbytes >= _HUGE_PAGE_BYTES and fresh.device.type == "cpu":
+        _module.advise_huge_pages(fresh.data_ptr(), nbytes)
+    return fresh
+
+
 def empty_like(tensor: Tensor) -> Tensor:
-    """`torch.empty_like`, on huge pages where the tensor is large and the system has them."""
-    out = torch.empty_like(tensor)
-    nbytes = out.numel() * out.element_size()
-    if _module is not None and nbytes >= _HUGE_PAGE_BYTES and out.device.type == "cpu":
-        _module.advise_huge_pages(out.data_ptr(), nbytes)
-    return out
+    """`torch.empty_like` on huge pages."""
+    return on_huge_pages(torch.empty_like(tensor))
 
 
 def keep_freed_memory() -> bool:

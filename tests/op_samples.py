@@ -21,7 +21,7 @@ class Sample:
 
     def arguments(self, dtype: torch.dtype, seed: int = 7) -> Arguments:
         made = self.make(torch.Generator().manual_seed(seed))
-        return tuple(x.to(dtype) if isinstance(x, Tensor) else x for x in made)
+        return tuple(x.to(dtype) if isinstance(x, Tensor) and x.is_floating_point() else x for x in made)
 
 
 def _train(generator: torch.Generator, *shape: int) -> Tensor:
@@ -179,3 +179,71 @@ def conv_backward_sample(name: str, *, weight: bool) -> Sample:
         return (list(sizes[0]), *tensors, stride, padding, dilation, groups, None, None, False)
 
     return Sample(name, make)
+
+
+# name: (steps, batch, channels in, height, width, channels out, kernel, stride, padding, time dimension, amplitudes,
+# channels-last). Few channels out scatter, many gather; small batches are cut into bands.
+SRM_CONVS: dict[
+    str, tuple[int, int, int, int, int, int, list[int], list[int], list[int], int, bool, bool]
+] = {
+    "scatter": (9, 3, 2, 9, 8, 12, [5, 5], [1, 1], [1, 1], 0, False, False),
+    "gather, whole vectors": (6, 2, 5, 6, 7, 64, [3, 3], [1, 1], [0, 0], 0, True, True),
+    "gather, many channels": (4, 9, 4, 4, 3, 130, [3, 2], [1, 1], [1, 1], 0, False, True),
+    "gather back": (5, 2, 32, 5, 6, 10, [3, 3], [1, 1], [1, 1], 1, True, False),
+    "stride": (7, 2, 3, 9, 11, 5, [3, 2], [3, 2], [0, 1], 0, True, False),
+    "more padding than kernel": (6, 1, 2, 5, 4, 6, [2, 2], [1, 1], [3, 3], 1, True, True),
+    "one row": (8, 2, 3, 1, 23, 4, [1, 3], [1, 1], [0, 1], 0, True, False),
+    "fully connected": (9, 5, 50, 1, 1, 10, [1, 1], [1, 1], [0, 0], 1, True, False),
+    "T = 0": (0, 2, 3, 4, 4, 5, [3, 3], [1, 1], [1, 1], 0, False, False),
+    "N = 0": (4, 0, 3, 4, 4, 5, [3, 3], [1, 1], [1, 1], 0, False, False),
+}
+
+
+def _conv_arguments(
+    generator: torch.Generator, name: str
+) -> tuple[Tensor, Tensor, tuple[list[int], list[int]], int, tuple[int, ...]]:
+    """(x, weight, (stride, padding), time dimension, shape of a step of the output)"""
+    steps, batch, inputs, height, width, outputs, kernel, stride, padding, time_dim, amplitudes, last = (
+        SRM_CONVS[name]
+    )
+    shape = (batch, steps, inputs, height, width) if time_dim else (steps, batch, inputs, height, width)
+    x = _events(generator, shape, "counts" if amplitudes else "spikes")
+    if last:
+        x = x.movedim(2, -1).contiguous().movedim(-1, 2)
+    weight = torch.randn((outputs, inputs, *kernel), generator=generator, dtype=torch.float64)
+    weight = weight / math.sqrt(weight[0].numel() * x.square().mean() + 1e-9) + 0.02
+    # Exact in every dtype, so that the spikes on record are those of the converted arguments.
+    weight = weight.bfloat16().double()
+    space = zip((height, width), kernel, stride, padding, strict=True)
+    out = [(size + 2 * zeros - taps) // step + 1 for size, taps, step, zeros in space]
+    return x, weight, (stride, padding), time_dim, (batch, outputs, *out)
+
+
+def srm_conv_sample(
+    name: str, stateful: bool = False, keep: bool = True, pool: tuple[int, int] = (1, 1)
+) -> Sample:
+    def make(generator: torch.Generator) -> Arguments:
+        x, weight, options, time_dim, step = _conv_arguments(generator, name)
+        limit, state = _SCALAR, None
+        if stateful:
+            limit = 0.5 + torch.rand(step[1], generator=generator, dtype=torch.float64)
+            state = torch.rand(3, *step, generator=generator, dtype=torch.float64) * 0.4
+        return (x, weight, limit, state, *options, list(pool), *_taus(), time_dim, stateful, keep, True)
+
+    marks = {"stateful": stateful, "nothing kept": not keep, "pooled": pool != (1, 1)}
+    return Sample(", ".join([name, *(mark for mark, on in marks.items() if on)]), make)
+
+
+def srm_conv_backward_sample(
+    name: str, needs: tuple[bool, bool] = (True, True), pool: tuple[int, int] = (1, 1)
+) -> Sample:
+    def make(generator: torch.Generator) -> Arguments:
+        x, weight, options, time_dim, _ = _conv_arguments(generator, name)
+        forward = torch.ops.snnlib.srm_conv_forward
+        options = (*options, list(pool))
+        out, _, *record = forward(x, weight, _SCALAR, None, *options, *_taus(), time_dim, False, True, True)
+        q = torch.randn(out.shape, generator=generator, dtype=torch.float64)
+        return (q, x, weight, out, *record, *options, *_taus()[:3], 0.5, time_dim, *needs)
+
+    marks = {f"needs {needs}": not all(needs), "pooled": pool != (1, 1)}
+    return Sample(", ".join([name, *(mark for mark, on in marks.items() if on)]), make)

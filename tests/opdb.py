@@ -11,6 +11,7 @@ import torch
 from op_samples import (
     CONVS,
     POOLS,
+    SRM_CONVS,
     TRAINS,
     Sample,
     backward_sample,
@@ -18,6 +19,8 @@ from op_samples import (
     forward_sample,
     pool_backward_sample,
     pool_sample,
+    srm_conv_backward_sample,
+    srm_conv_sample,
     trace_sample,
 )
 from torch import Tensor
@@ -30,6 +33,13 @@ DTYPES = tuple(MARGIN)
 # Relative to 1 + |value|. float64 and float32: 1/delta_u amplifies the potential's rounding up to grad_clamp times,
 # over tens of steps. Half types: the result is rounded once to 8 or 11 bits, half a unit of 2^-8 or 2^-11.
 NEURON_TOLERANCE = {torch.float64: 1e-11, torch.float32: 5e-5, torch.bfloat16: 2**-8, torch.float16: 2**-10}
+# Sums of some hundred such numbers.
+SRM_CONV_GRADIENT_TOLERANCE = {
+    torch.float64: 1e-10,
+    torch.float32: 1e-4,
+    torch.bfloat16: 2**-4,
+    torch.float16: 2**-7,
+}
 # A window sum is a few roundings; half types as above.
 POOL_TOLERANCE = {torch.float64: 1e-14, torch.float32: 2e-6, torch.bfloat16: 2**-8, torch.float16: 2**-10}
 # Sums of some hundred products of about 1; a GPU may take them by Winograd's method, which costs float32 a digit, and
@@ -85,7 +95,12 @@ def _run(
 
 
 def _near_threshold(
-    current: Tensor, threshold: Tensor, state: Tensor | None, taus: tuple[float, ...], time_dim: int
+    current: Tensor,
+    threshold: Tensor,
+    state: Tensor | None,
+    taus: tuple[float, ...],
+    time_dim: int,
+    margin: float | None = None,
 ) -> Tensor:
     """Neurons whose potential comes within the margin of the threshold at some step, marked at every step."""
     run = _run(current, threshold, state, taus, time_dim)
@@ -93,7 +108,7 @@ def _near_threshold(
     limits = ones * (
         threshold.double().reshape(-1, *[1] * (current.dim() - 3)) if threshold.dim() else threshold
     )
-    close = np.abs(run.potential - _columns(limits, time_dim)) < MARGIN[current.dtype]
+    close = np.abs(run.potential - _columns(limits, time_dim)) < (margin or MARGIN[current.dtype])
     close = np.broadcast_to(close.any(axis=0, keepdims=True), close.shape).copy()
     return _like_train(close, current, time_dim)
 
@@ -132,6 +147,64 @@ def _conv_answer(credit: Callable[..., oracles.Array]) -> Callable[..., list[Ten
     return answer
 
 
+def _conv_current(x: Tensor, weight: Tensor, stride: list[int], padding: list[int]) -> Tensor:
+    """Currents in float64, of the state's dtype by name only: the margin is that of x's dtype."""
+    shape = (x.shape[0] * x.shape[1], *x.shape[2:])
+    frames = torch.nn.functional.conv2d(
+        x.double().reshape(shape), weight.double(), stride=stride, padding=padding
+    )
+    return frames.reshape(*x.shape[:2], *frames.shape[1:])
+
+
+def _pooled(train: Tensor, pool: list[int]) -> Tensor:
+    """Mean over windows without overlap."""
+    if train.numel() == 0:
+        return train
+    frames = oracles.avg_pool(train.flatten(0, 1).numpy(), pool, pool, [0, 0], False, True, None)
+    return torch.from_numpy(frames).unflatten(0, train.shape[:2])
+
+
+def _srm_conv_answer(
+    x: Tensor, weight: Tensor, limit: Tensor, state: Tensor | None, *rest: Any
+) -> list[Tensor | None]:
+    stride, padding, pool, *neuron, _keep, _exact = rest
+    current = _conv_current(x, weight, stride, padding)
+    spikes, final = _forward_answer(current, limit, state, *neuron)
+    assert spikes is not None
+    return [_pooled(spikes, pool), final, None, None, None]
+
+
+def _srm_conv_doubtful(x: Tensor, weight: Tensor, limit: Tensor, state: Tensor | None, *rest: Any) -> Tensor:
+    stride, padding, pool, *taus = rest[:6]
+    current = _conv_current(x, weight, stride, padding)
+    close = _near_threshold(current, limit, state, tuple(taus), rest[7], MARGIN[x.dtype])
+    return _pooled(close.double(), pool) > 0
+
+
+def _srm_conv_backward_answer(
+    q: Tensor, x: Tensor, weight: Tensor, _out: Tensor, *rest: Any
+) -> list[Tensor | None]:
+    stride, padding, pool, *taus, scale, time_dim, need_weight, need_input = rest[3:]
+    current = _conv_current(x, weight, stride, padding)
+    if not current.numel():
+        return [torch.zeros(weight.shape if need_weight else 0), torch.zeros(x.shape if need_input else 0)]
+    run = _run(current, torch.tensor(1.0), None, tuple(taus), time_dim)
+    if pool != [1, 1]:
+        spikes = _like_train(run.spikes, current, time_dim).flatten(0, 1).numpy()
+        shared = oracles.avg_pool_credit(q.double().flatten(0, 1).numpy(), spikes, pool, pool, [0, 0], False)
+        q = torch.from_numpy(shared).reshape(current.shape)
+    signals = oracles.credit(run, _columns(q, time_dim), tuple(taus), 4.0)
+    a, b = (_like_train(signal, current, time_dim).flatten(0, 1) for signal in signals)
+    frames, wide = x.double().flatten(0, 1), weight.double()
+    options = {"stride": stride, "padding": padding}
+    grad_weight = torch.nn.grad.conv2d_weight(frames, weight.shape, a, **options)
+    grad_x = torch.nn.grad.conv2d_input(frames.shape, wide, b, **options) * frames * scale
+    return [
+        grad_weight if need_weight else torch.zeros(0),
+        grad_x.reshape(x.shape) if need_input else torch.zeros(0),
+    ]
+
+
 OPS = {
     case.name: case
     for case in (
@@ -166,6 +239,38 @@ OPS = {
             NEURON_TOLERANCE,
             bit_equal=True,
             events=0,
+        ),
+        OpCase(
+            "srm_conv_forward",
+            (
+                *(srm_conv_sample(name) for name in SRM_CONVS),
+                srm_conv_sample("scatter", stateful=True),
+                srm_conv_sample("stride", stateful=True, keep=False),
+                srm_conv_sample("fully connected", stateful=True),
+                srm_conv_sample("scatter", pool=(2, 2)),
+                srm_conv_sample("gather, many channels", stateful=True, pool=(2, 3)),
+            ),
+            _srm_conv_answer,
+            _srm_conv_doubtful,
+            NEURON_TOLERANCE,
+            bit_equal=True,
+            events=0,
+        ),
+        OpCase(
+            "srm_conv_backward",
+            (
+                *(srm_conv_backward_sample(name) for name in SRM_CONVS),
+                srm_conv_backward_sample("scatter", (True, False)),
+                srm_conv_backward_sample("gather back", (False, True)),
+                srm_conv_backward_sample("scatter", pool=(2, 2)),
+                srm_conv_backward_sample("gather back", pool=(2, 4)),
+            ),
+            _srm_conv_backward_answer,
+            lambda *_: None,
+            SRM_CONV_GRADIENT_TOLERANCE,
+            # Output spikes and dense signals add in different orders.
+            bit_equal=False,
+            events=1,
         ),
         OpCase(
             "spike_avg_pool",

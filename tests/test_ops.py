@@ -36,6 +36,8 @@ def test_value(case: OpCase, sample: Sample, dtype: torch.dtype, path: str) -> N
         assert doubtful.double().mean() <= MAX_DOUBTFUL
     outputs, answers = case(*args), case.answer(*args)
     for number, (out, answer) in enumerate(zip(outputs, answers, strict=True)):
+        if answer is None:
+            continue
         if doubtful is not None and out.shape == doubtful.shape:
             out, answer = out[~doubtful], answer[~doubtful]  # noqa: PLW2901
         assert_close(out, answer, case.tolerance[dtype], f"{case.name} output {number}")

@@ -54,6 +54,7 @@ PYBIND11_MODULE(_C, module) {
   module.def("keep_freed_memory", &snnlib::keep_freed_memory);
   snnlib::bind_srm(module, &snnlib::kernels);
   snnlib::bind_pool(module, &snnlib::kernels);
+  snnlib::bind_srm_conv(module);
 #ifdef SNNLIB_HAS_CUDA
   snnlib::bind_cuda(module);
   snnlib::bind_cudnn(module);

@@ -5,11 +5,13 @@
 
 namespace snnlib {
 
-#define SNNLIB_DECLARE(isa)              \
-  namespace isa {                        \
-  extern const SrmKernels srm_kernels;   \
-  extern const PoolKernels pool_kernels; \
+#define SNNLIB_DECLARE(isa)                     \
+  namespace isa {                               \
+  extern const SrmKernels srm_kernels;          \
+  extern const PoolKernels pool_kernels;        \
+  extern const SrmConvKernels srm_conv_kernels; \
   }
+#define SNNLIB_KERNELS(isa) {#isa, &isa::srm_kernels, &isa::pool_kernels, &isa::srm_conv_kernels}
 SNNLIB_DECLARE(portable)
 #ifdef SNNLIB_HAS_avx2
 SNNLIB_DECLARE(avx2)
@@ -19,14 +21,14 @@ SNNLIB_DECLARE(avx512)
 namespace {
 
 std::vector<Kernels> supported() {
-  std::vector<Kernels> list = {{"portable", &portable::srm_kernels, &portable::pool_kernels}};
+  std::vector<Kernels> list = {SNNLIB_KERNELS(portable)};
 #ifdef SNNLIB_HAS_avx2
   // AVX2 and AVX-512 stand for the x86-64-v3 and -v4 levels that the compiler was given.
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2")) {
-    list.push_back({"avx2", &avx2::srm_kernels, &avx2::pool_kernels});
+    list.push_back(SNNLIB_KERNELS(avx2));
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512cd") &&
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
-      list.push_back({"avx512", &avx512::srm_kernels, &avx512::pool_kernels});
+      list.push_back(SNNLIB_KERNELS(avx512));
     }
   }
 #endif

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from snnlib.functional._check import as_sizes, check_device, check_dtype, check_floating, check_rank
+
+
+class Conv2d(NamedTuple):
+    """A plain 2-D convolution, for event-driven kernels: x `[T, N, C, H, W]`, weight `[O, C, kh, kw]`."""
+
+    x: Tensor
+    weight: Tensor
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
 
 
 class LinearOperator(Protocol):
@@ -63,6 +72,10 @@ class FullyConnected:
     def weight_backward(self, signal: Tensor, x: Tensor, weight: Tensor) -> Tensor:
         """`a^T x`."""
         return signal.t() @ x
+
+    def as_conv2d(self, x: Tensor, weight: Tensor) -> Conv2d:
+        """The same map of an unfolded train: a 1x1 kernel on images of one pixel."""
+        return Conv2d(x[..., None, None], weight[..., None, None], (1, 1), (0, 0))
 
 
 class Convolution:
@@ -186,3 +199,12 @@ class Convolution:
     def weight_backward(self, signal: Tensor, x: Tensor, weight: Tensor) -> Tensor:
         """Correlation of the signal with the events."""
         return self._backward(signal, x, weight, [False, True, False])[1]
+
+    def as_conv2d(self, x: Tensor, weight: Tensor) -> Conv2d | None:
+        """The same map of an unfolded train; None for three axes, dilation, groups or lopsided zeros."""
+        padding, extra = self._margins(weight)
+        if self.dims > 2 or self.groups != 1 or any(step != 1 for step in self.dilation) or any(extra):
+            return None
+        if self.dims == 2:
+            return Conv2d(x, weight, self.stride, padding)
+        return Conv2d(x.unsqueeze(3), weight.unsqueeze(2), (1, *self.stride), (0, *padding))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -132,14 +133,14 @@ def srm_neuron(
     return srm_neuron_stream(current, None, neuron, threshold, batch_first, return_state=False).spikes
 
 
-def check_state(state: Tensor | None, current: Tensor, time_dim: int) -> None:
-    """Raise ValueError unless `state` is that of the train's neurons: u, s and g of shape `[3, N, ...]`."""
+def check_state(state: Tensor | None, train: Sequence[int], like: Tensor, time_dim: int) -> None:
+    """Raise ValueError unless `state` is u, s and g `[3, N, ...]` of the neurons of a train of shape `train`."""
     if state is None:
         return
-    expected = (3, *(size for dim, size in enumerate(current.shape) if dim != time_dim))
+    expected = (3, *(size for dim, size in enumerate(train) if dim != time_dim))
     if tuple(state.shape) != expected:
         raise ValueError(f"state: expected shape {expected} for u, s and g, got {tuple(state.shape)}")
-    check_device("state", state, current)
+    check_device("state", state, like)
 
 
 def srm_neuron_stream(
@@ -158,7 +159,7 @@ def srm_neuron_stream(
     check_rank("current", current, "[T, N, ...]", at_least=2)
     channels = current.shape[2] if current.dim() > 2 else 1
     limit = as_threshold(threshold, current, channels)
-    check_state(state, current, int(batch_first))
+    check_state(state, current.shape, current, int(batch_first))
     return Streamed(
         *ops.srm.srm_forward(current, limit, state, *neuron.constants, int(batch_first), return_state)
     )

@@ -6,6 +6,7 @@
 
 #include "snnlib/pool.h"
 #include "snnlib/srm.h"
+#include "snnlib/srm_conv.h"
 
 namespace snnlib {
 
@@ -13,6 +14,7 @@ struct Kernels {
   const char* isa;
   const SrmKernels* srm;
   const PoolKernels* pool;
+  const SrmConvKernels* srm_conv;
 };
 
 const Kernels& kernels();

@@ -19,6 +19,13 @@
 #define SNNLIB_SIMD
 #endif
 
+// For hot loops: inlined into a larger function they lose registers.
+#if defined(__GNUC__)
+#define SNNLIB_NOINLINE __attribute__((noinline))
+#else
+#define SNNLIB_NOINLINE
+#endif
+
 // Every instruction set compiles the same source; its own namespace keeps the linker from merging the copies.
 #ifndef SNNLIB_ISA
 #define SNNLIB_ISA portable

@@ -1,0 +1,125 @@
+#include "snnlib/srm_conv.h"
+
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "bindings.h"
+#include "snnlib/isa.h"
+#include "snnlib/parallel.h"
+
+namespace snnlib {
+namespace {
+
+// As snnlib/ops/srm_conv.py has them: (steps, batch, in channels, height, width, out channels, height, width, kernel,
+// stride and padding by height and width), (rows, count), (address, strides of t, n, c, h, w), (t, n) or a pooling
+// window (h, w).
+using Shape = std::array<int64_t, 14>;
+using BandList = std::array<int64_t, 2>;
+using Input = std::array<int64_t, 6>;
+using Pair = std::array<int64_t, 2>;
+using Constants = std::array<double, 5>;
+
+ConvShape to_shape(const Shape& s) {
+  return {s[0], s[1], s[2], s[3], s[4], s[5], s[6], s[7], s[8], s[9], s[10], s[11], s[12], s[13]};
+}
+Bands to_bands(const BandList& b) { return {b[0], b[1]}; }
+InputTrain to_input(const Input& x) {
+  return {static_cast<const float*>(pointer(Address(x[0]))), x[1], x[2], x[3], x[4], x[5]};
+}
+FrameOrder to_frames(const Pair& f) { return {f[0], f[1]}; }
+PoolWindow to_pool(const Pair& p) { return {p[0], p[1]}; }
+SrmConstants to_constants(const Constants& c) { return {c[0], c[1], c[2], c[3], c[4]}; }
+float* floats(Address address) { return static_cast<float*>(pointer(address)); }
+
+// Slopes and gains of a forward pass until a tensor of the right size takes them.
+class SpikeRecord {
+ public:
+  explicit SpikeRecord(int64_t tasks) : tasks_(size_t(tasks)) {}
+  SpikeRecord(const SpikeRecord&) = delete;
+  SpikeRecord& operator=(const SpikeRecord&) = delete;
+  ~SpikeRecord() {
+    for (TaskSpikes& task : tasks_) std::free(task.slope_gain);
+  }
+
+  TaskSpikes* tasks() { return tasks_.data(); }
+  int64_t count() const {
+    int64_t total = 0;
+    for (const TaskSpikes& task : tasks_) total += task.count;
+    return total;
+  }
+  // Fills slope[count], gain[count] and starts[tasks + 1].
+  void move_to(Address slope, Address gain, Address starts, int threads) {
+    int64_t* start = static_cast<int64_t*>(pointer(starts));
+    start[0] = 0;
+    for (size_t i = 0; i < tasks_.size(); ++i) start[i + 1] = start[i] + tasks_[i].count;
+    parallel_for(int64_t(tasks_.size()), threads, [&](int64_t i) {
+      TaskSpikes& task = tasks_[size_t(i)];
+      if (task.count) {
+        std::memcpy(floats(slope) + start[i], task.slope_gain, size_t(task.count) * sizeof(float));
+        std::memcpy(floats(gain) + start[i], task.slope_gain + task.count, size_t(task.count) * sizeof(float));
+      }
+      std::free(task.slope_gain);
+      task.slope_gain = nullptr;
+    });
+  }
+
+ private:
+  std::vector<TaskSpikes> tasks_;
+};
+
+std::unique_ptr<SpikeRecord> forward(const Shape& shape, const BandList& bands, const Constants& constants,
+                                     const Input& input, Address weight, bool scatter, Address current,
+                                     const Pair& frames, const Pair& pool, Address threshold, int64_t threshold_period,
+                                     Address state_in, Address state_out, Address output, Address bits, int threads) {
+  auto record = std::make_unique<SpikeRecord>(bits ? shape[1] * bands[1] : 0);
+  kernels().srm_conv->forward({to_shape(shape), to_bands(bands), to_constants(constants), to_input(input),
+                               floats(weight), scatter, floats(current), to_frames(frames), to_pool(pool),
+                               floats(threshold), threshold_period, floats(state_in), floats(state_out), floats(output),
+                               static_cast<uint16_t*>(pointer(bits)), record->tasks(), threads});
+  return record;
+}
+
+void backward(const Shape& shape, const BandList& bands, const Constants& constants, const Input& input,
+              const Pair& frames, Address bits, Address slope, Address gain, Address task_starts, const Pair& pool,
+              Address output, Address grad_output, Address grad_weight_blocks, Address grad_weight,
+              int64_t tasks_per_block, Address grad_input, const Pair& input_frames, Address weight, bool scatter,
+              double input_grad_scale, int threads) {
+  kernels().srm_conv->backward({to_shape(shape),
+                                to_bands(bands),
+                                to_constants(constants),
+                                to_input(input),
+                                to_frames(frames),
+                                static_cast<const uint16_t*>(pointer(bits)),
+                                floats(slope),
+                                floats(gain),
+                                static_cast<const int64_t*>(pointer(task_starts)),
+                                to_pool(pool),
+                                floats(output),
+                                floats(grad_output),
+                                floats(grad_weight_blocks),
+                                floats(grad_weight),
+                                tasks_per_block,
+                                floats(grad_input),
+                                to_frames(input_frames),
+                                floats(weight),
+                                scatter,
+                                float(input_grad_scale),
+                                threads});
+}
+
+}  // namespace
+
+void bind_srm_conv(pybind11::module_& module) {
+  namespace py = pybind11;
+  const auto unlocked = py::call_guard<py::gil_scoped_release>();
+  py::class_<SpikeRecord>(module, "SpikeRecord")
+      .def_property_readonly("count", &SpikeRecord::count)
+      .def("move_to", &SpikeRecord::move_to, unlocked);
+  module.def("srm_conv_forward", &forward, unlocked);
+  module.def("srm_conv_backward", &backward, unlocked);
+}
+
+}  // namespace snnlib

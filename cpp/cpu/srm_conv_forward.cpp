@@ -1,0 +1,210 @@
+// Forward of convolution and SRM neurons: a task walks one band of one sample through all time steps. Per step it lists
+// the events of the rows that the band sees, and computes row by row the currents, which stay in the L1 cache, and the
+// neurons.
+#include <cstdlib>
+
+#include "snnlib/isa.h"
+#include "snnlib/kernels/event_rows.h"
+#include "snnlib/kernels/input_row.h"
+#include "snnlib/kernels/spike_record.h"
+#include "snnlib/parallel.h"
+#include "snnlib/srm_conv.h"
+
+namespace snnlib {
+namespace SNNLIB_ISA {
+namespace {
+
+// What a thread keeps between tasks.
+struct Workspace {
+  EventRows events;
+  Scratch<float> in_row, tile, current, spike_row, window_row, threshold, state, delta_u, delta_ut;
+};
+
+RowConv row_conv(const ConvShape& s, bool scatter) {
+  return {scatter, s.in_width, s.in_channels, s.width, s.channels, s.kernel_w, s.stride_w, s.padding_w};
+}
+
+// out[x] = sum over the pixels of window x / cells. Pixel by pixel in whole vectors: the next one overwrites the
+// excess.
+SNNLIB_NOINLINE void pool_columns(const float* sum, int64_t channels, int64_t window, int64_t width, float cells,
+                                  float* out) {
+  for (int64_t x = 0; x < width; ++x) {
+    for (int64_t c = 0; c < channels; c += kLanes) {
+      const float* p = sum + x * window * channels + c;
+      Floats total = load(p);
+      for (int64_t i = 1; i < window; ++i) total += load(p + i * channels);
+      store(out + x * channels + c, total / cells);
+    }
+  }
+}
+
+class Band {
+ public:
+  Band(const SrmConvForwardArgs& a, int64_t task, Workspace& w)
+      : a_(a),
+        s_(a.shape),
+        w_(w),
+        conv_(row_conv(s_, a.scatter)),
+        n_(task / a.bands.count),
+        first_(task % a.bands.count * a.bands.rows),
+        last_(first_ + a.bands.rows < s_.height ? first_ + a.bands.rows : s_.height),
+        in_first_(clamped(first_ * s_.stride_h - s_.padding_h)),
+        in_last_(clamped((last_ - 1) * s_.stride_h - s_.padding_h + s_.kernel_h)),
+        row_(s_.row()),
+        padded_row_(padded(row_)) {
+    const int64_t in_row = s_.in_width * s_.in_channels;
+    w.in_row.zeroed(padded(in_row));
+    if (!a.current) w.events.start(conv_, in_last_ - in_first_);
+    w.tile.reserve(conv_.tile_floats());
+    w.current.zeroed(padded_row_);
+    w.spike_row.reserve(padded_row_ + kGroup);
+    w.window_row.zeroed(padded_row_ + kGroup);
+    float* limit = w.threshold.reserve(padded_row_);
+    for (int64_t i = 0; i < padded_row_; ++i) limit[i] = i < row_ ? a.threshold[i % a.threshold_period] : 1.0f;
+    load_state();
+  }
+
+  // Returns the number of spikes, whose slopes and gains lie in the workspace.
+  template <bool Keep>
+  int64_t run() {
+    int64_t count = 0;
+    for (int64_t t = 0; t < s_.steps; ++t) {
+      if (!a_.current) list_events(t);
+      const int64_t frame = a_.frames(t, n_);
+      for (int64_t y = first_; y < last_; ++y) {
+        const float* current = a_.current ? given_current(frame, y) : event_current(y);
+        if (Keep) {
+          w_.delta_u.grow(count + padded_row_ + kGroup, count);
+          w_.delta_ut.grow(count + padded_row_ + kGroup, count);
+        }
+        float* spikes = a_.output + (frame * s_.height + y) * row_;
+        float* out = a_.pool.none() && row_ == padded_row_ ? spikes : w_.spike_row.data();
+        uint16_t* bits = Keep ? a_.bits + (frame * s_.height + y) * s_.row_words() : nullptr;
+        float* du = w_.delta_u.data() + count;
+        float* dut = w_.delta_ut.data() + count;
+        const int64_t fired = srm_row<Keep>(current, w_.threshold.data(), state(0, y), state(1, y), state(2, y), row_,
+                                            decay(), out, bits, du, dut);
+        if (Keep) to_slope_and_gain(du, dut, fired, float(a_.constants.grad_clamp));
+        if (!a_.pool.none()) {
+          pool_row(frame, y);
+        } else if (out != spikes) {
+          std::memcpy(spikes, out, size_t(row_) * sizeof(float));
+        }
+        count += fired;
+      }
+    }
+    store_state();
+    return count;
+  }
+
+ private:
+  int64_t clamped(int64_t y) const { return y < 0 ? 0 : y < s_.in_height ? y : s_.in_height; }
+  SrmDecay<float> decay() const {
+    const SrmConstants& c = a_.constants;
+    return {float(c.e_m), float(c.e_s), float(c.e_g), float(c.r_s)};
+  }
+  float* state(int64_t which, int64_t y) {
+    return w_.state.data() + (which * (last_ - first_) + y - first_) * padded_row_;
+  }
+  int64_t state_offset(int64_t which, int64_t y) const { return ((which * s_.batch + n_) * s_.height + y) * row_; }
+
+  void load_state() {
+    w_.state.zeroed(3 * (last_ - first_) * padded_row_);
+    for (int64_t which = 0; a_.state_in && which < 3; ++which) {
+      for (int64_t y = first_; y < last_; ++y) {
+        std::memcpy(state(which, y), a_.state_in + state_offset(which, y), size_t(row_) * sizeof(float));
+      }
+    }
+  }
+  void store_state() {
+    for (int64_t which = 0; a_.state_out && which < 3; ++which) {
+      for (int64_t y = first_; y < last_; ++y) {
+        std::memcpy(a_.state_out + state_offset(which, y), state(which, y), size_t(row_) * sizeof(float));
+      }
+    }
+  }
+
+  void list_events(int64_t t) {
+    w_.events.clear();
+    for (int64_t y = in_first_; y < in_last_; ++y) {
+      copy_row(a_.input, s_, t, n_, y, w_.in_row.data());
+      w_.events.add_row(w_.in_row.data());
+    }
+  }
+
+  const float* event_current(int64_t y) {
+    float* tile = w_.tile.zeroed(conv_.tile_floats());
+    for (int64_t ky = 0; ky < s_.kernel_h; ++ky) {
+      const int64_t iy = y * s_.stride_h - s_.padding_h + ky;
+      if (iy < in_first_ || iy >= in_last_) continue;
+      w_.events.add_kernel_row(iy - in_first_, a_.weight + ky * conv_.kernel_row_floats(), tile);
+    }
+    tile += conv_.first_pixel();
+    if (conv_.pixel_floats() == s_.channels) return tile;
+    for (int64_t x = 0; x < s_.width; ++x) {
+      std::memcpy(w_.current.data() + x * s_.channels, tile + x * conv_.pixel_floats(),
+                  size_t(s_.channels) * sizeof(float));
+    }
+    return w_.current.data();
+  }
+
+  const float* given_current(int64_t frame, int64_t y) {
+    const float* row = a_.current + (frame * s_.height + y) * row_;
+    if (row_ == padded_row_) return row;
+    std::memcpy(w_.current.data(), row, size_t(row_) * sizeof(float));
+    return w_.current.data();
+  }
+
+  // Adds the row of spikes to its windows, and writes them with their last row.
+  void pool_row(int64_t frame, int64_t y) {
+    float* sum = w_.window_row.data();
+    const float* spikes = w_.spike_row.data();
+    const int64_t line = y % a_.pool.h;
+    for (int64_t i = 0; i < padded_row_; i += kLanes) {
+      store(sum + i, line ? load(sum + i) + load(spikes + i) : load(spikes + i));
+    }
+    const int64_t width = s_.width / a_.pool.w, height = s_.height / a_.pool.h;
+    if (line < a_.pool.h - 1 || y / a_.pool.h >= height) return;
+    pool_columns(sum, s_.channels, a_.pool.w, width, float(a_.pool.h * a_.pool.w), w_.spike_row.data());
+    std::memcpy(a_.output + (frame * height + y / a_.pool.h) * width * s_.channels, w_.spike_row.data(),
+                size_t(width * s_.channels) * sizeof(float));
+  }
+
+  const SrmConvForwardArgs& a_;
+  const ConvShape& s_;
+  Workspace& w_;
+  const RowConv conv_;
+  const int64_t n_, first_, last_, in_first_, in_last_, row_, padded_row_;
+};
+
+// The exact size, from malloc: the bindings hand it over to a tensor and free it.
+void keep_spikes(TaskSpikes& task, const Workspace& w, int64_t count) {
+  const size_t bytes = size_t(count) * sizeof(float);
+  task.slope_gain = static_cast<float*>(std::malloc(bytes ? 2 * bytes : 1));
+  if (!task.slope_gain) throw std::bad_alloc();
+  if (bytes) {
+    std::memcpy(task.slope_gain, w.delta_u.data(), bytes);
+    std::memcpy(task.slope_gain + count, w.delta_ut.data(), bytes);
+  }
+  task.count = count;
+}
+
+void forward(const SrmConvForwardArgs& a) {
+  parallel_for(a.shape.batch * a.bands.count, a.threads, [&](int64_t task) {
+    thread_local Workspace workspace;
+    Band band(a, task, workspace);
+    if (a.bits) {
+      keep_spikes(a.tasks[task], workspace, band.run<true>());
+    } else {
+      band.run<false>();
+    }
+  });
+}
+
+}  // namespace
+
+void srm_conv_backward(const SrmConvBackwardArgs& a);
+extern const SrmConvKernels srm_conv_kernels = {forward, srm_conv_backward};
+
+}  // namespace SNNLIB_ISA
+}  // namespace snnlib

@@ -1,0 +1,78 @@
+// Vectors of float lanes in memory and as masks, for kernels whose loops go over neighbouring channels. The number of
+// lanes depends on the instruction set; no result does, because lanes never meet.
+#pragma once
+
+#include "snnlib/platform.h"
+
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
+namespace snnlib {
+namespace SNNLIB_ISA {
+
+using Floats = Simd<float>::Vector;
+constexpr int64_t kLanes = Simd<float>::kLanes;
+// Lanes of the widest instruction set: what rows are padded to, so that a layout means the same everywhere.
+constexpr int64_t kGroup = 16;
+
+constexpr int64_t padded(int64_t floats) { return (floats + kGroup - 1) / kGroup * kGroup; }
+
+inline Floats load(const float* p) {
+  Floats v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
+
+inline void store(float* p, Floats v) { std::memcpy(p, &v, sizeof v); }
+
+// Bit i is set where lane i of `v` is not zero (NaN included).
+inline uint32_t nonzero_lanes(Floats v) {
+#if defined(__AVX512F__)
+  return _mm512_cmp_ps_mask(__m512(v), _mm512_setzero_ps(), _CMP_NEQ_UQ);
+#elif defined(__AVX__)
+  return uint32_t(_mm256_movemask_ps(_mm256_cmp_ps(__m256(v), _mm256_setzero_ps(), _CMP_NEQ_UQ)));
+#elif defined(__SSE2__)
+  return uint32_t(_mm_movemask_ps(_mm_cmpneq_ps(__m128(v), _mm_setzero_ps())));
+#else
+  float lane[kLanes];
+  std::memcpy(lane, &v, sizeof v);
+  uint32_t bits = 0;
+  for (int i = 0; i < kLanes; ++i) bits |= uint32_t(lane[i] != 0.0f) << i;
+  return bits;
+#endif
+}
+
+inline int lowest_bit(uint64_t bits) {
+#if defined(__GNUC__)
+  return __builtin_ctzll(bits);
+#else
+  int i = 0;
+  while (!(bits >> i & 1)) ++i;
+  return i;
+#endif
+}
+
+inline int count_bits(uint64_t bits) {
+#if defined(__GNUC__)
+  return __builtin_popcountll(bits);
+#else
+  int n = 0;
+  for (; bits; bits &= bits - 1) ++n;
+  return n;
+#endif
+}
+
+// Writes the lanes of `v` whose bit is set next to each other; `out` needs room for all lanes.
+inline void store_selected(float* out, Floats v, uint32_t bits) {
+#if defined(__AVX512F__)
+  _mm512_storeu_ps(out, _mm512_maskz_compress_ps(__mmask16(bits), __m512(v)));
+#else
+  float lane[kLanes];
+  std::memcpy(lane, &v, sizeof v);
+  for (; bits; bits &= bits - 1) *out++ = lane[lowest_bit(bits)];
+#endif
+}
+
+}  // namespace SNNLIB_ISA
+}  // namespace snnlib

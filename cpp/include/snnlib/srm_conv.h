@@ -1,0 +1,109 @@
+// Convolution and SRM neurons as one kernel, driven by events: the launchers that the bindings call.
+// Math: kernels/srm.h, kernels/event_conv.h, kernels/spike_record.h.
+#pragma once
+
+#include <cstdint>
+
+#include "snnlib/srm.h"
+
+namespace snnlib {
+
+// Frames are channels-last, [height, width, channels]; a fully connected layer is a 1x1 image under a 1x1 kernel.
+struct ConvShape {
+  int64_t steps, batch;
+  int64_t in_channels, in_height, in_width;
+  int64_t channels, height, width;
+  int64_t kernel_h, kernel_w, stride_h, stride_w, padding_h, padding_w;
+
+  int64_t row() const { return width * channels; }
+  // 16-bit words of one row's spike bits.
+  int64_t row_words() const { return (row() + 15) / 16; }
+};
+
+// Average pooling of the spikes in windows without overlap, as part of the kernel; 1x1 leaves them as they are. Rows
+// and columns that fill no window are left out.
+struct PoolWindow {
+  int64_t h, w;
+
+  bool none() const { return h == 1 && w == 1; }
+};
+
+// Where frame (t, n) starts, in frames.
+struct FrameOrder {
+  int64_t step_stride, batch_stride;
+  int64_t operator()(int64_t t, int64_t n) const { return t * step_stride + n * batch_stride; }
+};
+
+struct InputTrain {
+  const float* data;
+  int64_t step, batch, channel, height, width;  // strides in elements
+};
+
+// (slope, gain) of every spike of one task, in the order (step, row, place in the row): min(1/delta_u, clamp) and
+// 1/delta_ut, each 0 where the neuron has no rise.
+struct TaskSpikes {
+  float* slope_gain = nullptr;  // [2][count], from malloc
+  int64_t count = 0;
+};
+
+// The work of a sample is cut into bands of output rows. Bands depend on shapes only, so that no result depends on the
+// number of threads.
+struct Bands {
+  int64_t rows;   // rows of neurons of a band, whole windows
+  int64_t count;  // bands of a sample
+};
+
+struct SrmConvForwardArgs {
+  ConvShape shape;
+  Bands bands;
+  SrmConstants constants;
+  InputTrain input;
+  // [kernel_h][...] as `scatter` or `gather` of kernels/event_conv.h want them; null with `current`.
+  const float* weight;
+  bool scatter;
+  const float* current;  // given instead of being computed from events; frames as `frames`
+  FrameOrder frames;     // of output, bits and current
+  PoolWindow pool;
+  const float* threshold;
+  int64_t threshold_period;
+  const float* state_in;
+  float* state_out;
+  float* output;  // spikes, pooled
+  // What backward needs, null where nothing is to be kept.
+  uint16_t* bits;
+  TaskSpikes* tasks;  // [batch * bands.count]
+  int threads;
+};
+
+struct SrmConvBackwardArgs {
+  ConvShape shape;
+  Bands bands;
+  SrmConstants constants;
+  InputTrain input;
+  FrameOrder frames;
+  const uint16_t* bits;
+  const float* slope;
+  const float* gain;
+  const int64_t* task_starts;  // [batch * bands.count + 1]
+  PoolWindow pool;
+  const float* output;  // of the forward pass; read if there is a pool
+  const float* grad_output;
+  // dL/dW of each block of tasks, [blocks][kernel_h][channels][padded(kernel_w * in_channels)], and their sum in order.
+  float* grad_weight_blocks;
+  float* grad_weight;
+  int64_t tasks_per_block;
+  // dL/dx in `input_frames` channels-last frames, with the weight as `scatter` or `gather` want it; null: not wanted.
+  float* grad_input;
+  FrameOrder input_frames;
+  const float* weight;
+  bool scatter;
+  float input_grad_scale;
+  int threads;
+};
+
+struct SrmConvKernels {
+  void (*forward)(const SrmConvForwardArgs&);
+  void (*backward)(const SrmConvBackwardArgs&);
+};
+
+}  // namespace snnlib

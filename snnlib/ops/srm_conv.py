@@ -1,0 +1,362 @@
+"""Convolution and SRM neurons as one op, driven by events forward and by output spikes backward.
+
+Kernels: cpp/include/snnlib/kernels/event_conv.h and spike_record.h; reference: snnlib/reference/srm_conv.py. Trains are
+`[T, N, C, H, W]`; a fully connected layer is a 1x1 image under a 1x1 kernel. What backward needs of the neurons is a
+record of the spikes: a bit per neuron and step, and two numbers per spike. No current and no dense signal exists.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from snnlib import _native, reference
+from snnlib.reference.srm import decay_factors
+
+# Neurons of a band, whose state stays in the L2 cache while it walks through time.
+_BAND_NEURONS = 32768
+# Tasks that keep several cores busy with a small batch.
+_LEAST_TASKS = 8
+# Rows of weights are padded to whole vectors of the widest instruction set.
+_GROUP = 16
+# Partial weight gradients: enough for many cores to share the work, as long as they fit.
+_MOST_BLOCKS, _BLOCK_BYTES, _LEAST_BLOCKS = 32, 64 << 20, 4
+
+
+class Geometry(NamedTuple):
+    """Sizes of one call, in the order of `Shape` in cpp/bindings/srm_conv.cpp."""
+
+    steps: int
+    batch: int
+    in_channels: int
+    in_height: int
+    in_width: int
+    channels: int
+    height: int
+    width: int
+    kernel_h: int
+    kernel_w: int
+    stride_h: int
+    stride_w: int
+    padding_h: int
+    padding_w: int
+
+    @property
+    def neuron_steps(self) -> int:
+        """Elements of the spike train."""
+        return self.steps * self.batch * self.height * self.row
+
+    @property
+    def row(self) -> int:
+        """Neurons of an output row."""
+        return self.width * self.channels
+
+    def bands(self, pool_h: int) -> tuple[int, int]:
+        """(rows of a band, bands of a sample): by shape alone, so that no result depends on the threads."""
+        lines = math.ceil(self.height / pool_h)
+        most = min(_BAND_NEURONS // max(pool_h * self.row, 1), lines * self.batch // _LEAST_TASKS)
+        rows = math.ceil(lines / math.ceil(lines / max(1, min(most, lines)))) * pool_h
+        return rows, math.ceil(self.height / rows)
+
+
+def _geometry(
+    x: Tensor, weight: Tensor, stride: Sequence[int], padding: Sequence[int], time_dim: int
+) -> Geometry:
+    steps, batch = x.shape[time_dim], x.shape[1 - time_dim]
+    height, width = (
+        (size + 2 * zeros - taps) // step + 1
+        for size, taps, step, zeros in zip(x.shape[3:], weight.shape[2:], stride, padding, strict=True)
+    )
+    kernel_h, kernel_w = weight.shape[2:]
+    sizes = (
+        steps,
+        batch,
+        *x.shape[2:],
+        weight.shape[0],
+        height,
+        width,
+        kernel_h,
+        kernel_w,
+        *stride,
+        *padding,
+    )
+    return Geometry._make(sizes)
+
+
+def spikes_shape(x: Tensor, weight: Tensor, stride: Sequence[int], padding: Sequence[int]) -> tuple[int, ...]:
+    """Shape of the spike train that a layer gives for `x`, before pooling."""
+    g = _geometry(x, weight, stride, padding, 0)
+    return (*x.shape[:2], g.channels, g.height, g.width)
+
+
+def _empty_output(x: Tensor, g: Geometry, pool: Sequence[int]) -> Tensor:
+    return _empty_channels_last(x, g.channels, g.height // pool[0], g.width // pool[1])
+
+
+def _empty_channels_last(x: Tensor, channels: int, height: int, width: int) -> Tensor:
+    return x.new_empty(*x.shape[:2], height, width, channels).permute(0, 1, 4, 2, 3)
+
+
+def _input(x: Tensor, time_dim: int) -> tuple[int, ...]:
+    strides = x.stride()
+    return (x.data_ptr(), strides[time_dim], strides[1 - time_dim], *strides[2:])
+
+
+def _frames(steps: int, batch: int, time_dim: int) -> tuple[int, int]:
+    """Distance in frames of neighbouring steps and samples in an output of the input's time layout."""
+    return (batch, 1) if time_dim == 0 else (1, steps)
+
+
+def _kernel_rows(weight: Tensor, by_scatter: bool) -> Tensor:
+    """Weight `[O, C, kh, kw]` in the order in which `scatter` (each event's row) or `gather` walk it."""
+    scattered, gathered = weight.flip(3).permute(2, 1, 3, 0), weight.permute(2, 3, 1, 0)
+    rows = scattered.flatten(2) if by_scatter else gathered.flatten(1, 2)
+    return F.pad(rows, (0, -rows.shape[-1] % _GROUP)).contiguous()
+
+
+def _scatters(g: Geometry) -> bool:
+    """Scatter where a gather would fill half a vector, and where the kernel makes its outputs neighbours."""
+    return g.channels < 2 * _GROUP and g.stride_w == 1 and 1 < g.kernel_w > g.padding_w
+
+
+def _scatters_back(g: Geometry) -> bool:
+    """The transposed convolution can scatter with any stride, and gather whole vectors of channels with stride 1."""
+    gathers = g.in_channels >= 2 * _GROUP and g.in_channels % _GROUP == 0 and g.stride_w == 1
+    return not (gathers and g.padding_w < g.kernel_w)
+
+
+def _kernel(name: str, x: Tensor, **others: Tensor | None) -> Callable[..., Any] | None:
+    return _native.kernel(name, x, **others) if x.dtype == torch.float32 else None
+
+
+@torch.library.custom_op("snnlib::srm_conv_forward", mutates_args=())
+def srm_conv_forward(
+    x: Tensor,
+    weight: Tensor,
+    threshold: Tensor,
+    state: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    pool: Sequence[int],
+    tau_m: float,
+    tau_s: float,
+    tau_grad: float,
+    grad_clamp: float,
+    time_dim: int,
+    return_state: bool,
+    keep: bool,
+    exact: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """(pooled spikes, state after the last step, bits, slope and gain `[2, spikes]`, first spike of each task).
+
+    The state has no elements unless `return_state`, the record has none unless `keep`. With `exact` the record is as
+    long as there are spikes, otherwise as long as there could be (for compilers, which want to know the size).
+    """
+    g = _geometry(x, weight, stride, padding, time_dim)
+    decay = decay_factors(tau_m, tau_s, tau_grad)
+    out, final, bits, starts = _outputs(x, g, pool, return_state, keep)
+    _native.on_huge_pages(out)
+    native = _kernel("srm_conv_forward", x, weight=weight, threshold=threshold, state=state)
+    if native is None:
+        current = reference.srm_conv.convolve(x, weight, stride, padding)
+        trace = reference.srm.srm_trace(current, threshold, state, decay, time_dim)
+        out.copy_(reference.srm_conv.pool_spikes(trace.spikes, pool))
+        if return_state:
+            final.copy_(trace.state)
+        record = trace.spikes.new_empty(2, 0)
+        if keep:
+            record = reference.srm_conv.make_record(
+                trace, grad_clamp, g.bands(pool[0])[0], time_dim, bits, starts
+            )
+        if keep and not exact:
+            record = F.pad(record, (0, trace.spikes.numel() - record.shape[1]))
+        return out, final, bits, record, starts
+    scatter = _scatters(g)
+    limit = threshold.to(torch.float32).reshape(-1).contiguous()
+    start = None if state is None else _empty_state(x, g).copy_(state)
+    rows = _kernel_rows(weight, scatter)
+    found = native(
+        g,
+        g.bands(pool[0]),
+        (*decay, grad_clamp),
+        _input(x, time_dim),
+        rows.data_ptr(),
+        scatter,
+        0,
+        _frames(g.steps, g.batch, time_dim),
+        pool,
+        limit.data_ptr(),
+        max(limit.numel(), 1),
+        _native.address(start),
+        final.data_ptr() if return_state else 0,
+        out.data_ptr(),
+        bits.data_ptr() if keep else 0,
+    )
+    record = x.new_empty(2, (found.count if exact else g.neuron_steps) if keep else 0)
+    if keep:
+        found.move_to(record[0].data_ptr(), record[1].data_ptr(), starts.data_ptr(), torch.get_num_threads())
+    return out, final, bits, record, starts
+
+
+def _empty_state(x: Tensor, g: Geometry) -> Tensor:
+    state = x.new_empty(3, g.batch, g.height, g.width, g.channels, dtype=reference.srm.state_dtype(x))
+    return state.permute(0, 1, 4, 2, 3)
+
+
+def _outputs(
+    x: Tensor, g: Geometry, pool: Sequence[int], return_state: bool, keep: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    out = _empty_output(x, g, pool)
+    final = _empty_state(x, g) if return_state else x.new_empty(0, dtype=reference.srm.state_dtype(x))
+    words = -(-g.row // 16)
+    bits = x.new_empty((*x.shape[:2], g.height, words) if keep else 0, dtype=torch.int16)
+    starts = x.new_zeros(g.batch * g.height + 1 if keep else 0, dtype=torch.int64)
+    return out, final, bits, starts
+
+
+@srm_conv_forward.register_fake
+def _(
+    x: Tensor,
+    weight: Tensor,
+    threshold: Tensor,
+    state: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    pool: Sequence[int],
+    tau_m: float,
+    tau_s: float,
+    tau_grad: float,
+    grad_clamp: float,
+    time_dim: int,
+    return_state: bool,
+    keep: bool,
+    exact: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    g = _geometry(x, weight, stride, padding, time_dim)
+    out, final, bits, starts = _outputs(x, g, pool, return_state, keep)
+    count: int | torch.SymInt = 0
+    if keep:
+        count = torch.library.get_ctx().new_dynamic_size() if exact else g.neuron_steps
+    return out, final, bits, x.new_empty(2, count, dtype=reference.srm.state_dtype(x)), starts
+
+
+@torch.library.custom_op("snnlib::srm_conv_backward", mutates_args=())
+def srm_conv_backward(
+    grad_output: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    output: Tensor,
+    bits: Tensor,
+    record: Tensor,
+    starts: Tensor,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    pool: Sequence[int],
+    tau_m: float,
+    tau_s: float,
+    tau_grad: float,
+    input_grad_scale: float,
+    time_dim: int,
+    need_weight: bool,
+    need_input: bool,
+) -> tuple[Tensor, Tensor]:
+    """dL/dW and dL/dx from the record of the forward pass; one that is not needed has no elements."""
+    g = _geometry(x, weight, stride, padding, time_dim)
+    layout = _empty_output(x, g, pool)
+    if grad_output.shape != layout.shape:
+        raise ValueError(
+            f"grad_output: expected the output's shape {tuple(layout.shape)}, got {tuple(grad_output.shape)}"
+        )
+    decay = decay_factors(tau_m, tau_s, tau_grad)
+    grad_x = x.new_empty(0)
+    if need_input:
+        grad_x = _native.on_huge_pages(_empty_channels_last(x, *x.shape[2:]))
+    native = _kernel("srm_conv_backward", x, grad_output=grad_output)
+    if native is None:
+        grad_weight, grad_input = reference.srm_conv.backward(
+            grad_output,
+            x,
+            weight,
+            bits,
+            record,
+            starts,
+            stride,
+            padding,
+            pool,
+            decay,
+            g.bands(pool[0])[0],
+            time_dim,
+        )
+        if need_input:
+            grad_x.copy_(grad_input * input_grad_scale)
+        return grad_weight.to(weight.dtype).contiguous() if need_weight else weight.new_empty(0), grad_x
+    if grad_output.stride() != layout.stride() or grad_output.dtype != x.dtype:
+        grad_output = layout.copy_(grad_output)
+    row = -(-g.kernel_w * g.in_channels // _GROUP) * _GROUP
+    partial = weight.new_empty(0)
+    tasks, size = g.batch * g.bands(pool[0])[1], g.kernel_h * g.channels * row
+    most = max(_LEAST_BLOCKS, min(_MOST_BLOCKS, _BLOCK_BYTES // max(4 * size, 1)))
+    tasks_per_block = max(1, math.ceil(tasks / most))
+    blocks = math.ceil(tasks / tasks_per_block)
+    if need_weight:
+        partial = weight.new_empty(blocks + 1, g.kernel_h, g.channels, row)
+    scatter = _scatters_back(g)
+    rows = _kernel_rows(weight.flip(3).transpose(0, 1), scatter)
+    frames = _frames(g.steps, g.batch, time_dim)
+    native(
+        g,
+        g.bands(pool[0]),
+        (*decay, math.inf),
+        _input(x, time_dim),
+        frames,
+        bits.data_ptr(),
+        record[0].data_ptr(),
+        record[1].data_ptr(),
+        starts.data_ptr(),
+        pool,
+        output.data_ptr(),
+        grad_output.data_ptr(),
+        partial.data_ptr() if need_weight else 0,
+        partial[-1].data_ptr() if need_weight else 0,
+        tasks_per_block,
+        grad_x.data_ptr() if need_input else 0,
+        frames,
+        rows.data_ptr(),
+        scatter,
+        input_grad_scale,
+    )
+    if not need_weight:
+        return weight.new_empty(0), grad_x
+    # [kh, O, (kw, C)] to [O, C, kh, kw].
+    total = partial[-1, :, :, : g.kernel_w * g.in_channels]
+    total = total.reshape(g.kernel_h, g.channels, g.kernel_w, g.in_channels)
+    return total.permute(1, 3, 0, 2).contiguous(), grad_x
+
+
+@srm_conv_backward.register_fake
+def _(
+    grad_output: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    output: Tensor,
+    bits: Tensor,
+    record: Tensor,
+    starts: Tensor,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    pool: Sequence[int],
+    tau_m: float,
+    tau_s: float,
+    tau_grad: float,
+    input_grad_scale: float,
+    time_dim: int,
+    need_weight: bool,
+    need_input: bool,
+) -> tuple[Tensor, Tensor]:
+    grad_weight = weight.new_empty(weight.shape if need_weight else 0)
+    return grad_weight, _empty_channels_last(x, *x.shape[2:]) if need_input else x.new_empty(0)
