@@ -41,10 +41,6 @@
 namespace snnlib {
 namespace SNNLIB_ISA {
 
-template <class F>
-SNNLIB_HD inline F opaque(F x) {
-  return x;
-}
 SNNLIB_HD inline float opaque(float x) {
   SNNLIB_OPAQUE("+f", x);
   return x;

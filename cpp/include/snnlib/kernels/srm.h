@@ -72,15 +72,25 @@ struct SrmCredit {
   F au, as, bg;
 };
 
-// One step backwards in time, with `delta_u` as `srm_rise` gives it. Where no spike is, 1 is divided by 1: a CUDA
-// thread that divides by zero holds up its whole warp.
+// Operand of a division whose result counts where `chosen` only. A CUDA thread that divides zeros holds up its whole
+// warp, so it gets 1 elsewhere; a vector divides all lanes at the same cost.
+template <class M, class F>
+SNNLIB_HD inline F operand_where(M chosen, F x) {
+#if defined(__CUDA_ARCH__)
+  return opaque(chosen ? x : F(1));
+#else
+  (void)chosen;
+  return x;
+#endif
+}
+
+// One step backwards in time, with `delta_u` as `srm_rise` gives it.
 template <class F, class S>
 SNNLIB_HD inline void srm_credit_weight(SrmCredit<F>& credit, F q, F delta_u, S clamp, const SrmDecay<S>& k) {
   const F zero = F{};
-  const F one = zero + S(1);
   const F limit = zero + clamp;
   const auto fired = delta_u > zero;
-  const F slope = S(1) / opaque(fired ? delta_u : one);
+  const F slope = S(1) / operand_where(fired, delta_u);
   const F amount = q * (slope < limit ? slope : limit);
   const F au = credit.au * k.e_m + credit.as * k.r_s;
   const F as = credit.as * k.e_s;
@@ -91,11 +101,9 @@ SNNLIB_HD inline void srm_credit_weight(SrmCredit<F>& credit, F q, F delta_u, S 
 template <class F, class S>
 SNNLIB_HD inline void srm_credit_input(SrmCredit<F>& credit, F q, F delta_u, F delta_ut, const SrmDecay<S>& k) {
   const F zero = F{};
-  const F one = zero + S(1);
   const auto fired = delta_u > zero;
-  const F rise = fired ? delta_ut : zero;
-  const auto rising = rise > zero;
-  const F quotient = opaque(rising ? q : one) / opaque(rising ? rise : one);
+  const auto rising = (fired ? delta_ut : zero) > zero;
+  const F quotient = operand_where(rising, q) / operand_where(rising, delta_ut);
   const F amount = rising ? quotient : zero;
   credit.bg = (fired ? amount : credit.bg) * k.e_g;
 }
