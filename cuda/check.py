@@ -49,7 +49,10 @@ def compile_kernels() -> str:
     commands = (
         [
             *("cmake", "-S", str(ROOT), "-B", str(BUILD), "-G", "Ninja", "-DSNNLIB_CUDA=ON"),
-            *("-DCMAKE_CUDA_FLAGS=-Xptxas=-v", f"-Dpybind11_DIR={folder}/share/cmake/pybind11"),
+            *(
+                "-DCMAKE_CUDA_FLAGS=-Xptxas=-v --Werror=all-warnings",
+                f"-Dpybind11_DIR={folder}/share/cmake/pybind11",
+            ),
             f"-DPYTHON_EXECUTABLE={sys.executable}",
         ],
         ["cmake", "--build", str(BUILD), "--target", "snnlib_cuda"],

@@ -46,7 +46,7 @@ def module() -> ModuleType:
     pybind11 = importlib.util.find_spec("pybind11")
     if pybind11 is None or not pybind11.submodule_search_locations:
         pytest.skip("needs pybind11")
-    build = ROOT / "build" / ("emulation" + SANITIZE.replace(",", "-"))
+    build = ROOT / "build" / f"emulation-{SANITIZE.replace(',', '-')}".rstrip("-")
     _run(
         *(cmake, "-S", ROOT, "-B", build, "-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}"),
         *("-DSNNLIB_CUDA=OFF", "-DSNNLIB_EMULATION=ON", f"-DSNNLIB_SANITIZE={SANITIZE}"),
