@@ -20,6 +20,7 @@ from snnlib.functional.quantize import (
     quantize_to_int,
     round_ste,
 )
+from snnlib.functional.residual import spike_add
 from snnlib.functional.resize import cubic_kernel, resize_bicubic
 from snnlib.functional.segment import SegmentSums, segment_sum, segment_sum_dense
 from snnlib.functional.srm import (
@@ -55,6 +56,7 @@ __all__ = [
     "round_ste",
     "segment_sum",
     "segment_sum_dense",
+    "spike_add",
     "spike_avg_pool1d",
     "spike_avg_pool2d",
     "spike_avg_pool3d",

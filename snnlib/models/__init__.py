@@ -1,6 +1,26 @@
 """Published nets, and nets from the papers' own notation."""
 
 from snnlib.models.notation import from_notation
-from snnlib.models.published import nmnist_net
+from snnlib.models.published import (
+    cifar10_dvs_vgg,
+    cifar10_vgg,
+    cifar100_vgg,
+    dvs_gesture_net,
+    fashion_mnist_net,
+    mnist_net,
+    nmnist_net,
+)
+from snnlib.models.resnet import cifar10_resnet, cifar100_resnet
 
-__all__ = ["from_notation", "nmnist_net"]
+__all__ = [
+    "cifar10_dvs_vgg",
+    "cifar10_resnet",
+    "cifar10_vgg",
+    "cifar100_resnet",
+    "cifar100_vgg",
+    "dvs_gesture_net",
+    "fashion_mnist_net",
+    "from_notation",
+    "mnist_net",
+    "nmnist_net",
+]

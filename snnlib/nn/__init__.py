@@ -6,6 +6,7 @@ from snnlib.nn.normalization import WeightStandardization, standardize_weights
 from snnlib.nn.pool import SpikeAvgPool1d, SpikeAvgPool2d, SpikeAvgPool3d, SpikeMaxPool2d
 from snnlib.nn.quantize import Quantizer, RangeObserver
 from snnlib.nn.readout import SRMReadout
+from snnlib.nn.residual import SpikingBlock
 from snnlib.nn.resize import BicubicResize2d
 from snnlib.nn.srm import SRMConv1d, SRMConv2d, SRMConv3d, SRMLayer, SRMLinear
 from snnlib.nn.stream import Stream
@@ -30,6 +31,7 @@ __all__ = [
     "SpikeAvgPool3d",
     "SpikeDropout",
     "SpikeMaxPool2d",
+    "SpikingBlock",
     "Stream",
     "SuperpixelAvgPool2d",
     "VoxelPool",
