@@ -240,3 +240,16 @@ def test_segments_out_of_range(bad: int) -> None:
 def test_number_of_segments(count: Any) -> None:
     with pytest.raises(ValueError, match=f"num_segments: expected an integer >= 0, got {count}"):
         F.segment_sum_dense(X, IDS, count)
+
+
+@pytest.mark.parametrize("width", [1, 8], ids=["narrow", "wide"])
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32], ids=str)
+def test_segments_in_any_integer_dtype(dtype: torch.dtype, width: int) -> None:
+    x = torch.arange(1.0, 5).unsqueeze(1).repeat(1, width)
+    sums = F.segment_sum_dense(x, torch.tensor([2, 0, 2, 1], dtype=dtype), 1000)
+    assert sums[:4, 0].tolist() == [2, 4, 4, 0]
+
+
+def test_small_integers_are_not_compared_with_a_count_that_wraps() -> None:
+    with pytest.raises(ValueError, match=r"^segments: expected integers in \[0, 1000\), got -1 at \(1,\)$"):
+        F.segment_sum_dense(torch.ones(2, 1), torch.tensor([3, -1], dtype=torch.int8), 1000)

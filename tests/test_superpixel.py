@@ -333,3 +333,10 @@ def test_wrong_arguments_of_unpool() -> None:
         F.superpixel_unpool(torch.zeros(3), LABELS)
     with pytest.raises(ValueError, match=r"labels: expected one map per image of pooled \(3, 1, 3\), got"):
         F.superpixel_unpool(torch.zeros(3, 1, 3), LABELS)
+
+
+def test_an_ignored_label_outside_the_dtype_of_labels_ignores_none() -> None:
+    """-1 as uint8 would be 255, a label like any other."""
+    labels = torch.tensor([[255, 0], [1, 1]], dtype=torch.uint8)
+    counts = F.superpixel_counts(labels, 256, ignore_index=-1)
+    assert counts[[0, 1, 255]].tolist() == [1, 2, 1]

@@ -50,6 +50,8 @@ def check_below(name: str, ids: Tensor, count: int, but: int | None = None) -> N
     low, high = (int(bound) for bound in ids.aminmax())
     if low >= 0 and high < count:
         return
+    # Small integers would be compared with a count that wraps.
+    ids = ids.long()
     outside = (ids < 0) | (ids >= count)
     if but is not None:
         outside &= ids != but
@@ -199,5 +201,5 @@ def segment_sum_dense(x: Tensor, segments: Tensor, num_segments: int) -> Tensor:
         sums: Tensor = _RunSum.apply(rows, order, lengths)  # type: ignore[no-untyped-call]
     else:
         sums = rows.new_zeros(num_segments, rows.shape[1], dtype=torch.float64)
-        sums = sums.index_add(0, segments, rows.double())
+        sums = sums.index_add(0, segments.long(), rows.double())
     return sums.to(x.dtype).reshape(num_segments, *x.shape[1:])

@@ -18,13 +18,15 @@ def _segments(labels: Tensor, num_segments: int | None, ignore_index: int | None
     """Segment of each pixel `[..., H * W]`, number of segments, and that number with one for ignored pixels."""
     check_integers("labels", labels)
     check_rank("labels", labels, "[..., H, W]", at_least=2)
+    # Before any comparison: -1 as uint8 would be 255.
+    labels = labels.long()
     ignored = None if ignore_index is None else labels == ignore_index
     if num_segments is None:
         used = labels if ignored is None else labels[~ignored]
         num_segments = int(used.max()) + 1 if used.numel() else 0
     check_count("num_segments", num_segments)
     check_below("labels", labels, num_segments, but=ignore_index)
-    segments = labels.flatten(-2).long()
+    segments = labels.flatten(-2)
     if ignored is None:
         return segments, num_segments, num_segments
     return segments.masked_fill(ignored.flatten(-2), num_segments), num_segments, num_segments + 1
