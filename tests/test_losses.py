@@ -161,3 +161,15 @@ def test_wanted_counts_per_class() -> None:
         spike_count_loss(COUNTS, LABELS, desired=desired, undesired=undesired - 5)
     with pytest.raises(ValueError, match=r"desired: expected a tensor on cpu, got one on meta"):
         spike_count_loss(COUNTS, LABELS, desired=desired.to("meta"), undesired=0)
+
+
+def test_labels_of_many_classes_in_small_integers() -> None:
+    """256 as uint8 would be 0."""
+    counts = torch.zeros(2, 300)
+    target = torch.tensor([3, 250], dtype=torch.uint8)
+    assert spike_count_loss(counts, target, desired=1, undesired=0).item() == 0.5
+
+
+def test_labels_in_a_list_are_named() -> None:
+    with pytest.raises(TypeError, match=r"^target: expected a torch.Tensor, got list$"):
+        spike_count_loss(COUNTS, [0, 2], desired=15, undesired=2)

@@ -307,3 +307,10 @@ def test_score_errors() -> None:
         target_spike_train(labels, 9, 2, desired=2, undesired=1)
     with pytest.raises(TypeError, match=r"target: expected integer labels, got torch.float32"):
         target_spike_train(labels.float(), 9, 3, desired=2, undesired=1)
+
+
+def test_labels_in_a_list_are_named() -> None:
+    with pytest.raises(TypeError, match=r"^target: expected a torch.Tensor, got list$"):
+        target_spike_train([1], 8, 2, desired=4, undesired=1)
+    with pytest.raises(TypeError, match=r"^target: expected a torch.Tensor, got list$"):
+        tet_loss(torch.zeros(3, 1, 2), [1])

@@ -34,22 +34,31 @@ def check_dtype(name: str, tensor: Tensor, like: Tensor) -> None:
         raise TypeError(f"{name}: expected {like.dtype}, got {tensor.dtype}")
 
 
+def check_integer_labels(target: Tensor) -> None:
+    """Raise TypeError unless `target` is a tensor of integers."""
+    if not isinstance(target, Tensor):
+        raise TypeError(f"target: expected a torch.Tensor, got {type(target).__name__}")
+    if target.is_floating_point() or target.is_complex() or target.dtype == torch.bool:
+        raise TypeError(f"target: expected integer labels, got {target.dtype}")
+
+
 def check_labels(target: Tensor, scores: Tensor) -> None:
     """Raise unless `target` has one label in range for every row of `scores` `[..., classes]`.
 
     Values are not looked at under `torch.compile`.
     """
-    if target.is_floating_point() or target.is_complex() or target.dtype == torch.bool:
-        raise TypeError(f"target: expected integer labels, got {target.dtype}")
+    check_integer_labels(target)
     rows, classes = tuple(scores.shape[:-1]), scores.shape[-1]
     if tuple(target.shape) != rows:
         what = "one label per sample" if len(rows) == 1 else "one label per step and sample"
         raise ValueError(f"target: expected shape {rows}, {what}, got {tuple(target.shape)}")
     check_device("target", target, scores)
-    if not torch.compiler.is_compiling() and bool(((target < 0) | (target >= classes)).any()):
-        raise ValueError(
-            f"target: expected labels from 0 to {classes - 1}, got {int(target.min())} to {int(target.max())}"
-        )
+    if torch.compiler.is_compiling() or target.numel() == 0:
+        return
+    # As integers of Python: the number of classes may not fit into the dtype of labels.
+    low, high = (int(bound) for bound in target.aminmax())
+    if low < 0 or high >= classes:
+        raise ValueError(f"target: expected labels from 0 to {classes - 1}, got {low} to {high}")
 
 
 def as_sizes(name: str, value: int | Sequence[int], dims: int, *, minimum: int) -> tuple[int, ...]:

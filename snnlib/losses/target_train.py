@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from snnlib.functional._check import check_labels
+from snnlib.functional._check import check_integer_labels, check_labels
 
 
 def target_spike_train(
@@ -44,6 +44,7 @@ def target_spike_train(
     >>> train[:, 0].t().tolist()
     [[0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0], [1.0, 0.0, 1.0, 0.0, 1.0, 0.0, 1.0, 0.0]]
     """
+    check_integer_labels(target)
     check_labels(target, torch.empty(len(target) if target.dim() else 0, classes, device=target.device))
     if not 0 <= undesired < desired <= steps:
         raise ValueError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn import functional as torch_functional
 
-from snnlib.functional._check import check_floating, check_labels, check_rank
+from snnlib.functional._check import check_floating, check_integer_labels, check_labels, check_rank
 from snnlib.losses._common import (
     Reduction,
     accumulation_dtype,
@@ -66,6 +66,7 @@ def tet_loss(
     if not 0 <= regularization <= 1:
         raise ValueError(f"regularization: expected a number in [0, 1], got {regularization}")
     check_smoothing(label_smoothing)
+    check_integer_labels(target)
     if target.dim() == 2:
         check_labels(target, potential)
     else:
