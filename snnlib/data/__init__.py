@@ -1,5 +1,6 @@
 """Event-camera data: N-MNIST files, the embedded `EventDigits`, binning into spike trains `[T, 2, H, W]`."""
 
+from snnlib.data.augment import AugmentEvents, AugmentFrames, Transformed
 from snnlib.data.cache_dir import user_cache_dir
 from snnlib.data.digits import EventDigits
 from snnlib.data.digits_build import build_event_digits
@@ -13,12 +14,15 @@ from snnlib.data.voxel_grid import ToVoxelGrid, voxel_grid
 __all__ = [
     "EVENT_DTYPE",
     "NMNIST",
+    "AugmentEvents",
+    "AugmentFrames",
     "EventDigits",
     "EventFileError",
     "Events",
     "FrameCache",
     "ToFrames",
     "ToVoxelGrid",
+    "Transformed",
     "as_events",
     "build_event_digits",
     "encode_nmnist",

@@ -1,0 +1,49 @@
+"""A data set whose samples pass through further transforms each time they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch.utils.data import Dataset
+
+
+class Transformed(Dataset[tuple[Any, Any]]):
+    """Apply `transforms`, first to last, to the samples of a data set of `(sample, label)` pairs.
+
+    It goes around a `FrameCache`, whose own transform runs only once per sample, around one part of a
+    `random_split`, or where a transform needs several steps. Labels pass untouched. Nothing is kept.
+
+    Args:
+        dataset: has `__len__` and `__getitem__`, which gives a pair.
+        transforms: callables; picklable where `DataLoader` workers are spawned.
+
+    Raises:
+        TypeError: `dataset` is no data set or a transform cannot be called.
+
+    Example:
+        >>> data = [(3, "three"), (4, "four")]
+        >>> squares = Transformed(data, lambda number: number**2, str)
+        >>> len(squares), squares[1]
+        (2, ('16', 'four'))
+    """
+
+    def __init__(self, dataset: Any, *transforms: Callable[[Any], Any]) -> None:
+        if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
+            raise TypeError(f"dataset must have __len__ and __getitem__, got {type(dataset).__name__}")
+        for transform in transforms:
+            if not callable(transform):
+                raise TypeError(f"transforms must be callable, got {transform!r}")
+        self.dataset, self.transforms = dataset, transforms
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        sample, label = self.dataset[index]
+        for transform in self.transforms:
+            sample = transform(sample)
+        return sample, label
+
+    def __repr__(self) -> str:
+        return f"Transformed({', '.join(map(repr, (self.dataset, *self.transforms)))})"
