@@ -314,3 +314,10 @@ def test_labels_in_a_list_are_named() -> None:
         target_spike_train([1], 8, 2, desired=4, undesired=1)
     with pytest.raises(TypeError, match=r"^target: expected a torch.Tensor, got list$"):
         tet_loss(torch.zeros(3, 1, 2), [1])
+
+
+def test_autocast_leaves_the_distance_of_trains_in_float32() -> None:
+    train, wanted = (train.float() for train in _trains(0))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = van_rossum_loss(train, wanted)
+    assert torch.equal(loss, van_rossum_loss(train, wanted))

@@ -143,3 +143,11 @@ def test_errors() -> None:
         layer(torch.ones(5, 3, 4), torch.zeros(3, 3, 2))
     with pytest.raises(ValueError, match=r"tau_m: expected a finite number of time steps >= 1, got inf"):
         srm_potential(torch.ones(5, 3), tau_m=math.inf)
+
+
+def test_autocast_leaves_potentials_in_float32(rng: torch.Generator) -> None:
+    current = torch.rand(30, 2, 3, generator=rng)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        potential = srm_potential(current)
+        assert snnlib.SRMReadout(3, 2)(current).dtype == torch.float32
+    assert torch.equal(potential, srm_potential(current))

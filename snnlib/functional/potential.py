@@ -21,7 +21,9 @@ def causal_filter(train: Tensor, kernel: Tensor, time_dim: int = 0) -> Tensor:
     step = torch.arange(train.shape[time_dim], device=train.device)
     lag = step.unsqueeze(1) - step
     matrix = torch.where(lag >= 0, kernel[lag.clamp(min=0)], 0.0)
-    filtered: Tensor = torch.tensordot(matrix, train, dims=([1], [time_dim]))
+    # Autocast would round both to half precision.
+    with torch.autocast(train.device.type, enabled=False):
+        filtered: Tensor = torch.tensordot(matrix, train, dims=([1], [time_dim]))
     return filtered.movedim(0, time_dim)
 
 
@@ -97,6 +99,7 @@ def srm_potential_stream(
         factor.to(current.device, current.dtype)
         for factor in (srm_kernel(steps, tau_m, tau_s), (1 - 1 / tau_m) ** later, (1 - 1 / tau_s) ** later)
     )
-    potential = causal_filter(current, to_u) + torch.tensordot(of_u.unsqueeze(1), u.unsqueeze(0), dims=1)
-    final = torch.stack((potential[-1], torch.tensordot(of_s.flip(0), current, dims=1)))
+    with torch.autocast(current.device.type, enabled=False):
+        potential = causal_filter(current, to_u) + torch.tensordot(of_u.unsqueeze(1), u.unsqueeze(0), dims=1)
+        final = torch.stack((potential[-1], torch.tensordot(of_s.flip(0), current, dims=1)))
     return Streamed(potential.movedim(0, time_dim), final)
