@@ -42,9 +42,13 @@ class Bicubic:
         self,
         data_in: Tensor | np.ndarray,
         scale: float = 1 / 4,
+        mode: str = "edge",
     ) -> Tensor:
         """`[H, W, C]` to `[int(H scale), int(W scale), C]`, edges replicated."""
-        image = torch.as_tensor(data_in)
+        if mode != "edge":
+            raise ValueError(f"mode: expected 'edge', got {mode!r}")
+        # A copy of an array, as torch takes neither read-only ones nor negative strides.
+        image = data_in if isinstance(data_in, Tensor) else torch.from_numpy(data_in.copy())
         if image.dim() != 3:
             raise ValueError(f"data_in: expected [H, W, C], got shape {tuple(image.shape)}")
         if not image.is_floating_point():

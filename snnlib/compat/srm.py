@@ -78,10 +78,12 @@ class srmNeuronFunc:  # noqa: N801
         first = torch.where(credited, first, time)
 
         def signal(delta: Tensor, bound: float, table: Tensor) -> Tensor:
+            # In float16 neither the bound nor the slope at a small difference is finite.
+            delta = delta.to(torch.promote_types(delta.dtype, torch.float32))
             slope = torch.where(delta > 0, (1 / delta).clamp(max=bound), 0)
             at_spikes = torch.where(fired, -slope * grad_out, 0)
             kernel = table.to(at_spikes)[first - time]
-            return torch.where(credited, at_spikes.gather(1, first) * kernel, 0)
+            return torch.where(credited, at_spikes.gather(1, first) * kernel, 0).to(grad_out.dtype)
 
         return signal(delta_u, _MAX_WEIGHT_SLOPE, epsw), signal(delta_ut, _MAX_INPUT_SLOPE, epst)
 

@@ -64,3 +64,20 @@ def test_numpy_images_and_every_call_form() -> None:
 def test_two_dimensional_image_is_named() -> None:
     with pytest.raises(ValueError, match=r"data_in: expected \[H, W, C\], got shape \(8, 8\)"):
         compat.bicubic(torch.ones(8, 8))
+
+
+def test_the_published_mode_of_the_border() -> None:
+    image = np.arange(64.0).reshape(8, 8, 1)
+    interpolate = compat.Bicubic().bicubic_interpolate
+    assert torch.equal(interpolate(image, 0.4, "edge"), interpolate(image, 0.4))
+    with pytest.raises(ValueError, match=r"^mode: expected 'edge', got 'reflect'$"):
+        interpolate(image, 0.4, mode="reflect")
+
+
+def test_arrays_that_torch_cannot_share() -> None:
+    """Flipped ones, and read-only ones as PIL's."""
+    image = np.arange(64.0).reshape(8, 8, 1)
+    image.flags.writeable = False
+    interpolate = compat.Bicubic().bicubic_interpolate
+    assert torch.equal(interpolate(image[::-1]), interpolate(image[::-1].copy()))
+    assert interpolate(image).shape == (2, 2, 1)

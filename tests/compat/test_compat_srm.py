@@ -201,3 +201,15 @@ def test_module_in_every_dtype(dtype: torch.dtype, rng: torch.Generator) -> None
     spikes.sum().backward()
     assert x.grad.isfinite().all()
     assert layer.weight.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_function_in_every_dtype(dtype: torch.dtype, rng: torch.Generator) -> None:
+    x = (torch.rand(2, 6, 1, 5, 5, generator=rng) < 0.5).to(dtype).requires_grad_()
+    weight = torch.rand(2, 1, 3, 3, generator=rng).to(dtype).requires_grad_()
+    table = torch.linspace(1, 0.1, 6)
+    spikes = compat.srmConvFunc.apply(x, weight, 5.0, 3.0, 0.6, 1.0, table, -table)
+    spikes.sum().backward()
+    for gradient in (x.grad, weight.grad):
+        assert gradient.dtype == dtype
+        assert gradient.isfinite().all() and gradient.any()
