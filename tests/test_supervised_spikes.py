@@ -173,3 +173,33 @@ def test_errors() -> None:
         supervised_current(current, LABELS + torch.tensor([0, 1, 0, 0]), neuron)
     with pytest.raises(TypeError, match=r"target: expected integer labels, got torch.float32"):
         supervised_current(current, LABELS.float(), neuron)
+
+
+def test_only_a_linear_layer_can_be_taught() -> None:
+    with (
+        pytest.raises(TypeError, match=r"^layer: expected an SRMLinear, got SRMConv2d$"),
+        supervised_spikes(snnlib.SRMConv2d(1, 2, 3), LABELS),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(
+    "options", [{"return_state": True}, {"state": torch.zeros(3, 4, 3)}], ids=["out", "in"]
+)
+def test_a_train_in_chunks_is_refused(options: dict[str, object], rng: torch.Generator) -> None:
+    """The teacher looks for the best step of the whole train."""
+    layer = snnlib.SRMLinear(12, 3)
+    with (
+        supervised_spikes(layer, LABELS),
+        pytest.raises(ValueError, match=r"^layer: expected calls with a whole train x only"),
+    ):
+        layer(_events(rng), **options)
+    assert not layer._forward_hooks
+
+
+def test_a_train_by_name(rng: torch.Generator) -> None:
+    layer = snnlib.SRMLinear(12, 3)
+    nn.init.zeros_(layer.weight)
+    with supervised_spikes(layer, LABELS) as teacher:
+        layer(x=_events(rng), state=None, return_state=False)
+    assert teacher.taught.all()

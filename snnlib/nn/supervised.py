@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from snnlib.functional._check import check_integer_labels
 from snnlib.functional.layer import srm_layer_stream
+from snnlib.functional.srm import Streamed
 from snnlib.functional.supervised import supervised_current
 from snnlib.nn.srm import SRMLinear
 
@@ -43,7 +46,9 @@ def supervised_spikes(layer: SRMLinear, target: Tensor) -> Iterator[Teacher]:
         target: labels `[N]` of the batch, integers from 0 to classes - 1.
 
     Raises:
-        TypeError, ValueError: in the forward pass, as in `functional.supervised_current`.
+        TypeError: another layer than an `SRMLinear`, or `target` is no integer tensor.
+        ValueError: in the forward pass, labels that do not fit, or a train that is a chunk of one (a state goes in or
+            comes out).
 
     Source: the supervised spike of Zhu et al., NeurIPS 2022.
 
@@ -58,10 +63,19 @@ def supervised_spikes(layer: SRMLinear, target: Tensor) -> Iterator[Teacher]:
     >>> snnlib.readout.spike_count(spikes).tolist()
     [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
     """
+    if not isinstance(layer, SRMLinear):
+        raise TypeError(f"layer: expected an SRMLinear, got {type(layer).__name__}")
+    check_integer_labels(target)
     result = Teacher(torch.zeros_like(target, dtype=torch.bool))
 
-    def teach(_layer: nn.Module, inputs: tuple[Tensor, ...], spikes: Tensor) -> Tensor:
-        x, weight = inputs[0], layer.weight
+    def teach(
+        _layer: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Any], spikes: Tensor | Streamed
+    ) -> Tensor:
+        arguments = dict(zip(("x", "state"), inputs, strict=False)) | named
+        x = arguments["x"]
+        if arguments.get("state") is not None or not isinstance(spikes, Tensor):
+            raise ValueError("layer: expected calls with a whole train x only, got a state or return_state")
+        weight = layer.weight
         with torch.no_grad():
             current = nn.functional.linear(x, weight)
             teacher = supervised_current(current, target, layer.neuron, layer.threshold, layer.batch_first)
@@ -83,7 +97,7 @@ def supervised_spikes(layer: SRMLinear, target: Tensor) -> Iterator[Teacher]:
         ).spikes
         return torch.where(taught, with_teacher, spikes)
 
-    handle = layer.register_forward_hook(teach)
+    handle = layer.register_forward_hook(teach, with_kwargs=True)
     try:
         yield result
     finally:
