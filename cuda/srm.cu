@@ -150,8 +150,8 @@ __global__ void backward_kernel(SrmBackwardArgs a, SrmDecay<typename StateOf<T>:
   S* kept = scratch<S>();
 
   SrmState<S> state = first_state<S>(a, neuron);
-  // Repeats steps [first, first + count); `keep(step - first, out)` sees each. Offsets are opaque here and below because
-  // the compiler would otherwise hold one address for every step of a group in registers.
+  // Repeats steps [first, first + count); `keep(step - first, out)` sees each. Offsets are opaque here and below
+  // because the compiler would otherwise hold one address for every step of a group in registers.
   const auto repeat = [&](int64_t first, int count, const auto& keep) {
     int64_t p = start + first * stride;
     for_each_group<kAheadBackward>(count, [&](auto size, int t) {
