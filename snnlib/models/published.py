@@ -1,8 +1,10 @@
 """Nets of the event-driven learning papers with their time constants.
 
-Layers, time constants and dropout are those of the authors' code, but for two things. tau_grad is tau_s unless it is
-given, which keeps sums of gradients exactly; the papers' value, a little smaller, is in each docstring. Weights are
-plain; the papers standardise them, which `snnlib.nn.standardize_weights` adds after calibration.
+Layers, time constants and dropout are those of the authors' code. Three things are not, and are options:
+
+- tau_grad is tau_s, which keeps sums of gradients exactly; the papers' value, a little smaller, is in each docstring;
+- input gradients are not damped; the code of 2022 has `input_grad_scale=0.85`;
+- weights are plain; the papers standardise them, which `snnlib.nn.standardize_weights` adds after calibration.
 """
 
 from __future__ import annotations

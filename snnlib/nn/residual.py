@@ -30,7 +30,7 @@ class SpikingBlock(nn.Module):
     normalisation: Zhu et al., NeurIPS 2022, the residual nets of their code.
 
     >>> import torch, snnlib
-    >>> snnlib.nn.SpikingBlock(4, 8, stride=2)(torch.zeros(3, 2, 4, 6, 6)).shape
+    >>> snnlib.SpikingBlock(4, 8, stride=2)(torch.zeros(3, 2, 4, 6, 6)).shape
     torch.Size([3, 2, 8, 3, 3])
     """
 
