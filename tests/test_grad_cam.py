@@ -404,12 +404,14 @@ def test_runs_in_evaluation_mode(rng: torch.Generator) -> None:
     assert net.training
 
 
-def test_works_under_no_grad_and_with_frozen_weights(rng: torch.Generator) -> None:
+def test_works_without_grad_mode_and_with_frozen_weights(rng: torch.Generator) -> None:
     net, x = spiking_net(), events(rng)
     with GradCAM(net, net[0]) as cam:
         expected = cam(x)
         with torch.no_grad():
             assert_bits(cam(x), expected)
+        with torch.inference_mode():
+            assert_bits(cam(x.clone()), expected)
         net.requires_grad_(False)
         assert_bits(cam(x), expected)
 
@@ -642,3 +644,12 @@ def test_layers_with_other_outputs() -> None:
         pytest.raises(TypeError, match=r"target_layer: its output: expected a torch\.Tensor, got tuple"),
     ):
         cam(torch.rand(2, 1, 4, 4))
+
+
+def test_labels_of_many_classes_in_small_integers() -> None:
+    """256 as uint8 would be 0."""
+    net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(18, 256))
+    labels = torch.tensor([3, 250], dtype=torch.uint8)
+    x = torch.ones(2, 1, 5, 5)
+    with GradCAM(net, net[0]) as cam:
+        assert_bits(cam(x, labels), cam(x, labels.long()))

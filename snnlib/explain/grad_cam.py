@@ -23,8 +23,8 @@ class GradCAM:
 
     The map is scaled bilinearly to the input's height and width and divided by its maximum; where that is 0 the map
     is 0. A `with` block holds the hook on the target layer; a call runs the model once, in evaluation mode, for all
-    samples of the batch, also under `torch.no_grad()`. Training flags are as before afterwards, and no `.grad` of a
-    parameter or input is written.
+    samples of the batch, also under `torch.no_grad()` and `torch.inference_mode()`. Training flags are as before
+    afterwards, and no `.grad` of a parameter or input is written.
 
     Spiking nets. Gradients of snnlib's layers are credit for spikes (`dL/ds`), so they serve as they are. Before an
     event-driven layer they live at spikes only, `G = A * (...)`: alpha_c is the credit that the spikes of channel c got
@@ -169,8 +169,9 @@ class GradCAM:
         self._outputs = outputs
         try:
             self.model.eval()
-            with torch.enable_grad():
-                answer = self.model(x)
+            with torch.inference_mode(mode=False), torch.enable_grad():
+                # Autograd saves no inference tensor.
+                answer = self.model(x.clone() if x.is_inference() else x)
                 if len(outputs) != 1:
                     raise ValueError(
                         f"target_layer: expected one call of it per forward pass, got {len(outputs)}"

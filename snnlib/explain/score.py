@@ -53,6 +53,8 @@ def _labels(target: int | Tensor | None, scores: Tensor) -> Tensor:
     labels = torch.as_tensor(target, device=scores.device)
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         raise TypeError(f"target: expected integers, got {labels.dtype}")
+    # Before the number of classes, which need not fit into a smaller dtype, is compared with.
+    labels = labels.long()
     if labels.dim() == 0:
         labels = labels.expand(samples)
     if labels.shape != (samples,):
@@ -60,4 +62,4 @@ def _labels(target: int | Tensor | None, scores: Tensor) -> Tensor:
     wrong = labels[(labels < 0) | (labels >= classes)]
     if len(wrong):
         raise ValueError(f"target: expected classes from 0 to {classes - 1}, got {int(wrong[0])}")
-    return labels.long()
+    return labels
