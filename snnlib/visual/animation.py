@@ -63,7 +63,12 @@ def save_gif(pictures: list[Image.Image], path: Path, *, frame_ms: int = 150) ->
         pictures: at least one, all of one size.
         path: the file.
         frame_ms: how long each is shown; the format counts in units of 10 ms.
+
+    Raises:
+        ValueError: no pictures.
     """
+    if not pictures:
+        raise ValueError("pictures: expected at least one, got none")
     width, height = pictures[0].size
     column = Image.new("RGB", (width, height * len(pictures)))
     for number, picture in enumerate(pictures):

@@ -47,13 +47,14 @@ def heat_strips(
     """
     if not samples:
         raise ValueError("samples: expected at least one, got none")
+    for _, frames, maps in samples:
+        check_maps(frames, maps)
+        if not 1 <= parts <= len(frames):
+            raise ValueError(f"parts: expected 1 to {len(frames)}, the number of steps, got {parts}")
     figure = new_figure(2.0 * (parts + 1) + 0.9, 2.4 * len(samples) + 0.8)
     figure.suptitle(title, color=INK, fontsize=13)
     rows = figure.subfigures(len(samples), 1, squeeze=False)[:, 0]
     for row, (heading, frames, maps) in zip(rows, samples, strict=True):
-        check_maps(frames, maps)
-        if not 1 <= parts <= len(frames):
-            raise ValueError(f"parts: expected 1 to {len(frames)}, the number of steps, got {parts}")
         row.suptitle(heading, color=INK, fontsize=11, x=0.01, ha="left")
         axes = row.subplots(1, parts + 1, squeeze=False)[0].tolist()
         heats = [part.double().mean(0) for part in maps.tensor_split(parts)]

@@ -99,7 +99,7 @@ def test_shapes_that_do_not_fit(frames: tuple[int, ...], maps: tuple[int, ...], 
         heat_animation(torch.zeros(frames), torch.zeros(maps), step_ms=1.0)
 
 
-@pytest.mark.parametrize("parts", [0, 5])
+@pytest.mark.parametrize("parts", [-2, 0, 5])
 def test_parts_have_steps(parts: int) -> None:
     with pytest.raises(ValueError, match=rf"parts: expected 1 to 4, the number of steps, got {parts}"):
         heat_strips([("", torch.zeros(4, 2, 5, 6), torch.zeros(4, 5, 6))], step_ms=1.0, parts=parts)
@@ -183,3 +183,8 @@ def test_report_with_and_without(net: str, pictures: int, config: TrainConfig, t
     assert page.count("data:image/png;base64,") == pictures
     assert (HEAT.absent in page) == (pictures < len(PICTURES))
     assert (HEAT.text[:40] in page) == (pictures == len(PICTURES))
+
+
+def test_an_animation_has_pictures(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="pictures: expected at least one, got none"):
+        save_gif([], tmp_path / "a.gif")
