@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from snnlib.functional.srm import Streamed
 from snnlib.nn.srm import SRMLayer
 
 # A neuron above this share of steps says "always" whatever it sees.
@@ -84,14 +85,19 @@ class SpikeCounter:
         ]
 
     def add(self, name: str, spikes: Tensor) -> None:
-        """Count the spikes of one layer in one pass, for callers with hooks of their own."""
+        """Count the spikes of one layer in one pass, for callers with hooks of their own: see `spikes_of`."""
         batch = _count_per_neuron(spikes.detach())
         self.counts[name] = batch if name not in self.counts else self.counts[name] + batch
         if name == next(iter(self._layers)):
             self.steps = self.steps + spikes.shape[0] * spikes.shape[1]
 
     def _hook(self, name: str) -> Any:
-        return lambda _layer, _inputs, spikes: self.add(name, spikes)
+        return lambda _layer, _inputs, output: self.add(name, spikes_of(output))
+
+
+def spikes_of(output: Tensor | Streamed) -> Tensor:
+    """The spikes in a layer's output, which with `return_state` and in streams has the state beside them."""
+    return output.spikes if isinstance(output, Streamed) else output
 
 
 def _count_per_neuron(spikes: Tensor) -> Tensor:

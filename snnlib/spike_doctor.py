@@ -9,7 +9,8 @@ from typing import Any, Self
 
 from torch import Tensor, nn
 
-from snnlib.activity import SpikeCounter
+from snnlib.activity import SpikeCounter, spikes_of
+from snnlib.functional.srm import Streamed
 from snnlib.nn.srm import SRMLayer
 
 # A neuron that fires in more than half of all steps is reset before it has gathered much.
@@ -217,7 +218,8 @@ class SpikeDoctor:
         layer = self._layers[name]
         is_last = name == list(self._layers)[-1]
 
-        def watch(_layer: nn.Module, _inputs: Any, spikes: Tensor) -> None:
+        def watch(_layer: nn.Module, _inputs: Any, output: Tensor | Streamed) -> None:
+            spikes = spikes_of(output)
             self._counter.add(name, spikes)
             if is_last:
                 by_sample = spikes.detach() if layer.batch_first else spikes.detach().transpose(0, 1)

@@ -205,3 +205,15 @@ def test_behind_a_potential_read_out_and_parametrized() -> None:
 def test_a_net_without_spikes_is_refused() -> None:
     with pytest.raises(ValueError, match="net: expected a module with SRM layers, got Linear without any"):
         SpikeDoctor(nn.Linear(2, 2))
+
+
+def test_streams_are_watched_like_whole_trains() -> None:
+    layer = snnlib.SRMLinear(5, 4)
+    x = torch.ones(6, 2, 5)
+    with snnlib.SpikeDoctor(layer) as whole:
+        layer(x)
+    with snnlib.SpikeDoctor(layer) as chunks:
+        stream = layer.stream()
+        stream(x[:2])
+        stream(x[2:])
+    assert chunks.layers() == whole.layers()
