@@ -16,7 +16,6 @@ from snnlib.explain import GradCAM
 from snnlib.functional import Convolution
 from snnlib.nn.pool import SpikeAvgPool2d
 from snnlib.nn.srm import SRMConv2d, SRMLayer
-from snnlib.readout import spike_count
 from snnlib.training.data_module import CLASSES
 from snnlib.training.run import TrainResult
 from snnlib.visual import confusion_matrix, curves, heat_strips, raster, save_png
@@ -123,7 +122,7 @@ def _draw_raster(result: TrainResult) -> Figure | None:
 
 
 def _draw_heat(result: TrainResult) -> Figure | None:
-    net = result.module.net
+    net, scores = result.module.net, result.module.objective.scores
     layer, stride = last_conv(net)
     if layer is None:
         return None
@@ -132,11 +131,13 @@ def _draw_heat(result: TrainResult) -> Figure | None:
     frames, labels = stack_time_first([samples[index] for index in range(0, len(cast(Sized, samples)), step)])
     weight = next(net.parameters())
     with torch.no_grad():
-        answers = spike_count(net(frames.to(weight))).argmax(1).cpu()
+        answers = scores(net(frames.to(weight))).argmax(1).cpu()
     rows = _rows(labels.tolist(), answers.tolist())
     shown = frames[:, [sample for sample, _, _ in rows]].to(weight)
     with GradCAM(net, layer, stride=stride, time="per_step") as cam:
-        maps = cam(shown, torch.tensor([target for _, target, _ in rows])).cpu()
+        # What the run decides by, and so what is explained, need not be the number of spikes.
+        classes = torch.tensor([[target] for _, target, _ in rows], device=weight.device)
+        maps = cam(shown, lambda output: scores(output).gather(1, classes)).cpu()
     return heat_strips(
         [(heading, frames[:, sample], maps[:, row]) for row, (sample, _, heading) in enumerate(rows)],
         step_ms=result.module.config.step_ms,
@@ -192,8 +193,8 @@ PICTURES = (
         "raster.png",
         "One sample through the net",
         "Every mark is a spike. On top are the events of the camera while it moved three times; below, what each layer "
-        "makes of them, step by step. At the bottom the ten output neurons: the one with most spikes is the answer, "
-        "and the true digit is in bold.",
+        "makes of them, step by step. At the bottom the ten output neurons: the one with most spikes is the answer "
+        "(with the loss first-spike, the one that fires first), and the true digit is in bold.",
         _draw_raster,
     ),
     Picture(

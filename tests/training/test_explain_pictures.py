@@ -11,6 +11,7 @@ from PIL import Image
 from torch import Tensor
 
 import snnlib
+from snnlib.readout import first_spike_time, spike_count
 from snnlib.training import RunFolder, TrainConfig
 from snnlib.training.pictures import PICTURES, draw_pictures, last_conv
 from snnlib.training.report import write_report
@@ -120,7 +121,9 @@ def result_of(notation: str, labels: list[int], steps: int = 6) -> Any:
     generator = torch.Generator().manual_seed(0)
     frames = [(torch.rand(steps, 2, 34, 34, generator=generator) < 0.1).to(torch.uint8) for _ in labels]
     return SimpleNamespace(
-        module=SimpleNamespace(net=net, config=SimpleNamespace(step_ms=10.0)),
+        module=SimpleNamespace(
+            net=net, config=SimpleNamespace(step_ms=10.0), objective=SimpleNamespace(scores=spike_count)
+        ),
         data=SimpleNamespace(test_set=list(zip(frames, labels, strict=True))),
     )
 
@@ -148,6 +151,22 @@ def test_shows_hits_of_two_digits_and_a_mistake_twice() -> None:
         f"{taken} {answers[3]}",
         f"{taken} {wrong}",
     ]
+
+
+def test_a_run_that_decides_by_first_spikes_is_shown_by_them() -> None:
+    result = result_of("4C5s4-P2-10", [0] * 8, steps=20)
+    for parameter in result.module.net.parameters():
+        # As large as makes all layers fire.
+        parameter.data *= 4
+    frames = torch.stack([frames for frames, _ in result.data.test_set], 1).float()
+    spikes = result.module.net(frames)
+    first = first_spike_time(spikes).argmin(1)
+    assert not torch.equal(first, spike_count(spikes).argmax(1))
+    result.data.test_set = [
+        (frames, int(label)) for (frames, _), label in zip(result.data.test_set, first, strict=True)
+    ]
+    result.module.objective.scores = lambda spikes: -first_spike_time(spikes)
+    assert all("recognised" in heading for heading in headings(result))
 
 
 def test_a_run_of_one_step_has_one_stretch() -> None:
