@@ -290,7 +290,7 @@ IMAGE, LABELS = torch.zeros(2, 3, 4, 5), torch.zeros(2, 4, 5, dtype=torch.int64)
         (IMAGE, LABELS.float(), TypeError, "labels: expected an integer dtype, got torch.float32"),
         (IMAGE, LABELS.bool(), TypeError, "labels: expected an integer dtype, got torch.bool"),
         (IMAGE, LABELS[0, 0], ValueError, r"labels: expected \[\.\.\., H, W\], got shape \(5,\)"),
-        (IMAGE, LABELS[:1], ValueError, r"labels: expected one map per image of image \(2, 3, 4, 5\), got \(1, 4, 5\)"),
+        (IMAGE, LABELS[:1], ValueError, r"labels: expected one map for each image in image \(2, 3, .* got \(1, 4, 5\)"),
         (IMAGE, LABELS[None], ValueError, r"labels: expected one map .*, got \(1, 2, 4, 5\)"),
         (IMAGE, LABELS[..., :4], ValueError, r"labels: expected H, W of image \(4, 5\), got \(4, 4\)"),
         (IMAGE.to("meta"), LABELS, ValueError, "labels: expected a tensor on meta, got one on cpu"),
@@ -331,7 +331,9 @@ def test_wrong_arguments_of_unpool() -> None:
         F.superpixel_unpool(torch.zeros(2, 1, 3).long(), LABELS)
     with pytest.raises(ValueError, match=r"pooled: expected \[\.\.\., C, K\], got shape \(3,\)"):
         F.superpixel_unpool(torch.zeros(3), LABELS)
-    with pytest.raises(ValueError, match=r"labels: expected one map per image of pooled \(3, 1, 3\), got"):
+    with pytest.raises(
+        ValueError, match=r"labels: expected one map for each image in pooled \(3, 1, 3\), got"
+    ):
         F.superpixel_unpool(torch.zeros(3, 1, 3), LABELS)
 
 

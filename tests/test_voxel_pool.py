@@ -242,6 +242,7 @@ def test_layer_says_what_it_does() -> None:
     ("bounds", "message"),
     [
         ([], "bounds: expected .* for at least one axis, got none"),
+        ((0, 2, 1), r"bounds\[0\]: expected finite \(low, high, step\) .* got 0"),
         ([(0, 1)], r"bounds\[0\]: expected finite \(low, high, step\) .* got \(0, 1\)"),
         ([(0, 2, 1), (1, 1, 1)], r"bounds\[1\]: .* got \(1, 1, 1\)"),
         ([(0, 1, 0)], r"bounds\[0\]: .* got \(0, 1, 0\)"),

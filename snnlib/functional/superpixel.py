@@ -38,7 +38,7 @@ def _check_labels(labels: Tensor, name: str, like: Tensor, lead: torch.Size) -> 
     own = labels.shape[:-2]
     if own != lead[len(lead) - len(own) :]:
         raise ValueError(
-            f"labels: expected one map per image of {name} {tuple(like.shape)}, got {tuple(labels.shape)}"
+            f"labels: expected one map for each image in {name} {tuple(like.shape)}, got {tuple(labels.shape)}"
         )
 
 

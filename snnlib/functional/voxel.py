@@ -31,7 +31,8 @@ def voxel_cells(bounds: Bounds) -> tuple[int, ...]:
         raise ValueError("bounds: expected (low, high, step) for at least one axis, got none")
     cells = []
     for axis, bound in enumerate(bounds):
-        valid = len(bound) == 3 and all(map(math.isfinite, bound)) and bound[0] < bound[1] and bound[2] > 0
+        three = not isinstance(bound, (int, float)) and len(bound) == 3
+        valid = three and all(map(math.isfinite, bound)) and bound[0] < bound[1] and bound[2] > 0
         if not valid:
             raise ValueError(
                 f"bounds[{axis}]: expected finite (low, high, step) with low < high and step > 0, got {bound}"
