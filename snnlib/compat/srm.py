@@ -219,6 +219,9 @@ class srmLinear(nn.Linear):  # noqa: N801
             `bn_bias` per output.
         eps: beside the variance.
 
+    Raises:
+        ValueError: a single input with `weight_norm`; in the forward pass, a constant or train that does not fit.
+
     >>> import torch, snnlib
     >>> snnlib.srmLinear(640, 300)(torch.ones(2, 6, 640)).shape
     torch.Size([2, 6, 300])
@@ -237,6 +240,10 @@ class srmLinear(nn.Linear):  # noqa: N801
         weight_norm: bool = True,
         eps: float = 1e-5,
     ) -> None:
+        if weight_norm and in_features < 2:
+            raise ValueError(
+                f"in_features: expected an integer >= 2 with weight_norm, got {in_features}, which has no variance"
+            )
         super().__init__(in_features, out_features, bias=False)
         nn.init.orthogonal_(self.weight)
         self.taum, self.taus, self.taug, self.v_th = taum, taus, taug, v_th

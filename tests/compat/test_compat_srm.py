@@ -203,6 +203,12 @@ def test_module_in_every_dtype(dtype: torch.dtype, rng: torch.Generator) -> None
     assert layer.weight.grad.isfinite().all()
 
 
+def test_one_input_has_no_variance() -> None:
+    with pytest.raises(ValueError, match=r"^in_features: expected an integer >= 2 with weight_norm, got 1"):
+        compat.srmLinear(1, 3)
+    assert compat.srmLinear(1, 3, weight_norm=False).weight.shape == (3, 1)
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
 def test_function_in_every_dtype(dtype: torch.dtype, rng: torch.Generator) -> None:
     x = (torch.rand(2, 6, 1, 5, 5, generator=rng) < 0.5).to(dtype).requires_grad_()
