@@ -17,8 +17,8 @@ def points(train: bool) -> tuple[list[Tensor], Tensor]:
     """Per recording [E, 4] of y, x, time in 0..1 and polarity -1 or 1; and the labels."""
     recordings, labels = [], []
     for events, label in EventDigits(train=train):
-        columns = [events["y"] / 1, events["x"] / 1, events["t"] / 300e3, events["p"] * 2.0 - 1]
-        recordings.append(torch.stack([torch.from_numpy(column).float() for column in columns], 1))
+        y, x, t, p = (torch.from_numpy(events[field].astype("float32")) for field in ("y", "x", "t", "p"))
+        recordings.append(torch.stack((y, x, t / 300e3, 2 * p - 1), 1))
         labels.append(label)
     return recordings, torch.tensor(labels)
 
