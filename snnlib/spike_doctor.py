@@ -216,12 +216,14 @@ class SpikeDoctor:
 
     def _on_spikes(self, name: str) -> Callable[..., None]:
         layer = self._layers[name]
-        is_last = name == list(self._layers)[-1]
 
         def watch(_layer: nn.Module, _inputs: Any, output: Tensor | Streamed) -> None:
             spikes = spikes_of(output)
+            if name not in self._counter.counts:
+                # Called after all layers seen so far, so none of those is the last.
+                self._samples, self._silent_samples = 0, 0
             self._counter.add(name, spikes)
-            if is_last:
+            if name == next(reversed(self._counter.counts)):
                 by_sample = spikes.detach() if layer.batch_first else spikes.detach().transpose(0, 1)
                 self._samples += len(by_sample)
                 self._silent_samples = self._silent_samples + (by_sample == 0).flatten(1).all(1).sum()

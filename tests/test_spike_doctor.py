@@ -217,3 +217,30 @@ def test_streams_are_watched_like_whole_trains() -> None:
         stream(x[:2])
         stream(x[2:])
     assert chunks.layers() == whole.layers()
+
+
+class _OutputFirst(nn.Module):
+    """Layers are registered in another order than they are called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.output, self.hidden = snnlib.SRMLinear(1, 1), snnlib.SRMLinear(1, 1)
+        for layer, weight in ((self.hidden, 4.0), (self.output, 1.5)):
+            nn.init.constant_(layer.weight, weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.output(self.hidden(x))
+
+
+def test_the_last_layer_is_the_one_called_last() -> None:
+    x = torch.ones(10, 4, 1)
+    # One spike of the hidden layer is too little for the output.
+    x[1:, :2] = 0
+    net = _OutputFirst()
+    with SpikeDoctor(net) as doctor:
+        net(x)
+        net(x)
+    assert [layer.name for layer in doctor.layers()] == ["hidden", "output"]
+    assert any(
+        "output does not fire at all in 50% of the samples" in finding for finding in doctor.findings()
+    )
