@@ -5,7 +5,8 @@
 Superpixel pooling: image [8, 64, 256, 256], 400 labels per image (nearest of random centres). Segment sums: 1e6 rows
 of 16 in 1e5 segments. All candidates take turns, so that a drift of the machine's speed meets all of them; figures are
 medians, ratios are medians of the ratios to snnlib within one turn: above 1, snnlib is faster. `snnlib` includes its
-argument checks. Backward passes write a gradient of the size of the input, in memory that is kept between turns.
+argument checks; "without kernels" is its reference path. Backward passes write a gradient of the size of the input, in
+memory that is kept between turns.
 """
 
 from __future__ import annotations
@@ -91,11 +92,17 @@ def _prefix_sum_planes(image: Tensor, ids: Tensor) -> Tensor:
     return _divide(torch.stack(maps), ids)
 
 
+def _without_kernels(image: Tensor, labels: Tensor) -> Tensor:
+    with snnlib.use_path("reference"):
+        return F.superpixel_avg_pool2d(image, labels, K)
+
+
 def _superpixel_tasks(image: Tensor, labels: Tensor) -> dict[str, dict[str, Task]]:
     """Forward, and forward with backward, of every candidate."""
     ids = labels.flatten(1)
     candidates: dict[str, Callable[[Tensor], Tensor]] = {
         "snnlib": lambda x: F.superpixel_avg_pool2d(x, labels, K),
+        "snnlib without kernels": lambda x: _without_kernels(x, labels),
         "scatter_add": lambda x: _scatter_add(x, ids),
         "scatter_reduce": lambda x: _scatter_reduce(x, ids),
         "index_add per image": lambda x: _index_add(x, ids),

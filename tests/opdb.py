@@ -12,6 +12,7 @@ from op_samples import (
     CONVS,
     POOLS,
     SRM_CONVS,
+    SUPERPIXELS,
     TRAINS,
     Sample,
     backward_sample,
@@ -21,6 +22,7 @@ from op_samples import (
     pool_sample,
     srm_conv_backward_sample,
     srm_conv_sample,
+    superpixel_sample,
     trace_sample,
 )
 from torch import Tensor
@@ -42,6 +44,8 @@ SRM_CONV_GRADIENT_TOLERANCE = {
 }
 # A window sum is a few roundings; half types as above.
 POOL_TOLERANCE = {torch.float64: 1e-14, torch.float32: 2e-6, torch.bfloat16: 2**-8, torch.float16: 2**-10}
+# A superpixel's sum is rounded once, to float32 for half types.
+SUPERPIXEL_TOLERANCE = {torch.float64: 1e-14, **dict.fromkeys(DTYPES[1:], 1e-7)}
 # Sums of some hundred products of about 1; a GPU may take them by Winograd's method, which costs float32 a digit, and
 # torch adds float16 in float16 on a CPU.
 CONV_TOLERANCE = {torch.float64: 1e-13, torch.float32: 1e-4, torch.bfloat16: 2**-7, torch.float16: 2**-8}
@@ -293,6 +297,17 @@ OPS = {
             # torch adds the shares of overlapping windows in an order of its own.
             bit_equal=False,
             events=1,
+        ),
+        OpCase(
+            "superpixel_sum",
+            tuple(superpixel_sample(name) for name in SUPERPIXELS),
+            lambda image, segments, count: [
+                torch.from_numpy(oracles.superpixel_sums(image.double().numpy(), segments.numpy(), count))
+            ],
+            lambda *_: None,
+            SUPERPIXEL_TOLERANCE,
+            bit_equal=True,
+            events=0,
         ),
         OpCase(
             "conv2d_input_backward",

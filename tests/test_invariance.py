@@ -30,6 +30,7 @@ def _arguments(name: str, dtype: torch.dtype = torch.float32) -> tuple[object, .
         out, _, *record = torch.ops.snnlib.srm_conv_forward(*conv, False, True, True)
         q = torch.randn(out.shape, generator=generator).to(dtype)
         return (q, *conv[:2], out, *record, *conv[4:10], 1.0, 0, True, True)
+    segments = torch.randint(0, 20, (7, 31 * 38), generator=generator)
     return {
         "srm_forward": (current, limit, None, 5.0, 3.0, 3.0, 4.0, 0, True),
         "srm_backward": (q, current, limit, None, 5.0, 3.0, 3.0, 4.0, 0, True, True),
@@ -37,6 +38,7 @@ def _arguments(name: str, dtype: torch.dtype = torch.float32) -> tuple[object, .
         "srm_conv_forward": (*conv, True, True, True),
         "spike_avg_pool": (frames, [2, 2], [2, 2], [0, 0], False, True, None),
         "spike_avg_pool_backward": (g, frames, [2, 2], [2, 2], [0, 0], False),
+        "superpixel_sum": (frames + torch.rand(FRAMES, generator=generator).to(dtype), segments, 20),
     }[name]
 
 
@@ -112,7 +114,7 @@ def test_batch_split(case: OpCase, path: str) -> None:
     """One sample alone gives the bits that it gives in a batch."""
     whole = _arguments(case.name)
     weight = whole[1] if case.name == "srm_conv_forward" else None
-    dim = 0 if case.name.startswith("spike") else 1
+    dim = 0 if case.name.startswith(("spike", "superpixel")) else 1
     size = (FRAMES if dim == 0 else TRAIN)[dim]
     if case.name == "srm_conv_backward":
         pytest.skip("its weight gradient sums over the batch")

@@ -58,6 +58,8 @@ NAMES = (
     "overlap and borders",
     "signed",
     "3-D",
+    "groups of planes",
+    "steps share their segments",
 )
 CALLS = [
     pytest.param(case, sample, id=f"{case.name}: {sample.name}")

@@ -71,7 +71,15 @@ def test_schema_and_fake(case: OpCase, sample: Sample, path: str) -> None:
 
 
 # opcheck's dispatch through AOT autograd with dynamic shapes takes half a second a call.
-TRACED = ("state", "batch first", "overlap and borders", "3-D", "no frames", "depthwise, channels last")
+TRACED = (
+    "state",
+    "batch first",
+    "overlap and borders",
+    "3-D",
+    "no frames",
+    "depthwise, channels last",
+    "groups of planes",
+)
 
 
 @pytest.mark.parametrize(("case", "sample"), [call for call in CALLS if call.values[1].name in TRACED])

@@ -5,13 +5,15 @@
 
 namespace snnlib {
 
-#define SNNLIB_DECLARE(isa)                     \
-  namespace isa {                               \
-  extern const SrmKernels srm_kernels;          \
-  extern const PoolKernels pool_kernels;        \
-  extern const SrmConvKernels srm_conv_kernels; \
+#define SNNLIB_DECLARE(isa)                          \
+  namespace isa {                                    \
+  extern const SrmKernels srm_kernels;               \
+  extern const PoolKernels pool_kernels;             \
+  extern const SrmConvKernels srm_conv_kernels;      \
+  extern const SuperpixelKernels superpixel_kernels; \
   }
-#define SNNLIB_KERNELS(isa) {#isa, &isa::srm_kernels, &isa::pool_kernels, &isa::srm_conv_kernels}
+#define SNNLIB_KERNELS(isa) \
+  {#isa, &isa::srm_kernels, &isa::pool_kernels, &isa::srm_conv_kernels, &isa::superpixel_kernels}
 SNNLIB_DECLARE(portable)
 #ifdef SNNLIB_HAS_avx2
 SNNLIB_DECLARE(avx2)

@@ -7,11 +7,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import FunctionCtx
 
+from snnlib import ops
 from snnlib.functional._check import check_device, check_floating, check_rank
 from snnlib.functional.segment import check_below, check_count, check_integers, segment_sum_dense
-
-# Superpixels of more pixels are summed block by block: 1024 additions in a row lose 1e-5 of a sum at most.
-_LONGEST = 1024
 
 
 def _segments(labels: Tensor, num_segments: int | None, ignore_index: int | None) -> tuple[Tensor, int, int]:
@@ -49,22 +47,8 @@ def _count(segments: Tensor, num_segments: int) -> Tensor:
     ).scatter_add_(-1, segments, ones)
 
 
-def _sum_planes(image: Tensor, segments: Tensor, counts: Tensor) -> Tensor:
-    """Sums `[..., C, K]` over pixels `[..., C, H, W]`, plane by plane."""
-    pixels, count = segments.shape[-1], counts.shape[-1]
-    blocks = 1
-    if torch.compiler.is_compiling() or bool((counts > _LONGEST).any()):
-        block = max(_LONGEST, 4 * count)
-        blocks = max(1, -(-pixels // block))
-        segments = segments + count * (torch.arange(pixels, device=segments.device) // block)
-    sums = image.new_zeros(*image.shape[:-2], blocks * count)
-    index = segments.unsqueeze(-2).expand(*image.shape[:-2], pixels)
-    sums = sums.scatter_add_(-1, index, image.flatten(-2))
-    return sums if blocks == 1 else sums.reshape(*image.shape[:-2], blocks, count).sum(-2)
-
-
 def _sum_rows(image: Tensor, segments: Tensor, count: int) -> Tensor:
-    """The same for pixels whose channels are neighbours in memory (`torch.channels_last`)."""
+    """Sums `[..., C, K]` over pixels whose channels are neighbours in memory (`torch.channels_last`)."""
     lead, channels = image.shape[:-3], image.shape[-3]
     rows = image.movedim(-3, -1).reshape(-1, channels)
     first = torch.arange(lead.numel(), device=segments.device).reshape(*lead, 1) * count
@@ -72,10 +56,24 @@ def _sum_rows(image: Tensor, segments: Tensor, count: int) -> Tensor:
     return sums.reshape(*lead, count, channels).transpose(-1, -2)
 
 
-def _sum_pixels(image: Tensor, segments: Tensor, counts: Tensor) -> Tensor:
-    if image.stride(-3) == 1 and image.shape[-3] > 1:
-        return _sum_rows(image, segments, counts.shape[-1])
-    return _sum_planes(image, segments, counts)
+class _SumPlanes(torch.autograd.Function):
+    """The same plane by plane; backward every pixel gets the gradient of its segment."""
+
+    @staticmethod
+    def forward(image: Tensor, segments: Tensor, count: int) -> Tensor:
+        sums: Tensor = ops.superpixel.superpixel_sum(image, segments, count)
+        return sums
+
+    @staticmethod
+    def setup_context(ctx: FunctionCtx, inputs: tuple[Tensor, Tensor, int], output: Tensor) -> None:
+        image, segments, _ = inputs
+        ctx.save_for_backward(segments)
+        ctx.size = image.shape[-2:]  # type: ignore[attr-defined]
+
+    @staticmethod
+    def backward(ctx: FunctionCtx, g: Tensor) -> tuple[Tensor, None, None]:
+        (segments,) = ctx.saved_tensors  # type: ignore[attr-defined]
+        return _spread(g, segments, ctx.size), None, None  # type: ignore[attr-defined]
 
 
 class _Spread(torch.autograd.Function):
@@ -89,13 +87,24 @@ class _Spread(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: FunctionCtx, inputs: tuple[Tensor, Tensor, torch.Size], output: Tensor) -> None:
         ctx.save_for_backward(inputs[1])
-        ctx.num_segments = inputs[0].shape[-1]  # type: ignore[attr-defined]
+        ctx.count = inputs[0].shape[-1]  # type: ignore[attr-defined]
 
     @staticmethod
     def backward(ctx: FunctionCtx, g: Tensor) -> tuple[Tensor, None, None]:
         (segments,) = ctx.saved_tensors  # type: ignore[attr-defined]
-        counts = _count(segments, ctx.num_segments)  # type: ignore[attr-defined]
-        return _sum_pixels(g, segments, counts), None, None
+        return _sum(g, segments, ctx.count), None, None  # type: ignore[attr-defined]
+
+
+def _sum(image: Tensor, segments: Tensor, count: int) -> Tensor:
+    if image.stride(-3) == 1 and image.shape[-3] > 1:
+        return _sum_rows(image, segments, count)
+    sums: Tensor = _SumPlanes.apply(image, segments, count)  # type: ignore[no-untyped-call]
+    return sums
+
+
+def _spread(values: Tensor, segments: Tensor, size: torch.Size) -> Tensor:
+    image: Tensor = _Spread.apply(values, segments, size)  # type: ignore[no-untyped-call]
+    return image
 
 
 def superpixel_counts(
@@ -132,9 +141,9 @@ def superpixel_avg_pool2d(
         dL/dimage[c, p] = g[c, k] / n_k with k = labels[p]
 
     Superpixels without pixels give `fill` and pass no gradient, so the sum of dL/dimage equals the sum of g over the
-    others. Half inputs are summed in float32. Sums of more than 1024 pixels are taken block by block: their error does
-    not grow with the size of the image. The image is not kept for the backward pass. Results are the same in every
-    call; on a GPU with `torch.use_deterministic_algorithms(True)`.
+    others. Sums are taken in float64, or of pixels that are channels-last in pieces: their error does not grow with the
+    size of the image. The image is not kept for the backward pass. Results are the same in every call; on a GPU with
+    `torch.use_deterministic_algorithms(True)`.
 
     Args:
         image: `[N, C, H, W]` or `[T, N, C, H, W]`, or any other dimensions before C; any floating dtype.
@@ -170,9 +179,8 @@ def superpixel_avg_pool2d(
             f"labels: expected H, W of image {tuple(image.shape[-2:])}, got {tuple(labels.shape[-2:])}"
         )
     values = image.to(torch.promote_types(image.dtype, torch.float32))
-    counts = _count(segments, count)
-    sums = _sum_pixels(values, segments, counts)[..., :num_segments]
-    counts = counts[..., :num_segments].unsqueeze(-2)
+    sums = _sum(values, segments, count)[..., :num_segments]
+    counts = _count(segments, count)[..., :num_segments].unsqueeze(-2)
     means = sums / counts.clamp(min=1)
     if fill != 0:
         means = torch.where(counts > 0, means, fill)
@@ -186,7 +194,7 @@ def superpixel_unpool(
 
     After `superpixel_avg_pool2d` it is the orthogonal projection onto images that are constant on superpixels; before,
     with the same labels, the identity on superpixels that have pixels. The gradient of a superpixel is the sum over
-    its pixels, in float32 for half inputs.
+    its pixels, rounded once.
 
     Args:
         pooled: values `[..., C, K]`, any floating dtype.
@@ -213,5 +221,4 @@ def superpixel_unpool(
     _check_labels(labels, "pooled", pooled, pooled.shape[:-2])
     values = pooled.to(torch.promote_types(pooled.dtype, torch.float32))
     values = F.pad(values, (0, count - num_segments), value=fill)
-    image: Tensor = _Spread.apply(values, segments, labels.shape[-2:])  # type: ignore[no-untyped-call]
-    return image.to(pooled.dtype)
+    return _spread(values, segments, labels.shape[-2:]).to(pooled.dtype)

@@ -7,6 +7,7 @@
 #include "snnlib/pool.h"
 #include "snnlib/srm.h"
 #include "snnlib/srm_conv.h"
+#include "snnlib/superpixel.h"
 
 namespace snnlib {
 
@@ -15,6 +16,7 @@ struct Kernels {
   const SrmKernels* srm;
   const PoolKernels* pool;
   const SrmConvKernels* srm_conv;
+  const SuperpixelKernels* superpixel;
 };
 
 const Kernels& kernels();
