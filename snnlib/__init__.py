@@ -25,6 +25,8 @@ from snnlib.nn import (
     SuperpixelAvgPool2d,
     VoxelPool,
     WeightStandardization,
+    fuse,
+    unfuse,
 )
 from snnlib.spike_doctor import SpikeDoctor
 
@@ -56,6 +58,7 @@ __all__ = [
     "data",
     "explain",
     "functional",
+    "fuse",
     "grad_scale",
     "init",
     "keep_freed_memory",
@@ -68,6 +71,7 @@ __all__ = [
     "resize_bicubic",
     "segment_sum",
     "superpixel_unpool",
+    "unfuse",
     "use_path",
 ]
 # Published names, for code that was written against them.

@@ -186,7 +186,7 @@ def _srm_conv_doubtful(x: Tensor, weight: Tensor, limit: Tensor, state: Tensor |
 
 
 def _srm_conv_backward_answer(
-    q: Tensor, x: Tensor, weight: Tensor, _out: Tensor, *rest: Any
+    q: Tensor, x: Tensor, weight: Tensor, _out: Tensor | None, *rest: Any
 ) -> list[Tensor | None]:
     stride, padding, pool, *taus, scale, time_dim, need_weight, need_input = rest[3:]
     current = _conv_current(x, weight, stride, padding)

@@ -10,7 +10,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from snnlib import _native, ops
-from snnlib.functional.operators import Conv2d, Convolution, FullyConnected, LinearOperator
+from snnlib.functional.event_driven import event_driven_layer
+from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
+from snnlib.functional.pool import spike_avg_pool2d
 from snnlib.functional.srm import SRMNeuron, Streamed, as_threshold, check_state
 
 
@@ -75,67 +77,6 @@ class _SRMLayer(torch.autograd.Function):
         return grad_x, grad_weight, *[None] * 7
 
 
-class _EventDrivenLayer(torch.autograd.Function):
-    """The same function for a plain 2-D convolution, by kernels whose cost follows events and spikes."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        weight: Tensor,
-        threshold: Tensor,
-        state: Tensor | None,
-        conv: Conv2d,
-        neuron: SRMNeuron,
-        input_grad_scale: float,
-        time_dim: int,
-        return_state: bool,
-        keep: bool,
-    ) -> tuple[Tensor, Tensor]:
-        # A compiler has to know the size of the record beforehand.
-        exact = not torch.compiler.is_compiling()
-        options = (conv.stride, conv.padding, (1, 1), *neuron.constants, time_dim)
-        spikes, final, *record = ops.srm_conv.srm_conv_forward(
-            x, weight, threshold, state, *options, return_state, keep, exact
-        )
-        if keep:
-            ctx.save_for_backward(x, weight, spikes, *record)
-            ctx.options = (conv.stride, conv.padding, (1, 1), *neuron.taus, input_grad_scale, time_dim)
-        ctx.mark_non_differentiable(final)
-        return spikes, final
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad_spikes: Tensor, _grad_state: Tensor) -> tuple[Tensor | None, ...]:
-        need_x, need_weight = ctx.needs_input_grad[:2]
-        grad_weight, grad_x = ops.srm_conv.srm_conv_backward(
-            grad_spikes, *ctx.saved_tensors, *ctx.options, need_weight, need_x
-        )
-        return grad_x if need_x else None, grad_weight if need_weight else None, *[None] * 8
-
-
-def _event_driven(
-    conv: Conv2d,
-    threshold: Tensor,
-    state: Tensor | None,
-    neuron: SRMNeuron,
-    input_grad_scale: float,
-    time_dim: int,
-    return_state: bool,
-    added: tuple[int, ...],
-) -> Streamed:
-    """The layer as a 2-D convolution; `added` are the space axes of size 1 that it has not got by itself."""
-    shape = ops.srm_conv.spikes_shape(conv.x, conv.weight, conv.stride, conv.padding)
-    check_state(state, [size for dim, size in enumerate(shape) if dim not in added], conv.x, time_dim)
-    if state is not None:
-        state = state.reshape(3, *(size for dim, size in enumerate(shape) if dim != time_dim))
-    keep = torch.is_grad_enabled() and (conv.x.requires_grad or conv.weight.requires_grad)
-    spikes, final = _EventDrivenLayer.apply(  # type: ignore[no-untyped-call]
-        conv.x, conv.weight, threshold, state, conv, neuron, input_grad_scale, time_dim, return_state, keep
-    )
-    return Streamed(spikes.squeeze(added), final.squeeze(added) if return_state else final)
-
-
 def srm_layer_stream(
     x: Tensor,
     weight: Tensor,
@@ -147,10 +88,12 @@ def srm_layer_stream(
     batch_first: bool = False,
     state: Tensor | None = None,
     return_state: bool = True,
+    pool: tuple[int, int] = (1, 1),
 ) -> Streamed:
     """One chunk of a train through a layer, from `state` (None: zero) and with the state to go on from.
 
-    Arguments and errors as in `srm_layer`. Gradients stop at the chunk's borders.
+    Arguments and errors as in `srm_layer`; `pool` averages the spikes of a 2-D convolution in windows without overlap.
+    Gradients stop at the chunk's borders.
     """
     operator.check(x, weight)
     limit = as_threshold(threshold, weight, weight.shape[0])
@@ -158,22 +101,16 @@ def srm_layer_stream(
         dtype = torch.get_autocast_dtype(x.device.type)
         x, weight = x.to(dtype), weight.to(dtype)
     conv = None
-    if (
-        x.dtype == torch.float32
-        and _native.has_kernel("srm_conv_forward", x)
-        and isinstance(operator, Convolution | FullyConnected)
-    ):
+    if _native.has_kernel("srm_conv_forward", x) and isinstance(operator, Convolution | FullyConnected):
         conv = operator.as_conv2d(x, weight)
-    if conv is not None:
-        added = tuple(range(3, 8 - x.dim()))
-        return _event_driven(
-            conv, limit, state, neuron, input_grad_scale, int(batch_first), return_state, added
+    if conv is not None and x.dtype == torch.float32:
+        return event_driven_layer(
+            conv, x.dim() - 3, limit, state, neuron, input_grad_scale, int(batch_first), return_state, pool
         )
-    return Streamed(
-        *_SRMLayer.apply(  # type: ignore[no-untyped-call]
-            x, weight, limit, state, operator, neuron, input_grad_scale, int(batch_first), return_state
-        )
+    spikes, final = _SRMLayer.apply(  # type: ignore[no-untyped-call]
+        x, weight, limit, state, operator, neuron, input_grad_scale, int(batch_first), return_state
     )
+    return Streamed(spike_avg_pool2d(spikes, pool) if pool != (1, 1) else spikes, final)
 
 
 def srm_layer(

@@ -1,6 +1,7 @@
 """Modules: parameters, `state_dict` and `extra_repr` around `snnlib.functional`."""
 
 from snnlib.nn.dropout import SpikeDropout
+from snnlib.nn.fusion import fuse, unfuse
 from snnlib.nn.gradient import ChannelAffine, GradScale
 from snnlib.nn.normalization import WeightStandardization, standardize_weights
 from snnlib.nn.pool import SpikeAvgPool1d, SpikeAvgPool2d, SpikeAvgPool3d, SpikeMaxPool2d
@@ -36,6 +37,8 @@ __all__ = [
     "SuperpixelAvgPool2d",
     "VoxelPool",
     "WeightStandardization",
+    "fuse",
     "standardize_weights",
     "supervised_spikes",
+    "unfuse",
 ]

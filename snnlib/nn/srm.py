@@ -29,6 +29,8 @@ class SRMLayer(nn.Module):
 
     weight: nn.Parameter
     threshold: Tensor
+    # Window of the average pooling that `snnlib.fuse` made part of the layer.
+    pool: tuple[int, int] = (1, 1)
 
     def __init__(
         self,
@@ -95,6 +97,7 @@ class SRMLayer(nn.Module):
             batch_first=self.batch_first,
             state=state,
             return_state=return_state,
+            pool=self.pool,
         )
         return out if return_state else out.spikes
 
@@ -111,6 +114,8 @@ class SRMLayer(nn.Module):
             text += f", grad_clamp={self.neuron.grad_clamp}"
         if self.input_grad_scale != 1:
             text += f", input_grad_scale={self.input_grad_scale:g}"
+        if self.pool != (1, 1):
+            text += f", pool={self.pool}"
         return text + (", batch_first=True" if self.batch_first else "")
 
 

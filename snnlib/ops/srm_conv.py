@@ -250,7 +250,7 @@ def srm_conv_backward(
     grad_output: Tensor,
     x: Tensor,
     weight: Tensor,
-    output: Tensor,
+    output: Tensor | None,
     bits: Tensor,
     record: Tensor,
     starts: Tensor,
@@ -265,7 +265,10 @@ def srm_conv_backward(
     need_weight: bool,
     need_input: bool,
 ) -> tuple[Tensor, Tensor]:
-    """dL/dW and dL/dx from the record of the forward pass; one that is not needed has no elements."""
+    """dL/dW and dL/dx from the record of the forward pass; one that is not needed has no elements.
+
+    `output` is the forward pass's, which only a pool needs.
+    """
     g = _geometry(x, weight, stride, padding, time_dim)
     layout = _empty_output(x, g, pool)
     if grad_output.shape != layout.shape:
@@ -319,7 +322,7 @@ def srm_conv_backward(
         record[1].data_ptr(),
         starts.data_ptr(),
         pool,
-        output.data_ptr(),
+        _native.address(output),
         grad_output.data_ptr(),
         partial.data_ptr() if need_weight else 0,
         partial[-1].data_ptr() if need_weight else 0,
@@ -343,7 +346,7 @@ def _(
     grad_output: Tensor,
     x: Tensor,
     weight: Tensor,
-    output: Tensor,
+    output: Tensor | None,
     bits: Tensor,
     record: Tensor,
     starts: Tensor,

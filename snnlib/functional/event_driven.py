@@ -1,0 +1,76 @@
+"""An SRM layer over a plain 2-D convolution by kernels whose cost follows events and spikes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from snnlib import ops
+from snnlib.functional.operators import Conv2d
+from snnlib.functional.srm import SRMNeuron, Streamed, check_state
+
+
+class _EventDrivenLayer(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        threshold: Tensor,
+        state: Tensor | None,
+        geometry: tuple[tuple[int, ...], ...],
+        neuron: SRMNeuron,
+        input_grad_scale: float,
+        time_dim: int,
+        return_state: bool,
+        keep: bool,
+    ) -> tuple[Tensor, Tensor]:
+        # A compiler has to know the size of the record beforehand.
+        exact = not torch.compiler.is_compiling()
+        out, final, *record = ops.srm_conv.srm_conv_forward(
+            x, weight, threshold, state, *geometry, *neuron.constants, time_dim, return_state, keep, exact
+        )
+        if keep:
+            pooled = geometry[2] != (1, 1)
+            ctx.save_for_backward(x, weight, out if pooled else None, *record)
+            ctx.options = (*geometry, *neuron.taus, input_grad_scale, time_dim)
+        ctx.mark_non_differentiable(final)
+        return out, final
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_output: Tensor, _grad_state: Tensor) -> tuple[Tensor | None, ...]:
+        need_x, need_weight = ctx.needs_input_grad[:2]
+        grad_weight, grad_x = ops.srm_conv.srm_conv_backward(
+            grad_output, *ctx.saved_tensors, *ctx.options, need_weight, need_x
+        )
+        return grad_x if need_x else None, grad_weight if need_weight else None, *[None] * 8
+
+
+def event_driven_layer(
+    conv: Conv2d,
+    space_axes: int,
+    threshold: Tensor,
+    state: Tensor | None,
+    neuron: SRMNeuron,
+    input_grad_scale: float,
+    time_dim: int,
+    return_state: bool,
+    pool: tuple[int, int],
+) -> Streamed:
+    """The layer, whose trains have 0 to 2 space axes; the others have size 1 in `conv`. Gradients as in `srm_layer`."""
+    added = tuple(range(3, 5 - space_axes))
+    x, weight, stride, padding = conv
+    shape = ops.srm_conv.spikes_shape(x, weight, stride, padding)
+    check_state(state, [size for dim, size in enumerate(shape) if dim not in added], x, time_dim)
+    if state is not None:
+        state = state.reshape(3, *(size for dim, size in enumerate(shape) if dim != time_dim))
+    keep = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
+    geometry = (stride, padding, pool)
+    out, final = _EventDrivenLayer.apply(  # type: ignore[no-untyped-call]
+        x, weight, threshold, state, geometry, neuron, input_grad_scale, time_dim, return_state, keep
+    )
+    return Streamed(out.squeeze(added), final.squeeze(added) if return_state else final)

@@ -1,0 +1,108 @@
+"""A fused block gives what its layers give, in place and back."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+from compare import assert_bits, assert_gradient
+from torch import Tensor, nn
+
+import snnlib
+
+
+def _net() -> nn.Sequential:
+    torch.manual_seed(3)
+    net = nn.Sequential(
+        snnlib.SRMConv2d(2, 5, 3, padding=1),
+        snnlib.SpikeAvgPool2d(2),
+        nn.Sequential(snnlib.SRMConv2d(5, 33, (3, 2), stride=(1, 2)), snnlib.SpikeAvgPool2d((2, 1))),
+        nn.Flatten(2),
+        snnlib.SRMLinear(33 * 2, 5),
+    )
+    snnlib.init.calibrate_firing_rate_(net, _events(), 0.15)
+    return net
+
+
+def _events(steps: int = 12, batch: int = 3) -> Tensor:
+    """Size 9 leaves a row and a column that fill no window."""
+    return (torch.rand(steps, batch, 2, 9, 9, generator=torch.Generator().manual_seed(4)) < 0.3).float()
+
+
+def _results(net: nn.Module, x: Tensor) -> list[Tensor]:
+    x = x.clone().requires_grad_()
+    out = net(x)
+    q = torch.randn(out.shape, generator=torch.Generator().manual_seed(5))
+    return [out.detach(), *torch.autograd.grad(out, [x, *net.parameters()], q)]
+
+
+def test_same_results_before_during_and_after(path: str) -> None:
+    net, x = _net(), _events()
+    before = _results(net, x)
+    assert before[0].sum() > 0
+    state, text = list(net.state_dict()), repr(net)
+    assert snnlib.fuse(net) is net
+    assert list(net.state_dict()) == state
+    assert "pool=(2, 2)" in repr(net)
+    assert "fused" in repr(net)
+    fused = _results(net, x)
+    assert_bits(fused[0], before[0])
+    for gradient, expected in zip(fused[1:], before[1:], strict=True):
+        assert_gradient(gradient, expected, 1e-5)
+    snnlib.unfuse(net)
+    assert repr(net) == text
+    for result, expected in zip(_results(net, x), before, strict=True):
+        assert_bits(result, expected)
+
+
+def test_the_layer_gives_pooled_spikes_and_the_pool_passes_them_on() -> None:
+    net, x = _net(), _events()
+    expected = net[:2](x)
+    snnlib.fuse(net)
+    assert_bits(net[0](x), expected)
+    assert net[1](expected) is expected
+
+
+def test_float64_falls_back_to_layer_and_pool() -> None:
+    net, x = _net().double(), _events().double()
+    before = _results(net, x)
+    for result, expected in zip(_results(snnlib.fuse(net), x), before, strict=True):
+        assert_bits(result, expected)
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_streams_and_batch_first(batch_first: bool) -> None:
+    net, x = _net(), _events()
+    for module in net.modules():
+        if isinstance(module, snnlib.nn.SRMLayer):
+            module.batch_first = batch_first
+    if batch_first:
+        x = x.transpose(0, 1).contiguous()
+    expected = net(x)
+    stream = snnlib.Stream(snnlib.fuse(net))
+    chunks = [stream(chunk) for chunk in torch.tensor_split(x, [5, 6], int(batch_first))]
+    assert_bits(torch.cat(chunks, int(batch_first)), expected)
+
+
+@pytest.mark.parametrize(
+    "pool",
+    [
+        snnlib.SpikeAvgPool2d(3, 2),
+        snnlib.SpikeAvgPool2d(2, padding=1),
+        snnlib.SpikeAvgPool2d(2, ceil_mode=True),
+        snnlib.SpikeAvgPool2d(2, divisor_override=3),
+        snnlib.SpikeMaxPool2d(2),
+    ],
+    ids=repr,
+)
+def test_other_pools_are_left_alone(pool: nn.Module) -> None:
+    net = nn.Sequential(snnlib.SRMConv2d(2, 4, 3), pool)
+    text = repr(net)
+    assert repr(snnlib.fuse(net)) == text
+
+
+def test_copies_stay_fused() -> None:
+    net, x = snnlib.fuse(_net()), _events()
+    for other in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
+        assert repr(other) == repr(net)
+        assert_bits(other(x), net(x))
