@@ -84,11 +84,18 @@ void weight_band(const SrmConvBackwardArgs& a, int64_t task, const DecayTable& d
                            : y < last - 1 ? rows.start(t, y + 1)
                                           : rows.start(t + 1, first);
       const Pick* end = picks + (stop - record);
-      for (int64_t ky = 0; ky < s.kernel_h; ++ky) {
-        const int64_t iy = y * s.stride_h - s.padding_h + ky;
-        if (iy < in_first || iy >= in_last) continue;
-        const int64_t at = (iy - in_first) * trace_row;
-        collect(pick, end, trace_u + at, trace_s + at, grad + ky * s.channels * stored, length);
+      // Kernel rows whose input row exists.
+      const int64_t top = y * s.stride_h - s.padding_h;
+      const int64_t ky_first = clamp(in_first - top, 0, s.kernel_h), ky_last = clamp(in_last - top, 0, s.kernel_h);
+      const int64_t at = (top + ky_first - in_first) * trace_row, grad_row = s.channels * stored;
+      if (length <= kGroup) {
+        collect_narrow(pick, end, trace_u + at, trace_s + at, trace_row, grad + ky_first * grad_row, grad_row,
+                       ky_last - ky_first);
+      } else {
+        for (int64_t ky = ky_first; ky < ky_last; ++ky) {
+          const int64_t down = at + (ky - ky_first) * trace_row;
+          collect(pick, end, trace_u + down, trace_s + down, grad + ky * grad_row, length);
+        }
       }
       pick = end;
     }

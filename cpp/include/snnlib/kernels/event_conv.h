@@ -54,51 +54,40 @@ inline void find_pixels(const Event* events, int32_t count, int64_t pixels, int3
   for (; x <= pixels; ++x) starts[x] = count;
 }
 
-template <int V, bool Binary>
-SNNLIB_NOINLINE void scatter_fixed(const Event* event, const Event* end, const float* weight, float* out) {
-  for (; event != end; ++event) {
-    const float* w = weight + event->row;
-    float* p = out + event->at;
-    const Floats amount = Floats{} + event->amount;
-    for (int v = 0; v < V; ++v) {
-      const Floats add = Binary ? load(w + v * kLanes) : amount * load(w + v * kLanes);
-      store(p + v * kLanes, load(p + v * kLanes) + add);
-    }
-  }
+// Calls kernels for 8, 4, 2 and 1 vectors until `length` floats are done: kernel(offset), as many vectors at a time as
+// sums fit in registers.
+template <class F8, class F4, class F2, class F1>
+inline void in_registers(int64_t length, const F8& eight, const F4& four, const F2& two, const F1& one) {
+  int64_t done = 0;
+  for (; length - done > 7 * kLanes; done += 8 * kLanes) eight(done);
+  for (; length - done > 3 * kLanes; done += 4 * kLanes) four(done);
+  for (; length - done > kLanes; done += 2 * kLanes) two(done);
+  for (; length - done > 0; done += kLanes) one(done);
 }
 
-template <bool Binary>
-SNNLIB_NOINLINE void scatter_any(const Event* event, const Event* end, const float* weight, float* out,
-                                 int64_t vectors) {
-  for (; event != end; ++event) {
-    const float* w = weight + event->row;
-    float* p = out + event->at;
-    const Floats amount = Floats{} + event->amount;
-    for (int64_t v = 0; v < vectors; ++v) {
-      const Floats add = Binary ? load(w + v * kLanes) : amount * load(w + v * kLanes);
-      store(p + v * kLanes, load(p + v * kLanes) + add);
-    }
+// Events of one pixel are summed in registers: the next event would have to wait for the stores of the last.
+template <int V, bool Binary>
+SNNLIB_NOINLINE void scatter_fixed(const Event* event, const Event* end, const float* weight, float* out) {
+  while (event != end) {
+    const int32_t at = event->at;
+    Floats sum[V];
+    for (int v = 0; v < V; ++v) sum[v] = load(out + at + v * kLanes);
+    do {
+      const float* w = weight + event->row;
+      const Floats amount = Floats{} + event->amount;
+      for (int v = 0; v < V; ++v) sum[v] += Binary ? load(w + v * kLanes) : amount * load(w + v * kLanes);
+      ++event;
+    } while (event != end && event->at == at);
+    for (int v = 0; v < V; ++v) store(out + at + v * kLanes, sum[v]);
   }
 }
 
 // Adds one kernel row of `length` floats per event. What lies behind it in `weight` is zero up to a whole vector.
 template <bool Binary>
 inline void scatter(const Event* begin, const Event* end, const float* weight, float* out, int64_t length) {
-  const int64_t vectors = (length + kLanes - 1) / kLanes;
-  switch (vectors) {
-    case 1:
-      return scatter_fixed<1, Binary>(begin, end, weight, out);
-    case 2:
-      return scatter_fixed<2, Binary>(begin, end, weight, out);
-    case 3:
-      return scatter_fixed<3, Binary>(begin, end, weight, out);
-    case 4:
-      return scatter_fixed<4, Binary>(begin, end, weight, out);
-    case 8:
-      return scatter_fixed<8, Binary>(begin, end, weight, out);
-    default:
-      return scatter_any<Binary>(begin, end, weight, out, vectors);
-  }
+  const auto run = [&](auto kernel) { return [=](int64_t i) { kernel(begin, end, weight + i, out + i); }; };
+  in_registers(length, run(scatter_fixed<8, Binary>), run(scatter_fixed<4, Binary>), run(scatter_fixed<2, Binary>),
+               run(scatter_fixed<1, Binary>));
 }
 
 // One row of outputs under one kernel row. Pixel x sees the events of pixels [x stride, x stride + kernel).
@@ -130,20 +119,18 @@ SNNLIB_NOINLINE void gather_fixed(const GatherRow& r, float* out) {
   }
 }
 
-// `channels` is a multiple of kGroup; as many of them at a time as sums fit in registers.
+// `channels` is a multiple of kGroup.
 template <bool Binary>
-inline void gather(GatherRow r, float* out, int64_t channels) {
-  int64_t done = 0;
-  const auto turn = [&](auto kernel, int64_t vectors) {
-    for (; channels - done >= vectors * kLanes; done += vectors * kLanes) {
-      kernel(r, out + done);
-      r.weight += vectors * kLanes;
-    }
+inline void gather(const GatherRow& row, float* out, int64_t channels) {
+  const auto run = [&](auto kernel) {
+    return [&row, out, kernel](int64_t i) {
+      GatherRow part = row;
+      part.weight += i;
+      kernel(part, out + i);
+    };
   };
-  turn(gather_fixed<8, Binary>, 8);
-  turn(gather_fixed<4, Binary>, 4);
-  turn(gather_fixed<2, Binary>, 2);
-  turn(gather_fixed<1, Binary>, 1);
+  in_registers(channels, run(gather_fixed<8, Binary>), run(gather_fixed<4, Binary>), run(gather_fixed<2, Binary>),
+               run(gather_fixed<1, Binary>));
 }
 
 // An output spike with what it takes from the two input traces.
@@ -152,17 +139,35 @@ struct Pick {
   float u, s;
 };
 
+// Traces of one pixel stay in registers for all of its spikes.
 template <int V>
 SNNLIB_NOINLINE void collect_fixed(const Pick* pick, const Pick* end, const float* trace_u, const float* trace_s,
-                                   float* grad, int64_t vectors) {
-  const int64_t count = V ? V : vectors;
+                                   float* grad) {
+  while (pick != end) {
+    const int32_t at = pick->at;
+    Floats u[V], s[V];
+    for (int v = 0; v < V; ++v) u[v] = load(trace_u + at + v * kLanes);
+    for (int v = 0; v < V; ++v) s[v] = load(trace_s + at + v * kLanes);
+    do {
+      float* g = grad + pick->row;
+      for (int v = 0; v < V; ++v) store(g + v * kLanes, load(g + v * kLanes) + (pick->u * u[v] + pick->s * s[v]));
+      ++pick;
+    } while (pick != end && pick->at == at);
+  }
+}
+
+// The same for patches of up to kGroup floats and all kernel rows at once: with so little to add, the loop itself
+// counts. Rows of traces and of weights lie `trace_row` and `grad_row` apart.
+SNNLIB_NOINLINE inline void collect_narrow(const Pick* pick, const Pick* end, const float* trace_u,
+                                           const float* trace_s, int64_t trace_row, float* grad, int64_t grad_row,
+                                           int64_t kernel_rows) {
   for (; pick != end; ++pick) {
-    const float* pu = trace_u + pick->at;
-    const float* ps = trace_s + pick->at;
+    const float *u = trace_u + pick->at, *s = trace_s + pick->at;
     float* g = grad + pick->row;
-    const Floats u = Floats{} + pick->u, s = Floats{} + pick->s;
-    for (int64_t v = 0; v < count; ++v) {
-      store(g + v * kLanes, load(g + v * kLanes) + (u * load(pu + v * kLanes) + s * load(ps + v * kLanes)));
+    for (int64_t ky = 0; ky < kernel_rows; ++ky, u += trace_row, s += trace_row, g += grad_row) {
+      for (int64_t i = 0; i < kGroup; i += kLanes) {
+        store(g + i, load(g + i) + (pick->u * load(u + i) + pick->s * load(s + i)));
+      }
     }
   }
 }
@@ -170,19 +175,15 @@ SNNLIB_NOINLINE void collect_fixed(const Pick* pick, const Pick* end, const floa
 // grad[row ...] += u trace_u[at ...] + s trace_s[at ...] over `length` floats and what fills the last vector.
 inline void collect(const Pick* begin, const Pick* end, const float* trace_u, const float* trace_s, float* grad,
                     int64_t length) {
-  const int64_t vectors = (length + kLanes - 1) / kLanes;
-  switch (vectors) {
-    case 1:
-      return collect_fixed<1>(begin, end, trace_u, trace_s, grad, vectors);
-    case 2:
-      return collect_fixed<2>(begin, end, trace_u, trace_s, grad, vectors);
-    case 4:
-      return collect_fixed<4>(begin, end, trace_u, trace_s, grad, vectors);
-    case 8:
-      return collect_fixed<8>(begin, end, trace_u, trace_s, grad, vectors);
-    default:
-      return collect_fixed<0>(begin, end, trace_u, trace_s, grad, vectors);
-  }
+  const auto run = [&](auto kernel) {
+    return [=](int64_t i) { kernel(begin, end, trace_u + i, trace_s + i, grad + i); };
+  };
+  // Two traces a vector: twice four is what fits.
+  const auto twice = [&](int64_t i) {
+    run(collect_fixed<4>)(i);
+    run(collect_fixed<4>)(i + 4 * kLanes);
+  };
+  in_registers(length, twice, run(collect_fixed<4>), run(collect_fixed<2>), run(collect_fixed<1>));
 }
 
 }  // namespace SNNLIB_ISA
