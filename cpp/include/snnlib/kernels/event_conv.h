@@ -54,17 +54,6 @@ inline void find_pixels(const Event* events, int32_t count, int64_t pixels, int3
   for (; x <= pixels; ++x) starts[x] = count;
 }
 
-// Calls kernels for 8, 4, 2 and 1 vectors until `length` floats are done: kernel(offset), as many vectors at a time as
-// sums fit in registers.
-template <class F8, class F4, class F2, class F1>
-inline void in_registers(int64_t length, const F8& eight, const F4& four, const F2& two, const F1& one) {
-  int64_t done = 0;
-  for (; length - done > 7 * kLanes; done += 8 * kLanes) eight(done);
-  for (; length - done > 3 * kLanes; done += 4 * kLanes) four(done);
-  for (; length - done > kLanes; done += 2 * kLanes) two(done);
-  for (; length - done > 0; done += kLanes) one(done);
-}
-
 // Events of one pixel are summed in registers: the next event would have to wait for the stores of the last.
 template <int V, bool Binary>
 SNNLIB_NOINLINE void scatter_fixed(const Event* event, const Event* end, const float* weight, float* out) {
@@ -82,12 +71,45 @@ SNNLIB_NOINLINE void scatter_fixed(const Event* event, const Event* end, const f
   }
 }
 
-// Adds one kernel row of `length` floats per event. What lies behind it in `weight` is zero up to a whole vector.
+template <bool Binary>
+SNNLIB_NOINLINE void scatter_long(const Event* event, const Event* end, const float* weight, float* out,
+                                  int64_t vectors) {
+  for (; event != end; ++event) {
+    const float* w = weight + event->row;
+    float* p = out + event->at;
+    const Floats amount = Floats{} + event->amount;
+    for (int64_t v = 0; v < vectors; ++v) {
+      const Floats add = Binary ? load(w + v * kLanes) : amount * load(w + v * kLanes);
+      store(p + v * kLanes, load(p + v * kLanes) + add);
+    }
+  }
+}
+
+// Adds one kernel row of `length` floats per event. What lies behind it in `weight` is zero up to a whole vector. Rows
+// of neighbouring pixels overlap, so a row is never cut: every output adds its events in their order.
 template <bool Binary>
 inline void scatter(const Event* begin, const Event* end, const float* weight, float* out, int64_t length) {
-  const auto run = [&](auto kernel) { return [=](int64_t i) { kernel(begin, end, weight + i, out + i); }; };
-  in_registers(length, run(scatter_fixed<8, Binary>), run(scatter_fixed<4, Binary>), run(scatter_fixed<2, Binary>),
-               run(scatter_fixed<1, Binary>));
+  const int64_t vectors = (length + kLanes - 1) / kLanes;
+  switch (vectors) {
+    case 1:
+      return scatter_fixed<1, Binary>(begin, end, weight, out);
+    case 2:
+      return scatter_fixed<2, Binary>(begin, end, weight, out);
+    case 3:
+      return scatter_fixed<3, Binary>(begin, end, weight, out);
+    case 4:
+      return scatter_fixed<4, Binary>(begin, end, weight, out);
+    case 5:
+      return scatter_fixed<5, Binary>(begin, end, weight, out);
+    case 6:
+      return scatter_fixed<6, Binary>(begin, end, weight, out);
+    case 7:
+      return scatter_fixed<7, Binary>(begin, end, weight, out);
+    case 8:
+      return scatter_fixed<8, Binary>(begin, end, weight, out);
+    default:
+      return scatter_long<Binary>(begin, end, weight, out, vectors);
+  }
 }
 
 // One row of outputs under one kernel row. Pixel x sees the events of pixels [x stride, x stride + kernel).
@@ -117,6 +139,17 @@ SNNLIB_NOINLINE void gather_fixed(const GatherRow& r, float* out) {
     }
     for (int v = 0; v < V; ++v) store(out + v * kLanes, sum[v]);
   }
+}
+
+// Calls kernels for 8, 4, 2 and 1 vectors until `length` floats are done: kernel(offset), as many vectors at a time as
+// sums fit in registers.
+template <class F8, class F4, class F2, class F1>
+inline void in_registers(int64_t length, const F8& eight, const F4& four, const F2& two, const F1& one) {
+  int64_t done = 0;
+  for (; length - done > 7 * kLanes; done += 8 * kLanes) eight(done);
+  for (; length - done > 3 * kLanes; done += 4 * kLanes) four(done);
+  for (; length - done > kLanes; done += 2 * kLanes) two(done);
+  for (; length - done > 0; done += kLanes) one(done);
 }
 
 // `channels` is a multiple of kGroup.
