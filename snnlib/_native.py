@@ -70,10 +70,11 @@ def use_path(path: Path) -> Iterator[None]:
         _path = before
 
 
-def _missing(device: str) -> str:
-    """Why there are no kernels for a type of device; empty if there are."""
+def _missing(device: str, name: str = "") -> str:
+    """Why a type of device has no kernel `name`, or none at all; empty if it has."""
     if device in _kernels:
-        return ""
+        lacks = name and not hasattr(_kernels[device], name)
+        return f"there is no {name} kernel for device {device}" if lacks else ""
     if _module is None:
         return f"the compiled module is not available ({load_error})"
     if device == "cuda":
@@ -84,11 +85,9 @@ def _missing(device: str) -> str:
 def _obstacle(name: str, tensor: Tensor) -> str:
     """Why the kernel `name` cannot take this tensor; empty if it can."""
     device = tensor.device.type
-    obstacle = _missing(device)
+    obstacle = _missing(device, name)
     if not obstacle and tensor.dtype not in DTYPE_CODES:
         obstacle = f"there are no native kernels for {tensor.dtype}"
-    if not obstacle and not hasattr(_kernels[device], name):
-        obstacle = f"there is no {name} kernel for device {device}"
     return obstacle
 
 
@@ -148,11 +147,11 @@ def cudnn() -> ModuleType | None:
     return getattr(_module, "cudnn", None)
 
 
-def explain_path(device: str = "cpu") -> tuple[Path, str]:
-    """The path that float32 tensors on `device` take now, and the reason."""
+def explain_path(device: str = "cpu", name: str = "") -> tuple[Path, str]:
+    """The path that float32 tensors on `device` take now (through the kernel `name`), and the reason."""
     if _path == "reference":
         return "reference", "asked for by SNNLIB_PATH or use_path"
-    missing = _missing(device)
+    missing = _missing(device, name)
     if missing:
         return "reference", missing
     if device == "cuda":

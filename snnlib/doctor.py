@@ -79,16 +79,20 @@ def _processor() -> str:
     return models[0] if models else platform.processor() or platform.machine()
 
 
+# What users call them, and the kernel that stands for each family.
+_FAMILIES = {
+    "SRM neurons": "srm_forward",
+    "SRM layers, event-driven": "srm_conv_forward",
+    "spike pooling": "pool_forward",
+    "superpixel sums": "superpixel_sum",
+}
+
+
 def _paths() -> Iterable[tuple[str, str]]:
-    # The choice depends on the device alone, not on the op.
-    kind = type(ops.srm.srm_forward)
-    names = [
-        name for family in (ops.srm, ops.pool) for name, op in vars(family).items() if isinstance(op, kind)
-    ]
     for device in ["cpu"] + ["cuda"] * torch.cuda.is_available():
-        path, reason = _native.explain_path(device)
-        for name in names:
-            yield f"{name} on {device}", f"{path}: {reason}"
+        for family, kernel in _FAMILIES.items():
+            path, reason = _native.explain_path(device, kernel)
+            yield f"{family} on {device}", f"{path}: {reason}"
 
 
 def _data() -> Iterable[tuple[str, str]]:

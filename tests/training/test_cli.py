@@ -230,7 +230,7 @@ def test_doctor_tells_versions_paths_and_environment(
         r"torch +\d",
         r"lightning +\d",
         r"threads +\d",
-        r"srm_forward on cpu +(native|reference): \w",
+        r"SRM neurons on cpu +(native|reference): \w",
         rf"cache folder +{tmp_path}",
         r"embedded digits +not made yet",
         rf"SNNLIB_CACHE +{tmp_path}",
@@ -251,7 +251,7 @@ main(sys.argv[1:])
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["doctor"], 0, r"srm_forward on cpu +(native|reference): "),
+        (["doctor"], 0, r"SRM neurons on cpu +(native|reference): "),
         (["train"], 2, r"error: training needs the package lightning, .*: pip install 'snnlib\[train\]'\n"),
         (
             ["eval", "."],
