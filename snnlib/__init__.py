@@ -4,6 +4,7 @@ from snnlib import compat, data, explain, functional, init, losses, models, nn, 
 from snnlib._native import keep_freed_memory, use_path
 from snnlib.compat import *  # noqa: F403
 from snnlib.functional import grad_scale, resize_bicubic, segment_sum, superpixel_unpool
+from snnlib.functional.event_driven import explain_dispatch
 from snnlib.nn import (
     BicubicResize2d,
     ChannelAffine,
@@ -28,6 +29,7 @@ from snnlib.nn import (
     fuse,
     unfuse,
 )
+from snnlib.ops.dispatch import use_convolution
 from snnlib.spike_doctor import SpikeDoctor
 
 __version__ = "0.1.0"
@@ -57,6 +59,7 @@ __all__ = [
     "compat",
     "data",
     "explain",
+    "explain_dispatch",
     "functional",
     "fuse",
     "grad_scale",
@@ -72,6 +75,7 @@ __all__ = [
     "segment_sum",
     "superpixel_unpool",
     "unfuse",
+    "use_convolution",
     "use_path",
 ]
 # Published names, for code that was written against them.

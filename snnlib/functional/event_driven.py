@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from snnlib import ops
-from snnlib.functional.operators import Conv2d
+from snnlib import _native, ops
+from snnlib.functional.operators import Conv2d, Convolution, FullyConnected
 from snnlib.functional.srm import SRMNeuron, Streamed, check_state
+from snnlib.ops.dispatch import Decision
+from snnlib.ops.geometry import geometry
+
+if TYPE_CHECKING:
+    from snnlib.nn.srm import SRMLayer
 
 
 class _EventDrivenLayer(torch.autograd.Function):
@@ -48,6 +54,30 @@ class _EventDrivenLayer(torch.autograd.Function):
             grad_output, *ctx.saved_tensors, *ctx.options, need_weight, need_x
         )
         return grad_x if need_x else None, grad_weight if need_weight else None, *[None] * 8
+
+
+def explain_dispatch(layer: SRMLayer, x: Tensor) -> Decision:
+    """How `layer` would convolve the train `x` now, with the density and the costs that decide.
+
+    >>> import torch, snnlib
+    >>> layer = snnlib.SRMConv2d(2, 64, 5)
+    >>> quiet = (torch.rand(30, 8, 2, 34, 34) < 0.02).float()
+    >>> snnlib.explain_dispatch(layer, quiet).path
+    'events'
+    >>> snnlib.explain_dispatch(layer, torch.rand(30, 8, 2, 34, 34)).path
+    'dense'
+    """
+    weight, operator = layer.weight, layer.operator
+    operator.check(x, weight)
+    conv = operator.as_conv2d(x, weight) if isinstance(operator, Convolution | FullyConnected) else None
+    if conv is None:
+        reason = "the event-driven kernels have no third axis, dilation, groups or lopsided zeros"
+    elif x.dtype != torch.float32 or not _native.has_kernel("srm_conv_forward", x):
+        reason = "the event-driven kernels are for float32 on the native path of a CPU"
+    else:
+        g = geometry(*conv, time_dim=int(layer.batch_first))
+        return ops.dispatch.decide(conv.x, g, streaming=False)
+    return Decision("dense", ops.dispatch.density(x), math.nan, math.nan, reason)
 
 
 def event_driven_layer(

@@ -38,9 +38,9 @@ def fuse(net: Net) -> Net:
 
     Spikes before pooling are the largest tensors of a spiking conv net, and a fused block never stores them: a training
     step of the N-MNIST net gets faster and takes a fraction of the memory. Results are the same up to rounding of
-    gradients, and so is the `state_dict`. Works in place; `unfuse` undoes it. Left alone are pools with overlap, padding,
-    `ceil_mode` or a divisor. Whoever looks at the output of a fused layer, as a hook that counts spikes does, sees
-    pooled spikes; the pooling module passes them on.
+    gradients, and so is the `state_dict`. Works in place; `unfuse` undoes it. Left alone are pools with overlap,
+    padding, `ceil_mode` or a divisor. Whoever looks at the output of a fused layer, as a hook that counts spikes does,
+    sees pooled spikes; the pooling module passes them on.
 
     Args:
         net: any module; an `SRMConv2d` that is used in two places of the net must not be fused.

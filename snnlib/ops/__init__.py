@@ -3,6 +3,6 @@
 Public functions with checked arguments and full documentation are in `snnlib.functional`.
 """
 
-from snnlib.ops import conv, cudnn, cudnn_flags, pool, srm, srm_conv, superpixel
+from snnlib.ops import conv, cudnn, cudnn_flags, dispatch, pool, srm, srm_conv, superpixel
 
-__all__ = ["conv", "cudnn", "cudnn_flags", "pool", "srm", "srm_conv", "superpixel"]
+__all__ = ["conv", "cudnn", "cudnn_flags", "dispatch", "pool", "srm", "srm_conv", "superpixel"]

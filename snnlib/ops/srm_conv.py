@@ -9,88 +9,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from snnlib import _native, reference
+from snnlib.ops import dispatch
+from snnlib.ops.geometry import GROUP, Geometry, geometry, scatters, scatters_back
 from snnlib.reference.srm import decay_factors
 
-# Neurons of a band, whose state stays in the L2 cache while it walks through time.
-_BAND_NEURONS = 32768
-# Tasks that keep several cores busy with a small batch.
-_LEAST_TASKS = 8
-# Rows of weights are padded to whole vectors of the widest instruction set.
-_GROUP = 16
 # Partial weight gradients: enough for many cores to share the work, as long as they fit.
 _MOST_BLOCKS, _BLOCK_BYTES, _LEAST_BLOCKS = 32, 64 << 20, 4
 
 
-class Geometry(NamedTuple):
-    """Sizes of one call, in the order of `Shape` in cpp/bindings/srm_conv.cpp."""
-
-    steps: int
-    batch: int
-    in_channels: int
-    in_height: int
-    in_width: int
-    channels: int
-    height: int
-    width: int
-    kernel_h: int
-    kernel_w: int
-    stride_h: int
-    stride_w: int
-    padding_h: int
-    padding_w: int
-
-    @property
-    def neuron_steps(self) -> int:
-        """Elements of the spike train."""
-        return self.steps * self.batch * self.height * self.row
-
-    @property
-    def row(self) -> int:
-        """Neurons of an output row."""
-        return self.width * self.channels
-
-    def bands(self, pool_h: int) -> tuple[int, int]:
-        """(rows of a band, bands of a sample): by shape alone, so that no result depends on the threads."""
-        lines = math.ceil(self.height / pool_h)
-        most = min(_BAND_NEURONS // max(pool_h * self.row, 1), lines * self.batch // _LEAST_TASKS)
-        rows = math.ceil(lines / math.ceil(lines / max(1, min(most, lines)))) * pool_h
-        return rows, math.ceil(self.height / rows)
-
-
-def _geometry(
-    x: Tensor, weight: Tensor, stride: Sequence[int], padding: Sequence[int], time_dim: int
-) -> Geometry:
-    steps, batch = x.shape[time_dim], x.shape[1 - time_dim]
-    height, width = (
-        (size + 2 * zeros - taps) // step + 1
-        for size, taps, step, zeros in zip(x.shape[3:], weight.shape[2:], stride, padding, strict=True)
-    )
-    kernel_h, kernel_w = weight.shape[2:]
-    sizes = (
-        steps,
-        batch,
-        *x.shape[2:],
-        weight.shape[0],
-        height,
-        width,
-        kernel_h,
-        kernel_w,
-        *stride,
-        *padding,
-    )
-    return Geometry._make(sizes)
-
-
 def spikes_shape(x: Tensor, weight: Tensor, stride: Sequence[int], padding: Sequence[int]) -> tuple[int, ...]:
     """Shape of the spike train that a layer gives for `x`, before pooling."""
-    g = _geometry(x, weight, stride, padding, 0)
+    g = geometry(x, weight, stride, padding, 0)
     return (*x.shape[:2], g.channels, g.height, g.width)
 
 
@@ -116,18 +52,7 @@ def _kernel_rows(weight: Tensor, by_scatter: bool) -> Tensor:
     """Weight `[O, C, kh, kw]` in the order in which `scatter` (each event's row) or `gather` walk it."""
     scattered, gathered = weight.flip(3).permute(2, 1, 3, 0), weight.permute(2, 3, 1, 0)
     rows = scattered.flatten(2) if by_scatter else gathered.flatten(1, 2)
-    return F.pad(rows, (0, -rows.shape[-1] % _GROUP)).contiguous()
-
-
-def _scatters(g: Geometry) -> bool:
-    """Scatter where a gather would fill half a vector, and where the kernel makes its outputs neighbours."""
-    return g.channels < 2 * _GROUP and g.stride_w == 1 and 1 < g.kernel_w > g.padding_w
-
-
-def _scatters_back(g: Geometry) -> bool:
-    """The transposed convolution can scatter with any stride, and gather whole vectors of channels with stride 1."""
-    gathers = g.in_channels >= 2 * _GROUP and g.in_channels % _GROUP == 0 and g.stride_w == 1
-    return not (gathers and g.padding_w < g.kernel_w)
+    return F.pad(rows, (0, -rows.shape[-1] % GROUP)).contiguous()
 
 
 def _kernel(name: str, x: Tensor, **others: Tensor | None) -> Callable[..., Any] | None:
@@ -157,7 +82,7 @@ def srm_conv_forward(
     The state has no elements unless `return_state`, the record has none unless `keep`. With `exact` the record is as
     long as there are spikes, otherwise as long as there could be (for compilers, which want to know the size).
     """
-    g = _geometry(x, weight, stride, padding, time_dim)
+    g = geometry(x, weight, stride, padding, time_dim)
     decay = decay_factors(tau_m, tau_s, tau_grad)
     out, final, bits, starts = _outputs(x, g, pool, return_state, keep)
     _native.on_huge_pages(out)
@@ -176,10 +101,13 @@ def srm_conv_forward(
         if keep and not exact:
             record = F.pad(record, (0, trace.spikes.numel() - record.shape[1]))
         return out, final, bits, record, starts
-    scatter = _scatters(g)
+    scatter = scatters(g)
     limit = threshold.to(torch.float32).reshape(-1).contiguous()
     start = None if state is None else _empty_state(x, g).copy_(state)
     rows = _kernel_rows(weight, scatter)
+    dense = None
+    if dispatch.decide(x, g, streaming=return_state or state is not None).path == "dense":
+        dense = _dense_currents(x, weight, stride, padding)
     found = native(
         g,
         g.bands(pool[0]),
@@ -187,7 +115,7 @@ def srm_conv_forward(
         _input(x, time_dim),
         rows.data_ptr(),
         scatter,
-        0,
+        _native.address(dense),
         _frames(g.steps, g.batch, time_dim),
         pool,
         limit.data_ptr(),
@@ -201,6 +129,16 @@ def srm_conv_forward(
     if keep:
         found.move_to(record[0].data_ptr(), record[1].data_ptr(), starts.data_ptr(), torch.get_num_threads())
     return out, final, bits, record, starts
+
+
+def _dense_currents(x: Tensor, weight: Tensor, stride: Sequence[int], padding: Sequence[int]) -> Tensor:
+    """Currents of all frames by torch's convolution, channels-last, in the order of x's first two dimensions."""
+    frames = x.flatten(0, 1)
+    if frames.shape[2:] == weight.shape[2:] == (1, 1):
+        return F.linear(frames[:, :, 0, 0], weight[:, :, 0, 0])
+    frames = frames.contiguous(memory_format=torch.channels_last)
+    currents = F.conv2d(frames, weight, None, list(stride), list(padding))
+    return currents.contiguous(memory_format=torch.channels_last)
 
 
 def _empty_state(x: Tensor, g: Geometry) -> Tensor:
@@ -237,7 +175,7 @@ def _(
     keep: bool,
     exact: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    g = _geometry(x, weight, stride, padding, time_dim)
+    g = geometry(x, weight, stride, padding, time_dim)
     out, final, bits, starts = _outputs(x, g, pool, return_state, keep)
     count: int | torch.SymInt = 0
     if keep:
@@ -269,7 +207,7 @@ def srm_conv_backward(
 
     `output` is the forward pass's, which only a pool needs.
     """
-    g = _geometry(x, weight, stride, padding, time_dim)
+    g = geometry(x, weight, stride, padding, time_dim)
     layout = _empty_output(x, g, pool)
     if grad_output.shape != layout.shape:
         raise ValueError(
@@ -300,7 +238,7 @@ def srm_conv_backward(
         return grad_weight.to(weight.dtype).contiguous() if need_weight else weight.new_empty(0), grad_x
     if grad_output.stride() != layout.stride() or grad_output.dtype != x.dtype:
         grad_output = layout.copy_(grad_output)
-    row = -(-g.kernel_w * g.in_channels // _GROUP) * _GROUP
+    row = -(-g.kernel_w * g.in_channels // GROUP) * GROUP
     partial = weight.new_empty(0)
     tasks, size = g.batch * g.bands(pool[0])[1], g.kernel_h * g.channels * row
     most = max(_LEAST_BLOCKS, min(_MOST_BLOCKS, _BLOCK_BYTES // max(4 * size, 1)))
@@ -308,7 +246,7 @@ def srm_conv_backward(
     blocks = math.ceil(tasks / tasks_per_block)
     if need_weight:
         partial = weight.new_empty(blocks + 1, g.kernel_h, g.channels, row)
-    scatter = _scatters_back(g)
+    scatter = scatters_back(g)
     rows = _kernel_rows(weight.flip(3).transpose(0, 1), scatter)
     frames = _frames(g.steps, g.batch, time_dim)
     native(

@@ -1,0 +1,103 @@
+"""Which way a convolution goes: by data and shape, visible, and whenever one asks."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import Tensor
+
+import snnlib
+from snnlib.ops import dispatch
+
+pytestmark = pytest.mark.skipif(snnlib._native._module is None, reason="needs the compiled module")
+
+
+def _train(density: float, *shape: int) -> Tensor:
+    return (torch.rand(shape, generator=torch.Generator().manual_seed(2)) < density).float()
+
+
+def _layer() -> snnlib.SRMConv2d:
+    torch.manual_seed(1)
+    return snnlib.SRMConv2d(16, 64, 3, padding=1)
+
+
+def test_few_events_go_one_by_one_and_many_densely() -> None:
+    layer = _layer()
+    paths = [snnlib.explain_dispatch(layer, _train(d, 12, 4, 16, 16, 16)).path for d in (0.02, 0.1, 0.9, 1.0)]
+    assert paths == ["events", "events", "dense", "dense"]
+
+
+def test_explanation() -> None:
+    decision = snnlib.explain_dispatch(_layer(), _train(0.1, 12, 4, 16, 16, 16))
+    assert 0.08 < decision.density < 0.12
+    assert decision.events_cost < decision.dense_cost
+    assert decision.reason.startswith(f"{decision.density:.1%} of the inputs are events")
+    grouped = snnlib.SRMConv2d(2, 4, 3, groups=2)
+    assert "groups" in snnlib.explain_dispatch(grouped, _train(0.1, 3, 1, 2, 5, 5)).reason
+    assert (
+        "float32" in snnlib.explain_dispatch(_layer().double(), _train(0.1, 3, 1, 16, 5, 5).double()).reason
+    )
+    assert "too small" in snnlib.explain_dispatch(snnlib.SRMLinear(3, 2), torch.ones(4, 1, 3)).reason
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_both_paths_give_the_same_layer(batch_first: bool) -> None:
+    layer, x = _layer(), _train(0.3, 6, 3, 16, 9, 8)
+    layer.batch_first = batch_first
+    # Eighths: currents are exact in any order, so spikes are equal.
+    layer.weight.data = (layer.weight.data * 8).round() / 8 + 0.125
+    results = []
+    for path in ("events", "dense"):
+        leaf = x.clone().requires_grad_()
+        with snnlib.use_convolution(path):
+            assert snnlib.explain_dispatch(layer, x).path == path
+            out = layer(leaf)
+        assert 0.02 < out.mean() < 0.9
+        results.append((out, *torch.autograd.grad(out.sum(), [leaf, layer.weight])))
+    for a, b in zip(*results, strict=True):
+        assert torch.equal(a, b)
+
+
+def test_a_fully_connected_layer_on_both_paths() -> None:
+    layer, x = snnlib.SRMLinear(40, 30), _train(0.4, 8, 5, 40)
+    layer.weight.data = (layer.weight.data * 8).round() / 8 + 0.125
+    spikes = layer(x)
+    with snnlib.use_convolution("dense"):
+        assert torch.equal(layer(x), spikes)
+
+
+def test_streams_go_by_events() -> None:
+    x = _train(1.0, 12, 4, 16, 16, 16)
+    layer = _layer()
+    assert snnlib.explain_dispatch(layer, x).path == "dense"
+    with snnlib.use_convolution("events"):
+        expected = layer(x)
+    assert torch.equal(layer(x, return_state=True).spikes, expected)
+
+
+@pytest.mark.parametrize("shape", [(0, 2, 3, 4, 4), (3, 0, 2), (1, 1, 1)])
+def test_density_of_odd_trains(shape: tuple[int, ...]) -> None:
+    assert dispatch.density(torch.ones(shape)) == float(0 not in shape)
+
+
+def test_density_reads_a_sample_of_any_layout() -> None:
+    x = _train(0.2, 40, 10, 2, 30, 30)
+    for train in (x, x.transpose(0, 1), x.movedim(2, -1).contiguous().movedim(-1, 2)):
+        assert abs(dispatch.density(train) - 0.2) < 0.01
+
+
+def test_wrong_choice() -> None:
+    message = "choice: expected one of auto, events, dense, got 'sparse'"
+    with pytest.raises(ValueError, match=message), snnlib.use_convolution("sparse"):  # type: ignore[arg-type]
+        pass
+    run = subprocess.run(
+        [sys.executable, "-c", "import snnlib"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "SNNLIB_CONVOLUTION": "sparse"},
+        timeout=120,
+    )
+    assert "environment variable SNNLIB_CONVOLUTION: expected one of auto, events, dense" in run.stderr
