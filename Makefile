@@ -22,8 +22,9 @@ format: $(READY)  ## Rewrite sources in the project's format.
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/clang-format -i $(CPP)
 
-bench: $(READY)  ## Time one training step and the neuron kernels.
+bench: $(READY)  ## Time one training step, the neuron kernels, and sums over segments and superpixels.
 	$(PYTHON) benchmarks/training_step.py
+	$(PYTHON) benchmarks/segments.py
 
 cuda-check: $(READY)  ## Compile the CUDA kernels for every architecture; no GPU needed.
 	$(PYTHON) cuda/check.py
