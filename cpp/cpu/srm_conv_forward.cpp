@@ -164,7 +164,7 @@ class Band {
       store(sum + i, line ? load(sum + i) + load(spikes + i) : load(spikes + i));
     }
     const int64_t width = s_.width / a_.pool.w, height = s_.height / a_.pool.h;
-    if (line < a_.pool.h - 1 || y / a_.pool.h >= height) return;
+    if (line < a_.pool.h - 1 || y / a_.pool.h >= height || !width) return;
     pool_columns(sum, s_.channels, a_.pool.w, width, float(a_.pool.h * a_.pool.w), w_.spike_row.data());
     std::memcpy(a_.output + (frame * height + y / a_.pool.h) * width * s_.channels, w_.spike_row.data(),
                 size_t(width * s_.channels) * sizeof(float));
