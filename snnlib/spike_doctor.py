@@ -64,7 +64,7 @@ class SpikeDoctor:
 
     >>> import torch, snnlib
     >>> net = torch.nn.Sequential(snnlib.SRMLinear(50, 40), snnlib.SRMLinear(40, 10))
-    >>> _ = torch.nn.init.zeros_(net[1].weight)
+    >>> _ = torch.nn.init.constant_(net[0].weight, 0.1), torch.nn.init.zeros_(net[1].weight)
     >>> with snnlib.SpikeDoctor(net) as doctor:
     ...     net((torch.rand(30, 8, 50) < 0.1).float()).sum().backward()
     >>> for finding in doctor.findings():
