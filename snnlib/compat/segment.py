@@ -26,8 +26,8 @@ class VoxelsSumming:
         """Sums `[S, C]` and the geometry `[S, ...]` of each rank's last row, which gets no gradient."""
         if len(geometry) != len(x):
             raise ValueError(f"geometry: expected {len(x)} rows, one per row of x, got {len(geometry)}")
-        sums, _ = functional.segment_sum(x, ranks)
-        segments = torch.unique(ranks, return_inverse=True)[1]
+        sums, distinct = functional.segment_sum(x, ranks)
+        segments = torch.searchsorted(distinct, ranks.contiguous())
         rows = torch.arange(len(ranks), device=ranks.device)
         last = rows.new_zeros(len(sums)).scatter_reduce(0, segments, rows, "amax")
         return sums, geometry.detach()[last]

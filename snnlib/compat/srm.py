@@ -145,9 +145,9 @@ class srmConvFunc(torch.autograd.Function):  # noqa: N801
 def _in_time_gradients(
     inputs: Tensor, weight: Tensor, operator: functional.LinearOperator, layer: srmConv2d | srmLinear
 ) -> Tensor:
-    """The library's layer between two reversals of sign, so that both ends speak dL/dt."""
+    """The library's layer with signs reversed at both ends, so that both speak dL/dt."""
     spikes = functional.srm_layer(
-        LossReverse.apply(inputs),
+        inputs,
         weight,
         operator,
         tau_m=layer.taum,
@@ -155,7 +155,8 @@ def _in_time_gradients(
         tau_grad=layer.taug,
         threshold=layer.v_th,
         grad_clamp=_MAX_WEIGHT_SLOPE,
-        input_grad_scale=_INPUT_GRAD_SCALE,
+        # The reversal at the inputs.
+        input_grad_scale=-_INPUT_GRAD_SCALE,
         batch_first=True,
     )
     return LossReverse.apply(spikes)
