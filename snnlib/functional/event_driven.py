@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from snnlib import _native, ops
-from snnlib.functional.operators import Conv2d, Convolution, FullyConnected
+from snnlib.functional.operators import Conv2d, Convolution, FullyConnected, LinearOperator
 from snnlib.functional.srm import SRMNeuron, Streamed, check_state
 from snnlib.ops.dispatch import Decision
 from snnlib.ops.geometry import geometry
@@ -56,6 +56,16 @@ class _EventDrivenLayer(torch.autograd.Function):
         return grad_x if need_x else None, grad_weight if need_weight else None, *[None] * 8
 
 
+def as_event_driven(operator: LinearOperator, x: Tensor, weight: Tensor) -> Conv2d | str:
+    """The layer's map as the event-driven kernels take it, or why they do not."""
+    conv = operator.as_conv2d(x, weight) if isinstance(operator, Convolution | FullyConnected) else None
+    if conv is None:
+        return "the event-driven kernels have no third axis, dilation, groups or lopsided zeros"
+    if x.dtype != torch.float32 or not _native.has_kernel("srm_conv_forward", x):
+        return "the event-driven kernels are for float32 on the native path of a CPU"
+    return conv
+
+
 def explain_dispatch(layer: SRMLayer, x: Tensor) -> Decision:
     """How `layer` would convolve the train `x` now, with the density and the costs that decide.
 
@@ -67,17 +77,12 @@ def explain_dispatch(layer: SRMLayer, x: Tensor) -> Decision:
     >>> snnlib.explain_dispatch(layer, torch.rand(30, 8, 2, 34, 34)).path
     'dense'
     """
-    weight, operator = layer.weight, layer.operator
-    operator.check(x, weight)
-    conv = operator.as_conv2d(x, weight) if isinstance(operator, Convolution | FullyConnected) else None
-    if conv is None:
-        reason = "the event-driven kernels have no third axis, dilation, groups or lopsided zeros"
-    elif x.dtype != torch.float32 or not _native.has_kernel("srm_conv_forward", x):
-        reason = "the event-driven kernels are for float32 on the native path of a CPU"
-    else:
-        g = geometry(*conv, time_dim=int(layer.batch_first))
-        return ops.dispatch.decide(conv.x, g, streaming=False)
-    return Decision("dense", ops.dispatch.density(x), math.nan, math.nan, reason)
+    layer.operator.check(x, layer.weight)
+    conv = as_event_driven(layer.operator, x, layer.weight)
+    if isinstance(conv, str):
+        return Decision("dense", ops.dispatch.density(x), math.nan, math.nan, conv)
+    g = geometry(*conv, time_dim=int(layer.batch_first))
+    return ops.dispatch.decide(conv.x, g, streaming=False)
 
 
 def event_driven_layer(

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from snnlib import _native, ops
-from snnlib.functional.event_driven import event_driven_layer
+from snnlib import ops
+from snnlib.functional.event_driven import as_event_driven, event_driven_layer
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
 from snnlib.functional.pool import spike_avg_pool2d
 from snnlib.functional.srm import SRMNeuron, Streamed, as_threshold, check_state
@@ -100,10 +100,8 @@ def srm_layer_stream(
     if torch.is_autocast_enabled(x.device.type):
         dtype = torch.get_autocast_dtype(x.device.type)
         x, weight = x.to(dtype), weight.to(dtype)
-    conv = None
-    if _native.has_kernel("srm_conv_forward", x) and isinstance(operator, Convolution | FullyConnected):
-        conv = operator.as_conv2d(x, weight)
-    if conv is not None and x.dtype == torch.float32:
+    conv = as_event_driven(operator, x, weight)
+    if not isinstance(conv, str):
         return event_driven_layer(
             conv, x.dim() - 3, limit, state, neuron, input_grad_scale, int(batch_first), return_state, pool
         )
