@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+import snnlib
 from snnlib.nn.normalization import WeightStandardization
 from snnlib.nn.quantize import Quantizer
 
@@ -122,6 +123,44 @@ def test_parametrized_layer_trains_and_reloads(quantized: bool, rng: torch.Gener
     reloaded.load_state_dict(layer.state_dict())
     assert torch.equal(reloaded.eval()(x), layer.eval()(x))
     assert torch.equal(copy.deepcopy(layer)(x), layer(x))
+
+
+def test_folded_net_fires_the_same_spikes_without_parametrizations(rng: torch.Generator) -> None:
+    options = {"tau_m": 8.0, "tau_s": 4.0, "dtype": torch.float64}
+    net = nn.Sequential(
+        snnlib.SRMConv2d(2, 6, 3, threshold=torch.linspace(0.5, 2, 6), **options),
+        nn.Flatten(2),
+        snnlib.SRMLinear(6 * 36, 4, **options),
+    )
+    snnlib.nn.standardize_weights(net)
+    with torch.no_grad():
+        for layer in (net[0], net[2]):
+            step = layer.parametrizations["weight"][0]
+            step.gain.copy_(torch.rand(step.channels, generator=rng) + 0.5)
+            step.gain[1] *= -1
+            step.bias.copy_(torch.rand(step.channels, generator=rng))
+        net[0].parametrizations["weight"][0].gain[2] = 0
+    x = (torch.rand(40, 3, 2, 8, 8, generator=rng) < 0.2).double()
+    expected = net(x)
+    assert snnlib.nn.fold_standardization(net) is net
+    assert set(net.state_dict()) == {"0.weight", "0.threshold", "2.weight", "2.threshold"}
+    assert torch.equal(net(x), expected)
+    assert expected.sum() > 100
+    # A parameter of the plain kind: trains on and saves.
+    assert isinstance(net[0].weight, nn.Parameter)
+    deviation = net[0].weight.detach().flatten(1).std(1)[[0, 1, 3, 4, 5]]
+    torch.testing.assert_close(deviation, torch.ones_like(deviation), atol=1e-4, rtol=0)
+    again = copy.deepcopy(net.state_dict())
+    snnlib.nn.fold_standardization(net)
+    assert all(torch.equal(value, again[name]) for name, value in net.state_dict().items())
+
+
+def test_folding_refuses_what_it_would_lose() -> None:
+    net = nn.Sequential(snnlib.SRMLinear(5, 3))
+    parametrize.register_parametrization(net[0], "weight", WeightStandardization(3))
+    parametrize.register_parametrization(net[0], "weight", Quantizer(8))
+    with pytest.raises(ValueError, match=r"alone on the weight of 0, got WeightStandardization, Quantizer"):
+        snnlib.nn.fold_standardization(net)
 
 
 def test_compiles_in_one_graph(rng: torch.Generator) -> None:

@@ -3,7 +3,7 @@
 from snnlib.nn.dropout import SpikeDropout
 from snnlib.nn.fusion import fuse, unfuse
 from snnlib.nn.gradient import ChannelAffine, GradScale
-from snnlib.nn.normalization import WeightStandardization, standardize_weights
+from snnlib.nn.normalization import WeightStandardization, fold_standardization, standardize_weights
 from snnlib.nn.pool import SpikeAvgPool1d, SpikeAvgPool2d, SpikeAvgPool3d, SpikeMaxPool2d
 from snnlib.nn.quantize import Quantizer, RangeObserver
 from snnlib.nn.readout import SRMReadout
@@ -37,6 +37,7 @@ __all__ = [
     "SuperpixelAvgPool2d",
     "VoxelPool",
     "WeightStandardization",
+    "fold_standardization",
     "fuse",
     "standardize_weights",
     "supervised_spikes",

@@ -1,6 +1,8 @@
-"""Weight standardisation as a parametrization of any layer's weight."""
+"""Weight standardisation as a parametrization of any layer's weight, and how it leaves a trained net."""
 
 from __future__ import annotations
+
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -131,4 +133,51 @@ def standardize_weights(net: nn.Module, *, gain: bool = True, bias: bool = True)
                 weight.shape[0], gain=gain, bias=bias, device=weight.device, dtype=weight.dtype
             )
             nn.utils.parametrize.register_parametrization(layer, "weight", step)
+    return net
+
+
+@torch.no_grad()
+def fold_standardization(net: nn.Module) -> nn.Module:
+    """Turn every standardised SRM layer into a plain one with the same spikes, in place; returns the net.
+
+    A neuron's spikes depend on W / threshold alone, so the factor `f = scale * |gain|` of `WeightStandardization`
+    moves into the threshold, one per channel::
+
+        W <- W / f,   threshold <- threshold / f
+
+    Weights end up with variance 1 in every channel, the best use of few bits or of a fixed-point format, and nothing
+    is left to compute per call. For nets that are done learning: learning rates would mean something else now.
+    A channel of gain 0 keeps its weights.
+
+    Raises:
+        ValueError: a layer whose weight has another parametrization beside; fold before quantising.
+
+    >>> import torch, snnlib
+    >>> _ = torch.manual_seed(0)
+    >>> net = snnlib.nn.standardize_weights(torch.nn.Sequential(snnlib.SRMLinear(20, 4)))
+    >>> x = (torch.rand(30, 8, 20) < 0.2).float()
+    >>> expected = net(x)
+    >>> folded = snnlib.nn.fold_standardization(net)
+    >>> torch.equal(folded(x), expected), folded[0].threshold.shape
+    (True, torch.Size([4]))
+    >>> [round(deviation, 2) for deviation in folded[0].weight.std(1).tolist()]
+    [1.0, 1.0, 1.0, 1.0]
+    """
+    for name, layer in net.named_modules():
+        if not isinstance(layer, SRMLayer) or not nn.utils.parametrize.is_parametrized(layer, "weight"):
+            continue
+        steps = list(cast(nn.ModuleDict, layer.parametrizations)["weight"].children())
+        if not any(isinstance(step, WeightStandardization) for step in steps):
+            continue
+        step = steps[0]
+        if len(steps) > 1 or not isinstance(step, WeightStandardization):
+            kinds = ", ".join(type(step).__name__ for step in steps)
+            raise ValueError(
+                f"net: expected WeightStandardization alone on the weight of {name}, got {kinds}"
+            )
+        factor = step.scale if step.gain is None else step.scale * step.gain.abs()
+        factor = torch.where(factor > 0, factor, 1.0).to(layer.threshold.dtype)
+        nn.utils.parametrize.remove_parametrizations(layer, "weight")
+        layer.weight.div_(factor.view(-1, *[1] * (layer.weight.dim() - 1)).to(layer.weight.dtype))
+        layer.threshold = layer.threshold / factor
     return net
