@@ -5,6 +5,7 @@ from snnlib._native import keep_freed_memory, use_path
 from snnlib.compat import *  # noqa: F403
 from snnlib.functional import grad_scale, resize_bicubic, segment_sum, superpixel_unpool
 from snnlib.functional.event_driven import explain_dispatch
+from snnlib.memory_report import memory_report
 from snnlib.nn import (
     BicubicResize2d,
     ChannelAffine,
@@ -66,6 +67,7 @@ __all__ = [
     "init",
     "keep_freed_memory",
     "losses",
+    "memory_report",
     "models",
     "nn",
     "ops",

@@ -1,0 +1,190 @@
+"""What a training step keeps, against numbers worked out by hand and against a plain count of saved storages."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import snnlib
+from snnlib import memory_report
+
+
+def _always(inputs: int, outputs: int) -> snnlib.SRMLinear:
+    """Every neuron fires in every step in which an input does."""
+    layer = snnlib.SRMLinear(inputs, outputs)
+    nn.init.constant_(layer.weight, 100.0)
+    return layer
+
+
+def _conv_net() -> nn.Sequential:
+    torch.manual_seed(3)
+    net = nn.Sequential(
+        snnlib.SRMConv2d(2, 5, 3, padding=1),
+        snnlib.SpikeAvgPool2d(2),
+        snnlib.SRMConv2d(5, 4, 3),
+        nn.Flatten(2),
+        snnlib.SRMLinear(4 * 4, 7),
+    )
+    snnlib.init.calibrate_firing_rate_(net, _events(), 0.15)
+    return net
+
+
+def _events(size: int = 9) -> Tensor:
+    """Size 9 leaves a row and a column that fill no window."""
+    return (torch.rand(12, 3, 2, size, size, generator=torch.Generator().manual_seed(4)) < 0.3).float()
+
+
+def _kept_bytes(net: nn.Module, x: Tensor) -> int:
+    """Bytes of the storages that autograd saves, without the net's own."""
+    own = {tensor.untyped_storage().data_ptr() for tensor in net.state_dict(keep_vars=True).values()}
+    kept: dict[int, Tensor] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        kept[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        out = net(x)
+    assert out.requires_grad
+    return sum(tensor.untyped_storage().nbytes() for address, tensor in kept.items() if address not in own)
+
+
+def test_numbers_worked_out_by_hand() -> None:
+    net = nn.Sequential(_always(3, 16), _always(16, 32))
+    report = memory_report(net, torch.ones(4, 2, 3))
+    assert [layer.name for layer in report.layers] == ["input", "0", "1"]
+    first, second = report["0"], report["1"]
+    assert (first.neuron_steps, first.spikes, first.rate) == (4 * 2 * 16, 128, 1)
+    # A train of float32 for the next layer; what leaves the net is the loss's affair.
+    assert (report["input"].train_bytes, first.train_bytes, second.train_bytes) == (4 * 24, 4 * 128, 0)
+    # A bit per neuron-step, two float32 per spike, and where the spikes of a sample begin: 2 + 1 numbers of 8 bytes.
+    assert first.state_bytes == 128 // 8 + 8 * 128 + 24
+    assert second.state_bytes == 256 // 8 + 8 * 256 + 24
+    assert first.predicted_state_bytes == 128 / 8 + 8 * 128
+    assert first.bytes_per_neuron_step == first.state_bytes / 128
+    assert report.total.state_bytes == first.state_bytes + second.state_bytes
+    assert report.total.train_bytes == 4 * (24 + 128)
+    assert report.total.neuron_steps == 128 + 256
+    assert memory_report(net, torch.zeros(4, 2, 3))["0"].state_bytes == 128 // 8 + 24
+    assert math.isnan(report["input"].rate) and math.isnan(report["input"].bytes_per_neuron_step)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+def test_other_dtypes_keep_the_current(dtype: torch.dtype) -> None:
+    layer = memory_report(_always(3, 16).to(dtype), torch.ones(4, 2, 3, dtype=dtype))["net"]
+    assert layer.predicted_state_bytes == dtype.itemsize * 128
+    # Half precision copies the threshold to float32.
+    assert layer.state_bytes - layer.predicted_state_bytes in (0, 4)
+
+
+def test_reference_path_keeps_the_current() -> None:
+    with snnlib.use_path("reference"):
+        layer = memory_report(_always(3, 16), torch.ones(4, 2, 3))["net"]
+    assert layer.state_bytes == layer.predicted_state_bytes == 4 * 128
+
+
+def test_total_is_what_autograd_keeps() -> None:
+    for net in (
+        _conv_net(),
+        snnlib.fuse(_conv_net()),
+        nn.Sequential(snnlib.SpikingBlock(2, 2), nn.Flatten(2)),
+    ):
+        total = memory_report(net, _events()).total
+        assert total.train_bytes + total.state_bytes == _kept_bytes(net, _events())
+
+
+def test_a_fused_layer_keeps_no_train_before_pooling() -> None:
+    net, x = _conv_net(), _events()
+    apart = memory_report(net, x)
+    fused = memory_report(snnlib.fuse(net), x)
+    assert apart["0"].train_bytes == 4 * 12 * 3 * 5 * 81
+    assert apart["1"].train_bytes == 4 * 12 * 3 * 5 * 16 == fused["0"].train_bytes
+    assert "1" not in [layer.name for layer in fused.layers]
+    assert apart["0"].neuron_steps == fused["0"].neuron_steps == 12 * 3 * 5 * 81
+    assert abs(apart["0"].state_bytes - fused["0"].state_bytes) < 16 * 8
+    assert apart.layers[-3:] == fused.layers[-3:]
+    with torch.no_grad():
+        windows = snnlib.unfuse(net)[0](x)[..., :8, :8]
+    assert fused["0"].rate == pytest.approx(windows.mean().item())
+
+
+def test_memory_grows_linearly_with_time() -> None:
+    reports = [memory_report(_always(3, 16), torch.ones(steps, 2, 3)) for steps in (30, 60, 120)]
+    short, middle, long = (report.total for report in reports)
+    assert long.state_bytes - middle.state_bytes == 2 * (middle.state_bytes - short.state_bytes)
+    assert long.train_bytes == 2 * middle.train_bytes == 4 * short.train_bytes
+
+
+def test_state_of_the_published_net_is_small_and_predicted() -> None:
+    torch.manual_seed(0)
+    net, x = snnlib.models.nmnist_net(), (torch.rand(10, 2, 2, 34, 34) < 0.04).float()
+    snnlib.init.calibrate_firing_rate_(net, x, 0.08, spread=1.0)
+    report = memory_report(snnlib.fuse(net), x)
+    for name in ("conv1", "conv2"):
+        layer = report[name]
+        assert layer.rate == pytest.approx(0.08, abs=0.01)
+        assert layer.bytes_per_neuron_step <= 0.2 + 8 * layer.rate
+        assert layer.state_bytes == pytest.approx(layer.predicted_state_bytes, rel=0.01)
+
+
+def test_weights_and_their_parametrizations_do_not_count() -> None:
+    x = torch.ones(4, 2, 3)
+    plain = nn.Sequential(snnlib.SRMLinear(3, 4))
+    nn.init.zeros_(plain[0].weight)
+    expected = memory_report(plain, x)
+    nn.init.normal_(snnlib.nn.standardize_weights(plain)[0].parametrizations.weight.original, std=1e-3)
+    assert memory_report(plain, x) == expected
+
+
+class _Branches(nn.Module):
+    """One train that two layers read, one of them twice; and a sum that no module gives."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.left, self.right = _always(3, 4), _always(4, 4), _always(4, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        stem = self.stem(x)
+        return self.right(x=self.left(stem) + self.left(x=stem))
+
+
+def test_any_graph() -> None:
+    report = memory_report(_Branches(), torch.ones(6, 2, 3))
+    assert report["stem"].train_bytes == 4 * 6 * 2 * 4
+    assert report["left"].train_bytes == 0
+    assert report["left"].neuron_steps == 2 * 6 * 2 * 4
+    # The sum belongs to the layer that takes it.
+    assert report["right"].train_bytes == 4 * 6 * 2 * 4
+
+
+def test_nothing_stays_behind() -> None:
+    net, x = _conv_net(), _events()
+    with torch.no_grad():
+        memory_report(net, x)
+        assert not torch.is_grad_enabled()
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in net.modules())
+    with pytest.raises(ValueError, match="channels"):
+        memory_report(net, x[:, :, :1])
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in net.modules())
+    with torch.inference_mode():
+        assert memory_report(net, x) == memory_report(net, x)
+
+
+def test_table() -> None:
+    lines = str(memory_report(_conv_net(), _events())).splitlines()
+    assert [line.split()[0] for line in lines[1:]] == ["input", "0", "1", "2", "3", "4", "total"]
+    assert all(len(line) <= len(lines[0]) and line == line.rstrip() for line in lines)
+
+
+def test_errors() -> None:
+    with pytest.raises(TypeError, match=r"x: expected a torch\.Tensor, got list"):
+        memory_report(_always(1, 1), [1.0])
+    with pytest.raises(TypeError, match=r"x: expected a floating dtype, got torch\.int64"):
+        memory_report(_always(1, 1), torch.ones(1, 1, 1, dtype=torch.int64))
+    with pytest.raises(ValueError, match="net: expected a module with SRM layers, got Linear without any"):
+        memory_report(nn.Linear(1, 1), torch.ones(1, 1, 1))
+    with pytest.raises(ValueError, match="net: expected parameters that require a gradient, got none"):
+        memory_report(_always(1, 1).requires_grad_(False), torch.ones(1, 1, 1))
+    with pytest.raises(KeyError, match="expected one of input, net, got 'conv1'"):
+        memory_report(_always(1, 1), torch.ones(1, 1, 1))["conv1"]
