@@ -8,6 +8,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from snnlib.activity import count_per_neuron
 from snnlib.functional import srm_neuron_stream, srm_trace
 from snnlib.nn.srm import SRMLayer
 
@@ -19,7 +20,8 @@ def _channel_rates(current: Tensor, layer: SRMLayer) -> Tensor:
     out = srm_neuron_stream(
         current, None, layer.neuron, layer.threshold, layer.batch_first, return_state=False
     )
-    return out.spikes.transpose(0, 2).flatten(1).float().mean(1)
+    counts = count_per_neuron(out.spikes)
+    return counts.reshape(len(counts), -1).mean(1) / (out.spikes.shape[0] * out.spikes.shape[1])
 
 
 def _free_potential(current: Tensor, layer: SRMLayer) -> float:

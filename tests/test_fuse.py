@@ -101,6 +101,26 @@ def test_other_pools_are_left_alone(pool: nn.Module) -> None:
     assert repr(snnlib.fuse(net)) == text
 
 
+def test_parametrized_layers_are_fused() -> None:
+    net, x = snnlib.nn.standardize_weights(_net()), _events()
+    expected = net(x)
+    assert repr(snnlib.fuse(net)).count("fused") == 2
+    assert_bits(net(x), expected)
+
+
+def test_unfused_for_a_while() -> None:
+    net, x = _net(), _events()
+    text, spikes = repr(net), net[0](x)
+    snnlib.fuse(net)
+    snnlib.unfuse(net[2])
+    partly = repr(net)
+    with pytest.raises(RuntimeError, match="stop"), snnlib.nn.unfused(net):
+        assert repr(net) == text
+        assert_bits(net[0](x), spikes)
+        raise RuntimeError("stop")
+    assert repr(net) == partly
+
+
 def test_copies_stay_fused() -> None:
     net, x = snnlib.fuse(_net()), _events()
     for other in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):

@@ -51,6 +51,20 @@ def _hooks(net: nn.Module) -> int:
     return modules + sum(len(weight._post_accumulate_grad_hooks or ()) for weight in net.parameters())
 
 
+def test_a_fused_net_has_the_same_rates_and_dead_channels() -> None:
+    net = _net()
+    with torch.no_grad():
+        net.conv1.weight[3] = 0
+    seen = []
+    for _ in range(2):
+        with SpikeDoctor(net) as doctor:
+            _step(net)
+        seen.append([(layer.name, layer.rate, layer.dead, layer.channels) for layer in doctor.layers()])
+        snnlib.fuse(net)
+    assert seen[0] == seen[1]
+    assert seen[0][0][2] == 1
+
+
 @pytest.mark.parametrize(
     ("factor", "expected"),
     [

@@ -1,7 +1,7 @@
 """Modules: parameters, `state_dict` and `extra_repr` around `snnlib.functional`."""
 
 from snnlib.nn.dropout import SpikeDropout
-from snnlib.nn.fusion import fuse, unfuse
+from snnlib.nn.fusion import fuse, unfuse, unfused
 from snnlib.nn.gradient import ChannelAffine, GradScale
 from snnlib.nn.normalization import WeightStandardization, fold_standardization, standardize_weights
 from snnlib.nn.pool import SpikeAvgPool1d, SpikeAvgPool2d, SpikeAvgPool3d, SpikeMaxPool2d
@@ -42,4 +42,5 @@ __all__ = [
     "standardize_weights",
     "supervised_spikes",
     "unfuse",
+    "unfused",
 ]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TypeVar
+from contextlib import contextmanager
+from typing import TypeVar, cast
 
 from torch import nn
+from torch.nn.utils.parametrize import type_before_parametrizations
 
 from snnlib.functional._check import as_sizes
 from snnlib.nn.pool import SpikeAvgPool2d
@@ -29,8 +31,9 @@ def _blocks(net: nn.Module) -> Iterator[tuple[SRMConv2d, SpikeAvgPool2d]]:
     for module in net.modules():
         if isinstance(module, nn.Sequential):
             for layer, pool in zip(list(module)[:-1], list(module)[1:], strict=True):
-                if type(layer) is SRMConv2d and type(pool) is SpikeAvgPool2d:
-                    yield layer, pool
+                # A parametrized weight, as a standardised one is, gives its layer a class of its own.
+                if type_before_parametrizations(layer) is SRMConv2d and type(pool) is SpikeAvgPool2d:
+                    yield cast(SRMConv2d, layer), pool
 
 
 def fuse(net: Net) -> Net:
@@ -76,3 +79,27 @@ def unfuse(net: Net) -> Net:
         elif isinstance(module, SpikeAvgPool2d):
             module.fused = False
     return net
+
+
+@contextmanager
+def unfused(net: nn.Module) -> Iterator[None]:
+    """Undo `fuse` for a `with` block: for whoever has to see the spikes before pooling.
+
+    >>> import torch, snnlib
+    >>> net = snnlib.fuse(torch.nn.Sequential(snnlib.SRMConv2d(2, 8, 3), snnlib.SpikeAvgPool2d(2)))
+    >>> with snnlib.nn.unfused(net):
+    ...     net[0](torch.zeros(10, 1, 2, 10, 10)).shape
+    torch.Size([10, 1, 8, 8, 8])
+    >>> net[0](torch.zeros(10, 1, 2, 10, 10)).shape
+    torch.Size([10, 1, 8, 4, 4])
+    """
+    layers = {module: module.pool for module in net.modules() if isinstance(module, SRMConv2d)}
+    pools = [module for module in net.modules() if isinstance(module, SpikeAvgPool2d) and module.fused]
+    unfuse(net)
+    try:
+        yield
+    finally:
+        for layer, window in layers.items():
+            layer.pool = window
+        for pool in pools:
+            pool.fused = True

@@ -11,6 +11,7 @@ from tqdm import tqdm
 
 from snnlib._native import keep_freed_memory
 from snnlib.init import calibrate_firing_rate_
+from snnlib.nn import fuse, unfuse
 from snnlib.training.checkpoint_io import SafeCheckpointIO, find_intact
 from snnlib.training.checkup import Checkup
 from snnlib.training.classifier import SpikingClassifier, TestResult
@@ -73,10 +74,14 @@ def train_run(
         if checkpoint is None:
             _calibrate(module, data)
         try:
+            fuse(module.net)
             trainer.fit(module, data, ckpt_path=checkpoint, weights_only=True)
         except SystemExit as stop:
             # Lightning turns Ctrl-C and a polite kill into the end of the process; that is for the caller to say.
             raise KeyboardInterrupt from stop
+        finally:
+            # Pictures show spikes before pooling.
+            unfuse(module.net)
         if module.test_result is None:
             # The run had all its epochs already.
             trainer.validate(module, data, verbose=False)

@@ -5,9 +5,11 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from snnlib.training import CheckpointError, RunFolder, TrainConfig
 from snnlib.training.checkpoint_io import SafeCheckpointIO
@@ -58,6 +60,25 @@ def test_another_seed_gives_another_net(
 ) -> None:
     other = start(dataclasses.replace(config, seed=1, epochs=1), tmp_path)
     assert not torch.equal(other.module.net.fc1.weight, whole[0].module.net.fc1.weight)
+
+
+def test_training_is_fused_and_the_test_sees_every_neuron(
+    config: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pools = []
+    step = SpikingClassifier.training_step
+
+    def note(module: SpikingClassifier, *arguments: Any) -> Tensor:
+        pools.append(module.net.conv1.pool)
+        return step(module, *arguments)
+
+    monkeypatch.setattr(SpikingClassifier, "training_step", note)
+    result = start(dataclasses.replace(config, epochs=1), tmp_path)
+    assert pools == [(2, 2)] * 4
+    conv1 = result.test.layers[0]
+    assert conv1.neurons == 4 * 8 * 8
+    assert result.module.net.conv1.pool == (1, 1)
+    assert test_run(config, RunFolder(tmp_path), progress=False).layers[0] == conv1
 
 
 @pytest.mark.parametrize("epoch", [0, 1, 2])
