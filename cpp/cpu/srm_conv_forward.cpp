@@ -52,8 +52,7 @@ class Band {
         in_last_(clamped((last_ - 1) * s_.stride_h - s_.padding_h + s_.kernel_h)),
         row_(s_.row()),
         padded_row_(padded(row_)) {
-    const int64_t in_row = s_.in_width * s_.in_channels;
-    w.in_row.zeroed(padded(in_row));
+    w.in_row.reserve(s_.in_width * s_.in_channels);
     if (!a.current) w.events.start(conv_, in_last_ - in_first_);
     w.tile.reserve(conv_.tile_floats());
     w.current.zeroed(padded_row_);
@@ -127,8 +126,7 @@ class Band {
   void list_events(int64_t t) {
     w_.events.clear();
     for (int64_t y = in_first_; y < in_last_; ++y) {
-      copy_row(a_.input, s_, t, n_, y, w_.in_row.data());
-      w_.events.add_row(w_.in_row.data());
+      w_.events.add_row(read_row(a_.input, s_, t, n_, y, w_.in_row.data()));
     }
   }
 

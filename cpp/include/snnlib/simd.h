@@ -12,6 +12,7 @@ namespace snnlib {
 namespace SNNLIB_ISA {
 
 using Floats = Simd<float>::Vector;
+using Ints = Simd<int32_t>::Vector;
 constexpr int64_t kLanes = Simd<float>::kLanes;
 // Lanes of the widest instruction set: what rows are padded to, so that a layout means the same everywhere.
 constexpr int64_t kGroup = 16;
@@ -63,12 +64,30 @@ inline int count_bits(uint64_t bits) {
 #endif
 }
 
+// first, first + 1, ...
+inline Ints lane_numbers(int64_t first) {
+  static constexpr int32_t kNumbers[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  Ints v;
+  std::memcpy(&v, kNumbers, sizeof v);
+  return v + int32_t(first);
+}
+
 // Writes the lanes of `v` whose bit is set next to each other; `out` needs room for all lanes.
 inline void store_selected(float* out, Floats v, uint32_t bits) {
 #if defined(__AVX512F__)
   _mm512_storeu_ps(out, _mm512_maskz_compress_ps(__mmask16(bits), __m512(v)));
 #else
   float lane[kLanes];
+  std::memcpy(lane, &v, sizeof v);
+  for (; bits; bits &= bits - 1) *out++ = lane[lowest_bit(bits)];
+#endif
+}
+
+inline void store_selected(int32_t* out, Ints v, uint32_t bits) {
+#if defined(__AVX512F__)
+  _mm512_storeu_si512(out, _mm512_maskz_compress_epi32(__mmask16(bits), __m512i(v)));
+#else
+  int32_t lane[kLanes];
   std::memcpy(lane, &v, sizeof v);
   for (; bits; bits &= bits - 1) *out++ = lane[lowest_bit(bits)];
 #endif

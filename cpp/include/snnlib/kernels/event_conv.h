@@ -28,30 +28,28 @@ struct Event {
   float amount;
 };
 
-// Appends the nonzero entries of a row to `out` and returns the end. Reads `row` up to padded(n); the rest is zero.
-inline Event* find_events(const float* row, int64_t n, const Place* places, Event* out, bool* binary) {
-  uint32_t other = 0;
-  for (int64_t i = 0; i < n; i += kLanes) {
-    const Floats v = load(row + i);
-    uint64_t bits = nonzero_lanes(v);
-    if (!bits) continue;
-    other |= nonzero_lanes(v * (v - 1.0f));
-    for (; bits; bits &= bits - 1) {
-      const int64_t j = i + lowest_bit(bits);
-      *out++ = {places[j].at, places[j].row, row[j]};
-    }
+// Writes the places of the nonzero entries of a row and returns their number. No branch depends on an entry: whether
+// one is an event cannot be foretold. `at` needs room for n + kGroup.
+SNNLIB_NOINLINE inline int64_t find_events(const float* row, int64_t n, int32_t* at) {
+  int64_t count = 0, i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    const uint32_t bits = nonzero_lanes(load(row + i));
+    store_selected(at + count, lane_numbers(i), bits);
+    count += count_bits(bits);
   }
-  *binary = *binary && !other;
-  return out;
+  for (; i < n; ++i) {
+    at[count] = int32_t(i);
+    count += row[i] != 0.0f;
+  }
+  return count;
 }
 
 // starts[x] = first event at pixel x or later, for x in [0, pixels]; `at` of the events is their pixel.
 inline void find_pixels(const Event* events, int32_t count, int64_t pixels, int32_t* starts) {
-  int64_t x = 0;
-  for (int32_t i = 0; i < count; ++i) {
-    for (; x <= events[i].at; ++x) starts[x] = i;
-  }
-  for (; x <= pixels; ++x) starts[x] = count;
+  // First the end of each pixel that has events, then what the others take over from it.
+  for (int64_t x = 0; x <= pixels; ++x) starts[x] = 0;
+  for (int32_t i = 0; i < count; ++i) starts[events[i].at + 1] = i + 1;
+  for (int64_t x = 1; x <= pixels; ++x) starts[x] = starts[x] > starts[x - 1] ? starts[x] : starts[x - 1];
 }
 
 // Events of one pixel are summed in registers: the next event would have to wait for the stores of the last.

@@ -47,6 +47,7 @@ class EventRows {
     const int64_t n = conv.in_width * conv.in_channels;
     pixels_ = conv.in_width + 2 * conv.padding;
     conv.make_places(places_.reserve(n));
+    found_.reserve(n + kGroup);
     events_.reserve(rows * n);
     ends_.reserve(rows + 1);
     if (!conv.by_scatter) starts_.reserve(rows * (pixels_ + 1));
@@ -58,10 +59,17 @@ class EventRows {
     ends_.data()[0] = 0;
   }
 
-  // Appends a row, readable up to padded(width x channels) with zeros at the end.
+  // Appends a row, channels-last.
   void add_row(const float* row) {
-    Event* begin = events_.data() + ends_.data()[rows_];
-    finish_row(find_events(row, conv_.in_width * conv_.in_channels, places_.data(), begin, &binary_));
+    const int64_t count = find_events(row, conv_.in_width * conv_.in_channels, found_.data());
+    const Place* places = places_.data();
+    Event* event = place_next();
+    for (int64_t i = 0; i < count; ++i) {
+      const int32_t at = found_.data()[i];
+      event[i] = {places[at].at, places[at].row, row[at]};
+      binary_ &= row[at] == 1.0f;
+    }
+    finish_row(event + count);
   }
 
   // For rows that are not read from memory: write events from `place_next()` on, then finish_row(end).
@@ -101,6 +109,7 @@ class EventRows {
   int64_t pixels_ = 0, rows_ = 0;
   bool binary_ = true;
   Scratch<Place> places_;
+  Scratch<int32_t> found_;
   Scratch<Event> events_;
   Scratch<int64_t> ends_;
   Scratch<int32_t> starts_;
