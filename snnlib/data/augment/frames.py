@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +10,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from snnlib.data.augment.options import AugmentOptions, Matrix, draw_window, sample_generator
+from snnlib.data.augment.options import AugmentOptions, Matrix, check_number, draw_window, sample_generator
+
+# Points along each axis whose displacement is drawn: a stroke of a digit bends once or twice, not more.
+_WARP_POINTS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,11 +34,16 @@ class AugmentFrames(AugmentOptions):
         drop: probability of each cell to be set to 0, independently.
         drop_time: share of the T steps, rounded, that are set to 0, one run of them.
         drop_area: as in `AugmentEvents`.
+        warp: standard deviation in pixels of a smooth random displacement along x and along y. It is drawn at 5 x 5
+            points of the frame, corners included, and cubic in between; the same at all steps.
 
     Raises:
         TypeError: an argument of the wrong type; `frames` is no tensor.
         ValueError: an argument out of range; `frames` have another rank than 4, or with `flip_polarity` another
             number of channels than 2.
+
+    Source: warping is the elastic distortion of Simard et al., "Best Practices for Convolutional Neural Networks
+    Applied to Visual Document Analysis", ICDAR 2003, with fewer and larger pieces.
 
     Example:
         >>> import torch
@@ -47,14 +56,23 @@ class AugmentFrames(AugmentOptions):
         [[0, 0, 1], [0, 1, 0], [1, 0, 0]]
     """
 
+    warp: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("warp", self.warp, "finite pixels >= 0", sys.float_info.max)
+
     def __call__(self, frames: Tensor) -> Tensor:
         self._check(frames)
         rng = sample_generator()
         # In the order of AugmentEvents, so that one seed moves both alike.
-        moved = move_frames(frames, *self._draw_motion(rng))
+        motion = self._draw_motion(rng)
+        height, width = frames.shape[-2:]
+        warp = draw_warp(rng, height, width, self.warp) if self.warp > 0 else None
+        moved = move_frames(frames, *motion, warp)
         if rng.random() < self.flip_polarity:
             moved = moved.flip(1)
-        rows, columns = self._draw_area(rng, *frames.shape[-2:])
+        rows, columns = self._draw_area(rng, height, width)
         moved[..., rows, columns] = 0
         moved[draw_window(rng, len(moved), self.drop_time)] = 0
         if self.drop > 0:
@@ -75,13 +93,32 @@ class AugmentFrames(AugmentOptions):
             )
 
 
-def move_frames(frames: Tensor, matrix: Matrix, shift: npt.NDArray[np.int64]) -> Tensor:
-    """A copy of `frames` `[..., H, W]` whose pixel at `matrix (p - c) + c + shift` is the old one at p, nearest."""
+def draw_warp(rng: np.random.Generator, height: int, width: int, size: float) -> npt.NDArray[np.float64]:
+    """Smooth displacements `[2, H, W]` along x and y, of standard deviation `size` at the points that are drawn."""
+    points = torch.from_numpy(rng.normal(0, size, (1, 2, _WARP_POINTS, _WARP_POINTS)))
+    field = torch.nn.functional.interpolate(points, (height, width), mode="bicubic", align_corners=True)
+    displacement: npt.NDArray[np.float64] = field[0].numpy()
+    return displacement
+
+
+def move_frames(
+    frames: Tensor,
+    matrix: Matrix,
+    shift: npt.NDArray[np.int64],
+    warp: npt.NDArray[np.float64] | None = None,
+) -> Tensor:
+    """A copy of `frames` `[..., H, W]` whose pixel at `matrix (p - c) + c + shift` is the old one at p, nearest.
+
+    With `warp` `[2, H, W]` the pixel at q is the one that would stand at `q + warp[q]`.
+    """
     height, width = frames.shape[-2:]
     centre = np.array([[width - 1], [height - 1]]) / 2
     y, x = np.indices((height, width)).reshape(2, -1)
+    position = np.stack((x, y)) - centre - shift[:, None]
+    if warp is not None:
+        position += warp.reshape(2, -1)
     # The inverse of a flip and a rotation is the transpose.
-    old_x, old_y = np.rint(matrix.T @ (np.stack((x, y)) - centre - shift[:, None]) + centre).astype(np.int64)
+    old_x, old_y = np.rint(matrix.T @ position + centre).astype(np.int64)
     outside = (old_x < 0) | (old_x >= width) | (old_y < 0) | (old_y >= height)
     # What comes from outside reads an extra cell behind the last, which is 0.
     source = torch.from_numpy(np.where(outside, height * width, old_y * width + old_x))
