@@ -1,6 +1,6 @@
 """Milliseconds of segment sums and superpixel pooling: snnlib and the formulations that torch offers for the same task.
 
-    python benchmarks/segments.py [--turns 15] [--json FILE]
+    python benchmarks/segments.py [--json FILE] [--picture FILE]
 
 Superpixel pooling: image [8, 64, 256, 256], 400 labels per image (nearest of random centres). Segment sums: 1e6 rows
 of 16 in 1e5 segments. All candidates take turns, so that a drift of the machine's speed meets all of them; figures are
@@ -11,32 +11,29 @@ memory that is kept between turns.
 
 from __future__ import annotations
 
-import argparse
-import json
-import statistics
-import time
 from collections.abc import Callable
-from pathlib import Path
+from functools import partial
 
 import torch
 import torch.nn.functional as torch_f
+from charts import bars
 from torch import Tensor
+from turns import Report, Task, parser, take_turns
 
 import snnlib
 from snnlib import functional as F
 
-Task = Callable[[], object]
-N, C, SIDE, K = 8, 64, 256, 400
-ROWS, WIDTH, SEGMENTS = 10**6, 16, 10**5
+# Labels per image and numbers per row.
+K, WIDTH = 400, 16
 
 
-def _labels(generator: torch.Generator) -> Tensor:
+def _labels(samples: int, side: int, generator: torch.Generator) -> Tensor:
     """Voronoi cells: `[N, H, W]`"""
-    line = torch.arange(SIDE, dtype=torch.float32)
+    line = torch.arange(side, dtype=torch.float32)
     pixels = torch.cartesian_prod(line, line)
     maps = [
-        torch.cdist(pixels, torch.rand(K, 2, generator=generator) * SIDE).argmin(1).reshape(SIDE, SIDE)
-        for _ in range(N)
+        torch.cdist(pixels, torch.rand(K, 2, generator=generator) * side).argmin(1).reshape(side, side)
+        for _ in range(samples)
     ]
     return torch.stack(maps)
 
@@ -49,38 +46,45 @@ def _prefix_sum(rows: Tensor, sorted_ids: Tensor) -> Tensor:
 
 
 def _divide(sums: Tensor, ids: Tensor) -> Tensor:
-    counts = torch.zeros(N, K).scatter_add_(1, ids, torch.ones(()).expand(ids.shape))
+    counts = torch.zeros(len(ids), K).scatter_add_(1, ids, torch.ones(()).expand(ids.shape))
     return sums / counts.unsqueeze(1).clamp(min=1)
 
 
 def _scatter_add(image: Tensor, ids: Tensor) -> Tensor:
-    index = ids.unsqueeze(1).expand(-1, C, -1)
-    return _divide(torch.zeros(N, C, K).scatter_add_(2, index, image.flatten(2)), ids)
+    index = ids.unsqueeze(1).expand(-1, image.shape[1], -1)
+    return _divide(image.new_zeros(*image.shape[:2], K).scatter_add_(2, index, image.flatten(2)), ids)
 
 
 def _scatter_reduce(image: Tensor, ids: Tensor) -> Tensor:
-    index = ids.unsqueeze(1).expand(-1, C, -1)
-    return _divide(torch.zeros(N, C, K).scatter_reduce(2, index, image.flatten(2), "sum"), ids)
+    index = ids.unsqueeze(1).expand(-1, image.shape[1], -1)
+    return _divide(
+        image.new_zeros(*image.shape[:2], K).scatter_reduce(2, index, image.flatten(2), "sum"), ids
+    )
 
 
 def _index_add(image: Tensor, ids: Tensor) -> Tensor:
     planes = image.flatten(2)
-    return _divide(torch.stack([torch.zeros(C, K).index_add(1, ids[n], planes[n]) for n in range(N)]), ids)
+    sums = [
+        own.new_zeros(len(own), K).index_add(1, labels, own) for own, labels in zip(planes, ids, strict=True)
+    ]
+    return _divide(torch.stack(sums), ids)
 
 
 def _index_add_rows(image: Tensor, ids: Tensor) -> Tensor:
-    rows = image.permute(0, 2, 3, 1).reshape(-1, C)
-    flat = (ids + K * torch.arange(N).unsqueeze(1)).flatten()
-    sums = torch.zeros(N * K, C).index_add(0, flat, rows)
-    return _divide(sums.reshape(N, K, C).transpose(1, 2), ids)
+    n, c = image.shape[:2]
+    rows = image.permute(0, 2, 3, 1).reshape(-1, c)
+    flat = (ids + K * torch.arange(n).unsqueeze(1)).flatten()
+    sums = torch.zeros(n * K, c).index_add(0, flat, rows)
+    return _divide(sums.reshape(n, K, c).transpose(1, 2), ids)
 
 
 def _segment_reduce(image: Tensor, ids: Tensor) -> Tensor:
-    rows = image.permute(0, 2, 3, 1).reshape(-1, C)
-    flat = (ids + K * torch.arange(N).unsqueeze(1)).flatten()
-    lengths = torch.bincount(flat, minlength=N * K)
+    n, c = image.shape[:2]
+    rows = image.permute(0, 2, 3, 1).reshape(-1, c)
+    flat = (ids + K * torch.arange(n).unsqueeze(1)).flatten()
+    lengths = torch.bincount(flat, minlength=n * K)
     sums = torch.segment_reduce(rows[flat.argsort(stable=True)], "sum", lengths=lengths, axis=0)
-    return _divide(sums.reshape(N, K, C).transpose(1, 2), ids)
+    return _divide(sums.reshape(n, K, c).transpose(1, 2), ids)
 
 
 def _prefix_sum_planes(image: Tensor, ids: Tensor) -> Tensor:
@@ -88,7 +92,7 @@ def _prefix_sum_planes(image: Tensor, ids: Tensor) -> Tensor:
     for planes, own in zip(image.flatten(2), ids, strict=True):
         ends = torch.bincount(own, minlength=K).cumsum(0)
         running = torch_f.pad(planes[:, own.argsort(stable=True)].cumsum(1), (1, 0))
-        maps.append(running[:, ends].diff(dim=1, prepend=torch.zeros(C, 1)))
+        maps.append(running[:, ends].diff(dim=1, prepend=planes.new_zeros(len(planes), 1)))
     return _divide(torch.stack(maps), ids)
 
 
@@ -111,7 +115,7 @@ def _superpixel_tasks(image: Tensor, labels: Tensor) -> dict[str, dict[str, Task
         "prefix sum": lambda x: _prefix_sum_planes(x, ids),
     }
     leaf = image.clone().requires_grad_()
-    g = torch.rand(N, C, K)
+    g = torch.rand(*image.shape[:2], K)
 
     def both(pool: Callable[[Tensor], Tensor]) -> Task:
         return lambda: torch.autograd.grad(pool(leaf), leaf, g)
@@ -122,10 +126,10 @@ def _superpixel_tasks(image: Tensor, labels: Tensor) -> dict[str, dict[str, Task
     }
 
 
-def _segment_tasks(generator: torch.Generator) -> dict[str, dict[str, Task]]:
-    x = torch.rand(ROWS, WIDTH, generator=generator)
-    ids = torch.randint(0, SEGMENTS, (ROWS,), generator=generator)
-    ids[:SEGMENTS] = torch.arange(SEGMENTS)
+def _segment_tasks(count: int, segments: int, generator: torch.Generator) -> dict[str, dict[str, Task]]:
+    x = torch.rand(count, WIDTH, generator=generator)
+    ids = torch.randint(0, segments, (count,), generator=generator)
+    ids[:segments] = torch.arange(segments)
     in_order = ids.sort().values
     # Ids are what a grid gives; ranks are known to be integers only.
     ranks, ranks_in_order = ids * 1009 + 17, in_order * 1009 + 17
@@ -140,10 +144,10 @@ def _segment_tasks(generator: torch.Generator) -> dict[str, dict[str, Task]]:
         return torch.unique(ranks, return_inverse=True)[1]
 
     def index_add(own: Tensor) -> Tensor:
-        return torch.zeros(SEGMENTS, WIDTH).index_add_(0, own, x)
+        return torch.zeros(segments, WIDTH).index_add_(0, own, x)
 
     def scatter_add(own: Tensor) -> Tensor:
-        return torch.zeros(SEGMENTS, WIDTH).scatter_add_(0, own.unsqueeze(1).expand(-1, WIDTH), x)
+        return torch.zeros(segments, WIDTH).scatter_add_(0, own.unsqueeze(1).expand(-1, WIDTH), x)
 
     def segment_reduce(rows: Tensor, lengths: Tensor) -> Tensor:
         return torch.segment_reduce(rows, "sum", lengths=lengths, axis=0)
@@ -165,7 +169,7 @@ def _segment_tasks(generator: torch.Generator) -> dict[str, dict[str, Task]]:
             "prefix sum": lambda: _prefix_sum(x, ranks_in_order),
         },
         "unsorted, known ids": {
-            "snnlib": lambda: F.segment_sum_dense(x, ids, SEGMENTS),
+            "snnlib": lambda: F.segment_sum_dense(x, ids, segments),
             "index_add": lambda: index_add(ids),
             "scatter_add": lambda: scatter_add(ids),
             "segment_reduce": lambda: sorted_reduce(ids),
@@ -181,55 +185,24 @@ def _segment_tasks(generator: torch.Generator) -> dict[str, dict[str, Task]]:
     }
 
 
-def _measure(tasks: dict[str, Task], turns: int) -> dict[str, dict[str, float]]:
-    times: dict[str, list[float]] = {name: [] for name in tasks}
-    for turn in range(turns + 1):
-        for name, task in tasks.items():
-            start = time.perf_counter()
-            task()
-            # The first turn warms up.
-            if turn:
-                times[name].append((time.perf_counter() - start) * 1000)
-    ours = times["snnlib"]
-    return {
-        name: {
-            "median_ms": statistics.median(values),
-            "min_ms": min(values),
-            "ratio_to_snnlib": statistics.median(a / b for a, b in zip(values, ours, strict=True)),
-        }
-        for name, values in times.items()
-    }
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--turns", type=int, default=15)
-    parser.add_argument("--json", type=Path, help="also write the figures to this file")
-    args = parser.parse_args()
-    snnlib.keep_freed_memory()
+    arguments = parser(__doc__).parse_args()
+    report = Report(arguments)
     generator = torch.Generator().manual_seed(0)
-    image, labels = torch.rand(N, C, SIDE, SIDE, generator=generator), _labels(generator)
-    tables: dict[str, dict[str, dict[str, float]]] = {}
+    samples, channels, side = (2, 3, 32) if arguments.quick else (8, 64, 256)
+    image = torch.rand(samples, channels, side, side, generator=generator)
+    labels = _labels(samples, side, generator)
     groups = {
         "superpixel pooling": _superpixel_tasks(image, labels),
         "superpixel pooling, channels last": _superpixel_tasks(
             image.to(memory_format=torch.channels_last), labels
         ),
-        "segment sum": _segment_tasks(generator),
+        "segment sum": _segment_tasks(*((1000, 100) if arguments.quick else (10**6, 10**5)), generator),
     }
-    print(f"{torch.get_num_threads()} threads, torch {torch.__version__}, {args.turns} turns")
     for group, cases in groups.items():
         for case, tasks in cases.items():
-            rows = tables[f"{group}, {case}"] = _measure(tasks, args.turns)
-            print(f"\n{group + ', ' + case:56}{'median ms':>10}{'min ms':>10}{'ratio':>8}")
-            for name, row in rows.items():
-                print(
-                    f"  {name:54}{row['median_ms']:10.1f}{row['min_ms']:10.1f}{row['ratio_to_snnlib']:8.2f}"
-                )
-    if args.json:
-        args.json.write_text(json.dumps(tables, indent=2) + "\n")
+            report.add(f"{group}, {case}", take_turns(tasks, arguments.turns))
+    report.write(partial(bars, title="Sums over segments"))
 
 
 if __name__ == "__main__":

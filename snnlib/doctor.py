@@ -61,7 +61,7 @@ def _versions() -> Iterable[tuple[str, str]]:
 
 def _machine() -> Iterable[tuple[str, str]]:
     yield "system", platform.platform()
-    yield "processor", f"{_processor()}, {os.cpu_count()} logical cores"
+    yield "processor", f"{processor_name()}, {os.cpu_count()} logical cores"
     yield "threads", f"{torch.get_num_threads()} (torch.set_num_threads or OMP_NUM_THREADS)"
     if torch.cuda.is_available():
         names = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
@@ -70,7 +70,8 @@ def _machine() -> Iterable[tuple[str, str]]:
         yield "CUDA", "no device" if torch.version.cuda else "this torch is built without CUDA"
 
 
-def _processor() -> str:
+def processor_name() -> str:
+    """The processor as its maker names it."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:  # noqa: PTH123
             models = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]

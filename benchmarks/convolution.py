@@ -1,0 +1,121 @@
+"""Milliseconds of the parts of one convolutional layer at several densities: event-driven ops and torch's convolution.
+
+    python benchmarks/convolution.py [--density 0.03 0.1 0.3 0.6] [--json FILE] [--picture FILE]
+
+128 to 128 channels, 3x3, on 32x32, T = 12, batch 8; input and output both fire at the density, anywhere in the frame.
+The op's time holds the neurons as well: their scan over time forward, and in each of the two gradients the reading of
+their record. Torch convolves only: forward, and the gradient of the input or of the weights. Ratios are to the op:
+above 1, it is faster.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from charts import lines
+from matplotlib.figure import Figure
+from torch import Tensor
+from turns import Report, Table, Task, parser, take_turns
+
+import snnlib
+from snnlib import ops
+
+OURS, LAYOUTS = "snnlib op, with neurons", ("torch, channels-last", "torch, contiguous")
+PARTS = ("forward", "input gradient", "weight gradient")
+# tau_m, tau_s, tau_grad.
+TAUS = (8.0, 4.0, 4.0)
+
+
+def op_tasks(x: Tensor, density: float) -> dict[str, Task]:
+    """The parts of a layer that was calibrated to fire at `density`."""
+    layer = snnlib.SRMConv2d(x.shape[2], x.shape[2], 3, padding=1, tau_m=TAUS[0], tau_s=TAUS[1])
+    snnlib.init.calibrate_firing_rate_(layer, x[:, :2], density)
+    weight, threshold = layer.weight.detach(), layer.threshold
+    geometry = ([1, 1], [1, 1], [1, 1])
+
+    def forward() -> tuple[Tensor, ...]:
+        clamp, time_dim, return_state, keep, exact = 4.0, 0, False, True, True
+        return ops.srm_conv.srm_conv_forward(
+            x, weight, threshold, None, *geometry, *TAUS, clamp, time_dim, return_state, keep, exact
+        )
+
+    spikes, _, *record = forward()
+    gradient = torch.randn_like(spikes)
+
+    def backward(need_weight: bool) -> Tensor:
+        scale, time_dim = 1.0, 0
+        parts = ops.srm_conv.srm_conv_backward(
+            gradient,
+            x,
+            weight,
+            None,
+            *record,
+            *geometry,
+            *TAUS,
+            scale,
+            time_dim,
+            need_weight,
+            not need_weight,
+        )
+        return parts[0] if need_weight else parts[1]
+
+    return dict(zip(PARTS, (forward, partial(backward, False), partial(backward, True)), strict=True))
+
+
+def torch_tasks(x: Tensor, layout: torch.memory_format) -> dict[str, Task]:
+    """The same of a plain convolution, gradients as autograd asks for them."""
+    frames = x.flatten(0, 1).contiguous(memory_format=layout)
+    weight = torch.randn(x.shape[2], x.shape[2], 3, 3).contiguous(memory_format=layout)
+    gradient = torch.randn(frames.shape).contiguous(memory_format=layout)
+    ones, zeros = [1, 1], [0, 0]
+
+    def backward(wanted: list[bool]) -> tuple[Tensor, ...]:
+        return torch.ops.aten.convolution_backward(
+            gradient, frames, weight, None, ones, ones, ones, False, zeros, 1, wanted
+        )
+
+    return {
+        "forward": lambda: torch.nn.functional.conv2d(frames, weight, padding=1),
+        "input gradient": partial(backward, [True, False, False]),
+        "weight gradient": partial(backward, [False, True, False]),
+    }
+
+
+def main() -> None:
+    wanted = parser(__doc__)
+    wanted.add_argument("--density", type=float, nargs="+", default=[0.03, 0.1, 0.3, 0.6])
+    arguments = wanted.parse_args()
+    report = Report(arguments)
+    channels, size, steps, batch = (16, 8, 3, 2) if arguments.quick else (128, 32, 12, 8)
+    torch.manual_seed(0)
+    for density in arguments.density:
+        x = (torch.rand(steps, batch, size, size, channels) < density).float().permute(0, 1, 4, 2, 3)
+        contenders = {
+            OURS: op_tasks(x, density),
+            LAYOUTS[0]: torch_tasks(x, torch.channels_last),
+            LAYOUTS[1]: torch_tasks(x, torch.contiguous_format),
+        }
+        for part in PARTS:
+            table = take_turns({name: tasks[part] for name, tasks in contenders.items()}, arguments.turns)
+            report.add(f"{part}, density {density:.0%}", table)
+
+    def figure(tables: dict[str, Table]) -> Figure:
+        panels = {
+            f"{part}, ms": {
+                name: [
+                    (density * 100, tables[f"{part}, density {density:.0%}"][name]["median_ms"])
+                    for density in arguments.density
+                ]
+                for name in (OURS, *LAYOUTS)
+            }
+            for part in PARTS
+        }
+        title = f"{channels} to {channels} channels, 3x3, {size}x{size}, T = {steps}, batch {batch}"
+        return lines(panels, title=title, xlabel="density of input and output, %")
+
+    report.write(figure)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""What the benchmarks share: tasks that take turns, tables on the terminal, JSON files, and their arguments."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from matplotlib.figure import Figure
+
+import snnlib
+from snnlib.doctor import processor_name
+from snnlib.visual.canvas import save_png
+
+Task = Callable[[], object]
+Table = dict[str, dict[str, float]]
+
+# Columns of a table by the key of their figure: heading and digits after the point.
+COLUMNS = {
+    "median_ms": ("median ms", 1),
+    "min_ms": ("min ms", 1),
+    "ratio": ("ratio", 2),
+    "processor_ms": ("processor ms", 1),
+    "ms_per_step": ("ms per step", 2),
+    "peak_mb": ("peak MB", 0),
+    "mb_per_step": ("MB per step", 2),
+}
+
+
+def take_turns(tasks: dict[str, Task], turns: int) -> Table:
+    """Time tasks one after the other, again and again, so that a drift of the machine's speed meets all of them.
+
+    `ratio` is the median, over turns, of the time of a task over that of the first one; `processor_ms` is the median
+    of the time that all threads together were busy, which another process on the machine does not lengthen so much.
+    """
+    walls: dict[str, list[float]] = {name: [] for name in tasks}
+    busy: dict[str, list[float]] = {name: [] for name in tasks}
+    for turn in range(turns + 1):
+        for name, task in tasks.items():
+            wall, processor = time.perf_counter(), time.process_time()
+            task()
+            # The first turn warms up.
+            if turn:
+                busy[name].append((time.process_time() - processor) * 1000)
+                walls[name].append((time.perf_counter() - wall) * 1000)
+    first = next(iter(walls.values()))
+    return {
+        name: {
+            "median_ms": statistics.median(values),
+            "min_ms": min(values),
+            "ratio": statistics.median(one / base for one, base in zip(values, first, strict=True)),
+            "processor_ms": statistics.median(busy[name]),
+        }
+        for name, values in walls.items()
+    }
+
+
+def parser(description: str | None, turns: int = 15) -> argparse.ArgumentParser:
+    """The arguments of all benchmarks; a file adds its own."""
+    made = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    made.add_argument("--turns", type=int, default=turns, help=f"timed turns (default {turns})")
+    made.add_argument("--threads", type=int, help="CPU threads (default: torch's choice)")
+    made.add_argument("--quick", action="store_true", help="tiny sizes and two turns: does it run?")
+    made.add_argument(
+        "--fresh-memory", action="store_true", help="do not keep freed memory: torch as shipped"
+    )
+    made.add_argument("--json", type=Path, help="also write the figures to this file")
+    made.add_argument("--picture", type=Path, help="also draw them into this PNG file")
+    return made
+
+
+class Report:
+    """Tables of one benchmark, shown as they come and written at the end."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self._arguments = arguments
+        self.tables: dict[str, Table] = {}
+        if arguments.threads:
+            torch.set_num_threads(arguments.threads)
+        if arguments.quick:
+            arguments.turns = 2
+        kept = not arguments.fresh_memory and snnlib.keep_freed_memory()
+        self.facts: dict[str, Any] = {
+            "processor": processor_name(),
+            "threads": torch.get_num_threads(),
+            "turns": arguments.turns,
+            "freed memory": "kept" if kept else "handed back",
+            "path": snnlib._native.explain_path()[1],
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+        }
+        print("; ".join(f"{name}: {value}" for name, value in self.facts.items()))
+
+    def add(self, title: str, table: Table) -> None:
+        """Print a table and keep it."""
+        self.tables[title] = table
+        keys = list(dict.fromkeys(key for row in table.values() for key in row))
+        width = max(len(title), *map(len, table))
+        print(f"\n{title:{width}}" + "".join(f"{COLUMNS[key][0]:>14}" for key in keys))
+        for name, row in table.items():
+            cells = (f"{row[key]:14.{COLUMNS[key][1]}f}" if key in row else f"{'':14}" for key in keys)
+            print(f"{name:{width}}{''.join(cells)}".rstrip(), flush=True)
+
+    def write(self, figure: Callable[[dict[str, Table]], Figure]) -> None:
+        """JSON and picture, where they were asked for."""
+        if self._arguments.json:
+            self._arguments.json.parent.mkdir(parents=True, exist_ok=True)
+            text = json.dumps({"facts": self.facts, "tables": self.tables}, indent=2)
+            self._arguments.json.write_text(text + "\n", encoding="utf-8")
+        if self._arguments.picture:
+            self._arguments.picture.parent.mkdir(parents=True, exist_ok=True)
+            save_png(figure(self.tables), self._arguments.picture)
