@@ -2,6 +2,7 @@
 VENV := .venv
 PYTHON := $(VENV)/bin/python
 READY := $(VENV)/.ready
+BENCHMARKS := training_step small_batch long_trains spike_rates convolution segments
 CPP = $(shell git ls-files 'cpp/*.cpp' 'cpp/*.h' 'cuda/*.cu' 'cuda/*.cpp' 'cuda/*.h' 'tests/*.cpp')
 
 .PHONY: demo test lint bench format cuda-check cuda-emulation-asan gpu-check clean
@@ -22,9 +23,10 @@ format: $(READY)  ## Rewrite sources in the project's format.
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/clang-format -i $(CPP)
 
-bench: $(READY)  ## Time one training step, the neuron kernels, and sums over segments and superpixels.
-	$(PYTHON) benchmarks/training_step.py
-	$(PYTHON) benchmarks/segments.py
+bench: $(READY)  ## Time training steps, layers and kernels; figures and pictures go to build/bench/.
+	for name in $(BENCHMARKS); do \
+		$(PYTHON) benchmarks/$$name.py --json build/bench/$$name.json --picture build/bench/$$name.png || exit 1; \
+	done
 
 cuda-check: $(READY)  ## Compile the CUDA kernels for every architecture; no GPU needed.
 	$(PYTHON) cuda/check.py
