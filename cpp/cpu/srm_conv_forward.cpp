@@ -17,7 +17,8 @@ namespace {
 // What a thread keeps between tasks.
 struct Workspace {
   EventRows events;
-  Scratch<float> in_row, tile, current, spike_row, window_row, threshold, state, delta_u, delta_ut;
+  Scratch<float*> reached;
+  Scratch<float> in_row, tile, current, spike_row, pooled_row, threshold, state, delta_u, delta_ut;
 };
 
 RowConv row_conv(const ConvShape& s, bool scatter) {
@@ -54,10 +55,9 @@ class Band {
         padded_row_(padded(row_)) {
     w.in_row.reserve(s_.in_width * s_.in_channels);
     if (!a.current) w.events.start(conv_, in_last_ - in_first_);
-    w.tile.reserve(conv_.tile_floats());
     w.current.zeroed(padded_row_);
-    w.spike_row.reserve(padded_row_ + kGroup);
-    w.window_row.zeroed(padded_row_ + kGroup);
+    w.spike_row.zeroed(padded_row_ + kGroup);
+    w.pooled_row.reserve(padded_row_ + kGroup);
     float* limit = w.threshold.reserve(padded_row_);
     for (int64_t i = 0; i < padded_row_; ++i) limit[i] = i < row_ ? a.threshold[i % a.threshold_period] : 1.0f;
     load_state();
@@ -71,23 +71,26 @@ class Band {
       if (!a_.current) list_events(t);
       const int64_t frame = a_.frames(t, n_);
       for (int64_t y = first_; y < last_; ++y) {
-        const float* current = a_.current ? given_current(frame, y) : event_current(y);
+        const float* current = current_row(frame, y);
         if (Keep) {
           w_.delta_u.grow(count + padded_row_ + kGroup, count);
           w_.delta_ut.grow(count + padded_row_ + kGroup, count);
         }
+        // The rows of a window are summed in `spike_row`.
         float* spikes = a_.output + (frame * s_.height + y) * row_;
         float* out = a_.pool.none() && row_ == padded_row_ ? spikes : w_.spike_row.data();
         uint16_t* bits = Keep ? a_.bits + (frame * s_.height + y) * s_.row_words() : nullptr;
         float* du = w_.delta_u.data() + count;
         float* dut = w_.delta_ut.data() + count;
-        const int64_t fired = srm_row<Keep>(current, w_.threshold.data(), state(0, y), state(1, y), state(2, y), row_,
-                                            decay(), out, bits, du, dut);
+        const int64_t line = y % a_.pool.h;
+        const auto step = line ? srm_row<Keep, true> : srm_row<Keep, false>;
+        const int64_t fired = step(current, w_.threshold.data(), state(0, y), state(1, y), state(2, y), row_, decay(),
+                                   out, bits, du, dut);
         if (Keep) to_slope_and_gain(du, dut, fired, float(a_.constants.grad_clamp));
-        if (!a_.pool.none()) {
-          pool_row(frame, y);
-        } else if (out != spikes) {
-          std::memcpy(spikes, out, size_t(row_) * sizeof(float));
+        if (a_.pool.none()) {
+          if (out != spikes) std::memcpy(spikes, out, size_t(row_) * sizeof(float));
+        } else if (line == a_.pool.h - 1) {
+          write_windows(frame, y / a_.pool.h);
         }
         count += fired;
       }
@@ -97,6 +100,10 @@ class Band {
   }
 
  private:
+  const float* current_row(int64_t frame, int64_t y) {
+    if (a_.current) return given_current(frame, y);
+    return a_.scatter ? scattered_current(y) : gathered_current(y);
+  }
   int64_t clamped(int64_t y) const { return y < 0 ? 0 : y < s_.in_height ? y : s_.in_height; }
   SrmDecay<float> decay() const {
     const SrmConstants& c = a_.constants;
@@ -130,20 +137,48 @@ class Band {
     }
   }
 
-  const float* event_current(int64_t y) {
+  const float* gathered_current(int64_t y) {
     float* tile = w_.tile.zeroed(conv_.tile_floats());
     for (int64_t ky = 0; ky < s_.kernel_h; ++ky) {
       const int64_t iy = y * s_.stride_h - s_.padding_h + ky;
       if (iy < in_first_ || iy >= in_last_) continue;
       w_.events.add_kernel_row(iy - in_first_, a_.weight + ky * conv_.kernel_row_floats(), tile);
     }
-    tile += conv_.first_pixel();
     if (conv_.pixel_floats() == s_.channels) return tile;
     for (int64_t x = 0; x < s_.width; ++x) {
       std::memcpy(w_.current.data() + x * s_.channels, tile + x * conv_.pixel_floats(),
                   size_t(s_.channels) * sizeof(float));
     }
     return w_.current.data();
+  }
+
+  // Input rows are scattered one after the other to all rows that they reach, of which there are `kernel_h` at a time.
+  // Called with y = first, first + 1, ...
+  const float* scattered_current(int64_t y) {
+    const int64_t floats = padded(conv_.tile_floats());
+    if (y == first_) {
+      w_.tile.zeroed(s_.kernel_h * floats);
+      scattered_ = in_first_;
+    } else {
+      std::memset(tile_row(y - 1), 0, size_t(floats) * sizeof(float));
+    }
+    const int64_t needed = clamped(y * s_.stride_h - s_.padding_h + s_.kernel_h);
+    for (; scattered_ < needed; ++scattered_) scatter_row(scattered_);
+    return tile_row(y) + conv_.first_pixel();
+  }
+
+  float* tile_row(int64_t y) { return w_.tile.data() + y % s_.kernel_h * padded(conv_.tile_floats()); }
+
+  void scatter_row(int64_t in_y) {
+    float** reached = w_.reached.reserve(s_.kernel_h);
+    // The kernel rows go down as the rows of outputs go up.
+    const int64_t below = in_y + s_.padding_h, lowest = below / s_.stride_h;
+    const int64_t start = lowest < last_ ? lowest : last_ - 1;
+    int64_t count = 0;
+    for (int64_t y = start; y >= first_ && below - y * s_.stride_h < s_.kernel_h; --y) reached[count++] = tile_row(y);
+    const int64_t row = conv_.kernel_row_floats();
+    w_.events.scatter_row(in_y - in_first_,
+                          {a_.weight + (below - start * s_.stride_h) * row, s_.stride_h * row, reached, count});
   }
 
   const float* given_current(int64_t frame, int64_t y) {
@@ -153,18 +188,13 @@ class Band {
     return w_.current.data();
   }
 
-  // Adds the row of spikes to its windows, and writes them with their last row.
-  void pool_row(int64_t frame, int64_t y) {
-    float* sum = w_.window_row.data();
-    const float* spikes = w_.spike_row.data();
-    const int64_t line = y % a_.pool.h;
-    for (int64_t i = 0; i < padded_row_; i += kLanes) {
-      store(sum + i, line ? load(sum + i) + load(spikes + i) : load(spikes + i));
-    }
+  // A row of windows, from the sums of their columns.
+  void write_windows(int64_t frame, int64_t y) {
     const int64_t width = s_.width / a_.pool.w, height = s_.height / a_.pool.h;
-    if (line < a_.pool.h - 1 || y / a_.pool.h >= height || !width) return;
-    pool_columns(sum, s_.channels, a_.pool.w, width, float(a_.pool.h * a_.pool.w), w_.spike_row.data());
-    std::memcpy(a_.output + (frame * height + y / a_.pool.h) * width * s_.channels, w_.spike_row.data(),
+    if (!width) return;
+    float* pooled = w_.pooled_row.data();
+    pool_columns(w_.spike_row.data(), s_.channels, a_.pool.w, width, float(a_.pool.h * a_.pool.w), pooled);
+    std::memcpy(a_.output + (frame * height + y) * width * s_.channels, pooled,
                 size_t(width * s_.channels) * sizeof(float));
   }
 
@@ -173,6 +203,7 @@ class Band {
   Workspace& w_;
   const RowConv conv_;
   const int64_t n_, first_, last_, in_first_, in_last_, row_, padded_row_;
+  int64_t scattered_ = 0;  // input row that is next
 };
 
 // The exact size, from malloc: the bindings hand it over to a tensor and free it.

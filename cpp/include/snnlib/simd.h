@@ -44,6 +44,24 @@ inline uint32_t nonzero_lanes(Floats v) {
 #endif
 }
 
+// Bit i is set where lane i of `a` is at least that of `b` (not for NaN).
+inline uint32_t lanes_at_least(Floats a, Floats b) {
+#if defined(__AVX512F__)
+  return _mm512_cmp_ps_mask(__m512(a), __m512(b), _CMP_GE_OS);
+#elif defined(__AVX__)
+  return uint32_t(_mm256_movemask_ps(_mm256_cmp_ps(__m256(a), __m256(b), _CMP_GE_OS)));
+#elif defined(__SSE2__)
+  return uint32_t(_mm_movemask_ps(_mm_cmpge_ps(__m128(a), __m128(b))));
+#else
+  float left[kLanes], right[kLanes];
+  std::memcpy(left, &a, sizeof a);
+  std::memcpy(right, &b, sizeof b);
+  uint32_t bits = 0;
+  for (int i = 0; i < kLanes; ++i) bits |= uint32_t(left[i] >= right[i]) << i;
+  return bits;
+#endif
+}
+
 inline int lowest_bit(uint64_t bits) {
 #if defined(__GNUC__)
   return __builtin_ctzll(bits);

@@ -4,7 +4,7 @@
 //
 // An event is a nonzero entry of a row of `in`, and a row's events are sorted by (x, c). For one kernel row ky:
 //
-//   scatter   each event adds its kernel row, [kx][o], to the output pixels it reaches, which lie next to each other
+//   scatter   each event adds its kernel rows, [kx][o], to the output pixels it reaches, which lie next to each other
 //   gather    each output pixel adds the weights [o] of its events, which lie next to each other in the list
 //   collect   each output spike adds the patch [kx][c] of two input traces to its channel's weight gradient
 //
@@ -52,61 +52,76 @@ inline void find_pixels(const Event* events, int32_t count, int64_t pixels, int3
   for (int64_t x = 1; x <= pixels; ++x) starts[x] = starts[x] > starts[x - 1] ? starts[x] : starts[x - 1];
 }
 
+// What the events of a row of inputs add to: rows of outputs, each under a kernel row of its own.
+struct ScatterRows {
+  const float* weight;    // of the first one
+  int64_t weight_stride;  // from one kernel row to the next
+  float* const* out;
+  int64_t count;
+};
+
 // Events of one pixel are summed in registers: the next event would have to wait for the stores of the last.
 template <int V, bool Binary>
-SNNLIB_NOINLINE void scatter_fixed(const Event* event, const Event* end, const float* weight, float* out) {
+SNNLIB_NOINLINE void scatter_fixed(const Event* event, const Event* end, const ScatterRows& rows) {
   while (event != end) {
+    const Event* const first = event;
     const int32_t at = event->at;
-    Floats sum[V];
-    for (int v = 0; v < V; ++v) sum[v] = load(out + at + v * kLanes);
-    do {
-      const float* w = weight + event->row;
-      const Floats amount = Floats{} + event->amount;
-      for (int v = 0; v < V; ++v) sum[v] += Binary ? load(w + v * kLanes) : amount * load(w + v * kLanes);
-      ++event;
-    } while (event != end && event->at == at);
-    for (int v = 0; v < V; ++v) store(out + at + v * kLanes, sum[v]);
-  }
-}
-
-template <bool Binary>
-SNNLIB_NOINLINE void scatter_long(const Event* event, const Event* end, const float* weight, float* out,
-                                  int64_t vectors) {
-  for (; event != end; ++event) {
-    const float* w = weight + event->row;
-    float* p = out + event->at;
-    const Floats amount = Floats{} + event->amount;
-    for (int64_t v = 0; v < vectors; ++v) {
-      const Floats add = Binary ? load(w + v * kLanes) : amount * load(w + v * kLanes);
-      store(p + v * kLanes, load(p + v * kLanes) + add);
+    do ++event;
+    while (event != end && event->at == at);
+    const float* weight = rows.weight;
+    for (int64_t r = 0; r < rows.count; ++r, weight += rows.weight_stride) {
+      float* out = rows.out[r] + at;
+      Floats sum[V];
+      for (int v = 0; v < V; ++v) sum[v] = load(out + v * kLanes);
+      for (const Event* e = first; e != event; ++e) {
+        const float* w = weight + e->row;
+        const Floats amount = Floats{} + e->amount;
+        for (int v = 0; v < V; ++v) sum[v] += Binary ? load(w + v * kLanes) : amount * load(w + v * kLanes);
+      }
+      for (int v = 0; v < V; ++v) store(out + v * kLanes, sum[v]);
     }
   }
 }
 
-// Adds one kernel row of `length` floats per event. What lies behind it in `weight` is zero up to a whole vector. Rows
-// of neighbouring pixels overlap, so a row is never cut: every output adds its events in their order.
 template <bool Binary>
-inline void scatter(const Event* begin, const Event* end, const float* weight, float* out, int64_t length) {
+SNNLIB_NOINLINE void scatter_long(const Event* event, const Event* end, const ScatterRows& rows, int64_t vectors) {
+  for (; event != end; ++event) {
+    const float* w = rows.weight + event->row;
+    const Floats amount = Floats{} + event->amount;
+    for (int64_t r = 0; r < rows.count; ++r, w += rows.weight_stride) {
+      float* out = rows.out[r] + event->at;
+      for (int64_t v = 0; v < vectors; ++v) {
+        const Floats add = Binary ? load(w + v * kLanes) : amount * load(w + v * kLanes);
+        store(out + v * kLanes, load(out + v * kLanes) + add);
+      }
+    }
+  }
+}
+
+// Adds `length` floats per event and row. What lies behind them in the weights is zero up to a whole vector. Rows of
+// neighbouring pixels overlap, so a row is never cut: every output adds its events in their order.
+template <bool Binary>
+inline void scatter(const Event* begin, const Event* end, const ScatterRows& rows, int64_t length) {
   const int64_t vectors = (length + kLanes - 1) / kLanes;
   switch (vectors) {
     case 1:
-      return scatter_fixed<1, Binary>(begin, end, weight, out);
+      return scatter_fixed<1, Binary>(begin, end, rows);
     case 2:
-      return scatter_fixed<2, Binary>(begin, end, weight, out);
+      return scatter_fixed<2, Binary>(begin, end, rows);
     case 3:
-      return scatter_fixed<3, Binary>(begin, end, weight, out);
+      return scatter_fixed<3, Binary>(begin, end, rows);
     case 4:
-      return scatter_fixed<4, Binary>(begin, end, weight, out);
+      return scatter_fixed<4, Binary>(begin, end, rows);
     case 5:
-      return scatter_fixed<5, Binary>(begin, end, weight, out);
+      return scatter_fixed<5, Binary>(begin, end, rows);
     case 6:
-      return scatter_fixed<6, Binary>(begin, end, weight, out);
+      return scatter_fixed<6, Binary>(begin, end, rows);
     case 7:
-      return scatter_fixed<7, Binary>(begin, end, weight, out);
+      return scatter_fixed<7, Binary>(begin, end, rows);
     case 8:
-      return scatter_fixed<8, Binary>(begin, end, weight, out);
+      return scatter_fixed<8, Binary>(begin, end, rows);
     default:
-      return scatter_long<Binary>(begin, end, weight, out, vectors);
+      return scatter_long<Binary>(begin, end, rows, vectors);
   }
 }
 

@@ -86,16 +86,19 @@ class EventRows {
     ++rows_;
   }
 
-  // Adds the events of row `row` under one kernel row to the tile.
-  void add_kernel_row(int64_t row, const float* weight, float* tile) const {
+  // Adds the events of row `row` to rows of outputs; for `by_scatter`.
+  void scatter_row(int64_t row, const ScatterRows& rows) const {
     const Event* begin = events_.data() + ends_.data()[row];
     const Event* end = events_.data() + ends_.data()[row + 1];
-    if (begin == end) return;
-    if (conv_.by_scatter) {
-      binary_ ? scatter<true>(begin, end, weight, tile, conv_.scatter_length())
-              : scatter<false>(begin, end, weight, tile, conv_.scatter_length());
-      return;
-    }
+    binary_ ? scatter<true>(begin, end, rows, conv_.scatter_length())
+            : scatter<false>(begin, end, rows, conv_.scatter_length());
+  }
+
+  // Adds the events of row `row` under one kernel row to the tile.
+  void add_kernel_row(int64_t row, const float* weight, float* tile) const {
+    if (conv_.by_scatter) return scatter_row(row, {weight, 0, &tile, 1});
+    const Event* begin = events_.data() + ends_.data()[row];
+    if (ends_.data()[row] == ends_.data()[row + 1]) return;
     const GatherRow gathered{begin,           starts_.data() + row * (pixels_ + 1),
                              weight,          conv_.in_channels * conv_.gather_length(),
                              conv_.kernel,    conv_.stride,

@@ -18,9 +18,10 @@
 namespace snnlib {
 namespace SNNLIB_ISA {
 
-// State of a band of neurons, u, s and g apart. One step writes 0/1 to `spikes` and, with Keep, the bits of the
-// row and the deltas of its spikes; returns their number. All rows may be read and `bits` written up to padded(n).
-template <bool Keep>
+// State of a band of neurons, u, s and g apart. One step writes 0/1 to `spikes`, or with Add adds it to what is there,
+// and with Keep writes the bits of the row and the deltas of its spikes; returns their number. All rows may be read and
+// written up to padded(n).
+template <bool Keep, bool Add>
 SNNLIB_NOINLINE int64_t srm_row(const float* current, const float* threshold, float* u, float* s, float* g, int64_t n,
                                 const SrmDecay<float>& k, float* spikes, uint16_t* bits, float* delta_u,
                                 float* delta_ut) {
@@ -29,14 +30,14 @@ SNNLIB_NOINLINE int64_t srm_row(const float* current, const float* threshold, fl
     uint32_t group = 0;
     for (int64_t j = i; j < i + kGroup; j += kLanes) {
       SrmState<Floats> state{load(u + j), load(s + j), load(g + j)};
-      const SrmStep<Floats> out = srm_step(state, load(current + j), load(threshold + j), k);
+      const Floats limit = load(threshold + j);
+      const SrmStep<Floats> out = srm_step(state, load(current + j), limit, k);
       store(u + j, state.u);
       store(s + j, state.s);
       store(g + j, state.g);
-      store(spikes + j, out.spike);
+      store(spikes + j, Add ? load(spikes + j) + out.spike : out.spike);
       if (Keep) {
-        const Floats fired = out.spike > Floats{} ? out.spike : Floats{};
-        uint32_t lanes = nonzero_lanes(fired);
+        uint32_t lanes = lanes_at_least(out.u, limit);
         if (j + kLanes > n) lanes &= j < n ? (uint32_t(1) << (n - j)) - 1 : 0;
         store_selected(delta_u + count, out.delta_u, lanes);
         store_selected(delta_ut + count, out.delta_ut, lanes);
