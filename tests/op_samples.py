@@ -187,7 +187,7 @@ SRM_CONVS: dict[
     str, tuple[int, int, int, int, int, int, list[int], list[int], list[int], int, bool, bool]
 ] = {
     "scatter": (9, 3, 2, 9, 8, 12, [5, 5], [1, 1], [1, 1], 0, False, False),
-    "scatter, every second row": (6, 2, 2, 10, 7, 6, [5, 3], [2, 1], [2, 1], 0, True, False),
+    "scatter, every second row": (6, 2, 2, 9, 7, 6, [3, 3], [2, 1], [1, 1], 0, True, False),
     "scatter, rows left out": (6, 2, 3, 11, 6, 5, [3, 2], [4, 1], [1, 0], 1, False, True),
     "gather, whole vectors": (6, 2, 5, 6, 7, 64, [3, 3], [1, 1], [0, 0], 0, True, True),
     "gather, many channels": (4, 9, 4, 4, 3, 130, [3, 2], [1, 1], [1, 1], 0, False, True),
