@@ -31,8 +31,8 @@ NAMES = (
     FUSED, LAYERS, REFERENCE, SNNTORCH, SNNTORCH + TUNED, SPIKINGJELLY, SPIKINGJELLY + TUNED, DENSE, DENSE + TUNED
 )  # fmt: skip
 
-# Spikes per neuron and step that our layers are calibrated to, and the samples that this takes.
-RATE, CALIBRATION_SAMPLES = 0.08, 8
+# Spikes per neuron and step that our layers are calibrated to.
+RATE = 0.08
 # Of the input's events, and of the trains that the dense convolutions get.
 DENSITY, POOLED_DENSITY = 0.04, 0.2
 
@@ -63,7 +63,7 @@ def calibrated(x: Tensor, rate: float = RATE) -> Weights:
     """Weights of our net with which every layer fires at one rate."""
     torch.manual_seed(0)
     net = snnlib.models.nmnist_net()
-    snnlib.init.calibrate_firing_rate_(net, x[:, :CALIBRATION_SAMPLES], rate, spread=1.0)
+    snnlib.init.calibrate_firing_rate_(net, x, rate, spread=1.0)
     return net.state_dict()
 
 
