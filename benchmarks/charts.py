@@ -22,10 +22,11 @@ def bars(tables: dict[str, Table], *, title: str, keys: Sequence[str] = ("median
     for panels, (heading, table) in zip(grid, tables.items(), strict=True):
         for axes, key in zip(panels, keys, strict=True):
             _bars(tidy(axes), table, key)
-            # Names and heading stand at the first panel only.
+            # Names stand at the first panel only.
             if axes is not panels[0]:
                 axes.set_yticklabels([])
-        panels[0].set_title(heading, color=INK, loc="left", fontsize=10)
+            above = heading if axes is panels[0] else COLUMNS[key][0]
+            axes.set_title(above, color=INK, loc="left", fontsize=10)
     figure.suptitle(title, color=INK, x=0.01, ha="left", fontweight="bold")
     return figure
 
@@ -37,7 +38,7 @@ def _bars(axes: Axes, table: Table, key: str) -> None:
     axes.barh(range(len(names)), values, color=colours, height=0.7)
     for row, (name, value) in enumerate(zip(names, values, strict=True)):
         digits = 0 if value >= 100 else 1
-        text = f"{value:,.{digits}f} {COLUMNS[key][0]}"
+        text = f"{value:,.{digits}f} {key.rpartition('_')[2].replace('mb', 'MB')}"
         if key == "median_ms" and name != names[0]:
             text += f"  (× {table[name]['ratio']:.1f})"
         axes.annotate(

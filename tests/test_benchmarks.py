@@ -39,6 +39,15 @@ def test_benchmark(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+def test_make_runs_them_all() -> None:
+    (line,) = (
+        line
+        for line in (BENCHMARKS.parent / "Makefile").read_text().splitlines()
+        if line.startswith("BENCHMARKS :=")
+    )
+    assert set(line.split()[2:]) == set(ROWS)
+
+
 def test_turns_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(BENCHMARKS)
     calls: list[str] = []
