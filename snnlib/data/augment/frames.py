@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from dataclasses import dataclass
 
@@ -95,10 +96,25 @@ class AugmentFrames(AugmentOptions):
 
 def draw_warp(rng: np.random.Generator, height: int, width: int, size: float) -> npt.NDArray[np.float64]:
     """Smooth displacements `[2, H, W]` along x and y, of standard deviation `size` at the points that are drawn."""
-    points = torch.from_numpy(rng.normal(0, size, (1, 2, _WARP_POINTS, _WARP_POINTS)))
-    field = torch.nn.functional.interpolate(points, (height, width), mode="bicubic", align_corners=True)
-    displacement: npt.NDArray[np.float64] = field[0].numpy()
-    return displacement
+    points = rng.normal(0, size, (2, _WARP_POINTS, _WARP_POINTS))
+    # Two small products take a fifth of the time of torch's interpolation, which does not know that the sizes repeat.
+    return _cubic(height) @ points @ _cubic(width).T
+
+
+@functools.cache
+def _cubic(size: int) -> npt.NDArray[np.float64]:
+    """`[size, points]`: cubic interpolation along a line, ends on ends."""
+    points = torch.eye(_WARP_POINTS, dtype=torch.float64)[None, None]
+    lines = torch.nn.functional.interpolate(points, (size, _WARP_POINTS), mode="bicubic", align_corners=True)
+    matrix: npt.NDArray[np.float64] = lines[0, 0].numpy()
+    return matrix
+
+
+@functools.cache
+def _pixels(height: int, width: int) -> npt.NDArray[np.float64]:
+    """Positions `(x, y)` of all pixels, row by row, seen from the centre: `[2, H * W]`."""
+    y, x = np.indices((height, width)).reshape(2, -1)
+    return np.stack((x - (width - 1) / 2, y - (height - 1) / 2))
 
 
 def move_frames(
@@ -113,8 +129,7 @@ def move_frames(
     """
     height, width = frames.shape[-2:]
     centre = np.array([[width - 1], [height - 1]]) / 2
-    y, x = np.indices((height, width)).reshape(2, -1)
-    position = np.stack((x, y)) - centre - shift[:, None]
+    position = _pixels(height, width) - shift[:, None]
     if warp is not None:
         position += warp.reshape(2, -1)
     # The inverse of a flip and a rotation is the transpose.
