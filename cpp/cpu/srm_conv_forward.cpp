@@ -39,6 +39,13 @@ SNNLIB_NOINLINE void pool_columns(const float* sum, int64_t channels, int64_t wi
   }
 }
 
+// Rows of currents that leave room for the weights of a kernel row in the L1 cache.
+int64_t strip_rows(int64_t row_floats, int64_t rows) {
+  constexpr int64_t kStripFloats = 4096;
+  const int64_t fit = kStripFloats / row_floats;
+  return fit < 1 ? 1 : fit < rows ? fit : rows;
+}
+
 class Band {
  public:
   Band(const SrmConvForwardArgs& a, int64_t task, Workspace& w)
@@ -52,7 +59,8 @@ class Band {
         in_first_(clamped(first_ * s_.stride_h - s_.padding_h)),
         in_last_(clamped((last_ - 1) * s_.stride_h - s_.padding_h + s_.kernel_h)),
         row_(s_.row()),
-        padded_row_(padded(row_)) {
+        padded_row_(padded(row_)),
+        strip_(strip_rows(padded(conv_.tile_floats()), last_ - first_)) {
     w.in_row.reserve(s_.in_width * s_.in_channels);
     if (!a.current) w.events.start(conv_, in_last_ - in_first_);
     w.current.zeroed(padded_row_);
@@ -137,13 +145,21 @@ class Band {
     }
   }
 
+  // A strip of rows is computed at once, so that the weights of a kernel row stay in the L1 cache for all of them.
   const float* gathered_current(int64_t y) {
-    float* tile = w_.tile.zeroed(conv_.tile_floats());
-    for (int64_t ky = 0; ky < s_.kernel_h; ++ky) {
-      const int64_t iy = y * s_.stride_h - s_.padding_h + ky;
-      if (iy < in_first_ || iy >= in_last_) continue;
-      w_.events.add_kernel_row(iy - in_first_, a_.weight + ky * conv_.kernel_row_floats(), tile);
+    const int64_t floats = padded(conv_.tile_floats()), line = (y - first_) % strip_;
+    if (!line) {
+      w_.tile.zeroed(strip_ * floats);
+      for (int64_t ky = 0; ky < s_.kernel_h; ++ky) {
+        for (int64_t i = 0; i < strip_ && y + i < last_; ++i) {
+          const int64_t in_y = (y + i) * s_.stride_h - s_.padding_h + ky;
+          if (in_y < in_first_ || in_y >= in_last_) continue;
+          w_.events.add_kernel_row(in_y - in_first_, a_.weight + ky * conv_.kernel_row_floats(),
+                                   w_.tile.data() + i * floats);
+        }
+      }
     }
+    const float* tile = w_.tile.data() + line * floats;
     if (conv_.pixel_floats() == s_.channels) return tile;
     for (int64_t x = 0; x < s_.width; ++x) {
       std::memcpy(w_.current.data() + x * s_.channels, tile + x * conv_.pixel_floats(),
@@ -202,7 +218,7 @@ class Band {
   const ConvShape& s_;
   Workspace& w_;
   const RowConv conv_;
-  const int64_t n_, first_, last_, in_first_, in_last_, row_, padded_row_;
+  const int64_t n_, first_, last_, in_first_, in_last_, row_, padded_row_, strip_;
   int64_t scattered_ = 0;  // input row that is next
 };
 

@@ -90,10 +90,32 @@ inline Ints lane_numbers(int64_t first) {
   return v + int32_t(first);
 }
 
+#if defined(__AVX2__)
+// For each of 8 bits' patterns the lanes whose bit is set, in order.
+struct SelectedLanes {
+  uint8_t lanes[256][8] = {};
+  constexpr SelectedLanes() {
+    for (int bits = 0; bits < 256; ++bits) {
+      for (int lane = 0, n = 0; lane < 8; ++lane) {
+        if (bits >> lane & 1) lanes[bits][n++] = uint8_t(lane);
+      }
+    }
+  }
+};
+inline constexpr SelectedLanes kSelectedLanes;
+
+// As a permutation that puts them first.
+inline __m256i selection(uint32_t bits) {
+  return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(kSelectedLanes.lanes[bits])));
+}
+#endif
+
 // Writes the lanes of `v` whose bit is set next to each other; `out` needs room for all lanes.
 inline void store_selected(float* out, Floats v, uint32_t bits) {
 #if defined(__AVX512F__)
   _mm512_storeu_ps(out, _mm512_maskz_compress_ps(__mmask16(bits), __m512(v)));
+#elif defined(__AVX2__)
+  _mm256_storeu_ps(out, _mm256_permutevar8x32_ps(__m256(v), selection(bits)));
 #else
   float lane[kLanes];
   std::memcpy(lane, &v, sizeof v);
@@ -104,6 +126,8 @@ inline void store_selected(float* out, Floats v, uint32_t bits) {
 inline void store_selected(int32_t* out, Ints v, uint32_t bits) {
 #if defined(__AVX512F__)
   _mm512_storeu_si512(out, _mm512_maskz_compress_epi32(__mmask16(bits), __m512i(v)));
+#elif defined(__AVX2__)
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), _mm256_permutevar8x32_epi32(__m256i(v), selection(bits)));
 #else
   int32_t lane[kLanes];
   std::memcpy(lane, &v, sizeof v);

@@ -52,6 +52,21 @@ inline void find_pixels(const Event* events, int32_t count, int64_t pixels, int3
   for (int64_t x = 1; x <= pixels; ++x) starts[x] = starts[x] > starts[x - 1] ? starts[x] : starts[x - 1];
 }
 
+template <int V>
+inline void load_all(Floats (&sum)[V], const float* p) {
+  for (int v = 0; v < V; ++v) sum[v] = load(p + v * kLanes);
+}
+
+template <int V>
+inline void store_all(float* p, const Floats (&sum)[V]) {
+  for (int v = 0; v < V; ++v) store(p + v * kLanes, sum[v]);
+}
+
+template <bool Binary, int V>
+inline void add_weights(Floats (&sum)[V], const float* weight, float amount) {
+  for (int v = 0; v < V; ++v) sum[v] += Binary ? load(weight + v * kLanes) : amount * load(weight + v * kLanes);
+}
+
 // What the events of a row of inputs add to: rows of outputs, each under a kernel row of its own.
 struct ScatterRows {
   const float* weight;    // of the first one
@@ -72,13 +87,9 @@ SNNLIB_NOINLINE void scatter_fixed(const Event* event, const Event* end, const S
     for (int64_t r = 0; r < rows.count; ++r, weight += rows.weight_stride) {
       float* out = rows.out[r] + at;
       Floats sum[V];
-      for (int v = 0; v < V; ++v) sum[v] = load(out + v * kLanes);
-      for (const Event* e = first; e != event; ++e) {
-        const float* w = weight + e->row;
-        const Floats amount = Floats{} + e->amount;
-        for (int v = 0; v < V; ++v) sum[v] += Binary ? load(w + v * kLanes) : amount * load(w + v * kLanes);
-      }
-      for (int v = 0; v < V; ++v) store(out + v * kLanes, sum[v]);
+      load_all(sum, out);
+      for (const Event* e = first; e != event; ++e) add_weights<Binary>(sum, weight + e->row, e->amount);
+      store_all(out, sum);
     }
   }
 }
@@ -87,11 +98,10 @@ template <bool Binary>
 SNNLIB_NOINLINE void scatter_long(const Event* event, const Event* end, const ScatterRows& rows, int64_t vectors) {
   for (; event != end; ++event) {
     const float* w = rows.weight + event->row;
-    const Floats amount = Floats{} + event->amount;
     for (int64_t r = 0; r < rows.count; ++r, w += rows.weight_stride) {
       float* out = rows.out[r] + event->at;
       for (int64_t v = 0; v < vectors; ++v) {
-        const Floats add = Binary ? load(w + v * kLanes) : amount * load(w + v * kLanes);
+        const Floats add = Binary ? load(w + v * kLanes) : event->amount * load(w + v * kLanes);
         store(out + v * kLanes, load(out + v * kLanes) + add);
       }
     }
@@ -133,25 +143,59 @@ struct GatherRow {
   int64_t pixel_weights;  // floats of `weight` per input pixel: channels x padded output channels
   int64_t kernel, stride, width;
   int64_t out_stride;  // floats per output pixel
+
+  // First event at input pixel x or later.
+  const Event* from(int64_t x) const { return events + starts[x]; }
 };
 
+// Pixels from x on.
 template <int V, bool Binary>
-SNNLIB_NOINLINE void gather_fixed(const GatherRow& r, float* out) {
-  for (int64_t x = 0; x < r.width; ++x, out += r.out_stride) {
+SNNLIB_NOINLINE void gather_pixels(const GatherRow& r, int64_t x, float* out) {
+  for (out += x * r.out_stride; x < r.width; ++x, out += r.out_stride) {
     const int64_t first = x * r.stride;
-    const Event* event = r.events + r.starts[first];
-    const Event* end = r.events + r.starts[first + r.kernel];
-    if (event == end) continue;
-    const int64_t shift = first * r.pixel_weights;
+    const Event *begin = r.from(first), *end = r.from(first + r.kernel);
+    if (begin == end) continue;
+    const float* weight = r.weight - first * r.pixel_weights;
     Floats sum[V];
-    for (int v = 0; v < V; ++v) sum[v] = load(out + v * kLanes);
-    for (; event != end; ++event) {
-      const float* w = r.weight + (event->row - shift);
-      const Floats amount = Floats{} + event->amount;
-      for (int v = 0; v < V; ++v) sum[v] += Binary ? load(w + v * kLanes) : amount * load(w + v * kLanes);
-    }
-    for (int v = 0; v < V; ++v) store(out + v * kLanes, sum[v]);
+    load_all(sum, out);
+    for (const Event* e = begin; e != end; ++e) add_weights<Binary>(sum, weight + e->row, e->amount);
+    store_all(out, sum);
   }
+}
+
+// Two pixels at a time, which share most of their events: one walk adds to both, so that an addition need not wait for
+// the last one. Returns the number of pixels done.
+template <int V, bool Binary>
+SNNLIB_NOINLINE int64_t gather_pairs(const GatherRow& r, float* out) {
+  int64_t x = 0;
+  for (; x + 1 < r.width; x += 2, out += 2 * r.out_stride) {
+    const int64_t first = x * r.stride, second = first + r.stride, seen = first + r.kernel;
+    const bool overlap = second < seen;
+    const Event *begin = r.from(first), *shared = r.from(overlap ? second : seen), *shared_end = r.from(seen);
+    const Event *rest = overlap ? shared_end : r.from(second), *end = r.from(second + r.kernel);
+    if (begin == end) continue;
+    const float* weight = r.weight - first * r.pixel_weights;
+    const float* next_weight = weight - r.stride * r.pixel_weights;
+    Floats sum[V], next[V];
+    load_all(sum, out);
+    load_all(next, out + r.out_stride);
+    for (const Event* e = begin; e != shared; ++e) add_weights<Binary>(sum, weight + e->row, e->amount);
+    for (const Event* e = shared; e != shared_end; ++e) {
+      add_weights<Binary>(sum, weight + e->row, e->amount);
+      add_weights<Binary>(next, next_weight + e->row, e->amount);
+    }
+    store_all(out, sum);
+    for (const Event* e = rest; e != end; ++e) add_weights<Binary>(next, next_weight + e->row, e->amount);
+    store_all(out + r.out_stride, next);
+  }
+  return x;
+}
+
+template <int V, bool Binary>
+inline void gather_fixed(const GatherRow& r, float* out) {
+  // Twice eight sums take 32 registers.
+  constexpr bool kPairs = V < 8 || kVectorBytes == 64;
+  gather_pixels<V, Binary>(r, kPairs ? gather_pairs<V, Binary>(r, out) : 0, out);
 }
 
 // Calls kernels for 8, 4, 2 and 1 vectors until `length` floats are done: kernel(offset), as many vectors at a time as
