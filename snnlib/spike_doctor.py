@@ -227,9 +227,11 @@ class SpikeDoctor:
                 self._samples, self._silent_samples = 0, 0
             self._counter.add(name, spikes)
             if name == next(reversed(self._counter.counts)):
-                by_sample = spikes.detach() if layer.batch_first else spikes.detach().transpose(0, 1)
-                self._samples += len(by_sample)
-                self._silent_samples = self._silent_samples + (by_sample == 0).flatten(1).all(1).sum()
+                # Along memory first: a train may lie channels-last.
+                per_step = spikes.detach().sum(tuple(range(2, spikes.dim())))
+                silent = (per_step == 0).all(int(layer.batch_first))
+                self._samples += len(silent)
+                self._silent_samples = self._silent_samples + silent.sum()
 
         return watch
 
