@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from snnlib.activity import SpikeCounter, spikes_of
 from snnlib.functional.srm import Streamed
+from snnlib.nn.readout import SRMReadout
 from snnlib.nn.srm import SRMLayer
 
 # A neuron that fires in more than half of all steps is reset before it has gathered much.
@@ -47,14 +48,15 @@ class SpikeDoctor:
     """Watches spikes and gradients of every SRM layer while a net trains, and reports what is wrong in words.
 
     - silent: no neuron of a layer fires, so it has no gradient and nothing behind it sees an event;
-    - dead: channels that never fire; any of the last layer, a tenth of another;
+    - dead: channels that never fire, from a tenth of a layer; any of the output neurons;
     - silent outputs: samples in which the last layer does not fire, from a tenth of them;
     - saturated: a tenth of the neurons fire in more than half of all steps;
     - exploding, vanishing: a gradient, relative to the weights, 1000 times larger or smaller than the last layer's;
     - NaN or infinity in spikes or gradients.
 
-    Where `snnlib.fuse` made a layer pool, a neuron here is a pool window, with the mean of its neurons' spikes; rates
-    and dead channels stay what they are.
+    The last layer's neurons are the output neurons unless the net has an `SRMReadout`. Where `snnlib.fuse` made a layer
+    pool, a neuron here is a pool window, with the mean of its neurons' spikes; rates and dead channels stay what they
+    are.
 
     Use it as a context manager, or with `attach()` and `detach()`; detached, it leaves no hook behind and can still be
     asked. It counts spikes and squares the weights' gradients: 2 % of a training step of the published N-MNIST net.
@@ -79,6 +81,7 @@ class SpikeDoctor:
         self._layers = {name: module for name, module in net.named_modules() if isinstance(module, SRMLayer)}
         if not self._layers:
             raise ValueError(f"net: expected a module with SRM layers, got {type(net).__name__} without any")
+        self._fires_at_output = not any(isinstance(module, SRMReadout) for module in net.modules())
         self._counter = SpikeCounter(net)
         self._handles: list[Any] = []
         self.reset()
@@ -138,7 +141,8 @@ class SpikeDoctor:
         found: list[str] = []
         last = layers[-1]
         for layer in layers:
-            found += self._of_spikes(layer, tolerated=0 if layer is last else _REPORTED_SHARE)
+            is_output = layer is last and self._fires_at_output
+            found += self._of_spikes(layer, tolerated=0 if is_output else _REPORTED_SHARE)
             if layer.dead == layer.channels:
                 # What is behind a silent layer is silent as well.
                 return found

@@ -118,6 +118,20 @@ def test_dead_channels_and_silent_outputs() -> None:
     assert any(finding.startswith("fc2 does not fire at all in 50% of the samples") for finding in findings)
 
 
+def test_a_dead_channel_before_a_readout_is_no_dead_output() -> None:
+    net = nn.Sequential(snnlib.SRMLinear(20, 12), snnlib.SRMReadout(12, 3))
+    torch.nn.init.constant_(net[0].weight, 0.1)
+    with torch.no_grad():
+        net[0].weight[0] = -1
+    x = torch.ones(10, 4, 20)
+    with SpikeDoctor(net) as doctor:
+        net(x)
+    assert not any("dead" in finding for finding in doctor.findings())
+    with SpikeDoctor(net[:1]) as doctor:
+        net(x)
+    assert any("dead channels: 1 of 12" in finding for finding in doctor.findings())
+
+
 @pytest.mark.parametrize(
     ("scale", "word"), [(1e6, "exploding"), (1e-6, "vanishing"), (0.0, "gets no gradient")]
 )
