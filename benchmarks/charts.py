@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -11,7 +11,7 @@ from turns import COLUMNS, Table
 from snnlib.visual.canvas import FAINT, INK, PALETTE, new_figure, tidy
 
 # By name of a line its points (x, y).
-Lines = dict[str, list[tuple[float, float]]]
+Lines = Mapping[str, Sequence[tuple[float, float]]]
 
 
 def bars(tables: dict[str, Table], *, title: str, keys: Sequence[str] = ("median_ms",)) -> Figure:
@@ -52,7 +52,7 @@ def _bars(axes: Axes, table: Table, key: str) -> None:
     axes.spines[["bottom"]].set_visible(False)
 
 
-def lines(panels: dict[str, Lines], *, title: str, xlabel: str) -> Figure:
+def lines(panels: Mapping[str, Lines], *, title: str, xlabel: str) -> Figure:
     """A panel per entry; its name is that of the y axis. What is ours is blue and drawn through."""
     figure = new_figure(1.0 + 4.2 * len(panels), 4.2)
     for axes, (ylabel, series) in zip(

@@ -15,7 +15,7 @@ ROWS = {
     "small_batch": ["snnlib, fused", "dense convolutions, channels-last"],
     "long_trains": ["T = 4"],
     "spike_rates": ["snnlib, fused, 1% of neurons fire", "snnlib, fused, 50% of neurons fire"],
-    "convolution": ["snnlib op, with neurons", "torch, channels-last", "torch, contiguous"],
+    "convolution": ["snnlib layer, with neurons", "torch, channels-last", "torch, contiguous"],
     "segments": ["snnlib", "scatter_add"],
 }
 
