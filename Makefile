@@ -5,7 +5,7 @@ READY := $(VENV)/.ready
 BENCHMARKS := training_step small_batch long_trains spike_rates convolution segments
 CPP = $(shell git ls-files 'cpp/*.cpp' 'cpp/*.h' 'cuda/*.cu' 'cuda/*.cpp' 'cuda/*.h' 'tests/*.cpp')
 
-.PHONY: demo test lint bench format cuda-check cuda-emulation-asan gpu-check clean
+.PHONY: demo test lint bench bench-accuracy format cuda-check cuda-emulation-asan gpu-check clean
 
 demo: $(READY)  ## Train on the embedded data and show the result.
 	$(VENV)/bin/snnlib train
@@ -27,6 +27,9 @@ bench: $(READY)  ## Time training steps, layers and kernels; figures and picture
 	for name in $(BENCHMARKS); do \
 		$(PYTHON) benchmarks/$$name.py --json build/bench/$$name.json --picture build/bench/$$name.png || exit 1; \
 	done
+
+bench-accuracy: $(READY)  ## Accuracy on five folds against the paper's settings and SpikingJelly: tens of minutes.
+	$(PYTHON) benchmarks/accuracy.py
 
 cuda-check: $(READY)  ## Compile the CUDA kernels for every architecture; no GPU needed.
 	$(PYTHON) cuda/check.py

@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 
 from snnlib.data import EventFileError
+from snnlib.recipes import recipe as find_recipe
 from snnlib.training.config import (
     MACHINE_FIELDS,
     DataName,
@@ -45,6 +46,9 @@ def _option(help_text: str, panel: str, *names: str) -> Any:
 @app.command()
 def train(
     context: typer.Context,
+    recipe: Annotated[
+        str, _option("Settings by name, digits or nmnist; options given beside it override them.", "Recipe")
+    ] = "digits",
     data: Annotated[
         DataName, _option("Embedded digits (no download) or a copy of N-MNIST.", "Data")
     ] = _D.data,
@@ -57,7 +61,7 @@ def train(
     tau_m: Annotated[float, _option("Membrane time constant in time steps.", "Net")] = _D.tau_m,
     tau_s: Annotated[float, _option("Synaptic time constant in time steps.", "Net")] = _D.tau_s,
     tau_grad: Annotated[
-        float | None, _option("Time constant of gradients in time steps (default: tau-s).", "Net")
+        float | None, _option("Time constant of gradients in time steps.", "Net")
     ] = _D.tau_grad,
     target_rate: Annotated[
         float, _option("Spikes per neuron and step that hidden layers are calibrated to.", "Net")
@@ -68,6 +72,11 @@ def train(
     lr: Annotated[float, _option("Learning rate at its peak (AdamW, cosine decay).", "Learning")] = _D.lr,
     warmup_epochs: Annotated[float, _option("Epochs of linear rise to lr.", "Learning")] = _D.warmup_epochs,
     weight_decay: Annotated[float, _option("AdamW's weight decay.", "Learning")] = _D.weight_decay,
+    shift: Annotated[int, _option("Move training samples by up to this many pixels.", "Learning")] = _D.shift,
+    rotate: Annotated[
+        float, _option("Turn training samples by up to this many degrees.", "Learning")
+    ] = _D.rotate,
+    warp: Annotated[float, _option("Bend training samples by about this many pixels.", "Learning")] = _D.warp,
     loss: Annotated[LossName, _option("Loss on output spike counts.", "Learning")] = _D.loss,
     logit_scale: Annotated[float, _option("Cross-entropy: logits per spike.", "Learning")] = _D.logit_scale,
     desired: Annotated[float, _option("Count: spikes of the right neuron.", "Learning")] = _D.desired,
@@ -92,7 +101,7 @@ def train(
 
     Try it: snnlib train
 
-    Your data: snnlib train --data nmnist --root ~/N-MNIST --epochs 20 --out runs/first
+    Your data: snnlib train --recipe nmnist --root ~/N-MNIST --epochs 20 --out runs/first
 
     Go on after a stop: snnlib train --resume runs/first
     """
@@ -101,17 +110,23 @@ def train(
     from snnlib.training.run import is_first_process, train_run  # noqa: PLC0415
     from snnlib.training.summary import print_summary, run_facts  # noqa: PLC0415
 
-    fields = {field.name for field in dataclasses.fields(TrainConfig)}
-    values = {name: value for name, value in context.params.items() if name in fields}
-    values["root"] = None if root is None else str(root)
+    console = _console()
+    given = {name: value for name, value in context.params.items() if _was_given(context, name)}
+    if root is not None:
+        given["root"] = str(root)
     if resume is not None:
-        given = {name for name in context.params if _was_given(context, name)}
-        run, config = _open_for_resume(resume, {name: values.get(name) for name in given - {"resume"}})
+        run, config = _open_for_resume(resume, {name: given[name] for name in given if name != "resume"})
     else:
-        config = TrainConfig(**values)
+        chosen = find_recipe(recipe)
+        changes = {name: given[name] for name in given if name in _D.__dataclass_fields__}
+        config = chosen.config(**changes)
         # Only the first of several processes makes the folder; the others would find it full.
         run = RunFolder.create(out, config) if is_first_process() else RunFolder(out or Path("runs"))
-    console = _console()
+        if is_first_process():
+            changed = [
+                name for name in changes if changes[name] != chosen.settings.get(name, getattr(_D, name))
+            ]
+            console.print(f"{chosen}\n  changed here: {', '.join(changed) or 'nothing'}", soft_wrap=True)
     if is_first_process():
         console.print(f"run folder: {run.path}", soft_wrap=True)
     try:
@@ -177,13 +192,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if os.environ.get("SNNLIB_DEBUG"):
             raise
         text = str(error)
-        if isinstance(error, ConfigError) and error.field in {*_D.__dataclass_fields__, "out", "resume"}:
+        options = {*_D.__dataclass_fields__, "out", "resume", "recipe"}
+        if isinstance(error, ConfigError) and error.field in options:
             text = f"--{error.field.replace('_', '-')}: {error.text}"
         print(f"error: {text}", file=sys.stderr)
         sys.exit(2)
 
 
 def _open_for_resume(folder: Path, given: dict[str, Any]) -> tuple[RunFolder, TrainConfig]:
+    for name in ("recipe", "out"):
+        if name in given:
+            raise ConfigError(name, f"expected none beside --resume, got {str(given[name])!r}")
     run, config = RunFolder.open(folder, "resume", writable=True)
     for name, value in given.items():
         before = getattr(config, name, None)

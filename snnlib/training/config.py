@@ -44,13 +44,17 @@ class TrainConfig:
             `"count+"`, its balanced form; `"cross-entropy"` and `"cross-entropy+"` of `logit_scale * counts`;
             `"first-spike"`, cross-entropy of `-logit_scale * times`; `"spike-time"` and `"van-rossum"`, distance to a
             train with the wanted counts; `"tet"`, cross-entropy at each step of output potentials without spikes. See
-            `snnlib.losses`. Count is the default because it wants every output neuron to fire a little: one that
-            cross-entropy has silenced learns no more.
+            `snnlib.losses`. TET is the default because it learns fastest by far. Of the others, count wants every
+            output neuron to fire a little: one that cross-entropy has silenced learns no more.
         logit_scale: factor from output spike counts or steps to logits. Counts of one sample differ by about ten.
         desired: wanted spikes of the right output neuron; whole numbers for losses on trains.
         undesired: wanted spikes of the other output neurons.
         epochs: passes over the training set.
         batch_size: samples per step (and per device).
+        shift: training samples are moved by up to this many pixels along each axis, anew each time they are seen. As
+            `rotate` and `warp` an option of `snnlib.data.AugmentFrames`.
+        rotate: training samples are turned by up to this many degrees.
+        warp: training samples are bent smoothly by about this many pixels.
         lr: learning rate at its peak; AdamW.
         warmup_epochs: epochs of linear rise to `lr`, before the cosine decay to 0.
         weight_decay: AdamW's decoupled weight decay.
@@ -62,7 +66,8 @@ class TrainConfig:
         devices: processes (CPU) or GPUs that train together.
         precision: dtype of weights and spikes, in Lightning's words.
         threads: CPU threads; None for torch's own choice.
-        workers: processes that read data; 0 reads in the main process, which is fastest once frames are cached.
+        workers: processes that read data; 0 reads in the main process, which is fastest once frames are cached. With
+            more than that, samples are moved, turned and bent otherwise, and after a resume otherwise again.
 
     Raises:
         ConfigError: a setting out of its range; names it, what was expected and what came.
@@ -77,20 +82,23 @@ class TrainConfig:
     net: str = "12C5p1-P2-64C5-P2-10"
     tau_m: float = 8.0
     tau_s: float = 4.0
-    tau_grad: float | None = None
+    tau_grad: float | None = 8.0
     time_steps: int = 30
     step_ms: float = 10.0
     frames: FrameMode = "binary"
     late: LateEvents = "clamp"
-    loss: LossName = "count"
+    loss: LossName = "tet"
     logit_scale: float = 0.5
     desired: float = 15.0
     undesired: float = 2.0
     epochs: int = 8
-    batch_size: int = 50
+    batch_size: int = 25
+    shift: int = 2
+    rotate: float = 10.0
+    warp: float = 1.0
     lr: float = 2e-2
     warmup_epochs: float = 0.5
-    weight_decay: float = 0.01
+    weight_decay: float = 0.05
     target_rate: float = 0.01
     output_rate: float = 0.1
     seed: int = 0
@@ -115,6 +123,7 @@ class TrainConfig:
             ("time_steps", 1),
             ("epochs", 1),
             ("batch_size", 1),
+            ("shift", 0),
             ("devices", 1),
             ("threads", 1),
             ("workers", 0),
@@ -139,12 +148,16 @@ class TrainConfig:
             ("undesired", 0),
             ("warmup_epochs", 0),
             ("weight_decay", 0),
+            ("rotate", 0),
+            ("warp", 0),
         ):
             self._check_number(field, least=least)
         self._check_wanted_counts()
         for field in ("target_rate", "output_rate"):
             if not getattr(self, field) < 1:
                 raise self._error(field, "a rate in spikes per step, below 1")
+        if self.rotate > 180:
+            raise self._error("rotate", "degrees in 0..180")
         if self.step_us < 1:
             raise self._error("step_ms", "at least 0.001 ms")
         if self.data == "nmnist" and self.root is None:

@@ -10,7 +10,16 @@ import lightning.pytorch as pl
 import torch
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, Subset
 
-from snnlib.data import NMNIST, EventDigits, EventFileError, FrameCache, ToFrames, stack_time_first
+from snnlib.data import (
+    NMNIST,
+    AugmentFrames,
+    EventDigits,
+    EventFileError,
+    FrameCache,
+    ToFrames,
+    Transformed,
+    stack_time_first,
+)
 from snnlib.training.config import TrainConfig
 from snnlib.training.errors import ConfigError
 
@@ -48,12 +57,12 @@ class EventData(pl.LightningDataModule):
             self.train_set = self._open(train=True)
 
     def train_dataloader(self) -> DataLoader[Any]:
-        """Batches in an order that depends on the seed and the epoch only, not on what ran before."""
+        """Augmented batches in an order that depends on the seed and the epoch only, not on what ran before."""
         # DistributedSampler shuffles by seed + epoch (Lightning calls set_epoch), also where one process has all.
         sampler: DistributedSampler[Any] = DistributedSampler(
             self.train_set, num_replicas=self._processes, rank=self._rank, seed=self.config.seed
         )
-        return self._loader(self.train_set, sampler=sampler)
+        return self._loader(augmented(self.train_set, self.config), sampler=sampler)
 
     def val_dataloader(self) -> DataLoader[Any]:
         """The test set in its own order; with several processes each has its share, none twice."""
@@ -83,6 +92,8 @@ class EventData(pl.LightningDataModule):
             collate_fn=stack_time_first,
             num_workers=self.config.workers,
             persistent_workers=self.config.workers > 0,
+            # Of its own: loaders draw a number when they start, which a resumed run does at another moment.
+            generator=torch.Generator().manual_seed(self.config.seed),
             **options,
         )
 
@@ -107,6 +118,12 @@ class EventData(pl.LightningDataModule):
             return FrameCache(samples, preload=True, progress=self.progress, dtype=torch.uint8)
         except (OSError, EventFileError) as error:
             raise ConfigError("root", str(error)) from error
+
+
+def augmented(samples: Samples, config: TrainConfig) -> Samples:
+    """The samples, moved, turned and bent anew each time they are read where the settings ask for it."""
+    augment = AugmentFrames(shift=config.shift, rotate=config.rotate, warp=config.warp)
+    return samples if augment == AugmentFrames() else Transformed(samples, augment)
 
 
 def _memory_bytes() -> float:

@@ -120,7 +120,7 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
     assert code == 0
     for field in dataclasses.fields(TrainConfig):
         assert f"--{field.name.replace('_', '-')}" in out
-    assert "snnlib train --data nmnist --root" in out
+    assert "snnlib train --recipe nmnist --root" in out
     code, out, _ = run(capsys, "--help")
     assert all(command in out for command in ("train", "eval", "doctor"))
 

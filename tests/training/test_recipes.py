@@ -1,0 +1,107 @@
+"""Recipes: settings that can be used as they stand, a command that says where they come from, one seed one result."""
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+
+from snnlib.cli import main
+from snnlib.recipes import RECIPES, Measurement, recipe
+from snnlib.training import ConfigError, RunFolder, TrainConfig
+from snnlib.training.run import train_run
+
+# What makes any recipe small enough for a test.
+SMALL = {"net": "4C5s4-P2-10", "time_steps": 8, "step_ms": 5.0, "epochs": 2, "threads": 1, "device": "cpu"}
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_says_what_it_reached(name: str) -> None:
+    chosen = recipe(name)
+    assert chosen.name == name
+    assert isinstance(chosen.config(root="somewhere"), TrainConfig)
+    assert chosen.source
+    assert chosen.note
+    assert chosen.measured
+    for measured in chosen.measured:
+        # The best epoch is chosen on the test samples: it cannot be worse than the last.
+        assert 0.9 < measured.last <= measured.best <= 1
+        assert f"{measured.last:.1%}" in str(chosen)
+        assert f"{measured.best:.1%} at the best epoch" in str(chosen)
+
+
+def test_the_default_is_the_recipe_for_the_digits() -> None:
+    assert recipe("digits").config() == TrainConfig()
+
+
+def test_changes_come_before_the_recipe() -> None:
+    chosen = recipe("nmnist")
+    config = chosen.config(root="somewhere", epochs=3)
+    assert config.epochs == 3
+    assert config == dataclasses.replace(chosen.config(root="somewhere"), epochs=3)
+    with pytest.raises(ConfigError, match="epochs: expected an integer >= 1, got 0"):
+        chosen.config(root="somewhere", epochs=0)
+
+
+def test_recipes_cannot_change() -> None:
+    chosen = recipe("nmnist")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        chosen.note = ""  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        chosen.settings["epochs"] = 3  # type: ignore[index]
+    with pytest.raises(TypeError):
+        RECIPES["mine"] = chosen  # type: ignore[index]
+
+
+def test_a_measurement_tells_last_and_best_apart() -> None:
+    text = str(Measurement("20 samples", "3 seeds", 4, last=0.91, error=0.005, best=0.934, command="make it"))
+    assert text == (
+        "20 samples, 4 epochs, 3 seeds: test accuracy 91.0% +- 0.5% after the last epoch, "
+        "93.4% at the best epoch (make it)"
+    )
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_one_seed_gives_one_accuracy(name: str, data_root: Path, tmp_path: Path) -> None:
+    config = recipe(name).config(data="nmnist", root=str(data_root), **SMALL)
+    histories = []
+    for folder in (tmp_path / "one", tmp_path / "two"):
+        rows = train_run(config, RunFolder.create(folder, config), progress=False).history
+        histories.append([(row["train_loss"], row["test_accuracy"]) for row in rows])
+    assert histories[0] == histories[1]
+
+
+def test_the_command_says_source_and_figures_and_keeps_overrides(
+    data_root: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    words = [word for name, value in SMALL.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    folder = tmp_path / "run"
+    with pytest.raises(SystemExit) as stop:
+        main(["train", "--recipe", "nmnist", "--root", str(data_root), *words, "--out", str(folder)])
+    out = capfd.readouterr().out
+    assert not stop.value.code
+    chosen = recipe("nmnist")
+    assert str(chosen) in out
+    assert re.search(r"changed here: .*epochs", out)
+    assert TrainConfig.load(folder / "config.json") == chosen.config(root=str(data_root), **SMALL)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--recipe", "mnist"], "error: --recipe: expected one of digits, nmnist, got 'mnist'\n"),
+        (["--recipe", "nmnist"], "error: --root: expected the folder of the N-MNIST copy .*, got none\n"),
+        (
+            ["--resume", "x", "--recipe", "nmnist"],
+            "error: --recipe: expected none beside --resume, got 'nmnist'\n",
+        ),
+        (["--resume", "x", "--out", "y"], "error: --out: expected none beside --resume, got 'y'\n"),
+    ],
+)
+def test_bad_choices_are_one_line(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["train", *arguments])
+    assert stop.value.code == 2
+    assert re.fullmatch(message, capsys.readouterr().err)
