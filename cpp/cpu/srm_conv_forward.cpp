@@ -71,7 +71,7 @@ class Band {
     load_state();
   }
 
-  // Returns the number of spikes, whose slopes and gains lie in the workspace.
+  // Returns the number of spikes, whose deltas lie in the workspace.
   template <bool Keep>
   int64_t run() {
     int64_t count = 0;
@@ -94,7 +94,6 @@ class Band {
         const auto step = line ? srm_row<Keep, true> : srm_row<Keep, false>;
         const int64_t fired = step(current, w_.threshold.data(), state(0, y), state(1, y), state(2, y), row_, decay(),
                                    out, bits, du, dut);
-        if (Keep) to_slope_and_gain(du, dut, fired, float(a_.constants.grad_clamp));
         if (a_.pool.none()) {
           if (out != spikes) std::memcpy(spikes, out, size_t(row_) * sizeof(float));
         } else if (line == a_.pool.h - 1) {
@@ -223,14 +222,10 @@ class Band {
 };
 
 // The exact size, from malloc: the bindings hand it over to a tensor and free it.
-void keep_spikes(TaskSpikes& task, const Workspace& w, int64_t count) {
-  const size_t bytes = size_t(count) * sizeof(float);
-  task.slope_gain = static_cast<float*>(std::malloc(bytes ? 2 * bytes : 1));
+void keep_spikes(TaskSpikes& task, const Workspace& w, int64_t count, float clamp) {
+  task.slope_gain = static_cast<float*>(std::malloc(count ? 2 * size_t(count) * sizeof(float) : 1));
   if (!task.slope_gain) throw std::bad_alloc();
-  if (bytes) {
-    std::memcpy(task.slope_gain, w.delta_u.data(), bytes);
-    std::memcpy(task.slope_gain + count, w.delta_ut.data(), bytes);
-  }
+  to_slope_and_gain(w.delta_u.data(), w.delta_ut.data(), count, clamp, task.slope_gain, task.slope_gain + count);
   task.count = count;
 }
 
@@ -239,7 +234,7 @@ void forward(const SrmConvForwardArgs& a) {
     thread_local Workspace workspace;
     Band band(a, task, workspace);
     if (a.bits) {
-      keep_spikes(a.tasks[task], workspace, band.run<true>());
+      keep_spikes(a.tasks[task], workspace, band.run<true>(), float(a.constants.grad_clamp));
     } else {
       band.run<false>();
     }

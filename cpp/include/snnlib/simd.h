@@ -27,6 +27,15 @@ inline Floats load(const float* p) {
 
 inline void store(float* p, Floats v) { std::memcpy(p, &v, sizeof v); }
 
+// Has `length` floats brought into the caches, for later.
+inline void prefetch(const float* p, int64_t length) {
+#if defined(__GNUC__)
+  for (int64_t i = 0; i < length; i += 16) __builtin_prefetch(p + i);
+#else
+  (void)p, (void)length;
+#endif
+}
+
 // Bit i is set where lane i of `v` is not zero (NaN included).
 inline uint32_t nonzero_lanes(Floats v) {
 #if defined(__AVX512F__)

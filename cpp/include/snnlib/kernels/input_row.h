@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "snnlib/platform.h"
+#include "snnlib/simd.h"
 #include "snnlib/srm_conv.h"
 
 namespace snnlib {
@@ -27,6 +27,8 @@ inline void copy_row(const InputTrain& x, const ConvShape& s, int64_t t, int64_t
   }
   for (int64_t c = 0; c < s.in_channels; ++c) {
     const float* channel = row + c * x.channel;
+    // Channels far apart are a page each, so nothing but this sees the next row coming.
+    if (x.width == 1 && y + 1 < s.in_height) prefetch(channel + x.height, s.in_width);
     for (int64_t i = 0; i < s.in_width; ++i) out[i * s.in_channels + c] = channel[i * x.width];
   }
 }

@@ -50,14 +50,15 @@ SNNLIB_NOINLINE int64_t srm_row(const float* current, const float* threshold, fl
   return count;
 }
 
-// Deltas of `count` spikes become slopes and gains, in place.
-inline void to_slope_and_gain(float* __restrict delta_u, float* __restrict delta_ut, int64_t count, float clamp) {
+// Slopes and gains of `count` spikes from their deltas.
+inline void to_slope_and_gain(const float* __restrict delta_u, const float* __restrict delta_ut, int64_t count,
+                              float clamp, float* __restrict slope, float* __restrict gain) {
   SNNLIB_SIMD
   for (int64_t i = 0; i < count; ++i) {
-    const float slope = 1.0f / delta_u[i], gain = 1.0f / delta_ut[i];
-    const float limited = slope < clamp ? slope : clamp;
-    delta_u[i] = delta_u[i] > 0.0f ? limited : 0.0f;
-    delta_ut[i] = delta_ut[i] > 0.0f ? gain : 0.0f;
+    const float rise = 1.0f / delta_u[i], steep = rise < clamp ? rise : clamp;
+    const float inverse = 1.0f / delta_ut[i];
+    slope[i] = delta_u[i] > 0.0f ? steep : 0.0f;
+    gain[i] = delta_ut[i] > 0.0f ? inverse : 0.0f;
   }
 }
 
