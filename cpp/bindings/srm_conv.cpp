@@ -84,9 +84,9 @@ std::unique_ptr<SpikeRecord> forward(const Shape& shape, const BandList& bands, 
 
 void backward(const Shape& shape, const BandList& bands, const Constants& constants, const Input& input,
               const Pair& frames, Address bits, Address slope, Address gain, Address task_starts, const Pair& pool,
-              Address output, Address grad_output, Address grad_weight_blocks, Address grad_weight,
-              int64_t tasks_per_block, Address grad_input, const Pair& input_frames, Address weight, bool scatter,
-              double input_grad_scale, int threads) {
+              Address output, Address grad_output, bool by_inputs, Address grad_weight_blocks, Address grad_weight,
+              int64_t block_floats, int64_t tasks_per_block, Address grad_input, const Pair& input_frames,
+              Address weight, bool scatter, double input_grad_scale, int threads) {
   kernels().srm_conv->backward({to_shape(shape),
                                 to_bands(bands),
                                 to_constants(constants),
@@ -99,8 +99,10 @@ void backward(const Shape& shape, const BandList& bands, const Constants& consta
                                 to_pool(pool),
                                 floats(output),
                                 floats(grad_output),
+                                by_inputs,
                                 floats(grad_weight_blocks),
                                 floats(grad_weight),
+                                block_floats,
                                 tasks_per_block,
                                 floats(grad_input),
                                 to_frames(input_frames),

@@ -75,12 +75,14 @@ class Decision(NamedTuple):
 
 
 def density(x: Tensor) -> float:
-    """Share of nonzero elements in frames spread evenly over the train `[T, N, ...]`."""
+    """Share of nonzero elements in frames spread over steps and samples of the train `[T, N, ...]`."""
     if not x.numel():
         return 0.0
-    frames = max(1, _SAMPLE // x[0, 0].numel())
-    columns = min(x.shape[1], max(1, frames // 4))
-    sample = x[:: math.ceil(x.shape[0] * columns / frames), :: math.ceil(x.shape[1] / columns)]
+    steps, batch = x.shape[:2]
+    frames = min(max(1, _SAMPLE // x[0, 0].numel()), steps * batch)
+    numbers = torch.arange(frames)
+    # Evenly over the steps; over the samples by the golden ratio, which follows no rhythm.
+    sample = x[(2 * numbers + 1) * steps // (2 * frames), (numbers * 0.618 % 1 * batch).long()]
     return int(torch.count_nonzero(sample)) / sample.numel()
 
 

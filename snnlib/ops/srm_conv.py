@@ -1,6 +1,6 @@
 """Convolution and SRM neurons as one op, driven by events forward and by output spikes backward.
 
-Kernels: cpp/include/snnlib/kernels/event_conv.h and spike_record.h; reference: snnlib/reference/srm_conv.py. Trains are
+Kernels: cpp/include/snnlib/kernels/event_conv.h and spike_credit.h; reference: snnlib/reference/srm_conv.py. Trains are
 `[T, N, C, H, W]`; a fully connected layer is a 1x1 image under a 1x1 kernel. What backward needs of the neurons is a
 record of the spikes: a bit per neuron and step, and two numbers per spike. No current and no dense signal exists.
 """
@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from snnlib import _native, reference
-from snnlib.ops import dispatch
+from snnlib.ops import dispatch, dispatch_backward
 from snnlib.ops.geometry import GROUP, Geometry, geometry, scatters, scatters_back
 from snnlib.reference.srm import decay_factors
 
@@ -238,14 +238,14 @@ def srm_conv_backward(
         return grad_weight.to(weight.dtype).contiguous() if need_weight else weight.new_empty(0), grad_x
     if grad_output.stride() != layout.stride() or grad_output.dtype != x.dtype:
         grad_output = layout.copy_(grad_output)
-    row = -(-g.kernel_w * g.in_channels // GROUP) * GROUP
-    partial = weight.new_empty(0)
-    tasks, size = g.batch * g.bands(pool[0])[1], g.kernel_h * g.channels * row
+    tasks = g.batch * g.bands(pool[0])[1]
+    by_inputs = dispatch_backward.decide(x, g, int(starts[tasks])).weight == "inputs"
+    shape = _weight_rows(g, by_inputs)
+    size = math.prod(shape)
     most = max(_LEAST_BLOCKS, min(_MOST_BLOCKS, _BLOCK_BYTES // max(4 * size, 1)))
     tasks_per_block = max(1, math.ceil(tasks / most))
     blocks = math.ceil(tasks / tasks_per_block)
-    if need_weight:
-        partial = weight.new_empty(blocks + 1, g.kernel_h, g.channels, row)
+    partial = weight.new_empty((blocks + 1, *shape) if need_weight else 0)
     scatter = scatters_back(g)
     rows = _kernel_rows(weight.flip(3).transpose(0, 1), scatter)
     frames = _frames(g.steps, g.batch, time_dim)
@@ -262,8 +262,10 @@ def srm_conv_backward(
         pool,
         _native.address(output),
         grad_output.data_ptr(),
+        by_inputs,
         partial.data_ptr() if need_weight else 0,
         partial[-1].data_ptr() if need_weight else 0,
+        size,
         tasks_per_block,
         grad_x.data_ptr() if need_input else 0,
         frames,
@@ -273,10 +275,29 @@ def srm_conv_backward(
     )
     if not need_weight:
         return weight.new_empty(0), grad_x
-    # [kh, O, (kw, C)] to [O, C, kh, kw].
-    total = partial[-1, :, :, : g.kernel_w * g.in_channels]
+    return _from_weight_rows(partial[-1], g, by_inputs), grad_x
+
+
+def _weight_rows(g: Geometry, by_inputs: bool) -> tuple[int, ...]:
+    """Shape of a weight gradient as the kernels sum it."""
+    if not by_inputs:
+        return g.kernel_h, g.channels, _padded(g.kernel_w * g.in_channels)
+    block = dispatch_backward.block_channels(g)
+    return _padded(g.channels) // block, g.in_channels, g.kernel_h, g.kernel_w, block
+
+
+def _from_weight_rows(rows: Tensor, g: Geometry, by_inputs: bool) -> Tensor:
+    """`[O, C, kh, kw]`"""
+    if by_inputs:
+        wide = rows.flip(3).permute(0, 4, 1, 2, 3).flatten(0, 1)
+        return wide[: g.channels].contiguous()
+    total = rows[:, :, : g.kernel_w * g.in_channels]
     total = total.reshape(g.kernel_h, g.channels, g.kernel_w, g.in_channels)
-    return total.permute(1, 3, 0, 2).contiguous(), grad_x
+    return total.permute(1, 3, 0, 2).contiguous()
+
+
+def _padded(floats: int) -> int:
+    return -(-floats // GROUP) * GROUP
 
 
 @srm_conv_backward.register_fake

@@ -1,5 +1,5 @@
 // Convolution and SRM neurons as one kernel, driven by events: the launchers that the bindings call.
-// Math: kernels/srm.h, kernels/event_conv.h, kernels/spike_record.h.
+// Math: kernels/srm.h, kernels/event_conv.h, kernels/spike_record.h, kernels/spike_credit.h.
 #pragma once
 
 #include <cstdint>
@@ -88,9 +88,12 @@ struct SrmConvBackwardArgs {
   PoolWindow pool;
   const float* output;  // of the forward pass; read if there is a pool
   const float* grad_output;
-  // dL/dW of each block of tasks, [blocks][kernel_h][channels][padded(kernel_w * in_channels)], and their sum in order.
+  // dL/dW of each block of tasks and their sum in order, `block_floats` each, by events of the inputs or of the
+  // outputs; layouts: kernels/weights_by_inputs.h and weights_by_spikes.h.
+  bool by_inputs;
   float* grad_weight_blocks;
   float* grad_weight;
+  int64_t block_floats;
   int64_t tasks_per_block;
   // dL/dx in `input_frames` channels-last frames, with the weight as `scatter` or `gather` want it; null: not wanted.
   float* grad_input;

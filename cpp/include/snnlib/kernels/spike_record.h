@@ -1,15 +1,5 @@
-// What a forward pass keeps of its spikes, and how gradients are driven by it alone.
-//
-//   kept       a bit per neuron and step; per spike, in the order of the bits,
-//              slope = min(1/delta_u, clamp) and gain = 1/delta_ut, each 0 where the neuron has no rise
-//   weights    a[t] of kernels/srm.h only changes at spikes. With input traces that run forward without resets,
-//              U <- e_m U + (S + x) r_s, S <- e_s (S + x), a spike at t whose successor fires D steps later adds
-//              dW += (A - A' e_m^D) U[t] - A' k(D) S[t],      A = q slope, A' the successor's (0 without one)
-//              where k(D) is what a unit of S leaves in U after D steps: k(0) = 0, k(D+1) = e_m k(D) + r_s e_s^D
-//   inputs     V <- e_g V backwards in time; a spike adds e_g (C - C' e_g^D) W to its patch of V, C = q gain;
-//              dL/dx[t] = x[t] V[t]
-//
-// Both follow from summing a[t] x[t] and b[t] between two spikes; no dense signal is built.
+// What a forward pass keeps of its spikes: a bit per neuron and step; per spike, in the order of the bits,
+// slope = min(1/delta_u, clamp) and gain = 1/delta_ut, each 0 where the neuron has no rise.
 #pragma once
 
 #include "snnlib/kernels/srm.h"
@@ -61,48 +51,6 @@ inline void to_slope_and_gain(const float* __restrict delta_u, const float* __re
     gain[i] = delta_ut[i] > 0.0f ? inverse : 0.0f;
   }
 }
-
-// Calls f(place) for every set bit of a row of `words` 16-bit words, in ascending order.
-template <class F>
-inline void for_each_spike(const uint16_t* bits, int64_t words, const F& f) {
-  for (int64_t w = 0; w < words; w += 4) {
-    uint64_t four = 0;
-    std::memcpy(&four, bits + w, words - w < 4 ? size_t(words - w) * 2 : 8);
-    for (; four; four &= four - 1) f(w * 16 + lowest_bit(four));
-  }
-}
-
-inline int64_t count_spikes(const uint16_t* bits, int64_t words) {
-  int64_t count = 0;
-  for (int64_t w = 0; w < words; ++w) count += count_bits(bits[w]);
-  return count;
-}
-
-// A neuron's next spike in time, as the way back meets it first.
-struct NextSpike {
-  float amount;  // A or C; 0 without one
-  int32_t step;
-};
-
-// Powers by distance: e_m^D, k(D) and e_g^D for D = 0 .. steps.
-struct DecayTable {
-  float *e_m, *k, *e_g;
-
-  static int64_t floats(int64_t steps) { return 3 * (steps + 1); }
-  DecayTable(float* memory, int64_t steps, const SrmConstants& c)
-      : e_m(memory), k(memory + steps + 1), e_g(memory + 2 * (steps + 1)) {
-    double m = 1, unit = 0, s = 1, g = 1;
-    for (int64_t d = 0; d <= steps; ++d) {
-      e_m[d] = float(m);
-      k[d] = float(unit);
-      e_g[d] = float(g);
-      unit = c.e_m * unit + c.r_s * s;
-      m *= c.e_m;
-      s *= c.e_s;
-      g *= c.e_g;
-    }
-  }
-};
 
 }  // namespace SNNLIB_ISA
 }  // namespace snnlib

@@ -1,86 +1,129 @@
-// Walks over the recorded spikes of one sample, row by row.
+// The recorded spikes of some output rows of one sample, with the gradient that each of them gets.
 #pragma once
 
-#include "snnlib/kernels/spike_record.h"
+#include "snnlib/kernels/spike_credit.h"
 #include "snnlib/scratch.h"
 #include "snnlib/srm_conv.h"
 
 namespace snnlib {
 namespace SNNLIB_ISA {
 
+// Calls f(bits, place of the first) for every 64 bits of a row of `words` 16-bit words.
+template <class F>
+inline void for_each_64(const uint16_t* bits, int64_t words, const F& f) {
+  int64_t w = 0;
+  uint64_t four = 0;
+  for (; w + 4 <= words; w += 4) {
+    std::memcpy(&four, bits + w, 8);
+    f(four, w * 16);
+  }
+  for (; w < words; ++w) f(uint64_t(bits[w]), w * 16);
+}
+
+inline int64_t count_spikes(const uint16_t* bits, int64_t words) {
+  int64_t count = 0;
+  for_each_64(bits, words, [&](uint64_t four, int64_t) { count += count_bits(four); });
+  return count;
+}
+
+// Calls f(place) for every spike of a row, in ascending order.
+template <class F>
+inline void for_each_spike(const uint16_t* bits, int64_t words, const F& f) {
+  for_each_64(bits, words, [&](uint64_t four, int64_t first) {
+    for (; four; four &= four - 1) f(first + lowest_bit(four));
+  });
+}
+
+// q of a row from its row of windows: a window shares its gradient out whole, in equal parts to its spikes. Pixel by
+// pixel in whole vectors: the next one overwrites the excess.
+SNNLIB_NOINLINE inline void share_out(const float* grad, const float* pooled, float cells, int64_t windows,
+                                      int64_t channels, int64_t window, float* share, float* q) {
+  SNNLIB_SIMD
+  for (int64_t i = 0; i < windows * channels; ++i) share[i] = grad[i] / (pooled[i] * cells);
+  for (int64_t x = 0; x < windows; ++x, share += channels) {
+    for (int64_t p = 0; p < window; ++p, q += channels) {
+      for (int64_t c = 0; c < channels; c += kLanes) store(q + c, load(share + c));
+    }
+  }
+}
+
 struct SpikeRowsMemory {
   Scratch<int64_t> starts;
-  Scratch<int32_t> windows;
+  Scratch<float> q, share;
 };
 
-// Output rows [first, last) of one sample, and where their spikes are recorded.
 class SpikeRows {
  public:
+  // Output rows [first, last).
   SpikeRows(const SrmConvBackwardArgs& a, int64_t n, int64_t first, int64_t last, SpikeRowsMemory& memory)
       : a_(a),
         s_(a.shape),
+        memory_(memory),
         n_(n),
         first_(first),
         last_(last),
-        starts_(memory.starts.reserve(a.shape.steps * (last - first))),
-        windows_(memory.windows.reserve(s_.row())) {
-    for (int64_t i = 0; i < s_.row(); ++i) {
-      const int64_t window = i / s_.channels / a.pool.w, inside = window < s_.width / a.pool.w;
-      windows_[i] = inside ? int32_t(window * s_.channels + i % s_.channels) : -1;
-    }
+        starts_(memory.starts.reserve(a.shape.steps * (last - first))) {
+    memory.q.zeroed(padded(s_.row()) + kGroup);
+    memory.share.reserve(padded(s_.row()) + kGroup);
     const int64_t rows = a.bands.rows;
     for (int64_t band = first / rows; band * rows < last; ++band) {
       int64_t at = a.task_starts[n * a.bands.count + band];
       const int64_t end = (band + 1) * rows < s_.height ? (band + 1) * rows : s_.height;
       for (int64_t t = 0; t < s_.steps; ++t) {
         for (int64_t y = band * rows; y < end; ++y) {
-          if (y >= first && y < last) starts_[t * (last - first) + y - first] = at;
-          at += count_spikes(bits(t, y), s_.row_words());
+          const int64_t count = count_spikes(bits(t, y), s_.row_words());
+          if (y >= first && y < last) {
+            starts_[t * (last - first) + y - first] = at;
+            spikes_ += count;
+          }
+          at += count;
         }
       }
     }
   }
 
-  // Calls f(place in the row, number in the record, dL/ds) for the spikes of a row. A window shares its gradient out
-  // whole, in equal parts to its spikes.
-  template <class F>
-  void for_each(int64_t t, int64_t y, const F& f) const {
-    int64_t number = start(t, y);
-    if (a_.pool.none()) {
-      const float* q = a_.grad_output + (a_.frames(t, n_) * s_.height + y) * s_.row();
-      for_each_spike(bits(t, y), s_.row_words(), [&](int64_t place) { f(place, number++, q[place]); });
-      return;
-    }
-    const int64_t height = s_.height / a_.pool.h, row = s_.width / a_.pool.w * s_.channels;
-    const int64_t from = (a_.frames(t, n_) * height + y / a_.pool.h) * row;
-    const bool outside = y / a_.pool.h >= height;
-    const float cells = float(a_.pool.h * a_.pool.w);
-    for_each_spike(bits(t, y), s_.row_words(), [&](int64_t place) {
-      const int32_t window = windows_[place];
-      const bool read = window >= 0 && !outside;
-      f(place, number++, read ? a_.grad_output[from + window] / (a_.output[from + window] * cells) : 0.0f);
-    });
-  }
+  // Spikes of all rows and steps.
+  int64_t spikes() const { return spikes_; }
 
-  int64_t start(int64_t t, int64_t y) const { return starts_[t * (last_ - first_) + y - first_]; }
-
-  // No neuron has a next spike yet.
-  NextSpike* no_next(Scratch<NextSpike>& memory) const {
-    const int64_t neurons = (last_ - first_) * s_.row();
-    NextSpike* next = memory.reserve(neurons);
-    for (int64_t i = 0; i < neurons; ++i) next[i] = {0.0f, int32_t(s_.steps)};
-    return next;
+  // Valid until the next call.
+  RecordedRow row(int64_t t, int64_t y) {
+    const int64_t number = starts_[t * (last_ - first_) + y - first_];
+    return {gradient(t, y), bits(t, y), a_.slope + number, a_.gain + number, s_.row()};
   }
 
  private:
   const uint16_t* bits(int64_t t, int64_t y) const {
     return a_.bits + (a_.frames(t, n_) * s_.height + y) * s_.row_words();
   }
+
+  const float* gradient(int64_t t, int64_t y) {
+    const int64_t frame = a_.frames(t, n_), row = s_.row();
+    float* q = memory_.q.data();
+    if (a_.pool.none()) {
+      const float* given = a_.grad_output + (frame * s_.height + y) * row;
+      if (row == padded(row)) return given;
+      std::memcpy(q, given, size_t(row) * sizeof(float));
+      return q;
+    }
+    const int64_t height = s_.height / a_.pool.h, windows = s_.width / a_.pool.w, line = y / a_.pool.h;
+    const int64_t shared = frame * height + line;
+    if (shared == shared_ && line < height) return q;
+    shared_ = shared;
+    const int64_t length = line < height ? windows * s_.channels : 0, from = shared * windows * s_.channels;
+    if (length) {
+      share_out(a_.grad_output + from, a_.output + from, float(a_.pool.h * a_.pool.w), windows, s_.channels, a_.pool.w,
+                memory_.share.data(), q);
+    }
+    std::memset(q + length * a_.pool.w, 0, size_t(padded(row) - length * a_.pool.w) * sizeof(float));
+    return q;
+  }
+
   const SrmConvBackwardArgs& a_;
   const ConvShape& s_;
+  SpikeRowsMemory& memory_;
   const int64_t n_, first_, last_;
   int64_t* const starts_;
-  int32_t* const windows_;
+  int64_t spikes_ = 0, shared_ = -1;
 };
 
 }  // namespace SNNLIB_ISA

@@ -1,0 +1,83 @@
+// The events of some rows of one frame by channel, as windows of a dense map of which each of them sees a part.
+#pragma once
+
+#include "snnlib/kernels/event_conv.h"
+#include "snnlib/kernels/input_row.h"
+#include "snnlib/scratch.h"
+
+namespace snnlib {
+namespace SNNLIB_ISA {
+
+// Where an event's window starts.
+struct Window {
+  int32_t at;
+  float amount;
+};
+
+// Sorted by channel and then by row.
+class ChannelEvents {
+ public:
+  void start(int64_t channels, int64_t width, int64_t rows) {
+    channels_ = channels;
+    width_ = width;
+    room_ = rows * width;
+    found_.reserve(channels * width + kGroup);
+    in_row_.reserve(channels * width);
+    windows_.reserve(channels * room_);
+    ends_.reserve((rows + 1) * channels);
+  }
+
+  void clear() {
+    rows_ = 0;
+    std::memset(ends_.data(), 0, size_t(channels_) * sizeof(int32_t));
+  }
+
+  // Appends a row. `shift` is where the window of its first pixel lies, `pixel` the distance of two.
+  void add_row(const InputTrain& x, const ConvShape& s, int64_t t, int64_t n, int64_t y, int64_t shift, int64_t pixel) {
+    int32_t* end = ends_.data() + (rows_ + 1) * channels_;
+    std::memcpy(end, end - channels_, size_t(channels_) * sizeof(int32_t));
+    ++rows_;
+    const float* row = row_start(x, t, n, y);
+    if (x.width == 1 && !is_channels_last(x, s)) {
+      for (int64_t c = 0; c < channels_; ++c) add_channel(row + c * x.channel, c, end, shift, pixel);
+    } else {
+      add_pixels(read_row(x, s, t, n, y, in_row_.data()), end, shift, pixel);
+    }
+  }
+
+  // Where the events of a channel from row `row` on begin.
+  const Window* begin(int64_t channel, int64_t row) const {
+    return windows_.data() + channel * room_ + ends_.data()[row * channels_ + channel];
+  }
+
+ private:
+  SNNLIB_NOINLINE void add_channel(const float* row, int64_t channel, int32_t* end, int64_t shift, int64_t pixel) {
+    const int64_t count = find_events(row, width_, found_.data());
+    Window* windows = windows_.data() + channel * room_ + end[channel];
+    for (int64_t i = 0; i < count; ++i) {
+      const int32_t x = found_.data()[i];
+      windows[i] = {int32_t(shift + x * pixel), row[x]};
+    }
+    end[channel] += int32_t(count);
+  }
+
+  SNNLIB_NOINLINE void add_pixels(const float* row, int32_t* end, int64_t shift, int64_t pixel) {
+    const int64_t count = find_events(row, channels_ * width_, found_.data());
+    // Events are sorted by pixel, which saves a division.
+    int64_t first = 0;
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t at = found_.data()[i];
+      for (; at - first >= channels_; first += channels_) shift += pixel;
+      const int64_t c = at - first;
+      windows_.data()[c * room_ + end[c]++] = {int32_t(shift), row[at]};
+    }
+  }
+
+  int64_t channels_ = 0, width_ = 0, room_ = 0, rows_ = 0;
+  Scratch<float> in_row_;
+  Scratch<int32_t> found_, ends_;
+  Scratch<Window> windows_;
+};
+
+}  // namespace SNNLIB_ISA
+}  // namespace snnlib

@@ -1,0 +1,116 @@
+// Weight gradient of one band from its output spikes: picks of two traces of the input, which run forward in time. The
+// way back lists the picks, from the last step to the first.
+#pragma once
+
+#include "snnlib/kernels/band_rows.h"
+#include "snnlib/kernels/event_conv.h"
+#include "snnlib/kernels/input_row.h"
+#include "snnlib/kernels/spike_credit.h"
+#include "snnlib/scratch.h"
+
+namespace snnlib {
+namespace SNNLIB_ISA {
+
+// A step of the input traces of one row.
+SNNLIB_NOINLINE inline void step_traces(const float* x, int64_t n, SrmDecay<float> k, float* trace_u, float* trace_s) {
+  SNNLIB_SIMD
+  for (int64_t i = 0; i < n; ++i) {
+    const float sum = trace_s[i] + x[i];
+    trace_u[i] = trace_u[i] * k.e_m + sum * k.r_s;
+    trace_s[i] = sum * k.e_s;
+  }
+}
+
+class WeightsBySpikes {
+ public:
+  // Output rows `own` of sample `n`, with at most `spikes` spikes. `grad` is [kernel_h][channels][padded(kernel_w x
+  // in_channels)].
+  void start(const SrmConvBackwardArgs& a, int64_t n, const Rows& own, int64_t spikes, float* grad) {
+    a_ = &a;
+    n_ = n;
+    own_ = own;
+    seen_ = seen_rows(a.shape, own);
+    grad_ = grad;
+    const ConvShape& s = a.shape;
+    length_ = s.kernel_w * s.in_channels;
+    // From column -padding on, with room for a whole vector at the end.
+    trace_row_ = padded((s.in_width + 2 * s.padding_w) * s.in_channels + kGroup);
+    picks_.reserve(spikes);
+    begins_.reserve(s.steps * own.count() + 1)[0] = 0;
+    in_row_.reserve(s.in_width * s.in_channels);
+    Place* places = places_.reserve(s.row());
+    for (int64_t i = 0; i < s.row(); ++i) {
+      const int64_t x = i / s.channels, o = i % s.channels;
+      places[i] = {int32_t(x * s.stride_w * s.in_channels), int32_t(o * padded(length_))};
+    }
+  }
+
+  // The picks of row y are `lister.add`ed next, and end with `end_row`.
+  struct Lister {
+    Pick* pick;
+    const Place* places;
+    int32_t shift;
+
+    void add(int64_t place, float u, float s) { *pick++ = {shift + places[place].at, places[place].row, u, s}; }
+  };
+  Lister begin_row(int64_t t, int64_t y) const {
+    const ConvShape& s = a_->shape;
+    return {picks_.data() + begins(t)[y], places_.data(),
+            int32_t((y * s.stride_h - s.padding_h - seen_.first) * trace_row_)};
+  }
+  void end_row(int64_t t, int64_t y, const Lister& lister) { begins(t)[y + 1] = lister.pick - picks_.data(); }
+
+  void run() {
+    const ConvShape& s = a_->shape;
+    const SrmDecay<float> decay = float_decay(a_->constants);
+    float* trace_u = trace_u_.zeroed(seen_.count() * trace_row_);
+    float* trace_s = trace_s_.zeroed(seen_.count() * trace_row_);
+    for (int64_t t = 0; t < s.steps; ++t) {
+      for (int64_t y = seen_.first; y < seen_.last; ++y) {
+        const float* x = read_row(a_->input, s, t, n_, y, in_row_.data());
+        const int64_t at = (y - seen_.first) * trace_row_ + s.padding_w * s.in_channels;
+        step_traces(x, s.in_width * s.in_channels, decay, trace_u + at, trace_s + at);
+      }
+      const int64_t* begin = begins(t);
+      if (length_ <= kGroup) {
+        for (int64_t y = own_.first; y < own_.last; ++y) {
+          const int64_t top = y * s.stride_h - s.padding_h, first = clamp(seen_.first - top, 0, s.kernel_h);
+          collect_narrow(picks_.data() + begin[y], picks_.data() + begin[y + 1], trace_u + first * trace_row_,
+                         trace_s + first * trace_row_, trace_row_, grad_ + first * grad_row(), grad_row(),
+                         clamp(seen_.last - top, first, s.kernel_h) - first);
+        }
+        continue;
+      }
+      // Kernel row by kernel row for all rows of the step: its weights stay in the cache.
+      for (int64_t ky = 0; ky < s.kernel_h; ++ky) {
+        const Rows valid = rows_under(ky);
+        collect(picks_.data() + begin[valid.first], picks_.data() + begin[valid.last], trace_u + ky * trace_row_,
+                trace_s + ky * trace_row_, grad_ + ky * grad_row(), length_);
+      }
+    }
+  }
+
+ private:
+  int64_t grad_row() const { return a_->shape.channels * padded(length_); }
+  // [y] is where the picks of row y begin, [y + 1] where they end.
+  int64_t* begins(int64_t t) const { return begins_.data() + (a_->shape.steps - 1 - t) * own_.count() - own_.first; }
+  // Output rows whose input row under kernel row ky exists.
+  Rows rows_under(int64_t ky) const {
+    const ConvShape& s = a_->shape;
+    const auto above = [&](int64_t y) { return (y + s.padding_h - ky + s.stride_h - 1) / s.stride_h; };
+    const int64_t first = clamp(above(seen_.first), own_.first, own_.last);
+    return {first, clamp(above(seen_.last), first, own_.last)};
+  }
+
+  const SrmConvBackwardArgs* a_ = nullptr;
+  Rows own_ = {}, seen_ = {};
+  float* grad_ = nullptr;
+  int64_t n_ = 0, length_ = 0, trace_row_ = 0;
+  Scratch<Pick> picks_;
+  Scratch<int64_t> begins_;
+  Scratch<Place> places_;
+  Scratch<float> in_row_, trace_u_, trace_s_;
+};
+
+}  // namespace SNNLIB_ISA
+}  // namespace snnlib
