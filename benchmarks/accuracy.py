@@ -249,6 +249,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     args = parser.parse_args()
     chosen = {name: run for name, run in methods().items() if name in (args.method or methods())}
+    snnlib.keep_freed_memory()
 
     name, samples = recordings()
     samples = samples[:: max(len(samples) // (args.samples or len(samples)), 1)]
