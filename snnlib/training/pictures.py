@@ -102,18 +102,22 @@ def _draw_confusion(result: TrainResult) -> Figure:
     return confusion_matrix(counts, _NAMES, title=title)
 
 
-def _draw_raster(result: TrainResult) -> Figure | None:
-    config = result.module.config
-    if config.loss == "tet":
-        # Potentials decide: there is no output train to draw.
-        return None
+def _draw_raster(result: TrainResult) -> Figure:
+    module, config = result.module, result.module.config
     frames, label = result.data.test_set[0]
-    trains = record_trains(result.module.net, frames)
+    trains = record_trains(module.net, frames)
+    potentials = None
     with torch.no_grad():
-        predicted = int(result.module(frames.unsqueeze(1)).argmax())
-    *hidden, (last, output) = trains.items()
+        output = module.net(frames.unsqueeze(1).to(next(module.parameters())))
+        predicted = int(module.objective.scores(output).argmax())
+    if config.loss == "tet":
+        potentials = output[:, 0].float().cpu()
+    else:
+        last = list(trains)[-1]
+        trains[f"{last}, the output: one neuron per digit"] = trains.pop(last)
     return raster(
-        {**dict(hidden), f"{last}, the output: one neuron per digit": output},
+        trains,
+        potentials=potentials,
         step_ms=config.step_ms,
         title=f"One test sample through the net: shown {_NAMES[label]}, recognised as {_NAMES[predicted]}",
         classes=_NAMES,
@@ -193,8 +197,9 @@ PICTURES = (
         "raster.png",
         "One sample through the net",
         "Every mark is a spike. On top are the events of the camera while it moved three times; below, what each layer "
-        "makes of them, step by step. At the bottom the ten output neurons: the one with most spikes is the answer "
-        "(with the loss first-spike, the one that fires first), and the true digit is in bold.",
+        "makes of them, step by step. At the bottom the ten output neurons: the one with the highest mean potential is "
+        "the answer (where they fire, the one with most spikes; with the loss first-spike, the one that fires first), "
+        "and the true digit is in bold.",
         _draw_raster,
     ),
     Picture(

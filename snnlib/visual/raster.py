@@ -22,16 +22,20 @@ def raster(
     title: str = "Spikes of one sample",
     classes: Sequence[str] | None = None,
     label: int | None = None,
+    potentials: Tensor | None = None,
 ) -> Figure:
-    """Spikes of one sample through a net: events as pictures, a raster per layer, the output counts as bars.
+    """Spikes of one sample through a net: events as pictures, a raster per layer, the outputs' scores as bars.
 
     Args:
         trains: layer name to spike train `[T, ...]` of one sample, in the order of the net. The first is the input; if
-            it is `[T, 2, H, W]` it is shown as pictures as well. The last is the output; its counts are drawn.
+            it is `[T, 2, H, W]` it is shown as pictures as well. The last is the output; its counts are drawn, unless
+            there are `potentials`.
         step_ms: length of a time step in milliseconds.
         title: what the reader should see.
         classes: names of the output neurons; their numbers if None.
         label: the true class, marked among the bars.
+        potentials: `[T, classes]`, of output neurons that do not fire (`SRMReadout`): curves over time, and bars of
+            their means.
 
     Raises:
         ValueError: no trains.
@@ -44,11 +48,12 @@ def raster(
     if not trains:
         raise ValueError("trains: expected at least one layer, got none")
     layers = list(trains.items())
-    first, output = layers[0][1], layers[-1][1]
+    first, output = layers[0][1], layers[-1][1] if potentials is None else None
     has_pictures = first.dim() == 4 and first.shape[1] == 2
-    figure = new_figure(9.5, 2.2 * (has_pictures + len(layers)))
+    rows = has_pictures + len(layers) + (potentials is not None)
+    figure = new_figure(9.5, 2.2 * rows)
     figure.suptitle(title, color=INK, fontsize=13)
-    grid = figure.add_gridspec(has_pictures + len(layers), 2, width_ratios=(4, 1))
+    grid = figure.add_gridspec(rows, 2, width_ratios=(4, 1))
     if has_pictures:
         row = grid[0, 0].subgridspec(1, 3)
         draw_accumulated([figure.add_subplot(row[0, column]) for column in range(3)], first, step_ms)
@@ -62,7 +67,10 @@ def raster(
         axes.tick_params(labelbottom=train is output)
         if train is output:
             axes.set_xlabel("time (ms)")
-            _draw_counts(figure.add_subplot(grid[number, 1]), output, classes, label, colour)
+            counts = (output.flatten(1) != 0).sum(0)
+            bars = _draw_scores(figure.add_subplot(grid[number, 1]), counts, classes, label, colour)
+            bars.set_xlabel("output spikes")
+            bars.set_title("most spikes win", fontsize=10, color=INK, loc="left")
         else:
             spikes = train != 0
             _write(
@@ -71,7 +79,25 @@ def raster(
                 f"{spikes[0].numel():,} neurons\n{int(spikes.sum()):,} spikes\n"
                 f"{float(spikes.double().mean()):.1%} of neurons\nfire in a time step",
             )
+    if potentials is not None:
+        colour = PALETTE[rows % len(PALETTE)]
+        _draw_potentials(figure.add_subplot(grid[-1, 0]), potentials, step_ms, colour)
+        bars = _draw_scores(figure.add_subplot(grid[-1, 1]), potentials.mean(0), classes, label, colour)
+        bars.set_xlabel("mean output potential")
+        bars.set_title("highest mean wins", fontsize=10, color=INK, loc="left")
     return figure
+
+
+def _draw_potentials(axes: Axes, potentials: Tensor, step_ms: float, colour: str) -> None:
+    time = [(step + 0.5) * step_ms for step in range(len(potentials))]
+    best = int(potentials.mean(0).argmax())
+    for number, potential in enumerate(potentials.T):
+        answer = number == best
+        tidy(axes).plot(time, potential.numpy(), color=colour if answer else FAINT, zorder=2 + answer)
+    axes.set_xlim(0, len(potentials) * step_ms)
+    axes.set_xlabel("time (ms)")
+    axes.set_ylabel("potential")
+    axes.set_title("output: potentials, the answer's in colour", fontsize=11, color=colour, loc="left")
 
 
 def _draw_spikes(axes: Axes, name: str, train: Tensor, step_ms: float, colour: str) -> None:
@@ -104,21 +130,20 @@ def _write(axes: Axes, title: str, text: str) -> None:
     axes.text(0, 0.95, text, transform=axes.transAxes, va="top", color=INK, linespacing=1.5)
 
 
-def _draw_counts(
-    axes: Axes, output: Tensor, classes: Sequence[str] | None, label: int | None, colour: str
-) -> None:
-    counts = (output.flatten(1) != 0).sum(0)
-    names = [str(number) for number in range(len(counts))] if classes is None else list(classes)
-    best = int(counts.argmax())
-    bars = tidy(axes).barh(range(len(counts)), counts.numpy(), color=FAINT)
-    bars[best].set_color(colour)
-    axes.bar_label(bars, padding=3, fontsize=8)
-    axes.set_yticks(range(len(counts)), names)
-    axes.set_ylim(-0.7, len(counts) - 0.3)
-    axes.set_xlim(0, max(float(counts.max()), 1.0) * 1.2)
-    axes.set_xlabel("output spikes")
+def _draw_scores(
+    axes: Axes, scores: Tensor, classes: Sequence[str] | None, label: int | None, colour: str
+) -> Axes:
+    names = [str(number) for number in range(len(scores))] if classes is None else list(classes)
+    bars = tidy(axes).barh(range(len(scores)), scores.numpy(), color=FAINT)
+    bars[int(scores.argmax())].set_color(colour)
+    axes.bar_label(bars, fmt="%.3g", padding=3, fontsize=8)
+    axes.set_yticks(range(len(scores)), names)
+    axes.set_ylim(-0.7, len(scores) - 0.3)
+    # Room for the numbers at both ends of the bars.
+    room = 0.2 * max(float(scores.max() - scores.clamp(max=0).min()), 1.0)
+    axes.set_xlim(min(float(scores.min()) - room, 0.0), max(float(scores.max()), 0.8) + room)
     axes.set_ylabel("class")
     if label is not None:
         # The true class in bold, also where it has no bar.
         axes.get_yticklabels()[label].set_fontweight("bold")
-    axes.set_title("most spikes win", fontsize=10, color=INK, loc="left")
+    return axes

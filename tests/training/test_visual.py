@@ -63,6 +63,22 @@ def test_raster_marks_the_true_class_and_the_answer() -> None:
     assert colours[0] == colours[2] != colours[1]
 
 
+def test_raster_shows_potentials_where_the_output_does_not_fire() -> None:
+    layers = {name: train for name, train in trains().items() if name != "output"}
+    potentials = torch.tensor([[0.0, -1.0, 2.0]]).expand(6, 3)
+    figure = raster(layers, step_ms=10.0, label=0, potentials=potentials)
+    bars = next(axes for axes in figure.axes if axes.get_xlabel() == "mean output potential")
+    assert [bar.get_width() for bar in bars.patches] == [0, -1, 2]
+    assert bars.get_yticklabels()[0].get_fontweight() == "bold"
+    curves_of = next(axes for axes in figure.axes if axes.get_ylabel() == "potential")
+    assert [line.get_ydata().tolist() for line in curves_of.lines] == potentials.T.tolist()
+    assert curves_of.lines[0].get_xdata().tolist() == [5.0, 15.0, 25.0, 35.0, 45.0, 55.0]
+    # No train of spikes is taken for the output.
+    assert not [axes for axes in figure.axes if axes.get_xlabel() == "output spikes"]
+    drawn = [len(axes.collections[0].get_segments()) for axes in figure.axes if axes.collections]
+    assert drawn == [int(train.sum()) for train in layers.values()]
+
+
 def test_raster_draws_every_spike() -> None:
     layers = trains()
     figure = raster(layers, step_ms=10.0)
