@@ -10,6 +10,7 @@ from torch import Tensor
 
 import snnlib
 from snnlib.ops import dispatch
+from snnlib.ops.geometry import geometry
 
 pytestmark = pytest.mark.skipif(snnlib._native._module is None, reason="needs the compiled module")
 
@@ -27,6 +28,26 @@ def test_few_events_go_one_by_one_and_many_densely() -> None:
     layer = _layer()
     paths = [snnlib.explain_dispatch(layer, _train(d, 12, 4, 16, 16, 16)).path for d in (0.02, 0.1, 0.9, 1.0)]
     assert paths == ["events", "events", "dense", "dense"]
+
+
+# Break-even was measured between these densities; docs/performance.md has the table.
+@pytest.mark.parametrize(
+    ("train", "weight", "padding", "below", "above"),
+    [
+        ((30, 50, 2, 34, 34), (12, 2, 5, 5), 1, 0.3, 0.5),
+        ((30, 50, 12, 16, 16), (64, 12, 5, 5), 0, 0.6, 0.95),
+        ((12, 8, 128, 32, 32), (128, 128, 3, 3), 1, 0.4, 0.6),
+        ((30, 50, 2304, 1, 1), (10, 2304, 1, 1), 0, 0.2, 0.5),
+    ],
+)
+def test_estimates_meet_where_times_do(
+    train: tuple[int, ...], weight: tuple[int, ...], padding: int, below: float, above: float
+) -> None:
+    x, w = torch.empty(train, device="meta"), torch.empty(weight, device="meta")
+    g = geometry(x, w, (1, 1), (padding, padding), 0)
+    for density, fewer in ((0.0, True), (below, True), (above, False), (1.0, False)):
+        events, dense = dispatch.costs(g, density)
+        assert (events < dense) == fewer
 
 
 def test_explanation() -> None:

@@ -1,8 +1,9 @@
 """Whether a convolution adds events one by one or runs densely, by what the data and the shape let expect.
 
-Costs count multiply-adds of 16 channels on one core; the factors were measured on a core with AVX-512 (see
-docs/performance.md). The choice depends on data and shapes only, never on the time of day: the same call takes the same
-path. The environment variable `SNNLIB_CONVOLUTION` sets the choice of a process, `use_convolution` that of a block.
+Costs are nanoseconds of one core beyond what both paths need; the factors were measured on a core with AVX-512 at
+3.6 GHz (docs/performance.md has the table). The choice depends on data and shapes only, never on the time of day: the
+same call takes the same path. The environment variable `SNNLIB_CONVOLUTION` sets the choice of a process,
+`use_convolution` that of a block.
 """
 
 from __future__ import annotations
@@ -21,15 +22,18 @@ from snnlib.ops.geometry import GROUP, Geometry, scatters
 Convolution = Literal["auto", "events", "dense"]
 
 # Below this cost there is nothing to gain.
-_SMALL = 1e6
+_SMALL = 5e5
 # Elements that are looked at for the density of a train.
 _SAMPLE = 1 << 16
-# A multiply-add of a vector: dense, and of an event with weights of one kernel row in the first and the second cache.
-_DENSE, _GATHER, _GATHER_FAR, _NEAR_BYTES = 0.67, 1.2, 1.55, 24 << 10
-# Start of a run of events in `gather`, and of an event's row in `scatter` with each of its vectors.
-_RUN, _ROW, _ROW_VECTOR = 18.0, 6.0, 2.2
-# Looking whether an input is an event.
-_LOOK = 0.5
+# Dense: a multiply-add of a vector of 16 channels, an output, an input.
+_DENSE, _OUTPUT, _INPUT = 0.27, 0.4, 1.0
+# Event lists: looking whether an input is an event, and an event.
+_LOOK, _EVENT = 0.5, 1.0
+# Gather: a vector of weights of an event, with those of one kernel row in the first and in the second cache; the least
+# for all vectors of an event, as they are added one after the other; start of a run of events.
+_GATHER, _GATHER_FAR, _NEAR_BYTES, _CHAIN, _RUN = 0.34, 0.58, 24 << 10, 0.75, 6.0
+# Scatter: a vector of an event; start of a pixel with events, and a vector of it.
+_SCATTER, _PIXEL, _PIXEL_VECTOR = 0.55, 9.0, 0.2
 
 
 def _checked(choice: str, source: str) -> Convolution:
@@ -88,18 +92,21 @@ def density(x: Tensor) -> float:
 
 def costs(g: Geometry, share: float) -> tuple[float, float]:
     """(by events, dense) for inputs of which this share is not zero."""
-    pixels = g.steps * g.batch * g.height * g.width
-    vectors = math.ceil(g.channels / GROUP)
-    dense = pixels * g.kernel_h * g.kernel_w * g.in_channels * vectors
-    inputs = g.steps * g.batch * g.in_height * g.in_width * g.in_channels
+    frames = g.steps * g.batch
+    in_pixels, pixels = frames * g.in_height * g.in_width, frames * g.height * g.width
+    inputs, vectors = in_pixels * g.in_channels, math.ceil(g.channels / GROUP)
+    taps = pixels * g.kernel_h * g.kernel_w * g.in_channels
+    dense = taps * vectors * _DENSE + pixels * g.channels * _OUTPUT + inputs * _INPUT
+    lists = inputs * (_LOOK + share * _EVENT)
     if scatters(g):
-        rows = share * inputs * g.kernel_h
-        row = _ROW + _ROW_VECTOR * math.ceil(g.kernel_w * g.channels / GROUP)
-        return rows * row + inputs * _LOOK, _DENSE * dense
+        row_vectors = g.kernel_h * math.ceil(g.kernel_w * g.channels / GROUP)
+        active = in_pixels * (1 - (1 - share) ** g.in_channels)
+        starts = active * (_PIXEL + _PIXEL_VECTOR * row_vectors)
+        return lists + starts + share * inputs * row_vectors * _SCATTER, dense
     near = 4 * g.kernel_w * g.in_channels * g.channels <= _NEAR_BYTES
+    per_tap = max(vectors * (_GATHER if near else _GATHER_FAR), _CHAIN)
     runs = pixels * g.kernel_h * math.ceil(vectors / 8)
-    events = share * dense * (_GATHER if near else _GATHER_FAR)
-    return events + runs * _RUN + inputs * _LOOK, _DENSE * dense
+    return lists + share * taps * per_tap + runs * _RUN, dense
 
 
 def decide(x: Tensor, g: Geometry, streaming: bool) -> Decision:
