@@ -93,6 +93,35 @@ def test_instruction_sets(case: OpCase, dtype: torch.dtype, isas: list[str]) -> 
         _assert_same(results[isa], results[isas[0]], isa)
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_large_trains(dtype: torch.dtype, isas: list[str]) -> None:
+    """Outputs that are stored past the caches have the bits of those that go through them."""
+    generator = torch.Generator().manual_seed(4)
+    steps, part, parts = 11, 65 * 64, 192 * 4 // dtype.itemsize
+    current = torch.randn(steps, 1, part, generator=generator).to(dtype) + 0.5
+    q = torch.randn(steps, 1, part, generator=generator).to(dtype)
+    limit = torch.tensor(1.0)
+    constants = (5.0, 3.0, 3.0, 4.0, 0)
+
+    def run(current: Tensor, q: Tensor) -> list[Tensor]:
+        spikes, state = torch.ops.snnlib.srm_forward(current, limit, None, *constants, True)
+        backward = torch.ops.snnlib.srm_backward
+        both = backward(q, current, limit, None, *constants, True, True)
+        weight, _ = backward(q, current, limit, None, *constants, True, False)
+        return [spikes, state, *both, weight]
+
+    large = [x.repeat(1, 1, parts) for x in (current, q)]
+    assert large[0].nbytes > 32 << 20
+    with snnlib.use_path("native"):
+        for isa in isas:
+            _native._module.select_isa(isa)
+            expected = run(current, q)
+            for out, one in zip(run(*large), expected, strict=True):
+                assert torch.equal(out.view(-1, parts, part), one.view(-1, 1, part).expand(-1, parts, -1)), (
+                    isa
+                )
+
+
 @pytest.mark.parametrize("sample_name", ["state", "batch first", "equal time constants", "signed", "3-D"])
 def test_instruction_sets_on_small_samples(sample_name: str, isas: list[str]) -> None:
     for case in OPS.values():

@@ -2,26 +2,28 @@
 // pass repeats the forward recurrence for its block, so nothing but the current is saved in between.
 #include "snnlib/srm.h"
 
-#include <new>
+#include <type_traits>
 
 #include "snnlib/isa.h"
 #include "snnlib/kernels/srm.h"
 #include "snnlib/parallel.h"
+#include "snnlib/scratch.h"
+#include "snnlib/stream.h"
 
 namespace snnlib {
 namespace SNNLIB_ISA {
 namespace {
 
-// Neurons per block: a 4 KiB page of float32 for each step and tensor. Smaller blocks pay a page-table walk for a few
-// cache lines, as the steps of a large train lie megabytes apart.
-constexpr int64_t kBlockNeurons = 1024;
+// Neurons per block: two 4 KiB pages of float32 for each step and tensor. Smaller blocks pay a page-table walk for a
+// few cache lines, as the steps of a large train lie megabytes apart.
+constexpr int64_t kBlockNeurons = 2048;
+// Steps that a vector of neurons takes at once, with its state in registers. Rows that are read side by side keep more
+// cache lines on their way than one row after the other.
+constexpr int kSteps = 5;
 // What the repeated forward of a block may occupy in the L2 cache, which long trains pay with smaller blocks.
 constexpr int64_t kScratchBytes = 512 << 10;
 // Neurons per task: long enough to hide the scheduling, short enough to balance two busy cores.
 constexpr int64_t kTaskNeurons = 8192;
-
-template <class S>
-using Vector = typename Simd<S>::Vector;
 
 // Calls f(outer index, first neuron, neurons) for each block of the train.
 template <class F>
@@ -38,43 +40,91 @@ void for_each_block(const TrainView& view, int64_t block, int threads, const F& 
   });
 }
 
-// Calls f(vector, lanes) for the vectors of a block. The literal lane count of full vectors makes their loads and
-// stores plain ones.
-template <class S, class F>
-inline void for_each_vector(int64_t neurons, const F& f) {
-  constexpr int64_t L = Simd<S>::kLanes;
-  const int64_t full = neurons / L;
-  for (int64_t i = 0; i < full; ++i) f(i, L);
-  if (neurons > full * L) f(full, neurons - full * L);
+// Neurons of one cache line of a train, which a kernel loads, computes and stores together.
+template <class T>
+struct Line {
+  static constexpr int64_t kLanes = Simd<typename StateOf<T>::type>::kLanes;
+  static constexpr int64_t kNeurons = kCacheLine / int64_t(sizeof(T));
+  static constexpr int64_t kVectors = kNeurons / kLanes;
+  StateVector<T> vector[kVectors];
+
+  void load(const T* p, int64_t neurons) {
+    for (int64_t j = 0; j < kVectors; ++j) vector[j] = load_lanes<T>(p + j * kLanes, neurons - j * kLanes);
+  }
+
+  template <bool Streamed>
+  void store(T* p, int64_t neurons) const {
+    for (int64_t j = 0; j < kVectors; ++j) {
+      if (Streamed && neurons == kNeurons) {
+        T lanes[kLanes];
+        store_lanes<T>(lanes, vector[j], kLanes);
+        stream_bytes<sizeof lanes>(p + j * kLanes, lanes);
+      } else {
+        store_lanes<T>(p + j * kLanes, vector[j], neurons - j * kLanes);
+      }
+    }
+  }
+};
+
+// Calls f(first neuron, neurons) for the cache lines of a block, with a literal for the whole ones.
+template <class T, class F>
+inline void for_each_line(int64_t count, const F& f) {
+  constexpr int64_t L = Line<T>::kNeurons;
+  int64_t i = 0;
+  for (; i + L <= count; i += L) f(i, L);
+  if (i < count) f(i, count - i);
+}
+
+// Calls f(vector, real lanes) for all vectors of these lines.
+template <class T, class F>
+inline void for_each_vector(int64_t count, const F& f) {
+  constexpr int64_t V = Line<T>::kVectors, L = Line<T>::kLanes;
+  for_each_line<T>(count, [&](int64_t i, int64_t neurons) {
+    for (int64_t j = 0; j < V; ++j) f(i / L + j, neurons - j * L);
+  });
 }
 
 // State and threshold of a block, one vector after the other.
-template <class S>
+template <class T>
 struct Block {
-  static constexpr int kLanes = Simd<S>::kLanes;
+  using S = typename StateOf<T>::type;
+  static constexpr int64_t kLanes = Line<T>::kLanes;
   static constexpr int64_t kVectors = kBlockNeurons / kLanes;
-  SrmState<Vector<S>> state[kVectors];
-  Vector<S> threshold[kVectors];
+  SrmState<StateVector<T>> state[kVectors];
+  StateVector<T> threshold[kVectors];
 
   template <class Args>
   Block(const Args& a, int64_t o, int64_t first, int64_t count) {
     const int64_t neurons = a.view.outer * a.view.inner, at = o * a.view.inner + first;
     const S* limits = static_cast<const S*>(a.threshold);
-    for_each_vector<S>(count, [&](int64_t i, int64_t lanes) {
+    int64_t next = first % a.threshold_period;
+    for_each_vector<T>(count, [&](int64_t i, int64_t lanes) {
       // Lanes past the end never fire: their current is 0 and their threshold 1.
       S lane[kLanes];
-      for (int64_t j = 0; j < kLanes; ++j) {
-        lane[j] = j < lanes ? limits[(first + i * kLanes + j) % a.threshold_period] : S(1);
+      for (int64_t j = 0; j < kLanes; ++j) lane[j] = lanes >= kLanes ? limits[0] : S(1);
+      if (lanes < kLanes || a.threshold_period > 1) {
+        for (int64_t j = 0; j < kLanes && j < lanes; ++j) {
+          lane[j] = limits[next];
+          if (++next == a.threshold_period) next = 0;
+        }
       }
       std::memcpy(&threshold[i], lane, sizeof lane);
-      SrmState<Vector<S>>& now = state[i];
-      now.u = now.s = now.g = Vector<S>{};
+      SrmState<StateVector<T>>& now = state[i];
+      now.u = now.s = now.g = StateVector<T>{};
       if (a.state_in) {
         const S* p = static_cast<const S*>(a.state_in) + at + i * kLanes;
-        now.u = load_lanes<S>(p, lanes, S(0));
-        now.s = load_lanes<S>(p + neurons, lanes, S(0));
-        now.g = load_lanes<S>(p + 2 * neurons, lanes, S(0));
+        now.u = load_lanes<S>(p, lanes);
+        now.s = load_lanes<S>(p + neurons, lanes);
+        now.g = load_lanes<S>(p + 2 * neurons, lanes);
       }
+    });
+  }
+
+  void store(S* out, int64_t neurons, int64_t count) const {
+    for_each_vector<T>(count, [&](int64_t i, int64_t lanes) {
+      store_lanes<S>(out + i * kLanes, state[i].u, lanes);
+      store_lanes<S>(out + neurons + i * kLanes, state[i].s, lanes);
+      store_lanes<S>(out + 2 * neurons + i * kLanes, state[i].g, lanes);
     });
   }
 };
@@ -84,125 +134,181 @@ SrmDecay<S> decay(const SrmConstants& c) {
   return {S(c.e_m), S(c.e_s), S(c.e_g), S(c.r_s)};
 }
 
+// Calls f(steps, first step) with `kSteps` steps at a time as a constant, and with the rest one by one.
+template <class F>
+inline void for_each_step_group(int64_t steps, const F& f) {
+  int64_t t = 0;
+  for (; t + kSteps <= steps; t += kSteps) f(std::integral_constant<int, kSteps>(), t);
+  for (; t < steps; ++t) f(std::integral_constant<int, 1>(), t);
+}
+
+// The same groups, the last one first.
+template <class F>
+inline void for_each_step_group_reversed(int64_t steps, const F& f) {
+  int64_t t = steps;
+  while (t % kSteps) f(std::integral_constant<int, 1>(), --t);
+  while (t > 0) f(std::integral_constant<int, kSteps>(), t -= kSteps);
+}
+
+// The lines of `Rows` neighbouring rows, `stride` apart, at `p`. All of them are loaded before the first result is
+// stored: the rows of a train are often whole pages apart, where a load waits for a store to the same place in another
+// page. `next` is where the rows begin that are needed after these.
+template <class T, int Rows>
+inline void load_rows(const T* p, const T* next, int64_t stride, int64_t neurons, Line<T> (&rows)[Rows]) {
+  for (int row = 0; row < Rows; ++row) {
+    prefetch(next + row * stride);
+    rows[row].load(p + row * stride, neurons);
+  }
+}
+
+template <class T>
+bool streamable_train(const TrainView& view, const void* output) {
+  constexpr int64_t bytes = sizeof(T);
+  return streamable(output, view.outer * view.steps * view.inner * bytes, view.step_stride * bytes);
+}
+
 // Traced: also writes potential and deltas, which only tests and plots ask for.
-template <class T, bool Traced>
+template <class T, bool Traced, bool Streamed>
 void forward_block(const SrmForwardArgs& a, int64_t o, int64_t first, int64_t count) {
   using S = typename StateOf<T>::type;
-  constexpr int64_t L = Simd<S>::kLanes;
+  constexpr int64_t L = Line<T>::kLanes, V = Line<T>::kVectors;
   const SrmDecay<S> k = decay<S>(a.constants);
-  Block<S> block(a, o, first, count);
-  for (int64_t t = 0; t < a.view.steps; ++t) {
-    const int64_t p = a.view.offset(o, t, first);
-    for_each_vector<S>(count, [&](int64_t i, int64_t lanes) {
-      const int64_t q = p + i * L;
-      const Vector<S> current = load_lanes<T>(static_cast<const T*>(a.current) + q, lanes, S(0));
-      const SrmStep<Vector<S>> out = srm_step(block.state[i], current, block.threshold[i], k);
-      store_lanes<T>(static_cast<T*>(a.spikes) + q, out.spike, lanes);
-      if (Traced) {
-        store_lanes<T>(static_cast<T*>(a.potential) + q, out.u, lanes);
-        store_lanes<T>(static_cast<T*>(a.delta_u) + q, out.delta_u, lanes);
-        store_lanes<T>(static_cast<T*>(a.delta_ut) + q, out.delta_ut, lanes);
+  const T* current = static_cast<const T*>(a.current) + a.view.offset(o, 0, first);
+  const int64_t stride = a.view.step_stride;
+  Block<T> block(a, o, first, count);
+  for_each_step_group(a.view.steps, [&](auto group, int64_t t) {
+    constexpr int kRows = decltype(group)::value;
+    const T* now = current + t * stride;
+    const T* next = t + kRows < a.view.steps ? now + kRows * stride : current + count;
+    for_each_line<T>(count, [&](int64_t i, int64_t neurons) {
+      Line<T> rows[kRows];
+      load_rows(now + i, next + i, stride, neurons, rows);
+      SrmState<StateVector<T>> state[V];
+      for (int64_t j = 0; j < V; ++j) state[j] = block.state[i / L + j];
+      for (int row = 0; row < kRows; ++row) {
+        Line<T> spikes, potential, delta_u, delta_ut;
+        for (int64_t j = 0; j < V; ++j) {
+          const SrmStep<StateVector<T>> out = srm_step(state[j], rows[row].vector[j], block.threshold[i / L + j], k);
+          spikes.vector[j] = out.spike;
+          potential.vector[j] = out.u;
+          delta_u.vector[j] = out.delta_u;
+          delta_ut.vector[j] = out.delta_ut;
+        }
+        const int64_t p = a.view.offset(o, t + row, first) + i;
+        spikes.template store<Streamed>(static_cast<T*>(a.spikes) + p, neurons);
+        if (Traced) {
+          potential.template store<false>(static_cast<T*>(a.potential) + p, neurons);
+          delta_u.template store<false>(static_cast<T*>(a.delta_u) + p, neurons);
+          delta_ut.template store<false>(static_cast<T*>(a.delta_ut) + p, neurons);
+        }
       }
+      for (int64_t j = 0; j < V; ++j) block.state[i / L + j] = state[j];
     });
-  }
+  });
   if (a.state_out) {
-    const int64_t neurons = a.view.outer * a.view.inner;
-    S* out = static_cast<S*>(a.state_out) + o * a.view.inner + first;
-    for_each_vector<S>(count, [&](int64_t i, int64_t lanes) {
-      store_lanes<S>(out + i * L, block.state[i].u, lanes);
-      store_lanes<S>(out + neurons + i * L, block.state[i].s, lanes);
-      store_lanes<S>(out + 2 * neurons + i * L, block.state[i].g, lanes);
-    });
+    block.store(static_cast<S*>(a.state_out) + o * a.view.inner + first, a.view.outer * a.view.inner, count);
   }
+  if (Streamed) finish_streams();
 }
 
 template <class T>
 void forward_train(const SrmForwardArgs& a) {
-  for_each_block(a.view, kBlockNeurons, a.executor.threads(), [&](int64_t o, int64_t first, int64_t count) {
-    if (a.potential) {
-      forward_block<T, true>(a, o, first, count);
-    } else {
-      forward_block<T, false>(a, o, first, count);
-    }
-  });
+  const auto run = a.potential                             ? forward_block<T, true, false>
+                   : streamable_train<T>(a.view, a.spikes) ? forward_block<T, false, true>
+                                                           : forward_block<T, false, false>;
+  for_each_block(a.view, kBlockNeurons, a.executor.threads(),
+                 [&](int64_t o, int64_t first, int64_t count) { run(a, o, first, count); });
 }
 
-// What the repeated forward leaves for the way back: delta_u (0 where no spike) and delta_ut, [steps][vectors].
-// It grows to what a thread has needed so far. No std::vector: its code would be shared between instruction sets.
-template <class S>
-struct Scratch {
-  int64_t size = 0;
-  Vector<S>* memory = nullptr;
-
-  Vector<S>* reserve(int64_t wanted) {
-    if (wanted > size) {
-      release();
-      const size_t bytes = size_t(wanted) * sizeof(Vector<S>);
-      memory = static_cast<Vector<S>*>(::operator new(bytes, std::align_val_t(sizeof(Vector<S>))));
-      size = wanted;
-    }
-    return memory;
-  }
-  void release() {
-    if (memory) ::operator delete(memory, std::align_val_t(sizeof(Vector<S>)));
-    memory = nullptr;
-    size = 0;
-  }
-  ~Scratch() { release(); }
+// What the repeated forward leaves for the way back: delta_u (0 where no spike) and delta_ut. The steps of a group
+// stand next to each other, line by line: [groups][lines][steps of the group][vectors of a line].
+template <class T>
+struct Rise {
+  StateVector<T>*delta_u, *delta_ut;
 };
 
-template <class T, bool Weight, bool Input>
-void backward_block(const SrmBackwardArgs& a, Vector<typename StateOf<T>::type>* delta_u,
-                    Vector<typename StateOf<T>::type>* delta_ut, int64_t vectors, int64_t o, int64_t first,
-                    int64_t count) {
+template <class T, bool Weight, bool Input, bool Streamed>
+void backward_block(const SrmBackwardArgs& a, Rise<T> rise, int64_t vectors, int64_t o, int64_t first, int64_t count) {
   using S = typename StateOf<T>::type;
-  using V = Vector<S>;
-  constexpr int64_t L = Simd<S>::kLanes;
+  constexpr int64_t L = Line<T>::kLanes, V = Line<T>::kVectors;
   const SrmDecay<S> k = decay<S>(a.constants);
   const S clamp = S(a.constants.grad_clamp);
-  Block<S> block(a, o, first, count);
-  for (int64_t t = 0; t < a.view.steps; ++t) {
-    const T* current = static_cast<const T*>(a.current) + a.view.offset(o, t, first);
-    for_each_vector<S>(count, [&](int64_t i, int64_t lanes) {
-      const V input = load_lanes<T>(current + i * L, lanes, S(0));
-      const SrmStep<V> out = srm_step(block.state[i], input, block.threshold[i], k);
-      delta_u[t * vectors + i] = srm_rise(out);
-      if (Input) delta_ut[t * vectors + i] = out.delta_ut;
-    });
-  }
-  SrmCredit<V> credit[Block<S>::kVectors] = {};
-  for (int64_t t = a.view.steps - 1; t >= 0; --t) {
-    const int64_t p = a.view.offset(o, t, first);
-    for_each_vector<S>(count, [&](int64_t i, int64_t lanes) {
-      const V q = load_lanes<T>(static_cast<const T*>(a.grad_spikes) + p + i * L, lanes, S(0));
-      const V slope = delta_u[t * vectors + i];
-      if (Weight) {
-        srm_credit_weight(credit[i], q, slope, clamp, k);
-        store_lanes<T>(static_cast<T*>(a.weight_signal) + p + i * L, credit[i].au, lanes);
+  const int64_t stride = a.view.step_stride, start = a.view.offset(o, 0, first);
+  const T* current = static_cast<const T*>(a.current) + start;
+  const T* grad = static_cast<const T*>(a.grad_spikes) + start;
+  Block<T> block(a, o, first, count);
+  for_each_step_group(a.view.steps, [&](auto group, int64_t t) {
+    constexpr int kRows = decltype(group)::value;
+    const T* now = current + t * stride;
+    const T* next = t + kRows < a.view.steps ? now + kRows * stride : grad + t * stride;
+    for_each_line<T>(count, [&](int64_t i, int64_t neurons) {
+      Line<T> rows[kRows];
+      load_rows(now + i, next + i, stride, neurons, rows);
+      SrmState<StateVector<T>> state[V];
+      for (int64_t j = 0; j < V; ++j) state[j] = block.state[i / L + j];
+      for (int row = 0; row < kRows; ++row) {
+        for (int64_t j = 0; j < V; ++j) {
+          const SrmStep<StateVector<T>> out = srm_step(state[j], rows[row].vector[j], block.threshold[i / L + j], k);
+          const int64_t at = t * vectors + i / L * kRows + row * V + j;
+          rise.delta_u[at] = srm_rise(out);
+          if (Input) rise.delta_ut[at] = out.delta_ut;
+        }
       }
-      if (Input) {
-        srm_credit_input(credit[i], q, slope, delta_ut[t * vectors + i], k);
-        store_lanes<T>(static_cast<T*>(a.input_signal) + p + i * L, credit[i].bg, lanes);
-      }
+      for (int64_t j = 0; j < V; ++j) block.state[i / L + j] = state[j];
     });
-  }
+  });
+  SrmCredit<StateVector<T>> credits[Block<T>::kVectors] = {};
+  for_each_step_group_reversed(a.view.steps, [&](auto group, int64_t t) {
+    constexpr int kRows = decltype(group)::value;
+    const T* now = grad + t * stride;
+    const T* next = t >= kRows ? now - kRows * stride : current + count;
+    for_each_line<T>(count, [&](int64_t i, int64_t neurons) {
+      Line<T> rows[kRows];
+      load_rows(now + i, next + i, stride, neurons, rows);
+      SrmCredit<StateVector<T>> credit[V];
+      for (int64_t j = 0; j < V; ++j) credit[j] = credits[i / L + j];
+      for (int row = kRows - 1; row >= 0; --row) {
+        Line<T> weight, input;
+        for (int64_t j = 0; j < V; ++j) {
+          const int64_t at = t * vectors + i / L * kRows + row * V + j;
+          const StateVector<T> q = rows[row].vector[j], slope = rise.delta_u[at];
+          if (Weight) srm_credit_weight(credit[j], q, slope, clamp, k);
+          if (Input) srm_credit_input(credit[j], q, slope, rise.delta_ut[at], k);
+          weight.vector[j] = credit[j].au;
+          input.vector[j] = credit[j].bg;
+        }
+        const int64_t p = start + (t + row) * stride + i;
+        if (Weight) weight.template store<Streamed>(static_cast<T*>(a.weight_signal) + p, neurons);
+        if (Input) input.template store<Streamed>(static_cast<T*>(a.input_signal) + p, neurons);
+      }
+      for (int64_t j = 0; j < V; ++j) credits[i / L + j] = credit[j];
+    });
+  });
+  if (Streamed) finish_streams();
+}
+
+template <class T, bool Streamed>
+void backward_train_with(const SrmBackwardArgs& a) {
+  // The largest block whose scratch fits, in whole cache lines; at least one.
+  constexpr int64_t line = Line<T>::kVectors;
+  const int64_t room = kScratchBytes / (2 * (a.view.steps > 0 ? a.view.steps : 1) * int64_t(sizeof(StateVector<T>)));
+  const int64_t vectors = room < line ? line : room < Block<T>::kVectors ? room / line * line : Block<T>::kVectors;
+  const auto run = a.weight_signal && a.input_signal ? backward_block<T, true, true, Streamed>
+                   : a.weight_signal                 ? backward_block<T, true, false, Streamed>
+                                                     : backward_block<T, false, true, Streamed>;
+  for_each_block(a.view, vectors * Line<T>::kLanes, a.executor.threads(), [&](int64_t o, int64_t first, int64_t count) {
+    thread_local Scratch<StateVector<T>> scratch;
+    StateVector<T>* delta_u = scratch.reserve(2 * a.view.steps * vectors);
+    run(a, {delta_u, delta_u + a.view.steps * vectors}, vectors, o, first, count);
+  });
 }
 
 template <class T>
 void backward_train(const SrmBackwardArgs& a) {
-  using S = typename StateOf<T>::type;
-  // The largest block whose scratch fits, in whole vectors; at least one.
-  const int64_t room = kScratchBytes / (2 * (a.view.steps > 0 ? a.view.steps : 1) * int64_t(sizeof(Vector<S>)));
-  const int64_t vectors = room < 1 ? 1 : room < Block<S>::kVectors ? room : Block<S>::kVectors;
-  const auto run = a.weight_signal && a.input_signal ? backward_block<T, true, true>
-                   : a.weight_signal                 ? backward_block<T, true, false>
-                                                     : backward_block<T, false, true>;
   if (!a.weight_signal && !a.input_signal) return;
-  for_each_block(a.view, vectors * Simd<S>::kLanes, a.executor.threads(), [&](int64_t o, int64_t first, int64_t count) {
-    thread_local Scratch<S> scratch;
-    Vector<S>* delta_u = scratch.reserve(2 * a.view.steps * vectors);
-    run(a, delta_u, delta_u + a.view.steps * vectors, vectors, o, first, count);
-  });
+  const bool streamed = (!a.weight_signal || streamable_train<T>(a.view, a.weight_signal)) &&
+                        (!a.input_signal || streamable_train<T>(a.view, a.input_signal));
+  streamed ? backward_train_with<T, true>(a) : backward_train_with<T, false>(a);
 }
 
 void forward(const SrmForwardArgs& a) {

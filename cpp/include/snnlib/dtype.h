@@ -27,61 +27,73 @@ struct StateOf<double> {
   using type = double;
 };
 
-inline uint32_t float_bits(float x) {
-  uint32_t bits;
-  std::memcpy(&bits, &x, sizeof bits);
-  return bits;
+// A vector of float lanes as words, and the half words that lie in memory for it.
+using FloatWords = Simd<uint32_t>::Vector;
+#if defined(__GNUC__) && !defined(__CUDACC__)
+typedef uint16_t HalfWords __attribute__((vector_size(kVectorBytes / 2)));
+inline FloatWords widen(HalfWords h) { return __builtin_convertvector(h, FloatWords); }
+inline HalfWords narrow(FloatWords w) { return __builtin_convertvector(w, HalfWords); }
+#else
+using HalfWords = uint16_t;
+inline FloatWords widen(HalfWords h) { return h; }
+inline HalfWords narrow(FloatWords w) { return HalfWords(w); }
+#endif
+
+template <class To, class From>
+inline To same_bits(const From& x) {
+  static_assert(sizeof(To) == sizeof(From), "only the type changes");
+  To out;
+  std::memcpy(&out, &x, sizeof out);
+  return out;
 }
-inline float bits_float(uint32_t bits) {
-  float x;
-  std::memcpy(&x, &bits, sizeof x);
-  return x;
+inline float bits_float(uint32_t bits) { return same_bits<float>(bits); }
+inline uint32_t float_bits(float x) { return same_bits<uint32_t>(x); }
+
+// The bits of a float for those of a half type, and back: of one (U is uint32_t, F is float) or of a vector. They
+// select instead of branching, so that a vector takes the same way.
+template <class F, class U>
+inline U widen_bits(U half, BFloat16) {
+  return half << 16;
+}
+template <class F, class U>
+inline U narrow_bits(U bits, BFloat16) {
+  const U rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+  const U nan = (bits >> 16) | 0x40u;
+  return (bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded;
+}
+template <class F, class U>
+inline U widen_bits(U half, Float16) {
+  const U magnitude = half & 0x7fffu;
+  const U shifted = magnitude << 13;
+  const U normal = shifted + (112u << 23);
+  const U special = shifted | 0x7f800000u;
+  // Behind 0.5, the mantissa counts units of 2^-24.
+  const U subnormal = same_bits<U>(F(same_bits<F>(U(magnitude | 0x3f000000u)) - 0.5f));
+  const U finite = magnitude < 0x400u ? subnormal : normal;
+  return ((half & 0x8000u) << 16) | (magnitude < 0x7c00u ? finite : special);
+}
+template <class F, class U>
+inline U narrow_bits(U bits, Float16) {
+  const U magnitude = bits & 0x7fffffffu;
+  const U normal = (magnitude - (112u << 23) + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
+  // Adding 0.5 aligns a value to units of 2^-24, rounded by the addition itself.
+  const U subnormal = same_bits<U>(F(same_bits<F>(magnitude) + 0.5f)) - 0x3f000000u;
+  const U finite = magnitude < 0x38800000u ? subnormal : normal;
+  // 65520 and above round to infinity.
+  const U infinite = U{} + 0x7c00u, nan = U{} + 0x7e00u;
+  const U rounded = magnitude >= 0x477ff000u ? infinite : finite;
+  return ((bits >> 16) & 0x8000u) | (magnitude > 0x7f800000u ? nan : rounded);
 }
 
 SNNLIB_HD inline float to_state(float x) { return x; }
 SNNLIB_HD inline double to_state(double x) { return x; }
-inline float to_state(BFloat16 x) { return bits_float(uint32_t(x.bits) << 16); }
-inline float to_state(Float16 x) {
-  const uint32_t sign = uint32_t(x.bits & 0x8000u) << 16;
-  const uint32_t exponent = (x.bits >> 10) & 0x1fu;
-  const uint32_t mantissa = x.bits & 0x3ffu;
-  if (exponent == 0) {
-    // Subnormal: mantissa units of 2^-24.
-    const float magnitude = float(mantissa) * 5.9604644775390625e-8f;
-    return bits_float(float_bits(magnitude) | sign);
-  }
-  const uint32_t wide = exponent == 31 ? 255u : exponent + 112u;
-  return bits_float(sign | (wide << 23) | (mantissa << 13));
-}
+inline float to_state(BFloat16 x) { return bits_float(widen_bits<float>(uint32_t(x.bits), x)); }
+inline float to_state(Float16 x) { return bits_float(widen_bits<float>(uint32_t(x.bits), x)); }
 
 SNNLIB_HD inline void from_state(float x, float* out) { *out = x; }
 SNNLIB_HD inline void from_state(double x, double* out) { *out = x; }
-inline void from_state(float x, BFloat16* out) {
-  const uint32_t bits = float_bits(x);
-  if (x != x) {
-    out->bits = uint16_t((bits >> 16) | 0x40u);
-    return;
-  }
-  out->bits = uint16_t((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
-}
-inline void from_state(float x, Float16* out) {
-  const uint32_t bits = float_bits(x);
-  const uint16_t sign = uint16_t((bits >> 16) & 0x8000u);
-  const uint32_t magnitude = bits & 0x7fffffffu;
-  if (magnitude > 0x7f800000u) {
-    out->bits = uint16_t(sign | 0x7e00u);
-  } else if (magnitude >= 0x477ff000u) {
-    // 65520 and above round to infinity.
-    out->bits = uint16_t(sign | 0x7c00u);
-  } else if (magnitude < 0x38800000u) {
-    // Subnormal result: adding 0.5 aligns the value to units of 2^-24, rounded by the addition itself.
-    const float aligned = bits_float(magnitude) + 0.5f;
-    out->bits = uint16_t(sign | (float_bits(aligned) - float_bits(0.5f)));
-  } else {
-    const uint32_t rounded = magnitude + 0xfffu + ((magnitude >> 13) & 1u);
-    out->bits = uint16_t(sign | ((rounded - (112u << 23)) >> 13));
-  }
-}
+inline void from_state(float x, BFloat16* out) { out->bits = uint16_t(narrow_bits<float>(float_bits(x), *out)); }
+inline void from_state(float x, Float16* out) { out->bits = uint16_t(narrow_bits<float>(float_bits(x), *out)); }
 
 // Calls the instantiation that fits the tensors' dtype.
 template <class Args>
@@ -99,32 +111,42 @@ inline void by_dtype(DType dtype, const Args& args, void (*f32)(const Args&), vo
   }
 }
 
-// One SIMD vector of state from memory, and back. `count` lanes are real; the rest read as `fill` and are not written.
 template <class T>
-inline typename Simd<typename StateOf<T>::type>::Vector load_lanes(const T* p, int64_t count,
-                                                                   typename StateOf<T>::type fill) {
-  using S = typename StateOf<T>::type;
-  using V = typename Simd<S>::Vector;
-  constexpr int L = Simd<S>::kLanes;
-  S lanes[L];
-  if (count >= L) {
-    for (int i = 0; i < L; ++i) lanes[i] = to_state(p[i]);
-  } else {
-    for (int i = 0; i < L; ++i) lanes[i] = i < count ? to_state(p[i]) : fill;
+using StateVector = typename Simd<typename StateOf<T>::type>::Vector;
+
+// One SIMD vector of state from memory, and back. `count` lanes are real; the rest read as 0 and are not written.
+template <class T>
+inline StateVector<T> load_lanes(const T* p, int64_t count) {
+  constexpr int64_t L = Simd<typename StateOf<T>::type>::kLanes;
+  if (count < L) {
+    T lanes[L] = {};
+    for (int64_t i = 0; i < count; ++i) lanes[i] = p[i];
+    return load_lanes<T>(lanes, L);
   }
-  V v;
-  std::memcpy(&v, lanes, sizeof v);
-  return v;
+  if constexpr (sizeof(T) == sizeof(uint16_t)) {
+    HalfWords half;
+    std::memcpy(&half, p, sizeof half);
+    return same_bits<StateVector<T>>(widen_bits<StateVector<T>>(widen(half), T()));
+  } else {
+    StateVector<T> v;
+    std::memcpy(&v, p, sizeof v);
+    return v;
+  }
 }
 
 template <class T>
-inline void store_lanes(T* p, typename Simd<typename StateOf<T>::type>::Vector v, int64_t count) {
-  using S = typename StateOf<T>::type;
-  constexpr int L = Simd<S>::kLanes;
-  S lanes[L];
-  std::memcpy(lanes, &v, sizeof v);
-  const int n = count >= L ? L : int(count);
-  for (int i = 0; i < n; ++i) from_state(lanes[i], p + i);
+inline void store_lanes(T* p, StateVector<T> v, int64_t count) {
+  constexpr int64_t L = Simd<typename StateOf<T>::type>::kLanes;
+  if (count < L) {
+    T lanes[L];
+    store_lanes<T>(lanes, v, L);
+    for (int64_t i = 0; i < count; ++i) p[i] = lanes[i];
+  } else if constexpr (sizeof(T) == sizeof(uint16_t)) {
+    const HalfWords half = narrow(narrow_bits<StateVector<T>>(same_bits<FloatWords>(v), T()));
+    std::memcpy(p, &half, sizeof half);
+  } else {
+    std::memcpy(p, &v, sizeof v);
+  }
 }
 
 }  // namespace SNNLIB_ISA
