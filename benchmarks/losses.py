@@ -4,11 +4,10 @@
 
 Calibration and schedule are those of `snnlib train`, without augmentation and with batches of 50; only the loss and,
 where the table says so, its own numbers differ. Strides in the place of pooling make the default net five times as fast
-as the published one. Every run
-starts from the same weights before calibration and sees the samples in the same order. Accuracy is the last epoch's on
-the 360 test samples (standard error about 1.5 points at 90 %), not the best. Spikes are per output neuron and test
-sample: over the whole train, and up to the decision, which for first-spike is the first output spike of the sample and
-for all others the end of the train.
+as the published one. Every run starts from the same weights before calibration and sees the samples in the same order.
+Accuracy is the last epoch's on the 360 test samples (standard error about 1.5 points at 90 %), not the best. Spikes are
+per output neuron and test sample: over the whole train, and up to the decision, which for first-spike is the first
+output spike of the sample and for all others the end of the train.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from snnlib.training import RunFolder, TrainConfig
 from snnlib.training.config import LossName
 from snnlib.training.run import TrainResult, train_run
 
-# Before augmentation was the default: a loss shows sooner what it can do on samples as they are.
+# Samples as they are: in a few epochs a loss shows more of what it can do.
 PLAIN: dict[str, Any] = {
     "batch_size": 50,
     "weight_decay": 0.01,
