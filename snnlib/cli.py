@@ -77,7 +77,9 @@ def train(
         float, _option("Turn training samples by up to this many degrees.", "Learning")
     ] = _D.rotate,
     warp: Annotated[float, _option("Bend training samples by about this many pixels.", "Learning")] = _D.warp,
-    loss: Annotated[LossName, _option("Loss on output spike counts.", "Learning")] = _D.loss,
+    loss: Annotated[
+        LossName, _option("Of output potentials (tet), counts, times or trains.", "Learning")
+    ] = _D.loss,
     logit_scale: Annotated[float, _option("Cross-entropy: logits per spike.", "Learning")] = _D.logit_scale,
     desired: Annotated[float, _option("Count: spikes of the right neuron.", "Learning")] = _D.desired,
     undesired: Annotated[float, _option("Count: spikes of the others.", "Learning")] = _D.undesired,

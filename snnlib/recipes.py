@@ -129,4 +129,4 @@ _NMNIST = Recipe(
     settings=MappingProxyType({"data": "nmnist", "epochs": 15}),
 )
 
-RECIPES: Mapping[str, Recipe] = MappingProxyType({recipe.name: recipe for recipe in (_DIGITS, _NMNIST)})
+RECIPES: Mapping[str, Recipe] = MappingProxyType({each.name: each for each in (_DIGITS, _NMNIST)})
