@@ -3,71 +3,68 @@
 #include "snnlib/pool.h"
 
 #include <limits>
-#include <new>
 
 #include "snnlib/isa.h"
 #include "snnlib/kernels/pool.h"
 #include "snnlib/parallel.h"
+#include "snnlib/scratch.h"
 
 namespace snnlib {
 namespace SNNLIB_ISA {
 namespace {
 
-// A row of accumulators that a thread keeps between calls.
-template <class S>
-struct Buffer {
-  S* data = nullptr;
-  int64_t size = 0;
-
-  S* reserve(int64_t wanted) {
-    if (wanted > size) {
-      ::operator delete(data);
-      data = nullptr;
-      data = static_cast<S*>(::operator new(size_t(wanted) * sizeof(S)));
-      size = wanted;
-    }
-    return data;
-  }
-  ~Buffer() { ::operator delete(data); }
+// Windows [first, last) of a row that hold a tap inside the image.
+struct Span {
+  int64_t first, last;
 };
 
 struct Axes {
   PoolAxis d, h, w;
   int64_t inner;
+  // Two whole columns per window and none between them: both taps of a row in one loop.
+  bool pairs;
+  Scratch<Span> spans;
 
-  explicit Axes(const PoolArgs& a) : d(axis(a, 0)), h(axis(a, 1)), w(axis(a, 2)), inner(a.inner) {}
+  explicit Axes(const PoolArgs& a) : d(axis(a, 0)), h(axis(a, 1)), w(axis(a, 2)), inner(a.inner) {
+    pairs = w.kernel == 2 && w.stride == 2 && w.padding == 0 && w.out * 2 <= w.in;
+    Span* span = spans.reserve(w.kernel);
+    for (int64_t tap = 0; tap < w.kernel; ++tap) span[tap] = {w.first_with_tap(tap), w.last_with_tap(tap)};
+  }
   static PoolAxis axis(const PoolArgs& a, int i) { return {a.in[i], a.out[i], a.kernel[i], a.stride[i], a.padding[i]}; }
   int64_t in_plane() const { return d.in * h.in * w.in * inner; }
   int64_t out_plane() const { return d.out * h.out * w.out * inner; }
-  int64_t in_row(int64_t z, int64_t y) const { return (z * h.in + y) * w.in * inner; }
-  int64_t out_row(int64_t z, int64_t y) const { return (z * h.out + y) * w.out * inner; }
+  int64_t out_row() const { return w.out * inner; }
 };
 
-// f(input row offset, first window, last window, tap) for every row and tap of output row (z, y), in window order.
+// f(output row, z, y) for the rows of a plane.
 template <class F>
-void for_each_tap(const Axes& a, int64_t z, int64_t y, const F& f) {
-  for (int64_t iz = a.d.begin(z); iz < a.d.end(z); ++iz) {
-    for (int64_t iy = a.h.begin(y); iy < a.h.end(y); ++iy) {
-      for (int64_t tap = 0; tap < a.w.kernel; ++tap) {
-        f(a.in_row(iz, iy), a.w.first_with_tap(tap), a.w.last_with_tap(tap), tap);
-      }
-    }
+inline void for_each_output_row(const Axes& a, const F& f) {
+  for (int64_t z = 0; z < a.d.out; ++z) {
+    for (int64_t y = 0; y < a.h.out; ++y) f((z * a.h.out + y) * a.out_row(), z, y);
   }
 }
 
-// f(accumulator index, input index within the row) for windows [first, last) of a tap, in loops whose turns are
-// independent. A literal stride vectorises.
+// f(input row) for the rows in the windows of output row (z, y).
 template <class F>
-inline void for_each_window(const Axes& a, int64_t first, int64_t last, int64_t tap, const F& f) {
+inline void for_each_input_row(const Axes& a, int64_t z, int64_t y, const F& f) {
+  for (int64_t iz = a.d.begin(z); iz < a.d.end(z); ++iz) {
+    for (int64_t iy = a.h.begin(y); iy < a.h.end(y); ++iy) f((iz * a.h.in + iy) * a.w.in * a.inner);
+  }
+}
+
+// f(accumulator, input) of a row for windows [first, last) of a tap, in loops whose turns are independent. A literal
+// stride vectorises.
+template <class F>
+inline void for_each_window(const Axes& a, Span span, int64_t tap, const F& f) {
   const int64_t shift = tap - a.w.padding;
   if (a.w.stride == 1) {
     SNNLIB_SIMD
-    for (int64_t i = first * a.inner; i < last * a.inner; ++i) f(i, i + shift * a.inner);
+    for (int64_t i = span.first * a.inner; i < span.last * a.inner; ++i) f(i, i + shift * a.inner);
   } else if (a.inner == 1 && a.w.stride == 2) {
     SNNLIB_SIMD
-    for (int64_t x = first; x < last; ++x) f(x, x * 2 + shift);
+    for (int64_t x = span.first; x < span.last; ++x) f(x, x * 2 + shift);
   } else {
-    for (int64_t x = first; x < last; ++x) {
+    for (int64_t x = span.first; x < span.last; ++x) {
       const int64_t from = (x * a.w.stride + shift) * a.inner, to = x * a.inner;
       SNNLIB_SIMD
       for (int64_t c = 0; c < a.inner; ++c) f(to + c, from + c);
@@ -75,72 +72,157 @@ inline void for_each_window(const Axes& a, int64_t first, int64_t last, int64_t 
   }
 }
 
+// f(accumulator, input) of a row for every window and tap, the taps of a window in their order.
+template <class F>
+inline void for_each_cell(const Axes& a, const F& f) {
+  if (!a.pairs) {
+    for (int64_t tap = 0; tap < a.w.kernel; ++tap) for_each_window(a, a.spans.data()[tap], tap, f);
+  } else if (a.inner == 1) {
+    SNNLIB_SIMD
+    for (int64_t x = 0; x < a.w.out; ++x) {
+      f(x, 2 * x);
+      f(x, 2 * x + 1);
+    }
+  } else {
+    for (int64_t x = 0; x < a.w.out; ++x) {
+      const int64_t to = x * a.inner;
+      SNNLIB_SIMD
+      for (int64_t c = 0; c < a.inner; ++c) {
+        f(to + c, 2 * to + c);
+        f(to + c, 2 * to + a.inner + c);
+      }
+    }
+  }
+}
+
+// What the sums of output row (z, y) are divided by. Rows in the middle of an image share it.
+template <class S>
+class Divisors {
+ public:
+  const S* row(const PoolForwardArgs& args, const Axes& a, int64_t z, int64_t y) {
+    const int64_t full = a.d.full_size(z) * a.h.full_size(y);
+    const int64_t inside = (a.d.end(z) - a.d.begin(z)) * (a.h.end(y) - a.h.begin(y));
+    if (full == full_ && inside == inside_) return memory_.data();
+    full_ = full;
+    inside_ = inside;
+    S* out = memory_.reserve(a.out_row());
+    for (int64_t x = 0; x < a.w.out; ++x) {
+      const int64_t cells = args.count_include_pad ? full * a.w.full_size(x) : inside * (a.w.end(x) - a.w.begin(x));
+      const S divisor = S(args.divisor_override ? args.divisor_override : cells);
+      for (int64_t c = 0; c < a.inner; ++c) out[x * a.inner + c] = divisor;
+    }
+    return out;
+  }
+
+ private:
+  int64_t full_ = -1, inside_ = -1;
+  Scratch<S> memory_;
+};
+
+// Planes per task: as many as a task needs to be long enough to hide the scheduling.
+inline int64_t planes_per_task(const Axes& a) {
+  constexpr int64_t kTaskCells = 16384;
+  return a.in_plane() < kTaskCells && a.in_plane() > 0 ? kTaskCells / a.in_plane() : 1;
+}
+
+// Calls f(first plane, last plane) for the planes of a call.
+template <class F>
+void for_each_task(const PoolArgs& pool, const Axes& a, const F& f) {
+  const int64_t per_task = planes_per_task(a);
+  parallel_for((pool.outer + per_task - 1) / per_task, pool.executor.threads(), [&](int64_t task) {
+    const int64_t end = (task + 1) * per_task;
+    f(task * per_task, end < pool.outer ? end : pool.outer);
+  });
+}
+
 template <class T>
 void forward_planes(const PoolForwardArgs& args) {
   using S = typename StateOf<T>::type;
   const Axes a(args.pool);
-  const int64_t row = a.w.out * a.inner;
-  parallel_for(args.pool.outer, args.pool.executor.threads(), [&](int64_t plane) {
-    thread_local Buffer<S> buffer;
-    S* __restrict sum = buffer.reserve(row);
-    const T* __restrict input = static_cast<const T*>(args.pool.input) + plane * a.in_plane();
-    T* __restrict output = static_cast<T*>(args.output) + plane * a.out_plane();
-    for (int64_t z = 0; z < a.d.out; ++z) {
-      for (int64_t y = 0; y < a.h.out; ++y) {
+  const int64_t row = a.out_row();
+  for_each_task(args.pool, a, [&](int64_t plane, int64_t last) {
+    thread_local Scratch<S> scratch;
+    S* __restrict sum = scratch.reserve(row);
+    Divisors<S> divisors;
+    for (; plane < last; ++plane) {
+      const T* __restrict input = static_cast<const T*>(args.pool.input) + plane * a.in_plane();
+      T* __restrict output = static_cast<T*>(args.output) + plane * a.out_plane();
+      for_each_output_row(a, [&](int64_t to_row, int64_t z, int64_t y) {
         for (int64_t i = 0; i < row; ++i) sum[i] = S(0);
-        for_each_tap(a, z, y, [&](int64_t from, int64_t first, int64_t last, int64_t tap) {
-          for_each_window(a, first, last, tap, [&](int64_t to, int64_t x) { sum[to] += to_state(input[from + x]); });
+        for_each_input_row(a, z, y, [&](int64_t from_row) {
+          const T* __restrict from = input + from_row;
+          for_each_cell(a, [&](int64_t to, int64_t x) { sum[to] += to_state(from[x]); });
         });
-        const int64_t full = a.d.full_size(z) * a.h.full_size(y);
-        const int64_t inside = (a.d.end(z) - a.d.begin(z)) * (a.h.end(y) - a.h.begin(y));
-        T* __restrict out = output + a.out_row(z, y);
-        for (int64_t x = 0; x < a.w.out; ++x) {
-          const int64_t cells = args.count_include_pad ? full * a.w.full_size(x) : inside * (a.w.end(x) - a.w.begin(x));
-          const S divisor = S(args.divisor_override ? args.divisor_override : cells);
-          for (int64_t c = 0; c < a.inner; ++c) from_state(sum[x * a.inner + c] / divisor, out + x * a.inner + c);
-        }
-      }
+        const S* __restrict divisor = divisors.row(args, a, z, y);
+        T* __restrict out = output + to_row;
+        SNNLIB_SIMD
+        for (int64_t i = 0; i < row; ++i) from_state(sum[i] / divisor[i], out + i);
+      });
     }
   });
+}
+
+// Gradient of an input by the shares of its windows. Inputs without an event get none, whatever the shares.
+template <class S>
+inline S shared_out(S value, S share) {
+  const S product = value * share;
+  return value == S(0) ? S(0) : product;
 }
 
 template <class T>
 void backward_planes(const PoolBackwardArgs& args) {
   using S = typename StateOf<T>::type;
   const Axes a(args.pool);
-  const int64_t row = a.w.out * a.inner;
+  const int64_t row = a.out_row(), cells = a.in_plane();
   // Bound of the rounding error of a window sum, relative to the sum of magnitudes.
   const S tolerance = S(a.d.kernel * a.h.kernel * a.w.kernel) * std::numeric_limits<S>::epsilon();
-  parallel_for(args.pool.outer, args.pool.executor.threads(), [&](int64_t plane) {
-    thread_local Buffer<S> buffer;
-    S* __restrict sum = buffer.reserve(2 * row + a.in_plane());
+  // Where an input is in one window at most, its gradient is final as soon as that window is.
+  const bool apart = a.d.apart() && a.h.apart() && a.w.apart();
+  const bool covered = a.d.covered() && a.h.covered() && a.w.covered();
+  for_each_task(args.pool, a, [&](int64_t plane, int64_t last) {
+    thread_local Scratch<S> scratch;
+    S* __restrict sum = scratch.reserve(2 * row + (apart ? 0 : cells));
     S* __restrict sum_abs = sum + row;
-    S* __restrict share = sum_abs + row;
-    const T* __restrict input = static_cast<const T*>(args.pool.input) + plane * a.in_plane();
-    const T* __restrict grad_output = static_cast<const T*>(args.grad_output) + plane * a.out_plane();
-    T* __restrict grad_input = static_cast<T*>(args.grad_input) + plane * a.in_plane();
-    for (int64_t i = 0; i < a.in_plane(); ++i) share[i] = S(0);
-    for (int64_t z = 0; z < a.d.out; ++z) {
-      for (int64_t y = 0; y < a.h.out; ++y) {
+    S* __restrict shares = sum_abs + row;
+    for (; plane < last; ++plane) {
+      const T* __restrict input = static_cast<const T*>(args.pool.input) + plane * cells;
+      const T* __restrict grad_output = static_cast<const T*>(args.grad_output) + plane * a.out_plane();
+      T* __restrict grad_input = static_cast<T*>(args.grad_input) + plane * cells;
+      if (!apart) {
+        for (int64_t i = 0; i < cells; ++i) shares[i] = S(0);
+      } else if (!covered) {
+        for (int64_t i = 0; i < cells; ++i) from_state(S(0), grad_input + i);
+      }
+      for_each_output_row(a, [&](int64_t to_row, int64_t z, int64_t y) {
         for (int64_t i = 0; i < 2 * row; ++i) sum[i] = S(0);
-        for_each_tap(a, z, y, [&](int64_t from, int64_t first, int64_t last, int64_t tap) {
-          for_each_window(a, first, last, tap, [&](int64_t to, int64_t x) {
-            const S value = to_state(input[from + x]);
+        for_each_input_row(a, z, y, [&](int64_t from_row) {
+          const T* __restrict from = input + from_row;
+          for_each_cell(a, [&](int64_t to, int64_t x) {
+            const S value = to_state(from[x]);
             sum[to] += value;
             sum_abs[to] += value < S(0) ? -value : value;
           });
         });
-        const T* __restrict g = grad_output + a.out_row(z, y);
+        const T* __restrict g = grad_output + to_row;
+        // Zero is added as in a sum of shares, which never is -0.
         SNNLIB_SIMD
-        for (int64_t i = 0; i < row; ++i) sum[i] = pool_share(to_state(g[i]), sum[i], sum_abs[i], tolerance);
-        for_each_tap(a, z, y, [&](int64_t from, int64_t first, int64_t last, int64_t tap) {
-          for_each_window(a, first, last, tap, [&](int64_t to, int64_t x) { share[from + x] += sum[to]; });
+        for (int64_t i = 0; i < row; ++i) sum[i] = S(0) + pool_share(to_state(g[i]), sum[i], sum_abs[i], tolerance);
+        for_each_input_row(a, z, y, [&](int64_t from_row) {
+          if (apart) {
+            const T* __restrict from = input + from_row;
+            T* __restrict grad = grad_input + from_row;
+            for_each_cell(a,
+                          [&](int64_t to, int64_t x) { from_state(shared_out(to_state(from[x]), sum[to]), grad + x); });
+          } else {
+            S* __restrict share = shares + from_row;
+            for_each_cell(a, [&](int64_t to, int64_t x) { share[x] += sum[to]; });
+          }
         });
+      });
+      if (!apart) {
+        SNNLIB_SIMD
+        for (int64_t i = 0; i < cells; ++i) from_state(shared_out(to_state(input[i]), shares[i]), grad_input + i);
       }
-    }
-    for (int64_t i = 0; i < a.in_plane(); ++i) {
-      const S value = to_state(input[i]), product = value * share[i];
-      from_state(value == S(0) ? S(0) : product, grad_input + i);
     }
   });
 }

@@ -33,6 +33,9 @@ struct PoolAxis {
     const int64_t stop = o * stride - padding + kernel;
     return stop < in ? stop : in;
   }
+  // Whether every input is in at most one window, and in at least one.
+  SNNLIB_HD bool apart() const { return stride >= kernel; }
+  SNNLIB_HD bool covered() const { return out > 0 && stride <= kernel && end(out - 1) >= in; }
   // Outputs whose window holds input `o * stride - padding + tap` inside the image: [first, last).
   SNNLIB_HD int64_t first_with_tap(int64_t tap) const {
     const int64_t missing = padding - tap;
