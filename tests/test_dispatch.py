@@ -98,6 +98,17 @@ def test_streams_go_by_events() -> None:
     assert torch.equal(layer(x, return_state=True).spikes, expected)
 
 
+@pytest.mark.parametrize("choice", ["auto", "events", "dense"])
+def test_the_path_is_the_one_that_is_explained(choice: dispatch.Convolution) -> None:
+    small, large = torch.rand(2, 12, 4, 16, 16, 16).unbind()
+    for train in (small[:1, :1, :, :4, :4], large, _train(0.01, 12, 4, 16, 16, 16)):
+        g = geometry(train, _layer().weight, (1, 1), (1, 1), 0)
+        for streaming in (False, True):
+            with snnlib.use_convolution(choice):
+                expected = dispatch.decide(train, g, streaming).path
+                assert dispatch.path(train, g, streaming) == expected
+
+
 @pytest.mark.parametrize("shape", [(0, 2, 3, 4, 4), (3, 0, 2), (1, 1, 1)])
 def test_density_of_odd_trains(shape: tuple[int, ...]) -> None:
     assert dispatch.density(torch.ones(shape)) == float(0 not in shape)

@@ -121,3 +121,12 @@ def decide(x: Tensor, g: Geometry, streaming: bool) -> Decision:
     if by_events < _SMALL:
         return Decision("events", share, by_events, dense, f"too small to matter; {facts}")
     return Decision("events" if by_events <= dense else "dense", share, by_events, dense, facts)
+
+
+def path(x: Tensor, g: Geometry, streaming: bool) -> Literal["events", "dense"]:
+    """That of `decide`, without a look at the train where it does not matter."""
+    if _choice != "auto":
+        return _choice
+    if streaming or costs(g, 1.0)[0] < _SMALL:
+        return "events"
+    return decide(x, g, streaming).path

@@ -106,7 +106,7 @@ def srm_conv_forward(
     start = None if state is None else _empty_state(x, g).copy_(state)
     rows = _kernel_rows(weight, scatter)
     dense = None
-    if dispatch.decide(x, g, streaming=return_state or state is not None).path == "dense":
+    if dispatch.path(x, g, streaming=return_state or state is not None) == "dense":
         dense = _dense_currents(x, weight, stride, padding)
     found = native(
         g,
