@@ -16,7 +16,13 @@ from snnlib.ops.geometry import Geometry, geometry
 
 pytestmark = pytest.mark.skipif(snnlib._native._module is None, reason="needs the compiled module")
 
-WAYS = [BackwardPaths("inputs"), BackwardPaths("spikes")]
+EVENTS = [BackwardPaths("inputs", "spikes"), BackwardPaths("spikes", "spikes")]
+WAYS = [
+    *EVENTS,
+    BackwardPaths("dense", "spikes"),
+    BackwardPaths("spikes", "dense"),
+    BackwardPaths("dense", "dense"),
+]
 SAMPLES = [
     *(srm_conv_backward_sample(name) for name in SRM_CONVS),
     srm_conv_backward_sample("scatter", (True, False), (2, 2)),
@@ -65,7 +71,7 @@ def restored() -> Iterator[list[str]]:
     torch.set_num_threads(threads)
 
 
-@pytest.mark.parametrize("way", WAYS, ids=str, indirect=True)
+@pytest.mark.parametrize("way", EVENTS, ids=str, indirect=True)
 @pytest.mark.parametrize(
     "name", ["scatter", "gather, whole vectors", "gather, many channels", "fully connected"]
 )

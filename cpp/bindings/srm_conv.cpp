@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <tuple>
 #include <vector>
 
 #include "bindings.h"
@@ -82,34 +83,34 @@ std::unique_ptr<SpikeRecord> forward(const Shape& shape, const BandList& bands, 
   return record;
 }
 
-void backward(const Shape& shape, const BandList& bands, const Constants& constants, const Input& input,
-              const Pair& frames, Address bits, Address slope, Address gain, Address task_starts, const Pair& pool,
-              Address output, Address grad_output, bool by_inputs, Address grad_weight_blocks, Address grad_weight,
+// As the Python side hands it over, in the order of the struct.
+using Record = std::tuple<Shape, BandList, Constants, Pair, Address, Address, Address, Address, Pair, Address, Address>;
+
+SrmConvRecord to_record(const Record& record) {
+  const auto& [shape, bands, constants, frames, bits, slope, gain, starts, pool, output, grad_output] = record;
+  return {to_shape(shape),
+          to_bands(bands),
+          to_constants(constants),
+          to_frames(frames),
+          static_cast<const uint16_t*>(pointer(bits)),
+          floats(slope),
+          floats(gain),
+          static_cast<const int64_t*>(pointer(starts)),
+          to_pool(pool),
+          floats(output),
+          floats(grad_output)};
+}
+
+void backward(const Record& record, const Input& input, bool by_inputs, Address grad_weight_blocks, Address grad_weight,
               int64_t block_floats, int64_t tasks_per_block, Address grad_input, const Pair& input_frames,
               Address weight, bool scatter, double input_grad_scale, int threads) {
-  kernels().srm_conv->backward({to_shape(shape),
-                                to_bands(bands),
-                                to_constants(constants),
-                                to_input(input),
-                                to_frames(frames),
-                                static_cast<const uint16_t*>(pointer(bits)),
-                                floats(slope),
-                                floats(gain),
-                                static_cast<const int64_t*>(pointer(task_starts)),
-                                to_pool(pool),
-                                floats(output),
-                                floats(grad_output),
-                                by_inputs,
-                                floats(grad_weight_blocks),
-                                floats(grad_weight),
-                                block_floats,
-                                tasks_per_block,
-                                floats(grad_input),
-                                to_frames(input_frames),
-                                floats(weight),
-                                scatter,
-                                float(input_grad_scale),
-                                threads});
+  kernels().srm_conv->backward({to_record(record), to_input(input), by_inputs, floats(grad_weight_blocks),
+                                floats(grad_weight), block_floats, tasks_per_block, floats(grad_input),
+                                to_frames(input_frames), floats(weight), scatter, float(input_grad_scale), threads});
+}
+
+void signals(const Record& record, Address a, Address b, int threads) {
+  kernels().srm_conv->signals({to_record(record), floats(a), floats(b), threads});
 }
 
 }  // namespace
@@ -122,6 +123,7 @@ void bind_srm_conv(pybind11::module_& module) {
       .def("move_to", &SpikeRecord::move_to, unlocked);
   module.def("srm_conv_forward", &forward, unlocked);
   module.def("srm_conv_backward", &backward, unlocked);
+  module.def("srm_conv_signals", &signals, unlocked);
 }
 
 }  // namespace snnlib

@@ -244,7 +244,8 @@ void forward(const SrmConvForwardArgs& a) {
 }  // namespace
 
 void srm_conv_backward(const SrmConvBackwardArgs& a);
-extern const SrmConvKernels srm_conv_kernels = {forward, srm_conv_backward};
+void srm_conv_signals(const SrmConvSignalsArgs& a);
+extern const SrmConvKernels srm_conv_kernels = {forward, srm_conv_backward, srm_conv_signals};
 
 }  // namespace SNNLIB_ISA
 }  // namespace snnlib

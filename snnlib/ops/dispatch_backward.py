@@ -11,19 +11,25 @@ from typing import Literal, NamedTuple
 
 from torch import Tensor
 
-from snnlib.ops.dispatch import density
-from snnlib.ops.geometry import GROUP, Geometry
+from snnlib.ops import dispatch
+from snnlib.ops.geometry import GROUP, Geometry, scatters_back
 
-# A vector of 16 channels: of the window that an input event sees, and of the patch of traces that a spike picks.
-_WINDOW, _PATCH = 0.6, 1.05
+# A vector of 16 channels: in a dense convolution, of the window that an input event sees, of the patch of traces that a
+# spike picks, and of the patch of inputs that it reaches by scatter or gather.
+_DENSE, _WINDOW, _PICK, _SCATTER, _GATHER = 0.28, 0.45, 1.05, 0.65, 0.57
 # Weights of one input channel and kernel row that are taken into registers, with each of their vectors; a spike.
-_SUMS, _SUMS_VECTOR, _SPIKE = 10.0, 0.8, 6.0
+_SUMS, _SUMS_VECTOR, _SPIKE = 5.0, 0.8, 6.0
+# A neuron and step of a dense signal, and an input that is multiplied by its field.
+_SIGNAL, _MULTIPLY = 0.7, 1.0
+# Below this cost there is nothing to gain from a dense convolution.
+_SMALL = 1e6
 
 
 class BackwardPaths(NamedTuple):
     """What each gradient goes by."""
 
-    weight: Literal["inputs", "spikes"]
+    weight: Literal["inputs", "spikes", "dense"]
+    input: Literal["spikes", "dense"]
 
 
 def block_channels(g: Geometry) -> int:
@@ -31,25 +37,59 @@ def block_channels(g: Geometry) -> int:
     return 2 * GROUP if math.ceil(g.channels / GROUP) % 2 == 0 else GROUP
 
 
-def weight_costs(g: Geometry, share: float, spikes: int) -> tuple[float, float]:
-    """(by inputs, by spikes) for inputs of which this share is not zero."""
-    frames, block = g.steps * g.batch, block_channels(g)
-    events = share * frames * g.height * g.width * g.in_channels
-    windows = events * g.kernel_h * g.kernel_w * math.ceil(g.channels / GROUP)
-    sums = frames * g.bands(1)[1] * math.ceil(g.channels / block) * g.in_channels * g.kernel_h
-    by_inputs = windows * _WINDOW + sums * (_SUMS + _SUMS_VECTOR * g.kernel_w * block / GROUP)
-    patch = g.kernel_h * math.ceil(g.kernel_w * g.in_channels / GROUP)
-    return by_inputs, spikes * (_SPIKE + _PATCH * patch)
-
-
 def windows_are_rows(g: Geometry) -> bool:
     """Whether the outputs that an input event sees under one kernel row lie next to each other."""
     return g.stride_h == g.stride_w == 1 and g.padding_h < g.kernel_h and g.padding_w < g.kernel_w
 
 
+def _inner(x: Tensor, g: Geometry) -> Tensor:
+    """Pixels that most kernels see: where events cost most, and images are rarely as dense at their edges."""
+    edge_h, edge_w = g.kernel_h - 1 - g.padding_h, g.kernel_w - 1 - g.padding_w
+    if 2 * edge_h >= g.in_height or 2 * edge_w >= g.in_width or edge_h < 0 or edge_w < 0:
+        return x
+    return x[..., edge_h : g.in_height - edge_h, edge_w : g.in_width - edge_w]
+
+
+def _taps(g: Geometry) -> int:
+    return g.steps * g.batch * g.height * g.width * g.kernel_h * g.kernel_w
+
+
+def weight_costs(g: Geometry, share: float, spikes: int) -> dict[str, float]:
+    """Cost of each way for inputs of which this share is not zero."""
+    frames, block = g.steps * g.batch, block_channels(g)
+    dense = _taps(g) * g.in_channels * math.ceil(g.channels / GROUP)
+    patch = g.kernel_h * math.ceil(g.kernel_w * g.in_channels / GROUP)
+    sums = frames * g.bands(1)[1] * math.ceil(g.channels / block) * g.in_channels * g.kernel_h
+    sum_cost = _SUMS + _SUMS_VECTOR * g.kernel_w * block / GROUP
+    return {
+        "inputs": share * dense * _WINDOW + sums * sum_cost if windows_are_rows(g) else math.inf,
+        "spikes": spikes * (_SPIKE + _PICK * patch),
+        "dense": dense * _DENSE + g.neuron_steps * _SIGNAL,
+    }
+
+
+def input_costs(g: Geometry, spikes: int) -> dict[str, float]:
+    """Cost of each way."""
+    vectors = math.ceil(g.in_channels / GROUP)
+    if scatters_back(g):
+        patch = _SCATTER * g.kernel_h * math.ceil(g.kernel_w * g.in_channels / GROUP)
+    else:
+        patch = _GATHER * g.kernel_h * g.kernel_w * vectors
+    inputs = g.steps * g.batch * g.in_height * g.in_width * g.in_channels
+    return {
+        "spikes": spikes * (_SPIKE + patch),
+        "dense": _taps(g) * g.channels * vectors * _DENSE + g.neuron_steps * _SIGNAL + inputs * _MULTIPLY,
+    }
+
+
+def _cheapest(costs: dict[str, float]) -> str:
+    by_events = min((way for way in costs if way != "dense"), key=lambda way: costs[way])
+    if costs[by_events] < _SMALL:
+        return by_events
+    return min(costs, key=lambda way: costs[way])
+
+
 def decide(x: Tensor, g: Geometry, spikes: int) -> BackwardPaths:
     """The paths of one call, whose forward pass gave this number of spikes."""
-    if not windows_are_rows(g):
-        return BackwardPaths("spikes")
-    by_inputs, by_spikes = weight_costs(g, density(x), spikes)
-    return BackwardPaths("inputs" if by_inputs < by_spikes else "spikes")
+    weight = _cheapest(weight_costs(g, dispatch.density(_inner(x, g)), spikes))
+    return BackwardPaths(weight, _cheapest(input_costs(g, spikes)))  # type: ignore[arg-type]

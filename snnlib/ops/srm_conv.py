@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from snnlib import _native, reference
-from snnlib.ops import dispatch, dispatch_backward
+from snnlib.ops import dense_backward, dispatch, dispatch_backward
 from snnlib.ops.geometry import GROUP, Geometry, geometry, scatters, scatters_back
 from snnlib.reference.srm import decay_factors
 
@@ -239,21 +239,13 @@ def srm_conv_backward(
     if grad_output.stride() != layout.stride() or grad_output.dtype != x.dtype:
         grad_output = layout.copy_(grad_output)
     tasks = g.batch * g.bands(pool[0])[1]
-    by_inputs = dispatch_backward.decide(x, g, int(starts[tasks])).weight == "inputs"
-    shape = _weight_rows(g, by_inputs)
-    size = math.prod(shape)
-    most = max(_LEAST_BLOCKS, min(_MOST_BLOCKS, _BLOCK_BYTES // max(4 * size, 1)))
-    tasks_per_block = max(1, math.ceil(tasks / most))
-    blocks = math.ceil(tasks / tasks_per_block)
-    partial = weight.new_empty((blocks + 1, *shape) if need_weight else 0)
-    scatter = scatters_back(g)
-    rows = _kernel_rows(weight.flip(3).transpose(0, 1), scatter)
+    paths = dispatch_backward.decide(x, g, int(starts[tasks]))
+    dense_weight, dense_input = need_weight and paths.weight == "dense", need_input and paths.input == "dense"
     frames = _frames(g.steps, g.batch, time_dim)
-    native(
+    kept = (
         g,
         g.bands(pool[0]),
         (*decay, math.inf),
-        _input(x, time_dim),
         frames,
         bits.data_ptr(),
         record[0].data_ptr(),
@@ -262,20 +254,46 @@ def srm_conv_backward(
         pool,
         _native.address(output),
         grad_output.data_ptr(),
+    )
+    grad_weight = weight.new_empty(0)
+    if dense_weight or dense_input:
+        signals = [
+            _native.on_huge_pages(_empty_channels_last(x, g.channels, g.height, g.width)) if wanted else None
+            for wanted in (dense_weight, dense_input)
+        ]
+        _kernel("srm_conv_signals", x)(kept, *(_native.address(signal) for signal in signals))  # type: ignore[misc]
+        if signals[0] is not None:
+            grad_weight = dense_backward.weight_gradient(signals[0], x, weight, stride, padding)
+        if signals[1] is not None:
+            dense_backward.input_gradient(grad_x, signals[1], x, weight, stride, padding, input_grad_scale)
+        del signals
+    by_events = need_weight and not dense_weight, need_input and not dense_input
+    if not any(by_events):
+        return grad_weight, grad_x
+    by_inputs = paths.weight == "inputs"
+    shape = _weight_rows(g, by_inputs)
+    size = math.prod(shape)
+    most = max(_LEAST_BLOCKS, min(_MOST_BLOCKS, _BLOCK_BYTES // max(4 * size, 1)))
+    tasks_per_block = max(1, math.ceil(tasks / most))
+    blocks = math.ceil(tasks / tasks_per_block)
+    partial = weight.new_empty((blocks + 1, *shape) if by_events[0] else 0)
+    scatter = scatters_back(g)
+    rows = _kernel_rows(weight.flip(3).transpose(0, 1), scatter)
+    native(
+        kept,
+        _input(x, time_dim),
         by_inputs,
-        partial.data_ptr() if need_weight else 0,
-        partial[-1].data_ptr() if need_weight else 0,
+        partial.data_ptr() if by_events[0] else 0,
+        partial[-1].data_ptr() if by_events[0] else 0,
         size,
         tasks_per_block,
-        grad_x.data_ptr() if need_input else 0,
+        grad_x.data_ptr() if by_events[1] else 0,
         frames,
         rows.data_ptr(),
         scatter,
         input_grad_scale,
     )
-    if not need_weight:
-        return weight.new_empty(0), grad_x
-    return _from_weight_rows(partial[-1], g, by_inputs), grad_x
+    return _from_weight_rows(partial[-1], g, by_inputs) if by_events[0] else grad_weight, grad_x
 
 
 def _weight_rows(g: Geometry, by_inputs: bool) -> tuple[int, ...]:

@@ -75,11 +75,11 @@ struct SrmConvForwardArgs {
   int threads;
 };
 
-struct SrmConvBackwardArgs {
+// What a forward pass kept of its spikes, and what comes back to them.
+struct SrmConvRecord {
   ConvShape shape;
   Bands bands;
   SrmConstants constants;
-  InputTrain input;
   FrameOrder frames;
   const uint16_t* bits;
   const float* slope;
@@ -88,6 +88,10 @@ struct SrmConvBackwardArgs {
   PoolWindow pool;
   const float* output;  // of the forward pass; read if there is a pool
   const float* grad_output;
+};
+
+struct SrmConvBackwardArgs : SrmConvRecord {
+  InputTrain input;
   // dL/dW of each block of tasks and their sum in order, `block_floats` each, by events of the inputs or of the
   // outputs; layouts: kernels/weights_by_inputs.h and weights_by_spikes.h.
   bool by_inputs;
@@ -104,9 +108,17 @@ struct SrmConvBackwardArgs {
   int threads;
 };
 
+// The signals a and b of kernels/srm.h, each null where it is not wanted; frames as `frames`, channels-last.
+struct SrmConvSignalsArgs : SrmConvRecord {
+  float* a;
+  float* b;
+  int threads;
+};
+
 struct SrmConvKernels {
   void (*forward)(const SrmConvForwardArgs&);
   void (*backward)(const SrmConvBackwardArgs&);
+  void (*signals)(const SrmConvSignalsArgs&);
 };
 
 }  // namespace snnlib

@@ -21,12 +21,12 @@ inline Rows either(const Rows& a, const Rows& b) {
   return {a.first < b.first ? a.first : b.first, a.last > b.last ? a.last : b.last};
 }
 
-inline Rows output_rows(const SrmConvBackwardArgs& a, int64_t band) {
+inline Rows output_rows(const SrmConvRecord& a, int64_t band) {
   return {band * a.bands.rows, clamp((band + 1) * a.bands.rows, 0, a.shape.height)};
 }
 
 // Input rows in equal shares of the image.
-inline Rows input_rows(const SrmConvBackwardArgs& a, int64_t band) {
+inline Rows input_rows(const SrmConvRecord& a, int64_t band) {
   const int64_t height = a.shape.in_height, share = (height + a.bands.count - 1) / a.bands.count;
   return {clamp(band * share, 0, height), clamp((band + 1) * share, 0, height)};
 }

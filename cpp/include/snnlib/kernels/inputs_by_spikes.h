@@ -37,6 +37,7 @@ class InputsBySpikes {
     tile_ = padded(conv_.tile_floats());
     field_.zeroed(in.count() * tile_);
     in_row_.reserve(s.in_width * s.in_channels);
+    reached_.reserve(s.kernel_h);
     spikes_.start(conv_, reaching.count());
   }
 
@@ -58,35 +59,49 @@ class InputsBySpikes {
   // With the spikes of all rows at step t.
   void step(int64_t t) {
     const ConvShape& s = a_->shape;
-    const int64_t row = s.in_width * s.in_channels, kernel_row = conv_.kernel_row_floats();
-    // Kernel row by kernel row for all rows if its weights stay in the L1 cache, else row by row.
-    const int64_t together = kernel_row <= kNearFloats ? in_.count() : 1;
-    for (int64_t first = in_.first; first < in_.last; first += together) {
-      float* field = field_.data() + (first - in_.first) * tile_;
-      scale(field, together * tile_, float(a_->constants.e_g));
-      for (int64_t ky = 0; ky < s.kernel_h; ++ky) {
-        for (int64_t y = first; y < first + together; ++y) {
-          const int64_t offset = y + s.padding_h - ky;
-          if (offset < 0 || offset % s.stride_h || !reaching_.has(offset / s.stride_h)) continue;
-          spikes_.add_kernel_row(offset / s.stride_h - reaching_.first, a_->weight + ky * kernel_row,
-                                 field + (y - first) * tile_);
-        }
-      }
-      for (int64_t y = first; y < first + together; ++y) {
-        const float* x = read_row(a_->input, s, t, n_, y, in_row_.data());
-        input_gradient(x, field + (y - first) * tile_ + conv_.first_pixel(), row, a_->input_grad_scale,
-                       a_->grad_input + (a_->input_frames(t, n_) * s.in_height + y) * row);
-      }
+    const int64_t row = s.in_width * s.in_channels;
+    scale(field_.data(), in_.count() * tile_, float(a_->constants.e_g));
+    if (a_->scatter) {
+      for (int64_t y = reaching_.first; y < reaching_.last; ++y) scatter_row(y);
+    }
+    for (int64_t y = in_.first; y < in_.last; ++y) {
+      if (!a_->scatter) gather_row(y);
+      const float* x = read_row(a_->input, s, t, n_, y, in_row_.data());
+      input_gradient(x, field_row(y) + conv_.first_pixel(), row, a_->input_grad_scale,
+                     a_->grad_input + (a_->input_frames(t, n_) * s.in_height + y) * row);
     }
   }
 
  private:
-  static constexpr int64_t kNearFloats = 6144;
+  float* field_row(int64_t y) const { return field_.data() + (y - in_.first) * tile_; }
+
+  // The spikes of output row y, to the input rows that they reach.
+  void scatter_row(int64_t y) {
+    const ConvShape& s = a_->shape;
+    const int64_t top = y * s.stride_h - s.padding_h, kernel_row = conv_.kernel_row_floats();
+    const int64_t first = clamp(in_.first - top, 0, s.kernel_h), last = clamp(in_.last - top, first, s.kernel_h);
+    for (int64_t ky = first; ky < last; ++ky) reached_.data()[ky] = field_row(top + ky);
+    spikes_.scatter_row(y - reaching_.first,
+                        {a_->weight + first * kernel_row, kernel_row, reached_.data() + first, last - first});
+  }
+
+  // To input row y, the spikes of the output rows that reach it.
+  void gather_row(int64_t y) {
+    const ConvShape& s = a_->shape;
+    for (int64_t ky = 0; ky < s.kernel_h; ++ky) {
+      const int64_t offset = y + s.padding_h - ky;
+      if (offset < 0 || offset % s.stride_h || !reaching_.has(offset / s.stride_h)) continue;
+      spikes_.add_kernel_row(offset / s.stride_h - reaching_.first, a_->weight + ky * conv_.kernel_row_floats(),
+                             field_row(y));
+    }
+  }
+
   const SrmConvBackwardArgs* a_ = nullptr;
   Rows in_ = {}, reaching_ = {};
   RowConv conv_ = {};
   int64_t n_ = 0, tile_ = 0;
   Scratch<float> field_, in_row_;
+  Scratch<float*> reached_;
   EventRows spikes_;
 };
 

@@ -55,7 +55,7 @@ struct SpikeRowsMemory {
 class SpikeRows {
  public:
   // Output rows [first, last).
-  SpikeRows(const SrmConvBackwardArgs& a, int64_t n, int64_t first, int64_t last, SpikeRowsMemory& memory)
+  SpikeRows(const SrmConvRecord& a, int64_t n, int64_t first, int64_t last, SpikeRowsMemory& memory)
       : a_(a),
         s_(a.shape),
         memory_(memory),
@@ -118,7 +118,7 @@ class SpikeRows {
     return q;
   }
 
-  const SrmConvBackwardArgs& a_;
+  const SrmConvRecord& a_;
   const ConvShape& s_;
   SpikeRowsMemory& memory_;
   const int64_t n_, first_, last_;

@@ -14,33 +14,6 @@
 namespace snnlib {
 namespace SNNLIB_ISA {
 
-template <int V>
-SNNLIB_NOINLINE void sum_windows_fixed(const Window* window, const Window* end, const float* signal, float* grad) {
-  Floats sum[V];
-  for (int v = 0; v < V; ++v) sum[v] = load(grad + v * kLanes);
-  for (; window != end; ++window) {
-    const float* a = signal + window->at;
-    const Floats amount = Floats{} + window->amount;
-    for (int v = 0; v < V; ++v) sum[v] += amount * load(a + v * kLanes);
-  }
-  for (int v = 0; v < V; ++v) store(grad + v * kLanes, sum[v]);
-}
-
-// grad[0 ... length) += amount signal[at ...] over all windows; `length` is a multiple of kGroup.
-inline void sum_windows(const Window* begin, const Window* end, const float* signal, float* grad, int64_t length) {
-  using Kernel = void (*)(const Window*, const Window*, const float*, float*);
-  // As many sums as 16 registers hold.
-  static constexpr Kernel kKernels[] = {sum_windows_fixed<1>,  sum_windows_fixed<2>,  sum_windows_fixed<3>,
-                                        sum_windows_fixed<4>,  sum_windows_fixed<5>,  sum_windows_fixed<6>,
-                                        sum_windows_fixed<7>,  sum_windows_fixed<8>,  sum_windows_fixed<9>,
-                                        sum_windows_fixed<10>, sum_windows_fixed<11>, sum_windows_fixed<12>};
-  constexpr int64_t kMost = sizeof kKernels / sizeof kKernels[0];
-  if (begin == end) return;
-  for (int64_t left = length / kLanes; left > 0; left -= kMost, signal += kMost * kLanes, grad += kMost * kLanes) {
-    kKernels[(left < kMost ? left : kMost) - 1](begin, end, signal, grad);
-  }
-}
-
 class WeightsByInputs {
  public:
   // Channels of a block.
@@ -61,6 +34,14 @@ class WeightsByInputs {
     margin_ = (s.kernel_w - 1 - s.padding_w) * pixel_;
     block_ = own.count() * signal_row_;
     signal_.zeroed(padded(s.channels) / pixel_ * block_);
+    length_ = s.kernel_w * pixel_;
+    // Input rows, counted from the first one seen, whose output row under a kernel row is one of ours.
+    Rows* rows_under = rows_under_.reserve(s.kernel_h);
+    for (int64_t ky = 0; ky < s.kernel_h; ++ky) {
+      const int64_t shift = ky - s.padding_h;
+      rows_under[ky] = {clamp(own.first + shift, seen_.first, seen_.last) - seen_.first,
+                        clamp(own.last + shift, seen_.first, seen_.last) - seen_.first};
+    }
     events_.start(s.in_channels, s.in_width, seen_.count());
   }
 
@@ -82,27 +63,53 @@ class WeightsByInputs {
     for (int64_t y = seen_.first; y < seen_.last; ++y) {
       events_.add_row(a_->input, s, t, n_, y, (y + s.padding_h - own_.first) * signal_row_, pixel_);
     }
-    const int64_t length = s.kernel_w * pixel_;
-    float* grad = grad_;
-    for (int64_t o = 0; o < s.channels; o += pixel_) {
-      const float* block = signal_.data() + o / pixel_ * block_;
-      for (int64_t c = 0; c < s.in_channels; ++c) {
-        for (int64_t ky = 0; ky < s.kernel_h; ++ky, grad += length) {
-          // Input rows whose output row under this kernel row is one of ours.
-          const int64_t first = clamp(own_.first - s.padding_h + ky, seen_.first, seen_.last) - seen_.first;
-          const int64_t last = clamp(own_.last - s.padding_h + ky, seen_.first, seen_.last) - seen_.first;
-          sum_windows(events_.begin(c, first), events_.begin(c, last), block - ky * signal_row_, grad, length);
-        }
+    // As many sums as 16 registers hold.
+    using Kernel = void (WeightsByInputs::*)(const float*, float*) const;
+    static constexpr Kernel kKernels[] = {
+        &WeightsByInputs::sum_block<1>,  &WeightsByInputs::sum_block<2>,  &WeightsByInputs::sum_block<3>,
+        &WeightsByInputs::sum_block<4>,  &WeightsByInputs::sum_block<5>,  &WeightsByInputs::sum_block<6>,
+        &WeightsByInputs::sum_block<7>,  &WeightsByInputs::sum_block<8>,  &WeightsByInputs::sum_block<9>,
+        &WeightsByInputs::sum_block<10>, &WeightsByInputs::sum_block<11>, &WeightsByInputs::sum_block<12>};
+    constexpr int64_t kMost = 12;
+    for (int64_t block = 0; block * pixel_ < s.channels; ++block) {
+      const float* signal = signal_.data() + block * block_;
+      float* grad = grad_ + block * s.in_channels * s.kernel_h * length_;
+      for (int64_t i = 0; i < length_; i += kMost * kLanes) {
+        const int64_t left = (length_ - i) / kLanes;
+        (this->*kKernels[(left < kMost ? left : kMost) - 1])(signal + i, grad + i);
       }
     }
   }
 
  private:
+  // V vectors of all windows of a block of channels.
+  template <int V>
+  SNNLIB_NOINLINE void sum_block(const float* signal, float* grad) const {
+    const int64_t channels = a_->shape.in_channels, kernel_h = a_->shape.kernel_h, length = length_;
+    for (int64_t c = 0; c < channels; ++c) {
+      for (int64_t ky = 0; ky < kernel_h; ++ky, grad += length) {
+        const Rows rows = rows_under_.data()[ky];
+        const Window *window = events_.begin(c, rows.first), *end = events_.begin(c, rows.last);
+        if (window == end) continue;
+        const float* shifted = signal - ky * signal_row_;
+        Floats sum[V];
+        for (int v = 0; v < V; ++v) sum[v] = load(grad + v * kLanes);
+        for (; window != end; ++window) {
+          const float* a = shifted + window->at;
+          const Floats amount = Floats{} + window->amount;
+          for (int v = 0; v < V; ++v) sum[v] += amount * load(a + v * kLanes);
+        }
+        for (int v = 0; v < V; ++v) store(grad + v * kLanes, sum[v]);
+      }
+    }
+  }
+
   const SrmConvBackwardArgs* a_ = nullptr;
   Rows own_ = {}, seen_ = {};
   float* grad_ = nullptr;
-  int64_t n_ = 0, pixel_ = 0, margin_ = 0, signal_row_ = 0, block_ = 0;
+  int64_t n_ = 0, pixel_ = 0, margin_ = 0, signal_row_ = 0, block_ = 0, length_ = 0;
   Scratch<float> signal_;
+  Scratch<Rows> rows_under_;
   ChannelEvents events_;
 };
 

@@ -1,0 +1,54 @@
+"""Gradients of a convolution from dense signals of its outputs, by torch. Trains are `[T, N, C, H, W]`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+def _frames(train: Tensor) -> Tensor:
+    return train.flatten(0, 1).contiguous(memory_format=torch.channels_last)
+
+
+def _is_linear(x: Tensor, weight: Tensor) -> bool:
+    return x.shape[3:] == weight.shape[2:] == (1, 1)
+
+
+def _convolution_backward(
+    signal: Tensor, x: Tensor, weight: Tensor, stride: Sequence[int], padding: Sequence[int], mask: list[bool]
+) -> tuple[Tensor, ...]:
+    weight = weight.contiguous(memory_format=torch.channels_last)
+    options = (None, list(stride), list(padding), [1, 1], False, [0, 0], 1, mask)
+    return torch.ops.aten.convolution_backward(_frames(signal), x, weight, *options)  # type: ignore[no-any-return]
+
+
+def weight_gradient(
+    signal: Tensor, x: Tensor, weight: Tensor, stride: Sequence[int], padding: Sequence[int]
+) -> Tensor:
+    """dL/dW of signal a."""
+    if _is_linear(x, weight):
+        grad = signal.flatten(0, 1).flatten(1).T @ x.flatten(0, 1).flatten(1)
+        return grad.reshape(weight.shape)
+    grad = _convolution_backward(signal, _frames(x), weight, stride, padding, [False, True, False])[1]
+    return grad.contiguous()
+
+
+def input_gradient(
+    out: Tensor,
+    signal: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    scale: float,
+) -> None:
+    """Writes dL/dx of signal b, `scale` x times the field of the signal."""
+    if _is_linear(x, weight):
+        field = signal.flatten(0, 1).flatten(1) @ weight.flatten(1)
+    else:
+        field = _convolution_backward(signal, _frames(x), weight, stride, padding, [True, False, False])[0]
+    torch.mul(field.reshape(out.shape), x, out=out)
+    if scale != 1:
+        out.mul_(scale)
