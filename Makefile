@@ -2,7 +2,7 @@
 VENV := .venv
 PYTHON := $(VENV)/bin/python
 READY := $(VENV)/.ready
-BENCHMARKS := training_step small_batch long_trains spike_rates convolution segments
+BENCHMARKS := training_step small_batch long_trains spike_rates convolution segments scan
 CPP = $(shell git ls-files 'cpp/*.cpp' 'cpp/*.h' 'cuda/*.cu' 'cuda/*.cpp' 'cuda/*.h' 'tests/*.cpp')
 
 .PHONY: demo test lint bench bench-accuracy format cuda-check cuda-emulation-asan gpu-check clean

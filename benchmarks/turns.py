@@ -30,6 +30,8 @@ COLUMNS = {
     "ms_per_step": ("ms per step", 2),
     "peak_mb": ("peak MB", 0),
     "mb_per_step": ("MB per step", 2),
+    "gb_per_s": ("GB/s", 1),
+    "of_copy": ("of a copy", 2),
 }
 
 

@@ -176,8 +176,10 @@ void backward_planes(const PoolBackwardArgs& args) {
   const int64_t row = a.out_row(), cells = a.in_plane();
   // Bound of the rounding error of a window sum, relative to the sum of magnitudes.
   const S tolerance = S(a.d.kernel * a.h.kernel * a.w.kernel) * std::numeric_limits<S>::epsilon();
-  // Where an input is in one window at most, its gradient is final as soon as that window is.
-  const bool apart = a.d.apart() && a.h.apart() && a.w.apart();
+  // Where an input is in one window at most, its gradient is final as soon as that window is. Loops over few channels
+  // are too short for it: there the shares wait for one long loop.
+  const bool long_loops = a.inner == 1 || a.inner >= 32;
+  const bool apart = long_loops && a.d.apart() && a.h.apart() && a.w.apart();
   const bool covered = a.d.covered() && a.h.covered() && a.w.covered();
   for_each_task(args.pool, a, [&](int64_t plane, int64_t last) {
     thread_local Scratch<S> scratch;

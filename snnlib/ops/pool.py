@@ -69,7 +69,7 @@ def spike_avg_pool(
 ) -> Tensor:
     """Average pooling; backward shares the gradient of a window out to its events by amplitude."""
     x = _as_walkable(x)
-    out = _empty_pooled(x, kernel, stride, padding, ceil_mode)
+    out = _native.on_huge_pages(_empty_pooled(x, kernel, stride, padding, ceil_mode))
     run = _native.kernel("pool_forward", x)
     if run is None:
         arguments = (
