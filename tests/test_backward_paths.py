@@ -47,12 +47,23 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Back
     return request.param
 
 
-@pytest.mark.parametrize("way", WAYS, ids=str, indirect=True)
-@pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)
+def _possible(sample: Sample, way: BackwardPaths) -> bool:
+    return way.weight != "inputs" or dispatch_backward.windows_are_rows(
+        _geometry(sample.arguments(torch.float32))
+    )
+
+
+CALLS = [
+    pytest.param(sample, way, id=f"{sample.name}: {way.weight}, {way.input}")
+    for sample in SAMPLES
+    for way in WAYS
+    if _possible(sample, way)
+]
+
+
+@pytest.mark.parametrize(("sample", "way"), CALLS, indirect=["way"])
 def test_equals_reference(sample: Sample, way: BackwardPaths) -> None:
     arguments = sample.arguments(torch.float32)
-    if way.weight == "inputs" and not dispatch_backward.windows_are_rows(_geometry(arguments)):
-        pytest.skip("windows of this geometry are no rows")
     with snnlib.use_path("reference"):
         expected = _run(arguments)
     for gradient, answer in zip(_run(arguments), expected, strict=True):
@@ -86,3 +97,65 @@ def test_same_bits_on_any_instruction_set_with_any_threads(
             torch.set_num_threads(threads)
             for gradient, answer in zip(_run(arguments), expected, strict=True):
                 assert_bits(gradient, answer, f"{isa}, {threads} threads, {way}")
+
+
+def _chosen(density: float, rate: float, channels: int = 32, **others: int) -> BackwardPaths:
+    """For a 3x3 convolution of 32x32 pixels, 12 steps of 4 samples."""
+    x = (torch.rand(12, 4, channels, 32, 32, generator=torch.Generator().manual_seed(6)) < density).float()
+    weight, stride = torch.empty(64, channels, 3, 3), others.get("stride", 1)
+    g = geometry(x, weight, (stride, stride), (1, 1), 0)
+    return dispatch_backward.decide(x, g, int(rate * g.neuron_steps))
+
+
+def test_choice_follows_the_rates() -> None:
+    assert _chosen(0.05, 0.05) == ("inputs", "spikes")
+    assert _chosen(0.4, 0.02) == ("spikes", "spikes")
+    assert _chosen(0.9, 0.9) == ("dense", "dense")
+    assert _chosen(0.1, 0.9) == ("inputs", "dense")
+    assert _chosen(0.05, 0.05, stride=2) == ("spikes", "spikes")
+
+
+def test_density_counts_where_most_windows_are() -> None:
+    """Events in the middle of the image lie in more windows of a convolution without padding."""
+    x = torch.zeros(4, 2, 1, 12, 12)
+    x[..., 4:8, 4:8] = 1
+    g = geometry(x, torch.empty(1, 1, 5, 5), (1, 1), (0, 0), 0)
+    assert dispatch_backward._inner(x, g).mean() == 1
+
+
+def test_few_samples_keep_many_threads_busy(restored: list[str]) -> None:
+    """More threads than samples, with bands of one image: gradients keep their bits."""
+    torch.manual_seed(1)
+    layer = snnlib.SRMConv2d(3, 16, 3, padding=1)
+    x = (torch.rand(10, 1, 3, 40, 40) < 0.2).float().requires_grad_()
+    snnlib.init.calibrate_firing_rate_(layer, x.detach(), 0.1)
+    assert geometry(x, layer.weight, (1, 1), (1, 1), 0).bands(1)[1] > 1
+    results = []
+    for threads in (1, 5):
+        torch.set_num_threads(threads)
+        out = layer(x)
+        results.append((out.detach(), *torch.autograd.grad(out.square().sum(), [x, layer.weight])))
+    for one, many in zip(*results, strict=True):
+        assert one.abs().sum() > 0
+        assert_bits(many, one)
+
+
+def test_saved_state_is_a_bit_per_step_and_two_numbers_per_spike() -> None:
+    torch.manual_seed(1)
+    layer = snnlib.SRMConv2d(2, 16, 5, padding=1)
+    x = (torch.rand(20, 8, 2, 20, 20) < 0.1).float()
+    snnlib.init.calibrate_firing_rate_(layer, x, 0.08)
+    given = {x.untyped_storage().data_ptr(), layer.weight.untyped_storage().data_ptr()}
+    saved: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        saved[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        out = layer(x)
+    state = sum(size for address, size in saved.items() if address not in given)
+    rate = float(out.detach().mean())
+    assert 0.05 < rate < 0.12
+    assert 8 * rate < state / out.numel() <= 0.2 + 8 * rate
