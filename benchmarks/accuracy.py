@@ -11,7 +11,7 @@ methods train the net 12C5p1-P2-64C5-P2-10 at T = 30 on the same folds with the 
   two spikes per neuron, AdamW at 5e-4, batches of 50, gradients clipped to norm 1, a cosine schedule by epoch;
 - `spikingjelly`, `spikingjelly-plif`: convolutions, batch normalisation and LIF or PLIF neurons with tau 2, surrogate
   gradients, mean squared error of output rates, AdamW at 2e-3; skipped where SpikingJelly is not installed;
-- `spikingjelly-shift`: the first of these on training samples moved as the recipe moves them.
+- `spikingjelly-augmented`: the first of these on training samples moved, turned and bent as the recipe does it.
 
 Accuracy is that after the last epoch; the best epoch's, chosen on the test fold, is printed beside it. Standard errors
 are over folds, which share training samples: a little too small. Differences are paired by fold.
@@ -39,16 +39,15 @@ from torch.utils.data import DataLoader
 import snnlib
 from snnlib.data import (
     NMNIST,
-    AugmentFrames,
     EventDigits,
     FrameCache,
     ToFrames,
-    Transformed,
     stack_time_first,
     write_nmnist,
 )
 from snnlib.recipes import recipe
 from snnlib.training import RunFolder
+from snnlib.training.data_module import augmented
 from snnlib.training.run import train_run
 
 RECIPE = "nmnist"
@@ -97,11 +96,11 @@ def frames_of(root: Path, train: bool) -> FrameCache:
     return FrameCache(NMNIST(root, train, ToFrames(time_steps=T)), preload=True, progress=False)
 
 
-def loaders(root: Path, batch_size: int, shift: int = 0) -> tuple[DataLoader, DataLoader]:
-    """Training and test batches."""
+def loaders(root: Path, batch_size: int, augment: bool = False) -> tuple[DataLoader, DataLoader]:
+    """Training and test batches; the training samples augmented as in the recipe where asked for."""
     train: Any = frames_of(root, train=True)
-    if shift:
-        train = Transformed(train, AugmentFrames(shift=shift))
+    if augment:
+        train = augmented(train, recipe(RECIPE).config(root=str(root)))
     return (
         DataLoader(train, batch_size, shuffle=True, collate_fn=stack_time_first),
         DataLoader(frames_of(root, train=False), 50, collate_fn=stack_time_first),
@@ -173,13 +172,13 @@ def set_thresholds(net: nn.Sequential, frames: Tensor, spikes: float) -> None:
 
 
 def train_spikingjelly(
-    root: Path, epochs: int, seed: int, neuron: str = "LIFNode", shift: int = 0
+    root: Path, epochs: int, seed: int, neuron: str = "LIFNode", augment: bool = False
 ) -> list[float]:
     from spikingjelly.activation_based import functional, layer  # noqa: PLC0415
     from spikingjelly.activation_based import neuron as neurons  # noqa: PLC0415
 
     torch.manual_seed(seed)
-    train, test = loaders(root, batch_size=50, shift=shift)
+    train, test = loaders(root, batch_size=50, augment=augment)
 
     def spiking() -> nn.Module:
         constants = {"tau": 2.0} if neuron == "LIFNode" else {"init_tau": 2.0}
@@ -222,11 +221,10 @@ def methods() -> dict[str, Method]:
     """All methods, or those that can run here; the first is the one that others are compared with."""
     here: dict[str, Method] = {"recipe": train_recipe, "paper": train_paper}
     if importlib.util.find_spec("spikingjelly"):
-        shift = recipe(RECIPE).config(root="").shift
         here |= {
             "spikingjelly": train_spikingjelly,
             "spikingjelly-plif": lambda *run: train_spikingjelly(*run, neuron="ParametricLIFNode"),
-            "spikingjelly-shift": lambda *run: train_spikingjelly(*run, shift=shift),
+            "spikingjelly-augmented": lambda *run: train_spikingjelly(*run, augment=True),
         }
     return here
 
@@ -271,13 +269,13 @@ def main() -> None:
                 last[method].append(history[-1])
                 best[method].append(max(history))
                 print(
-                    f"  fold {test + 1}  {method:18}  {history[-1]:6.1%}  best {max(history):6.1%}",
+                    f"  fold {test + 1}  {method:22}  {history[-1]:6.1%}  best {max(history):6.1%}",
                     flush=True,
                 )
 
     first = next(iter(chosen))
     print(
-        f"\n{'':18}  {'per fold':{8 * args.folds}}  mean +- error   best epoch  {first} ahead by  CPU s per fold"
+        f"\n{'':22}  {'per fold':{8 * args.folds}}  mean +- error   best epoch  {first} ahead by  CPU s per fold"
     )
     rows = []
     for method in chosen:
@@ -286,7 +284,7 @@ def main() -> None:
         lead, lead_error = mean_and_error(ahead)
         per_fold = "  ".join(f"{value:6.1%}" for value in last[method])
         print(
-            f"{method:18}  {per_fold}  {mean:6.1%} +- {error:4.1%}  {statistics.mean(best[method]):10.1%}  "
+            f"{method:22}  {per_fold}  {mean:6.1%} +- {error:4.1%}  {statistics.mean(best[method]):10.1%}  "
             + (" " * 20 if method == first else f"{100 * lead:+6.1f} +- {100 * lead_error:3.1f} points")
             + f"  {seconds[method] / args.folds:8.0f}"
         )
