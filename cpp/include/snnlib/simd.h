@@ -166,5 +166,16 @@ inline void store_selected(int32_t* out, Ints v, uint32_t bits) {
 #endif
 }
 
+// Calls kernels for 8, 4, 2 and 1 vectors until `length` floats are done: kernel(offset), as many vectors at a time as
+// sums fit in registers.
+template <class F8, class F4, class F2, class F1>
+inline void in_registers(int64_t length, const F8& eight, const F4& four, const F2& two, const F1& one) {
+  int64_t done = 0;
+  for (; length - done > 7 * kLanes; done += 8 * kLanes) eight(done);
+  for (; length - done > 3 * kLanes; done += 4 * kLanes) four(done);
+  for (; length - done > kLanes; done += 2 * kLanes) two(done);
+  for (; length - done > 0; done += kLanes) one(done);
+}
+
 }  // namespace SNNLIB_ISA
 }  // namespace snnlib

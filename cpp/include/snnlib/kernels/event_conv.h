@@ -6,11 +6,10 @@
 //
 //   scatter   each event adds its kernel rows, [kx][o], to the output pixels it reaches, which lie next to each other
 //   gather    each output pixel adds the weights [o] of its events, which lie next to each other in the list
-//   collect   each output spike adds the patch [kx][c] of two input traces to its channel's weight gradient
 //
-// All of them add to one entry in the order (ky, kx, c), so scatter and gather give the same bits, on any instruction
-// set: lanes never meet, and multiply and add are rounded apart. Scatter is bound by stores and gather by loads; gather
-// wants whole vectors of output channels.
+// Both add to one entry in the order (ky, kx, c), so they give the same bits, on any instruction set: lanes never meet,
+// and multiply and add are rounded apart. Scatter is bound by stores and gather by loads; gather wants whole vectors of
+// output channels.
 #pragma once
 
 #include "snnlib/simd.h"
@@ -198,17 +197,6 @@ inline void gather_fixed(const GatherRow& r, float* out) {
   gather_pixels<V, Binary>(r, kPairs ? gather_pairs<V, Binary>(r, out) : 0, out);
 }
 
-// Calls kernels for 8, 4, 2 and 1 vectors until `length` floats are done: kernel(offset), as many vectors at a time as
-// sums fit in registers.
-template <class F8, class F4, class F2, class F1>
-inline void in_registers(int64_t length, const F8& eight, const F4& four, const F2& two, const F1& one) {
-  int64_t done = 0;
-  for (; length - done > 7 * kLanes; done += 8 * kLanes) eight(done);
-  for (; length - done > 3 * kLanes; done += 4 * kLanes) four(done);
-  for (; length - done > kLanes; done += 2 * kLanes) two(done);
-  for (; length - done > 0; done += kLanes) one(done);
-}
-
 // `channels` is a multiple of kGroup.
 template <bool Binary>
 inline void gather(const GatherRow& row, float* out, int64_t channels) {
@@ -221,59 +209,6 @@ inline void gather(const GatherRow& row, float* out, int64_t channels) {
   };
   in_registers(channels, run(gather_fixed<8, Binary>), run(gather_fixed<4, Binary>), run(gather_fixed<2, Binary>),
                run(gather_fixed<1, Binary>));
-}
-
-// An output spike with what it takes from the two input traces.
-struct Pick {
-  int32_t at, row;
-  float u, s;
-};
-
-// Traces of one pixel stay in registers for all of its spikes.
-template <int V>
-SNNLIB_NOINLINE void collect_fixed(const Pick* pick, const Pick* end, const float* trace_u, const float* trace_s,
-                                   float* grad) {
-  while (pick != end) {
-    const int32_t at = pick->at;
-    Floats u[V], s[V];
-    for (int v = 0; v < V; ++v) u[v] = load(trace_u + at + v * kLanes);
-    for (int v = 0; v < V; ++v) s[v] = load(trace_s + at + v * kLanes);
-    do {
-      float* g = grad + pick->row;
-      for (int v = 0; v < V; ++v) store(g + v * kLanes, load(g + v * kLanes) + (pick->u * u[v] + pick->s * s[v]));
-      ++pick;
-    } while (pick != end && pick->at == at);
-  }
-}
-
-// The same for patches of up to kGroup floats and all kernel rows at once: with so little to add, the loop itself
-// counts. Rows of traces and of weights lie `trace_row` and `grad_row` apart.
-SNNLIB_NOINLINE inline void collect_narrow(const Pick* pick, const Pick* end, const float* trace_u,
-                                           const float* trace_s, int64_t trace_row, float* grad, int64_t grad_row,
-                                           int64_t kernel_rows) {
-  for (; pick != end; ++pick) {
-    const float *u = trace_u + pick->at, *s = trace_s + pick->at;
-    float* g = grad + pick->row;
-    for (int64_t ky = 0; ky < kernel_rows; ++ky, u += trace_row, s += trace_row, g += grad_row) {
-      for (int64_t i = 0; i < kGroup; i += kLanes) {
-        store(g + i, load(g + i) + (pick->u * load(u + i) + pick->s * load(s + i)));
-      }
-    }
-  }
-}
-
-// grad[row ...] += u trace_u[at ...] + s trace_s[at ...] over `length` floats and what fills the last vector.
-inline void collect(const Pick* begin, const Pick* end, const float* trace_u, const float* trace_s, float* grad,
-                    int64_t length) {
-  const auto run = [&](auto kernel) {
-    return [=](int64_t i) { kernel(begin, end, trace_u + i, trace_s + i, grad + i); };
-  };
-  // Two traces a vector: twice four is what fits.
-  const auto twice = [&](int64_t i) {
-    run(collect_fixed<4>)(i);
-    run(collect_fixed<4>)(i + 4 * kLanes);
-  };
-  in_registers(length, twice, run(collect_fixed<4>), run(collect_fixed<2>), run(collect_fixed<1>));
 }
 
 }  // namespace SNNLIB_ISA

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "snnlib/kernels/band_rows.h"
+#include "snnlib/kernels/collect.h"
 #include "snnlib/kernels/event_conv.h"
 #include "snnlib/kernels/input_row.h"
 #include "snnlib/kernels/spike_credit.h"
