@@ -89,7 +89,10 @@ def _cheapest(costs: dict[str, float]) -> str:
     return min(costs, key=lambda way: costs[way])
 
 
-def decide(x: Tensor, g: Geometry, spikes: int) -> BackwardPaths:
-    """The paths of one call, whose forward pass gave this number of spikes."""
-    weight = _cheapest(weight_costs(g, dispatch.density(_inner(x, g)), spikes))
+def decide(x: Tensor, g: Geometry, spikes: int, need_weight: bool = True) -> BackwardPaths:
+    """The paths of one call, whose forward pass gave this number of spikes.
+
+    Only the weight gradient's path asks for a look at the train; where it is not needed it is said to go by spikes.
+    """
+    weight = _cheapest(weight_costs(g, dispatch.density(_inner(x, g)), spikes)) if need_weight else "spikes"
     return BackwardPaths(weight, _cheapest(input_costs(g, spikes)))  # type: ignore[arg-type]

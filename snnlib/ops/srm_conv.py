@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from snnlib import _native, reference
-from snnlib.ops import dense_backward, dispatch, dispatch_backward
+from snnlib.ops import dense, dispatch, dispatch_backward
 from snnlib.ops.geometry import GROUP, Geometry, geometry, scatters, scatters_back
 from snnlib.reference.srm import decay_factors
 
@@ -89,8 +89,8 @@ def srm_conv_forward(
     _native.on_huge_pages(out)
     native = _kernel("srm_conv_forward", x, weight=weight, threshold=threshold, state=state)
     if native is None:
-        current = reference.srm_conv.convolve(x, weight, stride, padding)
-        trace = reference.srm.srm_trace(current, threshold, state, decay, time_dim)
+        currents = reference.srm_conv.convolve(x, weight, stride, padding)
+        trace = reference.srm.srm_trace(currents, threshold, state, decay, time_dim)
         out.copy_(reference.srm_conv.pool_spikes(trace.spikes, pool))
         if return_state:
             final.copy_(trace.state)
@@ -106,9 +106,9 @@ def srm_conv_forward(
     limit = threshold.to(torch.float32).reshape(-1).contiguous()
     start = None if state is None else _empty_state(x, g).copy_(state)
     rows = _kernel_rows(weight, scatter)
-    dense = None
+    dense_currents = None
     if dispatch.path(x, g, streaming=return_state or state is not None) == "dense":
-        dense = _dense_currents(x, weight, stride, padding)
+        dense_currents = dense.currents(x, weight, stride, padding)
     found = native(
         g,
         g.bands(pool[0]),
@@ -116,7 +116,7 @@ def srm_conv_forward(
         _input(x, time_dim),
         rows.data_ptr(),
         scatter,
-        _native.address(dense),
+        _native.address(dense_currents),
         _frames(g.steps, g.batch, time_dim),
         pool,
         limit.data_ptr(),
@@ -130,16 +130,6 @@ def srm_conv_forward(
     if keep:
         found.move_to(record[0].data_ptr(), record[1].data_ptr(), starts.data_ptr(), torch.get_num_threads())
     return out, final, bits, record, starts
-
-
-def _dense_currents(x: Tensor, weight: Tensor, stride: Sequence[int], padding: Sequence[int]) -> Tensor:
-    """Currents of all frames by torch's convolution, channels-last, in the order of x's first two dimensions."""
-    frames = x.flatten(0, 1)
-    if frames.shape[2:] == weight.shape[2:] == (1, 1):
-        return F.linear(frames[:, :, 0, 0], weight[:, :, 0, 0])
-    frames = frames.contiguous(memory_format=torch.channels_last)
-    currents = F.conv2d(frames, weight, None, list(stride), list(padding))
-    return currents.contiguous(memory_format=torch.channels_last)
 
 
 def _empty_state(x: Tensor, g: Geometry) -> Tensor:
@@ -240,7 +230,7 @@ def srm_conv_backward(
     if grad_output.stride() != layout.stride() or grad_output.dtype != x.dtype:
         grad_output = layout.copy_(grad_output)
     tasks = g.batch * g.bands(pool[0])[1]
-    paths = dispatch_backward.decide(x, g, int(starts[tasks]))
+    paths = dispatch_backward.decide(x, g, int(starts[tasks]), need_weight)
     dense_weight, dense_input = need_weight and paths.weight == "dense", need_input and paths.input == "dense"
     frames = _frames(g.steps, g.batch, time_dim)
     kept = (
@@ -264,9 +254,9 @@ def srm_conv_backward(
         ]
         _kernel("srm_conv_signals", x)(kept, *(_native.address(signal) for signal in signals))  # type: ignore[misc]
         if signals[0] is not None:
-            grad_weight = dense_backward.weight_gradient(signals[0], x, weight, stride, padding)
+            grad_weight = dense.weight_gradient(signals[0], x, weight, stride, padding)
         if signals[1] is not None:
-            dense_backward.input_gradient(grad_x, signals[1], x, weight, stride, padding, input_grad_scale)
+            dense.input_gradient(grad_x, signals[1], x, weight, stride, padding, input_grad_scale)
         del signals
     by_events = need_weight and not dense_weight, need_input and not dense_input
     if not any(by_events):

@@ -1,10 +1,14 @@
-"""Gradients of a convolution from dense signals of its outputs, by torch. Trains are `[T, N, C, H, W]`."""
+"""A convolution and its gradients by torch, for trains that are too dense to go by events.
+
+Trains are `[T, N, C, H, W]`; a fully connected layer is a 1x1 image under a 1x1 kernel.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -14,6 +18,14 @@ def _frames(train: Tensor) -> Tensor:
 
 def _is_linear(x: Tensor, weight: Tensor) -> bool:
     return x.shape[3:] == weight.shape[2:] == (1, 1)
+
+
+def currents(x: Tensor, weight: Tensor, stride: Sequence[int], padding: Sequence[int]) -> Tensor:
+    """Currents of all frames, channels-last, in the order of x's first two dimensions."""
+    if _is_linear(x, weight):
+        return F.linear(x.flatten(0, 1).flatten(1), weight.flatten(1))
+    out = F.conv2d(_frames(x), weight, None, list(stride), list(padding))
+    return out.contiguous(memory_format=torch.channels_last)
 
 
 def _convolution_backward(
