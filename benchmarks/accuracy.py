@@ -29,7 +29,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -47,7 +46,7 @@ from snnlib.data import (
 )
 from snnlib.recipes import recipe
 from snnlib.training import RunFolder
-from snnlib.training.data_module import augmented
+from snnlib.training.data_module import augmentation
 from snnlib.training.run import train_run
 
 RECIPE = "nmnist"
@@ -98,11 +97,9 @@ def frames_of(root: Path, train: bool) -> FrameCache:
 
 def loaders(root: Path, batch_size: int, augment: bool = False) -> tuple[DataLoader, DataLoader]:
     """Training and test batches; the training samples augmented as in the recipe where asked for."""
-    train: Any = frames_of(root, train=True)
-    if augment:
-        train = augmented(train, recipe(RECIPE).config(root=str(root)))
+    collate = augmentation(recipe(RECIPE).config(root=str(root))) if augment else stack_time_first
     return (
-        DataLoader(train, batch_size, shuffle=True, collate_fn=stack_time_first),
+        DataLoader(frames_of(root, train=True), batch_size, shuffle=True, collate_fn=collate),
         DataLoader(frames_of(root, train=False), 50, collate_fn=stack_time_first),
     )
 

@@ -21,10 +21,10 @@ import snnlib
 from snnlib.data import (
     NMNIST,
     AugmentFrames,
+    BatchAugmentation,
     EventDigits,
     FrameCache,
     ToFrames,
-    Transformed,
     stack_time_first,
 )
 from snnlib.recipes import recipe
@@ -61,9 +61,8 @@ def main() -> None:
     torch.manual_seed(settings.seed)
     cache = frames(args.root, True, args.samples)
     augment = AugmentFrames(shift=settings.shift, rotate=settings.rotate, warp=settings.warp)
-    train = DataLoader(
-        Transformed(cache, augment), settings.batch_size, shuffle=True, collate_fn=stack_time_first
-    )
+    batch = BatchAugmentation(augment, settings.copies)
+    train = DataLoader(cache, settings.batch_size, shuffle=True, collate_fn=batch)
     test = DataLoader(frames(args.root, False, args.samples), 50, collate_fn=stack_time_first)
 
     net = snnlib.fuse(snnlib.models.nmnist_net(tau_grad=settings.tau_grad))

@@ -69,6 +69,9 @@ def train(
     output_rate: Annotated[float, _option("The same for the output layer.", "Net")] = _D.output_rate,
     epochs: Annotated[int, _option("Passes over the training set.", "Learning")] = _D.epochs,
     batch_size: Annotated[int, _option("Samples per step.", "Learning")] = _D.batch_size,
+    copies: Annotated[
+        int, _option("Copies of a sample in its batch, each augmented anew.", "Learning")
+    ] = _D.copies,
     lr: Annotated[float, _option("Learning rate at its peak (AdamW, cosine decay).", "Learning")] = _D.lr,
     warmup_epochs: Annotated[float, _option("Epochs of linear rise to lr.", "Learning")] = _D.warmup_epochs,
     weight_decay: Annotated[float, _option("AdamW's weight decay.", "Learning")] = _D.weight_decay,

@@ -1,6 +1,6 @@
 """Event-camera data: N-MNIST files, the embedded `EventDigits`, binning into spike trains `[T, 2, H, W]`."""
 
-from snnlib.data.augment import AugmentEvents, AugmentFrames, Transformed
+from snnlib.data.augment import AugmentEvents, AugmentFrames, BatchAugmentation, Transformed
 from snnlib.data.cache_dir import user_cache_dir
 from snnlib.data.digits import EventDigits
 from snnlib.data.digits_build import build_event_digits
@@ -16,6 +16,7 @@ __all__ = [
     "NMNIST",
     "AugmentEvents",
     "AugmentFrames",
+    "BatchAugmentation",
     "EventDigits",
     "EventFileError",
     "Events",

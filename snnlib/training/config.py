@@ -51,6 +51,8 @@ class TrainConfig:
         undesired: wanted spikes of the other output neurons.
         epochs: passes over the training set.
         batch_size: samples per step (and per device).
+        copies: of each sample in its batch, each augmented differently; a step has `copies * batch_size` of them. See
+            `snnlib.data.BatchAugmentation`.
         shift: training samples are moved by up to this many pixels along each axis, anew each time they are seen. As
             `rotate` and `warp` an option of `snnlib.data.AugmentFrames`.
         rotate: training samples are turned by up to this many degrees.
@@ -93,6 +95,7 @@ class TrainConfig:
     undesired: float = 2.0
     epochs: int = 8
     batch_size: int = 25
+    copies: int = 1
     shift: int = 2
     rotate: float = 10.0
     warp: float = 1.0
@@ -123,6 +126,7 @@ class TrainConfig:
             ("time_steps", 1),
             ("epochs", 1),
             ("batch_size", 1),
+            ("copies", 1),
             ("shift", 0),
             ("devices", 1),
             ("threads", 1),

@@ -13,11 +13,11 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler, Subset
 from snnlib.data import (
     NMNIST,
     AugmentFrames,
+    BatchAugmentation,
     EventDigits,
     EventFileError,
     FrameCache,
     ToFrames,
-    Transformed,
     stack_time_first,
 )
 from snnlib.training.config import TrainConfig
@@ -62,12 +62,12 @@ class EventData(pl.LightningDataModule):
         sampler: DistributedSampler[Any] = DistributedSampler(
             self.train_set, num_replicas=self._processes, rank=self._rank, seed=self.config.seed
         )
-        return self._loader(augmented(self.train_set, self.config), sampler=sampler)
+        return self._loader(self.train_set, sampler=sampler, collate_fn=augmentation(self.config))
 
     def val_dataloader(self) -> DataLoader[Any]:
         """The test set in its own order; with several processes each has its share, none twice."""
         share = range(self._rank, len(cast(Sized, self.test_set)), self._processes)
-        return self._loader(Subset(self.test_set, share))
+        return self._loader(Subset(self.test_set, share), collate_fn=stack_time_first)
 
     def first_batch(self) -> torch.Tensor:
         """The spike trains of one batch of the training set, chosen by the seed, for calibration."""
@@ -89,7 +89,6 @@ class EventData(pl.LightningDataModule):
         return DataLoader(
             samples,
             batch_size=self.config.batch_size,
-            collate_fn=stack_time_first,
             num_workers=self.config.workers,
             persistent_workers=self.config.workers > 0,
             # Of its own: loaders draw a number when they start, which a resumed run does at another moment.
@@ -120,10 +119,10 @@ class EventData(pl.LightningDataModule):
             raise ConfigError("root", str(error)) from error
 
 
-def augmented(samples: Samples, config: TrainConfig) -> Samples:
-    """The samples, moved, turned and bent anew each time they are read where the settings ask for it."""
+def augmentation(config: TrainConfig) -> BatchAugmentation:
+    """What makes a training batch of samples: copies of them, each moved, turned and bent anew as the settings say."""
     augment = AugmentFrames(shift=config.shift, rotate=config.rotate, warp=config.warp)
-    return samples if augment == AugmentFrames() else Transformed(samples, augment)
+    return BatchAugmentation(augment, config.copies)
 
 
 def _memory_bytes() -> float:

@@ -55,6 +55,7 @@ def config(data_root: Path) -> TrainConfig:
         undesired=1.0,
         epochs=3,
         batch_size=16,
+        copies=2,
         shift=1,
         rotate=5.0,
         warp=0.5,

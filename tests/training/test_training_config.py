@@ -22,6 +22,7 @@ from snnlib.training import ConfigError, TrainConfig
         ("epochs", 1.5, "an integer >= 1"),
         ("epochs", True, "an integer >= 1"),
         ("batch_size", -3, "an integer >= 1"),
+        ("copies", 0, "an integer >= 1"),
         ("time_steps", 0, "an integer >= 1"),
         ("devices", 0, "an integer >= 1"),
         ("threads", 0, "an integer >= 1"),

@@ -1,0 +1,52 @@
+"""Batches in which each sample comes several times, each time augmented differently."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from torch import Tensor
+
+from snnlib.data.checks import check_int
+from snnlib.data.frames import stack_time_first
+
+
+class BatchAugmentation:
+    """Collate N samples into a batch of `N * copies`: each sample `copies` times, each copy augmented anew.
+
+    The copies of a sample stand side by side in the batch and share its label. A step's gradient is their mean and
+    varies less than with one copy; the step takes `copies` times as long.
+
+    Args:
+        augment: takes the frames `[T, ...]` of one sample, such as `AugmentFrames`; picklable where `DataLoader`
+            workers are spawned.
+        copies: how many of each sample; 1 augments without repeating.
+
+    Raises:
+        TypeError: `augment` cannot be called or `copies` is no integer.
+        ValueError: `copies` is below 1; a batch that `stack_time_first` refuses.
+
+    Source: Hoffer et al., "Augment Your Batch: Improving Generalization Through Instance Repetition", CVPR 2020.
+
+    Example:
+        >>> import torch
+        >>> from torch.utils.data import DataLoader
+        >>> from snnlib.data import AugmentFrames
+        >>> samples = [(torch.eye(34).expand(30, 2, 34, 34), 3), (torch.ones(30, 2, 34, 34), 8)]
+        >>> loader = DataLoader(samples, 2, collate_fn=BatchAugmentation(AugmentFrames(rotate=10), copies=3))
+        >>> frames, labels = next(iter(loader))
+        >>> frames.shape, labels
+        (torch.Size([30, 6, 2, 34, 34]), tensor([3, 3, 3, 8, 8, 8]))
+    """
+
+    def __init__(self, augment: Callable[[Tensor], Tensor], copies: int) -> None:
+        if not callable(augment):
+            raise TypeError(f"augment must be callable, got {augment!r}")
+        self.augment, self.copies = augment, check_int("copies", copies, 1)
+
+    def __call__(self, batch: Sequence[tuple[Tensor, int]]) -> tuple[Tensor, Tensor]:
+        return stack_time_first(
+            [(self.augment(frames), label) for frames, label in batch for _ in range(self.copies)]
+        )
+
+    def __repr__(self) -> str:
+        return f"BatchAugmentation({self.augment!r}, copies={self.copies})"
