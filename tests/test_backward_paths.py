@@ -72,6 +72,18 @@ def test_equals_reference(sample: Sample, way: BackwardPaths) -> None:
             assert (gradient - answer).abs().max() <= 1e-5 * answer.abs().max()
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize(("sample", "way"), CALLS, indirect=["way"])
+def test_half_precision_is_float32_rounded_once(
+    sample: Sample, way: BackwardPaths, dtype: torch.dtype
+) -> None:
+    """Gradients of the loss and pooled spikes are read rounded, those of inputs and weights written rounded."""
+    arguments = sample.arguments(dtype)
+    wide = [x.float() if isinstance(x, Tensor) and x.is_floating_point() else x for x in arguments]
+    for gradient, answer in zip(_run(arguments), _run(tuple(wide)), strict=True):
+        assert_bits(gradient, answer.to(dtype))
+
+
 @pytest.fixture
 def restored() -> Iterator[list[str]]:
     module, threads = snnlib._native._module, torch.get_num_threads()

@@ -30,7 +30,7 @@ def _events(steps: int = 7, batch: int = 3) -> Tensor:
 def _results(net: nn.Module, function: nn.Module, x: Tensor) -> list[Tensor]:
     x = x.clone().requires_grad_()
     out = function(x)
-    q = torch.randn(out.shape, generator=torch.Generator().manual_seed(5))
+    q = torch.randn(out.shape, generator=torch.Generator().manual_seed(5)).to(x.dtype)
     gradients = torch.autograd.grad(out, [x, *net.parameters()], q)
     return [out.detach(), *gradients]
 
@@ -40,10 +40,12 @@ def fresh_compiler() -> None:
     torch._dynamo.reset()
 
 
-def test_whole_graph_equals_eager(path: str) -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_whole_graph_equals_eager(dtype: torch.dtype, path: str) -> None:
     net = _net()
     x = _events()
     snnlib.init.calibrate_firing_rate_(net, x, 0.1)
+    net, x = net.to(dtype), x.to(dtype)
     compiled = torch.compile(net, fullgraph=True, backend="aot_eager")
     expected = _results(net, net, x)
     assert expected[0].sum() > 0

@@ -60,12 +60,16 @@ def test_explanation() -> None:
     assert (
         "float32" in snnlib.explain_dispatch(_layer().double(), _train(0.1, 3, 1, 16, 5, 5).double()).reason
     )
+    for dtype in (torch.bfloat16, torch.float16):
+        half = snnlib.explain_dispatch(_layer().to(dtype), _train(0.1, 12, 4, 16, 16, 16).to(dtype))
+        assert half == decision
     assert "too small" in snnlib.explain_dispatch(snnlib.SRMLinear(3, 2), torch.ones(4, 1, 3)).reason
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("batch_first", [False, True])
-def test_both_paths_give_the_same_layer(batch_first: bool) -> None:
-    layer, x = _layer(), _train(0.3, 6, 3, 16, 9, 8)
+def test_both_paths_give_the_same_layer(batch_first: bool, dtype: torch.dtype) -> None:
+    layer, x = _layer().to(dtype), _train(0.3, 6, 3, 16, 9, 8).to(dtype)
     layer.batch_first = batch_first
     # Eighths: currents are exact in any order, so spikes are equal.
     layer.weight.data = (layer.weight.data * 8).round() / 8 + 0.125

@@ -70,6 +70,17 @@ def test_float64_falls_back_to_layer_and_pool() -> None:
         assert_bits(result, expected)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_half_precision(dtype: torch.dtype) -> None:
+    """Windows of 2x2 and 2x1 have exact means; elsewhere both round once."""
+    net, x = _net().to(dtype), _events().to(dtype)
+    spikes = net(x)
+    assert 0.02 < spikes.float().mean() < 0.5
+    assert_bits(snnlib.fuse(net)(x), spikes)
+    stream = snnlib.Stream(net)
+    assert_bits(torch.cat([stream(chunk) for chunk in x.split([5, 1, 6])]), spikes)
+
+
 @pytest.mark.parametrize("batch_first", [False, True])
 def test_streams_and_batch_first(batch_first: bool) -> None:
     net, x = _net(), _events()

@@ -1,8 +1,13 @@
 """16-bit floats of the kernels: every value read and written, and every kind of rounding, equal to torch's."""
 
+import copy
+from collections.abc import Sequence
+
 import pytest
 import torch
 from compare import assert_bits
+from op_samples import Sample
+from opdb import OPS
 from torch import Tensor
 
 import snnlib
@@ -69,3 +74,42 @@ def test_neurons_readevery_value(dtype: torch.dtype) -> None:
     expected = torch.where(wide / 2 >= 0.75, 1.0, wide - wide)
     assert_bits(trace.spikes, expected.to(dtype))
     assert_bits(trace.potential, (wide / 2).to(dtype))
+
+
+def _in_float32(arguments: Sequence[object]) -> list[object]:
+    return [x.float() if isinstance(x, Tensor) and x.is_floating_point() else x for x in arguments]
+
+
+@pytest.mark.parametrize("convolution", ["events", "dense"])
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("sample", OPS["srm_conv_forward"].samples, ids=lambda sample: sample.name)
+def test_layers_compute_in_float32(
+    sample: Sample, dtype: torch.dtype, convolution: snnlib.ops.dispatch.Convolution, path: str
+) -> None:
+    """The same spikes, state and record; only the pooled spikes are rounded."""
+    arguments = sample.arguments(dtype)
+    with snnlib.use_convolution(convolution):
+        out, *rest = OPS["srm_conv_forward"](*arguments)
+        expected, *others = OPS["srm_conv_forward"](*_in_float32(arguments))
+    assert_bits(out, expected.to(dtype))
+    for number, (tensor, other) in enumerate(zip(rest, others, strict=True)):
+        assert_bits(tensor, other, f"output {number + 1}")
+
+
+@pytest.mark.parametrize("convolution", ["events", "dense"])
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("name", ["convolution", "fully connected"])
+def test_autocast_is_a_cast_of_trains_and_weights(
+    name: str, dtype: torch.dtype, convolution: snnlib.ops.dispatch.Convolution, rng: torch.Generator
+) -> None:
+    """Nothing inside the layer is cast again, a dense convolution least of all."""
+    torch.manual_seed(1)
+    layer = snnlib.SRMConv2d(3, 8, 3) if name == "convolution" else snnlib.SRMLinear(40, 30)
+    shape = (9, 2, 3, 7, 7) if name == "convolution" else (9, 8, 40)
+    x = (torch.rand(shape, generator=rng) < 0.4).float()
+    with snnlib.use_convolution(convolution):
+        expected = copy.deepcopy(layer).to(dtype)(x.to(dtype))
+        with torch.autocast("cpu", dtype=dtype):
+            out = layer(x)
+    assert out.any()
+    assert_bits(out, expected)

@@ -70,12 +70,28 @@ def test_numbers_worked_out_by_hand() -> None:
     assert math.isnan(report["input"].rate) and math.isnan(report["input"].bytes_per_neuron_step)
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
-def test_other_dtypes_keep_the_current(dtype: torch.dtype) -> None:
-    layer = memory_report(_always(3, 16).to(dtype), torch.ones(4, 2, 3, dtype=dtype))["net"]
-    assert layer.predicted_state_bytes == dtype.itemsize * 128
-    # Half precision copies the threshold to float32.
-    assert layer.state_bytes - layer.predicted_state_bytes in (0, 4)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_halves_the_trains(dtype: torch.dtype) -> None:
+    """The record of the spikes is the same."""
+    net = nn.Sequential(_always(3, 16), _always(16, 32))
+    wide = memory_report(net, torch.ones(4, 2, 3))
+    half = memory_report(net.to(dtype), torch.ones(4, 2, 3, dtype=dtype))
+    assert half.total.train_bytes == wide.total.train_bytes // 2
+    assert half.total.state_bytes == wide.total.state_bytes
+    assert half.total.predicted_state_bytes == wide.total.predicted_state_bytes
+
+
+def test_float64_keeps_the_current() -> None:
+    layer = memory_report(_always(3, 16).double(), torch.ones(4, 2, 3).double())["net"]
+    assert layer.state_bytes == layer.predicted_state_bytes == 8 * 128
+
+
+def test_half_precision_keeps_the_current_on_the_reference_path() -> None:
+    with snnlib.use_path("reference"):
+        layer = memory_report(_always(3, 16).bfloat16(), torch.ones(4, 2, 3).bfloat16())["net"]
+    assert layer.predicted_state_bytes == 2 * 128
+    # The threshold is copied to float32.
+    assert layer.state_bytes == 2 * 128 + 4
 
 
 def test_reference_path_keeps_the_current() -> None:

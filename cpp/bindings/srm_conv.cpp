@@ -15,11 +15,12 @@ namespace snnlib {
 namespace {
 
 // As snnlib/ops/srm_conv.py has them: (steps, batch, in channels, height, width, out channels, height, width, kernel,
-// stride and padding by height and width), (rows, count), (address, strides of t, n, c, h, w), (t, n) or a pooling
-// window (h, w).
+// stride and padding by height and width), (rows, count), (address, dtype code), (strides of t, n, c, h, w), (t, n) or
+// a pooling window (h, w).
 using Shape = std::array<int64_t, 14>;
 using BandList = std::array<int64_t, 2>;
-using Input = std::array<int64_t, 6>;
+using Stored = std::tuple<Address, int>;
+using Input = std::tuple<Stored, std::array<int64_t, 5>>;
 using Pair = std::array<int64_t, 2>;
 using Constants = std::array<double, 5>;
 
@@ -27,8 +28,10 @@ ConvShape to_shape(const Shape& s) {
   return {s[0], s[1], s[2], s[3], s[4], s[5], s[6], s[7], s[8], s[9], s[10], s[11], s[12], s[13]};
 }
 Bands to_bands(const BandList& b) { return {b[0], b[1]}; }
+Elements to_elements(const Stored& s) { return {pointer(std::get<0>(s)), DType(std::get<1>(s))}; }
 InputTrain to_input(const Input& x) {
-  return {static_cast<const float*>(pointer(Address(x[0]))), x[1], x[2], x[3], x[4], x[5]};
+  const auto& [elements, s] = x;
+  return {to_elements(elements), s[0], s[1], s[2], s[3], s[4]};
 }
 FrameOrder to_frames(const Pair& f) { return {f[0], f[1]}; }
 PoolWindow to_pool(const Pair& p) { return {p[0], p[1]}; }
@@ -74,17 +77,18 @@ class SpikeRecord {
 std::unique_ptr<SpikeRecord> forward(const Shape& shape, const BandList& bands, const Constants& constants,
                                      const Input& input, Address weight, bool scatter, Address current,
                                      const Pair& frames, const Pair& pool, Address threshold, int64_t threshold_period,
-                                     Address state_in, Address state_out, Address output, Address bits, int threads) {
+                                     Address state_in, Address state_out, const Stored& output, Address bits,
+                                     int threads) {
   auto record = std::make_unique<SpikeRecord>(bits ? shape[1] * bands[1] : 0);
   kernels().srm_conv->forward({to_shape(shape), to_bands(bands), to_constants(constants), to_input(input),
                                floats(weight), scatter, floats(current), to_frames(frames), to_pool(pool),
-                               floats(threshold), threshold_period, floats(state_in), floats(state_out), floats(output),
-                               static_cast<uint16_t*>(pointer(bits)), record->tasks(), threads});
+                               floats(threshold), threshold_period, floats(state_in), floats(state_out),
+                               to_elements(output), static_cast<uint16_t*>(pointer(bits)), record->tasks(), threads});
   return record;
 }
 
 // As the Python side hands it over, in the order of the struct.
-using Record = std::tuple<Shape, BandList, Constants, Pair, Address, Address, Address, Address, Pair, Address, Address>;
+using Record = std::tuple<Shape, BandList, Constants, Pair, Address, Address, Address, Address, Pair, Stored, Stored>;
 
 SrmConvRecord to_record(const Record& record) {
   const auto& [shape, bands, constants, frames, bits, slope, gain, starts, pool, output, grad_output] = record;
@@ -97,15 +101,15 @@ SrmConvRecord to_record(const Record& record) {
           floats(gain),
           static_cast<const int64_t*>(pointer(starts)),
           to_pool(pool),
-          floats(output),
-          floats(grad_output)};
+          to_elements(output),
+          to_elements(grad_output)};
 }
 
 void backward(const Record& record, const Input& input, bool by_inputs, Address grad_weight_blocks, Address grad_weight,
-              int64_t block_floats, int64_t tasks_per_block, Address grad_input, const Pair& input_frames,
+              int64_t block_floats, int64_t tasks_per_block, const Stored& grad_input, const Pair& input_frames,
               Address weight, bool scatter, double input_grad_scale, int threads) {
   kernels().srm_conv->backward({to_record(record), to_input(input), by_inputs, floats(grad_weight_blocks),
-                                floats(grad_weight), block_floats, tasks_per_block, floats(grad_input),
+                                floats(grad_weight), block_floats, tasks_per_block, to_elements(grad_input),
                                 to_frames(input_frames), floats(weight), scatter, float(input_grad_scale), threads});
 }
 

@@ -46,7 +46,7 @@ void list_spikes(const RecordedRow& row, int64_t t, int64_t y, const RowCredit& 
 void run_band(const SrmConvBackwardArgs& a, int64_t task, float* grad, Workspace& w) {
   const ConvShape& s = a.shape;
   const int64_t n = task / a.bands.count, band = task % a.bands.count, row = padded(s.row());
-  const Rows own = grad ? output_rows(a, band) : Rows{0, 0}, in = a.grad_input ? input_rows(a, band) : Rows{0, 0};
+  const Rows own = grad ? output_rows(a, band) : Rows{0, 0}, in = a.grad_input.data ? input_rows(a, band) : Rows{0, 0};
   const Rows reaching = reaching_rows(s, in), all = either(own, reaching);
   const SrmDecay<float> decay = float_decay(a.constants);
   SpikeRows rows(a, n, all.first, all.last, w.rows);

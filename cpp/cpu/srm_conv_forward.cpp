@@ -7,6 +7,7 @@
 #include "snnlib/kernels/event_rows.h"
 #include "snnlib/kernels/input_row.h"
 #include "snnlib/kernels/spike_record.h"
+#include "snnlib/kernels/stored_floats.h"
 #include "snnlib/parallel.h"
 #include "snnlib/srm_conv.h"
 
@@ -85,8 +86,9 @@ class Band {
           w_.delta_ut.grow(count + padded_row_ + kGroup, count);
         }
         // The rows of a window are summed in `spike_row`.
-        float* spikes = a_.output + (frame * s_.height + y) * row_;
-        float* out = a_.pool.none() && row_ == padded_row_ ? spikes : w_.spike_row.data();
+        const int64_t at = (frame * s_.height + y) * row_;
+        float* place = a_.pool.none() && row_ == padded_row_ ? in_place(a_.output, at) : nullptr;
+        float* out = place ? place : w_.spike_row.data();
         uint16_t* bits = Keep ? a_.bits + (frame * s_.height + y) * s_.row_words() : nullptr;
         float* du = w_.delta_u.data() + count;
         float* dut = w_.delta_ut.data() + count;
@@ -95,7 +97,7 @@ class Band {
         const int64_t fired = step(current, w_.threshold.data(), state(0, y), state(1, y), state(2, y), row_, decay(),
                                    out, bits, du, dut);
         if (a_.pool.none()) {
-          if (out != spikes) std::memcpy(spikes, out, size_t(row_) * sizeof(float));
+          if (!place) write_floats(out, row_, a_.output, at);
         } else if (line == a_.pool.h - 1) {
           write_windows(frame, y / a_.pool.h);
         }
@@ -209,8 +211,7 @@ class Band {
     if (!width) return;
     float* pooled = w_.pooled_row.data();
     pool_columns(w_.spike_row.data(), s_.channels, a_.pool.w, width, float(a_.pool.h * a_.pool.w), pooled);
-    std::memcpy(a_.output + (frame * height + y) * width * s_.channels, pooled,
-                size_t(width * s_.channels) * sizeof(float));
+    write_floats(pooled, width * s_.channels, a_.output, (frame * height + y) * width * s_.channels);
   }
 
   const SrmConvForwardArgs& a_;

@@ -61,8 +61,10 @@ def as_event_driven(operator: LinearOperator, x: Tensor, weight: Tensor) -> Conv
     conv = operator.as_conv2d(x, weight) if isinstance(operator, Convolution | FullyConnected) else None
     if conv is None:
         return "the event-driven kernels have no third axis, dilation, groups or lopsided zeros"
-    if x.dtype != torch.float32 or not _native.has_kernel("srm_conv_forward", x):
-        return "the event-driven kernels are for float32 on the native path of a CPU"
+    if x.dtype == torch.float64:
+        return "the event-driven kernels compute in float32; float64 is for gradient checks"
+    if not _native.has_kernel("srm_conv_forward", x):
+        return "the event-driven kernels are for the native path of a CPU"
     return conv
 
 

@@ -142,7 +142,8 @@ def srm_layer(
         tau_m, tau_s, tau_grad, threshold, grad_clamp, batch_first: as in `srm_neuron`.
 
     Returns:
-        Spikes `[T, N, C, ...]` in x's dtype (under autocast: in autocast's).
+        Spikes `[T, N, C, ...]` in x's dtype (under autocast: in autocast's). Half types store trains, weights and
+        gradients; by events on a CPU, currents and sums are taken in float32 and rounded once at the end.
 
     Raises:
         TypeError: a tensor of integers, or x and weight of different dtypes.

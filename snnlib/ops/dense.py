@@ -1,6 +1,8 @@
 """A convolution and its gradients by torch, for trains that are too dense to go by events.
 
-Trains are `[T, N, C, H, W]`; a fully connected layer is a 1x1 image under a 1x1 kernel.
+Trains are `[T, N, C, H, W]`; a fully connected layer is a 1x1 image under a 1x1 kernel. Trains and weights of half
+precision are convolved in float32, as they are by events, whatever autocast says: currents rounded to 8 bits would move
+spikes. So currents, signals and weight gradients are float32.
 """
 
 from __future__ import annotations
@@ -16,15 +18,26 @@ def _frames(train: Tensor) -> Tensor:
     return train.flatten(0, 1).contiguous(memory_format=torch.channels_last)
 
 
+def _rows(train: Tensor) -> Tensor:
+    return train.flatten(0, 1).flatten(1)
+
+
+def _product(a: Tensor, b: Tensor) -> Tensor:
+    with torch.autocast("cpu", enabled=False):
+        return a @ b
+
+
 def _is_linear(x: Tensor, weight: Tensor) -> bool:
     return x.shape[3:] == weight.shape[2:] == (1, 1)
 
 
 def currents(x: Tensor, weight: Tensor, stride: Sequence[int], padding: Sequence[int]) -> Tensor:
     """Currents of all frames, channels-last, in the order of x's first two dimensions."""
+    x, weight = x.to(torch.float32), weight.to(torch.float32)
     if _is_linear(x, weight):
-        return F.linear(x.flatten(0, 1).flatten(1), weight.flatten(1))
-    out = F.conv2d(_frames(x), weight, None, list(stride), list(padding))
+        return _product(_rows(x), weight.flatten(1).T)
+    with torch.autocast("cpu", enabled=False):
+        out = F.conv2d(_frames(x), weight, None, list(stride), list(padding))
     return out.contiguous(memory_format=torch.channels_last)
 
 
@@ -40,9 +53,9 @@ def weight_gradient(
     signal: Tensor, x: Tensor, weight: Tensor, stride: Sequence[int], padding: Sequence[int]
 ) -> Tensor:
     """dL/dW of signal a."""
+    x, weight = x.to(torch.float32), weight.to(torch.float32)
     if _is_linear(x, weight):
-        grad = signal.flatten(0, 1).flatten(1).T @ x.flatten(0, 1).flatten(1)
-        return grad.reshape(weight.shape)
+        return _product(_rows(signal).T, _rows(x)).reshape(weight.shape)
     grad = _convolution_backward(signal, _frames(x), weight, stride, padding, [False, True, False])[1]
     return grad.contiguous()
 
@@ -57,10 +70,13 @@ def input_gradient(
     scale: float,
 ) -> None:
     """Writes dL/dx of signal b, `scale` x times the field of the signal."""
+    x, weight = x.to(torch.float32), weight.to(torch.float32)
     if _is_linear(x, weight):
-        field = signal.flatten(0, 1).flatten(1) @ weight.flatten(1)
+        field = _product(_rows(signal), weight.flatten(1))
     else:
         field = _convolution_backward(signal, _frames(x), weight, stride, padding, [True, False, False])[0]
-    torch.mul(field.reshape(out.shape), x, out=out)
+    product = torch.mul(field.reshape(out.shape), x, out=out if out.dtype == torch.float32 else None)
     if scale != 1:
-        out.mul_(scale)
+        product.mul_(scale)
+    if product is not out:
+        out.copy_(product)

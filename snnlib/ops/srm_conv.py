@@ -35,13 +35,20 @@ def _empty_output(x: Tensor, g: Geometry, pool: Sequence[int]) -> Tensor:
     return _empty_channels_last(x, g.channels, g.height // pool[0], g.width // pool[1])
 
 
-def _empty_channels_last(x: Tensor, channels: int, height: int, width: int) -> Tensor:
-    return x.new_empty(*x.shape[:2], height, width, channels).permute(0, 1, 4, 2, 3)
+def _empty_channels_last(
+    x: Tensor, channels: int, height: int, width: int, dtype: torch.dtype | None = None
+) -> Tensor:
+    return x.new_empty(*x.shape[:2], height, width, channels, dtype=dtype).permute(0, 1, 4, 2, 3)
 
 
-def _input(x: Tensor, time_dim: int) -> tuple[int, ...]:
+def _stored(tensor: Tensor | None) -> tuple[int, int]:
+    """(address, dtype code)"""
+    return (0, 0) if tensor is None else (tensor.data_ptr(), _native.DTYPE_CODES[tensor.dtype])
+
+
+def _input(x: Tensor, time_dim: int) -> tuple[tuple[int, int], tuple[int, ...]]:
     strides = x.stride()
-    return (x.data_ptr(), strides[time_dim], strides[1 - time_dim], *strides[2:])
+    return _stored(x), (strides[time_dim], strides[1 - time_dim], *strides[2:])
 
 
 def _frames(steps: int, batch: int, time_dim: int) -> tuple[int, int]:
@@ -50,14 +57,16 @@ def _frames(steps: int, batch: int, time_dim: int) -> tuple[int, int]:
 
 
 def _kernel_rows(weight: Tensor, by_scatter: bool) -> Tensor:
-    """Weight `[O, C, kh, kw]` in the order in which `scatter` (each event's row) or `gather` walk it."""
+    """Weight `[O, C, kh, kw]` in float32, in the order in which `scatter` (each event's row) or `gather` walk it."""
+    weight = weight.to(torch.float32)
     scattered, gathered = weight.flip(3).permute(2, 1, 3, 0), weight.permute(2, 3, 1, 0)
     rows = scattered.flatten(2) if by_scatter else gathered.flatten(1, 2)
     return F.pad(rows, (0, -rows.shape[-1] % GROUP)).contiguous()
 
 
 def _kernel(name: str, x: Tensor, **others: Tensor | None) -> Callable[..., Any] | None:
-    return _native.kernel(name, x, **others) if x.dtype == torch.float32 else None
+    # Kernels compute in float32, gradient checks in float64.
+    return None if x.dtype == torch.float64 else _native.kernel(name, x, **others)
 
 
 @torch.library.custom_op("snnlib::srm_conv_forward", mutates_args=())
@@ -123,10 +132,11 @@ def srm_conv_forward(
         max(limit.numel(), 1),
         _native.address(start),
         final.data_ptr() if return_state else 0,
-        out.data_ptr(),
+        _stored(out),
         bits.data_ptr() if keep else 0,
     )
-    record = x.new_empty(2, (found.count if exact else g.neuron_steps) if keep else 0)
+    count = (found.count if exact else g.neuron_steps) if keep else 0
+    record = x.new_empty(2, count, dtype=reference.srm.state_dtype(x))
     if keep:
         found.move_to(record[0].data_ptr(), record[1].data_ptr(), starts.data_ptr(), torch.get_num_threads())
     return out, final, bits, record, starts
@@ -229,6 +239,7 @@ def srm_conv_backward(
         return grad_weight.to(weight.dtype).contiguous() if need_weight else weight.new_empty(0), grad_x
     if grad_output.stride() != layout.stride() or grad_output.dtype != x.dtype:
         grad_output = layout.copy_(grad_output)
+    record = record.to(torch.float32).contiguous()
     tasks = g.batch * g.bands(pool[0])[1]
     paths = dispatch_backward.decide(x, g, int(starts[tasks]), need_weight)
     dense_weight, dense_input = need_weight and paths.weight == "dense", need_input and paths.input == "dense"
@@ -243,18 +254,19 @@ def srm_conv_backward(
         record[1].data_ptr(),
         starts.data_ptr(),
         pool,
-        _native.address(output),
-        grad_output.data_ptr(),
+        _stored(output),
+        _stored(grad_output),
     )
     grad_weight = weight.new_empty(0)
     if dense_weight or dense_input:
+        shape = (g.channels, g.height, g.width)
         signals = [
-            _native.on_huge_pages(_empty_channels_last(x, g.channels, g.height, g.width)) if wanted else None
+            _native.on_huge_pages(_empty_channels_last(x, *shape, torch.float32)) if wanted else None
             for wanted in (dense_weight, dense_input)
         ]
         _kernel("srm_conv_signals", x)(kept, *(_native.address(signal) for signal in signals))  # type: ignore[misc]
         if signals[0] is not None:
-            grad_weight = dense.weight_gradient(signals[0], x, weight, stride, padding)
+            grad_weight = dense.weight_gradient(signals[0], x, weight, stride, padding).to(weight.dtype)
         if signals[1] is not None:
             dense.input_gradient(grad_x, signals[1], x, weight, stride, padding, input_grad_scale)
         del signals
@@ -262,12 +274,12 @@ def srm_conv_backward(
     if not any(by_events):
         return grad_weight, grad_x
     by_inputs = paths.weight == "inputs"
-    shape = _weight_rows(g, by_inputs)
-    size = math.prod(shape)
+    rows_shape = _weight_rows(g, by_inputs)
+    size = math.prod(rows_shape)
     most = max(_LEAST_BLOCKS, min(_MOST_BLOCKS, _BLOCK_BYTES // max(4 * size, 1)))
     tasks_per_block = max(1, math.ceil(tasks / most))
     blocks = math.ceil(tasks / tasks_per_block)
-    partial = weight.new_empty((blocks + 1, *shape) if by_events[0] else 0)
+    partial = record.new_empty((blocks + 1, *rows_shape) if by_events[0] else 0)
     scatter = scatters_back(g)
     rows = _kernel_rows(weight.flip(3).transpose(0, 1), scatter)
     native(
@@ -278,13 +290,15 @@ def srm_conv_backward(
         partial[-1].data_ptr() if by_events[0] else 0,
         size,
         tasks_per_block,
-        grad_x.data_ptr() if by_events[1] else 0,
+        _stored(grad_x if by_events[1] else None),
         frames,
         rows.data_ptr(),
         scatter,
         input_grad_scale,
     )
-    return _from_weight_rows(partial[-1], g, by_inputs) if by_events[0] else grad_weight, grad_x
+    if by_events[0]:
+        grad_weight = _from_weight_rows(partial[-1], g, by_inputs).to(weight.dtype)
+    return grad_weight, grad_x
 
 
 def _weight_rows(g: Geometry, by_inputs: bool) -> tuple[int, ...]:

@@ -32,18 +32,20 @@ def convolve(x: Tensor, weight: Tensor, stride: Sequence[int], padding: Sequence
     return current
 
 
-def pool_spikes(spikes: Tensor, pool: Sequence[int]) -> Tensor:
-    """Mean of every window; windows do not overlap."""
+def _window_sums(spikes: Tensor, pool: Sequence[int]) -> Tensor:
     height, width = spikes.shape[3] // pool[0], spikes.shape[4] // pool[1]
     inside = spikes[..., : height * pool[0], : width * pool[1]]
-    return inside.reshape(*spikes.shape[:3], height, pool[0], width, pool[1]).sum((4, 6)) / (
-        pool[0] * pool[1]
-    )
+    return inside.reshape(*spikes.shape[:3], height, pool[0], width, pool[1]).sum((4, 6))
+
+
+def pool_spikes(spikes: Tensor, pool: Sequence[int]) -> Tensor:
+    """Mean of every window; windows do not overlap."""
+    return _window_sums(spikes, pool) / (pool[0] * pool[1])
 
 
 def _shared_out(grad_output: Tensor, fired: Tensor, pool: Sequence[int]) -> Tensor:
     """dL/ds: the gradient of a window in equal parts to its spikes."""
-    share = grad_output / (pool_spikes(fired.to(grad_output.dtype), pool) * pool[0] * pool[1])
+    share = grad_output / _window_sums(fired.to(grad_output.dtype), pool)
     spread = share.repeat_interleave(pool[0], 3).repeat_interleave(pool[1], 4)
     missing = [size - other for size, other in zip(fired.shape[3:], spread.shape[3:], strict=True)]
     return torch.where(fired, F.pad(spread, (0, missing[1], 0, missing[0])), 0.0)

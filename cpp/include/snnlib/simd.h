@@ -28,10 +28,11 @@ inline Floats load(const float* p) {
 
 inline void store(float* p, Floats v) { std::memcpy(p, &v, sizeof v); }
 
-// Has `length` floats brought into the caches, for later.
-inline void prefetch(const float* p, int64_t length) {
+// Has `length` elements brought into the caches, for later.
+template <class T>
+inline void prefetch(const T* p, int64_t length) {
 #if defined(__GNUC__)
-  for (int64_t i = 0; i < length; i += 16) __builtin_prefetch(p + i);
+  for (int64_t i = 0; i < length; i += 64 / int64_t(sizeof(T))) __builtin_prefetch(p + i);
 #else
   (void)p, (void)length;
 #endif

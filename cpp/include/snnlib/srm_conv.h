@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "snnlib/dtype.h"
 #include "snnlib/srm.h"
 
 namespace snnlib {
@@ -34,8 +35,14 @@ struct FrameOrder {
   int64_t operator()(int64_t t, int64_t n) const { return t * step_stride + n * batch_stride; }
 };
 
+// A tensor of float32 or a half type; arithmetic is in float32 (kernels/stored_floats.h). Null: not given.
+struct Elements {
+  void* data;
+  DType dtype;
+};
+
 struct InputTrain {
-  const float* data;
+  Elements elements;
   int64_t step, batch, channel, height, width;  // strides in elements
 };
 
@@ -68,7 +75,7 @@ struct SrmConvForwardArgs {
   int64_t threshold_period;
   const float* state_in;
   float* state_out;
-  float* output;  // spikes, pooled
+  Elements output;  // spikes, pooled
   // What backward needs, null where nothing is to be kept.
   uint16_t* bits;
   TaskSpikes* tasks;  // [batch * bands.count]
@@ -86,8 +93,8 @@ struct SrmConvRecord {
   const float* gain;
   const int64_t* task_starts;  // [batch * bands.count + 1]
   PoolWindow pool;
-  const float* output;  // of the forward pass; read if there is a pool
-  const float* grad_output;
+  Elements output;  // of the forward pass; read if there is a pool
+  Elements grad_output;
 };
 
 struct SrmConvBackwardArgs : SrmConvRecord {
@@ -100,7 +107,7 @@ struct SrmConvBackwardArgs : SrmConvRecord {
   int64_t block_floats;
   int64_t tasks_per_block;
   // dL/dx in `input_frames` channels-last frames, with the weight as `scatter` or `gather` want it; null: not wanted.
-  float* grad_input;
+  Elements grad_input;
   FrameOrder input_frames;
   const float* weight;
   bool scatter;

@@ -37,9 +37,12 @@ class ChannelEvents {
     int32_t* end = ends_.data() + (rows_ + 1) * channels_;
     std::memcpy(end, end - channels_, size_t(channels_) * sizeof(int32_t));
     ++rows_;
-    const float* row = row_start(x, t, n, y);
     if (x.width == 1 && !is_channels_last(x, s)) {
-      for (int64_t c = 0; c < channels_; ++c) add_channel(row + c * x.channel, c, end, shift, pixel);
+      const int64_t start = row_start(x, t, n, y);
+      for (int64_t c = 0; c < channels_; ++c) {
+        const float* row = read_floats(x.elements, start + c * x.channel, width_, in_row_.data());
+        add_channel(row, c, end, shift, pixel);
+      }
     } else {
       add_pixels(read_row(x, s, t, n, y, in_row_.data()), end, shift, pixel);
     }

@@ -37,6 +37,7 @@ class InputsBySpikes {
     tile_ = padded(conv_.tile_floats());
     field_.zeroed(in.count() * tile_);
     in_row_.reserve(s.in_width * s.in_channels);
+    grad_row_.reserve(s.in_width * s.in_channels);
     reached_.reserve(s.kernel_h);
     spikes_.start(conv_, reaching.count());
   }
@@ -67,8 +68,11 @@ class InputsBySpikes {
     for (int64_t y = in_.first; y < in_.last; ++y) {
       if (!a_->scatter) gather_row(y);
       const float* x = read_row(a_->input, s, t, n_, y, in_row_.data());
-      input_gradient(x, field_row(y) + conv_.first_pixel(), row, a_->input_grad_scale,
-                     a_->grad_input + (a_->input_frames(t, n_) * s.in_height + y) * row);
+      const int64_t at = (a_->input_frames(t, n_) * s.in_height + y) * row;
+      float* place = in_place(a_->grad_input, at);
+      float* grad = place ? place : grad_row_.data();
+      input_gradient(x, field_row(y) + conv_.first_pixel(), row, a_->input_grad_scale, grad);
+      if (!place) write_floats(grad, row, a_->grad_input, at);
     }
   }
 
@@ -100,7 +104,7 @@ class InputsBySpikes {
   Rows in_ = {}, reaching_ = {};
   RowConv conv_ = {};
   int64_t n_ = 0, tile_ = 0;
-  Scratch<float> field_, in_row_;
+  Scratch<float> field_, in_row_, grad_row_;
   Scratch<float*> reached_;
   EventRows spikes_;
 };

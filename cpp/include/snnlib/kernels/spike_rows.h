@@ -2,6 +2,7 @@
 #pragma once
 
 #include "snnlib/kernels/spike_credit.h"
+#include "snnlib/kernels/stored_floats.h"
 #include "snnlib/scratch.h"
 #include "snnlib/srm_conv.h"
 
@@ -34,12 +35,19 @@ inline void for_each_spike(const uint16_t* bits, int64_t words, const F& f) {
   });
 }
 
+// Spikes of a window from their mean: the nearest integer (below 2^22), so that a mean that was rounded to as few as 8
+// bits gives the exact number for up to 255 cells.
+inline float spikes_of_mean(float mean, float cells) {
+  constexpr float kNoFraction = 3 << 22;
+  return mean * cells + kNoFraction - kNoFraction;
+}
+
 // q of a row from its row of windows: a window shares its gradient out whole, in equal parts to its spikes. Pixel by
 // pixel in whole vectors: the next one overwrites the excess.
 SNNLIB_NOINLINE inline void share_out(const float* grad, const float* pooled, float cells, int64_t windows,
                                       int64_t channels, int64_t window, float* share, float* q) {
   SNNLIB_SIMD
-  for (int64_t i = 0; i < windows * channels; ++i) share[i] = grad[i] / (pooled[i] * cells);
+  for (int64_t i = 0; i < windows * channels; ++i) share[i] = grad[i] / spikes_of_mean(pooled[i], cells);
   for (int64_t x = 0; x < windows; ++x, share += channels) {
     for (int64_t p = 0; p < window; ++p, q += channels) {
       for (int64_t c = 0; c < channels; c += kLanes) store(q + c, load(share + c));
@@ -49,7 +57,7 @@ SNNLIB_NOINLINE inline void share_out(const float* grad, const float* pooled, fl
 
 struct SpikeRowsMemory {
   Scratch<int64_t> starts;
-  Scratch<float> q, share;
+  Scratch<float> q, share, grad_output, output;
 };
 
 class SpikeRows {
@@ -65,6 +73,8 @@ class SpikeRows {
         starts_(memory.starts.reserve(a.shape.steps * (last - first))) {
     memory.q.zeroed(padded(s_.row()) + kGroup);
     memory.share.reserve(padded(s_.row()) + kGroup);
+    memory.grad_output.reserve(s_.row());
+    memory.output.reserve(s_.row());
     const int64_t rows = a.bands.rows;
     for (int64_t band = first / rows; band * rows < last; ++band) {
       int64_t at = a.task_starts[n * a.bands.count + band];
@@ -100,8 +110,8 @@ class SpikeRows {
     const int64_t frame = a_.frames(t, n_), row = s_.row();
     float* q = memory_.q.data();
     if (a_.pool.none()) {
-      const float* given = a_.grad_output + (frame * s_.height + y) * row;
-      if (row == padded(row)) return given;
+      const float* given = read_floats(a_.grad_output, (frame * s_.height + y) * row, row, q);
+      if (row == padded(row) || given == q) return given;
       std::memcpy(q, given, size_t(row) * sizeof(float));
       return q;
     }
@@ -111,8 +121,9 @@ class SpikeRows {
     shared_ = shared;
     const int64_t length = line < height ? windows * s_.channels : 0, from = shared * windows * s_.channels;
     if (length) {
-      share_out(a_.grad_output + from, a_.output + from, float(a_.pool.h * a_.pool.w), windows, s_.channels, a_.pool.w,
-                memory_.share.data(), q);
+      const float* grad = read_floats(a_.grad_output, from, length, memory_.grad_output.data());
+      const float* pooled = read_floats(a_.output, from, length, memory_.output.data());
+      share_out(grad, pooled, float(a_.pool.h * a_.pool.w), windows, s_.channels, a_.pool.w, memory_.share.data(), q);
     }
     std::memset(q + length * a_.pool.w, 0, size_t(padded(row) - length * a_.pool.w) * sizeof(float));
     return q;
