@@ -24,11 +24,12 @@ backbone, digit_head = net[:-1], net[-1]
 # between 0 and 1 the backbone would learn a little from it, at -1 it would unlearn what the head needs.
 parity_head = nn.Sequential(
     snnlib.GradScale(0.0),
+    nn.Flatten(2),
     snnlib.ChannelAffine(12 * 6 * 6),
     snnlib.SRMLinear(12 * 6 * 6, 2, tau_m=5.0, tau_s=3.0),
 )
 with torch.no_grad():
-    snnlib.init.calibrate_firing_rate_(parity_head, backbone(frames), {"2": 0.1})
+    snnlib.init.calibrate_firing_rate_(parity_head, backbone(frames), {"3": 0.1})
 
 
 def train_for(epochs: int, modules: list[nn.Module], head: nn.Module, classes: int) -> None:

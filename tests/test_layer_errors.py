@@ -90,12 +90,17 @@ def test_devices() -> None:
 @pytest.mark.parametrize(
     ("x", "error", "message"),
     [
-        (torch.zeros(4, 2), ValueError, r"x: expected \[T, N, inputs\], got shape \(4, 2\)"),
+        (
+            torch.zeros(4, 2),
+            ValueError,
+            r"x: expected \[T, N, inputs\] or \[T, N, C, \.\.\.\], got shape \(4, 2\)",
+        ),
         (torch.zeros(4, 2, 5), ValueError, r"x: expected 3 inputs in dimension 2, got shape \(4, 2, 5\)"),
+        (torch.zeros(4, 2, 2, 2), ValueError, r"x: expected 3 inputs in a frame, got shape \(4, 2, 2, 2\)"),
         (TRAIN.bool(), TypeError, r"x: expected a floating dtype, got torch\.bool"),
         (TRAIN.double(), TypeError, r"weight: expected torch\.float64, got torch\.float32"),
     ],
-    ids=["rank", "inputs", "integers", "dtype"],
+    ids=["rank", "inputs", "frame", "integers", "dtype"],
 )
 def test_linear_input(x: torch.Tensor, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):

@@ -10,11 +10,11 @@ from snnlib.models import from_notation, nmnist_net
 @pytest.mark.parametrize(
     ("notation", "shape", "names", "out"),
     [
-        ("10", (2, 5, 5), ["flatten", "fc1"], (10,)),
-        ("20-10", (2, 5, 5), ["flatten", "fc1", "fc2"], (10,)),
+        ("10", (2, 5, 5), ["fc1"], (10,)),
+        ("20-10", (2, 5, 5), ["fc1", "fc2"], (10,)),
         ("4C3", (1, 8, 9), ["conv1"], (4, 6, 7)),
         ("4C3p1-P2-6C3s2-P2", (1, 16, 16), ["conv1", "pool1", "conv2", "pool2"], (6, 1, 1)),
-        ("12C5p1-P2-64C5-P2-10", (2, 34, 34), ["conv1", "pool1", "conv2", "pool2", "flatten", "fc1"], (10,)),
+        ("12C5p1-P2-64C5-P2-10", (2, 34, 34), ["conv1", "pool1", "conv2", "pool2", "fc1"], (10,)),
     ],
 )
 def test_shapes(notation: str, shape: tuple[int, int, int], names: list[str], out: tuple[int, ...]) -> None:

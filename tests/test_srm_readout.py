@@ -133,7 +133,9 @@ def test_errors() -> None:
     with pytest.raises(ValueError, match=r"tau_s: expected a finite number of time steps >= 1, got 0.5"):
         snnlib.SRMReadout(4, 2, tau_s=0.5)
     layer = snnlib.SRMReadout(4, 2)
-    with pytest.raises(ValueError, match=r"x: expected \[T, N, inputs\], got shape \(5, 4\)"):
+    with pytest.raises(
+        ValueError, match=r"x: expected \[T, N, inputs\] or \[T, N, C, \.\.\.\], got shape \(5, 4\)"
+    ):
         layer(torch.ones(5, 4))
     with pytest.raises(ValueError, match=r"x: expected 4 inputs in dimension 2, got shape \(5, 3, 3\)"):
         layer(torch.ones(5, 3, 3))

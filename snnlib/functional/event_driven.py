@@ -83,13 +83,12 @@ def explain_dispatch(layer: SRMLayer, x: Tensor) -> Decision:
     conv = as_event_driven(layer.operator, x, layer.weight)
     if isinstance(conv, str):
         return Decision("dense", ops.dispatch.density(x), math.nan, math.nan, conv)
-    g = geometry(*conv, time_dim=int(layer.batch_first))
+    g = geometry(*conv[:4], time_dim=int(layer.batch_first))
     return ops.dispatch.decide(conv.x, g, streaming=False)
 
 
 def event_driven_layer(
     conv: Conv2d,
-    space_axes: int,
     threshold: Tensor,
     state: Tensor | None,
     neuron: SRMNeuron,
@@ -98,9 +97,9 @@ def event_driven_layer(
     return_state: bool,
     pool: tuple[int, int],
 ) -> Streamed:
-    """The layer, whose trains have 0 to 2 space axes; the others have size 1 in `conv`. Gradients as in `srm_layer`."""
-    added = tuple(range(3, 5 - space_axes))
-    x, weight, stride, padding = conv
+    """The layer, whose spikes have 0 to 2 space axes. Gradients as in `srm_layer`."""
+    x, weight, stride, padding, axes = conv
+    added = tuple(range(3, 5 - axes))
     shape = ops.srm_conv.spikes_shape(x, weight, stride, padding)
     check_state(state, [size for dim, size in enumerate(shape) if dim not in added], x, time_dim)
     if state is not None:

@@ -103,7 +103,7 @@ def srm_layer_stream(
     conv = as_event_driven(operator, x, weight)
     if not isinstance(conv, str):
         return event_driven_layer(
-            conv, x.dim() - 3, limit, state, neuron, input_grad_scale, int(batch_first), return_state, pool
+            conv, limit, state, neuron, input_grad_scale, int(batch_first), return_state, pool
         )
     spikes, final = _SRMLayer.apply(  # type: ignore[no-untyped-call]
         x, weight, limit, state, operator, neuron, input_grad_scale, int(batch_first), return_state
@@ -222,5 +222,8 @@ def srm_conv3d(
 
 
 def srm_linear(x: Tensor, weight: Tensor, **neuron: Unpack[NeuronOptions]) -> Tensor:
-    """Fully connected SRM layer: x `[T, N, inputs]`, weight `[outputs, inputs]`; see `srm_layer`."""
+    """Fully connected SRM layer: x `[T, N, inputs]` or `[T, N, C, ...]`, weight `[outputs, inputs]`.
+
+    See `srm_layer`; frames with axes are taken as by `FullyConnected`.
+    """
     return srm_layer(x, weight, FullyConnected(), **neuron)

@@ -19,6 +19,8 @@ class Conv2d(NamedTuple):
     weight: Tensor
     stride: tuple[int, ...]
     padding: tuple[int, ...]
+    # Space axes of the layer's spikes; the others have size 1.
+    axes: int
 
 
 class LinearOperator(Protocol):
@@ -40,10 +42,9 @@ class LinearOperator(Protocol):
         """Adjoint in the weight, summed over frames."""
 
 
-def _check_pair(x: Tensor, weight: Tensor, x_layout: str, weight_layout: str) -> None:
+def _check_pair(x: Tensor, weight: Tensor, weight_layout: str) -> None:
     check_floating("x", x)
     check_floating("weight", weight)
-    check_rank("x", x, x_layout, exactly=x_layout.count(",") + 1)
     check_rank("weight", weight, weight_layout, exactly=weight_layout.count(",") + 1)
     if not torch.is_autocast_enabled(x.device.type):
         check_dtype("weight", weight, x)
@@ -51,31 +52,40 @@ def _check_pair(x: Tensor, weight: Tensor, x_layout: str, weight_layout: str) ->
 
 
 class FullyConnected:
-    """`I = x W^T` for x `[B, inputs]` and W `[outputs, inputs]`."""
+    """`I = x W^T` for frames x `[B, inputs]` and W `[outputs, inputs]`.
+
+    Frames may have axes, `[B, C, H, W]` with `C H W = inputs`: their cells count in the order of `torch.nn.Flatten`,
+    but channels-last frames, as convolutional layers leave them, are read where they lie.
+    """
 
     def check(self, x: Tensor, weight: Tensor) -> None:
         """Raise an error that names the argument."""
-        _check_pair(x, weight, "[T, N, inputs]", "[outputs, inputs]")
-        if x.shape[2] != weight.shape[1]:
-            raise ValueError(
-                f"x: expected {weight.shape[1]} inputs in dimension 2, got shape {tuple(x.shape)}"
-            )
+        _check_pair(x, weight, "[outputs, inputs]")
+        check_rank("x", x, "[T, N, inputs] or [T, N, C, ...]", at_least=3)
+        if x.shape[2:].numel() != weight.shape[1]:
+            where = "in dimension 2" if x.dim() == 3 else "in a frame"
+            raise ValueError(f"x: expected {weight.shape[1]} inputs {where}, got shape {tuple(x.shape)}")
 
     def forward(self, x: Tensor, weight: Tensor) -> Tensor:
         """Currents `[B, outputs]`."""
-        return F.linear(x, weight)
+        last = x.movedim(1, -1)
+        if x.dim() == 2 or not last.is_contiguous():
+            return F.linear(x.flatten(1), weight)
+        return F.linear(last.flatten(1), weight.view(-1, *x.shape[1:]).movedim(1, -1).flatten(1))
 
     def input_backward(self, signal: Tensor, x: Tensor, weight: Tensor) -> Tensor:
         """`b W`."""
-        return signal @ weight
+        return (signal @ weight).reshape(x.shape)
 
     def weight_backward(self, signal: Tensor, x: Tensor, weight: Tensor) -> Tensor:
         """`a^T x`."""
-        return signal.t() @ x
+        return signal.t() @ x.flatten(1)
 
     def as_conv2d(self, x: Tensor, weight: Tensor) -> Conv2d:
-        """The same map of an unfolded train: a 1x1 kernel on images of one pixel."""
-        return Conv2d(x[..., None, None], weight[..., None, None], (1, 1), (0, 0))
+        """The same map of an unfolded train: a kernel as large as the image, of one pixel where frames have no axes."""
+        if x.dim() != 5:
+            x = x.flatten(2)[..., None, None]
+        return Conv2d(x, weight.view(-1, *x.shape[2:]), (1, 1), (0, 0), axes=0)
 
 
 class Convolution:
@@ -133,7 +143,8 @@ class Convolution:
         space = ["L"] if self.dims == 1 else ["D", "H", "W"][-self.dims :]
         kernel = ["k"] if self.dims == 1 else ["kd", "kh", "kw"][-self.dims :]
         x_layout = f"[{', '.join(['T', 'N', 'C', *space])}]"
-        _check_pair(x, weight, x_layout, f"[{', '.join(['C_out', 'C / groups', *kernel])}]")
+        _check_pair(x, weight, f"[{', '.join(['C_out', 'C / groups', *kernel])}]")
+        check_rank("x", x, x_layout, exactly=x_layout.count(",") + 1)
         channels = weight.shape[1] * self.groups
         if x.shape[2] != channels:
             raise ValueError(f"x: expected {channels} channels in dimension 2, got shape {tuple(x.shape)}")
@@ -206,5 +217,5 @@ class Convolution:
         if self.dims > 2 or self.groups != 1 or any(step != 1 for step in self.dilation) or any(extra):
             return None
         if self.dims == 2:
-            return Conv2d(x, weight, self.stride, padding)
-        return Conv2d(x.unsqueeze(3), weight.unsqueeze(2), (1, *self.stride), (0, *padding))
+            return Conv2d(x, weight, self.stride, padding, axes=2)
+        return Conv2d(x.unsqueeze(3), weight.unsqueeze(2), (1, *self.stride), (0, *padding), axes=1)

@@ -25,7 +25,7 @@ def from_notation(
     """A spiking net from the papers' notation, layers joined by `-`.
 
     `12C5` is a 5x5 convolution to 12 channels, `12C5p1` with padding 1, `12C5s2p1` with stride 2 as well; `P2` is a
-    2x2 `SpikeAvgPool2d`; `100` a fully connected layer of 100 neurons. A `Flatten` stands before the first of those.
+    2x2 `SpikeAvgPool2d`; `100` a fully connected layer of 100 neurons.
 
     Args:
         notation: the layers, first to last.
@@ -33,7 +33,7 @@ def from_notation(
         options: constants of all SRM layers, as in `SRMConv2d`.
 
     Returns:
-        A Sequential whose modules are named `conv1`, `pool1`, ..., `flatten`, `fc1`, ...
+        A Sequential whose modules are named `conv1`, `pool1`, ..., `fc1`, ...
 
     Raises:
         ValueError: a layer that is not understood or does not fit what comes before it.
@@ -41,7 +41,7 @@ def from_notation(
     >>> import snnlib
     >>> net = snnlib.models.from_notation("4C3p1-P2-10", (1, 8, 8), tau_m=8.0, tau_s=4.0)
     >>> [name for name, _ in net.named_children()]
-    ['conv1', 'pool1', 'flatten', 'fc1']
+    ['conv1', 'pool1', 'fc1']
     """
     layers: OrderedDict[str, nn.Module] = OrderedDict()
     channels, height, width = input_shape
@@ -62,10 +62,7 @@ def from_notation(
             height, width = (side // int(match["size"]) for side in (height, width))
             kind = "pool"
         elif match := _LINEAR.fullmatch(word):
-            if not features:
-                layers["flatten"] = nn.Flatten(2)
-                features = channels * height * width
-            layer = SRMLinear(features, int(match["features"]), **options)
+            layer = SRMLinear(features or channels * height * width, int(match["features"]), **options)
             features = int(match["features"])
             kind = "fc"
         else:

@@ -99,8 +99,8 @@ def cifar10_vgg(classes: int = 10, dropout: float = 0.1, **options: Unpack[Layer
     >>> net = snnlib.models.cifar10_vgg()
     >>> net(torch.zeros(12, 1, 3, 32, 32)).shape
     torch.Size([12, 1, 10])
-    >>> [name for name, _ in net.named_children()][-8:]
-    ['pool3', 'dropout3', 'flatten', 'fc1', 'dropout4', 'fc2', 'dropout5', 'fc3']
+    >>> [name for name, _ in net.named_children()][-7:]
+    ['pool3', 'dropout3', 'fc1', 'dropout4', 'fc2', 'dropout5', 'fc3']
     """
     return _cifar_vgg(classes, dropout, {"tau_m": 7.0, "tau_s": 4.0, **options})
 

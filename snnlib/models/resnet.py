@@ -23,7 +23,6 @@ def _resnet(classes: int, dropout: float, constants: LayerOptions) -> nn.Sequent
         layers[f"dropout{stage}"] = SpikeDropout(dropout, constants.get("batch_first", False))
         before = channels
     layers["pool1"] = SpikeAvgPool2d(2)
-    layers["flatten"] = nn.Flatten(2)
     layers["fc1"] = SRMLinear(512 * 2 * 2, classes, **constants)
     return nn.Sequential(layers)
 

@@ -7,7 +7,6 @@ from typing import Literal, overload
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as torch_functional
 
 from snnlib.functional import SRMNeuron
 from snnlib.functional.operators import FullyConnected
@@ -33,7 +32,7 @@ class SRMReadout(nn.Module):
     is not kept as in spiking layers.
 
     Args:
-        in_features: inputs.
+        in_features: inputs; frames with axes are taken as by `SRMLinear`.
         out_features: output neurons.
         tau_m: membrane time constant in time steps, >= 1. Default 5.
         tau_s: synaptic time constant in time steps, >= 1. Default 3.
@@ -97,7 +96,7 @@ class SRMReadout(nn.Module):
         weight = self.weight
         FullyConnected().check(x, weight)
         out = srm_potential_stream(
-            torch_functional.linear(x, weight),
+            FullyConnected().forward(x.flatten(0, 1), weight).view(*x.shape[:2], len(weight)),
             state,
             tau_m=self.tau_m,
             tau_s=self.tau_s,

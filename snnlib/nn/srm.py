@@ -214,7 +214,8 @@ class SRMConv3d(_SRMConv):
 class SRMLinear(SRMLayer):
     """Fully connected SRM layer: `[T, N, in_features]` to `[T, N, out_features]`.
 
-    Options, gradients and errors as in `SRMConv2d`; put `torch.nn.Flatten(2)` after a convolutional layer.
+    Options, gradients and errors as in `SRMConv2d`. It takes the frames `[T, N, C, H, W]` of a convolutional layer as
+    they are, with the weights that it would have after `torch.nn.Flatten(2)`, which copies them.
 
     >>> import torch, snnlib
     >>> layer = snnlib.SRMLinear(100, 10)

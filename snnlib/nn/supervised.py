@@ -72,7 +72,7 @@ def supervised_spikes(layer: SRMLinear, target: Tensor) -> Iterator[Teacher]:
         _layer: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Any], spikes: Tensor | Streamed
     ) -> Tensor:
         arguments = dict(zip(("x", "state"), inputs, strict=False)) | named
-        x = arguments["x"]
+        x = arguments["x"].flatten(2)
         if arguments.get("state") is not None or not isinstance(spikes, Tensor):
             raise ValueError("layer: expected calls with a whole train x only, got a state or return_state")
         weight = layer.weight

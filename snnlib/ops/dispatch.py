@@ -23,8 +23,8 @@ Convolution = Literal["auto", "events", "dense"]
 
 # Below this cost there is nothing to gain.
 _SMALL = 5e5
-# Elements that are looked at for the density of a train.
-_SAMPLE = 1 << 16
+# Elements that are looked at for the density of a train: a sixteenth, but some frames at least and never too many.
+_SAMPLE, _LEAST_SAMPLE, _MOST_SAMPLE = 1 / 16, 1 << 13, 1 << 16
 # Dense: a multiply-add of a vector of 16 channels, an output, an input.
 _DENSE, _OUTPUT, _INPUT = 0.27, 0.4, 1.0
 # Event lists: looking whether an input is an event, and an event.
@@ -83,10 +83,11 @@ def density(x: Tensor) -> float:
     if not x.numel():
         return 0.0
     steps, batch = x.shape[:2]
-    frames = min(max(1, _SAMPLE // x[0, 0].numel()), steps * batch)
-    numbers = torch.arange(frames)
+    elements = min(max(_LEAST_SAMPLE, int(_SAMPLE * x.numel())), _MOST_SAMPLE)
+    frames = min(max(1, elements // x[0, 0].numel()), steps * batch)
     # Evenly over the steps; over the samples by the golden ratio, which follows no rhythm.
-    sample = x[(2 * numbers + 1) * steps // (2 * frames), (numbers * 0.618 % 1 * batch).long()]
+    step = [(2 * i + 1) * steps // (2 * frames) for i in range(frames)]
+    sample = x[step, [int(i * 0.618 % 1 * batch) for i in range(frames)]]
     return int(torch.count_nonzero(sample)) / sample.numel()
 
 

@@ -38,8 +38,9 @@ def block_channels(g: Geometry) -> int:
 
 
 def windows_are_rows(g: Geometry) -> bool:
-    """Whether the outputs that an input event sees under one kernel row lie next to each other."""
-    return g.stride_h == g.stride_w == 1 and g.padding_h < g.kernel_h and g.padding_w < g.kernel_w
+    """Whether the outputs that an input event sees under one kernel row lie next to each other, more than one."""
+    inside = g.padding_h < g.kernel_h and g.padding_w < g.kernel_w
+    return g.stride_h == g.stride_w == 1 and inside and (g.width > 1 or g.kernel_w == 1)
 
 
 def _inner(x: Tensor, g: Geometry) -> Tensor:

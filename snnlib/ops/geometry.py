@@ -79,7 +79,7 @@ def geometry(
 
 def scatters(g: Geometry) -> bool:
     """Scatter where a gather would fill half a vector, and where the kernel makes its outputs neighbours."""
-    return g.channels < 2 * GROUP and g.stride_w == 1 and 1 < g.kernel_w > g.padding_w
+    return g.channels < 2 * GROUP and g.width > 1 and g.stride_w == 1 and 1 < g.kernel_w > g.padding_w
 
 
 def scatters_back(g: Geometry) -> bool:

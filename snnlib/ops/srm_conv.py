@@ -1,9 +1,9 @@
 """Convolution and SRM neurons as one op, driven by events forward, by events and spikes backward.
 
 Kernels: cpp/include/snnlib/kernels/event_conv.h and spike_credit.h; reference: snnlib/reference/srm_conv.py. Trains are
-`[T, N, C, H, W]`; a fully connected layer is a 1x1 image under a 1x1 kernel. What backward needs of the neurons is a
-record of the spikes: a bit per neuron and step, and two numbers per spike. Where rates are high both passes go densely
-instead (`dispatch`, `dispatch_backward`).
+`[T, N, C, H, W]`; the kernel of a fully connected layer is as large as the image. What backward needs of the neurons is
+a record of the spikes: a bit per neuron and step, and two numbers per spike. Where rates are high both passes go
+densely instead (`dispatch`, `dispatch_backward`).
 """
 
 from __future__ import annotations

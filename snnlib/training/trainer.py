@@ -7,7 +7,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import lightning.pytorch as pl
 import torch
@@ -15,6 +15,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint, TQDMProgressBar
 from lightning.pytorch.loggers import TensorBoardLogger
 
 from snnlib.training.checkpoint_io import SafeCheckpointIO
+from snnlib.training.classifier import SpikingClassifier
 from snnlib.training.config import TrainConfig
 from snnlib.training.errors import ConfigError
 from snnlib.training.run_folder import RunFolder
@@ -53,10 +54,8 @@ class ProgressBar(TQDMProgressBar):
         self.val_progress_bar.set_description("test")
 
     def get_metrics(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> dict[str, Any]:
-        """Loss and accuracy so far; without Lightning's version number."""
-        return {
-            name: value for name, value in super().get_metrics(trainer, pl_module).items() if name != "v_num"
-        }
+        """Loss and accuracy of the last step."""
+        return {name: float(value) for name, value in cast(SpikingClassifier, pl_module).last_step.items()}
 
 
 def build_trainer(config: TrainConfig, run: RunFolder | None = None, *callbacks: pl.Callback) -> pl.Trainer:

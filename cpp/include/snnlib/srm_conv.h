@@ -9,7 +9,7 @@
 
 namespace snnlib {
 
-// Frames are channels-last, [height, width, channels]; a fully connected layer is a 1x1 image under a 1x1 kernel.
+// Frames are channels-last, [height, width, channels]; the kernel of a fully connected layer is as large as the image.
 struct ConvShape {
   int64_t steps, batch;
   int64_t in_channels, in_height, in_width;
