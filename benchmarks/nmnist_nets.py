@@ -23,12 +23,14 @@ if TYPE_CHECKING:
     from turns import Task
 
 FUSED, LAYERS, REFERENCE = "snnlib, fused", "snnlib, layer by layer", "snnlib, reference path"
+BFLOAT16 = "snnlib, fused, bfloat16"
 SNNTORCH, SPIKINGJELLY, DENSE = "snnTorch", "SpikingJelly", "dense convolutions"
 TUNED = ", channels-last"
 # The fastest of each kind.
 SHORT_LIST = (FUSED, SNNTORCH + TUNED, SPIKINGJELLY + TUNED, DENSE + TUNED)
 NAMES = (
-    FUSED, LAYERS, REFERENCE, SNNTORCH, SNNTORCH + TUNED, SPIKINGJELLY, SPIKINGJELLY + TUNED, DENSE, DENSE + TUNED
+    FUSED, BFLOAT16, LAYERS, REFERENCE,
+    SNNTORCH, SNNTORCH + TUNED, SPIKINGJELLY, SPIKINGJELLY + TUNED, DENSE, DENSE + TUNED
 )  # fmt: skip
 
 # Spikes per neuron and step that our layers are calibrated to.
@@ -85,8 +87,10 @@ def make_task(name: str, x: Tensor, y: Tensor, weights: Weights, training: bool 
     else:
         net = snnlib.models.nmnist_net()
         net.load_state_dict(weights)
-        if name == FUSED:
+        if name in (FUSED, BFLOAT16):
             snnlib.fuse(net)
+        if name == BFLOAT16:
+            net, x = net.to(torch.bfloat16), x.to(torch.bfloat16)
     task = _training_step(net, x, y) if training else _inference(net, x)
     return _on_reference(task) if name == REFERENCE else task
 

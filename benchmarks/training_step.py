@@ -2,8 +2,9 @@
 
     SNNLIB_DATA=FOLDER PYTHONPATH=PEERS python benchmarks/training_step.py [--batch 50] [--json FILE] [--picture FILE]
 
-Workload: 12C5(p1)-P2-64C5-P2-10, T = 30, forward + backward + Adam, float32, layers calibrated to 8 % output spikes.
-Events are N-MNIST's where SNNLIB_DATA names a folder with nmnist_800/, else those of the embedded digits: 4 % in both.
+Workload: 12C5(p1)-P2-64C5-P2-10, T = 30, forward + backward + Adam, float32 unless the name says another dtype, layers
+calibrated to 8 % output spikes. Events are N-MNIST's where SNNLIB_DATA names a folder with nmnist_800/, else those of
+the embedded digits: 4 % in both.
 snnTorch and SpikingJelly are timed where they are installed. Ratios are to snnlib's fused net. Peak memory is that of a
 fresh process, over imports.
 """

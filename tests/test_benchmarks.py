@@ -11,7 +11,12 @@ import torch
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 # Rows of the first table that are ours or need no other library.
 ROWS = {
-    "training_step": ["snnlib, fused", "snnlib, layer by layer", "dense convolutions, channels-last"],
+    "training_step": [
+        "snnlib, fused",
+        "snnlib, fused, bfloat16",
+        "snnlib, layer by layer",
+        "dense convolutions, channels-last",
+    ],
     "small_batch": ["snnlib, fused", "dense convolutions, channels-last"],
     "long_trains": ["T = 4"],
     "spike_rates": ["snnlib, fused, 1% of neurons fire", "snnlib, fused, 50% of neurons fire"],
