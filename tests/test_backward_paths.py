@@ -172,3 +172,21 @@ def test_saved_state_is_a_bit_per_step_and_two_numbers_per_spike() -> None:
     rate = float(out.detach().mean())
     assert 0.05 < rate < 0.12
     assert 8 * rate < state / out.numel() <= 0.2 + 8 * rate
+
+
+def test_large_input_gradient_past_the_caches(restored: list[str]) -> None:
+    """From 32 MB on it is streamed: the same bits as sample by sample, which is not."""
+    torch.manual_seed(2)
+    layer = snnlib.SRMConv2d(16, 2, 1, threshold=0.5)
+    x = (torch.rand(2, 2, 512, 256, 16) < 0.1).float().permute(0, 1, 4, 2, 3)
+    assert x.numel() * 4 >= 32 << 20 > x[:, :1].numel() * 4
+
+    def gradient(x: Tensor) -> Tensor:
+        x = x.detach().requires_grad_()
+        return torch.autograd.grad(layer(x).sum(), x)[0]
+
+    for isa in restored:
+        snnlib._native._module.select_isa(isa)
+        whole, parts = gradient(x), torch.cat([gradient(x[:, :1]), gradient(x[:, 1:])], 1)
+        assert parts.abs().sum() > 0
+        assert_bits(whole, parts, isa)

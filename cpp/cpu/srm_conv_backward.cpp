@@ -13,63 +13,29 @@ namespace SNNLIB_ISA {
 namespace {
 
 struct Workspace {
-  Scratch<float> carried, signal, change_u, change_s, change_v;
   SpikeRowsMemory rows;
   WeightsBySpikes weights_by_spikes;
   WeightsByInputs weights_by_inputs;
   InputsBySpikes inputs;
 };
 
-using StepBack = void (*)(RecordedRow, SrmDecay<float>, CarriedCredit, RowCredit);
-
-StepBack step_back_for(bool weights, bool by_inputs, bool inputs) {
-  constexpr Credit none = Credit::none, changes = Credit::changes, signal = Credit::signal;
-  if (!weights) return step_back<none, changes>;
-  if (by_inputs) return inputs ? step_back<signal, changes> : step_back<signal, none>;
-  return inputs ? step_back<changes, changes> : step_back<changes, none>;
-}
-
-// Hands the changes at the spikes of a row on.
-template <bool Weights, bool Inputs>
-void list_spikes(const RecordedRow& row, int64_t t, int64_t y, const RowCredit& credit, Workspace& w) {
-  auto picks = Weights ? w.weights_by_spikes.begin_row(t, y) : WeightsBySpikes::Lister{};
-  auto events = Inputs ? w.inputs.begin_row() : InputsBySpikes::Lister{};
-  for_each_spike(row.bits, (row.neurons + 15) / 16, [&](int64_t place) {
-    if (Weights) picks.add(place, credit.change_u[place], credit.change_s[place]);
-    if (Inputs) events.add(place, credit.change_v[place]);
-  });
-  if (Weights) w.weights_by_spikes.end_row(t, y, picks);
-  if (Inputs) w.inputs.end_row(events);
-}
-
 // `grad` is null where no weight gradient is wanted.
 void run_band(const SrmConvBackwardArgs& a, int64_t task, float* grad, Workspace& w) {
   const ConvShape& s = a.shape;
-  const int64_t n = task / a.bands.count, band = task % a.bands.count, row = padded(s.row());
+  const int64_t n = task / a.bands.count, band = task % a.bands.count;
   const Rows own = grad ? output_rows(a, band) : Rows{0, 0}, in = a.grad_input.data ? input_rows(a, band) : Rows{0, 0};
   const Rows reaching = reaching_rows(s, in), all = either(own, reaching);
-  const SrmDecay<float> decay = float_decay(a.constants);
   SpikeRows rows(a, n, all.first, all.last, w.rows);
-  const int64_t plane = all.count() * row;
-  w.carried.zeroed(4 * plane);
-  const RowCredit credit{w.signal.zeroed(row + kGroup), nullptr, w.change_u.reserve(row), w.change_s.reserve(row),
-                         w.change_v.reserve(row)};
   if (own.count() && !a.by_inputs) w.weights_by_spikes.start(a, n, own, rows.spikes(), grad);
   if (own.count() && a.by_inputs) w.weights_by_inputs.start(a, n, own, grad);
   if (in.count()) w.inputs.start(a, n, in, reaching);
   for (int64_t t = s.steps - 1; t >= 0; --t) {
     if (in.count()) w.inputs.begin_step();
     for (int64_t y = all.first; y < all.last; ++y) {
-      const bool for_weights = own.has(y), for_inputs = reaching.has(y);
-      const RecordedRow record = rows.row(t, y);
-      float* carried = w.carried.data() + (y - all.first) * row;
-      step_back_for(for_weights, a.by_inputs, for_inputs)(
-          record, decay, {carried, carried + plane, carried + 2 * plane, carried + 3 * plane}, credit);
-      if (for_weights && a.by_inputs) w.weights_by_inputs.set_row(y, credit.a);
-      const bool picked = for_weights && !a.by_inputs;
-      if (picked && for_inputs) list_spikes<true, true>(record, t, y, credit, w);
-      if (picked && !for_inputs) list_spikes<true, false>(record, t, y, credit, w);
-      if (!picked && for_inputs) list_spikes<false, true>(record, t, y, credit, w);
+      const SpikeRow spikes = rows.next();
+      if (own.has(y) && a.by_inputs) w.weights_by_inputs.add_row(y, spikes);
+      if (own.has(y) && !a.by_inputs) w.weights_by_spikes.add_row(t, y, spikes);
+      if (reaching.has(y)) w.inputs.add_row(t, y, spikes);
     }
     if (in.count()) w.inputs.step(t);
     if (own.count() && a.by_inputs) w.weights_by_inputs.step(t);

@@ -10,29 +10,41 @@ namespace {
 
 struct Workspace {
   SpikeRowsMemory rows;
-  Scratch<float> carried, a, b;
+  Scratch<float> carried;
 };
 
 void run_band(const SrmConvSignalsArgs& args, int64_t task, Workspace& w) {
   const ConvShape& s = args.shape;
   const int64_t n = task / args.bands.count, row = s.row(), stored = padded(row);
+  const size_t bytes = size_t(row) * sizeof(float);
   const Rows own = output_rows(args, task % args.bands.count);
   const SrmDecay<float> decay = float_decay(args.constants);
-  constexpr Credit none = Credit::none, signal = Credit::signal;
-  const auto step = !args.a ? step_back<none, signal> : args.b ? step_back<signal, signal> : step_back<signal, none>;
   SpikeRows rows(args, n, own.first, own.last, w.rows);
   const int64_t plane = own.count() * stored;
   w.carried.zeroed(3 * plane);
-  float *a = w.a.reserve(stored), *b = w.b.reserve(stored);
   for (int64_t t = s.steps - 1; t >= 0; --t) {
     for (int64_t y = own.first; y < own.last; ++y) {
       const int64_t at = (args.frames(t, n) * s.height + y) * row;
-      float* carried = w.carried.data() + (y - own.first) * stored;
-      const bool whole = row == stored;
-      step(rows.row(t, y), decay, {nullptr, carried, carried + plane, carried + 2 * plane},
-           {whole && args.a ? args.a + at : a, whole && args.b ? args.b + at : b, nullptr, nullptr, nullptr});
-      if (!whole && args.a) std::memcpy(args.a + at, a, size_t(row) * sizeof(float));
-      if (!whole && args.b) std::memcpy(args.b + at, b, size_t(row) * sizeof(float));
+      const SpikeRow spikes = rows.next();
+      float* u = w.carried.data() + (y - own.first) * stored;
+      float *synapse = u + plane, *g = synapse + plane;
+      if (args.a) {
+        for (int64_t i = 0; i < spikes.count; ++i) {
+          const int32_t place = spikes.places[i];
+          u[place] = 0.0f;
+          synapse[place] = spikes.q[place] * spikes.slope[i];
+        }
+        step_back(u, synapse, stored, decay);
+        std::memcpy(args.a + at, u, bytes);
+      }
+      if (args.b) {
+        for (int64_t i = 0; i < spikes.count; ++i) {
+          const int32_t place = spikes.places[i];
+          g[place] = spikes.q[place] * spikes.gain[i];
+        }
+        scale(g, stored, decay.e_g);
+        std::memcpy(args.b + at, g, bytes);
+      }
     }
   }
 }

@@ -22,7 +22,7 @@ from snnlib.ops.geometry import GROUP, Geometry, geometry, scatters, scatters_ba
 from snnlib.reference.srm import decay_factors
 
 # Partial weight gradients: enough for many cores to share the work, as long as they fit.
-_MOST_BLOCKS, _BLOCK_BYTES, _LEAST_BLOCKS = 32, 64 << 20, 4
+_MOST_BLOCKS, _BLOCK_BYTES, _LEAST_BLOCKS = 32, 16 << 20, 4
 
 
 def spikes_shape(x: Tensor, weight: Tensor, stride: Sequence[int], padding: Sequence[int]) -> tuple[int, ...]:

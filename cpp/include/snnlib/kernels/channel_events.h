@@ -29,6 +29,7 @@ class ChannelEvents {
 
   void clear() {
     rows_ = 0;
+    binary_ = true;
     std::memset(ends_.data(), 0, size_t(channels_) * sizeof(int32_t));
   }
 
@@ -48,6 +49,9 @@ class ChannelEvents {
     }
   }
 
+  // Whether all amounts are 1.
+  bool binary() const { return binary_; }
+
   // Where the events of a channel from row `row` on begin.
   const Window* begin(int64_t channel, int64_t row) const {
     return windows_.data() + channel * room_ + ends_.data()[row * channels_ + channel];
@@ -60,6 +64,7 @@ class ChannelEvents {
     for (int64_t i = 0; i < count; ++i) {
       const int32_t x = found_.data()[i];
       windows[i] = {int32_t(shift + x * pixel), row[x]};
+      binary_ &= row[x] == 1.0f;
     }
     end[channel] += int32_t(count);
   }
@@ -73,10 +78,12 @@ class ChannelEvents {
       for (; at - first >= channels_; first += channels_) shift += pixel;
       const int64_t c = at - first;
       windows_.data()[c * room_ + end[c]++] = {int32_t(shift), row[at]};
+      binary_ &= row[at] == 1.0f;
     }
   }
 
   int64_t channels_ = 0, width_ = 0, room_ = 0, rows_ = 0;
+  bool binary_ = true;
   Scratch<float> in_row_;
   Scratch<int32_t> found_, ends_;
   Scratch<Window> windows_;

@@ -5,13 +5,11 @@
 #include "snnlib/kernels/band_rows.h"
 #include "snnlib/kernels/event_rows.h"
 #include "snnlib/kernels/input_row.h"
+#include "snnlib/kernels/spike_credit.h"
+#include "snnlib/stream.h"
 
 namespace snnlib {
 namespace SNNLIB_ISA {
-
-SNNLIB_NOINLINE inline void scale(float* x, int64_t n, float factor) {
-  for (int64_t i = 0; i < n; i += kLanes) store(x + i, load(x + i) * factor);
-}
 
 // dL/dx of one row: x V, and 0 where there is no event.
 SNNLIB_NOINLINE inline void input_gradient(const float* __restrict x, const float* __restrict field, int64_t n,
@@ -20,6 +18,16 @@ SNNLIB_NOINLINE inline void input_gradient(const float* __restrict x, const floa
   for (int64_t i = 0; i < n; ++i) {
     const float product = x[i] * field[i] * scale;
     grad[i] = x[i] == 0.0f ? 0.0f : product;
+  }
+}
+
+// The same past the caches, in whole cache lines.
+SNNLIB_NOINLINE inline void stream_input_gradient(const float* x, const float* field, int64_t n, float scale,
+                                                  float* grad) {
+  for (int64_t i = 0; i < n; i += kLanes) {
+    const Floats event = load(x + i), product = event * load(field + i) * scale;
+    const Floats gradient = event == 0.0f ? Floats{} : product;
+    stream_bytes<kVectorBytes>(grad + i, &gradient);
   }
 }
 
@@ -39,7 +47,14 @@ class InputsBySpikes {
     in_row_.reserve(s.in_width * s.in_channels);
     grad_row_.reserve(s.in_width * s.in_channels);
     reached_.reserve(s.kernel_h);
+    const int64_t row_bytes = s.in_width * s.in_channels * int64_t(sizeof(float));
+    const float* grad = in_place(a.grad_input, 0);
+    streamed_ = grad && streamable(grad, s.steps * s.batch * s.in_height * row_bytes, row_bytes);
     spikes_.start(conv_, reaching.count());
+    no_successors(successors_, reaching.count() * s.row(), s.steps);
+    double power = 1.0;
+    float* left = left_.reserve(s.steps + 1);
+    for (int64_t d = 0; d <= s.steps; ++d, power *= e_g()) left[d] = float(power);
   }
 
   void begin_step() {
@@ -47,21 +62,27 @@ class InputsBySpikes {
     spikes_.not_binary();
   }
 
-  // The spikes of one row after the other are `lister.add`ed, and end with `end_row`.
-  struct Lister {
-    Event* event;
-    const Place* places;
-
-    void add(int64_t place, float change) { *event++ = {places[place].at, places[place].row, change}; }
-  };
-  Lister begin_row() { return {spikes_.place_next(), &spikes_.place(0)}; }
-  void end_row(const Lister& lister) { spikes_.finish_row(lister.event); }
+  // The spikes of row y at step t; rows in ascending order.
+  SNNLIB_NOINLINE void add_row(int64_t t, int64_t y, const SpikeRow& row) {
+    Successor* successors = successors_.data() + (y - reaching_.first) * a_->shape.row();
+    const Place* places = &spikes_.place(0);
+    const float *left = left_.data(), e_g = this->e_g();
+    Event* event = spikes_.place_next();
+    for (int64_t i = 0; i < row.count; ++i) {
+      const int32_t place = row.places[i];
+      const float amount = row.q[place] * row.gain[i];
+      const Successor next = successors[place];
+      successors[place] = {amount, int32_t(t)};
+      event[i] = {places[place].at, places[place].row, (amount - next.amount * left[next.step - t]) * e_g};
+    }
+    spikes_.finish_row(event + row.count);
+  }
 
   // With the spikes of all rows at step t.
   void step(int64_t t) {
     const ConvShape& s = a_->shape;
     const int64_t row = s.in_width * s.in_channels;
-    scale(field_.data(), in_.count() * tile_, float(a_->constants.e_g));
+    scale(field_.data(), in_.count() * tile_, e_g());
     if (a_->scatter) {
       for (int64_t y = reaching_.first; y < reaching_.last; ++y) scatter_row(y);
     }
@@ -71,12 +92,15 @@ class InputsBySpikes {
       const int64_t at = (a_->input_frames(t, n_) * s.in_height + y) * row;
       float* place = in_place(a_->grad_input, at);
       float* grad = place ? place : grad_row_.data();
-      input_gradient(x, field_row(y) + conv_.first_pixel(), row, a_->input_grad_scale, grad);
+      (streamed_ ? stream_input_gradient : input_gradient)(x, field_row(y) + conv_.first_pixel(), row,
+                                                           a_->input_grad_scale, grad);
       if (!place) write_floats(grad, row, a_->grad_input, at);
     }
+    if (streamed_) finish_streams();
   }
 
  private:
+  float e_g() const { return float(a_->constants.e_g); }
   float* field_row(int64_t y) const { return field_.data() + (y - in_.first) * tile_; }
 
   // The spikes of output row y, to the input rows that they reach.
@@ -104,7 +128,10 @@ class InputsBySpikes {
   Rows in_ = {}, reaching_ = {};
   RowConv conv_ = {};
   int64_t n_ = 0, tile_ = 0;
+  bool streamed_ = false;
   Scratch<float> field_, in_row_, grad_row_;
+  Scratch<float> left_;  // of C after some steps: e_g^D
+  Scratch<Successor> successors_;
   Scratch<float*> reached_;
   EventRows spikes_;
 };

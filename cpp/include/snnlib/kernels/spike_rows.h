@@ -5,34 +5,35 @@
 #include "snnlib/kernels/stored_floats.h"
 #include "snnlib/scratch.h"
 #include "snnlib/srm_conv.h"
+#include "snnlib/stream.h"
 
 namespace snnlib {
 namespace SNNLIB_ISA {
 
-// Calls f(bits, place of the first) for every 64 bits of a row of `words` 16-bit words.
-template <class F>
-inline void for_each_64(const uint16_t* bits, int64_t words, const F& f) {
-  int64_t w = 0;
+inline int64_t count_spikes(const uint16_t* bits, int64_t words) {
+  int64_t count = 0, w = 0;
   uint64_t four = 0;
   for (; w + 4 <= words; w += 4) {
     std::memcpy(&four, bits + w, 8);
-    f(four, w * 16);
+    count += count_bits(four);
   }
-  for (; w < words; ++w) f(uint64_t(bits[w]), w * 16);
-}
-
-inline int64_t count_spikes(const uint16_t* bits, int64_t words) {
-  int64_t count = 0;
-  for_each_64(bits, words, [&](uint64_t four, int64_t) { count += count_bits(four); });
+  for (; w < words; ++w) count += count_bits(bits[w]);
   return count;
 }
 
-// Calls f(place) for every spike of a row, in ascending order.
-template <class F>
-inline void for_each_spike(const uint16_t* bits, int64_t words, const F& f) {
-  for_each_64(bits, words, [&](uint64_t four, int64_t first) {
-    for (; four; four &= four - 1) f(first + lowest_bit(four));
-  });
+// Writes the places of the spikes of a row and returns their number. No branch depends on a bit. `places` needs room
+// for all bits and kGroup.
+SNNLIB_NOINLINE inline int64_t find_spikes(const uint16_t* bits, int64_t words, int32_t* places) {
+  int64_t count = 0;
+  for (int64_t w = 0; w < words; ++w) {
+    const uint32_t group = bits[w];
+    for (int64_t i = 0; i < kGroup; i += kLanes) {
+      const uint32_t lanes = group >> i & kAllLanes;
+      store_selected(places + count, lane_numbers(w * kGroup + i), lanes);
+      count += count_bits(lanes);
+    }
+  }
+  return count;
 }
 
 // Spikes of a window from their mean: the nearest integer (below 2^22), so that a mean that was rounded to as few as 8
@@ -57,6 +58,7 @@ SNNLIB_NOINLINE inline void share_out(const float* grad, const float* pooled, fl
 
 struct SpikeRowsMemory {
   Scratch<int64_t> starts;
+  Scratch<int32_t> places[2];  // of a row and of the one after it
   Scratch<float> q, share, grad_output, output;
 };
 
@@ -71,7 +73,8 @@ class SpikeRows {
         first_(first),
         last_(last),
         starts_(memory.starts.reserve(a.shape.steps * (last - first))) {
-    memory.q.zeroed(padded(s_.row()) + kGroup);
+    for (auto& places : memory.places) places.reserve(padded(s_.row()) + kGroup);
+    memory.q.reserve(padded(s_.row()) + kGroup);
     memory.share.reserve(padded(s_.row()) + kGroup);
     memory.grad_output.reserve(s_.row());
     memory.output.reserve(s_.row());
@@ -90,15 +93,18 @@ class SpikeRows {
         }
       }
     }
+    if (s_.steps * (last - first)) find(0);
   }
 
   // Spikes of all rows and steps.
   int64_t spikes() const { return spikes_; }
 
-  // Valid until the next call.
-  RecordedRow row(int64_t t, int64_t y) {
-    const int64_t number = starts_[t * (last_ - first_) + y - first_];
-    return {gradient(t, y), bits(t, y), a_.slope + number, a_.gain + number, s_.row()};
+  // The next row on the way back: steps in descending order, rows of a step in ascending. Valid until the next call.
+  SpikeRow next() {
+    const int64_t i = next_++, rows = last_ - first_, t = s_.steps - 1 - i / rows, y = i % rows;
+    const int64_t count = counts_[i % 2], number = starts_[t * rows + y];
+    if (next_ < s_.steps * rows) find(next_);
+    return {memory_.places[i % 2].data(), gradient(t, first_ + y), a_.slope + number, a_.gain + number, count};
   }
 
  private:
@@ -106,15 +112,21 @@ class SpikeRows {
     return a_.bits + (a_.frames(t, n_) * s_.height + y) * s_.row_words();
   }
 
+  // Finds the places of a row ahead of its use, and has their gradients brought into the caches: spikes are too far
+  // apart to be seen coming.
+  void find(int64_t i) {
+    const int64_t rows = last_ - first_, t = s_.steps - 1 - i / rows, y = first_ + i % rows;
+    int32_t* places = memory_.places[i % 2].data();
+    const int64_t count = counts_[i % 2] = find_spikes(bits(t, y), s_.row_words(), places);
+    const float* q = in_place(a_.grad_output, (a_.frames(t, n_) * s_.height + y) * s_.row());
+    if (!q || !a_.pool.none()) return;
+    for (int64_t k = 0; k < count; ++k) prefetch(q + places[k]);
+  }
+
   const float* gradient(int64_t t, int64_t y) {
     const int64_t frame = a_.frames(t, n_), row = s_.row();
     float* q = memory_.q.data();
-    if (a_.pool.none()) {
-      const float* given = read_floats(a_.grad_output, (frame * s_.height + y) * row, row, q);
-      if (row == padded(row) || given == q) return given;
-      std::memcpy(q, given, size_t(row) * sizeof(float));
-      return q;
-    }
+    if (a_.pool.none()) return read_floats(a_.grad_output, (frame * s_.height + y) * row, row, q);
     const int64_t height = s_.height / a_.pool.h, windows = s_.width / a_.pool.w, line = y / a_.pool.h;
     const int64_t shared = frame * height + line;
     if (shared == shared_ && line < height) return q;
@@ -125,7 +137,7 @@ class SpikeRows {
       const float* pooled = read_floats(a_.output, from, length, memory_.output.data());
       share_out(grad, pooled, float(a_.pool.h * a_.pool.w), windows, s_.channels, a_.pool.w, memory_.share.data(), q);
     }
-    std::memset(q + length * a_.pool.w, 0, size_t(padded(row) - length * a_.pool.w) * sizeof(float));
+    std::memset(q + length * a_.pool.w, 0, size_t(row - length * a_.pool.w) * sizeof(float));
     return q;
   }
 
@@ -134,7 +146,7 @@ class SpikeRows {
   SpikeRowsMemory& memory_;
   const int64_t n_, first_, last_;
   int64_t* const starts_;
-  int64_t spikes_ = 0, shared_ = -1;
+  int64_t spikes_ = 0, shared_ = -1, next_ = 0, counts_[2] = {};
 };
 
 }  // namespace SNNLIB_ISA

@@ -10,6 +10,7 @@
 
 #include "snnlib/kernels/band_rows.h"
 #include "snnlib/kernels/channel_events.h"
+#include "snnlib/kernels/spike_credit.h"
 
 namespace snnlib {
 namespace SNNLIB_ISA {
@@ -33,7 +34,14 @@ class WeightsByInputs {
     signal_row_ = (s.in_width + s.kernel_w - 1) * pixel_;
     margin_ = (s.kernel_w - 1 - s.padding_w) * pixel_;
     block_ = own.count() * signal_row_;
-    signal_.zeroed(padded(s.channels) / pixel_ * block_);
+    const int64_t floats = padded(s.channels) / pixel_ * block_;
+    signal_.zeroed(floats);
+    synapse_.zeroed(floats);
+    int32_t* places = places_.reserve(s.row());
+    for (int64_t i = 0; i < s.row(); ++i) {
+      const int64_t x = i / s.channels, o = i % s.channels;
+      places[i] = int32_t(o / pixel_ * block_ + margin_ + x * pixel_ + o % pixel_);
+    }
     length_ = s.kernel_w * pixel_;
     // Input rows, counted from the first one seen, whose output row under a kernel row is one of ours.
     Rows* rows_under = rows_under_.reserve(s.kernel_h);
@@ -45,45 +53,54 @@ class WeightsByInputs {
     events_.start(s.in_channels, s.in_width, seen_.count());
   }
 
-  // The signal of row y, which may be read up to row() + kGroup.
-  SNNLIB_NOINLINE void set_row(int64_t y, const float* a) {
-    const int64_t width = a_->shape.width, channels = a_->shape.channels, pixel = pixel_;
-    float* row = signal_.data() + (y - own_.first) * signal_row_ + margin_;
-    for (int64_t o = 0; o < channels; o += pixel, row += block_) {
-      for (int64_t x = 0; x < width; ++x) {
-        for (int64_t i = 0; i < pixel; i += kLanes) store(row + x * pixel + i, load(a + x * channels + o + i));
-      }
+  // The spikes of row y.
+  SNNLIB_NOINLINE void add_row(int64_t y, const SpikeRow& row) {
+    const int64_t shift = (y - own_.first) * signal_row_;
+    float *u = signal_.data() + shift, *s = synapse_.data() + shift;
+    for (int64_t i = 0; i < row.count; ++i) {
+      const int32_t place = row.places[i], at = places_.data()[place];
+      u[at] = 0.0f;
+      s[at] = row.q[place] * row.slope[i];
     }
   }
 
-  // With the signal of all rows at step t.
+  // With the spikes of all rows at step t.
   void step(int64_t t) {
     const ConvShape& s = a_->shape;
     events_.clear();
     for (int64_t y = seen_.first; y < seen_.last; ++y) {
       events_.add_row(a_->input, s, t, n_, y, (y + s.padding_h - own_.first) * signal_row_, pixel_);
     }
-    // As many sums as 16 registers hold.
-    using Kernel = void (WeightsByInputs::*)(const float*, float*) const;
-    static constexpr Kernel kKernels[] = {
-        &WeightsByInputs::sum_block<1>,  &WeightsByInputs::sum_block<2>,  &WeightsByInputs::sum_block<3>,
-        &WeightsByInputs::sum_block<4>,  &WeightsByInputs::sum_block<5>,  &WeightsByInputs::sum_block<6>,
-        &WeightsByInputs::sum_block<7>,  &WeightsByInputs::sum_block<8>,  &WeightsByInputs::sum_block<9>,
-        &WeightsByInputs::sum_block<10>, &WeightsByInputs::sum_block<11>, &WeightsByInputs::sum_block<12>};
-    constexpr int64_t kMost = 12;
+    const SrmDecay<float> decay = float_decay(a_->constants);
     for (int64_t block = 0; block * pixel_ < s.channels; ++block) {
-      const float* signal = signal_.data() + block * block_;
+      float* signal = signal_.data() + block * block_;
+      step_back(signal, synapse_.data() + block * block_, block_, decay);
       float* grad = grad_ + block * s.in_channels * s.kernel_h * length_;
-      for (int64_t i = 0; i < length_; i += kMost * kLanes) {
-        const int64_t left = (length_ - i) / kLanes;
-        (this->*kKernels[(left < kMost ? left : kMost) - 1])(signal + i, grad + i);
-      }
+      events_.binary() ? add_block<true>(signal, grad) : add_block<false>(signal, grad);
     }
   }
 
  private:
+  template <bool Binary>
+  void add_block(const float* signal, float* grad) const {
+    // As many sums as 16 registers hold.
+    using Kernel = void (WeightsByInputs::*)(const float*, float*) const;
+    static constexpr Kernel kKernels[] = {
+        &WeightsByInputs::sum_block<1, Binary>,  &WeightsByInputs::sum_block<2, Binary>,
+        &WeightsByInputs::sum_block<3, Binary>,  &WeightsByInputs::sum_block<4, Binary>,
+        &WeightsByInputs::sum_block<5, Binary>,  &WeightsByInputs::sum_block<6, Binary>,
+        &WeightsByInputs::sum_block<7, Binary>,  &WeightsByInputs::sum_block<8, Binary>,
+        &WeightsByInputs::sum_block<9, Binary>,  &WeightsByInputs::sum_block<10, Binary>,
+        &WeightsByInputs::sum_block<11, Binary>, &WeightsByInputs::sum_block<12, Binary>};
+    constexpr int64_t kMost = 12;
+    for (int64_t i = 0; i < length_; i += kMost * kLanes) {
+      const int64_t left = (length_ - i) / kLanes;
+      (this->*kKernels[(left < kMost ? left : kMost) - 1])(signal + i, grad + i);
+    }
+  }
+
   // V vectors of all windows of a block of channels.
-  template <int V>
+  template <int V, bool Binary>
   SNNLIB_NOINLINE void sum_block(const float* signal, float* grad) const {
     const int64_t channels = a_->shape.in_channels, kernel_h = a_->shape.kernel_h, length = length_;
     for (int64_t c = 0; c < channels; ++c) {
@@ -93,13 +110,9 @@ class WeightsByInputs {
         if (window == end) continue;
         const float* shifted = signal - ky * signal_row_;
         Floats sum[V];
-        for (int v = 0; v < V; ++v) sum[v] = load(grad + v * kLanes);
-        for (; window != end; ++window) {
-          const float* a = shifted + window->at;
-          const Floats amount = Floats{} + window->amount;
-          for (int v = 0; v < V; ++v) sum[v] += amount * load(a + v * kLanes);
-        }
-        for (int v = 0; v < V; ++v) store(grad + v * kLanes, sum[v]);
+        load_all(sum, grad);
+        for (; window != end; ++window) add_weights<Binary>(sum, shifted + window->at, window->amount);
+        store_all(grad, sum);
       }
     }
   }
@@ -108,7 +121,9 @@ class WeightsByInputs {
   Rows own_ = {}, seen_ = {};
   float* grad_ = nullptr;
   int64_t n_ = 0, pixel_ = 0, margin_ = 0, signal_row_ = 0, block_ = 0, length_ = 0;
-  Scratch<float> signal_;
+  // The neurons' (u, s) in blocks.
+  Scratch<float> signal_, synapse_;
+  Scratch<int32_t> places_;
   Scratch<Rows> rows_under_;
   ChannelEvents events_;
 };

@@ -44,22 +44,29 @@ class WeightsBySpikes {
       const int64_t x = i / s.channels, o = i % s.channels;
       places[i] = {int32_t(x * s.stride_w * s.in_channels), int32_t(o * padded(length_))};
     }
+    no_successors(successors_, own.count() * s.row(), s.steps);
+    make_left();
   }
 
-  // The picks of row y are `lister.add`ed next, and end with `end_row`.
-  struct Lister {
-    Pick* pick;
-    const Place* places;
-    int32_t shift;
-
-    void add(int64_t place, float u, float s) { *pick++ = {shift + places[place].at, places[place].row, u, s}; }
-  };
-  Lister begin_row(int64_t t, int64_t y) const {
+  // The spikes of row y at step t; steps in descending order, rows of a step in ascending.
+  SNNLIB_NOINLINE void add_row(int64_t t, int64_t y, const SpikeRow& row) {
     const ConvShape& s = a_->shape;
-    return {picks_.data() + begins(t)[y], places_.data(),
-            int32_t((y * s.stride_h - s.padding_h - seen_.first) * trace_row_)};
+    Successor* successors = successors_.data() + (y - own_.first) * s.row();
+    const Place* places = places_.data();
+    const Left* left = left_.data();
+    const int32_t shift = int32_t((y * s.stride_h - s.padding_h - seen_.first) * trace_row_);
+    int64_t* begin = begins(t) + y;
+    Pick* pick = picks_.data() + begin[0];
+    for (int64_t i = 0; i < row.count; ++i) {
+      const int32_t place = row.places[i];
+      const float amount = row.q[place] * row.slope[i];
+      const Successor next = successors[place];
+      successors[place] = {amount, int32_t(t)};
+      const Left& l = left[next.step - t];
+      pick[i] = {shift + places[place].at, places[place].row, amount - next.amount * l.of_u, -(next.amount * l.of_s)};
+    }
+    begin[1] = begin[0] + row.count;
   }
-  void end_row(int64_t t, int64_t y, const Lister& lister) { begins(t)[y + 1] = lister.pick - picks_.data(); }
 
   void run() {
     const ConvShape& s = a_->shape;
@@ -92,6 +99,22 @@ class WeightsBySpikes {
   }
 
  private:
+  // What a unit of U and a unit of S leave in U after some steps: e_m^D and k(D).
+  struct Left {
+    float of_u, of_s;
+  };
+  void make_left() {
+    const SrmDecay<float> k = float_decay(a_->constants);
+    Left* left = left_.reserve(a_->shape.steps + 1);
+    double of_u = 1.0, of_s = 0.0, s = 1.0;
+    for (int64_t d = 0; d <= a_->shape.steps; ++d) {
+      left[d] = {float(of_u), float(of_s)};
+      of_u *= k.e_m;
+      of_s = of_s * k.e_m + s * k.r_s;
+      s *= k.e_s;
+    }
+  }
+
   int64_t grad_row() const { return a_->shape.channels * padded(length_); }
   // [y] is where the picks of row y begin, [y + 1] where they end.
   int64_t* begins(int64_t t) const { return begins_.data() + (a_->shape.steps - 1 - t) * own_.count() - own_.first; }
@@ -110,6 +133,8 @@ class WeightsBySpikes {
   Scratch<Pick> picks_;
   Scratch<int64_t> begins_;
   Scratch<Place> places_;
+  Scratch<Left> left_;
+  Scratch<Successor> successors_;
   Scratch<float> in_row_, trace_u_, trace_s_;
 };
 
