@@ -1,6 +1,6 @@
 """The accuracy benchmark: folds, figures, and a tiny run from end to end."""
 
-import importlib.util
+import importlib
 import json
 import math
 import sys
@@ -10,17 +10,13 @@ from types import ModuleType
 
 import pytest
 
-PROGRAM = Path(__file__).parents[2] / "benchmarks/accuracy.py"
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
-@pytest.fixture(scope="module")
-def benchmark() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("accuracy", PROGRAM)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+@pytest.fixture
+def benchmark(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    return importlib.import_module("accuracy")
 
 
 def test_folds_have_their_share_of_every_class(benchmark: ModuleType) -> None:
