@@ -28,7 +28,7 @@ bench: $(READY)  ## Time training steps, layers and kernels; figures and picture
 		$(PYTHON) benchmarks/$$name.py --json build/bench/$$name.json --picture build/bench/$$name.png || exit 1; \
 	done
 
-bench-accuracy: $(READY)  ## Accuracy on five folds against the paper's settings and, where it is installed, SpikingJelly (an hour).
+bench-accuracy: $(READY)  ## Accuracy on five folds against the paper's settings and, where it is installed, SpikingJelly (two hours).
 	$(PYTHON) benchmarks/accuracy.py
 
 cuda-check: $(READY)  ## Compile the CUDA kernels for every architecture; no GPU needed.

@@ -1,6 +1,6 @@
 """Does every loss train? One net, one initialisation, the embedded digits: a table with one row per loss.
 
-    python benchmarks/losses.py [--net 12C5s2p1-64C5s2-10] [--epochs 8] [--seed 0] [--loss count ...] [--json FILE]
+    python benchmarks/losses.py [--net 12C5s2p1-64C5s2-10] [--epochs 10] [--seed 0] [--loss count ...] [--json FILE]
 
 Calibration and schedule are those of `snnlib train`, without augmentation and with batches of 50; only the loss and,
 where the table says so, its own numbers differ. Strides in the place of pooling make the default net five times as fast
@@ -85,7 +85,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--net", default="12C5s2p1-64C5s2-10", help="layers in the papers' notation")
-    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--loss", action="append", choices=get_args(LossName), help="default: all")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
