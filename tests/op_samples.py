@@ -181,44 +181,88 @@ def conv_backward_sample(name: str, *, weight: bool) -> Sample:
     return Sample(name, make)
 
 
-# name: (steps, batch, channels in, height, width, channels out, kernel, stride, padding, time dimension, amplitudes,
-# channels-last). Few channels out scatter, many gather; small batches are cut into bands.
+# name: (steps, batch, channels in, space, channels out, kernel, stride, padding, dilation, groups, time dimension,
+# amplitudes, channels-last). Few channels out scatter, many gather; small batches are cut into bands. Groups and three
+# axes go densely.
 SRM_CONVS: dict[
-    str, tuple[int, int, int, int, int, int, list[int], list[int], list[int], int, bool, bool]
+    str,
+    tuple[
+        int, int, int, tuple[int, ...], int, list[int], list[int], list[int], list[int], int, int, bool, bool
+    ],
 ] = {
-    "scatter": (9, 3, 2, 9, 8, 12, [5, 5], [1, 1], [1, 1], 0, False, False),
-    "scatter, every second row": (6, 2, 2, 9, 7, 6, [3, 3], [2, 1], [1, 1], 0, True, False),
-    "scatter, rows left out": (6, 2, 3, 11, 6, 5, [3, 2], [4, 1], [1, 0], 1, False, True),
-    "gather, whole vectors": (6, 2, 5, 6, 7, 64, [3, 3], [1, 1], [0, 0], 0, True, True),
-    "gather, many channels": (4, 9, 4, 4, 3, 130, [3, 2], [1, 1], [1, 1], 0, False, True),
-    "gather back": (5, 2, 32, 5, 6, 10, [3, 3], [1, 1], [1, 1], 1, True, False),
-    "stride": (7, 2, 3, 9, 11, 5, [3, 2], [3, 2], [0, 1], 0, True, False),
-    "more padding than kernel": (6, 1, 2, 5, 4, 6, [2, 2], [1, 1], [3, 3], 1, True, True),
-    "one row": (8, 2, 3, 1, 23, 4, [1, 3], [1, 1], [0, 1], 0, True, False),
-    "fully connected": (9, 5, 50, 1, 1, 10, [1, 1], [1, 1], [0, 0], 1, True, False),
-    "T = 0": (0, 2, 3, 4, 4, 5, [3, 3], [1, 1], [1, 1], 0, False, False),
-    "N = 0": (4, 0, 3, 4, 4, 5, [3, 3], [1, 1], [1, 1], 0, False, False),
+    "scatter": (9, 3, 2, (9, 8), 12, [5, 5], [1, 1], [1, 1], [1, 1], 1, 0, False, False),
+    "scatter, every second row": (6, 2, 2, (9, 7), 6, [3, 3], [2, 1], [1, 1], [1, 1], 1, 0, True, False),
+    "scatter, rows left out": (6, 2, 3, (11, 6), 5, [3, 2], [4, 1], [1, 0], [1, 1], 1, 1, False, True),
+    "scatter, dilated": (7, 2, 2, (9, 10), 6, [3, 3], [1, 1], [2, 3], [2, 3], 1, 0, False, False),
+    "gather, whole vectors": (6, 2, 5, (6, 7), 64, [3, 3], [1, 1], [0, 0], [1, 1], 1, 0, True, True),
+    "gather, many channels": (4, 9, 4, (4, 3), 130, [3, 2], [1, 1], [1, 1], [1, 1], 1, 0, False, True),
+    "gather, dilated": (5, 2, 4, (7, 8), 40, [2, 3], [2, 1], [1, 1], [3, 2], 1, 1, False, True),
+    "gather back": (5, 2, 32, (5, 6), 10, [3, 3], [1, 1], [1, 1], [1, 1], 1, 1, True, False),
+    "gather back, dilated": (5, 2, 32, (7, 6), 34, [3, 2], [1, 1], [2, 1], [2, 2], 1, 0, False, True),
+    "stride": (7, 2, 3, (9, 11), 5, [3, 2], [3, 2], [0, 1], [1, 1], 1, 0, True, False),
+    "more padding than kernel": (6, 1, 2, (5, 4), 6, [2, 2], [1, 1], [3, 3], [1, 1], 1, 1, True, True),
+    "one row": (8, 2, 3, (1, 23), 4, [1, 3], [1, 1], [0, 1], [1, 1], 1, 0, True, False),
+    "fully connected": (9, 5, 50, (1, 1), 10, [1, 1], [1, 1], [0, 0], [1, 1], 1, 1, True, False),
+    "one pixel, padded": (5, 2, 3, (1, 1), 4, [1, 1], [1, 1], [1, 0], [1, 1], 1, 0, True, False),
+    "grouped": (7, 3, 6, (8, 7), 10, [3, 2], [1, 1], [1, 1], [1, 1], 2, 1, False, True),
+    "depthwise, dilated": (6, 2, 4, (9, 9), 8, [3, 3], [2, 1], [2, 2], [2, 2], 4, 0, True, False),
+    "three axes": (6, 2, 2, (4, 5, 6), 5, [2, 3, 3], [1, 2, 1], [0, 1, 1], [1, 1, 2], 1, 0, False, False),
+    "three axes, grouped": (
+        5,
+        3,
+        4,
+        (3, 4, 5),
+        6,
+        [3, 2, 2],
+        [1, 1, 1],
+        [1, 0, 1],
+        [1, 1, 1],
+        2,
+        1,
+        True,
+        True,
+    ),
+    "T = 0": (0, 2, 3, (4, 4), 5, [3, 3], [1, 1], [1, 1], [1, 1], 1, 0, False, False),
+    "T = 0, grouped": (0, 2, 4, (4, 4), 4, [3, 3], [1, 1], [1, 1], [1, 1], 4, 1, False, False),
+    "N = 0": (4, 0, 3, (4, 4), 5, [3, 3], [1, 1], [1, 1], [1, 1], 1, 0, False, False),
+    "N = 0, three axes": (
+        4,
+        0,
+        2,
+        (3, 4, 4),
+        5,
+        [3, 3, 2],
+        [1, 1, 1],
+        [1, 1, 1],
+        [1, 1, 1],
+        1,
+        0,
+        False,
+        False,
+    ),
 }
 
 
 def _conv_arguments(
     generator: torch.Generator, name: str
-) -> tuple[Tensor, Tensor, tuple[list[int], list[int]], int, tuple[int, ...]]:
-    """(x, weight, (stride, padding), time dimension, shape of a step of the output)"""
-    steps, batch, inputs, height, width, outputs, kernel, stride, padding, time_dim, amplitudes, last = (
-        SRM_CONVS[name]
-    )
-    shape = (batch, steps, inputs, height, width) if time_dim else (steps, batch, inputs, height, width)
-    x = _events(generator, shape, "counts" if amplitudes else "spikes")
+) -> tuple[Tensor, Tensor, Arguments, int, tuple[int, ...]]:
+    """(x, weight, (stride, padding, dilation, groups), time dimension, shape of a step of the output)"""
+    steps, batch, inputs, space, outputs, kernel, *options, time_dim, amplitudes, last = SRM_CONVS[name]
+    stride, padding, dilation, groups = options
+    frames = (batch, steps) if time_dim else (steps, batch)
+    x = _events(generator, (*frames, inputs, *space), "counts" if amplitudes else "spikes")
     if last:
         x = x.movedim(2, -1).contiguous().movedim(-1, 2)
-    weight = torch.randn((outputs, inputs, *kernel), generator=generator, dtype=torch.float64)
+    weight = torch.randn((outputs, inputs // groups, *kernel), generator=generator, dtype=torch.float64)
     weight = weight / math.sqrt(weight[0].numel() * x.square().mean() + 1e-9) + 0.02
-    # Exact in every dtype, so that the spikes on record are those of the converted arguments.
+    # Exact in every dtype, so that the spikes on record are those of the converted arguments; whole 64ths where torch
+    # adds in an order of its own, so that currents are exact in any.
     weight = weight.bfloat16().double()
-    space = zip((height, width), kernel, stride, padding, strict=True)
-    out = [(size + 2 * zeros - taps) // step + 1 for size, taps, step, zeros in space]
-    return x, weight, (stride, padding), time_dim, (batch, outputs, *out)
+    if groups > 1 or len(space) > 2:
+        weight = (weight * 64).round() / 64
+    axes = zip(space, kernel, stride, padding, dilation, strict=True)
+    out = [(size + 2 * zeros - gap * (taps - 1) - 1) // step + 1 for size, taps, step, zeros, gap in axes]
+    return x, weight, tuple(options), time_dim, (batch, outputs, *out)
 
 
 def srm_conv_sample(

@@ -151,18 +151,17 @@ def _conv_answer(credit: Callable[..., oracles.Array]) -> Callable[..., list[Ten
     return answer
 
 
-def _conv_current(x: Tensor, weight: Tensor, stride: list[int], padding: list[int]) -> Tensor:
+def _conv_current(x: Tensor, weight: Tensor, *options: Any) -> Tensor:
     """Currents in float64, of the state's dtype by name only: the margin is that of x's dtype."""
     shape = (x.shape[0] * x.shape[1], *x.shape[2:])
-    frames = torch.nn.functional.conv2d(
-        x.double().reshape(shape), weight.double(), stride=stride, padding=padding
-    )
+    convolve = torch.nn.functional.conv2d if x.dim() == 5 else torch.nn.functional.conv3d
+    frames = convolve(x.double().reshape(shape), weight.double(), None, *options)
     return frames.reshape(*x.shape[:2], *frames.shape[1:])
 
 
 def _pooled(train: Tensor, pool: list[int]) -> Tensor:
     """Mean over windows without overlap."""
-    if train.numel() == 0:
+    if train.numel() == 0 or pool == [1, 1]:
         return train
     frames = oracles.avg_pool(train.flatten(0, 1).numpy(), pool, pool, [0, 0], False, True, None)
     return torch.from_numpy(frames).unflatten(0, train.shape[:2])
@@ -171,25 +170,27 @@ def _pooled(train: Tensor, pool: list[int]) -> Tensor:
 def _srm_conv_answer(
     x: Tensor, weight: Tensor, limit: Tensor, state: Tensor | None, *rest: Any
 ) -> list[Tensor | None]:
-    stride, padding, pool, *neuron, _keep, _exact = rest
-    current = _conv_current(x, weight, stride, padding)
+    *options, pool = rest[:5]
+    *neuron, _keep, _exact = rest[5:]
+    current = _conv_current(x, weight, *options)
     spikes, final = _forward_answer(current, limit, state, *neuron)
     assert spikes is not None
     return [_pooled(spikes, pool), final, None, None, None]
 
 
 def _srm_conv_doubtful(x: Tensor, weight: Tensor, limit: Tensor, state: Tensor | None, *rest: Any) -> Tensor:
-    stride, padding, pool, *taus = rest[:6]
-    current = _conv_current(x, weight, stride, padding)
-    close = _near_threshold(current, limit, state, tuple(taus), rest[7], MARGIN[x.dtype])
+    *options, pool = rest[:5]
+    current = _conv_current(x, weight, *options)
+    close = _near_threshold(current, limit, state, rest[5:8], rest[9], MARGIN[x.dtype])
     return _pooled(close.double(), pool) > 0
 
 
 def _srm_conv_backward_answer(
     q: Tensor, x: Tensor, weight: Tensor, _out: Tensor | None, *rest: Any
 ) -> list[Tensor | None]:
-    stride, padding, pool, *taus, scale, time_dim, need_weight, need_input = rest[3:]
-    current = _conv_current(x, weight, stride, padding)
+    *options, pool = rest[3:8]
+    *taus, scale, time_dim, need_weight, need_input = rest[8:]
+    current = _conv_current(x, weight, *options)
     if not current.numel():
         return [torch.zeros(weight.shape if need_weight else 0), torch.zeros(x.shape if need_input else 0)]
     run = _run(current, torch.tensor(1.0), None, tuple(taus), time_dim)
@@ -200,9 +201,12 @@ def _srm_conv_backward_answer(
     signals = oracles.credit(run, _columns(q, time_dim), tuple(taus), 4.0)
     a, b = (_like_train(signal, current, time_dim).flatten(0, 1) for signal in signals)
     frames, wide = x.double().flatten(0, 1), weight.double()
-    options = {"stride": stride, "padding": padding}
-    grad_weight = torch.nn.grad.conv2d_weight(frames, weight.shape, a, **options)
-    grad_x = torch.nn.grad.conv2d_input(frames.shape, wide, b, **options) * frames * scale
+    grad = torch.nn.grad
+    of_weight, of_input = (
+        (grad.conv2d_weight, grad.conv2d_input) if x.dim() == 5 else (grad.conv3d_weight, grad.conv3d_input)
+    )
+    grad_weight = of_weight(frames, weight.shape, a, *options)
+    grad_x = of_input(frames.shape, wide, b, *options) * frames * scale
     return [
         grad_weight if need_weight else torch.zeros(0),
         grad_x.reshape(x.shape) if need_input else torch.zeros(0),

@@ -12,7 +12,7 @@ from torch import Tensor
 import snnlib
 from snnlib.ops import dispatch_backward
 from snnlib.ops.dispatch_backward import BackwardPaths
-from snnlib.ops.geometry import Geometry, geometry
+from snnlib.ops.geometry import ConvOptions, Geometry, geometry
 
 pytestmark = pytest.mark.skipif(snnlib._native._module is None, reason="needs the compiled module")
 
@@ -37,8 +37,7 @@ def _run(arguments: tuple[Any, ...]) -> list[Tensor]:
 
 
 def _geometry(arguments: tuple[Any, ...]) -> Geometry:
-    x, weight, stride, padding, time_dim = (arguments[i] for i in (1, 2, 7, 8, 14))
-    return geometry(x, weight, stride, padding, time_dim)
+    return geometry(*arguments[1:3], ConvOptions(*arguments[7:11]), arguments[16])
 
 
 @pytest.fixture
@@ -48,9 +47,10 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Back
 
 
 def _possible(sample: Sample, way: BackwardPaths) -> bool:
-    return way.weight != "inputs" or dispatch_backward.windows_are_rows(
-        _geometry(sample.arguments(torch.float32))
-    )
+    g = _geometry(sample.arguments(torch.float32))
+    if g.obstacle:
+        return way == ("dense", "dense")
+    return way.weight != "inputs" or dispatch_backward.windows_are_rows(g)
 
 
 CALLS = [
@@ -116,7 +116,7 @@ def _chosen(density: float, rate: float, channels: int = 32, **others: int) -> B
     """For a 3x3 convolution of 32x32 pixels, 12 steps of 4 samples."""
     x = (torch.rand(12, 4, channels, 32, 32, generator=torch.Generator().manual_seed(6)) < density).float()
     weight, stride = torch.empty(64, channels, 3, 3), others.get("stride", 1)
-    g = geometry(x, weight, (stride, stride), (1, 1), 0)
+    g = geometry(x, weight, ConvOptions((stride, stride), (1, 1), (1, 1), 1), 0)
     return dispatch_backward.decide(x, g, int(rate * g.neuron_steps))
 
 
@@ -132,7 +132,7 @@ def test_density_counts_where_most_windows_are() -> None:
     """Events in the middle of the image lie in more windows of a convolution without padding."""
     x = torch.zeros(4, 2, 1, 12, 12)
     x[..., 4:8, 4:8] = 1
-    g = geometry(x, torch.empty(1, 1, 5, 5), (1, 1), (0, 0), 0)
+    g = geometry(x, torch.empty(1, 1, 5, 5), ConvOptions((1, 1), (0, 0), (1, 1), 1), 0)
     assert dispatch_backward._inner(x, g).mean() == 1
 
 
@@ -142,7 +142,7 @@ def test_few_samples_keep_many_threads_busy(restored: list[str]) -> None:
     layer = snnlib.SRMConv2d(3, 16, 3, padding=1)
     x = (torch.rand(10, 1, 3, 40, 40) < 0.2).float().requires_grad_()
     snnlib.init.calibrate_firing_rate_(layer, x.detach(), 0.1)
-    assert geometry(x, layer.weight, (1, 1), (1, 1), 0).bands(1)[1] > 1
+    assert geometry(x, layer.weight, ConvOptions((1, 1), (1, 1), (1, 1), 1), 0).bands(1)[1] > 1
     results = []
     for threads in (1, 5):
         torch.set_num_threads(threads)

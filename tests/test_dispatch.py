@@ -10,7 +10,7 @@ from torch import Tensor
 
 import snnlib
 from snnlib.ops import dispatch
-from snnlib.ops.geometry import geometry
+from snnlib.ops.geometry import ConvOptions, geometry
 
 pytestmark = pytest.mark.skipif(snnlib._native._module is None, reason="needs the compiled module")
 
@@ -44,7 +44,7 @@ def test_estimates_meet_where_times_do(
     train: tuple[int, ...], weight: tuple[int, ...], padding: int, below: float, above: float
 ) -> None:
     x, w = torch.empty(train, device="meta"), torch.empty(weight, device="meta")
-    g = geometry(x, w, (1, 1), (padding, padding), 0)
+    g = geometry(x, w, ConvOptions((1, 1), (padding, padding), (1, 1), 1), 0)
     for density, fewer in ((0.0, True), (below, True), (above, False), (1.0, False)):
         events, dense = dispatch.costs(g, density)
         assert (events < dense) == fewer
@@ -106,7 +106,7 @@ def test_streams_go_by_events() -> None:
 def test_the_path_is_the_one_that_is_explained(choice: dispatch.Convolution) -> None:
     small, large = torch.rand(2, 12, 4, 16, 16, 16).unbind()
     for train in (small[:1, :1, :, :4, :4], large, _train(0.01, 12, 4, 16, 16, 16)):
-        g = geometry(train, _layer().weight, (1, 1), (1, 1), 0)
+        g = geometry(train, _layer().weight, ConvOptions((1, 1), (1, 1), (1, 1), 1), 0)
         for streaming in (False, True):
             with snnlib.use_convolution(choice):
                 expected = dispatch.decide(train, g, streaming).path

@@ -25,11 +25,11 @@ def _arguments(name: str, dtype: torch.dtype = torch.float32) -> tuple[object, .
     g = torch.randn(7, 3, 15, 19, generator=generator).to(dtype)
     events = (torch.rand(TRAIN, generator=generator) < 0.2).to(dtype)
     weight = (torch.randn(20, 3, 3, 3, generator=generator) * 0.6).to(dtype)
-    conv = (events, weight, torch.tensor(1.0), None, [1, 1], [1, 0], [2, 2], 5.0, 3.0, 3.0, 4.0, 0)
+    conv = (events, weight, torch.tensor(1.0), None, [1, 1], [1, 0], [1, 1], 1, [2, 2], 5.0, 3.0, 3.0, 4.0, 0)
     if name == "srm_conv_backward":
         out, _, *record = torch.ops.snnlib.srm_conv_forward(*conv, False, True, True)
         q = torch.randn(out.shape, generator=generator).to(dtype)
-        return (q, *conv[:2], out, *record, *conv[4:10], 1.0, 0, True, True)
+        return (q, *conv[:2], out, *record, *conv[4:12], 1.0, 0, True, True)
     segments = torch.randint(0, 20, (7, 31 * 38), generator=generator)
     return {
         "srm_forward": (current, limit, None, 5.0, 3.0, 3.0, 4.0, 0, True),

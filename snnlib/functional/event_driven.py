@@ -1,4 +1,4 @@
-"""An SRM layer over a plain 2-D convolution by kernels whose cost follows events and spikes."""
+"""An SRM layer as one op of convolution and neurons, by kernels whose cost follows events and spikes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from snnlib import _native, ops
-from snnlib.functional.operators import Conv2d, Convolution, FullyConnected, LinearOperator
+from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator, TrainConvolution
 from snnlib.functional.srm import SRMNeuron, Streamed, check_state
 from snnlib.ops.dispatch import Decision
-from snnlib.ops.geometry import geometry
+from snnlib.ops.geometry import ConvOptions, geometry
 
 if TYPE_CHECKING:
     from snnlib.nn.srm import SRMLayer
@@ -27,7 +27,8 @@ class _EventDrivenLayer(torch.autograd.Function):
         weight: Tensor,
         threshold: Tensor,
         state: Tensor | None,
-        geometry: tuple[tuple[int, ...], ...],
+        options: ConvOptions,
+        pool: tuple[int, int],
         neuron: SRMNeuron,
         input_grad_scale: float,
         time_dim: int,
@@ -36,13 +37,13 @@ class _EventDrivenLayer(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         # A compiler has to know the size of the record beforehand.
         exact = not torch.compiler.is_compiling()
-        out, final, *record = ops.srm_conv.srm_conv_forward(
-            x, weight, threshold, state, *geometry, *neuron.constants, time_dim, return_state, keep, exact
+        map_ = (*options, pool)
+        out, final, *record = ops.srm_conv_forward.srm_conv_forward(
+            x, weight, threshold, state, *map_, *neuron.constants, time_dim, return_state, keep, exact
         )
         if keep:
-            pooled = geometry[2] != (1, 1)
-            ctx.save_for_backward(x, weight, out if pooled else None, *record)
-            ctx.options = (*geometry, *neuron.taus, input_grad_scale, time_dim)
+            ctx.save_for_backward(x, weight, out if pool != (1, 1) else None, *record)
+            ctx.options = (*map_, *neuron.taus, input_grad_scale, time_dim)
         ctx.mark_non_differentiable(final)
         return out, final
 
@@ -50,22 +51,21 @@ class _EventDrivenLayer(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad_output: Tensor, _grad_state: Tensor) -> tuple[Tensor | None, ...]:
         need_x, need_weight = ctx.needs_input_grad[:2]
-        grad_weight, grad_x = ops.srm_conv.srm_conv_backward(
+        grad_weight, grad_x = ops.srm_conv_backward.srm_conv_backward(
             grad_output, *ctx.saved_tensors, *ctx.options, need_weight, need_x
         )
-        return grad_x if need_x else None, grad_weight if need_weight else None, *[None] * 8
+        return grad_x if need_x else None, grad_weight if need_weight else None, *[None] * 9
 
 
-def as_event_driven(operator: LinearOperator, x: Tensor, weight: Tensor) -> Conv2d | str:
-    """The layer's map as the event-driven kernels take it, or why they do not."""
-    conv = operator.as_conv2d(x, weight) if isinstance(operator, Convolution | FullyConnected) else None
-    if conv is None:
-        return "the event-driven kernels have no third axis, dilation, groups or lopsided zeros"
+def as_event_driven(operator: LinearOperator, x: Tensor, weight: Tensor) -> TrainConvolution | str:
+    """The layer's map as the op takes it, or why it does not."""
+    if not isinstance(operator, Convolution | FullyConnected):
+        return f"the event-driven kernels know convolutions only, not a {type(operator).__name__}"
     if x.dtype == torch.float64:
         return "the event-driven kernels compute in float32; float64 is for gradient checks"
     if not _native.has_kernel("srm_conv_forward", x):
         return "the event-driven kernels are for the native path of a CPU"
-    return conv
+    return operator.of_train(x, weight)
 
 
 def explain_dispatch(layer: SRMLayer, x: Tensor) -> Decision:
@@ -83,12 +83,12 @@ def explain_dispatch(layer: SRMLayer, x: Tensor) -> Decision:
     conv = as_event_driven(layer.operator, x, layer.weight)
     if isinstance(conv, str):
         return Decision("dense", ops.dispatch.density(x), math.nan, math.nan, conv)
-    g = geometry(*conv[:4], time_dim=int(layer.batch_first))
+    g = geometry(*conv[:3], time_dim=int(layer.batch_first))
     return ops.dispatch.decide(conv.x, g, streaming=False)
 
 
 def event_driven_layer(
-    conv: Conv2d,
+    conv: TrainConvolution,
     threshold: Tensor,
     state: Tensor | None,
     neuron: SRMNeuron,
@@ -97,16 +97,15 @@ def event_driven_layer(
     return_state: bool,
     pool: tuple[int, int],
 ) -> Streamed:
-    """The layer, whose spikes have 0 to 2 space axes. Gradients as in `srm_layer`."""
-    x, weight, stride, padding, axes = conv
+    """The layer, whose spikes have 0 to 3 space axes. Gradients as in `srm_layer`."""
+    x, weight, options, axes = conv
     added = tuple(range(3, 5 - axes))
-    shape = ops.srm_conv.spikes_shape(x, weight, stride, padding)
+    shape = (*x.shape[:2], weight.shape[0], *geometry(x, weight, options, time_dim).space)
     check_state(state, [size for dim, size in enumerate(shape) if dim not in added], x, time_dim)
     if state is not None:
         state = state.reshape(3, *(size for dim, size in enumerate(shape) if dim != time_dim))
     keep = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
-    geometry = (stride, padding, pool)
     out, final = _EventDrivenLayer.apply(  # type: ignore[no-untyped-call]
-        x, weight, threshold, state, geometry, neuron, input_grad_scale, time_dim, return_state, keep
+        x, weight, threshold, state, options, pool, neuron, input_grad_scale, time_dim, return_state, keep
     )
     return Streamed(out.squeeze(added), final.squeeze(added) if return_state else final)

@@ -10,16 +10,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from snnlib.functional._check import as_sizes, check_device, check_dtype, check_floating, check_rank
+from snnlib.ops.geometry import ConvOptions
 
 
-class Conv2d(NamedTuple):
-    """A plain 2-D convolution, for event-driven kernels: x `[T, N, C, H, W]`, weight `[O, C, kh, kw]`."""
+class TrainConvolution(NamedTuple):
+    """A convolution over two or three axes: x `[T, N, C, (D), H, W]`, weight `[O, C / groups, (kd), kh, kw]`."""
 
     x: Tensor
     weight: Tensor
-    stride: tuple[int, ...]
-    padding: tuple[int, ...]
-    # Space axes of the layer's spikes; the others have size 1.
+    options: ConvOptions
+    # Space axes of the layer's spikes; those missing in two have size 1.
     axes: int
 
 
@@ -49,6 +49,11 @@ def _check_pair(x: Tensor, weight: Tensor, weight_layout: str) -> None:
     if not torch.is_autocast_enabled(x.device.type):
         check_dtype("weight", weight, x)
     check_device("weight", weight, x)
+
+
+def _at_the_end(zeros: list[int]) -> list[int]:
+    """Zeros after each axis as F.pad wants them, which counts axes from the last one."""
+    return [margin for end in reversed(zeros) for margin in (0, end)]
 
 
 class FullyConnected:
@@ -81,11 +86,12 @@ class FullyConnected:
         """`a^T x`."""
         return signal.t() @ x.flatten(1)
 
-    def as_conv2d(self, x: Tensor, weight: Tensor) -> Conv2d:
+    def of_train(self, x: Tensor, weight: Tensor) -> TrainConvolution:
         """The same map of an unfolded train: a kernel as large as the image, of one pixel where frames have no axes."""
         if x.dim() != 5:
             x = x.flatten(2)[..., None, None]
-        return Conv2d(x, weight.view(-1, *x.shape[2:]), (1, 1), (0, 0), axes=0)
+        options = ConvOptions((1, 1), (0, 0), (1, 1), 1)
+        return TrainConvolution(x, weight.view(-1, *x.shape[2:]), options, axes=0)
 
 
 class Convolution:
@@ -169,8 +175,7 @@ class Convolution:
 
     def _frames(self, x: Tensor, extra: list[int]) -> Tensor:
         if any(extra):
-            # F.pad counts axes from the last one.
-            x = F.pad(x, [margin for end in reversed(extra) for margin in (0, end)])
+            x = F.pad(x, _at_the_end(extra))
         if x.device.type == "cpu" and self.dims > 1:
             # oneDNN convolves channels-last frames about twice as fast, and layers after this one keep the layout.
             x = x.contiguous(memory_format=torch.channels_last if self.dims == 2 else torch.channels_last_3d)
@@ -211,11 +216,13 @@ class Convolution:
         """Correlation of the signal with the events."""
         return self._backward(signal, x, weight, [False, True, False])[1]
 
-    def as_conv2d(self, x: Tensor, weight: Tensor) -> Conv2d | None:
-        """The same map of an unfolded train; None for three axes, dilation, groups or lopsided zeros."""
+    def of_train(self, x: Tensor, weight: Tensor) -> TrainConvolution:
+        """The same map of an unfolded train: one row for a single axis, the odd zeros of a "same" in the train."""
         padding, extra = self._margins(weight)
-        if self.dims > 2 or self.groups != 1 or any(step != 1 for step in self.dilation) or any(extra):
-            return None
-        if self.dims == 2:
-            return Conv2d(x, weight, self.stride, padding, axes=2)
-        return Conv2d(x.unsqueeze(3), weight.unsqueeze(2), (1, *self.stride), (0, *padding), axes=1)
+        if any(extra):
+            x = F.pad(x, _at_the_end(extra))
+        options = ConvOptions(self.stride, padding, self.dilation, self.groups)
+        if self.dims == 1:
+            x, weight = x.unsqueeze(3), weight.unsqueeze(2)
+            options = ConvOptions((1, *self.stride), (0, *padding), (1, *self.dilation), self.groups)
+        return TrainConvolution(x, weight, options, self.dims)

@@ -3,6 +3,26 @@
 Public functions with checked arguments and full documentation are in `snnlib.functional`.
 """
 
-from snnlib.ops import conv, cudnn, cudnn_flags, dispatch, pool, srm, srm_conv, superpixel
+from snnlib.ops import (
+    conv,
+    cudnn,
+    cudnn_flags,
+    dispatch,
+    pool,
+    srm,
+    srm_conv_backward,
+    srm_conv_forward,
+    superpixel,
+)
 
-__all__ = ["conv", "cudnn", "cudnn_flags", "dispatch", "pool", "srm", "srm_conv", "superpixel"]
+__all__ = [
+    "conv",
+    "cudnn",
+    "cudnn_flags",
+    "dispatch",
+    "pool",
+    "srm",
+    "srm_conv_backward",
+    "srm_conv_forward",
+    "superpixel",
+]

@@ -1,8 +1,8 @@
-"""A convolution and its gradients by torch, for trains that are too dense to go by events.
+"""A convolution and its gradients by torch: for dense trains, and for all that has no path by events.
 
-Trains are `[T, N, C, H, W]`; the kernel of a fully connected layer is as large as the image. Trains and weights of half
-precision are convolved in float32, as they are by events, whatever autocast says: currents rounded to 8 bits would move
-spikes. So currents, signals and weight gradients are float32.
+Trains are `[T, N, C, (D), H, W]`; the kernel of a fully connected layer is as large as the image. Trains and weights of
+half precision are convolved in float32, as they are by events, whatever autocast says: currents rounded to 8 bits would
+move spikes. So currents, signals and gradients are float32.
 """
 
 from __future__ import annotations
@@ -13,19 +13,27 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from snnlib.ops.geometry import ConvOptions
+
+
+def _channels_last(frames: Tensor) -> Tensor:
+    """Frames as oneDNN convolves them about twice as fast, and as the neurons' kernels walk them."""
+    last = torch.channels_last if frames.dim() == 4 else torch.channels_last_3d
+    return frames.contiguous(memory_format=last)
+
 
 def _frames(train: Tensor) -> Tensor:
-    return train.flatten(0, 1).contiguous(memory_format=torch.channels_last)
+    return _channels_last(train.flatten(0, 1))
 
 
 def _rows(images: Tensor) -> Tensor:
-    """Images `[B, C, H, W]` as a matrix, in the order of channels-last memory."""
-    return images.permute(0, 2, 3, 1).flatten(1)
+    """Images `[B, C, ...]` as a matrix, in the order of channels-last memory."""
+    return images.movedim(1, -1).flatten(1)
 
 
-def _images(rows: Tensor, like: Tensor) -> Tensor:
-    """The inverse, for the images `[..., C, H, W]` that `like` has."""
-    return rows.view(len(rows), *like.shape[-2:], like.shape[-3]).permute(0, 3, 1, 2)
+def _images(rows: Tensor, shape: Sequence[int]) -> Tensor:
+    """The inverse, for images of shape `[C, ...]`."""
+    return rows.view(len(rows), *shape[1:], shape[0]).movedim(-1, 1)
 
 
 def _product(a: Tensor, b: Tensor) -> Tensor:
@@ -33,57 +41,45 @@ def _product(a: Tensor, b: Tensor) -> Tensor:
         return a @ b
 
 
-def _is_linear(x: Tensor, weight: Tensor, padding: Sequence[int]) -> bool:
-    return x.shape[3:] == weight.shape[2:] and not any(padding)
+def _is_linear(x: Tensor, weight: Tensor, options: ConvOptions) -> bool:
+    return x.shape[3:] == weight.shape[2:] and not any(options.padding) and options.groups == 1
 
 
-def currents(x: Tensor, weight: Tensor, stride: Sequence[int], padding: Sequence[int]) -> Tensor:
+def currents(x: Tensor, weight: Tensor, options: ConvOptions) -> Tensor:
     """Currents of all frames, channels-last, in the order of x's first two dimensions."""
     x, weight = x.to(torch.float32), weight.to(torch.float32)
-    if _is_linear(x, weight, padding):
+    if _is_linear(x, weight, options):
         return _product(_rows(x.flatten(0, 1)), _rows(weight).T)
+    convolve = F.conv2d if x.dim() == 5 else F.conv3d
     with torch.autocast("cpu", enabled=False):
-        out = F.conv2d(_frames(x), weight, None, list(stride), list(padding))
-    return out.contiguous(memory_format=torch.channels_last)
+        return _channels_last(convolve(_frames(x), weight, None, *options))
 
 
 def _convolution_backward(
-    signal: Tensor, x: Tensor, weight: Tensor, stride: Sequence[int], padding: Sequence[int], mask: list[bool]
+    signal: Tensor, x: Tensor, weight: Tensor, options: ConvOptions, mask: list[bool]
 ) -> tuple[Tensor, ...]:
-    weight = weight.contiguous(memory_format=torch.channels_last)
-    options = (None, list(stride), list(padding), [1, 1], False, [0, 0], 1, mask)
-    return torch.ops.aten.convolution_backward(_frames(signal), x, weight, *options)  # type: ignore[no-any-return]
+    stride, padding, dilation, groups = options
+    rest = (None, stride, padding, dilation, False, [0] * len(stride), groups, mask)
+    return torch.ops.aten.convolution_backward(  # type: ignore[no-any-return]
+        _frames(signal), _frames(x), _channels_last(weight), *rest
+    )
 
 
-def weight_gradient(
-    signal: Tensor, x: Tensor, weight: Tensor, stride: Sequence[int], padding: Sequence[int]
-) -> Tensor:
+def weight_gradient(signal: Tensor, x: Tensor, weight: Tensor, options: ConvOptions) -> Tensor:
     """dL/dW of signal a."""
     x, weight = x.to(torch.float32), weight.to(torch.float32)
-    if _is_linear(x, weight, padding):
-        grad = _images(_product(_rows(signal.flatten(0, 1)).T, _rows(x.flatten(0, 1))), weight)
-    else:
-        grad = _convolution_backward(signal, _frames(x), weight, stride, padding, [False, True, False])[1]
-    return grad.contiguous()
+    if _is_linear(x, weight, options):
+        rows = _product(_rows(signal.flatten(0, 1)).T, _rows(x.flatten(0, 1)))
+        return _images(rows, weight.shape[1:]).contiguous()
+    return _convolution_backward(signal, x, weight, options, [False, True, False])[1].contiguous()
 
 
-def input_gradient(
-    out: Tensor,
-    signal: Tensor,
-    x: Tensor,
-    weight: Tensor,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    scale: float,
-) -> None:
-    """Writes dL/dx of signal b, `scale` x times the field of the signal."""
+def input_gradient(signal: Tensor, x: Tensor, weight: Tensor, options: ConvOptions, scale: float) -> Tensor:
+    """dL/dx of signal b: `scale` x times the field of the signal, channels-last."""
     x, weight = x.to(torch.float32), weight.to(torch.float32)
-    if _is_linear(x, weight, padding):
-        field = _images(_product(_rows(signal.flatten(0, 1)), _rows(weight)), x)
+    if _is_linear(x, weight, options):
+        field = _images(_product(_rows(signal.flatten(0, 1)), _rows(weight)), x.shape[2:])
     else:
-        field = _convolution_backward(signal, _frames(x), weight, stride, padding, [True, False, False])[0]
-    product = torch.mul(field.reshape(x.shape), x, out=out if out.dtype == torch.float32 else None)
-    if scale != 1:
-        product.mul_(scale)
-    if product is not out:
-        out.copy_(product)
+        field = _channels_last(_convolution_backward(signal, x, weight, options, [True, False, False])[0])
+    grad = field.reshape(x.shape).mul_(x)
+    return grad if scale == 1 else grad.mul_(scale)

@@ -92,12 +92,18 @@ def density(x: Tensor) -> float:
 
 
 def costs(g: Geometry, share: float) -> tuple[float, float]:
-    """(by events, dense) for inputs of which this share is not zero."""
+    """(by events, dense) for inputs of which this share is not zero.
+
+    A dilated kernel goes by events with the zeros between its taps, densely without.
+    """
     frames = g.steps * g.batch
     in_pixels, pixels = frames * g.in_height * g.in_width, frames * g.height * g.width
     inputs, vectors = in_pixels * g.in_channels, math.ceil(g.channels / GROUP)
     taps = pixels * g.kernel_h * g.kernel_w * g.in_channels
-    dense = taps * vectors * _DENSE + pixels * g.channels * _OUTPUT + inputs * _INPUT
+    dense_taps = pixels * g.taps * g.in_channels // g.groups
+    dense = dense_taps * vectors * _DENSE + pixels * g.channels * _OUTPUT + inputs * _INPUT
+    if g.obstacle:
+        return math.inf, dense
     lists = inputs * (_LOOK + share * _EVENT)
     if scatters(g):
         row_vectors = g.kernel_h * math.ceil(g.kernel_w * g.channels / GROUP)
@@ -111,9 +117,11 @@ def costs(g: Geometry, share: float) -> tuple[float, float]:
 
 
 def decide(x: Tensor, g: Geometry, streaming: bool) -> Decision:
-    """The path of one call; a stream always goes by events, whose sums do not depend on the chunk."""
+    """The path of one call; a stream goes by events if it can, whose sums do not depend on the chunk."""
     share = density(x)
     by_events, dense = costs(g, share)
+    if g.obstacle:
+        return Decision("dense", share, by_events, dense, g.obstacle)
     facts = f"{share:.1%} of the inputs are events; cost {by_events:.3g} by events, {dense:.3g} dense"
     if _choice != "auto":
         return Decision(_choice, share, by_events, dense, f"asked for; {facts}")
@@ -126,6 +134,8 @@ def decide(x: Tensor, g: Geometry, streaming: bool) -> Decision:
 
 def path(x: Tensor, g: Geometry, streaming: bool) -> Literal["events", "dense"]:
     """That of `decide`, without a look at the train where it does not matter."""
+    if g.obstacle:
+        return "dense"
     if _choice != "auto":
         return _choice
     if streaming or costs(g, 1.0)[0] < _SMALL:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from snnlib.ops import dispatch
 from snnlib.ops.geometry import GROUP, Geometry, scatters_back
+from snnlib.ops.kernel_rows import block_channels
 
 # A vector of 16 channels: in a dense convolution, of the window that an input event sees, of the patch of traces that a
 # spike picks, and of the patch of inputs that it reaches by scatter or gather.
@@ -32,11 +33,6 @@ class BackwardPaths(NamedTuple):
     input: Literal["spikes", "dense"]
 
 
-def block_channels(g: Geometry) -> int:
-    """Output channels that the weight gradient by inputs deals with at a time."""
-    return 2 * GROUP if math.ceil(g.channels / GROUP) % 2 == 0 else GROUP
-
-
 def windows_are_rows(g: Geometry) -> bool:
     """Whether the outputs that an input event sees under one kernel row lie next to each other, more than one."""
     inside = g.padding_h < g.kernel_h and g.padding_w < g.kernel_w
@@ -51,19 +47,20 @@ def _inner(x: Tensor, g: Geometry) -> Tensor:
     return x[..., edge_h : g.in_height - edge_h, edge_w : g.in_width - edge_w]
 
 
-def _taps(g: Geometry) -> int:
-    return g.steps * g.batch * g.height * g.width * g.kernel_h * g.kernel_w
+def _pixels(g: Geometry) -> int:
+    return g.steps * g.batch * g.height * g.width
 
 
 def weight_costs(g: Geometry, share: float, spikes: int) -> dict[str, float]:
     """Cost of each way for inputs of which this share is not zero."""
     frames, block = g.steps * g.batch, block_channels(g)
-    dense = _taps(g) * g.in_channels * math.ceil(g.channels / GROUP)
+    window = _pixels(g) * g.kernel_h * g.kernel_w * g.in_channels * math.ceil(g.channels / GROUP)
+    dense = _pixels(g) * g.taps * g.in_channels * math.ceil(g.channels / GROUP)
     patch = g.kernel_h * math.ceil(g.kernel_w * g.in_channels / GROUP)
     sums = frames * g.bands(1)[1] * math.ceil(g.channels / block) * g.in_channels * g.kernel_h
     sum_cost = _SUMS + _SUMS_VECTOR * g.kernel_w * block / GROUP
     return {
-        "inputs": share * dense * _WINDOW + sums * sum_cost if windows_are_rows(g) else math.inf,
+        "inputs": share * window * _WINDOW + sums * sum_cost if windows_are_rows(g) else math.inf,
         "spikes": spikes * (_SPIKE + _PICK * patch),
         "dense": dense * _DENSE + g.neuron_steps * _SIGNAL,
     }
@@ -79,7 +76,7 @@ def input_costs(g: Geometry, spikes: int) -> dict[str, float]:
     inputs = g.steps * g.batch * g.in_height * g.in_width * g.in_channels
     return {
         "spikes": spikes * (_SPIKE + patch),
-        "dense": _taps(g) * g.channels * vectors * _DENSE + g.neuron_steps * _SIGNAL + inputs * _MULTIPLY,
+        "dense": g.neuron_steps * (g.taps * vectors * _DENSE + _SIGNAL) + inputs * _MULTIPLY,
     }
 
 
@@ -95,5 +92,7 @@ def decide(x: Tensor, g: Geometry, spikes: int, need_weight: bool = True) -> Bac
 
     Only the weight gradient's path asks for a look at the train; where it is not needed it is said to go by spikes.
     """
+    if g.obstacle:
+        return BackwardPaths("dense", "dense")
     weight = _cheapest(weight_costs(g, dispatch.density(_inner(x, g)), spikes)) if need_weight else "spikes"
     return BackwardPaths(weight, _cheapest(input_costs(g, spikes)))  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Sizes of an event-driven convolution, and what follows from them alone."""
+"""Sizes of a convolution under SRM neurons, and what follows from them alone."""
 
 from __future__ import annotations
 
@@ -16,8 +16,20 @@ _LEAST_TASKS = 8
 GROUP = 16
 
 
+class ConvOptions(NamedTuple):
+    """How a kernel lies on the input: as `torch.nn.functional.conv*d` has it, and in its order."""
+
+    stride: Sequence[int]
+    padding: Sequence[int]
+    dilation: Sequence[int]
+    groups: int
+
+
 class Geometry(NamedTuple):
-    """Sizes of one call, in the order of `Shape` in cpp/bindings/srm_conv.cpp."""
+    """Sizes of one call as the kernels know it: a plain 2-D convolution.
+
+    A dilated kernel counts with the zeros between its taps. Neurons see rows only: `[D, H, W]` is `D * H` rows of W.
+    """
 
     steps: int
     batch: int
@@ -33,6 +45,22 @@ class Geometry(NamedTuple):
     stride_w: int
     padding_h: int
     padding_w: int
+    # Of the convolution as it is: space axes of the output before pooling, groups, and taps of the kernel.
+    space: tuple[int, ...]
+    groups: int
+    taps: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """`Shape` of cpp/bindings/srm_conv.cpp."""
+        return self[:14]
+
+    @property
+    def obstacle(self) -> str:
+        """Why no path by events can take this convolution; empty if one can."""
+        if self.groups > 1:
+            return "the event-driven kernels have no groups"
+        return "the event-driven kernels have no third axis" if len(self.space) > 2 else ""
 
     @property
     def neuron_steps(self) -> int:
@@ -52,29 +80,25 @@ class Geometry(NamedTuple):
         return rows, math.ceil(self.height / rows)
 
 
-def geometry(
-    x: Tensor, weight: Tensor, stride: Sequence[int], padding: Sequence[int], time_dim: int
-) -> Geometry:
-    """Sizes of a train `[T, N, C, H, W]` (`[N, T, ...]` for time dimension 1) under a weight `[O, C, kh, kw]`."""
-    steps, batch = x.shape[time_dim], x.shape[1 - time_dim]
-    height, width = (
-        (size + 2 * zeros - taps) // step + 1
-        for size, taps, step, zeros in zip(x.shape[3:], weight.shape[2:], stride, padding, strict=True)
-    )
-    kernel_h, kernel_w = weight.shape[2:]
+def geometry(x: Tensor, weight: Tensor, options: ConvOptions, time_dim: int) -> Geometry:
+    """Sizes of a train `[T, N, C, (D), H, W]` (`[N, T, ...]` for time dimension 1) under `[O, C / groups, ...]`."""
+    extents = [(taps - 1) * step + 1 for taps, step in zip(weight.shape[2:], options.dilation, strict=True)]
+    axes = zip(x.shape[3:], extents, options.stride, options.padding, strict=True)
+    space = tuple((size + 2 * zeros - extent) // step + 1 for size, extent, step, zeros in axes)
     sizes = (
-        steps,
-        batch,
-        *x.shape[2:],
+        x.shape[time_dim],
+        x.shape[1 - time_dim],
+        x.shape[2],
+        math.prod(x.shape[3:-1]),
+        x.shape[-1],
         weight.shape[0],
-        height,
-        width,
-        kernel_h,
-        kernel_w,
-        *stride,
-        *padding,
+        math.prod(space[:-1]),
+        space[-1],
+        *extents[-2:],
+        *options.stride[-2:],
+        *options.padding[-2:],
     )
-    return Geometry._make(sizes)
+    return Geometry._make((*sizes, space, options.groups, math.prod(weight.shape[2:])))
 
 
 def scatters(g: Geometry) -> bool:

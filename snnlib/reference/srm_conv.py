@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -10,67 +11,77 @@ from torch import Tensor
 
 from snnlib.reference.srm import Decay, Trace, state_dtype
 
+# Stride, padding and dilation by space axis; groups.
+Options = tuple[Sequence[int], Sequence[int], Sequence[int], int]
 
-def convolve(x: Tensor, weight: Tensor, stride: Sequence[int], padding: Sequence[int]) -> Tensor:
-    """Currents of a train `[T, N, C, H, W]` in the state's dtype, summed tap by tap in the kernels' order."""
+
+def convolve(x: Tensor, weight: Tensor, options: Options) -> Tensor:
+    """Currents of a train `[T, N, C, ...]` in the state's dtype, summed tap by tap in the kernels' order."""
+    stride, padding, dilation, groups = options
     dtype = state_dtype(x)
-    pad_h, pad_w = padding
-    wide = F.pad(x.to(dtype), (pad_w, pad_w, pad_h, pad_h))
-    weight = weight.to(dtype)
-    taps_h, taps_w = weight.shape[2:]
+    # F.pad counts axes from the last one.
+    wide = F.pad(x.to(dtype), [zeros for axis in reversed(padding) for zeros in (axis, axis)])
+    # A group's input channels meet all output channels of the group.
+    outputs, inputs, *kernel = weight.shape
+    wide = wide.reshape(*x.shape[:2], groups, 1, inputs, *wide.shape[3:])
+    weight = weight.to(dtype).reshape(groups, outputs // groups, inputs, *kernel, *(1 for _ in kernel))
     current: Tensor | float = 0.0
-    for ky in range(taps_h):
-        for kx in range(taps_w):
-            tap = wide[
-                ...,
-                ky : wide.shape[3] - taps_h + ky + 1 : stride[0],
-                kx : wide.shape[4] - taps_w + kx + 1 : stride[1],
-            ]
-            for c in range(weight.shape[1]):
-                current = current + tap[:, :, c, None] * weight[:, c, ky, kx, None, None]
+    for place in itertools.product(*(range(taps) for taps in kernel)):
+        seen, tap = wide, weight
+        axes = zip(place, kernel, stride, dilation, strict=True)
+        for axis, (i, taps, step, gap) in enumerate(axes, start=5):
+            last = wide.shape[axis] - 1 - gap * (taps - 1 - i)
+            seen = seen.index_select(axis, torch.arange(gap * i, last + 1, step))
+            tap = tap.select(3, i)
+        for c in range(inputs):
+            current = current + seen[:, :, :, :, c] * tap[:, :, c]
     assert isinstance(current, Tensor)
-    return current
+    return current.flatten(2, 3)
 
 
 def _window_sums(spikes: Tensor, pool: Sequence[int]) -> Tensor:
-    height, width = spikes.shape[3] // pool[0], spikes.shape[4] // pool[1]
+    height, width = (size // window for size, window in zip(spikes.shape[-2:], pool, strict=True))
     inside = spikes[..., : height * pool[0], : width * pool[1]]
-    return inside.reshape(*spikes.shape[:3], height, pool[0], width, pool[1]).sum((4, 6))
+    return inside.reshape(*spikes.shape[:-2], height, pool[0], width, pool[1]).sum((-3, -1))
 
 
 def pool_spikes(spikes: Tensor, pool: Sequence[int]) -> Tensor:
-    """Mean of every window; windows do not overlap."""
+    """Mean of every window over the last two axes; windows do not overlap."""
     return _window_sums(spikes, pool) / (pool[0] * pool[1])
 
 
 def _shared_out(grad_output: Tensor, fired: Tensor, pool: Sequence[int]) -> Tensor:
     """dL/ds: the gradient of a window in equal parts to its spikes."""
     share = grad_output / _window_sums(fired.to(grad_output.dtype), pool)
-    spread = share.repeat_interleave(pool[0], 3).repeat_interleave(pool[1], 4)
-    missing = [size - other for size, other in zip(fired.shape[3:], spread.shape[3:], strict=True)]
+    spread = share.repeat_interleave(pool[0], -2).repeat_interleave(pool[1], -1)
+    missing = [size - other for size, other in zip(fired.shape[-2:], spread.shape[-2:], strict=True)]
     return torch.where(fired, F.pad(spread, (0, missing[1], 0, missing[0])), 0.0)
 
 
-def _tasks(train: Tensor, rows: int, time_dim: int) -> Iterator[Tensor]:
-    """The part `[T, rows, W, C]` of a train `[T, N, C, H, W]` that each task of the kernels sees, in their order."""
-    for sample in train.unbind(1 - time_dim):
-        yield from torch.split(sample.permute(0, 2, 3, 1), rows, 1)
+def _rows(train: Tensor) -> Tensor:
+    """`[T, N, rows, W * C]` of a train `[T, N, C, ..., W]`, as the kernels see it."""
+    return train.movedim(2, -1).flatten(-2).flatten(2, -2)
+
+
+def _tasks(rows: Tensor, band: int, time_dim: int) -> Iterator[Tensor]:
+    """The part `[T, band, W * C]` of rows that each task of the kernels sees, in their order."""
+    for sample in rows.unbind(1 - time_dim):
+        yield from torch.split(sample, band, 1)
 
 
 def make_record(
-    trace: Trace, grad_clamp: float, rows: int, time_dim: int, bits: Tensor, starts: Tensor
+    trace: Trace, grad_clamp: float, band: int, time_dim: int, bits: Tensor, starts: Tensor
 ) -> Tensor:
     """Fills `bits` and `starts`, and returns slope and gain `[2, spikes]`."""
-    slope = torch.where(trace.delta_u > 0, 1 / trace.delta_u, 0.0).clamp(max=grad_clamp)
-    gain = torch.where(trace.delta_ut > 0, 1 / trace.delta_ut, 0.0)
-    fired = trace.spikes > 0
+    slope = _rows(torch.where(trace.delta_u > 0, 1 / trace.delta_u, 0.0).clamp(max=grad_clamp))
+    gain = _rows(torch.where(trace.delta_ut > 0, 1 / trace.delta_ut, 0.0))
+    fired = _rows(trace.spikes > 0)
     parts = [
         (s[f], g[f])
-        for s, g, f in zip(*(_tasks(train, rows, time_dim) for train in (slope, gain, fired)), strict=True)
+        for s, g, f in zip(*(_tasks(rows, band, time_dim) for rows in (slope, gain, fired)), strict=True)
     ]
     starts[1 : len(parts) + 1] = torch.tensor([len(s) for s, _ in parts]).cumsum(0)
-    in_rows = fired.permute(0, 1, 3, 4, 2).flatten(3)
-    in_words = F.pad(in_rows, (0, -in_rows.shape[3] % 16)).reshape(*bits.shape, 16)
+    in_words = F.pad(fired, (0, -fired.shape[3] % 16)).reshape(*bits.shape, 16)
     # Bit 15 is the sign of an int16.
     bits.copy_((in_words * (1 << torch.arange(16))).sum(4))
     if not parts:
@@ -79,18 +90,18 @@ def make_record(
 
 
 def _read_record(
-    bits: Tensor, record: Tensor, starts: Tensor, shape: Sequence[int], rows: int, time_dim: int
+    bits: Tensor, record: Tensor, starts: Tensor, shape: Sequence[int], band: int, time_dim: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(fired, slope, gain) as trains `[T, N, C, H, W]` of this shape."""
-    row = shape[2] * shape[4]
-    in_rows = (bits.long().unsqueeze(4) >> torch.arange(16) & 1).flatten(3)[..., :row]
-    fired = in_rows.reshape(*bits.shape[:3], shape[4], shape[2]).permute(0, 1, 4, 2, 3).bool()
-    slope, gain = (torch.zeros(shape, dtype=record.dtype) for _ in range(2))
-    trains = (_tasks(train, rows, time_dim) for train in (slope, gain, fired))
-    for i, (s, g, f) in enumerate(zip(*trains, strict=True)):
+    """(fired, slope, gain) as trains `[T, N, C, ...]` of this shape."""
+    channels, space = shape[2], shape[3:]
+    fired = (bits.long().unsqueeze(4) >> torch.arange(16) & 1).flatten(3)[..., : space[-1] * channels].bool()
+    slope, gain = (torch.zeros(fired.shape, dtype=record.dtype) for _ in range(2))
+    tasks = (_tasks(rows, band, time_dim) for rows in (slope, gain, fired))
+    for i, (s, g, f) in enumerate(zip(*tasks, strict=True)):
         first, last = starts[i], starts[i + 1]
         s[f], g[f] = record[0, first:last], record[1, first:last]
-    return fired, slope, gain
+    trains = (rows.reshape(*shape[:2], *space, channels).movedim(-1, 2) for rows in (fired, slope, gain))
+    return tuple(trains)  # type: ignore[return-value]
 
 
 def backward(
@@ -100,21 +111,19 @@ def backward(
     bits: Tensor,
     record: Tensor,
     starts: Tensor,
-    stride: Sequence[int],
-    padding: Sequence[int],
+    options: Options,
     pool: Sequence[int],
     decay: Decay,
-    rows: int,
+    band: int,
     time_dim: int,
 ) -> tuple[Tensor, Tensor]:
     """dL/dW and dL/dx in the state's dtype: dense signals a and b, then torch's convolution gradients."""
     dtype = state_dtype(x)
-    height, width = (
-        (size + 2 * zeros - taps) // step + 1
-        for size, taps, step, zeros in zip(x.shape[3:], weight.shape[2:], stride, padding, strict=True)
-    )
-    shape = (*x.shape[:2], weight.shape[0], height, width)
-    fired, slope, gain = _read_record(bits, record, starts, shape, rows, time_dim)
+    stride, padding, dilation, groups = options
+    sizes = zip(x.shape[3:], weight.shape[2:], stride, padding, dilation, strict=True)
+    space = [(size + 2 * zeros - gap * (taps - 1) - 1) // step + 1 for size, taps, step, zeros, gap in sizes]
+    shape = (*x.shape[:2], weight.shape[0], *space)
+    fired, slope, gain = _read_record(bits, record, starts, shape, band, time_dim)
     q = _shared_out(grad_output.to(dtype), fired, pool)
     columns = (q, fired, slope, gain)
     au = a_s = bg = torch.zeros_like(q.select(time_dim, 0)) if q.shape[time_dim] else q
@@ -136,12 +145,12 @@ def backward(
             x.to(dtype).flatten(0, 1),
             weight.to(dtype),
             None,
-            list(stride),
-            list(padding),
-            [1, 1],
+            stride,
+            padding,
+            dilation,
             False,
-            [0, 0],
-            1,
+            [0] * len(stride),
+            groups,
             mask,
         )
 
