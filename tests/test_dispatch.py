@@ -55,8 +55,6 @@ def test_explanation() -> None:
     assert 0.08 < decision.density < 0.12
     assert decision.events_cost < decision.dense_cost
     assert decision.reason.startswith(f"{decision.density:.1%} of the inputs are events")
-    grouped = snnlib.SRMConv2d(2, 4, 3, groups=2)
-    assert "groups" in snnlib.explain_dispatch(grouped, _train(0.1, 3, 1, 2, 5, 5)).reason
     assert (
         "float32" in snnlib.explain_dispatch(_layer().double(), _train(0.1, 3, 1, 16, 5, 5).double()).reason
     )
@@ -64,6 +62,52 @@ def test_explanation() -> None:
         half = snnlib.explain_dispatch(_layer().to(dtype), _train(0.1, 12, 4, 16, 16, 16).to(dtype))
         assert half == decision
     assert "too small" in snnlib.explain_dispatch(snnlib.SRMLinear(3, 2), torch.ones(4, 1, 3)).reason
+
+
+@pytest.mark.parametrize(
+    ("layer", "lacks"),
+    [(snnlib.SRMConv2d(2, 4, 3, groups=2), "groups"), (snnlib.SRMConv3d(2, 4, 3), "third axis")],
+    ids=["groups", "third axis"],
+)
+def test_convolutions_without_events_are_always_dense(layer: snnlib.nn.SRMLayer, lacks: str) -> None:
+    x = _train(0.1, 3, 1, 2, *[5] * (layer.weight.dim() - 2))
+    for choice in ("auto", "events"):
+        with snnlib.use_convolution(choice):
+            decision = snnlib.explain_dispatch(layer, x)
+            assert decision.path == "dense"
+            assert decision.reason == f"the event-driven kernels have no {lacks}"
+            assert 0 < decision.dense_cost < decision.events_cost
+            assert torch.equal(layer(x), layer(x, return_state=True).spikes)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_a_dilated_layer_by_events_equals_the_dense_one(stride: int) -> None:
+    torch.manual_seed(1)
+    layer, x = snnlib.SRMConv2d(16, 40, 3, stride, 2, dilation=2), _train(0.1, 12, 4, 16, 16, 16)
+    assert snnlib.explain_dispatch(layer, x).path == "events"
+    # Eighths: currents are exact in any order, so spikes are equal.
+    layer.weight.data = (layer.weight.data * 8).round() / 8
+    results = []
+    for path in ("events", "dense"):
+        leaf = x.clone().requires_grad_()
+        with snnlib.use_convolution(path):
+            out, state = layer(leaf, return_state=True)
+        results.append((out, state, *torch.autograd.grad(out.sum(), [leaf, layer.weight])))
+    (spikes, *others), (expected, *answers) = results
+    assert 0.01 < spikes.mean() < 0.5
+    assert torch.equal(spikes, expected)
+    for tensor, answer in zip(others, answers, strict=True):
+        assert (tensor - answer).abs().max() <= 1e-4 * answer.abs().max()
+
+
+def test_zeros_between_taps_cost_events_only() -> None:
+    x, weight = torch.empty(12, 4, 64, 32, 32, device="meta"), torch.empty(64, 64, 3, 3, device="meta")
+    plain, dilated = (
+        dispatch.costs(geometry(x, weight, ConvOptions((1, 1), (gap, gap), (gap, gap), 1), 0), 0.1)
+        for gap in (1, 2)
+    )
+    assert dilated[0] > 2 * plain[0]
+    assert dilated[1] == plain[1]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from typing import Any
 
 import pytest
 import torch
@@ -117,6 +118,24 @@ def test_parametrized_layers_are_fused() -> None:
     expected = net(x)
     assert repr(snnlib.fuse(net)).count("fused") == 2
     assert_bits(net(x), expected)
+
+
+@pytest.mark.parametrize(
+    "options", [{"dilation": 2, "padding": "same"}, {"groups": 2}, {"groups": 4}], ids=str
+)
+def test_pools_behind_dilated_and_grouped_layers(options: dict[str, Any]) -> None:
+    torch.manual_seed(3)
+    net = nn.Sequential(snnlib.SRMConv2d(4, 8, 2, **options), snnlib.SpikeAvgPool2d((2, 3)))
+    x = _events().repeat(1, 1, 2, 1, 1)
+    snnlib.init.calibrate_firing_rate_(net, x, 0.15)
+    before = snnlib.memory_report(net, x).total.train_bytes
+    expected = _results(net, x)
+    results = _results(snnlib.fuse(net), x)
+    assert_bits(results[0], expected[0])
+    for gradient, answer in zip(results[1:], expected[1:], strict=True):
+        assert_gradient(gradient, answer, 1e-5)
+    # The spikes before pooling are gone.
+    assert snnlib.memory_report(net, x).total.train_bytes < before
 
 
 def test_unfused_for_a_while() -> None:

@@ -1,13 +1,14 @@
 """SRM layers as modules: options, printing, saving, copying, moving, layouts, default weights."""
 
 import copy
+import itertools
 import pickle
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from compare import assert_bits
+from compare import assert_bits, assert_gradient
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
@@ -80,6 +81,46 @@ def test_batch_first_is_the_same_layer(name: str) -> None:
     # The convolution may add in another order of frames; exact for spikes and these few terms is not promised.
     assert (out.transpose(0, 1) != expected).float().mean() < 0.01
     assert "batch_first=True" in repr(layer)
+
+
+CONVOLUTIONS = [
+    pytest.param(
+        dims, stride, padding, dilation, groups, id=f"{dims}-D, {stride}, {padding}, {dilation}, {groups}"
+    )
+    for dims, (stride, padding), dilation, groups in itertools.product(
+        (1, 2, 3), ((1, 0), (1, 1), (1, "same"), (2, 0), (2, 1)), (1, 2), (1, 2, 4)
+    )
+]
+
+
+@pytest.mark.parametrize("batch_first", [False, True], ids=["time first", "batch first"])
+@pytest.mark.parametrize(("dims", "stride", "padding", "dilation", "groups"), CONVOLUTIONS)
+def test_every_convolution_equals_convolution_then_neurons(
+    dims: int, stride: int, padding: int | str, dilation: int, groups: int, batch_first: bool
+) -> None:
+    """Spikes, gradients, last states and chunks. Even kernels; weights in quarters, so that currents are exact."""
+    generator = torch.Generator().manual_seed(5)
+    kind = (snnlib.SRMConv1d, snnlib.SRMConv2d, snnlib.SRMConv3d)[dims - 1]
+    layer = kind(4, 8, 2, stride, padding, dilation, groups, threshold=0.25, batch_first=batch_first)
+    layer.weight.data = torch.randint(-2, 4, layer.weight.shape, generator=generator) / 4
+    frames = (2, 6) if batch_first else (6, 2)
+    x = (torch.rand(*frames, 4, *[6] * dims, generator=generator) < 0.3).float().requires_grad_()
+
+    def results() -> tuple[Tensor, ...]:
+        out = layer(x)
+        q = torch.randn(out.shape, generator=torch.Generator().manual_seed(6))
+        return out, layer(x, return_state=True).state, *torch.autograd.grad(out, [x, layer.weight], q)
+
+    spikes, state, *gradients = results()
+    with snnlib.use_path("reference"):
+        expected, expected_state, *expected_gradients = results()
+    assert 0.01 < spikes.mean() < 0.7
+    assert_bits(spikes, expected)
+    assert_bits(state, expected_state)
+    for gradient, answer in zip(gradients, expected_gradients, strict=True):
+        assert_gradient(gradient, answer, 1e-5)
+    stream, chunks = layer.stream(), torch.tensor_split(x, [1, 3], int(batch_first))
+    assert_bits(torch.cat([stream(chunk) for chunk in chunks], int(batch_first)), spikes)
 
 
 def test_channels_last_input(rng: torch.Generator) -> None:

@@ -144,6 +144,26 @@ def test_state_of_the_published_net_is_small_and_predicted() -> None:
         assert layer.state_bytes == pytest.approx(layer.predicted_state_bytes, rel=0.01)
 
 
+@pytest.mark.parametrize(
+    "layer",
+    [
+        snnlib.SRMConv2d(8, 16, 3, padding=1, groups=4),
+        snnlib.SRMConv2d(8, 8, 3, padding=2, dilation=2, groups=8),
+        snnlib.SRMConv2d(8, 16, 3, padding=2, dilation=2),
+        snnlib.SRMConv3d(8, 16, 3, padding=1),
+    ],
+    ids=["groups", "depthwise, dilated", "dilated", "3-D"],
+)
+def test_every_convolution_keeps_a_bit_and_its_spikes(layer: snnlib.nn.SRMLayer) -> None:
+    torch.manual_seed(0)
+    x = (torch.rand(10, 4, 8, *[8] * (layer.weight.dim() - 2)) < 0.08).float()
+    snnlib.init.calibrate_firing_rate_(layer, x, 0.08)
+    report = memory_report(layer, x)["net"]
+    assert report.rate == pytest.approx(0.08, abs=0.01)
+    assert report.bytes_per_neuron_step <= 1.0
+    assert report.state_bytes == pytest.approx(report.predicted_state_bytes, rel=0.1)
+
+
 def test_weights_and_their_parametrizations_do_not_count() -> None:
     x = torch.ones(4, 2, 3)
     plain = nn.Sequential(snnlib.SRMLinear(3, 4))
