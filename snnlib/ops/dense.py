@@ -50,9 +50,13 @@ def currents(x: Tensor, weight: Tensor, options: ConvOptions) -> Tensor:
     x, weight = x.to(torch.float32), weight.to(torch.float32)
     if _is_linear(x, weight, options):
         return _product(_rows(x.flatten(0, 1)), _rows(weight).T)
-    convolve = F.conv2d if x.dim() == 5 else F.conv3d
+    return _convolve(x, weight, options)
+
+
+def _convolve(train: Tensor, weight: Tensor, options: ConvOptions) -> Tensor:
+    convolve = F.conv2d if train.dim() == 5 else F.conv3d
     with torch.autocast("cpu", enabled=False):
-        return _channels_last(convolve(_frames(x), weight, None, *options))
+        return _channels_last(convolve(_frames(train), weight, None, *options))
 
 
 def _convolution_backward(
@@ -80,6 +84,19 @@ def input_gradient(signal: Tensor, x: Tensor, weight: Tensor, options: ConvOptio
     if _is_linear(x, weight, options):
         field = _images(_product(_rows(signal.flatten(0, 1)), _rows(weight)), x.shape[2:])
     else:
-        field = _channels_last(_convolution_backward(signal, x, weight, options, [True, False, False])[0])
+        field = _field(signal, x, weight, options)
     grad = field.reshape(x.shape).mul_(x)
     return grad if scale == 1 else grad.mul_(scale)
+
+
+def _field(signal: Tensor, x: Tensor, weight: Tensor, options: ConvOptions) -> Tensor:
+    """The transposed convolution. One by channel is the convolution with the kernel turned round, which is faster."""
+    stride, padding, dilation, groups = options
+    axes = range(2, weight.dim())
+    reach = [
+        gap * (weight.shape[axis] - 1) - zeros
+        for axis, gap, zeros in zip(axes, dilation, padding, strict=True)
+    ]
+    if groups == x.shape[2] == weight.shape[0] and max(stride) == 1 and min(reach) >= 0:
+        return _convolve(signal, weight.flip(*axes), ConvOptions(stride, reach, dilation, groups))
+    return _channels_last(_convolution_backward(signal, x, weight, options, [True, False, False])[0])
