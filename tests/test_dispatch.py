@@ -3,13 +3,14 @@
 import os
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 import snnlib
-from snnlib.ops import dispatch
+from snnlib.ops import dispatch, dispatch_backward
 from snnlib.ops.geometry import ConvOptions, geometry
 
 pytestmark = pytest.mark.skipif(snnlib._native._module is None, reason="needs the compiled module")
@@ -26,7 +27,10 @@ def _layer() -> snnlib.SRMConv2d:
 
 def test_few_events_go_one_by_one_and_many_densely() -> None:
     layer = _layer()
-    paths = [snnlib.explain_dispatch(layer, _train(d, 12, 4, 16, 16, 16)).path for d in (0.02, 0.1, 0.9, 1.0)]
+    paths = [
+        snnlib.explain_dispatch(layer, _train(d, 12, 4, 16, 16, 16)).forward.path
+        for d in (0.02, 0.1, 0.9, 1.0)
+    ]
     assert paths == ["events", "events", "dense", "dense"]
 
 
@@ -51,17 +55,54 @@ def test_estimates_meet_where_times_do(
 
 
 def test_explanation() -> None:
-    decision = snnlib.explain_dispatch(_layer(), _train(0.1, 12, 4, 16, 16, 16))
+    explanation = snnlib.explain_dispatch(_layer(), _train(0.1, 12, 4, 16, 16, 16))
+    decision = explanation.forward
     assert 0.08 < decision.density < 0.12
     assert decision.events_cost < decision.dense_cost
     assert decision.reason.startswith(f"{decision.density:.1%} of the inputs are events")
     assert (
-        "float32" in snnlib.explain_dispatch(_layer().double(), _train(0.1, 3, 1, 16, 5, 5).double()).reason
+        "float32"
+        in snnlib.explain_dispatch(_layer().double(), _train(0.1, 3, 1, 16, 5, 5).double()).forward.reason
     )
     for dtype in (torch.bfloat16, torch.float16):
         half = snnlib.explain_dispatch(_layer().to(dtype), _train(0.1, 12, 4, 16, 16, 16).to(dtype))
-        assert half == decision
-    assert "too small" in snnlib.explain_dispatch(snnlib.SRMLinear(3, 2), torch.ones(4, 1, 3)).reason
+        assert half.forward == decision
+    assert "too small" in snnlib.explain_dispatch(snnlib.SRMLinear(3, 2), torch.ones(4, 1, 3)).forward.reason
+
+
+def _way_of_gradients(layer: snnlib.SRMConv2d, x: Tensor) -> tuple[str, ...]:
+    """What backward of the layer really asked for."""
+    ways: list[tuple[str, ...]] = []
+
+    def decide(*arguments: Any) -> dispatch_backward.BackwardPaths:
+        ways.append(choose(*arguments))
+        return ways[-1]  # type: ignore[return-value]
+
+    choose = dispatch_backward.decide
+    with pytest.MonkeyPatch.context() as patch:
+        out = layer(x.clone().requires_grad_())
+        patch.setattr(dispatch_backward, "decide", decide)
+        out.sum().backward()
+    return ways[0]
+
+
+@pytest.mark.parametrize("pool", [(1, 1), (2, 2)])
+@pytest.mark.parametrize(("density", "rate"), [(0.02, 0.01), (0.02, 0.2), (0.2, 0.01), (0.5, 0.4)])
+def test_gradients_take_the_ways_that_are_explained(
+    density: float, rate: float, pool: tuple[int, int]
+) -> None:
+    layer, x = _layer(), _train(density, 12, 4, 16, 16, 16)
+    snnlib.init.calibrate_firing_rate_(layer, x, rate)
+    layer.pool = pool
+    explanation = snnlib.explain_dispatch(layer, x)
+    assert explanation.rate == pytest.approx(rate, rel=0.1)
+    assert tuple(explanation.gradients) == _way_of_gradients(layer, x)
+    assert f"weight gradient: {explanation.gradients.weight}" in str(explanation)
+    for choice, ways in (("dense", {"dense"}), ("events", {"inputs", "spikes"})):
+        with snnlib.use_convolution(choice):  # type: ignore[arg-type]
+            forced = snnlib.explain_dispatch(layer, x).gradients
+            assert set(forced) <= ways
+            assert tuple(forced) == _way_of_gradients(layer, x)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +114,7 @@ def test_convolutions_without_events_are_always_dense(layer: snnlib.nn.SRMLayer,
     x = _train(0.1, 3, 1, 2, *[5] * (layer.weight.dim() - 2))
     for choice in ("auto", "events"):
         with snnlib.use_convolution(choice):
-            decision = snnlib.explain_dispatch(layer, x)
+            decision = snnlib.explain_dispatch(layer, x).forward
             assert decision.path == "dense"
             assert decision.reason == f"the event-driven kernels have no {lacks}"
             assert 0 < decision.dense_cost < decision.events_cost
@@ -84,7 +125,7 @@ def test_convolutions_without_events_are_always_dense(layer: snnlib.nn.SRMLayer,
 def test_a_dilated_layer_by_events_equals_the_dense_one(stride: int) -> None:
     torch.manual_seed(1)
     layer, x = snnlib.SRMConv2d(16, 40, 3, stride, 2, dilation=2), _train(0.1, 12, 4, 16, 16, 16)
-    assert snnlib.explain_dispatch(layer, x).path == "events"
+    assert snnlib.explain_dispatch(layer, x).forward.path == "events"
     # Eighths: currents are exact in any order, so spikes are equal.
     layer.weight.data = (layer.weight.data * 8).round() / 8
     results = []
@@ -121,7 +162,7 @@ def test_both_paths_give_the_same_layer(batch_first: bool, dtype: torch.dtype) -
     for path in ("events", "dense"):
         leaf = x.clone().requires_grad_()
         with snnlib.use_convolution(path):
-            assert snnlib.explain_dispatch(layer, x).path == path
+            assert snnlib.explain_dispatch(layer, x).forward.path == path
             out = layer(leaf)
         assert 0.02 < out.mean() < 0.9
         results.append((out, *torch.autograd.grad(out.sum(), [leaf, layer.weight])))
@@ -140,7 +181,7 @@ def test_a_fully_connected_layer_on_both_paths() -> None:
 def test_streams_go_by_events() -> None:
     x = _train(1.0, 12, 4, 16, 16, 16)
     layer = _layer()
-    assert snnlib.explain_dispatch(layer, x).path == "dense"
+    assert snnlib.explain_dispatch(layer, x).forward.path == "dense"
     with snnlib.use_convolution("events"):
         expected = layer(x)
     assert torch.equal(layer(x, return_state=True).spikes, expected)

@@ -51,8 +51,8 @@ _choice: Convolution = _checked(
 def use_convolution(choice: Convolution) -> Iterator[None]:
     """Run the convolutions of a `with` block by `"events"` or `"dense"`, or as the data say: `"auto"`.
 
-    The choice holds for the whole process. Spikes may differ by the rounding of the currents, as a dense convolution
-    library adds in an order of its own.
+    Forward and backward passes alike, each by the choice at its time. The choice holds for the whole process. Spikes
+    may differ by the rounding of the currents, as a dense convolution library adds in an order of its own.
 
     >>> import torch, snnlib
     >>> layer = snnlib.SRMConv2d(1, 2, 3)
@@ -66,6 +66,11 @@ def use_convolution(choice: Convolution) -> Iterator[None]:
         yield
     finally:
         _choice = before
+
+
+def chosen() -> Convolution:
+    """The choice that holds now."""
+    return _choice
 
 
 class Decision(NamedTuple):

@@ -1,7 +1,7 @@
 """What the gradients of an event-driven convolution go by: events of the input, output spikes, or dense signals.
 
 Costs are nanoseconds of one core with AVX-512 (see docs/performance.md) and leave out what all ways share. Like the
-forward pass's, the choice depends on data and shapes only.
+forward pass's, the choice depends on data and shapes only, and `use_convolution` sets it.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def input_costs(g: Geometry, spikes: int) -> dict[str, float]:
 
 def _cheapest(costs: dict[str, float]) -> str:
     by_events = min((way for way in costs if way != "dense"), key=lambda way: costs[way])
-    if costs[by_events] < _SMALL:
+    if dispatch.chosen() == "events" or costs[by_events] < _SMALL:
         return by_events
     return min(costs, key=lambda way: costs[way])
 
@@ -92,7 +92,7 @@ def decide(x: Tensor, g: Geometry, spikes: int, need_weight: bool = True) -> Bac
 
     Only the weight gradient's path asks for a look at the train; where it is not needed it is said to go by spikes.
     """
-    if g.obstacle:
+    if g.obstacle or dispatch.chosen() == "dense":
         return BackwardPaths("dense", "dense")
     weight = _cheapest(weight_costs(g, dispatch.density(_inner(x, g)), spikes)) if need_weight else "spikes"
     return BackwardPaths(weight, _cheapest(input_costs(g, spikes)))  # type: ignore[arg-type]
