@@ -49,6 +49,32 @@ def test_empty_trains(shape: tuple[int, ...], path: str) -> None:
     _assert_zero_gradients(net, x)
 
 
+def test_no_inputs_give_no_spikes(path: str) -> None:
+    x, weight = torch.zeros(4, 2, 0, requires_grad=True), torch.zeros(3, 0, requires_grad=True)
+    spikes = F.srm_linear(x, weight)
+    spikes.sum().backward()
+    assert torch.equal(spikes, torch.zeros(4, 2, 3))
+    assert x.grad is not None and x.grad.shape == x.shape
+    assert weight.grad is not None and weight.grad.shape == weight.shape
+
+
+@pytest.mark.parametrize("kind", ["convolution", "fully connected", "pool"])
+def test_output_may_be_changed_in_place(kind: str, rng: torch.Generator, path: str) -> None:
+    """As `nn.Dropout(inplace=True)` behind a layer does."""
+    layers = {
+        "convolution": _small_net()[:1],
+        "fully connected": snnlib.SRMLinear(128, 5),
+        "pool": _small_net()[:2],
+    }
+    x = (torch.rand(6, 2, 2, 8, 8, generator=rng) < 0.5).float()
+    expected, changed = (x.clone().requires_grad_() for _ in range(2))
+    layers[kind](expected).mul(2).sum().backward()
+    layers[kind](changed).mul_(2).sum().backward()
+    assert expected.grad is not None and changed.grad is not None
+    assert expected.grad.abs().sum() > 0
+    assert torch.equal(changed.grad, expected.grad)
+
+
 def test_silent_neurons_beside_firing_ones(rng: torch.Generator, path: str) -> None:
     current = torch.randn(15, 4, 40, generator=rng) * 0.9
     q = torch.randn(current.shape, generator=rng)

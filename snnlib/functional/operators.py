@@ -9,7 +9,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from snnlib.functional._check import as_sizes, check_device, check_dtype, check_floating, check_rank
+from snnlib.functional._check import (
+    as_sizes,
+    check_count,
+    check_device,
+    check_dtype,
+    check_floating,
+    check_rank,
+)
 from snnlib.ops.geometry import ConvOptions
 
 
@@ -46,9 +53,9 @@ def _check_pair(x: Tensor, weight: Tensor, weight_layout: str) -> None:
     check_floating("x", x)
     check_floating("weight", weight)
     check_rank("weight", weight, weight_layout, exactly=weight_layout.count(",") + 1)
+    check_device("weight", weight, x)
     if not torch.is_autocast_enabled(x.device.type):
         check_dtype("weight", weight, x)
-    check_device("weight", weight, x)
 
 
 def _at_the_end(zeros: list[int]) -> list[int]:
@@ -76,7 +83,7 @@ class FullyConnected:
         last = x.movedim(1, -1)
         if x.dim() == 2 or not last.is_contiguous():
             return F.linear(x.flatten(1), weight)
-        return F.linear(last.flatten(1), weight.view(-1, *x.shape[1:]).movedim(1, -1).flatten(1))
+        return F.linear(last.flatten(1), weight.view(len(weight), *x.shape[1:]).movedim(1, -1).flatten(1))
 
     def input_backward(self, signal: Tensor, x: Tensor, weight: Tensor) -> Tensor:
         """`b W`."""
@@ -91,7 +98,7 @@ class FullyConnected:
         if x.dim() != 5:
             x = x.flatten(2)[..., None, None]
         options = ConvOptions((1, 1), (0, 0), (1, 1), 1)
-        return TrainConvolution(x, weight.view(-1, *x.shape[2:]), options, axes=0)
+        return TrainConvolution(x, weight.view(len(weight), *x.shape[2:]), options, axes=0)
 
 
 class Convolution:
@@ -125,8 +132,7 @@ class Convolution:
         self.dims = dims
         self.stride = as_sizes("stride", stride, dims, minimum=1)
         self.dilation = as_sizes("dilation", dilation, dims, minimum=1)
-        if groups < 1:
-            raise ValueError(f"groups: expected an integer >= 1, got {groups}")
+        check_count("groups", groups)
         self.groups = groups
         self.same = padding == "same"
         if isinstance(padding, str):
@@ -151,6 +157,10 @@ class Convolution:
         x_layout = f"[{', '.join(['T', 'N', 'C', *space])}]"
         _check_pair(x, weight, f"[{', '.join(['C_out', 'C / groups', *kernel])}]")
         check_rank("x", x, x_layout, exactly=x_layout.count(",") + 1)
+        if 0 in weight.shape[2:]:
+            raise ValueError(
+                f"weight: expected at least one tap on each axis, got shape {tuple(weight.shape)}"
+            )
         channels = weight.shape[1] * self.groups
         if x.shape[2] != channels:
             raise ValueError(f"x: expected {channels} channels in dimension 2, got shape {tuple(x.shape)}")

@@ -21,18 +21,27 @@ def kernel(name: str, x: Tensor, **others: Tensor | None) -> Callable[..., Any] 
 
 def empty_train(x: Tensor, channels: int, space: Sequence[int], dtype: torch.dtype | None = None) -> Tensor:
     """A train `[T, N, C, ...]` with x's first two dimensions."""
-    return x.new_empty(*x.shape[:2], *space, channels, dtype=dtype).movedim(-1, 2)
+    return _empty((*x.shape[:2], channels, *space), x, dtype)
+
+
+def _empty(shape: Sequence[int], x: Tensor, dtype: torch.dtype | None) -> Tensor:
+    # No view of another tensor, as autograd lets nobody write into a view that comes out of a function.
+    memory = (0, 1, *range(3, len(shape)), 2)
+    return torch.empty_permuted(shape, memory, dtype=x.dtype if dtype is None else dtype, device=x.device)
 
 
 def empty_output(x: Tensor, g: Geometry, pool: Sequence[int]) -> Tensor:
     """What the forward pass gives: spikes after pooling."""
-    height, width = (size // window for size, window in zip(g.space[-2:], pool, strict=True))
+    space = g.space[-2:]
+    height, width = (size // window for size, window in zip(space, pool, strict=True))
+    if height == 0 or width == 0:
+        raise ValueError(f"kernel_size: expected windows that fit into {tuple(space)}, got {tuple(pool)}")
     return empty_train(x, g.channels, (*g.space[:-2], height, width))
 
 
 def empty_state(x: Tensor, g: Geometry) -> Tensor:
     """u, s and g `[3, N, C, ...]`."""
-    return x.new_empty(3, g.batch, *g.space, g.channels, dtype=state_dtype(x)).movedim(-1, 2)
+    return _empty((3, g.batch, g.channels, *g.space), x, state_dtype(x))
 
 
 def stored(tensor: Tensor | None) -> tuple[int, int]:
