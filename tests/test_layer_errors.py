@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -85,6 +86,8 @@ def test_devices() -> None:
         F.srm_neuron(TRAIN, threshold=torch.ones(3, device="meta"))
     with pytest.raises(ValueError, match="weight: expected a tensor on cpu, got one on meta"):
         F.srm_linear(TRAIN, torch.zeros(5, 3, device="meta"))
+    with pytest.raises(ValueError, match="weight: expected a tensor on meta, got one on cpu"):
+        F.srm_linear(TRAIN.to("meta"), torch.zeros(5, 3))
 
 
 @pytest.mark.parametrize(
@@ -128,9 +131,11 @@ def test_convolution_input(x: torch.Tensor, message: str) -> None:
     ("arguments", "options", "message"),
     [
         ((0, 4, 3), {}, r"in_channels: expected a positive multiple of groups=1, got 0"),
+        ((2.0, 4, 3), {}, r"in_channels: expected a positive multiple of groups=1, got 2\.0"),
         ((3, 4, 3), {"groups": 2}, r"in_channels: expected a positive multiple of groups=2, got 3"),
         ((4, 3, 3), {"groups": 2}, r"out_channels: expected a positive multiple of groups=2, got 3"),
         ((4, 4, 3), {"groups": 0}, r"groups: expected an integer >= 1, got 0"),
+        ((4, 4, 3), {"groups": 1.5}, r"groups: expected an integer >= 1, got 1\.5"),
         ((4, 4, 0), {}, r"kernel_size: expected an integer >= 1 or 2 of them, got 0"),
         ((4, 4, (3,)), {}, r"kernel_size: .*got \(3,\)"),
         ((4, 4, 3), {"stride": 0}, r"stride: .*got 0"),
@@ -146,10 +151,20 @@ def test_convolution_options(arguments: tuple[Any, ...], options: dict[str, Any]
         snnlib.SRMConv2d(*arguments, **options)
 
 
-@pytest.mark.parametrize(("inputs", "outputs", "name"), [(0, 3, "in_features"), (3, 0, "out_features")])
-def test_linear_options(inputs: int, outputs: int, name: str) -> None:
-    with pytest.raises(ValueError, match=rf"{name}: expected an integer >= 1, got 0"):
-        snnlib.SRMLinear(inputs, outputs)
+@pytest.mark.parametrize("layer", [snnlib.SRMLinear, snnlib.SRMReadout])
+@pytest.mark.parametrize("features", [0, 2.5])
+def test_linear_options(layer: Callable[[Any, Any], object], features: float) -> None:
+    message = rf"_features: expected an integer >= 1, got {features}"
+    with pytest.raises(ValueError, match="in" + message):
+        layer(features, 3)
+    with pytest.raises(ValueError, match="out" + message):
+        layer(3, features)
+
+
+def test_integers_of_numpy_are_integers() -> None:
+    features = np.prod((2, 3))
+    assert snnlib.SRMLinear(features, 3).weight.shape == (3, 6)
+    assert snnlib.SRMConv1d(features, features, 3).weight.shape == (6, 6, 3)
 
 
 def test_groups_of_the_function() -> None:
@@ -159,3 +174,13 @@ def test_groups_of_the_function() -> None:
         ValueError, match=r"weight: expected \[C_out, C / groups, kh, kw\], got shape \(3, 3\)"
     ):
         F.srm_conv2d(FRAMES, torch.zeros(3, 3))
+    with pytest.raises(ValueError, match=r"weight: expected at least one tap on each axis, .*\(3, 3, 0, 1\)"):
+        F.srm_conv2d(FRAMES, torch.zeros(3, 3, 0, 1))
+
+
+def test_window_of_a_fused_pool_that_does_not_fit(path: str) -> None:
+    net = snnlib.fuse(torch.nn.Sequential(snnlib.SRMConv2d(3, 4, 3), snnlib.SpikeAvgPool2d((2, 5))))
+    with pytest.raises(
+        ValueError, match=r"kernel_size: expected windows that fit into \(4, 4\), got \(2, 5\)"
+    ):
+        net(FRAMES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Integral
 
 import torch
 from torch import Tensor
@@ -59,6 +60,12 @@ def check_labels(target: Tensor, scores: Tensor) -> None:
     low, high = (int(bound) for bound in target.aminmax())
     if low < 0 or high >= classes:
         raise ValueError(f"target: expected labels from 0 to {classes - 1}, got {low} to {high}")
+
+
+def check_count(name: str, value: int) -> None:
+    """Raise ValueError unless `value` is an integer >= 1, numpy's among them."""
+    if not isinstance(value, Integral) or value < 1:
+        raise ValueError(f"{name}: expected an integer >= 1, got {value!r}")
 
 
 def as_sizes(name: str, value: int | Sequence[int], dims: int, *, minimum: int) -> tuple[int, ...]:

@@ -7,7 +7,14 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from snnlib import ops
-from snnlib.functional._check import as_sizes, check_device, check_dtype, check_floating, check_rank
+from snnlib.functional._check import (
+    as_sizes,
+    check_count,
+    check_device,
+    check_dtype,
+    check_floating,
+    check_rank,
+)
 
 Sizes = int | Sequence[int]
 _Geometry = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]
@@ -22,8 +29,7 @@ def _four_sizes(name: str, size: Sequence[int], layout: str) -> tuple[int, ...]:
 def _check_options(stride: Sizes, padding: Sizes, dilation: Sizes, groups: int) -> _Geometry:
     if isinstance(padding, str):
         raise ValueError(f"padding: expected an integer >= 0 or 2 of them, got {padding!r}")
-    if groups < 1:
-        raise ValueError(f"groups: expected an integer >= 1, got {groups}")
+    check_count("groups", groups)
     return (
         as_sizes("stride", stride, 2, minimum=1),
         as_sizes("padding", padding, 2, minimum=0),

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from snnlib import functional
-from snnlib.functional._check import check_floating
+from snnlib.functional._check import check_count, check_floating
 
 
 class GradScale(nn.Module):
@@ -99,8 +99,7 @@ class ChannelAffine(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        if channels < 1:
-            raise ValueError(f"channels: expected an integer >= 1, got {channels}")
+        check_count("channels", channels)
         self.channels, self.dim = channels, dim
         self.weight = nn.Parameter(torch.ones(channels, device=device, dtype=dtype))
         self.bias = nn.Parameter(torch.zeros(channels, device=device, dtype=dtype)) if bias else None

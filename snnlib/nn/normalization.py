@@ -7,7 +7,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from snnlib.functional._check import check_floating
+from snnlib.functional._check import check_count, check_floating
 from snnlib.nn.srm import SRMLayer
 
 # Beside the variance: keeps a constant channel from dividing by zero.
@@ -64,8 +64,7 @@ class WeightStandardization(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        if channels < 1:
-            raise ValueError(f"channels: expected an integer >= 1, got {channels}")
+        check_count("channels", channels)
         self.channels = channels
         self.scale: Tensor
         self.register_buffer("scale", torch.ones(channels, device=device, dtype=dtype))

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.functional import SRMNeuron
+from snnlib.functional._check import check_count
 from snnlib.functional.operators import FullyConnected
 from snnlib.functional.potential import srm_potential_stream
 from snnlib.functional.srm import Streamed
@@ -66,9 +67,8 @@ class SRMReadout(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        for name, features in (("in_features", in_features), ("out_features", out_features)):
-            if features < 1:
-                raise ValueError(f"{name}: expected an integer >= 1, got {features}")
+        check_count("in_features", in_features)
+        check_count("out_features", out_features)
         # Checks the constants; there is no spike for tau_grad to matter.
         self._gain = SRMNeuron(tau_m, tau_s, tau_grad=2.0).potential_gain()
         self.in_features, self.out_features = in_features, out_features

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from numbers import Integral
 from typing import Literal, Unpack, overload
 
 import torch
 from torch import Tensor, nn
 
 from snnlib import functional
-from snnlib.functional._check import as_sizes
+from snnlib.functional._check import as_sizes, check_count
 from snnlib.functional.layer import NeuronOptions, srm_layer_stream
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
 from snnlib.functional.srm import SRMNeuron, Streamed
@@ -142,7 +143,7 @@ class _SRMConv(SRMLayer):
     ) -> None:
         operator = Convolution(self.dims, stride, padding, dilation, groups)
         for name, channels in (("in_channels", in_channels), ("out_channels", out_channels)):
-            if channels < 1 or channels % groups:
+            if not isinstance(channels, Integral) or channels < 1 or channels % groups:
                 raise ValueError(f"{name}: expected a positive multiple of groups={groups}, got {channels}")
         self.kernel_size = as_sizes("kernel_size", kernel_size, self.dims, minimum=1)
         self.in_channels, self.out_channels = in_channels, out_channels
@@ -224,9 +225,8 @@ class SRMLinear(SRMLayer):
     """
 
     def __init__(self, in_features: int, out_features: int, **options: Unpack[LayerOptions]) -> None:
-        for name, features in (("in_features", in_features), ("out_features", out_features)):
-            if features < 1:
-                raise ValueError(f"{name}: expected an integer >= 1, got {features}")
+        check_count("in_features", in_features)
+        check_count("out_features", out_features)
         self.in_features, self.out_features = in_features, out_features
         super().__init__(FullyConnected(), (out_features, in_features), **options)
 
