@@ -155,6 +155,26 @@ def test_dtypes(dtype: torch.dtype, rng: torch.Generator) -> None:
     assert spike_count(spikes)[torch.arange(4), LABELS].eq(1).all()
 
 
+@pytest.mark.parametrize("autocast", [False, True], ids=["bfloat16", "autocast"])
+def test_half_precision_pushes_far_enough(autocast: bool, rng: torch.Generator, path: str) -> None:
+    """An inhibited neuron needs a current of many thresholds, which bfloat16 rounds by more than the margin."""
+    layer = snnlib.SRMLinear(200, 10, dtype=torch.float32 if autocast else torch.bfloat16)
+    with torch.no_grad():
+        layer.weight.copy_(torch.randn(10, 200, generator=rng))
+    x = (torch.rand(20, 64, 200, generator=rng) < 0.05).to(layer.weight.dtype)
+    labels, samples = torch.randint(10, (64,), generator=rng), torch.arange(64)
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        plain = layer(x)
+        with supervised_spikes(layer, labels) as teacher:
+            taught = layer(x)
+    assert taught.dtype == plain.dtype == torch.bfloat16
+    before, after = (spike_count(train)[samples, labels] for train in (plain, taught))
+    assert teacher.taught.sum() > 10
+    assert before[teacher.taught].eq(0).all()
+    assert after[teacher.taught].ge(1).all()
+    assert torch.equal(after[~teacher.taught], before[~teacher.taught])
+
+
 def test_standardised_weights(rng: torch.Generator) -> None:
     net = snnlib.nn.standardize_weights(nn.Sequential(snnlib.SRMLinear(12, 3, threshold=50.0)))
     assert parametrize.is_parametrized(net[0])

@@ -8,7 +8,7 @@ from torch import Tensor
 from snnlib.functional._check import check_floating, check_labels, check_rank
 from snnlib.functional.srm import SRMNeuron, as_threshold, srm_trace
 
-# The potential is raised a little over the threshold, further than half precision rounds it down.
+# The potential is raised a little over the threshold, further than rounding takes it down.
 _MARGIN = 0.01
 
 
@@ -35,7 +35,8 @@ def supervised_current(
         batch_first: whether the batch dimension comes before time.
 
     Returns:
-        The teacher's current, shape and dtype of `current`, without gradient.
+        The teacher's current, shape and dtype of `current`, without gradient. bfloat16 may round the push of an
+        inhibited neuron below the threshold: give currents in float32.
 
     Raises:
         TypeError: `current` is no floating tensor, or `target` none of integers.

@@ -75,27 +75,33 @@ def supervised_spikes(layer: SRMLinear, target: Tensor) -> Iterator[Teacher]:
         x = arguments["x"].flatten(2)
         if arguments.get("state") is not None or not isinstance(spikes, Tensor):
             raise ValueError("layer: expected calls with a whole train x only, got a state or return_state")
-        weight = layer.weight
-        with torch.no_grad():
-            current = nn.functional.linear(x, weight)
-            teacher = supervised_current(current, target, layer.neuron, layer.threshold, layer.batch_first)
-            # Neurons that are pushed: [1, N, classes], or [N, 1, classes].
-            taught = (teacher != 0).any(int(layer.batch_first), keepdim=True)
-        result.taught = taught.flatten(0, 1).any(1)
-        if not bool(taught.any()):
-            return spikes
-        # The teacher is one more input per neuron, of weight 1.
-        with_teacher = srm_layer_stream(
-            torch.cat((x, teacher.to(x.dtype)), 2),
-            torch.cat((weight, torch.eye(len(weight), dtype=weight.dtype, device=weight.device)), 1),
-            layer.operator,
-            layer.neuron,
-            threshold=layer.threshold,
-            input_grad_scale=layer.input_grad_scale,
-            batch_first=layer.batch_first,
-            return_state=False,
-        ).spikes
-        return torch.where(taught, with_teacher, spikes)
+        # Half precision would round the teacher's current, and with it the push, by more than what it leaves to spare.
+        exact = torch.promote_types(spikes.dtype, torch.float32)
+        with torch.autocast(x.device.type, enabled=False):
+            x, weight = (tensor.to(spikes.dtype).to(exact) for tensor in (x, layer.weight))
+            with torch.no_grad():
+                current = nn.functional.linear(x, weight)
+                teacher = supervised_current(
+                    current, target, layer.neuron, layer.threshold, layer.batch_first
+                )
+                # Neurons that are pushed: [1, N, classes], or [N, 1, classes].
+                silent = (spikes == 0).all(int(layer.batch_first), keepdim=True)
+                taught = (teacher != 0).any(int(layer.batch_first), keepdim=True) & silent
+            result.taught = taught.flatten(0, 1).any(1)
+            if not bool(taught.any()):
+                return spikes
+            # The teacher is one more input per neuron, of weight 1.
+            with_teacher = srm_layer_stream(
+                torch.cat((x, teacher), 2),
+                torch.cat((weight, torch.eye(len(weight), dtype=exact, device=weight.device)), 1),
+                layer.operator,
+                layer.neuron,
+                threshold=layer.threshold,
+                input_grad_scale=layer.input_grad_scale,
+                batch_first=layer.batch_first,
+                return_state=False,
+            ).spikes
+        return torch.where(taught, with_teacher.to(spikes.dtype), spikes)
 
     handle = layer.register_forward_hook(teach, with_kwargs=True)
     try:
