@@ -132,7 +132,8 @@ def srm_layer(
         dL/dx = input_grad_scale * x * operator.input_backward(b, W)
 
     For `input_grad_scale` 1 and `tau_s <= tau_grad <= tau_m` the sum of `dL/dx` over all input events equals the sum
-    of `dL/ds` over all output spikes. An input of amplitude 0 is no event and gets no gradient.
+    of `dL/ds` over all output spikes. An input of amplitude 0 is no event and gets no gradient
+    where weights and gradients are finite (`docs/performance.md`, Same bits).
 
     Args:
         x: events `[T, N, ...]` (`[N, T, ...]` with `batch_first`): spikes or any real amplitudes.
