@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import platform
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,20 @@ COLUMNS = {
 }
 
 
+@contextmanager
+def _garbage_kept() -> Iterator[None]:
+    """Python does not look for garbage, which would be at the cost of whichever task is running."""
+    gc.collect()
+    # What is there now need not be looked at again.
+    gc.freeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.unfreeze()
+
+
 def take_turns(tasks: dict[str, Task], turns: int) -> Table:
     """Time tasks one after the other, again and again, so that a drift of the machine's speed meets all of them.
 
@@ -43,14 +59,16 @@ def take_turns(tasks: dict[str, Task], turns: int) -> Table:
     """
     walls: dict[str, list[float]] = {name: [] for name in tasks}
     busy: dict[str, list[float]] = {name: [] for name in tasks}
-    for turn in range(turns + 1):
-        for name, task in tasks.items():
-            wall, processor = time.perf_counter(), time.process_time()
-            task()
-            # The first turn warms up.
-            if turn:
-                busy[name].append((time.process_time() - processor) * 1000)
-                walls[name].append((time.perf_counter() - wall) * 1000)
+    with _garbage_kept():
+        for turn in range(turns + 1):
+            for name, task in tasks.items():
+                gc.collect()
+                wall, processor = time.perf_counter(), time.process_time()
+                task()
+                # The first turn warms up.
+                if turn:
+                    busy[name].append((time.process_time() - processor) * 1000)
+                    walls[name].append((time.perf_counter() - wall) * 1000)
     first = next(iter(walls.values()))
     return {
         name: {
