@@ -132,8 +132,8 @@ def srm_layer(
         dL/dx = input_grad_scale * x * operator.input_backward(b, W)
 
     For `input_grad_scale` 1 and `tau_s <= tau_grad <= tau_m` the sum of `dL/dx` over all input events equals the sum
-    of `dL/ds` over all output spikes. An input of amplitude 0 is no event and gets no gradient
-    where weights and gradients are finite (`docs/performance.md`, Same bits).
+    of `dL/ds` over all output spikes. An input of amplitude 0 is no event and gets no gradient,
+    as long as weights and gradients are finite (`docs/performance.md`, Same bits).
 
     Args:
         x: events `[T, N, ...]` (`[N, T, ...]` with `batch_first`): spikes or any real amplitudes.
@@ -144,7 +144,7 @@ def srm_layer(
 
     Returns:
         Spikes `[T, N, C, ...]` in x's dtype (under autocast: in autocast's). Half types store trains, weights and
-        gradients; by events on a CPU, currents and sums are taken in float32 and rounded once at the end.
+        gradients; the native kernels of a CPU compute in float32 and round once at the end.
 
     Raises:
         TypeError: a tensor of integers, or x and weight of different dtypes.
