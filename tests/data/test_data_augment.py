@@ -1,56 +1,15 @@
-import itertools
+"""What augmentation drops and leaves: shares, windows, edges, repeatable draws, and wrong options."""
+
 import math
 import pickle
 
 import numpy as np
 import pytest
 import torch
+from event_samples import BINNING, SIZE, one_event_per_pixel, picture, recording, times_image, within_4_sigma
 from torch.utils.data import DataLoader
 
-from snnlib.data import AugmentEvents, AugmentFrames, FrameCache, ToFrames, Transformed, as_events, to_frames
-from snnlib.data.augment.events import move_events
-from snnlib.data.augment.frames import draw_warp, move_frames
-from snnlib.data.augment.options import rotation
-
-SIZE = (12, 16)
-BINNING = {"time_steps": 5, "step_us": 200, "sensor_size": SIZE, "mode": "count"}
-STILL = np.zeros(2, np.int64)
-
-
-def recording(count=400, size=SIZE, seed=0):
-    rng = np.random.default_rng(seed)
-    height, width = size
-    columns = (rng.integers(0, high, count) for high in (1000, width, height, 2))
-    return as_events(*columns)
-
-
-def picture(size=SIZE):
-    """Distinct values in every cell, [3, 2, H, W]."""
-    return torch.arange(1, 6 * math.prod(size) + 1, dtype=torch.float32).view(3, 2, *size)
-
-
-def one_event_per_pixel(size):
-    y, x = np.indices(size).reshape(2, -1)
-    return as_events(np.arange(x.size), x, y, np.zeros(x.size, int))
-
-
-def slice_shift(image, dx, dy):
-    """Oracle: `image` [..., H, W] in a frame of zeros, cut out again."""
-    height, width = image.shape[-2:]
-    big = np.pad(image, [(0, 0)] * (image.ndim - 2) + [(60, 60), (60, 60)])
-    return big[..., 60 - dy : 60 - dy + height, 60 - dx : 60 - dx + width]
-
-
-def times_image(events, size):
-    """One event per pixel as an image of its times + 1; 0 where none is."""
-    image = np.zeros(size, np.int64)
-    image[events["y"], events["x"]] = events["t"] + 1
-    assert np.count_nonzero(image) == events.size
-    return image
-
-
-def within_4_sigma(hits, draws, probability):
-    return abs(hits - draws * probability) < 4 * math.sqrt(draws * probability * (1 - probability))
+from snnlib.data import AugmentEvents, AugmentFrames, FrameCache, ToFrames, Transformed, as_events
 
 
 def test_without_options_nothing_changes():
@@ -71,122 +30,6 @@ def test_the_sample_itself_is_not_changed(make):
     make(**options, drop=0.5, drop_time=0.5, drop_area=0.5)(sample)
     make()(sample)[...] = 0
     assert np.array_equal(np.asarray(sample), before)
-
-
-@pytest.mark.parametrize(("dx", "dy"), [(0, 0), (3, 0), (0, -2), (-4, 5), (15, 11), (16, 0), (0, -50)])
-def test_shift_against_slices(dx, dy):
-    shift = np.array([dx, dy])
-    moved = move_frames(picture(), np.eye(2), shift)
-    assert np.array_equal(moved.numpy(), slice_shift(picture().numpy(), dx, dy))
-    events = one_event_per_pixel(SIZE)
-    moved = times_image(move_events(events, np.eye(2), shift, SIZE), SIZE)
-    assert np.array_equal(moved, slice_shift(times_image(events, SIZE), dx, dy))
-
-
-@pytest.mark.parametrize("make", [AugmentEvents, AugmentFrames])
-def test_shifts_are_uniform(make):
-    torch.manual_seed(0)
-    counts = dict.fromkeys(itertools.product((-1, 0, 1), repeat=2), 0)
-    event, frames = as_events([0], [4], [4], [1]), torch.zeros(1, 2, 9, 9)
-    frames[0, 1, 4, 4] = 1
-    for _ in range(900):
-        if make is AugmentEvents:
-            made = make(shift=1)(event)
-            y, x = made["y"][0], made["x"][0]
-        else:
-            _, _, y, x = make(shift=1)(frames).nonzero()[0].tolist()
-        counts[int(x) - 4, int(y) - 4] += 1
-    assert all(within_4_sigma(count, 900, 1 / 9) for count in counts.values()), counts
-
-
-@pytest.mark.parametrize("size", [(6, 6), (7, 7)])
-@pytest.mark.parametrize("quarters", [-1, 0, 1, 2, 3])
-def test_quarter_turns_against_rot90(size, quarters):
-    turn = rotation(90 * quarters)
-    moved = move_frames(picture(size), turn, STILL)
-    assert np.array_equal(moved.numpy(), np.rot90(picture(size).numpy(), quarters, (2, 3)))
-    events = one_event_per_pixel(size)
-    moved = times_image(move_events(events, turn, STILL, size), size)
-    assert np.array_equal(moved, np.rot90(times_image(events, size), quarters))
-
-
-@pytest.mark.parametrize("degrees", [-33.0, 10.0, 77.0])
-@pytest.mark.parametrize("mirror", [1.0, -1.0])
-def test_flip_turn_and_shift_are_one_motion(degrees, mirror):
-    """Against a loop over complex numbers; the imaginary axis points up, so rows count downwards."""
-    height, width = SIZE
-    shift, turn = np.array([2, -1]), complex(math.cos(math.radians(degrees)), math.sin(math.radians(degrees)))
-    matrix = rotation(degrees) @ np.diag([mirror, 1.0])
-    middle = complex((width - 1) / 2, -(height - 1) / 2)
-
-    expected = []
-    events = recording()
-    for t, x, y, p in events.tolist():
-        from_middle = complex(x, -y) - middle
-        target = complex(mirror * from_middle.real, from_middle.imag) * turn + middle + complex(2, 1)
-        x_new, y_new = round(target.real), round(-target.imag)
-        if 0 <= x_new < width and 0 <= y_new < height:
-            expected.append((t, x_new, y_new, p))
-    assert move_events(events, matrix, shift, SIZE).tolist() == expected
-    assert 0 < len(expected) < events.size
-
-    frames, made = picture(), torch.zeros(3, 2, *SIZE)
-    for y, x in np.ndindex(SIZE):
-        from_middle = (complex(x, -y) - complex(2, 1) - middle) / turn
-        source = complex(mirror * from_middle.real, from_middle.imag) + middle
-        x_old, y_old = round(source.real), round(-source.imag)
-        if 0 <= x_old < width and 0 <= y_old < height:
-            made[..., y, x] = frames[..., y_old, x_old]
-    assert torch.equal(move_frames(frames, matrix, shift), made)
-
-
-def test_angles_are_uniform_up_to_rotate():
-    """An event 10000 pixels right of the centre shows the angle."""
-    torch.manual_seed(0)
-    size, event = (20001, 20001), as_events([0], [20000], [10000], [1])
-    augment = AugmentEvents(rotate=30, sensor_size=size)
-    made = np.concatenate([augment(event) for _ in range(600)])
-    degrees = np.degrees(np.arctan2(10000.0 - made["y"], made["x"] - 10000.0))
-    assert made.size == 600 and np.abs(degrees).max() <= 30.01
-    # The mean of 600 draws of a uniform law has sigma 30 / sqrt(3 * 600).
-    assert abs(degrees.mean()) < 4 * 30 / math.sqrt(1800)
-    assert within_4_sigma(np.count_nonzero(np.abs(degrees) > 20), 600, 1 / 3)
-
-
-@pytest.mark.parametrize(
-    ("option", "axis"), [("flip_horizontal", 3), ("flip_vertical", 2), ("flip_polarity", 1)]
-)
-def test_flips_against_numpy(option, axis):
-    events, options = recording(), {option: 1.0}
-    expected = torch.from_numpy(np.flip(to_frames(events, **BINNING).numpy(), axis).copy())
-    assert torch.equal(AugmentFrames(**options)(to_frames(events, **BINNING)), expected)
-    made = AugmentEvents(sensor_size=SIZE, **options)(events)
-    assert torch.equal(to_frames(made, **BINNING), expected)
-    assert made["t"].tolist() == events["t"].tolist()
-
-
-@pytest.mark.parametrize("option", ["flip_horizontal", "flip_vertical", "flip_polarity"])
-@pytest.mark.parametrize("make", [AugmentEvents, AugmentFrames])
-def test_flips_come_with_their_probability(make, option):
-    torch.manual_seed(0)
-    augment = make(**{option: 0.3})
-    sample = as_events([0], [1], [2], [1]) if make is AugmentEvents else picture()
-    still = np.asarray(make()(sample))
-    hits = sum(bool((np.asarray(augment(sample)) != still).any()) for _ in range(400))
-    assert within_4_sigma(hits, 400, 0.3)
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_one_seed_moves_events_and_frames_alike(seed):
-    options = {"shift": 3, "drop_area": 0.2} | dict.fromkeys(
-        ("flip_horizontal", "flip_vertical", "flip_polarity"), 0.5
-    )
-    events = recording()
-    torch.manual_seed(seed)
-    early = to_frames(AugmentEvents(sensor_size=SIZE, **options)(events), **BINNING)
-    torch.manual_seed(seed)
-    late = AugmentFrames(**options)(to_frames(events, **BINNING))
-    assert torch.equal(early, late) and 0 < late.sum() < 400
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.7, 1.0])
@@ -421,48 +264,3 @@ def test_transformed():
         Transformed(3)
     with pytest.raises(TypeError, match="transforms must be callable, got 7"):
         Transformed([], ToFrames(), 7)
-
-
-def test_a_warp_looks_up_displaced_pixels():
-    """Against a loop; a constant warp is a shift the other way."""
-    generator = np.random.default_rng(3)
-    warp, frames = generator.normal(0, 2, (2, *SIZE)), picture()
-    made = torch.zeros_like(frames)
-    for y, x in np.ndindex(SIZE):
-        x_old, y_old = round(x - 1 + warp[0, y, x]), round(y + 2 + warp[1, y, x])
-        if 0 <= x_old < SIZE[1] and 0 <= y_old < SIZE[0]:
-            made[..., y, x] = frames[..., y_old, x_old]
-    assert torch.equal(move_frames(frames, np.eye(2), np.array([1, -2]), warp), made)
-    constant = np.broadcast_to(np.array([3.0, -1.0])[:, None, None], (2, *SIZE))
-    moved = move_frames(frames, np.eye(2), STILL, constant)
-    assert np.array_equal(moved.numpy(), slice_shift(frames.numpy(), -3, 1))
-
-
-def test_a_warp_is_smooth_and_of_its_size():
-    fields = np.stack([draw_warp(np.random.default_rng(seed), 33, 41, 1.5) for seed in range(400)])
-    assert fields.shape == (400, 2, 33, 41)
-    # The corners are among the points that are drawn.
-    corners = fields[:, :, [0, 0, -1, -1], [0, -1, 0, -1]]
-    assert abs(corners.std() - 1.5) < 0.1 and abs(corners.mean()) < 0.1
-    # Points lie 8 rows apart: steps from row to row are a fraction of the size.
-    assert np.diff(fields, axis=2).std() < 1.5 / 4
-    # Along x and along y independently.
-    assert abs(np.corrcoef(fields[:, 0].ravel(), fields[:, 1].ravel())[0, 1]) < 0.1
-
-
-def test_a_warp_keeps_values_and_differs_between_samples():
-    torch.manual_seed(0)
-    frames = picture()
-    made = [AugmentFrames(warp=1.0)(frames) for _ in range(2)]
-    assert not torch.equal(made[0], made[1])
-    assert set(made[0].unique().tolist()) <= {0.0, *frames.unique().tolist()}
-    torch.manual_seed(0)
-    assert torch.equal(AugmentFrames(warp=1.0)(frames), made[0])
-    assert torch.equal(AugmentFrames(warp=1e-9)(frames), frames)
-
-
-def test_wrong_warp():
-    with pytest.raises(ValueError, match=r"warp must be finite pixels >= 0, got -1\.0"):
-        AugmentFrames(warp=-1.0)
-    with pytest.raises(TypeError, match="warp must be finite pixels >= 0, got '2'"):
-        AugmentFrames(warp="2")
