@@ -1,4 +1,4 @@
-"""Losses on times and whole trains: first spike, spike times, van Rossum, TET, and the trains that labels ask for."""
+"""Losses on whole trains: spike times, van Rossum, and the trains that labels ask for."""
 
 import math
 
@@ -13,7 +13,6 @@ from snnlib.losses import (
     first_spike_loss,
     spike_time_loss,
     target_spike_train,
-    tet_loss,
     van_rossum_loss,
 )
 from snnlib.readout import first_spike_time
@@ -82,73 +81,6 @@ def test_van_rossum_gradient_and_limits() -> None:
     assert van_rossum_loss(lone, pair, tau=50.0).item() == pytest.approx(1 - math.exp(-30 / 50), rel=0.02)
 
 
-@given(seeds, st.floats(0, 0.9))
-def test_first_spike_by_loops(seed: int, smoothing: float) -> None:
-    train, _ = _trains(seed)
-    labels = [seed % 3, 1]
-    expected, gradient = [], torch.zeros_like(train)
-    for sample, label in enumerate(labels):
-        times = [_times(train, sample, neuron)[0] for neuron in range(3)]
-        odds = [math.exp(-0.4 * time) for time in times]
-        wanted = [smoothing / 3 + (1 - smoothing) * (neuron == label) for neuron in range(3)]
-        probable = [part / sum(odds) for part in odds]
-        expected.append(-sum(w * math.log(p) for w, p in zip(wanted, probable, strict=True)))
-        for neuron, time in enumerate(times):
-            if time < len(train):
-                # dL/dt = scale (wanted - p), and dL/ds its negative.
-                gradient[time, sample, neuron] = -0.4 * (wanted[neuron] - probable[neuron])
-    train.requires_grad_()
-    loss = first_spike_loss(
-        first_spike_time(train),
-        torch.tensor(labels),
-        scale=0.4,
-        label_smoothing=smoothing,
-        reduction="none",
-    )
-    loss.sum().backward()
-    torch.testing.assert_close(loss, torch.tensor(expected, dtype=torch.float64))
-    torch.testing.assert_close(train.grad, gradient)
-
-
-def test_deadline_is_a_rival() -> None:
-    """One more neuron that always fires then: the label is moved forward even where no other neuron fires."""
-    times = torch.tensor([[4.0, 7.0], [20.0, 20.0]], dtype=torch.float64, requires_grad=True)
-    labels = torch.tensor([1, 0])
-    loss = first_spike_loss(times, labels, scale=0.3, deadline=9.0)
-    rival = torch.cat((times.detach(), torch.full((2, 1), 9.0, dtype=torch.float64)), 1)
-    torch.testing.assert_close(loss, first_spike_loss(rival, labels, scale=0.3))
-    loss.backward()
-    # Without a rival the pulls of a sample add up to 0.
-    assert (times.grad.sum(1) > 0).all()
-    assert torch.autograd.gradcheck(
-        lambda times: first_spike_loss(times, labels, scale=0.3, deadline=9.0), times
-    )
-
-
-@given(seeds, st.floats(0, 1), st.booleans())
-def test_tet_by_loops(seed: int, share: float, per_step: bool) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    potential = torch.randn(5, 2, 3, generator=generator, dtype=torch.float64)
-    target = torch.randint(0, 3, (5, 2) if per_step else (2,), generator=generator)
-    expected = [0.0, 0.0]
-    for sample in range(2):
-        for t in range(5):
-            row = potential[t, sample].tolist()
-            label = int(target[t, sample] if per_step else target[sample])
-            entropy = math.log(sum(math.exp(value) for value in row)) - row[label]
-            spread = sum((value - 0.5) ** 2 for value in row) / 3
-            expected[sample] += ((1 - share) * entropy + share * spread) / 5
-    options = {"regularization": share, "target_potential": 0.5, "reduction": "none"}
-    assert tet_loss(potential, target, **options).tolist() == pytest.approx(expected)
-    first = tet_loss(
-        potential.transpose(0, 1), target.t() if per_step else target, **options, batch_first=True
-    )
-    assert first.tolist() == pytest.approx(expected)
-    assert torch.autograd.gradcheck(
-        lambda potential: tet_loss(potential, target, label_smoothing=0.1), potential.requires_grad_()
-    )
-
-
 @pytest.mark.parametrize("steps", [1, 7, 30])
 def test_target_trains_are_evenly_spaced(steps: int) -> None:
     for desired in range(1, steps + 1):
@@ -191,15 +123,6 @@ def test_layouts_shapes_and_dtypes(loss: object) -> None:
         half = loss(train.to(dtype), wanted.to(dtype), reduction="none")
         assert half.dtype == torch.float32
         torch.testing.assert_close(half.double(), each, rtol=1e-5, atol=1e-6)
-
-
-def test_half_dtypes_and_empty_batches_of_scores() -> None:
-    labels = torch.tensor([0, 2])
-    for dtype in (torch.float16, torch.bfloat16):
-        assert first_spike_loss(torch.ones(2, 3, dtype=dtype), labels, scale=1.0).dtype == torch.float32
-        assert tet_loss(torch.ones(4, 2, 3, dtype=dtype), labels).dtype == torch.float32
-    assert first_spike_loss(torch.ones(0, 3), labels[:0], scale=1.0) == 0
-    assert tet_loss(torch.ones(4, 0, 3), labels[:0]) == 0
 
 
 def test_silent_outputs_cost_but_have_no_gradient() -> None:
@@ -272,34 +195,8 @@ def test_train_errors() -> None:
             van_rossum_loss(train, wanted, tau=tau)
 
 
-def test_score_errors() -> None:
+def test_target_train_errors() -> None:
     labels = torch.tensor([0, 2])
-    with pytest.raises(ValueError, match=r"times: expected \[N, classes\], got shape \(9, 2, 3\)"):
-        first_spike_loss(torch.ones(9, 2, 3), labels, scale=1.0)
-    with pytest.raises(ValueError, match=r"scale: expected a finite number > 0, got 0.0"):
-        first_spike_loss(torch.ones(2, 3), labels, scale=0.0)
-    with pytest.raises(ValueError, match=r"deadline: expected a finite number > 0, got 0.0"):
-        first_spike_loss(torch.ones(2, 3), labels, scale=1.0, deadline=0.0)
-    potential = torch.ones(4, 2, 3)
-    with pytest.raises(ValueError, match=r"potential: expected \[T, N, classes\], got shape \(2, 3\)"):
-        tet_loss(potential[0], labels)
-    with pytest.raises(
-        ValueError, match=r"potential: expected at least one time step, got shape \(0, 2, 3\)"
-    ):
-        tet_loss(potential[:0], labels)
-    with pytest.raises(
-        ValueError, match=r"target: expected shape \(4, 2\), one label per step and sample, got"
-    ):
-        tet_loss(potential, torch.zeros(2, 4, dtype=torch.int64))
-    with pytest.raises(ValueError, match=r"target: expected shape \(2,\), one label per sample, got \(3,\)"):
-        tet_loss(potential, torch.zeros(3, dtype=torch.int64))
-    with pytest.raises(ValueError, match=r"target: expected labels from 0 to 2, got 0 to 3"):
-        tet_loss(potential, torch.tensor([0, 3]))
-    for share in (-0.1, 1.1, math.nan):
-        with pytest.raises(ValueError, match=rf"regularization: expected a number in \[0, 1\], got {share}"):
-            tet_loss(potential, labels, regularization=share)
-    with pytest.raises(ValueError, match=r"label_smoothing: expected a number in \[0, 1\), got 1"):
-        tet_loss(potential, labels, label_smoothing=1)
     for desired, undesired in ((1, 1), (10, 1), (2, -1)):
         with pytest.raises(ValueError, match=r"expected 0 <= undesired < desired <= steps = 9, got"):
             target_spike_train(labels, 9, 3, desired=desired, undesired=undesired)
@@ -307,13 +204,8 @@ def test_score_errors() -> None:
         target_spike_train(labels, 9, 2, desired=2, undesired=1)
     with pytest.raises(TypeError, match=r"target: expected integer labels, got torch.float32"):
         target_spike_train(labels.float(), 9, 3, desired=2, undesired=1)
-
-
-def test_labels_in_a_list_are_named() -> None:
     with pytest.raises(TypeError, match=r"^target: expected a torch.Tensor, got list$"):
         target_spike_train([1], 8, 2, desired=4, undesired=1)
-    with pytest.raises(TypeError, match=r"^target: expected a torch.Tensor, got list$"):
-        tet_loss(torch.zeros(3, 1, 2), [1])
 
 
 def test_autocast_leaves_the_distance_of_trains_in_float32() -> None:
