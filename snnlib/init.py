@@ -138,8 +138,10 @@ def calibrate_firing_rate_(
     def calibrate(name: str, layer: SRMLayer, events: Tensor) -> None:
         if name in rates or name not in targets:
             return
-        wanted, channel_rates = _calibrated(layer, events, targets[name], spread, name)
-        _assign(layer, wanted, name)
+        # A net that is a layer has no name in itself.
+        label = name or "net"
+        wanted, channel_rates = _calibrated(layer, events, targets[name], spread, label)
+        _assign(layer, wanted, label)
         rates[name] = float(channel_rates.mean())
 
     def hook(name: str) -> Any:

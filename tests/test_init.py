@@ -205,3 +205,9 @@ def test_a_layer_that_cannot_fire_is_named(broken: str) -> None:
     assert torch.equal(net[5].weight, before)
     assert [module.training for module in net.modules()] == modes
     assert all(not module._forward_pre_hooks for module in net.modules())
+
+
+def test_a_layer_alone_is_named_net() -> None:
+    layer, x = _linear()
+    with pytest.raises(ValueError, match=r"^net: expected events and a weight that can make neurons fire"):
+        calibrate(layer, 0 * x)

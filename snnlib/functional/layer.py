@@ -180,7 +180,12 @@ def srm_conv1d(
     groups: int = 1,
     **neuron: Unpack[NeuronOptions],
 ) -> Tensor:
-    """SRM layer over a 1-D convolution: x `[T, N, C, L]`, weight `[C_out, C / groups, k]`; see `srm_layer`."""
+    """SRM layer over a 1-D convolution: x `[T, N, C, L]`, weight `[C_out, C / groups, k]`; see `srm_layer`.
+
+    >>> import torch, snnlib
+    >>> snnlib.functional.srm_conv1d(torch.ones(10, 2, 1, 8), torch.rand(4, 1, 3), dilation=2).shape
+    torch.Size([10, 2, 4, 4])
+    """
     return srm_layer(x, weight, Convolution(1, stride, padding, dilation, groups), **neuron)
 
 
@@ -218,6 +223,10 @@ def srm_conv3d(
     """SRM layer over a 3-D convolution: x `[T, N, C, D, H, W]`, weight `[C_out, C / groups, kd, kh, kw]`.
 
     See `srm_layer`; the convolution is over space only, time is the neurons' own.
+
+    >>> import torch, snnlib
+    >>> snnlib.functional.srm_conv3d(torch.ones(10, 2, 1, 5, 5, 5), torch.rand(4, 1, 3, 3, 3), stride=2).shape
+    torch.Size([10, 2, 4, 2, 2, 2])
     """
     return srm_layer(x, weight, Convolution(3, stride, padding, dilation, groups), **neuron)
 
@@ -226,5 +235,10 @@ def srm_linear(x: Tensor, weight: Tensor, **neuron: Unpack[NeuronOptions]) -> Te
     """Fully connected SRM layer: x `[T, N, inputs]` or `[T, N, C, ...]`, weight `[outputs, inputs]`.
 
     See `srm_layer`; frames with axes are taken as by `FullyConnected`.
+
+    >>> import torch, snnlib
+    >>> frames = (torch.rand(10, 2, 4, 3, 3) < 0.1).float()          # of a convolutional layer
+    >>> snnlib.functional.srm_linear(frames, torch.rand(5, 4 * 3 * 3)).shape
+    torch.Size([10, 2, 5])
     """
     return srm_layer(x, weight, FullyConnected(), **neuron)

@@ -68,6 +68,11 @@ class FullyConnected:
 
     Frames may have axes, `[B, C, H, W]` with `C H W = inputs`: their cells count in the order of `torch.nn.Flatten`,
     but channels-last frames, as convolutional layers leave them, are read where they lie.
+
+    >>> import torch, snnlib
+    >>> operator = snnlib.functional.FullyConnected()
+    >>> operator.forward(torch.ones(2, 3), torch.tensor([[1.0, 2.0, 3.0]])).tolist()
+    [[6.0], [6.0]]
     """
 
     def check(self, x: Tensor, weight: Tensor) -> None:

@@ -49,7 +49,7 @@ def fuse(net: Net) -> Net:
         net: any module; an `SRMConv2d` that is used in two places of the net must not be fused.
 
     Returns:
-        `net` itself.
+        `net` itself. As before, a call of it raises ValueError where a pool's window does not fit into the image.
 
     >>> import torch, snnlib
     >>> net = torch.nn.Sequential(snnlib.SRMConv2d(2, 8, 3), snnlib.SpikeAvgPool2d(2))

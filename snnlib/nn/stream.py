@@ -21,6 +21,9 @@ class Stream:
     Args:
         module: a layer or net. Chunks may have different lengths, but one batch size.
 
+    Raises:
+        ValueError: by a call, a chunk whose samples or frames do not fit the state; the stream stays where it was.
+
     >>> import torch, snnlib
     >>> net = torch.nn.Sequential(snnlib.SRMLinear(6, 5), snnlib.SRMLinear(5, 3))
     >>> train = (torch.rand(20, 2, 6) < 0.5).float()
