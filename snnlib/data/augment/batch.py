@@ -17,8 +17,8 @@ class BatchAugmentation:
     varies less than with one copy; the step takes `copies` times as long.
 
     Args:
-        augment: takes the frames `[T, ...]` of one sample, such as `AugmentFrames`; picklable where `DataLoader`
-            workers are spawned.
+        augment: gives new frames from those of one sample, `[T, ...]`, as `AugmentFrames` does, and leaves those as
+            they are, for all copies are made from them. Picklable where `DataLoader` workers are spawned.
         copies: how many of each sample; 1 augments without repeating.
 
     Raises:
