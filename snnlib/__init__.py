@@ -3,8 +3,8 @@
 from snnlib import compat, data, explain, functional, init, losses, models, nn, ops, readout, reference
 from snnlib._native import keep_freed_memory, use_path
 from snnlib.compat import *  # noqa: F403
+from snnlib.explain_dispatch import explain_dispatch
 from snnlib.functional import grad_scale, resize_bicubic, segment_sum, superpixel_unpool
-from snnlib.functional.event_driven import explain_dispatch
 from snnlib.memory_report import memory_report
 from snnlib.nn import (
     BicubicResize2d,

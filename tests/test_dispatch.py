@@ -70,6 +70,20 @@ def test_explanation() -> None:
     assert "too small" in snnlib.explain_dispatch(snnlib.SRMLinear(3, 2), torch.ones(4, 1, 3)).forward.reason
 
 
+def test_explanation_of_a_layer_whose_weight_is_made_of_others() -> None:
+    layer, x = _layer(), _train(0.1, 12, 4, 16, 16, 16)
+    expected = snnlib.explain_dispatch(layer, x).forward
+    snnlib.nn.standardize_weights(torch.nn.Sequential(layer))
+    explanation = snnlib.explain_dispatch(layer, x)
+    assert explanation.forward == expected
+    assert explanation.rate == pytest.approx(layer(x).detach().mean().item())
+
+
+def test_only_layers_with_neurons_are_explained() -> None:
+    with pytest.raises(TypeError, match="layer: expected an SRM layer, got SRMReadout"):
+        snnlib.explain_dispatch(snnlib.SRMReadout(3, 2), torch.ones(4, 1, 3))  # type: ignore[arg-type]
+
+
 def _way_of_gradients(layer: snnlib.SRMConv2d, x: Tensor) -> tuple[str, ...]:
     """What backward of the layer really asked for."""
     ways: list[tuple[str, ...]] = []

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
-import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,12 +11,7 @@ from torch.autograd.function import once_differentiable
 from snnlib import _native, ops
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator, TrainConvolution
 from snnlib.functional.srm import SRMNeuron, Streamed, check_state
-from snnlib.ops.dispatch import Decision
-from snnlib.ops.dispatch_backward import BackwardPaths
 from snnlib.ops.geometry import ConvOptions, geometry
-
-if TYPE_CHECKING:
-    from snnlib.nn.srm import SRMLayer
 
 
 class _EventDrivenLayer(torch.autograd.Function):
@@ -68,58 +61,6 @@ def as_event_driven(operator: LinearOperator, x: Tensor, weight: Tensor) -> Trai
     if not _native.has_kernel("srm_conv_forward", x):
         return "the event-driven kernels are for the native path of a CPU"
     return operator.of_train(x, weight)
-
-
-class Dispatch(NamedTuple):
-    """The ways of a layer, and what they were chosen by.
-
-    Attributes:
-        forward: path of the currents, share of nonzero inputs, both costs in nanoseconds of one core, and the reason.
-        rate: share of neurons that fire in a step.
-        gradients: what the gradients of weight and input go by: events of the input, output spikes, or dense signals.
-    """
-
-    forward: Decision
-    rate: float
-    gradients: BackwardPaths
-
-    def __str__(self) -> str:
-        weight, input_ = self.gradients
-        return (
-            f"forward: {self.forward.path} ({self.forward.reason})\n"
-            f"backward: {self.rate:.1%} of the neurons fire; weight gradient: {weight}, input gradient: {input_}"
-        )
-
-
-def explain_dispatch(layer: SRMLayer, x: Tensor) -> Dispatch:
-    """How `layer` would deal with the train `x` now, with the densities and costs that decide. Runs the layer once.
-
-    >>> import torch, snnlib
-    >>> layer = snnlib.SRMConv2d(2, 64, 5)
-    >>> quiet = (torch.rand(30, 8, 2, 34, 34) < 0.02).float()
-    >>> snnlib.explain_dispatch(layer, quiet).forward.path
-    'events'
-    >>> snnlib.explain_dispatch(layer, torch.rand(30, 8, 2, 34, 34)).forward.path
-    'dense'
-    """
-    layer.operator.check(x, layer.weight)
-    conv = as_event_driven(layer.operator, x, layer.weight)
-    if isinstance(conv, str):
-        forward = Decision("dense", ops.dispatch.density(x), math.nan, math.nan, conv)
-        return Dispatch(forward, _rate(layer, x), BackwardPaths("dense", "dense"))
-    g = geometry(*conv[:3], time_dim=int(layer.batch_first))
-    forward = ops.dispatch.decide(conv.x, g, streaming=False)
-    rate = _rate(layer, x)
-    return Dispatch(forward, rate, ops.dispatch_backward.decide(conv.x, g, round(rate * g.neuron_steps)))
-
-
-def _rate(layer: SRMLayer, x: Tensor) -> float:
-    """Share of neurons that fire in a step, before any pooling."""
-    alone = copy.copy(layer)
-    alone.pool = (1, 1)
-    with torch.no_grad():
-        spikes = alone.forward(x)
-    return float(spikes.mean(dtype=torch.float32)) if spikes.numel() else 0.0
 
 
 def event_driven_layer(
