@@ -17,7 +17,7 @@ from torch import Tensor
 from snnlib import _native, reference
 from snnlib.ops import conv_layout, dense, dispatch_backward
 from snnlib.ops.geometry import ConvOptions, Geometry, geometry, scatters_back
-from snnlib.ops.kernel_rows import from_gradient_rows, gradient_rows, kernel_rows
+from snnlib.ops.kernel_rows import block_channels, from_gradient_rows, gradient_rows, kernel_rows
 from snnlib.reference.srm import decay_factors
 
 # Partial weight gradients: enough for many cores to share the work, as long as they fit.
@@ -148,7 +148,7 @@ class _Call(NamedTuple):
         native(  # type: ignore[misc]
             self.kept,
             conv_layout.strided_input(x, self.time_dim),
-            by_inputs,
+            block_channels(g) if by_inputs else 0,
             partial.data_ptr() if of_weight else 0,
             partial[-1].data_ptr() if of_weight else 0,
             size,

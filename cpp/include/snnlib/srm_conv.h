@@ -99,9 +99,10 @@ struct SrmConvRecord {
 
 struct SrmConvBackwardArgs : SrmConvRecord {
   InputTrain input;
-  // dL/dW of each block of tasks and their sum in order, `block_floats` each, by events of the inputs or of the
-  // outputs; layouts: kernels/weights_by_inputs.h and weights_by_spikes.h.
-  bool by_inputs;
+  // dL/dW of each block of tasks and their sum in order, `block_floats` each, by events of the inputs, with so many
+  // output channels at a time (16 or 32), or 0: by output spikes. Layouts: kernels/weights_by_inputs.h and
+  // weights_by_spikes.h.
+  int64_t by_inputs;
   float* grad_weight_blocks;
   float* grad_weight;
   int64_t block_floats;

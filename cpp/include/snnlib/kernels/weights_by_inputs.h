@@ -17,9 +17,6 @@ namespace SNNLIB_ISA {
 
 class WeightsByInputs {
  public:
-  // Channels of a block.
-  static int64_t block_channels(int64_t channels) { return padded(channels) % (2 * kGroup) ? kGroup : 2 * kGroup; }
-
   // Output rows `own` of sample `n`; `grad` is [block][in_channels][kernel_h][kernel_w, backwards][channel of the
   // block].
   void start(const SrmConvBackwardArgs& a, int64_t n, const Rows& own, float* grad) {
@@ -29,7 +26,7 @@ class WeightsByInputs {
     grad_ = grad;
     const ConvShape& s = a.shape;
     seen_ = seen_rows(s, own);
-    pixel_ = block_channels(s.channels);
+    pixel_ = a.by_inputs;
     // Columns on both sides stay zero: the window of input pixel x starts at column x.
     signal_row_ = (s.in_width + s.kernel_w - 1) * pixel_;
     margin_ = (s.kernel_w - 1 - s.padding_w) * pixel_;
