@@ -3,6 +3,7 @@
 import copy
 import itertools
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,23 @@ def test_every_convolution_equals_convolution_then_neurons(
         assert_gradient(gradient, answer, 1e-5)
     stream, chunks = layer.stream(), torch.tensor_split(x, [1, 3], int(batch_first))
     assert_bits(torch.cat([stream(chunk) for chunk in chunks], int(batch_first)), spikes)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda **place: snnlib.SRMLinear(6, 5, **place),
+        lambda **place: snnlib.SRMConv2d(4, 6, 3, threshold=torch.linspace(0.1, 0.6, 6, **place), **place),
+        lambda **place: snnlib.SRMReadout(6, 5, **place),
+    ],
+    ids=["linear", "per channel", "readout"],
+)
+def test_layers_without_memory_take_a_state_dict(make: Callable[..., nn.Module]) -> None:
+    layer, empty = make(), make(device="meta")
+    assert empty.weight.is_meta
+    empty.to_empty(device="cpu").load_state_dict(layer.state_dict())
+    for tensor, expected in zip(empty.state_dict().values(), layer.state_dict().values(), strict=True):
+        assert_bits(tensor, expected)
 
 
 def test_channels_last_input(rng: torch.Generator) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -151,6 +152,7 @@ def stack_time_first(batch: Sequence[tuple[torch.Tensor, int]]) -> tuple[torch.T
 
     Raises:
         ValueError: an empty batch, or samples of different shapes.
+        TypeError: a label is no integer.
 
     Example:
         >>> import torch
@@ -165,5 +167,11 @@ def stack_time_first(batch: Sequence[tuple[torch.Tensor, int]]) -> tuple[torch.T
     if len(shapes) > 1:
         raise ValueError(f"batch must hold spike trains of one shape, got {sorted(shapes)}")
     spikes = torch.stack([frames for frames, _ in batch], dim=1)
-    labels = torch.tensor([int(label) for _, label in batch], dtype=torch.int64)
-    return spikes, labels
+    return spikes, torch.tensor([_as_label(label) for _, label in batch], dtype=torch.int64)
+
+
+def _as_label(label: SupportsIndex) -> int:
+    try:
+        return operator.index(label)
+    except TypeError:
+        raise TypeError(f"batch: expected integer labels, got {label!r}") from None

@@ -57,7 +57,7 @@ class SRMLayer(nn.Module):
         limit = torch.as_tensor(threshold, device=device).to(
             torch.promote_types(self.weight.dtype, torch.float32)
         )
-        if not bool((limit > 0).all()):
+        if not limit.is_meta and not bool((limit > 0).all()):
             raise ValueError(f"threshold: expected numbers > 0, got {threshold}")
         # Checks the shape as well.
         self.register_buffer(
@@ -71,6 +71,8 @@ class SRMLayer(nn.Module):
         Uniform with mean 0 and `std = threshold / (sqrt(fan_in * rate) * potential_gain)`. Real data differ:
         `snnlib.init.calibrate_firing_rate_` sets every layer's rate exactly.
         """
+        if self.weight.is_meta:
+            return
         fan_in = math.prod(self.weight.shape[1:])
         gain = math.sqrt(max(fan_in, 1) * EXPECTED_INPUT_RATE) * self.neuron.potential_gain()
         bound = math.sqrt(3) * float(self.threshold.mean()) / gain

@@ -133,6 +133,8 @@ def test_stack_time_first():
         stack_time_first([])
     with pytest.raises(ValueError, match=r"one shape, got \[\(2, 1\), \(3, 1\)\]"):
         stack_time_first([(torch.zeros(2, 1), 0), (torch.zeros(3, 1), 0)])
+    with pytest.raises(TypeError, match=r"batch: expected integer labels, got 1.7"):
+        stack_time_first([(torch.zeros(2, 1), 1.7)])
 
 
 class Counted:
