@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from snnlib.functional.event_driven import as_event_driven
-from snnlib.functional.layer import srm_layer_stream
 from snnlib.nn import SRMLayer
 from snnlib.ops import dispatch, dispatch_backward
 from snnlib.ops.dispatch import Decision
@@ -56,7 +55,8 @@ def explain_dispatch(layer: SRMLayer, x: Tensor) -> Dispatch:
         raise TypeError(f"layer: expected an SRM layer, got {type(layer).__name__}")
     with torch.no_grad():
         weight = layer.weight
-        rate = _rate(layer, x, weight)
+        spikes = layer.run(x, weight).spikes
+        rate = float(spikes.mean(dtype=torch.float32)) if spikes.numel() else 0.0
         conv = as_event_driven(layer.operator, x, weight)
         if isinstance(conv, str):
             forward = Decision("dense", dispatch.density(x), math.nan, math.nan, conv)
@@ -64,17 +64,3 @@ def explain_dispatch(layer: SRMLayer, x: Tensor) -> Dispatch:
         g = geometry(*conv[:3], time_dim=int(layer.batch_first))
         forward = dispatch.decide(conv.x, g, streaming=False)
         return Dispatch(forward, rate, dispatch_backward.decide(conv.x, g, round(rate * g.neuron_steps)))
-
-
-def _rate(layer: SRMLayer, x: Tensor, weight: Tensor) -> float:
-    """Share of neurons that fire in a step, before any pooling."""
-    spikes = srm_layer_stream(
-        x,
-        weight,
-        layer.operator,
-        layer.neuron,
-        threshold=layer.threshold,
-        batch_first=layer.batch_first,
-        return_state=False,
-    ).spikes
-    return float(spikes.mean(dtype=torch.float32)) if spikes.numel() else 0.0

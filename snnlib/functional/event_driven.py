@@ -76,9 +76,9 @@ def event_driven_layer(
     """The layer, whose spikes have 0 to 3 space axes. Gradients as in `srm_layer`."""
     x, weight, options, axes = conv
     added = tuple(range(3, 5 - axes))
-    shape = (*x.shape[:2], weight.shape[0], *geometry(x, weight, options, time_dim).space)
-    check_state(state, [size for dim, size in enumerate(shape) if dim not in added], x, time_dim)
     if state is not None:
+        shape = (*x.shape[:2], weight.shape[0], *geometry(x, weight, options, time_dim).space)
+        check_state(state, [size for dim, size in enumerate(shape) if dim not in added], x, time_dim)
         state = state.reshape(3, *(size for dim, size in enumerate(shape) if dim != time_dim))
     keep = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
     out, final = _EventDrivenLayer.apply(  # type: ignore[no-untyped-call]

@@ -58,9 +58,12 @@ def _check_pair(x: Tensor, weight: Tensor, weight_layout: str) -> None:
         check_dtype("weight", weight, x)
 
 
-def _at_the_end(zeros: list[int]) -> list[int]:
-    """Zeros after each axis as F.pad wants them, which counts axes from the last one."""
-    return [margin for end in reversed(zeros) for margin in (0, end)]
+def _with_zeros(x: Tensor, after: list[int]) -> Tensor:
+    """So many zeros after each of the last axes."""
+    if not any(after):
+        return x
+    # F.pad counts axes from the last one.
+    return F.pad(x, [margin for end in reversed(after) for margin in (0, end)])
 
 
 class FullyConnected:
@@ -189,8 +192,7 @@ class Convolution:
         return tuple(total // 2 for total in totals), [total % 2 for total in totals]
 
     def _frames(self, x: Tensor, extra: list[int]) -> Tensor:
-        if any(extra):
-            x = F.pad(x, _at_the_end(extra))
+        x = _with_zeros(x, extra)
         if x.device.type == "cpu" and self.dims > 1:
             # oneDNN convolves channels-last frames about twice as fast, and layers after this one keep the layout.
             x = x.contiguous(memory_format=torch.channels_last if self.dims == 2 else torch.channels_last_3d)
@@ -234,8 +236,7 @@ class Convolution:
     def of_train(self, x: Tensor, weight: Tensor) -> TrainConvolution:
         """The same map of an unfolded train: one row for a single axis, the odd zeros of a "same" in the train."""
         padding, extra = self._margins(weight)
-        if any(extra):
-            x = F.pad(x, _at_the_end(extra))
+        x = _with_zeros(x, extra)
         options = ConvOptions(self.stride, padding, self.dilation, self.groups)
         if self.dims == 1:
             x, weight = x.unsqueeze(3), weight.unsqueeze(2)

@@ -90,9 +90,21 @@ class SRMLayer(nn.Module):
         self, x: Tensor, state: Tensor | None = None, return_state: bool = False
     ) -> Tensor | Streamed:
         """Spikes of a train; with `return_state` also the state `[3, N, ...]` to go on from."""
-        out = srm_layer_stream(
+        out = self.run(x, self.weight, state, return_state, self.pool)
+        return out if return_state else out.spikes
+
+    def run(
+        self,
+        x: Tensor,
+        weight: Tensor,
+        state: Tensor | None = None,
+        return_state: bool = False,
+        pool: tuple[int, int] = (1, 1),
+    ) -> Streamed:
+        """The layer with a weight and a pooling window that are given, and all else its own; no hooks."""
+        return srm_layer_stream(
             x,
-            self.weight,
+            weight,
             self.operator,
             self.neuron,
             threshold=self.threshold,
@@ -100,9 +112,8 @@ class SRMLayer(nn.Module):
             batch_first=self.batch_first,
             state=state,
             return_state=return_state,
-            pool=self.pool,
+            pool=pool,
         )
-        return out if return_state else out.spikes
 
     def stream(self) -> Stream:
         """A stream with its own state: feed it a train in chunks of any length and get the same spikes."""

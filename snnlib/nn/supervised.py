@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.functional._check import check_integer_labels
-from snnlib.functional.layer import srm_layer_stream
 from snnlib.functional.srm import Streamed
 from snnlib.functional.supervised import supervised_current
 from snnlib.nn.srm import SRMLinear
@@ -91,15 +90,9 @@ def supervised_spikes(layer: SRMLinear, target: Tensor) -> Iterator[Teacher]:
             if not bool(taught.any()):
                 return spikes
             # The teacher is one more input per neuron, of weight 1.
-            with_teacher = srm_layer_stream(
+            with_teacher = layer.run(
                 torch.cat((x, teacher), 2),
                 torch.cat((weight, torch.eye(len(weight), dtype=exact, device=weight.device)), 1),
-                layer.operator,
-                layer.neuron,
-                threshold=layer.threshold,
-                input_grad_scale=layer.input_grad_scale,
-                batch_first=layer.batch_first,
-                return_state=False,
             ).spikes
         return torch.where(taught, with_teacher.to(spikes.dtype), spikes)
 

@@ -163,26 +163,7 @@ class _Call(NamedTuple):
 
 
 @srm_conv_backward.register_fake
-def _(
-    grad_output: Tensor,
-    x: Tensor,
-    weight: Tensor,
-    output: Tensor | None,
-    bits: Tensor,
-    record: Tensor,
-    starts: Tensor,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-    pool: Sequence[int],
-    tau_m: float,
-    tau_s: float,
-    tau_grad: float,
-    input_grad_scale: float,
-    time_dim: int,
-    need_weight: bool,
-    need_input: bool,
-) -> tuple[Tensor, Tensor]:
+def _(_grad_output: Tensor, x: Tensor, weight: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
+    *_, need_weight, need_input = others
     grad_weight = weight.new_empty(weight.shape if need_weight else 0)
     return grad_weight, conv_layout.empty_train(x, x.shape[2], x.shape[3:]) if need_input else x.new_empty(0)

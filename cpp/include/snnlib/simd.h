@@ -101,27 +101,6 @@ inline Ints lane_numbers(int64_t first) {
   return v + int32_t(first);
 }
 
-// For `?:`: the lanes whose bit is set.
-inline auto chosen_lanes(uint32_t bits) {
-  static constexpr int32_t kBits[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768};
-  Ints lane;
-  std::memcpy(&lane, kBits, sizeof lane);
-  return (lane & int32_t(bits)) != 0;
-}
-
-// The next numbers from `p` on, one for each lane whose bit is set; 0 in the others.
-inline Floats load_selected(const float* p, uint32_t bits) {
-#if defined(__AVX512F__)
-  return Floats(_mm512_maskz_expandloadu_ps(__mmask16(bits), p));
-#else
-  float lane[kLanes] = {};
-  for (; bits; bits &= bits - 1) lane[lowest_bit(bits)] = *p++;
-  Floats v;
-  std::memcpy(&v, lane, sizeof v);
-  return v;
-#endif
-}
-
 #if defined(__AVX2__)
 // For each of 8 bits' patterns the lanes whose bit is set, in order.
 struct SelectedLanes {
