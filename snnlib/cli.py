@@ -56,7 +56,9 @@ def train(
     time_steps: Annotated[int, _option("Time steps per sample.", "Data")] = _D.time_steps,
     step_ms: Annotated[float, _option("Length of a time step in ms.", "Data")] = _D.step_ms,
     frames: Annotated[FrameMode, _option("A cell with events is 1, or their count.", "Data")] = _D.frames,
-    late: Annotated[LateEvents, _option("Events after the last step: into it, or out.", "Data")] = _D.late,
+    late: Annotated[
+        LateEvents, _option("Events after the last step: into it, out, or an error.", "Data")
+    ] = _D.late,
     net: Annotated[str, _option("Layers: 12C5p1 conv, P2 pool, 10 linear.", "Net")] = _D.net,
     tau_m: Annotated[float, _option("Membrane time constant in time steps.", "Net")] = _D.tau_m,
     tau_s: Annotated[float, _option("Synaptic time constant in time steps.", "Net")] = _D.tau_s,

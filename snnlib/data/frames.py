@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import warnings
 from collections.abc import Sequence
 from typing import Literal, SupportsIndex
 
@@ -13,9 +14,10 @@ import torch
 from snnlib.data.checks import check_choice, check_int, check_sensor_size
 from snnlib.data.events import Events, check_events
 from snnlib.data.nmnist_format import NMNIST_SENSOR_SIZE
+from snnlib.data.time_window import WindowCheck
 
 Mode = Literal["binary", "count"]
-Late = Literal["clamp", "drop"]
+Late = Literal["clamp", "drop", "error"]
 
 
 def to_frames(
@@ -40,8 +42,8 @@ def to_frames(
         sensor_size: `(height, width)` in pixels.
         mode: `"binary"` (default, spikes are 0 or 1) or `"count"` (several events in one cell add up).
         late: what becomes of events at `t >= time_steps * step_us`: `"clamp"` (default, no event is lost)
-            puts them into the last bin, `"drop"` leaves them out. In N-MNIST at 300 ms these are 0.25 % of
-            the events.
+            puts them into the last bin, `"drop"` leaves them out, `"error"` raises. In N-MNIST at 300 ms these are
+            0.25 % of the events.
         dtype: of the result. Counts must fit into it.
 
     Returns:
@@ -50,37 +52,26 @@ def to_frames(
     Raises:
         TypeError: `events` is no event array, or an argument has the wrong type.
         ValueError: an event outside the sensor, before time 0 or of another polarity than 0 and 1; an
-            argument out of range; counts that do not fit `dtype`.
+            argument out of range; counts that do not fit `dtype`; late events with `late="error"`.
+
+    Warns:
+        UserWarning: the time window does not fit the recording, see `snnlib.data.time_window`: more than
+            5 % of the events are late, or more than half of them share one bin.
 
     Example:
         >>> from snnlib.data import as_events
-        >>> events = as_events(t=[0, 5, 25], x=[1, 1, 0], y=[0, 0, 1], p=[1, 1, 0])
+        >>> events = as_events(t=[0, 5, 15], x=[1, 1, 0], y=[0, 0, 1], p=[1, 1, 0])
         >>> frames = to_frames(events, time_steps=2, step_us=10, sensor_size=(2, 2), mode="count")
         >>> frames.nonzero().tolist(), frames.sum().item()
         ([[0, 1, 0, 1], [1, 0, 1, 0]], 3.0)
     """
-    events = check_events("events", events)
-    steps, step = check_int("time_steps", time_steps, 1), check_int("step_us", step_us, 1)
-    height, width = check_sensor_size("sensor_size", sensor_size)
-    check_choice("mode", mode, ("binary", "count"))
-    check_choice("late", late, ("clamp", "drop"))
-    if not isinstance(dtype, torch.dtype) or dtype.is_complex:
-        raise TypeError(f"dtype must be a real torch dtype, got {dtype!r}")
-    t, x, y, p = (events[field].astype(np.int64) for field in ("t", "x", "y", "p"))
-    for field, column, high in (("t", t, None), ("x", x, width - 1), ("y", y, height - 1), ("p", p, 1)):
-        check_field(field, column, high)
-    bins = t // step
-    cells = (np.minimum(bins, steps - 1) * 2 + p) * (height * width) + y * width + x
-    if late == "drop":
-        cells = cells[bins < steps]
-    flat = np.zeros(steps * 2 * height * width, np.uint8 if mode == "binary" else np.int32)
-    if mode == "binary":
-        flat[cells] = 1
-    else:
-        # A Python 1 would be cast per event: 30 times slower.
-        np.add.at(flat, cells, np.int32(1))
-        _check_fits(int(flat.max()), dtype)
-    return torch.from_numpy(flat).view(steps, 2, height, width).to(dtype)
+    transform = ToFrames(
+        time_steps=time_steps, step_us=step_us, sensor_size=sensor_size, mode=mode, late=late, dtype=dtype
+    )
+    frames, complaint = transform.bin(events)
+    if complaint:
+        warnings.warn(complaint, stacklevel=2)
+    return frames
 
 
 def check_field(field: str, column: npt.NDArray[np.int64], high: int | None) -> None:
@@ -88,9 +79,11 @@ def check_field(field: str, column: npt.NDArray[np.int64], high: int | None) -> 
     if column.size == 0 or (column.min() >= 0 and (high is None or column.max() <= high)):
         return
     bad = np.flatnonzero((column < 0) | (False if high is None else column > high))
-    wanted = "be >= 0" if high is None else f"be in 0..{high}"
+    wanted = ">= 0" if high is None else f"in 0..{high}"
+    hint = '; as_events(..., origin="first") starts at the first event' if field == "t" else ""
     raise ValueError(
-        f"events: field {field} must {wanted}, got {column[bad[0]]} at event {bad[0]} ({bad.size} such events)"
+        f"events: expected field {field} {wanted}, got {column[bad[0]]} at event {bad[0]} ({bad.size} such events, "
+        f"{bad.size / column.size:.3g} of all){hint}"
     )
 
 
@@ -110,7 +103,7 @@ class ToFrames:
     """`to_frames` with fixed options, as a picklable `transform` of a data set.
 
     Arguments, defaults and errors are those of `to_frames`; wrong arguments raise here, not at the first
-    sample.
+    sample. A time window that does not fit the recordings so far is warned of once per transform and process.
 
     Example:
         >>> from snnlib.data import as_events
@@ -129,15 +122,50 @@ class ToFrames:
         late: Late = "clamp",
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        self.time_steps, self.step_us, self.sensor_size = time_steps, step_us, sensor_size
+        self.time_steps, self.step_us = (
+            check_int("time_steps", time_steps, 1),
+            check_int("step_us", step_us, 1),
+        )
+        self.sensor_size = check_sensor_size("sensor_size", sensor_size)
+        check_choice("mode", mode, ("binary", "count"))
+        check_choice("late", late, ("clamp", "drop", "error"))
+        if not isinstance(dtype, torch.dtype) or dtype.is_complex:
+            raise TypeError(f"dtype must be a real torch dtype, got {dtype!r}")
         self.mode, self.late, self.dtype = mode, late, dtype
-        self(np.empty(0, [("t", "i8"), ("x", "i2"), ("y", "i2"), ("p", "i1")]))
+        self._window = WindowCheck(self.time_steps, self.step_us, late)
+        self._warned = False
 
     def __call__(self, events: Events) -> torch.Tensor:
-        return to_frames(events, **self.__dict__)
+        frames, complaint = self.bin(events)
+        if complaint and not self._warned:
+            self._warned = True
+            warnings.warn(complaint + " (of the recordings so far; said once)", stacklevel=2)
+        return frames
+
+    def bin(self, events: Events) -> tuple[torch.Tensor, str]:
+        """Frames, and what to warn of ("" for nothing); counts the recording, but gives no warning."""
+        events = check_events("events", events)
+        steps, (height, width) = self.time_steps, self.sensor_size
+        t, x, y, p = (events[field].astype(np.int64) for field in ("t", "x", "y", "p"))
+        for field, column, high in (("t", t, None), ("x", x, width - 1), ("y", y, height - 1), ("p", p, 1)):
+            check_field(field, column, high)
+        bins = t // self.step_us
+        complaint = self._window.add(bins)
+        cells = (np.minimum(bins, steps - 1) * 2 + p) * (height * width) + y * width + x
+        if self.late == "drop":
+            cells = cells[bins < steps]
+        flat = np.zeros(steps * 2 * height * width, np.uint8 if self.mode == "binary" else np.int32)
+        if self.mode == "binary":
+            flat[cells] = 1
+        else:
+            # A Python 1 would be cast per event: 30 times slower.
+            np.add.at(flat, cells, np.int32(1))
+            _check_fits(int(flat.max()), self.dtype)
+        return torch.from_numpy(flat).view(steps, 2, height, width).to(self.dtype), complaint
 
     def __repr__(self) -> str:
-        return f"ToFrames({', '.join(f'{name}={value!r}' for name, value in self.__dict__.items())})"
+        options = {name: value for name, value in self.__dict__.items() if not name.startswith("_")}
+        return f"ToFrames({', '.join(f'{name}={value!r}' for name, value in options.items())})"
 
 
 def stack_time_first(batch: Sequence[tuple[torch.Tensor, int]]) -> tuple[torch.Tensor, torch.Tensor]:

@@ -17,7 +17,7 @@ LossName = Literal[
     "count", "count+", "cross-entropy", "cross-entropy+", "first-spike", "spike-time", "van-rossum", "tet"
 ]
 FrameMode = Literal["binary", "count"]
-LateEvents = Literal["clamp", "drop"]
+LateEvents = Literal["clamp", "drop", "error"]
 Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["32-true", "64-true", "bf16-true"]
 
@@ -39,7 +39,7 @@ class TrainConfig:
         time_steps: time steps per sample, T.
         step_ms: length of a time step in milliseconds.
         frames: `"binary"`, a cell with events is 1, or `"count"`, the number of its events.
-        late: events after the last step go into it (`"clamp"`) or are left out (`"drop"`).
+        late: events after the last step go into it (`"clamp"`), are left out (`"drop"`) or end the run (`"error"`).
         loss: `"count"`, squared distance to the wanted counts where a count is on the wrong side of its own;
             `"count+"`, its balanced form; `"cross-entropy"` and `"cross-entropy+"` of `logit_scale * counts`;
             `"first-spike"`, cross-entropy of `-logit_scale * times`; `"spike-time"` and `"van-rossum"`, distance to a

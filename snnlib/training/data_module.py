@@ -15,7 +15,6 @@ from snnlib.data import (
     AugmentFrames,
     BatchAugmentation,
     EventDigits,
-    EventFileError,
     FrameCache,
     ToFrames,
     stack_time_first,
@@ -115,7 +114,7 @@ class EventData(pl.LightningDataModule):
             if len(samples) * cells > _memory_bytes() / 2:
                 return samples
             return FrameCache(samples, preload=True, progress=self.progress, dtype=torch.uint8)
-        except (OSError, EventFileError) as error:
+        except (OSError, ValueError) as error:
             raise ConfigError("root", str(error)) from error
 
 

@@ -230,9 +230,9 @@ def test_wrong_options_of_events(options, error, text):
 @pytest.mark.parametrize(
     ("field", "value", "text"),
     [
-        ("x", 16, r"events: field x must be in 0..15, got 16 at event 2 \(1 such events\)"),
-        ("y", -1, "events: field y must be in 0..11, got -1 at event 2"),
-        ("p", 2, "events: field p must be in 0..1, got 2 at event 2"),
+        ("x", 16, r"events: expected field x in 0..15, got 16 at event 2 \(1 such events, 0.2 of all\)"),
+        ("y", -1, "events: expected field y in 0..11, got -1 at event 2"),
+        ("p", 2, "events: expected field p in 0..1, got 2 at event 2"),
     ],
 )
 def test_events_out_of_range(field, value, text):
@@ -243,7 +243,7 @@ def test_events_out_of_range(field, value, text):
 
 
 def test_wrong_samples():
-    with pytest.raises(TypeError, match="events must be a NumPy structured array"):
+    with pytest.raises(TypeError, match="events: expected a NumPy structured array"):
         AugmentEvents()(picture())
     with pytest.raises(TypeError, match=r"frames must be a tensor \[T, C, H, W\], got ndarray"):
         AugmentFrames()(recording())

@@ -26,13 +26,17 @@ def test_no_events():
 @pytest.mark.parametrize(
     ("columns", "error", "text"),
     [
-        (([0.5], [0], [0], [0]), TypeError, "t must hold integers, got dtype float64"),
-        (([0], [0, 1], [0], [0]), ValueError, r"x must be as long as t \(1 events\), got 2"),
-        (([0], [-1], [0], [0]), ValueError, "x must be in 0..32767, got -1 at event 0"),
-        (([0, 1], [0, 0], [0, 40000], [0, 0]), ValueError, "y must be in 0..32767, got 40000 at event 1"),
-        (([0], [0], [0], [-1]), ValueError, "p must be in 0..1, got -1"),
-        (([0], [0], [0], [2]), ValueError, "p must be in 0..1, got 2"),
-        (([[0]], [0], [0], [0]), ValueError, "t must be one-dimensional"),
+        (
+            ([0.5], [0], [0], [0]),
+            TypeError,
+            "t: expected integers, got dtype float64; float times need their unit",
+        ),
+        (([0], [0, 1], [0], [0]), ValueError, r"x: expected as many values as t, 1, got 2"),
+        (([0], [-1], [0], [0]), ValueError, "x: expected 0..32767, got -1 at event 0"),
+        (([0, 1], [0, 0], [0, 40000], [0, 0]), ValueError, "y: expected 0..32767, got 40000 at event 1"),
+        (([0], [0], [0], [-1]), ValueError, 'p: expected 0..1, got -1 at event 0; polarity="signed" takes'),
+        (([0], [0], [0], [2]), ValueError, "p: expected 0..1, got 2"),
+        (([[0]], [0], [0], [0]), ValueError, "t: expected one dimension"),
     ],
 )
 def test_wrong_columns(columns, error, text):
@@ -41,5 +45,60 @@ def test_wrong_columns(columns, error, text):
 
 
 def test_unsigned_times_above_int64_are_refused():
-    with pytest.raises(ValueError, match="t must be in"):
+    with pytest.raises(ValueError, match="t: expected times within"):
         as_events(np.array([2**63], np.uint64), [0], [0], [0])
+
+
+@pytest.mark.parametrize(
+    ("t", "unit", "origin", "expected"),
+    [
+        ([3, 1], "ms", None, [1000, 3000]),
+        ([1999, -1], "ns", None, [-1, 1]),
+        ([2, 1], "s", None, [1_000_000, 2_000_000]),
+        (np.array([0.5, 0.25], np.float16), "s", None, [250_000, 500_000]),
+        ([0.0015, 0.0025], "ms", None, [2, 2]),
+        ([10, 25], "us", "first", [0, 15]),
+        ([25, 10], "ms", "first", [0, 15_000]),
+        ([10, 25], "us", 20, [-10, 5]),
+        ([10.5, 25.5], "s", 10.25, [250_000, 15_250_000]),
+        # A double holds 1.6e18 ns to 256 ns only, integers hold it exactly.
+        ([1_600_000_000_000_000_123, 1_600_000_000_000_001_123], "ns", "first", [0, 1]),
+        (np.array([2**64 - 1, 2**64 - 6], np.uint64), "us", "first", [0, 5]),
+        ([], "s", "first", []),
+    ],
+)
+def test_units_and_origins(t, unit, origin, expected):
+    zeros = [0] * len(expected)
+    assert as_events(t, zeros, zeros, zeros, unit=unit, origin=origin)["t"].tolist() == expected
+
+
+def test_signed_polarity():
+    assert as_events([0, 1], [0, 0], [0, 0], [-1, 1], polarity="signed")["p"].tolist() == [0, 1]
+    assert as_events([0], [0], [0], [-1.0 < 0], polarity="signed")["p"].tolist() == [1]
+    with pytest.raises(ValueError, match='p: expected -1 or \\+1 with polarity="signed", got 0 at event 1'):
+        as_events([0, 1], [0, 0], [0, 0], [1, 0], polarity="signed")
+
+
+@pytest.mark.parametrize(
+    ("t", "options", "error", "text"),
+    [
+        ([np.nan], {"unit": "s"}, ValueError, "t: expected finite times, got nan at event 0"),
+        (
+            [0, np.inf],
+            {"unit": "s", "origin": "first"},
+            ValueError,
+            "t: expected finite times, got inf at event 1",
+        ),
+        ([1e13], {"unit": "s"}, ValueError, "t: expected times within .* of the origin, got 1"),
+        ([2**61], {"unit": "ms"}, ValueError, "t: expected times within"),
+        ([2**62], {"origin": -(2**62)}, ValueError, "t: expected times within"),
+        ([0], {"unit": "min"}, ValueError, "unit must be one of"),
+        ([0], {"origin": "last"}, ValueError, "origin must be one of 'first'"),
+        ([0], {"origin": True}, TypeError, "origin: expected None, 'first' or a finite time"),
+        ([0], {"polarity": "auto"}, ValueError, "polarity must be one of"),
+        (["a"], {"unit": "s"}, TypeError, "t: expected integers or floats"),
+    ],
+)
+def test_wrong_units_and_origins(t, options, error, text):
+    with pytest.raises(error, match=text):
+        as_events(t, [0] * len(t), [0] * len(t), [0] * len(t), **options)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from snnlib.data import FrameCache, ToFrames, as_events, stack_time_first, to_frames
 
 # Worked by hand for bins of 10 us: bins 0, 0, 0, 1, 2 (late for T = 2).
+pytestmark = pytest.mark.filterwarnings("ignore:events. .* lie")
 EVENTS = as_events(t=[0, 5, 9, 10, 20], x=[1, 1, 2, 0, 2], y=[0, 0, 1, 1, 1], p=[1, 1, 0, 1, 0])
 SMALL = {"time_steps": 2, "step_us": 10, "sensor_size": (2, 3)}
 
@@ -69,10 +70,10 @@ def test_against_a_plain_loop(rows, time_steps, step_us):
 @pytest.mark.parametrize(
     ("field", "value", "text"),
     [
-        ("x", 3, "field x must be in 0..2, got 3 at event 4"),
-        ("y", -1, "field y must be in 0..1, got -1 at event 4"),
-        ("t", -7, "field t must be >= 0, got -7 at event 4"),
-        ("p", -1, "field p must be in 0..1, got -1 at event 4"),
+        ("x", 3, "field x in 0..2, got 3 at event 4"),
+        ("y", -1, "field y in 0..1, got -1 at event 4"),
+        ("t", -7, "field t >= 0, got -7 at event 4 .1 such events, 0.2 of all.; as_events"),
+        ("p", -1, "field p in 0..1, got -1 at event 4"),
     ],
 )
 def test_events_out_of_range(field, value, text):
@@ -90,7 +91,7 @@ def test_events_out_of_range(field, value, text):
         ({"step_us": True}, TypeError, "step_us must be an integer >= 1, got True"),
         ({"sensor_size": (34,)}, TypeError, r"sensor_size must be a pair \(height, width\), got \(34,\)"),
         ({"mode": "sum"}, ValueError, "mode must be one of 'binary', 'count', got 'sum'"),
-        ({"late": None}, ValueError, "late must be one of 'clamp', 'drop', got None"),
+        ({"late": None}, ValueError, "late must be one of 'clamp', 'drop', 'error', got None"),
         ({"dtype": np.float32}, TypeError, "dtype must be a real torch dtype"),
     ],
 )
@@ -100,9 +101,9 @@ def test_wrong_options(options, error, text):
 
 
 def test_wrong_events():
-    with pytest.raises(TypeError, match="events must be a NumPy structured array"):
+    with pytest.raises(TypeError, match="events: expected a NumPy structured array"):
         to_frames([1, 2])
-    with pytest.raises(TypeError, match="events must have the fields t, x, y, p"):
+    with pytest.raises(TypeError, match="events: expected the fields t, x, y, p"):
         to_frames(np.zeros(3))
 
 

@@ -77,9 +77,9 @@ def test_dtype_of_the_result(dtype):
 @pytest.mark.parametrize(
     ("field", "value", "text"),
     [
-        ("x", 3, "field x must be in 0..2, got 3 at event 2"),
-        ("y", -1, "field y must be in 0..1, got -1 at event 2"),
-        ("p", 2, "field p must be in 0..1, got 2 at event 2"),
+        ("x", 3, "field x in 0..2, got 3 at event 2"),
+        ("y", -1, "field y in 0..1, got -1 at event 2"),
+        ("p", 2, "field p in 0..1, got 2 at event 2"),
     ],
 )
 def test_events_out_of_range(field, value, text):
@@ -106,7 +106,7 @@ def test_wrong_options(options, error, text):
 
 
 def test_wrong_events():
-    with pytest.raises(TypeError, match="events must be a NumPy structured array"):
+    with pytest.raises(TypeError, match="events: expected a NumPy structured array"):
         voxel_grid([1, 2], 3, (2, 2))
 
 
