@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -146,6 +147,8 @@ def train(
         console.print()
         print_summary(run_facts(result), result.test, console)
         console.print(f"\nreport: {run.report}", soft_wrap=True)
+    if result.diverged:
+        raise typer.Exit(1)
 
 
 @app.command("eval")
@@ -191,8 +194,12 @@ def doctor() -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of the `snnlib` command; wrong input ends with one line and exit code 2.
 
-    With the environment variable SNNLIB_DEBUG set, errors keep their traceback.
+    A run that diverged ends with exit code 1. With the environment variable SNNLIB_DEBUG set, errors keep their
+    traceback.
     """
+    standard = warnings.formatwarning
+    # One line, without the place in the code that raised it.
+    warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
     try:
         app(args=arguments, prog_name="snnlib")
     except (ConfigError, CheckpointError, EventFileError, OSError, ImportError) as error:
@@ -204,6 +211,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             text = f"--{error.field.replace('_', '-')}: {error.text}"
         print(f"error: {text}", file=sys.stderr)
         sys.exit(2)
+    finally:
+        warnings.formatwarning = standard
 
 
 def _open_for_resume(folder: Path, given: dict[str, Any]) -> tuple[RunFolder, TrainConfig]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 from snnlib.data.cache_dir import user_cache_dir
 from snnlib.data.checks import check_int
 from snnlib.data.digits_build import FORMAT_VERSION, build_event_digits
 from snnlib.data.nmnist import NMNIST, Transform
+from snnlib.data.nmnist_format import EventFileError
 
 
 class EventDigits(NMNIST):
@@ -38,6 +40,7 @@ class EventDigits(NMNIST):
     Raises:
         ImportError: scikit-learn is missing when the data must be made (`pip install snnlib[data]`).
         OSError: the folder cannot be written.
+        EventFileError: on access, a recording that was changed or removed; says which folder to remove.
 
     Sources: UCI "Optical Recognition of Handwritten Digits" (E. Alpaydin, C. Kaynak, 1998), the part in
     scikit-learn; Orchard et al., Frontiers in Neuroscience 9:437, 2015; Rebecq et al., CoRL 2018.
@@ -63,3 +66,12 @@ class EventDigits(NMNIST):
         folder = base / f"event-digits-v{FORMAT_VERSION}-seed{self.seed}"
         build_event_digits(folder, seed=self.seed, progress=progress)
         super().__init__(folder, train, transform, target_transform)
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        try:
+            return super().__getitem__(index)
+        except (EventFileError, FileNotFoundError) as error:
+            raise EventFileError(
+                f"{error}; the recordings were changed since they were opened: remove the folder {str(self.root)!r}, "
+                "and they are made anew"
+            ) from error

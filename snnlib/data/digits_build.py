@@ -2,8 +2,8 @@
 
 A build goes into a hidden sibling folder that becomes the real one by a single rename, so a killed build
 leaves nothing that looks complete, and two processes that build at once both end with a whole data set.
-`event-digits.json`, written last, lists every file with its size; a folder that does not agree with it is built
-again.
+`event-digits.json`, written last, lists every file with its size and time of last change; a folder that does not agree
+with it is built again, with a warning that says so.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import json
 import os
 import shutil
 import time
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,10 @@ def build_event_digits(
 
     Raises:
         ImportError: scikit-learn is missing; says how to install it.
-        OSError: the folder cannot be written, or is not a build of this function.
+        OSError: the folder cannot be written, the disk is full, or the folder is not a build of this function.
+
+    Warns:
+        UserWarning: the folder held a build that was changed, damaged or of another version; it is built again.
 
     Example:
         >>> import pathlib, tempfile
@@ -78,36 +82,52 @@ def build_event_digits(
     if is_complete(target, seed, chosen):
         return target
     _refuse_foreign(target)
+    if (target / MANIFEST).exists():
+        warnings.warn(
+            f"{target}: recordings were changed, damaged or made by another version; they are made again",
+            stacklevel=2,
+        )
+    temporary = temporary_sibling(target)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         _remove_stale(target)
-        temporary = temporary_sibling(target)
         temporary.mkdir()
-    except OSError as error:
-        raise OSError(
-            f"cannot write the data set to {str(target)!r} ({error}); set SNNLIB_CACHE or root to "
-            "a writable folder"
-        ) from error
-    try:
         _simulate_into(temporary, seed, chosen, progress)
         _publish(temporary, target, seed, chosen)
+    except OSError as error:
+        raise OSError(
+            f"cannot write the data set to {str(target)!r} ({error.strerror or error}); it needs about 35 MB: "
+            "set SNNLIB_CACHE or root to a writable folder with that much space"
+        ) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return target
 
 
 def is_complete(folder: Path, seed: int, chosen: Sequence[int]) -> bool:
-    """Whether `folder` holds a whole build: the manifest fits and every listed file has its listed size."""
+    """Whether `folder` holds a whole build: the manifest fits, and every listed file its listed size and time.
+
+    Manifests of snnlib 0.1 list sizes alone; those are still accepted.
+    """
     try:
         manifest = json.loads((folder / MANIFEST).read_text())
         if [manifest["format"], manifest["seed"]] != [FORMAT_VERSION, seed]:
             return False
-        files: dict[str, int] = manifest["files"]
+        files: dict[str, int | list[int]] = manifest["files"]
         return sorted(int(Path(name).stem) for name in files) == list(chosen) and all(
-            (folder / name).stat().st_size == size for name, size in files.items()
+            _stamp(folder / name)[: len(stamp)] == stamp
+            for name, stamp in (
+                (name, [seen] if isinstance(seen, int) else seen) for name, seen in files.items()
+            )
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
+
+
+def _stamp(path: Path) -> list[int]:
+    """Size in bytes and time of last change in ns."""
+    status = path.stat()
+    return [status.st_size, status.st_mtime_ns]
 
 
 def is_test_digit(labels: Array) -> Array:
@@ -138,7 +158,7 @@ def _simulate_into(folder: Path, seed: int, chosen: Sequence[int], progress: boo
     for split in ("Train", "Test"):
         for label in range(10):
             (folder / split / str(label)).mkdir(parents=True)
-    sizes = {}
+    stamps = {}
     with tqdm(total=len(chosen), desc="simulating EventDigits", unit="sample", disable=not progress) as bar:
         for start in range(0, len(chosen), BATCH):
             batch = chosen[start : start + BATCH]
@@ -146,9 +166,9 @@ def _simulate_into(folder: Path, seed: int, chosen: Sequence[int], progress: boo
                 data = encode_nmnist(events)
                 name = f"{'Test' if in_test[index] else 'Train'}/{labels[index]}/{index:05d}.bin"
                 (folder / name).write_bytes(data)
-                sizes[name] = len(data)
+                stamps[name] = _stamp(folder / name)
                 bar.update()
-    manifest = {"format": FORMAT_VERSION, "seed": seed, "files": sizes}
+    manifest = {"format": FORMAT_VERSION, "seed": seed, "files": stamps}
     write_bytes_atomically(folder / MANIFEST, json.dumps(manifest, indent=0).encode())
 
 
@@ -188,5 +208,7 @@ def _refuse_foreign(folder: Path) -> None:
 
 def _remove_stale(target: Path) -> None:
     for path in target.parent.glob(f".{target.name}.*.tmp"):
-        if time.time() - path.stat().st_mtime > STALE_SECONDS:
-            shutil.rmtree(path, ignore_errors=True)
+        # Another process may have renamed or removed it since it was listed.
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - path.stat().st_mtime > STALE_SECONDS:
+                shutil.rmtree(path, ignore_errors=True)

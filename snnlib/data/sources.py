@@ -6,12 +6,17 @@ Both list names relative to the data set's root, like `Train/3/00042.bin`; folde
 from __future__ import annotations
 
 import os
+import stat
 import zipfile
 import zlib
 from pathlib import Path
 from typing import Any, Protocol
 
 from snnlib.data.nmnist_format import EventFileError
+
+# No single recording is larger: 13 million events of N-MNIST's format. It bounds what a damaged or hostile archive can
+# make of a small file.
+LARGEST_FILE = 64 * 2**20
 
 
 class Source(Protocol):
@@ -21,10 +26,19 @@ class Source(Protocol):
         """All files and folders (`.../`), without hidden ones and `__MACOSX`."""
 
     def read(self, name: str) -> bytes:
-        """The bytes of one file."""
+        """The bytes of one file.
+
+        Raises:
+            EventFileError: not a regular file, or larger than `LARGEST_FILE`.
+            OSError: the file cannot be read.
+        """
 
     def describe(self, name: str) -> str:
         """What to call a file in messages."""
+
+
+# Bit of `ZipInfo.flag_bits`, see section 4.4.4 of PKWARE's APPNOTE.
+_ENCRYPTED = 0x1
 
 
 class FolderSource:
@@ -35,16 +49,23 @@ class FolderSource:
 
     def names(self) -> list[str]:
         found = []
-        for path, folders, files in os.walk(self.root / self.split):
-            # os.walk visits what is left in this list.
-            folders[:] = [name for name in folders if not _hidden(name)]
+        for path, folders, files in os.walk(self.root / self.split, followlinks=True):
+            # os.walk visits what is left in this list. A symbolic link to a folder above itself would never end.
+            folders[:] = [
+                name for name in folders if not _hidden(name) and not _leads_back(Path(path, name), self.root)
+            ]
             here = Path(path).relative_to(self.root).as_posix()
             found += [f"{here}/{name}/" for name in folders]
             found += [f"{here}/{name}" for name in files if not _hidden(name)]
         return found
 
     def read(self, name: str) -> bytes:
-        return (self.root / name).read_bytes()
+        path = self.root / name
+        # Before it is opened: opening a pipe waits for its writer, and a device may never end.
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise EventFileError(f"{path}: expected a regular file, got a pipe, device or folder")
+        _check_size(str(path), path.stat().st_size)
+        return path.read_bytes()
 
     def describe(self, name: str) -> str:
         return str(self.root / name)
@@ -67,8 +88,17 @@ class ZipSource:
         return [name for name in names if not any(_hidden(part) for part in name.split("/"))]
 
     def read(self, name: str) -> bytes:
+        archive = self._open()
+        info = archive.getinfo(name)
+        _check_size(self.describe(name), info.file_size)
+        if info.flag_bits & _ENCRYPTED:
+            raise EventFileError(
+                f"{self.describe(name)}: expected a zip member without a password, got an encrypted one"
+            )
         try:
-            return self._open().read(name)
+            with archive.open(name) as member:
+                # With a number of bytes, what is unpacked is bounded even where the stated size is false.
+                return member.read(info.file_size + 1)
         except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
             raise EventFileError(f"{self.describe(name)}: damaged zip member: {error}") from error
 
@@ -114,6 +144,21 @@ def find_split(root: Path, split: str) -> Source:
     raise FileNotFoundError(
         f"root {str(root)!r}: expected a folder with {layout}, found {found or 'an empty folder'}{hint}"
     )
+
+
+def _leads_back(folder: Path, root: Path) -> bool:
+    """Whether `folder` is a symbolic link to one of the folders that it lies in, up to `root`."""
+    if not folder.is_symlink():
+        return False
+    above = folder.parents[: folder.parents.index(root) + 1] if root in folder.parents else folder.parents
+    return any(folder.samefile(parent) for parent in above)
+
+
+def _check_size(name: str, size: int) -> None:
+    if size > LARGEST_FILE:
+        raise EventFileError(
+            f"{name}: expected a recording of at most {LARGEST_FILE / 2**20:.0f} MiB, got {size / 2**20:.0f} MiB"
+        )
 
 
 def _hidden(name: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import pickle
 import struct
 import warnings
 from collections.abc import Callable
@@ -64,7 +65,7 @@ class SafeCheckpointIO(CheckpointIO):
         """Read a checkpoint. Lightning may pass another `weights_only`; it is True always.
 
         Raises:
-            CheckpointError: the file is missing, cut off or changed.
+            CheckpointError: the file is missing, cut off or changed, or holds other things than tensors and plain data.
         """
         source = Path(path)
         try:
@@ -78,7 +79,16 @@ class SafeCheckpointIO(CheckpointIO):
                 f"{source}: expected a whole checkpoint, got {len(data)} bytes whose checksum does not fit: "
                 "the file is damaged"
             )
-        content: dict[str, Any] = torch.load(io.BytesIO(data), map_location=map_location, weights_only=True)
+        try:
+            content = torch.load(io.BytesIO(data), map_location=map_location, weights_only=True)
+        except (pickle.UnpicklingError, RuntimeError, ValueError, KeyError, TypeError, EOFError) as error:
+            # torch's own message recommends to load without the check, which would run the file's code.
+            raise CheckpointError(
+                f"{source}: expected a checkpoint of tensors and plain data, got a file that torch.load refuses with "
+                f"weights_only=True ({type(error).__name__})"
+            ) from error
+        if not isinstance(content, dict):
+            raise CheckpointError(f"{source}: expected a dictionary, got {type(content).__name__}")
         return content
 
     def remove_checkpoint(self, path: str | Path) -> None:
@@ -89,6 +99,12 @@ class SafeCheckpointIO(CheckpointIO):
 def previous_of(path: Path) -> Path:
     """Where the version before `path` is kept."""
     return path.with_name(f"{path.name}.previous")
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove what killed saves left in `folder`; nobody else may be writing there (`RunFolder.lock`)."""
+    for path in folder.glob(".*.tmp"):
+        path.unlink(missing_ok=True)
 
 
 def find_intact(path: Path) -> Path:

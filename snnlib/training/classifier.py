@@ -12,6 +12,7 @@ import lightning.pytorch as pl
 import torch
 from torch import Tensor, nn
 
+from snnlib import __version__
 from snnlib.activity import LayerActivity, SpikeCounter
 from snnlib.models import from_notation
 from snnlib.nn import SRMLayer, SRMLinear, SRMReadout, standardize_weights, supervised_spikes
@@ -122,6 +123,10 @@ class SpikingClassifier(pl.LightningModule):
         self.log("test_accuracy", self.test_result.accuracy, sync_dist=False)
         self.log_dict({f"rate/{layer.name}": layer.rate for layer in self.test_result.layers})
 
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Record which snnlib made the checkpoint."""
+        checkpoint["snnlib_version"] = __version__
+
     def _output(self, frames: Tensor) -> Tensor:
         output: Tensor = self.net(frames.to(next(self.net.parameters()).dtype))
         return output
@@ -153,6 +158,10 @@ def _build_net(config: TrainConfig) -> nn.Module:
         if field in ("tau_m", "tau_s", "tau_grad"):
             raise ConfigError(field, text) from error
         raise ConfigError("net", text if field == "notation" else str(error)) from error
+    except (RuntimeError, MemoryError, OverflowError) as error:
+        raise ConfigError(
+            "net", f"expected layers that fit into memory, got {config.net!r}: {str(error).splitlines()[0]}"
+        ) from error
     outputs = config.net.rpartition("-")[2]
     if outputs != str(CLASSES):
         raise ConfigError(

@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from snnlib import __version__
 from snnlib.data.atomic import write_bytes_atomically
 from snnlib.training.errors import ConfigError
 
@@ -23,6 +25,8 @@ Precision = Literal["32-true", "64-true", "bf16-true"]
 
 # Settings that may differ when a run is resumed: they say how the work is done, not what is learned.
 MACHINE_FIELDS = frozenset({"root", "threads", "workers"})
+# Key of snnlib's version in `config.json`; 0.1 wrote none.
+_VERSION_KEY = "snnlib_version"
 
 
 @dataclass(frozen=True)
@@ -122,6 +126,9 @@ class TrainConfig:
         ):
             if getattr(self, field) not in get_args(choices):
                 raise self._error(field, f"one of {', '.join(get_args(choices))}")
+        for field in ("net", "root"):
+            if not isinstance(getattr(self, field), str | None if field == "root" else str):
+                raise self._error(field, "text")
         for field, least in (
             ("time_steps", 1),
             ("epochs", 1),
@@ -174,7 +181,8 @@ class TrainConfig:
 
     def save(self, path: Path) -> None:
         """Write as JSON; a crash leaves the old file or the new one."""
-        write_bytes_atomically(path, (json.dumps(dataclasses.asdict(self), indent=2) + "\n").encode())
+        values = {_VERSION_KEY: __version__, **dataclasses.asdict(self)}
+        write_bytes_atomically(path, (json.dumps(values, indent=2) + "\n").encode())
 
     @classmethod
     def load(cls, path: Path) -> TrainConfig:
@@ -183,20 +191,35 @@ class TrainConfig:
         Raises:
             ConfigError: no JSON object, an unknown setting or one out of its range; names the file.
             OSError: the file cannot be read.
+
+        Warns:
+            UserWarning: another version of snnlib wrote it; lists the settings that it does not name, which take
+                today's defaults.
         """
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
+        # Brackets within brackets without end exceed Python's recursion limit.
+        except (ValueError, RecursionError) as error:
             raise ConfigError(str(path), f"expected JSON, got text that is none ({error})") from error
         if not isinstance(values, dict):
             raise ConfigError(str(path), f"expected a JSON object of settings, got {type(values).__name__}")
-        unknown = sorted(set(values) - {field.name for field in dataclasses.fields(cls)})
+        version = values.pop(_VERSION_KEY, "0.1.0")
+        fields = {field.name: field.default for field in dataclasses.fields(cls)}
+        unknown = sorted(set(values) - fields.keys())
         if unknown:
             raise ConfigError(str(path), f"expected known settings only, got {', '.join(unknown)}")
         try:
-            return cls(**values)
+            config = cls(**values)
         except ConfigError as error:
             raise ConfigError(str(path), str(error)) from error
+        missing = [f"{name}={default}" for name, default in fields.items() if name not in values]
+        if version != __version__ or missing:
+            warnings.warn(
+                f"{path}: written by snnlib {version}, read by {__version__}; "
+                f"settings that it does not name: {', '.join(missing) or 'none'}",
+                stacklevel=2,
+            )
+        return config
 
     def _check_number(self, field: str, above: float = -math.inf, least: float = -math.inf) -> None:
         value: Any = getattr(self, field)

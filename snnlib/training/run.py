@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
+from contextlib import nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from lightning.pytorch.utilities import rank_zero_only
@@ -12,12 +15,13 @@ from tqdm import tqdm
 from snnlib._native import keep_freed_memory
 from snnlib.init import calibrate_firing_rate_
 from snnlib.nn import fuse, unfuse
-from snnlib.training.checkpoint_io import SafeCheckpointIO, find_intact
+from snnlib.training.checkpoint_io import SafeCheckpointIO, find_intact, previous_of, remove_leftovers
 from snnlib.training.checkup import Checkup
 from snnlib.training.classifier import SpikingClassifier, TestResult
 from snnlib.training.config import TrainConfig
 from snnlib.training.data_module import EventData
-from snnlib.training.errors import ConfigError
+from snnlib.training.divergence import StopWhenDiverged
+from snnlib.training.errors import CheckpointError, ConfigError
 from snnlib.training.history import History, Row
 from snnlib.training.run_folder import RunFolder
 from snnlib.training.trainer import build_trainer, quiet_lightning
@@ -41,11 +45,18 @@ class TrainResult:
     history: list[Row]
     peak_memory: dict[str, int]
 
+    @property
+    def diverged(self) -> bool:
+        """Whether training stopped because its loss became NaN or infinite."""
+        return not math.isfinite(self.history[-1]["train_loss"])
+
 
 def train_run(
     config: TrainConfig, run: RunFolder, *, resume: bool = False, progress: bool = True
 ) -> TrainResult:
     """Train a net; after every epoch the run folder holds a checkpoint and the numbers so far.
+
+    Training stops after an epoch whose loss is NaN or infinite; the checkpoints are then of the epoch before.
 
     The order of samples and every random number follow from the seed and the epoch, so a run that was stopped at any
     moment and resumed ends with the same weights, bit for bit, as one that never stopped (on one machine with one
@@ -54,25 +65,33 @@ def train_run(
     Args:
         config: the settings.
         run: the run's folder, from `RunFolder.create` or, with `resume`, `RunFolder.open`.
-        resume: go on from the newest intact checkpoint of the run; from the start where none was written yet.
+        resume: go on from the newest intact checkpoint of the run; from the start where none was written yet, as in a
+            run that was killed within its first epoch.
         progress: show bars while data is prepared.
 
     Raises:
-        ConfigError: settings that cannot be used on this machine or with these data.
+        ConfigError: settings that cannot be used on this machine or with these data, or another process trains in the
+            folder. A new folder is removed again.
         CheckpointError: the run's checkpoints are damaged.
         KeyboardInterrupt: stopped by the user; what was finished is in the run folder.
     """
     keep_freed_memory()
-    last = run.checkpoints / "last.ckpt"
-    checkpoint = (
-        find_intact(last) if resume and run.checkpoints.is_dir() and any(run.checkpoints.iterdir()) else None
-    )
-    with quiet_lightning():
-        module, data = _prepare(config, progress)
-        history = History(run.metrics, tqdm.write)
-        trainer = build_trainer(config, run, history, Checkup(module.net, tqdm.write))
-        if checkpoint is None:
-            _calibrate(module, data)
+    # Further processes of the run, which Lightning starts, work in the folder that the first one holds.
+    with run.lock() if is_first_process() else nullcontext(), quiet_lightning():
+        try:
+            checkpoint = _newest_checkpoint(run) if resume else None
+            module, data = _prepare(config, progress)
+            history = History(run.metrics, tqdm.write)
+            watchers = (history, Checkup(module.net, tqdm.write), StopWhenDiverged(tqdm.write))
+            trainer = build_trainer(config, run, *watchers)
+            if checkpoint is None:
+                _calibrate(module, data)
+            else:
+                load_weights(module, checkpoint)
+        except Exception:
+            if is_first_process():
+                run.remove_if_unused()
+            raise
         try:
             fuse(module.net)
             trainer.fit(module, data, ckpt_path=checkpoint, weights_only=True)
@@ -104,15 +123,32 @@ def test_run(
     Raises:
         ConfigError, CheckpointError: as in `train_run`.
     """
-    weights = SafeCheckpointIO().load_checkpoint(
-        find_intact(run.checkpoints / f"{checkpoint}.ckpt"), map_location="cpu"
-    )["state_dict"]
+    source = find_intact(run.checkpoints / f"{checkpoint}.ckpt")
     with quiet_lightning():
         module, data = _prepare(config, progress)
-        module.load_state_dict(weights)
+        load_weights(module, source)
         build_trainer(config).validate(module, data, verbose=False)
     assert module.test_result is not None
     return module.test_result
+
+
+def load_weights(module: SpikingClassifier, path: Path) -> None:
+    """Load the weights of a checkpoint into the net of a run.
+
+    Raises:
+        CheckpointError: the file is damaged, or holds no checkpoint of this net.
+    """
+    content = SafeCheckpointIO().load_checkpoint(path, map_location="cpu")
+    weights = content.get("state_dict")
+    try:
+        if not isinstance(weights, dict):
+            raise TypeError(f"state_dict: expected tensors by name, got {type(weights).__name__}")
+        module.load_state_dict(weights)
+    except (RuntimeError, TypeError, ValueError, AttributeError) as error:
+        reason = " ".join(str(error).split())
+        raise CheckpointError(
+            f"{path}: expected the weights of the net {module.config.net}, got others: {reason}"
+        ) from error
 
 
 def peak_memory() -> dict[str, int]:
@@ -140,6 +176,16 @@ def _prepare(config: TrainConfig, progress: bool) -> tuple[SpikingClassifier, Ev
         torch.set_num_threads(config.threads)
     torch.manual_seed(config.seed)
     return SpikingClassifier(config), EventData(config, progress and is_first_process())
+
+
+def _newest_checkpoint(run: RunFolder) -> Path | None:
+    """The checkpoint to go on from; None where the run ended before its first one was whole."""
+    remove_leftovers(run.path)
+    if not run.checkpoints.is_dir():
+        return None
+    remove_leftovers(run.checkpoints)
+    last = run.checkpoints / "last.ckpt"
+    return find_intact(last) if last.exists() or previous_of(last).exists() else None
 
 
 def _calibrate(module: SpikingClassifier, data: EventData) -> None:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 from snnlib.training.config import TrainConfig
 from snnlib.training.errors import ConfigError
+
+_DEFAULT_PARENT = Path("runs")
 
 
 @dataclass(frozen=True)
@@ -48,20 +55,55 @@ class RunFolder:
         Raises:
             ConfigError: the folder holds files already, or cannot be written to.
         """
-        run = cls(path or Path("runs", f"{config.data}-{datetime.now():%Y%m%d-%H%M%S}"))
+        run = cls(path or Path(_DEFAULT_PARENT, f"{config.data}-{datetime.now():%Y%m%d-%H%M%S}"))
         try:
             run.path.mkdir(parents=True, exist_ok=True)
-            # A lone config.json is of a run that found its data missing before it began.
-            if any(path != run.config for path in run.path.iterdir()):
-                raise ConfigError(
-                    "out",
-                    f"expected a new or empty folder, got {str(run.path)!r} with files in it "
-                    f"(to go on with that run: --resume {run.path})",
-                )
-            config.save(run.config)
+            # Of two processes that start in one folder, the second finds the first one's settings.
+            with run.lock("out"):
+                if any(path != run._lock_file for path in run.path.iterdir()):
+                    raise ConfigError(
+                        "out",
+                        f"expected a new or empty folder, got {str(run.path)!r} with files in it "
+                        f"(to go on with that run: --resume {run.path})",
+                    )
+                config.save(run.config)
         except OSError as error:
             raise ConfigError("out", _not_writable(run.path, error)) from error
         return run
+
+    @contextmanager
+    def lock(self, option: str = "resume") -> Iterator[None]:
+        """Hold the folder for this process in a `with` block; the system frees it where the process is killed.
+
+        Raises:
+            ConfigError: another process holds it; names `option`.
+        """
+        lock = FileLock(self._lock_file, timeout=0)
+        try:
+            lock.acquire()
+        except Timeout:
+            raise ConfigError(
+                option, f"expected a run that no process is training, got {str(self.path)!r}, which one is"
+            ) from None
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def remove_if_unused(self) -> None:
+        """Remove the folder of a run that failed before it began: one with nothing but its settings."""
+        if self.path.is_dir() and {*self.path.iterdir()} <= {self.config, self._lock_file}:
+            self.config.unlink(missing_ok=True)
+            self._lock_file.unlink(missing_ok=True)
+            # What another process put there meanwhile stays.
+            with contextlib.suppress(OSError):
+                self.path.rmdir()
+                if self.path.parent == _DEFAULT_PARENT:
+                    self.path.parent.rmdir()
+
+    @property
+    def _lock_file(self) -> Path:
+        return self.path / ".lock"
 
     @classmethod
     def open(cls, path: Path, option: str, writable: bool = False) -> tuple[RunFolder, TrainConfig]:

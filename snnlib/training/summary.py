@@ -31,7 +31,9 @@ def run_facts(result: TrainResult) -> dict[str, str]:
     rows = result.history
     best = max(rows, key=lambda row: row["test_accuracy"])
     speeds = sorted(row["samples_per_s"] for row in rows)
+    broken = {"training": f"diverged in epoch {rows[-1]['epoch']:.0f}: the loss is {rows[-1]['train_loss']}"}
     return {
+        **(broken if result.diverged else {}),
         **test_facts(result.test),
         "best epoch": f"{best['epoch']:.0f} with {best['test_accuracy']:.2%}",
         "training accuracy": f"{rows[-1]['train_accuracy']:.2%}",

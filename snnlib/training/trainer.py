@@ -11,12 +11,13 @@ from typing import Any, cast
 
 import lightning.pytorch as pl
 import torch
-from lightning.pytorch.callbacks import ModelCheckpoint, TQDMProgressBar
+from lightning.pytorch.callbacks import TQDMProgressBar
 from lightning.pytorch.loggers import TensorBoardLogger
 
 from snnlib.training.checkpoint_io import SafeCheckpointIO
 from snnlib.training.classifier import SpikingClassifier
 from snnlib.training.config import TrainConfig
+from snnlib.training.divergence import FiniteCheckpoint
 from snnlib.training.errors import ConfigError
 from snnlib.training.run_folder import RunFolder
 
@@ -112,9 +113,9 @@ def quiet_lightning() -> Iterator[None]:
                 logger.setLevel(level)
 
 
-def _keep(run: RunFolder, name: str, monitor: str) -> ModelCheckpoint:
+def _keep(run: RunFolder, name: str, monitor: str) -> FiniteCheckpoint:
     """Save `<name>.ckpt` after each epoch in which a number is at its highest."""
-    return ModelCheckpoint(
+    return FiniteCheckpoint(
         run.checkpoints,
         filename=name,
         monitor=monitor,

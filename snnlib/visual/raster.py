@@ -139,7 +139,8 @@ def _draw_scores(
     axes.bar_label(bars, fmt="%.3g", padding=3, fontsize=8)
     axes.set_yticks(range(len(scores)), names)
     axes.set_ylim(-0.7, len(scores) - 0.3)
-    low, high = min(float(scores.min()), 0.0), max(float(scores.max()), 0.8)
+    finite = scores[scores.isfinite()].tolist()
+    low, high = min([*finite, 0.0]), max([*finite, 0.8])
     # Room for the numbers at the ends of the bars; those of negative scores must not meet the classes' names.
     axes.set_xlim(low - (0.4 if low else 0.0) * (high - low), high + 0.25 * (high - low))
     axes.set_ylabel("class")

@@ -1,7 +1,9 @@
 import builtins
+import errno
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +15,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from snnlib.data import EventDigits, ToFrames, build_event_digits, user_cache_dir
+from snnlib.data import EventDigits, EventFileError, ToFrames, build_event_digits, user_cache_dir
 from snnlib.data.camera import simulate
 from snnlib.data.digits_build import STALE_SECONDS
 
@@ -102,7 +104,9 @@ def test_progress_bar(tmp_path, capsys):
     assert "simulating EventDigits" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("damage", ["short file", "missing file", "torn manifest", "old format"])
+@pytest.mark.parametrize(
+    "damage", ["short file", "missing file", "other bytes", "torn manifest", "old format"]
+)
 def test_damaged_build_is_built_again(tmp_path, damage):
     folder = build(tmp_path / "a")
     expected = digest(folder)
@@ -112,12 +116,63 @@ def test_damaged_build_is_built_again(tmp_path, damage):
         victim.write_bytes(b"")
     elif damage == "missing file":
         victim.unlink()
+    elif damage == "other bytes":
+        victim.write_bytes(bytes(victim.stat().st_size))
     elif damage == "torn manifest":
         manifest.write_bytes(manifest.read_bytes()[:20])
     else:
         manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "format": 0}))
-    build(folder)
+    with pytest.warns(UserWarning, match=r"recordings were changed.*; they are made again"):
+        build(folder)
     assert digest(folder) == expected and names(tmp_path) == ["a"]
+
+
+def test_build_of_the_first_version_is_kept(tmp_path):
+    """Its manifest lists sizes alone."""
+    folder = build(tmp_path / "a")
+    manifest = folder / "event-digits.json"
+    content = json.loads(manifest.read_text())
+    content["files"] = {name: size for name, (size, _) in content["files"].items()}
+    manifest.write_text(json.dumps(content))
+    before = folder.stat().st_mtime_ns
+    build(folder)
+    assert folder.stat().st_mtime_ns == before
+
+
+def test_recording_damaged_while_open_names_the_remedy(digits_root, tmp_path):
+    folder = tmp_path / next(digits_root.iterdir()).name
+    shutil.copytree(next(digits_root.iterdir()), folder, copy_function=shutil.copy2)
+    data = EventDigits(tmp_path, train=False)
+    (folder / data.files[0]).write_bytes(b"abc")
+    (folder / data.files[1]).unlink()
+    for index in (0, 1):
+        with pytest.raises(EventFileError, match=rf"remove the folder '{folder}', and they are made anew"):
+            data[index]
+
+
+def test_full_disk_names_the_folder(tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("snnlib.data.digits_build.write_bytes_atomically", fail)
+    with pytest.raises(
+        OSError, match=rf"{tmp_path}/a' \(No space left on device\); .*set SNNLIB_CACHE or root"
+    ):
+        build(tmp_path / "a")
+    assert names(tmp_path) == []
+
+
+def test_leftovers_that_vanish_are_no_error(tmp_path, monkeypatch):
+    (tmp_path / ".a.0.tmp").mkdir()
+    stat = Path.stat
+
+    def vanish(path, **options):
+        if path.name == ".a.0.tmp":
+            raise FileNotFoundError(path)
+        return stat(path, **options)
+
+    monkeypatch.setattr(Path, "stat", vanish)
+    build(tmp_path / "a")
 
 
 def test_foreign_folder_is_left_alone(tmp_path):

@@ -1,3 +1,4 @@
+import os
 import pickle
 import shutil
 import zipfile
@@ -206,3 +207,61 @@ def test_real_recordings_round_trip_bytes(nmnist_root):
         data = NMNIST(nmnist_root, train=False)
         for index in range(0, 100, 10):
             assert encode_nmnist(data[index][0]) == file.read(data.files[index])
+
+
+def test_linked_class_folders_are_followed(folders, tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    (folders / "Train/4").rename(elsewhere)
+    (folders / "Train/4").symlink_to(elsewhere, target_is_directory=True)
+    assert NMNIST(folders).targets.tolist() == [0, 0, 4, 9]
+    assert NMNIST(folders)[2][0]["t"][0] == 9
+
+
+def test_links_in_a_circle_are_cut(folders):
+    (folders / "Train/4/back").symlink_to(folders / "Train", target_is_directory=True)
+    assert len(NMNIST(folders)) == 4
+
+
+def test_encrypted_zip_is_named(zips):
+    path = zips / "Train.zip"
+    data = bytearray(path.read_bytes())
+    # The flag of encryption, in the directory at the end and in the header of each member.
+    for mark, offset in ((b"PK\x01\x02", 8), (b"PK\x03\x04", 6)):
+        place = data.find(mark)
+        while place >= 0:
+            data[place + offset] |= 1
+            place = data.find(mark, place + 1)
+    path.write_bytes(data)
+    with pytest.raises(
+        EventFileError, match=r"Train\.zip!Train/0/00001\.bin: expected .* without a password"
+    ):
+        NMNIST(zips)[0]
+
+
+@pytest.mark.parametrize("honest", [True, False])
+def test_zip_bomb_is_refused(folders, tmp_path, monkeypatch, honest):
+    monkeypatch.setattr("snnlib.data.sources.LARGEST_FILE", 10_000)
+    path = tmp_path / "bomb" / "Train.zip"
+    path.parent.mkdir()
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("Train/4/00001.bin", bytes(200_000))
+    if not honest:
+        data = path.read_bytes()
+        path.write_bytes(data.replace((200_000).to_bytes(4, "little"), (10).to_bytes(4, "little")))
+    message = r"expected a recording of at most .* MiB, got" if honest else "damaged zip member"
+    with pytest.raises(EventFileError, match=rf"Train\.zip!Train/4/00001\.bin: {message}"):
+        NMNIST(path.parent)[0]
+
+
+def test_only_regular_files_are_read(folders):
+    os.mkfifo(folders / "Train/4/00001.bin")
+    with pytest.raises(EventFileError, match=r"4/00001\.bin: expected a regular file"):
+        NMNIST(folders)[2]
+
+
+def test_large_files_are_refused(folders):
+    with (folders / "Train/4/00001.bin").open("wb") as file:
+        # Sparse: takes no room on the disk.
+        file.truncate(2**31)
+    with pytest.raises(EventFileError, match=r"expected a recording of at most 64 MiB, got 2048 MiB"):
+        NMNIST(folders)[2]

@@ -8,9 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from snnlib.cli import main
 from snnlib.training import TrainConfig
+from snnlib.training.checkpoint_io import SafeCheckpointIO
 
 PICTURES = ("accuracy.png", "confusion.png", "heat.png", "raster.png", "spike_rates.png")
 
@@ -205,6 +207,59 @@ def test_damaged_checkpoint_is_named(
         code, _, err = run(capsys, *arguments)
         assert code == 2
         assert re.match(r"error: .*last\.ckpt: expected a checkpoint, got a file that is damaged", err)
+
+
+CONTENTS = {
+    "a list": [1, 2],
+    "other weights": {"state_dict": {"net.fc1.weight": torch.zeros(3)}},
+    "no weights": {"state_dict": 5},
+    "a class": {"state_dict": Path("x")},
+}
+
+
+@pytest.mark.parametrize("content", CONTENTS)
+def test_checkpoint_of_other_content_is_named(
+    content: str, config: TrainConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config.save(tmp_path / "config.json")
+    SafeCheckpointIO().save_checkpoint(CONTENTS[content], tmp_path / "checkpoints/last.ckpt")  # type: ignore[arg-type]
+    for arguments in (("train", "--resume", tmp_path), ("eval", tmp_path)):
+        code, _, err = run(capsys, *arguments)
+        assert code == 2
+        assert re.fullmatch(r"error: .*last\.ckpt: expected .*\n", err), err
+
+
+def test_net_that_fits_no_memory_is_named(
+    config: TrainConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    huge = options(config, net="9999999999C5-10")
+    code, _, err = run(capsys, "train", *huge, "--out", tmp_path / "run")
+    assert code == 2
+    assert re.fullmatch(r"error: --net: expected layers that fit into memory, got '9999999999C5-10'.*\n", err)
+
+
+def test_net_without_a_hidden_layer(
+    config: TrainConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    single = options(config, net="10", loss="tet", epochs=1)
+    code, out, _ = run(capsys, "train", *single, "--out", tmp_path / "run")
+    assert code == 0
+    assert "test accuracy" in out
+
+
+def test_diverged_run_says_so_and_keeps_its_report(
+    config: TrainConfig, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    diverging = options(config, lr=1e30, loss="tet", warmup_epochs=0.0)
+    code, out, err = run(capfd, "train", *diverging, "--out", tmp_path / "run")
+    assert code == 1
+    assert re.search(r"training diverged in epoch 1: the loss is (nan|inf); stopped\..*lower --lr", out + err)
+    with (tmp_path / "run/metrics.csv").open(newline="") as file:
+        assert len(list(csv.DictReader(file))) == 1
+    page = (tmp_path / "run/report.html").read_text()
+    assert "diverged in epoch 1" in page and "data:image/png" in page
+    # Nothing that is lost holds a checkpoint.
+    assert not (tmp_path / "run/checkpoints/last.ckpt").exists()
 
 
 def test_eval_needs_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
