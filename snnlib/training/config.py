@@ -116,19 +116,7 @@ class TrainConfig:
     workers: int = 0
 
     def __post_init__(self) -> None:
-        for field, choices in (
-            ("data", DataName),
-            ("frames", FrameMode),
-            ("late", LateEvents),
-            ("loss", LossName),
-            ("device", Device),
-            ("precision", Precision),
-        ):
-            if getattr(self, field) not in get_args(choices):
-                raise self._error(field, f"one of {', '.join(get_args(choices))}")
-        for field in ("net", "root"):
-            if not isinstance(getattr(self, field), str | None if field == "root" else str):
-                raise self._error(field, "text")
+        self._check_words()
         for field, least in (
             ("time_steps", 1),
             ("epochs", 1),
@@ -220,6 +208,21 @@ class TrainConfig:
                 stacklevel=2,
             )
         return config
+
+    def _check_words(self) -> None:
+        for field, choices in (
+            ("data", DataName),
+            ("frames", FrameMode),
+            ("late", LateEvents),
+            ("loss", LossName),
+            ("device", Device),
+            ("precision", Precision),
+        ):
+            if getattr(self, field) not in get_args(choices):
+                raise self._error(field, f"one of {', '.join(get_args(choices))}")
+        for field in ("net", "root"):
+            if not isinstance(getattr(self, field), str | None if field == "root" else str):
+                raise self._error(field, "text")
 
     def _check_number(self, field: str, above: float = -math.inf, least: float = -math.inf) -> None:
         value: Any = getattr(self, field)
