@@ -39,6 +39,9 @@ class StopWhenDiverged(pl.Callback):
 class FiniteCheckpoint(ModelCheckpoint):
     """Lightning's checkpoints, but none of a net that diverged: the last good one stays."""
 
+    # Lightning stores a callback's state under this name, and checkpoints of snnlib 0.1 have it under Lightning's own.
+    __qualname__ = ModelCheckpoint.__qualname__
+
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Save, if the epoch's loss is finite."""
         if loss_is_finite(trainer):
