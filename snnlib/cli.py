@@ -70,6 +70,9 @@ def train(
         float, _option("Spikes per neuron and step that hidden layers are calibrated to.", "Net")
     ] = _D.target_rate,
     output_rate: Annotated[float, _option("The same for the output layer.", "Net")] = _D.output_rate,
+    val_split: Annotated[
+        float, _option("Share of the training samples to hold out, to choose the best epoch by.", "Learning")
+    ] = _D.val_split,
     epochs: Annotated[int, _option("Passes over the training set.", "Learning")] = _D.epochs,
     batch_size: Annotated[int, _option("Samples per step.", "Learning")] = _D.batch_size,
     copies: Annotated[
@@ -156,7 +159,7 @@ def evaluate(
     run_folder: Annotated[Path, typer.Argument(help="Folder of a run, as `snnlib train` printed it.")],
     checkpoint: Annotated[
         Literal["last", "best"],
-        typer.Option(help="Net after the last epoch, or the one that did best on the test set."),
+        typer.Option(help="Net after the last epoch, or after the one that did best on the validation set."),
     ] = "last",
     data: Annotated[DataName | None, typer.Option(help="Other data than the run's.")] = None,
     root: Annotated[Path | None, typer.Option(help="Other folder of the data.")] = None,
@@ -174,6 +177,8 @@ def evaluate(
     if data is not None and data != config.data:
         # Where the run's data lie says nothing about other data.
         changes = {"root": None, **changes, "data": data}
+    if checkpoint == "best" and not config.val_split and not (run.checkpoints / "best.ckpt").exists():
+        raise ConfigError("checkpoint", "expected last for a run without --val-split, got best")
     result = test_run(
         dataclasses.replace(config, **changes), run, checkpoint=checkpoint, progress=sys.stderr.isatty()
     )
@@ -206,7 +211,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if os.environ.get("SNNLIB_DEBUG"):
             raise
         text = str(error)
-        options = {*_D.__dataclass_fields__, "out", "resume", "recipe"}
+        options = {*_D.__dataclass_fields__, "out", "resume", "recipe", "checkpoint"}
         if isinstance(error, ConfigError) and error.field in options:
             text = f"--{error.field.replace('_', '-')}: {error.text}"
         print(f"error: {text}", file=sys.stderr)

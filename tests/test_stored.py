@@ -98,6 +98,11 @@ def _run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return Path("run")
 
 
+# Its settings were fewer.
+NOTE = pytest.mark.filterwarnings("ignore:.*settings that it does not name")
+
+
+@NOTE
 @pytest.mark.parametrize("checkpoint", ["last", "best"])
 def test_run_folder(checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, config = RunFolder.open(_run(tmp_path, monkeypatch), "RUN")
@@ -106,6 +111,7 @@ def test_run_folder(checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert int(result.confusion.sum()) == 1
 
 
+@NOTE
 # Lightning's, for a run folder that was moved.
 @pytest.mark.filterwarnings("ignore:The dirpath has changed")
 def test_run_goes_on_from_its_first_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -17,7 +18,7 @@ from snnlib.activity import LayerActivity, SpikeCounter
 from snnlib.models import from_notation
 from snnlib.nn import SRMLayer, SRMLinear, SRMReadout, standardize_weights, supervised_spikes
 from snnlib.training.config import TrainConfig
-from snnlib.training.data_module import CLASSES, INPUT_SHAPE
+from snnlib.training.data_module import DataFacts
 from snnlib.training.errors import ConfigError
 from snnlib.training.objective import build_objective
 
@@ -28,14 +29,18 @@ class TestResult:
 
     Args:
         confusion: samples by label (row) and prediction (column) `[classes, classes]`.
+        loss: mean loss of a sample.
         layers: firing of each SRM layer.
+        classes: names of the classes.
     """
 
     # Not a test case, whatever its name says to pytest.
     __test__ = False
 
     confusion: Tensor
+    loss: float
     layers: list[LayerActivity]
+    classes: tuple[str, ...]
 
     @property
     def accuracy(self) -> float:
@@ -48,24 +53,29 @@ class SpikingClassifier(pl.LightningModule):
 
     Args:
         config: the run's settings.
+        facts: classes and frame size of its data.
 
     Raises:
         ConfigError: a net that is not understood, does not fit the frames or has no neuron per class.
     """
 
     test_result: TestResult | None = None
+    # Loss and accuracy on the validation set, where there is one.
+    validation: Mapping[str, float] = MappingProxyType({})
     last_step: Mapping[str, Tensor] = MappingProxyType({})
 
-    def __init__(self, config: TrainConfig) -> None:
+    def __init__(self, config: TrainConfig, facts: DataFacts) -> None:
         super().__init__()
-        self.config = config
-        self.net = _build_net(config)
+        self.config, self.facts = config, facts
+        self.net = _build_net(config, facts)
         self.objective = build_objective(config)
         self.activity = SpikeCounter(self.net)
-        self._confusion: Tensor
+        # Of the test set and of the validation set: confusion, and the sum of the samples' losses.
+        self._confusions: list[Tensor] = []
+        self._losses: list[Tensor] = []
 
     def forward(self, frames: Tensor) -> Tensor:
-        """Scores `[N, classes]` of frames `[T, N, 2, 34, 34]` of any dtype."""
+        """Scores `[N, classes]` of frames `[T, N, C, H, W]` of any dtype."""
         return self.objective.scores(self._output(frames))
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_index: int) -> Tensor:
@@ -100,27 +110,44 @@ class SpikingClassifier(pl.LightningModule):
 
     def on_validation_epoch_start(self) -> None:
         """Start counting predictions and spikes."""
-        self._confusion = torch.zeros(CLASSES, CLASSES, dtype=torch.float64, device=self.device)
+        classes, sets = len(self.facts.classes), len(self.trainer.val_dataloaders)  # type: ignore[arg-type]
+        zeros = torch.zeros(classes, classes, dtype=torch.float64, device=self.device)
+        self._confusions = [zeros.clone() for _ in range(sets)]
+        self._losses = [zeros.new_zeros(()) for _ in range(sets)]
         self.activity.reset()
 
-    def validation_step(self, batch: tuple[Tensor, Tensor], batch_index: int) -> None:
-        """Count the predictions of a batch."""
+    def validation_step(
+        self, batch: tuple[Tensor, Tensor], batch_index: int, dataloader_idx: int = 0
+    ) -> None:
+        """Count the predictions of a batch of the test set (0) or of the validation set (1)."""
         frames, labels = batch
-        with self.activity.counting():
-            pairs = labels * CLASSES + self(frames).argmax(1)
-        self._confusion += torch.bincount(pairs, minlength=CLASSES**2).view_as(self._confusion)
+        # Spikes are counted on the test set alone.
+        with self.activity.counting() if dataloader_idx == 0 else nullcontext():
+            output = self._output(frames)
+        classes = len(self.facts.classes)
+        pairs = labels * classes + self.objective.scores(output).argmax(1)
+        counts = torch.bincount(pairs, minlength=classes**2)
+        self._confusions[dataloader_idx] += counts.view(classes, classes)
+        self._losses[dataloader_idx] += self.objective.loss(output, labels).double() * len(labels)
 
     def on_validation_epoch_end(self) -> None:
         """Sum up over processes and keep the result."""
         reduce = self.trainer.strategy.reduce
-        confusion = reduce(self._confusion, reduce_op="sum")
         self.activity.counts = {
             name: reduce(count, reduce_op="sum") for name, count in self.activity.counts.items()
         }
         self.activity.steps = reduce(self.activity.steps.to(self.device), reduce_op="sum")
-        self.test_result = TestResult(confusion.long().cpu(), self.activity.layers())
-        # The same number in every process already.
-        self.log("test_accuracy", self.test_result.accuracy, sync_dist=False)
+        results = []
+        for counts, total in zip(self._confusions, self._losses, strict=True):
+            confusion = reduce(counts, reduce_op="sum").long().cpu()
+            loss = float(reduce(total, reduce_op="sum")) / max(int(confusion.sum()), 1)
+            results.append(TestResult(confusion, loss, self.activity.layers(), self.facts.classes))
+        self.test_result = results[0]
+        # The same numbers in every process already.
+        scores = {"test_accuracy": self.test_result.accuracy, "test_loss": self.test_result.loss}
+        if len(results) > 1:
+            self.validation = {"val_accuracy": results[1].accuracy, "val_loss": results[1].loss}
+        self.log_dict({**scores, **self.validation}, sync_dist=False)
         self.log_dict({f"rate/{layer.name}": layer.rate for layer in self.test_result.layers})
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -147,10 +174,10 @@ class SpikingClassifier(pl.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
 
-def _build_net(config: TrainConfig) -> nn.Module:
+def _build_net(config: TrainConfig, facts: DataFacts) -> nn.Module:
     try:
         net = from_notation(
-            config.net, INPUT_SHAPE, tau_m=config.tau_m, tau_s=config.tau_s, tau_grad=config.tau_grad
+            config.net, facts.input_shape, tau_m=config.tau_m, tau_s=config.tau_s, tau_grad=config.tau_grad
         )
     except ValueError as error:
         # The library's messages start with the name of the argument that they refuse.
@@ -163,9 +190,10 @@ def _build_net(config: TrainConfig) -> nn.Module:
             "net", f"expected layers that fit into memory, got {config.net!r}: {str(error).splitlines()[0]}"
         ) from error
     outputs = config.net.rpartition("-")[2]
-    if outputs != str(CLASSES):
+    if outputs != str(len(facts.classes)):
         raise ConfigError(
-            "net", f"expected {CLASSES} output neurons, one per class, as last layer, got {outputs!r}"
+            "net",
+            f"expected {len(facts.classes)} output neurons, one per class, as last layer, got {outputs!r}",
         )
     standardize_weights(net)
     if config.loss == "tet":

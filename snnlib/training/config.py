@@ -53,6 +53,9 @@ class TrainConfig:
         logit_scale: factor from output spike counts or steps to logits. Counts of one sample differ by about ten.
         desired: wanted spikes of the right output neuron; whole numbers for losses on trains.
         undesired: wanted spikes of the other output neurons.
+        val_split: share of the training samples, of each class alike, that is held out of training to choose the best
+            epoch by (`best.ckpt`). Default 0: none is held out, and the net of the last epoch is the result. The test
+            set never chooses anything.
         epochs: passes over the training set.
         batch_size: samples per step (and per device).
         copies: of each sample in its batch, each augmented differently; a step has `copies * batch_size` of them. See
@@ -97,6 +100,7 @@ class TrainConfig:
     logit_scale: float = 0.5
     desired: float = 15.0
     undesired: float = 2.0
+    val_split: float = 0.0
     epochs: int = 8
     batch_size: int = 25
     copies: int = 1
@@ -149,12 +153,15 @@ class TrainConfig:
             ("weight_decay", 0),
             ("rotate", 0),
             ("warp", 0),
+            ("val_split", 0),
         ):
             self._check_number(field, least=least)
         self._check_wanted_counts()
         for field in ("target_rate", "output_rate"):
             if not getattr(self, field) < 1:
                 raise self._error(field, "a rate in spikes per step, below 1")
+        if not self.val_split < 1:
+            raise self._error("val_split", "a share of the training samples, below 1")
         if self.rotate > 180:
             raise self._error("rotate", "degrees in 0..180")
         if self.step_us < 1:

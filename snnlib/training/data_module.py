@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sized
+from dataclasses import dataclass
 from typing import Any, cast
 
 import lightning.pytorch as pl
@@ -22,17 +24,34 @@ from snnlib.data import (
 from snnlib.training.config import TrainConfig
 from snnlib.training.errors import ConfigError
 
-# Channels (polarities), height and width of a frame, and the number of classes: N-MNIST's, which the digits share.
-INPUT_SHAPE = (2, 34, 34)
-CLASSES = 10
+
+@dataclass(frozen=True)
+class DataFacts:
+    """What a net has to know of its data.
+
+    Args:
+        classes: names of the classes; the label is the index.
+        input_shape: polarities, height and width of a frame `[C, H, W]`.
+    """
+
+    classes: tuple[str, ...]
+    input_shape: tuple[int, int, int]
+
+
+def data_facts(config: TrainConfig) -> DataFacts:
+    """Classes and frame size of the data that the settings name; reads no recording."""
+    # The embedded digits share N-MNIST's.
+    return DataFacts(tuple(NMNIST.classes), (2, *NMNIST.sensor_size))
+
 
 Samples = Dataset[tuple[torch.Tensor, int]]
 
 
 class EventData(pl.LightningDataModule):
-    """Training and test set of a run as batches `[T, N, 2, 34, 34]` (uint8) and labels `[N]`.
+    """Training, validation and test set of a run as batches `[T, N, C, H, W]` (uint8) and labels `[N]`.
 
-    Frames are kept in memory where they fit into half of it, so that only the first epoch reads files.
+    The validation set is a share of the training samples (`config.val_split`), chosen by the seed. Frames are
+    kept in memory where they fit into half of it, so that only the first epoch reads files.
 
     Args:
         config: the run's settings.
@@ -44,8 +63,10 @@ class EventData(pl.LightningDataModule):
 
     def __init__(self, config: TrainConfig, progress: bool = True) -> None:
         super().__init__()
-        self.config, self.progress = config, progress
+        self.config, self.progress, self.facts = config, progress, data_facts(config)
         self.train_set: Samples
+        # None where no samples are held out.
+        self.val_set: Samples | None = None
         self.test_set: Samples
 
     def setup(self, stage: str) -> None:
@@ -54,6 +75,8 @@ class EventData(pl.LightningDataModule):
             self.test_set = self._open(train=False)
         if stage == "fit" and not hasattr(self, "train_set"):
             self.train_set = self._open(train=True)
+            if self.config.val_split:
+                self.train_set, self.val_set = self._hold_out(self.train_set)
 
     def train_dataloader(self) -> DataLoader[Any]:
         """Augmented batches in an order that depends on the seed and the epoch only, not on what ran before."""
@@ -63,10 +86,17 @@ class EventData(pl.LightningDataModule):
         )
         return self._loader(self.train_set, sampler=sampler, collate_fn=augmentation(self.config))
 
-    def val_dataloader(self) -> DataLoader[Any]:
-        """The test set in its own order; with several processes each has its share, none twice."""
-        share = range(self._rank, len(cast(Sized, self.test_set)), self._processes)
-        return self._loader(Subset(self.test_set, share), collate_fn=stack_time_first)
+    def val_dataloader(self) -> list[DataLoader[Any]]:
+        """The test set and, where there is one, the validation set, in their own order.
+
+        With several processes each has its share, none twice.
+        """
+        loaders = []
+        for samples in (self.test_set, self.val_set):
+            if samples is not None:
+                share = range(self._rank, len(cast(Sized, samples)), self._processes)
+                loaders.append(self._loader(Subset(samples, share), collate_fn=stack_time_first))
+        return loaders
 
     def first_batch(self) -> torch.Tensor:
         """The spike trains of one batch of the training set, chosen by the seed, for calibration."""
@@ -110,12 +140,34 @@ class EventData(pl.LightningDataModule):
                 samples: NMNIST = NMNIST(config.root, train, frames)
             else:
                 samples = EventDigits(config.root, train, frames, progress=self.progress)
-            cells = config.time_steps * INPUT_SHAPE[0] * INPUT_SHAPE[1] * INPUT_SHAPE[2]
-            if len(samples) * cells > _memory_bytes() / 2:
+            if len(samples) * config.time_steps * math.prod(self.facts.input_shape) > _memory_bytes() / 2:
                 return samples
             return FrameCache(samples, preload=True, progress=self.progress, dtype=torch.uint8)
         except (OSError, ValueError) as error:
             raise ConfigError("root", str(error)) from error
+
+    def _hold_out(self, samples: Samples) -> tuple[Samples, Samples]:
+        """The samples to train on, and those held out: the same share of each class."""
+        targets = _targets(samples)
+        order = torch.randperm(len(targets), generator=torch.Generator().manual_seed(self.config.seed))
+        held: list[int] = []
+        for label in sorted(set(targets.tolist())):
+            members = order[targets[order] == label]
+            held += members[: round(self.config.val_split * len(members))].tolist()
+        kept = sorted(set(range(len(targets))) - set(held))
+        if not held or not kept:
+            raise ConfigError(
+                "val_split",
+                f"expected a share that leaves samples to train on and to validate with, got {self.config.val_split} "
+                f"of {len(targets)} samples",
+            )
+        return Subset(samples, kept), Subset(samples, sorted(held))
+
+
+def _targets(samples: Any) -> torch.Tensor:
+    """Labels of all samples, of a data set or of what holds its frames in memory."""
+    targets: torch.Tensor = samples.dataset.targets if isinstance(samples, FrameCache) else samples.targets
+    return targets
 
 
 def augmentation(config: TrainConfig) -> BatchAugmentation:

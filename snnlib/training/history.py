@@ -39,10 +39,11 @@ class History(pl.Callback):
         """Say what is trained on what."""
         assert isinstance(module, SpikingClassifier)
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
+        held = "" if data.val_set is None else f", {len(data.val_set)} validation"
         self.show(
             f"net {module.config.net} with {sum(weight.numel() for weight in module.parameters()):,} weights "
             f"on {module.device.type} ({torch.get_num_threads()} CPU threads), "
-            f"{len(data.train_set)} training and {len(data.test_set)} test samples"
+            f"{len(data.train_set)} training{held} and {len(data.test_set)} test samples"
         )
 
     def on_train_epoch_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
@@ -63,9 +64,13 @@ class History(pl.Callback):
             "epoch": trainer.current_epoch + 1,
             "train_loss": round(float(scores["train_loss"]), 6),
             "train_accuracy": round(float(scores["train_accuracy"]), 6),
+            **{name: round(value, 6) for name, value in module.validation.items()},
+            "test_loss": round(module.test_result.loss, 6),
             "test_accuracy": round(module.test_result.accuracy, 6),
+            "lr": trainer.optimizers[0].param_groups[0]["lr"],
         }
         row |= {f"rate_{layer.name}": round(layer.rate, 6) for layer in module.test_result.layers}
+        row |= {f"dead_{layer.name}": layer.dead for layer in module.test_result.layers}
         row["samples_per_s"] = round(samples / (self._trained - self._start), 1)
         row["seconds"] = round(time.perf_counter() - self._start, 3)
         self.rows.append(row)
@@ -84,15 +89,17 @@ class History(pl.Callback):
     @rank_zero_only
     def _write(self) -> None:
         text = io.StringIO()
-        writer = csv.DictWriter(text, self.rows[0], lineterminator="\n")
+        # Epochs of an older version of snnlib may lack columns.
+        writer = csv.DictWriter(text, self.rows[-1], lineterminator="\n")
         writer.writeheader()
         writer.writerows(self.rows)
         write_bytes_atomically(self.path, text.getvalue().encode())
 
     @rank_zero_only
     def _say(self, row: Row, epochs: int | None) -> None:
+        validation = f"val accuracy {row['val_accuracy']:7.2%}   " if "val_accuracy" in row else ""
         self.show(
             f"epoch {row['epoch']:>2.0f}/{epochs}   train loss {row['train_loss']:.4f}   "
-            f"train accuracy {row['train_accuracy']:7.2%}   test accuracy {row['test_accuracy']:7.2%}   "
+            f"train accuracy {row['train_accuracy']:7.2%}   {validation}test accuracy {row['test_accuracy']:7.2%}   "
             f"{row['samples_per_s']:6.0f} samples/s   {row['seconds']:5.1f} s"
         )

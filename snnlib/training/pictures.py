@@ -16,11 +16,9 @@ from snnlib.explain import GradCAM
 from snnlib.functional import Convolution
 from snnlib.nn.pool import SpikeAvgPool2d
 from snnlib.nn.srm import SRMConv2d, SRMLayer
-from snnlib.training.data_module import CLASSES
 from snnlib.training.run import TrainResult
 from snnlib.visual import confusion_matrix, curves, heat_strips, raster, save_png
 
-_NAMES = [str(number) for number in range(CLASSES)]
 # Test samples among which those for the heat maps are looked for: enough to hold a mistake of most nets.
 _HEAT_SAMPLES = 60
 
@@ -82,7 +80,7 @@ def _draw_accuracy(result: TrainResult) -> Figure:
         title="Accuracy after each epoch",
         ylabel="samples recognised",
         percent=True,
-        target=(1 / CLASSES, "guessing"),
+        target=(1 / len(result.test.classes), "guessing"),
     )
 
 
@@ -99,11 +97,11 @@ def _draw_rates(result: TrainResult) -> Figure:
 def _draw_confusion(result: TrainResult) -> Figure:
     counts = result.test.confusion
     title = f"{int(counts.diagonal().sum())} of {int(counts.sum())} test samples recognised"
-    return confusion_matrix(counts, _NAMES, title=title)
+    return confusion_matrix(counts, result.test.classes, title=title)
 
 
 def _draw_raster(result: TrainResult) -> Figure:
-    module, config = result.module, result.module.config
+    module, config, names = result.module, result.module.config, result.test.classes
     frames, label = result.data.test_set[0]
     trains = record_trains(module.net, frames)
     potentials = None
@@ -119,8 +117,8 @@ def _draw_raster(result: TrainResult) -> Figure:
         trains,
         potentials=potentials,
         step_ms=config.step_ms,
-        title=f"One test sample through the net: shown {_NAMES[label]}, recognised as {_NAMES[predicted]}",
-        classes=_NAMES,
+        title=f"One test sample through the net: shown {names[label]}, recognised as {names[predicted]}",
+        classes=names,
         label=label,
     )
 

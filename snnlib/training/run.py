@@ -116,8 +116,8 @@ def test_run(
     Args:
         config: the run's settings, perhaps with other `data` and `root`.
         run: the run's folder.
-        checkpoint: `"last"`, the net after the last epoch, or `"best"`, the one with the highest test accuracy. That
-            was chosen on the test set, so its accuracy is a little too good; hence the default.
+        checkpoint: `"last"`, the net after the last epoch, or `"best"`, the one with the highest accuracy on the
+            validation set, in a run with `val_split`.
         progress: show bars.
 
     Raises:
@@ -175,7 +175,8 @@ def _prepare(config: TrainConfig, progress: bool) -> tuple[SpikingClassifier, Ev
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     torch.manual_seed(config.seed)
-    return SpikingClassifier(config), EventData(config, progress and is_first_process())
+    data = EventData(config, progress and is_first_process())
+    return SpikingClassifier(config, data.facts), data
 
 
 def _newest_checkpoint(run: RunFolder) -> Path | None:

@@ -7,6 +7,7 @@ from rich.table import Table
 
 from snnlib.activity import SATURATED_RATE
 from snnlib.training.classifier import TestResult
+from snnlib.training.history import Row
 from snnlib.training.run import TrainResult
 
 LAYER_COLUMNS = ("layer", "neurons", "spike rate", "dead neurons", "saturated neurons")
@@ -29,18 +30,28 @@ test_facts.__test__ = False  # type: ignore[attr-defined]
 def run_facts(result: TrainResult) -> dict[str, str]:
     """What a reader wants to know of a run, by name."""
     rows = result.history
-    best = max(rows, key=lambda row: row["test_accuracy"])
     speeds = sorted(row["samples_per_s"] for row in rows)
     broken = {"training": f"diverged in epoch {rows[-1]['epoch']:.0f}: the loss is {rows[-1]['train_loss']}"}
     return {
         **(broken if result.diverged else {}),
         **test_facts(result.test),
-        "best epoch": f"{best['epoch']:.0f} with {best['test_accuracy']:.2%}",
+        **_best_epoch(rows),
         "training accuracy": f"{rows[-1]['train_accuracy']:.2%}",
         "training loss": f"{rows[-1]['train_loss']:.4f}",
         "training speed": f"{speeds[len(speeds) // 2]:.0f} samples/s (median epoch)",
         "training time": f"{sum(row['seconds'] for row in rows):.1f} s (epochs: {len(rows)})",
         **{f"peak memory ({name})": f"{peak / 2**20:.0f} MiB" for name, peak in result.peak_memory.items()},
+    }
+
+
+def _best_epoch(rows: list[Row]) -> dict[str, str]:
+    """The epoch that did best on the validation set, where there is one."""
+    if "val_accuracy" not in rows[0]:
+        return {}
+    best = max(rows, key=lambda row: row["val_accuracy"])
+    return {
+        "best epoch (checkpoint best)": f"{best['epoch']:.0f}: validation accuracy {best['val_accuracy']:.2%}, "
+        f"test accuracy {best['test_accuracy']:.2%}"
     }
 
 
@@ -80,10 +91,10 @@ def print_confusion(test: TestResult, console: Console) -> None:
     table = Table(
         "true", title="Confusion (columns: predicted)", title_justify="left", box=None, pad_edge=False
     )
-    for name in range(len(test.confusion)):
-        table.add_column(str(name), justify="right")
-    for name, row in enumerate(test.confusion.tolist()):
-        table.add_row(str(name), *(str(count) if count else "." for count in row))
+    for name in test.classes:
+        table.add_column(name, justify="right")
+    for name, row in zip(test.classes, test.confusion.tolist(), strict=True):
+        table.add_row(name, *(str(count) if count else "." for count in row))
     console.print(table)
 
 

@@ -33,6 +33,8 @@ _NOISE = (
     ".*when logging on epoch level in distributed setting.*",
     # The checkpoint folder of a resumed run.
     ".*Checkpoint directory.*exists and is not empty.*",
+    # Checkpoints of 0.1 hold the state of one more callback, which chose the best epoch on the test set.
+    ".*callbacks used to create the checkpoint need to be provided.*",
     # torch's own trees, through Lightning's data loaders.
     ".*treespec.*is deprecated.*",
 )
@@ -50,7 +52,7 @@ class ProgressBar(TQDMProgressBar):
         self.train_progress_bar.set_description(f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}")
 
     def on_validation_batch_start(self, *arguments: Any, **options: Any) -> None:
-        """There is one test set: no number."""
+        """The test set and the validation set: no number."""
         super().on_validation_batch_start(*arguments, **options)
         self.val_progress_bar.set_description("test")
 
@@ -71,7 +73,8 @@ def build_trainer(config: TrainConfig, run: RunFolder | None = None, *callbacks:
     checkpoints: list[pl.Callback] = []
     if run is not None:
         # In this order: the state of the first is part of what the second saves. "step" grows, so `last` is always new.
-        checkpoints = [_keep(run, "best", monitor="test_accuracy"), _keep(run, "last", monitor="step")]
+        best = [_keep(run, "best", monitor="val_accuracy")] if config.val_split else []
+        checkpoints = [*best, _keep(run, "last", monitor="step")]
         options = {"logger": TensorBoardLogger(run.path, name="tensorboard", version="")}
     return pl.Trainer(
         max_epochs=config.epochs,

@@ -54,6 +54,7 @@ def config(data_root: Path) -> TrainConfig:
         desired=4.0,
         undesired=1.0,
         epochs=3,
+        val_split=0.2,
         batch_size=16,
         copies=2,
         shift=1,

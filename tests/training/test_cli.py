@@ -59,8 +59,17 @@ def test_metrics_have_a_row_per_epoch(folder: Path, config: TrainConfig) -> None
         rows = list(csv.DictReader(file))
     assert [row["epoch"] for row in rows] == ["1", "2", "3"]
     assert list(rows[0]) == [
-        *("epoch", "train_loss", "train_accuracy", "test_accuracy"),
-        *("rate_conv1", "rate_fc1", "samples_per_s", "seconds"),
+        *(
+            "epoch",
+            "train_loss",
+            "train_accuracy",
+            "val_accuracy",
+            "val_loss",
+            "test_loss",
+            "test_accuracy",
+            "lr",
+        ),
+        *("rate_conv1", "rate_fc1", "dead_conv1", "dead_fc1", "samples_per_s", "seconds"),
     ]
     assert all(
         0 <= float(row[name]) <= 1 for row in rows for name in row if "rate" in name or "accuracy" in name
@@ -91,7 +100,7 @@ def test_summary_is_plain_text(
     assert re.search(r"peak memory \(process\) +\d+ MiB", out)
     assert f"report: {tmp_path / 'run' / 'report.html'}" in out
     assert "\x1b" not in out
-    assert re.search(r"60 training and 30 test samples", out)
+    assert re.search(r"50 training, 10 validation and 30 test samples", out)
     # No advertisement, device list or warning.
     for word in ("litlogger", "Lightning", "GPU", "Warning", "warn"):
         assert word not in out + err
@@ -105,6 +114,22 @@ def test_eval_repeats_the_number(folder: Path, capsys: pytest.CaptureFixture[str
     assert f"{float(last['test_accuracy']):.2%} (" in out
     assert "Confusion (columns: predicted)" in out
     assert re.search(r"fc1 +10 ", out)
+
+
+def test_best_epoch_is_that_of_the_validation_split(
+    folder: Path, config: TrainConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with (folder / "metrics.csv").open(newline="") as file:
+        best = max(csv.DictReader(file), key=lambda row: float(row["val_accuracy"]))
+    saved = SafeCheckpointIO().load_checkpoint(folder / "checkpoints/best.ckpt")
+    assert saved["epoch"] + 1 == int(best["epoch"])
+    code, out, _ = run(capsys, "eval", folder, "--checkpoint", "best")
+    assert code == 0
+    assert f"{float(best['test_accuracy']):.2%} (" in out
+    dataclasses.replace(config, val_split=0.0).save(tmp_path / "config.json")
+    code, _, err = run(capsys, "eval", tmp_path, "--checkpoint", "best")
+    assert code == 2
+    assert err == "error: --checkpoint: expected last for a run without --val-split, got best\n"
 
 
 def test_resume_of_a_finished_run_repeats_the_summary(

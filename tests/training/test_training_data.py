@@ -2,9 +2,11 @@
 
 import dataclasses
 
+import pytest
 import torch
+from torch.utils.data import Subset
 
-from snnlib.training import TrainConfig
+from snnlib.training import ConfigError, TrainConfig
 from snnlib.training.data_module import EventData
 
 
@@ -15,7 +17,7 @@ def opened(config: TrainConfig) -> EventData:
 
 
 def test_training_batches_hold_copies(config: TrainConfig) -> None:
-    data = opened(dataclasses.replace(config, batch_size=16, copies=3))
+    data = opened(dataclasses.replace(config, batch_size=16, copies=3, val_split=0.0))
     batches = list(data.train_dataloader())
     # 60 samples; the steps of an epoch are those of one copy.
     assert [len(labels) for _, labels in batches] == [48, 48, 48, 36]
@@ -37,6 +39,26 @@ def test_without_augmentation_samples_stay_as_they_are(config: TrainConfig) -> N
 def test_the_test_set_and_the_calibration_batch_have_no_copies(config: TrainConfig) -> None:
     one, three = (opened(dataclasses.replace(config, copies=copies)) for copies in (1, 3))
     for left, right in zip(one.val_dataloader(), three.val_dataloader(), strict=True):
-        assert torch.equal(left[0], right[0])
-        assert torch.equal(left[1], right[1])
+        for (frames, labels), (others, other_labels) in zip(left, right, strict=True):
+            assert torch.equal(frames, others)
+            assert torch.equal(labels, other_labels)
     assert torch.equal(one.first_batch(), three.first_batch())
+
+
+def test_validation_samples_are_held_out_of_every_class_alike(config: TrainConfig) -> None:
+    whole = opened(dataclasses.replace(config, val_split=0.0))
+    data = opened(dataclasses.replace(config, val_split=0.34))
+    assert isinstance(data.train_set, Subset) and isinstance(data.val_set, Subset)
+    # Two of the six samples of each class.
+    assert sorted(label for _, label in data.val_set) == [label for label in range(10) for _ in range(2)]
+    assert sorted([*data.train_set.indices, *data.val_set.indices]) == list(range(len(whole.train_set)))  # type: ignore[arg-type]
+    assert whole.val_set is None and len(whole.val_dataloader()) == 1
+    again = opened(dataclasses.replace(config, val_split=0.34))
+    assert data.val_set.indices == again.val_set.indices  # type: ignore[union-attr]
+
+
+def test_too_small_a_share_is_named(config: TrainConfig) -> None:
+    with pytest.raises(
+        ConfigError, match=r"val_split: expected a share that leaves .*, got 0\.01 of 60 samples"
+    ):
+        opened(dataclasses.replace(config, val_split=0.01))

@@ -9,13 +9,15 @@ from snnlib.nn import SRMLinear, SRMReadout, supervised_spikes
 from snnlib.training import ConfigError, TrainConfig
 from snnlib.training.classifier import SpikingClassifier
 from snnlib.training.config import LossName
+from snnlib.training.data_module import data_facts
 from snnlib.training.objective import build_objective
 
 
 @pytest.mark.parametrize("name", get_args(LossName))
 def test_every_loss_reaches_every_weight(name: str) -> None:
     torch.manual_seed(0)
-    module = SpikingClassifier(TrainConfig(loss=name, net="4C5s4-10"))
+    config = TrainConfig(loss=name, net="4C5s4-10")
+    module = SpikingClassifier(config, data_facts(config))
     frames = (torch.rand(30, 5, 2, 34, 34) < 0.1).to(torch.uint8)
     labels = torch.arange(5)
     output = list(module.net.children())[-1]
