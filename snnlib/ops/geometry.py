@@ -14,6 +14,8 @@ _BAND_NEURONS = 32768
 _LEAST_TASKS = 8
 # Rows of weights are padded to whole vectors of the widest instruction set.
 GROUP = 16
+# Floats of a frame or a kernel row that the event-driven kernels count with 32 bits.
+_MOST_FLOATS = 2**31
 
 
 class ConvOptions(NamedTuple):
@@ -60,7 +62,17 @@ class Geometry(NamedTuple):
         """Why no path by events can take this convolution; empty if one can."""
         if self.groups > 1:
             return "the event-driven kernels have no groups"
-        return "the event-driven kernels have no third axis" if len(self.space) > 2 else ""
+        if len(self.space) > 2:
+            return "the event-driven kernels have no third axis"
+        return "a frame or a kernel is too large for the event-driven kernels" if self._too_large else ""
+
+    @property
+    def _too_large(self) -> bool:
+        """Whether an offset in a frame, padded, or in the weights of a kernel row might not fit into 32 bits."""
+        inputs, outputs = self.in_channels + GROUP, self.channels + GROUP
+        frame = self.in_height * (self.in_width + 2 * self.padding_w + 2) * inputs
+        signal = (self.height + 1) * (self.in_width * self.stride_w + self.kernel_w) * outputs
+        return max(frame, signal, self.kernel_w * inputs * outputs) >= _MOST_FLOATS
 
     @property
     def neuron_steps(self) -> int:

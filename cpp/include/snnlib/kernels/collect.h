@@ -13,7 +13,8 @@ namespace SNNLIB_ISA {
 
 // An output spike with what it takes from the two input traces.
 struct Pick {
-  int32_t at, row;
+  int32_t at;
+  uint32_t row;
   float u, s;
 };
 

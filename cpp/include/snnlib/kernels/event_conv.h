@@ -18,14 +18,21 @@ namespace snnlib {
 namespace SNNLIB_ISA {
 
 // Where an entry of a row acts: offset in the output row (gather: its pixel) and in the weights of a kernel row.
+// Gather counts the latter from the left edge of the image, modulo 2^32: with thousands of pixels and channels it is
+// larger, but its distance from the start of a window is not (`weights_from`).
 struct Place {
-  int32_t at, row;
+  int32_t at;
+  uint32_t row;
 };
 
 struct Event {
-  int32_t at, row;
+  int32_t at;
+  uint32_t row;
   float amount;
 };
+
+// Offset of an event's weights in a kernel row from those of input pixel `first`, both modulo 2^32.
+inline uint32_t weights_from(uint32_t first_row, uint32_t row) { return row - first_row; }
 
 // Writes the places of the nonzero entries of a row and returns their number. No branch depends on an entry: whether
 // one is an event cannot be foretold. `at` needs room for n + kGroup.
@@ -145,6 +152,8 @@ struct GatherRow {
 
   // First event at input pixel x or later.
   const Event* from(int64_t x) const { return events + starts[x]; }
+  // `Event::row` of an event of channel 0 at input pixel x.
+  uint32_t row_at(int64_t x) const { return uint32_t(x * pixel_weights); }
 };
 
 // Pixels from x on.
@@ -154,10 +163,12 @@ SNNLIB_NOINLINE void gather_pixels(const GatherRow& r, int64_t x, float* out) {
     const int64_t first = x * r.stride;
     const Event *begin = r.from(first), *end = r.from(first + r.kernel);
     if (begin == end) continue;
-    const float* weight = r.weight - first * r.pixel_weights;
+    const uint32_t row = r.row_at(first);
     Floats sum[V];
     load_all(sum, out);
-    for (const Event* e = begin; e != end; ++e) add_weights<Binary>(sum, weight + e->row, e->amount);
+    for (const Event* e = begin; e != end; ++e) {
+      add_weights<Binary>(sum, r.weight + weights_from(row, e->row), e->amount);
+    }
     store_all(out, sum);
   }
 }
@@ -173,18 +184,23 @@ SNNLIB_NOINLINE int64_t gather_pairs(const GatherRow& r, float* out) {
     const Event *begin = r.from(first), *shared = r.from(overlap ? second : seen), *shared_end = r.from(seen);
     const Event *rest = overlap ? shared_end : r.from(second), *end = r.from(second + r.kernel);
     if (begin == end) continue;
-    const float* weight = r.weight - first * r.pixel_weights;
-    const float* next_weight = weight - r.stride * r.pixel_weights;
+    const uint32_t row = r.row_at(first), next_row = r.row_at(second);
+    const float* next_weight = r.weight - r.stride * r.pixel_weights;
     Floats sum[V], next[V];
     load_all(sum, out);
     load_all(next, out + r.out_stride);
-    for (const Event* e = begin; e != shared; ++e) add_weights<Binary>(sum, weight + e->row, e->amount);
+    for (const Event* e = begin; e != shared; ++e) {
+      add_weights<Binary>(sum, r.weight + weights_from(row, e->row), e->amount);
+    }
     for (const Event* e = shared; e != shared_end; ++e) {
-      add_weights<Binary>(sum, weight + e->row, e->amount);
-      add_weights<Binary>(next, next_weight + e->row, e->amount);
+      const uint32_t at = weights_from(row, e->row);
+      add_weights<Binary>(sum, r.weight + at, e->amount);
+      add_weights<Binary>(next, next_weight + at, e->amount);
     }
     store_all(out, sum);
-    for (const Event* e = rest; e != end; ++e) add_weights<Binary>(next, next_weight + e->row, e->amount);
+    for (const Event* e = rest; e != end; ++e) {
+      add_weights<Binary>(next, r.weight + weights_from(next_row, e->row), e->amount);
+    }
     store_all(out + r.out_stride, next);
   }
   return x;

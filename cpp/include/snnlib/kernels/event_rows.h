@@ -29,13 +29,14 @@ struct RowConv {
   int64_t pixel_floats() const { return by_scatter ? out_channels : gather_length(); }
   int64_t first_pixel() const { return by_scatter ? (kernel - 1 - padding) * out_channels : 0; }
 
+  // Where an event of channel c at pixel x acts.
+  Place place(int64_t x, int64_t c) const {
+    if (by_scatter) return {int32_t(x * stride * out_channels), uint32_t(c * padded(scatter_length()))};
+    return {int32_t(x + padding), uint32_t(((x + padding) * in_channels + c) * gather_length())};
+  }
   void make_places(Place* places) const {
     for (int64_t x = 0; x < in_width; ++x) {
-      for (int64_t c = 0; c < in_channels; ++c) {
-        places[x * in_channels + c] =
-            by_scatter ? Place{int32_t(x * stride * out_channels), int32_t(c * padded(scatter_length()))}
-                       : Place{int32_t(x + padding), int32_t(((x + padding) * in_channels + c) * gather_length())};
-      }
+      for (int64_t c = 0; c < in_channels; ++c) places[x * in_channels + c] = place(x, c);
     }
   }
 };

@@ -24,7 +24,10 @@ template <class From, class To>
 SNNLIB_NOINLINE void convert(const From* in, int64_t n, To* out) {
   for (int64_t i = 0; i < n; i += kLanes) store_lanes<To>(out + i, load_lanes<From>(in + i, n - i), n - i);
 }
-inline void convert(const float* in, int64_t n, float* out) { std::memcpy(out, in, size_t(n) * sizeof(float)); }
+inline void convert(const float* in, int64_t n, float* out) {
+  // Empty tensors have no address, which memcpy wants even for no bytes.
+  if (n) std::memcpy(out, in, size_t(n) * sizeof(float));
+}
 
 inline void write_floats(const float* row, int64_t n, const Elements& e, int64_t at) {
   typed(e, at, [&](auto* out) { convert(row, n, out); });

@@ -42,7 +42,7 @@ class WeightsBySpikes {
     Place* places = places_.reserve(s.row());
     for (int64_t i = 0; i < s.row(); ++i) {
       const int64_t x = i / s.channels, o = i % s.channels;
-      places[i] = {int32_t(x * s.stride_w * s.in_channels), int32_t(o * padded(length_))};
+      places[i] = {int32_t(x * s.stride_w * s.in_channels), uint32_t(o * padded(length_))};
     }
     no_successors(successors_, own.count() * s.row(), s.steps);
     make_left();
