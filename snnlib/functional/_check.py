@@ -1,4 +1,4 @@
-"""Argument checks: each error names the argument, what was expected and what came."""
+"""Argument checks of the public functions; those that the ops need as well are in `snnlib.ops.checks`."""
 
 from __future__ import annotations
 
@@ -8,31 +8,18 @@ from numbers import Integral
 import torch
 from torch import Tensor
 
+from snnlib.ops.checks import check_device, check_dtype, check_floating, check_rank
 
-def check_floating(name: str, tensor: Tensor) -> None:
-    """Raise TypeError unless `tensor` is a floating tensor."""
-    if not isinstance(tensor, Tensor):
-        raise TypeError(f"{name}: expected a torch.Tensor, got {type(tensor).__name__}")
-    if not tensor.is_floating_point():
-        raise TypeError(f"{name}: expected a floating dtype, got {tensor.dtype}; convert it with .float()")
-
-
-def check_rank(name: str, tensor: Tensor, layout: str, *, at_least: int = 0, exactly: int = 0) -> None:
-    """Raise ValueError unless the number of dimensions fits `layout`, which the message shows."""
-    if tensor.dim() < at_least or (exactly and tensor.dim() != exactly):
-        raise ValueError(f"{name}: expected {layout}, got shape {tuple(tensor.shape)}")
-
-
-def check_device(name: str, tensor: Tensor, like: Tensor) -> None:
-    """Raise ValueError unless both tensors are on one device."""
-    if tensor.device != like.device:
-        raise ValueError(f"{name}: expected a tensor on {like.device}, got one on {tensor.device}")
-
-
-def check_dtype(name: str, tensor: Tensor, like: Tensor) -> None:
-    """Raise TypeError unless both tensors have one dtype."""
-    if tensor.dtype != like.dtype:
-        raise TypeError(f"{name}: expected {like.dtype}, got {tensor.dtype}")
+__all__ = [
+    "as_sizes",
+    "check_count",
+    "check_device",
+    "check_dtype",
+    "check_floating",
+    "check_integer_labels",
+    "check_labels",
+    "check_rank",
+]
 
 
 def check_integer_labels(target: Tensor) -> None:

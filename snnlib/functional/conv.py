@@ -80,7 +80,7 @@ def _check_tensors(grad_output: Tensor, name: str, operand: Tensor, layout: str)
     check_rank("grad_output", grad_output, "[B, C_out, H_out, W_out]", exactly=4)
     check_floating(name, operand)
     check_rank(name, operand, layout, exactly=4)
-    check_dtype(name, operand, grad_output)
+    check_dtype(name, operand, grad_output.dtype)
     check_device(name, operand, grad_output)
 
 

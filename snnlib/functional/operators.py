@@ -55,7 +55,7 @@ def _check_pair(x: Tensor, weight: Tensor, weight_layout: str) -> None:
     check_rank("weight", weight, weight_layout, exactly=weight_layout.count(",") + 1)
     check_device("weight", weight, x)
     if not torch.is_autocast_enabled(x.device.type):
-        check_dtype("weight", weight, x)
+        check_dtype("weight", weight, x.dtype)
 
 
 def _with_zeros(x: Tensor, after: list[int]) -> Tensor:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from snnlib.functional._check import check_device, check_floating, check_rank
+from snnlib.functional._check import check_floating, check_rank
 from snnlib.functional.srm import SRMNeuron, Streamed, srm_trace
+from snnlib.ops.checks import check_state_shape
 
 
 def causal_filter(train: Tensor, kernel: Tensor, time_dim: int = 0) -> Tensor:
@@ -82,13 +83,9 @@ def srm_potential_stream(
     time_dim = int(batch_first)
     current = current.to(torch.promote_types(current.dtype, torch.float32)).movedim(time_dim, 0)
     steps = len(current)
+    check_state_shape(state, ("u", "s"), current.shape[1:], current)
     if state is None:
         state = current.new_zeros(2, *current.shape[1:])
-    elif tuple(state.shape) != (2, *current.shape[1:]):
-        raise ValueError(
-            f"state: expected shape {(2, *current.shape[1:])} for u and s, got {tuple(state.shape)}"
-        )
-    check_device("state", state, current)
     if steps == 0:
         return Streamed(current.movedim(0, time_dim), state)
     u, s = state.to(current.dtype)

@@ -58,7 +58,7 @@ def spike_add(a: Tensor, b: Tensor) -> Tensor:
     ([3.0, 3.0, 0.0, 0.0], [3.0, 0.0, 2.0, 0.0])
     """
     check_floating("a", a)
-    check_dtype("b", b, a)
+    check_dtype("b", b, a.dtype)
     check_device("b", b, a)
     if a.shape != b.shape:
         raise ValueError(f"b: expected the shape of a, {tuple(a.shape)}, got {tuple(b.shape)}")

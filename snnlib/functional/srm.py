@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from snnlib import ops
-from snnlib.functional._check import check_device, check_floating, check_rank
+from snnlib.functional._check import check_floating, check_rank
+from snnlib.ops.checks import check_state_shape, check_threshold
 
 
 @dataclass(frozen=True)
@@ -65,13 +66,9 @@ class SRMNeuron:
 def as_threshold(threshold: float | Tensor, like: Tensor, channels: int) -> Tensor:
     """A checked threshold tensor, `[]` or `[channels]`, in the dtype of `like`'s membrane state."""
     if isinstance(threshold, Tensor):
-        if threshold.dim() > 0 and tuple(threshold.shape) != (channels,):
-            raise ValueError(
-                f"threshold: expected a scalar or shape ({channels},), one value per channel, "
-                f"got shape {tuple(threshold.shape)}"
-            )
-        check_device("threshold", threshold, like)
-        return threshold.detach().to(torch.promote_types(like.dtype, torch.float32))
+        limit = threshold.detach().to(torch.promote_types(like.dtype, torch.float32))
+        check_threshold(limit, channels, like)
+        return limit
     if not threshold > 0:
         raise ValueError(f"threshold: expected a number > 0, got {threshold}")
     return like.new_full((), threshold, dtype=torch.promote_types(like.dtype, torch.float32))
@@ -135,12 +132,8 @@ def srm_neuron(
 
 def check_state(state: Tensor | None, train: Sequence[int], like: Tensor, time_dim: int) -> None:
     """Raise ValueError unless `state` is u, s and g `[3, N, ...]` of the neurons of a train of shape `train`."""
-    if state is None:
-        return
-    expected = (3, *(size for dim, size in enumerate(train) if dim != time_dim))
-    if tuple(state.shape) != expected:
-        raise ValueError(f"state: expected shape {expected} for u, s and g, got {tuple(state.shape)}")
-    check_device("state", state, like)
+    step = [size for dim, size in enumerate(train) if dim != time_dim]
+    check_state_shape(state, ops.srm.STATE_NAMES, step, like)
 
 
 def srm_neuron_stream(

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from snnlib import _native
-from snnlib.ops.geometry import Geometry
+from snnlib.ops.geometry import GROUP, Geometry
 from snnlib.reference.srm import state_dtype
 
 
@@ -42,6 +42,11 @@ def empty_output(x: Tensor, g: Geometry, pool: Sequence[int]) -> Tensor:
 def empty_state(x: Tensor, g: Geometry) -> Tensor:
     """u, s and g `[3, N, C, ...]`."""
     return _empty((3, g.batch, g.channels, *g.space), x, state_dtype(x))
+
+
+def bits_shape(x: Tensor, g: Geometry) -> tuple[int, ...]:
+    """Of the record's spike bits: 16-bit words of each row of neurons."""
+    return (*x.shape[:2], g.height, -(-g.row // GROUP))
 
 
 def stored(tensor: Tensor | None) -> tuple[int, int]:

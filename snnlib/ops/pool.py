@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from snnlib import _native, reference
+from snnlib.ops import checks
 
 
 def output_size(size: int, kernel: int, stride: int, padding: int, ceil_mode: bool) -> int:
@@ -47,6 +48,15 @@ def _empty_pooled(
     return torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=channels_last)
 
 
+def _check(
+    x: Tensor, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int], ceil_mode: bool
+) -> None:
+    checks.check_pool_sizes(x, kernel, stride, padding)
+    space = x.shape[2:]
+    windows = [output_size(*axis, ceil_mode) for axis in zip(space, kernel, stride, padding, strict=True)]
+    checks.check_windows(windows, space, kernel)
+
+
 def _native_geometry(
     x: Tensor, pooled: Tensor, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int]
 ) -> tuple[object, ...]:
@@ -68,6 +78,9 @@ def spike_avg_pool(
     divisor_override: int | None,
 ) -> Tensor:
     """Average pooling; backward shares the gradient of a window out to its events by amplitude."""
+    _check(x, kernel, stride, padding, ceil_mode)
+    if divisor_override == 0:
+        raise ValueError("divisor_override: expected an integer other than 0, got 0")
     x = _as_walkable(x)
     out = _native.on_huge_pages(_empty_pooled(x, kernel, stride, padding, ceil_mode))
     run = _native.kernel("pool_forward", x)
@@ -114,12 +127,10 @@ def spike_avg_pool_backward(
     ceil_mode: bool,
 ) -> Tensor:
     """`x * sum_pool^T(g / sum_pool(x))`, zero for silent windows."""
+    _check(x, kernel, stride, padding, ceil_mode)
     x = _as_walkable(x)
     pooled = _empty_pooled(x, kernel, stride, padding, ceil_mode)
-    if grad_output.shape != pooled.shape:
-        raise ValueError(
-            f"grad_output: expected the output's shape {tuple(pooled.shape)}, got {tuple(grad_output.shape)}"
-        )
+    checks.check_gradient("grad_output", grad_output, pooled.shape, "the output's shape", x)
     grad_input = _native.empty_like(x)
     run = _native.kernel("pool_backward", x, grad_output=grad_output)
     if run is None:

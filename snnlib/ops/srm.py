@@ -13,7 +13,28 @@ import torch
 from torch import Tensor
 
 from snnlib import _native, reference
+from snnlib.ops import checks
 from snnlib.reference.srm import Decay, decay_factors, state_dtype
+
+STATE_NAMES = ("u", "s", "g")
+
+
+def _check(
+    current: Tensor,
+    threshold: Tensor,
+    state: Tensor | None,
+    taus: tuple[float, float, float],
+    grad_clamp: float,
+    time_dim: int,
+) -> None:
+    checks.check_kernel_dtype("current", current)
+    checks.check_rank("current", current, "[T, N, ...]", at_least=2)
+    checks.check_time_dim(time_dim)
+    checks.check_time_constants(*taus)
+    checks.check_grad_clamp(grad_clamp)
+    checks.check_threshold(threshold, current.shape[2] if current.dim() > 2 else 1, current)
+    step = [size for dim, size in enumerate(current.shape) if dim != time_dim]
+    checks.check_state_shape(state, STATE_NAMES, step, current)
 
 
 def _dense_strides(shape: list[int], order: list[int]) -> list[int]:
@@ -105,6 +126,7 @@ def srm_forward(
     return_state: bool,
 ) -> tuple[Tensor, Tensor]:
     """Spikes, and the state after the last step (no elements unless `return_state`)."""
+    _check(current, threshold, state, (tau_m, tau_s, tau_grad), grad_clamp, time_dim)
     decay = decay_factors(tau_m, tau_s, tau_grad)
     current = as_walkable(current)
     spikes = _native.empty_like(current)
@@ -158,10 +180,8 @@ def srm_backward(
     need_input: bool,
 ) -> tuple[Tensor, Tensor]:
     """Signals `a` for the weights and `b` for the inputs; one that is not needed has no elements."""
-    if grad_spikes.shape != current.shape:
-        raise ValueError(
-            f"grad_spikes: expected the current's shape {tuple(current.shape)}, got {tuple(grad_spikes.shape)}"
-        )
+    _check(current, threshold, state, (tau_m, tau_s, tau_grad), grad_clamp, time_dim)
+    checks.check_gradient("grad_spikes", grad_spikes, current.shape, "the current's shape", current)
     decay = decay_factors(tau_m, tau_s, tau_grad)
     current = as_walkable(current)
     a = _native.empty_like(current) if need_weight else current.new_empty(0)
@@ -234,6 +254,7 @@ def srm_trace(
     time_dim: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Spikes, potential before the reset, delta_u and delta_ut at every step, in the current's dtype."""
+    _check(current, threshold, None, (tau_m, tau_s, tau_grad), math.inf, time_dim)
     decay = decay_factors(tau_m, tau_s, tau_grad)
     current = as_walkable(current)
     outputs = tuple(torch.empty_like(current) for _ in range(4))

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from snnlib import _native, reference
-from snnlib.ops import conv_layout, dense, dispatch_backward
+from snnlib.ops import checks, conv_layout, dense, dispatch_backward
 from snnlib.ops.geometry import ConvOptions, Geometry, geometry, scatters_back
 from snnlib.ops.kernel_rows import block_channels, from_gradient_rows, gradient_rows, kernel_rows
 from snnlib.reference.srm import decay_factors
@@ -50,14 +50,23 @@ def srm_conv_backward(
 
     `output` is the forward pass's, which only a pool needs.
     """
+    checks.check_conv_sizes(x, weight, stride, padding, dilation, groups, pool)
+    checks.check_time_dim(time_dim)
+    checks.check_time_constants(tau_m, tau_s, tau_grad)
     options = ConvOptions(stride, padding, dilation, groups)
     g = geometry(x, weight, options, time_dim)
     layout = conv_layout.empty_output(x, g, pool)
-    if grad_output.shape != layout.shape:
-        raise ValueError(
-            f"grad_output: expected the output's shape {tuple(layout.shape)}, got {tuple(grad_output.shape)}"
-        )
+    checks.check_gradient("grad_output", grad_output, layout.shape, "the output's shape", x)
     decay, bands = decay_factors(tau_m, tau_s, tau_grad), g.bands(pool[0])
+    tasks = g.batch * bands[1]
+    checks.check_device("bits", bits, x)
+    checks.check_record(bits, record, starts, conv_layout.bits_shape(x, g), tasks)
+    if tuple(pool) == (1, 1):
+        output = None
+    elif output is None:
+        raise ValueError("output: expected the forward pass's beside a pool, got None")
+    else:
+        checks.check_gradient("output", output, layout.shape, "the output's shape", x)
     if conv_layout.kernel("srm_conv_backward", x, grad_output=grad_output) is None:
         spikes = (bits, record, starts)
         grad_weight, grad_input = reference.srm_conv.backward(
@@ -67,9 +76,12 @@ def srm_conv_backward(
         if need_input:
             grad_x.copy_(grad_input * input_grad_scale)
         return grad_weight.to(weight.dtype).contiguous() if need_weight else weight.new_empty(0), grad_x
+    if output is not None and (output.stride() != layout.stride() or output.dtype != x.dtype):
+        output = torch.empty_like(layout).copy_(output)
     if grad_output.stride() != layout.stride() or grad_output.dtype != x.dtype:
         grad_output = layout.copy_(grad_output)
     record = record.to(torch.float32).contiguous()
+    bits, starts = bits.contiguous(), starts.contiguous()
     kept = (
         g.shape,
         bands,
@@ -83,7 +95,6 @@ def srm_conv_backward(
         conv_layout.stored(output),
         conv_layout.stored(grad_output),
     )
-    tasks = g.batch * bands[1]
     paths = dispatch_backward.decide(x, g, int(starts[tasks]), need_weight)
     dense_weight, dense_input = need_weight and paths.weight == "dense", need_input and paths.input == "dense"
     event_weight, event_input = need_weight and not dense_weight, need_input and not dense_input

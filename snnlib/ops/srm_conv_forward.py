@@ -15,9 +15,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from snnlib import _native, reference
-from snnlib.ops import conv_layout, dense, dispatch
+from snnlib.ops import checks, conv_layout, dense, dispatch
 from snnlib.ops.geometry import ConvOptions, Geometry, geometry, scatters
 from snnlib.ops.kernel_rows import kernel_rows
+from snnlib.ops.srm import STATE_NAMES
 from snnlib.reference.srm import decay_factors, state_dtype
 
 
@@ -46,8 +47,14 @@ def srm_conv_forward(
     The state has no elements unless `return_state`, the record has none unless `keep`. With `exact` the record is as
     long as there are spikes, otherwise as long as there could be (for compilers, which want to know the size).
     """
+    checks.check_conv_sizes(x, weight, stride, padding, dilation, groups, pool)
+    checks.check_time_dim(time_dim)
+    checks.check_time_constants(tau_m, tau_s, tau_grad)
+    checks.check_grad_clamp(grad_clamp)
+    checks.check_threshold(threshold, weight.shape[0], x)
     options = ConvOptions(stride, padding, dilation, groups)
     g = geometry(x, weight, options, time_dim)
+    checks.check_state_shape(state, STATE_NAMES, (g.batch, g.channels, *g.space), x)
     decay = decay_factors(tau_m, tau_s, tau_grad)
     out, final, bits, starts = _outputs(x, g, pool, return_state, keep)
     _native.on_huge_pages(out)
@@ -105,8 +112,7 @@ def _outputs(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     out = conv_layout.empty_output(x, g, pool)
     final = conv_layout.empty_state(x, g) if return_state else x.new_empty(0, dtype=state_dtype(x))
-    words = -(-g.row // 16)
-    bits = x.new_empty((*x.shape[:2], g.height, words) if keep else 0, dtype=torch.int16)
+    bits = x.new_empty(conv_layout.bits_shape(x, g) if keep else 0, dtype=torch.int16)
     starts = x.new_zeros(g.batch * g.height + 1 if keep else 0, dtype=torch.int64)
     return out, final, bits, starts
 

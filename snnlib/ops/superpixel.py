@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from snnlib import _native, reference
+from snnlib.ops import checks
 
 
 def _empty_sums(image: Tensor, count: int) -> Tensor:
@@ -22,6 +23,11 @@ def superpixel_sum(image: Tensor, segments: Tensor, count: int) -> Tensor:
 
     The dimensions of `segments` before the last are the last ones of `image` before C.
     """
+    checks.check_kernel_dtype("image", image)
+    checks.check_rank("image", image, "[..., C, H, W]", at_least=3)
+    checks.check_rank("segments", segments, "[..., H * W]", at_least=1)
+    if not 0 <= count <= checks.MOST_PLACES:
+        raise ValueError(f"count: expected an integer from 0 to {checks.MOST_PLACES}, got {count}")
     lead = image.shape[:-3]
     own = lead[len(lead) - segments.dim() + 1 :]
     expected = (*own, image.shape[-2] * image.shape[-1])

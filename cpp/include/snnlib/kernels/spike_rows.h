@@ -1,6 +1,8 @@
 // The recorded spikes of some output rows of one sample, with the gradient that each of them gets.
 #pragma once
 
+#include <stdexcept>
+
 #include "snnlib/kernels/spike_credit.h"
 #include "snnlib/kernels/stored_floats.h"
 #include "snnlib/scratch.h"
@@ -56,6 +58,10 @@ SNNLIB_NOINLINE inline void share_out(const float* grad, const float* pooled, fl
   }
 }
 
+[[noreturn]] SNNLIB_NOINLINE inline void throw_bad_record() {
+  throw std::invalid_argument("bits: expected as many spikes of each task as starts says, got others");
+}
+
 struct SpikeRowsMemory {
   Scratch<int64_t> starts;
   Scratch<int32_t> places[2];  // of a row and of the one after it
@@ -84,7 +90,10 @@ class SpikeRows {
       const int64_t end = (band + 1) * rows < s_.height ? (band + 1) * rows : s_.height;
       for (int64_t t = 0; t < s_.steps; ++t) {
         for (int64_t y = band * rows; y < end; ++y) {
-          const int64_t count = count_spikes(bits(t, y), s_.row_words());
+          const uint16_t* row = bits(t, y);
+          const int64_t count = count_spikes(row, s_.row_words());
+          // The record is the caller's: no bit may stand for a neuron behind the row.
+          if (s_.row() % 16 && row[s_.row_words() - 1] >> s_.row() % 16) throw_bad_record();
           if (y >= first && y < last) {
             starts_[t * (last - first) + y - first] = at;
             spikes_ += count;
@@ -92,6 +101,7 @@ class SpikeRows {
           at += count;
         }
       }
+      if (at != a.task_starts[n * a.bands.count + band + 1]) throw_bad_record();
     }
     if (s_.steps * (last - first)) find(0);
   }

@@ -1,0 +1,205 @@
+"""Checks of the ops' arguments before memory is touched: each error names the argument, what was expected, what came.
+
+The ops of `torch.ops.snnlib` hand addresses and sizes to kernels that trust them, so every body calls these first.
+They look at shapes, dtypes, devices and numbers, never at the elements of a tensor, except the few that are indices.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from snnlib import _native
+
+# Kernels number the neurons of an output row in 32 bits.
+MOST_PLACES = 2**31 - 2**16
+
+
+def check_floating(name: str, tensor: Tensor) -> None:
+    """Raise TypeError unless `tensor` is a floating tensor."""
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"{name}: expected a torch.Tensor, got {type(tensor).__name__}")
+    if not tensor.is_floating_point():
+        raise TypeError(f"{name}: expected a floating dtype, got {tensor.dtype}; convert it with .float()")
+
+
+def check_kernel_dtype(name: str, tensor: Tensor) -> None:
+    """Raise TypeError unless `tensor` has one of the dtypes that the ops compute with."""
+    if tensor.dtype not in _native.DTYPE_CODES:
+        expected = ", ".join(str(dtype) for dtype in _native.DTYPE_CODES)
+        raise TypeError(f"{name}: expected one of {expected}, got {tensor.dtype}")
+
+
+def check_dtype(name: str, tensor: Tensor, dtype: torch.dtype) -> None:
+    """Raise TypeError unless `tensor` has this dtype."""
+    if tensor.dtype != dtype:
+        raise TypeError(f"{name}: expected {dtype}, got {tensor.dtype}")
+
+
+def check_rank(
+    name: str, tensor: Tensor, layout: str, *, at_least: int = 0, at_most: int = 64, exactly: int = 0
+) -> None:
+    """Raise ValueError unless the number of dimensions fits `layout`, which the message shows."""
+    if not at_least <= tensor.dim() <= at_most or (exactly and tensor.dim() != exactly):
+        raise ValueError(f"{name}: expected {layout}, got shape {tuple(tensor.shape)}")
+
+
+def check_shape(name: str, tensor: Tensor, shape: Sequence[int], what: str = "") -> None:
+    """Raise ValueError unless `tensor` has this shape; `what` says whose it is."""
+    if tuple(tensor.shape) != tuple(shape):
+        raise ValueError(f"{name}: expected {what or 'shape'} {tuple(shape)}, got {tuple(tensor.shape)}")
+
+
+def check_device(name: str, tensor: Tensor, like: Tensor) -> None:
+    """Raise ValueError unless both tensors are on one device."""
+    if tensor.device != like.device:
+        raise ValueError(f"{name}: expected a tensor on {like.device}, got one on {tensor.device}")
+
+
+def check_gradient(name: str, tensor: Tensor, shape: Sequence[int], what: str, like: Tensor) -> None:
+    """Check the gradient of a result of this shape; it may have another floating dtype."""
+    check_kernel_dtype(name, tensor)
+    check_device(name, tensor, like)
+    check_shape(name, tensor, shape, what)
+
+
+def check_time_dim(time_dim: int) -> None:
+    """Raise ValueError unless time is the first or the second dimension."""
+    if time_dim not in (0, 1):
+        raise ValueError(f"time_dim: expected 0 or 1, got {time_dim}")
+
+
+def check_time_constants(tau_m: float, tau_s: float, tau_grad: float) -> None:
+    """Raise ValueError unless all are finite and at least one time step."""
+    for name, value in (("tau_m", tau_m), ("tau_s", tau_s), ("tau_grad", tau_grad)):
+        if not 1 <= value < math.inf:
+            raise ValueError(f"{name}: expected a finite number of time steps >= 1, got {value}")
+
+
+def check_grad_clamp(grad_clamp: float) -> None:
+    """Raise ValueError unless the bound is above 0; infinity is none."""
+    if not grad_clamp > 0:
+        raise ValueError(f"grad_clamp: expected a number > 0, got {grad_clamp}")
+
+
+def check_threshold(threshold: Tensor, channels: int, like: Tensor) -> None:
+    """Check one threshold for all neurons or one per channel."""
+    if threshold.dim() > 0 and tuple(threshold.shape) != (channels,):
+        raise ValueError(
+            f"threshold: expected a scalar or shape ({channels},), one value per channel, "
+            f"got shape {tuple(threshold.shape)}"
+        )
+    check_device("threshold", threshold, like)
+    check_kernel_dtype("threshold", threshold)
+
+
+def check_state_shape(
+    state: Tensor | None, variables: Sequence[str], train: Sequence[int], like: Tensor
+) -> None:
+    """Check the state `[K, N, ...]` of neurons: K variables of one step `train` `[N, ...]`; None is a zero state."""
+    if state is None:
+        return
+    expected = (len(variables), *train)
+    if tuple(state.shape) != expected:
+        names = ", ".join(variables[:-1]) + " and " * (len(variables) > 1) + variables[-1]
+        raise ValueError(f"state: expected shape {expected} for {names}, got {tuple(state.shape)}")
+    check_device("state", state, like)
+    check_kernel_dtype("state", state)
+
+
+def check_axes(name: str, sizes: Sequence[int], axes: int, minimum: int) -> None:
+    """Raise ValueError unless there is one integer per axis, each at least `minimum`."""
+    if len(sizes) != axes or any(size < minimum for size in sizes):
+        raise ValueError(f"{name}: expected {axes} integers >= {minimum}, got {list(sizes)}")
+
+
+def check_pool_sizes(x: Tensor, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int]) -> None:
+    """Check frames `[N, C, *space]` of 1 to 3 axes and the options of their average pooling."""
+    check_kernel_dtype("x", x)
+    check_rank("x", x, "[N, C, *space] with 1 to 3 axes", at_least=3, at_most=5)
+    axes = x.dim() - 2
+    if 0 in x.shape[2:]:
+        raise ValueError(f"x: expected at least one cell on each axis, got shape {tuple(x.shape)}")
+    check_axes("kernel", kernel, axes, 1)
+    check_axes("stride", stride, axes, 1)
+    check_axes("padding", padding, axes, 0)
+    if any(2 * margin > size for margin, size in zip(padding, kernel, strict=True)):
+        raise ValueError(f"padding: expected at most half of kernel {list(kernel)}, got {list(padding)}")
+
+
+def check_windows(windows: Sequence[int], space: Sequence[int], kernel: Sequence[int]) -> None:
+    """Raise ValueError unless there is at least one window along each axis."""
+    if min(windows) < 1:
+        raise ValueError(f"kernel: expected windows that fit into {tuple(space)}, got {tuple(kernel)}")
+
+
+def check_conv_sizes(
+    x: Tensor,
+    weight: Tensor,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+    pool: Sequence[int],
+) -> None:
+    """Check x `[T, N, C, (D), H, W]`, the weight `[O, C / groups, ...]` and the options of their convolution."""
+    check_kernel_dtype("x", x)
+    check_rank("x", x, "[T, N, C, H, W] or [T, N, C, D, H, W]", at_least=5, at_most=6)
+    axes = x.dim() - 3
+    check_rank("weight", weight, f"[C_out, C / groups, ...] with {axes} axes", exactly=axes + 2)
+    check_dtype("weight", weight, x.dtype)
+    check_device("weight", weight, x)
+    check_axes("stride", stride, axes, 1)
+    check_axes("padding", padding, axes, 0)
+    check_axes("dilation", dilation, axes, 1)
+    check_axes("pool", pool, 2, 1)
+    if groups < 1 or weight.shape[0] % groups:
+        raise ValueError(
+            f"groups: expected a divisor >= 1 of the {weight.shape[0]} output channels, got {groups}"
+        )
+    if 0 in weight.shape[2:]:
+        raise ValueError(f"weight: expected at least one tap on each axis, got shape {tuple(weight.shape)}")
+    if x.shape[2] != weight.shape[1] * groups:
+        raise ValueError(
+            f"x: expected {weight.shape[1] * groups} channels in dimension 2, got shape {tuple(x.shape)}"
+        )
+    row = weight.shape[0]
+    for axis, (size, taps, step, zeros, gap) in enumerate(
+        zip(x.shape[3:], weight.shape[2:], stride, padding, dilation, strict=True)
+    ):
+        extent = gap * (taps - 1) + 1
+        if size + 2 * zeros < extent:
+            raise ValueError(
+                f"x: expected at least {extent} cells on space axis {axis} for the kernel, "
+                f"got {size + 2 * zeros} with padding"
+            )
+        if axis == axes - 1:
+            row *= (size + 2 * zeros - extent) // step + 1
+    if row > MOST_PLACES:
+        raise ValueError(f"x: expected rows of at most {MOST_PLACES} neurons, got {row}")
+
+
+def check_record(bits: Tensor, record: Tensor, starts: Tensor, shape: Sequence[int], tasks: int) -> None:
+    """Check what a forward pass kept of its spikes: `bits` of this shape, and two numbers of each spike, by task.
+
+    That a task has as many numbers as its bits say is the kernels' to check, as they count the bits.
+    """
+    check_dtype("bits", bits, torch.int16)
+    check_shape("bits", bits, shape)
+    check_kernel_dtype("record", record)
+    if record.dim() != 2 or record.shape[0] != 2:
+        raise ValueError(f"record: expected shape [2, spikes], got {tuple(record.shape)}")
+    check_dtype("starts", starts, torch.int64)
+    if starts.dim() != 1 or starts.numel() < tasks + 1:
+        raise ValueError(f"starts: expected at least {tasks + 1} numbers, got shape {tuple(starts.shape)}")
+    for name, tensor in (("record", record), ("starts", starts)):
+        check_device(name, tensor, bits)
+    first = starts[: tasks + 1].cpu().numpy()
+    if first[0] != 0 or (first[1:] < first[:-1]).any() or first[-1] > record.shape[1]:
+        raise ValueError(
+            f"starts: expected numbers that rise from 0 to at most {record.shape[1]}, the spikes on record, "
+            f"got {first[0]} to {first[-1]}"
+        )
