@@ -31,6 +31,7 @@ from snnlib.nn import (
     unfuse,
 )
 from snnlib.ops.dispatch import use_convolution
+from snnlib.prepare import prepare_
 from snnlib.spike_doctor import SpikeDoctor
 
 __version__ = "0.1.0"
@@ -71,6 +72,7 @@ __all__ = [
     "models",
     "nn",
     "ops",
+    "prepare_",
     "readout",
     "reference",
     "resize_bicubic",

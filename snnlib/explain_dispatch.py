@@ -54,7 +54,7 @@ def explain_dispatch(layer: SRMLayer, x: Tensor) -> Dispatch:
     if not isinstance(layer, SRMLayer):
         raise TypeError(f"layer: expected an SRM layer, got {type(layer).__name__}")
     with torch.no_grad():
-        weight = layer.weight
+        weight = layer.effective_weight
         spikes = layer.run(x, weight).spikes
         rate = float(spikes.mean(dtype=torch.float32)) if spikes.numel() else 0.0
         conv = as_event_driven(layer.operator, x, weight)

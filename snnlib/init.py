@@ -3,85 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from snnlib.activity import count_per_neuron
-from snnlib.functional import srm_neuron_stream, srm_trace
+from snnlib.calibration import RateSearch, assign_effective_weight
 from snnlib.nn.srm import SRMLayer
-
-# Halvings of the search interval: 2^-20 of its width moves no rate that a batch can resolve.
-_BISECTIONS = 20
-
-
-def _channel_rates(current: Tensor, layer: SRMLayer) -> Tensor:
-    out = srm_neuron_stream(
-        current, None, layer.neuron, layer.threshold, layer.batch_first, return_state=False
-    )
-    counts = count_per_neuron(out.spikes)
-    return counts.reshape(len(counts), -1).mean(1) / (out.spikes.shape[0] * out.spikes.shape[1])
-
-
-def _free_potential(current: Tensor, layer: SRMLayer) -> float:
-    """RMS of the potential in units of the threshold, without spikes, where there is one at all."""
-    tau_m, tau_s, _ = layer.neuron.taus
-    never = torch.finfo(torch.float32).max
-    trace = srm_trace(current, tau_m=tau_m, tau_s=tau_s, threshold=never, batch_first=layer.batch_first)
-    squares = trace.potential.float().square()
-    return float((squares.sum() / (squares != 0).sum()).sqrt() / layer.threshold.mean())
-
-
-class _Currents:
-    """Input currents of a layer for one batch, as a function of its weight."""
-
-    def __init__(self, layer: SRMLayer, events: Tensor) -> None:
-        self.layer, self.events = layer, events
-
-    def of(self, weight: Tensor) -> Tensor:
-        folded = self.layer.operator.forward(self.events.flatten(0, 1), weight)
-        return folded.reshape(*self.events.shape[:2], *folded.shape[1:])
-
-
-def _per_channel(values: Tensor, like: Tensor, channel_dim: int) -> Tensor:
-    return values.to(like.dtype).reshape(-1, *[1] * (like.dim() - channel_dim - 1))
-
-
-def _calibrated(
-    layer: SRMLayer, events: Tensor, target: float, spread: float, name: str
-) -> tuple[Tensor, Tensor]:
-    """The calibrated weight and the firing rate of each channel with it."""
-    currents = _Currents(layer, events)
-    weight = layer.weight.detach().clone()
-    current = currents.of(weight)
-    if current.numel() == 0:
-        raise ValueError(f"x: expected a batch with events, got shape {tuple(events.shape)} at layer {name}")
-    potential = _free_potential(current, layer)
-    if not 0 < potential < float("inf"):
-        raise ValueError(
-            f"{name}: expected events and a weight that can make neurons fire, got currents from "
-            f"{float(current.min()):g} to {float(current.max()):g}"
-        )
-    weight *= spread / potential
-    current = current * (spread / potential)
-    common = currents.of(torch.ones_like(weight))
-    # Shifted so far down no weight is positive; so far up a single event makes a neuron fire.
-    bound = float(weight.abs().max()) + float(layer.threshold.max()) * layer.neuron.tau_s
-    low = torch.full((weight.shape[0],), -bound, device=weight.device)
-    high = -low
-    best = _channel_rates(current + bound * common, layer)
-    if bool((best < target).any()):
-        raise ValueError(
-            f"target: expected at most {float(best.min()):.3g} for layer {name}, where a channel fires no more often "
-            f"on this batch whatever its weights, got {target}"
-        )
-    for _ in range(_BISECTIONS):
-        middle = (low + high) / 2
-        below = _channel_rates(current + _per_channel(middle, current, 2) * common, layer) < target
-        low, high = torch.where(below, middle, low), torch.where(below, high, middle)
-    rates = _channel_rates(current + _per_channel(high, current, 2) * common, layer)
-    return weight + _per_channel(high, weight, 0), rates
 
 
 @torch.no_grad()
@@ -140,8 +68,15 @@ def calibrate_firing_rate_(
             return
         # A net that is a layer has no name in itself.
         label = name or "net"
-        wanted, channel_rates = _calibrated(layer, events, targets[name], spread, label)
-        _assign(layer, wanted, label)
+        search = RateSearch(layer, events, layer.effective_weight.detach(), spread, label)
+        highest = search.highest_rates()
+        if bool((highest < targets[name]).any()):
+            raise ValueError(
+                f"target: expected at most {float(highest.min()):.3g} for layer {label}, where a channel fires no more "
+                f"often on this batch whatever its weights, got {targets[name]}"
+            )
+        wanted, channel_rates = search.find(targets[name])
+        assign_effective_weight(layer, wanted, label)
         rates[name] = float(channel_rates.mean())
 
     def hook(name: str) -> Any:
@@ -158,20 +93,3 @@ def calibrate_firing_rate_(
         for module, mode in modes.items():
             module.training = mode
     return rates
-
-
-def _assign(layer: SRMLayer, wanted: Tensor, name: str) -> None:
-    """Set a layer's weight, through its parametrization if it has one."""
-    if not nn.utils.parametrize.is_parametrized(layer, "weight"):
-        layer.weight.copy_(wanted)
-        return
-    steps = cast(nn.ModuleDict, layer.parametrizations)["weight"]
-    if all(hasattr(step, "right_inverse") for step in cast(nn.ModuleList, steps)):
-        layer.weight = wanted  # type: ignore[assignment]
-    # Quantised weights are off by a rounding; a lost mean or scale is off by much more.
-    error = (layer.weight.detach() - wanted).norm() / wanted.norm()
-    if not float(error) < 0.05:
-        raise ValueError(
-            f"{name}: expected a parametrization that keeps the weight it is given, got one that is off by "
-            f"{float(error):.0%}; calibrate before registering it"
-        )

@@ -15,6 +15,7 @@ from torch.nn.utils import parametrize
 from snnlib.activity import spikes_of
 from snnlib.functional._check import check_floating
 from snnlib.functional.event_driven import as_event_driven
+from snnlib.nn.gain import WeightWithGain
 from snnlib.nn.srm import SRMLayer
 
 _INPUT = "input"
@@ -152,9 +153,12 @@ class _Ledger:
         # By address. The tensors live as long as the ledger, so no address is used twice.
         self._givers: dict[int, tuple[str | None, Tensor]] = {_address(x): (_INPUT, x)}
         self._kept: dict[int, tuple[str, Tensor]] = {}
+        self._weight_shapes: dict[str, torch.Size] = {}
 
     def keep(self, tensor: Tensor) -> Tensor:
-        """Note a tensor that autograd saves."""
+        """Note a tensor that autograd saves, unless it is a layer's effective weight."""
+        if tensor.shape == self._weight_shapes.get(self._stack[-1]) and _address(tensor) not in self._givers:
+            return tensor
         self._kept.setdefault(_address(tensor), (self._stack[-1], tensor))
         return tensor
 
@@ -166,6 +170,8 @@ class _Ledger:
         }
         with ExitStack() as hooks:
             for name, module in net.named_modules():
+                if isinstance(module, WeightWithGain):
+                    self._weight_shapes[name or "net"] = module.weight.shape
                 if isinstance(module, SRMLayer) or id(module) not in inside:
                     own = name or "net"
                     before = module.register_forward_pre_hook(self._enter(own), with_kwargs=True)

@@ -219,6 +219,8 @@ class SpikeDoctor:
             return None
         backwards = self._gradients[name] / len(weights)
         size = math.sqrt(sum(float(weight.detach().double().square().sum()) for weight in weights))
+        # Of the effective weight: its gradient is smaller and it is larger by the gain.
+        size *= float(self._layers[name].gain) ** 2
         return math.sqrt(float(self._squares[name]) / backwards) / size if size else math.inf
 
     def _on_spikes(self, name: str) -> Callable[..., None]:

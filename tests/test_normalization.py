@@ -143,7 +143,8 @@ def test_folded_net_fires_the_same_spikes_without_parametrizations(rng: torch.Ge
     x = (torch.rand(40, 3, 2, 8, 8, generator=rng) < 0.2).double()
     expected = net(x)
     assert snnlib.nn.fold_standardization(net) is net
-    assert set(net.state_dict()) == {"0.weight", "0.threshold", "2.weight", "2.threshold"}
+    plain = {f"{layer}.{name}" for layer in (0, 2) for name in ("weight", "threshold", "gain")}
+    assert set(net.state_dict()) == plain
     assert torch.equal(net(x), expected)
     assert expected.sum() > 100
     # A parameter of the plain kind: trains on and saves.

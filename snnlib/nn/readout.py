@@ -13,11 +13,12 @@ from snnlib.functional._check import check_count
 from snnlib.functional.operators import FullyConnected
 from snnlib.functional.potential import srm_potential_stream
 from snnlib.functional.srm import Streamed
+from snnlib.nn.gain import WeightWithGain
 from snnlib.nn.srm import EXPECTED_INPUT_RATE
 from snnlib.nn.stream import Stream
 
 
-class SRMReadout(nn.Module):
+class SRMReadout(WeightWithGain):
     """Membrane potentials of fully connected SRM neurons without a threshold: `[T, N, in]` to `[T, N, out]`.
 
     With `e_x = 1 - 1/tau_x` and no reset::
@@ -74,12 +75,14 @@ class SRMReadout(nn.Module):
         self.in_features, self.out_features = in_features, out_features
         self.tau_m, self.tau_s, self.batch_first = tau_m, tau_s, batch_first
         self.weight = nn.Parameter(torch.empty(out_features, in_features, device=device, dtype=dtype))
+        self.register_gain()
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Draw the weight so that a train at 5 % input rate gives potentials of about 1, as `SRMLayer` does."""
         bound = math.sqrt(3) / (math.sqrt(self.in_features * EXPECTED_INPUT_RATE) * self._gain)
         nn.init.uniform_(self.weight, -bound, bound)
+        nn.init.ones_(self.gain)
 
     @overload
     def forward(
@@ -93,7 +96,7 @@ class SRMReadout(nn.Module):
         self, x: Tensor, state: Tensor | None = None, return_state: bool = False
     ) -> Tensor | Streamed:
         """Potentials of a train; with `return_state` also the state to go on from."""
-        weight = self.weight
+        weight = self.effective_weight
         FullyConnected().check(x, weight)
         out = srm_potential_stream(
             FullyConnected().forward(x.flatten(0, 1), weight).view(*x.shape[:2], len(weight)),

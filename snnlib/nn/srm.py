@@ -15,20 +15,20 @@ from snnlib.functional._check import as_sizes, check_count
 from snnlib.functional.layer import NeuronOptions, srm_layer_stream
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
 from snnlib.functional.srm import SRMNeuron, Streamed
+from snnlib.nn.gain import WeightWithGain
 from snnlib.nn.stream import Stream
 
 # Share of inputs that fire in a time step of typical event data; N-MNIST at 10 ms has 4 %.
 EXPECTED_INPUT_RATE = 0.05
 
 
-class SRMLayer(nn.Module):
+class SRMLayer(WeightWithGain):
     """What all SRM layers share: `spikes = srm_layer(x, weight, operator)` and a state for streaming.
 
     Subclasses give the operator and the weight's shape. The layer keeps no state between calls: a forward pass maps
     a whole train, `stream()` or `forward(x, state, return_state=True)` a train in chunks.
     """
 
-    weight: nn.Parameter
     threshold: Tensor
     # Window of the average pooling that `snnlib.fuse` made part of the layer.
     pool: tuple[int, int] = (1, 1)
@@ -54,6 +54,7 @@ class SRMLayer(nn.Module):
         self.input_grad_scale = input_grad_scale
         self.batch_first = batch_first
         self.weight = nn.Parameter(torch.empty(*weight_shape, device=device, dtype=dtype))
+        self.register_gain()
         limit = torch.as_tensor(threshold, device=device).to(
             torch.promote_types(self.weight.dtype, torch.float32)
         )
@@ -77,6 +78,7 @@ class SRMLayer(nn.Module):
         gain = math.sqrt(max(fan_in, 1) * EXPECTED_INPUT_RATE) * self.neuron.potential_gain()
         bound = math.sqrt(3) * float(self.threshold.mean()) / gain
         nn.init.uniform_(self.weight, -bound, bound)
+        nn.init.ones_(self.gain)
 
     @overload
     def forward(
@@ -90,7 +92,7 @@ class SRMLayer(nn.Module):
         self, x: Tensor, state: Tensor | None = None, return_state: bool = False
     ) -> Tensor | Streamed:
         """Spikes of a train; with `return_state` also the state `[3, N, ...]` to go on from."""
-        out = self.run(x, self.weight, state, return_state, self.pool)
+        out = self.run(x, self.effective_weight, state, return_state, self.pool)
         return out if return_state else out.spikes
 
     def run(

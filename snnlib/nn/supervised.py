@@ -77,7 +77,7 @@ def supervised_spikes(layer: SRMLinear, target: Tensor) -> Iterator[Teacher]:
         # Half precision would round the teacher's current, and with it the push, by more than what it leaves to spare.
         exact = torch.promote_types(spikes.dtype, torch.float32)
         with torch.autocast(x.device.type, enabled=False):
-            x, weight = (tensor.to(spikes.dtype).to(exact) for tensor in (x, layer.weight))
+            x, weight = (tensor.to(spikes.dtype).to(exact) for tensor in (x, layer.effective_weight))
             with torch.no_grad():
                 current = nn.functional.linear(x, weight)
                 teacher = supervised_current(

@@ -1,0 +1,52 @@
+"""A weight that is stored at torch's usual scale and used at the scale that spikes need."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class WeightWithGain(nn.Module):
+    """A layer that computes with `effective_weight = weight * gain`.
+
+    Weights that make neurons fire at low rates are 4 to 64 times larger than torch's usual ones, so that a step of Adam
+    at its usual rate of 1e-3 hardly moves them. `snnlib.prepare_` stores them at the usual scale and puts the rest into
+    `gain`, a buffer with a power of two: products with it are exact, and a step moves the effective weight `gain` times
+    as far. It is 1 until then, and in checkpoints that have none.
+    """
+
+    weight: Tensor
+    gain: Tensor
+    # The gain that was looked at last, its version, and whether it is 1.
+    _known_gain: tuple[Tensor, int, bool] | None = None
+
+    def register_gain(self) -> None:
+        """Add the buffer, for a layer that has its `weight`."""
+        dtype = torch.promote_types(self.weight.dtype, torch.float32)
+        self.register_buffer("gain", torch.ones((), device=self.weight.device, dtype=dtype))
+
+    @property
+    def effective_weight(self) -> Tensor:
+        """The weight that acts on the input, `weight * gain`."""
+        return self.weight if self._has_unit_gain() else self.weight * self.gain
+
+    def _has_unit_gain(self) -> bool:
+        """Whether the product can be left out; without it a layer at gain 1 costs nothing more."""
+        if torch.compiler.is_compiling() or type(self.gain) is not Tensor or self.gain.is_meta:
+            return False
+        known = self._known_gain
+        # Reading the value waits for the device, so only a changed buffer is read.
+        if known is None or known[0] is not self.gain or known[1] != self.gain._version:
+            known = (self.gain, self.gain._version, float(self.gain) == 1)
+            self._known_gain = known
+        return known[2]
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+        """Checkpoints of version 0.1 have no gain; theirs is 1."""
+        stored = (state_dict.get(prefix + name) for name in ("weight", "parametrizations.weight.original"))
+        weight = next((tensor for tensor in stored if tensor is not None), None)
+        if weight is not None and f"{prefix}gain" not in state_dict:
+            state_dict[f"{prefix}gain"] = torch.ones((), dtype=self.gain.dtype, device=weight.device)
+        super()._load_from_state_dict(state_dict, prefix, *rest)

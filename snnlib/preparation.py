@@ -1,0 +1,93 @@
+"""What `snnlib.prepare_` did to a net and found, as a report to print."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class LayerPreparation:
+    """One layer after preparation, on the batch that it was prepared with.
+
+    Args:
+        name: the layer's name in the net.
+        channels: output channels; those of a linear layer are its neurons.
+        rate: spikes per neuron and time step, mean; None for a readout, which does not fire.
+        target: the rate that was wanted of each channel; None for a readout.
+        gain: power of two between the stored and the effective weight.
+        dead: channels that never fired.
+        saturated: channels that fired in more than 90 % of all time steps.
+        potential: RMS of a readout's potentials; None for a spiking layer.
+    """
+
+    name: str
+    channels: int
+    rate: float | None
+    target: float | None
+    gain: float
+    dead: int = 0
+    saturated: int = 0
+    potential: float | None = None
+
+    def findings(self) -> list[str]:
+        """One line per thing that is wrong with the layer, with a remedy."""
+        if self.rate is None or self.target is None:
+            return []
+        found = []
+        if self.dead:
+            found.append(
+                f"{self.name} has dead channels: {self.dead} of {self.channels} did not fire, as no input spike "
+                "reaches them; take a batch with more events, or larger kernels"
+            )
+        if self.saturated:
+            found.append(
+                f"{self.name} is saturated: {self.saturated} of {self.channels} channels fire in more than 90 % of "
+                "all steps; lower its target_rate"
+            )
+        if self.rate < self.target / 2:
+            found.append(
+                f"{self.name} fires at {self.rate:.1%} where {self.target:.1%} is wanted: its input has too few "
+                "spikes; raise target_rate of the layer before it, or take longer time steps"
+            )
+        return found
+
+
+@dataclass
+class Preparation:
+    """The report of `prepare_`; `print` it, or read its fields.
+
+    Args:
+        layers: spiking layers and readouts in the order in which the net calls them.
+        parameters: number of parameters that require a gradient.
+        without_gradient: names of those that got none.
+        silent_output: whether the net's output is zero everywhere.
+    """
+
+    layers: list[LayerPreparation] = field(default_factory=list)
+    parameters: int = 0
+    without_gradient: list[str] = field(default_factory=list)
+    silent_output: bool = False
+
+    def findings(self) -> list[str]:
+        """One line per thing that is wrong; empty if the net is ready to learn."""
+        found = [finding for layer in self.layers for finding in layer.findings()]
+        if self.silent_output:
+            found.append("no spike arrives at the output; look at the modules after the last spiking layer")
+        for name in self.without_gradient:
+            found.append(
+                f"{name} gets no gradient: the output does not depend on it, or a detached or non-differentiable "
+                "operation lies between"
+            )
+        return found
+
+    def __str__(self) -> str:
+        width = max([len("layer"), *(len(layer.name) for layer in self.layers)])
+        lines = [f"{'layer':{width}}  channels  spike rate  target   gain"]
+        for layer in self.layers:
+            if layer.rate is None or layer.target is None:
+                shown = f"{f'potential {layer.potential:.2f}':>20}"
+            else:
+                shown = f"{layer.rate:>12.1%}{layer.target:>8.1%}"
+            lines.append(f"{layer.name:{width}}{layer.channels:>10}{shown}{layer.gain:>7g}")
+        ready = f"spikes arrive at the output and gradients at all {self.parameters} parameters"
+        return "\n".join([*lines, *(self.findings() or [ready])])

@@ -1,0 +1,125 @@
+"""The gain between the stored and the effective weight: the same layer as one with the product as its weight."""
+
+import copy
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import snnlib
+
+LAYERS: dict[str, Callable[[], nn.Module]] = {
+    "conv": lambda: snnlib.SRMConv2d(2, 4, 3, padding=1),
+    "linear": lambda: snnlib.SRMLinear(2 * 6 * 6, 4),
+    "readout": lambda: snnlib.SRMReadout(2 * 6 * 6, 4),
+}
+
+
+def _events(generator: torch.Generator) -> Tensor:
+    return (torch.rand(20, 3, 2, 6, 6, generator=generator) < 0.2).float()
+
+
+def _pair(name: str, gain: float = 8.0) -> tuple[nn.Module, nn.Module]:
+    """A layer with a gain, and one with gain 1 and the same effective weight."""
+    torch.manual_seed(0)
+    layer = LAYERS[name]()
+    plain = copy.deepcopy(layer)
+    with torch.no_grad():
+        layer.gain.fill_(gain)
+        plain.weight.mul_(gain)
+    return layer, plain
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_forward_and_backward_are_those_of_the_effective_weight(name: str, rng: torch.Generator) -> None:
+    layer, plain = _pair(name)
+    x = _events(rng)
+    inputs = [x.clone().requires_grad_() for _ in range(2)]
+    outputs = [module(each) for module, each in zip((layer, plain), inputs, strict=True)]
+    assert outputs[1].abs().sum() > 0
+    assert torch.equal(*outputs)
+    for output in outputs:
+        (output * torch.rand(output.shape, generator=torch.Generator().manual_seed(1))).sum().backward()
+    assert torch.equal(inputs[0].grad, inputs[1].grad)
+    assert torch.equal(layer.weight.grad, 8 * plain.weight.grad)
+
+
+@pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning"
+)  # torch's compiler calls functions that torch deprecates
+@pytest.mark.parametrize("name", LAYERS)
+def test_streams_and_compiled_layers_use_it(name: str, rng: torch.Generator) -> None:
+    layer, plain = _pair(name)
+    x = _events(rng)
+    expected = plain(x)
+    stream = layer.stream()
+    torch.testing.assert_close(torch.cat([stream(chunk) for chunk in x.split(7)]), expected)
+    torch.testing.assert_close(torch.compile(layer, backend="aot_eager", fullgraph=True)(x), expected)
+    # Else the compiler takes the constants of the next layer that it meets for variables.
+    torch._dynamo.reset()
+
+
+def test_fused_standardised_and_folded_nets_use_it(rng: torch.Generator) -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(snnlib.SRMConv2d(2, 4, 3), snnlib.SpikeAvgPool2d(2), snnlib.SRMLinear(4 * 4, 3))
+    plain = copy.deepcopy(net)
+    with torch.no_grad():
+        for layer in (0, 2):
+            net[layer].gain.fill_(4.0)
+            plain[layer].weight.mul_(4.0)
+    x = _events(rng)
+    expected = plain(x)
+    assert expected.sum() > 0
+    assert torch.equal(snnlib.fuse(net)(x), expected)
+    snnlib.nn.standardize_weights(net)
+    standardised = net(x)
+    assert (standardised != expected).float().mean() < 1e-3
+    assert torch.equal(snnlib.nn.fold_standardization(net)(x), standardised)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_checkpoints_without_gain_load_and_have_gain_1(name: str) -> None:
+    layer, plain = _pair(name)
+    before = {key: value for key, value in plain.state_dict().items() if key != "gain"}
+    assert layer.load_state_dict(before) == ((), ()) or not any(layer.load_state_dict(before))
+    assert layer.gain == 1
+    assert torch.equal(layer.effective_weight, plain.weight)
+    assert "gain" not in before, "the caller's mapping stays as it is"
+    empty = LAYERS[name]().to("meta")
+    empty.load_state_dict(before, assign=True)
+    assert empty.gain == 1
+
+
+def test_a_layer_without_its_weight_is_still_refused() -> None:
+    with pytest.raises(RuntimeError, match=r'Missing key.*"weight".*"gain"'):
+        snnlib.SRMLinear(3, 2).load_state_dict({"threshold": torch.tensor(1.0)})
+
+
+def test_gain_travels_in_state_dicts_and_copies() -> None:
+    layer, _ = _pair("linear")
+    other = LAYERS["linear"]()
+    other(torch.zeros(2, 1, 72))
+    other.load_state_dict(layer.state_dict())
+    for each in (other, copy.deepcopy(layer), layer.half()):
+        assert torch.equal(each.effective_weight.float(), each.weight.float() * 8)
+
+
+def test_unit_gain_keeps_the_parameter_and_follows_every_change() -> None:
+    """No product, so no copy of the weight, until the buffer changes, however it does."""
+    layer = LAYERS["linear"]()
+    assert layer.effective_weight is layer.weight
+    layer.gain.fill_(2.0)
+    assert torch.equal(layer.effective_weight, 2 * layer.weight)
+    layer.gain = torch.tensor(1.0)
+    assert layer.effective_weight is layer.weight
+    layer.gain.copy_(torch.tensor(4.0))
+    assert torch.equal(layer.effective_weight, 4 * layer.weight)
+    layer.reset_parameters()
+    assert layer.effective_weight is layer.weight
+
+
+def test_memory_report_does_not_count_the_product(rng: torch.Generator) -> None:
+    layer, plain = _pair("conv")
+    x = _events(rng)
+    assert str(snnlib.memory_report(layer, x)) == str(snnlib.memory_report(plain, x))
