@@ -83,4 +83,4 @@ __all__ = [
     "use_path",
 ]
 # Published names, for code that was written against them.
-__all__ += compat.__all__
+__all__ += [name for name in compat.__all__ if name not in __all__]

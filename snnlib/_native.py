@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +19,8 @@ from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
+
+from snnlib._choice import Choice
 
 Path = Literal["auto", "native", "reference"]
 
@@ -43,7 +46,7 @@ def _checked(path: str, source: str) -> Path:
     return path  # type: ignore[return-value]
 
 
-_path: Path = _checked(os.environ.get("SNNLIB_PATH", "auto"), "environment variable SNNLIB_PATH")
+_path = Choice(_checked(os.environ.get("SNNLIB_PATH", "auto"), "environment variable SNNLIB_PATH"))
 _warned = False
 
 if _module is not None and "SNNLIB_ISA" in os.environ:
@@ -54,7 +57,8 @@ if _module is not None and "SNNLIB_ISA" in os.environ:
 def use_path(path: Path) -> Iterator[None]:
     """Run every op of a `with` block on one path: `"auto"`, `"native"` or `"reference"`.
 
-    `"native"` raises where the kernels cannot run, and says why. The choice holds for the whole process.
+    `"native"` raises where the kernels cannot run, and says why. The choice holds for the whole process; of blocks in
+    several threads that of the block that began last.
 
     >>> import torch, snnlib
     >>> with snnlib.use_path("reference"):
@@ -62,12 +66,8 @@ def use_path(path: Path) -> Iterator[None]:
     >>> spikes.flatten().tolist()
     [0.0, 1.0, 0.0, 1.0]
     """
-    global _path  # noqa: PLW0603
-    before, _path = _path, _checked(path, "path")
-    try:
+    with _path.use(_checked(path, "path")):
         yield
-    finally:
-        _path = before
 
 
 def _missing(device: str, name: str = "") -> str:
@@ -93,7 +93,7 @@ def _obstacle(name: str, tensor: Tensor) -> str:
 
 def has_kernel(name: str, tensor: Tensor) -> bool:
     """Whether `kernel` gives a compiled function; never warns or raises, and may be traced by a compiler."""
-    return _path != "reference" and not _obstacle(name, tensor)
+    return _path.value != "reference" and not _obstacle(name, tensor)
 
 
 def kernel(name: str, tensor: Tensor, **others: Tensor | None) -> Callable[..., Any] | None:
@@ -106,13 +106,13 @@ def kernel(name: str, tensor: Tensor, **others: Tensor | None) -> Callable[..., 
     for argument, other in others.items():
         if other is not None and other.device != tensor.device:
             raise ValueError(f"{argument}: expected a tensor on {tensor.device}, got one on {other.device}")
-    if _path == "reference":
+    if _path.value == "reference":
         return None
     obstacle = _obstacle(name, tensor)
     if not obstacle:
         function = getattr(_kernels[tensor.device.type], name)
         return _on_cuda(function, tensor.device) if tensor.device.type == "cuda" else _on_cpu(function)
-    if _path == "native":
+    if _path.value == "native":
         raise RuntimeError(f"path 'native' was asked for, but {obstacle}")
     if _module is None and not _warned:
         _warned = True
@@ -120,9 +120,19 @@ def kernel(name: str, tensor: Tensor, **others: Tensor | None) -> Callable[..., 
             f"snnlib runs on its slow reference path: {obstacle}. Install it with a C++ compiler at hand, "
             "or set SNNLIB_PATH=reference to choose this path.",
             RuntimeWarning,
-            stacklevel=3,
+            stacklevel=_frames_to_caller(),
         )
     return None
+
+
+def _frames_to_caller() -> int:
+    """The `stacklevel` of the first caller outside snnlib and torch, whose custom ops add frames of their own."""
+    folders = [*torch.__path__, *sys.modules["snnlib"].__path__]
+    inside = tuple(folder + os.sep for folder in folders)
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(inside):
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def _on_cpu(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -139,7 +149,7 @@ def _on_cuda(function: Callable[..., None], device: torch.device) -> Callable[..
 
 def asked_path() -> Path:
     """The path that the environment or `use_path` asks for."""
-    return _path
+    return _path.value
 
 
 def cudnn() -> ModuleType | None:
@@ -149,7 +159,7 @@ def cudnn() -> ModuleType | None:
 
 def explain_path(device: str = "cpu", name: str = "") -> tuple[Path, str]:
     """The path that float32 tensors on `device` take now (through the kernel `name`), and the reason."""
-    if _path == "reference":
+    if _path.value == "reference":
         return "reference", "asked for by SNNLIB_PATH or use_path"
     missing = _missing(device, name)
     if missing:

@@ -54,13 +54,15 @@ class SpikeCounter:
     def __init__(self, net: nn.Module) -> None:
         self._net = net
         self._layers = {name: module for name, module in net.named_modules() if isinstance(module, SRMLayer)}
+        self._numbers = {name: number for number, name in enumerate(self._layers)}
         self.reset()
 
     def reset(self) -> None:
         """Forget all counts."""
         self.counts: dict[str, Tensor] = {}
-        # Time steps times samples, as a tensor so that processes can add theirs up like the counts.
-        self.steps = torch.zeros((), dtype=torch.float64)
+        # Time steps times samples that each layer saw, in the order of the net: a net may call one twice or not at all.
+        # A tensor, so that processes can add theirs up like the counts.
+        self.steps = torch.zeros(len(self._layers), dtype=torch.float64)
 
     @contextmanager
     def counting(self) -> Iterator[None]:
@@ -75,24 +77,26 @@ class SpikeCounter:
 
     def layers(self) -> list[LayerActivity]:
         """What each layer did since the last reset, in the order of the net."""
-        steps = max(float(self.steps), 1.0)
         return [
             LayerActivity(
                 name,
                 count.numel(),
-                float(count.sum() / count.numel()) / steps,
+                float(count.sum() / count.numel()) / self.steps_of(name),
                 int((count == 0).sum()),
-                int((count > SATURATED_RATE * steps).sum()),
+                int((count > SATURATED_RATE * self.steps_of(name)).sum()),
             )
             for name, count in self.counts.items()
         ]
+
+    def steps_of(self, name: str) -> float:
+        """Time steps times samples that a layer saw, at least 1."""
+        return max(float(self.steps[self._numbers[name]]), 1.0)
 
     def add(self, name: str, spikes: Tensor) -> None:
         """Count the spikes of one layer in one pass, for callers with hooks of their own: see `spikes_of`."""
         batch = count_per_neuron(spikes.detach())
         self.counts[name] = batch if name not in self.counts else self.counts[name] + batch
-        if name == next(iter(self._layers)):
-            self.steps = self.steps + spikes.shape[0] * spikes.shape[1]
+        self.steps[self._numbers[name]] += spikes.shape[0] * spikes.shape[1]
 
     def _hook(self, name: str) -> Any:
         return lambda _layer, _inputs, output: self.add(name, spikes_of(output))

@@ -122,9 +122,9 @@ class SpikeDoctor:
 
     def layers(self) -> list[LayerHealth]:
         """Numbers of each layer since the last reset, in the order in which they were called."""
-        steps = max(float(self._counter.steps), 1.0)
         result = []
         for name, count in self._counter.counts.items():
+            steps = self._counter.steps_of(name)
             # Channels come first; those of a linear layer are its neurons.
             channels = count.reshape(len(count), -1)
             busy = float((count > _BUSY_RATE * steps).double().mean())

@@ -21,7 +21,7 @@ def test_counts_are_sums_over_time_and_batch(dtype: torch.dtype) -> None:
     for name, layer, before in (("conv1", net.conv1, net[:0]), ("fc1", net.fc1, net[:2])):
         sums = sum(layer(before(train)).double().sum((0, 1)) for train in trains)
         assert torch.equal(counter.counts[name], sums)
-    assert counter.steps == 9 * 5
+    assert counter.steps.tolist() == [9 * 5, 9 * 5]
 
 
 def test_a_fused_net_is_counted_before_pooling() -> None:
@@ -40,7 +40,36 @@ def test_a_fused_net_is_counted_before_pooling() -> None:
 
 def test_dead_and_saturated_neurons() -> None:
     counter = SpikeCounter(torch.nn.Sequential(snnlib.SRMLinear(1, 4)))
-    counter.counts, counter.steps = {"0": torch.tensor([0.0, 1.0, 90.0, 91.0]).double()}, torch.tensor(100.0)
+    counter.counts, counter.steps = (
+        {"0": torch.tensor([0.0, 1.0, 90.0, 91.0]).double()},
+        torch.tensor([100.0]),
+    )
     assert counter.layers() == [LayerActivity("0", 4, pytest.approx(0.455), dead=1, saturated=1)]
     counter.reset()
     assert counter.layers() == []
+
+
+class _Branches(torch.nn.Module):
+    """Calls one layer twice and one not at all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unused, self.twice, self.once = (snnlib.SRMLinear(4, 4) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.once(self.twice(self.twice(x)))
+
+
+def test_rates_of_layers_that_are_called_twice_or_never() -> None:
+    torch.manual_seed(0)
+    net = _Branches()
+    for layer in (net.twice, net.once):
+        torch.nn.init.constant_(layer.weight, 2.0)
+    counter, train = SpikeCounter(net), torch.ones(5, 3, 4)
+    with counter.counting():
+        net(train)
+    # Every input makes every neuron fire at every step.
+    assert [(layer.name, layer.rate) for layer in counter.layers()] == [("twice", 1.0), ("once", 1.0)]
+    with snnlib.SpikeDoctor(net) as doctor:
+        net(train)
+    assert [layer.rate for layer in doctor.layers()] == [1.0, 1.0]

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 import snnlib
+from snnlib import functional as F
 from snnlib.ops import dispatch, dispatch_backward
 from snnlib.ops.geometry import ConvOptions, geometry
 
@@ -236,3 +237,19 @@ def test_wrong_choice() -> None:
         timeout=120,
     )
     assert "environment variable SNNLIB_CONVOLUTION: expected one of auto, events, dense" in run.stderr
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_layers_without_inputs_are_silent(axes: int, groups: int, path: str) -> None:
+    """Neurons without a current, as many as there are output channels, by every path."""
+    convolve = (F.srm_conv1d, F.srm_conv2d, F.srm_conv3d)[axes - 1]
+    for choice in ("events", "dense"):
+        x = torch.zeros(3, 2, 0, *[5] * axes, requires_grad=True)
+        weight = torch.zeros(4, 0, *[3] * axes, requires_grad=True)
+        with snnlib.use_convolution(choice):
+            y = convolve(x, weight, groups=groups)
+            y.sum().backward()
+        assert y.shape == (3, 2, 4, *[3] * axes)
+        assert not y.any()
+        assert (x.grad.shape, weight.grad.shape) == (x.shape, weight.shape)

@@ -44,3 +44,10 @@ def test_layer_is_the_function() -> None:
     layer = snnlib.SpikeMaxPool2d(3, 2, 1, 2, True)
     assert torch.equal(layer(x), F.spike_max_pool2d(x, 3, 2, 1, 2, True))
     assert "kernel_size=3, stride=2, padding=1" in repr(layer)
+
+
+def test_frames_without_channels() -> None:
+    x = torch.zeros(3, 2, 0, 5, 4, requires_grad=True)
+    y = F.spike_max_pool2d(x, 2)
+    y.sum().backward()
+    assert y.shape == (3, 2, 0, 2, 2)

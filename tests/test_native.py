@@ -5,12 +5,16 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 
 import snnlib
 from snnlib import _native
+from snnlib.ops import dispatch
 
 READELF = shutil.which("readelf")
 on_linux_with_module = pytest.mark.skipif(
@@ -192,3 +196,55 @@ def test_module_has_no_symbol_of_torch() -> None:
     assert [
         name for name in undefined if name.startswith(foreign) or "5torch" in name or "3c10" in name
     ] == []
+
+
+@pytest.mark.parametrize(
+    ("use", "now"),
+    [
+        (snnlib.use_path, _native.asked_path),
+        (snnlib.use_convolution, dispatch.chosen),
+    ],
+    ids=["use_path", "use_convolution"],
+)
+def test_blocks_of_two_threads_that_overlap(use: Callable[[str], Any], now: Callable[[], str]) -> None:
+    """Whichever ends first, nothing of them is left."""
+    before, names = now(), {_native.asked_path: ("reference", "native"), dispatch.chosen: ("events", "dense")}
+    first, second = names[now]
+    for first_ends_first in (True, False):
+        entered, may_end, ended = threading.Event(), threading.Event(), threading.Event()
+
+        def other_thread(entered=entered, may_end=may_end, ended=ended) -> None:  # type: ignore[no-untyped-def]
+            with use(second):
+                entered.set()
+                may_end.wait(60)
+            ended.set()
+
+        thread = threading.Thread(target=other_thread)
+        with use(first):
+            thread.start()
+            assert entered.wait(60)
+            assert now() == second
+            if not first_ends_first:
+                may_end.set()
+                assert ended.wait(60)
+                assert now() == first
+        may_end.set()
+        thread.join(60)
+        assert now() == before
+
+
+def test_warning_of_the_reference_path_points_at_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Custom ops add frames of torch's own."""
+    monkeypatch.setattr(_native, "_module", None)
+    monkeypatch.setattr(_native, "_kernels", {})
+    layers = (snnlib.SRMLinear(3, 2), snnlib.SpikeAvgPool1d(1))
+    for layer, x in zip(layers, (torch.zeros(4, 1, 3), torch.zeros(4, 1, 1, 3)), strict=True):
+        monkeypatch.setattr(_native, "_warned", False)
+        with pytest.warns(RuntimeWarning, match="slow reference path") as caught:
+            layer(x)
+        assert [warning.filename for warning in caught] == [__file__]
+
+
+def test_public_names_are_listed_once() -> None:
+    assert len(set(snnlib.__all__)) == len(snnlib.__all__)
+    assert all(hasattr(snnlib, name) for name in snnlib.__all__)

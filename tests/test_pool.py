@@ -201,3 +201,29 @@ def test_layer_is_the_function() -> None:
     assert torch.equal(layer(x), F.spike_avg_pool2d(x, 3, 2, 1, True, False, None))
     assert "kernel_size=3, stride=2, padding=1" in repr(layer)
     assert "stride=2" in repr(snnlib.SpikeAvgPool2d(2))
+
+
+@pytest.mark.parametrize(
+    "options",
+    # (kernel, stride, padding, ceil_mode): input smaller than the window, which fits by padding or by ceil_mode.
+    [(3, 1, 1, False), (3, 2, 1, True), ((2, 3, 3), (3, 1, 2), (1, 1, 1), True), (2, 2, 0, True)],
+    ids=str,
+)
+@pytest.mark.parametrize("include_pad", [True, False])
+def test_three_axes_smaller_than_the_window(options: tuple[Any, ...], include_pad: bool) -> None:
+    """torch's own 3-D pooling refuses what its 2-D pooling does, and the kernels."""
+    generator = torch.Generator().manual_seed(5)
+    results = []
+    for path in ("native", "reference"):
+        x = (
+            torch.randint(0, 3, (2, 1, 2, 1, 2, 2), generator=generator.manual_seed(5))
+            .float()
+            .requires_grad_()
+        )
+        with snnlib.use_path(path):
+            y = F.spike_avg_pool3d(x, *options, include_pad)
+            y.backward(torch.randn(y.shape, generator=generator))
+        results.append((y.detach(), x.grad))
+    for native, reference in zip(*results, strict=True):
+        torch.testing.assert_close(native, reference, rtol=1e-6, atol=1e-6)
+    assert results[0][1].abs().sum() > 0

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from snnlib import ops
+from snnlib.functional._autocast import autocast_dtype
 from snnlib.functional.event_driven import as_event_driven, event_driven_layer
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
 from snnlib.functional.pool import spike_avg_pool2d
@@ -97,8 +98,8 @@ def srm_layer_stream(
     """
     operator.check(x, weight)
     limit = as_threshold(threshold, weight, weight.shape[0])
-    if torch.is_autocast_enabled(x.device.type):
-        dtype = torch.get_autocast_dtype(x.device.type)
+    dtype = autocast_dtype(x)
+    if dtype is not None:
         x, weight = x.to(dtype), weight.to(dtype)
     conv = as_event_driven(operator, x, weight)
     if not isinstance(conv, str):

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from snnlib.functional._autocast import autocast_dtype
 from snnlib.functional._check import (
     as_sizes,
     check_count,
@@ -17,6 +18,7 @@ from snnlib.functional._check import (
     check_floating,
     check_rank,
 )
+from snnlib.ops.dense import with_a_channel
 from snnlib.ops.geometry import ConvOptions
 
 
@@ -54,7 +56,7 @@ def _check_pair(x: Tensor, weight: Tensor, weight_layout: str) -> None:
     check_floating("weight", weight)
     check_rank("weight", weight, weight_layout, exactly=weight_layout.count(",") + 1)
     check_device("weight", weight, x)
-    if not torch.is_autocast_enabled(x.device.type):
+    if autocast_dtype(x) is None:
         check_dtype("weight", weight, x.dtype)
 
 
@@ -202,9 +204,8 @@ class Convolution:
         """Currents `[B, C_out, ...]`."""
         padding, extra = self._margins(weight)
         convolve = (F.conv1d, F.conv2d, F.conv3d)[self.dims - 1]
-        return convolve(
-            self._frames(x, extra), weight, None, self.stride, padding, self.dilation, self.groups
-        )
+        frames, weight = with_a_channel(self._frames(x, extra), weight, self.groups)
+        return convolve(frames, weight, None, self.stride, padding, self.dilation, self.groups)
 
     def _backward(self, signal: Tensor, x: Tensor, weight: Tensor, mask: list[bool]) -> tuple[Tensor, ...]:
         padding, extra = self._margins(weight)

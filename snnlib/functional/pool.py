@@ -9,6 +9,7 @@ from torch import Tensor
 
 from snnlib import ops
 from snnlib.functional._check import as_sizes, check_floating, check_rank
+from snnlib.reference.pool import output_size
 
 Sizes = int | Sequence[int]
 _LAYOUTS = {1: "[T, N, C, L]", 2: "[T, N, C, H, W]", 3: "[T, N, C, D, H, W]"}
@@ -23,7 +24,7 @@ def _check_fit(
     ceil_mode: bool,
 ) -> None:
     for size, extent, step, margin in zip(x.shape[3:], extents, strides, margins, strict=True):
-        if size < 1 or ops.pool.output_size(size, extent, step, margin, ceil_mode) < 1:
+        if size < 1 or output_size(size, extent, step, margin, ceil_mode) < 1:
             raise ValueError(
                 f"kernel_size: expected windows that fit into {tuple(x.shape[3:])}, got {tuple(kernel)}"
             )
@@ -166,7 +167,9 @@ def spike_max_pool2d(
         raise ValueError(f"padding: expected at most half of kernel_size {kernel}, got {margins}")
     extents = [tap * (size - 1) + 1 for tap, size in zip(taps, kernel, strict=True)]
     _check_fit(x, kernel, extents, steps, margins, ceil_mode)
-    frames = F.max_pool2d(x.flatten(0, 1), kernel, steps, margins, taps, ceil_mode)
+    # torch pools no frames without channels, but no frames of one channel.
+    frames = x.flatten(0, 1) if x.shape[2] else x.reshape(0, 1, *x.shape[3:])
+    frames = F.max_pool2d(frames, kernel, steps, margins, taps, ceil_mode)
     # Multiplying by 1 or 0 leaves the values as they are and stops the gradient of silent windows.
     frames = frames * (frames.detach() != 0)
-    return frames.reshape(*x.shape[:2], *frames.shape[1:])
+    return frames.reshape(*x.shape[:3], *frames.shape[2:])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from snnlib.functional._autocast import without_autocast
 from snnlib.functional._check import check_floating, check_rank
 from snnlib.functional.srm import SRMNeuron, Streamed, srm_trace
 from snnlib.ops.checks import check_state_shape
@@ -23,7 +24,7 @@ def causal_filter(train: Tensor, kernel: Tensor, time_dim: int = 0) -> Tensor:
     lag = step.unsqueeze(1) - step
     matrix = torch.where(lag >= 0, kernel[lag.clamp(min=0)], 0.0)
     # Autocast would round both to half precision.
-    with torch.autocast(train.device.type, enabled=False):
+    with without_autocast(train):
         filtered: Tensor = torch.tensordot(matrix, train, dims=([1], [time_dim]))
     return filtered.movedim(0, time_dim)
 
@@ -96,7 +97,7 @@ def srm_potential_stream(
         factor.to(current.device, current.dtype)
         for factor in (srm_kernel(steps, tau_m, tau_s), (1 - 1 / tau_m) ** later, (1 - 1 / tau_s) ** later)
     )
-    with torch.autocast(current.device.type, enabled=False):
+    with without_autocast(current):
         potential = causal_filter(current, to_u) + torch.tensordot(of_u.unsqueeze(1), u.unsqueeze(0), dims=1)
         final = torch.stack((potential[-1], torch.tensordot(of_s.flip(0), current, dims=1)))
     return Streamed(potential.movedim(0, time_dim), final)

@@ -9,6 +9,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from snnlib.functional._autocast import without_autocast
 from snnlib.functional._check import as_sizes, check_floating, check_rank
 
 Align = Literal["half_pixel", "corner"]
@@ -142,6 +143,6 @@ def resize_bicubic(
         for inputs, outputs, ratio in zip(x.shape[-2:], sizes, ratios, strict=True)
     )
     # Autocast would round the frames to half precision.
-    with torch.autocast(x.device.type, enabled=False):
+    with without_autocast(x):
         resized = rows @ x.to(dtype) @ columns.mT
     return resized.to(x.dtype)

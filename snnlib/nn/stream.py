@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, cast
 
 from torch import Tensor, nn
@@ -53,7 +54,7 @@ class Stream:
         calls: dict[str, int] = {}
         handles = []
         for name, layer in self.module.named_modules():
-            if hasattr(layer, "stream"):
+            if _has_state(layer):
                 handles += self._hook(layer, name, calls, after)
         try:
             out = self.module(chunk)
@@ -82,3 +83,10 @@ class Stream:
             layer.register_forward_pre_hook(give_state, with_kwargs=True),
             layer.register_forward_hook(take_state, with_kwargs=True),
         ]
+
+
+def _has_state(layer: nn.Module) -> bool:
+    """Whether the class has a `stream()` method and its `forward` takes a state; an attribute `stream` is anyone's."""
+    if not callable(getattr(type(layer), "stream", None)):
+        return False
+    return {"state", "return_state"} <= inspect.signature(layer.forward).parameters.keys()

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from snnlib.functional._autocast import without_autocast
 from snnlib.functional._check import check_integer_labels
 from snnlib.functional.srm import Streamed
 from snnlib.functional.supervised import supervised_current
@@ -76,7 +77,7 @@ def supervised_spikes(layer: SRMLinear, target: Tensor) -> Iterator[Teacher]:
             raise ValueError("layer: expected calls with a whole train x only, got a state or return_state")
         # Half precision would round the teacher's current, and with it the push, by more than what it leaves to spare.
         exact = torch.promote_types(spikes.dtype, torch.float32)
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x):
             x, weight = (tensor.to(spikes.dtype).to(exact) for tensor in (x, layer.effective_weight))
             with torch.no_grad():
                 current = nn.functional.linear(x, weight)

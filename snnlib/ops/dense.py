@@ -45,6 +45,14 @@ def _is_linear(x: Tensor, weight: Tensor, options: ConvOptions) -> bool:
     return x.shape[3:] == weight.shape[2:] and not any(options.padding) and options.groups == 1
 
 
+def with_a_channel(frames: Tensor, weight: Tensor, groups: int) -> tuple[Tensor, Tensor]:
+    """Frames `[B, C, ...]` and the weight `[O, C / groups, ...]`, of zeros where C = 0, for which torch forgets O."""
+    if weight.shape[1]:
+        return frames, weight
+    axes = [0, 0] * (weight.dim() - 2)
+    return F.pad(frames, [*axes, 0, groups]), F.pad(weight, [*axes, 0, 1])
+
+
 def currents(x: Tensor, weight: Tensor, options: ConvOptions) -> Tensor:
     """Currents of all frames, channels-last, in the order of x's first two dimensions."""
     x, weight = x.to(torch.float32), weight.to(torch.float32)
@@ -55,8 +63,9 @@ def currents(x: Tensor, weight: Tensor, options: ConvOptions) -> Tensor:
 
 def _convolve(train: Tensor, weight: Tensor, options: ConvOptions) -> Tensor:
     convolve = F.conv2d if train.dim() == 5 else F.conv3d
+    frames, weight = with_a_channel(_frames(train), weight, options.groups)
     with torch.autocast("cpu", enabled=False):
-        return _channels_last(convolve(_frames(train), weight, None, *options))
+        return _channels_last(convolve(frames, weight, None, *options))
 
 
 def _convolution_backward(

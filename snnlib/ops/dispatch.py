@@ -17,6 +17,7 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
+from snnlib._choice import Choice
 from snnlib.ops.geometry import GROUP, Geometry, scatters
 
 Convolution = Literal["auto", "events", "dense"]
@@ -42,8 +43,8 @@ def _checked(choice: str, source: str) -> Convolution:
     return choice  # type: ignore[return-value]
 
 
-_choice: Convolution = _checked(
-    os.environ.get("SNNLIB_CONVOLUTION", "auto"), "environment variable SNNLIB_CONVOLUTION"
+_choice = Choice(
+    _checked(os.environ.get("SNNLIB_CONVOLUTION", "auto"), "environment variable SNNLIB_CONVOLUTION")
 )
 
 
@@ -51,8 +52,9 @@ _choice: Convolution = _checked(
 def use_convolution(choice: Convolution) -> Iterator[None]:
     """Run the convolutions of a `with` block by `"events"` or `"dense"`, or as the data say: `"auto"`.
 
-    Forward and backward passes alike, each by the choice at its time. The choice holds for the whole process. Spikes
-    may differ by the rounding of the currents, as a dense convolution library adds in an order of its own.
+    Forward and backward passes alike, each by the choice at its time. The choice holds for the whole process; of blocks
+    in several threads that of the block that began last. Spikes may differ by the rounding of the currents, as a dense
+    convolution library adds in an order of its own.
 
     >>> import torch, snnlib
     >>> layer = snnlib.SRMConv2d(1, 2, 3)
@@ -60,17 +62,13 @@ def use_convolution(choice: Convolution) -> Iterator[None]:
     ...     layer(torch.ones(4, 1, 1, 5, 5)).shape
     torch.Size([4, 1, 2, 3, 3])
     """
-    global _choice  # noqa: PLW0603
-    before, _choice = _choice, _checked(choice, "choice")
-    try:
+    with _choice.use(_checked(choice, "choice")):
         yield
-    finally:
-        _choice = before
 
 
 def chosen() -> Convolution:
     """The choice that holds now."""
-    return _choice
+    return _choice.value
 
 
 class Decision(NamedTuple):
@@ -128,8 +126,8 @@ def decide(x: Tensor, g: Geometry, streaming: bool) -> Decision:
     if g.obstacle:
         return Decision("dense", share, by_events, dense, g.obstacle)
     facts = f"{share:.1%} of the inputs are events; cost {by_events:.3g} by events, {dense:.3g} dense"
-    if _choice != "auto":
-        return Decision(_choice, share, by_events, dense, f"asked for; {facts}")
+    if _choice.value != "auto":
+        return Decision(_choice.value, share, by_events, dense, f"asked for; {facts}")
     if streaming:
         return Decision("events", share, by_events, dense, f"a stream keeps one order of addition; {facts}")
     if by_events < _SMALL:
@@ -141,8 +139,8 @@ def path(x: Tensor, g: Geometry, streaming: bool) -> Literal["events", "dense"]:
     """That of `decide`, without a look at the train where it does not matter."""
     if g.obstacle:
         return "dense"
-    if _choice != "auto":
-        return _choice
+    if _choice.value != "auto":
+        return _choice.value
     if streaming or costs(g, 1.0)[0] < _SMALL:
         return "events"
     return decide(x, g, streaming).path

@@ -13,14 +13,7 @@ from torch import Tensor
 
 from snnlib import _native, reference
 from snnlib.ops import checks
-
-
-def output_size(size: int, kernel: int, stride: int, padding: int, ceil_mode: bool) -> int:
-    """Windows along one axis, by torch's rule: with `ceil_mode` the last one must start inside the padded input."""
-    out = (size + 2 * padding - kernel + (stride - 1 if ceil_mode else 0)) // stride + 1
-    if ceil_mode and (out - 1) * stride >= size + padding:
-        out -= 1
-    return out
+from snnlib.reference.pool import output_size
 
 
 def _is_channels_last(x: Tensor) -> bool:

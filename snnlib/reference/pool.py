@@ -5,6 +5,8 @@ Equation and source: cpp/include/snnlib/kernels/pool.h.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -12,44 +14,73 @@ from torch import Tensor
 Sizes = list[int]
 
 
-def _as_planes(x: Tensor) -> Tensor:
-    """`[N, C, *spatial]` as `[N * C, 1, *spatial]` with at least two axes: torch pools no empty channel dimension,
-    and its 1-D pooling has no divisor_override.
-    """
-    planes = x.flatten(0, 1).unsqueeze(1)
-    return planes.unsqueeze(-2) if planes.dim() == 3 else planes
+def output_size(size: int, kernel: int, stride: int, padding: int, ceil_mode: bool) -> int:
+    """Windows along one axis, by torch's rule: with `ceil_mode` the last one must start inside the padded input."""
+    out = (size + 2 * padding - kernel + (stride - 1 if ceil_mode else 0)) // stride + 1
+    if ceil_mode and (out - 1) * stride >= size + padding:
+        out -= 1
+    return out
 
 
-def _as_plane_sizes(kernel: Sizes, stride: Sizes, padding: Sizes) -> tuple[Sizes, Sizes, Sizes]:
-    return ([1, *kernel], [1, *stride], [0, *padding]) if len(kernel) == 1 else (kernel, stride, padding)
+class _Windows:
+    """Windows over the axes of `[N, C, *spatial]`; all of them lie inside once zeros are added on both sides."""
 
+    def __init__(
+        self, space: Sequence[int], kernel: Sizes, stride: Sizes, padding: Sizes, ceil_mode: bool
+    ) -> None:
+        self.space, self.kernel, self.stride, self.before = list(space), kernel, stride, padding
+        axes = list(zip(space, kernel, stride, padding, strict=True))
+        self.out = [output_size(*axis, ceil_mode) for axis in axes]
+        self.after = [
+            max(0, (out - 1) * step + extent - size - zeros)
+            for out, (size, extent, step, zeros) in zip(self.out, axes, strict=True)
+        ]
 
-def _average(
-    x: Tensor,
-    kernel: Sizes,
-    stride: Sizes,
-    padding: Sizes,
-    ceil_mode: bool,
-    count_include_pad: bool,
-    divisor: int | None,
-) -> Tensor:
-    sizes = _as_plane_sizes(kernel, stride, padding)
-    planes = _as_planes(x)
-    pool = F.avg_pool2d if planes.dim() == 4 else F.avg_pool3d
-    out = pool(planes, *sizes, ceil_mode, count_include_pad, divisor)
-    return out.reshape(*x.shape[:2], *out.shape[-len(kernel) :])
+    def _planes(self, x: Tensor) -> Tensor:
+        """`[N * C, 1, *spatial]` with at least two axes: torch pools no empty channel dimension."""
+        planes = x.flatten(0, 1).unsqueeze(1)
+        return planes.unsqueeze(-2) if planes.dim() == 3 else planes
 
+    def _plane_sizes(self) -> tuple[Sizes, Sizes]:
+        one = [1] * (len(self.kernel) == 1)
+        return [*one, *self.kernel], [*one, *self.stride]
 
-def _spread(
-    share: Tensor, x: Tensor, kernel: Sizes, stride: Sizes, padding: Sizes, ceil_mode: bool
-) -> Tensor:
-    """Adjoint of the sum pool. Written with torch's backward op: below a custom op nothing is differentiated."""
-    planes = _as_planes(x)
-    aten = torch.ops.aten
-    backward = aten.avg_pool2d_backward if planes.dim() == 4 else aten.avg_pool3d_backward
-    sizes = _as_plane_sizes(kernel, stride, padding)
-    out: Tensor = backward(_as_planes(share), planes, *sizes, ceil_mode, True, 1)
-    return out.reshape(x.shape)
+    def _padded(self, x: Tensor) -> Tensor:
+        # Zeros of our own: torch refuses 3-D windows that fit by padding or ceil_mode alone. F.pad counts axes from the
+        # last one.
+        margins = zip(reversed(self.before), reversed(self.after), strict=True)
+        return self._planes(F.pad(x, [zeros for axis in margins for zeros in axis]))
+
+    def sums(self, x: Tensor) -> Tensor:
+        """The sum of every window."""
+        padded = self._padded(x)
+        pool = F.avg_pool2d if padded.dim() == 4 else F.avg_pool3d
+        out = pool(padded, *self._plane_sizes(), divisor_override=1)
+        return out.reshape(*x.shape[:2], *self.out)
+
+    def cells(self, include_pad: bool) -> Tensor:
+        """Cells of every window that count: those inside the image, with `include_pad` those in its padding as well."""
+        count = torch.ones(())
+        for out, size, extent, step, zeros in zip(
+            self.out, self.space, self.kernel, self.stride, self.before, strict=True
+        ):
+            start = torch.arange(out) * step - zeros
+            end = (start + extent).clamp(max=size + zeros if include_pad else size)
+            count = count.unsqueeze(-1) * (end - (start if include_pad else start.clamp(min=0)))
+        return count
+
+    def spread(self, share: Tensor, x: Tensor) -> Tensor:
+        """Adjoint of `sums`. Written with torch's backward op: below a custom op nothing is differentiated."""
+        padded = self._padded(x)
+        aten = torch.ops.aten
+        backward = aten.avg_pool2d_backward if padded.dim() == 4 else aten.avg_pool3d_backward
+        none = [0] * (padded.dim() - 2)
+        out: Tensor = backward(self._planes(share), padded, *self._plane_sizes(), none, False, True, 1)
+        if len(self.kernel) == 1:
+            out = out.squeeze(-2)
+        for axis, (zeros, size) in enumerate(zip(self.before, self.space, strict=True), start=2):
+            out = out.narrow(axis, zeros, size)
+        return out.reshape(x.shape)
 
 
 def avg_pool_forward(
@@ -63,7 +94,9 @@ def avg_pool_forward(
 ) -> Tensor:
     """Average over `[N, C, *spatial]`, summed in float32 or wider and rounded once."""
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
-    return _average(wide, kernel, stride, padding, ceil_mode, count_include_pad, divisor).to(x.dtype)
+    windows = _Windows(x.shape[2:], kernel, stride, padding, ceil_mode)
+    cells = windows.cells(count_include_pad).to(x.device) if divisor is None else divisor
+    return (windows.sums(wide) / cells).to(x.dtype)
 
 
 def avg_pool_backward(
@@ -72,12 +105,9 @@ def avg_pool_backward(
     """`x * sum_pool^T(g / sum_pool(x))`, zero for silent windows."""
     wide = x.detach().to(torch.promote_types(x.dtype, torch.float32))
 
-    def sum_pool(values: Tensor) -> Tensor:
-        return _average(values, kernel, stride, padding, ceil_mode, True, 1)
-
-    total, total_abs = sum_pool(wide), sum_pool(wide.abs())
+    windows = _Windows(x.shape[2:], kernel, stride, padding, ceil_mode)
+    total, total_abs = windows.sums(wide), windows.sums(wide.abs())
     tolerance = torch.tensor(kernel).prod().item() * torch.finfo(wide.dtype).eps
     silent = total.abs() <= tolerance * total_abs
     share = torch.where(silent, 0.0, grad_output.to(wide.dtype) / torch.where(silent, 1.0, total))
-    spread = _spread(share, wide, kernel, stride, padding, ceil_mode)
-    return torch.where(wide == 0, 0.0, wide * spread).to(x.dtype)
+    return torch.where(wide == 0, 0.0, wide * windows.spread(share, wide)).to(x.dtype)

@@ -25,6 +25,13 @@ def convolve(x: Tensor, weight: Tensor, options: Options) -> Tensor:
     outputs, inputs, *kernel = weight.shape
     wide = wide.reshape(*x.shape[:2], groups, 1, inputs, *wide.shape[3:])
     weight = weight.to(dtype).reshape(groups, outputs // groups, inputs, *kernel, *(1 for _ in kernel))
+    # Without input channels there is nothing to add: the shape is that of one tap of zeros.
+    if inputs == 0:
+        wide, weight, inputs = (
+            F.pad(wide, [0] * (2 * len(kernel)) + [0, 1]),
+            F.pad(weight, [0] * (4 * len(kernel)) + [0, 1]),
+            1,
+        )
     current: Tensor | float = 0.0
     for place in itertools.product(*(range(taps) for taps in kernel)):
         seen, tap = wide, weight

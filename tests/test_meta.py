@@ -1,0 +1,50 @@
+"""Layers on the device "meta" give shapes, forward and backward, without memory."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+import snnlib
+
+FRAMES = (5, 2, 3, 9, 9)
+# name: (layer, shape of its input, shape of its output)
+LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], tuple[int, ...]]] = {
+    "SRMConv1d": (lambda: snnlib.SRMConv1d(3, 8, 3), FRAMES[:4], (5, 2, 8, 7)),
+    "SRMConv2d": (lambda: snnlib.SRMConv2d(3, 8, 3), FRAMES, (5, 2, 8, 7, 7)),
+    "SRMConv3d": (lambda: snnlib.SRMConv3d(3, 8, 3), (*FRAMES, 9), (5, 2, 8, 7, 7, 7)),
+    "threshold per channel": (
+        lambda: snnlib.SRMConv2d(3, 8, 3, threshold=torch.ones(8)),
+        FRAMES,
+        (5, 2, 8, 7, 7),
+    ),
+    "SRMLinear": (lambda: snnlib.SRMLinear(243, 4), FRAMES, (5, 2, 4)),
+    "SRMReadout": (lambda: snnlib.SRMReadout(243, 4), FRAMES, (5, 2, 4)),
+    "fused": (
+        lambda: snnlib.fuse(nn.Sequential(snnlib.SRMConv2d(3, 8, 3), snnlib.SpikeAvgPool2d(2))),
+        FRAMES,
+        (5, 2, 8, 3, 3),
+    ),
+    "standardised": (
+        lambda: snnlib.nn.standardize_weights(
+            nn.Sequential(snnlib.SRMConv2d(3, 8, 9), snnlib.SRMLinear(8, 4))
+        ),
+        FRAMES,
+        (5, 2, 4),
+    ),
+    "SpikeAvgPool3d": (lambda: snnlib.SpikeAvgPool3d(2), (*FRAMES, 9), (5, 2, 3, 4, 4, 4)),
+    "SpikeMaxPool2d": (lambda: snnlib.SpikeMaxPool2d(2), FRAMES, (5, 2, 3, 4, 4)),
+    "SpikeDropout": (lambda: snnlib.SpikeDropout(0.2), FRAMES, FRAMES),
+    "BicubicResize2d": (lambda: snnlib.BicubicResize2d((4, 4)), FRAMES, (5, 2, 3, 4, 4)),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_layer(name: str) -> None:
+    make, given, expected = LAYERS[name]
+    layer, x = make().to("meta"), torch.empty(given, device="meta", requires_grad=True)
+    y = layer(x)
+    y.sum().backward()
+    assert (y.shape, y.device.type) == (expected, "meta")
+    assert all(tensor.grad.shape == tensor.shape for tensor in (x, *layer.parameters()))
