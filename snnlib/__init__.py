@@ -1,6 +1,6 @@
 """Spiking neural network layers for PyTorch: event-driven, spike-time learning on CPU and GPU."""
 
-from snnlib import compat, data, explain, functional, init, losses, models, nn, ops, readout, reference
+from snnlib import compat, data, explain, functional, init, losses, models, neurons, nn, ops, readout, reference, surrogate
 from snnlib._native import keep_freed_memory, use_path
 from snnlib.compat import *  # noqa: F403
 from snnlib.explain_dispatch import explain_dispatch
@@ -30,6 +30,7 @@ from snnlib.nn import (
     fuse,
     unfuse,
 )
+
 from snnlib.ops.dispatch import use_convolution
 from snnlib.prepare import prepare_
 from snnlib.spike_doctor import SpikeDoctor
@@ -70,6 +71,7 @@ __all__ = [
     "losses",
     "memory_report",
     "models",
+    "neurons",
     "nn",
     "ops",
     "prepare_",
@@ -78,6 +80,7 @@ __all__ = [
     "resize_bicubic",
     "segment_sum",
     "superpixel_unpool",
+    "surrogate",
     "unfuse",
     "use_convolution",
     "use_path",

@@ -20,6 +20,7 @@ inline void* pointer(Address address) { return reinterpret_cast<void*>(address);
 using KernelTable = const Kernels& (*)();
 
 void bind_srm(pybind11::module_& module, KernelTable table);
+void bind_scan(pybind11::module_& module, KernelTable table);
 void bind_pool(pybind11::module_& module, KernelTable table);
 void bind_srm_conv(pybind11::module_& module);
 void bind_superpixel(pybind11::module_& module, KernelTable table);

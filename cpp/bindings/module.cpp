@@ -53,6 +53,7 @@ PYBIND11_MODULE(_C, module) {
   module.def("advise_huge_pages", &snnlib::advise_huge_pages);
   module.def("keep_freed_memory", &snnlib::keep_freed_memory);
   snnlib::bind_srm(module, &snnlib::kernels);
+  snnlib::bind_scan(module, &snnlib::kernels);
   snnlib::bind_pool(module, &snnlib::kernels);
   snnlib::bind_srm_conv(module);
   snnlib::bind_superpixel(module, &snnlib::kernels);

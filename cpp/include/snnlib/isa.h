@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "snnlib/pool.h"
+#include "snnlib/scan.h"
 #include "snnlib/srm.h"
 #include "snnlib/srm_conv.h"
 #include "snnlib/superpixel.h"
@@ -17,6 +18,7 @@ struct Kernels {
   const PoolKernels* pool;
   const SrmConvKernels* srm_conv;
   const SuperpixelKernels* superpixel;
+  const ScanKernels* scan;
 };
 
 const Kernels& kernels();

@@ -1,0 +1,299 @@
+// Neurons of the linear family on the CPU: a block of neurons walks through all time steps with its state in the L1
+// cache. The backward pass repeats the forward recurrence for its block, so nothing but the current is saved in between.
+#include "snnlib/scan.h"
+
+#include "snnlib/isa.h"
+#include "snnlib/parallel.h"
+#include "snnlib/scratch.h"
+#include "snnlib/train_lines.h"
+
+namespace snnlib {
+namespace SNNLIB_ISA {
+namespace {
+
+// Neurons per block: two 4 KiB pages of float32 for each step and tensor, fewer where every neuron has coefficients of
+// its own, which take 13 to 37 numbers each.
+constexpr int64_t kBlockNeurons = 2048, kOwnBlockNeurons = 256;
+// What the repeated forward of a block may occupy in the L2 cache, which long sequences pay with smaller blocks.
+constexpr int64_t kScratchBytes = 512 << 10;
+// Neurons per task: long enough to hide the scheduling, short enough to balance two busy cores.
+constexpr int64_t kTaskNeurons = 8192;
+
+// Calls f(outer index, first neuron, neurons) for each block of the tensor.
+template <class F>
+void for_each_block(const TrainView& view, int64_t block, int threads, const F& f) {
+  const int64_t blocks = (view.inner + block - 1) / block;
+  const int64_t total = view.outer * blocks;
+  const int64_t per_task = kTaskNeurons / block > 0 ? kTaskNeurons / block : 1;
+  parallel_for((total + per_task - 1) / per_task, threads, [&](int64_t task) {
+    const int64_t end = (task + 1) * per_task < total ? (task + 1) * per_task : total;
+    for (int64_t j = task * per_task; j < end; ++j) {
+      const int64_t first = j % blocks * block;
+      f(j / blocks, first, view.inner - first < block ? view.inner - first : block);
+    }
+  });
+}
+
+// Groups of steps as in train_lines.h; neurons of several states are bound by arithmetic, so they take step by step.
+template <int K, class F>
+void for_each_group(int64_t steps, const F& f) {
+  if constexpr (K == 1) return for_each_step_group(steps, f);
+  for (int64_t t = 0; K > 1 && t < steps; ++t) f(std::integral_constant<int, 1>(), t);
+}
+
+template <int K, class F>
+void for_each_group_reversed(int64_t steps, const F& f) {
+  if constexpr (K == 1) return for_each_step_group_reversed(steps, f);
+  for (int64_t t = steps; K > 1 && t > 0;) f(std::integral_constant<int, 1>(), --t);
+}
+
+// Coefficients and state of a block, one vector of neurons after the other.
+template <class T, int K>
+struct Block {
+  using S = typename StateOf<T>::type;
+  using V = StateVector<T>;
+  using Coefficients = LinearCoefficients<K, V>;
+  static constexpr int64_t kLanes = Line<T>::kLanes;
+  static constexpr int64_t kRows = LinearRows<K>::count;
+
+  Scratch<Coefficients> coefficients;
+  Scratch<LinearState<K, V>> states;
+  bool shared;
+
+  void load(const ScanArgs& a, int64_t o, int64_t first, int64_t count) {
+    const S* rows = static_cast<const S*>(a.coefficients);
+    const int64_t vectors = (count + Line<T>::kNeurons - 1) / Line<T>::kNeurons * Line<T>::kVectors;
+    shared = a.period == 1;
+    Coefficients* own = coefficients.reserve(shared ? 1 : vectors);
+    for (int64_t v = 0; v < (shared ? 1 : vectors); ++v) {
+      for (int64_t row = 0; row < kRows; ++row) {
+        S lane[kLanes];
+        for (int64_t j = 0; j < kLanes; ++j) {
+          const int64_t neuron = v * kLanes + j < count ? first + v * kLanes + j : first;
+          lane[j] = rows[row * a.period + neuron % a.period];
+        }
+        std::memcpy(&own[v].row[row], lane, sizeof lane);
+      }
+    }
+    const int64_t neurons = a.view.outer * a.view.inner, at = o * a.view.inner + first;
+    LinearState<K, V>* state = states.reserve(vectors);
+    const S* in = static_cast<const S*>(a.state_in);
+    for_each_vector<T>(count, [&](int64_t i, int64_t lanes) {
+      for (int s = 0; s < K; ++s) state[i].y[s] = in ? load_lanes<S>(in + s * neurons + at + i * kLanes, lanes) : V{};
+      const bool given = in && a.flags.reset_next;
+      state[i].fired = given ? load_lanes<S>(in + K * neurons + at + i * kLanes, lanes) : V{};
+    });
+  }
+
+  const Coefficients& of(int64_t vector) const { return coefficients.data()[shared ? 0 : vector]; }
+};
+
+template <class T, int K, bool Next>
+void forward_block(const ScanForwardArgs& a, bool streamed, int64_t o, int64_t first, int64_t count) {
+  using S = typename StateOf<T>::type;
+  constexpr int64_t L = Line<T>::kLanes, V = Line<T>::kVectors;
+  thread_local Block<T, K> block;
+  block.load(a, o, first, count);
+  const LinearFlags flags = a.flags;
+  const int64_t stride = a.view.step_stride;
+  const T* current = static_cast<const T*>(a.current) + a.view.offset(o, 0, first);
+  T* value = static_cast<T*>(a.value) + a.view.offset(o, 0, first);
+  for_each_group<K>(a.view.steps, [&](auto group, int64_t t) {
+    constexpr int kRows = decltype(group)::value;
+    const T* now = current + t * stride;
+    const T* next = t + kRows < a.view.steps ? now + kRows * stride : current + count;
+    for_each_line<T>(count, [&](int64_t i, int64_t neurons) {
+      Line<T> rows[kRows];
+      load_rows(now + i, next + i, stride, neurons, rows);
+      for (int64_t j = 0; j < V; ++j) {
+        const auto& k = block.of(i / L + j);
+        LinearState<K, StateVector<T>> state = block.states.data()[i / L + j];
+        for (int row = 0; row < kRows; ++row) {
+          const auto out = linear_step<K, Next>(state, rows[row].vector[j], k, flags, S(1));
+          rows[row].vector[j] = flags.membrane ? out.h[0] : out.spike;
+        }
+        block.states.data()[i / L + j] = state;
+      }
+      for (int row = 0; row < kRows; ++row) {
+        T* to = value + (t + row) * stride + i;
+        streamed ? rows[row].template store<true>(to, neurons) : rows[row].template store<false>(to, neurons);
+      }
+    });
+  });
+  const int64_t all = a.view.outer * a.view.inner, at = o * a.view.inner + first;
+  S* out = static_cast<S*>(a.state_out);
+  for_each_vector<T>(count, [&](int64_t i, int64_t lanes) {
+    for (int s = 0; s < K; ++s) store_lanes<S>(out + s * all + at + i * L, block.states.data()[i].y[s], lanes);
+    if (Next) store_lanes<S>(out + K * all + at + i * L, block.states.data()[i].fired, lanes);
+  });
+  if (streamed) finish_streams();
+}
+
+// Vectors that the repeated forward leaves for the backward pass of a vector of neurons at one step: h before the reset,
+// with "next" the last step's spike, and with Learn the state before the step.
+template <int K, bool Next, bool Learn>
+constexpr int64_t kSaved = K + (Next ? 1 : 0) + (Learn ? K : 0);
+
+template <class T, int K, bool Next, bool Learn>
+void backward_block(const ScanBackwardArgs& a, bool streamed, StateVector<T>* saved, int64_t vectors, int64_t o,
+                    int64_t first, int64_t count) {
+  using S = typename StateOf<T>::type;
+  using Vec = StateVector<T>;
+  constexpr int64_t L = Line<T>::kLanes, V = Line<T>::kVectors;
+  constexpr int64_t kKept = kSaved<K, Next, Learn>;
+  thread_local Block<T, K> block;
+  block.load(a, o, first, count);
+  const LinearFlags flags = a.flags;
+  const int64_t stride = a.view.step_stride, start = a.view.offset(o, 0, first);
+  const int64_t all = a.view.outer * a.view.inner, at = o * a.view.inner + first;
+  const T* current = static_cast<const T*>(a.current) + start;
+  const T* grad = static_cast<const T*>(a.grad_value) + start;
+  T* grad_current = static_cast<T*>(a.grad_current) + start;
+  const auto place = [&](int64_t t, int64_t i, int kRows, int row, int64_t j) {
+    return saved + (t * vectors + i / L * kRows + row * V + j) * kKept;
+  };
+  for_each_group<K>(a.view.steps, [&](auto group, int64_t t) {
+    constexpr int kRows = decltype(group)::value;
+    const T* now = current + t * stride;
+    const T* next = t + kRows < a.view.steps ? now + kRows * stride : grad + t * stride;
+    for_each_line<T>(count, [&](int64_t i, int64_t neurons) {
+      Line<T> rows[kRows];
+      load_rows(now + i, next + i, stride, neurons, rows);
+      for (int64_t j = 0; j < V; ++j) {
+        const auto& k = block.of(i / L + j);
+        LinearState<K, Vec> state = block.states.data()[i / L + j];
+        for (int row = 0; row < kRows; ++row) {
+          Vec* keep = place(t, i, kRows, row, j);
+          if (Next) keep[K] = state.fired;
+          if (Learn) {
+            for (int s = 0; s < K; ++s) keep[K + Next + s] = state.y[s];
+          }
+          const auto out = linear_step<K, Next>(state, rows[row].vector[j], k, flags, S(1));
+          for (int s = 0; s < K; ++s) keep[s] = out.raw[s];
+        }
+        block.states.data()[i / L + j] = state;
+      }
+    });
+  });
+  thread_local Scratch<LinearCarry<K, Vec>> carries;
+  thread_local Scratch<LinearCoefficients<K, Vec>> sums;
+  const int64_t used = (count + Line<T>::kNeurons - 1) / Line<T>::kNeurons * V;
+  LinearCarry<K, Vec>* carry = carries.reserve(used);
+  LinearCoefficients<K, Vec>* sum = sums.zeroed(Learn ? used : 1);
+  const S* from = static_cast<const S*>(a.grad_state_out);
+  for_each_vector<T>(count, [&](int64_t i, int64_t lanes) {
+    for (int s = 0; s < K; ++s) {
+      carry[i].g[s] = from ? load_lanes<S>(from + s * all + at + i * L, lanes) : Vec{};
+    }
+    carry[i].qs = from && Next ? load_lanes<S>(from + K * all + at + i * L, lanes) : Vec{};
+  });
+  for_each_group_reversed<K>(a.view.steps, [&](auto group, int64_t t) {
+    constexpr int kRows = decltype(group)::value;
+    const T* now = grad + t * stride;
+    const T* next = t >= kRows ? now - kRows * stride : current + count;
+    for_each_line<T>(count, [&](int64_t i, int64_t neurons) {
+      Line<T> rows[kRows], inputs[Learn ? kRows : 1];
+      load_rows(now + i, next + i, stride, neurons, rows);
+      if constexpr (Learn) load_rows(current + t * stride + i, current + t * stride + i, stride, neurons, inputs);
+      for (int64_t j = 0; j < V; ++j) {
+        const auto& k = block.of(i / L + j);
+        LinearCarry<K, Vec> back = carry[i / L + j];
+        for (int row = kRows - 1; row >= 0; --row) {
+          const Vec* keep = place(t, i, kRows, row, j);
+          LinearSeen<K, Vec> seen;
+          for (int s = 0; s < K; ++s) seen.raw[s] = keep[s];
+          if (Next) seen.fired_before = keep[K];
+          if constexpr (Learn) {
+            for (int s = 0; s < K; ++s) seen.y[s] = keep[K + Next + s];
+            seen.x = inputs[row].vector[j];
+          }
+          rows[row].vector[j] =
+              linear_back<K, Next, Learn>(back, rows[row].vector[j], seen, k, flags, S(1), sum[Learn ? i / L + j : 0]);
+        }
+        carry[i / L + j] = back;
+      }
+      for (int row = 0; row < kRows; ++row) {
+        T* to = grad_current + (t + row) * stride + i;
+        streamed ? rows[row].template store<true>(to, neurons) : rows[row].template store<false>(to, neurons);
+      }
+    });
+  });
+  S* to = static_cast<S*>(a.grad_state_in);
+  for_each_vector<T>(count, [&](int64_t i, int64_t lanes) {
+    for (int s = 0; s < K; ++s) store_lanes<S>(to + s * all + at + i * L, carry[i].g[s], lanes);
+    if (Next) store_lanes<S>(to + K * all + at + i * L, carry[i].qs, lanes);
+    if (Learn) {
+      S* grads = static_cast<S*>(a.grad_coefficients) + at + i * L;
+      for (int64_t row = 0; row < LinearRows<K>::count; ++row) store_lanes<S>(grads + row * all, sum[i].row[row], lanes);
+    }
+  });
+  if (streamed) finish_streams();
+}
+
+template <class T, int K, bool Next>
+void forward_with(const ScanForwardArgs& a) {
+  const bool streamed = streamable_train<T>(a.view, a.value);
+  for_each_block(a.view, a.period == 1 ? kBlockNeurons : kOwnBlockNeurons, a.executor.threads(),
+                 [&](int64_t o, int64_t first, int64_t count) {
+                   forward_block<T, K, Next>(a, streamed, o, first, count);
+                 });
+}
+
+template <class T, int K, bool Next, bool Learn>
+void backward_with(const ScanBackwardArgs& a) {
+  using Vec = StateVector<T>;
+  constexpr int64_t kKept = kSaved<K, Next, Learn>, line = Line<T>::kVectors;
+  const bool streamed = streamable_train<T>(a.view, a.grad_current);
+  // The largest block whose scratch fits, in whole cache lines; at least one.
+  const int64_t steps = a.view.steps > 0 ? a.view.steps : 1;
+  const int64_t room = kScratchBytes / (kKept * steps * int64_t(sizeof(Vec)));
+  const int64_t most = (a.period == 1 ? kBlockNeurons : kOwnBlockNeurons) / Line<T>::kLanes;
+  const int64_t vectors = room < line ? line : room < most ? room / line * line : most;
+  for_each_block(a.view, vectors * Line<T>::kLanes, a.executor.threads(), [&](int64_t o, int64_t first, int64_t count) {
+    thread_local Scratch<Vec> scratch;
+    backward_block<T, K, Next, Learn>(a, streamed, scratch.reserve(kKept * steps * vectors), vectors, o, first, count);
+  });
+}
+
+template <class T, int K>
+void forward_states(const ScanForwardArgs& a) {
+  a.flags.reset_next ? forward_with<T, K, true>(a) : forward_with<T, K, false>(a);
+}
+
+template <class T, int K>
+void backward_states(const ScanBackwardArgs& a) {
+  if (a.grad_coefficients) {
+    a.flags.reset_next ? backward_with<T, K, true, true>(a) : backward_with<T, K, false, true>(a);
+  } else {
+    a.flags.reset_next ? backward_with<T, K, true, false>(a) : backward_with<T, K, false, false>(a);
+  }
+}
+
+template <class T>
+void forward_type(const ScanForwardArgs& a) {
+  if (a.states == 1) return forward_states<T, 1>(a);
+  if (a.states == 2) return forward_states<T, 2>(a);
+  forward_states<T, 3>(a);
+}
+
+template <class T>
+void backward_type(const ScanBackwardArgs& a) {
+  if (a.states == 1) return backward_states<T, 1>(a);
+  if (a.states == 2) return backward_states<T, 2>(a);
+  backward_states<T, 3>(a);
+}
+
+void forward(const ScanForwardArgs& a) {
+  a.dtype == DType::kFloat64 ? forward_type<double>(a) : forward_type<float>(a);
+}
+
+void backward(const ScanBackwardArgs& a) {
+  a.dtype == DType::kFloat64 ? backward_type<double>(a) : backward_type<float>(a);
+}
+
+}  // namespace
+
+extern const ScanKernels scan_kernels = {forward, backward};
+
+}  // namespace SNNLIB_ISA
+}  // namespace snnlib

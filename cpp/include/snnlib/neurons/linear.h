@@ -1,0 +1,218 @@
+// Spiking neurons with linear dynamics: K states y, a threshold and a reset. One step, in this order:
+//
+//   h = A y + B x + d
+//   next   h_i <- keep_i h_i + offset_i     where the last step spiked (reset_time "next")
+//   u = c . h - threshold;   s = [u >= 0] or [u > 0]
+//   same   h_i <- keep_i h_i + offset_i     where s = 1 (reset_time "same");   h_0 <- h_0 - s r . h
+//   y_0 = h_0,   y_k = h_k + p_k h_0 (k > 0),   y <- y + j s,   y_0 <- max(y_0, floor)
+//
+// Backward, with G = dL/dy from later steps, q = dL/ds, sg = surrogate(u) and qs = dL/ds from the next step's reset:
+//
+//   gs = q + qs + j . G (jump not detached);   g_0 = G_0 + p . G,  g_k = G_k
+//   same   gs += sum of g_i (keep_i h_i + offset_i - h_i) (not detached);   g_i <- keep_i g_i where s = 1
+//   lam = g + gs sg c
+//   next   qs' = sum of lam_i (keep_i h_i + offset_i - h_i) (not detached);   lam_i <- keep_i lam_i where it was reset
+//   dL/dx = B . lam,   dL/dA = lam y^T,   dL/dB = lam x,   dL/dd = lam,   dL/dthreshold = -gs sg;   G' = A^T lam
+//
+// x is the input current of a step, in the units of the threshold; coefficients are per neuron. docs/neurons.md.
+#pragma once
+
+#include "snnlib/neurons/surrogate.h"
+#include "snnlib/platform.h"
+
+namespace snnlib {
+
+// What a call sets beside the coefficients; `Dynamics.flags` of snnlib/neurons/dynamics.py.
+struct LinearFlags {
+  SurrogateKind surrogate;
+  bool strict;         // fires above the threshold, not at it
+  bool detach_reset;   // no gradient from the reset to the spike
+  bool detach_jump;    // none from the jump j
+  bool reset_next;     // the reset comes with the next step
+  bool membrane;       // the value of a step is h_0 instead of s
+  bool through_time;   // whether G' is passed on
+};
+
+// Rows of the coefficients: `row_names` of snnlib/neurons/dynamics.py.
+template <int K>
+struct LinearRows {
+  static constexpr int a(int i, int j) { return i * K + j; }
+  static constexpr int b = K * K, d = b + K, c = d + K, keep = c + K, offset = keep + K, p = offset + K, j = p + K,
+                       r = j + K, threshold = r + K, floor = threshold + 1, height = floor + 1, scale = height + 1,
+                       count = scale + 1;
+};
+
+namespace SNNLIB_ISA {
+
+template <int K, class F>
+struct LinearCoefficients {
+  F row[LinearRows<K>::count];
+};
+
+// State between steps; `fired` (0 or 1) counts where the reset comes with the next step.
+template <int K, class F>
+struct LinearState {
+  F y[K];
+  F fired;
+};
+
+// What a step computes: h before the reset of "next", h that is compared, and the spike.
+template <int K, class F>
+struct LinearStep {
+  F raw[K], h[K];
+  F spike;
+};
+
+template <int K, class F>
+SNNLIB_HD inline F linear_distance(const F (&h)[K], const LinearCoefficients<K, F>& k) {
+  using R = LinearRows<K>;
+  F level = h[0];
+  if constexpr (K > 1) {
+    level = k.row[R::c] * h[0];
+    for (int i = 1; i < K; ++i) level = level + k.row[R::c + i] * h[i];
+  }
+  return level - k.row[R::threshold];
+}
+
+template <class F>
+SNNLIB_HD inline auto linear_fires(F u, const LinearFlags& flags) {
+  const F zero = F{};
+  const auto never = zero > zero, always = zero >= zero;
+  return (u > zero) | ((u >= zero) & (flags.strict ? never : always));
+}
+
+// h_i after a reset; a moving threshold takes r . h off the membrane as well.
+template <int K, class F>
+SNNLIB_HD inline F linear_reset(const F (&h)[K], int i, const LinearCoefficients<K, F>& k) {
+  using R = LinearRows<K>;
+  F reset = k.row[R::keep + i] * h[i] + k.row[R::offset + i];
+  if (i == 0) {
+    for (int m = 1; m < K; ++m) reset = reset - k.row[R::r + m] * h[m];
+  }
+  return reset;
+}
+
+// One time step. A NaN membrane gives a NaN spike: `h - h` is zero for every finite number.
+template <int K, bool Next, class F, class S>
+SNNLIB_HD inline LinearStep<K, F> linear_step(LinearState<K, F>& state, F x, const LinearCoefficients<K, F>& k,
+                                              const LinearFlags& flags, S one) {
+  using R = LinearRows<K>;
+  const F zero = F{};
+  LinearStep<K, F> out;
+  for (int i = 0; i < K; ++i) {
+    F h = k.row[R::a(i, 0)] * state.y[0];
+    for (int j = 1; j < K; ++j) h = h + k.row[R::a(i, j)] * state.y[j];
+    out.raw[i] = h + k.row[R::b + i] * x + k.row[R::d + i];
+  }
+  for (int i = 0; i < K; ++i) {
+    out.h[i] = Next ? (state.fired > zero ? linear_reset<K>(out.raw, i, k) : out.raw[i]) : out.raw[i];
+  }
+  const auto fired = linear_fires(linear_distance<K>(out.h, k), flags);
+  out.spike = fired ? zero + one : out.h[0] - out.h[0];
+  for (int i = 0; i < K; ++i) state.y[i] = Next ? out.h[i] : (fired ? linear_reset<K>(out.h, i, k) : out.h[i]);
+  if (Next) state.fired = out.spike;
+  for (int i = 1; i < K; ++i) state.y[i] = state.y[i] + k.row[R::p + i] * state.y[0];
+  if (K > 1) {
+    for (int i = 0; i < K; ++i) state.y[i] = fired ? state.y[i] + k.row[R::j + i] : state.y[i];
+  }
+  state.y[0] = state.y[0] < k.row[R::floor] ? k.row[R::floor] : state.y[0];
+  return out;
+}
+
+// What flows from later steps to the end of a step: dL/dy, and dL/ds from the next step's reset.
+template <int K, class F>
+struct LinearCarry {
+  F g[K];
+  F qs;
+};
+
+// What the forward pass knew of a step.
+template <int K, class F>
+struct LinearSeen {
+  F raw[K];
+  F fired_before;  // "next" only
+  F y[K], x;       // state and current before the step, for gradients of coefficients only
+};
+
+// One step backwards: dL/dx, with the gradients of the coefficients added to `grads` where Learn.
+template <int K, bool Next, bool Learn, class F, class S>
+SNNLIB_HD inline F linear_back(LinearCarry<K, F>& carry, F q, const LinearSeen<K, F>& seen,
+                               const LinearCoefficients<K, F>& k, const LinearFlags& flags, S one,
+                               LinearCoefficients<K, F>& grads) {
+  using R = LinearRows<K>;
+  const F zero = F{};
+  F h[K], g[K], lam[K];
+  for (int i = 0; i < K; ++i) {
+    h[i] = Next ? (seen.fired_before > zero ? linear_reset<K>(seen.raw, i, k) : seen.raw[i]) : seen.raw[i];
+    g[i] = carry.g[i];
+  }
+  const F u = linear_distance<K>(h, k);
+  const auto fired = linear_fires(u, flags);
+  const F scaled = u * k.row[R::scale];
+  const F slope = k.row[R::height] * surrogate_shape(flags.surrogate, scaled < zero ? -scaled : scaled, one);
+  const F after = Next ? h[0] : (fired ? linear_reset<K>(h, 0, k) : h[0]);
+  const F unfloored = K > 1 ? (fired ? after + k.row[R::j] : after) : after;
+  g[0] = unfloored < k.row[R::floor] ? zero : g[0];
+  F gs = flags.membrane ? zero : q;
+  if (Next) gs = gs + carry.qs;
+  if (K > 1) {
+    for (int i = 0; i < K; ++i) {
+      if (!flags.detach_jump) gs = gs + k.row[R::j + i] * g[i];
+      if (Learn) grads.row[R::j + i] = grads.row[R::j + i] + (fired ? g[i] : zero);
+    }
+    for (int i = 1; i < K; ++i) {
+      if (Learn) grads.row[R::p + i] = grads.row[R::p + i] + g[i] * after;
+      g[0] = g[0] + k.row[R::p + i] * g[i];
+    }
+  }
+  if (!Next) {
+    const F g0 = g[0];
+    for (int i = 0; i < K; ++i) {
+      if (!flags.detach_reset) gs = gs + g[i] * (linear_reset<K>(h, i, k) - h[i]);
+      if (Learn) grads.row[R::offset + i] = grads.row[R::offset + i] + (fired ? g[i] : zero);
+      if (Learn && i > 0) grads.row[R::r + i] = grads.row[R::r + i] - (fired ? g0 * h[i] : zero);
+    }
+    for (int i = 0; i < K; ++i) {
+      F kept = k.row[R::keep + i] * g[i];
+      if (i > 0) kept = kept - k.row[R::r + i] * g0;
+      g[i] = fired ? kept : g[i];
+    }
+  }
+  const F e = gs * slope;
+  if (Learn) grads.row[R::threshold] = grads.row[R::threshold] - e;
+  for (int i = 0; i < K; ++i) {
+    lam[i] = K > 1 ? g[i] + e * k.row[R::c + i] : g[i] + e;
+    if (Learn && K > 1) grads.row[R::c + i] = grads.row[R::c + i] + e * h[i];
+  }
+  if (flags.membrane) lam[0] = lam[0] + q;
+  F qs = zero;
+  if (Next) {
+    const F l0 = lam[0];
+    for (int i = 0; i < K; ++i) {
+      if (!flags.detach_reset) qs = qs + lam[i] * (linear_reset<K>(seen.raw, i, k) - seen.raw[i]);
+      if (Learn) grads.row[R::offset + i] = grads.row[R::offset + i] + (seen.fired_before > zero ? lam[i] : zero);
+      F kept = k.row[R::keep + i] * lam[i];
+      if (i > 0) kept = kept - k.row[R::r + i] * l0;
+      lam[i] = seen.fired_before > zero ? kept : lam[i];
+    }
+  }
+  F grad_x = k.row[R::b] * lam[0];
+  for (int i = 1; i < K; ++i) grad_x = grad_x + k.row[R::b + i] * lam[i];
+  if (Learn) {
+    for (int i = 0; i < K; ++i) {
+      for (int j = 0; j < K; ++j) grads.row[R::a(i, j)] = grads.row[R::a(i, j)] + lam[i] * seen.y[j];
+      grads.row[R::b + i] = grads.row[R::b + i] + lam[i] * seen.x;
+      grads.row[R::d + i] = grads.row[R::d + i] + lam[i];
+    }
+  }
+  for (int j = 0; j < K; ++j) {
+    F before = k.row[R::a(0, j)] * lam[0];
+    for (int i = 1; i < K; ++i) before = before + k.row[R::a(i, j)] * lam[i];
+    carry.g[j] = flags.through_time ? before : zero;
+  }
+  carry.qs = flags.through_time ? qs : zero;
+  return grad_x;
+}
+
+}  // namespace SNNLIB_ISA
+}  // namespace snnlib

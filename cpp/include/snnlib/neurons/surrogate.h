@@ -1,0 +1,54 @@
+// Surrogate gradients of spikes: ds/du = height f(scale u), f(0) = 1, with f in + - * / only, so that every instruction
+// set and CUDA give the same bits. Formulas and names: snnlib/neurons/surrogate.py.
+#pragma once
+
+#include "snnlib/platform.h"
+
+namespace snnlib {
+
+// In the order of SHAPES in snnlib/neurons/surrogate.py.
+enum class SurrogateKind : int { kTriangle, kRectangle, kATan, kFastSigmoid, kSigmoid, kExponential, kGaussian };
+
+namespace SNNLIB_ISA {
+
+// exp(-z), z >= 0: a rational function of z/64 to the power of 64, zero from z = 40 on. Relative error 1e-5 in float32.
+template <class F, class S>
+SNNLIB_HD inline F exp_minus(F z, S) {
+  const F zero = F{}, far = zero + S(40);
+  const F y = (z < far ? z : far) / S(64);
+  const F even = S(1) + y * y / S(10);
+  const F odd = y * (S(0.5) + y * y / S(120));
+  F power = (even - odd) / (even + odd);
+  for (int i = 0; i < 6; ++i) power = power * power;
+  return z >= far ? zero : power;
+}
+
+// The shapes that need exp, apart: inlined they would fill the kernels.
+template <class F, class S>
+SNNLIB_HD SNNLIB_NOINLINE F surrogate_exponential(SurrogateKind kind, F z, S one) {
+  const F e = exp_minus(kind == SurrogateKind::kGaussian ? z * z : z, one);
+  return kind == SurrogateKind::kSigmoid ? S(4) * e / ((one + e) * (one + e)) : e;
+}
+
+// f(z) at z = |scale u|. S is the scalar type behind F.
+template <class F, class S>
+SNNLIB_HD inline F surrogate_shape(SurrogateKind kind, F z, S one) {
+  const F zero = F{};
+  switch (kind) {
+    case SurrogateKind::kTriangle: {
+      const F height = one - z;
+      return height > zero ? height : zero;
+    }
+    case SurrogateKind::kRectangle:
+      return z < zero + one ? zero + one : zero;
+    case SurrogateKind::kATan:
+      return one / (one + z * z);
+    case SurrogateKind::kFastSigmoid:
+      return one / ((one + z) * (one + z));
+    default:
+      return surrogate_exponential(kind, z, one);
+  }
+}
+
+}  // namespace SNNLIB_ISA
+}  // namespace snnlib

@@ -1,0 +1,231 @@
+"""What every neuron model is: a module whose `step` defines one time step, run over whole sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from snnlib import ops
+from snnlib.functional._check import check_device, check_floating, check_rank
+from snnlib.neurons.dynamics import Dynamics
+
+# Constants of a neuron in shapes that broadcast with one step `[N, C, ...]`.
+Params = Mapping[str, Tensor]
+# One tensor `[N, C, ...]` per name in `state_names`.
+State = tuple[Tensor, ...]
+
+
+class Output(NamedTuple):
+    """Value of a stateful call (spikes, or potentials of a non-spiking neuron), and the state to go on from."""
+
+    value: Tensor
+    state: tuple[Tensor, ...]
+
+
+class Neuron(nn.Module):
+    """A neuron model over whole sequences of input currents `[T, N, C, ...]`; it keeps no state between calls.
+
+    A model is a subclass with `state_names` and `step` in plain torch; surrogate gradients enter by
+    `snnlib.surrogate.spike`. It then trains, streams and works in every layer. Models that are members of the linear
+    family also give their `dynamics`, and run on native kernels.
+
+    Args:
+        constants: the model's constants by name: numbers, or tensors with one value per channel. They are float64
+            buffers that dtype casts skip, and part of the `state_dict`.
+        learnable: names of the constants that are trained, as float32 parameters.
+        channels: number of channels for learnable constants of their own per channel; None shares one value.
+        batch_first: whether sequences are `[N, T, ...]`. Default False.
+
+    Raises:
+        ValueError: `learnable` names no constant, or a constant of a wrong shape.
+        TypeError: a constant is a `torch.nn.Parameter`: `learnable` makes it one.
+
+    >>> import torch, snnlib
+    >>> class Adder(snnlib.neurons.Neuron):
+    ...     state_names = ("v",)
+    ...     def step(self, state, current, params):
+    ...         v = state[0] + current
+    ...         spike = snnlib.surrogate.spike(v - 1, torch.ones(()), snnlib.surrogate.Triangle())
+    ...         return spike, (v * (1 - spike.detach()),)
+    >>> Adder()(torch.full((4, 1, 1), 0.5)).flatten().tolist()
+    [0.0, 1.0, 0.0, 1.0]
+    """
+
+    state_names: ClassVar[tuple[str, ...]]
+    # Of which kind dL/dcurrent is: at spikes only, or everywhere by a surrogate.
+    gradient: str = "surrogate"
+
+    def __init__(
+        self,
+        constants: Mapping[str, float | Tensor] | None = None,
+        *,
+        learnable: Sequence[str] = (),
+        channels: int | None = None,
+        batch_first: bool = False,
+    ) -> None:
+        super().__init__()
+        constants = {} if constants is None else constants
+        self.batch_first = batch_first
+        self.learnable = (learnable,) if isinstance(learnable, str) else tuple(learnable)
+        self.constant_names = tuple(constants)
+        for name in self.learnable:
+            if name not in constants:
+                known = ", ".join(constants) or "none"
+                raise ValueError(f"learnable: expected names of constants ({known}), got {name!r}")
+        for name, value in constants.items():
+            self._add_constant(name, value, channels)
+
+    def _add_constant(self, name: str, value: float | Tensor, channels: int | None) -> None:
+        if isinstance(value, nn.Parameter):
+            raise TypeError(f'{name}: expected a number or a tensor, got a Parameter; use learnable=("{name}",)')
+        tensor = torch.as_tensor(value, dtype=torch.float64).detach().clone()
+        if tensor.dim() > 1:
+            raise ValueError(f"{name}: expected a number or one value per channel, got shape {tuple(tensor.shape)}")
+        if tensor.dim() == 1 and channels is not None and len(tensor) != channels:
+            raise ValueError(f"{name}: expected {channels} values, one per channel, got {len(tensor)}")
+        if name not in self.learnable:
+            self.register_buffer(name, tensor)
+            return
+        if channels is not None:
+            tensor = tensor.expand(channels).clone()
+        self.register_parameter(name, nn.Parameter(tensor.to(torch.float32)))
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Neuron:
+        """Moves of the module: constants follow to devices and keep their dtype."""
+        before = {name: getattr(self, name).data for name in self.constant_names}
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        for name, value in before.items():
+            after = getattr(self, name)
+            if after.dtype != value.dtype:
+                kept = torch.empty_like(after, dtype=value.dtype) if after.is_meta else value.to(after.device)
+                # A parameter stays the object that an optimiser knows.
+                after.data = kept
+        return self
+
+    def initial_state(self, current: Tensor, params: Params) -> State:
+        """State before the first step, for one step's current `[N, C, ...]`. Default: zeros."""
+        return tuple(torch.zeros_like(current) for _ in self.state_names)
+
+    def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
+        """One time step: (spikes, next state) from the state, the current `[N, C, ...]` and the constants."""
+        raise NotImplementedError(f"{type(self).__name__}: expected a step method, got none")
+
+    def dynamics(self, params: Params) -> Dynamics | None:
+        """Coefficients for the native kernels, from constants `[]` or `[C]`; None runs `step` in torch."""
+        return None
+
+    def constants(self) -> dict[str, Tensor]:
+        """Constants by name, `[]` or `[C]`, as `dynamics` gets them."""
+        return {name: getattr(self, name) for name in self.constant_names}
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Spikes of a sequence of currents `[T, N, C, ...]`, in its shape and dtype, from the initial state."""
+        return self.run(x).value
+
+    def run(self, x: Tensor, state: tuple[Tensor, ...] | None = None) -> Output:
+        """`forward` from a given state `([K, N, C, ...],)` and with the state after the last step.
+
+        Gradients flow through states; `state[0].detach()` truncates them.
+
+        Raises:
+            TypeError: `x` is no floating tensor.
+            ValueError: `x` or the state do not fit; the message says which.
+        """
+        check_floating("x", x)
+        check_rank("x", x, "[T, N, ...]", at_least=2)
+        constants = self.constants()
+        self._check_channels(x, constants)
+        time_dim = int(self.batch_first)
+        shape = [size for dim, size in enumerate(x.shape) if dim != time_dim]
+        wide = torch.promote_types(x.dtype, torch.float32)
+        if state is not None:
+            self._check_state(state, shape, x)
+        dynamics = self.dynamics(constants)
+        params = {name: _per_channel(value.to(wide), x.dim() - 3) for name, value in constants.items()}
+        if state is not None:
+            start = state[0].to(wide)
+        else:
+            # Only shape, dtype and device are read.
+            now = x.new_empty((), dtype=wide).expand(shape)
+            start = torch.stack([part.expand(shape) for part in self.initial_state(now, params)])
+        if dynamics is not None:
+            value, final = ops.scan.run(x, dynamics, start, time_dim)
+            return Output(value, (final,))
+        steps = x.to(wide).unbind(time_dim)
+        now_state: State = start.unbind(0)
+        values = []
+        for current in steps:
+            value, now_state = self.step(now_state, current, params)
+            self._check_step(value, now_state, shape)
+            values.append(value)
+        out = torch.stack(values, time_dim) if values else x.to(wide)
+        return Output(out.to(x.dtype), (torch.stack(now_state),))
+
+    def reference(self, x: Tensor, state: tuple[Tensor, ...] | None = None) -> Output:
+        """`run` by `step` in plain torch, whatever kernels there are: what the kernels are tested against."""
+        native, self.dynamics = self.dynamics, lambda params: None  # type: ignore[method-assign]
+        try:
+            return self.run(x, state)
+        finally:
+            self.dynamics = native  # type: ignore[method-assign]
+
+    def _check_channels(self, x: Tensor, constants: Mapping[str, Tensor]) -> None:
+        for name, value in constants.items():
+            check_device(name, value, x)
+            if value.dim() == 1 and (x.dim() < 3 or x.shape[2] != len(value)):
+                raise ValueError(
+                    f"x: expected {len(value)} channels in dimension 2, as {name} has values, "
+                    f"got shape {tuple(x.shape)}"
+                )
+
+    def _check_state(self, state: object, step_shape: list[int], x: Tensor) -> None:
+        names = ", ".join(self.state_names)
+        if not (isinstance(state, tuple) and state and isinstance(state[0], Tensor)):
+            raise TypeError(f"state: expected the tuple that run returned, got {type(state).__name__}")
+        expected = (len(self.state_names), *step_shape)
+        if tuple(state[0].shape) != expected:
+            raise ValueError(f"state: expected shape {expected} for ({names}), got {tuple(state[0].shape)}")
+        check_device("state", state[0], x)
+
+    def _check_step(self, value: object, state: object, shape: list[int]) -> None:
+        what = f"{type(self).__name__}.step"
+        names = ", ".join(self.state_names)
+        if not isinstance(value, Tensor) or list(value.shape) != shape:
+            got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+            raise ValueError(f"{what}: expected spikes of the current's shape {tuple(shape)}, got {got}")
+        if not isinstance(state, tuple) or len(state) != len(self.state_names):
+            got = f"{len(state)} of them" if isinstance(state, tuple) else type(state).__name__
+            raise ValueError(f"{what}: expected a tuple of states ({names}), got {got}")
+        for name, part in zip(self.state_names, state, strict=True):
+            if list(part.shape) != shape:
+                raise ValueError(f"{what}: expected {name} of shape {tuple(shape)}, got {tuple(part.shape)}")
+
+    def extra_repr(self) -> str:
+        """Constants and options."""
+        text = [f"{name}={_shown(value)}" for name, value in self.constants().items()]
+        text += [f"{name}={value!r}" for name, value in self.options().items()]
+        if self.learnable:
+            text.append(f"learnable={self.learnable}")
+        if self.batch_first:
+            text.append("batch_first=True")
+        return ", ".join(text)
+
+    def options(self) -> dict[str, Any]:
+        """Options beside the constants, for `print`."""
+        return {}
+
+
+def _per_channel(value: Tensor, space_axes: int) -> Tensor:
+    return value.reshape(-1, *[1] * max(space_axes, 0)) if value.dim() else value
+
+
+def _shown(value: Tensor) -> str:
+    if value.is_meta:
+        return "meta"
+    return f"{float(value):g}" if value.dim() == 0 else f"[{len(value)} values]"
+
+
+Reset = Literal["zero", "subtract", "none"]

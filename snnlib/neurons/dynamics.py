@@ -1,0 +1,98 @@
+"""The family of neurons that share one kernel: linear dynamics with one to three states, a threshold and a reset.
+
+A step of K states y, in this order::
+
+    h = A y + B x + d
+    next:   h_i <- keep_i h_i + offset_i    where the last step spiked (reset_time "next")
+    u = c . h - threshold;   s = [u >= 0] or [u > 0]
+    same:   h_i <- keep_i h_i + offset_i    where s = 1 (reset_time "same");   h_0 <- h_0 - s r . h
+    y_0 = h_0,   y_k = h_k + p_k h_0  (k > 0),   y <- y + j s,   y_0 <- max(y_0, floor)
+
+`keep` 1 and `offset` minus an amount subtract, `keep` 0 and `offset` v_reset set. The coefficients are differentiable and
+one per channel or shared. Gradients: docs/neurons.md; kernels: cpp/include/snnlib/neurons/linear.h; reference:
+snnlib/reference/linear.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+Coefficient = float | Tensor
+
+
+def _zeros() -> list[Coefficient]:
+    return []
+
+
+@dataclass
+class Dynamics:
+    """Coefficients of one neuron model; vectors may be shorter than K and are then filled with zeros."""
+
+    a: Sequence[Sequence[Coefficient]]
+    b: Sequence[Coefficient]
+    threshold: Coefficient = math.inf
+    d: Sequence[Coefficient] = field(default_factory=_zeros)
+    # The membrane alone is compared.
+    c: Sequence[Coefficient] = (1.0,)
+    # Without a reset.
+    keep: Sequence[Coefficient] = (1.0, 1.0, 1.0)
+    offset: Sequence[Coefficient] = field(default_factory=_zeros)
+    p: Sequence[Coefficient] = field(default_factory=_zeros)
+    j: Sequence[Coefficient] = field(default_factory=_zeros)
+    r: Sequence[Coefficient] = field(default_factory=_zeros)
+    floor: Coefficient = -math.inf
+    # Of the surrogate: shape, peak, inverse width.
+    kind: int = 0
+    height: Coefficient = 0.0
+    scale: Coefficient = 0.0
+    # `>` instead of `>=`.
+    strict: bool = False
+    detach_reset: bool = True
+    # Whether the jump j keeps its gradient; by default it is treated like the reset.
+    detach_jump: bool | None = None
+    reset_next: bool = False
+    # The value of a step: its spikes, or the membrane potential before the reset.
+    membrane: bool = False
+    # Whether the gradient flows to earlier steps.
+    through_time: bool = True
+
+    @property
+    def states(self) -> int:
+        """K, without the last step's spike that `reset_next` keeps."""
+        return len(self.b)
+
+    @property
+    def flags(self) -> list[int]:
+        """Options as the ops take them: shape of the surrogate and switches."""
+        detach_jump = self.detach_reset if self.detach_jump is None else self.detach_jump
+        switches = (
+            self.strict,
+            self.detach_reset,
+            detach_jump,
+            self.reset_next,
+            self.membrane,
+            self.through_time,
+        )
+        return [self.kind, *(int(switch) for switch in switches)]
+
+    def pack(self, like: Tensor) -> Tensor:
+        """Coefficients `[P, C]` (C = 1 where all are shared) on the device of `like` and in its dtype."""
+        k = self.states
+        rows: list[Coefficient] = [value for row in self.a for value in row]
+        for values in (self.b, self.d, self.c, self.keep, self.offset, self.p, self.j, self.r):
+            rows += [values[i] if i < len(values) else 0.0 for i in range(k)]
+        rows += [self.threshold, self.floor, self.height, self.scale]
+        tensors = [row for row in rows if isinstance(row, Tensor)]
+        channels = max((row.numel() for row in tensors), default=1)
+        columns = [
+            row.to(like).reshape(-1).expand(channels)
+            if isinstance(row, Tensor)
+            else like.new_full((channels,), row)
+            for row in rows
+        ]
+        return torch.stack(columns)

@@ -1,0 +1,221 @@
+"""Neurons of the linear family over whole sequences: one op pair for all models.
+
+Kernels: cpp/include/snnlib/neurons/linear.h and cpp/cpu/scan.cpp; reference: snnlib/reference/linear.py. Nothing but the
+current is kept for backward, which repeats the cheap forward recurrence.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from snnlib import _native, reference
+from snnlib.ops.srm import _dense_strides, _neuron_order, as_walkable
+from snnlib.reference.linear import Flags, count_states
+from snnlib.reference.srm import state_dtype
+
+if TYPE_CHECKING:
+    from snnlib.neurons.dynamics import Dynamics
+
+
+def run(x: Tensor, dynamics: Dynamics, state: Tensor | None, time_dim: int) -> tuple[Tensor, Tensor]:
+    """Value of every step and the state after the last, with gradients for current, coefficients and state."""
+    coefficients = dynamics.pack(torch.empty((), dtype=state_dtype(x), device=x.device))
+    value, final = scan_forward(x, coefficients, state, dynamics.flags, time_dim)
+    return value, final
+
+
+def _check(current: Tensor, coefficients: Tensor, state: Tensor | None, flags: Sequence[int], time_dim: int) -> Flags:
+    if not current.is_floating_point() or current.dim() < 2:
+        raise ValueError(f"current: expected a floating tensor [T, N, ...], got {current.dtype} {tuple(current.shape)}")
+    if time_dim not in (0, 1):
+        raise ValueError(f"time_dim: expected 0 or 1, got {time_dim}")
+    if len(flags) != len(Flags._fields):
+        raise ValueError(f"flags: expected {len(Flags._fields)} numbers, got {len(flags)}")
+    options = Flags(flags[0], *(bool(flag) for flag in flags[1:]))
+    if coefficients.dim() != 2:
+        raise ValueError(f"coefficients: expected [P, C], got shape {tuple(coefficients.shape)}")
+    states = count_states(len(coefficients)) + options.reset_next
+    channels = current.shape[2] if current.dim() > 2 else 1
+    if coefficients.shape[1] not in (1, channels):
+        raise ValueError(f"coefficients: expected 1 or {channels} columns, got {coefficients.shape[1]}")
+    expected = (states, *(size for dim, size in enumerate(current.shape) if dim != time_dim))
+    if state is not None and tuple(state.shape) != expected:
+        raise ValueError(f"state: expected shape {expected}, got {tuple(state.shape)}")
+    return options
+
+
+def _empty_state(current: Tensor, states: int, time_dim: int) -> Tensor:
+    """`[K, N, ...]`, each in the memory order of one step of the current."""
+    shape = [states] + [size for dim, size in enumerate(current.shape) if dim != time_dim]
+    order = [0, 1, *(_neuron_order(current) or [])]
+    return torch.empty_strided(
+        shape, _dense_strides(shape, order), dtype=state_dtype(current), device=current.device
+    )
+
+
+def _per_neuron(coefficients: Tensor, current: Tensor) -> Tensor:
+    """Coefficients `[P, 1]`, or `[P, inner]` in the memory order of the neurons of one sample."""
+    coefficients = coefficients.to(state_dtype(current))
+    if coefficients.shape[1] > 1:
+        order = [dim - 1 for dim in _neuron_order(current) or []]
+        spread = coefficients.view(*coefficients.shape, *[1] * (current.dim() - 3))
+        spread = spread.expand(len(coefficients), *current.shape[2:])
+        coefficients = spread.permute(0, *order).reshape(len(coefficients), -1)
+    return coefficients.contiguous()
+
+
+class _Call:
+    """Arguments that both native calls share; keeps the tensors behind the addresses alive."""
+
+    def __init__(
+        self, current: Tensor, coefficients: Tensor, state: Tensor | None, flags: Flags, time_dim: int
+    ) -> None:
+        # Half precision is widened as a whole: the kernels' arithmetic is in float32 anyhow.
+        self.current = current = current.to(state_dtype(current))
+        first, second = current.shape[:2]
+        inner = math.prod(current.shape[2:])
+        if time_dim == 0:
+            self.view = (1, first, second * inner, 0, second * inner)
+        else:
+            self.view = (first, second, inner, second * inner, inner)
+        self.rows = _per_neuron(coefficients, current)
+        self.states = count_states(len(coefficients))
+        self.flags = flags
+        self.state = None
+        if state is not None:
+            self.state = _empty_state(current, len(state), time_dim).copy_(state)
+
+    def arguments(self) -> tuple[object, ...]:
+        return (
+            self.view,
+            _native.DTYPE_CODES[self.current.dtype],
+            self.states,
+            tuple(int(flag) for flag in self.flags),
+            self.rows.data_ptr(),
+            self.rows.shape[1],
+            self.current.data_ptr(),
+            _native.address(self.state),
+        )
+
+
+@torch.library.custom_op("snnlib::scan_forward", mutates_args=())
+def scan_forward(
+    current: Tensor, coefficients: Tensor, state: Tensor | None, flags: Sequence[int], time_dim: int
+) -> tuple[Tensor, Tensor]:
+    """(value of every step, state after the last)."""
+    options = _check(current, coefficients, state, flags, time_dim)
+    current = as_walkable(current)
+    states = count_states(len(coefficients)) + options.reset_next
+    final = _empty_state(current, states, time_dim)
+    native = _native.kernel("scan_forward", current, coefficients=coefficients, state=state)
+    if native is None:
+        value, last = reference.linear.forward(current, coefficients, state, options, time_dim)
+        return torch.empty_like(current).copy_(value), final.copy_(last)
+    call = _Call(current, coefficients, state, options, time_dim)
+    value = _native.empty_like(call.current)
+    native(*call.arguments(), value.data_ptr(), final.data_ptr())
+    return value.to(current.dtype), final
+
+
+@scan_forward.register_fake
+def _(
+    current: Tensor, coefficients: Tensor, state: Tensor | None, flags: Sequence[int], time_dim: int
+) -> tuple[Tensor, Tensor]:
+    current = as_walkable(current)
+    states = count_states(len(coefficients)) + bool(flags[3])
+    return torch.empty_like(current), _empty_state(current, states, time_dim)
+
+
+@torch.library.custom_op("snnlib::scan_backward", mutates_args=())
+def scan_backward(
+    grad_value: Tensor,
+    grad_state: Tensor | None,
+    current: Tensor,
+    coefficients: Tensor,
+    state: Tensor | None,
+    flags: Sequence[int],
+    time_dim: int,
+    learn: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """dL/dcurrent, dL/dcoefficients `[P, C]` (no elements unless `learn`), dL/dstate."""
+    options = _check(current, coefficients, state, flags, time_dim)
+    if grad_value.shape != current.shape:
+        raise ValueError(
+            f"grad_value: expected the current's shape {tuple(current.shape)}, got {tuple(grad_value.shape)}"
+        )
+    current = as_walkable(current)
+    states = count_states(len(coefficients)) + options.reset_next
+    grad_start = _empty_state(current, states, time_dim)
+    native = _native.kernel("scan_backward", current, grad_value=grad_value, coefficients=coefficients, state=state)
+    if native is None:
+        grad, rows, start = reference.linear.backward(
+            grad_value, grad_state, current, coefficients, state, options, time_dim
+        )
+        return (
+            torch.empty_like(current).copy_(grad),
+            _sum_neurons(rows, coefficients) if learn else coefficients.new_empty(0),
+            grad_start.copy_(start),
+        )
+    call = _Call(current, coefficients, state, options, time_dim)
+    if grad_value.stride() != call.current.stride() or grad_value.dtype != call.current.dtype:
+        grad_value = _native.empty_like(call.current).copy_(grad_value)
+    final = None if grad_state is None else _empty_state(call.current, states, time_dim).copy_(grad_state)
+    grad = _native.empty_like(call.current)
+    rows = _empty_state(call.current, len(coefficients), time_dim) if learn else coefficients.new_empty(0)
+    native(
+        *call.arguments(),
+        grad_value.data_ptr(),
+        _native.address(final),
+        grad.data_ptr(),
+        grad_start.data_ptr(),
+        rows.data_ptr() if learn else 0,
+    )
+    return grad.to(current.dtype), _sum_neurons(rows, coefficients) if learn else rows, grad_start
+
+
+def _sum_neurons(rows: Tensor, coefficients: Tensor) -> Tensor:
+    """Gradients of all neurons `[P, N, C, ...]`, summed to the coefficients' `[P, C]` or `[P, 1]`."""
+    if coefficients.shape[1] == 1:
+        total = rows.flatten(1).sum(1, keepdim=True)
+    else:
+        total = rows.movedim(2, 1).flatten(2).sum(2)
+    return total.to(coefficients.dtype)
+
+
+@scan_backward.register_fake
+def _(
+    grad_value: Tensor,
+    grad_state: Tensor | None,
+    current: Tensor,
+    coefficients: Tensor,
+    state: Tensor | None,
+    flags: Sequence[int],
+    time_dim: int,
+    learn: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    current = as_walkable(current)
+    states = count_states(len(coefficients)) + bool(flags[3])
+    rows = torch.empty_like(coefficients) if learn else coefficients.new_empty(0)
+    return torch.empty_like(current), rows, _empty_state(current, states, time_dim)
+
+
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    current, coefficients, state, ctx.flags, ctx.time_dim = inputs
+    ctx.save_for_backward(current, coefficients, state)
+
+
+def _backward(ctx: Any, grad_value: Tensor, grad_state: Tensor | None) -> tuple[Tensor | None, ...]:
+    current, coefficients, state = ctx.saved_tensors
+    learn = ctx.needs_input_grad[1]
+    grad, rows, start = scan_backward(
+        grad_value, grad_state, current, coefficients, state, ctx.flags, ctx.time_dim, learn
+    )
+    return grad, rows if learn else None, start if state is not None else None, None, None
+
+
+scan_forward.register_autograd(_backward, setup_context=_setup_context)

@@ -1,0 +1,246 @@
+"""Neurons with linear dynamics, one time step per loop turn. Equations: cpp/include/snnlib/neurons/linear.h.
+
+Every sum is taken in the order of the kernels, so both give the same bits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from snnlib.reference.srm import state_dtype
+from snnlib.reference.surrogate import KINDS, SHAPES
+
+
+class Flags(NamedTuple):
+    """Options of a call; `Dynamics.flags`."""
+
+    kind: int
+    strict: bool
+    detach_reset: bool
+    detach_jump: bool
+    reset_next: bool
+    membrane: bool
+    through_time: bool
+
+
+def row_names(states: int) -> tuple[str, ...]:
+    """Rows of the packed coefficients `[P, C]`, in the order of `LinearRows` in cpp/include/snnlib/neurons/linear.h."""
+    k = range(states)
+    matrix = [f"a{i}{j}" for i in k for j in k]
+    vectors = [f"{name}{i}" for name in ("b", "d", "c", "keep", "offset", "p", "j", "r") for i in k]
+    return (*matrix, *vectors, "threshold", "floor", "height", "scale")
+
+
+def count_states(rows: int) -> int:
+    """K from the number of rows of the packed coefficients, `K^2 + 8 K + 4`."""
+    states = math.isqrt(rows + 12) - 4
+    if states < 1 or states * (states + 8) + 4 != rows:
+        raise ValueError(f"coefficients: expected K^2 + 8 K + 4 rows for K states, got {rows}")
+    return states
+
+
+class _Rows:
+    """Coefficients of one step by name, each in a shape that broadcasts with `[N, C, ...]`."""
+
+    def __init__(self, coefficients: Tensor, axes: int) -> None:
+        k = self.states = count_states(len(coefficients))
+        # One channel stands for all.
+        shape = [-1, *[1] * max(axes - 2, 0)] if coefficients.shape[1] > 1 else []
+        rows = [row.reshape(shape) for row in coefficients]
+        self.a = [rows[i * k : (i + 1) * k] for i in range(k)]
+        vectors = [rows[k * k + i * k : k * k + (i + 1) * k] for i in range(8)]
+        self.b, self.d, self.c, self.keep, self.offset, self.p, self.j, self.r = vectors
+        self.threshold, self.floor, self.height, self.scale = rows[-4:]
+
+    def reset(self, h: Sequence[Tensor], i: int) -> Tensor:
+        out = self.keep[i] * h[i] + self.offset[i]
+        if i == 0:
+            for m in range(1, self.states):
+                out = out - self.r[m] * h[m]
+        return out
+
+    def distance(self, h: Sequence[Tensor]) -> Tensor:
+        level = h[0]
+        if self.states > 1:
+            level = self.c[0] * h[0]
+            for i in range(1, self.states):
+                level = level + self.c[i] * h[i]
+        return level - self.threshold
+
+
+class _Step(NamedTuple):
+    before: list[Tensor]
+    fired_before: Tensor | None
+    raw: list[Tensor]
+    h: list[Tensor]
+    spike: Tensor
+
+
+def _run(
+    currents: Sequence[Tensor], rows: _Rows, state: Tensor, flags: Flags
+) -> tuple[list[_Step], list[Tensor]]:
+    k = rows.states
+    y = list(state[:k].unbind(0))
+    before = state[k] if flags.reset_next else None
+    steps = []
+    for x in currents:
+        raw = []
+        for i in range(k):
+            h = rows.a[i][0] * y[0]
+            for j in range(1, k):
+                h = h + rows.a[i][j] * y[j]
+            raw.append(h + rows.b[i] * x + rows.d[i])
+        now = raw
+        if before is not None:
+            now = [torch.where(before > 0, rows.reset(raw, i), raw[i]) for i in range(k)]
+        u = rows.distance(now)
+        fired = u > 0 if flags.strict else u >= 0
+        spike = torch.where(fired, torch.ones_like(u), now[0] - now[0])
+        steps.append(_Step(y, before, raw, now, spike))
+        if before is not None:
+            y, before = list(now), spike
+        else:
+            y = [torch.where(fired, rows.reset(now, i), now[i]) for i in range(k)]
+        for i in range(1, k):
+            y[i] = y[i] + rows.p[i] * y[0]
+        if k > 1:
+            y = [torch.where(fired, y[i] + rows.j[i], y[i]) for i in range(k)]
+        y[0] = torch.where(y[0] < rows.floor, rows.floor, y[0])
+    return steps, y if before is None else [*y, before]
+
+
+def _prepared(
+    current: Tensor, coefficients: Tensor, state: Tensor | None, flags: Flags, time_dim: int
+) -> tuple[tuple[Tensor, ...], _Rows, Tensor]:
+    dtype = state_dtype(current)
+    rows = _Rows(coefficients.to(dtype), current.dim() - 1)
+    if state is None:
+        shape = [size for dim, size in enumerate(current.shape) if dim != time_dim]
+        state = current.new_zeros([rows.states + flags.reset_next, *shape], dtype=dtype)
+    return current.to(dtype).unbind(time_dim), rows, state.to(dtype)
+
+
+def forward(
+    current: Tensor, coefficients: Tensor, state: Tensor | None, flags: Flags, time_dim: int
+) -> tuple[Tensor, Tensor]:
+    """Value of every step in the current's dtype, and the state after the last."""
+    currents, rows, start = _prepared(current, coefficients, state, flags, time_dim)
+    steps, final = _run(currents, rows, start, flags)
+    if not steps:
+        return torch.empty_like(current), start.clone()
+    values = [step.h[0] if flags.membrane else step.spike for step in steps]
+    return torch.stack(values, time_dim).to(current.dtype), torch.stack(final)
+
+
+def backward(
+    grad_value: Tensor,
+    grad_state: Tensor | None,
+    current: Tensor,
+    coefficients: Tensor,
+    state: Tensor | None,
+    flags: Flags,
+    time_dim: int,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """dL/dcurrent in its dtype, dL/dcoefficients of every neuron `[P, N, C, ...]`, and dL/dstate."""
+    currents, k, start = _prepared(current, coefficients, state, flags, time_dim)
+    steps, _ = _run(currents, k, start, flags)
+    n = k.states
+    shape_of = SHAPES[KINDS[flags.kind]]
+    dtype = state_dtype(current)
+    g = [torch.zeros_like(start[0]) for _ in range(n)]
+    qs = torch.zeros_like(start[0])
+    if grad_state is not None:
+        g = list(grad_state[:n].to(dtype).unbind(0))
+        qs = grad_state[n].to(dtype) if flags.reset_next else qs
+    zero = torch.zeros_like(start[0])
+    sums = {name: zero for name in _learned(n)}
+
+    def learn(name: str, amount: Tensor) -> None:
+        sums[name] = sums[name] + amount
+
+    grads = []
+    for q, x, step in zip(
+        reversed(grad_value.to(dtype).unbind(time_dim)), reversed(currents), reversed(steps), strict=True
+    ):
+        h = step.h
+        u = k.distance(h)
+        fired = u > 0 if flags.strict else u >= 0
+        slope = k.height * shape_of((u * k.scale).abs())
+        after = h[0] if flags.reset_next else torch.where(fired, k.reset(h, 0), h[0])
+        unfloored = torch.where(fired, after + k.j[0], after) if n > 1 else after
+        g[0] = torch.where(unfloored < k.floor, zero, g[0])
+        gs = zero if flags.membrane else q
+        if flags.reset_next:
+            gs = gs + qs
+        if n > 1:
+            for i in range(n):
+                if not flags.detach_jump:
+                    gs = gs + k.j[i] * g[i]
+                learn(f"j{i}", torch.where(fired, g[i], zero))
+            for i in range(1, n):
+                learn(f"p{i}", g[i] * after)
+                g[0] = g[0] + k.p[i] * g[i]
+        if not flags.reset_next:
+            for i in range(n):
+                if not flags.detach_reset:
+                    gs = gs + g[i] * (k.reset(h, i) - h[i])
+                learn(f"offset{i}", torch.where(fired, g[i], zero))
+                if i > 0:
+                    learn(f"r{i}", -torch.where(fired, g[0] * h[i], zero))
+            g = [torch.where(fired, _kept(k, g, i), g[i]) for i in range(n)]
+        e = gs * slope
+        learn("threshold", -e)
+        lam = [g[i] + e * k.c[i] if n > 1 else g[i] + e for i in range(n)]
+        for i in range(n if n > 1 else 0):
+            learn(f"c{i}", e * h[i])
+        if flags.membrane:
+            lam[0] = lam[0] + q
+        qs = zero
+        if step.fired_before is not None:
+            before = step.fired_before > 0
+            for i in range(n):
+                if not flags.detach_reset:
+                    qs = qs + lam[i] * (k.reset(step.raw, i) - step.raw[i])
+                learn(f"offset{i}", torch.where(before, lam[i], zero))
+            lam = [torch.where(before, _kept(k, lam, i), lam[i]) for i in range(n)]
+        grad_x = k.b[0] * lam[0]
+        for i in range(1, n):
+            grad_x = grad_x + k.b[i] * lam[i]
+        grads.append(grad_x)
+        for i in range(n):
+            for j in range(n):
+                learn(f"a{i}{j}", lam[i] * step.before[j])
+            learn(f"b{i}", lam[i] * x)
+            learn(f"d{i}", lam[i])
+        if flags.through_time:
+            g = [_column(k, lam, j) for j in range(n)]
+        else:
+            g, qs = [zero] * n, zero
+    grad_rows = torch.stack([sums.get(name, zero) for name in row_names(n)])
+    grad_start = torch.stack([*g, qs] if flags.reset_next else g)
+    if not grads:
+        return torch.empty_like(current), grad_rows, grad_start
+    return torch.stack(grads[::-1], time_dim).to(current.dtype), grad_rows, grad_start
+
+
+def _kept(k: _Rows, g: Sequence[Tensor], i: int) -> Tensor:
+    out = k.keep[i] * g[i]
+    return out - k.r[i] * g[0] if i > 0 else out
+
+
+def _column(k: _Rows, lam: Sequence[Tensor], j: int) -> Tensor:
+    out = k.a[0][j] * lam[0]
+    for i in range(1, k.states):
+        out = out + k.a[i][j] * lam[i]
+    return out
+
+
+def _learned(states: int) -> list[str]:
+    n = range(states)
+    vectors = [f"{name}{i}" for name in ("b", "d", "c", "offset", "p", "j", "r") for i in n]
+    return [*(f"a{i}{j}" for i in n for j in n), *vectors, "threshold"]

@@ -1,0 +1,59 @@
+"""Shapes of surrogate gradients in `+ - * /` only. Formulas: cpp/include/snnlib/neurons/surrogate.h."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+# Beyond this argument exp(-z) counts as zero: its relative error would exceed 4e-5 in float32.
+_EXP_RANGE = 40.0
+
+def exp_minus(z: Tensor) -> Tensor:
+    """`exp(-z)` for z >= 0 in `+ - * /` only: a rational function of z/64 to the power of 64."""
+    y = z.clamp(max=_EXP_RANGE) / 64
+    even = 1 + y * y / 10
+    odd = y * (0.5 + y * y / 120)
+    power = (even - odd) / (even + odd)
+    for _ in range(6):
+        power = power * power
+    return torch.where(z >= _EXP_RANGE, torch.zeros_like(power), power)
+
+
+def _triangle(z: Tensor) -> Tensor:
+    return (1 - z).clamp(min=0)
+
+
+def _rectangle(z: Tensor) -> Tensor:
+    return (z < 1).to(z.dtype)
+
+
+def _atan(z: Tensor) -> Tensor:
+    return 1 / (1 + z * z)
+
+
+def _fast_sigmoid(z: Tensor) -> Tensor:
+    return 1 / ((1 + z) * (1 + z))
+
+
+def _sigmoid(z: Tensor) -> Tensor:
+    e = exp_minus(z)
+    return 4 * e / ((1 + e) * (1 + e))
+
+
+def _gaussian(z: Tensor) -> Tensor:
+    return exp_minus(z * z)
+
+
+# f(z) for z = |scale u|, in the order of `SurrogateKind` in cpp/include/snnlib/neurons/surrogate.h.
+SHAPES: dict[str, Callable[[Tensor], Tensor]] = {
+    "triangle": _triangle,
+    "rectangle": _rectangle,
+    "atan": _atan,
+    "fast_sigmoid": _fast_sigmoid,
+    "sigmoid": _sigmoid,
+    "exponential": exp_minus,
+    "gaussian": _gaussian,
+}
+KINDS = tuple(SHAPES)
