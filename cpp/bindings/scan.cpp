@@ -3,17 +3,13 @@
 #include <array>
 
 #include "bindings.h"
+#include "linear_flags.h"
 
 namespace snnlib {
 namespace {
 
-// (outer, steps, inner, outer stride, step stride) and `Dynamics.flags`, as snnlib/ops/scan.py has them.
+// (outer, steps, inner, outer stride, step stride), as snnlib/ops/scan.py has it.
 using View = std::array<int64_t, 5>;
-using Flags = std::array<int, 7>;
-
-LinearFlags to_flags(const Flags& f) {
-  return {SurrogateKind(f[0]), f[1] != 0, f[2] != 0, f[3] != 0, f[4] != 0, f[5] != 0, f[6] != 0};
-}
 
 ScanArgs to_args(const View& v, int dtype, int states, const Flags& flags, Address coefficients, int64_t period,
                  Address current, Address state_in, intptr_t executor) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "bindings.h"
+#include "linear_flags.h"
 #include "snnlib/isa.h"
 #include "snnlib/parallel.h"
 
@@ -23,6 +24,8 @@ using Stored = std::tuple<Address, int>;
 using Input = std::tuple<Stored, std::array<int64_t, 5>>;
 using Pair = std::array<int64_t, 2>;
 using Constants = std::array<double, 5>;
+// (LayerNeuron, address of the coefficients, their period, flags); the last three for neurons of one state.
+using Neuron = std::tuple<int, Address, int64_t, Flags>;
 
 ConvShape to_shape(const Shape& s) {
   return {s[0], s[1], s[2], s[3], s[4], s[5], s[6], s[7], s[8], s[9], s[10], s[11], s[12], s[13]};
@@ -36,6 +39,10 @@ InputTrain to_input(const Input& x) {
 FrameOrder to_frames(const Pair& f) { return {f[0], f[1]}; }
 PoolWindow to_pool(const Pair& p) { return {p[0], p[1]}; }
 SrmConstants to_constants(const Constants& c) { return {c[0], c[1], c[2], c[3], c[4]}; }
+LayerNeuron to_kind(const Neuron& n) { return LayerNeuron(std::get<0>(n)); }
+LinearNeuron to_linear(const Neuron& n) {
+  return {static_cast<const float*>(pointer(std::get<1>(n))), std::get<2>(n), to_flags(std::get<3>(n))};
+}
 float* floats(Address address) { return static_cast<float*>(pointer(address)); }
 
 // Slopes and gains of a forward pass until a tensor of the right size takes them.
@@ -54,7 +61,7 @@ class SpikeRecord {
     for (const TaskSpikes& task : tasks_) total += task.count;
     return total;
   }
-  // Fills slope[count], gain[count] and starts[tasks + 1].
+  // Fills slope[count], gain[count] (0: there is none) and starts[tasks + 1].
   void move_to(Address slope, Address gain, Address starts, int threads) {
     int64_t* start = static_cast<int64_t*>(pointer(starts));
     start[0] = 0;
@@ -63,7 +70,7 @@ class SpikeRecord {
       TaskSpikes& task = tasks_[size_t(i)];
       if (task.count) {
         std::memcpy(floats(slope) + start[i], task.slope_gain, size_t(task.count) * sizeof(float));
-        std::memcpy(floats(gain) + start[i], task.slope_gain + task.count, size_t(task.count) * sizeof(float));
+        if (gain) std::memcpy(floats(gain) + start[i], task.slope_gain + task.count, size_t(task.count) * sizeof(float));
       }
       std::free(task.slope_gain);
       task.slope_gain = nullptr;
@@ -78,20 +85,22 @@ std::unique_ptr<SpikeRecord> forward(const Shape& shape, const BandList& bands, 
                                      const Input& input, Address weight, bool scatter, Address current,
                                      const Pair& frames, const Pair& pool, Address threshold, int64_t threshold_period,
                                      Address state_in, Address state_out, const Stored& output, Address bits,
-                                     int threads) {
+                                     const Neuron& neuron, int threads) {
   auto record = std::make_unique<SpikeRecord>(bits ? shape[1] * bands[1] : 0);
   kernels().srm_conv->forward({to_shape(shape), to_bands(bands), to_constants(constants), to_input(input),
                                floats(weight), scatter, floats(current), to_frames(frames), to_pool(pool),
                                floats(threshold), threshold_period, floats(state_in), floats(state_out),
-                               to_elements(output), static_cast<uint16_t*>(pointer(bits)), record->tasks(), threads});
+                               to_elements(output), static_cast<uint16_t*>(pointer(bits)), record->tasks(), threads,
+                               to_kind(neuron), to_linear(neuron)});
   return record;
 }
 
 // As the Python side hands it over, in the order of the struct.
-using Record = std::tuple<Shape, BandList, Constants, Pair, Address, Address, Address, Address, Pair, Stored, Stored>;
+using Record =
+    std::tuple<Shape, BandList, Constants, Pair, Address, Address, Address, Address, Pair, Stored, Stored, Neuron>;
 
 SrmConvRecord to_record(const Record& record) {
-  const auto& [shape, bands, constants, frames, bits, slope, gain, starts, pool, output, grad_output] = record;
+  const auto& [shape, bands, constants, frames, bits, slope, gain, starts, pool, output, grad_output, neuron] = record;
   return {to_shape(shape),
           to_bands(bands),
           to_constants(constants),
@@ -102,7 +111,9 @@ SrmConvRecord to_record(const Record& record) {
           static_cast<const int64_t*>(pointer(starts)),
           to_pool(pool),
           to_elements(output),
-          to_elements(grad_output)};
+          to_elements(grad_output),
+          to_kind(neuron),
+          to_linear(neuron)};
 }
 
 void backward(const Record& record, const Input& input, int64_t by_inputs, Address grad_weight_blocks,

@@ -17,7 +17,25 @@ struct Workspace {
   WeightsBySpikes weights_by_spikes;
   WeightsByInputs weights_by_inputs;
   InputsBySpikes inputs;
+  LinearAdjoint adjoint;
+  Scratch<float> current;
 };
+
+// The weight gradient of one band of a convolution without neurons: `grad_output` is the signal.
+void run_band_of_currents(const SrmConvBackwardArgs& a, int64_t task, float* grad, Workspace& w) {
+  const ConvShape& s = a.shape;
+  const int64_t n = task / a.bands.count;
+  const Rows own = output_rows(a, task % a.bands.count);
+  w.weights_by_inputs.start(a, n, own, grad);
+  float* copy = w.current.reserve(s.row() + kGroup);
+  for (int64_t t = s.steps - 1; t >= 0; --t) {
+    for (int64_t y = own.first; y < own.last; ++y) {
+      const int64_t at = (a.frames(t, n) * s.height + y) * s.row();
+      w.weights_by_inputs.set_row(y, read_floats(a.grad_output, at, s.row(), copy));
+    }
+    w.weights_by_inputs.step(t);
+  }
+}
 
 // `grad` is null where no weight gradient is wanted.
 void run_band(const SrmConvBackwardArgs& a, int64_t task, float* grad, Workspace& w) {
@@ -29,10 +47,19 @@ void run_band(const SrmConvBackwardArgs& a, int64_t task, float* grad, Workspace
   if (own.count() && !a.by_inputs) w.weights_by_spikes.start(a, n, own, rows.spikes(), grad);
   if (own.count() && a.by_inputs) w.weights_by_inputs.start(a, n, own, grad);
   if (in.count()) w.inputs.start(a, n, in, reaching);
+  const bool linear = a.neuron == LayerNeuron::kLinear;
+  if (linear) w.adjoint.start(a, all);
   for (int64_t t = s.steps - 1; t >= 0; --t) {
     if (in.count()) w.inputs.begin_step();
     for (int64_t y = all.first; y < all.last; ++y) {
       const SpikeRow spikes = rows.next();
+      if (linear) {
+        const float* lam = w.adjoint.step(y, spikes);
+        if (own.has(y) && a.by_inputs) w.weights_by_inputs.set_row(y, lam);
+        if (own.has(y) && !a.by_inputs) w.weights_by_spikes.add_amounts(t, y, spikes, w.adjoint.amounts());
+        if (reaching.has(y)) w.inputs.add_amounts(spikes, w.adjoint.amounts());
+        continue;
+      }
       if (own.has(y) && a.by_inputs) w.weights_by_inputs.add_row(y, spikes);
       if (own.has(y) && !a.by_inputs) w.weights_by_spikes.add_row(t, y, spikes);
       if (reaching.has(y)) w.inputs.add_row(t, y, spikes);
@@ -68,7 +95,8 @@ void srm_conv_backward(const SrmConvBackwardArgs& a) {
     const int64_t end = (block + 1) * a.tasks_per_block < tasks ? (block + 1) * a.tasks_per_block : tasks;
     float* grad = a.grad_weight_blocks ? a.grad_weight_blocks + block * a.block_floats : nullptr;
     if (grad) std::memset(grad, 0, size_t(a.block_floats) * sizeof(float));
-    for (int64_t task = block * a.tasks_per_block; task < end; ++task) run_band(a, task, grad, workspace);
+    const auto run = a.neuron == LayerNeuron::kNone ? run_band_of_currents : run_band;
+    for (int64_t task = block * a.tasks_per_block; task < end; ++task) run(a, task, grad, workspace);
   });
   if (a.grad_weight_blocks) sum_blocks(a, blocks);
 }

@@ -6,6 +6,7 @@
 #include "snnlib/isa.h"
 #include "snnlib/kernels/event_rows.h"
 #include "snnlib/kernels/input_row.h"
+#include "snnlib/kernels/linear_row.h"
 #include "snnlib/kernels/spike_record.h"
 #include "snnlib/kernels/stored_floats.h"
 #include "snnlib/parallel.h"
@@ -20,6 +21,7 @@ struct Workspace {
   EventRows events;
   Scratch<float*> reached;
   Scratch<float> in_row, tile, current, spike_row, pooled_row, threshold, state, delta_u, delta_ut;
+  RowCoefficients coefficients;
 };
 
 RowConv row_conv(const ConvShape& s, bool scatter) {
@@ -67,8 +69,12 @@ class Band {
     w.current.zeroed(padded_row_);
     w.spike_row.zeroed(padded_row_ + kGroup);
     w.pooled_row.reserve(padded_row_ + kGroup);
-    float* limit = w.threshold.reserve(padded_row_);
-    for (int64_t i = 0; i < padded_row_; ++i) limit[i] = i < row_ ? a.threshold[i % a.threshold_period] : 1.0f;
+    if (a.neuron == LayerNeuron::kSrm) {
+      float* limit = w.threshold.reserve(padded_row_);
+      for (int64_t i = 0; i < padded_row_; ++i) limit[i] = i < row_ ? a.threshold[i % a.threshold_period] : 1.0f;
+    } else if (a.neuron == LayerNeuron::kLinear) {
+      w.coefficients.load(a.linear, row_);
+    }
     load_state();
   }
 
@@ -81,27 +87,27 @@ class Band {
       const int64_t frame = a_.frames(t, n_);
       for (int64_t y = first_; y < last_; ++y) {
         const float* current = current_row(frame, y);
+        if (a_.neuron == LayerNeuron::kNone) {
+          write_floats(current, row_, a_.output, (frame * s_.height + y) * row_);
+          continue;
+        }
         if (Keep) {
           w_.delta_u.grow(count + padded_row_ + kGroup, count);
-          w_.delta_ut.grow(count + padded_row_ + kGroup, count);
+          if (a_.neuron == LayerNeuron::kSrm) w_.delta_ut.grow(count + padded_row_ + kGroup, count);
         }
         // The rows of a window are summed in `spike_row`.
         const int64_t at = (frame * s_.height + y) * row_;
         float* place = a_.pool.none() && row_ == padded_row_ ? in_place(a_.output, at) : nullptr;
         float* out = place ? place : w_.spike_row.data();
         uint16_t* bits = Keep ? a_.bits + (frame * s_.height + y) * s_.row_words() : nullptr;
-        float* du = w_.delta_u.data() + count;
-        float* dut = w_.delta_ut.data() + count;
         const int64_t line = y % a_.pool.h;
-        const auto step = line ? srm_row<Keep, true> : srm_row<Keep, false>;
-        const int64_t fired = step(current, w_.threshold.data(), state(0, y), state(1, y), state(2, y), row_, decay(),
-                                   out, bits, du, dut);
+        const int64_t kept = step_row<Keep>(current, y, line > 0, out, bits, count);
         if (a_.pool.none()) {
           if (!place) write_floats(out, row_, a_.output, at);
         } else if (line == a_.pool.h - 1) {
           write_windows(frame, y / a_.pool.h);
         }
-        count += fired;
+        count += kept;
       }
     }
     store_state();
@@ -109,6 +115,22 @@ class Band {
   }
 
  private:
+  // One step of the neurons of row y; returns the number of entries kept behind the first `count`.
+  template <bool Keep>
+  int64_t step_row(const float* current, int64_t y, bool add, float* out, uint16_t* bits, int64_t count) {
+    float* du = w_.delta_u.data() + count;
+    if (a_.neuron == LayerNeuron::kLinear) {
+      const auto step = add ? linear_row<Keep, true> : linear_row<Keep, false>;
+      return step(current, w_.coefficients, a_.linear.flags, state(0, y), row_, out, bits, du);
+    }
+    const auto step = add ? srm_row<Keep, true> : srm_row<Keep, false>;
+    return step(current, w_.threshold.data(), state(0, y), state(1, y), state(2, y), row_, decay(), out, bits, du,
+                w_.delta_ut.data() + count);
+  }
+
+  // Variables of a neuron's state.
+  int64_t states() const { return a_.neuron == LayerNeuron::kSrm ? 3 : a_.neuron == LayerNeuron::kLinear ? 1 : 0; }
+
   const float* current_row(int64_t frame, int64_t y) {
     if (a_.current) return given_current(frame, y);
     return a_.scatter ? scattered_current(y) : gathered_current(y);
@@ -124,15 +146,15 @@ class Band {
   int64_t state_offset(int64_t which, int64_t y) const { return ((which * s_.batch + n_) * s_.height + y) * row_; }
 
   void load_state() {
-    w_.state.zeroed(3 * (last_ - first_) * padded_row_);
-    for (int64_t which = 0; a_.state_in && which < 3; ++which) {
+    w_.state.zeroed(states() * (last_ - first_) * padded_row_);
+    for (int64_t which = 0; a_.state_in && which < states(); ++which) {
       for (int64_t y = first_; y < last_; ++y) {
         std::memcpy(state(which, y), a_.state_in + state_offset(which, y), size_t(row_) * sizeof(float));
       }
     }
   }
   void store_state() {
-    for (int64_t which = 0; a_.state_out && which < 3; ++which) {
+    for (int64_t which = 0; a_.state_out && which < states(); ++which) {
       for (int64_t y = first_; y < last_; ++y) {
         std::memcpy(a_.state_out + state_offset(which, y), state(which, y), size_t(row_) * sizeof(float));
       }
@@ -223,11 +245,17 @@ class Band {
 };
 
 // The exact size, from malloc: the bindings hand it over to a tensor and free it.
-void keep_spikes(TaskSpikes& task, const Workspace& w, int64_t count, float clamp) {
-  task.slope_gain = static_cast<float*>(std::malloc(count ? 2 * size_t(count) * sizeof(float) : 1));
+void keep_entries(TaskSpikes& task, const Workspace& w, int64_t count, const SrmConvForwardArgs& a) {
+  const int64_t values = a.neuron == LayerNeuron::kSrm ? 2 : 1;
+  task.slope_gain = static_cast<float*>(std::malloc(count ? size_t(values * count) * sizeof(float) : 1));
   if (!task.slope_gain) throw std::bad_alloc();
-  to_slope_and_gain(w.delta_u.data(), w.delta_ut.data(), count, clamp, task.slope_gain, task.slope_gain + count);
   task.count = count;
+  if (a.neuron == LayerNeuron::kLinear) {
+    if (count) std::memcpy(task.slope_gain, w.delta_u.data(), size_t(count) * sizeof(float));
+    return;
+  }
+  const float clamp = float(a.constants.grad_clamp);
+  to_slope_and_gain(w.delta_u.data(), w.delta_ut.data(), count, clamp, task.slope_gain, task.slope_gain + count);
 }
 
 void forward(const SrmConvForwardArgs& a) {
@@ -235,7 +263,7 @@ void forward(const SrmConvForwardArgs& a) {
     thread_local Workspace workspace;
     Band band(a, task, workspace);
     if (a.bits) {
-      keep_spikes(a.tasks[task], workspace, band.run<true>(), float(a.constants.grad_clamp));
+      keep_entries(a.tasks[task], workspace, band.run<true>(), a);
     } else {
       band.run<false>();
     }

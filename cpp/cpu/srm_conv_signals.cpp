@@ -1,5 +1,6 @@
 // The dense signals a and b of convolution and SRM neurons from the record of their spikes, for a dense backward pass.
 #include "snnlib/kernels/band_rows.h"
+#include "snnlib/kernels/linear_adjoint.h"
 #include "snnlib/kernels/spike_rows.h"
 #include "snnlib/parallel.h"
 #include "snnlib/srm_conv.h"
@@ -11,6 +12,7 @@ namespace {
 struct Workspace {
   SpikeRowsMemory rows;
   Scratch<float> carried;
+  LinearAdjoint adjoint;
 };
 
 void run_band(const SrmConvSignalsArgs& args, int64_t task, Workspace& w) {
@@ -20,6 +22,15 @@ void run_band(const SrmConvSignalsArgs& args, int64_t task, Workspace& w) {
   const Rows own = output_rows(args, task % args.bands.count);
   const SrmDecay<float> decay = float_decay(args.constants);
   SpikeRows rows(args, n, own.first, own.last, w.rows);
+  if (args.neuron == LayerNeuron::kLinear) {
+    w.adjoint.start(args, own);
+    for (int64_t t = s.steps - 1; t >= 0; --t) {
+      for (int64_t y = own.first; y < own.last; ++y) {
+        std::memcpy(args.a + (args.frames(t, n) * s.height + y) * row, w.adjoint.step(y, rows.next()), bytes);
+      }
+    }
+    return;
+  }
   const int64_t plane = own.count() * stored;
   w.carried.zeroed(3 * plane);
   for (int64_t t = s.steps - 1; t >= 0; --t) {

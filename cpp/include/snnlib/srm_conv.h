@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "snnlib/dtype.h"
+#include "snnlib/neurons/linear.h"
 #include "snnlib/srm.h"
 
 namespace snnlib {
@@ -46,10 +47,20 @@ struct InputTrain {
   int64_t step, batch, channel, height, width;  // strides in elements
 };
 
+// What the layer's neurons are: SRM neurons, neurons of one state (neurons/linear.h), or none, which gives currents.
+enum class LayerNeuron : int { kSrm, kLinear, kNone };
+
+// Coefficients of neurons of one state, [rows][period] with period 1 or the number of channels.
+struct LinearNeuron {
+  const float* rows;
+  int64_t period;
+  LinearFlags flags;
+};
+
 // (slope, gain) of every spike of one task, in the order (step, row, place in the row): min(1/delta_u, clamp) and
-// 1/delta_ut, each 0 where the neuron has no rise.
+// 1/delta_ut, each 0 where the neuron has no rise. Of neurons of one state: u of every entry (kernels/linear_row.h).
 struct TaskSpikes {
-  float* slope_gain = nullptr;  // [2][count], from malloc
+  float* slope_gain = nullptr;  // [2][count] or [1][count], from malloc
   int64_t count = 0;
 };
 
@@ -80,6 +91,8 @@ struct SrmConvForwardArgs {
   uint16_t* bits;
   TaskSpikes* tasks;  // [batch * bands.count]
   int threads;
+  LayerNeuron neuron;
+  LinearNeuron linear;
 };
 
 // What a forward pass kept of its spikes, and what comes back to them.
@@ -93,8 +106,10 @@ struct SrmConvRecord {
   const float* gain;
   const int64_t* task_starts;  // [batch * bands.count + 1]
   PoolWindow pool;
-  Elements output;  // of the forward pass; read if there is a pool
+  Elements output;  // of the forward pass; read if SRM neurons have a pool
   Elements grad_output;
+  LayerNeuron neuron;
+  LinearNeuron linear;
 };
 
 struct SrmConvBackwardArgs : SrmConvRecord {

@@ -5,6 +5,7 @@
 #include "snnlib/kernels/band_rows.h"
 #include "snnlib/kernels/event_rows.h"
 #include "snnlib/kernels/input_row.h"
+#include "snnlib/kernels/linear_adjoint.h"
 #include "snnlib/kernels/spike_credit.h"
 #include "snnlib/stream.h"
 
@@ -19,6 +20,12 @@ SNNLIB_NOINLINE inline void input_gradient(const float* __restrict x, const floa
     const float product = x[i] * field[i] * scale;
     grad[i] = x[i] == 0.0f ? 0.0f : product;
   }
+}
+
+// dL/dx of one row whose inputs all have a gradient.
+SNNLIB_NOINLINE inline void scaled(const float* __restrict field, int64_t n, float scale, float* __restrict grad) {
+  SNNLIB_SIMD
+  for (int64_t i = 0; i < n; ++i) grad[i] = field[i] * scale;
 }
 
 // The same past the caches, in whole cache lines.
@@ -51,10 +58,12 @@ class InputsBySpikes {
     const float* grad = in_place(a.grad_input, 0);
     streamed_ = grad && streamable(grad, s.steps * s.batch * s.in_height * row_bytes, row_bytes);
     spikes_.start(conv_, reaching.count());
+    decay_ = a.neuron == LayerNeuron::kSrm ? float(a.constants.e_g) : linear_decay(a.linear);
+    if (a.neuron != LayerNeuron::kSrm) return;
     no_successors(successors_, reaching.count() * s.row(), s.steps);
     double power = 1.0;
     float* left = left_.reserve(s.steps + 1);
-    for (int64_t d = 0; d <= s.steps; ++d, power *= e_g()) left[d] = float(power);
+    for (int64_t d = 0; d <= s.steps; ++d, power *= decay_) left[d] = float(power);
   }
 
   void begin_step() {
@@ -66,7 +75,7 @@ class InputsBySpikes {
   SNNLIB_NOINLINE void add_row(int64_t t, int64_t y, const SpikeRow& row) {
     Successor* successors = successors_.data() + (y - reaching_.first) * a_->shape.row();
     const Place* places = &spikes_.place(0);
-    const float *left = left_.data(), e_g = this->e_g();
+    const float *left = left_.data(), e_g = decay_;
     Event* event = spikes_.place_next();
     for (int64_t i = 0; i < row.count; ++i) {
       const int32_t place = row.places[i];
@@ -78,18 +87,33 @@ class InputsBySpikes {
     spikes_.finish_row(event + row.count);
   }
 
+  // The entries of row y with what each adds to the adjoint.
+  SNNLIB_NOINLINE void add_amounts(const SpikeRow& row, const float* amounts) {
+    const Place* places = &spikes_.place(0);
+    Event* event = spikes_.place_next();
+    for (int64_t i = 0; i < row.count; ++i) {
+      event[i] = {places[row.places[i]].at, places[row.places[i]].row, amounts[i]};
+    }
+    spikes_.finish_row(event + row.count);
+  }
+
   // With the spikes of all rows at step t.
   void step(int64_t t) {
     const ConvShape& s = a_->shape;
     const int64_t row = s.in_width * s.in_channels;
-    scale(field_.data(), in_.count() * tile_, e_g());
+    scale(field_.data(), in_.count() * tile_, decay_);
     if (a_->scatter) {
       for (int64_t y = reaching_.first; y < reaching_.last; ++y) scatter_row(y);
     }
     for (int64_t y = in_.first; y < in_.last; ++y) {
       if (!a_->scatter) gather_row(y);
-      const float* x = read_row(a_->input, s, t, n_, y, in_row_.data());
       const int64_t at = (a_->input_frames(t, n_) * s.in_height + y) * row;
+      if (a_->neuron != LayerNeuron::kSrm) {
+        scaled(field_row(y) + conv_.first_pixel(), row, a_->input_grad_scale, grad_row_.data());
+        write_floats(grad_row_.data(), row, a_->grad_input, at);
+        continue;
+      }
+      const float* x = read_row(a_->input, s, t, n_, y, in_row_.data());
       float* place = in_place(a_->grad_input, at);
       float* grad = place ? place : grad_row_.data();
       (streamed_ ? stream_input_gradient : input_gradient)(x, field_row(y) + conv_.first_pixel(), row,
@@ -100,7 +124,6 @@ class InputsBySpikes {
   }
 
  private:
-  float e_g() const { return float(a_->constants.e_g); }
   float* field_row(int64_t y) const { return field_.data() + (y - in_.first) * tile_; }
 
   // The spikes of output row y, to the input rows that they reach.
@@ -128,6 +151,7 @@ class InputsBySpikes {
   Rows in_ = {}, reaching_ = {};
   RowConv conv_ = {};
   int64_t n_ = 0, tile_ = 0;
+  float decay_ = 0.0f;
   bool streamed_ = false;
   Scratch<float> field_, in_row_, grad_row_;
   Scratch<float> left_;  // of C after some steps: e_g^D

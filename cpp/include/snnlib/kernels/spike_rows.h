@@ -45,12 +45,20 @@ inline float spikes_of_mean(float mean, float cells) {
   return mean * cells + kNoFraction - kNoFraction;
 }
 
-// q of a row from its row of windows: a window shares its gradient out whole, in equal parts to its spikes. Pixel by
-// pixel in whole vectors: the next one overwrites the excess.
-SNNLIB_NOINLINE inline void share_out(const float* grad, const float* pooled, float cells, int64_t windows,
-                                      int64_t channels, int64_t window, float* share, float* q) {
+// The gradient of a window of SRM neurons goes whole to its spikes, in equal parts; that of other neurons to all cells.
+SNNLIB_NOINLINE inline void share_among_spikes(const float* grad, const float* pooled, float cells, int64_t n,
+                                               float* share) {
   SNNLIB_SIMD
-  for (int64_t i = 0; i < windows * channels; ++i) share[i] = grad[i] / spikes_of_mean(pooled[i], cells);
+  for (int64_t i = 0; i < n; ++i) share[i] = grad[i] / spikes_of_mean(pooled[i], cells);
+}
+SNNLIB_NOINLINE inline void share_among_cells(const float* grad, float cells, int64_t n, float* share) {
+  SNNLIB_SIMD
+  for (int64_t i = 0; i < n; ++i) share[i] = grad[i] / cells;
+}
+
+// q of a row from the shares of its row of windows. Pixel by pixel in whole vectors: the next one overwrites the excess.
+SNNLIB_NOINLINE inline void spread_out(const float* share, int64_t windows, int64_t channels, int64_t window,
+                                       float* q) {
   for (int64_t x = 0; x < windows; ++x, share += channels) {
     for (int64_t p = 0; p < window; ++p, q += channels) {
       for (int64_t c = 0; c < channels; c += kLanes) store(q + c, load(share + c));
@@ -129,7 +137,8 @@ class SpikeRows {
     int32_t* places = memory_.places[i % 2].data();
     const int64_t count = counts_[i % 2] = find_spikes(bits(t, y), s_.row_words(), places);
     const float* q = in_place(a_.grad_output, (a_.frames(t, n_) * s_.height + y) * s_.row());
-    if (!q || !a_.pool.none()) return;
+    // Where most neurons have an entry, the rows are read as a whole.
+    if (!q || !a_.pool.none() || count > s_.row() / 4) return;
     for (int64_t k = 0; k < count; ++k) prefetch(q + places[k]);
   }
 
@@ -144,8 +153,14 @@ class SpikeRows {
     const int64_t length = line < height ? windows * s_.channels : 0, from = shared * windows * s_.channels;
     if (length) {
       const float* grad = read_floats(a_.grad_output, from, length, memory_.grad_output.data());
-      const float* pooled = read_floats(a_.output, from, length, memory_.output.data());
-      share_out(grad, pooled, float(a_.pool.h * a_.pool.w), windows, s_.channels, a_.pool.w, memory_.share.data(), q);
+      const float cells = float(a_.pool.h * a_.pool.w);
+      float* share = memory_.share.data();
+      if (a_.neuron == LayerNeuron::kSrm) {
+        share_among_spikes(grad, read_floats(a_.output, from, length, memory_.output.data()), cells, length, share);
+      } else {
+        share_among_cells(grad, cells, length, share);
+      }
+      spread_out(share, windows, s_.channels, a_.pool.w, q);
     }
     std::memset(q + length * a_.pool.w, 0, size_t(row - length * a_.pool.w) * sizeof(float));
     return q;

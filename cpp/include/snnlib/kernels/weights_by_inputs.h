@@ -33,7 +33,7 @@ class WeightsByInputs {
     block_ = own.count() * signal_row_;
     const int64_t floats = padded(s.channels) / pixel_ * block_;
     signal_.zeroed(floats);
-    synapse_.zeroed(floats);
+    if (a.neuron == LayerNeuron::kSrm) synapse_.zeroed(floats);
     int32_t* places = places_.reserve(s.row());
     for (int64_t i = 0; i < s.row(); ++i) {
       const int64_t x = i / s.channels, o = i % s.channels;
@@ -61,7 +61,18 @@ class WeightsByInputs {
     }
   }
 
-  // With the spikes of all rows at step t.
+  // The signal of row y, channels-last, in place of spikes.
+  SNNLIB_NOINLINE void set_row(int64_t y, const float* signal) {
+    const ConvShape& s = a_->shape;
+    float* row = signal_.data() + (y - own_.first) * signal_row_ + margin_;
+    for (int64_t block = 0; block * pixel_ < s.channels; ++block, row += block_) {
+      const int64_t first = block * pixel_, count = s.channels - first < pixel_ ? s.channels - first : pixel_;
+      const size_t bytes = size_t(count) * sizeof(float);
+      for (int64_t x = 0; x < s.width; ++x) std::memcpy(row + x * pixel_, signal + x * s.channels + first, bytes);
+    }
+  }
+
+  // With the spikes or signals of all rows at step t.
   void step(int64_t t) {
     const ConvShape& s = a_->shape;
     events_.clear();
@@ -71,7 +82,7 @@ class WeightsByInputs {
     const SrmDecay<float> decay = float_decay(a_->constants);
     for (int64_t block = 0; block * pixel_ < s.channels; ++block) {
       float* signal = signal_.data() + block * block_;
-      step_back(signal, synapse_.data() + block * block_, block_, decay);
+      if (a_->neuron == LayerNeuron::kSrm) step_back(signal, synapse_.data() + block * block_, block_, decay);
       float* grad = grad_ + block * s.in_channels * s.kernel_h * length_;
       events_.binary() ? add_block<true>(signal, grad) : add_block<false>(signal, grad);
     }

@@ -6,6 +6,7 @@
 #include "snnlib/kernels/collect.h"
 #include "snnlib/kernels/event_conv.h"
 #include "snnlib/kernels/input_row.h"
+#include "snnlib/kernels/linear_adjoint.h"
 #include "snnlib/kernels/spike_credit.h"
 #include "snnlib/scratch.h"
 
@@ -44,8 +45,25 @@ class WeightsBySpikes {
       const int64_t x = i / s.channels, o = i % s.channels;
       places[i] = {int32_t(x * s.stride_w * s.in_channels), uint32_t(o * padded(length_))};
     }
+    decay_ = a.neuron == LayerNeuron::kSrm ? float_decay(a.constants)
+                                           : SrmDecay<float>{linear_decay(a.linear), 0.0f, 0.0f, 1.0f};
+    if (a.neuron != LayerNeuron::kSrm) return;
     no_successors(successors_, own.count() * s.row(), s.steps);
     make_left();
+  }
+
+  // The entries of row y at step t with what each adds to the adjoint: it samples one trace, that of the membrane.
+  SNNLIB_NOINLINE void add_amounts(int64_t t, int64_t y, const SpikeRow& row, const float* amounts) {
+    const ConvShape& s = a_->shape;
+    const Place* places = places_.data();
+    const int32_t shift = int32_t((y * s.stride_h - s.padding_h - seen_.first) * trace_row_);
+    int64_t* begin = begins(t) + y;
+    Pick* pick = picks_.data() + begin[0];
+    for (int64_t i = 0; i < row.count; ++i) {
+      const Place place = places[row.places[i]];
+      pick[i] = {shift + place.at, place.row, amounts[i], 0.0f};
+    }
+    begin[1] = begin[0] + row.count;
   }
 
   // The spikes of row y at step t; steps in descending order, rows of a step in ascending.
@@ -70,14 +88,13 @@ class WeightsBySpikes {
 
   void run() {
     const ConvShape& s = a_->shape;
-    const SrmDecay<float> decay = float_decay(a_->constants);
     float* trace_u = trace_u_.zeroed(seen_.count() * trace_row_);
     float* trace_s = trace_s_.zeroed(seen_.count() * trace_row_);
     for (int64_t t = 0; t < s.steps; ++t) {
       for (int64_t y = seen_.first; y < seen_.last; ++y) {
         const float* x = read_row(a_->input, s, t, n_, y, in_row_.data());
         const int64_t at = (y - seen_.first) * trace_row_ + s.padding_w * s.in_channels;
-        step_traces(x, s.in_width * s.in_channels, decay, trace_u + at, trace_s + at);
+        step_traces(x, s.in_width * s.in_channels, decay_, trace_u + at, trace_s + at);
       }
       const int64_t* begin = begins(t);
       if (length_ <= kGroup) {
@@ -130,6 +147,7 @@ class WeightsBySpikes {
   Rows own_ = {}, seen_ = {};
   float* grad_ = nullptr;
   int64_t n_ = 0, length_ = 0, trace_row_ = 0;
+  SrmDecay<float> decay_ = {};
   Scratch<Pick> picks_;
   Scratch<int64_t> begins_;
   Scratch<Place> places_;
