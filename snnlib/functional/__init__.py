@@ -23,6 +23,7 @@ from snnlib.functional.quantize import (
 from snnlib.functional.residual import spike_add
 from snnlib.functional.resize import cubic_kernel, resize_bicubic
 from snnlib.functional.segment import SegmentSums, segment_sum, segment_sum_dense
+from snnlib.functional.spiking import spiking_layer
 from snnlib.functional.srm import (
     SRMNeuron,
     SRMTrace,
@@ -57,6 +58,7 @@ __all__ = [
     "segment_sum",
     "segment_sum_dense",
     "spike_add",
+    "spiking_layer",
     "spike_avg_pool1d",
     "spike_avg_pool2d",
     "spike_avg_pool3d",

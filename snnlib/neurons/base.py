@@ -105,6 +105,11 @@ class Neuron(nn.Module):
                 after.data = kept
         return self
 
+    @property
+    def starts_at_zero(self) -> bool:
+        """Whether `initial_state` is all zeros and need not be made."""
+        return type(self).initial_state is Neuron.initial_state
+
     def initial_state(self, current: Tensor, params: Params) -> State:
         """State before the first step, for one step's current `[N, C, ...]`. Default: zeros."""
         return tuple(torch.zeros_like(current) for _ in self.state_names)
@@ -141,20 +146,15 @@ class Neuron(nn.Module):
         time_dim = int(self.batch_first)
         shape = [size for dim, size in enumerate(x.shape) if dim != time_dim]
         wide = torch.promote_types(x.dtype, torch.float32)
-        if state is not None:
-            self._check_state(state, shape, x)
+        start = self.start(shape, x, state)
         dynamics = self.dynamics(constants)
-        params = {name: _per_channel(value.to(wide), x.dim() - 3) for name, value in constants.items()}
-        if state is not None:
-            start = state[0].to(wide)
-        else:
-            # Only shape, dtype and device are read.
-            now = x.new_empty((), dtype=wide).expand(shape)
-            start = torch.stack([part.expand(shape) for part in self.initial_state(now, params)])
         if dynamics is not None:
             value, final = ops.scan.run(x, dynamics, start, time_dim)
             return Output(value, (final,))
+        params = self._broadcast(constants, x.dim() - 1, wide)
         steps = x.to(wide).unbind(time_dim)
+        if start is None:
+            start = x.new_zeros((len(self.state_names), *shape), dtype=wide)
         now_state: State = start.unbind(0)
         values = []
         for current in steps:
@@ -163,6 +163,23 @@ class Neuron(nn.Module):
             values.append(value)
         out = torch.stack(values, time_dim) if values else x.to(wide)
         return Output(out.to(x.dtype), (torch.stack(now_state),))
+
+    def start(self, shape: Sequence[int], like: Tensor, state: tuple[Tensor, ...] | None) -> Tensor | None:
+        """State `[K, N, C, ...]` to begin with for steps of this shape `[N, C, ...]`; None where it is zero."""
+        wide = torch.promote_types(like.dtype, torch.float32)
+        if state is not None:
+            self._check_state(state, shape, like)
+            return state[0].to(wide)
+        if self.starts_at_zero:
+            return None
+        # Only shape, dtype and device are read.
+        now = like.new_empty((), dtype=wide).expand(*shape)
+        parts = self.initial_state(now, self._broadcast(self.constants(), len(shape), wide))
+        return torch.stack([part.expand(*shape) for part in parts])
+
+    @staticmethod
+    def _broadcast(constants: Params, axes: int, dtype: torch.dtype) -> dict[str, Tensor]:
+        return {name: _per_channel(value.to(dtype), axes - 2) for name, value in constants.items()}
 
     def reference(self, x: Tensor, state: tuple[Tensor, ...] | None = None) -> Output:
         """`run` by `step` in plain torch, whatever kernels there are: what the kernels are tested against."""
@@ -181,7 +198,7 @@ class Neuron(nn.Module):
                     f"got shape {tuple(x.shape)}"
                 )
 
-    def _check_state(self, state: object, step_shape: list[int], x: Tensor) -> None:
+    def _check_state(self, state: object, step_shape: Sequence[int], x: Tensor) -> None:
         names = ", ".join(self.state_names)
         if not (isinstance(state, tuple) and state and isinstance(state[0], Tensor)):
             raise TypeError(f"state: expected the tuple that run returned, got {type(state).__name__}")

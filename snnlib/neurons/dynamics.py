@@ -67,6 +67,13 @@ class Dynamics:
         return len(self.b)
 
     @property
+    def one_field(self) -> bool:
+        """Whether the adjoint of all channels is one field over the inputs: one state that decays alike and freely."""
+        shared = not any(isinstance(row, Tensor) and row.numel() > 1 for row in (self.a[0][0], self.b[0]))
+        plain = not (self.reset_next or self.membrane) and self.floor == -math.inf
+        return self.states == 1 and shared and plain
+
+    @property
     def flags(self) -> list[int]:
         """Options as the ops take them: shape of the surrogate and switches."""
         detach_jump = self.detach_reset if self.detach_jump is None else self.detach_jump

@@ -126,6 +126,11 @@ class LIF(SpikingNeuron):
         leak = 1 / tau if self.discretisation == "euler" else 1 - torch.exp(-1 / tau)
         return 1 - leak, leak if self.decay_input else 1.0
 
+    @property
+    def starts_at_zero(self) -> bool:
+        """See `initial_state`."""
+        return self.reset != "zero" or self.reset_value == 0
+
     def initial_state(self, current: Tensor, params: Params) -> State:
         """The membrane starts at `reset_value` where the reset sets it, as in SpikingJelly, else at 0."""
         start = self.reset_value if self.reset == "zero" else 0.0

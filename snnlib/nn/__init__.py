@@ -4,11 +4,13 @@ from snnlib.nn.dropout import SpikeDropout
 from snnlib.nn.fusion import fuse, unfuse, unfused
 from snnlib.nn.gradient import ChannelAffine, GradScale
 from snnlib.nn.normalization import WeightStandardization, fold_standardization, standardize_weights
+from snnlib.nn.per_step import PerStep
 from snnlib.nn.pool import SpikeAvgPool1d, SpikeAvgPool2d, SpikeAvgPool3d, SpikeMaxPool2d
 from snnlib.nn.quantize import Quantizer, RangeObserver
 from snnlib.nn.readout import SRMReadout
 from snnlib.nn.residual import SpikingBlock
 from snnlib.nn.resize import BicubicResize2d
+from snnlib.nn.spiking import SpikingConv1d, SpikingConv2d, SpikingConv3d, SpikingLayer, SpikingLinear
 from snnlib.nn.srm import SRMConv1d, SRMConv2d, SRMConv3d, SRMLayer, SRMLinear
 from snnlib.nn.stream import Stream
 from snnlib.nn.superpixel import SuperpixelAvgPool2d
@@ -19,6 +21,7 @@ __all__ = [
     "BicubicResize2d",
     "ChannelAffine",
     "GradScale",
+    "PerStep",
     "Quantizer",
     "RangeObserver",
     "SRMConv1d",
@@ -33,6 +36,11 @@ __all__ = [
     "SpikeDropout",
     "SpikeMaxPool2d",
     "SpikingBlock",
+    "SpikingConv1d",
+    "SpikingConv2d",
+    "SpikingConv3d",
+    "SpikingLayer",
+    "SpikingLinear",
     "Stream",
     "SuperpixelAvgPool2d",
     "VoxelPool",

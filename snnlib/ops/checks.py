@@ -182,16 +182,18 @@ def check_conv_sizes(
         raise ValueError(f"x: expected rows of at most {MOST_PLACES} neurons, got {row}")
 
 
-def check_record(bits: Tensor, record: Tensor, starts: Tensor, shape: Sequence[int], tasks: int) -> None:
-    """Check what a forward pass kept of its spikes: `bits` of this shape, and two numbers of each spike, by task.
+def check_record(
+    bits: Tensor, record: Tensor, starts: Tensor, shape: Sequence[int], tasks: int, values: int = 2
+) -> None:
+    """Check what a forward pass kept: `bits` of this shape, and so many numbers of each spike or entry, by task.
 
     That a task has as many numbers as its bits say is the kernels' to check, as they count the bits.
     """
     check_dtype("bits", bits, torch.int16)
     check_shape("bits", bits, shape)
     check_kernel_dtype("record", record)
-    if record.dim() != 2 or record.shape[0] != 2:
-        raise ValueError(f"record: expected shape [2, spikes], got {tuple(record.shape)}")
+    if record.dim() != 2 or record.shape[0] != values:
+        raise ValueError(f"record: expected shape [{values}, spikes], got {tuple(record.shape)}")
     check_dtype("starts", starts, torch.int64)
     if starts.dim() != 1 or starts.numel() < tasks + 1:
         raise ValueError(f"starts: expected at least {tasks + 1} numbers, got shape {tuple(starts.shape)}")

@@ -13,6 +13,16 @@ from snnlib.ops.geometry import GROUP, Geometry
 from snnlib.reference.srm import state_dtype
 
 
+# `Neuron` of cpp/bindings/srm_conv.cpp: SRM neurons, and no neurons, which leaves the currents.
+SRM = (0, 0, 1, (0,) * 7)
+NONE = (2, 0, 1, (0,) * 7)
+
+
+def linear(coefficients: Tensor, flags: Sequence[int]) -> tuple[int, int, int, tuple[int, ...]]:
+    """Neurons of one state with these contiguous float32 coefficients `[P, C]`."""
+    return 1, coefficients.data_ptr(), coefficients.shape[1], tuple(flags)
+
+
 def kernel(name: str, x: Tensor, **others: Tensor | None) -> Callable[..., Any] | None:
     """The compiled function, None where the reference has to do."""
     # Kernels compute in float32, gradient checks in float64.
@@ -39,9 +49,9 @@ def empty_output(x: Tensor, g: Geometry, pool: Sequence[int]) -> Tensor:
     return empty_train(x, g.channels, (*g.space[:-2], height, width))
 
 
-def empty_state(x: Tensor, g: Geometry) -> Tensor:
-    """u, s and g `[3, N, C, ...]`."""
-    return _empty((3, g.batch, g.channels, *g.space), x, state_dtype(x))
+def empty_state(x: Tensor, g: Geometry, variables: int = 3) -> Tensor:
+    """State of the neurons `[K, N, C, ...]`; u, s and g of SRM neurons."""
+    return _empty((variables, g.batch, g.channels, *g.space), x, state_dtype(x))
 
 
 def bits_shape(x: Tensor, g: Geometry) -> tuple[int, ...]:

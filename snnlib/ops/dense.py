@@ -89,16 +89,21 @@ def weight_gradient(signal: Tensor, x: Tensor, weight: Tensor, options: ConvOpti
 
 def input_gradient(signal: Tensor, x: Tensor, weight: Tensor, options: ConvOptions, scale: float) -> Tensor:
     """dL/dx of signal b: `scale` x times the field of the signal, channels-last."""
-    x, weight = x.to(torch.float32), weight.to(torch.float32)
-    if _is_linear(x, weight, options):
-        field = _images(_product(_rows(signal.flatten(0, 1)), _rows(weight)), x.shape[2:])
-    else:
-        field = _field(signal, x, weight, options)
-    grad = field.reshape(x.shape).mul_(x)
+    grad = field(signal, x, weight, options).mul_(x)
     return grad if scale == 1 else grad.mul_(scale)
 
 
-def _field(signal: Tensor, x: Tensor, weight: Tensor, options: ConvOptions) -> Tensor:
+def field(signal: Tensor, x: Tensor, weight: Tensor, options: ConvOptions) -> Tensor:
+    """The adjoint of the convolution at a signal: a number for every input, in float32 and channels-last."""
+    x, weight = x.to(torch.float32), weight.to(torch.float32)
+    if _is_linear(x, weight, options):
+        images = _images(_product(_rows(signal.flatten(0, 1)), _rows(weight)), x.shape[2:])
+    else:
+        images = _transposed(signal, x, weight, options)
+    return images.reshape(x.shape)
+
+
+def _transposed(signal: Tensor, x: Tensor, weight: Tensor, options: ConvOptions) -> Tensor:
     """The transposed convolution. One by channel is the convolution with the kernel turned round, which is faster."""
     stride, padding, dilation, groups = options
     axes = range(2, weight.dim())

@@ -96,3 +96,12 @@ def decide(x: Tensor, g: Geometry, spikes: int, need_weight: bool = True) -> Bac
         return BackwardPaths("dense", "dense")
     weight = _cheapest(weight_costs(g, dispatch.density(_inner(x, g)), spikes)) if need_weight else "spikes"
     return BackwardPaths(weight, _cheapest(input_costs(g, spikes)))  # type: ignore[arg-type]
+
+
+def decide_for_signal(x: Tensor, g: Geometry) -> Literal["inputs", "dense"]:
+    """The weight gradient's algorithm where the signal is dense: by input events or densely."""
+    if g.obstacle or dispatch.chosen() == "dense":
+        return "dense"
+    costs = weight_costs(g, dispatch.density(_inner(x, g)), 0)
+    del costs["spikes"]
+    return _cheapest(costs) if math.isfinite(costs["inputs"]) else "dense"  # type: ignore[return-value]

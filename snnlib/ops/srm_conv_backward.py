@@ -9,19 +9,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from snnlib import _native, reference
+from snnlib import reference
 from snnlib.ops import checks, conv_layout, dense, dispatch_backward
-from snnlib.ops.geometry import ConvOptions, Geometry, geometry, scatters_back
-from snnlib.ops.kernel_rows import block_channels, from_gradient_rows, gradient_rows, kernel_rows
+from snnlib.ops.geometry import ConvOptions, geometry
+from snnlib.ops.gradient_call import GradientCall
 from snnlib.reference.srm import decay_factors
-
-# Partial weight gradients: enough for many cores to share the work, as long as they fit.
-_MOST_BLOCKS, _BLOCK_BYTES, _LEAST_BLOCKS = 32, 16 << 20, 4
 
 
 @torch.library.custom_op("snnlib::srm_conv_backward", mutates_args=())
@@ -94,83 +91,29 @@ def srm_conv_backward(
         pool,
         conv_layout.stored(output),
         conv_layout.stored(grad_output),
+        conv_layout.SRM,
     )
     paths = dispatch_backward.decide(x, g, int(starts[tasks]), need_weight)
     dense_weight, dense_input = need_weight and paths.weight == "dense", need_input and paths.input == "dense"
     event_weight, event_input = need_weight and not dense_weight, need_input and not dense_input
-    call = _Call(x, weight, g, options, time_dim, input_grad_scale, tasks, kept)
-    by_torch = call.by_torch(dense_weight, dense_input)
+    call = GradientCall(x, weight, g, options, time_dim, input_grad_scale, tasks, kept)
+    by_torch = _by_torch(call, dense_weight, dense_input)
     by_events = call.by_events(event_weight, event_input, paths.weight == "inputs")
     grad_weight = by_torch[0] if dense_weight else by_events[0]
     grad_x = by_torch[1] if dense_input else by_events[1]
     return grad_weight.to(weight.dtype), grad_x.to(x.dtype)
 
 
-class _Call(NamedTuple):
-    """What both ways need; each gives the gradients that are asked of it, the others without elements."""
-
-    x: Tensor
-    weight: Tensor
-    g: Geometry
-    options: ConvOptions
-    time_dim: int
-    input_grad_scale: float
-    tasks: int
-    # `Record` of cpp/bindings/srm_conv.cpp.
-    kept: tuple[Any, ...]
-
-    def by_torch(self, of_weight: bool, of_input: bool) -> tuple[Tensor, Tensor]:
-        """From the dense signals a and b."""
-        x, weight, g, options = self.x, self.weight, self.g, self.options
-        a, b = (
-            _native.on_huge_pages(conv_layout.empty_train(x, g.channels, g.space, torch.float32))
-            if wanted
-            else None
-            for wanted in (of_weight, of_input)
-        )
-        if a is not None or b is not None:
-            signals = conv_layout.kernel("srm_conv_signals", x)
-            signals(self.kept, _native.address(a), _native.address(b))  # type: ignore[misc]
-        return (
-            weight.new_empty(0) if a is None else dense.weight_gradient(a, x, weight, options),
-            x.new_empty(0)
-            if b is None
-            else dense.input_gradient(b, x, weight, options, self.input_grad_scale),
-        )
-
-    def by_events(self, of_weight: bool, of_input: bool, by_inputs: bool) -> tuple[Tensor, Tensor]:
-        """From the input's events or the output's spikes; the weight's as a sum over blocks of tasks."""
-        x, weight, g, dilation = self.x, self.weight, self.g, self.options.dilation
-        partial, grad_x = weight.new_empty(0), x.new_empty(0)
-        if not (of_weight or of_input):
-            return partial, grad_x
-        shape = gradient_rows(g, by_inputs)
-        size = math.prod(shape)
-        most = max(_LEAST_BLOCKS, min(_MOST_BLOCKS, _BLOCK_BYTES // max(4 * size, 1)))
-        tasks_per_block = max(1, math.ceil(self.tasks / most))
-        if of_weight:
-            blocks = math.ceil(self.tasks / tasks_per_block)
-            partial = weight.new_empty(blocks + 1, *shape, dtype=torch.float32)
-        if of_input:
-            grad_x = _native.on_huge_pages(conv_layout.empty_train(x, x.shape[2], x.shape[3:]))
-        scatter = scatters_back(g)
-        rows = kernel_rows(weight.flip(3).transpose(0, 1), dilation, scatter)
-        native = conv_layout.kernel("srm_conv_backward", x)
-        native(  # type: ignore[misc]
-            self.kept,
-            conv_layout.strided_input(x, self.time_dim),
-            block_channels(g) if by_inputs else 0,
-            partial.data_ptr() if of_weight else 0,
-            partial[-1].data_ptr() if of_weight else 0,
-            size,
-            tasks_per_block,
-            conv_layout.stored(grad_x if of_input else None),
-            conv_layout.frame_order(g, self.time_dim),
-            rows.data_ptr(),
-            scatter,
-            self.input_grad_scale,
-        )
-        return from_gradient_rows(partial[-1], g, dilation, by_inputs) if of_weight else partial, grad_x
+def _by_torch(call: GradientCall, of_weight: bool, of_input: bool) -> tuple[Tensor, Tensor]:
+    """From the dense signals a and b; a gradient that is not asked for has no elements."""
+    x, weight, options = call.x, call.weight, call.options
+    a, b = (call.empty_signal() if wanted else None for wanted in (of_weight, of_input))
+    if a is not None or b is not None:
+        call.signals(a, b)
+    return (
+        weight.new_empty(0) if a is None else dense.weight_gradient(a, x, weight, options),
+        x.new_empty(0) if b is None else dense.input_gradient(b, x, weight, options, call.input_grad_scale),
+    )
 
 
 @srm_conv_backward.register_fake

@@ -99,6 +99,7 @@ def srm_conv_forward(
         final.data_ptr() if return_state else 0,
         conv_layout.stored(out),
         bits.data_ptr() if keep else 0,
+        conv_layout.SRM,
     )
     count = (found.count if exact else g.neuron_steps) if keep else 0
     record = x.new_empty(2, count, dtype=state_dtype(x))

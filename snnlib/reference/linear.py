@@ -137,6 +137,25 @@ def forward(
     return torch.stack(values, time_dim).to(current.dtype), torch.stack(final)
 
 
+def distances(
+    current: Tensor, coefficients: Tensor, state: Tensor | None, flags: Flags, time_dim: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Spikes and distances from the threshold of every step in the state's dtype, and the state after the last."""
+    currents, rows, start = _prepared(current, coefficients, state, flags, time_dim)
+    steps, final = _run(currents, rows, start, flags)
+    if not steps:
+        nothing = torch.empty_like(current, dtype=state_dtype(current))
+        return nothing, nothing, start.clone()
+    spikes = torch.stack([step.spike for step in steps], time_dim)
+    return spikes, torch.stack([rows.distance(step.h) for step in steps], time_dim), torch.stack(final)
+
+
+def per_neuron(coefficients: Tensor, row: int, like: Tensor) -> Tensor:
+    """One row of the coefficients in a shape that broadcasts with one step `[N, C, ...]` of `like`."""
+    values = coefficients[row].to(state_dtype(like))
+    return values.reshape(-1, *[1] * (like.dim() - 3)) if len(values) > 1 else values[0]
+
+
 def backward(
     grad_value: Tensor,
     grad_state: Tensor | None,

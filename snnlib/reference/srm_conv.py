@@ -80,35 +80,43 @@ def make_record(
     trace: Trace, grad_clamp: float, band: int, time_dim: int, bits: Tensor, starts: Tensor
 ) -> Tensor:
     """Fills `bits` and `starts`, and returns slope and gain `[2, spikes]`."""
-    slope = _rows(torch.where(trace.delta_u > 0, 1 / trace.delta_u, 0.0).clamp(max=grad_clamp))
-    gain = _rows(torch.where(trace.delta_ut > 0, 1 / trace.delta_ut, 0.0))
-    fired = _rows(trace.spikes > 0)
+    slope = torch.where(trace.delta_u > 0, 1 / trace.delta_u, 0.0).clamp(max=grad_clamp)
+    gain = torch.where(trace.delta_ut > 0, 1 / trace.delta_ut, 0.0)
+    return write_entries(trace.spikes > 0, [slope, gain], band, time_dim, bits, starts)
+
+
+def write_entries(
+    entry: Tensor, values: Sequence[Tensor], band: int, time_dim: int, bits: Tensor, starts: Tensor
+) -> Tensor:
+    """Fills `bits` and `starts`, and returns the values at entries `[values, entries]`, in the kernels' order."""
+    marked = _rows(entry)
+    columns = [_tasks(_rows(value), band, time_dim) for value in values]
     parts = [
-        (s[f], g[f])
-        for s, g, f in zip(*(_tasks(rows, band, time_dim) for rows in (slope, gain, fired)), strict=True)
+        torch.stack([value[mask] for value in task])
+        for mask, *task in zip(_tasks(marked, band, time_dim), *columns, strict=True)
     ]
-    starts[1 : len(parts) + 1] = torch.tensor([len(s) for s, _ in parts]).cumsum(0)
-    in_words = F.pad(fired, (0, -fired.shape[3] % 16)).reshape(*bits.shape, 16)
+    starts[1 : len(parts) + 1] = torch.tensor([part.shape[1] for part in parts]).cumsum(0)
+    in_words = F.pad(marked, (0, -marked.shape[3] % 16)).reshape(*bits.shape, 16)
     # Bit 15 is the sign of an int16.
     bits.copy_((in_words * (1 << torch.arange(16))).sum(4))
-    if not parts:
-        return slope.new_empty(2, 0)
-    return torch.stack([torch.cat(column) for column in zip(*parts, strict=True)])
+    return torch.cat(parts, 1) if parts else values[0].new_empty(len(values), 0)
 
 
-def _read_record(
+def read_entries(
     bits: Tensor, record: Tensor, starts: Tensor, shape: Sequence[int], band: int, time_dim: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """(fired, slope, gain) as trains `[T, N, C, ...]` of this shape."""
+) -> tuple[Tensor, list[Tensor]]:
+    """(entries, their values) as tensors `[T, N, C, ...]` of this shape; values are 0 elsewhere."""
     channels, space = shape[2], shape[3:]
-    fired = (bits.long().unsqueeze(4) >> torch.arange(16) & 1).flatten(3)[..., : space[-1] * channels].bool()
-    slope, gain = (torch.zeros(fired.shape, dtype=record.dtype) for _ in range(2))
-    tasks = (_tasks(rows, band, time_dim) for rows in (slope, gain, fired))
-    for i, (s, g, f) in enumerate(zip(*tasks, strict=True)):
-        first, last = starts[i], starts[i + 1]
-        s[f], g[f] = record[0, first:last], record[1, first:last]
-    trains = (rows.reshape(*shape[:2], *space, channels).movedim(-1, 2) for rows in (fired, slope, gain))
-    return tuple(trains)  # type: ignore[return-value]
+    marked = (bits.long().unsqueeze(4) >> torch.arange(16) & 1).flatten(3)[..., : space[-1] * channels].bool()
+    values = [torch.zeros(marked.shape, dtype=record.dtype) for _ in record]
+    tasks = (_tasks(rows, band, time_dim) for rows in (marked, *values))
+    for i, (mask, *parts) in enumerate(zip(*tasks, strict=True)):
+        for part, column in zip(parts, record, strict=True):
+            part[mask] = column[starts[i] : starts[i + 1]]
+    marked, *values = (
+        rows.reshape(*shape[:2], *space, channels).movedim(-1, 2) for rows in (marked, *values)
+    )
+    return marked, values
 
 
 def backward(
@@ -130,7 +138,7 @@ def backward(
     sizes = zip(x.shape[3:], weight.shape[2:], stride, padding, dilation, strict=True)
     space = [(size + 2 * zeros - gap * (taps - 1) - 1) // step + 1 for size, taps, step, zeros, gap in sizes]
     shape = (*x.shape[:2], weight.shape[0], *space)
-    fired, slope, gain = _read_record(bits, record, starts, shape, band, time_dim)
+    fired, (slope, gain) = read_entries(bits, record, starts, shape, band, time_dim)
     q = _shared_out(grad_output.to(dtype), fired, pool)
     columns = (q, fired, slope, gain)
     au = a_s = bg = torch.zeros_like(q.select(time_dim, 0)) if q.shape[time_dim] else q

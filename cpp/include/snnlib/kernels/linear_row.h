@@ -1,0 +1,84 @@
+// A row of neurons of one state (neurons/linear.h) through one step, and what a forward pass keeps of it: entries, the
+// steps at which the adjoint does not decay freely. With a surrogate of compact support these are the steps near the
+// threshold and the spikes, otherwise all. An entry keeps u, the distance of the membrane from the threshold.
+#pragma once
+
+#include "snnlib/neurons/linear.h"
+#include "snnlib/scratch.h"
+#include "snnlib/simd.h"
+#include "snnlib/srm_conv.h"
+
+namespace snnlib {
+namespace SNNLIB_ISA {
+
+// Coefficients of a row of neurons, whose channels are next to each other.
+class RowCoefficients {
+ public:
+  using Rows = LinearRows<1>;
+  using Coefficients = LinearCoefficients<1, Floats>;
+
+  void load(const LinearNeuron& neuron, int64_t row) {
+    shared_ = neuron.period == 1;
+    const int64_t vectors = shared_ ? 1 : padded(row) / kLanes;
+    Coefficients* all = coefficients_.reserve(vectors);
+    for (int64_t v = 0; v < vectors; ++v) {
+      for (int64_t i = 0; i < Rows::count; ++i) {
+        float lane[kLanes];
+        for (int64_t j = 0; j < kLanes; ++j) lane[j] = neuron.rows[i * neuron.period + (v * kLanes + j) % neuron.period];
+        std::memcpy(&all[v].row[i], lane, sizeof lane);
+      }
+    }
+  }
+
+  bool shared() const { return shared_; }
+  // Of the vector that starts at this place of the row.
+  const Coefficients& at(int64_t place) const { return coefficients_.data()[shared_ ? 0 : place / kLanes]; }
+  float of(int row, int64_t place) const {
+    float lane[kLanes];
+    std::memcpy(lane, &at(place).row[row], sizeof lane);
+    return lane[shared_ ? 0 : place % kLanes];
+  }
+
+ private:
+  Scratch<Coefficients> coefficients_;
+  bool shared_ = true;
+};
+
+inline bool is_compact(SurrogateKind kind) {
+  return kind == SurrogateKind::kTriangle || kind == SurrogateKind::kRectangle;
+}
+
+// One step writes 0/1 to `spikes`, or with Add adds it to what is there, and with Keep writes the bits of the entries of
+// the row and their u; returns their number. All rows may be read and written up to padded(n).
+template <bool Keep, bool Add>
+SNNLIB_NOINLINE int64_t linear_row(const float* current, const RowCoefficients& coefficients, const LinearFlags& flags,
+                                   float* v, int64_t n, float* spikes, uint16_t* bits, float* distance) {
+  const Floats zero = Floats{}, one = zero + 1.0f;
+  const bool compact = is_compact(flags.surrogate);
+  const RowCoefficients::Coefficients shared = coefficients.at(0);
+  int64_t count = 0;
+  for (int64_t i = 0; i < n; i += kGroup) {
+    uint32_t group = 0;
+    for (int64_t j = i; j < i + kGroup; j += kLanes) {
+      const auto& k = coefficients.shared() ? shared : coefficients.at(j);
+      LinearState<1, Floats> state{{load(v + j)}, zero};
+      const auto out = linear_step<1, false>(state, load(current + j), k, flags, 1.0f);
+      store(v + j, state.y[0]);
+      store(spikes + j, Add ? load(spikes + j) + out.spike : out.spike);
+      if (Keep) {
+        const Floats u = linear_distance<1>(out.h, k), z = u * k.row[RowCoefficients::Rows::scale];
+        uint32_t lanes = kAllLanes;
+        if (compact) lanes = lanes_at_least(out.spike, one) | lanes_at_least(one, z < zero ? -z : z);
+        if (j + kLanes > n) lanes &= j < n ? (uint32_t(1) << (n - j)) - 1 : 0;
+        store_selected(distance + count, u, lanes);
+        count += count_bits(lanes);
+        group |= lanes << (j - i);
+      }
+    }
+    if (Keep) bits[i / kGroup] = uint16_t(group);
+  }
+  return count;
+}
+
+}  // namespace SNNLIB_ISA
+}  // namespace snnlib

@@ -1,0 +1,144 @@
+"""Any neuron behind a linear operator, as one stateless function: event-driven currents, then the neurons."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from snnlib import ops
+from snnlib.functional.event_driven import as_event_driven
+from snnlib.functional.operators import LinearOperator, TrainConvolution
+from snnlib.neurons.base import Neuron, Output
+from snnlib.neurons.dynamics import Dynamics
+from snnlib.ops.geometry import ConvOptions
+
+
+class _FusedLayer(torch.autograd.Function):
+    """Convolution, neurons of one state and pooling as one op; what backward needs of the neurons are their entries."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        coefficients: Tensor,
+        state: Tensor | None,
+        options: ConvOptions,
+        pool: tuple[int, int],
+        flags: list[int],
+        time_dim: int,
+        return_state: bool,
+        keep: bool,
+    ) -> tuple[Tensor, Tensor]:
+        # A compiler has to know the size of the record beforehand.
+        exact = not torch.compiler.is_compiling()
+        out, final, *record = ops.layer.layer_forward(
+            x, weight, coefficients, state, *options, pool, flags, time_dim, return_state, keep, exact
+        )
+        if keep:
+            ctx.save_for_backward(x, weight, coefficients, *record)
+            ctx.options = (*options, pool, flags, time_dim)
+        ctx.mark_non_differentiable(final)
+        return out, final
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_output: Tensor, _grad_state: Tensor) -> tuple[Tensor | None, ...]:
+        need_x, need_weight = ctx.needs_input_grad[:2]
+        grad_weight, grad_x = ops.layer.layer_backward(
+            grad_output, *ctx.saved_tensors, *ctx.options, need_weight, need_x
+        )
+        return grad_x if need_x else None, grad_weight if need_weight else None, *[None] * 8
+
+
+def spiking_layer(
+    x: Tensor,
+    weight: Tensor,
+    operator: LinearOperator,
+    neuron: Neuron,
+    *,
+    state: tuple[Tensor, ...] | None = None,
+    return_state: bool = True,
+    pool: tuple[int, int] = (1, 1),
+) -> Output:
+    """Spikes of `neuron(operator(x, weight))`, averaged over windows `pool`, and the state after the last step.
+
+    On a CPU the currents are sums over events. Neurons of one state without learnable constants run in the same kernel
+    and save their entries only; others run on currents `[T, N, C, ...]`, which are saved. Gradients flow through
+    states wherever one is given or asked for.
+
+    Args:
+        x: events `[T, N, ...]` (`[N, T, ...]` where the neuron is `batch_first`): spikes or any real amplitudes.
+        weight: the operator's weight, dimension 0 the output channels; x's dtype.
+        operator: `Convolution(...)`, `FullyConnected()` or an object with the same four methods.
+        neuron: any neuron model.
+        state: what an earlier call returned; None starts anew.
+        return_state: whether the state after the last step is wanted.
+        pool: window of average pooling over the last two axes, without overlap, with ordinary gradients.
+
+    Raises:
+        TypeError: a tensor of integers, or x and weight of different dtypes.
+        ValueError: a shape that does not fit; the message names it.
+
+    >>> import torch, snnlib
+    >>> x = torch.ones(5, 2, 3)                                      # [T, N, inputs]
+    >>> operator = snnlib.functional.FullyConnected()
+    >>> snnlib.functional.spiking_layer(x, torch.ones(4, 3), operator, snnlib.neurons.LIF()).value.shape
+    torch.Size([5, 2, 4])
+    """
+    operator.check(x, weight)
+    if x.device.type != "meta" and torch.is_autocast_enabled(x.device.type):
+        dtype = torch.get_autocast_dtype(x.device.type)
+        x, weight = x.to(dtype), weight.to(dtype)
+    conv = as_event_driven(operator, x, weight)
+    if isinstance(conv, str):
+        folded = operator.forward(x.flatten(0, 1), weight)
+        current = folded.reshape(*x.shape[:2], *folded.shape[1:])
+        return _pooled(neuron.run(current, state), pool)
+    time_dim = int(neuron.batch_first)
+    added = tuple(range(3, 5 - conv.axes))
+    dynamics = neuron.dynamics(neuron.constants())
+    differentiable_state = return_state or state is not None
+    if dynamics is not None and dynamics.one_field and not (differentiable_state and torch.is_grad_enabled()):
+        coefficients = dynamics.pack(torch.empty((), dtype=torch.float32, device=x.device))
+        if not coefficients.requires_grad:
+            return _fused(conv, neuron, dynamics, coefficients, state, time_dim, return_state, pool, added)
+    current = ops.layer.currents_forward(conv.x, conv.weight, *conv.options, time_dim).squeeze(added)
+    value, final = neuron.run(current, state)
+    return _pooled(Output(value.to(x.dtype), final), pool)
+
+
+def _pooled(output: Output, pool: tuple[int, int]) -> Output:
+    if pool == (1, 1):
+        return output
+    value = output.value
+    pooled = torch.nn.functional.avg_pool2d(value.flatten(0, 1), pool)
+    return Output(pooled.reshape(*value.shape[:2], *pooled.shape[1:]), output.state)
+
+
+def _fused(
+    conv: TrainConvolution,
+    neuron: Neuron,
+    dynamics: Dynamics,
+    coefficients: Tensor,
+    state: tuple[Tensor, ...] | None,
+    time_dim: int,
+    return_state: bool,
+    pool: tuple[int, int],
+    added: tuple[int, ...],
+) -> Output:
+    x, weight, options, _ = conv
+    g = ops.geometry.geometry(x, weight, options, time_dim)
+    shape = (g.batch, g.channels, *g.space)
+    squeezed = [size for dim, size in enumerate(shape) if dim + 1 not in added]
+    start = neuron.start(squeezed, x, state)
+    if start is not None:
+        start = start.reshape(1, *shape)
+    keep = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
+    out, final = _FusedLayer.apply(  # type: ignore[no-untyped-call]
+        x, weight, coefficients, start, options, pool, dynamics.flags, time_dim, return_state, keep
+    )
+    return Output(out.squeeze(added), (final.squeeze(added) if return_state else final,))

@@ -1,0 +1,38 @@
+"""Ordinary torch modules over sequences: every time step of every sample is one more sample of the batch."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+
+class PerStep(nn.Sequential):
+    """Stateless torch modules over a sequence `[T, N, ...]`: time and batch are folded, then unfolded.
+
+    `PerStep(nn.Conv2d(...), nn.BatchNorm2d(...))` gives the currents of a neuron that stands after it. Batch
+    normalisation takes its statistics over all steps and samples. The order of time and batch does not matter.
+
+    Args:
+        modules: modules that map `[B, ...]` to `[B, ...]`, in their order.
+
+    Raises:
+        ValueError: an input of fewer than three dimensions, or a module that changes the size of the batch.
+
+    >>> import torch, snnlib
+    >>> net = torch.nn.Sequential(
+    ...     snnlib.PerStep(torch.nn.Conv2d(2, 4, 3), torch.nn.BatchNorm2d(4)),
+    ...     snnlib.neurons.LIF(),
+    ... )
+    >>> net(torch.rand(5, 2, 2, 8, 8)).shape                         # [T, N, C, H, W]
+    torch.Size([5, 2, 4, 6, 6])
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The modules' output with the first two dimensions of `x`."""
+        if x.dim() < 3:
+            raise ValueError(f"x: expected [T, N, ...] with at least 3 dimensions, got shape {tuple(x.shape)}")
+        out = super().forward(x.flatten(0, 1))
+        if len(out) != x.shape[0] * x.shape[1]:
+            raise ValueError(
+                f"modules: expected an output of {x.shape[0] * x.shape[1]} frames, as many as came in, got {len(out)}"
+            )
+        return out.unflatten(0, x.shape[:2])

@@ -1,0 +1,229 @@
+"""Spiking layers: a convolution or fully connected map with any neuron model behind it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from numbers import Integral
+
+import torch
+from torch import Tensor, nn
+
+from snnlib.functional._check import as_sizes, check_count
+from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
+from snnlib.functional.spiking import spiking_layer
+from snnlib.neurons import LIF, Neuron, Output
+from snnlib.nn.gain import WeightWithGain
+
+# Share of inputs that fire in a time step of typical event data; N-MNIST at 10 ms has 4 %.
+EXPECTED_INPUT_RATE = 0.05
+# Steps after which the response of a neuron that forgets has died down.
+_RESPONSE_STEPS = 256
+
+
+class SpikingLayer(WeightWithGain):
+    """What spiking layers share: `neuron(operator(x, weight))`, with a state for chunks.
+
+    The layer keeps no state between calls: `layer(x)` maps a whole sequence, `layer.run(x, state)` a part of one.
+    """
+
+    # Window of the average pooling that `snnlib.fuse` made part of the layer.
+    pool: tuple[int, int] = (1, 1)
+
+    def __init__(
+        self,
+        operator: LinearOperator,
+        weight_shape: Sequence[int],
+        neuron: Neuron | None = None,
+        *,
+        batch_first: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        if neuron is not None and not isinstance(neuron, Neuron):
+            raise TypeError(f"neuron: expected an instance of snnlib.neurons.Neuron, got {neuron!r}")
+        self.operator = operator
+        self.neuron = LIF() if neuron is None else neuron
+        self.neuron.batch_first = batch_first
+        self.neuron.to(device)
+        self.batch_first = batch_first
+        self.weight = nn.Parameter(torch.empty(*weight_shape, device=device, dtype=dtype))
+        self.register_gain()
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the weight so that a spike tensor at 5 % input rate gives a potential of about the threshold.
+
+        Uniform with mean 0 and `std = threshold / (sqrt(fan_in * rate) * potential_gain)`. Real data differ:
+        `snnlib.prepare_` sets every layer's rate.
+        """
+        if self.weight.is_meta:
+            return
+        fan_in = math.prod(self.weight.shape[1:])
+        threshold = float(self.neuron.constants().get("threshold", torch.ones(())).mean())
+        gain = math.sqrt(max(fan_in, 1) * EXPECTED_INPUT_RATE) * potential_gain(self.neuron)
+        bound = math.sqrt(3) * threshold / gain
+        nn.init.uniform_(self.weight, -bound, bound)
+        nn.init.ones_(self.gain)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Spikes of a sequence from the initial state."""
+        out = spiking_layer(
+            x, self.effective_weight, self.operator, self.neuron, return_state=False, pool=self.pool
+        )
+        return out.value
+
+    def run(self, x: Tensor, state: tuple[Tensor, ...] | None = None) -> Output:
+        """`forward` from a given state and with the state after the last step, through which gradients flow."""
+        return spiking_layer(x, self.effective_weight, self.operator, self.neuron, state=state, pool=self.pool)
+
+    def extra_repr(self) -> str:
+        """Options that differ from the defaults."""
+        text = f", pool={self.pool}" if self.pool != (1, 1) else ""
+        return text + (", batch_first=True" if self.batch_first else "")
+
+
+def potential_gain(neuron: Neuron) -> float:
+    """Standard deviation of the free membrane potential for white input current of variance 1; 1 where unknown.
+
+    The root of the summed squares of the membrane's response to one unit of current.
+    """
+    with torch.no_grad():
+        dynamics = neuron.dynamics(neuron.constants())
+        if dynamics is None:
+            return 1.0
+        rows = [[float(torch.as_tensor(value).mean()) for value in row] for row in dynamics.a]
+        state = [float(torch.as_tensor(value).mean()) for value in dynamics.b]
+    total = 0.0
+    for _ in range(_RESPONSE_STEPS):
+        total += state[0] ** 2
+        state = [sum(a * y for a, y in zip(row, state, strict=True)) for row in rows]
+    return math.sqrt(total) or 1.0
+
+
+class _SpikingConv(SpikingLayer):
+    dims: int
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | Sequence[int],
+        stride: int | Sequence[int] = 1,
+        padding: int | str | Sequence[int] = 0,
+        dilation: int | Sequence[int] = 1,
+        groups: int = 1,
+        *,
+        neuron: Neuron | None = None,
+        batch_first: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        operator = Convolution(self.dims, stride, padding, dilation, groups)
+        for name, channels in (("in_channels", in_channels), ("out_channels", out_channels)):
+            if not isinstance(channels, Integral) or channels < 1 or channels % groups:
+                raise ValueError(f"{name}: expected a positive multiple of groups={groups}, got {channels}")
+        self.kernel_size = as_sizes("kernel_size", kernel_size, self.dims, minimum=1)
+        self.in_channels, self.out_channels = in_channels, out_channels
+        self.stride, self.padding = operator.stride, "same" if operator.same else operator.padding
+        self.dilation, self.groups = operator.dilation, groups
+        shape = (out_channels, in_channels // groups, *self.kernel_size)
+        super().__init__(operator, shape, neuron, batch_first=batch_first, device=device, dtype=dtype)
+
+    def extra_repr(self) -> str:
+        """Shape and convolution options."""
+        shape = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}"
+        return f"{shape}, {self.operator!r}{super().extra_repr()}"
+
+
+class SpikingConv1d(_SpikingConv):
+    """1-D convolution and neurons: `[T, N, C_in, L]` to `[T, N, C_out, L_out]`; see `SpikingConv2d`."""
+
+    dims = 1
+
+
+class SpikingConv2d(_SpikingConv):
+    """2-D convolution with neurons behind it: `[T, N, C_in, H, W]` to `[T, N, C_out, H', W']`.
+
+    ::
+
+        I[t] = conv2d(x[t], weight * gain);   spikes = neuron(I)
+
+    On a CPU the forward pass adds weights for events only. With a surrogate of compact support (`Triangle`,
+    `Rectangle`) the backward pass costs what the steps near the threshold cost, and these are all that is saved; with
+    other surrogates it is dense. There is no bias and no state between calls.
+
+    Args:
+        in_channels: channels of the input.
+        out_channels: channels of the output.
+        kernel_size: size of the kernel, an integer or one per axis.
+        stride: step of the kernel. Default 1.
+        padding: zeros on both sides, `"same"` or `"valid"`. Default 0.
+        dilation: distance of the kernel's taps. Default 1.
+        groups: independent channel groups. Default 1.
+        neuron: the neuron model, an instance of its own for this layer. Default `snnlib.neurons.LIF()`.
+        batch_first: whether sequences are `[N, T, ...]`. Default False.
+        device: device of the weight and the neuron's constants.
+        dtype: dtype of the weight: float32, float64, bfloat16 or float16.
+
+    Raises:
+        ValueError: an option out of its range, or an input that does not fit; the message names it.
+        TypeError: an input that is not floating or not of the weight's dtype; a neuron that is none.
+
+    Source: BPTT by events with compact surrogates, `docs/neurons.md`.
+
+    >>> import torch, snnlib
+    >>> neuron = snnlib.neurons.LIF(tau=2.0, surrogate=snnlib.surrogate.Triangle())
+    >>> layer = snnlib.SpikingConv2d(2, 8, kernel_size=5, padding="same", neuron=neuron)
+    >>> events = (torch.rand(30, 4, 2, 34, 34) < 0.04).float()       # [T, N, C, H, W]
+    >>> layer(events).shape
+    torch.Size([30, 4, 8, 34, 34])
+    """
+
+    dims = 2
+
+
+class SpikingConv3d(_SpikingConv):
+    """3-D convolution and neurons: `[T, N, C_in, D, H, W]` to `[T, N, C_out, D', H', W']`; see `SpikingConv2d`."""
+
+    dims = 3
+
+
+class SpikingLinear(SpikingLayer):
+    """Fully connected layer with neurons behind it: `[T, N, in_features]` to `[T, N, out_features]`.
+
+    Options, gradients and errors as in `SpikingConv2d`. It takes the frames `[T, N, C, H, W]` of a convolutional layer
+    as they are, with the weights that it would have after `torch.nn.Flatten(2)`, which copies them.
+
+    >>> import torch, snnlib
+    >>> layer = snnlib.SpikingLinear(100, 10, neuron=snnlib.neurons.LIF(tau=4.0))
+    >>> layer((torch.rand(20, 3, 100) < 0.1).float()).shape
+    torch.Size([20, 3, 10])
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        *,
+        neuron: Neuron | None = None,
+        batch_first: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        check_count("in_features", in_features)
+        check_count("out_features", out_features)
+        self.in_features, self.out_features = in_features, out_features
+        super().__init__(
+            FullyConnected(),
+            (out_features, in_features),
+            neuron,
+            batch_first=batch_first,
+            device=device,
+            dtype=dtype,
+        )
+
+    def extra_repr(self) -> str:
+        """Shape."""
+        return f"{self.in_features}, {self.out_features}{super().extra_repr()}"

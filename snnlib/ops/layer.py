@@ -1,0 +1,415 @@
+"""Convolution and neurons of one state as one op pair: event-driven forward, backward by entries or densely.
+
+Spike tensors are `[T, N, C, (D), H, W]`; the kernel of a fully connected layer is as large as the image. What backward
+needs is a record of entries (cpp/include/snnlib/kernels/linear_row.h): a bit per neuron and step, and the distance from
+the threshold of every entry. Neurons: cpp/include/snnlib/neurons/linear.h; reference: snnlib/reference/layer.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from snnlib import _native, reference
+from snnlib.ops import checks, conv_layout, dense, dispatch, dispatch_backward
+from snnlib.ops.geometry import ConvOptions, Geometry, geometry, scatters
+from snnlib.ops.gradient_call import GradientCall
+from snnlib.ops.kernel_rows import kernel_rows
+from snnlib.reference.linear import Flags, count_states, row_names
+from snnlib.reference.srm import state_dtype
+
+STATE_NAMES = ("v",)
+_ROWS = {name: row for row, name in enumerate(row_names(1))}
+
+
+def _flags(flags: Sequence[int]) -> Flags:
+    if len(flags) != len(Flags._fields):
+        raise ValueError(f"flags: expected {len(Flags._fields)} numbers, got {len(flags)}")
+    options = Flags(flags[0], *(bool(flag) for flag in flags[1:]))
+    if options.reset_next or options.membrane:
+        raise ValueError("flags: expected a reset in the same step and spikes as values, got others")
+    return options
+
+
+def _check_coefficients(coefficients: Tensor, channels: int, x: Tensor) -> None:
+    checks.check_device("coefficients", coefficients, x)
+    checks.check_kernel_dtype("coefficients", coefficients)
+    checks.check_rank("coefficients", coefficients, "[P, C]", exactly=2)
+    if count_states(len(coefficients)) != 1 or coefficients.shape[1] not in (1, channels):
+        raise ValueError(
+            f"coefficients: expected {len(_ROWS)} rows and 1 or {channels} columns, "
+            f"got shape {tuple(coefficients.shape)}"
+        )
+
+
+def fits(coefficients: Tensor) -> bool:
+    """Whether the adjoint of these neurons is one field per input: decay and gain are shared, and nothing clips."""
+    shared = coefficients[[_ROWS["a00"], _ROWS["b0"]]]
+    return bool((shared == shared[:, :1]).all()) and bool(torch.isinf(coefficients[_ROWS["floor"]]).all())
+
+
+def _outputs(
+    x: Tensor, g: Geometry, pool: Sequence[int], return_state: bool, keep: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    out = conv_layout.empty_output(x, g, pool)
+    final = conv_layout.empty_state(x, g, 1) if return_state else x.new_empty(0, dtype=state_dtype(x))
+    bits = x.new_empty(conv_layout.bits_shape(x, g) if keep else 0, dtype=torch.int16)
+    starts = x.new_zeros(g.batch * g.height + 1 if keep else 0, dtype=torch.int64)
+    return out, final, bits, starts
+
+
+@torch.library.custom_op("snnlib::layer_forward", mutates_args=())
+def layer_forward(
+    x: Tensor,
+    weight: Tensor,
+    coefficients: Tensor,
+    state: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+    pool: Sequence[int],
+    flags: Sequence[int],
+    time_dim: int,
+    return_state: bool,
+    keep: bool,
+    exact: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """(pooled spikes, state after the last step, bits, u of every entry `[1, entries]`, first entry of each task).
+
+    The state has no elements unless `return_state`, the record has none unless `keep`. With `exact` the record is as
+    long as there are entries, otherwise as long as there could be (for compilers, which want to know the size).
+    """
+    checks.check_conv_sizes(x, weight, stride, padding, dilation, groups, pool)
+    checks.check_time_dim(time_dim)
+    _check_coefficients(coefficients, weight.shape[0], x)
+    options_of_neuron = _flags(flags)
+    options = ConvOptions(stride, padding, dilation, groups)
+    g = geometry(x, weight, options, time_dim)
+    checks.check_state_shape(state, STATE_NAMES, (g.batch, g.channels, *g.space), x)
+    out, final, bits, starts = _outputs(x, g, pool, return_state, keep)
+    native = conv_layout.kernel("srm_conv_forward", x, weight=weight, coefficients=coefficients, state=state)
+    if native is None:
+        record = reference.layer.forward(
+            x, weight, coefficients, state, options, pool, options_of_neuron, time_dim, g.bands(pool[0])[0],
+            (out, final if return_state else None, bits if keep else None, starts),
+        )
+        if keep and not exact:
+            record = F.pad(record, (0, g.neuron_steps - record.shape[1]))
+        return out, final, bits, record, starts
+    _native.on_huge_pages(out)
+    rows_of_neuron = coefficients.to(torch.float32).contiguous()
+    start = None if state is None else conv_layout.empty_state(x, g, 1).copy_(state)
+    found = _run_forward(
+        native,
+        x,
+        weight,
+        g,
+        options,
+        time_dim,
+        pool,
+        _native.address(start),
+        final.data_ptr() if return_state else 0,
+        out,
+        bits.data_ptr() if keep else 0,
+        conv_layout.linear(rows_of_neuron, flags),
+        streaming=return_state or state is not None,
+    )
+    count = (found.count if exact else g.neuron_steps) if keep else 0
+    record = x.new_empty(1, count, dtype=state_dtype(x))
+    if keep:
+        found.move_to(record.data_ptr(), 0, starts.data_ptr(), torch.get_num_threads())
+    return out, final, bits, record, starts
+
+
+def _run_forward(
+    native: Any,
+    x: Tensor,
+    weight: Tensor,
+    g: Geometry,
+    options: ConvOptions,
+    time_dim: int,
+    pool: Sequence[int],
+    state_in: int,
+    state_out: int,
+    out: Tensor,
+    bits: int,
+    neuron: tuple[int, int, int, tuple[int, ...]],
+    streaming: bool,
+) -> Any:
+    """The native forward pass: currents by events, or by torch where those would be slower."""
+    rows: Tensor | None = None
+    currents: Tensor | None = None
+    scatter = scatters(g)
+    if dispatch.path(x, g, streaming=streaming) == "events":
+        rows = kernel_rows(weight, options.dilation, scatter)
+    else:
+        currents = dense.currents(x, weight, options)
+    return native(
+        g.shape,
+        g.bands(pool[0]),
+        (0.0,) * 5,
+        conv_layout.strided_input(x, time_dim),
+        _native.address(rows),
+        scatter,
+        _native.address(currents),
+        conv_layout.frame_order(g, time_dim),
+        pool,
+        0,
+        1,
+        state_in,
+        state_out,
+        conv_layout.stored(out),
+        bits,
+        neuron,
+    )
+
+
+@layer_forward.register_fake
+def _(
+    x: Tensor,
+    weight: Tensor,
+    coefficients: Tensor,
+    state: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+    pool: Sequence[int],
+    flags: Sequence[int],
+    time_dim: int,
+    return_state: bool,
+    keep: bool,
+    exact: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    g = geometry(x, weight, ConvOptions(stride, padding, dilation, groups), time_dim)
+    out, final, bits, starts = _outputs(x, g, pool, return_state, keep)
+    count: int | torch.SymInt = 0
+    if keep:
+        count = torch.library.get_ctx().new_dynamic_size() if exact else g.neuron_steps
+    return out, final, bits, x.new_empty(1, count, dtype=state_dtype(x)), starts
+
+
+@torch.library.custom_op("snnlib::layer_backward", mutates_args=())
+def layer_backward(
+    grad_output: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    coefficients: Tensor,
+    bits: Tensor,
+    record: Tensor,
+    starts: Tensor,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+    pool: Sequence[int],
+    flags: Sequence[int],
+    time_dim: int,
+    need_weight: bool,
+    need_input: bool,
+) -> tuple[Tensor, Tensor]:
+    """dL/dW and dL/dx from the record of the forward pass; one that is not needed has no elements."""
+    checks.check_conv_sizes(x, weight, stride, padding, dilation, groups, pool)
+    checks.check_time_dim(time_dim)
+    _check_coefficients(coefficients, weight.shape[0], x)
+    options_of_neuron = _flags(flags)
+    options = ConvOptions(stride, padding, dilation, groups)
+    g = geometry(x, weight, options, time_dim)
+    layout = conv_layout.empty_output(x, g, pool)
+    checks.check_gradient("grad_output", grad_output, layout.shape, "the output's shape", x)
+    bands = g.bands(pool[0])
+    tasks = g.batch * bands[1]
+    checks.check_device("bits", bits, x)
+    checks.check_record(bits, record, starts, conv_layout.bits_shape(x, g), tasks, values=1)
+    if conv_layout.kernel("srm_conv_backward", x, grad_output=grad_output) is None:
+        grad_weight, grad_input = reference.layer.backward(
+            grad_output, x, weight, coefficients, (bits, record, starts), options, pool, options_of_neuron, bands[0],
+            time_dim,
+        )
+        grad_x = conv_layout.empty_train(x, x.shape[2], x.shape[3:]) if need_input else x.new_empty(0)
+        if need_input:
+            grad_x.copy_(grad_input)
+        return grad_weight.to(weight.dtype).contiguous() if need_weight else weight.new_empty(0), grad_x
+    if grad_output.stride() != layout.stride() or grad_output.dtype != x.dtype:
+        grad_output = layout.copy_(grad_output)
+    record = record.to(torch.float32).contiguous()
+    bits, starts = bits.contiguous(), starts.contiguous()
+    rows_of_neuron = coefficients.to(torch.float32).contiguous()
+    kept = (
+        g.shape,
+        bands,
+        (0.0,) * 5,
+        conv_layout.frame_order(g, time_dim),
+        bits.data_ptr(),
+        record.data_ptr(),
+        record.data_ptr(),
+        starts.data_ptr(),
+        pool,
+        conv_layout.stored(None),
+        conv_layout.stored(grad_output),
+        conv_layout.linear(rows_of_neuron, flags),
+    )
+    gain = float(rows_of_neuron[_ROWS["b0"], 0])
+    call = GradientCall(x, weight, g, options, time_dim, gain, tasks, kept)
+    algorithms = dispatch_backward.decide(x, g, int(starts[tasks]), need_weight)
+    dense_input = need_input and algorithms.input == "dense"
+    if dense_input or (need_weight and algorithms.weight == "dense"):
+        grad_weight, grad_x = _by_signal(call, need_weight, need_input)
+    else:
+        grad_weight, grad_x = call.by_events(need_weight, need_input, algorithms.weight == "inputs")
+    return (grad_weight * gain).to(weight.dtype), grad_x.to(x.dtype)
+
+
+def _by_signal(call: GradientCall, need_weight: bool, need_input: bool) -> tuple[Tensor, Tensor]:
+    """Both gradients from the dense adjoint, which is computed once."""
+    signal = call.empty_signal()
+    call.signals(signal, None)
+    grad_weight, grad_x = call.weight.new_empty(0), call.x.new_empty(0)
+    if need_weight:
+        grad_weight = weight_gradient(signal, call.x, call.weight, call.g, call.options, call.time_dim)
+    if need_input:
+        grad_x = dense.field(signal, call.x, call.weight, call.options)
+        if call.input_grad_scale != 1:
+            grad_x = grad_x.mul_(call.input_grad_scale)
+    return grad_weight, grad_x
+
+
+def weight_gradient(
+    signal: Tensor, x: Tensor, weight: Tensor, g: Geometry, options: ConvOptions, time_dim: int
+) -> Tensor:
+    """dL/dW of a dense float32 signal in the layout of `empty_train`: by input events or densely."""
+    if dispatch_backward.decide_for_signal(x, g) == "dense":
+        return dense.weight_gradient(signal, x, weight, options)
+    bands = g.bands(1)
+    kept = (
+        g.shape,
+        bands,
+        (0.0,) * 5,
+        conv_layout.frame_order(g, time_dim),
+        0,
+        0,
+        0,
+        0,
+        (1, 1),
+        conv_layout.stored(None),
+        conv_layout.stored(signal),
+        conv_layout.NONE,
+    )
+    call = GradientCall(x, weight, g, options, time_dim, 1.0, g.batch * bands[1], kept)
+    return call.by_events(True, False, True)[0]
+
+
+@layer_backward.register_fake
+def _(_grad_output: Tensor, x: Tensor, weight: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
+    *_, need_weight, need_input = others
+    grad_weight = weight.new_empty(weight.shape if need_weight else 0)
+    return grad_weight, conv_layout.empty_train(x, x.shape[2], x.shape[3:]) if need_input else x.new_empty(0)
+
+
+@torch.library.custom_op("snnlib::currents_forward", mutates_args=())
+def currents_forward(
+    x: Tensor,
+    weight: Tensor,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+    time_dim: int,
+) -> Tensor:
+    """Currents of a convolution without neurons `[T, N, C, ...]`, float32 (float64 for float64), channels-last."""
+    checks.check_conv_sizes(x, weight, stride, padding, dilation, groups, (1, 1))
+    checks.check_time_dim(time_dim)
+    options = ConvOptions(stride, padding, dilation, groups)
+    g = geometry(x, weight, options, time_dim)
+    out = conv_layout.empty_train(x, g.channels, g.space, state_dtype(x))
+    native = conv_layout.kernel("srm_conv_forward", x, weight=weight)
+    if native is None:
+        return out.copy_(reference.srm_conv.convolve(x, weight, options))
+    if dispatch.path(x, g, streaming=False) == "dense":
+        currents = dense.currents(x, weight, options).view(*x.shape[:2], g.channels, *g.space)
+        return currents if currents.stride() == out.stride() else out.copy_(currents)
+    _native.on_huge_pages(out)
+    _run_forward(
+        native, x, weight, g, options, time_dim, (1, 1), 0, 0, out, 0, conv_layout.NONE, streaming=True
+    )
+    return out
+
+
+@currents_forward.register_fake
+def _(
+    x: Tensor,
+    weight: Tensor,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+    time_dim: int,
+) -> Tensor:
+    g = geometry(x, weight, ConvOptions(stride, padding, dilation, groups), time_dim)
+    return conv_layout.empty_train(x, g.channels, g.space, state_dtype(x))
+
+
+@torch.library.custom_op("snnlib::currents_backward", mutates_args=())
+def currents_backward(
+    signal: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+    time_dim: int,
+    need_weight: bool,
+    need_input: bool,
+) -> tuple[Tensor, Tensor]:
+    """dL/dW and dL/dx of dL/dcurrents; one that is not needed has no elements."""
+    checks.check_conv_sizes(x, weight, stride, padding, dilation, groups, (1, 1))
+    checks.check_time_dim(time_dim)
+    options = ConvOptions(stride, padding, dilation, groups)
+    g = geometry(x, weight, options, time_dim)
+    checks.check_gradient("signal", signal, (*x.shape[:2], g.channels, *g.space), "the currents' shape", x)
+    grad_weight, grad_x = weight.new_empty(0), x.new_empty(0)
+    if conv_layout.kernel("srm_conv_backward", x, signal=signal) is None:
+        gradients = reference.layer.convolution_backward(signal, x, weight, options)
+        if need_weight:
+            grad_weight = gradients[0].to(weight.dtype).contiguous()
+        if need_input:
+            grad_x = conv_layout.empty_train(x, x.shape[2], x.shape[3:]).copy_(gradients[1])
+        return grad_weight, grad_x
+    layout = conv_layout.empty_train(x, g.channels, g.space, torch.float32)
+    if signal.stride() != layout.stride() or signal.dtype != torch.float32:
+        signal = layout.copy_(signal)
+    if need_weight:
+        grad_weight = weight_gradient(signal, x, weight, g, options, time_dim).to(weight.dtype)
+    if need_input:
+        field = dense.field(signal, x, weight, options).to(x.dtype)
+        grad_x = conv_layout.empty_train(x, x.shape[2], x.shape[3:])
+        grad_x = field if field.stride() == grad_x.stride() else grad_x.copy_(field)
+    return grad_weight, grad_x
+
+
+@currents_backward.register_fake
+def _(_signal: Tensor, x: Tensor, weight: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
+    *_, need_weight, need_input = others
+    grad_weight = weight.new_empty(weight.shape if need_weight else 0)
+    return grad_weight, conv_layout.empty_train(x, x.shape[2], x.shape[3:]) if need_input else x.new_empty(0)
+
+
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    x, weight, *ctx.options = inputs
+    ctx.save_for_backward(x, weight)
+
+
+def _backward(ctx: Any, signal: Tensor) -> tuple[Tensor | None, ...]:
+    need_x, need_weight = ctx.needs_input_grad[:2]
+    grad_weight, grad_x = currents_backward(signal, *ctx.saved_tensors, *ctx.options, need_weight, need_x)
+    return grad_x if need_x else None, grad_weight if need_weight else None, *[None] * 5
+
+
+currents_forward.register_autograd(_backward, setup_context=_setup_context)
