@@ -1,6 +1,20 @@
 """Spiking neural network layers for PyTorch: event-driven, spike-time learning on CPU and GPU."""
 
-from snnlib import compat, data, explain, functional, init, losses, models, neurons, nn, ops, readout, reference, surrogate
+from snnlib import (
+    compat,
+    data,
+    explain,
+    functional,
+    init,
+    losses,
+    models,
+    neurons,
+    nn,
+    ops,
+    readout,
+    reference,
+    surrogate,
+)
 from snnlib._native import keep_freed_memory, use_path
 from snnlib.compat import *  # noqa: F403
 from snnlib.explain_dispatch import explain_dispatch
@@ -35,7 +49,6 @@ from snnlib.nn import (
     fuse,
     unfuse,
 )
-
 from snnlib.ops.dispatch import use_convolution
 from snnlib.prepare import prepare_
 from snnlib.spike_doctor import SpikeDoctor

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import opdb_neurons
 import oracles
 import torch
 from op_samples import (
@@ -277,6 +278,68 @@ OPS = {
             lambda *_: None,
             SRM_CONV_GRADIENT_TOLERANCE,
             # Output spikes and dense signals add in different orders.
+            bit_equal=False,
+            events=1,
+        ),
+        OpCase(
+            "scan_forward",
+            tuple(opdb_neurons.scan_sample(name) for name in opdb_neurons.NEURONS),
+            opdb_neurons.scan_answer,
+            lambda *_: None,
+            NEURON_TOLERANCE,
+            bit_equal=True,
+            events=0,
+            differentiable=True,
+        ),
+        OpCase(
+            "scan_backward",
+            tuple(opdb_neurons.scan_backward_sample(name) for name in opdb_neurons.NEURONS),
+            opdb_neurons.scan_backward_answer,
+            lambda *_: None,
+            # Gradients of coefficients are sums over all neurons and steps.
+            SRM_CONV_GRADIENT_TOLERANCE,
+            bit_equal=True,
+            events=2,
+        ),
+        OpCase(
+            "layer_forward",
+            opdb_neurons.LAYERS,
+            opdb_neurons.layer_answer,
+            lambda *_: None,
+            NEURON_TOLERANCE,
+            bit_equal=True,
+            events=0,
+        ),
+        OpCase(
+            "layer_backward",
+            opdb_neurons.LAYERS_BACKWARD,
+            opdb_neurons.layer_backward_answer,
+            lambda *_: None,
+            SRM_CONV_GRADIENT_TOLERANCE,
+            # Entries and dense signals add in different orders.
+            bit_equal=False,
+            events=1,
+        ),
+        OpCase(
+            "currents_forward",
+            tuple(opdb_neurons.currents_sample(name) for name in SRM_CONVS),
+            opdb_neurons.currents_answer,
+            lambda *_: None,
+            CONV_TOLERANCE,
+            bit_equal=True,
+            events=0,
+            differentiable=True,
+        ),
+        OpCase(
+            "currents_backward",
+            (
+                *(opdb_neurons.currents_backward_sample(name) for name in SRM_CONVS),
+                opdb_neurons.currents_backward_sample("scatter", (True, False)),
+                opdb_neurons.currents_backward_sample("gather back", (False, True)),
+            ),
+            opdb_neurons.currents_backward_answer,
+            lambda *_: None,
+            SRM_CONV_GRADIENT_TOLERANCE,
             bit_equal=False,
             events=1,
         ),

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+import opdb_neurons
 import pytest
 import torch
 from compare import assert_bits
@@ -30,12 +31,27 @@ def _arguments(name: str, dtype: torch.dtype = torch.float32) -> tuple[object, .
         out, _, *record = torch.ops.snnlib.srm_conv_forward(*conv, False, True, True)
         q = torch.randn(out.shape, generator=generator).to(dtype)
         return (q, *conv[:2], out, *record, *conv[4:12], 1.0, 0, True, True)
+    table = opdb_neurons.coefficients(1, 20, generator, keep0=0.0, offset0=0.25, scale=2.0)
+    layer = (*conv[:2], table, None, *conv[4:9], opdb_neurons.COMPACT, 0)
+    if name == "layer_backward":
+        out, _, *record = torch.ops.snnlib.layer_forward(*layer, False, True, True)
+        q = torch.randn(out.shape, generator=generator).to(dtype)
+        return (q, *layer[:3], *record, *layer[4:], True, True)
+    if name == "currents_backward":
+        q = torch.randn(*TRAIN[:2], 20, 31, 35, generator=generator).to(dtype)
+        return (q, *conv[:2], *conv[4:8], 0, True, True)
+    scan = (current, opdb_neurons.coefficients(2, 3, generator, a01=1.0, keep0=0.0), None, opdb_neurons.WIDE, 0)
+    states = torch.randn(2, *TRAIN[1:], generator=generator)
     segments = torch.randint(0, 20, (7, 31 * 38), generator=generator)
     return {
         "srm_forward": (current, limit, None, 5.0, 3.0, 3.0, 4.0, 0, True),
         "srm_backward": (q, current, limit, None, 5.0, 3.0, 3.0, 4.0, 0, True, True),
         "srm_trace": (current, limit, 5.0, 3.0, 3.0, 0),
         "srm_conv_forward": (*conv, True, True, True),
+        "scan_forward": scan,
+        "scan_backward": (q, states, *scan, False),
+        "layer_forward": (*layer, True, True, True),
+        "currents_forward": (*conv[:2], *conv[4:8], 0),
         "spike_avg_pool": (frames, [2, 2], [2, 2], [0, 0], False, True, None),
         "spike_avg_pool_backward": (g, frames, [2, 2], [2, 2], [0, 0], False),
         "superpixel_sum": (frames + torch.rand(FRAMES, generator=generator).to(dtype), segments, 20),
@@ -142,20 +158,23 @@ def test_instruction_sets_on_small_samples(sample_name: str, isas: list[str]) ->
 def test_batch_split(case: OpCase, path: str) -> None:
     """One sample alone gives the bits that it gives in a batch."""
     whole = _arguments(case.name)
-    weight = whole[1] if case.name == "srm_conv_forward" else None
+    # Neither weights nor coefficients have a batch.
+    of_layers = ("srm_conv_forward", "layer_forward", "currents_forward")
+    shared = {id(whole[1])} if case.name in of_layers else set()
+    shared |= {id(x) for x in whole if isinstance(x, Tensor) and x.dtype == torch.float64}
     dim = 0 if case.name.startswith(("spike", "superpixel")) else 1
     size = (FRAMES if dim == 0 else TRAIN)[dim]
-    if case.name == "srm_conv_backward":
+    if case.name in ("srm_conv_backward", "layer_backward", "currents_backward"):
         pytest.skip("its weight gradient sums over the batch")
     # The record of spikes that follows is in an order of its own.
-    compared = 2 if case.name == "srm_conv_forward" else None
+    compared = 2 if case.name in ("srm_conv_forward", "layer_forward") else None
     for sample in range(size):
         part = [
-            x.narrow(dim, sample, 1) if isinstance(x, Tensor) and x.dim() > 1 and x is not weight else x
+            x.narrow(dim, sample, 1) if isinstance(x, Tensor) and x.dim() > 1 and id(x) not in shared else x
             for x in whole
         ]
         # The final state [3, N, ...] and trains [T, N, ...] both have the batch in dimension 1.
-        expected = [out.narrow(dim, sample, 1) for out in case(*whole)[:compared]]
+        expected = [out.narrow(dim, sample, 1) if out.numel() else out for out in case(*whole)[:compared]]
         _assert_same(case(*part)[:compared], expected, f"sample {sample} alone")
 
 

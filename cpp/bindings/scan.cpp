@@ -33,9 +33,8 @@ void bind_scan(pybind11::module_& module, KernelTable table) {
       "scan_forward",
       [table](const View& view, int dtype, int states, const Flags& flags, Address coefficients, int64_t period,
               Address current, Address state_in, Address value, Address state_out, intptr_t executor) {
-        table().scan->forward(
-            {to_args(view, dtype, states, flags, coefficients, period, current, state_in, executor), pointer(value),
-             pointer(state_out)});
+        table().scan->forward({to_args(view, dtype, states, flags, coefficients, period, current, state_in, executor),
+                               pointer(value), pointer(state_out)});
       },
       unlocked);
   module.def(
@@ -43,10 +42,9 @@ void bind_scan(pybind11::module_& module, KernelTable table) {
       [table](const View& view, int dtype, int states, const Flags& flags, Address coefficients, int64_t period,
               Address current, Address state_in, Address grad_value, Address grad_state_out, Address grad_current,
               Address grad_state_in, Address grad_coefficients, intptr_t executor) {
-        table().scan->backward(
-            {to_args(view, dtype, states, flags, coefficients, period, current, state_in, executor),
-             pointer(grad_value), pointer(grad_state_out), pointer(grad_current), pointer(grad_state_in),
-             pointer(grad_coefficients)});
+        table().scan->backward({to_args(view, dtype, states, flags, coefficients, period, current, state_in, executor),
+                                pointer(grad_value), pointer(grad_state_out), pointer(grad_current),
+                                pointer(grad_state_in), pointer(grad_coefficients)});
       },
       unlocked);
 }

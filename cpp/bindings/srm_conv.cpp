@@ -70,7 +70,8 @@ class SpikeRecord {
       TaskSpikes& task = tasks_[size_t(i)];
       if (task.count) {
         std::memcpy(floats(slope) + start[i], task.slope_gain, size_t(task.count) * sizeof(float));
-        if (gain) std::memcpy(floats(gain) + start[i], task.slope_gain + task.count, size_t(task.count) * sizeof(float));
+        if (gain)
+          std::memcpy(floats(gain) + start[i], task.slope_gain + task.count, size_t(task.count) * sizeof(float));
       }
       std::free(task.slope_gain);
       task.slope_gain = nullptr;

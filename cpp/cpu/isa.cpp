@@ -14,8 +14,7 @@ namespace snnlib {
   extern const ScanKernels scan_kernels;             \
   }
 #define SNNLIB_KERNELS(isa) \
-  {#isa, &isa::srm_kernels, &isa::pool_kernels, &isa::srm_conv_kernels, &isa::superpixel_kernels, \
-   &isa::scan_kernels}
+  {#isa, &isa::srm_kernels, &isa::pool_kernels, &isa::srm_conv_kernels, &isa::superpixel_kernels, &isa::scan_kernels}
 SNNLIB_DECLARE(portable)
 #ifdef SNNLIB_HAS_avx2
 SNNLIB_DECLARE(avx2)

@@ -1,5 +1,6 @@
 // Neurons of the linear family on the CPU: a block of neurons walks through all time steps with its state in the L1
-// cache. The backward pass repeats the forward recurrence for its block, so nothing but the current is saved in between.
+// cache. The backward pass repeats the forward recurrence for its block, so nothing but the current is saved in
+// between.
 #include "snnlib/scan.h"
 
 #include "snnlib/isa.h"
@@ -129,8 +130,8 @@ void forward_block(const ScanForwardArgs& a, bool streamed, int64_t o, int64_t f
   if (streamed) finish_streams();
 }
 
-// Vectors that the repeated forward leaves for the backward pass of a vector of neurons at one step: h before the reset,
-// with "next" the last step's spike, and with Learn the state before the step.
+// Vectors that the repeated forward leaves for the backward pass of a vector of neurons at one step: h before the
+// reset, with "next" the last step's spike, and with Learn the state before the step.
 template <int K, bool Next, bool Learn>
 constexpr int64_t kSaved = K + (Next ? 1 : 0) + (Learn ? K : 0);
 
@@ -224,7 +225,8 @@ void backward_block(const ScanBackwardArgs& a, bool streamed, StateVector<T>* sa
     if (Next) store_lanes<S>(to + K * all + at + i * L, carry[i].qs, lanes);
     if (Learn) {
       S* grads = static_cast<S*>(a.grad_coefficients) + at + i * L;
-      for (int64_t row = 0; row < LinearRows<K>::count; ++row) store_lanes<S>(grads + row * all, sum[i].row[row], lanes);
+      for (int64_t row = 0; row < LinearRows<K>::count; ++row)
+        store_lanes<S>(grads + row * all, sum[i].row[row], lanes);
     }
   });
   if (streamed) finish_streams();
@@ -233,10 +235,9 @@ void backward_block(const ScanBackwardArgs& a, bool streamed, StateVector<T>* sa
 template <class T, int K, bool Next>
 void forward_with(const ScanForwardArgs& a) {
   const bool streamed = streamable_train<T>(a.view, a.value);
-  for_each_block(a.view, a.period == 1 ? kBlockNeurons : kOwnBlockNeurons, a.executor.threads(),
-                 [&](int64_t o, int64_t first, int64_t count) {
-                   forward_block<T, K, Next>(a, streamed, o, first, count);
-                 });
+  for_each_block(
+      a.view, a.period == 1 ? kBlockNeurons : kOwnBlockNeurons, a.executor.threads(),
+      [&](int64_t o, int64_t first, int64_t count) { forward_block<T, K, Next>(a, streamed, o, first, count); });
 }
 
 template <class T, int K, bool Next, bool Learn>

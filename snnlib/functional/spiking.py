@@ -81,7 +81,7 @@ def spiking_layer(
 
     Raises:
         TypeError: a tensor of integers, or x and weight of different dtypes.
-        ValueError: a shape that does not fit; the message names it.
+        ValueError: a shape that does not fit, or a neuron with constants for another number of channels.
 
     >>> import torch, snnlib
     >>> x = torch.ones(5, 2, 3)                                      # [T, N, inputs]
@@ -93,6 +93,7 @@ def spiking_layer(
     if x.device.type != "meta" and torch.is_autocast_enabled(x.device.type):
         dtype = torch.get_autocast_dtype(x.device.type)
         x, weight = x.to(dtype), weight.to(dtype)
+    neuron.check_channels(weight.shape[0], x)
     conv = as_event_driven(operator, x, weight)
     if isinstance(conv, str):
         folded = operator.forward(x.flatten(0, 1), weight)

@@ -80,10 +80,14 @@ class Neuron(nn.Module):
 
     def _add_constant(self, name: str, value: float | Tensor, channels: int | None) -> None:
         if isinstance(value, nn.Parameter):
-            raise TypeError(f'{name}: expected a number or a tensor, got a Parameter; use learnable=("{name}",)')
+            raise TypeError(
+                f'{name}: expected a number or a tensor, got a Parameter; use learnable=("{name}",)'
+            )
         tensor = torch.as_tensor(value, dtype=torch.float64).detach().clone()
         if tensor.dim() > 1:
-            raise ValueError(f"{name}: expected a number or one value per channel, got shape {tuple(tensor.shape)}")
+            raise ValueError(
+                f"{name}: expected a number or one value per channel, got shape {tuple(tensor.shape)}"
+            )
         if tensor.dim() == 1 and channels is not None and len(tensor) != channels:
             raise ValueError(f"{name}: expected {channels} values, one per channel, got {len(tensor)}")
         if name not in self.learnable:
@@ -142,7 +146,7 @@ class Neuron(nn.Module):
         check_floating("x", x)
         check_rank("x", x, "[T, N, ...]", at_least=2)
         constants = self.constants()
-        self._check_channels(x, constants)
+        self.check_channels(x.shape[2] if x.dim() > 2 else 1, x)
         time_dim = int(self.batch_first)
         shape = [size for dim, size in enumerate(x.shape) if dim != time_dim]
         wide = torch.promote_types(x.dtype, torch.float32)
@@ -189,14 +193,12 @@ class Neuron(nn.Module):
         finally:
             self.dynamics = native  # type: ignore[method-assign]
 
-    def _check_channels(self, x: Tensor, constants: Mapping[str, Tensor]) -> None:
-        for name, value in constants.items():
-            check_device(name, value, x)
-            if value.dim() == 1 and (x.dim() < 3 or x.shape[2] != len(value)):
-                raise ValueError(
-                    f"x: expected {len(value)} channels in dimension 2, as {name} has values, "
-                    f"got shape {tuple(x.shape)}"
-                )
+    def check_channels(self, channels: int, like: Tensor) -> None:
+        """Raise ValueError unless the constants fit currents of so many channels on the device of `like`."""
+        for name, value in self.constants().items():
+            check_device(name, value, like)
+            if value.dim() == 1 and len(value) != channels:
+                raise ValueError(f"{name}: expected {channels} values, one per channel, got {len(value)}")
 
     def _check_state(self, state: object, step_shape: Sequence[int], x: Tensor) -> None:
         names = ", ".join(self.state_names)
@@ -242,7 +244,7 @@ def _per_channel(value: Tensor, space_axes: int) -> Tensor:
 def _shown(value: Tensor) -> str:
     if value.is_meta:
         return "meta"
-    return f"{float(value):g}" if value.dim() == 0 else f"[{len(value)} values]"
+    return f"{float(value.detach()):g}" if value.dim() == 0 else f"[{len(value)} values]"
 
 
 Reset = Literal["zero", "subtract", "none"]

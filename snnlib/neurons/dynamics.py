@@ -8,9 +8,9 @@ A step of K states y, in this order::
     same:   h_i <- keep_i h_i + offset_i    where s = 1 (reset_time "same");   h_0 <- h_0 - s r . h
     y_0 = h_0,   y_k = h_k + p_k h_0  (k > 0),   y <- y + j s,   y_0 <- max(y_0, floor)
 
-`keep` 1 and `offset` minus an amount subtract, `keep` 0 and `offset` v_reset set. The coefficients are differentiable and
-one per channel or shared. Gradients: docs/neurons.md; kernels: cpp/include/snnlib/neurons/linear.h; reference:
-snnlib/reference/linear.py.
+`keep` 1 and `offset` minus an amount subtract, `keep` 0 and `offset` v_reset set. The coefficients are
+differentiable, and one per channel or shared. Gradients: docs/neurons.md; kernels:
+cpp/include/snnlib/neurons/linear.h; reference: snnlib/reference/linear.py.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class Dynamics:
     def one_field(self) -> bool:
         """Whether the adjoint of all channels is one field over the inputs: one state that decays alike and freely."""
         shared = not any(isinstance(row, Tensor) and row.numel() > 1 for row in (self.a[0][0], self.b[0]))
-        plain = not (self.reset_next or self.membrane) and self.floor == -math.inf
-        return self.states == 1 and shared and plain
+        unfloored = not isinstance(self.floor, Tensor) and self.floor == -math.inf
+        return self.states == 1 and shared and unfloored and not (self.reset_next or self.membrane)
 
     @property
     def flags(self) -> list[int]:

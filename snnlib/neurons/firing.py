@@ -10,13 +10,13 @@ from torch import Tensor
 
 from snnlib.neurons.base import Neuron, Params, Reset
 from snnlib.neurons.surrogate import (
-    KINDS,
     ATan,
     Surrogate,
     SurrogateLike,
     check_surrogate,
     spike,
 )
+from snnlib.reference.surrogate import KINDS
 
 
 class SpikingNeuron(Neuron):
@@ -144,4 +144,3 @@ class SpikingNeuron(Neuron):
             if name not in ("threshold", "surrogate") and getattr(self, name) != default:
                 shown[name] = getattr(self, name)
         return {**shown, "surrogate": self.surrogate}
-

@@ -97,13 +97,19 @@ class LIF(SpikingNeuron):
         channels: int | None = None,
         batch_first: bool = False,
     ) -> None:
-        given = {name: value for name, value in locals().items() if name in {**self.defaults, **SpikingNeuron.defaults}}
+        given = {
+            name: value
+            for name, value in locals().items()
+            if name in {**self.defaults, **SpikingNeuron.defaults}
+        }
         chosen = self.settings(dialect, given)
         tau = chosen["tau"]
         if not isinstance(tau, torch.nn.Parameter) and not bool((torch.as_tensor(tau) >= 1).all()):
             raise ValueError(f"tau: expected numbers of time steps >= 1, got {tau}")
         if chosen["discretisation"] not in ("euler", "exponential"):
-            raise ValueError(f"discretisation: expected euler or exponential, got {chosen['discretisation']!r}")
+            raise ValueError(
+                f"discretisation: expected euler or exponential, got {chosen['discretisation']!r}"
+            )
         super().__init__(
             {"tau": tau}, chosen, learnable=learnable, channels=channels, batch_first=batch_first
         )

@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from snnlib.reference.surrogate import KINDS, SHAPES, exp_minus
+from snnlib.reference.surrogate import SHAPES, exp_minus
 
 # Half width of compact surrogates in thresholds: 6 to 15 % of neuron-steps active.
 _WIDTH = 0.5
@@ -253,9 +253,7 @@ class Gaussian(Surrogate):
 
     def coefficients(self, threshold: Tensor) -> tuple[Tensor, Tensor]:
         """`(1 / (sigma sqrt(2 pi)), 1 / (sigma sqrt 2))`."""
-        return _pair(
-            threshold, 1 / (self.sigma * (2 * torch.pi) ** 0.5), 1 / (self.sigma * 2**0.5)
-        )
+        return _pair(threshold, 1 / (self.sigma * (2 * torch.pi) ** 0.5), 1 / (self.sigma * 2**0.5))
 
 
 @dataclass(frozen=True)
@@ -272,9 +270,11 @@ class MultiGaussian:
 
         def normal(center: float, sigma: float) -> Tensor:
             z = (u - center) / sigma
-            return exp_minus(z * z / 2) / (sigma * (2 * torch.pi) ** 0.5)
+            density: Tensor = exp_minus(z * z / 2) / (sigma * (2 * torch.pi) ** 0.5)
+            return density
 
-        return self.gain * (1.15 * normal(0, 0.5) - 0.15 * normal(0.5, 3) - 0.15 * normal(-0.5, 3))
+        bump = 1.15 * normal(0, 0.5) - 0.15 * normal(0.5, 3) - 0.15 * normal(-0.5, 3)
+        return self.gain * bump
 
 
 # A surrogate of this module, or a user's own function from `u = h - threshold` to `ds/du`.

@@ -29,10 +29,12 @@ class PerStep(nn.Sequential):
     def forward(self, x: Tensor) -> Tensor:
         """The modules' output with the first two dimensions of `x`."""
         if x.dim() < 3:
-            raise ValueError(f"x: expected [T, N, ...] with at least 3 dimensions, got shape {tuple(x.shape)}")
-        out = super().forward(x.flatten(0, 1))
+            raise ValueError(
+                f"x: expected [T, N, ...] with at least 3 dimensions, got shape {tuple(x.shape)}"
+            )
+        out: Tensor = super().forward(x.flatten(0, 1))  # type: ignore[no-untyped-call]
         if len(out) != x.shape[0] * x.shape[1]:
             raise ValueError(
                 f"modules: expected an output of {x.shape[0] * x.shape[1]} frames, as many as came in, got {len(out)}"
             )
-        return out.unflatten(0, x.shape[:2])
+        return out.reshape(*x.shape[:2], *out.shape[1:])

@@ -61,7 +61,7 @@ class SpikingLayer(WeightWithGain):
         if self.weight.is_meta:
             return
         fan_in = math.prod(self.weight.shape[1:])
-        threshold = float(self.neuron.constants().get("threshold", torch.ones(())).mean())
+        threshold = float(self.neuron.constants().get("threshold", torch.ones(())).detach().mean())
         gain = math.sqrt(max(fan_in, 1) * EXPECTED_INPUT_RATE) * potential_gain(self.neuron)
         bound = math.sqrt(3) * threshold / gain
         nn.init.uniform_(self.weight, -bound, bound)
@@ -76,7 +76,9 @@ class SpikingLayer(WeightWithGain):
 
     def run(self, x: Tensor, state: tuple[Tensor, ...] | None = None) -> Output:
         """`forward` from a given state and with the state after the last step, through which gradients flow."""
-        return spiking_layer(x, self.effective_weight, self.operator, self.neuron, state=state, pool=self.pool)
+        return spiking_layer(
+            x, self.effective_weight, self.operator, self.neuron, state=state, pool=self.pool
+        )
 
     def extra_repr(self) -> str:
         """Options that differ from the defaults."""

@@ -12,7 +12,6 @@ from snnlib import _native
 from snnlib.ops.geometry import GROUP, Geometry
 from snnlib.reference.srm import state_dtype
 
-
 # `Neuron` of cpp/bindings/srm_conv.cpp: SRM neurons, and no neurons, which leaves the currents.
 SRM = (0, 0, 1, (0,) * 7)
 NONE = (2, 0, 1, (0,) * 7)

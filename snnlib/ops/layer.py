@@ -7,7 +7,6 @@ the threshold of every entry. Neurons: cpp/include/snnlib/neurons/linear.h; refe
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -96,7 +95,15 @@ def layer_forward(
     native = conv_layout.kernel("srm_conv_forward", x, weight=weight, coefficients=coefficients, state=state)
     if native is None:
         record = reference.layer.forward(
-            x, weight, coefficients, state, options, pool, options_of_neuron, time_dim, g.bands(pool[0])[0],
+            x,
+            weight,
+            coefficients,
+            state,
+            options,
+            pool,
+            options_of_neuron,
+            time_dim,
+            g.bands(pool[0])[0],
             (out, final if return_state else None, bits if keep else None, starts),
         )
         if keep and not exact:
@@ -229,7 +236,15 @@ def layer_backward(
     checks.check_record(bits, record, starts, conv_layout.bits_shape(x, g), tasks, values=1)
     if conv_layout.kernel("srm_conv_backward", x, grad_output=grad_output) is None:
         grad_weight, grad_input = reference.layer.backward(
-            grad_output, x, weight, coefficients, (bits, record, starts), options, pool, options_of_neuron, bands[0],
+            grad_output,
+            x,
+            weight,
+            coefficients,
+            (bits, record, starts),
+            options,
+            pool,
+            options_of_neuron,
+            bands[0],
             time_dim,
         )
         grad_x = conv_layout.empty_train(x, x.shape[2], x.shape[3:]) if need_input else x.new_empty(0)

@@ -1,7 +1,7 @@
 """Neurons of the linear family over whole sequences: one op pair for all models.
 
-Kernels: cpp/include/snnlib/neurons/linear.h and cpp/cpu/scan.cpp; reference: snnlib/reference/linear.py. Nothing but the
-current is kept for backward, which repeats the cheap forward recurrence.
+Kernels: cpp/include/snnlib/neurons/linear.h and cpp/cpu/scan.cpp; reference: snnlib/reference/linear.py. Nothing but
+the current is kept for backward, which repeats the cheap forward recurrence.
 """
 
 from __future__ import annotations
@@ -29,9 +29,13 @@ def run(x: Tensor, dynamics: Dynamics, state: Tensor | None, time_dim: int) -> t
     return value, final
 
 
-def _check(current: Tensor, coefficients: Tensor, state: Tensor | None, flags: Sequence[int], time_dim: int) -> Flags:
+def _check(
+    current: Tensor, coefficients: Tensor, state: Tensor | None, flags: Sequence[int], time_dim: int
+) -> Flags:
     if not current.is_floating_point() or current.dim() < 2:
-        raise ValueError(f"current: expected a floating tensor [T, N, ...], got {current.dtype} {tuple(current.shape)}")
+        raise ValueError(
+            f"current: expected a floating tensor [T, N, ...], got {current.dtype} {tuple(current.shape)}"
+        )
     if time_dim not in (0, 1):
         raise ValueError(f"time_dim: expected 0 or 1, got {time_dim}")
     if len(flags) != len(Flags._fields):
@@ -127,7 +131,7 @@ def _(
     current: Tensor, coefficients: Tensor, state: Tensor | None, flags: Sequence[int], time_dim: int
 ) -> tuple[Tensor, Tensor]:
     current = as_walkable(current)
-    states = count_states(len(coefficients)) + bool(flags[3])
+    states = count_states(len(coefficients)) + bool(flags[4])
     return torch.empty_like(current), _empty_state(current, states, time_dim)
 
 
@@ -151,7 +155,9 @@ def scan_backward(
     current = as_walkable(current)
     states = count_states(len(coefficients)) + options.reset_next
     grad_start = _empty_state(current, states, time_dim)
-    native = _native.kernel("scan_backward", current, grad_value=grad_value, coefficients=coefficients, state=state)
+    native = _native.kernel(
+        "scan_backward", current, grad_value=grad_value, coefficients=coefficients, state=state
+    )
     if native is None:
         grad, rows, start = reference.linear.backward(
             grad_value, grad_state, current, coefficients, state, options, time_dim
@@ -181,10 +187,8 @@ def scan_backward(
 def _sum_neurons(rows: Tensor, coefficients: Tensor) -> Tensor:
     """Gradients of all neurons `[P, N, C, ...]`, summed to the coefficients' `[P, C]` or `[P, 1]`."""
     if coefficients.shape[1] == 1:
-        total = rows.flatten(1).sum(1, keepdim=True)
-    else:
-        total = rows.movedim(2, 1).flatten(2).sum(2)
-    return total.to(coefficients.dtype)
+        return rows.flatten(1).sum(1, keepdim=True).to(coefficients.dtype)
+    return rows.movedim(2, 1).flatten(2).sum(2).to(coefficients.dtype)
 
 
 @scan_backward.register_fake
@@ -199,7 +203,7 @@ def _(
     learn: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     current = as_walkable(current)
-    states = count_states(len(coefficients)) + bool(flags[3])
+    states = count_states(len(coefficients)) + bool(flags[4])
     rows = torch.empty_like(coefficients) if learn else coefficients.new_empty(0)
     return torch.empty_like(current), rows, _empty_state(current, states, time_dim)
 

@@ -1,4 +1,7 @@
-"""Convolution and neurons of one state with a record of entries. Equations: cpp/include/snnlib/kernels/linear_adjoint.h."""
+"""Convolution and neurons of one state with a record of entries.
+
+Equations: cpp/include/snnlib/kernels/linear_adjoint.h.
+"""
 
 from __future__ import annotations
 
@@ -66,9 +69,7 @@ def backward(
     shape = (*x.shape[:2], weight.shape[0], *space)
     entry, (u,) = read_entries(*record, shape, band, time_dim)
     q = _spread(grad_output.to(dtype), shape, pool)
-    rows = {
-        name: linear.per_neuron(coefficients, row, u) for row, name in enumerate(linear.row_names(1))
-    }
+    rows = {name: linear.per_neuron(coefficients, row, u) for row, name in enumerate(linear.row_names(1))}
     lam = torch.zeros_like(q.select(time_dim, 0)) if q.shape[time_dim] else q
     adjoint = torch.empty_like(q)
     shape_of = SHAPES[KINDS[flags.kind]]
@@ -94,7 +95,9 @@ def _spread(grad: Tensor, shape: Sequence[int], pool: Sequence[int]) -> Tensor:
     return F.pad(spread, (0, missing[1], 0, missing[0]))
 
 
-def convolution_backward(signal: Tensor, x: Tensor, weight: Tensor, options: Options) -> tuple[Tensor, Tensor]:
+def convolution_backward(
+    signal: Tensor, x: Tensor, weight: Tensor, options: Options
+) -> tuple[Tensor, Tensor]:
     """dL/dW and dL/dx of a signal in the state's dtype."""
     stride, padding, dilation, groups = options
     dtype = state_dtype(x)

@@ -51,7 +51,7 @@ class _Rows:
         k = self.states = count_states(len(coefficients))
         # One channel stands for all.
         shape = [-1, *[1] * max(axes - 2, 0)] if coefficients.shape[1] > 1 else []
-        rows = [row.reshape(shape) for row in coefficients]
+        rows: list[Tensor] = [row.reshape(shape) for row in coefficients]
         self.a = [rows[i * k : (i + 1) * k] for i in range(k)]
         vectors = [rows[k * k + i * k : k * k + (i + 1) * k] for i in range(8)]
         self.b, self.d, self.c, self.keep, self.offset, self.p, self.j, self.r = vectors
@@ -166,100 +166,124 @@ def backward(
     time_dim: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """dL/dcurrent in its dtype, dL/dcoefficients of every neuron `[P, N, C, ...]`, and dL/dstate."""
-    currents, k, start = _prepared(current, coefficients, state, flags, time_dim)
-    steps, _ = _run(currents, k, start, flags)
-    n = k.states
-    shape_of = SHAPES[KINDS[flags.kind]]
-    dtype = state_dtype(current)
-    g = [torch.zeros_like(start[0]) for _ in range(n)]
-    qs = torch.zeros_like(start[0])
-    if grad_state is not None:
-        g = list(grad_state[:n].to(dtype).unbind(0))
-        qs = grad_state[n].to(dtype) if flags.reset_next else qs
-    zero = torch.zeros_like(start[0])
-    sums = {name: zero for name in _learned(n)}
+    currents, rows, start = _prepared(current, coefficients, state, flags, time_dim)
+    steps, _ = _run(currents, rows, start, flags)
+    adjoint = _Adjoint(rows, flags, start, grad_state)
+    signals = grad_value.to(state_dtype(current)).unbind(time_dim)
+    grads = [
+        adjoint.step(q, x, step)
+        for q, x, step in zip(reversed(signals), reversed(currents), reversed(steps), strict=True)
+    ]
+    if not grads:
+        return torch.empty_like(current), adjoint.coefficients(), adjoint.state()
+    grad = torch.stack(grads[::-1], time_dim).to(current.dtype)
+    return grad, adjoint.coefficients(), adjoint.state()
 
-    def learn(name: str, amount: Tensor) -> None:
-        sums[name] = sums[name] + amount
 
-    grads = []
-    for q, x, step in zip(
-        reversed(grad_value.to(dtype).unbind(time_dim)), reversed(currents), reversed(steps), strict=True
-    ):
-        h = step.h
+class _Adjoint:
+    """G = dL/dy and qs = dL/ds from later steps, and the gradients of the coefficients so far."""
+
+    def __init__(self, rows: _Rows, flags: Flags, start: Tensor, grad_state: Tensor | None) -> None:
+        self.k, self.flags, self.n = rows, flags, rows.states
+        self.zero = torch.zeros_like(start[0])
+        self.g = [self.zero] * self.n
+        self.qs = self.zero
+        if grad_state is not None:
+            self.g = list(grad_state[: self.n].to(start.dtype).unbind(0))
+            self.qs = grad_state[self.n].to(start.dtype) if flags.reset_next else self.zero
+        self.sums = dict.fromkeys(row_names(self.n), self.zero)
+
+    def coefficients(self) -> Tensor:
+        return torch.stack(list(self.sums.values()))
+
+    def state(self) -> Tensor:
+        return torch.stack([*self.g, self.qs] if self.flags.reset_next else self.g)
+
+    def step(self, q: Tensor, x: Tensor, step: _Step) -> Tensor:
+        """One step back; returns dL/dx."""
+        k, n, h = self.k, self.n, step.h
         u = k.distance(h)
-        fired = u > 0 if flags.strict else u >= 0
-        slope = k.height * shape_of((u * k.scale).abs())
-        after = h[0] if flags.reset_next else torch.where(fired, k.reset(h, 0), h[0])
-        unfloored = torch.where(fired, after + k.j[0], after) if n > 1 else after
-        g[0] = torch.where(unfloored < k.floor, zero, g[0])
-        gs = zero if flags.membrane else q
-        if flags.reset_next:
-            gs = gs + qs
-        if n > 1:
-            for i in range(n):
-                if not flags.detach_jump:
-                    gs = gs + k.j[i] * g[i]
-                learn(f"j{i}", torch.where(fired, g[i], zero))
-            for i in range(1, n):
-                learn(f"p{i}", g[i] * after)
-                g[0] = g[0] + k.p[i] * g[i]
-        if not flags.reset_next:
-            for i in range(n):
-                if not flags.detach_reset:
-                    gs = gs + g[i] * (k.reset(h, i) - h[i])
-                learn(f"offset{i}", torch.where(fired, g[i], zero))
-                if i > 0:
-                    learn(f"r{i}", -torch.where(fired, g[0] * h[i], zero))
-            g = [torch.where(fired, _kept(k, g, i), g[i]) for i in range(n)]
+        fired = u > 0 if self.flags.strict else u >= 0
+        slope = k.height * SHAPES[KINDS[self.flags.kind]]((u * k.scale).abs())
+        gs = self.zero if self.flags.membrane else q
+        if self.flags.reset_next:
+            gs = gs + self.qs
+        gs = self._after_reset(gs, h, fired)
+        if not self.flags.reset_next:
+            gs = self._reset(gs, h, fired)
         e = gs * slope
-        learn("threshold", -e)
-        lam = [g[i] + e * k.c[i] if n > 1 else g[i] + e for i in range(n)]
+        self._learn("threshold", -e)
+        lam = [self.g[i] + e * k.c[i] if n > 1 else self.g[i] + e for i in range(n)]
         for i in range(n if n > 1 else 0):
-            learn(f"c{i}", e * h[i])
-        if flags.membrane:
+            self._learn(f"c{i}", e * h[i])
+        if self.flags.membrane:
             lam[0] = lam[0] + q
-        qs = zero
+        self.qs = self.zero
         if step.fired_before is not None:
-            before = step.fired_before > 0
-            for i in range(n):
-                if not flags.detach_reset:
-                    qs = qs + lam[i] * (k.reset(step.raw, i) - step.raw[i])
-                learn(f"offset{i}", torch.where(before, lam[i], zero))
-            lam = [torch.where(before, _kept(k, lam, i), lam[i]) for i in range(n)]
+            lam = self._reset_before(lam, step.raw, step.fired_before > 0)
+        return self._dynamics(lam, x, step)
+
+    def _learn(self, name: str, amount: Tensor) -> None:
+        self.sums[name] = self.sums[name] + amount
+
+    def _after_reset(self, gs: Tensor, h: Sequence[Tensor], fired: Tensor) -> Tensor:
+        """Back through the floor, the jump j and the coupling p."""
+        k, n, g = self.k, self.n, self.g
+        after = h[0] if self.flags.reset_next else torch.where(fired, k.reset(h, 0), h[0])
+        unfloored = torch.where(fired, after + k.j[0], after) if n > 1 else after
+        g[0] = torch.where(unfloored < k.floor, self.zero, g[0])
+        if n == 1:
+            return gs
+        for i in range(n):
+            if not self.flags.detach_jump:
+                gs = gs + k.j[i] * g[i]
+            self._learn(f"j{i}", torch.where(fired, g[i], self.zero))
+        for i in range(1, n):
+            self._learn(f"p{i}", g[i] * after)
+            g[0] = g[0] + k.p[i] * g[i]
+        return gs
+
+    def _reset(self, gs: Tensor, h: Sequence[Tensor], fired: Tensor) -> Tensor:
+        """Back through the reset of the same step."""
+        for i in range(self.n):
+            if not self.flags.detach_reset:
+                gs = gs + self.g[i] * (self.k.reset(h, i) - h[i])
+            self._learn(f"offset{i}", torch.where(fired, self.g[i], self.zero))
+            if i > 0:
+                self._learn(f"r{i}", -torch.where(fired, self.g[0] * h[i], self.zero))
+        self.g = [torch.where(fired, self._kept(self.g, i), self.g[i]) for i in range(self.n)]
+        return gs
+
+    def _reset_before(self, lam: list[Tensor], raw: Sequence[Tensor], before: Tensor) -> list[Tensor]:
+        """Back through the reset by the last step's spike."""
+        for i in range(self.n):
+            if not self.flags.detach_reset:
+                self.qs = self.qs + lam[i] * (self.k.reset(raw, i) - raw[i])
+            self._learn(f"offset{i}", torch.where(before, lam[i], self.zero))
+        return [torch.where(before, self._kept(lam, i), lam[i]) for i in range(self.n)]
+
+    def _kept(self, g: Sequence[Tensor], i: int) -> Tensor:
+        out = self.k.keep[i] * g[i]
+        return out - self.k.r[i] * g[0] if i > 0 else out
+
+    def _dynamics(self, lam: Sequence[Tensor], x: Tensor, step: _Step) -> Tensor:
+        """Back through h = A y + B x + d."""
+        k, n = self.k, self.n
         grad_x = k.b[0] * lam[0]
         for i in range(1, n):
             grad_x = grad_x + k.b[i] * lam[i]
-        grads.append(grad_x)
         for i in range(n):
             for j in range(n):
-                learn(f"a{i}{j}", lam[i] * step.before[j])
-            learn(f"b{i}", lam[i] * x)
-            learn(f"d{i}", lam[i])
-        if flags.through_time:
-            g = [_column(k, lam, j) for j in range(n)]
-        else:
-            g, qs = [zero] * n, zero
-    grad_rows = torch.stack([sums.get(name, zero) for name in row_names(n)])
-    grad_start = torch.stack([*g, qs] if flags.reset_next else g)
-    if not grads:
-        return torch.empty_like(current), grad_rows, grad_start
-    return torch.stack(grads[::-1], time_dim).to(current.dtype), grad_rows, grad_start
-
-
-def _kept(k: _Rows, g: Sequence[Tensor], i: int) -> Tensor:
-    out = k.keep[i] * g[i]
-    return out - k.r[i] * g[0] if i > 0 else out
-
-
-def _column(k: _Rows, lam: Sequence[Tensor], j: int) -> Tensor:
-    out = k.a[0][j] * lam[0]
-    for i in range(1, k.states):
-        out = out + k.a[i][j] * lam[i]
-    return out
-
-
-def _learned(states: int) -> list[str]:
-    n = range(states)
-    vectors = [f"{name}{i}" for name in ("b", "d", "c", "offset", "p", "j", "r") for i in n]
-    return [*(f"a{i}{j}" for i in n for j in n), *vectors, "threshold"]
+                self._learn(f"a{i}{j}", lam[i] * step.before[j])
+            self._learn(f"b{i}", lam[i] * x)
+            self._learn(f"d{i}", lam[i])
+        if not self.flags.through_time:
+            self.g, self.qs = [self.zero] * n, self.zero
+            return grad_x
+        self.g = []
+        for j in range(n):
+            column = k.a[0][j] * lam[0]
+            for i in range(1, n):
+                column = column + k.a[i][j] * lam[i]
+            self.g.append(column)
+        return grad_x

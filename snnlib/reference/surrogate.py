@@ -10,6 +10,7 @@ from torch import Tensor
 # Beyond this argument exp(-z) counts as zero: its relative error would exceed 4e-5 in float32.
 _EXP_RANGE = 40.0
 
+
 def exp_minus(z: Tensor) -> Tensor:
     """`exp(-z)` for z >= 0 in `+ - * /` only: a rational function of z/64 to the power of 64."""
     y = z.clamp(max=_EXP_RANGE) / 64
@@ -22,7 +23,8 @@ def exp_minus(z: Tensor) -> Tensor:
 
 
 def _triangle(z: Tensor) -> Tensor:
-    return (1 - z).clamp(min=0)
+    # A distance that is no number has no slope.
+    return torch.where(z < 1, 1 - z, torch.zeros_like(z))
 
 
 def _rectangle(z: Tensor) -> Tensor:

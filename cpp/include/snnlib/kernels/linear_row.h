@@ -24,7 +24,8 @@ class RowCoefficients {
     for (int64_t v = 0; v < vectors; ++v) {
       for (int64_t i = 0; i < Rows::count; ++i) {
         float lane[kLanes];
-        for (int64_t j = 0; j < kLanes; ++j) lane[j] = neuron.rows[i * neuron.period + (v * kLanes + j) % neuron.period];
+        for (int64_t j = 0; j < kLanes; ++j)
+          lane[j] = neuron.rows[i * neuron.period + (v * kLanes + j) % neuron.period];
         std::memcpy(&all[v].row[i], lane, sizeof lane);
       }
     }
@@ -48,8 +49,8 @@ inline bool is_compact(SurrogateKind kind) {
   return kind == SurrogateKind::kTriangle || kind == SurrogateKind::kRectangle;
 }
 
-// One step writes 0/1 to `spikes`, or with Add adds it to what is there, and with Keep writes the bits of the entries of
-// the row and their u; returns their number. All rows may be read and written up to padded(n).
+// One step writes 0/1 to `spikes`, or with Add adds it to what is there, and with Keep writes the bits of the entries
+// of the row and their u; returns their number. All rows may be read and written up to padded(n).
 template <bool Keep, bool Add>
 SNNLIB_NOINLINE int64_t linear_row(const float* current, const RowCoefficients& coefficients, const LinearFlags& flags,
                                    float* v, int64_t n, float* spikes, uint16_t* bits, float* distance) {

@@ -56,7 +56,8 @@ SNNLIB_NOINLINE inline void share_among_cells(const float* grad, float cells, in
   for (int64_t i = 0; i < n; ++i) share[i] = grad[i] / cells;
 }
 
-// q of a row from the shares of its row of windows. Pixel by pixel in whole vectors: the next one overwrites the excess.
+// q of a row from the shares of its row of windows. Pixel by pixel in whole vectors: the next one overwrites the
+// excess.
 SNNLIB_NOINLINE inline void spread_out(const float* share, int64_t windows, int64_t channels, int64_t window,
                                        float* q) {
   for (int64_t x = 0; x < windows; ++x, share += channels) {

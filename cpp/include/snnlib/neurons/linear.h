@@ -25,12 +25,12 @@ namespace snnlib {
 // What a call sets beside the coefficients; `Dynamics.flags` of snnlib/neurons/dynamics.py.
 struct LinearFlags {
   SurrogateKind surrogate;
-  bool strict;         // fires above the threshold, not at it
-  bool detach_reset;   // no gradient from the reset to the spike
-  bool detach_jump;    // none from the jump j
-  bool reset_next;     // the reset comes with the next step
-  bool membrane;       // the value of a step is h_0 instead of s
-  bool through_time;   // whether G' is passed on
+  bool strict;        // fires above the threshold, not at it
+  bool detach_reset;  // no gradient from the reset to the spike
+  bool detach_jump;   // none from the jump j
+  bool reset_next;    // the reset comes with the next step
+  bool membrane;      // the value of a step is h_0 instead of s
+  bool through_time;  // whether G' is passed on
 };
 
 // Rows of the coefficients: `row_names` of snnlib/neurons/dynamics.py.

@@ -1,0 +1,83 @@
+"""Neurons of the linear family in float64 by autograd: an answer that shares no line with kernels or reference."""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from snnlib.reference.linear import row_names
+
+_SHAPES = {
+    0: lambda z: (1 - z).clamp(min=0),
+    1: lambda z: (z < 1).double(),
+    2: lambda z: 1 / (1 + z**2),
+    3: lambda z: 1 / (1 + z) ** 2,
+    4: lambda z: 1 / torch.cosh(z / 2) ** 2,
+    5: lambda z: torch.exp(-z),
+    6: lambda z: torch.exp(-(z**2)),
+}
+
+
+class _Spike(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, u: Tensor, slope: Tensor, strict: bool) -> Tensor:
+        ctx.save_for_backward(slope)
+        return (u > 0 if strict else u >= 0).double()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        return grads[0] * ctx.saved_tensors[0], None, None
+
+
+class Run(NamedTuple):
+    """Values `[T, ...]`, and the state after the last step."""
+
+    value: Tensor
+    state: Tensor
+
+
+def run(current: Tensor, coefficients: Tensor, state: Tensor | None, flags: list[int], time_dim: int) -> Run:
+    """All in float64; differentiable in current, coefficients and state."""
+    kind, strict, detach_reset, detach_jump, reset_next, membrane, through_time = flags
+    axes = max(current.dim() - 3, 0)
+    states = next(k for k in (1, 2, 3) if len(row_names(k)) == len(coefficients))
+    shape = [-1, *[1] * axes] if coefficients.shape[1] > 1 else []
+    row = {name: r.reshape(shape) for name, r in zip(row_names(states), coefficients, strict=True)}
+    names = range(states)
+    steps = current.unbind(time_dim)
+    step_shape = [size for dim, size in enumerate(current.shape) if dim != time_dim]
+    if state is None:
+        state = torch.zeros(states + reset_next, *step_shape, dtype=torch.float64)
+    y = list(state[:states])
+    before = state[states] if reset_next else None
+    values = []
+
+    def reset(h: list[Tensor], s: Tensor) -> list[Tensor]:
+        s = s.detach() if detach_reset else s
+        moving = sum(row[f"r{m}"] * h[m] for m in names if m)
+        return [
+            h[i] + s * (row[f"keep{i}"] * h[i] + row[f"offset{i}"] - h[i] - (moving if i == 0 else 0))
+            for i in names
+        ]
+
+    for x in steps:
+        h = [sum(row[f"a{i}{j}"] * y[j] for j in names) + row[f"b{i}"] * x + row[f"d{i}"] for i in names]
+        if before is not None:
+            h = reset(h, before)
+        level = h[0] if states == 1 else sum(row[f"c{i}"] * h[i] for i in names)
+        u = level - row["threshold"]
+        slope = (row["height"] * _SHAPES[kind]((u * row["scale"]).abs())).detach()
+        s = _Spike.apply(u, slope.expand_as(u), bool(strict))
+        values.append(h[0] if membrane else s)
+        z = h if before is not None else reset(h, s)
+        y = [z[0], *(z[i] + row[f"p{i}"] * z[0] for i in names if i)]
+        if states > 1:
+            y = [y[i] + row[f"j{i}"] * (s.detach() if detach_jump else s) for i in names]
+        y[0] = torch.where(y[0] < row["floor"], row["floor"].detach(), y[0])
+        if not through_time:
+            y = [part.detach() for part in y]
+        before = s if before is not None else None
+        before = before.detach() if before is not None and not through_time else before
+    final = torch.stack([*y, before] if before is not None else y)
+    value = torch.stack(values, time_dim) if values else current.clone()
+    return Run(value, final)

@@ -1,0 +1,278 @@
+"""Op cases of neurons with linear dynamics, alone and behind a convolution: samples and float64 answers.
+
+All numbers are dyadic, so that no potential rounds and spikes are equal in every dtype.
+"""
+
+from typing import Any
+
+import linear_oracle
+import torch
+from op_samples import SRM_CONVS, TRAINS, Arguments, Sample, _conv_arguments
+from torch import Tensor
+
+from snnlib.reference.linear import row_names
+
+
+def coefficients(
+    states: int, channels: int, generator: torch.Generator | None = None, **rows: float
+) -> Tensor:
+    """`[P, C]`, float64: all zero but for a leak by a half, gain 1, threshold 1 and what is given."""
+    names = row_names(states)
+    base: dict[str, float] = {f"a{i}{i}": 0.5 for i in range(states)}
+    base |= {"b0": 1.0, "c0": 1.0, "threshold": 1.0, "floor": -torch.inf, "height": 1.0, "scale": 1.0}
+    base |= {f"keep{i}": 1.0 for i in range(states)} | rows
+    table = torch.tensor([[base.get(name, 0.0)] * channels for name in names], dtype=torch.float64)
+    if generator is not None and channels > 1:
+        # Thresholds in quarters, one per channel.
+        levels = torch.randint(2, 6, (channels,), generator=generator) / 4
+        table[names.index("threshold")] = levels
+    return table
+
+
+# Surrogate's shape, strict, detach_reset, detach_jump, reset_next, membrane, through_time.
+_PLAIN = [0, 0, 1, 1, 0, 0, 1]
+# name: (sample of TRAINS, states, flags, rows)
+NEURONS: dict[str, tuple[str, int, list[int], dict[str, float]]] = {
+    "LIF, zero": ("prime sizes", 1, _PLAIN, {"keep0": 0.0, "offset0": 0.25}),
+    "LIF, zero, not detached": ("state", 1, [2, 0, 0, 0, 0, 0, 1], {"keep0": 0.0}),
+    "LIF, subtract": ("more than a block", 1, [3, 1, 1, 1, 0, 0, 1], {"offset0": -1.0, "d0": 0.25}),
+    "LIF, subtract, not detached, floor": (
+        "batch first",
+        1,
+        [0, 0, 0, 0, 0, 0, 1],
+        {"offset0": -1.0, "floor": -0.25},
+    ),
+    "LIF, next, zero": ("no space axes", 1, [1, 0, 0, 0, 1, 0, 1], {"keep0": 0.0, "scale": 2.0}),
+    "LIF, next, subtract": ("batch first, more than a block", 1, [0, 1, 1, 1, 1, 0, 1], {"offset0": -1.0}),
+    "no gradient through time": ("state", 1, [0, 0, 1, 1, 0, 0, 0], {"keep0": 0.0}),
+    "integrator": ("prime sizes", 1, [0, 0, 1, 1, 0, 1, 1], {"threshold": torch.inf, "scale": 0.0}),
+    "CubaLIF": ("state", 2, _PLAIN, {"a01": 1.0, "b1": 1.0, "b0": 0.0, "a00": 0.75, "keep0": 0.0}),
+    "CubaLIF, next": (
+        "prime sizes",
+        2,
+        [0, 1, 0, 0, 1, 0, 1],
+        {"a01": 1.0, "b1": 1.0, "b0": 0.0, "keep0": 0.0},
+    ),
+    "ALIF": (
+        "batch first",
+        2,
+        [2, 1, 0, 0, 0, 0, 1],
+        {"c1": -1.0, "r1": 1.0, "j1": 0.5, "a11": 0.75, "offset0": -0.5},
+    ),
+    "adLIF": (
+        "more than a block",
+        2,
+        [0, 0, 0, 1, 0, 0, 1],
+        {"a01": -0.5, "p1": 0.25, "j1": 0.5, "keep0": 0.0, "a11": 0.75},
+    ),
+    "three states": (
+        "state",
+        3,
+        [0, 0, 0, 0, 0, 0, 1],
+        {"a01": 0.5, "a02": -0.5, "a12": 0.25, "b1": 0.5, "j2": 0.5, "p1": 0.25, "keep0": 0.0, "keep1": 0.0},
+    ),
+    "three states, next": ("no space axes", 3, [2, 0, 0, 0, 1, 0, 1], {"a01": 0.5, "b2": 0.5, "keep0": 0.0}),
+    "T = 0": ("T = 0", 1, _PLAIN, {}),
+    "T = 0, batch first": ("T = 0, batch first", 2, _PLAIN, {}),
+    "N = 0": ("N = 0", 1, _PLAIN, {}),
+}
+
+
+def _scan_arguments(
+    generator: torch.Generator, name: str
+) -> tuple[Tensor, Tensor, Tensor | None, list[int], int]:
+    train, states, flags, rows = NEURONS[name]
+    shape, time_dim, per_channel, stateful, _ = TRAINS[train]
+    current = torch.randint(-4, 9, shape, generator=generator).double() / 4
+    channels = shape[2] if per_channel and len(shape) > 2 else 1
+    state = None
+    if stateful:
+        step_shape = [size for dim, size in enumerate(shape) if dim != time_dim]
+        state = torch.randint(0, 3, (states + flags[4], *step_shape), generator=generator).double() / 4
+    return current, coefficients(states, channels, generator, **rows), state, flags, time_dim
+
+
+def scan_sample(name: str) -> Sample:
+    return Sample(name, lambda generator: _scan_arguments(generator, name))
+
+
+def scan_backward_sample(name: str) -> Sample:
+    def make(generator: torch.Generator) -> Arguments:
+        current, rows, state, flags, time_dim = _scan_arguments(generator, name)
+        final = linear_oracle.run(current, rows, state, flags, time_dim).state
+        grads = (
+            torch.randint(-4, 5, tensor.shape, generator=generator).double() / 4
+            for tensor in (current, final)
+        )
+        return (*grads, current, rows, state, flags, time_dim, True)
+
+    return Sample(name, make)
+
+
+def scan_answer(
+    current: Tensor, rows: Tensor, state: Tensor | None, flags: list[int], time_dim: int
+) -> list[Tensor | None]:
+    wide = None if state is None else state.double()
+    return list(linear_oracle.run(current.double(), rows.double(), wide, flags, time_dim))
+
+
+def scan_backward_answer(
+    q: Tensor,
+    grad_state: Tensor,
+    current: Tensor,
+    rows: Tensor,
+    state: Tensor | None,
+    flags: list[int],
+    time_dim: int,
+    _learn: bool,
+) -> list[Tensor | None]:
+    names = row_names(len(next(iter([grad_state]))) - flags[4])
+    x, k = current.double().requires_grad_(), rows.double().requires_grad_()
+    start = torch.zeros(grad_state.shape, dtype=torch.float64) if state is None else state.double()
+    start.requires_grad_()
+    out = linear_oracle.run(x, k, start, flags, time_dim)
+    loss = (out.value * q.double()).sum() + (out.state * grad_state.double()).sum()
+    grads = torch.autograd.grad(loss, (x, k, start), allow_unused=True, materialize_grads=True)
+    # Nobody learns whether a state is kept, nor the floor and the shape of the surrogate.
+    fixed = [
+        i for i, name in enumerate(names) if name.startswith(("keep", "floor", "height", "scale", "p0", "r0"))
+    ]
+    grads[1][fixed] = 0
+    if len(grad_state) - flags[4] == 1:
+        grads[1][[names.index("c0"), names.index("j0")]] = 0
+    return list(grads)
+
+
+def _layer_arguments(generator: torch.Generator, name: str, flags: list[int], own: bool) -> tuple[Any, ...]:
+    x, weight, options, time_dim, step = _conv_arguments(generator, name)
+    weight = (weight * 64).round() / 64
+    rows = {"keep0": 0.0, "offset0": 0.25} if flags[1] == 0 else {"offset0": -1.0}
+    table = coefficients(1, step[1] if own else 1, generator, scale=2.0, **rows)
+    return x, weight, table, options, time_dim, step
+
+
+def layer_sample(
+    name: str, flags: list[int], stateful: bool = False, keep: bool = True, pool: tuple[int, int] = (1, 1)
+) -> Sample:
+    def make(generator: torch.Generator) -> Arguments:
+        x, weight, table, options, time_dim, step = _layer_arguments(generator, name, flags, stateful)
+        state = torch.randint(0, 3, (1, *step), generator=generator).double() / 4 if stateful else None
+        return (x, weight, table, state, *options, list(pool), flags, time_dim, stateful, keep, True)
+
+    marks = {
+        "stateful": stateful,
+        "nothing kept": not keep,
+        "pooled": pool != (1, 1),
+        f"flags {flags}": flags[0],
+    }
+    return Sample(", ".join([name, *(mark for mark, on in marks.items() if on)]), make)
+
+
+def layer_backward_sample(
+    name: str, flags: list[int], needs: tuple[bool, bool] = (True, True), pool: tuple[int, int] = (1, 1)
+) -> Sample:
+    own = name in ("gather back", "grouped")
+
+    def make(generator: torch.Generator) -> Arguments:
+        x, weight, table, options, time_dim, _ = _layer_arguments(generator, name, flags, own)
+        options = (*options, list(pool), flags, time_dim)
+        forward = torch.ops.snnlib.layer_forward
+        out, _, *record = forward(x, weight, table, None, *options, False, True, True)
+        q = torch.randn(out.shape, generator=generator, dtype=torch.float64)
+        return (q, x, weight, table, *record, *options, *needs)
+
+    marks = {f"needs {needs}": not all(needs), "pooled": pool != (1, 1), f"flags {flags}": flags[0]}
+    return Sample(", ".join([name, *(mark for mark, on in marks.items() if on)]), make)
+
+
+def _convolved(x: Tensor, weight: Tensor, *options: Any) -> Tensor:
+    shape = (x.shape[0] * x.shape[1], *x.shape[2:])
+    convolve = torch.nn.functional.conv2d if x.dim() == 5 else torch.nn.functional.conv3d
+    frames = convolve(x.reshape(shape), weight, None, *options)
+    return frames.reshape(*x.shape[:2], *frames.shape[1:])
+
+
+def _pooled(value: Tensor, pool: list[int]) -> Tensor:
+    if value.numel() == 0 or pool == [1, 1]:
+        return value
+    return torch.nn.functional.avg_pool2d(value.flatten(0, 1), pool).unflatten(0, value.shape[:2])
+
+
+def layer_answer(
+    x: Tensor, weight: Tensor, table: Tensor, state: Tensor | None, *rest: Any
+) -> list[Tensor | None]:
+    *options, pool, flags, time_dim, return_state, _keep, _exact = rest
+    wide = None if state is None else state.double()
+    out = linear_oracle.run(
+        _convolved(x.double(), weight.double(), *options), table.double(), wide, flags, time_dim
+    )
+    final = out.state if return_state else torch.zeros(0)
+    return [_pooled(out.value, pool), final, None, None, None]
+
+
+def layer_backward_answer(
+    q: Tensor, x: Tensor, weight: Tensor, table: Tensor, *rest: Any
+) -> list[Tensor | None]:
+    *options, pool, flags, time_dim, need_weight, need_input = rest[3:]
+    events, w = x.double().requires_grad_(), weight.double().requires_grad_()
+    current = _convolved(events, w, *options)
+    if current.numel():
+        out = linear_oracle.run(current, table.double(), None, flags, time_dim)
+        loss = (_pooled(out.value, pool) * q.double()).sum()
+    else:
+        loss = current.sum()
+    grad_w, grad_x = torch.autograd.grad(loss, (w, events), allow_unused=True, materialize_grads=True)
+    return [grad_w if need_weight else torch.zeros(0), grad_x if need_input else torch.zeros(0)]
+
+
+def currents_sample(name: str) -> Sample:
+    def make(generator: torch.Generator) -> Arguments:
+        x, weight, _, options, time_dim, _ = _layer_arguments(generator, name, _PLAIN, False)
+        return (x, weight, *options, time_dim)
+
+    return Sample(name, make)
+
+
+def currents_backward_sample(name: str, needs: tuple[bool, bool] = (True, True)) -> Sample:
+    def make(generator: torch.Generator) -> Arguments:
+        x, weight, _, options, time_dim, _ = _layer_arguments(generator, name, _PLAIN, False)
+        signal = torch.randn(_convolved(x, weight, *options).shape, generator=generator, dtype=torch.float64)
+        return (signal, x, weight, *options, time_dim, *needs)
+
+    return Sample(name if all(needs) else f"{name}, needs {needs}", make)
+
+
+def currents_answer(x: Tensor, weight: Tensor, *options: Any) -> list[Tensor | None]:
+    return [_convolved(x.double(), weight.double(), *options[:4])]
+
+
+def currents_backward_answer(signal: Tensor, x: Tensor, weight: Tensor, *rest: Any) -> list[Tensor | None]:
+    *options, _time_dim, need_weight, need_input = rest
+    events, w = x.double().requires_grad_(), weight.double().requires_grad_()
+    current = _convolved(events, w, *options)
+    grads = torch.autograd.grad((current * signal.double()).sum(), (w, events))
+    return [
+        grad if need else torch.zeros(0) for grad, need in zip(grads, (need_weight, need_input), strict=True)
+    ]
+
+
+# A compact surrogate with a detached subtracting reset, and one of unbounded support with a reset to a value.
+COMPACT, WIDE = [0, 1, 1, 1, 0, 0, 1], [2, 0, 0, 0, 0, 0, 1]
+_FEW = ("scatter", "gather, many channels", "stride", "fully connected", "grouped", "T = 0")
+LAYERS = (
+    *(layer_sample(name, COMPACT) for name in SRM_CONVS),
+    *(layer_sample(name, WIDE) for name in _FEW),
+    layer_sample("scatter", COMPACT, stateful=True),
+    layer_sample("fully connected", WIDE, stateful=True),
+    layer_sample("stride", COMPACT, keep=False),
+    layer_sample("scatter", COMPACT, pool=(2, 2)),
+    layer_sample("gather, many channels", WIDE, stateful=True, pool=(2, 3)),
+)
+LAYERS_BACKWARD = (
+    *(layer_backward_sample(name, COMPACT) for name in SRM_CONVS),
+    *(layer_backward_sample(name, WIDE) for name in (*_FEW, "gather back")),
+    layer_backward_sample("scatter", COMPACT, (True, False)),
+    layer_backward_sample("gather back", COMPACT, (False, True)),
+    layer_backward_sample("scatter", WIDE, pool=(2, 2)),
+    layer_backward_sample("gather back", COMPACT, pool=(2, 4)),
+)
