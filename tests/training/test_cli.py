@@ -14,7 +14,18 @@ from snnlib.cli import main
 from snnlib.training import TrainConfig
 from snnlib.training.checkpoint_io import SafeCheckpointIO
 
-PICTURES = ("accuracy.png", "confusion.png", "heat.png", "raster.png", "spike_rates.png")
+PICTURES = (
+    *(
+        "accuracy.png",
+        "confusion.png",
+        "dead.png",
+        "heat.png",
+        "learning_rate.png",
+        "loss.png",
+        "potentials.png",
+    ),
+    *("raster.png", "rate_histograms.png", "rates_over_time.png", "spike_rates.png"),
+)
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
