@@ -86,7 +86,7 @@ __all__ = [
     "use_path",
 ]
 # Names whose modules need the extra `snnlib[train]`, or take time to import: loaded when they are first used.
-_LAZY = {"report": "snnlib.reporting", "visual": "snnlib.visual"}
+_LAZY = {"load": "snnlib.training.load", "report": "snnlib.reporting", "visual": "snnlib.visual"}
 
 # Published names, for code that was written against them.
 __all__ += [name for name in compat.__all__ if name not in __all__]
