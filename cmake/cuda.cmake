@@ -12,6 +12,8 @@ if(SNNLIB_CUDA STREQUAL "AUTO")
   endif()
 endif()
 enable_language(CUDA)
+message(NOTICE "snnlib: compiling CUDA kernels for ${CMAKE_CUDA_ARCHITECTURES}, which takes some minutes; to leave them "
+               "out: -Ccmake.define.SNNLIB_CUDA=OFF")
 set(CMAKE_CUDA_STANDARD 17)
 set(CMAKE_CUDA_STANDARD_REQUIRED ON)
 set(CMAKE_CUDA_RUNTIME_LIBRARY Static)

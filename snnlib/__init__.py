@@ -1,5 +1,8 @@
 """Spiking neural network layers for PyTorch: event-driven, spike-time learning on CPU and GPU."""
 
+import importlib
+from typing import Any
+
 from snnlib import (
     compat,
     data,
@@ -108,5 +111,24 @@ __all__ = [
     "use_convolution",
     "use_path",
 ]
+# Names whose modules need the extra `snnlib[train]`, or take time to import: loaded when they are first used.
+_LAZY = {"load": "snnlib.training.load", "report": "snnlib.reporting", "visual": "snnlib.visual"}
+
 # Published names, for code that was written against them.
 __all__ += [name for name in compat.__all__ if name not in __all__]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'snnlib' has no attribute {name!r}")
+    try:
+        module = importlib.import_module(_LAZY[name])
+    except ImportError as error:
+        raise ImportError(
+            f"snnlib.{name} needs the package {error.name}, which is not installed: pip install 'snnlib[train]'"
+        ) from error
+    return module if _LAZY[name] == f"snnlib.{name}" else getattr(module, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})

@@ -1,4 +1,4 @@
-"""The `snnlib` command: `train`, `eval` and `doctor`."""
+"""The `snnlib` command: `train`, `eval`, `predict` and `doctor`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.console import Console
 
+from snnlib import __version__
 from snnlib.data import EventFileError
 from snnlib.recipes import recipe as find_recipe
 from snnlib.training.config import (
@@ -29,7 +30,6 @@ from snnlib.training.errors import CheckpointError, ConfigError
 from snnlib.training.run_folder import RunFolder
 
 app = typer.Typer(
-    help="Spiking neural networks for event data: train, test, look.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -44,66 +44,137 @@ def _option(help_text: str, panel: str, *names: str) -> Any:
     return typer.Option(*names, help=help_text, rich_help_panel=panel)
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"snnlib {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def about(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            help="Print the version and exit.",
+            is_eager=True,
+            callback=_version,
+        ),
+    ] = False,
+) -> None:
+    """Spiking neural networks for event data: train, test, predict."""
+
+
 @app.command()
 def train(
     context: typer.Context,
     recipe: Annotated[
-        str, _option("Settings by name, digits or nmnist; options given beside it override them.", "Recipe")
+        str,
+        _option(
+            "Take the settings of this recipe, digits or nmnist; options given beside it override them.",
+            "Recipe",
+        ),
     ] = "digits",
     data: Annotated[
-        DataName, _option("Embedded digits (no download) or a copy of N-MNIST.", "Data")
+        DataName,
+        _option("Train on the embedded digits, which need no download, or on a copy of N-MNIST.", "Data"),
     ] = _D.data,
-    root: Annotated[Path | None, _option("Folder of the data: Train/ and Test/, or zips.", "Data")] = None,
-    time_steps: Annotated[int, _option("Time steps per sample.", "Data")] = _D.time_steps,
-    step_ms: Annotated[float, _option("Length of a time step in ms.", "Data")] = _D.step_ms,
-    frames: Annotated[FrameMode, _option("A cell with events is 1, or their count.", "Data")] = _D.frames,
+    root: Annotated[
+        Path | None,
+        _option("Read the data from this folder, which holds Train/ and Test/ or zips of them.", "Data"),
+    ] = None,
+    time_steps: Annotated[int, _option("Bin each sample into this many time steps.", "Data")] = _D.time_steps,
+    step_ms: Annotated[
+        float, _option("Make each time step this many milliseconds long.", "Data")
+    ] = _D.step_ms,
+    frames: Annotated[
+        FrameMode,
+        _option("Set a cell with events to 1 (binary) or to the number of its events (count).", "Data"),
+    ] = _D.frames,
     late: Annotated[
-        LateEvents, _option("Events after the last step: into it, out, or an error.", "Data")
+        LateEvents,
+        _option("Put events after the last step into it (clamp) or leave them out (drop).", "Data"),
     ] = _D.late,
-    net: Annotated[str, _option("Layers: 12C5p1 conv, P2 pool, 10 linear.", "Net")] = _D.net,
-    tau_m: Annotated[float, _option("Membrane time constant in time steps.", "Net")] = _D.tau_m,
-    tau_s: Annotated[float, _option("Synaptic time constant in time steps.", "Net")] = _D.tau_s,
+    net: Annotated[
+        str, _option("Build these layers: 12C5p1 is a convolution, P2 a pooling, 10 a linear layer.", "Net")
+    ] = _D.net,
+    tau_m: Annotated[float, _option("Set the membrane time constant, in time steps.", "Net")] = _D.tau_m,
+    tau_s: Annotated[float, _option("Set the synaptic time constant, in time steps.", "Net")] = _D.tau_s,
     tau_grad: Annotated[
-        float | None, _option("Time constant of gradients in time steps.", "Net")
+        float | None, _option("Set the time constant of the gradient kernel, in time steps.", "Net")
     ] = _D.tau_grad,
     target_rate: Annotated[
-        float, _option("Spikes per neuron and step that hidden layers are calibrated to.", "Net")
+        float, _option("Calibrate hidden layers to this many spikes per neuron and time step.", "Net")
     ] = _D.target_rate,
-    output_rate: Annotated[float, _option("The same for the output layer.", "Net")] = _D.output_rate,
+    output_rate: Annotated[
+        float, _option("Calibrate the output layer to this many spikes per neuron and time step.", "Net")
+    ] = _D.output_rate,
     val_split: Annotated[
-        float, _option("Share of the training samples to hold out, to choose the best epoch by.", "Learning")
+        float,
+        _option("Hold out this share of the training samples and choose the best epoch by them.", "Learning"),
     ] = _D.val_split,
-    epochs: Annotated[int, _option("Passes over the training set.", "Learning")] = _D.epochs,
-    batch_size: Annotated[int, _option("Samples per step.", "Learning")] = _D.batch_size,
+    epochs: Annotated[int, _option("Pass this many times over the training set.", "Learning")] = _D.epochs,
+    batch_size: Annotated[
+        int, _option("Take this many samples per training step.", "Learning")
+    ] = _D.batch_size,
     copies: Annotated[
-        int, _option("Copies of a sample in its batch, each augmented anew.", "Learning")
+        int, _option("Put each sample into its batch this many times, augmented anew each time.", "Learning")
     ] = _D.copies,
-    lr: Annotated[float, _option("Learning rate at its peak (AdamW, cosine decay).", "Learning")] = _D.lr,
-    warmup_epochs: Annotated[float, _option("Epochs of linear rise to lr.", "Learning")] = _D.warmup_epochs,
-    weight_decay: Annotated[float, _option("AdamW's weight decay.", "Learning")] = _D.weight_decay,
+    lr: Annotated[
+        float, _option("Set the peak learning rate of AdamW, which decays along a cosine.", "Learning")
+    ] = _D.lr,
+    warmup_epochs: Annotated[
+        float, _option("Let the learning rate rise linearly for this many epochs.", "Learning")
+    ] = _D.warmup_epochs,
+    weight_decay: Annotated[float, _option("Set the weight decay of AdamW.", "Learning")] = _D.weight_decay,
     shift: Annotated[int, _option("Move training samples by up to this many pixels.", "Learning")] = _D.shift,
     rotate: Annotated[
-        float, _option("Turn training samples by up to this many degrees.", "Learning")
+        float, _option("Rotate training samples by up to this many degrees.", "Learning")
     ] = _D.rotate,
-    warp: Annotated[float, _option("Bend training samples by about this many pixels.", "Learning")] = _D.warp,
+    warp: Annotated[float, _option("Warp training samples by about this many pixels.", "Learning")] = _D.warp,
     loss: Annotated[
-        LossName, _option("Of output potentials (tet), counts, times or trains.", "Learning")
+        LossName,
+        _option(
+            "Minimise this loss of output potentials (tet), spike counts, spike times or spike trains.",
+            "Learning",
+        ),
     ] = _D.loss,
-    logit_scale: Annotated[float, _option("Cross-entropy: logits per spike.", "Learning")] = _D.logit_scale,
-    desired: Annotated[float, _option("Count: spikes of the right neuron.", "Learning")] = _D.desired,
-    undesired: Annotated[float, _option("Count: spikes of the others.", "Learning")] = _D.undesired,
-    seed: Annotated[int, _option("Fixes weights and the order of samples.", "Learning")] = _D.seed,
+    logit_scale: Annotated[
+        float, _option("Multiply spike counts by this to get the logits of cross-entropy losses.", "Learning")
+    ] = _D.logit_scale,
+    desired: Annotated[
+        float, _option("Ask the neuron of the true class for this many spikes (count losses).", "Learning")
+    ] = _D.desired,
+    undesired: Annotated[
+        float, _option("Ask the other output neurons for this many spikes (count losses).", "Learning")
+    ] = _D.undesired,
+    seed: Annotated[
+        int,
+        _option("Draw weights, the order of samples and all else that is random from this seed.", "Learning"),
+    ] = _D.seed,
     out: Annotated[
-        Path | None, _option("Run folder, new or empty (default: runs/<data>-<time>).", "Run")
+        Path | None, _option("Write the run to this folder, new or empty; default runs/<data>-<time>.", "Run")
     ] = None,
     resume: Annotated[Path | None, _option("Go on with the run in this folder.", "Run")] = None,
     device: Annotated[
-        Device, _option("Where to compute; auto takes a GPU.", "Run", "--device", "--accelerator")
+        Device,
+        _option(
+            "Compute on this device; auto takes a GPU where there is one.", "Run", "--device", "--accelerator"
+        ),
     ] = _D.device,
-    devices: Annotated[int, _option("GPUs (or CPU processes) to use together.", "Run")] = _D.devices,
-    precision: Annotated[Precision, _option("dtype of weights and spikes.", "Run")] = _D.precision,
-    threads: Annotated[int | None, _option("CPU threads (default: torch's choice).", "Run")] = _D.threads,
-    workers: Annotated[int, _option("Processes that read data; 0: none extra.", "Run")] = _D.workers,
+    devices: Annotated[
+        int, _option("Train on this many GPUs (or in as many CPU processes) together.", "Run")
+    ] = _D.devices,
+    precision: Annotated[
+        Precision,
+        _option("Store weights and spikes in this precision; bf16-mixed keeps weights in float32.", "Run"),
+    ] = _D.precision,
+    threads: Annotated[
+        int | None, _option("Use this many CPU threads; the default is torch's choice.", "Run")
+    ] = _D.threads,
+    workers: Annotated[
+        int, _option("Read data in this many further processes; 0 reads in the main process.", "Run")
+    ] = _D.workers,
 ) -> None:
     """Train a spiking net and write a report that shows what it learned.
 
@@ -116,6 +187,9 @@ def train(
 
     Go on after a stop: snnlib train --resume runs/first
     """
+    # Lightning takes seconds to import; its own further processes, which have a rank, keep quiet.
+    if "LOCAL_RANK" not in os.environ:
+        print(f"snnlib {__version__}: loading the training packages", flush=True)
     _need_extras()
     from snnlib.training.report import write_report  # noqa: PLC0415
     from snnlib.training.run import is_first_process, train_run  # noqa: PLC0415
@@ -159,10 +233,15 @@ def evaluate(
     run_folder: Annotated[Path, typer.Argument(help="Folder of a run, as `snnlib train` printed it.")],
     checkpoint: Annotated[
         Literal["last", "best"],
-        typer.Option(help="Net after the last epoch, or after the one that did best on the validation set."),
+        typer.Option(help="Take the net after the last epoch, or after the best one on the validation set."),
     ] = "last",
-    data: Annotated[DataName | None, typer.Option(help="Other data than the run's.")] = None,
-    root: Annotated[Path | None, typer.Option(help="Other folder of the data.")] = None,
+    data: Annotated[DataName | None, typer.Option(help="Test on other data than the run's.")] = None,
+    root: Annotated[
+        Path | None, typer.Option(help="Read the data from another folder than the run's.")
+    ] = None,
+    device: Annotated[
+        Device, typer.Option(help="Compute on this device; auto takes a GPU where there is one.")
+    ] = "auto",
 ) -> None:
     """Test a trained net: accuracy, confusion and spike rates on the test set.
 
@@ -173,12 +252,13 @@ def evaluate(
     from snnlib.training.summary import print_confusion, print_summary, test_facts  # noqa: PLC0415
 
     run, config = RunFolder.open(run_folder, "RUN_FOLDER")
-    changes: dict[str, Any] = {} if root is None else {"root": str(root)}
+    # One device is enough for a test, and the machine need not be the run's.
+    changes: dict[str, Any] = {"device": device, "devices": 1}
+    if root is not None:
+        changes["root"] = str(root)
     if data is not None and data != config.data:
         # Where the run's data lie says nothing about other data.
         changes = {"root": None, **changes, "data": data}
-    if checkpoint == "best" and not config.val_split and not (run.checkpoints / "best.ckpt").exists():
-        raise ConfigError("checkpoint", "expected last for a run without --val-split, got best")
     result = test_run(
         dataclasses.replace(config, **changes), run, checkpoint=checkpoint, progress=sys.stderr.isatty()
     )
@@ -186,6 +266,44 @@ def evaluate(
     print_summary(test_facts(result), result, console)
     console.print()
     print_confusion(result, console)
+
+
+@app.command()
+def predict(
+    run_folder: Annotated[Path, typer.Argument(help="Folder of a run, as `snnlib train` printed it.")],
+    files: Annotated[
+        list[Path], typer.Argument(help="Event files of any format that snnlib.data.read knows.")
+    ],
+    checkpoint: Annotated[
+        Literal["last", "best"],
+        typer.Option(help="Take the net after the last epoch, or after the best one on the validation set."),
+    ] = "last",
+) -> None:
+    """Classify event files with a trained net: one line per file, fields separated by tabs.
+
+    The fields are the file, its class and the score of that class, then the class with the second highest score and its
+    score. A file that cannot be read is reported, the others are classified all the same, and the exit code is 2.
+
+    Example: snnlib predict runs/first sample.bin
+    """
+    _need_extras()
+    from snnlib.training.load import Predictor  # noqa: PLC0415
+
+    run, config = RunFolder.open(run_folder, "RUN_FOLDER")
+    predictor = Predictor(config, run, checkpoint)
+    print("file\tclass\tscore\tsecond class\tscore")
+    failed = False
+    for file in files:
+        try:
+            scores = predictor.scores(file)
+        except (EventFileError, OSError, ImportError) as error:
+            print(f"error: {error}", file=sys.stderr)
+            failed = True
+            continue
+        (first, second), order = predictor.names_of(scores), scores.sort(descending=True).values
+        print(f"{file}\t{first}\t{order[0]:.4g}\t{second}\t{order[1]:.4g}")
+    if failed:
+        raise typer.Exit(2)
 
 
 @app.command()

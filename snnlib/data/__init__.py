@@ -5,11 +5,14 @@ from snnlib.data.cache_dir import user_cache_dir
 from snnlib.data.digits import EventDigits
 from snnlib.data.digits_build import build_event_digits
 from snnlib.data.events import EVENT_DTYPE, Events, as_events
+from snnlib.data.formats.base import EventFileError, Header
+from snnlib.data.formats.nmnist_bin import encode_nmnist, read_nmnist, write_nmnist
 from snnlib.data.frame_cache import FrameCache
 from snnlib.data.frames import ToFrames, stack_time_first, to_frames
 from snnlib.data.nmnist import NMNIST
-from snnlib.data.nmnist_format import EventFileError, encode_nmnist, read_nmnist, write_nmnist
+from snnlib.data.reading import EventWindows, Recording, iter_events, read
 from snnlib.data.voxel_grid import ToVoxelGrid, voxel_grid
+from snnlib.data.writing import write
 
 __all__ = [
     "EVENT_DTYPE",
@@ -19,18 +22,24 @@ __all__ = [
     "BatchAugmentation",
     "EventDigits",
     "EventFileError",
+    "EventWindows",
     "Events",
     "FrameCache",
+    "Header",
+    "Recording",
     "ToFrames",
     "ToVoxelGrid",
     "Transformed",
     "as_events",
     "build_event_digits",
     "encode_nmnist",
+    "iter_events",
+    "read",
     "read_nmnist",
     "stack_time_first",
     "to_frames",
     "user_cache_dir",
     "voxel_grid",
+    "write",
     "write_nmnist",
 ]

@@ -24,7 +24,7 @@ from tqdm import tqdm
 from snnlib.data.atomic import sync_folder, temporary_sibling, write_bytes_atomically
 from snnlib.data.camera import simulate
 from snnlib.data.checks import check_int
-from snnlib.data.nmnist_format import encode_nmnist
+from snnlib.data.formats.nmnist_bin import encode_nmnist
 from snnlib.data.saccades import Array
 
 # Raise it with every change that changes a byte of the files.

@@ -122,7 +122,7 @@ def _microseconds(t: npt.NDArray[Any], unit: str, origin: Any) -> npt.NDArray[np
         bad = np.flatnonzero(np.abs(scaled) >= 2.0**63)
         if bad.size:
             raise ValueError(_time_range(wide[bad[0]], int(bad[0]), unit))
-        return scaled.astype(np.int64)
+        return np.asarray(scaled.astype(np.int64))
     # Python integers do not overflow: the extremes say whether int64 can.
     low, high = int(t.min()) - start, int(t.max()) - start
     factor = {"us": 1, "ms": 1_000, "s": 1_000_000, "ns": 1}[unit]

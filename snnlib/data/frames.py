@@ -13,7 +13,7 @@ import torch
 
 from snnlib.data.checks import check_choice, check_int, check_sensor_size
 from snnlib.data.events import Events, check_events
-from snnlib.data.nmnist_format import NMNIST_SENSOR_SIZE
+from snnlib.data.formats.nmnist_bin import NMNIST_SENSOR_SIZE
 from snnlib.data.time_window import WindowCheck
 
 Mode = Literal["binary", "count"]

@@ -11,7 +11,8 @@ import torch
 from torch.utils.data import Dataset
 
 from snnlib.data.checks import check_int
-from snnlib.data.nmnist_format import NMNIST_SENSOR_SIZE, EventFileError, read_nmnist
+from snnlib.data.formats.base import EventFileError
+from snnlib.data.formats.nmnist_bin import NMNIST_SENSOR_SIZE, read_nmnist
 from snnlib.data.sources import find_split
 
 Transform = Callable[[Any], Any]

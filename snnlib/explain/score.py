@@ -18,6 +18,11 @@ Target = int | Tensor | Callable[[Any], Tensor] | None
 
 def score_of(answer: Any, target: Target, layout: str, samples: int) -> Tensor:
     """The sum over `samples` of what is to be explained; `layout` is the target layer's."""
+    return scores_of(answer, target, layout, samples).sum()
+
+
+def scores_of(answer: Any, target: Target, layout: str, samples: int) -> Tensor:
+    """The scores to be explained `[N]`, or what a function as target gives."""
     if callable(target):
         score: Tensor = target(answer)
         check_floating("target: its score", score)
@@ -28,8 +33,8 @@ def score_of(answer: Any, target: Target, layout: str, samples: int) -> Tensor:
                 f"layout: expected {len(scores)} samples as in the model's output, got {samples} in dimension "
                 f"{layout.index('N')} of the layer's for {layout!r}"
             )
-        score = scores.gather(1, _labels(target, scores).unsqueeze(1))
-    return score.sum()
+        score = scores.gather(1, _labels(target, scores).unsqueeze(1)).squeeze(1)
+    return score
 
 
 def _class_scores(answer: Tensor, layout: str) -> Tensor:

@@ -21,7 +21,7 @@ LossName = Literal[
 FrameMode = Literal["binary", "count"]
 LateEvents = Literal["clamp", "drop", "error"]
 Device = Literal["auto", "cpu", "cuda"]
-Precision = Literal["32-true", "64-true", "bf16-true"]
+Precision = Literal["32-true", "64-true", "bf16-true", "bf16-mixed"]
 
 # Settings that may differ when a run is resumed: they say how the work is done, not what is learned.
 MACHINE_FIELDS = frozenset({"root", "threads", "workers"})
@@ -73,7 +73,8 @@ class TrainConfig:
         seed: of weights, order of samples and everything else random.
         device: `"cpu"`, `"cuda"` or `"auto"`: CUDA where there is a GPU.
         devices: processes (CPU) or GPUs that train together.
-        precision: dtype of weights and spikes, in Lightning's words.
+        precision: dtype of weights and spikes, in Lightning's words; `"bf16-mixed"` keeps weights in float32 and runs
+            the layers under bfloat16 autocast.
         threads: CPU threads; None for torch's own choice.
         workers: processes that read data; 0 reads in the main process, which is fastest once frames are cached. With
             more than that, samples are moved, turned and bent otherwise, and after a resume otherwise again.

@@ -44,6 +44,18 @@ def data_facts(config: TrainConfig) -> DataFacts:
     return DataFacts(tuple(NMNIST.classes), (2, *NMNIST.sensor_size))
 
 
+def frames_of(config: TrainConfig, dtype: torch.dtype) -> ToFrames:
+    """How a run makes frames of events."""
+    return ToFrames(
+        time_steps=config.time_steps,
+        step_us=config.step_us,
+        sensor_size=data_facts(config).input_shape[1:],
+        mode=config.frames,
+        late=config.late,
+        dtype=dtype,
+    )
+
+
 Samples = Dataset[tuple[torch.Tensor, int]]
 
 
@@ -126,14 +138,7 @@ class EventData(pl.LightningDataModule):
         )
 
     def _open(self, train: bool) -> Samples:
-        config = self.config
-        frames = ToFrames(
-            time_steps=config.time_steps,
-            step_us=config.step_us,
-            mode=config.frames,
-            late=config.late,
-            dtype=torch.uint8,
-        )
+        config, frames = self.config, frames_of(self.config, torch.uint8)
         try:
             if config.data == "nmnist":
                 assert config.root is not None

@@ -1,40 +1,40 @@
-"""`report.html`: one page that shows a run and explains it; pictures are inside the file."""
+"""The report of a run: `snnlib.report` of its net on its test set, and the figures as files beside it."""
 
 from __future__ import annotations
 
-import base64
 import dataclasses
-from importlib import resources
 
-import jinja2
+from torch.utils.data import DataLoader
 
+from snnlib.data import stack_time_first
 from snnlib.data.atomic import write_bytes_atomically
-from snnlib.training.pictures import PICTURES, draw_pictures
+from snnlib.reporting import Report, report
 from snnlib.training.run import TrainResult
 from snnlib.training.run_folder import RunFolder
-from snnlib.training.summary import LAYER_COLUMNS, LAYER_NOTE, layer_rows, run_facts
+from snnlib.training.summary import run_facts
 
 
-def write_report(result: TrainResult, run: RunFolder) -> None:
-    """Draw the run's pictures into its folder and write the page around them.
+def write_report(result: TrainResult, run: RunFolder) -> Report:
+    """Write `report.html` and its figures into the run's folder.
 
     Raises:
         OSError: the folder cannot be written to.
     """
-    files = draw_pictures(result, run.path)
-    template = resources.files("snnlib.training").joinpath("report.html.j2").read_text(encoding="utf-8")
-    page = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined).from_string(template)
-    html = page.render(
-        name=run.path.resolve().name,
-        facts=run_facts(result),
-        layer_columns=LAYER_COLUMNS,
-        layer_rows=layer_rows(result.test),
-        layer_note=LAYER_NOTE,
-        pictures=PICTURES,
-        # Embedded, so that the page still shows them when it is mailed or moved.
-        images={file: base64.b64encode((run.path / file).read_bytes()).decode() for file in files},
-        net=str(result.module.net),
-        config=dataclasses.asdict(result.module.config),
-        rows=result.history,
+    module, config = result.module, result.module.config
+    facts = {name: value for name, value in run_facts(result).items() if name != "test accuracy"}
+    page = report(
+        module.net,
+        DataLoader(result.data.test_set, batch_size=config.batch_size, collate_fn=stack_time_first),
+        classes=module.facts.classes,
+        out=run.report,
+        history=result.history,
+        scores=module.objective.scores,
+        step_ms=config.step_ms,
+        title=f"Training run {run.path.resolve().name}",
+        seed=config.seed,
+        facts=facts,
+        settings=dataclasses.asdict(config),
     )
-    write_bytes_atomically(run.report, html.encode())
+    for file, image in page.images.items():
+        write_bytes_atomically(run.path / file, image)
+    return page

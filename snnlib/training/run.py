@@ -7,6 +7,7 @@ import os
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import torch
 from lightning.pytorch.utilities import rank_zero_only
@@ -25,6 +26,8 @@ from snnlib.training.errors import CheckpointError, ConfigError
 from snnlib.training.history import History, Row
 from snnlib.training.run_folder import RunFolder
 from snnlib.training.trainer import build_trainer, quiet_lightning
+
+Checkpoint = Literal["last", "best"]
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,10 @@ def train_run(
             history = History(run.metrics, tqdm.write)
             watchers = (history, Checkup(module.net, tqdm.write), StopWhenDiverged(tqdm.write))
             trainer = build_trainer(config, run, *watchers)
+            _say("reading the data")
+            data.setup("fit")
             if checkpoint is None:
+                _say("calibrating firing rates")
                 _calibrate(module, data)
             else:
                 load_weights(module, checkpoint)
@@ -109,7 +115,7 @@ def train_run(
 
 
 def test_run(
-    config: TrainConfig, run: RunFolder, *, checkpoint: str = "last", progress: bool = True
+    config: TrainConfig, run: RunFolder, *, checkpoint: Checkpoint = "last", progress: bool = True
 ) -> TestResult:
     """Test a run's net on the test set; writes nothing.
 
@@ -123,13 +129,26 @@ def test_run(
     Raises:
         ConfigError, CheckpointError: as in `train_run`.
     """
-    source = find_intact(run.checkpoints / f"{checkpoint}.ckpt")
+    source = checkpoint_path(config, run, checkpoint)
     with quiet_lightning():
         module, data = _prepare(config, progress)
         load_weights(module, source)
         build_trainer(config).validate(module, data, verbose=False)
     assert module.test_result is not None
     return module.test_result
+
+
+def checkpoint_path(config: TrainConfig, run: RunFolder, checkpoint: Checkpoint) -> Path:
+    """The newest intact file of a checkpoint.
+
+    Raises:
+        ConfigError: `"best"` of a run without validation split.
+        CheckpointError: the file is missing or damaged.
+    """
+    path = run.checkpoints / f"{checkpoint}.ckpt"
+    if checkpoint == "best" and not config.val_split and not path.exists():
+        raise ConfigError("checkpoint", "expected last for a run without --val-split, got best")
+    return find_intact(path)
 
 
 def load_weights(module: SpikingClassifier, path: Path) -> None:
@@ -177,6 +196,11 @@ def _prepare(config: TrainConfig, progress: bool) -> tuple[SpikingClassifier, Ev
     torch.manual_seed(config.seed)
     data = EventData(config, progress and is_first_process())
     return SpikingClassifier(config, data.facts), data
+
+
+def _say(text: str) -> None:
+    if is_first_process():
+        tqdm.write(text)
 
 
 def _newest_checkpoint(run: RunFolder) -> Path | None:

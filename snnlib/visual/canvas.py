@@ -24,6 +24,18 @@ def new_figure(width: float, height: float) -> Figure:
     return figure
 
 
+def time_unit(step_ms: float | None) -> tuple[float, str]:
+    """Length of a time step on the time axis, and the axis' label: steps where their length is not known."""
+    return (1.0, "time step") if step_ms is None else (step_ms, "time (ms)")
+
+
+def stretch(start: int, stop: int, step_ms: float | None) -> str:
+    """Name of the time from step `start` up to, but not including, step `stop`."""
+    if step_ms is None:
+        return f"steps {start} to {stop - 1}"
+    return f"{start * step_ms:g} to {stop * step_ms:g} ms"
+
+
 def tidy(axes: Axes) -> Axes:
     """Remove the frame's upper and right side."""
     axes.spines[["top", "right"]].set_visible(False)

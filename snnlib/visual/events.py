@@ -6,20 +6,20 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from snnlib.visual.canvas import FAINT, INK, PALETTE, new_figure
+from snnlib.visual.canvas import FAINT, INK, PALETTE, new_figure, stretch
 
 # Brighter and darker: the palette's orange and blue.
 ON_COLOUR, OFF_COLOUR = PALETTE[1], PALETTE[0]
 
 
 def accumulated_events(
-    frames: Tensor, *, step_ms: float, parts: int = 3, title: str = "Input events"
+    frames: Tensor, *, step_ms: float | None, parts: int = 3, title: str = "Input events"
 ) -> Figure:
     """Events of one sample added up over `parts` equal stretches of time, a picture for each.
 
     Args:
         frames: events `[T, 2, H, W]`; channel 0 is OFF (darker), channel 1 ON (brighter).
-        step_ms: length of a time step in milliseconds.
+        step_ms: length of a time step in milliseconds; None to count steps.
         parts: number of pictures; 3 for the three saccades of N-MNIST.
         title: what the reader should see.
 
@@ -36,7 +36,7 @@ def accumulated_events(
     return figure
 
 
-def draw_accumulated(axes: list[Axes], frames: Tensor, step_ms: float) -> None:
+def draw_accumulated(axes: list[Axes], frames: Tensor, step_ms: float | None) -> None:
     """Draw one stretch of time into each of `axes`."""
     if frames.dim() != 4 or frames.shape[1] != 2:
         raise ValueError(f"frames: expected shape [T, 2, H, W], got {tuple(frames.shape)}")
@@ -47,9 +47,7 @@ def draw_accumulated(axes: list[Axes], frames: Tensor, step_ms: float) -> None:
         balance = part.sum(0)[1] - part.sum(0)[0]
         limit = max(float(balance.abs().max()), 1.0)
         shown.imshow(balance.numpy(), cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="nearest")
-        shown.set_title(
-            f"{start * step_ms:g} to {(start + len(part)) * step_ms:g} ms", fontsize=9, color=INK, loc="left"
-        )
+        shown.set_title(stretch(start, start + len(part), step_ms), fontsize=9, color=INK, loc="left")
         shown.set_xticks([])
         shown.set_yticks([])
         shown.spines[:].set_color(FAINT)

@@ -10,7 +10,7 @@ from matplotlib.colors import LinearSegmentedColormap, to_rgba_array
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from snnlib.visual.canvas import FAINT, INK, PALETTE, new_figure
+from snnlib.visual.canvas import FAINT, INK, PALETTE, new_figure, stretch
 
 # White where there is nothing, then darker and darker, so that grey prints keep the order.
 _HEAT = LinearSegmentedColormap.from_list("heat", ["white", "#FFD27F", PALETTE[1], "#6B1500"])
@@ -21,7 +21,7 @@ _DOT = 3.0
 def heat_strips(
     samples: Sequence[tuple[str, Tensor, Tensor]],
     *,
-    step_ms: float,
+    step_ms: float | None,
     parts: int = 3,
     title: str = "Where the net looks",
 ) -> Figure:
@@ -33,7 +33,7 @@ def heat_strips(
     Args:
         samples: `(heading, frames, maps)` of each: events `[T, C, H, W]` and maps `[T, H, W]`, such as those of
             `explain.GradCAM(..., time="per_step")`.
-        step_ms: length of a time step in milliseconds.
+        step_ms: length of a time step in milliseconds; None to count steps.
         parts: number of stretches; 3 for the three saccades of N-MNIST.
         title: what the reader should see.
 
@@ -62,17 +62,13 @@ def heat_strips(
         start = 0
         for shown, events, heat in zip(axes, frames.tensor_split(parts), heats, strict=False):
             image = draw_heat(shown, events, heat, limit)
-            shown.set_title(_stretch(start, start + len(events), step_ms), fontsize=9, color=INK, loc="left")
+            shown.set_title(stretch(start, start + len(events), step_ms), fontsize=9, color=INK, loc="left")
             start += len(events)
         whole = maps.double().mean(0)
         draw_heat(axes[-1], frames, whole, float(whole.max()))
         axes[-1].set_title("whole sample", fontsize=9, color=INK, loc="left")
         heat_bar(row, image, axes, limit)
     return figure
-
-
-def _stretch(start: int, stop: int, step_ms: float) -> str:
-    return f"{start * step_ms:g} to {stop * step_ms:g} ms"
 
 
 def check_maps(frames: Tensor, maps: Tensor) -> None:

@@ -8,17 +8,19 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from snnlib.visual.canvas import FAINT, INK, PALETTE, new_figure, tidy
+from snnlib.visual.canvas import FAINT, INK, PALETTE, new_figure, tidy, time_unit
 from snnlib.visual.events import draw_accumulated
 
 # Up to this many neurons get a row each with its name; more are drawn as a cloud.
 _FEW_NEURONS = 20
+# Numbers of channels that fit beside a raster of the usual height.
+_MOST_CHANNEL_NAMES = 12
 
 
 def raster(
     trains: Mapping[str, Tensor],
     *,
-    step_ms: float,
+    step_ms: float | None = None,
     title: str = "Spikes of one sample",
     classes: Sequence[str] | None = None,
     label: int | None = None,
@@ -26,11 +28,14 @@ def raster(
 ) -> Figure:
     """Spikes of one sample through a net: events as pictures, a raster per layer, the outputs' scores as bars.
 
+    Neurons are drawn in the order of their index, so those of one channel of a convolutional layer lie together: each
+    channel is a band, with its number beside it.
+
     Args:
         trains: layer name to spike train `[T, ...]` of one sample, in the order of the net. The first is the input; if
             it is `[T, 2, H, W]` it is shown as pictures as well. The last is the output; its counts are drawn, unless
             there are `potentials`.
-        step_ms: length of a time step in milliseconds.
+        step_ms: length of a time step in milliseconds; None to count steps.
         title: what the reader should see.
         classes: names of the output neurons; their numbers if None.
         label: the true class, marked among the bars.
@@ -57,20 +62,18 @@ def raster(
     if has_pictures:
         row = grid[0, 0].subgridspec(1, 3)
         draw_accumulated([figure.add_subplot(row[0, column]) for column in range(3)], first, step_ms)
-        _write(
-            figure.add_subplot(grid[0, 1]), "what the camera saw", "red: became brighter\nblue: became darker"
-        )
+        _write(figure.add_subplot(grid[0, 1]), "input events", "red: became brighter\nblue: became darker")
     for number, (name, train) in enumerate(layers, start=int(has_pictures)):
         axes = figure.add_subplot(grid[number, 0])
         colour = PALETTE[number % len(PALETTE)]
         _draw_spikes(axes, name, train, step_ms, colour)
         axes.tick_params(labelbottom=train is output)
         if train is output:
-            axes.set_xlabel("time (ms)")
+            axes.set_xlabel(time_unit(step_ms)[1])
             counts = (output.flatten(1) != 0).sum(0)
             bars = _draw_scores(figure.add_subplot(grid[number, 1]), counts, classes, label, colour)
             bars.set_xlabel("output spikes")
-            bars.set_title("most spikes win", fontsize=10, color=INK, loc="left")
+            bars.set_title("most spikes decide", fontsize=10, color=INK, loc="left")
         else:
             spikes = train != 0
             _write(
@@ -84,44 +87,67 @@ def raster(
         _draw_potentials(figure.add_subplot(grid[-1, 0]), potentials, step_ms, colour)
         bars = _draw_scores(figure.add_subplot(grid[-1, 1]), potentials.mean(0), classes, label, colour)
         bars.set_xlabel("mean output potential")
-        bars.set_title("highest mean wins", fontsize=10, color=INK, loc="left")
+        bars.set_title("highest mean decides", fontsize=10, color=INK, loc="left")
     return figure
 
 
-def _draw_potentials(axes: Axes, potentials: Tensor, step_ms: float, colour: str) -> None:
-    time = [(step + 0.5) * step_ms for step in range(len(potentials))]
+def _draw_potentials(axes: Axes, potentials: Tensor, step_ms: float | None, colour: str) -> None:
+    length, unit = time_unit(step_ms)
+    time = [(step + 0.5) * length for step in range(len(potentials))]
     best = int(potentials.mean(0).argmax())
     for number, potential in enumerate(potentials.T):
         answer = number == best
         tidy(axes).plot(time, potential.numpy(), color=colour if answer else FAINT, zorder=2 + answer)
-    axes.set_xlim(0, len(potentials) * step_ms)
-    axes.set_xlabel("time (ms)")
+    axes.set_xlim(0, len(potentials) * length)
+    axes.set_xlabel(unit)
     axes.set_ylabel("potential")
-    axes.set_title("output: potentials, the answer's in colour", fontsize=11, color=colour, loc="left")
+    axes.set_title(
+        "output: membrane potentials, the predicted class in colour", fontsize=11, color=colour, loc="left"
+    )
 
 
-def _draw_spikes(axes: Axes, name: str, train: Tensor, step_ms: float, colour: str) -> None:
-    spikes = train.flatten(1) != 0
+def _draw_spikes(axes: Axes, name: str, train: Tensor, step_ms: float | None, colour: str) -> None:
+    spikes, length = train.flatten(1) != 0, time_unit(step_ms)[0]
     steps, neurons = spikes.shape
     time, neuron = spikes.nonzero(as_tuple=True)
     few = neurons <= _FEW_NEURONS
     # As wide as the time step, but for a gap that shows the steps.
     tidy(axes).hlines(
         neuron,
-        (time + 0.05) * step_ms,
-        (time + 0.95) * step_ms,
+        (time + 0.05) * length,
+        (time + 0.95) * length,
         colors=colour,
         linewidth=5 if few else 0.6,
         # Of many neurons several share a line of pixels: fainter marks let it show how many of them fire.
         alpha=1.0 if few else min(0.5, 1500 / neurons),
         rasterized=True,
     )
-    axes.set_xlim(0, steps * step_ms)
+    axes.set_xlim(0, steps * length)
     axes.set_ylim(-0.7, neurons - 0.3)
-    axes.set_ylabel("neuron")
-    if few:
-        axes.set_yticks(range(neurons))
+    if train.dim() > 2 and train.shape[1] > 1 and not few:
+        _draw_channels(axes, train.shape[1], neurons // train.shape[1])
+    else:
+        axes.set_ylabel("neuron")
+        if few:
+            axes.set_yticks(range(neurons))
     axes.set_title(name, fontsize=11, color=colour, loc="left")
+
+
+def _draw_channels(axes: Axes, channels: int, neurons: int) -> None:
+    """Shade every second channel, `neurons` rows each, and name as many of them as there is room for."""
+    for channel in range(1, channels, 2):
+        axes.axhspan(
+            channel * neurons - 0.5,
+            (channel + 1) * neurons - 0.5,
+            color=FAINT,
+            alpha=0.25,
+            linewidth=0,
+            zorder=0,
+        )
+    named = range(0, channels, -(-channels // _MOST_CHANNEL_NAMES))
+    axes.set_yticks([(channel + 0.5) * neurons - 0.5 for channel in named], list(map(str, named)))
+    axes.tick_params(axis="y", length=0)
+    axes.set_ylabel("channel")
 
 
 def _write(axes: Axes, title: str, text: str) -> None:

@@ -10,11 +10,23 @@ from pathlib import Path
 import pytest
 import torch
 
+import snnlib
 from snnlib.cli import main
 from snnlib.training import TrainConfig
 from snnlib.training.checkpoint_io import SafeCheckpointIO
 
-PICTURES = ("accuracy.png", "confusion.png", "heat.png", "raster.png", "spike_rates.png")
+PICTURES = (
+    *(
+        "accuracy.png",
+        "confusion.png",
+        "dead.png",
+        "heat.png",
+        "learning_rate.png",
+        "loss.png",
+        "potentials.png",
+    ),
+    *("raster.png", "rate_histograms.png", "rates_over_time.png", "spike_rates.png"),
+)
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
@@ -132,6 +144,66 @@ def test_best_epoch_is_that_of_the_validation_split(
     assert err == "error: --checkpoint: expected last for a run without --val-split, got best\n"
 
 
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "--version") == (0, f"snnlib {snnlib.__version__}\n", "")
+
+
+def test_first_line_comes_before_the_slow_imports(config: TrainConfig, tmp_path: Path) -> None:
+    code = "import sys; sys.modules['lightning'] = None\nfrom snnlib.cli import main\nmain(['train'])"  # cannot import
+    child = subprocess.run(
+        [sys.executable, "-c", code], check=False, capture_output=True, text=True, cwd=tmp_path
+    )
+    assert child.stdout == f"snnlib {snnlib.__version__}: loading the training packages\n"
+
+
+def test_predict_and_load_agree_with_eval(
+    folder: Path, config: TrainConfig, data_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = sorted((data_root / "Test").rglob("*.bin"))
+    code, out, _ = run(capsys, "predict", folder, *files)
+    assert code == 0
+    rows = [line.split("\t") for line in out.splitlines()]
+    assert rows[0] == ["file", "class", "score", "second class", "score"]
+    assert [row[0] for row in rows[1:]] == [str(file) for file in files]
+    right = sum(row[1] == file.parent.name for row, file in zip(rows[1:], files, strict=True))
+    _, out, _ = run(capsys, "eval", folder, "--device", "cpu")
+    assert f"({right} of 30 samples)" in out
+
+    net, transform, classes = snnlib.load(folder)
+    events, _ = snnlib.data.read(files[0])
+    counts = net(transform(events).unsqueeze(1)).sum(0)[0].detach()
+    assert classes[int(counts.argmax())] == rows[1][1]
+    assert float(rows[1][2]) == pytest.approx(float(counts.max()), rel=1e-3)
+
+    # A file that cannot be read keeps no other from being classified.
+    (tmp_path / "bad.bin").write_bytes(b"abc")
+    code, out, err = run(capsys, "predict", folder, tmp_path / "bad.bin", tmp_path / "absent.bin", files[0])
+    assert code == 2
+    assert len(out.splitlines()) == 2
+    assert re.search(r"error: .*bad\.bin", err) and re.search(r"error: .*absent\.bin", err)
+
+
+def test_eval_takes_its_device_from_the_command_line(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("a machine without a GPU shows that the device is looked for")
+    code, _, err = run(capsys, "eval", folder, "--device", "cuda")
+    assert code == 2
+    assert re.match(r"error: --device: expected 1 CUDA device\(s\) for cuda, got 0", err)
+
+
+def test_mixed_precision_trains(
+    config: TrainConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mixed = options(config, precision="bf16-mixed", epochs=1)
+    code, _, _ = run(capsys, "train", *mixed, "--out", tmp_path / "run")
+    assert code == 0
+    weights = SafeCheckpointIO().load_checkpoint(tmp_path / "run/checkpoints/last.ckpt")["state_dict"]
+    assert {value.dtype for value in weights.values()} == {torch.float32}
+    assert run(capsys, "eval", tmp_path / "run")[0] == 0
+
+
 def test_resume_of_a_finished_run_repeats_the_summary(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -149,7 +221,7 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
         assert f"--{field.name.replace('_', '-')}" in out
     assert "snnlib train --recipe nmnist --root" in out
     code, out, _ = run(capsys, "--help")
-    assert all(command in out for command in ("train", "eval", "doctor"))
+    assert all(command in out for command in ("train", "eval", "predict", "doctor"))
 
 
 @pytest.mark.parametrize(
@@ -323,6 +395,7 @@ WITHOUT_EXTRAS = """
 import sys
 for name in ("lightning", "lightning.pytorch", "tensorboard", "matplotlib", "jinja2", "sklearn"):
     sys.modules[name] = None
+import snnlib
 from snnlib.cli import main
 main(sys.argv[1:])
 """

@@ -17,8 +17,8 @@ from snnlib.data.augment.options import (
 )
 from snnlib.data.checks import check_sensor_size
 from snnlib.data.events import Events, check_events, sort_by_time
+from snnlib.data.formats.nmnist_bin import NMNIST_SENSOR_SIZE
 from snnlib.data.frames import check_field
-from snnlib.data.nmnist_format import NMNIST_SENSOR_SIZE
 
 
 @dataclass(frozen=True, kw_only=True)

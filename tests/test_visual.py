@@ -8,7 +8,16 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
-from snnlib.visual import accumulated_events, confusion_matrix, curves, raster, save_png
+from snnlib.visual import (
+    accumulated_events,
+    confusion_matrix,
+    curves,
+    membrane_potentials,
+    raster,
+    rate_histograms,
+    rates_over_time,
+    save_png,
+)
 
 PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
 
@@ -20,16 +29,24 @@ def trains() -> dict[str, torch.Tensor]:
 
 
 def figures() -> list[Figure]:
+    potential = torch.linspace(-1, 2, 7)
     return [
         raster(trains(), step_ms=10.0, label=3),
         raster({"only": torch.zeros(1, 3)}, step_ms=1.0),
         confusion_matrix(torch.eye(3).long(), ["a", "b", "c"]),
         curves({"one": [0.5], "two": [0.1]}, title="t", ylabel="y", percent=True, target=(0.1, "guess")),
         accumulated_events(torch.zeros(4, 2, 5, 5), step_ms=10.0),
+        curves({"nothing": [float("nan")]}, title="t", ylabel="y"),
+        confusion_matrix(torch.eye(100).long(), list(map(str, range(100)))),
+        rate_histograms({"a": torch.rand(9), "dead": torch.zeros(4, 3)}),
+        rates_over_time({"a": torch.rand(7), "silent": torch.zeros(7)}),
+        membrane_potentials(
+            {"a": {"one": (potential, potential > 1), "lost": (potential * torch.nan, potential > 9)}}
+        ),
     ]
 
 
-@pytest.mark.parametrize("number", range(5))
+@pytest.mark.parametrize("number", range(10))
 def test_saves_a_png(number: int, tmp_path: Path) -> None:
     save_png(figures()[number], tmp_path / "a.png")
     assert (tmp_path / "a.png").read_bytes().startswith(PNG_MAGIC)
@@ -44,7 +61,7 @@ def test_uses_no_pyplot() -> None:
 
 
 def test_axes_have_labels_with_units() -> None:
-    drawn, _, confusion, lines, _ = figures()
+    drawn, _, confusion, lines, *_ = figures()
     assert {axes.get_xlabel() for axes in drawn.axes} >= {"time (ms)", "output spikes"}
     assert (confusion.axes[0].get_xlabel(), confusion.axes[0].get_ylabel()) == (
         "predicted class",
@@ -94,3 +111,39 @@ def test_errors_name_the_argument() -> None:
         confusion_matrix(torch.eye(3), ["a", "b"])
     with pytest.raises(ValueError, match=r"frames: expected shape \[T, 2, H, W\], got \(4, 3, 5, 5\)"):
         accumulated_events(torch.zeros(4, 3, 5, 5), step_ms=1.0)
+
+
+def test_channels_are_bands() -> None:
+    axes = raster({"conv": torch.ones(3, 4, 5, 6)}).axes[0]
+    # Channels 1 and 3 of 30 neurons each are shaded.
+    bands = [(patch.get_y(), patch.get_y() + patch.get_height()) for patch in axes.patches]
+    assert bands == [(29.5, 59.5), (89.5, 119.5)]
+    assert axes.get_ylabel() == "channel"
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["0", "1", "2", "3"]
+
+
+def test_axes_cover_the_values_shown() -> None:
+    axes = curves({"a": [0.97, 0.99]}, title="t", ylabel="y", percent=True, target=(0.1, "chance")).axes[0]
+    low, high = axes.get_ylim()
+    assert 0.96 < low < 0.97 and 0.99 < high <= 1
+    assert [line.get_label() for line in axes.lines] == ["a (last: 99.0%)"]
+    gap = curves({"a": [2.0, float("nan"), 1.0, float("inf")]}, title="t", ylabel="y").axes[0]
+    assert gap.lines[0].get_label() == "a (last: 1)"
+    assert gap.get_ylim()[1] < 2.2
+
+
+def test_confusion_has_recall_and_precision() -> None:
+    axes = confusion_matrix(torch.tensor([[3, 1, 0], [0, 4, 0], [0, 0, 0]]), ["a", "b", "c"]).axes[0]
+    texts = [text.get_text() for text in axes.texts]
+    # Cells, then recall and precision of each class; c has no samples and was never predicted.
+    assert texts == ["3", "1", "4", "75%", "100%", "100%", "80%", "-", "-", "recall", "precision"]
+
+
+def test_potentials_and_their_spikes() -> None:
+    potential, spikes = torch.tensor([0.5, 1.5, 0.2]), torch.tensor([0.0, 1.0, 0.0])
+    axes = membrane_potentials({"fc": {"neuron 3": (potential, spikes)}}, step_ms=10.0).axes[0]
+    threshold, curve, marks = axes.lines
+    assert threshold.get_ydata() == [1, 1]
+    assert curve.get_ydata().tolist() == potential.tolist()
+    assert list(curve.get_xdata()) == [5.0, 15.0, 25.0]
+    assert list(marks.get_xdata()) == [15.0]

@@ -1,0 +1,80 @@
+"""Events from named columns, for files whose columns, units and codes differ: NumPy, CSV, MATLAB, HDF5.
+
+Nothing is guessed from values: names or an explicit order say which column is which, and `unit`, `polarity` and
+`one_based` say what the numbers mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from snnlib.data.events import Events, as_events
+from snnlib.data.formats.base import Array, EventFile, Room
+
+NAMES = {
+    "t": ("t", "ts", "time", "times", "timestamp", "timestamps"),
+    "x": ("x", "xs"),
+    "y": ("y", "ys"),
+    "p": ("p", "ps", "pol", "polarity", "polarities"),
+}
+ORDER = "the columns in their order, one letter each of t, x, y, p; _ for one to leave out, like 'xypt'"
+OPTIONS = {
+    "unit": "of the times: us (default), ms, s, ns",
+    "polarity": "01 (default), signed (-1 and +1) or 12 (1 is OFF, 2 is ON)",
+    "one_based": "whether the first row and column have number 1 (default False)",
+}
+
+
+def find_columns(names: Sequence[str]) -> dict[str, str] | None:
+    """The names of t, x, y and p among `names`, in any case; None unless all four are there."""
+    lower = {name.strip().lower(): name for name in reversed(names)}
+    found = {field: next((lower[known] for known in NAMES[field] if known in lower), None) for field in NAMES}
+    return (
+        None if None in found.values() else {field: name for field, name in found.items() if name is not None}
+    )
+
+
+def check_order(order: str, width: int, file: EventFile) -> dict[str, int]:
+    """Index of each field in the explicit order `order` of `width` columns."""
+    letters = order.lower() if isinstance(order, str) else ""
+    if sorted(letters.replace("_", "")) != ["p", "t", "x", "y"]:
+        raise ValueError(f"columns: expected {ORDER}, got {order!r}")
+    if width < len(letters):
+        raise file.error(f"expected {len(letters)} columns ({order}), found {width}", 0)
+    return {field: letters.index(field) for field in "txyp"}
+
+
+def put_columns(
+    columns: Mapping[str, Array], options: Mapping[str, Any], room: Room, file: EventFile, where: str
+) -> Events:
+    """Convert columns t, x, y, p `[E]` and put them into the room."""
+    given: dict[str, Array] = dict(columns)
+    first = 1 if options.get("one_based", False) else 0
+    for field in "xyp":
+        column = np.asarray(given[field])
+        if column.dtype.kind == "f" and column.ndim == 1:
+            whole = np.rint(column)
+            bad = np.flatnonzero(~(np.abs(column) < 2**31) | (whole != column))
+            if bad.size:
+                raise file.error(
+                    f"{where}: {field}: expected whole numbers, found {column[bad[0]]} at row {bad[0]}", 0
+                )
+            given[field] = whole.astype(np.int64)
+        elif column.dtype.kind not in "iub":
+            raise file.error(f"{where}: {field}: expected numbers, found dtype {column.dtype}", 0)
+    polarity = options.get("polarity", "01")
+    if polarity == "12":
+        given["p"], polarity = given["p"].astype(np.int64) - 1, "01"
+    if first:
+        given["x"], given["y"] = given["x"].astype(np.int64) - 1, given["y"].astype(np.int64) - 1
+    try:
+        events = as_events(
+            given["t"], given["x"], given["y"], given["p"], unit=options.get("unit", "us"), polarity=polarity
+        )
+    except (TypeError, ValueError) as error:
+        hint = "; one_based=True counts rows and columns from 1" if first == 0 and "x:" in str(error) else ""
+        raise file.error(f"{where}: {error}{hint}", 0) from error
+    return room.put(*(events[field].copy() for field in "txyp"))

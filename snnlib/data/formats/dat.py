@@ -1,0 +1,72 @@
+"""Prophesee DAT: `%` lines, a byte event type, a byte event size (8), then pairs of little-endian uint32.
+
+    t in microseconds;   data: x = bits 0..13, y = bits 14..27, p = bits 28..31
+
+The 32-bit time wraps after 4295 s and is made to count on. Rows count from the top.
+
+Source: Prophesee, "DAT file format", Metavision documentation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from snnlib.data.events import Events
+from snnlib.data.formats.base import EventFile, Format, Header, Room, Unwrapper
+from snnlib.data.formats.checks import check_writable
+
+# 0: the first cameras' two-dimensional events; 12: contrast detection. Both have the same bits.
+EVENT_TYPES = (0, 12)
+EVENT_BYTES = 8
+LARGEST = 2**14
+
+
+def detect(head: bytes) -> bool:
+    """`%` lines that name no EVT version."""
+    lines = [line.lower() for line in head.split(b"\n") if line.startswith(b"%")]
+    return head.startswith(b"%") and not any(line.startswith((b"% evt", b"% format")) for line in lines)
+
+
+def decode(file: EventFile, room: Room, options: dict[str, Any]) -> tuple[Header, Iterator[Events]]:
+    """Read the header; events come by chunks."""
+    lines = file.text_header(b"%", lambda line: line.lower().startswith("% end"))
+    fields = dict(line[1:].strip().partition(" ")[::2] for line in lines)
+    kind = file.read(2)
+    if len(kind) < 2:
+        raise file.error(f"expected the event type and size of a DAT file, found {len(kind)} bytes")
+    if kind[0] not in EVENT_TYPES or kind[1] != EVENT_BYTES:
+        raise file.error(
+            f"expected events of type 0 or 12 with 8 bytes, found type {kind[0]} with {kind[1]} bytes",
+            file.tell() - 2,
+        )
+    size = None
+    if fields.get("Height", "").isdigit() and fields.get("Width", "").isdigit():
+        size = int(fields["Height"]), int(fields["Width"])
+    header = Header("dat", fields.get("Version", ""), size, fields=fields)
+    return header, _chunks(file, room)
+
+
+def _chunks(file: EventFile, room: Room) -> Iterator[Events]:
+    unwrap = Unwrapper(2**32)
+    for words in file.words("<u4", 2):
+        data = words[:, 1].copy()
+        yield room.put(unwrap(words[:, 0].copy()), data & 0x3FFF, data >> 14 & 0x3FFF, data >> 28)
+
+
+def encode(events: Events, header: Header, options: dict[str, Any]) -> bytes:
+    """Write events whose times are below 2**32 microseconds."""
+    check_writable(events, header, 2**32, (LARGEST, LARGEST))
+    lines = ["% Data file containing CD events.", "% Version 2"]
+    if header.sensor_size:
+        lines += [f"% Height {header.sensor_size[0]}", f"% Width {header.sensor_size[1]}"]
+    words = np.empty((len(events), 2), "<u4")
+    words[:, 0] = events["t"]
+    words[:, 1] = events["x"].astype(np.uint32) | events["y"].astype(np.uint32) << 14
+    words[:, 1] |= events["p"].astype(np.uint32) << 28
+    return ("\n".join(lines) + "\n").encode() + bytes((12, EVENT_BYTES)) + words.tobytes()
+
+
+FORMAT = Format("dat", "Prophesee DAT", (".dat",), detect, decode, encode, clock="recording", smallest=8)

@@ -1,0 +1,63 @@
+"""Prophesee EVT 2.1: 64-bit words that hold up to 32 events of one row, time and polarity; type in bits 63..60.
+
+    8 TIME_HIGH   bits 59..32 = t >> 6
+    0 / 1 OFF/ON  bits 59..54 = t & 63, x = bits 53..43, y = bits 42..32; bit i of bits 31..0 = event at x + i
+    0xA trigger, others: no pixel events, counted as skipped
+
+Words are little-endian; files whose header says `endianness=legacy` store the upper 32 bits first.
+
+Source: Prophesee, "EVT 2.1 format", Metavision documentation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from snnlib.data.events import Events
+from snnlib.data.formats.base import CHUNK, EventFile, Format, Header, Room, Unwrapper
+from snnlib.data.formats.evt2 import HIGH_PERIOD, LOW_BITS, TIME_HIGH
+from snnlib.data.formats.prophesee_header import detect_version, read_header
+
+
+def decode(file: EventFile, room: Room, options: dict[str, Any]) -> tuple[Header, Iterator[Events]]:
+    """Read the header; events come by chunks."""
+    header = read_header(file, "evt21")
+    return header, _chunks(file, room, header)
+
+
+def _chunks(file: EventFile, room: Room, header: Header) -> Iterator[Events]:
+    unwrap = Unwrapper(HIGH_PERIOD)
+    first, second = (0, 1) if header.fields.get("endianness") == "legacy" else (1, 0)
+    high: int | None = None
+    for words in file.words("<u4", 2, CHUNK // 8):
+        upper, mask = words[:, first], np.ascontiguousarray(words[:, second])
+        kind = upper >> 28
+        is_time = kind == TIME_HIGH
+        is_vector = kind < 2
+        header.skip("triggers and other words", int((~is_time & ~is_vector).sum()))
+        # Index of the TIME_HIGH word before each word; 0 is the one of earlier chunks.
+        index = np.cumsum(is_time)
+        times = np.empty(int(index[-1]) + 1, np.int64)
+        times[0] = 0 if high is None else high
+        times[1:] = unwrap(upper[is_time] & (HIGH_PERIOD - 1))
+        if high is None:
+            untimed = is_vector & (index == 0)
+            header.skip(
+                "events before the first time", int(np.unpackbits(mask[untimed].view(np.uint8)).sum())
+            )
+            is_vector &= index > 0
+        if len(times) > 1 or high is not None:
+            high = int(times[-1])
+        vectors = upper[is_vector]
+        bits = np.unpackbits(mask[is_vector].view(np.uint8), bitorder="little").reshape(-1, 32)
+        row, bit = np.nonzero(bits)
+        t = (times[index[is_vector]] << LOW_BITS) | (vectors >> 22 & 63)
+        x, y, p = vectors >> 11 & 0x7FF, vectors & 0x7FF, vectors >> 28
+        if len(row):
+            yield room.put(t[row], x[row] + bit, y[row], p[row])
+
+
+FORMAT = Format("evt21", "Prophesee EVT 2.1", (".raw",), lambda head: detect_version(head) == "evt21", decode)

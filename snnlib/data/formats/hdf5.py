@@ -1,0 +1,113 @@
+"""HDF5 event arrays, read through h5py.
+
+A group (`events`, `CD`, `prophesee/left`, the file itself, or `group=`) holds one-dimensional data sets t, x, y and p
+(or their usual spellings), or a data set with those fields. DSEC's `t_offset` is added to the times.
+
+Files of the SHD family hold many recordings of a cochlea, not events of a camera; `snnlib.data.SHD` reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from snnlib.data.events import Events
+from snnlib.data.formats.base import CHUNK, EventFile, EventFileError, Format, Header, Room
+from snnlib.data.formats.columns import OPTIONS, find_columns, put_columns
+
+MAGIC = b"\x89HDF\r\n\x1a\n"
+PLACES = ("", "events", "CD", "prophesee/left", "cd", "event")
+
+
+def import_h5py() -> Any:
+    """The package h5py, or an ImportError that says how to install it."""
+    try:
+        import h5py  # noqa: PLC0415
+    except ImportError as error:
+        raise ImportError("HDF5 files need the package h5py: pip install 'snnlib[formats]'") from error
+    return h5py
+
+
+def decode(file: EventFile, room: Room, options: dict[str, Any]) -> tuple[Header, Iterator[Events]]:
+    """Find the columns; events come by chunks."""
+    h5py = import_h5py()
+    try:
+        root = h5py.File(file.opened(), "r")
+        columns = _find(root, options.get("group"), file)
+        offset = int(root["t_offset"][()]) if isinstance(root.get("t_offset"), h5py.Dataset) else 0
+        lengths = {field: column.shape for field, column in columns.items()}
+        if len(set(lengths.values())) != 1 or len(lengths["t"]) != 1:
+            raise file.error(f"expected columns of one length, found shapes {lengths}", 0)
+    except EventFileError:
+        raise
+    except Exception as error:
+        # h5py raises OSError, KeyError, RuntimeError and others for damaged files.
+        raise file.error(f"expected a whole HDF5 file, found a damaged one ({error})", 0) from error
+    return Header("hdf5", fields={"t_offset": str(offset)}), _chunks(
+        root, columns, offset, file, room, options
+    )
+
+
+def _find(root: Any, group: str | None, file: EventFile) -> dict[str, Any]:
+    if group is not None and group not in root:
+        raise file.error(f"expected a group {group!r}, found {', '.join(root)}", 0)
+    for place in PLACES if group is None else (group,):
+        node = root if place == "" else root.get(place)
+        if node is None:
+            continue
+        if getattr(node, "dtype", None) is not None:
+            if node.dtype.names and (found := find_columns(node.dtype.names)):
+                return {field: _Field(node, name) for field, name in found.items()}
+            continue
+        names = [name for name in node if getattr(node[name], "dtype", None) is not None]
+        if found := find_columns(names):
+            return {field: node[name] for field, name in found.items()}
+        structured = [node[name] for name in names if node[name].dtype.names]
+        if len(structured) == 1 and (found := find_columns(structured[0].dtype.names)):
+            return {field: _Field(structured[0], name) for field, name in found.items()}
+    if "spikes" in root:
+        raise file.error(
+            "expected events of a camera, found spikes of many recordings (snnlib.data.SHD reads them)", 0
+        )
+    raise file.error(f"expected data sets t, x, y, p; found {', '.join(root) or 'nothing'}; give group=", 0)
+
+
+class _Field:
+    """One field of a structured data set, sliced like a data set of its own."""
+
+    def __init__(self, dataset: Any, name: str) -> None:
+        self.dataset, self.name = dataset, name
+        self.shape = dataset.shape
+
+    def __getitem__(self, part: slice) -> Any:
+        return self.dataset[part][self.name]
+
+
+def _chunks(
+    root: Any, columns: dict[str, Any], offset: int, file: EventFile, room: Room, options: dict[str, Any]
+) -> Iterator[Events]:
+    with root:
+        for at in range(0, int(columns["t"].shape[0]), CHUNK):
+            try:
+                part = {field: np.asarray(column[at : at + CHUNK]) for field, column in columns.items()}
+            except Exception as error:
+                raise file.error(
+                    f"rows from {at}: expected readable data, found damaged ones ({error})", 0
+                ) from error
+            if offset:
+                part["t"] = part["t"].astype(np.int64) + offset
+            yield put_columns(part, options, room, file, f"rows from {at}")
+
+
+FORMAT = Format(
+    "hdf5",
+    "HDF5 event arrays",
+    (".h5", ".hdf5"),
+    lambda head: head.startswith(MAGIC),
+    decode,
+    options={"group": "the group that holds the columns", **OPTIONS},
+    clock="camera",
+    smallest=8,
+)

@@ -1,0 +1,49 @@
+"""The `%` lines of Prophesee RAW files: version of the encoding, sensor size, camera."""
+
+from __future__ import annotations
+
+from snnlib.data.formats.base import EventFile, Header
+
+# What `% format` and `% evt` lines say, and our name of it.
+VERSIONS = {"evt2": "2.0", "evt21": "2.1", "evt3": "3.0"}
+
+
+def detect_version(head: bytes) -> str | None:
+    """Our name of the encoding that the header names, or None."""
+    for line in head.split(b"\n"):
+        if not line.startswith(b"%"):
+            return None
+        text = line[1:].strip().decode("utf-8", errors="replace").lower()
+        if text.startswith("evt "):
+            return {version: name for name, version in VERSIONS.items()}.get(text[4:].strip())
+        if text.startswith("format "):
+            name = text[7:].split(";")[0].strip().replace(".", "")
+            return {"evt20": "evt2", "evt30": "evt3"}.get(name, name if name in VERSIONS else None)
+    return None
+
+
+def read_header(file: EventFile, name: str) -> Header:
+    """Read the `%` lines; the position is then at the first word."""
+    lines = file.text_header(b"%", lambda line: line.lower().replace(" ", "") == "%end")
+    fields = dict(line[1:].strip().partition(" ")[::2] for line in lines)
+    for part in fields.get("format", "").split(";")[1:]:
+        key, _, value = part.partition("=")
+        fields[key.strip()] = value.strip()
+    width, _, height = fields.get("geometry", "").partition("x")
+    width, height = fields.get("width", width), fields.get("height", height)
+    size = (int(height), int(width)) if height.isdigit() and width.isdigit() else None
+    if size is not None and not (0 < size[0] <= 2**15 and 0 < size[1] <= 2**15):
+        raise file.error(f"expected a sensor of 1..32768 pixels each way, found {width}x{height}", 0)
+    camera = fields.get(
+        "plugin_name", fields.get("camera_integrator_name", fields.get("integrator_name", ""))
+    )
+    return Header(name, VERSIONS[name], size, camera=camera, fields=fields)
+
+
+def header_bytes(header: Header, format_name: str) -> bytes:
+    """The `%` lines of a file that is written."""
+    size = header.sensor_size
+    geometry = f";width={size[1]};height={size[0]}" if size else ""
+    lines = [f"% evt {VERSIONS[header.format]}", f"% format {format_name}{geometry}"]
+    lines += [f"% geometry {size[1]}x{size[0]}"] if size else []
+    return ("\n".join([*lines, "% end"]) + "\n").encode()

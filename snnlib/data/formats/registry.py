@@ -1,0 +1,109 @@
+"""All event formats, and which one a file has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from snnlib.data.formats import (
+    aedat2,
+    aedat3,
+    aedat4,
+    dat,
+    event_stream,
+    evt2,
+    evt3,
+    evt21,
+    hdf5,
+    matlab,
+    nmnist_bin,
+    numpy_arrays,
+    text,
+)
+from snnlib.data.formats.base import EventFile, EventFileError, Format
+
+FORMATS: dict[str, Format] = {
+    item.name: item
+    for item in (
+        nmnist_bin.FORMAT,
+        aedat2.FORMAT,
+        aedat3.FORMAT,
+        aedat4.FORMAT,
+        evt2.FORMAT,
+        evt21.FORMAT,
+        evt3.FORMAT,
+        dat.FORMAT,
+        event_stream.FORMAT,
+        numpy_arrays.FORMAT,
+        numpy_arrays.FORMAT_NPZ,
+        text.FORMAT,
+        matlab.FORMAT,
+        hdf5.FORMAT,
+    )
+}
+SUFFIXES = frozenset(suffix for item in FORMATS.values() for suffix in item.suffixes)
+# AEDAT lines and Prophesee headers name their version within this.
+HEAD_BYTES = 4096
+
+
+def named_format(name: str) -> Format:
+    """The format called `name`.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if name not in FORMATS:
+        raise ValueError(f"format: expected one of {', '.join(FORMATS)}, got {name!r}")
+    return FORMATS[name]
+
+
+def find_format(file: EventFile) -> Format:
+    """The format of a file: by its first bytes, else by its suffix.
+
+    Raises:
+        EventFileError: the first bytes are of no known format, and the suffix does not belong to one without magic.
+    """
+    head = file.peek(HEAD_BYTES)
+    for item in FORMATS.values():
+        if item.detect is not None and item.detect(head):
+            return item
+    by_suffix = [item for item in FORMATS.values() if file.suffix in item.suffixes]
+    for item in by_suffix:
+        if item.detect is None:
+            return item
+    if by_suffix:
+        names = " or ".join(item.title for item in by_suffix)
+        hint = f"; give format= ({', '.join(item.name for item in by_suffix)}) where the header is missing"
+        raise file.error(f"expected the header of {names}, found {head[:16]!r}{hint}", 0)
+    titles = ", ".join(item.title for item in FORMATS.values())
+    raise EventFileError(f"{file.name}: expected an event file ({titles}), found {head[:16]!r}; give format=")
+
+
+def format_to_write(suffix: str, name: str | None) -> Format:
+    """The format to write: by name, else by the file's suffix.
+
+    Raises:
+        ValueError: no such format, none with a writer for the suffix, or several.
+    """
+    writable = [item for item in FORMATS.values() if item.encode is not None]
+    if name is not None:
+        chosen = named_format(name)
+        if chosen.encode is None:
+            names = ", ".join(item.name for item in writable)
+            raise ValueError(f"format: expected one that can be written ({names}), got {name!r}")
+        return chosen
+    fitting = [item for item in writable if suffix.lower() in item.suffixes]
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        names = ", ".join(repr(item.name) for item in fitting)
+        raise ValueError(f"format: expected one of {names} for the suffix {suffix}, got none")
+    known = ", ".join(sorted({suffix for item in writable for suffix in item.suffixes}))
+    raise ValueError(f"path: expected a suffix among {known}, or format=, got {suffix!r}")
+
+
+def check_options(options: dict[str, Any], known: dict[str, str], name: str) -> None:
+    """Raise TypeError for an option that the format does not have."""
+    for option in options:
+        if option not in known:
+            wanted = "; ".join(f"{key}: {text}" for key, text in known.items()) or "none"
+            raise TypeError(f"{option}: expected an option of format {name} ({wanted}), got an unknown one")

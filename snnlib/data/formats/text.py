@@ -1,0 +1,109 @@
+"""Events as text: one event per line, columns parted by commas, semicolons, tabs or spaces.
+
+A first line of names (t, x, y, p and their usual spellings) says which column is which; without it `columns=` does,
+for example `"txyp"`. Lines that begin with `#` are comments. A first line of two whole numbers before lines of four
+is the sensor's width and height.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from snnlib.data.events import Events
+from snnlib.data.formats.base import CHUNK, LONGEST_LINE, EventFile, Format, Header, Room
+from snnlib.data.formats.columns import OPTIONS, ORDER, check_order, find_columns, put_columns
+
+DELIMITERS = (",", ";", "\t")
+
+
+def decode(file: EventFile, room: Room, options: dict[str, Any]) -> tuple[Header, Iterator[Events]]:
+    """Read the first lines; events come by chunks."""
+    header = Header("csv")
+    lines = _lines(file)
+    first = next(lines, None)
+    if first is None:
+        return header, iter(())
+    number, line = first
+    delimiter = next((mark for mark in DELIMITERS if mark in line), None)
+    parts = [part.strip().strip("\"'") for part in line.split(delimiter)]
+    if len(parts) == 2 and all(part.isdigit() for part in parts) and 0 < max(map(int, parts)) <= 2**15:
+        header.sensor_size = int(parts[1]), int(parts[0])
+        number, line = next(lines, (number, ""))
+        delimiter = next((mark for mark in DELIMITERS if mark in line), None)
+        parts = [part.strip() for part in line.split(delimiter)]
+    if any(part[:1].isalpha() for part in parts):
+        found = find_columns(parts)
+        if found is None and "columns" not in options:
+            raise file.error(
+                f"line {number}: expected columns named t, x, y, p, found {', '.join(parts)[:200]}", 0
+            )
+        names = {field: parts.index(name) for field, name in found.items()} if found else {}
+        order = names or check_order(options["columns"], len(parts), file)
+        line = ""
+    elif "columns" in options:
+        order = check_order(options["columns"], len(parts), file)
+    else:
+        raise file.error(
+            f"line {number}: expected a line of names, found {line[:80]!r}; give columns= ({ORDER})", 0
+        )
+    return header, _chunks(file, room, options, order, delimiter, lines, line)
+
+
+def _chunks(
+    file: EventFile,
+    room: Room,
+    options: dict[str, Any],
+    order: dict[str, int],
+    delimiter: str | None,
+    lines: Iterator[tuple[int, str]],
+    line: str,
+) -> Iterator[Events]:
+    waiting = [(0, line)] if line else []
+    while block := [*waiting, *islice(lines, CHUNK)]:
+        waiting = []
+        texts = [text for _, text in block]
+        number = block[0][0]
+        fields = texts[0].split(delimiter)
+        # Floats hold no absolute nanoseconds: whole times are read as integers.
+        time = fields[order["t"]] if order["t"] < len(fields) else ""
+        kinds = {"t": "f8" if set(time.lower()) & set(".en") else "i8", "x": "f8", "y": "f8", "p": "f8"}
+        columns = {}
+        try:
+            for field, index in order.items():
+                columns[field] = np.loadtxt(texts, kinds[field], None, delimiter, usecols=index, ndmin=1)
+        except (ValueError, IndexError, OverflowError) as error:
+            raise file.error(
+                f"lines from {number}: expected numbers in columns, found others ({error})", 0
+            ) from None
+        yield put_columns(columns, options, room, file, f"lines from {number}")
+
+
+def _lines(file: EventFile) -> Iterator[tuple[int, str]]:
+    """Number and text of each line that is no comment."""
+    number = 0
+    while raw := file.opened().readline(LONGEST_LINE):
+        number += 1
+        if len(raw) == LONGEST_LINE and not raw.endswith(b"\n"):
+            raise file.error(f"line {number}: expected at most {LONGEST_LINE} bytes")
+        try:
+            text = raw.decode("utf-8-sig" if number == 1 else "utf-8").strip()
+        except UnicodeDecodeError:
+            raise file.error(f"line {number}: expected text, found other bytes") from None
+        if text and not text.startswith("#"):
+            yield number, text
+
+
+FORMAT = Format(
+    "csv",
+    "text (CSV)",
+    (".csv", ".txt", ".tsv"),
+    None,
+    decode,
+    options={"columns": ORDER, **OPTIONS},
+    clock="recording",
+    smallest=8,
+)

@@ -1,0 +1,252 @@
+"""Read event files of any known format, whole or window by window."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from snnlib.data.checks import check_choice, check_int, check_sensor_size
+from snnlib.data.events import Events, sort_by_time
+from snnlib.data.formats.base import EventFile, FileSource, Format, Header, Room
+from snnlib.data.formats.registry import check_options, find_format, named_format
+
+Outside = Literal["error", "drop"]
+Origin = Literal["auto", "first"] | int
+
+# A fall of time by more than this is no merged read-out but a clock that was reset, or recordings joined.
+LARGE_FALL_US = 100_000
+# Merged read-outs step back by some microseconds; events may come this late when a file is streamed.
+SLACK_US = 10_000
+# A file that makes more empty windows than this in a row is damaged, or the window is in the wrong unit.
+EMPTY_WINDOWS = 1_000_000
+
+
+class Recording(NamedTuple):
+    """What `read` returns.
+
+    Args:
+        events: events `[E]` of dtype `EVENT_DTYPE`, ordered by time.
+        header: what the file says about them.
+    """
+
+    events: Events
+    header: Header
+
+
+def read(
+    source: FileSource,
+    *,
+    format: str | None = None,
+    strict: bool = False,
+    sensor_size: tuple[int, int] | None = None,
+    outside: Outside = "error",
+    origin: Origin = "auto",
+    name: str | None = None,
+    **options: Any,
+) -> Recording:
+    """Read an event file of any known format.
+
+    Formats: N-MNIST `.bin`; AEDAT 2.0, 3.1 and 4; Prophesee DAT, EVT 2.0, 2.1 and 3.0; Event Stream; NumPy, CSV, MATLAB
+    and HDF5 event arrays. The first bytes decide, where they can; else the suffix.
+
+    Rows count from the top and columns from the left, polarity is 0 or 1, times are microseconds, whatever the file's
+    own conventions (each format's module states them).
+
+    Args:
+        source: a path, the bytes themselves, or an open binary file that can seek.
+        format: its name (`"evt3"`, ...), where it cannot be told from the file.
+        strict: whether a truncated file raises; default: its whole records are kept, with a warning.
+        sensor_size: `(height, width)`, where the file does not say it, or says it wrongly.
+        outside: events outside the sensor raise (`"error"`, default) or are left out and counted in `header.skipped`
+            (`"drop"`); they are never clipped. Without a sensor size there is nothing to check against.
+        origin: the time that becomes 0. `"auto"`: the first event in formats whose times are a camera's clock or unix
+            time (AEDAT, EVT, HDF5), and the file's own 0 in the others; `"first"`: the first event; a number: this time
+            on the file's clock, so 0 keeps the times as they are. `header.start_us` says what was subtracted.
+        name: what to call the data in messages; default: the path.
+        options: of the format, for example `camera=` (AEDAT 2.0), `columns=`, `unit=`, `polarity=` (arrays, text),
+            `group=` (HDF5).
+
+    Returns:
+        `(events, header)`.
+
+    Raises:
+        EventFileError: the file is of no known format, damaged, or (strict) truncated; names file and byte offset.
+        OSError: the file cannot be read.
+        ImportError: a package for this format is missing; says which.
+        TypeError, ValueError: an option that the format does not have; an argument out of range.
+
+    Warns:
+        UserWarning: the file is truncated; time falls back by more than 0.1 s (the events are sorted).
+
+    Example:
+        >>> events, header = read(bytes([3, 4, 0x80, 0x01, 0x02]), format="nmnist")
+        >>> events.tolist(), header.format
+        ([(258, 3, 4, 1)], 'nmnist')
+    """
+    with EventFile(source, name, strict) as file:
+        chosen = _check(file, format, outside, origin, options)
+        room = Room(file, drop_outside=outside == "drop", expected=file.left // chosen.smallest)
+        header, chunks = chosen.decode(file, room, options)
+        if sensor_size is not None:
+            header.sensor_size = check_sensor_size("sensor_size", sensor_size)
+        room.header = header
+        for _ in chunks:
+            pass
+    events = room.events()
+    if room.largest_fall > LARGE_FALL_US:
+        warnings.warn(
+            f"{file.name}: time falls back by {room.largest_fall} us at event {room.fall_at} (a clock that was reset, "
+            "or recordings joined); the events are sorted by time",
+            stacklevel=2,
+        )
+    if room.largest_fall:
+        events = sort_by_time(events)
+    if len(events):
+        header.start_us += _shift(int(events["t"][0]), origin, chosen)
+    if header.start_us:
+        events["t"] -= header.start_us
+    return Recording(events, header)
+
+
+class EventWindows:
+    """The events of a file in consecutive time windows, read as they are asked for; see `iter_events`."""
+
+    def __init__(
+        self, file: EventFile, chunks: Iterator[Events], header: Header, options: dict[str, Any]
+    ) -> None:
+        self.header = header
+        self._file, self._chunks, self._options = file, chunks, options
+        self._windows = self._cut()
+
+    def __iter__(self) -> Iterator[Events]:
+        return self._windows
+
+    def __next__(self) -> Events:
+        return next(self._windows)
+
+    def _cut(self) -> Iterator[Events]:
+        window_us: int = self._options["window_us"]
+        header = self.header
+        pending: list[Events] = []
+        # Number of the next window, and the latest time seen.
+        following = latest = 0
+        started = False
+        with self._file:
+            for events in self._chunks:
+                if len(events) == 0:
+                    continue
+                times = events["t"].copy()
+                if not started:
+                    started = True
+                    first = int(times.min())
+                    header.start_us = _shift(first, self._options["origin"], self._options["format"])
+                    following = min((first - header.start_us) // window_us, 0)
+                times -= header.start_us
+                early = int(times.min())
+                if early < following * window_us:
+                    raise self._file.error(
+                        f"expected times that fall back by less than {SLACK_US} us, found {early} us after the window "
+                        f"up to {following * window_us} us was given; snnlib.data.read sorts the whole file"
+                    )
+                latest = max(latest, int(times.max()))
+                events["t"] = times
+                pending.append(events)
+                ready = (latest - SLACK_US) // window_us
+                if ready > following:
+                    joined = sort_by_time(np.concatenate(pending))
+                    yield from self._emit(joined, following, ready)
+                    pending = [joined[np.searchsorted(joined["t"].copy(), ready * window_us) :]]
+                    following = ready
+            if pending and len(joined := sort_by_time(np.concatenate(pending))):
+                yield from self._emit(joined, following, int(joined["t"][-1]) // window_us + 1)
+
+    def _emit(self, events: Events, first: int, end: int) -> Iterator[Events]:
+        window_us: int = self._options["window_us"]
+        times = np.ascontiguousarray(events["t"])
+        at, number = 0, first
+        while number < end:
+            upto = int(times[at]) // window_us if at < len(events) else end
+            if upto - number > EMPTY_WINDOWS:
+                raise self._file.error(
+                    f"expected no pause longer than {EMPTY_WINDOWS} windows of {window_us} us, found one after "
+                    f"{number * window_us} us; a damaged time, or window_us is too small"
+                )
+            to = at + int(np.searchsorted(times[at:], (number + 1) * window_us))
+            yield events[at:to].copy()
+            at, number = to, number + 1
+
+
+def iter_events(
+    source: FileSource,
+    window_us: int,
+    *,
+    format: str | None = None,
+    strict: bool = False,
+    sensor_size: tuple[int, int] | None = None,
+    outside: Outside = "error",
+    origin: Origin = "auto",
+    name: str | None = None,
+    **options: Any,
+) -> EventWindows:
+    """Read an event file window by window, in memory that does not grow with the file.
+
+    Window k holds the events of `k * window_us <= t < (k + 1) * window_us`, ordered by time; windows without events are
+    empty arrays. Binary formats, `.npy`, CSV and HDF5 are streamed; `.npz` and MATLAB files are read whole.
+
+    Args:
+        source: as in `read`, as are all options but `window_us`.
+        window_us: length of a window in microseconds.
+
+    Returns:
+        An iterator of event arrays `[E]`; its `header` is there at once, `header.start_us` after the first window.
+
+    Raises:
+        EventFileError: as in `read`; also where time falls back by more than 10 ms behind a window that was given
+            already (`read` sorts such files), or stands still for more than a million windows.
+
+    Example:
+        >>> from snnlib.data import as_events, encode_nmnist
+        >>> data = encode_nmnist(as_events([5, 12, 31], [0, 1, 2], [0, 0, 0], [1, 1, 0]))
+        >>> [events["t"].tolist() for events in iter_events(data, window_us=10, format="nmnist")]
+        [[5], [12], [], [31]]
+    """
+    window_us = check_int("window_us", window_us, 1)
+    file = EventFile(source, name, strict)
+    try:
+        chosen = _check(file, format, outside, origin, options)
+        room = Room(file, grows=False, drop_outside=outside == "drop")
+        header, chunks = chosen.decode(file, room, options)
+        room.header = header
+        if sensor_size is not None:
+            header.sensor_size = check_sensor_size("sensor_size", sensor_size)
+    except BaseException:
+        file.__exit__()
+        raise
+    settings = {"window_us": window_us, "origin": origin, "format": chosen}
+    return EventWindows(file, chunks, header, settings)
+
+
+def _check(
+    file: EventFile, format: str | None, outside: str, origin: object, options: dict[str, Any]
+) -> Format:
+    try:
+        check_choice("outside", outside, ("error", "drop"))
+        if isinstance(origin, str):
+            check_choice("origin", origin, ("auto", "first"))
+        else:
+            check_int("origin", origin, -(2**62), 2**62)
+        chosen = find_format(file) if format is None else named_format(format)
+        check_options(options, chosen.options, chosen.name)
+    except BaseException:
+        file.__exit__()
+        raise
+    return chosen
+
+
+def _shift(first: int, origin: object, chosen: Format) -> int:
+    if isinstance(origin, int):
+        return origin
+    return first if origin == "first" or chosen.clock == "camera" else 0

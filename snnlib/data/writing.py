@@ -1,0 +1,57 @@
+"""Write event files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from snnlib.data.atomic import write_bytes_atomically
+from snnlib.data.checks import check_sensor_size
+from snnlib.data.events import Events, check_events
+from snnlib.data.formats.base import Header
+from snnlib.data.formats.registry import check_options, format_to_write
+
+
+def write(
+    path: str | os.PathLike[str],
+    events: Events,
+    *,
+    format: str | None = None,
+    sensor_size: tuple[int, int] | None = None,
+    **options: Any,
+) -> None:
+    """Write events to a file; a crash leaves the old file or the new one, never a part.
+
+    `read(path, origin=0)` gives back equal events, for every format.
+
+    Args:
+        path: the file; its folder must exist. An existing file is replaced.
+        events: events `[E]`, ordered by time.
+        format: `"nmnist"`, `"aedat2"`, `"aedat3"`, `"evt2"`, `"evt3"`, `"dat"`, `"es"` or `"npy"`; default: by the
+            suffix, where one format alone has it.
+        sensor_size: `(height, width)`, kept in the header where the format has a place for it; events outside are
+            refused.
+        options: of the format: `camera=` (AEDAT 2.0).
+
+    Raises:
+        TypeError: `events` is no event array, or an option that the format does not have.
+        ValueError: events that the format cannot hold; no or several formats for the suffix.
+        OSError: the file cannot be written.
+
+    Example:
+        >>> import tempfile, pathlib
+        >>> from snnlib.data import as_events, read
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     file = pathlib.Path(folder, "a.raw")
+        ...     write(file, as_events(t=[7], x=[639], y=[479], p=[1]), format="evt3", sensor_size=(480, 640))
+        ...     events, header = read(file, origin=0)
+        >>> events.tolist(), header.sensor_size
+        ([(7, 639, 479, 1)], (480, 640))
+    """
+    check_events("events", events)
+    chosen = format_to_write(Path(path).suffix, format)
+    check_options(options, chosen.write_options, chosen.name)
+    size = None if sensor_size is None else check_sensor_size("sensor_size", sensor_size)
+    assert chosen.encode is not None
+    write_bytes_atomically(path, chosen.encode(events, Header(chosen.name, sensor_size=size), options))

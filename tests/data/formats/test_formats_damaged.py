@@ -1,0 +1,175 @@
+"""Damaged files: a result or one clear error, whatever the bytes."""
+
+import tracemalloc
+import warnings
+
+import numpy as np
+import pytest
+from event_files import (
+    WRITABLE,
+    aedat4_file,
+    csv_file,
+    encoded,
+    evt21_file,
+    hdf5_file,
+    mat_file,
+    npz_file,
+    random_events,
+)
+
+from snnlib.data import EventFileError, iter_events, read
+
+EVENTS = random_events(40, (30, 30), last_us=9_000)
+MADE = {name: encoded(name, EVENTS) for name in WRITABLE}
+MADE |= {
+    "evt21": evt21_file(),
+    "aedat4": aedat4_file(EVENTS),
+    "npz": npz_file(EVENTS),
+    "csv": csv_file(EVENTS),
+}
+
+
+def attempt(data, name, **options):
+    """Read; only the documented error may come, and no more memory than 100 bytes per byte of the file."""
+    tracemalloc.start()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            events, _ = read(data, format=name, **options)
+            assert events.ndim == 1 and len(events) <= 12 * len(data)
+            assert bool((np.diff(events["t"]) >= 0).all()) and bool(
+                ((events["p"] == 0) | (events["p"] == 1)).all()
+            )
+    except EventFileError as error:
+        assert str(error).startswith(f"<{len(data)} bytes>: byte offset ")
+    finally:
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert peak < 4e6 + 100 * len(data)
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_truncation_at_every_byte(name):
+    data = MADE[name]
+    for end in range(len(data)):
+        attempt(data[:end], name)
+        if name not in ("csv", "npz", "npy") and end < len(data) - 40:
+            with pytest.raises(EventFileError), warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)
+                if len(read(data[:end], format=name, strict=True).events) < len(EVENTS):
+                    # Cut at a record's border, which no reader can see.
+                    raise EventFileError("whole records")
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_flipped_bytes(name):
+    rng = np.random.default_rng(7)
+    data = MADE[name]
+    head = len(data) - 8 * len(EVENTS)
+    for _ in range(250):
+        broken = bytearray(data)
+        places = rng.integers(0, len(data) if rng.random() < 0.5 else max(head, 60), rng.integers(1, 5))
+        for place in places:
+            broken[place] = rng.integers(0, 256)
+        attempt(bytes(broken), name)
+
+
+@pytest.mark.parametrize("maker", [mat_file, hdf5_file])
+def test_library_formats_damaged(maker):
+    pytest.importorskip("scipy" if maker is mat_file else "h5py")
+    rng = np.random.default_rng(5)
+    data = maker(EVENTS)
+    name = "mat" if maker is mat_file else "hdf5"
+    for end in range(0, len(data), max(len(data) // 40, 1)):
+        attempt(data[:end], name)
+    for _ in range(60 if maker is mat_file else 0):
+        broken = bytearray(data)
+        for place in rng.integers(0, len(data), 3):
+            broken[place] = rng.integers(0, 256)
+        attempt(bytes(broken), name)
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "text"),
+    [
+        (b"hello world, no events", {}, "expected an event file .*found b'hello world, no ' ?; give format="),
+        (b"#!AER-DAT4.0\r\n" + bytes(40), {}, "byte offset 14: truncated: expected a header of 0 bytes"),
+        (MADE["aedat4"], {"format": "aedat3"}, "expected #!AER-DAT3.1, found '#!AER-DAT4.0'"),
+        (MADE["aedat2"], {"format": "aedat3"}, "expected #!AER-DAT3.1, found '#!AER-DAT2.0'"),
+        (
+            b"#!AER-DAT2.0\r\n# AEChip: x.y.Cochlea\r\n",
+            {},
+            "expected a camera among dvs128, .*found 'Cochlea'",
+        ),
+        (
+            b"Event Stream\x01\x00\x00\x01" + bytes(9),
+            {},
+            "expected Event Stream version 2, found version 1.0.0",
+        ),
+        (b"Event Stream\x02\x00\x00\x02" + bytes(9), {}, r"expected DVS events \(type 1\), found ATIS"),
+        (b"% made\n\x07\x08", {}, "expected events of type 0 or 12 with 8 bytes, found type 7"),
+        (b"% evt 3.0\n% geometry 0x0\n", {}, "expected a sensor of 1..32768 pixels each way"),
+        (b"t,x,y\n1,2,3\n", {"format": "csv"}, "line 1: expected columns named t, x, y, p, found t, x, y"),
+        (b"t,x,y,p\n1,2,3,0\n1,oh,3,0\n", {"format": "csv"}, "lines from 2: expected numbers in columns"),
+        (b"t,x,y,p\n1,2,3,5\n", {"format": "csv"}, "p: expected 0..1, got 5"),
+        (b"t,x,y,p\n1,2.5,3,0\n", {"format": "csv"}, "x: expected whole numbers, found 2.5"),
+        (MADE["evt2"][:-2], {"strict": True}, "truncated: expected a record of 4 bytes, found 2 bytes"),
+    ],
+)
+def test_errors_name_the_place_and_the_cause(data, options, text):
+    with pytest.raises(EventFileError, match=text):
+        read(data, **options)
+
+
+def test_arrays_of_objects_are_never_loaded(tmp_path):
+    np.save(tmp_path / "a.npy", np.array([{"t": 1}], dtype=object), allow_pickle=True)
+    with pytest.raises(EventFileError, match="found an array of Python objects, which is never loaded"):
+        read(tmp_path / "a.npy")
+
+
+def test_truncated_files_warn_with_the_count():
+    with pytest.warns(
+        UserWarning, match="truncated: expected a record of 4 bytes, found 3 bytes; what was left"
+    ):
+        assert len(read(MADE["evt2"][:-1]).events) == len(EVENTS) - 1
+
+
+def test_events_outside_the_sensor():
+    data = encoded("dat", EVENTS)
+    with pytest.raises(
+        EventFileError, match=r"expected events with x in 0..19, y in 0..29 and p in 0..1, found x=2"
+    ):
+        read(data, sensor_size=(30, 20))
+    inside = EVENTS[EVENTS["x"] < 20]
+    events, header = read(data, sensor_size=(30, 20), outside="drop")
+    assert np.array_equal(events, inside)
+    assert header.skipped == {"events outside the sensor": len(EVENTS) - len(inside)}
+
+
+def test_order_is_repaired_and_large_falls_are_named():
+    shuffled = EVENTS[::-1].copy()
+    shuffled["t"] = np.sort(EVENTS["t"])
+    shuffled["t"][[3, 4]] = shuffled["t"][[4, 3]]
+    words = np.zeros(len(EVENTS), [("t", "<u4"), ("d", "<u4")])
+    words["t"], words["d"] = shuffled["t"] // 1000, np.arange(len(EVENTS))
+    events = read(b"% made\n\x0c\x08" + words.tobytes()).events
+    assert bool((np.diff(events["t"]) >= 0).all()) and sorted(events["x"].tolist()) == list(
+        range(len(EVENTS))
+    )
+    words["t"] = np.concatenate((np.arange(20) + 500_000, np.arange(20)))
+    with pytest.warns(UserWarning, match="time falls back by 500019 us at event 20 .a clock that was reset"):
+        assert read(b"% made\n\x0c\x08" + words.tobytes()).events["x"].tolist() == [
+            *range(20, 40),
+            *range(20),
+        ]
+
+
+def test_options_are_checked():
+    with pytest.raises(TypeError, match=r"camera: expected an option of format dat \(none\)"):
+        read(MADE["dat"], camera="dvs128")
+    with pytest.raises(ValueError, match="format: expected one of nmnist, aedat2"):
+        read(MADE["dat"], format="tiff")
+    with pytest.raises(ValueError, match="outside must be one of"):
+        read(MADE["dat"], outside="clip")
+    with pytest.raises(ValueError, match="window_us must be an integer >= 1, got 0"):
+        iter_events(MADE["dat"], 0)

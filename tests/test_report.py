@@ -1,0 +1,280 @@
+"""`snnlib.report` of nets and data of one's own: numbers against a pass by hand, sections, errors."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import snnlib
+from snnlib.reporting.evaluation import evaluate
+from snnlib.reporting.heat import pixels_per_cell
+from snnlib.reporting.layers import parameters_by_layer
+from snnlib.reporting.potentials import normalised_potential
+from snnlib.reporting.recorder import recording, spiking_layers
+
+CLASSES = ["left", "right", "wave"]
+
+
+def loader(
+    batches: int = 3, size: int = 8, dtype: torch.dtype = torch.float32
+) -> list[tuple[Tensor, Tensor]]:
+    generator = torch.Generator().manual_seed(0)
+    return [
+        (
+            (torch.rand(12, size, 2, 12, 16, generator=generator) < 0.15).to(dtype),
+            torch.randint(3, (size,), generator=generator),
+        )
+        for _ in range(batches)
+    ]
+
+
+def conv_net(readout: bool = False) -> nn.Sequential:
+    torch.manual_seed(0)
+    constants = {"tau_m": 4.0, "tau_s": 2.0}
+    last: nn.Module = snnlib.SRMReadout(20, 3) if readout else snnlib.SRMLinear(20, 3, **constants)
+    return nn.Sequential(
+        snnlib.SRMConv2d(2, 4, 3, padding=1, **constants),
+        snnlib.SpikeAvgPool2d(2),
+        snnlib.SRMConv2d(4, 6, 3, stride=2, padding=1, **constants),
+        nn.Flatten(2),
+        snnlib.SRMLinear(6 * 3 * 4, 20, **constants),
+        last,
+    )
+
+
+def strong(net: nn.Module) -> nn.Module:
+    """As large weights as make all layers fire."""
+    with torch.no_grad():
+        for weight in net.parameters():
+            weight.mul_(3)
+    return net
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures are made, but not drawn, which takes most of the time."""
+    monkeypatch.setattr("snnlib.reporting.page._png", lambda figure: b"")
+
+
+UNDRAWN = pytest.mark.usefixtures("undrawn")
+HISTORY = [
+    {"epoch": 1, "train_loss": 2.0, "test_accuracy": 0.4, "lr": 1e-3, "dead_0": 5, "rate_0": 0.1},
+    {"epoch": 2, "train_loss": 1.0, "test_accuracy": 0.6, "lr": 1e-4, "dead_0": 3, "rate_0": 0.2},
+]
+
+
+def test_one_call_for_a_net_of_ones_own(tmp_path: Path) -> None:
+    net, data = strong(conv_net()), loader()
+    result = snnlib.report(
+        net, data, classes=CLASSES, out=tmp_path / "r.html", history=HISTORY, step_ms=5.0, seed=7
+    )
+    answers = torch.cat([net(x).sum(0).argmax(1) for x, _ in data])
+    labels = torch.cat([y for _, y in data])
+    expected = torch.zeros(3, 3, dtype=torch.long)
+    for label, answer in zip(labels.tolist(), answers.tolist(), strict=True):
+        expected[label, answer] += 1
+    assert torch.equal(result.confusion, expected)
+    assert [layer.name for layer in result.layers] == ["0", "2", "4", "5"]
+    assert set(result.images) == {
+        *("confusion.png", "loss.png", "accuracy.png", "learning_rate.png", "spike_rates.png", "dead.png"),
+        *("raster.png", "potentials.png", "rate_histograms.png", "rates_over_time.png", "heat.png"),
+    }
+    page = result.path.read_text()
+    assert page.count("data:image/png;base64,") == len(result.images)
+    assert f"{result.accuracy:.2%} ({int(expected.diagonal().sum())} of 24 samples)" in page
+    for text in ("wave", f"snnlib: {snnlib.__version__}", "seed: 7", "Test by occlusion"):
+        assert text in page
+    assert re.search(r"<td>0</td><td>SRMConv2d</td><td>72</td><td>768</td>", page)
+    # Nothing is fetched from elsewhere.
+    assert "://" not in page
+    assert [path.name for path in tmp_path.iterdir()] == ["r.html"]
+
+
+def test_rates_and_dead_neurons_are_those_of_a_pass_by_hand() -> None:
+    net, data = strong(conv_net()), loader()
+    with torch.no_grad():
+        # A neuron that cannot fire.
+        net[4].weight[5] = -1.0
+        spikes = torch.cat([net[:5](x) for x, _ in data], 1)
+    result = evaluate(net, data, classes=3, scores=None, batch_first=False)
+    torch.testing.assert_close(result.rates()["4"], spikes.double().mean((0, 1)))
+    torch.testing.assert_close(result.rates_over_time()["4"], spikes.double().mean((1, 2)))
+    layer = next(layer for layer in result.activity() if layer.name == "4")
+    assert layer.dead == int((spikes.sum((0, 1)) == 0).sum()) >= 1
+    assert layer.rate == pytest.approx(float(spikes.mean()))
+
+
+@UNDRAWN
+def test_fused_and_training_nets_are_left_as_they_were(tmp_path: Path) -> None:
+    net, data = strong(conv_net()), loader(1)
+    plain = snnlib.report(net, data, out=tmp_path / "a.html")
+    snnlib.fuse(net).train()
+    fused = snnlib.report(net, data, out=tmp_path / "b.html")
+    assert net.training and net[0].pool == (2, 2)
+    assert fused.layers == plain.layers
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float64])
+def test_inputs_of_any_dtype(dtype: torch.dtype) -> None:
+    net = strong(conv_net())
+    expected = evaluate(net, loader(1), classes=None, scores=None, batch_first=False)
+    found = evaluate(net, loader(1, dtype=dtype), classes=None, scores=None, batch_first=False)
+    assert torch.equal(found.confusion, expected.confusion)
+
+
+def _batch_first(net: nn.Sequential) -> nn.Sequential:
+    for module in net.modules():
+        if hasattr(module, "batch_first"):
+            module.batch_first = True
+    return net
+
+
+@UNDRAWN
+def test_batch_first(tmp_path: Path) -> None:
+    data = loader(2)
+    expected = snnlib.report(strong(conv_net(readout=True)), data, out=tmp_path / "a.html")
+    swapped = [(x.transpose(0, 1).contiguous(), labels) for x, labels in data]
+    net = _batch_first(strong(conv_net(readout=True)))
+    found = snnlib.report(net, swapped, out=tmp_path / "b.html", batch_first=True)
+    assert torch.equal(found.confusion, expected.confusion)
+    assert [layer.dead for layer in found.layers] == [layer.dead for layer in expected.layers]
+    assert found.occlusion is not None and expected.occlusion is not None
+    torch.testing.assert_close(found.occlusion.hottest, expected.occlusion.hottest)
+
+
+class Step(nn.Module):
+    """A neuron layer of one's own: no weights, no memory."""
+
+    def forward(self, current: Tensor) -> Tensor:
+        return (current > 0.5).to(current)
+
+
+class OwnNet(nn.Module):
+    """Batch norm, neurons of one's own, a dense head: scores [N, K]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(2, 4, 3)
+        self.neuron = Step()
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        spikes = self.neuron(self.conv(x.flatten(0, 1)).unflatten(0, x.shape[:2]))
+        return self.head(spikes.mean((0, 3, 4)))
+
+
+@UNDRAWN
+def test_any_module(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    result = snnlib.report(OwnNet(), loader(1), out=tmp_path)
+    assert result.path == tmp_path / "report.html"
+    assert [layer.name for layer in result.layers] == ["neuron"]
+    assert result.layers[0].neurons == 4 * 10 * 14
+
+
+@UNDRAWN
+def test_a_net_without_spikes_or_frames(tmp_path: Path) -> None:
+    data = [((torch.rand(5, 4, 6) < 0.5).float(), torch.tensor([0, 1, 1, 0]))]
+    result = snnlib.report(snnlib.SRMReadout(6, 2), data, out=tmp_path)
+    assert result.layers == [] and result.occlusion is None
+    assert set(result.images) == {"confusion.png", "raster.png"}
+
+
+def test_silent_and_diverged_nets_have_a_report(tmp_path: Path) -> None:
+    for number, value in enumerate((0.0, float("nan"))):
+        net = conv_net(readout=True)
+        for weight in net.parameters():
+            nn.init.constant_(weight, value)
+        result = snnlib.report(net, loader(1), out=tmp_path / f"{number}.html", history=[{"loss": value}])
+        assert int(result.confusion.sum()) == 8
+
+
+def test_parametrized_weights_count_for_their_layer() -> None:
+    net = nn.Sequential(conv_net())
+    before = parameters_by_layer(net)
+    assert before == {"0.0": 72, "0.2": 216, "0.4": 1440, "0.5": 60}
+    snnlib.nn.standardize_weights(net)
+    assert parameters_by_layer(net).keys() == before.keys()
+
+
+def test_layers_hand_their_potential() -> None:
+    """Potentials reach the threshold where, and only where, there are spikes."""
+    net, (x, _) = strong(conv_net()), loader(1)[0]
+    layers = spiking_layers(net, x)
+    with torch.no_grad(), recording(net, layers, batch_first=False) as recorded:
+        net(x)
+    for name, layer in layers.items():
+        potential = normalised_potential(layer, recorded[name].input)
+        assert potential is not None
+        assert torch.equal(potential >= 1, recorded[name].spikes != 0), name
+
+
+def test_heat_maps_know_the_strides_of_a_chain() -> None:
+    net, (x, _) = strong(conv_net()), loader(1)[0]
+    layers = spiking_layers(net, x)
+    with torch.no_grad(), recording(net, layers, batch_first=False) as recorded:
+        net(x)
+    assert pixels_per_cell(net, recorded, "0") == (1, 1)
+    assert pixels_per_cell(net, recorded, "2") == (4, 4)
+
+
+@UNDRAWN
+def test_history_as_columns(tmp_path: Path) -> None:
+    columns = {name: [row[name] for row in HISTORY] for name in HISTORY[0]}
+    result = snnlib.report(conv_net(), loader(1), out=tmp_path, history=columns)
+    assert {"loss.png", "accuracy.png", "learning_rate.png", "dead.png"} <= set(result.images)
+    with pytest.raises(ValueError, match="history: expected columns of one length"):
+        snnlib.report(conv_net(), loader(1), out=tmp_path, history={"loss": [1.0], "lr": [1.0, 2.0]})
+
+
+def _one(x: Any, labels: Any) -> list[tuple[Any, Any]]:
+    return [(x, labels)]
+
+
+X = torch.zeros(3, 2, 6)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"loader": []}, r"loader: expected at least one batch \(x, labels\), got none"),
+        ({"loader": [X]}, r"loader: expected batches \(x, labels\), got Tensor as batch 0"),
+        ({"loader": _one(X, torch.zeros(2))}, r"loader: expected x .* integer labels .*float32 as batch 0"),
+        ({"loader": _one(X[0], torch.tensor([0, 1]))}, r"loader: expected x \[T, N, ...\]"),
+        ({"loader": _one(X, torch.tensor([0, 2]))}, r"expected one label in 0\.\.1 per sample, .* one of them 2"),
+        ({"loader": _one(X, torch.tensor([0]))}, r"expected one label .*, got 1 labels for 2 samples"),
+        ({"classes": ["a", "b", "c"]}, r"scores: expected \[N, 3\], one score per class, .*, got shape \(2, 2\)"),
+        ({"scores": lambda output: output}, r"scores: expected \[N, K\] of the net's output, got shape \(3, 2, 2\)"),
+        ({"neurons": {"fc": [0]}}, r"neurons: expected names of spiking layers \(0\), got 'fc'"),
+        ({"neurons": {"0": [4]}}, r"neurons: expected indices in 0\.\.3 for layer '0', got 4"),
+        ({"target_layer": "conv"}, r"target_layer: expected the name of a module of the net, got 'conv'"),
+    ],
+)  # fmt: skip
+@UNDRAWN
+def test_errors_name_the_argument(arguments: dict[str, Any], message: str, tmp_path: Path) -> None:
+    net = nn.Sequential(snnlib.SRMLinear(6, 4), snnlib.SRMReadout(4, 2))
+    options = {"loader": _one(X, torch.tensor([0, 1])), **arguments}
+    with pytest.raises(ValueError, match=message):
+        snnlib.report(net, out=tmp_path, **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_visual_and_report_are_attributes_that_load_late() -> None:
+    code = (
+        "import sys, snnlib; assert 'matplotlib' not in sys.modules and 'visual' in dir(snnlib)\n"
+        "snnlib.visual.raster; snnlib.report"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    code = (
+        "import sys; sys.modules['matplotlib'] = None; import snnlib\n"
+        "try: snnlib.report\nexcept ImportError as error: print(error)"
+    )
+    out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert "pip install 'snnlib[train]'" in out
+    with pytest.raises(AttributeError, match="module 'snnlib' has no attribute 'absent'"):
+        snnlib.absent  # noqa: B018
