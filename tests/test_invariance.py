@@ -40,7 +40,13 @@ def _arguments(name: str, dtype: torch.dtype = torch.float32) -> tuple[object, .
     if name == "currents_backward":
         q = torch.randn(*TRAIN[:2], 20, 31, 35, generator=generator).to(dtype)
         return (q, *conv[:2], *conv[4:8], 0, True, True)
-    scan = (current, opdb_neurons.coefficients(2, 3, generator, a01=1.0, keep0=0.0), None, opdb_neurons.WIDE, 0)
+    scan = (
+        current,
+        opdb_neurons.coefficients(2, 3, generator, a01=1.0, keep0=0.0),
+        None,
+        opdb_neurons.WIDE,
+        0,
+    )
     states = torch.randn(2, *TRAIN[1:], generator=generator)
     segments = torch.randint(0, 20, (7, 31 * 38), generator=generator)
     return {
