@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from snnlib.testing import SpikeRegression
 
 _NOTE = "spike_regression"
+_EDITABLE_FINDER = "cannot be rewritten; _editable_skbc_snnlib"
 _WRITTEN = pytest.StashKey[set[Path]]()
 
 
@@ -57,6 +58,20 @@ def file_name(test: str, cls: type | None) -> str:
     name += function + (f"-{parameters.removesuffix(']')}" if parameters else "")
     safe = re.sub(r"[^A-Za-z0-9_.-]", "_", name)[:100]
     return safe if safe == name else f"{safe}-{zlib.crc32(name.encode()):08x}"
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Drop pytest's warning that it cannot rewrite the finder of an editable install of snnlib.
+
+    pytest wants to rewrite every module of a distribution that has a plugin, and the finder is imported when Python
+    starts. It has no assertions.
+    """
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None:
+        found = reporter.stats.get("warnings", [])
+        found[:] = [warning for warning in found if _EDITABLE_FINDER not in warning.message]
+        if not found:
+            reporter.stats.pop("warnings", None)
 
 
 def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:

@@ -14,8 +14,16 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from snnlib.activity import SATURATED_RATE
 from snnlib.autograd_paths import output_layers, tensors_in, without_gradient
-from snnlib.calibration import RateSearch, ScaleSearch, assign_effective_weight, channel_rates, input_current
+from snnlib.calibration import (
+    RateSearch,
+    ScaleSearch,
+    assign_effective_weight,
+    channel_rates,
+    free_potential,
+    input_current,
+)
 from snnlib.nn.dropout import SpikeDropout
+from snnlib.nn.first_batches import FirstBatches
 from snnlib.nn.fusion import unfused
 from snnlib.nn.gain import WeightWithGain
 from snnlib.nn.readout import SRMReadout
@@ -35,6 +43,13 @@ _HIDDEN_SPREAD = 4.0
 _OUTPUT_SPREAD = 1.0
 # RMS of a readout's potentials: logits of order 1.
 _POTENTIAL = 1.0
+# By how many thresholds a step of Adam at 1e-3 moves the potential, without spikes, if all weights of a neuron move the
+# same way. So layers of any size learn at one pace; measured between 0.1 and 4.
+_STEP = 2.0
+# Nor more than so many times the gain that stores the weight at torch's usual scale, 1 / sqrt(3 fan_in): a step would
+# change a weight by too large a part of itself.
+_LARGEST_GAIN = 4.0
+_LEARNING_RATE = 1e-3
 # Of the rate that a channel cannot exceed on the batch: beyond it the weights would grow without end.
 _REACHABLE_SHARE = 0.5
 # A layer within these bounds was prepared before, on this batch or one like it, and is left as it is.
@@ -52,8 +67,9 @@ def prepare_(net: nn.Module, x: Tensor, target_rate: TargetRate = None) -> Prepa
       channel, such that each channel fires at `target_rate`: one that never fires never learns. Where the input has
       negative values, as behind batch norm, they become `a W` with a factor per channel;
     - a readout (`SRMReadout`) is scaled so that its potentials have an RMS of 1;
-    - weights are stored at torch's usual scale, `1 / sqrt(3 fan_in)`, and a power of two goes into the layer's buffer
-      `gain`, so that Adam at 1e-3 moves the effective weight `weight * gain` far enough.
+    - a power of two of the weight goes into the layer's buffer `gain`, and what is stored is near torch's usual scale.
+      A step of Adam at 1e-3 moves the effective weight `weight * gain` by `1e-3 gain`, and with it potentials by up to
+      about 2 thresholds in every layer, whatever its size.
 
     Then it checks that spikes arrive at the output and gradients at every parameter, and says what it found. Batch
     normalisation works with the statistics of the batch, dropout is off.
@@ -173,6 +189,9 @@ def _as_before(net: nn.Module) -> Iterator[None]:
                 buffer.copy_(value)
             for module, mode in modes.items():
                 module.training = mode
+                if isinstance(module, SRMLayer):
+                    # Training has not begun.
+                    module.first_batches = FirstBatches()
 
 
 def _train_without_dropout(net: nn.Module) -> None:
@@ -212,11 +231,14 @@ def _prepare_layer(
     if any(parameter.requires_grad for parameter in layer.parameters()):
         search = _search(layer, x, weight, spread, name)
         wanted_rates = (_REACHABLE_SHARE * search.highest_rates()).clamp(max=target)
+        wanted = weight
         if not (search.in_place(_SPREAD_TOLERANCE) and _close(rates, wanted_rates)):
-            wanted, rates = search.find(wanted_rates)
-            # The search found what is there already: keep its bits.
-            if not torch.allclose(wanted, weight, rtol=0, atol=1e-4 * float(wanted.abs().max())):
-                _store(layer, wanted, name)
+            found, rates = search.find(wanted_rates)
+            # A search that found what is there already keeps its bits.
+            if not torch.allclose(found, weight, rtol=0, atol=1e-4 * float(found.abs().max())):
+                wanted = found
+        per_step = free_potential(input_current(layer, x.abs(), torch.ones_like(weight)), layer)
+        _store(layer, wanted, per_step, name)
     return LayerPreparation(
         name=name,
         channels=len(rates),
@@ -243,23 +265,29 @@ def _close(rates: Tensor, wanted: Tensor) -> bool:
 
 
 def _prepare_readout(readout: SRMReadout, x: Tensor, name: str) -> LayerPreparation:
-    def potential() -> float:
-        return float(readout.forward(x).float().square().mean().sqrt())
+    def potential(weight: Tensor, x: Tensor) -> float:
+        return float(readout.run(x, weight).spikes.float().square().mean().sqrt())
 
-    before = potential()
+    weight = readout.effective_weight.detach()
+    before = potential(weight, x)
     if not 0 < before < math.inf:
         raise ValueError(f"{name}: expected input with spikes, got potentials of RMS {before:g}")
-    trainable = any(parameter.requires_grad for parameter in readout.parameters())
-    if trainable and abs(before / _POTENTIAL - 1) > _SPREAD_TOLERANCE:
-        _store(readout, readout.effective_weight.detach() * (_POTENTIAL / before), name)
+    if any(parameter.requires_grad for parameter in readout.parameters()):
+        in_place = abs(before / _POTENTIAL - 1) < _SPREAD_TOLERANCE
+        wanted = weight if in_place else weight * (_POTENTIAL / before)
+        _store(readout, wanted, potential(torch.ones_like(weight), x.abs()), name)
+    after = potential(readout.effective_weight.detach(), x)
     return LayerPreparation(
-        name, len(readout.weight), rate=None, target=None, gain=float(readout.gain), potential=potential()
+        name, len(weight), rate=None, target=None, gain=float(readout.gain), potential=after
     )
 
 
-def _store(layer: WeightWithGain, wanted: Tensor, name: str) -> None:
-    """Set the effective weight; its power of two beyond torch's usual scale goes into the gain."""
+def _store(layer: WeightWithGain, wanted: Tensor, per_unit: float, name: str) -> None:
+    """Set the effective weight, and a gain for it; `per_unit`: the potential that weights of 1 give."""
+    weight, before = layer.effective_weight.detach(), float(layer.gain)
     if not nn.utils.parametrize.is_parametrized(layer, "weight"):
-        usual = 1 / math.sqrt(3 * math.prod(wanted.shape[1:]))
-        layer.gain.fill_(2.0 ** round(math.log2(float(wanted.float().std()) / usual)))
-    assign_effective_weight(layer, wanted, name)
+        usual = float(wanted.float().std()) * math.sqrt(3 * math.prod(wanted.shape[1:]))
+        gain = min(_STEP / (_LEARNING_RATE * per_unit), _LARGEST_GAIN * usual)
+        layer.gain.fill_(2.0 ** round(math.log2(gain)))
+    if not torch.equal(wanted, weight) or float(layer.gain) != before:
+        assign_effective_weight(layer, wanted, name)

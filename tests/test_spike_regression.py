@@ -109,6 +109,7 @@ def test_a_change_is_told_neuron_by_neuron(
     assert message == [
         "AssertionError: spikes differ from the golden ones",
         f"spikes: {summary}",
+        *(["changes per channel: C=0: 2, C=1: 1"] if len(changes) > 1 else []),
         *changes,
         "golden:   test_net.npz",
         "obtained: test_net.obtained.npz",
@@ -167,8 +168,13 @@ def test_several_trains(session: Session) -> None:
 def test_long_reports_are_cut_and_know_space(session: Session) -> None:
     session.golden(checks("train(shape=(2, 1, 2, 3, 4))"))
     message = session.failure(checks("1 - train(shape=(2, 1, 2, 3, 4))"))
-    assert message[2] == "[T=0, N=0, C=0, H=0, W=0] appeared"
-    assert message[10] == "and 40 more"
+    assert message[2] == "all in N=0; changes per channel: C=0: 24, C=1: 24"
+    assert message[3] == "[T=0, N=0, C=0, H=0, W=0] appeared"
+    assert message[11] == "and 40 more"
+    # All of them, with their coordinates, lie in a file.
+    assert "changes:  test_net.changes.txt" in message
+    lines = (session.pytester.path / "tmp/test_net0/test_net.changes.txt").read_text().splitlines()
+    assert len(lines) == 48 and lines[-1] == "spikes: [T=1, N=0, C=1, H=2, W=3] appeared"
 
 
 def test_missing_golden_file_fails_with_the_command_and_writes_nothing(session: Session) -> None:
@@ -317,7 +323,7 @@ def test_other_npz_files_are_refused(tmp_path: Path) -> None:
 
 
 def test_later_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("snnlib.testing.golden._VERSION", 2)
+    monkeypatch.setattr("snnlib.testing.golden._SPIKES", 2)
     (tmp_path / "golden.npz").write_bytes(encode({}))
     monkeypatch.undo()
     with pytest.raises(GoldenError, match="version: expected 1, got 2"):
@@ -352,12 +358,12 @@ def test_plugin_is_declared_and_packaged() -> None:
 
 
 def test_example_of_the_documentation(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "testing.md").read_text(), re.DOTALL)
-    pytester.makepyfile(example)
+    examples = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "testing.md").read_text(), re.DOTALL)
+    pytester.makepyfile("\n\n".join(examples))
     # A process of its own: torch cannot import some modules twice, which a run in this process would make it do.
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     result = pytester.runpytest_subprocess("-ppytest_snnlib", "-pno:cacheprovider", "--update-spikes")
-    result.assert_outcomes(passed=2)
+    result.assert_outcomes(passed=3)
     result.stdout.fnmatch_lines(["*golden spike trains*"])
 
 
@@ -367,3 +373,81 @@ def test_picture_of_many_neurons() -> None:
     diff = snnlib.testing.diff.SpikeDiff(before, ~before)
     (axes,) = snnlib.testing.picture.difference_raster({"fc": diff}, "net").axes
     assert axes.get_title(loc="left").startswith("fc: neurons that changed (600, the first 500 drawn)")
+
+
+POTENTIALS = """
+def potentials(*changes, shape=(8, 2, 3), dtype=torch.float32):
+    x = torch.linspace(-1, 1, 48, dtype=torch.float64).reshape(shape)
+    for index, value in changes:
+        x[index] += value
+    return x.to(dtype)
+"""
+
+
+def potential_checks(expression: str, options: str = "tolerance=1e-4") -> str:
+    call = f"spike_regression.check_potentials({expression}, {options})"
+    return f"{POTENTIALS}\ndef test_net(spike_regression):\n    {call}\n"
+
+
+def test_potentials_within_the_tolerance_pass(session: Session) -> None:
+    session.golden(potential_checks("potentials()"))
+    assert session.files() == ["test_net.potentials.npz"]
+    stored = snnlib.testing.read_potentials(session.folder / "test_net.potentials.npz")
+    assert stored["potentials"].dtype == np.float32 and stored["potentials"].shape == (8, 2, 3)
+    for changed in ("potentials(((2, 1, 0), 9e-5))", "potentials(dtype=torch.float64).requires_grad_()"):
+        session.run(potential_checks(changed)).assert_outcomes(passed=1)
+    session.run(potential_checks("potentials(dtype=torch.bfloat16)", "tolerance=4e-3")).assert_outcomes(
+        passed=1
+    )
+
+
+def test_potentials_out_of_tolerance_are_told(session: Session) -> None:
+    session.golden(potential_checks("potentials()"))
+    message = session.failure(
+        potential_checks("potentials(((2, 1, 0), 0.5), ((5, 0, 0), -0.25), ((7, 1, 0), torch.nan))")
+    )
+    assert message == [
+        "AssertionError: potentials differ from the golden ones by more than 0.0001",
+        "potentials: 3 of 48 values differ by more than 0.0001, by at most inf at [T=7, N=1, C=0]",
+        "all in C=0",
+        "[T=2, N=1, C=0] 0.138298, expected -0.361702",
+        "[T=5, N=0, C=0] 0.0265957, expected 0.276596",
+        "[T=7, N=1, C=0] nan, expected 0.914894",
+        "golden:   test_net.potentials.npz",
+        "obtained: test_net.potentials.obtained.npz",
+        "If the change is intended: pytest test_net.py::test_net --update-spikes",
+    ]
+    message = session.failure(potential_checks("{'fc': potentials()}"))
+    assert message[1:3] == [
+        "fc: no such tensor in the golden file",
+        "potentials: in the golden file, but not checked",
+    ]
+    session.run(potential_checks("potentials(((0, 0, 0), 1))"), "--update-spikes").assert_outcomes(passed=1)
+    session.run(potential_checks("potentials(((0, 0, 0), 1))")).assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize(
+    ("expression", "options", "message"),
+    [
+        ("potentials()", "tolerance=-1", "tolerance: expected a number >= 0, got -1"),
+        ("potentials().long()", "tolerance=0", "potentials: expected a floating"),
+        ("{}", "tolerance=0", "potentials: expected at least one tensor, got none"),
+        ("[1.0]", "tolerance=0", "potentials: expected a torch.Tensor, got list"),
+        ("potentials()[0, 0]", "tolerance=0", "potentials: expected "),
+    ],
+)
+def test_potential_arguments(session: Session, expression: str, options: str, message: str) -> None:
+    assert message in session.failure(potential_checks(expression, options))[0]
+
+
+def test_spikes_and_potentials_are_told_apart(session: Session) -> None:
+    session.golden(checks("train(*GOLDEN)"))
+    message = session.failure(potential_checks("potentials()", "name='test_net', tolerance=1"))
+    assert "no golden potentials: version: expected 2, got 1" in message[0]
+
+
+def test_editable_installs_bring_no_warning(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_nothing(): pass")
+    result = pytester.runpytest_subprocess("-pno:cacheprovider")
+    result.assert_outcomes(passed=1, warnings=0)
+    assert "cannot be rewritten" not in result.stdout.str()

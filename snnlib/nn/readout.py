@@ -96,16 +96,19 @@ class SRMReadout(WeightWithGain):
         self, x: Tensor, state: Tensor | None = None, return_state: bool = False
     ) -> Tensor | Streamed:
         """Potentials of a train; with `return_state` also the state to go on from."""
-        weight = self.effective_weight
+        out = self.run(x, self.effective_weight, state)
+        return out if return_state else out.spikes
+
+    def run(self, x: Tensor, weight: Tensor, state: Tensor | None = None) -> Streamed:
+        """Run the layer with an explicit weight, bypassing hooks."""
         FullyConnected().check(x, weight)
-        out = srm_potential_stream(
+        return srm_potential_stream(
             FullyConnected().forward(x.flatten(0, 1), weight).view(*x.shape[:2], len(weight)),
             state,
             tau_m=self.tau_m,
             tau_s=self.tau_s,
             batch_first=self.batch_first,
         )
-        return out if return_state else out.spikes
 
     def stream(self) -> Stream:
         """A stream with its own state: feed it a train in chunks of any length and get the same potentials."""

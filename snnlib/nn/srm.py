@@ -15,6 +15,7 @@ from snnlib.functional._check import as_sizes, check_count
 from snnlib.functional.layer import NeuronOptions, srm_layer_stream
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
 from snnlib.functional.srm import SRMNeuron, Streamed
+from snnlib.nn.first_batches import FirstBatches
 from snnlib.nn.gain import WeightWithGain
 from snnlib.nn.stream import Stream
 
@@ -55,6 +56,7 @@ class SRMLayer(WeightWithGain):
         self.batch_first = batch_first
         self.weight = nn.Parameter(torch.empty(*weight_shape, device=device, dtype=dtype))
         self.register_gain()
+        self.first_batches = FirstBatches()
         limit = torch.as_tensor(threshold, device=device).to(
             torch.promote_types(self.weight.dtype, torch.float32)
         )
@@ -92,7 +94,10 @@ class SRMLayer(WeightWithGain):
         self, x: Tensor, state: Tensor | None = None, return_state: bool = False
     ) -> Tensor | Streamed:
         """Spikes of a train; with `return_state` also the state `[3, N, ...]` to go on from."""
-        out = self.run(x, self.effective_weight, state, return_state, self.pool)
+        weight = self.effective_weight
+        out = self.run(x, weight, state, return_state, self.pool)
+        if state is None and not return_state:
+            self.first_batches.watch(self, x, weight, out.spikes)
         return out if return_state else out.spikes
 
     def run(

@@ -34,6 +34,7 @@ class SpikeDiff:
     [[0, 1, 2], [1, -1, 4]]
     >>> print(diff)
     2 spikes, expected 1: 1 moved by 1 step (0 earlier, 1 later), 1 appeared, 0 vanished
+      all in N=0; changes per channel: C=0: 1, C=1: 1
       [T=1, N=0, C=0] moved to T=2
       [T=4, N=0, C=1] appeared
     """
@@ -61,10 +62,22 @@ class SpikeDiff:
         )
 
     def __str__(self) -> str:
-        lines = [self.summary()] + [f"  {self._describe(*change)}" for change in self.changes[:_SHOWN]]
+        lines = [self.summary()]
+        if len(self) > 1:
+            lines.append(f"  {places_text(self.expected.shape, self.changes[:, 0])}")
+        lines += [f"  {change}" for change in self.lines()[:_SHOWN]]
         if len(self) > _SHOWN:
             lines.append(f"  and {len(self) - _SHOWN} more")
         return "\n".join(lines)
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the text leaves changes out."""
+        return len(self) > _SHOWN
+
+    def lines(self) -> list[str]:
+        """Every change with its coordinates, the earliest first."""
+        return [self._describe(*change) for change in self.changes]
 
     def _describe(self, neuron: int, old: int, new: int) -> str:
         if old == NONE:
@@ -75,9 +88,42 @@ class SpikeDiff:
 
 def index_text(shape: tuple[int, ...], neuron: int, step: int | None = None) -> str:
     """The index of a neuron, and a step, in a train of `shape`: `[T=5, N=0, C=3]`."""
-    names = _AXES.get(len(shape)) or ["T", "N", *(f"axis {axis}" for axis in range(2, len(shape)))]
+    names = _axis_names(len(shape))
     index = [step, *np.unravel_index(neuron, shape[1:])]
     return f"[{', '.join(f'{name}={i}' for name, i in zip(names, index, strict=True) if i is not None)}]"
+
+
+def places_text(shape: tuple[int, ...], neurons: NDArray[np.int64]) -> str:
+    """What the places of changes have in common, and how many changes each channel has.
+
+    Args:
+        shape: of the tensor, `[T, N, ...]`.
+        neurons: flat index into `[N, ...]` of each change.
+
+    >>> places_text((9, 2, 4, 5), np.array([15, 16, 18]))
+    'all in N=0, C=3'
+    >>> places_text((9, 2, 4), np.array([0, 1, 1, 5]))
+    'changes per channel: C=1: 3, C=0: 1'
+    """
+    names = _axis_names(len(shape))[1:]
+    columns = np.unravel_index(neurons, shape[1:])
+    common = [
+        f"{name}={column[0]}"
+        for name, column in zip(names, columns, strict=True)
+        if (column == column[0]).all()
+    ]
+    parts = [f"all in {', '.join(common)}"] if common else []
+    if len(columns) > 1 and (columns[1] != columns[1][0]).any():
+        channels, counts = np.unique(columns[1], return_counts=True)
+        order = np.argsort(-counts, kind="stable")
+        listed = [f"C={channels[i]}: {counts[i]}" for i in order[:_SHOWN]]
+        more = f" and {len(order) - _SHOWN} channels more" if len(order) > _SHOWN else ""
+        parts.append(f"changes per channel: {', '.join(listed)}{more}")
+    return "; ".join(parts) or "in several samples"
+
+
+def _axis_names(dims: int) -> list[str]:
+    return list(_AXES.get(dims) or ["T", "N", *(f"axis {axis}" for axis in range(2, dims))])
 
 
 def _changes(expected: Spikes, actual: Spikes) -> NDArray[np.int64]:

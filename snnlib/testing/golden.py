@@ -1,7 +1,8 @@
-"""The file of golden spike trains: an npz with eight spikes per byte.
+"""The files of golden tensors: an npz with eight spikes per byte, or with potentials as they are.
 
-`format` holds the version, 1, and the number of trains. A train `fc1` is stored as `fc1.shape` (int64) and `fc1.bits`
-(`np.packbits` of its elements in C order). Equal trains give equal bytes: NumPy puts no date into the zip.
+`format` holds the version and the number of tensors. Version 1 has spikes: those of `fc1` are stored as `fc1.shape`
+(int64) and `fc1.bits` (`np.packbits` of the elements in C order). Version 2 has potentials: `fc1.values`, floating.
+Equal tensors give equal bytes: NumPy puts no date into the zip.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import math
 import os
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Spikes = NDArray[np.bool_]
-_VERSION = 1
+_SPIKES, _POTENTIALS = 1, 2
 # What zip, zlib and NumPy's header parser raise on damaged bytes.
 _DAMAGED = (
     *(TypeError, ValueError, KeyError, EOFError, OSError, SyntaxError, NotImplementedError, RuntimeError),
@@ -33,10 +34,20 @@ class GoldenError(ValueError):
 
 def encode(trains: Mapping[str, Spikes]) -> bytes:
     """The file's bytes."""
-    arrays: dict[str, NDArray[Any]] = {"format": np.array((_VERSION, len(trains)), dtype="<i8")}
+    arrays: dict[str, NDArray[Any]] = {"format": np.array((_SPIKES, len(trains)), dtype="<i8")}
     for name, train in trains.items():
         arrays[f"{name}.shape"] = np.array(train.shape, dtype="<i8")
         arrays[f"{name}.bits"] = np.packbits(train)
+    return _bytes_of(arrays)
+
+
+def encode_potentials(potentials: Mapping[str, NDArray[Any]]) -> bytes:
+    """The bytes of a file of potentials."""
+    values = {f"{name}.values": value for name, value in potentials.items()}
+    return _bytes_of({"format": np.array((_POTENTIALS, len(potentials)), dtype="<i8"), **values})
+
+
+def _bytes_of(arrays: Mapping[str, NDArray[Any]]) -> bytes:
     buffer = io.BytesIO()
     # The type stubs take the arrays for the option `allow_pickle`.
     np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
@@ -50,6 +61,24 @@ def read_spikes(path: str | os.PathLike[str]) -> dict[str, Spikes]:
         FileNotFoundError: no such file.
         GoldenError: the file is damaged, of another kind or of a later version.
     """
+    return _read(path, "spike trains", _decode)
+
+
+def read_potentials(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
+    """The potentials of a golden or obtained file as floating arrays `[T, N, ...]`, by name, in the order of the check.
+
+    Raises:
+        FileNotFoundError: no such file.
+        GoldenError: the file is damaged, of another kind or of a later version.
+    """
+    return _read(path, "potentials", _decode_potentials)
+
+
+def _read(
+    path: str | os.PathLike[str],
+    what: str,
+    decode: Callable[[dict[str, NDArray[Any]]], dict[str, NDArray[Any]]],
+) -> dict[str, NDArray[Any]]:
     data = io.BytesIO(Path(path).read_bytes())
     try:
         if not zipfile.is_zipfile(data):
@@ -57,17 +86,33 @@ def read_spikes(path: str | os.PathLike[str]) -> dict[str, Spikes]:
         data.seek(0)
         # Every member is read to its end, where zip has its checksum.
         with np.load(data) as stored:
-            return _decode({key: stored[key] for key in stored})
+            return decode({key: stored[key] for key in stored})
     except _DAMAGED as error:
-        raise GoldenError(f"{path}: no golden spike trains: {error}") from error
+        raise GoldenError(f"{path}: no golden {what}: {error}") from error
 
 
-def _decode(arrays: dict[str, NDArray[Any]]) -> dict[str, Spikes]:
+def _count_of(arrays: dict[str, NDArray[Any]], expected: int) -> int:
     if "format" not in arrays:
         raise ValueError("no array 'format'")
     version, count = arrays["format"].tolist()
-    if version != _VERSION:
-        raise ValueError(f"version: expected {_VERSION}, got {version}")
+    if version != expected:
+        raise ValueError(f"version: expected {expected}, got {version}")
+    return int(count)
+
+
+def _decode_potentials(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    count = _count_of(arrays, _POTENTIALS)
+    potentials = {key.removesuffix(".values"): arrays[key] for key in arrays if key.endswith(".values")}
+    for name, values in potentials.items():
+        if not np.issubdtype(values.dtype, np.floating):
+            raise ValueError(f"{name}: expected floating values, got {values.dtype}")
+    if len(potentials) != count:
+        raise ValueError(f"expected {count} tensors, got {len(potentials)}")
+    return potentials
+
+
+def _decode(arrays: dict[str, NDArray[Any]]) -> dict[str, Spikes]:
+    count = _count_of(arrays, _SPIKES)
     trains = {}
     for name in (key.removesuffix(".bits") for key in arrays if key.endswith(".bits")):
         bits, shape = arrays[f"{name}.bits"], tuple(arrays[f"{name}.shape"].tolist())

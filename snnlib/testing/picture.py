@@ -71,7 +71,10 @@ def _draw(axes: Axes, name: str, diff: SpikeDiff) -> None:
         labels = [index_text(diff.expected.shape, int(neuron)) for neuron in shown]
         axes.set_yticks(range(len(shown)), labels, fontsize=8)
     else:
-        axes.set_ylabel("changed neuron")
+        named = range(0, len(shown), -(-len(shown) // _FEW_NEURONS))
+        axes.set_yticks(
+            named, [index_text(diff.expected.shape, int(shown[row])) for row in named], fontsize=8
+        )
     axes.set_xlim(0, steps)
     axes.set_ylim(len(shown) - 0.3, -0.7)
     which = "" if len(shown) == len(neurons) else f", the first {len(shown)} drawn"

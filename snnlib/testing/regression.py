@@ -1,4 +1,4 @@
-"""Golden spike trains of a test: compare, explain what changed, write anew on request.
+"""Golden spikes and potentials of a test: compare, explain what changed, write anew on request.
 
 pytest-regressions finds files beside a test in much the same way, but it writes a missing golden file without being
 asked and knows neither a tolerance nor notes on tests that pass, so little of it would be left here.
@@ -10,13 +10,27 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from snnlib.data.atomic import write_bytes_atomically
-from snnlib.functional._check import check_rank
+from snnlib.functional._check import check_floating, check_rank
 from snnlib.testing.diff import SpikeDiff
-from snnlib.testing.golden import GoldenError, Spikes, encode, read_spikes
+from snnlib.testing.golden import (
+    GoldenError,
+    Spikes,
+    encode,
+    encode_potentials,
+    read_potentials,
+    read_spikes,
+)
+from snnlib.testing.potentials import PotentialDiff
+
+Array = NDArray[Any]
+Difference = SpikeDiff | PotentialDiff
 
 
 class SpikeRegression:
@@ -76,25 +90,66 @@ class SpikeRegression:
             raise ValueError(
                 f"max_changed: expected an integer >= 0 or a fraction in [0, 1), got {max_changed}"
             )
-        name = self._new_name(name)
+        golden = self._golden_folder / f"{self._new_name(name)}.npz"
+        expected = self._stored(golden, read_spikes, encode(trains))
+        if expected is None:
+            return
+        problems, tolerated, diffs = _compare(expected, trains, max_changed)
+        if (problems or tolerated) and self._update and golden not in self._written:
+            self._write(golden, encode(trains), "\n  ".join(("rewritten", *problems, *tolerated)))
+        elif problems:
+            lines = ["spikes differ from the golden ones", *problems, *tolerated]
+            raise AssertionError(self._failure(golden, encode(trains), lines, diffs, _draw))
+        elif tolerated:
+            self._note("\n  ".join((f"{golden.name}: changes within max_changed={max_changed}", *tolerated)))
+
+    def check_potentials(
+        self, potentials: Tensor | Mapping[str, Tensor], name: str | None = None, *, tolerance: float
+    ) -> None:
+        """Assert that potentials, or other real tensors, are those of the golden file up to a tolerance.
+
+        Args:
+            potentials: a tensor `[T, N, ...]` of a floating dtype, or several by name, best in the order of the net.
+            name: of the golden file; the test's own name with its parameters and `.potentials` if None.
+            tolerance: largest absolute difference allowed, in the potentials' own unit. Rounding of float32 sums gives
+                about 1e-6 of the largest addend; 1e-5 of the threshold is a usual choice.
+
+        Raises:
+            AssertionError: a potential, a shape or the names differ, or there is no golden file; the message tells
+                where and by how much, and how to write the file.
+            GoldenError: the golden file is damaged.
+            TypeError, ValueError: an argument is not as described.
+        """
+        __tracebackhide__ = True
+        values = _as_potentials(potentials)
+        if not 0 <= tolerance < math.inf:
+            raise ValueError(f"tolerance: expected a number >= 0, got {tolerance}")
+        name = self._new_name(f"{self._test_name}.potentials" if name is None else name)
         golden = self._golden_folder / f"{name}.npz"
+        expected = self._stored(golden, read_potentials, encode_potentials(values))
+        if expected is None:
+            return
+        problems, diffs = _compare_potentials(expected, values, tolerance)
+        if problems and self._update and golden not in self._written:
+            self._write(golden, encode_potentials(values), "\n  ".join(("rewritten", *problems)))
+        elif problems:
+            lines = [f"potentials differ from the golden ones by more than {tolerance:g}", *problems]
+            raise AssertionError(self._failure(golden, encode_potentials(values), lines, diffs))
+
+    def _stored(
+        self, golden: Path, read: Callable[[Path], dict[str, Array]], data: bytes
+    ) -> dict[str, Array] | None:
+        """The tensors of the golden file; None where there was no readable one and `data` was written."""
+        __tracebackhide__ = True
         try:
-            expected = read_spikes(golden)
+            return read(golden)
         except (FileNotFoundError, GoldenError) as error:
             if self._update and golden not in self._written:
-                self._write(golden, trains, "written")
-                return
+                self._write(golden, data, "written")
+                return None
             if isinstance(error, GoldenError):
                 raise GoldenError(f"{error}\nRestore the file, or write it anew: {self._command}") from None
             raise AssertionError(f"{golden}: no such golden file\nTo create it: {self._command}") from None
-
-        problems, tolerated, diffs = _compare(expected, trains, max_changed)
-        if (problems or tolerated) and self._update and golden not in self._written:
-            self._write(golden, trains, "\n  ".join(("rewritten", *problems, *tolerated)))
-        elif problems:
-            raise AssertionError(self._failure(golden, trains, problems + tolerated, diffs))
-        elif tolerated:
-            self._note("\n  ".join((f"{golden.name}: changes within max_changed={max_changed}", *tolerated)))
 
     def _new_name(self, name: str | None) -> str:
         if name is None:
@@ -106,25 +161,30 @@ class SpikeRegression:
         self._checked.add(name)
         return name
 
-    def _write(self, golden: Path, trains: Mapping[str, Spikes], what: str) -> None:
+    def _write(self, golden: Path, data: bytes, what: str) -> None:
         golden.parent.mkdir(parents=True, exist_ok=True)
-        write_bytes_atomically(golden, encode(trains))
+        write_bytes_atomically(golden, data)
         self._written.add(golden)
         self._note(f"{golden.name}: {what}")
 
     def _failure(
-        self, golden: Path, trains: Mapping[str, Spikes], problems: list[str], diffs: Mapping[str, SpikeDiff]
+        self,
+        golden: Path,
+        data: bytes,
+        lines: list[str],
+        diffs: Mapping[str, Difference],
+        draw: Callable[[Mapping[str, Any], Path], str] | None = None,
     ) -> str:
         obtained = self._obtained_folder / f"{golden.stem}.obtained.npz"
-        write_bytes_atomically(obtained, encode(trains))
-        lines = [
-            "spikes differ from the golden ones",
-            *problems,
-            f"golden:   {golden}",
-            f"obtained: {obtained}",
-        ]
-        if diffs:
-            lines.append(f"picture:  {_draw(diffs, obtained.with_name(f'{golden.stem}.png'))}")
+        write_bytes_atomically(obtained, data)
+        lines = [*lines, f"golden:   {golden}", f"obtained: {obtained}"]
+        if any(diff.is_cut for diff in diffs.values()):
+            changes = obtained.with_name(f"{golden.stem}.changes.txt")
+            text = "".join(f"{name}: {line}\n" for name, diff in diffs.items() for line in diff.lines())
+            write_bytes_atomically(changes, text.encode())
+            lines.append(f"changes:  {changes}")
+        if diffs and draw is not None:
+            lines.append(f"picture:  {draw(diffs, obtained.with_name(f'{golden.stem}.png'))}")
         if golden in self._written:
             lines.append("Another test of this run wrote the golden file: give each a name of its own.")
         else:
@@ -146,6 +206,42 @@ def _as_trains(spikes: Tensor | Mapping[str, Tensor]) -> dict[str, Spikes]:
             index = odd.nonzero()[0].tolist()
             raise ValueError(f"{label}: expected zeros and ones, got {train[tuple(index)].item()} at {index}")
     return {name: (train != 0).cpu().numpy() for name, train in trains.items()}
+
+
+def _as_potentials(potentials: Tensor | Mapping[str, Tensor]) -> dict[str, Array]:
+    tensors = potentials if isinstance(potentials, Mapping) else {"potentials": potentials}
+    if not tensors:
+        raise ValueError("potentials: expected at least one tensor, got none")
+    for name, tensor in tensors.items():
+        label = f"potentials[{name!r}]" if isinstance(potentials, Mapping) else "potentials"
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"{label}: expected a torch.Tensor, got {type(tensor).__name__}")
+        check_floating(label, tensor)
+        check_rank(label, tensor, "[T, N, ...]", at_least=2)
+    # NumPy has no bfloat16.
+    wide = {
+        name: tensor.detach().to(torch.promote_types(tensor.dtype, torch.float32))
+        for name, tensor in tensors.items()
+    }
+    return {name: tensor.cpu().numpy() for name, tensor in wide.items()}
+
+
+def _compare_potentials(
+    expected: Mapping[str, Array], actual: Mapping[str, Array], tolerance: float
+) -> tuple[list[str], dict[str, PotentialDiff]]:
+    """Problems, and the differences of all tensors that are out of tolerance."""
+    problems: list[str] = []
+    diffs: dict[str, PotentialDiff] = {}
+    for name, values in actual.items():
+        if name not in expected:
+            problems.append(f"{name}: no such tensor in the golden file")
+        elif values.shape != expected[name].shape:
+            problems.append(f"{name}: shape {values.shape}, expected {expected[name].shape}")
+        elif len(diff := PotentialDiff(expected[name], values, tolerance)):
+            diffs[name] = diff
+            problems.append(f"{name}: {diff}")
+    problems += [f"{name}: in the golden file, but not checked" for name in expected if name not in actual]
+    return problems, diffs
 
 
 def _compare(

@@ -1,0 +1,118 @@
+"""A warning from a layer that cannot learn: no spike, or a gradient of zero, in its first training batches."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+# One batch may be an odd one; three in a row are not.
+_BATCHES = 3
+_REMEDY = "call snnlib.prepare_(net, x) on a batch of training data before training"
+
+
+class FirstBatches:
+    """What a layer saw in its first training batches; after them it does nothing.
+
+    Sums stay on the layer's device and are read once, with the last of these batches. Passes in eval mode, without
+    gradients, from a state, under `torch.compile`, `torch.export` or CUDA graph capture do not count.
+    """
+
+    def __init__(self) -> None:
+        self._batches = self._backwards = 0
+        self._fired: Tensor | None = None
+        self._got_spikes: Tensor | None = None
+        self._has_gradient: Tensor | None = None
+        self._name = ""
+
+    def stop(self) -> None:
+        """Say nothing from now on: the layer learns though it is silent."""
+        self._batches = self._backwards = _BATCHES
+
+    def watch(self, layer: nn.Module, x: Tensor, weight: Tensor, spikes: Tensor) -> None:
+        """Take note of one forward pass of `layer` with its effective weight, and of the backward pass to come."""
+        if _cannot_watch(x) or self._batches >= _BATCHES:
+            return
+        if not (layer.training and weight.requires_grad and torch.is_grad_enabled() and x.numel()):
+            return
+        self._batches += 1
+        with torch.no_grad():
+            self._got_spikes = _either(self._got_spikes, (x != 0).any())
+            self._fired = _either(self._fired, (spikes != 0).any())
+        if self._batches == _BATCHES:
+            self._name = _path_of(layer)
+            self._report_spikes(x)
+        handles: list[Any] = []
+
+        def on_gradient(gradient: Tensor) -> None:
+            # A parameter would keep the hook; a product with the gain goes with its graph.
+            handles.pop().remove()
+            self._on_gradient(gradient)
+
+        handles.append(weight.register_hook(on_gradient))  # type: ignore[no-untyped-call]
+
+    def _report_spikes(self, x: Tensor) -> None:
+        assert self._fired is not None
+        assert self._got_spikes is not None
+        if bool(self._fired):
+            return
+        if bool(self._got_spikes):
+            _warn(
+                f"{self._name}: no neuron fired in the first {_BATCHES} training batches, so neither this layer nor "
+                f"those before it learn; {_REMEDY}"
+            )
+        elif not x.requires_grad:
+            # Behind a silent layer there is nothing to say: that one warns.
+            _warn(
+                f"{self._name}: the input had no spikes in the first {_BATCHES} training batches; check the data, "
+                "their time unit and the length of a time step"
+            )
+
+    def _on_gradient(self, gradient: Tensor) -> None:
+        if self._backwards >= _BATCHES:
+            return
+        self._backwards += 1
+        self._has_gradient = _either(self._has_gradient, (gradient.detach() != 0).any())
+        if self._backwards == _BATCHES == self._batches:
+            assert self._fired is not None
+            if bool(self._fired) and not bool(self._has_gradient):
+                _warn(
+                    f"{self._name}: the gradient of the weight was exactly 0 in the first {_BATCHES} training batches, "
+                    f"as none of its spikes reaches the loss; {_REMEDY}"
+                )
+
+
+def _cannot_watch(x: Tensor) -> bool:
+    if torch.compiler.is_compiling() or type(x) is not Tensor or x.is_meta:
+        return True
+    return x.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
+def _either(before: Tensor | None, now: Tensor) -> Tensor:
+    return now if before is None else before | now.to(before.device)
+
+
+def _path_of(layer: nn.Module) -> str:
+    """The layer's name in the net that is calling it, found on the call stack; its repr where there is no net."""
+    name = ""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        caller = frame.f_locals.get("self")
+        if isinstance(caller, nn.Module) and caller is not layer:
+            # The outermost caller has the longest path, which users write: net.features.conv1.
+            name = next((path for path, module in caller.named_modules() if module is layer), name)
+        frame = frame.f_back
+    return name or repr(layer)
+
+
+def _warn(text: str) -> None:
+    """Warn at the line outside torch and this library that ran the net."""
+    level = 1
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("snnlib", "torch"):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, UserWarning, stacklevel=level)
