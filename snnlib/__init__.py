@@ -24,9 +24,11 @@ from snnlib.explain_dispatch import explain_dispatch
 from snnlib.functional import grad_scale, resize_bicubic, segment_sum, superpixel_unpool
 from snnlib.memory_report import memory_report
 from snnlib.nn import (
+    AvgPool2d,
     BicubicResize2d,
     ChannelAffine,
     GradScale,
+    MaxPool2d,
     PerStep,
     Quantizer,
     RangeObserver,
@@ -59,9 +61,11 @@ from snnlib.spike_doctor import SpikeDoctor
 __version__ = "0.1.0"
 
 __all__ = [
+    "AvgPool2d",
     "BicubicResize2d",
     "ChannelAffine",
     "GradScale",
+    "MaxPool2d",
     "PerStep",
     "Quantizer",
     "RangeObserver",

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
+from copy import deepcopy
 from typing import Unpack
 
 from torch import nn
 
+from snnlib.neurons import Neuron
+from snnlib.nn.per_step import AvgPool2d
 from snnlib.nn.pool import SpikeAvgPool2d
+from snnlib.nn.spiking import SpikingConv2d, SpikingLinear
 from snnlib.nn.srm import LayerOptions, SRMConv2d, SRMLinear
 
 _CONV = re.compile(
@@ -20,17 +24,23 @@ _LINEAR = re.compile(r"(?P<features>[1-9]\d*)")
 
 
 def from_notation(
-    notation: str, input_shape: tuple[int, int, int], **options: Unpack[LayerOptions]
+    notation: str,
+    input_shape: tuple[int, int, int],
+    *,
+    neuron: Neuron | None = None,
+    **options: Unpack[LayerOptions],
 ) -> nn.Sequential:
     """A spiking net from the papers' notation, layers joined by `-`.
 
     `12C5` is a 5x5 convolution to 12 channels, `12C5p1` with padding 1, `12C5s2p1` with stride 2 as well; `P2` is a
-    2x2 `SpikeAvgPool2d`; `100` a fully connected layer of 100 neurons.
+    2x2 average pooling; `100` a fully connected layer of 100 neurons. Layers are `SRMConv2d`, `SpikeAvgPool2d` and
+    `SRMLinear`, or with a `neuron` `SpikingConv2d`, `AvgPool2d` and `SpikingLinear`.
 
     Args:
         notation: the layers, first to last.
         input_shape: `(C, H, W)` of the events.
-        options: constants of all SRM layers, as in `SRMConv2d`.
+        neuron: a neuron model, of which every layer gets a copy. Default: SRM neurons.
+        options: constants of all SRM layers, as in `SRMConv2d`; with a `neuron`, `batch_first`, `device` and `dtype`.
 
     Returns:
         A Sequential whose modules are named `conv1`, `pool1`, ..., `fc1`, ...
@@ -44,6 +54,17 @@ def from_notation(
     ['conv1', 'pool1', 'fc1']
     """
     layers: OrderedDict[str, nn.Module] = OrderedDict()
+
+    def conv(*sizes: int) -> nn.Module:
+        if neuron is None:
+            return SRMConv2d(*sizes, **options)
+        return SpikingConv2d(*sizes, neuron=deepcopy(neuron), **options)  # type: ignore[misc]
+
+    def linear(*sizes: int) -> nn.Module:
+        if neuron is None:
+            return SRMLinear(*sizes, **options)
+        return SpikingLinear(*sizes, neuron=deepcopy(neuron), **options)  # type: ignore[misc]
+
     channels, height, width = input_shape
     features = 0
 
@@ -53,16 +74,16 @@ def from_notation(
     for word in notation.split("-"):
         if match := _CONV.fullmatch(word):
             size, stride, padding = (int(match[key] or default) for key, default in _CONV_DEFAULTS)
-            layer: nn.Module = SRMConv2d(channels, int(match["channels"]), size, stride, padding, **options)
+            layer: nn.Module = conv(channels, int(match["channels"]), size, stride, padding)
             channels = int(match["channels"])
             height, width = ((side + 2 * padding - size) // stride + 1 for side in (height, width))
             kind = "conv"
         elif match := _POOL.fullmatch(word):
-            layer = SpikeAvgPool2d(int(match["size"]))
+            layer = SpikeAvgPool2d(int(match["size"])) if neuron is None else AvgPool2d(int(match["size"]))
             height, width = (side // int(match["size"]) for side in (height, width))
             kind = "pool"
         elif match := _LINEAR.fullmatch(word):
-            layer = SRMLinear(features or channels * height * width, int(match["features"]), **options)
+            layer = linear(features or channels * height * width, int(match["features"]))
             features = int(match["features"])
             kind = "fc"
         else:

@@ -4,7 +4,7 @@ from snnlib.nn.dropout import SpikeDropout
 from snnlib.nn.fusion import fuse, unfuse, unfused
 from snnlib.nn.gradient import ChannelAffine, GradScale
 from snnlib.nn.normalization import WeightStandardization, fold_standardization, standardize_weights
-from snnlib.nn.per_step import PerStep
+from snnlib.nn.per_step import AvgPool2d, MaxPool2d, PerStep
 from snnlib.nn.pool import SpikeAvgPool1d, SpikeAvgPool2d, SpikeAvgPool3d, SpikeMaxPool2d
 from snnlib.nn.quantize import Quantizer, RangeObserver
 from snnlib.nn.readout import SRMReadout
@@ -18,9 +18,11 @@ from snnlib.nn.supervised import supervised_spikes
 from snnlib.nn.voxel import VoxelPool
 
 __all__ = [
+    "AvgPool2d",
     "BicubicResize2d",
     "ChannelAffine",
     "GradScale",
+    "MaxPool2d",
     "PerStep",
     "Quantizer",
     "RangeObserver",

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import TypeVar, cast
 
 from torch import nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
 from snnlib.functional._check import as_sizes
+from snnlib.nn.per_step import AvgPool2d
 from snnlib.nn.pool import SpikeAvgPool2d
+from snnlib.nn.spiking import SpikingConv2d
 from snnlib.nn.srm import SRMConv2d
 
 Net = TypeVar("Net", bound=nn.Module)
+Layer = SRMConv2d | SpikingConv2d
+Pool = SpikeAvgPool2d | AvgPool2d
 
 
-def _window(pool: SpikeAvgPool2d) -> tuple[int, int] | None:
+def _window(pool: Pool) -> tuple[int, int] | None:
     """The window of a pool without overlap, padding and divisor of its own; None for other pools."""
     kernel = as_sizes("kernel_size", pool.kernel_size, 2, minimum=1)
     stride = kernel if pool.stride is None else as_sizes("stride", pool.stride, 2, minimum=1)
@@ -26,18 +31,29 @@ def _window(pool: SpikeAvgPool2d) -> tuple[int, int] | None:
     return kernel[0], kernel[1]
 
 
-def _blocks(net: nn.Module) -> Iterator[tuple[SRMConv2d, SpikeAvgPool2d]]:
-    """Neighbours in any `nn.Sequential` of the net."""
+def _blocks(net: nn.Module) -> Iterator[tuple[Layer, Pool]]:
+    """Neighbours in any `nn.Sequential` of the net, each neuron with the pool of its own kind of gradient."""
     for module in net.modules():
-        if isinstance(module, nn.Sequential):
-            for layer, pool in zip(list(module)[:-1], list(module)[1:], strict=True):
-                # A parametrized weight, as a standardised one is, gives its layer a class of its own.
-                if type_before_parametrizations(layer) is SRMConv2d and type(pool) is SpikeAvgPool2d:
-                    yield cast(SRMConv2d, layer), pool
+        if not isinstance(module, nn.Sequential):
+            continue
+        for (name, layer), (pool_name, pool) in pairwise(module.named_children()):
+            # A parametrized weight, as a standardised one is, gives its layer a class of its own.
+            kind = type_before_parametrizations(layer)
+            if kind is SRMConv2d and type(pool) is SpikeAvgPool2d:
+                yield cast(SRMConv2d, layer), pool
+            elif kind is SpikingConv2d and type(pool) is AvgPool2d:
+                yield cast(SpikingConv2d, layer), pool
+            elif kind is SpikingConv2d and type(pool) is SpikeAvgPool2d:
+                raise ValueError(
+                    f"net: expected AvgPool2d after {name}, whose neurons have a surrogate gradient, got "
+                    f"SpikeAvgPool2d at {pool_name}, whose event-time gradient is for SRM neurons"
+                )
 
 
 def fuse(net: Net) -> Net:
-    """Let every `SRMConv2d` that a `SpikeAvgPool2d` follows in an `nn.Sequential` do the pooling itself.
+    """Let convolutions do the average pooling that follows them in an `nn.Sequential`.
+
+    An `SRMConv2d` takes a `SpikeAvgPool2d`, a `SpikingConv2d` an `AvgPool2d`.
 
     Spikes before pooling are the largest tensors of a spiking conv net, and a fused block never stores them: a training
     step of the N-MNIST net gets faster and takes a fraction of the memory. Results are the same up to rounding of
@@ -46,7 +62,10 @@ def fuse(net: Net) -> Net:
     sees pooled spikes; the pooling module passes them on.
 
     Args:
-        net: any module; an `SRMConv2d` that is used in two places of the net must not be fused.
+        net: any module; a convolution that is used in two places of the net must not be fused.
+
+    Raises:
+        ValueError: a `SpikingConv2d` with a `SpikeAvgPool2d` after it, which would mix two kinds of gradients.
 
     Returns:
         `net` itself. As before, a call of it raises ValueError where a pool's window does not fit into the image.
@@ -74,9 +93,9 @@ def unfuse(net: Net) -> Net:
     torch.Size([10, 1, 8, 8, 8])
     """
     for module in net.modules():
-        if isinstance(module, SRMConv2d):
+        if isinstance(module, SRMConv2d | SpikingConv2d):
             module.pool = (1, 1)
-        elif isinstance(module, SpikeAvgPool2d):
+        elif isinstance(module, SpikeAvgPool2d | AvgPool2d):
             module.fused = False
     return net
 
@@ -93,8 +112,12 @@ def unfused(net: nn.Module) -> Iterator[None]:
     >>> net[0](torch.zeros(10, 1, 2, 10, 10)).shape
     torch.Size([10, 1, 8, 4, 4])
     """
-    layers = {module: module.pool for module in net.modules() if isinstance(module, SRMConv2d)}
-    pools = [module for module in net.modules() if isinstance(module, SpikeAvgPool2d) and module.fused]
+    layers = {
+        module: module.pool for module in net.modules() if isinstance(module, SRMConv2d | SpikingConv2d)
+    }
+    pools = [
+        module for module in net.modules() if isinstance(module, SpikeAvgPool2d | AvgPool2d) and module.fused
+    ]
     unfuse(net)
     try:
         yield

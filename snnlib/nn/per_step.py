@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from torch import Tensor, nn
 
 
@@ -38,3 +40,42 @@ class PerStep(nn.Sequential):
                 f"modules: expected an output of {x.shape[0] * x.shape[1]} frames, as many as came in, got {len(out)}"
             )
         return out.reshape(*x.shape[:2], *out.shape[1:])
+
+
+class AvgPool2d(nn.AvgPool2d):
+    """`torch.nn.AvgPool2d` over a sequence `[T, N, C, H, W]`, with ordinary gradients: for surrogate neurons.
+
+    `SpikeAvgPool2d` has the event-time gradient, for neurons that learn from spike times. `snnlib.fuse` makes it part
+    of the `SpikingConv2d` before it.
+
+    >>> import torch, snnlib
+    >>> snnlib.AvgPool2d(2)(torch.ones(3, 1, 4, 6, 6)).shape
+    torch.Size([3, 1, 4, 3, 3])
+    """
+
+    # Set by `snnlib.fuse` where the layer before it has pooled already.
+    fused = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Means of windows."""
+        return x if self.fused else _per_frame(super().forward, x)
+
+
+class MaxPool2d(nn.MaxPool2d):
+    """`torch.nn.MaxPool2d` over a sequence `[T, N, C, H, W]`, with ordinary gradients: for surrogate neurons.
+
+    >>> import torch, snnlib
+    >>> snnlib.MaxPool2d(2)(torch.ones(3, 1, 4, 6, 6)).shape
+    torch.Size([3, 1, 4, 3, 3])
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Largest values of windows."""
+        return _per_frame(super().forward, x)
+
+
+def _per_frame(pool: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    if x.dim() != 5:
+        raise ValueError(f"x: expected [T, N, C, H, W], got shape {tuple(x.shape)}")
+    out = pool(x.flatten(0, 1))
+    return out.reshape(*x.shape[:2], *out.shape[1:])

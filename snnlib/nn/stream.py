@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any, cast
 
 from torch import Tensor, nn
@@ -13,11 +15,10 @@ from snnlib.functional.srm import Streamed
 class Stream:
     """Feeds a module trains in chunks of any length and holds the state in between.
 
-    Works on a layer and on any net of layers: every SRM layer goes on from its membrane state, and `SpikeDropout`
-    keeps its mask. A module of your own takes part if it has a `stream()` method and
-    `forward(x, state, return_state=True)` returns `Streamed`. The state lives in this object only; the module stays as
-    it is and may serve several streams. Given equal currents the spikes are bit for bit those of one long
-    train. Gradients stop at chunk borders.
+    Works on a layer and on any net of layers: every neuron goes on from its state, and `SpikeDropout` keeps its mask. A
+    module of your own takes part if it has a method `run(x, state=None)` that returns `snnlib.neurons.Output`. The
+    state lives in this object only; the module stays as it is and may serve several streams. Given equal currents the
+    spikes are bit for bit those of the whole sequence. Gradients stop at chunk borders.
 
     Args:
         module: a layer or net. Chunks may have different lengths, but one batch size.
@@ -36,37 +37,55 @@ class Stream:
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module
-        self._states: dict[tuple[str, int], Tensor] = {}
+        self._states: dict[tuple[str, int], Any] = {}
 
     def reset(self) -> None:
         """Start a new train: forget all state."""
         self._states.clear()
 
     @property
-    def states(self) -> dict[str, Tensor]:
+    def states(self) -> dict[str, Any]:
         """State of each layer by its name; a layer that a net calls more than once gets `name:1` and so on."""
         return {f"{name}:{call}" if call else name: state for (name, call), state in self._states.items()}
 
     def __call__(self, chunk: Tensor) -> Any:
         """Output of the module for the next steps of the train."""
-        after: dict[tuple[str, int], Tensor] = {}
+        after: dict[tuple[str, int], Any] = {}
         # Call number of each layer within this chunk, so that a shared layer has a state for each place.
         calls: dict[str, int] = {}
-        handles = []
-        for name, layer in self.module.named_modules():
-            if _has_state(layer):
-                handles += self._hook(layer, name, calls, after)
-        try:
+        with ExitStack() as undo:
+            for name, layer in self.module.named_modules():
+                if _runs_with_state(layer):
+                    undo.enter_context(self._running(layer, name, calls, after))
+                elif _has_state(layer):
+                    for handle in self._hook(layer, name, calls, after):
+                        undo.callback(handle.remove)
             out = self.module(chunk)
-        finally:
-            for handle in handles:
-                handle.remove()
         # Only a chunk that went through counts: after an error the stream stands where it was.
         self._states.update(after)
         return out
 
+    @contextmanager
+    def _running(
+        self, layer: nn.Module, name: str, calls: dict[str, int], after: dict[tuple[str, int], Any]
+    ) -> Iterator[None]:
+        """Within the block the layer's calls go through `run`, with its state."""
+
+        def forward(x: Tensor) -> Tensor:
+            call = calls.get(name, 0)
+            calls[name] = call + 1
+            value, state = layer.run(x, self._states.get((name, call)))  # type: ignore[operator]
+            after[name, call] = tuple(part.detach() for part in state)
+            return cast(Tensor, value)
+
+        layer.__dict__["forward"] = forward
+        try:
+            yield
+        finally:
+            del layer.__dict__["forward"]
+
     def _hook(
-        self, layer: nn.Module, name: str, calls: dict[str, int], after: dict[tuple[str, int], Tensor]
+        self, layer: nn.Module, name: str, calls: dict[str, int], after: dict[tuple[str, int], Any]
     ) -> list[Any]:
         def give_state(_: nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
             state = self._states.get((name, calls.get(name, 0)))
@@ -83,6 +102,12 @@ class Stream:
             layer.register_forward_pre_hook(give_state, with_kwargs=True),
             layer.register_forward_hook(take_state, with_kwargs=True),
         ]
+
+
+def _runs_with_state(layer: nn.Module) -> bool:
+    """Whether the class has `run(x, state)`, as neurons and layers with any of them have."""
+    run = getattr(type(layer), "run", None)
+    return callable(run) and list(inspect.signature(run).parameters) == ["self", "x", "state"]
 
 
 def _has_state(layer: nn.Module) -> bool:

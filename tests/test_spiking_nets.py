@@ -1,0 +1,75 @@
+"""Nets of surrogate neurons: notation, pooling, fusion, streams, batch norm."""
+
+import pytest
+import torch
+from torch import nn
+
+import snnlib
+from snnlib import neurons, surrogate
+
+
+@pytest.fixture
+def net() -> nn.Sequential:
+    torch.manual_seed(0)
+    neuron = neurons.LIF(3.0, surrogate=surrogate.Triangle())
+    net = snnlib.models.from_notation("6C3p1-P2-8C3-P2-5", (2, 18, 18), neuron=neuron)
+    with torch.no_grad():
+        for name in ("conv1", "conv2", "fc1"):
+            getattr(net, name).weight.mul_(3)
+    return net
+
+
+@pytest.fixture
+def events() -> torch.Tensor:
+    return (torch.rand(12, 3, 2, 18, 18, generator=torch.Generator().manual_seed(1)) < 0.3).float()
+
+
+def test_every_layer_has_a_neuron_of_its_own(net: nn.Sequential) -> None:
+    assert type(net.pool1) is snnlib.AvgPool2d
+    assert net.conv1.neuron is not net.conv2.neuron
+    assert net.conv1.neuron.tau == 3
+
+
+def test_fusing_changes_neither_spikes_nor_gradients(net: nn.Sequential, events: torch.Tensor) -> None:
+    keys = list(net.state_dict())
+    results = []
+    for fused in (False, True):
+        if fused:
+            snnlib.fuse(net)
+            assert net.conv1(events).shape == (12, 3, 6, 9, 9)
+        net.zero_grad()
+        out = net(events)
+        (out * torch.linspace(-1, 2, out.numel()).reshape(out.shape)).sum().backward()
+        results.append((out.detach(), [p.grad.clone() for p in net.parameters()]))
+    assert 0.05 < results[0][0].mean() < 0.9
+    assert torch.equal(results[0][0], results[1][0])
+    for a, b in zip(results[0][1], results[1][1], strict=True):
+        assert (a - b).abs().max() <= 1e-5 * a.abs().max() and a.abs().max() > 0
+    assert list(snnlib.unfuse(net).state_dict()) == keys
+
+
+def test_event_time_pooling_of_surrogate_neurons_is_an_error() -> None:
+    mixed = nn.Sequential(snnlib.SpikingConv2d(2, 3, 3), snnlib.SpikeAvgPool2d(2))
+    with pytest.raises(ValueError, match=r"net: expected AvgPool2d after 0, .* got SpikeAvgPool2d at 1"):
+        snnlib.fuse(mixed)
+
+
+def test_a_stream_gives_the_whole_sequence(net: nn.Sequential, events: torch.Tensor) -> None:
+    before = snnlib.PerStep(nn.Conv2d(2, 2, 3, padding=1), nn.BatchNorm2d(2))
+    nn.init.constant_(before[1].bias, 2.0)
+    net = nn.Sequential(before, neurons.LIF(), *snnlib.fuse(net)).eval()
+    with torch.no_grad():
+        whole = net(events)
+        stream = snnlib.Stream(net)
+        assert torch.equal(torch.cat([stream(chunk) for chunk in events.split([5, 1, 6])]), whole)
+        assert whole.sum() > 0
+        with pytest.raises(ValueError, match=r"state: expected shape"):
+            stream(events[:2, :2])
+    assert "forward" not in net[1].__dict__
+
+
+def test_pools_over_sequences(events: torch.Tensor) -> None:
+    for pool, frames in ((snnlib.AvgPool2d(2), nn.AvgPool2d(2)), (snnlib.MaxPool2d(2), nn.MaxPool2d(2))):
+        assert torch.equal(pool(events), torch.stack([frames(step) for step in events]))
+        with pytest.raises(ValueError, match=r"x: expected \[T, N, C, H, W\]"):
+            pool(events[0])
