@@ -15,6 +15,7 @@ from rich.console import Console
 
 from snnlib import __version__
 from snnlib.data import EventFileError
+from snnlib.data_cli import app as data_app
 from snnlib.recipes import recipe as find_recipe
 from snnlib.training.config import (
     MACHINE_FIELDS,
@@ -35,6 +36,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
+
+app.add_typer(data_app, name="data")
 
 _D = TrainConfig
 _EXTRAS = ("lightning", "tensorboard", "matplotlib", "jinja2")
