@@ -15,6 +15,7 @@ from rich.console import Console
 
 from snnlib import __version__
 from snnlib.data import EventFileError
+from snnlib.data_cli import app as data_app
 from snnlib.recipes import recipe as find_recipe
 from snnlib.training.config import (
     MACHINE_FIELDS,
@@ -35,6 +36,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
+
+app.add_typer(data_app, name="data")
 
 _D = TrainConfig
 _EXTRAS = ("lightning", "tensorboard", "matplotlib", "jinja2")
@@ -77,16 +80,28 @@ def train(
     ] = "digits",
     data: Annotated[
         DataName,
-        _option("Train on the embedded digits, which need no download, or on a copy of N-MNIST.", "Data"),
+        _option(
+            "Train on the embedded digits, which need no download, on a copy of N-MNIST (nmnist), or on a folder of "
+            "event files (folder).",
+            "Data",
+        ),
     ] = _D.data,
     root: Annotated[
         Path | None,
-        _option("Read the data from this folder, which holds Train/ and Test/ or zips of them.", "Data"),
+        _option(
+            "Read the data from this folder, which holds Train/ and Test/ or zips of them (nmnist), or one folder per "
+            "class with event files of any formats (folder).",
+            "Data",
+        ),
     ] = None,
     time_steps: Annotated[int, _option("Bin each sample into this many time steps.", "Data")] = _D.time_steps,
     step_ms: Annotated[
         float, _option("Make each time step this many milliseconds long.", "Data")
     ] = _D.step_ms,
+    crop: Annotated[
+        str | None, _option("Use this part of the sensor, WIDTHxHEIGHT+LEFT+TOP in pixels.", "Data")
+    ] = _D.crop,
+    pool: Annotated[int, _option("Join squares of this many pixels by side to one.", "Data")] = _D.pool,
     frames: Annotated[
         FrameMode,
         _option("Set a cell with events to 1 (binary) or to the number of its events (count).", "Data"),
@@ -185,12 +200,15 @@ def train(
 
     Your data: snnlib train --recipe nmnist --root ~/N-MNIST --epochs 20 --out runs/first
 
+    Any event files, one folder per class: snnlib train --data folder --root recordings
+
     Go on after a stop: snnlib train --resume runs/first
     """
     # Lightning takes seconds to import; its own further processes, which have a rank, keep quiet.
     if "LOCAL_RANK" not in os.environ:
         print(f"snnlib {__version__}: loading the training packages", flush=True)
     _need_extras()
+    from snnlib.training.folder_settings import choose_settings  # noqa: PLC0415
     from snnlib.training.report import write_report  # noqa: PLC0415
     from snnlib.training.run import is_first_process, train_run  # noqa: PLC0415
     from snnlib.training.summary import print_summary, run_facts  # noqa: PLC0415
@@ -204,7 +222,10 @@ def train(
     else:
         chosen = find_recipe(recipe)
         changes = {name: given[name] for name in given if name in _D.__dataclass_fields__}
-        config = chosen.config(**changes)
+        chosen_here = None
+        if changes.get("data") == "folder":
+            chosen_here = choose_settings(changes.get("root"), changes)
+        config = chosen.config(**{**(chosen_here.settings if chosen_here else {}), **changes})
         # Only the first of several processes makes the folder; the others would find it full.
         run = RunFolder.create(out, config) if is_first_process() else RunFolder(out or Path("runs"))
         if is_first_process():
@@ -212,6 +233,10 @@ def train(
                 name for name in changes if changes[name] != chosen.settings.get(name, getattr(_D, name))
             ]
             console.print(f"{chosen}\n  changed here: {', '.join(changed) or 'nothing'}", soft_wrap=True)
+            if chosen_here:
+                console.print(
+                    "\n  ".join(["chosen for these recordings:", *chosen_here.reasons]), soft_wrap=True
+                )
     if is_first_process():
         console.print(f"run folder: {run.path}", soft_wrap=True)
     try:

@@ -120,6 +120,10 @@ class SpikeDoctor:
         """As `detach`."""
         self.detach()
 
+    def __repr__(self) -> str:
+        watching = "watching" if self._handles else "not watching"
+        return f"SpikeDoctor({watching} {', '.join(self._layers)}; {self._samples} samples seen)"
+
     def layers(self) -> list[LayerHealth]:
         """Numbers of each layer since the last reset, in the order in which they were called."""
         result = []

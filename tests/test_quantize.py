@@ -473,3 +473,21 @@ def test_repr_shows_the_options() -> None:
     text = repr(quantizer)
     assert "bits=8, rounding='nearest', exponent_range=(0, 31)" in text
     assert "channels=3, channel_dim=0, averaging_constant=0.01" in text
+
+
+def test_a_finished_net_is_quantised_without_training_mode() -> None:
+    torch.manual_seed(0)
+    trained, finished = snnlib.SRMLinear(6, 5), snnlib.SRMLinear(6, 5).eval()
+    finished.load_state_dict(trained.state_dict())
+    for layer in (trained, finished):
+        parametrize.register_parametrization(layer, "weight", Quantizer(4))
+    assert not finished.parametrizations.weight[0].training
+    x = (torch.rand(10, 3, 6) < 0.5).float()
+    assert torch.equal(finished(x), trained.eval()(x))
+    assert torch.equal(finished.weight, trained.weight)
+    assert len(finished.weight.unique()) <= 15
+    # The range stays that of the weight, and is saved.
+    again = snnlib.SRMLinear(6, 5).eval()
+    parametrize.register_parametrization(again, "weight", Quantizer(4))
+    again.load_state_dict(finished.state_dict())
+    assert torch.equal(again.weight, finished.weight)

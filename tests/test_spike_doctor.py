@@ -272,3 +272,12 @@ def test_the_last_layer_is_the_one_called_last() -> None:
     assert any(
         "output does not fire at all in 50% of the samples" in finding for finding in doctor.findings()
     )
+
+
+def test_repr_tells_layers_and_samples() -> None:
+    net = nn.Sequential(snnlib.SRMLinear(4, 3), snnlib.SRMLinear(3, 2))
+    doctor = SpikeDoctor(net)
+    assert repr(doctor) == "SpikeDoctor(not watching 0, 1; 0 samples seen)"
+    with doctor:
+        net(torch.zeros(5, 7, 4))
+        assert repr(doctor) == "SpikeDoctor(watching 0, 1; 7 samples seen)"

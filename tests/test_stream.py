@@ -253,3 +253,14 @@ def test_only_what_carries_state_is_streamed() -> None:
     out = torch.cat([stream(chunk) for chunk in train.split(5)])
     assert_bits(out, net(train))
     assert set(stream.states) == {"first"}
+
+
+def test_repr_names_what_has_state() -> None:
+    net = nn.Sequential(snnlib.SRMLinear(6, 5), nn.Identity(), snnlib.SRMLinear(5, 3))
+    stream = Stream(net)
+    assert repr(stream) == "Stream(Sequential, state of: none yet)"
+    stream(_events(4, 2, 6))
+    assert repr(stream) == "Stream(Sequential, state of: 0, 2)"
+    layer = snnlib.SRMLinear(6, 5).stream()
+    layer(_events(4, 2, 6))
+    assert repr(layer) == "Stream(SRMLinear, state of: module)"

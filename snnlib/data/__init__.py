@@ -2,6 +2,8 @@
 
 from snnlib.data.augment import AugmentEvents, AugmentFrames, BatchAugmentation, Transformed
 from snnlib.data.cache_dir import user_cache_dir
+from snnlib.data.crop_pool import CropPool
+from snnlib.data.datasets.event_folder import EventFolder
 from snnlib.data.digits import EventDigits
 from snnlib.data.digits_build import build_event_digits
 from snnlib.data.events import EVENT_DTYPE, Events, as_events
@@ -11,6 +13,7 @@ from snnlib.data.frame_cache import FrameCache
 from snnlib.data.frames import ToFrames, stack_time_first, to_frames
 from snnlib.data.nmnist import NMNIST
 from snnlib.data.reading import EventWindows, Recording, iter_events, read
+from snnlib.data.statistics import RecordingStatistics, describe_events
 from snnlib.data.voxel_grid import ToVoxelGrid, voxel_grid
 from snnlib.data.writing import write
 
@@ -20,18 +23,22 @@ __all__ = [
     "AugmentEvents",
     "AugmentFrames",
     "BatchAugmentation",
+    "CropPool",
     "EventDigits",
     "EventFileError",
+    "EventFolder",
     "EventWindows",
     "Events",
     "FrameCache",
     "Header",
     "Recording",
+    "RecordingStatistics",
     "ToFrames",
     "ToVoxelGrid",
     "Transformed",
     "as_events",
     "build_event_digits",
+    "describe_events",
     "encode_nmnist",
     "iter_events",
     "read",

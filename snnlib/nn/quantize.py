@@ -137,8 +137,9 @@ class Quantizer(nn.Module):
         torch.nn.utils.parametrize.register_parametrization(layer, "weight", snnlib.Quantizer(8))
 
     The layer then trains its full-precision weight and computes with the quantised one; assigning to `layer.weight`
-    sets the full-precision one. The running range never shrinks, so an initial outlier pins the grid of a weight:
-    `averaging_constant` lets the range follow it.
+    sets the full-precision one. A finished net needs no training mode for it: the range is that of the weight. The
+    running range never shrinks, so an initial outlier pins the grid of a weight: `averaging_constant` lets the range
+    follow it.
 
     Args:
         bits: width of the integers with sign: 2 to 24, at most 11 for float16 and 8 for bfloat16 inputs.
@@ -198,17 +199,25 @@ class Quantizer(nn.Module):
         """Quantised x, same shape and dtype; training mode takes x into the range first."""
         self.range(x)
         if self.training:
-            self.exponent.copy_(
-                functional.power_of_two_exponent(self.range.max_abs, self.bits, self.exponent_range)
-            )
+            self._set_exponent()
         else:
             self._require_range()
         exponent = self.range.per_channel(self.exponent, x)
         return functional.quantize_power_of_two(x, exponent, self.bits, self.rounding)
 
     def right_inverse(self, weight: Tensor) -> Tensor:
-        """The full-precision weight that an assignment to a parametrized weight stores: the value itself."""
+        """The full-precision weight that an assignment to a parametrized weight stores: the value itself.
+
+        Registered on a finished layer, in eval mode, the quantizer takes its range from the weight here.
+        """
+        if not bool(self.range.initialised.any()):
+            self.range._observe(weight.detach())
+            self._set_exponent()
         return weight
+
+    def _set_exponent(self) -> None:
+        exponent = functional.power_of_two_exponent(self.range.max_abs, self.bits, self.exponent_range)
+        self.exponent.copy_(exponent)
 
     def int_repr(self, x: Tensor) -> Tensor:
         """The integers n of x for export, int32, with `y = n 2^-exponent`; the range stays as it is."""

@@ -48,6 +48,10 @@ class Stream:
         """State of each layer by its name; a layer that a net calls more than once gets `name:1` and so on."""
         return {f"{name}:{call}" if call else name: state for (name, call), state in self._states.items()}
 
+    def __repr__(self) -> str:
+        held = ", ".join(name or "module" for name in self.states) or "none yet"
+        return f"Stream({type(self.module).__name__}, state of: {held})"
+
     def __call__(self, chunk: Tensor) -> Any:
         """Output of the module for the next steps of the train."""
         after: dict[tuple[str, int], Any] = {}

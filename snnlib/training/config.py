@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from snnlib import __version__
 from snnlib.data.atomic import write_bytes_atomically
 from snnlib.training.errors import ConfigError
 
-DataName = Literal["digits", "nmnist"]
+DataName = Literal["digits", "nmnist", "folder"]
 LossName = Literal[
     "count", "count+", "cross-entropy", "cross-entropy+", "first-spike", "spike-time", "van-rossum", "tet"
 ]
@@ -34,14 +35,19 @@ class TrainConfig:
     """Settings of a run, checked when made. The defaults are the recipe for the embedded digits.
 
     Args:
-        data: `"digits"`, the embedded event digits, or `"nmnist"`, a copy of N-MNIST in `root`.
+        data: `"digits"`, the embedded event digits; `"nmnist"`, a copy of N-MNIST in `root`; or `"folder"`, event files
+            of any formats in `root`, see `snnlib.data.EventFolder`.
         root: folder of the data; None for the user's cache (digits only).
+        classes: names of the classes of a folder, in the order of the net's outputs; None to take those in `root`.
         net: layers in the papers' notation, see `snnlib.models.from_notation`. The last must have one neuron per class.
         tau_m: membrane time constant in time steps.
         tau_s: synaptic time constant in time steps.
         tau_grad: time constant of the gradient kernel in time steps; None for `tau_s`.
         time_steps: time steps per sample, T.
         step_ms: length of a time step in milliseconds.
+        crop: part of the sensor that is used, as `WIDTHxHEIGHT+LEFT+TOP` in pixels; None for all of it. See
+            `snnlib.data.CropPool`, also for `pool`.
+        pool: side of the square of pixels that becomes one.
         frames: `"binary"`, a cell with events is 1, or `"count"`, the number of its events.
         late: events after the last step go into it (`"clamp"`), are left out (`"drop"`) or end the run (`"error"`).
         loss: `"count"`, squared distance to the wanted counts where a count is on the wrong side of its own;
@@ -89,12 +95,15 @@ class TrainConfig:
 
     data: DataName = "digits"
     root: str | None = None
+    classes: list[str] | None = None
     net: str = "12C5p1-P2-64C5-P2-10"
     tau_m: float = 8.0
     tau_s: float = 4.0
     tau_grad: float | None = 8.0
     time_steps: int = 30
     step_ms: float = 10.0
+    crop: str | None = None
+    pool: int = 1
     frames: FrameMode = "binary"
     late: LateEvents = "clamp"
     loss: LossName = "tet"
@@ -126,6 +135,7 @@ class TrainConfig:
             ("time_steps", 1),
             ("epochs", 1),
             ("batch_size", 1),
+            ("pool", 1),
             ("copies", 1),
             ("shift", 0),
             ("devices", 1),
@@ -167,13 +177,30 @@ class TrainConfig:
             raise self._error("rotate", "degrees in 0..180")
         if self.step_us < 1:
             raise self._error("step_ms", "at least 0.001 ms")
-        if self.data == "nmnist" and self.root is None:
-            raise ConfigError("root", "expected the folder of the N-MNIST copy for data nmnist, got none")
+        if self.data != "digits" and self.root is None:
+            what = "N-MNIST copy" if self.data == "nmnist" else "recordings"
+            raise ConfigError("root", f"expected the folder of the {what} for data {self.data}, got none")
+        names = self.classes
+        named = isinstance(names, list) and len(names) > 0 and all(isinstance(name, str) for name in names)
+        if names is not None and not named:
+            raise self._error("classes", "a list of names")
+        if self.crop is not None and not re.fullmatch(
+            r"[1-9]\d{0,4}x[1-9]\d{0,4}\+\d{1,5}\+\d{1,5}", str(self.crop)
+        ):
+            raise self._error("crop", "WIDTHxHEIGHT+LEFT+TOP in pixels")
 
     @property
     def step_us(self) -> int:
         """Length of a time step in whole microseconds, the clock of event files."""
         return round(self.step_ms * 1000)
+
+    @property
+    def crop_box(self) -> tuple[int, int, int, int] | None:
+        """`crop` as `(top, left, height, width)`."""
+        if self.crop is None:
+            return None
+        width, height, left, top = map(int, re.split(r"[x+]", self.crop))
+        return top, left, height, width
 
     def save(self, path: Path) -> None:
         """Write as JSON; a crash leaves the old file or the new one."""

@@ -16,7 +16,10 @@ from snnlib.data import (
     NMNIST,
     AugmentFrames,
     BatchAugmentation,
+    CropPool,
     EventDigits,
+    EventFolder,
+    Events,
     FrameCache,
     ToFrames,
     stack_time_first,
@@ -39,21 +42,57 @@ class DataFacts:
 
 
 def data_facts(config: TrainConfig) -> DataFacts:
-    """Classes and frame size of the data that the settings name; reads no recording."""
+    """Classes and frame size of the data that the settings name.
+
+    Reads no recording, but those of a folder whose settings give no crop.
+
+    Raises:
+        ConfigError: the folder is missing or holds no recordings.
+    """
     # The embedded digits share N-MNIST's.
-    return DataFacts(tuple(NMNIST.classes), (2, *NMNIST.sensor_size))
+    classes, sensor_size = tuple(NMNIST.classes), NMNIST.sensor_size
+    if config.data == "folder":
+        classes = tuple(config.classes or ())
+        if not classes or config.crop is None:
+            try:
+                samples = EventFolder(config.root or "", None)
+                classes = classes or tuple(samples.classes)
+                sensor_size = samples.sensor_size if config.crop is None else sensor_size
+            except (OSError, ValueError) as error:
+                raise ConfigError("root", str(error)) from error
+    size = CropPool(config.crop_box or (0, 0, *sensor_size), config.pool).output_size
+    return DataFacts(classes, (2, *size))
 
 
-def frames_of(config: TrainConfig, dtype: torch.dtype) -> ToFrames:
+class CroppedFrames:
+    """`CropPool`, then `ToFrames`; a class, so that processes that read data can be sent it."""
+
+    def __init__(self, crop: CropPool, frames: ToFrames) -> None:
+        self.crop, self.frames = crop, frames
+
+    def __call__(self, events: Events) -> torch.Tensor:
+        return self.frames(self.crop(events))
+
+    def __repr__(self) -> str:
+        return f"{self.crop} -> {self.frames}"
+
+
+def frames_of(config: TrainConfig, dtype: torch.dtype) -> ToFrames | CroppedFrames:
     """How a run makes frames of events."""
-    return ToFrames(
+    size = data_facts(config).input_shape[1:]
+    frames = ToFrames(
         time_steps=config.time_steps,
         step_us=config.step_us,
-        sensor_size=data_facts(config).input_shape[1:],
+        sensor_size=size,
         mode=config.frames,
         late=config.late,
         dtype=dtype,
     )
+    if config.crop is None and config.pool == 1:
+        return frames
+    # Without a crop all of the sensor is pooled, its last row and column perhaps of fewer pixels.
+    whole = (0, 0, size[0] * config.pool, size[1] * config.pool)
+    return CroppedFrames(CropPool(config.crop_box or whole, config.pool), frames)
 
 
 Samples = Dataset[tuple[torch.Tensor, int]]
@@ -138,13 +177,23 @@ class EventData(pl.LightningDataModule):
         )
 
     def _open(self, train: bool) -> Samples:
-        config, frames = self.config, frames_of(self.config, torch.uint8)
+        config, transform = self.config, frames_of(self.config, torch.uint8)
         try:
+            samples: NMNIST | EventFolder
             if config.data == "nmnist":
                 assert config.root is not None
-                samples: NMNIST = NMNIST(config.root, train, frames)
+                samples = NMNIST(config.root, train, transform)
+            elif config.data == "folder":
+                samples = EventFolder(
+                    config.root or "", "train" if train else "test", transform, val_share=0.0
+                )
+                if tuple(samples.classes) != self.facts.classes:
+                    raise ValueError(
+                        f"expected the classes that the net was made for, {', '.join(self.facts.classes)}; found "
+                        f"{', '.join(samples.classes)} in {config.root}"
+                    )
             else:
-                samples = EventDigits(config.root, train, frames, progress=self.progress)
+                samples = EventDigits(config.root, train, transform, progress=self.progress)
             if len(samples) * config.time_steps * math.prod(self.facts.input_shape) > _memory_bytes() / 2:
                 return samples
             return FrameCache(samples, preload=True, progress=self.progress, dtype=torch.uint8)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from snnlib.data import ToFrames, read
+from snnlib.data import Events, ToFrames, read
 from snnlib.training.classifier import SpikingClassifier
 from snnlib.training.config import TrainConfig
-from snnlib.training.data_module import data_facts, frames_of
+from snnlib.training.data_module import CroppedFrames, data_facts, frames_of
 from snnlib.training.run import Checkpoint, checkpoint_path, load_weights
 from snnlib.training.run_folder import RunFolder
 
@@ -30,7 +31,7 @@ class LoadedRun(NamedTuple):
     """
 
     net: nn.Module
-    transform: ToFrames
+    transform: Callable[[Events], Tensor]
     classes: tuple[str, ...]
 
 
@@ -79,6 +80,8 @@ class Predictor:
     def __init__(self, config: TrainConfig, run: RunFolder, checkpoint: Checkpoint) -> None:
         self._module = load_module(config, run, checkpoint)
         self._transform = _transform(config)
+        # As `EventFolder` reads its files.
+        self._origin: Literal["auto", "first"] = "first" if config.data == "folder" else "auto"
 
     @torch.no_grad()
     def scores(self, file: Path) -> Tensor:
@@ -88,7 +91,9 @@ class Predictor:
             EventFileError: the file is damaged, or has events outside the frame that the net was trained on.
             OSError: the file cannot be read.
         """
-        events, _ = read(file, strict=True, sensor_size=self._transform.sensor_size)
+        # A crop leaves out what is outside; without one that is an error.
+        size = self._transform.sensor_size if isinstance(self._transform, ToFrames) else None
+        events, _ = read(file, strict=True, sensor_size=size, origin=self._origin)
         scores: Tensor = self._module(self._transform(events).unsqueeze(1))[0]
         return scores
 
@@ -98,5 +103,5 @@ class Predictor:
         return self._module.facts.classes[first], self._module.facts.classes[second]
 
 
-def _transform(config: TrainConfig) -> ToFrames:
+def _transform(config: TrainConfig) -> ToFrames | CroppedFrames:
     return frames_of(config, _DTYPES.get(config.precision, torch.float32))

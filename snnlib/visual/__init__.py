@@ -9,6 +9,7 @@ from snnlib.visual.heat import heat_strips
 from snnlib.visual.potentials import membrane_potentials
 from snnlib.visual.raster import raster
 from snnlib.visual.rates import rate_histograms, rates_over_time
+from snnlib.visual.recording import recording_animation, recording_overview
 
 __all__ = [
     "accumulated_events",
@@ -21,6 +22,8 @@ __all__ = [
     "rate_histograms",
     "rates_over_time",
     "recall_precision",
+    "recording_animation",
+    "recording_overview",
     "save_gif",
     "save_png",
 ]

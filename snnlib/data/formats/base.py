@@ -74,6 +74,9 @@ class EventFile:
             self.name, self._file = name or f"<{len(source)} bytes>", io.BytesIO(source)
         elif isinstance(source, (str, os.PathLike)):
             self.path = Path(source)
+            # Opening a pipe waits for its writer, and a device may never end.
+            if self.path.exists() and not self.path.is_file():
+                raise EventFileError(f"{source}: expected a regular file, got a folder, pipe or device")
             self.name, self._file = name or os.fspath(source), self.path.open("rb")
         elif hasattr(source, "read") and hasattr(source, "seek"):
             self.name, self._file = name or str(getattr(source, "name", "<open file>")), source

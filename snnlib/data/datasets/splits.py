@@ -1,0 +1,46 @@
+"""Deterministic splits where none is published."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Literal
+
+Split = Literal["train", "val", "test"]
+SPLITS = ("train", "val", "test")
+
+
+def split_by_hash(names: Sequence[str], test_share: float, val_share: float, seed: int) -> list[Split]:
+    """Assign the members of one class to test, validation and training set, by a hash of seed and name.
+
+    The order of `names` does not matter, and neither does the machine. Shares are rounded; from three members on, every
+    set whose share is above 0 has at least one, and so has the training set.
+
+    Example:
+        >>> names = [f"{number}.bin" for number in range(10)]
+        >>> split = split_by_hash(names, test_share=0.2, val_share=0.1, seed=0)
+        >>> split.count("train"), split.count("val"), split.count("test")
+        (7, 1, 2)
+    """
+    count = len(names)
+    order = sorted(
+        range(count), key=lambda i: (hashlib.sha256(f"{seed}/{names[i]}".encode()).digest(), names[i])
+    )
+    sizes = []
+    for share in (test_share, val_share):
+        size = round(share * count)
+        sizes.append(max(size, 1) if share > 0 and count >= 3 else size)
+    tests, vals = sizes
+    # The training set keeps at least one, at the cost of the larger of the other two.
+    while count and tests + vals >= count:
+        if tests >= vals:
+            tests -= 1
+        else:
+            vals -= 1
+    result: list[Split] = ["train"] * count
+    for rank, index in enumerate(order):
+        if rank < tests:
+            result[index] = "test"
+        elif rank < tests + vals:
+            result[index] = "val"
+    return result

@@ -1,0 +1,110 @@
+"""`snnlib train --data folder`: settings from the recordings, training, resume, evaluation, clear errors."""
+
+import csv
+
+import pytest
+from event_files import random_events
+
+from snnlib import load
+from snnlib.cli import main
+from snnlib.data import write
+from snnlib.training import TrainConfig
+from snnlib.training.errors import ConfigError
+from snnlib.training.folder_settings import choose_settings
+
+
+def run(capsys, *arguments):
+    with pytest.raises(SystemExit) as stop:
+        main([str(argument) for argument in arguments])
+    capture = capsys.readouterr()
+    return int(stop.value.code or 0), capture.out, capture.err
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    """Three classes that light up another third of a 90 x 120 sensor, in three formats, 80 ms, camera clocks."""
+    root = tmp_path_factory.mktemp("own")
+    for label, name in enumerate(("left", "middle", "right")):
+        for number in range(10):
+            events = random_events(1200, (90, 40), last_us=80_000, seed=100 * label + number)
+            events["x"] += 40 * label
+            events["t"] += 10_000_000 * number
+            format = ("evt3", "aedat3", "evt2")[number % 3]
+            path = root / name / f"{number}{'.aedat' if format == 'aedat3' else '.raw'}"
+            path.parent.mkdir(exist_ok=True)
+            write(path, events, format=format, sensor_size=(90, 120))
+    return root
+
+
+def test_settings_follow_from_the_recordings(root):
+    choice = choose_settings(str(root), {})
+    config = TrainConfig(data="folder", root=str(root), **choice.settings)
+    assert (config.time_steps, config.step_ms, config.late) == (30, 2.7, "drop")
+    # Every class lies in another third of the sensor; all are kept.
+    assert (
+        config.crop_box[2] >= 88
+        and config.crop_box[3] >= 117
+        and config.pool == 4
+        and config.net.endswith("-3")
+    )
+    assert config.val_split == 0.1 and any(
+        "2.7" in reason and "80" not in config.net for reason in choice.reasons
+    )
+    given = choose_settings(str(root), {"step_ms": 10.0, "pool": 6, "batch_size": 4})
+    assert given.settings["time_steps"] == 8 and not {"step_ms", "pool", "batch_size"} & set(given.settings)
+
+
+def test_train_resume_and_eval(root, tmp_path, capsys):
+    folder = tmp_path / "run"
+    options = ["--epochs", 8, "--threads", 1, "--net", "4C5s2-P2-3", "--batch-size", 4]
+    code, out, _ = run(capsys, "train", "--data", "folder", "--root", root, "--out", folder, *options)
+    assert code == 0
+    for text in (
+        "chosen for these recordings:",
+        "3 classes: left, middle, right",
+        "time_steps 30, step_ms 2.7",
+    ):
+        assert text in out
+    assert (folder / "report.html").is_file() and "middle" in (folder / "report.html").read_text()
+    with (folder / "metrics.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert float(rows[-1]["test_accuracy"]) >= 0.8
+    before = TrainConfig.load(folder / "config.json")
+    code, out, _ = run(capsys, "train", "--resume", folder, "--threads", 1)
+    assert code == 0 and TrainConfig.load(folder / "config.json") == before
+    code, out, _ = run(capsys, "eval", folder)
+    assert code == 0 and "middle" in out
+    net, transform, classes = load(folder)
+    events = random_events(1200, (90, 40), last_us=80_000, seed=7)
+    assert classes == ("left", "middle", "right") and transform(events).shape[:2] == (30, 2)
+    assert net(transform(events).unsqueeze(1)).shape[1:] == (1, 3)
+    write(tmp_path / "new.raw", events, format="evt3", sensor_size=(90, 120))
+    code, out, _ = run(capsys, "predict", folder, tmp_path / "new.raw")
+    assert code == 0 and "left" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (
+            ("--root", "nowhere"),
+            "--root: root 'nowhere': expected a folder of event files, found nothing there",
+        ),
+        ((), "--root: expected the folder of the recordings for data folder, got none"),
+    ],
+)
+def test_clear_errors(arguments, text, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, _, err = run(capsys, "train", "--data", "folder", *arguments)
+    assert code == 2 and text in err and not (tmp_path / "runs").exists()
+
+
+def test_one_class_is_refused(root):
+    with pytest.raises(ConfigError, match=r"root: .*expected event files in one folder per class"):
+        choose_settings(str(root / "left"), {})
+
+
+def test_wrong_crop():
+    with pytest.raises(ConfigError, match=r"crop: expected WIDTHxHEIGHT\+LEFT\+TOP in pixels, got '3x'"):
+        TrainConfig(crop="3x")
+    assert TrainConfig(crop="30x20+4+5").crop_box == (5, 4, 20, 30)
