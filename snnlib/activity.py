@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from snnlib.functional.srm import Streamed
 from snnlib.nn.fusion import unfused
-from snnlib.nn.srm import SRMLayer
+from snnlib.nn.neuron_layer import NeuronLayer
 
 # A neuron above this share of steps says "always" whatever it sees.
 SATURATED_RATE = 0.9
@@ -53,7 +53,9 @@ class SpikeCounter:
 
     def __init__(self, net: nn.Module) -> None:
         self._net = net
-        self._layers = {name: module for name, module in net.named_modules() if isinstance(module, SRMLayer)}
+        self._layers = {
+            name: module for name, module in net.named_modules() if isinstance(module, NeuronLayer)
+        }
         self._numbers = {name: number for number, name in enumerate(self._layers)}
         self.reset()
 

@@ -10,36 +10,24 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.activity import count_per_neuron
-from snnlib.functional import srm_neuron_stream, srm_trace
 from snnlib.nn.gain import WeightWithGain
-from snnlib.nn.srm import SRMLayer
+from snnlib.nn.neuron_layer import NeuronLayer
 
 # Halvings of the search interval: 2^-20 of its width moves no rate that a batch can resolve.
 _BISECTIONS = 20
 
 
-def input_current(layer: SRMLayer, events: Tensor, weight: Tensor) -> Tensor:
-    """Input current `[T, N, C, ...]` of a layer for one batch, as a function of its weight."""
-    folded = layer.operator.forward(events.flatten(0, 1), weight)
-    return folded.reshape(*events.shape[:2], *folded.shape[1:])
-
-
-def channel_rates(current: Tensor, layer: SRMLayer) -> Tensor:
+def channel_rates(current: Tensor, layer: NeuronLayer) -> Tensor:
     """Spikes per neuron and time step of each channel `[C]`."""
-    out = srm_neuron_stream(
-        current, None, layer.neuron, layer.threshold, layer.batch_first, return_state=False
-    )
-    counts = count_per_neuron(out.spikes)
-    return counts.reshape(len(counts), -1).mean(1) / (out.spikes.shape[0] * out.spikes.shape[1])
+    spikes = layer.fire(current)
+    counts = count_per_neuron(spikes)
+    return counts.reshape(len(counts), -1).mean(1) / (spikes.shape[0] * spikes.shape[1])
 
 
-def free_potential(current: Tensor, layer: SRMLayer) -> float:
+def free_potential(current: Tensor, layer: NeuronLayer) -> float:
     """RMS of the potential in units of the threshold, without spikes, where there is one at all."""
-    tau_m, tau_s, _ = layer.neuron.taus
-    never = torch.finfo(torch.float32).max
-    trace = srm_trace(current, tau_m=tau_m, tau_s=tau_s, threshold=never, batch_first=layer.batch_first)
-    squares = trace.potential.float().square()
-    return float((squares.sum() / (squares != 0).sum()).sqrt() / layer.threshold.mean())
+    squares = layer.free_potential(current).float().square()
+    return float((squares.sum() / (squares != 0).sum()).sqrt())
 
 
 class RateSearch:
@@ -56,9 +44,9 @@ class RateSearch:
         ValueError: an empty batch, no events, or a V that makes no neuron fire.
     """
 
-    def __init__(self, layer: SRMLayer, events: Tensor, weight: Tensor, spread: float, name: str) -> None:
+    def __init__(self, layer: NeuronLayer, events: Tensor, weight: Tensor, spread: float, name: str) -> None:
         self._layer = layer
-        current = input_current(layer, events, weight)
+        current = layer.input_current(events, weight)
         if current.numel() == 0:
             raise ValueError(
                 f"x: expected a batch with events, got shape {tuple(events.shape)} at layer {name}"
@@ -71,9 +59,9 @@ class RateSearch:
             )
         self._scale = spread / potential
         self._weight, self._current = weight * self._scale, current * self._scale
-        self._common = input_current(layer, events, torch.ones_like(weight))
+        self._common = layer.input_current(events, torch.ones_like(weight))
         # Shifted so far down no weight is positive; so far up a single event makes a neuron fire.
-        self._bound = float(self._weight.abs().max()) + float(layer.threshold.max()) * layer.neuron.tau_s
+        self._bound = float(self._weight.abs().max()) + layer.sure_weight()
 
     def rates(self, shift: Tensor | float) -> Tensor:
         """Firing rate of each channel `[C]` with a shift d, a number or `[C]`."""
@@ -102,9 +90,9 @@ class RateSearch:
 class ScaleSearch:
     """As `RateSearch` for inputs of both signs, which no shift makes fire more: `W = a V` with a factor per channel."""
 
-    def __init__(self, layer: SRMLayer, x: Tensor, weight: Tensor, name: str) -> None:
+    def __init__(self, layer: NeuronLayer, x: Tensor, weight: Tensor, name: str) -> None:
         self._layer, self._weight = layer, weight
-        self._current = input_current(layer, x, weight)
+        self._current = layer.input_current(x, weight)
         potential = free_potential(self._current, layer)
         if not 0 < potential < float("inf"):
             raise ValueError(

@@ -20,14 +20,12 @@ from snnlib.calibration import (
     assign_effective_weight,
     channel_rates,
     free_potential,
-    input_current,
 )
 from snnlib.nn.dropout import SpikeDropout
-from snnlib.nn.first_batches import FirstBatches
 from snnlib.nn.fusion import unfused
 from snnlib.nn.gain import WeightWithGain
+from snnlib.nn.neuron_layer import NeuronLayer
 from snnlib.nn.readout import SRMReadout
-from snnlib.nn.srm import SRMLayer
 from snnlib.preparation import LayerPreparation, Preparation
 
 # Measured in docs/training.md. Hidden layers learn from few spikes with large weights, but the layer behind a small one
@@ -107,7 +105,7 @@ def prepare_(net: nn.Module, x: Tensor, target_rate: TargetRate = None) -> Prepa
     spikes arrive at the output and gradients at all 2 parameters
     """
     _check_input(x)
-    layers = {name: module for name, module in net.named_modules() if isinstance(module, SRMLayer)}
+    layers = {name: module for name, module in net.named_modules() if isinstance(module, NeuronLayer)}
     readouts = {name: module for name, module in net.named_modules() if isinstance(module, SRMReadout)}
     if not layers:
         raise ValueError(f"net: expected a module with spiking layers, got {type(net).__name__} without any")
@@ -155,7 +153,7 @@ def _check_input(x: object) -> None:
         raise ValueError(f"x: expected a spike tensor with spikes, got zeros only, shape {tuple(x.shape)}")
 
 
-def _check_target(target_rate: TargetRate, layers: Mapping[str, SRMLayer]) -> None:
+def _check_target(target_rate: TargetRate, layers: Mapping[str, NeuronLayer]) -> None:
     if target_rate is None:
         return
     rates = target_rate if isinstance(target_rate, Mapping) else {next(iter(layers)): target_rate}
@@ -189,9 +187,9 @@ def _as_before(net: nn.Module) -> Iterator[None]:
                 buffer.copy_(value)
             for module, mode in modes.items():
                 module.training = mode
-                if isinstance(module, SRMLayer):
+                if isinstance(module, NeuronLayer):
                     # Training has not begun.
-                    module.first_batches = FirstBatches()
+                    module.first_batches = module.first_batches.anew()
 
 
 def _train_without_dropout(net: nn.Module) -> None:
@@ -216,14 +214,14 @@ class _Once:
 
 
 def _prepare_layer(
-    layer: SRMLayer, x: Tensor, name: str, target: float | None, spread: float
+    layer: NeuronLayer, x: Tensor, name: str, target: float | None, spread: float
 ) -> LayerPreparation:
     if not bool((x != 0).any()):
         raise ValueError(
             f"{name}: expected input with spikes, got zeros: nothing before it fires for this batch"
         )
     weight = layer.effective_weight.detach()
-    current = input_current(layer, x, weight)
+    current = layer.input_current(x, weight)
     if target is None:
         neurons = current[0, 0].numel()
         target = min(max(HIDDEN_RATE, _SPIKES_PER_STEP / neurons), _HIGHEST_HIDDEN_RATE)
@@ -237,7 +235,7 @@ def _prepare_layer(
             # A search that found what is there already keeps its bits.
             if not torch.allclose(found, weight, rtol=0, atol=1e-4 * float(found.abs().max())):
                 wanted = found
-        per_step = free_potential(input_current(layer, x.abs(), torch.ones_like(weight)), layer)
+        per_step = free_potential(layer.input_current(x.abs(), torch.ones_like(weight)), layer)
         _store(layer, wanted, per_step, name)
     return LayerPreparation(
         name=name,
@@ -250,7 +248,9 @@ def _prepare_layer(
     )
 
 
-def _search(layer: SRMLayer, x: Tensor, weight: Tensor, spread: float, name: str) -> RateSearch | ScaleSearch:
+def _search(
+    layer: NeuronLayer, x: Tensor, weight: Tensor, spread: float, name: str
+) -> RateSearch | ScaleSearch:
     if bool((x < 0).any()):
         return ScaleSearch(layer, x, weight, name)
     centred = weight - weight.flatten(1).mean(1).reshape(-1, *[1] * (weight.dim() - 1))

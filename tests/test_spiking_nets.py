@@ -73,3 +73,30 @@ def test_pools_over_sequences(events: torch.Tensor) -> None:
         assert torch.equal(pool(events), torch.stack([frames(step) for step in events]))
         with pytest.raises(ValueError, match=r"x: expected \[T, N, C, H, W\]"):
             pool(events[0])
+
+
+def test_prepare_makes_it_ready_to_learn(net: nn.Sequential, events: torch.Tensor) -> None:
+    found = snnlib.prepare_(net, events)
+    assert [layer.name for layer in found.layers] == ["conv1", "conv2", "fc1"]
+    assert abs(found.layers[0].rate - 0.03) < 0.003
+    assert abs(net(events).mean() - 0.5) < 0.05
+    assert not found.without_gradient
+    before = [p.detach().clone() for p in net.parameters()]
+    snnlib.prepare_(net, events)
+    assert all(torch.equal(a, b) for a, b in zip(before, net.parameters(), strict=True))
+
+
+def test_silent_surrogate_neurons_learn_and_say_nothing() -> None:
+    layer = snnlib.SpikingLinear(4, 3)
+    nn.init.constant_(layer.weight, 1e-3)
+    for _ in range(4):
+        layer(torch.ones(5, 2, 4)).sum().backward()
+    assert layer.weight.grad.abs().sum() > 0
+
+
+def test_a_compact_surrogate_out_of_reach_is_named() -> None:
+    net = nn.Sequential(snnlib.SpikingLinear(4, 3, neuron=neurons.LIF(surrogate=surrogate.Triangle(0.1))))
+    nn.init.constant_(net[0].weight, 1e-3)
+    with pytest.warns(UserWarning, match=r"0: the gradient of the weight was exactly 0 .* snnlib\.prepare_"):
+        for _ in range(4):
+            net(torch.ones(5, 2, 4)).sum().backward()

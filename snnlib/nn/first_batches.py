@@ -20,14 +20,23 @@ class FirstBatches:
 
     Sums stay on the layer's device and are read once, with the last of these batches. Passes in eval mode, without
     gradients, from a state, under `torch.compile`, `torch.export` or CUDA graph capture do not count.
+
+    Args:
+        silent_learn: whether neurons get a gradient where they do not fire, as with a surrogate gradient.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, silent_learn: bool = False) -> None:
+        # Whether silent neurons get a gradient, as with a surrogate they do.
+        self._silent_learn = silent_learn
         self._batches = self._backwards = 0
         self._fired: Tensor | None = None
         self._got_spikes: Tensor | None = None
         self._has_gradient: Tensor | None = None
         self._name = ""
+
+    def anew(self) -> FirstBatches:
+        """One that has seen nothing yet."""
+        return FirstBatches(self._silent_learn)
 
     def stop(self) -> None:
         """Say nothing from now on: the layer learns though it is silent."""
@@ -60,12 +69,12 @@ class FirstBatches:
         assert self._got_spikes is not None
         if bool(self._fired):
             return
-        if bool(self._got_spikes):
+        if bool(self._got_spikes) and not self._silent_learn:
             _warn(
                 f"{self._name}: no neuron fired in the first {_BATCHES} training batches, so neither this layer nor "
                 f"those before it learn; {_REMEDY}"
             )
-        elif not x.requires_grad:
+        elif not bool(self._got_spikes) and not x.requires_grad:
             # Behind a silent layer there is nothing to say: that one warns.
             _warn(
                 f"{self._name}: the input had no spikes in the first {_BATCHES} training batches; check the data, "
@@ -79,10 +88,11 @@ class FirstBatches:
         self._has_gradient = _either(self._has_gradient, (gradient.detach() != 0).any())
         if self._backwards == _BATCHES == self._batches:
             assert self._fired is not None
-            if bool(self._fired) and not bool(self._has_gradient):
+            learns = bool(self._fired) or self._silent_learn
+            if learns and not bool(self._has_gradient):
                 _warn(
                     f"{self._name}: the gradient of the weight was exactly 0 in the first {_BATCHES} training batches, "
-                    f"as none of its spikes reaches the loss; {_REMEDY}"
+                    f"as nothing of its output reaches the loss; {_REMEDY}"
                 )
 
 

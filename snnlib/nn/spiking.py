@@ -4,31 +4,33 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from numbers import Integral
 
 import torch
 from torch import Tensor, nn
 
+from snnlib import ops
 from snnlib.functional._check import as_sizes, check_count
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
 from snnlib.functional.spiking import spiking_layer
 from snnlib.neurons import LIF, Neuron, Output
-from snnlib.nn.gain import WeightWithGain
+from snnlib.nn.first_batches import FirstBatches
+from snnlib.nn.neuron_layer import NeuronLayer
 
 # Share of inputs that fire in a time step of typical event data; N-MNIST at 10 ms has 4 %.
 EXPECTED_INPUT_RATE = 0.05
+# A multiple of the threshold over the response to white noise, beyond which no weight need go.
+_SURE = 4.0
 # Steps after which the response of a neuron that forgets has died down.
 _RESPONSE_STEPS = 256
 
 
-class SpikingLayer(WeightWithGain):
+class SpikingLayer(NeuronLayer):
     """What spiking layers share: `neuron(operator(x, weight))`, with a state for chunks.
 
     The layer keeps no state between calls: `layer(x)` maps a whole sequence, `layer.run(x, state)` a part of one.
     """
-
-    # Window of the average pooling that `snnlib.fuse` made part of the layer.
-    pool: tuple[int, int] = (1, 1)
 
     def __init__(
         self,
@@ -50,6 +52,7 @@ class SpikingLayer(WeightWithGain):
         self.batch_first = batch_first
         self.weight = nn.Parameter(torch.empty(*weight_shape, device=device, dtype=dtype))
         self.register_gain()
+        self.first_batches = FirstBatches(silent_learn=self.neuron.gradient == "surrogate")
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -61,7 +64,7 @@ class SpikingLayer(WeightWithGain):
         if self.weight.is_meta:
             return
         fan_in = math.prod(self.weight.shape[1:])
-        threshold = float(self.neuron.constants().get("threshold", torch.ones(())).detach().mean())
+        threshold = self._mean_threshold()
         gain = math.sqrt(max(fan_in, 1) * EXPECTED_INPUT_RATE) * potential_gain(self.neuron)
         bound = math.sqrt(3) * threshold / gain
         nn.init.uniform_(self.weight, -bound, bound)
@@ -69,9 +72,9 @@ class SpikingLayer(WeightWithGain):
 
     def forward(self, x: Tensor) -> Tensor:
         """Spikes of a sequence from the initial state."""
-        out = spiking_layer(
-            x, self.effective_weight, self.operator, self.neuron, return_state=False, pool=self.pool
-        )
+        weight = self.effective_weight
+        out = spiking_layer(x, weight, self.operator, self.neuron, return_state=False, pool=self.pool)
+        self.first_batches.watch(self, x, weight, out.value)
         return out.value
 
     def run(self, x: Tensor, state: tuple[Tensor, ...] | None = None) -> Output:
@@ -79,6 +82,28 @@ class SpikingLayer(WeightWithGain):
         return spiking_layer(
             x, self.effective_weight, self.operator, self.neuron, state=state, pool=self.pool
         )
+
+    def fire(self, current: Tensor) -> Tensor:
+        """Spikes of the neurons alone for an input current `[T, N, C, ...]`."""
+        return self.neuron(current)  # type: ignore[no-any-return]
+
+    def free_potential(self, current: Tensor) -> Tensor:
+        """Membrane potential at every step, in units of the mean threshold, of neurons that never fire."""
+        dynamics = self.neuron.dynamics(self.neuron.constants())
+        if dynamics is None:
+            raise ValueError(
+                f"neuron: expected a model with linear dynamics, whose potential is known, got {self.neuron}"
+            )
+        free = replace(dynamics, threshold=math.inf, membrane=True, reset_next=False)
+        value, _ = ops.scan.run(current, free, None, int(self.batch_first))
+        return value / self._mean_threshold()
+
+    def sure_weight(self) -> float:
+        """A weight with which a single event makes a neuron fire, about: the threshold over the first response."""
+        return self._mean_threshold() / potential_gain(self.neuron) * _SURE
+
+    def _mean_threshold(self) -> float:
+        return float(self.neuron.constants().get("threshold", torch.ones(())).detach().mean())
 
     def extra_repr(self) -> str:
         """Options that differ from the defaults."""

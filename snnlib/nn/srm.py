@@ -14,16 +14,16 @@ from snnlib import functional
 from snnlib.functional._check import as_sizes, check_count
 from snnlib.functional.layer import NeuronOptions, srm_layer_stream
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
-from snnlib.functional.srm import SRMNeuron, Streamed
+from snnlib.functional.srm import SRMNeuron, Streamed, srm_neuron_stream, srm_trace
 from snnlib.nn.first_batches import FirstBatches
-from snnlib.nn.gain import WeightWithGain
+from snnlib.nn.neuron_layer import NeuronLayer
 from snnlib.nn.stream import Stream
 
 # Share of inputs that fire in a time step of typical event data; N-MNIST at 10 ms has 4 %.
 EXPECTED_INPUT_RATE = 0.05
 
 
-class SRMLayer(WeightWithGain):
+class SRMLayer(NeuronLayer):
     """What all SRM layers share: `spikes = srm_layer(x, weight, operator)` and a state for streaming.
 
     Subclasses give the operator and the weight's shape. The layer keeps no state between calls: a forward pass maps
@@ -31,8 +31,6 @@ class SRMLayer(WeightWithGain):
     """
 
     threshold: Tensor
-    # Window of the average pooling that `snnlib.fuse` made part of the layer.
-    pool: tuple[int, int] = (1, 1)
 
     def __init__(
         self,
@@ -121,6 +119,23 @@ class SRMLayer(WeightWithGain):
             return_state=return_state,
             pool=pool,
         )
+
+    def fire(self, current: Tensor) -> Tensor:
+        """Spikes of the neurons alone for an input current `[T, N, C, ...]`."""
+        return srm_neuron_stream(
+            current, None, self.neuron, self.threshold, self.batch_first, return_state=False
+        ).spikes
+
+    def free_potential(self, current: Tensor) -> Tensor:
+        """Membrane potential at every step, in units of the mean threshold, of neurons that never fire."""
+        tau_m, tau_s, _ = self.neuron.taus
+        never = torch.finfo(torch.float32).max
+        trace = srm_trace(current, tau_m=tau_m, tau_s=tau_s, threshold=never, batch_first=self.batch_first)
+        return trace.potential / self.threshold.mean()
+
+    def sure_weight(self) -> float:
+        """A weight with which a single event makes a neuron fire."""
+        return float(self.threshold.max()) * self.neuron.tau_s
 
     def stream(self) -> Stream:
         """A stream with its own state: feed it a train in chunks of any length and get the same spikes."""
