@@ -53,8 +53,8 @@ with torch.no_grad():
         # One step of one sample: [T=1, N=1, 2, 34, 34].
         total += stream(one_step(events).unsqueeze(1))[0, 0]
         scores = (total / (step + 1)).softmax(0)
-        digit, time_ms = int(scores.argmax()), (step + 1) * STEP_US / 1000
-        print(f"{time_ms:4.0f} ms  {len(events):4} events  {digit}  {scores.max():4.0%}")
+        best, share = int(scores.argmax()), float(scores.max())
+        print(f"{(step + 1) * STEP_US / 1000:4.0f} ms  {len(events):4} events  class {best}  {share:4.0%}")
 print(stream)
 
 if file is None:

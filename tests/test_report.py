@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -202,13 +203,29 @@ def test_parametrized_weights_count_for_their_layer() -> None:
     assert parameters_by_layer(net).keys() == before.keys()
 
 
-def test_layers_hand_their_potential() -> None:
+def lif_net() -> nn.Sequential:
+    """Layers with LIF neurons, a neuron module behind a layer of torch, and both times of the reset."""
+    torch.manual_seed(0)
+    lif = snnlib.neurons.LIF
+    return nn.Sequential(
+        snnlib.SpikingConv2d(2, 4, 3, padding=1, neuron=lif(threshold=torch.tensor([0.5, 1.0, 1.5, 2.0]))),
+        snnlib.PerStep(nn.AvgPool2d(2)),
+        snnlib.PerStep(nn.Conv2d(4, 6, 3, bias=False)),
+        lif(threshold=0.2, reset="subtract", reset_time="next"),
+        snnlib.SpikingLinear(6 * 4 * 6, 3, neuron=lif(threshold=0.2, reset="none")),
+    )
+
+
+@pytest.mark.parametrize("build", [conv_net, lif_net])
+def test_layers_hand_their_potential(build: Callable[[], nn.Sequential]) -> None:
     """Potentials reach the threshold where, and only where, there are spikes."""
-    net, (x, _) = strong(conv_net()), loader(1)[0]
+    net, (x, _) = strong(build()), loader(1)[0]
     layers = spiking_layers(net, x)
     with torch.no_grad(), recording(net, layers, batch_first=False) as recorded:
         net(x)
+    assert len(layers) == (4 if build is conv_net else 3)
     for name, layer in layers.items():
+        assert bool(recorded[name].spikes.any())
         potential = normalised_potential(layer, recorded[name].input)
         assert potential is not None
         assert torch.equal(potential >= 1, recorded[name].spikes != 0), name

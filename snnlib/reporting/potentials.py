@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
 from snnlib.functional import srm_trace
+from snnlib.neurons.base import Params
+from snnlib.neurons.firing import SpikingNeuron
+from snnlib.nn.spiking import SpikingLayer
 from snnlib.nn.srm import SRMLayer
 
 
@@ -19,17 +23,49 @@ def normalised_potential(layer: nn.Module, x: Tensor) -> Tensor | None:
         layer: the layer.
         x: its input, time first `[T, N, ...]`.
     """
-    if not isinstance(layer, SRMLayer):
-        return None
-    current = layer.operator.forward(x.flatten(0, 1), layer.effective_weight)
-    current = current.view(*x.shape[:2], *current.shape[1:])
-    tau_m, tau_s, tau_grad = layer.neuron.taus
-    trace = srm_trace(current, tau_m=tau_m, tau_s=tau_s, tau_grad=tau_grad, threshold=layer.threshold)
-    threshold = layer.threshold
+    current = _input_current(layer, x)
+    if isinstance(layer, SRMLayer):
+        tau_m, tau_s, tau_grad = layer.neuron.taus
+        threshold: Tensor = layer.threshold
+        potential = srm_trace(
+            current, tau_m=tau_m, tau_s=tau_s, tau_grad=tau_grad, threshold=threshold
+        ).potential
+    else:
+        neuron = layer.neuron if isinstance(layer, SpikingLayer) else layer
+        if not isinstance(neuron, SpikingNeuron):
+            return None
+        recorded = _before_reset(neuron, current)
+        if recorded is None:
+            return None
+        potential, threshold = recorded, neuron.constants()["threshold"].to(recorded.dtype)
     if threshold.dim():
         # One per channel, which is the dimension after time and batch.
         threshold = threshold.view(-1, *[1] * (current.dim() - 3))
-    return trace.potential / threshold
+    return potential / threshold
+
+
+def _input_current(layer: nn.Module, x: Tensor) -> Tensor:
+    """What a layer's neurons integrate `[T, N, C, ...]`: the input itself for neurons without weights."""
+    if not isinstance(layer, (SRMLayer, SpikingLayer)):
+        return x
+    current = layer.operator.forward(x.flatten(0, 1), layer.effective_weight)
+    return current.reshape(*x.shape[:2], *current.shape[1:])
+
+
+def _before_reset(neuron: SpikingNeuron, current: Tensor) -> Tensor | None:
+    """The membrane potential that each step compares with the threshold; None for a model that compares none."""
+    membranes: list[Tensor] = []
+    probe = copy.deepcopy(neuron)
+    probe.batch_first = False
+    fire = probe.fire
+
+    def watch(membrane: Tensor, params: Params) -> Tensor:
+        membranes.append(membrane)
+        return fire(membrane, params)
+
+    probe.fire = watch  # type: ignore[method-assign]
+    probe.reference(current)
+    return torch.stack(membranes) if len(membranes) == len(current) else None
 
 
 def typical_neurons(counts: Tensor) -> dict[str, int]:
