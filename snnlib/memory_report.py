@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from snnlib.activity import spikes_of
 from snnlib.functional._check import check_floating
 from snnlib.functional.event_driven import as_event_driven
 from snnlib.nn.gain import WeightWithGain
+from snnlib.nn.neuron_layer import NeuronLayer
 from snnlib.nn.srm import SRMLayer
 
 _INPUT = "input"
@@ -29,12 +31,13 @@ class LayerMemory:
 
     Args:
         name: the module's name in the net; `"input"` is the net's input, `"total"` the sum.
-        neuron_steps: neurons times time steps times samples; 0 for a module without SRM neurons.
+        neuron_steps: neurons times time steps times samples; 0 for a module without neurons.
         spikes: how many there were, before pooling. In a fused layer, of the neurons that pool windows cover.
         train_bytes: trains between modules that this one gave and autograd keeps, each counted once.
         state_bytes: all else that is kept, but no weights.
         predicted_state_bytes: of SRM neurons, from the shape and the rate alone: `neuron_steps / 8 + 8 * spikes` for
-            event-driven kernels, the current of every neuron-step elsewhere.
+            event-driven kernels, the current of every neuron-step elsewhere; NaN for surrogate neurons, whose entries
+            depend on their potentials.
     """
 
     name: str
@@ -109,12 +112,12 @@ def memory_report(net: nn.Module, x: Tensor) -> MemoryReport:
     in its mode, fused or not, on its device.
 
     Args:
-        net: any module with SRM layers.
+        net: any module with spiking layers.
         x: what the net is called with, as in training: `[T, N, ...]`.
 
     Raises:
         TypeError: `x` is no floating tensor.
-        ValueError: a net without SRM layers, or with nothing that learns: then nothing is kept.
+        ValueError: a net without spiking layers, or with nothing that learns: then nothing is kept.
 
     >>> import torch, snnlib
     >>> net = torch.nn.Sequential(snnlib.SRMLinear(100, 50), snnlib.SRMLinear(50, 10))
@@ -127,8 +130,8 @@ def memory_report(net: nn.Module, x: Tensor) -> MemoryReport:
     0 ...
     """
     check_floating("x", x)
-    if not any(isinstance(module, SRMLayer) for module in net.modules()):
-        raise ValueError(f"net: expected a module with SRM layers, got {type(net).__name__} without any")
+    if not any(isinstance(module, NeuronLayer) for module in net.modules()):
+        raise ValueError(f"net: expected a module with spiking layers, got {type(net).__name__} without any")
     if not any(parameter.requires_grad for parameter in net.parameters()):
         raise ValueError("net: expected parameters that require a gradient, got none: nothing would be kept")
     ledger = _Ledger(x)
@@ -144,7 +147,7 @@ def memory_report(net: nn.Module, x: Tensor) -> MemoryReport:
 
 
 class _Ledger:
-    """Who gave which train, who keeps which memory, and what SRM layers did, in the order of the calls."""
+    """Who gave which train, who keeps which memory, and what spiking layers did, in the order of the calls."""
 
     def __init__(self, x: Tensor) -> None:
         self._stack = [_INPUT]
@@ -164,15 +167,15 @@ class _Ledger:
 
     @contextmanager
     def watching(self, net: nn.Module) -> Iterator[None]:
-        """Hooks on every module, but what is inside an SRM layer counts as the layer's."""
+        """Hooks on every module, but what is inside a spiking layer counts as the layer's."""
         inside = {
-            id(part) for layer in net.modules() if isinstance(layer, SRMLayer) for part in layer.modules()
+            id(part) for layer in net.modules() if isinstance(layer, NeuronLayer) for part in layer.modules()
         }
         with ExitStack() as hooks:
             for name, module in net.named_modules():
                 if isinstance(module, WeightWithGain):
                     self._weight_shapes[name or "net"] = module.weight.shape
-                if isinstance(module, SRMLayer) or id(module) not in inside:
+                if isinstance(module, NeuronLayer) or id(module) not in inside:
                     own = name or "net"
                     before = module.register_forward_pre_hook(self._enter(own), with_kwargs=True)
                     after = module.register_forward_hook(self._leave(own), with_kwargs=True)
@@ -211,7 +214,7 @@ class _Ledger:
         def hook(module: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any], output: Any) -> None:
             self._stack.pop()
             train = spikes_of(output)
-            if isinstance(module, SRMLayer):
+            if isinstance(module, NeuronLayer):
                 x = inputs[0] if inputs else options["x"]
                 steps, spikes, predicted = self._neurons[name]
                 more = _of_neurons(module, x, train)
@@ -222,7 +225,7 @@ class _Ledger:
         return hook
 
 
-def _of_neurons(layer: SRMLayer, x: Tensor, out: Tensor) -> tuple[int, float, float]:
+def _of_neurons(layer: NeuronLayer, x: Tensor, out: Tensor) -> tuple[int, float, float]:
     """Neuron-steps, spikes and predicted bytes of one call."""
     out = out.detach()
     neuron_steps = out.numel()
@@ -232,6 +235,9 @@ def _of_neurons(layer: SRMLayer, x: Tensor, out: Tensor) -> tuple[int, float, fl
     spikes = float(out.mean(dtype=torch.float64)) * neuron_steps if neuron_steps else 0.0
     if isinstance(as_event_driven(layer.operator, x, layer.weight), str):
         return neuron_steps, spikes, float(neuron_steps * out.element_size())
+    if not isinstance(layer, SRMLayer):
+        # How many of its steps are entries follows from the potentials, which are not in memory.
+        return neuron_steps, spikes, math.nan
     return neuron_steps, spikes, neuron_steps * _BYTES_PER_STEP + spikes * _BYTES_PER_SPIKE
 
 

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from snnlib.activity import SpikeCounter, spikes_of
 from snnlib.functional.srm import Streamed
+from snnlib.nn.neuron_layer import NeuronLayer
 from snnlib.nn.readout import SRMReadout
-from snnlib.nn.srm import SRMLayer
 
 # A neuron that fires in more than half of all steps is reset before it has gathered much.
 _BUSY_RATE = 0.5
@@ -62,10 +62,10 @@ class SpikeDoctor:
     asked. It counts spikes and squares the weights' gradients: 2 % of a training step of the published N-MNIST net.
 
     Args:
-        net: any module with SRM layers.
+        net: any module with spiking layers.
 
     Raises:
-        ValueError: a net without SRM layers.
+        ValueError: a net without spiking layers.
 
     >>> import torch, snnlib
     >>> net = torch.nn.Sequential(snnlib.SRMLinear(50, 40), snnlib.SRMLinear(40, 10))
@@ -78,9 +78,13 @@ class SpikeDoctor:
     """
 
     def __init__(self, net: nn.Module) -> None:
-        self._layers = {name: module for name, module in net.named_modules() if isinstance(module, SRMLayer)}
+        self._layers = {
+            name: module for name, module in net.named_modules() if isinstance(module, NeuronLayer)
+        }
         if not self._layers:
-            raise ValueError(f"net: expected a module with SRM layers, got {type(net).__name__} without any")
+            raise ValueError(
+                f"net: expected a module with spiking layers, got {type(net).__name__} without any"
+            )
         self._fires_at_output = not any(isinstance(module, SRMReadout) for module in net.modules())
         self._counter = SpikeCounter(net)
         self._handles: list[Any] = []
@@ -176,20 +180,22 @@ class SpikeDoctor:
         if not math.isfinite(layer.rate):
             return [f"{name} has NaN among its spikes: look at its weights and its input"]
         if layer.dead == layer.channels:
+            learns = self._layers[name].learns_when_silent
+            lost = "the layers" if learns else "it and the layers before it have no gradient, those"
             return [
-                f"{name} is silent: none of its {layer.channels} channels fired in {seen}; it and the layers before it "
-                "have no gradient, those behind it no input; weights or events are weak: init.calibrate_firing_rate_"
+                f"{name} is silent: none of its {layer.channels} channels fired in {seen}; {lost} behind it "
+                f"{'get ' if learns else ''}no input; weights or events are weak: snnlib.prepare_"
             ]
         found = []
         if layer.dead > tolerated * layer.channels:
             found.append(
                 f"{name} has dead channels: {layer.dead} of {layer.channels} never fired in {seen} and cannot learn: "
-                "init.calibrate_firing_rate_ before training, a lower learning rate during it"
+                "snnlib.prepare_ before training, a lower learning rate during it"
             )
         if layer.busy >= _REPORTED_SHARE:
             found.append(
                 f"{name} is saturated: {layer.busy:.0%} of its neurons fire in more than half of all steps, whatever "
-                "they see; its weights are too strong: init.calibrate_firing_rate_"
+                "they see; its weights are too strong: snnlib.prepare_"
             )
         return found
 

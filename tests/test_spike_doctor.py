@@ -76,7 +76,7 @@ def test_absurd_scales_are_named_and_train_after_calibration(factor: float, expe
     net, (x, labels) = _scaled(factor), _task()
     findings = _findings(net)
     assert any(expected in finding for finding in findings), findings
-    assert all("init.calibrate_firing_rate_" in finding for finding in findings if "silent" in finding)
+    assert all("snnlib.prepare_" in finding for finding in findings if "silent" in finding)
     calibrate_firing_rate_(net, x, {"conv1": 0.05, "conv2": 0.05, "fc1": 0.05, "fc2": 0.1})
     net.zero_grad()
     assert _findings(net) == []
@@ -231,7 +231,7 @@ def test_behind_a_potential_read_out_and_parametrized() -> None:
 
 
 def test_a_net_without_spikes_is_refused() -> None:
-    with pytest.raises(ValueError, match="net: expected a module with SRM layers, got Linear without any"):
+    with pytest.raises(ValueError, match="net: expected a module with spiking layers, got Linear without any"):
         SpikeDoctor(nn.Linear(2, 2))
 
 

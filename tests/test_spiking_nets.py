@@ -100,3 +100,14 @@ def test_a_compact_surrogate_out_of_reach_is_named() -> None:
     with pytest.warns(UserWarning, match=r"0: the gradient of the weight was exactly 0 .* snnlib\.prepare_"):
         for _ in range(4):
             net(torch.ones(5, 2, 4)).sum().backward()
+
+
+def test_tools_see_layers_with_any_neuron(net: nn.Sequential, events: torch.Tensor) -> None:
+    snnlib.fuse(net)
+    with snnlib.SpikeDoctor(net) as doctor:
+        net(events).sum().backward()
+    assert [layer.name for layer in doctor.layers()] == ["conv1", "conv2", "fc1"]
+    assert all(layer.gradient for layer in doctor.layers())
+    memory = snnlib.memory_report(net, events)
+    # A bit per neuron and step, and 4 bytes for each step near the threshold.
+    assert 1 / 8 < memory["conv1"].bytes_per_neuron_step < 3

@@ -18,6 +18,11 @@ class NeuronLayer(WeightWithGain):
     # Window of the average pooling that `snnlib.fuse` made part of the layer.
     pool: tuple[int, int] = (1, 1)
 
+    @property
+    def learns_when_silent(self) -> bool:
+        """Whether neurons get a gradient where they do not fire, as with a surrogate gradient."""
+        return False
+
     def input_current(self, x: Tensor, weight: Tensor) -> Tensor:
         """Input current `[T, N, C, ...]` for a spike tensor, with a weight that is given."""
         folded = self.operator.forward(x.flatten(0, 1), weight)

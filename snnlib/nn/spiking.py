@@ -52,7 +52,7 @@ class SpikingLayer(NeuronLayer):
         self.batch_first = batch_first
         self.weight = nn.Parameter(torch.empty(*weight_shape, device=device, dtype=dtype))
         self.register_gain()
-        self.first_batches = FirstBatches(silent_learn=self.neuron.gradient == "surrogate")
+        self.first_batches = FirstBatches(silent_learn=self.learns_when_silent)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -82,6 +82,11 @@ class SpikingLayer(NeuronLayer):
         return spiking_layer(
             x, self.effective_weight, self.operator, self.neuron, state=state, pool=self.pool
         )
+
+    @property
+    def learns_when_silent(self) -> bool:
+        """Whether neurons get a gradient where they do not fire, as with a surrogate gradient."""
+        return self.neuron.gradient == "surrogate"
 
     def fire(self, current: Tensor) -> Tensor:
         """Spikes of the neurons alone for an input current `[T, N, C, ...]`."""
