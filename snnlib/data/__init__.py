@@ -3,7 +3,17 @@
 from snnlib.data.augment import AugmentEvents, AugmentFrames, BatchAugmentation, Transformed
 from snnlib.data.cache_dir import user_cache_dir
 from snnlib.data.crop_pool import CropPool
-from snnlib.data.datasets.event_folder import EventFolder
+from snnlib.data.datasets import (
+    CIFAR10DVS,
+    ECG,
+    SHD,
+    SSC,
+    DVSGesture,
+    EventFolder,
+    NCaltech101,
+    NCars,
+    SpokenDigits,
+)
 from snnlib.data.digits import EventDigits
 from snnlib.data.digits_build import build_event_digits
 from snnlib.data.events import EVENT_DTYPE, Events, as_events
@@ -18,12 +28,17 @@ from snnlib.data.voxel_grid import ToVoxelGrid, voxel_grid
 from snnlib.data.writing import write
 
 __all__ = [
+    "CIFAR10DVS",
+    "ECG",
     "EVENT_DTYPE",
     "NMNIST",
+    "SHD",
+    "SSC",
     "AugmentEvents",
     "AugmentFrames",
     "BatchAugmentation",
     "CropPool",
+    "DVSGesture",
     "EventDigits",
     "EventFileError",
     "EventFolder",
@@ -31,8 +46,11 @@ __all__ = [
     "Events",
     "FrameCache",
     "Header",
+    "NCaltech101",
+    "NCars",
     "Recording",
     "RecordingStatistics",
+    "SpokenDigits",
     "ToFrames",
     "ToVoxelGrid",
     "Transformed",

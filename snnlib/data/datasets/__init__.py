@@ -1,5 +1,20 @@
 """Data sets from a copy on disk; nothing is downloaded."""
 
+from snnlib.data.datasets.dvs_gesture import DVSGesture
+from snnlib.data.datasets.ecg import ECG
+from snnlib.data.datasets.event_files import CIFAR10DVS, NCaltech101, NCars
 from snnlib.data.datasets.event_folder import EventFolder
+from snnlib.data.datasets.shd import SHD, SSC
+from snnlib.data.datasets.spoken_digits import SpokenDigits
 
-__all__ = ["EventFolder"]
+__all__ = [
+    "CIFAR10DVS",
+    "ECG",
+    "SHD",
+    "SSC",
+    "DVSGesture",
+    "EventFolder",
+    "NCaltech101",
+    "NCars",
+    "SpokenDigits",
+]

@@ -134,7 +134,7 @@ class EventFolder(Dataset[tuple[Any, Any]]):
         )
         self.classes: Sequence[str] = tuple(sorted({sample.label for sample in found}, key=_natural))
         found.sort(key=lambda sample: (_natural(sample.label), _natural(sample.name)))
-        splits = _complete_splits(found, test_share, val_share, check_int("seed", seed, 0))
+        splits = self._complete_splits(found, test_share, val_share, check_int("seed", seed, 0))
         chosen = [i for i in range(len(found)) if split is None or splits[i] == split]
         _warn_of_doubles(self.root, found, splits)
         if not chosen:
@@ -185,6 +185,27 @@ class EventFolder(Dataset[tuple[Any, Any]]):
                 size = int(events["y"].max(initial=-1)) + 1, int(events["x"].max(initial=-1)) + 1
             height, width = max(height, size[0]), max(width, size[1])
         return max(height, 1), max(width, 1)
+
+    def _complete_splits(
+        self, samples: list[_Sample], test_share: float, val_share: float, seed: int
+    ) -> list[Split]:
+        """The given splits; where none has a test or validation set, a part of each class."""
+        given = {sample.split for sample in samples}
+        shares = (0.0 if "test" in given else test_share, 0.0 if "val" in given else val_share)
+        result: list[Split] = [sample.split or "train" for sample in samples]
+        members: dict[str, list[int]] = defaultdict(list)
+        for number, sample in enumerate(samples):
+            if result[number] == "train":
+                members[sample.label].append(number)
+        for numbers in members.values():
+            parts = self._split_class([samples[number].name for number in numbers], *shares, seed)
+            for number, part in zip(numbers, parts, strict=True):
+                result[number] = part
+        return result
+
+    def _split_class(self, names: list[str], test_share: float, val_share: float, seed: int) -> list[Split]:
+        """Assign the members of one class; data sets with a usual split of their own replace this."""
+        return split_by_hash(names, test_share, val_share, seed)
 
     def __repr__(self) -> str:
         return (
@@ -290,22 +311,6 @@ def _from_table(path: Path, root: Path) -> list[_Sample]:
     if not samples:
         raise EventFileError(f"{path}: expected rows of files and labels, found none")
     return samples
-
-
-def _complete_splits(samples: list[_Sample], test_share: float, val_share: float, seed: int) -> list[Split]:
-    """The given splits; where none has a test or validation set, a part of each class."""
-    given = {sample.split for sample in samples}
-    shares = (0.0 if "test" in given else test_share, 0.0 if "val" in given else val_share)
-    result: list[Split] = [sample.split or "train" for sample in samples]
-    members: dict[str, list[int]] = defaultdict(list)
-    for number, sample in enumerate(samples):
-        if result[number] == "train":
-            members[sample.label].append(number)
-    for numbers in members.values():
-        parts = split_by_hash([samples[number].name for number in numbers], *shares, seed)
-        for number, part in zip(numbers, parts, strict=True):
-            result[number] = part
-    return result
 
 
 def _warn_of_doubles(root: Path, samples: list[_Sample], splits: list[Split]) -> None:

@@ -1,0 +1,118 @@
+"""Electrocardiograms as spikes, with a label for every time step."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+from snnlib.data.checks import check_choice, check_int
+from snnlib.data.datasets.splits import SPLITS, Split
+from snnlib.data.formats.base import EventFile, EventFileError
+from snnlib.data.formats.matlab import load_variables
+
+# The last step of each sequence holds -1 in channel 0 whatever the heart does.
+STEPS = 1300
+CHANNELS, BANDS = 4, 6
+VAL_SHARE, TEST_SHARE = 0.1, 0.2
+_FETCH = (
+    "fetch QTDB_train.mat and QTDB_test.mat of Yin et al., github.com/byin-cwi/Efficient-spiking-networks"
+)
+
+
+class ECG(Dataset[tuple[torch.Tensor, torch.Tensor]]):
+    """The QT database's electrocardiograms, level-crossing coded: `(spikes [T, 4], labels [T])`, T = 1300.
+
+    Spikes are float32, 0 or 1: two leads, each with a channel for rises and one for falls. Labels are int64, 0 to 5 for
+    the wave that the step belongs to, and -1 where the step has none (8 %): `cross_entropy(..., ignore_index=-1)`.
+
+    Layout: `root/QTDB_train.mat` and, for the published test set, `root/QTDB_test.mat`; `root` may be the training file
+    itself. The files name no patients, but neighbours are parts of one recording, so sets are blocks: the validation
+    set is the last tenth of the training file; where there is no test file, the last fifth is the test set, and the
+    validation set the tenth before it.
+
+    Args:
+        root: the folder of the files, or the training file.
+        split: `"train"`, `"val"` or `"test"`.
+
+    Attributes:
+        classes: names of the labels.
+        spikes: all sequences of the split, int8 `[S, T, 4]`.
+        labels: int64 `[S, T]`.
+
+    Raises:
+        FileNotFoundError: a file is missing; says what to fetch.
+        EventFileError: the file does not hold what it should.
+        ImportError: the package scipy is missing.
+
+    Source: Laguna et al., "A database for evaluation of algorithms for measurement of QT and other waveform intervals
+    in the ECG", Computers in Cardiology 1997; coding of Yin, Corradi, Bohté, "Accurate and efficient time-domain
+    classification with adaptive spiking recurrent neural networks", Nature Machine Intelligence 3, 2021.
+    """
+
+    classes = ("P", "PQ", "QR", "RS", "ST", "TP")
+
+    def __init__(self, root: str | os.PathLike[str], split: Split = "train") -> None:
+        check_choice("split", split, SPLITS)
+        self.split, place = split, Path(root)
+        train_file = place if place.is_file() else place / "QTDB_train.mat"
+        test_file = train_file.with_name("QTDB_test.mat")
+        own_test = test_file.is_file()
+        self.path = test_file if split == "test" and own_test else train_file
+        if not self.path.is_file():
+            raise FileNotFoundError(f"{self.path}: expected a file of the ECG data, found none; {_FETCH}")
+        spikes, labels = _load(self.path)
+        if not (split == "test" and own_test):
+            count = len(spikes)
+            tests = 0 if own_test else round(TEST_SHARE * count)
+            vals = round(VAL_SHARE * count)
+            parts = {
+                "train": slice(0, count - tests - vals),
+                "val": slice(count - tests - vals, count - tests),
+                "test": slice(count - tests, count),
+            }
+            spikes, labels = spikes[parts[split]], labels[parts[split]]
+        self.spikes, self.labels = torch.from_numpy(spikes.copy()), torch.from_numpy(labels.copy())
+
+    def __len__(self) -> int:
+        return len(self.spikes)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        number = check_int("index", index, -(2**63))
+        if not -len(self) <= number < len(self):
+            raise IndexError(f"index: expected {-len(self)}..{len(self) - 1}, got {number}")
+        return self.spikes[number].float(), self.labels[number].clone()
+
+    def __repr__(self) -> str:
+        return f"ECG({str(self.path)!r}, {self.split}, {len(self)} sequences)"
+
+
+def _load(path: Path) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Spikes int8 `[S, 1300, 4]` and labels int64 `[S, 1300]`."""
+    with EventFile(path) as file:
+        variables = load_variables(file, ["x", "y"])
+    x, y = variables.get("x"), variables.get("y")
+    if (
+        x is None
+        or y is None
+        or x.ndim != 3
+        or y.ndim != 3
+        or x.shape[:2] != y.shape[:2]
+        or x.shape[1] < STEPS
+        or x.shape[2] != CHANNELS
+        or y.shape[2] != BANDS
+    ):
+        shapes = {name: value.shape for name, value in variables.items()}
+        raise EventFileError(
+            f"{path}: expected x [S, {STEPS + 1}, {CHANNELS}] and y [S, {STEPS + 1}, {BANDS}], found {shapes}"
+        )
+    spikes, hot = x[:, :STEPS], y[:, :STEPS]
+    if spikes.min(initial=0) < 0 or spikes.max(initial=0) > 1 or hot.sum(2).max(initial=0) > 1:
+        raise EventFileError(
+            f"{path}: expected spikes of 0 and 1 and at most one label per step, found others"
+        )
+    return spikes.astype(np.int8), np.where(hot.any(2), hot.argmax(2), -1).astype(np.int64)

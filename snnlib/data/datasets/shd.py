@@ -1,0 +1,164 @@
+"""Spiking Heidelberg Digits and Spiking Speech Commands: speech through a model of the cochlea, HDF5 files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+from snnlib.data.checks import check_choice, check_int
+from snnlib.data.datasets.event_folder import Transform
+from snnlib.data.datasets.splits import SPLITS, Split, split_by_hash
+from snnlib.data.events import as_events
+from snnlib.data.formats.base import EventFileError
+from snnlib.data.formats.hdf5 import import_h5py
+
+UNITS = 700
+_FETCH = "fetch it from zenkelab.org/datasets and unpack it"
+
+
+class SHD(Dataset[tuple[Any, Any]]):
+    """Spoken digits, English and German, as spikes of 700 cochlear channels: `(events, label)`, 20 classes.
+
+    Layout: `root/shd_train.h5` and `root/shd_test.h5`. Events have x = channel (0 to 699), y = 0 and p = 1, so
+    `sensor_size` is `(1, 700)` and `ToFrames(sensor_size=(1, 700))` gives `[T, 2, 1, 700]`. Times are the file's
+    seconds (float16: steps of 0.5 ms above 0.5 s), rounded to microseconds.
+
+    The test file is the published split, with two speakers that never train. The validation set is the last speaker by
+    number of the training file; where a copy names no speakers, a tenth of each class by a hash of its place.
+
+    The number of samples is the copy's own: published copies differ.
+
+    Args:
+        root: the folder of the files.
+        split: `"train"`, `"val"` or `"test"`.
+        transform: maps the event array of a sample.
+        target_transform: maps the label.
+
+    Attributes:
+        classes: names of the classes: those that the file names (`extra/keys`), else the usual ones.
+        targets: labels, int64 `[S]`.
+        speakers: speaker of each sample `[S]`, or None.
+
+    Raises:
+        FileNotFoundError: a file is missing; says what to fetch.
+        EventFileError: the file does not hold what it should.
+        ImportError: the package h5py is missing.
+
+    Source: Cramer et al., "The Heidelberg Spiking Data Sets for the Systematic Evaluation of Spiking Neural Networks",
+    IEEE TNNLS 33(7), 2022.
+    """
+
+    prefix = "shd"
+    classes: tuple[str, ...] = tuple(
+        [f"English {digit}" for digit in range(10)] + [f"German {digit}" for digit in range(10)]
+    )
+    sensor_size = (1, UNITS)
+    # The file of the validation set, where one is published.
+    val_file: str | None = None
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        split: Split = "train",
+        transform: Transform | None = None,
+        target_transform: Transform | None = None,
+    ) -> None:
+        check_choice("split", split, SPLITS)
+        self.split, self.transform, self.target_transform = split, transform, target_transform
+        part = {"train": "train", "val": self.val_file or "train", "test": "test"}[split]
+        self.path = Path(root) / f"{self.prefix}_{part}.h5"
+        if not self.path.is_file():
+            raise FileNotFoundError(
+                f"{self.path}: expected a file of {type(self).__name__}, found none; {_FETCH}"
+            )
+        self._file: Any = None
+        self._process = 0
+        try:
+            file = self._open()
+            labels = np.asarray(file["labels"], np.int64)
+            speakers = np.asarray(file["extra/speaker"], np.int64) if "extra/speaker" in file else None
+            if "extra/keys" in file and len(file["extra/keys"]) == len(self.classes):
+                self.classes = tuple(_text(key) for key in file["extra/keys"])
+            lengths = {file["spikes/times"].shape, file["spikes/units"].shape, labels.shape}
+        except (KeyError, OSError, TypeError, ValueError) as error:
+            raise EventFileError(
+                f"{self.path}: expected spikes/times, spikes/units and labels, found another or a damaged file "
+                f"({error})"
+            ) from error
+        if len(lengths) != 1 or (len(labels) and not 0 <= labels.min() <= labels.max() < len(self.classes)):
+            raise EventFileError(
+                f"{self.path}: expected as many labels in 0..{len(self.classes) - 1} as samples, found shapes {lengths}"
+            )
+        chosen = np.arange(len(labels))
+        if self.val_file is None and split != "test":
+            chosen = chosen[self._held_out(labels, speakers) == (split == "val")]
+        self._places = chosen
+        self.targets = torch.from_numpy(labels[chosen])
+        self.speakers = None if speakers is None else speakers[chosen]
+
+    def _held_out(
+        self, labels: np.ndarray[Any, Any], speakers: np.ndarray[Any, Any] | None
+    ) -> np.ndarray[Any, Any]:
+        """Which samples of the training file validate."""
+        if speakers is not None and len(np.unique(speakers)) > 1:
+            return np.asarray(speakers == speakers.max())
+        held = np.zeros(len(labels), bool)
+        for label in np.unique(labels):
+            members = np.flatnonzero(labels == label)
+            split = split_by_hash([str(member) for member in members], 0.0, 0.1, 0)
+            held[members] = [part == "val" for part in split]
+        return held
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        number = check_int("index", index, -(2**63))
+        if not -len(self) <= number < len(self):
+            raise IndexError(f"index: expected {-len(self)}..{len(self) - 1}, got {number}")
+        place, file = int(self._places[number]), self._open()
+        times, units = np.asarray(file["spikes/times"][place]), np.asarray(file["spikes/units"][place])
+        try:
+            if units.size and int(units.max()) >= UNITS:
+                raise ValueError(f"expected channels in 0..{UNITS - 1}, found {units.max()}")
+            zeros = np.zeros(len(times), np.int64)
+            events: Any = as_events(times, units.astype(np.int64), zeros, zeros + 1, unit="s")
+        except ValueError as error:
+            raise EventFileError(f"{self.path}: sample {place}: {error}") from error
+        if self.transform is not None:
+            events = self.transform(events)
+        label = int(self.targets[number])
+        return events, label if self.target_transform is None else self.target_transform(label)
+
+    def _open(self) -> Any:
+        # An open HDF5 file must not be shared with a forked process, and cannot be pickled for a spawned one.
+        if self._file is None or self._process != os.getpid():
+            self._file, self._process = import_h5py().File(self.path, "r"), os.getpid()
+        return self._file
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_file": None}
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self.path.parent)!r}, {self.split}, {len(self)} samples)"
+
+
+class SSC(SHD):
+    """Spoken commands as spikes of 700 cochlear channels: 35 classes, with a published validation set.
+
+    Layout: `root/ssc_train.h5`, `root/ssc_valid.h5` and `root/ssc_test.h5`. All else is as in `SHD`.
+    """
+
+    prefix = "ssc"
+    val_file = "valid"
+    # The file names them; without that only their numbers are certain.
+    classes = tuple(map(str, range(35)))
+
+
+def _text(key: Any) -> str:
+    return key.decode() if isinstance(key, bytes) else str(key)

@@ -1,0 +1,164 @@
+"""Spoken digits as sound: the free spoken digit data set."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import wave
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+from snnlib.data.checks import check_choice, check_int
+from snnlib.data.datasets.event_folder import Transform
+from snnlib.data.datasets.splits import SPLITS, Split
+from snnlib.data.formats.base import EventFileError
+
+_FETCH = "fetch the recordings from github.com/Jakobovski/free-spoken-digit-dataset"
+_NAME = re.compile(r"(\d)_([A-Za-z]+)_(\d+)\.wav")
+# Ten minutes; a digit takes a second.
+_LARGEST_FILE = 20 << 20
+
+
+class SpokenDigits(Dataset[tuple[Any, Any]]):
+    """Spoken digits as `(waveform, label)`: float32 `[samples]` in -1..1 at `sample_rate`, labels 0 to 9.
+
+    Layout: `root/recordings/{digit}_{speaker}_{index}.wav`, those files in `root` itself, or `root/recordings.zip`;
+    `root` may be the zip file. Sets are split by speaker, so that accuracy says how new voices are understood: by
+    default the last speaker by name tests and the one before validates.
+
+    Args:
+        root: the folder or zip file.
+        split: `"train"`, `"val"` or `"test"`.
+        transform: maps the waveform, for example to spikes.
+        target_transform: maps the label.
+        test_speakers: names of the speakers of the test set; default the last by name.
+        val_speakers: likewise of the validation set; default the last of the others.
+
+    Attributes:
+        classes: `"0"` to `"9"`.
+        targets: labels, int64 `[S]`.
+        speakers: speaker of each sample.
+        files: names of the files, sorted by label, speaker and index.
+        sample_rate: samples per second of all files.
+
+    Raises:
+        FileNotFoundError: no recordings; says what to fetch.
+        ValueError: a speaker that is not there, or in two sets.
+        EventFileError: a damaged file, or one of another sample rate.
+
+    Source: Z. Jackson et al., "Free Spoken Digit Dataset", CC BY-SA 4.0.
+    """
+
+    classes = tuple("0123456789")
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        split: Split = "train",
+        transform: Transform | None = None,
+        target_transform: Transform | None = None,
+        *,
+        test_speakers: Sequence[str] | None = None,
+        val_speakers: Sequence[str] | None = None,
+    ) -> None:
+        check_choice("split", split, SPLITS)
+        self.split, self.transform, self.target_transform = split, transform, target_transform
+        place = Path(root)
+        self._archive = next(
+            (
+                path
+                for path in (place, place / "recordings.zip")
+                if path.is_file() and zipfile.is_zipfile(path)
+            ),
+            None,
+        )
+        self._folder = place / "recordings" if (place / "recordings").is_dir() else place
+        if self._archive is not None and not (place / "recordings").is_dir():
+            with zipfile.ZipFile(self._archive) as archive:
+                names = archive.namelist()
+        elif self._folder.is_dir():
+            self._archive = None
+            names = [path.name for path in self._folder.iterdir()]
+        else:
+            names = []
+        found = {name: match for name in names if (match := _NAME.fullmatch(name.rsplit("/", 1)[-1]))}
+        if not found:
+            raise FileNotFoundError(
+                f"root {str(root)!r}: expected recordings/{{digit}}_{{speaker}}_{{index}}.wav, found none; {_FETCH}"
+            )
+        speakers = sorted({match[2] for match in found.values()})
+        tests = _named("test_speakers", test_speakers, speakers, speakers[-1:])
+        others = [speaker for speaker in speakers if speaker not in tests]
+        vals = _named("val_speakers", val_speakers, speakers, others[-1:] if len(others) > 1 else [])
+        if set(tests) & set(vals):
+            raise ValueError(f"val_speakers: expected none of the test speakers, got {', '.join(vals)}")
+        wanted = {"test": set(tests), "val": set(vals), "train": set(speakers) - set(tests) - set(vals)}[
+            split
+        ]
+        self.files = sorted(
+            (name for name, match in found.items() if match[2] in wanted),
+            key=lambda name: (found[name][1], found[name][2], int(found[name][3])),
+        )
+        if not self.files:
+            raise ValueError(
+                f"split: expected recordings for {split!r}, got none of the speakers {', '.join(speakers)}"
+            )
+        self.speakers = [found[name][2] for name in self.files]
+        self.targets = torch.tensor([int(found[name][1]) for name in self.files], dtype=torch.int64)
+        self.sample_rate = self._read(self.files[0])[1]
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        number = check_int("index", index, -(2**63))
+        if not -len(self) <= number < len(self):
+            raise IndexError(f"index: expected {-len(self)}..{len(self) - 1}, got {number}")
+        sound, rate = self._read(self.files[number])
+        if rate != self.sample_rate:
+            raise EventFileError(
+                f"{self.files[number]}: expected {self.sample_rate} samples a second, found {rate}"
+            )
+        waveform: Any = sound if self.transform is None else self.transform(sound)
+        label = int(self.targets[number])
+        return waveform, label if self.target_transform is None else self.target_transform(label)
+
+    def _read(self, name: str) -> tuple[torch.Tensor, int]:
+        if self._archive is None:
+            data = (self._folder / name).read_bytes()
+        else:
+            with zipfile.ZipFile(self._archive) as archive, archive.open(name) as member:
+                data = member.read(_LARGEST_FILE + 1)
+        if len(data) > _LARGEST_FILE:
+            raise EventFileError(f"{name}: expected at most {_LARGEST_FILE} bytes, found more")
+        try:
+            with wave.open(io.BytesIO(data)) as file:
+                if file.getnchannels() != 1 or file.getsampwidth() != 2:
+                    raise EventFileError(
+                        f"{name}: expected one channel of 16 bits, found {file.getnchannels()} of "
+                        f"{8 * file.getsampwidth()} bits"
+                    )
+                samples = np.frombuffer(file.readframes(file.getnframes()), "<i2")
+                return torch.from_numpy(samples.astype(np.float32) / 2**15), file.getframerate()
+        except (wave.Error, EOFError) as error:
+            raise EventFileError(f"{name}: expected a WAV file, found a damaged one ({error})") from error
+
+    def __repr__(self) -> str:
+        return (
+            f"SpokenDigits({self.split}, {len(self)} recordings of {', '.join(sorted(set(self.speakers)))})"
+        )
+
+
+def _named(name: str, given: Sequence[str] | None, speakers: list[str], default: list[str]) -> list[str]:
+    chosen = default if given is None else list(given)
+    unknown = sorted(set(chosen) - set(speakers))
+    if unknown:
+        raise ValueError(f"{name}: expected speakers among {', '.join(speakers)}, got {', '.join(unknown)}")
+    return chosen

@@ -1,0 +1,268 @@
+"""Small fake copies of published data sets in their layouts: labels, splits, and what is missing by name."""
+
+import os
+import pickle
+import wave
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from event_files import encoded, random_events
+
+from snnlib.data import (
+    CIFAR10DVS,
+    ECG,
+    SHD,
+    SSC,
+    DVSGesture,
+    EventFileError,
+    NCaltech101,
+    NCars,
+    SpokenDigits,
+    as_events,
+    write,
+)
+
+
+def sizes(kind, *arguments, **options):
+    return [len(kind(*arguments, split=split, **options)) for split in ("train", "val", "test")]
+
+
+def test_ncaltech101(tmp_path):
+    for label in ("BACKGROUND_Google", "accordion"):
+        (tmp_path / "Caltech101" / label).mkdir(parents=True)
+        for number in range(10):
+            events = random_events(60, (100 + number, 200), seed=number + 50 * len(label))
+            write(tmp_path / "Caltech101" / label / f"image_{number:04}.bin", events, sensor_size=(120, 256))
+    samples = NCaltech101(tmp_path, None)
+    assert samples.classes == ("BACKGROUND_Google", "accordion") and 190 < samples.sensor_size[1] <= 200
+    assert sizes(NCaltech101, tmp_path) == [14, 2, 4]
+    with pytest.raises(FileNotFoundError, match=r"found nothing there; fetch Caltech101.zip"):
+        NCaltech101(tmp_path / "none")
+
+
+def test_cifar10_dvs_splits_by_number(tmp_path):
+    for label in ("cat", "dog"):
+        (tmp_path / label).mkdir()
+        for number in range(20):
+            events = random_events(30, (128, 128), seed=number + 100 * ord(label[0]))
+            write(
+                tmp_path / label / f"cifar10_{label}_{number}.aedat",
+                events,
+                format="aedat2",
+                sensor_size=(128, 128),
+            )
+    test = CIFAR10DVS(tmp_path, "test")
+    assert [Path(file).stem for file in test.files[:2]] == ["cifar10_cat_18", "cifar10_cat_19"]
+    assert test.targets.tolist() == [0, 0, 1, 1] and test.sensor_size == (128, 128)
+    assert [Path(file).stem[-2:] for file in CIFAR10DVS(tmp_path, "val").files[:2]] == ["16", "17"]
+    assert sizes(CIFAR10DVS, tmp_path) == [32, 4, 4]
+    expected = random_events(30, (128, 128), seed=18 + 100 * ord("c"))
+    expected["t"] -= expected["t"][0]
+    assert np.array_equal(test[0][0], expected)
+    (tmp_path / "zebra").mkdir()
+    write(tmp_path / "zebra" / "1.npy", random_events(3))
+    with pytest.raises(EventFileError, match="expected classes of CIFAR10DVS only, found zebra; fetch"):
+        CIFAR10DVS(tmp_path)
+
+
+def test_ncars(tmp_path):
+    for split, count in (("train", 10), ("test", 4)):
+        for label in ("cars", "background"):
+            (tmp_path / split / label).mkdir(parents=True)
+            for number in range(count):
+                seed = number + 20 * (label == "cars") + 40 * (split == "test")
+                write(
+                    tmp_path / split / label / f"obj_{number:06}_td.dat",
+                    random_events(20, (50, 60), seed=seed),
+                )
+    assert sizes(NCars, tmp_path) == [18, 2, 8] and NCars(tmp_path).classes == ("background", "cars")
+
+
+@pytest.fixture
+def gestures(tmp_path):
+    folder = tmp_path / "DvsGesture"
+    folder.mkdir()
+    events = as_events(
+        np.arange(0, 10_000, 10), np.arange(1000) % 128, np.zeros(1000, int), np.ones(1000, int)
+    )
+    events["t"] += 77_000
+    lists = {"train": [f"user{number:02}_led.aedat" for number in range(1, 17)], "test": ["user24_led.aedat"]}
+    for split, names in lists.items():
+        (folder / f"trials_to_{split}.txt").write_text("\n".join([*names, ""]))
+        for name in names:
+            (folder / name).write_bytes(encoded("aedat3", events, (128, 128)))
+            rows = ["class,startTime_usec,endTime_usec", "1,77100,77200", "11,78000,79000", "1,78500,80000"]
+            (folder / name.replace(".aedat", "_labels.csv")).write_text("\n".join(rows))
+    return tmp_path
+
+
+def test_dvs_gesture_as_published(gestures):
+    assert sizes(DVSGesture, gestures) == [14 * 3, 2 * 3, 3]
+    test = DVSGesture(gestures, "test")
+    assert test.targets.tolist() == [0, 10, 0] and test.classes[10] == "other gestures"
+    assert [len(test[index][0]) for index in range(3)] == [10, 100, 150]
+    assert test[1][0]["t"].tolist() == list(range(0, 1000, 10)) and test[1][0]["x"][0] == 100
+    assert {path.name[:6] for path, _, _ in DVSGesture(gestures, "val")._samples} == {"user15", "user16"}
+    (gestures / "DvsGesture" / "user24_led_labels.csv").write_text(
+        "class,startTime_usec,endTime_usec\n12,1,2\n"
+    )
+    with pytest.raises(EventFileError, match=r"line 2: expected a class in 1..11 and rising times"):
+        DVSGesture(gestures, "test")
+    (gestures / "DvsGesture" / "user24_led.aedat").unlink()
+    with pytest.raises(FileNotFoundError, match=r"user24_led.aedat: expected a recording that the list"):
+        DVSGesture(gestures, "test")
+    with pytest.raises(FileNotFoundError, match=r"expected trials_to_train.txt or ibmGestureTrain/ in it"):
+        DVSGesture(gestures / "none")
+
+
+def test_dvs_gesture_as_exported(tmp_path):
+    for split, users in (("Train", range(1, 9)), ("Test", (24,))):
+        for user in users:
+            folder = tmp_path / f"ibmGesture{split}" / f"user{user:02}_lab"
+            folder.mkdir(parents=True)
+            for label in (0, 2, 10):
+                np.save(folder / f"{label}.npy", np.array([[3.0, 4, 1, 100.5], [5, 6, 0, 101.25]]))
+    assert sizes(DVSGesture, tmp_path) == [21, 3, 3]
+    events, label = DVSGesture(tmp_path, "test")[2]
+    assert events.tolist() == [(0, 3, 4, 1), (750, 5, 6, 0)] and label == 10
+
+
+def fake_shd(path, labels, speakers=None, keys=None):
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(path, "w") as file:
+        kinds = {"times": h5py.vlen_dtype(np.float16), "units": h5py.vlen_dtype(np.uint16)}
+        for name, kind in kinds.items():
+            data = file.create_dataset(f"spikes/{name}", (len(labels),), kind)
+            for number in range(len(labels)):
+                data[number] = [0.25, 0.125 * number] if name == "times" else [699, number]
+        file["labels"] = np.array(labels, np.uint8)
+        if speakers is not None:
+            file["extra/speaker"] = np.array(speakers)
+        if keys is not None:
+            file["extra/keys"] = np.array(keys, "S")
+
+
+def test_shd(tmp_path):
+    fake_shd(
+        tmp_path / "shd_train.h5", [0, 19, 3, 4], [1, 5, 1, 2], [f"word{number}" for number in range(20)]
+    )
+    fake_shd(tmp_path / "shd_test.h5", [7], [4])
+    assert sizes(SHD, tmp_path) == [3, 1, 1]
+    train, test = SHD(tmp_path), SHD(tmp_path, "test")
+    assert (
+        train.targets.tolist() == [0, 3, 4]
+        and train.classes[19] == "word19"
+        and test.classes[7] == "English 7"
+    )
+    assert SHD(tmp_path, "val").speakers.tolist() == [5]
+    events, label = pickle.loads(pickle.dumps(train))[1]
+    assert events.tolist() == [(250_000, 699, 0, 1), (250_000, 2, 0, 1)] and label == 3
+    for folder, labels in (("unnamed", [0] * 20), ("wrong", [20])):
+        (tmp_path / folder).mkdir()
+        fake_shd(tmp_path / folder / "shd_train.h5", labels)
+    assert [len(SHD(tmp_path / "unnamed", split)) for split in ("train", "val")] == [18, 2]
+    with pytest.raises(EventFileError, match=r"expected as many labels in 0..19 as samples"):
+        SHD(tmp_path / "wrong")
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / "shd_train.h5").write_bytes(b"\x89HDF\r\n\x1a\n damaged")
+    with pytest.raises(EventFileError, match="found another or a damaged file"):
+        SHD(tmp_path / "damaged")
+
+
+def test_ssc(tmp_path):
+    for part, count in (("train", 4), ("valid", 2), ("test", 3)):
+        fake_shd(tmp_path / f"ssc_{part}.h5", [34] * count)
+    assert sizes(SSC, tmp_path) == [4, 2, 3]
+    with pytest.raises(
+        FileNotFoundError, match=r"ssc_train.h5: expected a file of SSC, found none; fetch it from"
+    ):
+        SSC(tmp_path / "none")
+
+
+def test_ecg(tmp_path):
+    scipy_io = pytest.importorskip("scipy.io")
+    rng = np.random.default_rng(0)
+    x = (rng.random((20, 1301, 4)) < 0.08).astype(np.int16)
+    x[:, 1300, 0] = -1
+    y = np.zeros((20, 1301, 6), np.uint8)
+    y[:, 100:, 2] = 1
+    scipy_io.savemat(tmp_path / "QTDB_train.mat", {"x": x, "y": y})
+    assert sizes(ECG, tmp_path) == [14, 2, 4]
+    spikes, labels = ECG(tmp_path)[3]
+    assert torch.equal(spikes, torch.from_numpy(x[3, :1300]).float())
+    assert labels[:100].unique().tolist() == [-1] and labels[100:].unique().tolist() == [2]
+    scipy_io.savemat(tmp_path / "QTDB_test.mat", {"x": x[:5], "y": y[:5]})
+    assert sizes(ECG, tmp_path) == [18, 2, 5]
+    scipy_io.savemat(tmp_path / "QTDB_test.mat", {"x": x[:5, :, :3], "y": y[:5]})
+    with pytest.raises(EventFileError, match=r"expected x \[S, 1301, 4\] and y \[S, 1301, 6\], found"):
+        ECG(tmp_path, "test")
+    with pytest.raises(FileNotFoundError, match=r"expected a file of the ECG data, found none; fetch"):
+        ECG(tmp_path / "none")
+
+
+def put_wave(path, values, rate=8000):
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(rate)
+        file.writeframes(np.array(values, "<i2").tobytes())
+
+
+def test_spoken_digits(tmp_path):
+    folder = tmp_path / "recordings"
+    folder.mkdir()
+    for digit in range(3):
+        for speaker in ("anna", "bert", "cleo"):
+            for number in range(2):
+                put_wave(folder / f"{digit}_{speaker}_{number}.wav", [digit, -32768, 16384])
+    assert sizes(SpokenDigits, tmp_path) == [6, 6, 6]
+    test = SpokenDigits(tmp_path, "test")
+    assert (
+        set(test.speakers) == {"cleo"}
+        and test.targets.tolist() == [0, 0, 1, 1, 2, 2]
+        and test.sample_rate == 8000
+    )
+    waveform, label = test[4]
+    assert waveform.tolist() == [2 / 32768, -1.0, 0.5] and label == 2
+    assert sizes(SpokenDigits, tmp_path, test_speakers=["anna"], val_speakers=["bert"]) == [6, 6, 6]
+    with pytest.raises(ValueError, match="test_speakers: expected speakers among anna, bert, cleo, got dora"):
+        SpokenDigits(tmp_path, test_speakers=["dora"])
+    with zipfile.ZipFile(tmp_path / "copy.zip", "w") as archive:
+        for path in folder.iterdir():
+            archive.write(path, f"recordings/{path.name}")
+    assert torch.equal(SpokenDigits(tmp_path / "copy.zip", "test")[4][0], waveform)
+    put_wave(folder / "2_cleo_0.wav", [1], rate=16000)
+    with pytest.raises(EventFileError, match="expected 8000 samples a second, found 16000"):
+        SpokenDigits(tmp_path, "test")[4]
+    (folder / "2_cleo_0.wav").write_bytes(b"RIFF")
+    with pytest.raises(EventFileError, match="expected a WAV file, found a damaged one"):
+        SpokenDigits(tmp_path, "test")[4]
+
+
+def real(name):
+    path = Path(os.environ.get("SNNLIB_DATA", "")) / name
+    if "SNNLIB_DATA" not in os.environ or not path.is_dir():
+        pytest.skip(f"SNNLIB_DATA holds no {name}")
+    return path
+
+
+def test_real_ecg():
+    pytest.importorskip("scipy")
+    root = real("ecg_qtdb")
+    assert sizes(ECG, root) == [432, 62, 124]
+    train = ECG(root)
+    assert train.spikes.shape == (432, 1300, 4) and train.spikes.float().mean().item() == pytest.approx(
+        0.078, abs=3e-3
+    )
+    assert (train.labels < 0).float().mean().item() == pytest.approx(0.08, abs=0.02)
+
+
+def test_real_spoken_digits():
+    root = real("spoken_digits")
+    assert sizes(SpokenDigits, root) == [1000, 500, 500]
+    test = SpokenDigits(root, "test")
+    assert set(test.speakers) == {"nicolas"} and test.targets.bincount().tolist() == [50] * 10
+    assert test.sample_rate == 8000 and 0.05 < test[0][0].abs().max() <= 1
