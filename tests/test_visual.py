@@ -126,7 +126,7 @@ def test_axes_cover_the_values_shown() -> None:
     axes = curves({"a": [0.97, 0.99]}, title="t", ylabel="y", percent=True, target=(0.1, "chance")).axes[0]
     low, high = axes.get_ylim()
     assert 0.96 < low < 0.97 and 0.99 < high <= 1
-    assert [line.get_label() for line in axes.lines] == ["a (last: 99.0%)"]
+    assert [line.get_label() for line in axes.lines] == ["a (last: 99%)"]
     gap = curves({"a": [2.0, float("nan"), 1.0, float("inf")]}, title="t", ylabel="y").axes[0]
     assert gap.lines[0].get_label() == "a (last: 1)"
     assert gap.get_ylim()[1] < 2.2

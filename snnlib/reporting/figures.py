@@ -76,8 +76,8 @@ def history_sections(columns: Columns) -> list[Section]:
         _curves(
             "dead.png",
             "Dead neurons over training",
-            "Neurons that did not fire once in the data, after each epoch. With event-driven gradients a dead neuron "
-            "gets no gradient and stays dead.",
+            "Neurons that did not fire once in the data, after each epoch. Event-driven gradients do not reach a "
+            "neuron that never fires.",
             columns.of_layers("dead"),
             "dead neurons",
         ),

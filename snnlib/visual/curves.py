@@ -53,7 +53,7 @@ def curves(
             marker="o",
             markersize=4,
             linewidth=2,
-            label=f"{name} (last: {last:.1%})" if percent else f"{name} (last: {last:.3g})",
+            label=f"{name} (last: {100 * last:.3g}%)" if percent else f"{name} (last: {last:.3g})",
         )
     finite = [value for values in series.values() for value in values if math.isfinite(value)]
     low, high = (min(finite), max(finite)) if finite else (0.0, 1.0)
