@@ -107,7 +107,7 @@ def spiking_layer(
         coefficients = dynamics.pack(torch.empty((), dtype=torch.float32, device=x.device))
         if not coefficients.requires_grad:
             return _fused(conv, neuron, dynamics, coefficients, state, time_dim, return_state, pool, added)
-    current = ops.layer.currents_forward(conv.x, conv.weight, *conv.options, time_dim).squeeze(added)
+    current = ops.currents.currents_forward(conv.x, conv.weight, *conv.options, time_dim).squeeze(added)
     value, final = neuron.run(current, state)
     return _pooled(Output(value.to(x.dtype), final), pool)
 

@@ -1,0 +1,192 @@
+"""An event-driven convolution without neurons, for those that stand apart or have several states.
+
+Spike tensors are `[T, N, C, (D), H, W]`; the kernel of a fully connected layer is as large as the image. Sums are those
+of the layers with neurons, bit for bit. Kernels: cpp/cpu/srm_conv_forward.cpp and srm_conv_backward.cpp; reference:
+snnlib/reference/srm_conv.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from snnlib import _native, reference
+from snnlib.ops import checks, conv_layout, dense, dispatch, dispatch_backward
+from snnlib.ops.geometry import ConvOptions, Geometry, geometry, scatters
+from snnlib.ops.gradient_call import GradientCall
+from snnlib.ops.kernel_rows import kernel_rows
+from snnlib.reference.srm import state_dtype
+
+
+def run_forward(
+    native: Any,
+    x: Tensor,
+    weight: Tensor,
+    g: Geometry,
+    options: ConvOptions,
+    time_dim: int,
+    pool: Sequence[int],
+    state_in: int,
+    state_out: int,
+    out: Tensor,
+    bits: int,
+    neuron: tuple[int, int, int, tuple[int, ...]],
+    streaming: bool,
+) -> Any:
+    """The native forward pass: currents by events, or by torch where those would be slower."""
+    rows: Tensor | None = None
+    currents: Tensor | None = None
+    scatter = scatters(g)
+    if dispatch.path(x, g, streaming=streaming) == "events":
+        rows = kernel_rows(weight, options.dilation, scatter)
+    else:
+        currents = dense.currents(x, weight, options)
+    return native(
+        g.shape,
+        g.bands(pool[0]),
+        (0.0,) * 5,
+        conv_layout.strided_input(x, time_dim),
+        _native.address(rows),
+        scatter,
+        _native.address(currents),
+        conv_layout.frame_order(g, time_dim),
+        pool,
+        0,
+        1,
+        state_in,
+        state_out,
+        conv_layout.stored(out),
+        bits,
+        neuron,
+    )
+
+
+def weight_gradient(
+    signal: Tensor, x: Tensor, weight: Tensor, g: Geometry, options: ConvOptions, time_dim: int
+) -> Tensor:
+    """dL/dW of a dense float32 signal in the layout of `empty_train`: by input events or densely."""
+    if dispatch_backward.decide_for_signal(x, g) == "dense":
+        return dense.weight_gradient(signal, x, weight, options)
+    bands = g.bands(1)
+    kept = (
+        g.shape,
+        bands,
+        (0.0,) * 5,
+        conv_layout.frame_order(g, time_dim),
+        0,
+        0,
+        0,
+        0,
+        (1, 1),
+        conv_layout.stored(None),
+        conv_layout.stored(signal),
+        conv_layout.NONE,
+    )
+    call = GradientCall(x, weight, g, options, time_dim, 1.0, g.batch * bands[1], kept)
+    return call.by_events(True, False, True)[0]
+
+
+@torch.library.custom_op("snnlib::currents_forward", mutates_args=())
+def currents_forward(
+    x: Tensor,
+    weight: Tensor,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+    time_dim: int,
+) -> Tensor:
+    """Currents of a convolution without neurons `[T, N, C, ...]`, float32 (float64 for float64), channels-last."""
+    checks.check_conv_sizes(x, weight, stride, padding, dilation, groups, (1, 1))
+    checks.check_time_dim(time_dim)
+    options = ConvOptions(stride, padding, dilation, groups)
+    g = geometry(x, weight, options, time_dim)
+    out = conv_layout.empty_train(x, g.channels, g.space, state_dtype(x))
+    native = conv_layout.kernel("srm_conv_forward", x, weight=weight)
+    if native is None:
+        return out.copy_(reference.srm_conv.convolve(x, weight, options))
+    if dispatch.path(x, g, streaming=False) == "dense":
+        currents = dense.currents(x, weight, options).view(*x.shape[:2], g.channels, *g.space)
+        return currents if currents.stride() == out.stride() else out.copy_(currents)
+    _native.on_huge_pages(out)
+    run_forward(
+        native, x, weight, g, options, time_dim, (1, 1), 0, 0, out, 0, conv_layout.NONE, streaming=True
+    )
+    return out
+
+
+@currents_forward.register_fake
+def _(
+    x: Tensor,
+    weight: Tensor,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+    time_dim: int,
+) -> Tensor:
+    g = geometry(x, weight, ConvOptions(stride, padding, dilation, groups), time_dim)
+    return conv_layout.empty_train(x, g.channels, g.space, state_dtype(x))
+
+
+@torch.library.custom_op("snnlib::currents_backward", mutates_args=())
+def currents_backward(
+    signal: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+    time_dim: int,
+    need_weight: bool,
+    need_input: bool,
+) -> tuple[Tensor, Tensor]:
+    """dL/dW and dL/dx of dL/dcurrents; one that is not needed has no elements."""
+    checks.check_conv_sizes(x, weight, stride, padding, dilation, groups, (1, 1))
+    checks.check_time_dim(time_dim)
+    options = ConvOptions(stride, padding, dilation, groups)
+    g = geometry(x, weight, options, time_dim)
+    checks.check_gradient("signal", signal, (*x.shape[:2], g.channels, *g.space), "the currents' shape", x)
+    grad_weight, grad_x = weight.new_empty(0), x.new_empty(0)
+    if conv_layout.kernel("srm_conv_backward", x, signal=signal) is None:
+        gradients = reference.layer.convolution_backward(signal, x, weight, options)
+        if need_weight:
+            grad_weight = gradients[0].to(weight.dtype).contiguous()
+        if need_input:
+            grad_x = conv_layout.empty_train(x, x.shape[2], x.shape[3:]).copy_(gradients[1])
+        return grad_weight, grad_x
+    layout = conv_layout.empty_train(x, g.channels, g.space, torch.float32)
+    if signal.stride() != layout.stride() or signal.dtype != torch.float32:
+        signal = layout.copy_(signal)
+    if need_weight:
+        grad_weight = weight_gradient(signal, x, weight, g, options, time_dim).to(weight.dtype)
+    if need_input:
+        field = dense.field(signal, x, weight, options).to(x.dtype)
+        grad_x = conv_layout.empty_train(x, x.shape[2], x.shape[3:])
+        grad_x = field if field.stride() == grad_x.stride() else grad_x.copy_(field)
+    return grad_weight, grad_x
+
+
+@currents_backward.register_fake
+def _(_signal: Tensor, x: Tensor, weight: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
+    *_, need_weight, need_input = others
+    grad_weight = weight.new_empty(weight.shape if need_weight else 0)
+    return grad_weight, conv_layout.empty_train(x, x.shape[2], x.shape[3:]) if need_input else x.new_empty(0)
+
+
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    x, weight, *ctx.options = inputs
+    ctx.save_for_backward(x, weight)
+
+
+def _backward(ctx: Any, signal: Tensor) -> tuple[Tensor | None, ...]:
+    need_x, need_weight = ctx.needs_input_grad[:2]
+    grad_weight, grad_x = currents_backward(signal, *ctx.saved_tensors, *ctx.options, need_weight, need_x)
+    return grad_x if need_x else None, grad_weight if need_weight else None, *[None] * 5
+
+
+currents_forward.register_autograd(_backward, setup_context=_setup_context)
