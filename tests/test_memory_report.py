@@ -218,7 +218,9 @@ def test_errors() -> None:
         memory_report(_always(1, 1), [1.0])
     with pytest.raises(TypeError, match=r"x: expected a floating dtype, got torch\.int64"):
         memory_report(_always(1, 1), torch.ones(1, 1, 1, dtype=torch.int64))
-    with pytest.raises(ValueError, match="net: expected a module with spiking layers, got Linear without any"):
+    with pytest.raises(
+        ValueError, match="net: expected a module with spiking layers, got Linear without any"
+    ):
         memory_report(nn.Linear(1, 1), torch.ones(1, 1, 1))
     with pytest.raises(ValueError, match="net: expected parameters that require a gradient, got none"):
         memory_report(_always(1, 1).requires_grad_(False), torch.ones(1, 1, 1))

@@ -231,7 +231,9 @@ def test_behind_a_potential_read_out_and_parametrized() -> None:
 
 
 def test_a_net_without_spikes_is_refused() -> None:
-    with pytest.raises(ValueError, match="net: expected a module with spiking layers, got Linear without any"):
+    with pytest.raises(
+        ValueError, match="net: expected a module with spiking layers, got Linear without any"
+    ):
         SpikeDoctor(nn.Linear(2, 2))
 
 
