@@ -61,6 +61,10 @@ def run(current: Tensor, coefficients: Tensor, state: Tensor | None, flags: list
         ]
 
     for x in steps:
+        if not through_time:
+            # A step reads the state before it without a gradient, the given one included.
+            y = [part.detach() for part in y]
+            before = None if before is None else before.detach()
         h = [sum(row[f"a{i}{j}"] * y[j] for j in names) + row[f"b{i}"] * x + row[f"d{i}"] for i in names]
         if before is not None:
             h = reset(h, before)
@@ -74,10 +78,7 @@ def run(current: Tensor, coefficients: Tensor, state: Tensor | None, flags: list
         if states > 1:
             y = [y[i] + row[f"j{i}"] * (s.detach() if detach_jump else s) for i in names]
         y[0] = torch.where(y[0] < row["floor"], row["floor"].detach(), y[0])
-        if not through_time:
-            y = [part.detach() for part in y]
         before = s if before is not None else None
-        before = before.detach() if before is not None and not through_time else before
     final = torch.stack([*y, before] if before is not None else y)
     value = torch.stack(values, time_dim) if values else current.clone()
     return Run(value, final)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import opdb_neurons
 import oracles
+import scan_samples
 import torch
 from op_samples import (
     CONVS,
@@ -283,7 +284,10 @@ OPS = {
         ),
         OpCase(
             "scan_forward",
-            tuple(opdb_neurons.scan_sample(name) for name in opdb_neurons.NEURONS),
+            (
+                *(opdb_neurons.scan_sample(name) for name in opdb_neurons.NEURONS),
+                *(scan_samples.forward_sample(name) for name in scan_samples.LINEAR),
+            ),
             opdb_neurons.scan_answer,
             lambda *_: None,
             NEURON_TOLERANCE,
@@ -293,7 +297,10 @@ OPS = {
         ),
         OpCase(
             "scan_backward",
-            tuple(opdb_neurons.scan_backward_sample(name) for name in opdb_neurons.NEURONS),
+            (
+                *(opdb_neurons.scan_backward_sample(name) for name in opdb_neurons.NEURONS),
+                *(scan_samples.backward_sample(name) for name in scan_samples.LINEAR),
+            ),
             opdb_neurons.scan_backward_answer,
             lambda *_: None,
             # Gradients of coefficients are sums over all neurons and steps.

@@ -1,9 +1,61 @@
 """Neuron models as modules: currents `[T, N, C, ...]` to spikes, alone after any torch module or inside a layer."""
 
 from snnlib.neurons import surrogate
+from snnlib.neurons.ad_lif import AdLIF
+from snnlib.neurons.alif import ALIF
+from snnlib.neurons.alpha import Alpha
 from snnlib.neurons.base import Neuron, Output
+from snnlib.neurons.brf import BRF
+from snnlib.neurons.cuba_lif import CubaLIF
 from snnlib.neurons.dynamics import Dynamics
 from snnlib.neurons.firing import SpikingNeuron
+from snnlib.neurons.integrate_fire import IF
+from snnlib.neurons.integrator import Integrator
+from snnlib.neurons.izhikevich import Izhikevich
+from snnlib.neurons.klif import KLIF
 from snnlib.neurons.lif import LIF
+from snnlib.neurons.plif import PLIF
+from snnlib.neurons.resonate import Resonate
+from snnlib.neurons.srm import SRM
 
-__all__ = ["LIF", "Dynamics", "Neuron", "Output", "SpikingNeuron", "surrogate"]
+# Every model by name. Tests, tools and configurations read it, so a new model is one file and one line here.
+MODELS: dict[str, type[Neuron]] = {
+    model.__name__: model
+    for model in (
+        IF,
+        LIF,
+        PLIF,
+        CubaLIF,
+        Alpha,
+        KLIF,
+        ALIF,
+        AdLIF,
+        Resonate,
+        BRF,
+        Izhikevich,
+        Integrator,
+        SRM,
+    )
+}
+
+__all__ = [
+    "ALIF",
+    "BRF",
+    "IF",
+    "KLIF",
+    "LIF",
+    "MODELS",
+    "PLIF",
+    "SRM",
+    "AdLIF",
+    "Alpha",
+    "CubaLIF",
+    "Dynamics",
+    "Integrator",
+    "Izhikevich",
+    "Neuron",
+    "Output",
+    "Resonate",
+    "SpikingNeuron",
+    "surrogate",
+]

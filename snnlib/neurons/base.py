@@ -57,6 +57,8 @@ class Neuron(nn.Module):
     state_names: ClassVar[tuple[str, ...]]
     # Of which kind dL/dcurrent is: at spikes only, or everywhere by a surrogate.
     gradient: str = "surrogate"
+    # Whether gradients flow to earlier steps.
+    gradient_through_time: bool = True
 
     def __init__(
         self,
@@ -127,8 +129,8 @@ class Neuron(nn.Module):
         return None
 
     def constants(self) -> dict[str, Tensor]:
-        """Constants by name, `[]` or `[C]`, as `dynamics` gets them."""
-        return {name: getattr(self, name) for name in self.constant_names}
+        """Constants by name, `[]` or `[C]`, as `dynamics` gets them: in float64 where the device has it."""
+        return {name: _widest(getattr(self, name)) for name in self.constant_names}
 
     def forward(self, x: Tensor) -> Tensor:
         """Spikes of a sequence of currents `[T, N, C, ...]`, in its shape and dtype, from the initial state."""
@@ -162,6 +164,8 @@ class Neuron(nn.Module):
         now_state: State = start.unbind(0)
         values = []
         for current in steps:
+            if not self.gradient_through_time:
+                now_state = tuple(part.detach() for part in now_state)
             value, now_state = self.step(now_state, current, params)
             self._check_step(value, now_state, shape)
             values.append(value)
@@ -235,6 +239,11 @@ class Neuron(nn.Module):
     def options(self) -> dict[str, Any]:
         """Options beside the constants, for `print`."""
         return {}
+
+
+def _widest(value: Tensor) -> Tensor:
+    """In float64 where the device has it, so that coefficients of learnable constants are rounded once."""
+    return value if value.device.type == "mps" else value.double()
 
 
 def _per_channel(value: Tensor, space_axes: int) -> Tensor:

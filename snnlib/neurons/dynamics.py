@@ -95,7 +95,7 @@ class Dynamics:
             rows += [values[i] if i < len(values) else 0.0 for i in range(k)]
         rows += [self.threshold, self.floor, self.height, self.scale]
         tensors = [row for row in rows if isinstance(row, Tensor)]
-        channels = max((row.numel() for row in tensors), default=1)
+        channels = max([row.numel() for row in tensors] or [1])
         columns = [
             row.to(like).reshape(-1).expand(channels)
             if isinstance(row, Tensor)

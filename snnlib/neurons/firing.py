@@ -8,7 +8,8 @@ from typing import Any, ClassVar, get_args
 import torch
 from torch import Tensor
 
-from snnlib.neurons.base import Neuron, Params, Reset
+from snnlib.neurons.base import Neuron, Params, Reset, State
+from snnlib.neurons.dialects import choose, shown_options
 from snnlib.neurons.surrogate import (
     ATan,
     Surrogate,
@@ -32,6 +33,11 @@ class SpikingNeuron(Neuron):
         detach_reset: whether the reset passes no gradient to the spike that caused it. Default True.
         compare: `">="` or `">"`.
         surrogate: one of `snnlib.surrogate` or a function of `u = h - threshold`. Default `ATan(2)`.
+        floor: least membrane potential, after the reset. Default none.
+        max_spikes: most spikes in one step; above 1 a step gives `floor(h / threshold)` of them, `"subtract"` takes
+            the threshold off for each, and the neuron runs by `step`. Default 1.
+        gradient_through_time: whether gradients flow to earlier steps; without, each step learns from its own input
+            alone. Default True.
         learnable, channels, batch_first: as in `Neuron`.
     """
 
@@ -45,8 +51,18 @@ class SpikingNeuron(Neuron):
         "detach_reset": True,
         "compare": ">=",
         "surrogate": ATan(2.0),
+        "floor": None,
+        "max_spikes": 1,
+        "gradient_through_time": True,
     }
     dialects: ClassVar[dict[str, dict[str, Any]]] = {}
+    # What each of these options may be.
+    choices: ClassVar[dict[str, tuple[str, ...]]] = {
+        "reset": get_args(Reset),
+        "reset_states": ("membrane", "all"),
+        "reset_time": ("same", "next"),
+        "compare": (">=", ">"),
+    }
 
     def __init__(
         self,
@@ -66,12 +82,7 @@ class SpikingNeuron(Neuron):
             channels=channels,
             batch_first=batch_first,
         )
-        for name, choices in (
-            ("reset", get_args(Reset)),
-            ("reset_states", ("membrane", "all")),
-            ("reset_time", ("same", "next")),
-            ("compare", (">=", ">")),
-        ):
+        for name, choices in self.choices.items():
             if settings[name] not in choices:
                 raise ValueError(f"{name}: expected one of {', '.join(choices)}, got {settings[name]!r}")
         check_surrogate(settings["surrogate"])
@@ -82,6 +93,11 @@ class SpikingNeuron(Neuron):
         self.detach_reset = bool(settings["detach_reset"])
         self.compare: str = settings["compare"]
         self.surrogate: SurrogateLike = settings["surrogate"]
+        self.floor: float | None = settings["floor"]
+        self.max_spikes: float = settings["max_spikes"]
+        self.gradient_through_time = bool(settings["gradient_through_time"])
+        if not self.max_spikes >= 1:
+            raise ValueError(f"max_spikes: expected a number >= 1, got {self.max_spikes}")
         if self.reset_time == "next":
             # The last step's spikes are state as well.
             self.state_names = (*type(self).state_names, "spike")  # type: ignore[misc]
@@ -89,31 +105,66 @@ class SpikingNeuron(Neuron):
     @classmethod
     def settings(cls, dialect: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
         """Defaults, then what the dialect has instead, then what was given (not None)."""
-        chosen: Mapping[str, Any] = {}
-        if dialect is not None:
-            if dialect not in cls.dialects:
-                known = ", ".join(cls.dialects) or "none for this model"
-                raise ValueError(f"dialect: expected one of {known}, got {dialect!r}")
-            chosen = cls.dialects[dialect]
-        explicit = {name: value for name, value in given.items() if value is not None}
-        return {**SpikingNeuron.defaults, **cls.defaults, **chosen, **explicit}
+        return choose({**SpikingNeuron.defaults, **cls.defaults}, cls.dialects, dialect, given)
 
     def fire(self, membrane: Tensor, params: Params) -> Tensor:
         """Spikes where the membrane reaches the threshold."""
-        return spike(
-            membrane - params["threshold"], params["threshold"], self.surrogate, strict=self.compare == ">"
-        )
+        threshold = params["threshold"]
+        strict = self.compare == ">"
+        spikes = spike(membrane - threshold, threshold, self.surrogate, strict=strict)
+        if self.max_spikes == 1:
+            return spikes
+        count = (membrane.detach() / threshold.detach()).floor().clamp(1, self.max_spikes)
+        # The gradient is that of one spike, as in sinabs.
+        return spikes + (spikes.detach() * count - spikes.detach())
 
-    def reset_membrane(self, membrane: Tensor, spikes: Tensor, params: Params) -> Tensor:
-        """The membrane after the reset by these spikes."""
+    def reset_states_by(self, states: Sequence[Tensor], spikes: Tensor, params: Params) -> State:
+        """The states, the membrane first, after the reset by these spikes."""
         s = spikes.detach() if self.detach_reset else spikes
-        if self.reset == "zero":
-            return s * self.reset_value + (1 - s) * membrane
-        return membrane - s * params["threshold"] if self.reset == "subtract" else membrane
+        membrane, *others = states
+        if self.reset == "subtract":
+            return (membrane - s * self.reset_amount(states, params), *others)
+        if self.reset == "none":
+            return tuple(states)
+        # Several spikes in a step reset once.
+        s = s if self.max_spikes == 1 else s.clamp(max=1)
+        if self.reset_states == "all":
+            others = [(1 - s) * other for other in others]
+        return (s * self.reset_value + (1 - s) * membrane, *others)
+
+    def reset_amount(self, states: Sequence[Tensor], params: Params) -> Tensor:
+        """What `"subtract"` takes off the membrane."""
+        return params["threshold"]
+
+    def fire_and_reset(self, charged: Sequence[Tensor], state: State, params: Params) -> tuple[Tensor, State]:
+        """Spikes and next states, from the states after decay and input and those before the step."""
+        if self.reset_time == "next":
+            charged = self.reset_states_by(charged, state[-1], params)
+            spikes = self.fire(charged[0], params)
+            return spikes, (self.floored(charged[0]), *charged[1:], spikes)
+        spikes = self.fire(charged[0], params)
+        membrane, *others = self.reset_states_by(charged, spikes, params)
+        return spikes, (self.floored(membrane), *others)
+
+    def floored(self, membrane: Tensor) -> Tensor:
+        """The membrane, not below the floor."""
+        return membrane if self.floor is None else membrane.clamp(min=self.floor)
+
+    @property
+    def starts_at_zero(self) -> bool:
+        """See `initial_state`."""
+        usual = type(self).initial_state is SpikingNeuron.initial_state
+        return usual and (self.reset != "zero" or self.reset_value == 0)
+
+    def initial_state(self, current: Tensor, params: Params) -> State:
+        """The membrane starts at `reset_value` where the reset sets it, as in SpikingJelly, else at 0."""
+        start = self.reset_value if self.reset == "zero" else 0.0
+        zeros = [torch.zeros_like(current) for _ in self.state_names[1:]]
+        return (torch.full_like(current, start), *zeros)
 
     def firing(self, params: Params, states: int) -> dict[str, Any] | None:
-        """The arguments of `Dynamics` that say how it fires and is reset; None for a surrogate of the user's own."""
-        if not isinstance(self.surrogate, Surrogate):
+        """The arguments of `Dynamics` that say how it fires and is reset; None if only `step` can."""
+        if not isinstance(self.surrogate, Surrogate) or self.max_spikes != 1:
             return None
         threshold = params["threshold"]
         height, scale = self.surrogate.coefficients(threshold.detach())
@@ -132,6 +183,8 @@ class SpikingNeuron(Neuron):
             "kind": KINDS.index(self.surrogate.kind),
             "height": height,
             "scale": scale,
+            "floor": -torch.inf if self.floor is None else self.floor,
+            "through_time": self.gradient_through_time,
             "strict": self.compare == ">",
             "detach_reset": self.detach_reset,
             "reset_next": self.reset_time == "next",
@@ -139,8 +192,5 @@ class SpikingNeuron(Neuron):
 
     def options(self) -> dict[str, Any]:
         """Options that differ from the library's defaults, and the surrogate."""
-        shown: dict[str, Any] = {}
-        for name, default in SpikingNeuron.defaults.items():
-            if name not in ("threshold", "surrogate") and getattr(self, name) != default:
-                shown[name] = getattr(self, name)
-        return {**shown, "surrogate": self.surrogate}
+        defaults = {**SpikingNeuron.defaults, **self.defaults}
+        return {**shown_options(self, defaults), "surrogate": self.surrogate}

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from snnlib.neurons.base import Params, Reset, State
+from snnlib.neurons.dialects import check_choice, check_tau, decay_and_leak
 from snnlib.neurons.dynamics import Dynamics
 from snnlib.neurons.firing import SpikingNeuron
 from snnlib.neurons.surrogate import ATan, Exponential, Sigmoid, SuperSpike, SurrogateLike
@@ -33,17 +34,17 @@ class LIF(SpikingNeuron):
         tau: membrane time constant in time steps, >= 1; inf does not leak. Default 2.
         decay_input: whether the input is scaled by `1 - decay`, as in a low-pass filter. Default True.
         discretisation: `"euler"`, decay = 1 - 1/tau, or `"exponential"`, decay = exp(-1/tau). Default `"euler"`.
-        rest: potential that it leaks to. Default 0.
-        floor: least membrane potential, after the reset. Default none.
-        threshold, reset, reset_value, reset_time, detach_reset, compare, surrogate, learnable, channels, batch_first:
-            as in `SpikingNeuron`; `learnable` may name "tau" and "threshold".
-        dialect: `"spikingjelly"`, `"snntorch"`, `"norse"` or `"sinabs"`: the defaults of that library's neuron for
-            all options that are not given.
+        rest: potential that it leaks to. Default 0; `reset_value` in SpikingJelly's dialect.
+        threshold, reset, reset_value, reset_time, detach_reset, compare, surrogate, floor, max_spikes,
+            gradient_through_time, learnable, channels, batch_first: as in `SpikingNeuron`; `learnable` may name "tau"
+            and "threshold".
+        dialect: `"spikingjelly"`, `"snntorch"`, `"lapicque"` (snnTorch's), `"norse"` or `"sinabs"`: the defaults of
+            that library's neuron for all options that are not given.
 
     Raises:
         ValueError: an option out of its range, or an unknown dialect.
 
-    Source: neurons of SpikingJelly (LIFNode), snnTorch (Leaky), Norse (LIFBoxCell) and sinabs (LIF) by dialect.
+    Source: by dialect SpikingJelly (LIFNode), snnTorch (Leaky, Lapicque), Norse (LIFBoxCell) and sinabs (LIF).
 
     >>> import torch, snnlib
     >>> x = torch.tensor([0.75, 0.75, 0.5, 0.25, 1.5, 0.5]).reshape(6, 1, 1)
@@ -57,12 +58,18 @@ class LIF(SpikingNeuron):
         "decay_input": True,
         "discretisation": "euler",
         "rest": 0.0,
-        "floor": None,
     }
     dialects: ClassVar[dict[str, dict[str, Any]]] = {
-        "spikingjelly": {"detach_reset": False, "surrogate": Sigmoid(4.0)},
+        # None: at reset_value.
+        "spikingjelly": {"rest": None, "detach_reset": False, "surrogate": Sigmoid(4.0)},
         "snntorch": {
             "decay_input": False,
+            "compare": ">",
+            "reset": "subtract",
+            "reset_time": "next",
+            "surrogate": ATan(2.0),
+        },
+        "lapicque": {
             "compare": ">",
             "reset": "subtract",
             "reset_time": "next",
@@ -74,6 +81,7 @@ class LIF(SpikingNeuron):
             "reset": "subtract",
             "detach_reset": False,
             "surrogate": Exponential(0.5),
+            "max_spikes": torch.inf,
         },
     }
 
@@ -85,38 +93,29 @@ class LIF(SpikingNeuron):
         decay_input: bool | None = None,
         discretisation: str | None = None,
         rest: float | None = None,
-        floor: float | None = None,
         reset: Reset | None = None,
         reset_value: float | None = None,
         reset_time: str | None = None,
         detach_reset: bool | None = None,
         compare: str | None = None,
         surrogate: SurrogateLike | None = None,
+        floor: float | None = None,
+        max_spikes: float | None = None,
+        gradient_through_time: bool | None = None,
         dialect: str | None = None,
         learnable: Sequence[str] = (),
         channels: int | None = None,
         batch_first: bool = False,
     ) -> None:
-        given = {
-            name: value
-            for name, value in locals().items()
-            if name in {**self.defaults, **SpikingNeuron.defaults}
-        }
-        chosen = self.settings(dialect, given)
-        tau = chosen["tau"]
-        if not isinstance(tau, torch.nn.Parameter) and not bool((torch.as_tensor(tau) >= 1).all()):
-            raise ValueError(f"tau: expected numbers of time steps >= 1, got {tau}")
-        if chosen["discretisation"] not in ("euler", "exponential"):
-            raise ValueError(
-                f"discretisation: expected euler or exponential, got {chosen['discretisation']!r}"
-            )
-        super().__init__(
-            {"tau": tau}, chosen, learnable=learnable, channels=channels, batch_first=batch_first
-        )
+        chosen = self.settings(dialect, locals())
+        if dialect == "snntorch" and reset_time is None and chosen["reset"] != "subtract":
+            # Leaky zeroes the membrane before the next decay: the spikes and gradients of the same step's reset.
+            chosen["reset_time"] = "same"
+        constants = {"tau": check_tau("tau", chosen["tau"])}
+        super().__init__(constants, chosen, learnable=learnable, channels=channels, batch_first=batch_first)
         self.decay_input = bool(chosen["decay_input"])
-        self.discretisation: str = chosen["discretisation"]
-        self.rest = float(chosen["rest"])
-        self.floor: float | None = chosen["floor"]
+        self.discretisation = check_choice("discretisation", chosen["discretisation"], "euler", "exponential")
+        self.rest = self.reset_value if chosen["rest"] is None else float(chosen["rest"])
 
     @classmethod
     def from_beta(cls, beta: float, **options: Any) -> LIF:
@@ -127,55 +126,19 @@ class LIF(SpikingNeuron):
         return cls(tau, **{"decay_input": False, **options})
 
     def _decay_and_gain(self, params: Params) -> tuple[Tensor, Tensor | float]:
-        # A learnable time constant may be pushed below one step, where a leak would change sign.
-        tau = params["tau"].clamp(min=1.0)
-        leak = 1 / tau if self.discretisation == "euler" else 1 - torch.exp(-1 / tau)
-        return 1 - leak, leak if self.decay_input else 1.0
-
-    @property
-    def starts_at_zero(self) -> bool:
-        """See `initial_state`."""
-        return self.reset != "zero" or self.reset_value == 0
-
-    def initial_state(self, current: Tensor, params: Params) -> State:
-        """The membrane starts at `reset_value` where the reset sets it, as in SpikingJelly, else at 0."""
-        start = self.reset_value if self.reset == "zero" else 0.0
-        return tuple(
-            torch.full_like(current, start) if name == "v" else torch.zeros_like(current)
-            for name in self.state_names
-        )
+        decay, leak = decay_and_leak(params["tau"], self.discretisation)
+        return decay, leak if self.decay_input else 1.0
 
     def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
         """One time step."""
         decay, gain = self._decay_and_gain(params)
         h = decay * state[0] + gain * current + (1 - decay) * self.rest
-        if self.reset_time == "next":
-            h = self.reset_membrane(h, state[1], params)
-        s = self.fire(h, params)
-        if self.reset_time == "next":
-            return s, (h, s)
-        v = self.reset_membrane(h, s, params)
-        return s, (v if self.floor is None else v.clamp(min=self.floor),)
+        return self.fire_and_reset((h,), state, params)
 
     def dynamics(self, params: Params) -> Dynamics | None:
         """One state; see `Dynamics`."""
-        decay, gain = self._decay_and_gain(params)
         firing = self.firing(params, 1)
         if firing is None:
             return None
-        return Dynamics(
-            a=[[decay]],
-            b=[gain],
-            d=[(1 - decay) * self.rest],
-            floor=-torch.inf if self.floor is None else self.floor,
-            **firing,
-        )
-
-    def options(self) -> dict[str, Any]:
-        """Options that differ from the defaults."""
-        own = {
-            name: getattr(self, name)
-            for name, default in self.defaults.items()
-            if name != "tau" and getattr(self, name) != default
-        }
-        return {**own, **super().options()}
+        decay, gain = self._decay_and_gain(params)
+        return Dynamics(a=[[decay]], b=[gain], d=[(1 - decay) * self.rest], **firing)

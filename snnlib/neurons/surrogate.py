@@ -258,12 +258,17 @@ class Gaussian(Surrogate):
 
 @dataclass(frozen=True)
 class MultiGaussian:
-    """`gain [1.15 N(u; 0, .5) - .15 N(u; .5, 3) - .15 N(u; -.5, 3)]`, a bump with negative sides (Yin et al. 2021).
+    """`gain [1.15 N(u; 0, .5) - .15 N(u; shift, 3) - .15 N(u; -shift, 3)]`, a bump with negative sides.
 
-    N is the normal density. It runs through the neuron's `step`: three bumps are no single shape.
+    N is the normal density. `shift` is 0.5 in Yin et al. 2021 (default) and 0 in Higuchi et al. 2024. It runs through
+    the neuron's `step`: three bumps are no single shape.
     """
 
     gain: float = 0.5
+    shift: float = 0.5
+
+    def __post_init__(self) -> None:
+        _check_positive("gain", self.gain)
 
     def __call__(self, u: Tensor) -> Tensor:
         """`ds/du`."""
@@ -273,8 +278,8 @@ class MultiGaussian:
             density: Tensor = exp_minus(z * z / 2) / (sigma * (2 * torch.pi) ** 0.5)
             return density
 
-        bump = 1.15 * normal(0, 0.5) - 0.15 * normal(0.5, 3) - 0.15 * normal(-0.5, 3)
-        return self.gain * bump
+        sides = normal(self.shift, 3) + normal(-self.shift, 3)
+        return self.gain * (1.15 * normal(0, 0.5) - 0.15 * sides)
 
 
 # A surrogate of this module, or a user's own function from `u = h - threshold` to `ds/du`.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def run(x: Tensor, dynamics: Dynamics, state: Tensor | None, time_dim: int) -> tuple[Tensor, Tensor]:
     """Value of every step and the state after the last, with gradients for current, coefficients and state."""
-    coefficients = dynamics.pack(torch.empty((), dtype=state_dtype(x), device=x.device))
+    coefficients = dynamics.pack(x.new_zeros((), dtype=state_dtype(x)))
     value, final = scan_forward(x, coefficients, state, dynamics.flags, time_dim)
     return value, final
 

@@ -260,6 +260,8 @@ class _Adjoint:
             if not self.flags.detach_reset:
                 self.qs = self.qs + lam[i] * (self.k.reset(raw, i) - raw[i])
             self._learn(f"offset{i}", torch.where(before, lam[i], self.zero))
+            if i > 0:
+                self._learn(f"r{i}", -torch.where(before, lam[0] * raw[i], self.zero))
         return [torch.where(before, self._kept(lam, i), lam[i]) for i in range(self.n)]
 
     def _kept(self, g: Sequence[Tensor], i: int) -> Tensor:

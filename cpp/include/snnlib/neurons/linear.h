@@ -191,6 +191,8 @@ SNNLIB_HD inline F linear_back(LinearCarry<K, F>& carry, F q, const LinearSeen<K
     for (int i = 0; i < K; ++i) {
       if (!flags.detach_reset) qs = qs + lam[i] * (linear_reset<K>(seen.raw, i, k) - seen.raw[i]);
       if (Learn) grads.row[R::offset + i] = grads.row[R::offset + i] + (seen.fired_before > zero ? lam[i] : zero);
+      if (Learn && i > 0)
+        grads.row[R::r + i] = grads.row[R::r + i] - (seen.fired_before > zero ? l0 * seen.raw[i] : zero);
       F kept = k.row[R::keep + i] * lam[i];
       if (i > 0) kept = kept - k.row[R::r + i] * l0;
       lam[i] = seen.fired_before > zero ? kept : lam[i];

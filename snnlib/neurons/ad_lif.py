@@ -1,0 +1,167 @@
+"""Adaptive LIF neuron of two variables: an adaptation current that follows the membrane and the spikes.
+
+    h[t] = alpha u[t-1] + (1 - alpha) (x[t] - w);   s[t] = [h[t] >= threshold];   u[t] = reset of h[t]
+    w[t] = beta w[t-1] + g (a u + b s)                        alpha = exp(-1/tau_m), beta = exp(-1/tau_a)
+
+    symplectic        w = w[t-1] in h, and u = u[t], s = s[t] in w
+    euler             w = w[t-1] in h, and u = u[t-1], s = s[t-1] in w
+    adaptation_first  w = w[t] in h, and u = h[t-1], s = s[t-1] in w
+
+g = (1 - beta) rho, or 1 without rho. Source: Baronig et al., "Advancing spatio-temporal processing through adaptation
+in spiking neural networks", 2025; Bittar and Garner, "A surrogate gradient spiking baseline for speech command
+recognition", 2022.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from snnlib.neurons.base import Params, Reset, State
+from snnlib.neurons.dialects import check_choice, check_tau, decay_and_leak
+from snnlib.neurons.dynamics import Coefficient, Dynamics
+from snnlib.neurons.firing import SpikingNeuron
+from snnlib.neurons.surrogate import Exponential, Rectangle, SurrogateLike
+
+
+class AdLIF(SpikingNeuron):
+    """Adaptive LIF neurons of two variables: currents `[T, N, C, ...]` to spikes of the same shape.
+
+    ::
+
+        h[t] = alpha u[t-1] + (1 - alpha) (x[t] - w[t-1]);   s[t] = h[t] > threshold;   u[t] = (1 - s[t]) h[t]
+        w[t] = beta w[t-1] + (1 - beta) rho (a u[t] + b s[t])
+
+    The state `w` of `"adaptation_first"` holds the spike's share from the step of the spike on, before its decay; with
+    `"euler"` the last step's spike is a state of its own. That share keeps its gradient whether or not the reset is
+    detached.
+
+    Args:
+        tau_m: membrane time constant in time steps, >= 1. Default 15, the middle of the paper's range 5 to 25.
+        tau_a: time constant of the adaptation in time steps, >= 1. Default 180, of the paper's 60 to 300.
+        a: coupling to the membrane; 0 to 1 keeps `"symplectic"` and `"euler"` stable. Default 0.5.
+        b: coupling to the spikes, 0 to 2 in the paper. Default 1.
+        rho: scale of both couplings. Default 120 for `"symplectic"` and 60 for `"euler"`, as in the paper;
+            `"adaptation_first"` takes `a` and `b` as they are.
+        integration: `"symplectic"`, `"euler"` or `"adaptation_first"`. Default `"symplectic"`, which trains best.
+        compare: Default `">"`.
+        surrogate: Default `Exponential(width=0.2, height=1)`, the paper's.
+        threshold, reset, reset_value, detach_reset, gradient_through_time, learnable, channels, batch_first: as in
+            `SpikingNeuron`; `learnable` may name "tau_m", "tau_a", "a", "b" and "threshold".
+        dialect: `"sparch"`, the neuron of Bittar and Garner.
+
+    Raises:
+        ValueError: an option out of its range, or an unknown dialect.
+
+    >>> import torch, snnlib
+    >>> neuron = snnlib.neurons.AdLIF(tau_m=2.0, tau_a=4.0, rho=1.0)
+    >>> neuron(torch.full((8, 1, 1), 3.0)).flatten().tolist()
+    [1.0, 1.0, 1.0, 0.0, 1.0, 0.0, 1.0, 0.0]
+    """
+
+    state_names = ("u", "w")
+    defaults: ClassVar[dict[str, Any]] = {
+        "tau_m": 15.0,
+        "tau_a": 180.0,
+        "a": 0.5,
+        "b": 1.0,
+        "rho": None,
+        "integration": "symplectic",
+        "compare": ">",
+        "surrogate": Exponential(width=0.2, height=1.0),
+    }
+    dialects: ClassVar[dict[str, dict[str, Any]]] = {
+        "sparch": {
+            "tau_m": 15.0,
+            "tau_a": 75.0,
+            "a": 0.0,
+            "integration": "adaptation_first",
+            "reset": "subtract",
+            "detach_reset": False,
+            "surrogate": Rectangle(width=0.5),
+        },
+    }
+    choices: ClassVar[dict[str, tuple[str, ...]]] = {
+        **SpikingNeuron.choices,
+        "reset_time": ("same",),
+        "reset_states": ("membrane",),
+    }
+
+    def __init__(
+        self,
+        tau_m: float | Tensor | None = None,
+        tau_a: float | Tensor | None = None,
+        *,
+        a: float | Tensor | None = None,
+        b: float | Tensor | None = None,
+        rho: float | None = None,
+        threshold: float | Tensor | None = None,
+        integration: str | None = None,
+        reset: Reset | None = None,
+        reset_value: float | None = None,
+        detach_reset: bool | None = None,
+        compare: str | None = None,
+        surrogate: SurrogateLike | None = None,
+        gradient_through_time: bool | None = None,
+        dialect: str | None = None,
+        learnable: Sequence[str] = (),
+        channels: int | None = None,
+        batch_first: bool = False,
+    ) -> None:
+        chosen = self.settings(dialect, locals())
+        constants = {name: check_tau(name, chosen[name]) for name in ("tau_m", "tau_a")}
+        constants.update(a=chosen["a"], b=chosen["b"])
+        super().__init__(constants, chosen, learnable=learnable, channels=channels, batch_first=batch_first)
+        self.integration = check_choice(
+            "integration", chosen["integration"], "symplectic", "euler", "adaptation_first"
+        )
+        if self.integration == "euler":
+            self.state_names = ("u", "w", "s")  # type: ignore[assignment,misc]
+        usual = {"symplectic": 120.0, "euler": 60.0, "adaptation_first": None}
+        self.rho: float | None = chosen["rho"] if chosen["rho"] is not None else usual[self.integration]
+
+    def _coefficients(self, params: Params) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """alpha, 1 - alpha, beta, g a and g b."""
+        alpha, leak = decay_and_leak(params["tau_m"], "exponential")
+        beta, rise = decay_and_leak(params["tau_a"], "exponential")
+        scale = 1.0 if self.rho is None else rise * self.rho
+        return alpha, leak, beta, scale * params["a"], scale * params["b"]
+
+    def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
+        """One time step."""
+        alpha, leak, beta, a, b = self._coefficients(params)
+        u, w = state[:2]
+        w_new = beta * w + a * u
+        h = alpha * u + leak * (current - (w_new if self.integration == "adaptation_first" else w))
+        spikes = self.fire(h, params)
+        (u,) = self.reset_states_by((h,), spikes, params)
+        if self.integration == "symplectic":
+            return spikes, (u, beta * w + a * u + b * spikes)
+        if self.integration == "euler":
+            return spikes, (u, w_new + b * state[2], spikes)
+        # Its adaptation follows the membrane before the reset.
+        return spikes, (u, w_new + b / beta * spikes + a / beta * (h - u))
+
+    def dynamics(self, params: Params) -> Dynamics | None:
+        """Two states, or three with `"euler"`; see `Dynamics`."""
+        firing = self.firing(params, len(self.state_names))
+        if firing is None:
+            return None
+        alpha, leak, beta, a, b = self._coefficients(params)
+        firing["detach_jump"] = False
+        matrix: list[list[Coefficient]] = [[alpha, -leak], [0.0, beta]]
+        if self.integration == "symplectic":
+            return Dynamics(a=matrix, b=[leak, 0.0], p=[0.0, a], j=[0.0, b], **firing)
+        if self.integration == "euler":
+            matrix = [[alpha, -leak, 0.0], [a, beta, b], [0.0, 0.0, 0.0]]
+            return Dynamics(a=matrix, b=[leak, 0.0, 0.0], j=[0.0, 0.0, 1.0], **firing)
+        matrix = [[alpha - leak * a, -leak * beta], [a, beta]]
+        if self.reset == "none":
+            return Dynamics(a=matrix, b=[leak, 0.0], j=[0.0, b / beta], **firing)
+        if self.reset == "zero" or self.detach_reset:
+            # What the reset takes off is no constant, or has another gradient than the spike's share.
+            return None
+        jump = (b + a * params["threshold"]) / beta
+        return Dynamics(a=matrix, b=[leak, 0.0], j=[0.0, jump], **firing)

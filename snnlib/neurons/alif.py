@@ -1,0 +1,183 @@
+"""LIF neuron with an adaptive threshold.
+
+    h[t] = decay v[t-1] + gain x[t]
+    theta[t] = threshold + rho a[t-1]                         rho = decay of the adaptation
+    s[t] = [h[t] >= theta[t]];   v[t] = h[t] - s[t] theta[t]  or another reset
+    a[t] = rho a[t-1] + jump s[t]
+
+The jump beta (1 - rho) / rho makes theta a low-pass filter of the spikes, threshold + beta LP(s).
+Source: Bellec et al., "Long short-term memory and learning-to-learn in networks of spiking neurons", NeurIPS 2018;
+Yin et al., "Accurate and efficient time-domain classification with adaptive spiking recurrent neural networks", 2021.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from snnlib.neurons.base import Params, Reset, State
+from snnlib.neurons.dialects import check_choice, check_tau, decay_and_leak
+from snnlib.neurons.dynamics import Coefficient, Dynamics
+from snnlib.neurons.firing import SpikingNeuron
+from snnlib.neurons.surrogate import Exponential, SuperSpike, SurrogateLike, spike
+
+_LSNN: dict[str, Any] = {
+    "tau_m": 10.0,
+    "tau_a": 1 / 1.25e-6,
+    "tau_s": 5.0,
+    "discretisation": "euler",
+    "low_pass": False,
+    "reset": "zero",
+    "compare": ">",
+    "detach_reset": False,
+    "surrogate": SuperSpike(1.0),
+}
+
+
+class ALIF(SpikingNeuron):
+    """Adaptive LIF neurons, whose threshold rises with every spike and decays back.
+
+    ::
+
+        h[t] = decay v[t-1] + (1 - decay) x[t]
+        s[t] = h[t] >= threshold + rho a[t-1]
+        a[t] = rho a[t-1] + jump s[t];   v[t] = h[t] - s[t] (threshold + rho a[t-1])
+
+    Args:
+        tau_m: membrane time constant in time steps, >= 1. Default 20.
+        tau_a: time constant of the adaptation in time steps, > 1. Default 100.
+        beta: strength of the adaptation in units of the membrane. Default 1.8.
+        tau_s: time constant of a synaptic current `i[t] = decay_s i[t-1] + x[t]`, which the membrane takes one step
+            late, as in an LSNN; None for none. Default None.
+        low_pass: whether the jump is `beta (1 - rho) / rho`, so that the adaptation is beta times a low-pass filter of
+            the spikes, or beta itself. Default True.
+        detach_adaptation: whether the comparison passes no gradient to the adaptation, as in sinabs; the neuron then
+            runs by `step`. Default False.
+        decay_input: whether the input is scaled by `1 - decay`. Default True.
+        discretisation: `"euler"`, decay = 1 - 1/tau, or `"exponential"`, decay = exp(-1/tau). Default
+            `"exponential"`.
+        reset: `"subtract"` (default) takes the adapted threshold off.
+        threshold, reset_value, detach_reset, compare, surrogate, floor, gradient_through_time, learnable, channels,
+            batch_first: as in `SpikingNeuron`; `learnable` may name "tau_m", "tau_a", "beta", "tau_s" and "threshold".
+            The jump keeps its gradient unless the reset is detached.
+        dialect: `"norse"` or `"lsnn"` (LSNNCell of Norse) or `"sinabs"` (ALIF without tau_syn).
+
+    Raises:
+        ValueError: an option out of its range, or an unknown dialect.
+
+    >>> import torch, snnlib
+    >>> neuron = snnlib.neurons.ALIF(tau_m=2.0, tau_a=4.0, beta=2.0)
+    >>> neuron(torch.full((8, 1, 1), 2.0)).flatten().tolist()
+    [0.0, 1.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0]
+    """
+
+    state_names = ("v", "a")
+    defaults: ClassVar[dict[str, Any]] = {
+        "tau_m": 20.0,
+        "tau_a": 100.0,
+        "beta": 1.8,
+        "tau_s": None,
+        "low_pass": True,
+        "detach_adaptation": False,
+        "decay_input": True,
+        "discretisation": "exponential",
+        "reset": "subtract",
+    }
+    dialects: ClassVar[dict[str, dict[str, Any]]] = {
+        "norse": _LSNN,
+        "lsnn": _LSNN,
+        "sinabs": {
+            "detach_adaptation": True,
+            "detach_reset": False,
+            "surrogate": Exponential(0.5),
+        },
+    }
+    choices: ClassVar[dict[str, tuple[str, ...]]] = {
+        **SpikingNeuron.choices,
+        "reset_time": ("same",),
+        "reset_states": ("membrane",),
+    }
+
+    def __init__(
+        self,
+        tau_m: float | Tensor | None = None,
+        tau_a: float | Tensor | None = None,
+        beta: float | Tensor | None = None,
+        *,
+        tau_s: float | Tensor | None = None,
+        threshold: float | Tensor | None = None,
+        low_pass: bool | None = None,
+        detach_adaptation: bool | None = None,
+        decay_input: bool | None = None,
+        discretisation: str | None = None,
+        reset: Reset | None = None,
+        reset_value: float | None = None,
+        detach_reset: bool | None = None,
+        compare: str | None = None,
+        surrogate: SurrogateLike | None = None,
+        floor: float | None = None,
+        gradient_through_time: bool | None = None,
+        dialect: str | None = None,
+        learnable: Sequence[str] = (),
+        channels: int | None = None,
+        batch_first: bool = False,
+    ) -> None:
+        chosen = self.settings(dialect, locals())
+        constants = {name: check_tau(name, chosen[name]) for name in ("tau_m", "tau_a")}
+        if not bool((torch.as_tensor(chosen["tau_a"]) > 1).all()):
+            raise ValueError(f"tau_a: expected numbers of time steps > 1, got {chosen['tau_a']}")
+        constants["beta"] = chosen["beta"]
+        if chosen["tau_s"] is not None:
+            constants["tau_s"] = check_tau("tau_s", chosen["tau_s"])
+        super().__init__(constants, chosen, learnable=learnable, channels=channels, batch_first=batch_first)
+        self.low_pass = bool(chosen["low_pass"])
+        self.detach_adaptation = bool(chosen["detach_adaptation"])
+        self.decay_input = bool(chosen["decay_input"])
+        self.discretisation = check_choice("discretisation", chosen["discretisation"], "euler", "exponential")
+        if "tau_s" in constants:
+            self.state_names = ("v", "a", "i")  # type: ignore[assignment,misc]
+
+    def _coefficients(self, params: Params) -> tuple[Tensor, Tensor | float, Tensor, Tensor]:
+        decay, leak = decay_and_leak(params["tau_m"], self.discretisation)
+        rho, rise = decay_and_leak(params["tau_a"], self.discretisation)
+        jump = params["beta"] * rise / rho if self.low_pass else params["beta"]
+        return decay, leak if self.decay_input else 1.0, rho, jump
+
+    def reset_amount(self, states: Sequence[Tensor], params: Params) -> Tensor:
+        """The adapted threshold."""
+        return params["threshold"] + states[1]
+
+    def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
+        """One time step."""
+        decay, gain, rho, jump = self._coefficients(params)
+        current_in = current
+        synapse: tuple[Tensor, ...] = ()
+        if "tau_s" in params:
+            decay_s, _ = decay_and_leak(params["tau_s"], self.discretisation)
+            current_in, synapse = state[2], (decay_s * state[2] + current,)
+        h = decay * state[0] + gain * current_in
+        a = rho * state[1]
+        theta = params["threshold"] + (a.detach() if self.detach_adaptation else a)
+        strict = self.compare == ">"
+        spikes = spike(h - theta, params["threshold"], self.surrogate, strict=strict)
+        v, *_ = self.reset_states_by((h, a), spikes, params)
+        a = a + jump * (spikes.detach() if self.detach_reset else spikes)
+        return spikes, (self.floored(v), a, *synapse)
+
+    def dynamics(self, params: Params) -> Dynamics | None:
+        """Two states, or three with a synapse; see `Dynamics`."""
+        firing = self.firing(params, 3 if "tau_s" in params else 2)
+        if firing is None or self.detach_adaptation:
+            return None
+        decay, gain, rho, jump = self._coefficients(params)
+        matrix: list[list[Coefficient]] = [[decay, 0.0], [0.0, rho]]
+        inputs: list[Coefficient] = [gain, 0.0]
+        if "tau_s" in params:
+            decay_s, _ = decay_and_leak(params["tau_s"], self.discretisation)
+            matrix = [[decay, 0.0, gain], [0.0, rho, 0.0], [0.0, 0.0, decay_s]]
+            inputs = [0.0, 0.0, 1.0]
+        moving: list[Coefficient] = [0.0, 1.0] if self.reset == "subtract" else []
+        return Dynamics(a=matrix, b=inputs, c=[1.0, -1.0], j=[0.0, jump], r=moving, **firing)

@@ -1,0 +1,124 @@
+"""Neuron whose membrane answers an input with the difference of two exponentials.
+
+    e[t] = a e[t-1] + x[t];   i[t] = b i[t-1] - x[t]          slow and fast trace
+    h[t] = k (a e[t-1] + b i[t-1]),   k = 1 + ln a / (ln b - ln a)
+    s[t] = [h[t] >= threshold];   v = e = i = 0 after a spike
+
+The traces cancel at the input's own step, so the membrane answers from the next step on. k is snnTorch's factor.
+Source: snnTorch (Alpha).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from snnlib.neurons.base import Params, Reset, State
+from snnlib.neurons.dialects import check_choice, check_tau, decay_and_leak
+from snnlib.neurons.dynamics import Coefficient, Dynamics
+from snnlib.neurons.firing import SpikingNeuron
+from snnlib.neurons.surrogate import ATan, SurrogateLike
+
+
+class Alpha(SpikingNeuron):
+    """Neurons with an alpha-shaped potential: currents `[T, N, C, ...]` to spikes of the same shape.
+
+    ::
+
+        e[t] = a e[t-1] + x[t];   i[t] = b i[t-1] - x[t]
+        h[t] = k (a e[t-1] + b i[t-1]);   s[t] = h[t] >= threshold
+
+    A spike resets all three states. The membrane keeps nothing of its own from step to step, so there is no reset by
+    subtraction.
+
+    Args:
+        tau_decay: time constant of the slow trace in time steps, > `tau_rise`. Default 5.
+        tau_rise: time constant of the fast trace in time steps, > 1. Default 3.
+        discretisation: `"euler"`, decay = 1 - 1/tau, or `"exponential"`, decay = exp(-1/tau). Default `"euler"`.
+        reset: `"zero"` or `"none"`.
+        threshold, reset_time, detach_reset, compare, surrogate, gradient_through_time, learnable, channels,
+            batch_first: as in `SpikingNeuron`; `learnable` may name "tau_decay", "tau_rise" and "threshold".
+        dialect: `"snntorch"` (Alpha).
+
+    Raises:
+        ValueError: an option out of its range, or an unknown dialect.
+
+    >>> import torch, snnlib
+    >>> x = torch.tensor([4.0, 0.0, 0.0, 0.0]).reshape(4, 1, 1)
+    >>> snnlib.neurons.Alpha(tau_decay=4.0, tau_rise=2.0)(x).flatten().tolist()
+    [0.0, 1.0, 0.0, 0.0]
+    """
+
+    state_names = ("v", "e", "i")
+    defaults: ClassVar[dict[str, Any]] = {
+        "tau_decay": 5.0,
+        "tau_rise": 3.0,
+        "discretisation": "euler",
+        "reset_states": "all",
+    }
+    dialects: ClassVar[dict[str, dict[str, Any]]] = {
+        "snntorch": {"compare": ">", "reset_time": "next", "surrogate": ATan(2.0)},
+    }
+    choices: ClassVar[dict[str, tuple[str, ...]]] = {
+        **SpikingNeuron.choices,
+        "reset": ("zero", "none"),
+        "reset_states": ("all",),
+    }
+
+    def __init__(
+        self,
+        tau_decay: float | Tensor | None = None,
+        tau_rise: float | Tensor | None = None,
+        *,
+        threshold: float | Tensor | None = None,
+        discretisation: str | None = None,
+        reset: Reset | None = None,
+        reset_time: str | None = None,
+        detach_reset: bool | None = None,
+        compare: str | None = None,
+        surrogate: SurrogateLike | None = None,
+        gradient_through_time: bool | None = None,
+        dialect: str | None = None,
+        learnable: Sequence[str] = (),
+        channels: int | None = None,
+        batch_first: bool = False,
+    ) -> None:
+        chosen = self.settings(dialect, locals())
+        slow = check_tau("tau_decay", chosen["tau_decay"])
+        fast = check_tau("tau_rise", chosen["tau_rise"])
+        if not bool((torch.as_tensor(fast) > 1).all()):
+            raise ValueError(f"tau_rise: expected numbers of time steps > 1, got {fast}")
+        if not bool((torch.as_tensor(slow) > torch.as_tensor(fast)).all()):
+            raise ValueError(f"tau_decay: expected more time steps than tau_rise {fast}, got {slow}")
+        super().__init__(
+            {"tau_decay": slow, "tau_rise": fast},
+            chosen,
+            learnable=learnable,
+            channels=channels,
+            batch_first=batch_first,
+        )
+        self.discretisation = check_choice("discretisation", chosen["discretisation"], "euler", "exponential")
+
+    def _decays(self, params: Params) -> tuple[Tensor, Tensor, Tensor]:
+        a, _ = decay_and_leak(params["tau_decay"], self.discretisation)
+        b, _ = decay_and_leak(params["tau_rise"], self.discretisation)
+        return a, b, 1 + a.log() / (b.log() - a.log())
+
+    def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
+        """One time step."""
+        a, b, k = self._decays(params)
+        _, slow, fast = state[:3]
+        h = k * (a * slow + b * fast)
+        return self.fire_and_reset((h, a * slow + current, b * fast - current), state, params)
+
+    def dynamics(self, params: Params) -> Dynamics | None:
+        """Three states; see `Dynamics`."""
+        firing = self.firing(params, 3)
+        if firing is None:
+            return None
+        a, b, k = self._decays(params)
+        matrix: list[list[Coefficient]] = [[0.0, k * a, k * b], [0.0, a, 0.0], [0.0, 0.0, b]]
+        return Dynamics(a=matrix, b=[0.0, 1.0, -1.0], **firing)

@@ -1,0 +1,98 @@
+"""Balanced resonate-and-fire neuron: a resonator at the border of stability that spikes damp and make refractory.
+
+    p = (sqrt(1 - (dt omega)^2) - 1) / dt                     damping that keeps an Euler step from growing
+    b[t] = p - |offset| - q[t-1]
+    u[t] = u[t-1] + dt (b[t] u[t-1] - omega v[t-1] + x[t]);   v[t] = v[t-1] + dt (omega u[t-1] + b[t] v[t-1])
+    s[t] = [u[t] > threshold + q[t-1]];   q[t] = gamma q[t-1] + s[t]
+
+Source: Higuchi et al., "Balanced resonate-and-fire neurons", ICML 2024.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from snnlib.neurons.base import Params, State
+from snnlib.neurons.firing import SpikingNeuron
+from snnlib.neurons.surrogate import MultiGaussian, SurrogateLike, spike
+
+
+class BRF(SpikingNeuron):
+    """Balanced resonate-and-fire neurons: currents `[T, N, C, ...]` to spikes of the same shape.
+
+    There is no reset: a spike raises `q`, which raises the threshold, damps the resonator and decays. As the dynamics
+    depend on `q`, the neuron runs by `step` in torch.
+
+    Args:
+        omega: angular frequency in radians per unit of time, `dt omega < 1`. Default 10.
+        offset: damping beside the balanced one, per unit of time; its size counts. Default 1.
+        dt: length of a time step. Default 0.01.
+        gamma: decay of `q` per step. Default 0.9.
+        threshold, surrogate, gradient_through_time, channels, batch_first: as in `SpikingNeuron`, with the paper's
+            surrogate `MultiGaussian(shift=0)`.
+        compare: Default `">"`.
+        learnable: names among "omega", "offset" and "threshold". Default "omega" and "offset".
+
+    Raises:
+        ValueError: an option out of its range.
+
+    >>> import torch, snnlib
+    >>> snnlib.neurons.BRF(omega=6.0, dt=0.125)(torch.full((4, 1, 1), 12.0)).flatten().tolist()
+    [1.0, 1.0, 0.0, 0.0]
+    """
+
+    state_names = ("u", "v", "q")
+    defaults: ClassVar[dict[str, Any]] = {
+        "omega": 10.0,
+        "offset": 1.0,
+        "dt": 0.01,
+        "gamma": 0.9,
+        "reset": "none",
+        "compare": ">",
+        "surrogate": MultiGaussian(shift=0.0),
+    }
+    choices: ClassVar[dict[str, tuple[str, ...]]] = {**SpikingNeuron.choices, "reset": ("none",)}
+
+    def __init__(
+        self,
+        omega: float | Tensor | None = None,
+        offset: float | Tensor | None = None,
+        *,
+        threshold: float | Tensor | None = None,
+        dt: float | None = None,
+        gamma: float | None = None,
+        compare: str | None = None,
+        surrogate: SurrogateLike | None = None,
+        gradient_through_time: bool | None = None,
+        learnable: Sequence[str] = ("omega", "offset"),
+        channels: int | None = None,
+        batch_first: bool = False,
+    ) -> None:
+        chosen = self.settings(None, locals())
+        self_dt = float(chosen["dt"])
+        largest = torch.as_tensor(chosen["omega"]).abs().max() * self_dt
+        if not (self_dt > 0 and largest < 1):
+            raise ValueError(
+                f"dt: expected a number > 0 with dt * omega < 1, got {self_dt} and {chosen['omega']}"
+            )
+        constants = {name: chosen[name] for name in ("omega", "offset")}
+        super().__init__(constants, chosen, learnable=learnable, channels=channels, batch_first=batch_first)
+        self.dt = self_dt
+        self.gamma = float(chosen["gamma"])
+
+    def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
+        """One time step."""
+        u, v, q = state
+        dt, omega = self.dt, params["omega"]
+        # A learned frequency may leave the range in which the root exists.
+        balanced = ((1 - (dt * omega) ** 2).clamp(min=0).sqrt() - 1) / dt
+        b = balanced - params["offset"].abs() - q
+        u_new = u + dt * (b * u - omega * v + current)
+        v_new = v + dt * (omega * u + b * v)
+        distance = u_new - params["threshold"] - q
+        spikes = spike(distance, params["threshold"], self.surrogate, strict=self.compare == ">")
+        return spikes, (u_new, v_new, self.gamma * q + spikes)

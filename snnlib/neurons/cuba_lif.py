@@ -1,0 +1,189 @@
+"""Current-based LIF neuron: the input charges a synaptic current, which charges the membrane.
+
+    i[t] = decay_s i[t-1] + gain_s x[t]                       synaptic current
+    h[t] = decay_m v[t-1] + gain_m i[t]                       membrane potential before the reset
+    s[t] = [h[t] >= threshold];   v[t] = reset of h[t] where s[t] = 1
+
+Source: Gerstner et al., "Neuronal Dynamics", 2014, section 1.3; event-driven gradient: Wunderlich and Pehle,
+"Event-based backpropagation can compute exact gradients for spiking neural networks", 2021.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from torch import Tensor, inf
+
+from snnlib.neurons.base import Params, Reset, State
+from snnlib.neurons.dialects import check_choice, check_tau, decay_and_leak
+from snnlib.neurons.dynamics import Dynamics
+from snnlib.neurons.event import fire_by_event
+from snnlib.neurons.firing import SpikingNeuron
+from snnlib.neurons.surrogate import ATan, Exponential, Rect, SuperSpike, SurrogateLike
+
+
+class CubaLIF(SpikingNeuron):
+    """Current-based leaky integrate-and-fire neurons: currents `[T, N, C, ...]` to spikes of the same shape.
+
+    ::
+
+        i[t] = decay_s i[t-1] + gain_s x[t]
+        h[t] = decay_m v[t-1] + gain_m i[t]
+        s[t] = h[t] >= threshold;   v[t] = reset_value where s[t] = 1, else h[t]
+
+    With `gradient="event"` each spike time is differentiated implicitly and no surrogate is used: `dL/dspikes` is read
+    at spikes, means "more, or earlier, spikes here" and moves the spike by `1 / (h - v)`, as in `SRM`; the reset passes
+    `slope after / slope before` of the membrane's gradient on (EventProp). It runs by `step`.
+
+    Args:
+        tau_m: membrane time constant in time steps, >= 1. Default 5, as `SRM` has it.
+        tau_s: synaptic time constant in time steps, >= 1. Default 3, as `SRM` has it.
+        decay_input: whether `gain_m` is `1 - decay_m`, or 1. Default True.
+        decay_current: whether `gain_s` is `decay_s`, so that the input decays with the current of its own step, or 1.
+            Default False.
+        discretisation: `"euler"`, decay = 1 - 1/tau, or `"exponential"`, decay = exp(-1/tau). Default `"euler"`.
+        gradient: `"surrogate"` or `"event"`. Default `"surrogate"`.
+        grad_clamp: bound of the time per membrane unit `1 / (h - v)` with `gradient="event"`. Default 4, as in `SRM`.
+        threshold, reset, reset_value, reset_states, reset_time, detach_reset, compare, surrogate, floor, max_spikes,
+            gradient_through_time, learnable, channels, batch_first: as in `SpikingNeuron`; `learnable` may name
+            "tau_m", "tau_s" and "threshold".
+        dialect: `"spikingjelly"` (CUBALIFNode), `"snntorch"` (Synaptic), `"norse"` (LIFCell, whose state holds
+            `decay_s i`) or `"sinabs"` (LIF with tau_syn): the defaults of that library's neuron for all options that
+            are not given.
+
+    Raises:
+        ValueError: an option out of its range, an unknown dialect, or an option beside `gradient="event"` that has no
+            event-driven gradient.
+
+    >>> import torch, snnlib
+    >>> neuron = snnlib.neurons.CubaLIF(tau_m=4.0, tau_s=2.0, decay_input=False)
+    >>> x = torch.tensor([0.75, 0.75, 0.5, 0.25, 1.5, 0.5]).reshape(6, 1, 1)
+    >>> neuron(x).flatten().tolist()
+    [0.0, 1.0, 1.0, 0.0, 1.0, 1.0]
+    """
+
+    state_names = ("v", "i")
+    defaults: ClassVar[dict[str, Any]] = {
+        "tau_m": 5.0,
+        "tau_s": 3.0,
+        "decay_input": True,
+        "decay_current": False,
+        "discretisation": "euler",
+        "gradient": "surrogate",
+        "grad_clamp": 4.0,
+    }
+    dialects: ClassVar[dict[str, dict[str, Any]]] = {
+        "spikingjelly": {
+            "tau_m": 4.0,
+            "tau_s": 2.0,
+            "decay_input": False,
+            "threshold": 0.5,
+            "detach_reset": False,
+            "surrogate": Rect(1.0),
+        },
+        "snntorch": {
+            "decay_input": False,
+            "compare": ">",
+            "reset": "subtract",
+            "reset_time": "next",
+            "surrogate": ATan(2.0),
+        },
+        "norse": {
+            "tau_m": 10.0,
+            "tau_s": 5.0,
+            "compare": ">",
+            "detach_reset": False,
+            "surrogate": SuperSpike(1.0),
+        },
+        "sinabs": {
+            "decay_current": True,
+            "discretisation": "exponential",
+            "reset": "subtract",
+            "detach_reset": False,
+            "surrogate": Exponential(0.5),
+            "max_spikes": inf,
+        },
+    }
+
+    def __init__(
+        self,
+        tau_m: float | Tensor | None = None,
+        tau_s: float | Tensor | None = None,
+        *,
+        threshold: float | Tensor | None = None,
+        decay_input: bool | None = None,
+        decay_current: bool | None = None,
+        discretisation: str | None = None,
+        gradient: str | None = None,
+        grad_clamp: float | None = None,
+        reset: Reset | None = None,
+        reset_value: float | None = None,
+        reset_states: str | None = None,
+        reset_time: str | None = None,
+        detach_reset: bool | None = None,
+        compare: str | None = None,
+        surrogate: SurrogateLike | None = None,
+        floor: float | None = None,
+        max_spikes: float | None = None,
+        gradient_through_time: bool | None = None,
+        dialect: str | None = None,
+        learnable: Sequence[str] = (),
+        channels: int | None = None,
+        batch_first: bool = False,
+    ) -> None:
+        chosen = self.settings(dialect, locals())
+        constants = {name: check_tau(name, chosen[name]) for name in ("tau_m", "tau_s")}
+        super().__init__(constants, chosen, learnable=learnable, channels=channels, batch_first=batch_first)
+        self.decay_input = bool(chosen["decay_input"])
+        self.decay_current = bool(chosen["decay_current"])
+        self.discretisation = check_choice("discretisation", chosen["discretisation"], "euler", "exponential")
+        self.gradient = check_choice("gradient", chosen["gradient"], "surrogate", "event")
+        self.grad_clamp = float(chosen["grad_clamp"])
+        if not self.grad_clamp > 0:
+            raise ValueError(f"grad_clamp: expected a number > 0, got {self.grad_clamp}")
+        if self.gradient == "event":
+            self._check_event(learnable)
+
+    def _check_event(self, learnable: Sequence[str]) -> None:
+        needed: dict[str, Any] = {"reset": "zero", "reset_time": "same", "floor": None, "max_spikes": 1}
+        for name, value in needed.items():
+            if getattr(self, name) != value:
+                raise ValueError(
+                    f'{name}: expected {value!r} beside gradient="event", got {getattr(self, name)!r}'
+                )
+        if learnable:
+            raise ValueError(f'learnable: expected nothing beside gradient="event", got {tuple(learnable)}')
+
+    def _coefficients(self, params: Params) -> tuple[Tensor, Tensor, Tensor | float, Tensor | float]:
+        decay_m, leak = decay_and_leak(params["tau_m"], self.discretisation)
+        decay_s, _ = decay_and_leak(params["tau_s"], self.discretisation)
+        return decay_m, decay_s, leak if self.decay_input else 1.0, decay_s if self.decay_current else 1.0
+
+    def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
+        """One time step."""
+        decay_m, decay_s, gain_m, gain_s = self._coefficients(params)
+        i = decay_s * state[1] + gain_s * current
+        h = decay_m * state[0] + gain_m * i
+        if self.gradient == "surrogate":
+            return self.fire_and_reset((h, i), state, params)
+        slope = (h - state[0]).detach()
+        fired = h > params["threshold"] if self.compare == ">" else h >= params["threshold"]
+        if self.reset_states == "all":
+            # A membrane at rest without a current does not move.
+            after = (decay_m - 1) * self.reset_value
+            i = i.masked_fill(fired, 0.0)
+        else:
+            after = (decay_m - 1) * self.reset_value + gain_m * i.detach()
+        spikes, v = fire_by_event(h, fired, slope, after, self.reset_value, self.grad_clamp)
+        return spikes, (v, i)
+
+    def dynamics(self, params: Params) -> Dynamics | None:
+        """Two states; see `Dynamics`."""
+        firing = self.firing(params, 2)
+        if firing is None or self.gradient == "event":
+            return None
+        decay_m, decay_s, gain_m, gain_s = self._coefficients(params)
+        return Dynamics(
+            a=[[decay_m, gain_m * decay_s], [0.0, decay_s]], b=[gain_m * gain_s, gain_s], **firing
+        )

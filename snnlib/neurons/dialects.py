@@ -1,0 +1,62 @@
+"""Options of a neuron: the library's defaults, those of another library by dialect, and those that are given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def choose(
+    defaults: Mapping[str, Any],
+    dialects: Mapping[str, Mapping[str, Any]],
+    dialect: str | None,
+    given: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Defaults, then what the dialect has instead, then what was given (not None)."""
+    chosen: Mapping[str, Any] = {}
+    if dialect is not None:
+        if dialect not in dialects:
+            known = ", ".join(dialects) or "none for this model"
+            raise ValueError(f"dialect: expected one of {known}, got {dialect!r}")
+        chosen = dialects[dialect]
+    explicit = {name: given[name] for name in defaults if given.get(name) is not None}
+    return {**defaults, **chosen, **explicit}
+
+
+def shown_options(neuron: torch.nn.Module, defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Options other than constants and the surrogate that differ from their defaults, for `print`."""
+    names = [name for name in defaults if name != "surrogate" and hasattr(neuron, name)]
+    values = {name: getattr(neuron, name) for name in names}
+    return {
+        name: value
+        for name, value in values.items()
+        if not isinstance(value, Tensor) and value != defaults[name]
+    }
+
+
+def check_tau(name: str, tau: Any, least: float = 1.0) -> Any:
+    """The time constant, if it is a number or tensor of time steps, at least 1."""
+    if isinstance(tau, torch.nn.Parameter):
+        # Refused by the neuron, with a better message.
+        return tau
+    if not bool((torch.as_tensor(tau) >= least).all()):
+        raise ValueError(f"{name}: expected numbers of time steps >= {least:g}, got {tau}")
+    return tau
+
+
+def check_choice(name: str, value: object, *choices: str) -> str:
+    """The value, if it is one of the choices."""
+    if value not in choices:
+        raise ValueError(f"{name}: expected one of {', '.join(choices)}, got {value!r}")
+    return str(value)
+
+
+def decay_and_leak(tau: Tensor, discretisation: str) -> tuple[Tensor, Tensor]:
+    """What a state keeps and loses in a step: `1 - 1/tau` (Euler) or `exp(-1/tau)` (exponential), and the rest."""
+    # A learnable time constant may be pushed below one step, where a leak would change sign.
+    tau = tau.clamp(min=1.0)
+    leak = 1 / tau if discretisation == "euler" else 1 - torch.exp(-1 / tau)
+    return 1 - leak, leak

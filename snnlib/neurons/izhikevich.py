@@ -1,0 +1,163 @@
+"""Quadratic integrate-and-fire neuron with an adaptation current (Izhikevich).
+
+    h[t] = v[t-1] + (x[t] + curvature (v[t-1] - rest) (v[t-1] - critical) - w[t-1]) / tau_m
+    s[t] = [h[t] >= threshold];   v[t] = reset of h[t] where s[t] = 1
+    w[t] = w[t-1] + (a (m - w_rest) - w[t-1]) / tau_a + b s[t],   m = h[t] (symplectic) or v[t-1] (euler)
+
+Source: Izhikevich, "Simple model of spiking neurons", IEEE Transactions on Neural Networks 2003; SpikingJelly
+(IzhikevichNode) and Norse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from snnlib.neurons.base import Params, Reset, State
+from snnlib.neurons.dialects import check_choice, check_tau
+from snnlib.neurons.firing import SpikingNeuron
+from snnlib.neurons.surrogate import Sigmoid, SuperSpike, SurrogateLike
+
+# Roots of 0.04 v^2 + 5 v + 140, the parabola of the paper.
+_ROOTS = [(-5 + sign * (5**2 - 4 * 0.04 * 140) ** 0.5) / 0.08 for sign in (-1, 1)]
+
+
+class Izhikevich(SpikingNeuron):
+    """Izhikevich neurons: currents `[T, N, C, ...]` to spikes of the same shape.
+
+    ::
+
+        h[t] = v[t-1] + (x[t] + curvature (v[t-1] - rest) (v[t-1] - critical) - w[t-1]) / tau_m
+        s[t] = h[t] >= threshold;   v[t] = reset_value where s[t] = 1, else h[t]
+        w[t] = w[t-1] + (a (h[t] - w_rest) - w[t-1]) / tau_a + b s[t]
+
+    With `a = b = 0` it is a quadratic integrate-and-fire neuron. The step is not linear, so the neuron runs by `step`
+    in torch. The spike's share of `w` keeps its gradient whether or not the reset is detached.
+
+    Args:
+        tau_m: membrane time constant in time steps, >= 1. Default 2.
+        tau_a: time constant of the adaptation in time steps, >= 1. Default 2.
+        a: coupling of the adaptation to the membrane. Default 0, as in SpikingJelly.
+        b: jump of the adaptation at a spike. Default 0, as in SpikingJelly.
+        curvature: factor of the parabola, > 0. Default 1.
+        rest: potential at rest. Default -0.1.
+        critical: potential from which the membrane runs to the threshold by itself. Default 0.8.
+        w_rest: potential that the adaptation is measured from; None for `rest`. Default None.
+        w_start: what the adaptation starts at. Default 0.
+        v_start: what the membrane starts at; None for `reset_value` (0 without `reset="zero"`). Default None.
+        integration: `"symplectic"`, the adaptation follows the new membrane, or `"euler"`, the old one. Default
+            `"symplectic"`.
+        threshold, reset, reset_value, detach_reset, compare, surrogate, gradient_through_time, learnable, channels,
+            batch_first: as in `SpikingNeuron`; `learnable` may name "tau_m", "tau_a", "a", "b", "curvature" and
+            "threshold".
+        dialect: `"spikingjelly"` (IzhikevichNode) or `"norse"` (tonic spiking in steps of 1 ms, in millivolts).
+
+    Raises:
+        ValueError: an option out of its range, or an unknown dialect.
+
+    >>> import torch, snnlib
+    >>> neuron = snnlib.neurons.Izhikevich(a=0.5, b=0.25)
+    >>> neuron(torch.full((6, 1, 1), 1.5)).flatten().tolist()
+    [0.0, 1.0, 0.0, 0.0, 1.0, 0.0]
+    """
+
+    state_names = ("v", "w")
+    defaults: ClassVar[dict[str, Any]] = {
+        "tau_m": 2.0,
+        "tau_a": 2.0,
+        "a": 0.0,
+        "b": 0.0,
+        "curvature": 1.0,
+        "rest": -0.1,
+        "critical": 0.8,
+        "w_rest": None,
+        "w_start": 0.0,
+        "v_start": None,
+        "integration": "symplectic",
+    }
+    dialects: ClassVar[dict[str, dict[str, Any]]] = {
+        "spikingjelly": {"detach_reset": False, "surrogate": Sigmoid(4.0)},
+        "norse": {
+            "tau_m": 4.0,
+            "tau_a": 4.0 / 0.02,
+            "a": 0.2,
+            "b": 6.0,
+            "curvature": 0.04,
+            "rest": _ROOTS[0],
+            "critical": _ROOTS[1],
+            "w_rest": 0.0,
+            "w_start": -14.0,
+            "v_start": -70.0,
+            "integration": "euler",
+            "threshold": 30.0,
+            "reset_value": -65.0,
+            "detach_reset": False,
+            "compare": ">",
+            "surrogate": SuperSpike(1.0),
+        },
+    }
+    choices: ClassVar[dict[str, tuple[str, ...]]] = {
+        **SpikingNeuron.choices,
+        # Without a reset the parabola grows beyond all numbers.
+        "reset": ("zero", "subtract"),
+        "reset_time": ("same",),
+        "reset_states": ("membrane",),
+    }
+
+    def __init__(
+        self,
+        tau_m: float | Tensor | None = None,
+        tau_a: float | Tensor | None = None,
+        *,
+        a: float | Tensor | None = None,
+        b: float | Tensor | None = None,
+        curvature: float | Tensor | None = None,
+        rest: float | None = None,
+        critical: float | None = None,
+        w_rest: float | None = None,
+        w_start: float | None = None,
+        v_start: float | None = None,
+        integration: str | None = None,
+        threshold: float | Tensor | None = None,
+        reset: Reset | None = None,
+        reset_value: float | None = None,
+        detach_reset: bool | None = None,
+        compare: str | None = None,
+        surrogate: SurrogateLike | None = None,
+        gradient_through_time: bool | None = None,
+        dialect: str | None = None,
+        learnable: Sequence[str] = (),
+        channels: int | None = None,
+        batch_first: bool = False,
+    ) -> None:
+        chosen = self.settings(dialect, locals())
+        constants = {name: check_tau(name, chosen[name]) for name in ("tau_m", "tau_a")}
+        constants.update({name: chosen[name] for name in ("a", "b", "curvature")})
+        super().__init__(constants, chosen, learnable=learnable, channels=channels, batch_first=batch_first)
+        self.rest = float(chosen["rest"])
+        self.critical = float(chosen["critical"])
+        self.w_rest = self.rest if chosen["w_rest"] is None else float(chosen["w_rest"])
+        self.w_start = float(chosen["w_start"])
+        self.v_start: float | None = chosen["v_start"]
+        self.integration = check_choice("integration", chosen["integration"], "symplectic", "euler")
+
+    def initial_state(self, current: Tensor, params: Params) -> State:
+        """The membrane at `v_start`, the adaptation at `w_start`."""
+        v, w = super().initial_state(current, params)
+        return (v if self.v_start is None else torch.full_like(v, self.v_start)), torch.full_like(
+            w, self.w_start
+        )
+
+    def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
+        """One time step."""
+        v, w = state
+        parabola = params["curvature"] * (v - self.rest) * (v - self.critical)
+        h = v + (current + parabola - w) / params["tau_m"].clamp(min=1.0)
+        spikes = self.fire(h, params)
+        followed = h if self.integration == "symplectic" else v
+        drift = params["a"] * (followed - self.w_rest) - w
+        w = w + drift / params["tau_a"].clamp(min=1.0) + params["b"] * spikes
+        return spikes, (*self.reset_states_by((h,), spikes, params), w)

@@ -1,0 +1,98 @@
+"""LIF neuron with a learned gain and a rectifier before the threshold.
+
+    h[t] = max(0, k (decay v[t-1] + gain x[t] + (1 - decay) rest))
+    s[t] = [h[t] >= threshold];   v[t] = reset of h[t] where s[t] = 1
+
+Source: Jiang et al., "KLIF: An Optimized Spiking Neuron Unit for Tuning Surrogate Gradient Slope and Membrane
+Potential", 2023.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from snnlib.neurons.base import Params, Reset, State
+from snnlib.neurons.dialects import check_tau, decay_and_leak
+from snnlib.neurons.firing import SpikingNeuron
+from snnlib.neurons.surrogate import Sigmoid, SurrogateLike
+
+
+class KLIF(SpikingNeuron):
+    """LIF neurons whose membrane is scaled by a learned `k` and rectified before it is compared.
+
+    The rectifier makes the step nonlinear, so the neuron runs by `step` in torch.
+
+    Args:
+        tau: membrane time constant in time steps, >= 1. Default 2.
+        k: initial gain. Default 1.
+        scale_reset: whether the reset acts on `h / k` with the threshold over `k`. Default False.
+        decay_input: whether the input is scaled by `1/tau`. Default True.
+        rest: potential that it leaks to. Default 0; `reset_value` in SpikingJelly's dialect.
+        threshold, reset, reset_value, reset_time, detach_reset, compare, surrogate, gradient_through_time, channels,
+            batch_first: as in `SpikingNeuron`.
+        learnable: names among "k", "tau" and "threshold". Default "k".
+        dialect: `"spikingjelly"` (KLIFNode).
+
+    Raises:
+        ValueError: an option out of its range, or an unknown dialect.
+
+    >>> import torch, snnlib
+    >>> snnlib.neurons.KLIF(k=2.0)(torch.full((3, 1, 1), 1.2)).flatten().tolist()
+    [1.0, 1.0, 1.0]
+    """
+
+    state_names = ("v",)
+    defaults: ClassVar[dict[str, Any]] = {
+        "tau": 2.0,
+        "k": 1.0,
+        "scale_reset": False,
+        "decay_input": True,
+        "rest": 0.0,
+    }
+    dialects: ClassVar[dict[str, dict[str, Any]]] = {
+        # None: at reset_value.
+        "spikingjelly": {"rest": None, "detach_reset": False, "surrogate": Sigmoid(4.0)},
+    }
+    choices: ClassVar[dict[str, tuple[str, ...]]] = {**SpikingNeuron.choices, "reset_time": ("same",)}
+
+    def __init__(
+        self,
+        tau: float | Tensor | None = None,
+        *,
+        k: float | Tensor | None = None,
+        threshold: float | Tensor | None = None,
+        scale_reset: bool | None = None,
+        decay_input: bool | None = None,
+        rest: float | None = None,
+        reset: Reset | None = None,
+        reset_value: float | None = None,
+        detach_reset: bool | None = None,
+        compare: str | None = None,
+        surrogate: SurrogateLike | None = None,
+        gradient_through_time: bool | None = None,
+        dialect: str | None = None,
+        learnable: Sequence[str] = ("k",),
+        channels: int | None = None,
+        batch_first: bool = False,
+    ) -> None:
+        chosen = self.settings(dialect, locals())
+        constants = {"tau": check_tau("tau", chosen["tau"]), "k": chosen["k"]}
+        super().__init__(constants, chosen, learnable=learnable, channels=channels, batch_first=batch_first)
+        self.scale_reset = bool(chosen["scale_reset"])
+        self.decay_input = bool(chosen["decay_input"])
+        self.rest = self.reset_value if chosen["rest"] is None else float(chosen["rest"])
+
+    def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
+        """One time step."""
+        decay, leak = decay_and_leak(params["tau"], "euler")
+        gain = leak if self.decay_input else 1.0
+        k = params["k"]
+        h = (k * (decay * state[0] + gain * current + leak * self.rest)).relu()
+        spikes = self.fire(h, params)
+        if not self.scale_reset:
+            return spikes, self.reset_states_by((h,), spikes, params)
+        scaled = {**params, "threshold": params["threshold"] / k}
+        return spikes, self.reset_states_by((h / k,), spikes, scaled)

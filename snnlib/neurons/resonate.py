@@ -1,0 +1,128 @@
+"""Resonate-and-fire neuron: a damped rotation z = re + i im that a current drives and that fires at its crest.
+
+    exponential   z[t] = exp(damping + i omega) z[t-1] + gain x[t]
+    euler         z[t] = (1 + damping + i omega) z[t-1] + gain x[t]
+    s[t] = [im(z[t]) >= threshold]  or of re(z[t]);   the compared part is reset where s[t] = 1
+
+Source: Izhikevich, "Resonate-and-fire neurons", Neural Networks 2001; Higuchi et al., "Balanced resonate-and-fire
+neurons", ICML 2024 (Euler, real part).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from snnlib.neurons.base import Params, Reset, State
+from snnlib.neurons.dialects import check_choice
+from snnlib.neurons.dynamics import Dynamics
+from snnlib.neurons.firing import SpikingNeuron
+from snnlib.neurons.surrogate import Sigmoid, SurrogateLike
+
+
+class Resonate(SpikingNeuron):
+    """Resonate-and-fire neurons: currents `[T, N, C, ...]` to spikes of the same shape.
+
+    ::
+
+        z[t] = exp(damping + i omega) z[t-1] + gain x[t]
+        s[t] = im(z[t]) >= threshold;   im(z[t]) = reset_value where s[t] = 1
+
+    Inputs of the period `2 pi / omega` add up, others cancel. The state `v` is the part that is compared, `u` is the
+    other.
+
+    Args:
+        omega: angular frequency in radians per time step. Default 1, as in SpikingJelly.
+        damping: growth rate per time step, < 0 for a stable neuron. Default -0.2, as in SpikingJelly.
+        gain: factor of the input, which drives the real part. Default 1.
+        membrane: which part is compared: `"imaginary"` (Izhikevich; the input reaches it one step later) or `"real"`
+            (Higuchi). Default `"imaginary"`.
+        discretisation: `"exponential"`, the exact rotation, or `"euler"`. Default `"exponential"`. Higuchi's neuron
+            with the step dt is `Resonate(omega * dt, -abs(b) * dt, gain=dt, membrane="real", discretisation="euler",
+            reset="none", compare=">")`.
+        threshold, reset, reset_value, reset_states, reset_time, detach_reset, compare, surrogate, floor,
+            gradient_through_time, learnable, channels, batch_first: as in `SpikingNeuron`; `learnable` may name
+            "omega", "damping" and "threshold".
+        dialect: `"spikingjelly"` (RAFNode).
+
+    Raises:
+        ValueError: an option out of its range, or an unknown dialect.
+
+    >>> import torch, snnlib
+    >>> x = torch.tensor([2.0, 0.0, 0.0, 0.0, 0.0, 0.0]).reshape(6, 1, 1)
+    >>> snnlib.neurons.Resonate(damping=-0.125)(x).flatten().tolist()
+    [0.0, 1.0, 0.0, 0.0, 0.0, 0.0]
+    """
+
+    state_names = ("v", "u")
+    defaults: ClassVar[dict[str, Any]] = {
+        "omega": 1.0,
+        "damping": -0.2,
+        "gain": 1.0,
+        "membrane": "imaginary",
+        "discretisation": "exponential",
+    }
+    dialects: ClassVar[dict[str, dict[str, Any]]] = {
+        "spikingjelly": {"detach_reset": False, "surrogate": Sigmoid(4.0)},
+    }
+
+    def __init__(
+        self,
+        omega: float | Tensor | None = None,
+        damping: float | Tensor | None = None,
+        *,
+        threshold: float | Tensor | None = None,
+        gain: float | None = None,
+        membrane: str | None = None,
+        discretisation: str | None = None,
+        reset: Reset | None = None,
+        reset_value: float | None = None,
+        reset_states: str | None = None,
+        reset_time: str | None = None,
+        detach_reset: bool | None = None,
+        compare: str | None = None,
+        surrogate: SurrogateLike | None = None,
+        floor: float | None = None,
+        gradient_through_time: bool | None = None,
+        dialect: str | None = None,
+        learnable: Sequence[str] = (),
+        channels: int | None = None,
+        batch_first: bool = False,
+    ) -> None:
+        chosen = self.settings(dialect, locals())
+        constants = {name: chosen[name] for name in ("omega", "damping")}
+        super().__init__(constants, chosen, learnable=learnable, channels=channels, batch_first=batch_first)
+        self.gain = float(chosen["gain"])
+        self.membrane = check_choice("membrane", chosen["membrane"], "imaginary", "real")
+        self.discretisation = check_choice("discretisation", chosen["discretisation"], "euler", "exponential")
+
+    def _rotation(self, params: Params) -> tuple[Tensor, Tensor]:
+        """Diagonal of the rotation, and what the membrane takes of the other part."""
+        omega, damping = params["omega"], params["damping"]
+        if self.discretisation == "euler":
+            keep, turn = 1 + damping, omega
+        else:
+            size = torch.exp(damping)
+            keep, turn = size * torch.cos(omega), size * torch.sin(omega)
+        return keep, turn if self.membrane == "imaginary" else -turn
+
+    def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
+        """One time step."""
+        keep, turn = self._rotation(params)
+        v, u = state[:2]
+        h, other = keep * v + turn * u, keep * u - turn * v
+        drive = self.gain * current
+        charged = (h, other + drive) if self.membrane == "imaginary" else (h + drive, other)
+        return self.fire_and_reset(charged, state, params)
+
+    def dynamics(self, params: Params) -> Dynamics | None:
+        """Two states; see `Dynamics`."""
+        firing = self.firing(params, 2)
+        if firing is None:
+            return None
+        keep, turn = self._rotation(params)
+        inputs = [0.0, self.gain] if self.membrane == "imaginary" else [self.gain, 0.0]
+        return Dynamics(a=[[keep, turn], [-turn, keep]], b=inputs, **firing)

@@ -1,0 +1,122 @@
+"""Spike response model with an event-driven gradient: the neuron of `SRMConv2d` and its kind, as a module.
+
+    h[t] = e_m u[t-1] + (s[t-1] + x[t]) / tau_s               e_x = 1 - 1/tau_x
+    s[t] = e_s (s[t-1] + x[t])
+    spike where h[t] >= threshold; it resets all states, or the membrane alone
+
+Source: Zhu et al., "Training Spiking Neural Networks with Event-driven Backpropagation", NeurIPS 2022, section 3; with
+`reset_states="membrane"`: Wunderlich and Pehle, "Event-based backpropagation can compute exact gradients for spiking
+neural networks", 2021.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from snnlib import functional
+from snnlib.functional.srm import SRMNeuron
+from snnlib.neurons.base import Neuron, Output, Params, State
+from snnlib.neurons.dialects import check_choice, shown_options
+from snnlib.neurons.event import fire_by_event
+
+
+class SRM(Neuron):
+    """Spike response neurons with an event-driven gradient: currents `[T, N, C, ...]` to spikes of the same shape.
+
+    With `e_x = 1 - 1/tau_x`, from zero state::
+
+        u <- e_m u + (s + x) / tau_s        membrane potential
+        s <- e_s (s + x)                    synaptic trace
+        spike = u >= threshold;             at a spike u = s = 0
+
+    No surrogate is used: each spike time is differentiated implicitly. `dL/dspikes` is read at spikes, means "more, or
+    earlier, spikes here" and moves the spike by `min(1 / delta_u, grad_clamp)` steps per unit of potential. A neuron
+    that never fires gets exactly zero.
+
+    Args:
+        tau_m: membrane time constant in time steps, >= 1. Default 5.
+        tau_s: synaptic time constant in time steps, >= 1. Default 3.
+        tau_grad: time constant of the input-gradient kernel in layers, > 1. Default `tau_s`; see `docs/gradients.md`.
+        threshold: firing threshold, > 0, a number or one value per channel. Default 1.
+        grad_clamp: bound of `1 / delta_u`; None for none. Default 4, the papers' value.
+        reset_states: `"all"`, the model of the library's layers and native kernels, or `"membrane"`: the synaptic trace
+            goes on after a spike, with EventProp's gradient; it runs by `step`. Default `"all"`.
+        batch_first: whether sequences are `[N, T, ...]`. Default False.
+
+    Raises:
+        ValueError: a constant out of its range.
+
+    Gradients stop at the state that a call starts from with `reset_states="all"`.
+
+    >>> import torch, snnlib
+    >>> snnlib.neurons.SRM()(torch.full((8, 1, 1), 1.2)).flatten().tolist()
+    [0.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0]
+    """
+
+    state_names = ("u", "s", "g")
+    gradient = "event"
+
+    def __init__(
+        self,
+        tau_m: float = 5.0,
+        tau_s: float = 3.0,
+        tau_grad: float | None = None,
+        *,
+        threshold: float | Tensor = 1.0,
+        grad_clamp: float | None = 4.0,
+        reset_states: str = "all",
+        batch_first: bool = False,
+    ) -> None:
+        self_neuron = SRMNeuron(tau_m, tau_s, tau_grad, grad_clamp)
+        if not isinstance(threshold, torch.nn.Parameter) and not bool((torch.as_tensor(threshold) > 0).all()):
+            raise ValueError(f"threshold: expected numbers > 0, got {threshold}")
+        super().__init__({"threshold": threshold}, batch_first=batch_first)
+        self.neuron = self_neuron
+        self.threshold: Tensor
+        self.reset_states = check_choice("reset_states", reset_states, "all", "membrane")
+
+    def run(self, x: Tensor, state: tuple[Tensor, ...] | None = None) -> Output:
+        """Spikes from a given state `([3, N, C, ...],)` of u, s and g, and the state after the last step."""
+        if self.reset_states == "membrane":
+            return super().run(x, state)
+        if state is not None:
+            self._check_state(
+                state, [size for dim, size in enumerate(x.shape) if dim != int(self.batch_first)], x
+            )
+        start = None if state is None else state[0]
+        self.check_channels(x.shape[2] if x.dim() > 2 else 1, x)
+        out = functional.srm.srm_neuron_stream(x, start, self.neuron, self.threshold, self.batch_first)
+        return Output(out.spikes, (out.state,))
+
+    def reference(self, x: Tensor, state: tuple[Tensor, ...] | None = None) -> Output:
+        """`run` by `step` in plain torch."""
+        return Neuron.run(self, x, state)
+
+    def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
+        """One time step."""
+        tau_m, tau_s, tau_grad = self.neuron.taus
+        u, s, g = state
+        j = s + current
+        h = (1 - 1 / tau_m) * u + j / tau_s
+        fired = h >= params["threshold"]
+        trace = ((g + current) * (1 - 1 / tau_grad)).masked_fill(fired, 0.0)
+        after = torch.zeros_like(h)
+        s = (1 - 1 / tau_s) * j
+        if self.reset_states == "all":
+            s = s.masked_fill(fired, 0.0)
+        else:
+            after = j.detach() / tau_s
+        clamp = torch.inf if self.neuron.grad_clamp is None else self.neuron.grad_clamp
+        spikes, u = fire_by_event(h, fired, (h - u).detach(), after, 0.0, clamp)
+        return spikes, (u, s, trace)
+
+    def options(self) -> dict[str, Any]:
+        """Time constants, and what differs from the defaults."""
+        tau_m, tau_s, tau_grad = self.neuron.taus
+        shown: dict[str, Any] = {"tau_m": tau_m, "tau_s": tau_s, "tau_grad": tau_grad}
+        if self.neuron.grad_clamp != SRMNeuron.grad_clamp:
+            shown["grad_clamp"] = self.neuron.grad_clamp
+        return {**shown, **shown_options(self, {"reset_states": "all"})}

@@ -1,0 +1,42 @@
+"""Sample arguments of the scan ops from the registry of neurons: the coefficients of every model as it is built."""
+
+import torch
+from op_samples import Arguments, Sample
+
+from snnlib.neurons import MODELS, Neuron, SpikingNeuron
+from snnlib.surrogate import ATan
+
+
+def _build(name: str) -> Neuron:
+    neuron = MODELS[name]()
+    if isinstance(neuron, SpikingNeuron):
+        # The kernels' exp is an approximation, with a test of its own.
+        neuron.surrogate = ATan()
+    return neuron
+
+
+# Models without coefficients run by `step` only.
+LINEAR = [name for name in MODELS if _build(name).dynamics(_build(name).constants()) is not None]
+
+
+def _arguments(name: str, generator: torch.Generator) -> Arguments:
+    neuron = _build(name)
+    dynamics = neuron.dynamics(neuron.constants())
+    assert dynamics is not None
+    # Inputs that reach the threshold in a few steps, whatever the leak and the gain.
+    current = torch.randn(7, 2, 3, generator=generator, dtype=torch.float64) * 2 + 1.5
+    state = torch.rand(len(neuron.state_names), 2, 3, generator=generator, dtype=torch.float64) * 0.4
+    return (current, dynamics.pack(torch.empty((), dtype=torch.float64)).detach(), state, dynamics.flags, 0)
+
+
+def forward_sample(name: str) -> Sample:
+    return Sample(name, lambda generator: _arguments(name, generator))
+
+
+def backward_sample(name: str) -> Sample:
+    def make(generator: torch.Generator) -> Arguments:
+        arguments = _arguments(name, generator)
+        grads = (torch.randn(x.shape, generator=generator, dtype=torch.float64) for x in arguments[:3:2])
+        return (*grads, *arguments, True)
+
+    return Sample(name, make)

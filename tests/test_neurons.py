@@ -1,0 +1,430 @@
+"""Every neuron model of the registry: kernels against `step`, chunks, constants, dtypes, layouts, saving, errors."""
+
+import copy
+import inspect
+import io
+import pickle
+from typing import Any
+
+import pytest
+import torch
+from compare import assert_bits, assert_close
+from torch import Tensor
+
+import snnlib
+from snnlib.neurons import BRF, IF, LIF, MODELS, SRM, Alpha, CubaLIF, Integrator, Neuron, SpikingNeuron
+from snnlib.surrogate import Triangle
+
+# Each is tried with every model that has these options.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "subtract": {"reset": "subtract", "detach_reset": False},
+    "zero, not detached": {"reset": "zero", "reset_value": 0.25, "detach_reset": False},
+    "no reset": {"reset": "none"},
+    "next": {"reset_time": "next", "detach_reset": False},
+    "next, subtract": {"reset_time": "next", "reset": "subtract"},
+    "all states": {"reset": "zero", "reset_states": "all", "detach_reset": False},
+    "floor": {"floor": -0.25, "reset": "subtract"},
+    "no gradient through time": {"gradient_through_time": False},
+    "compact": {"surrogate": Triangle(), "compare": ">"},
+    "synapse": {"tau_s": 3.0},
+    "euler": {"integration": "euler"},
+    "exponential": {"discretisation": "exponential", "decay_input": False},
+}
+
+
+def _possible(model: type[Neuron], options: dict[str, Any]) -> bool:
+    """Whether the model has these options with these values."""
+    signature = inspect.signature(model).parameters
+    choices = getattr(model, "choices", {})
+    return all(n in signature and (n not in choices or v in choices[n]) for n, v in options.items())
+
+
+CASES = [
+    pytest.param(model, options, id=f"{model.__name__}, {name}")
+    for model in MODELS.values()
+    for name, options in OPTIONS.items()
+    if _possible(model, options)
+] + [
+    pytest.param(model, {"dialect": dialect}, id=f"{model.__name__}, {dialect}")
+    for model in MODELS.values()
+    for dialect in getattr(model, "dialects", {})
+]
+every_case = pytest.mark.parametrize(("model", "options"), CASES)
+every_model = pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+
+
+def currents(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    """Inputs that make most neurons fire and rest in a few steps."""
+    generator = torch.Generator().manual_seed(5)
+    return (torch.randn(shape, generator=generator, dtype=torch.float64) * 3 + 2).to(dtype)
+
+
+def driving(neuron: Neuron, x: Tensor) -> Tensor:
+    """The inputs, doubled from a quarter until a neuron fires: a parabola grows beyond all numbers from large ones."""
+    x = x / 4
+    for _ in range(20):
+        if neuron.reference(x).value.any():
+            return x
+        x = x * 2
+    raise AssertionError(f"{neuron} never fires")
+
+
+def filled(gradients: list[Tensor | None], like: list[Tensor]) -> list[Tensor]:
+    """None where nothing depends on a tensor is a gradient of zero."""
+    return [torch.zeros_like(x) if g is None else g for g, x in zip(gradients, like, strict=True)]
+
+
+def learnable(model: type[Neuron], options: dict[str, Any], channels: int | None = None) -> Neuron:
+    """The neuron with all its constants learnable, where it has learnable ones."""
+    if "learnable" not in inspect.signature(model).parameters:
+        return model(**options)
+    names = model(**options).constant_names
+    return model(**options, learnable=names, channels=channels)
+
+
+def wants_state_gradient(neuron: Neuron) -> bool:
+    return not isinstance(neuron, SRM)
+
+
+@every_case
+def test_kernels_equal_step(model: type[Neuron], options: dict[str, Any], path: str) -> None:
+    """Values, states and all gradients of one call, in float64 against autograd through `step`."""
+    neuron = learnable(model, options, channels=3)
+    with torch.no_grad():
+        for parameter in neuron.parameters():
+            parameter.mul_(torch.tensor([1.0, 1.0625, 1.125]))
+    x = driving(neuron, currents(8, 2, 3))
+    start = neuron.reference(x[:3]).state[0].detach()
+    weights = torch.linspace(-1, 1.5, start.numel(), dtype=torch.float64).reshape(start.shape)
+    found = []
+    for run in (neuron.run, neuron.reference):
+        neuron.zero_grad()
+        current, state = x.clone().requires_grad_(), start.clone().requires_grad_()
+        value, (final,) = run(current, (state,))
+        loss = (value * torch.sin(torch.arange(48.0)).reshape(8, 2, 3)).sum()
+        if wants_state_gradient(neuron):
+            loss = loss + (final * weights).sum()
+        loss.backward()
+        leaves = [current, *neuron.parameters(), state]
+        found.append([value, final, *filled([leaf.grad for leaf in leaves], leaves)])
+    if not isinstance(neuron, Integrator):
+        assert_bits(found[0][0], found[1][0], "spikes")
+    assert_close(found[0][0], found[1][0], 1e-12, "value")
+    assert_close(found[0][1], found[1][1], 1e-12, "state")
+    for number, (gradient, expected) in enumerate(zip(found[0][2:-1], found[1][2:-1], strict=True)):
+        # float32 parameters have float32 gradients.
+        assert_close(
+            gradient, expected.double(), 1e-10 if expected.dtype == torch.float64 else 1e-6, f"{number}"
+        )
+    if wants_state_gradient(neuron):
+        assert_close(found[0][-1], found[1][-1], 1e-10, "gradient of the state")
+
+
+@every_case
+def test_kernel_bits(model: type[Neuron], options: dict[str, Any]) -> None:
+    """The compiled kernels against the family in torch, in float32, with constants per channel."""
+    neuron = learnable(model, options, channels=3)
+    inputs = driving(neuron, currents(8, 2, 3, 5, dtype=torch.float32))
+    results = []
+    for path in ("native", "reference"):
+        with snnlib.use_path(path):
+            neuron.zero_grad()
+            x = inputs.clone().requires_grad_()
+            value, (state,) = neuron.run(x)
+            (value * torch.cos(torch.arange(240.0)).reshape(x.shape)).sum().backward()
+            leaves = [x, *neuron.parameters()]
+            results.append([value, state, *filled([leaf.grad for leaf in leaves], leaves)])
+    for number, (a, b) in enumerate(zip(*results, strict=True)):
+        assert_bits(a, b, f"output {number}")
+
+
+@every_model
+def test_chunks(model: type[Neuron], path: str) -> None:
+    """A sequence in two calls: the same bits, and gradients through the state between them."""
+    neuron = model()
+    x = driving(neuron, currents(9, 2, 3)).requires_grad_()
+    whole, (last,) = neuron.run(x)
+    first, state = neuron.run(x[:4])
+    second, (final,) = neuron.run(x[4:], state)
+    assert_bits(torch.cat((first, second)), whole)
+    assert_bits(final, last)
+    if isinstance(neuron, SRM):
+        return
+    (expected,) = torch.autograd.grad(whole[-1].sum() + last.sum(), x, retain_graph=True)
+    (gradient,) = torch.autograd.grad(second[-1].sum() + final.sum(), x)
+    assert_bits(gradient, expected)
+
+
+@every_model
+def test_constants_per_channel(model: type[Neuron], path: str) -> None:
+    """One neuron with a constant per channel is as many neurons with one each."""
+    plain = model()
+    x = driving(plain, currents(7, 2, 3, 4))
+    for name in plain.constant_names:
+        if name == "w":
+            # PLIF learns its w, which `tau` sets.
+            continue
+        value = plain.constants()[name].detach()
+        values = value * torch.tensor([1.0, 1.0625, 1.125])
+        spikes = model(**{name: values})(x)
+        for channel in range(3):
+            alone = model(**{name: float(values[channel])})(x[:, :, channel : channel + 1])
+            assert_bits(spikes[:, :, channel : channel + 1], alone, name)
+
+
+@every_model
+def test_learnable_constants_move(model: type[Neuron]) -> None:
+    if "learnable" not in inspect.signature(model).parameters:
+        pytest.skip("this model has no learnable constants")
+    # Without couplings an adaptation learns nothing.
+    coupled = {"a": 0.5, "b": 0.5} if "a" in inspect.signature(model).parameters else {}
+    neuron = learnable(model, coupled, channels=3)
+    before = {name: p.detach().clone() for name, p in neuron.named_parameters()}
+    assert set(before) == set(neuron.constant_names)
+    optimiser = torch.optim.Adam(neuron.parameters(), lr=0.01)
+    value = neuron(driving(neuron, currents(12, 4, 3, dtype=torch.float32)))
+    value.sum().backward()
+    optimiser.step()
+    for name, parameter in neuron.named_parameters():
+        assert parameter.dtype == torch.float32
+        assert not torch.equal(parameter, before[name]), name
+
+
+@every_model
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_half_precision(model: type[Neuron], dtype: torch.dtype, path: str) -> None:
+    """Currents are widened, states are float32, and values are rounded once."""
+    x = currents(6, 2, 3, dtype=torch.float32).to(dtype)
+    value, (state,) = model().half().run(x)
+    expected, (wide,) = model().run(x.float())
+    assert value.dtype == dtype
+    assert state.dtype == torch.float32
+    assert_bits(value, expected.to(dtype))
+    assert_bits(state, wide)
+
+
+@every_model
+def test_layouts(model: type[Neuron], path: str) -> None:
+    """Batch first, and channels last in memory."""
+    x = currents(6, 2, 3, 4, 5)
+    neuron = model()
+    expected, (state,) = neuron.run(x)
+    neuron.batch_first = True
+    value, (other,) = neuron.run(x.transpose(0, 1).contiguous())
+    assert_bits(value.transpose(0, 1), expected)
+    assert_bits(other, state)
+    neuron.batch_first = False
+    value, (other,) = neuron.run(x.movedim(2, -1).contiguous().movedim(-1, 2))
+    assert_bits(value, expected)
+    assert_bits(other, state)
+
+
+@every_model
+def test_no_steps(model: type[Neuron], path: str) -> None:
+    neuron = model()
+    x = currents(3, 2, 3)
+    _, state = neuron.run(x)
+    value, after = neuron.run(x[:0], state)
+    assert value.shape == (0, 2, 3)
+    assert_bits(after[0], state[0])
+
+
+@every_model
+def test_constants_survive_moves(model: type[Neuron]) -> None:
+    """Casts, copies and files keep constants and their precision."""
+    neuron = learnable(model, {})
+    expected = neuron(currents(6, 2, 3))
+    constants = {name: getattr(neuron, name).detach().clone() for name in neuron.constant_names}
+    file = io.BytesIO()
+    torch.save(neuron.state_dict(), file)
+    file.seek(0)
+    loaded = learnable(model, {"threshold": 3.0} if "threshold" in constants else {})
+    loaded.load_state_dict(torch.load(file, weights_only=True))
+    moved = [
+        neuron.half(),
+        neuron.double(),
+        copy.deepcopy(neuron),
+        pickle.loads(pickle.dumps(neuron)),
+        loaded,
+    ]
+    for other in moved:
+        for name, value in constants.items():
+            assert_bits(getattr(other, name).detach(), value, name)
+        assert_bits(other(currents(6, 2, 3)), expected)
+
+
+@every_model
+def test_repr(model: type[Neuron]) -> None:
+    """`print` names the constants, and options where they are not the defaults."""
+    text = repr(model())
+    assert text.startswith(f"{model.__name__}(")
+    for name in model().constant_names:
+        assert f"{name}=" in text
+    assert "batch_first" not in text
+    assert "batch_first=True" in repr(model(batch_first=True))
+
+
+@pytest.mark.parametrize("model", [LIF, CubaLIF, SRM])
+def test_compiled(model: type[Neuron]) -> None:
+    """The ops and their gradients trace into one graph."""
+    neuron = model()
+    compiled = torch.compile(neuron, backend="aot_eager", fullgraph=True)
+    gradients = []
+    for call in (neuron, compiled):
+        x = currents(6, 2, 3, dtype=torch.float32).requires_grad_()
+        call(x).sum().backward()
+        gradients.append(x.grad)
+    assert_bits(gradients[1], gradients[0])
+
+
+def test_event_gradient_of_srm_by_step() -> None:
+    """`step` in plain torch gives the event-driven gradient of the kernels."""
+    x = currents(15, 2, 3)
+    gradients = []
+    neuron = SRM()
+    for run in (neuron.run, neuron.reference):
+        current = x.clone().requires_grad_()
+        (run(current).value * torch.sin(torch.arange(90.0)).reshape(x.shape)).sum().backward()
+        gradients.append(current.grad)
+    assert gradients[0].any()
+    assert_close(gradients[0], gradients[1], 1e-12)
+
+
+def test_srm_with_its_membrane_reset_is_an_event_driven_cuba_lif() -> None:
+    """Both have EventProp's gradient; the SRM's current is that of the CubaLIF, in other units."""
+    x = currents(20, 2, 3)
+    results = []
+    for neuron, gain in (
+        (SRM(4.0, 4.0, reset_states="membrane", grad_clamp=None), 1.0),
+        (CubaLIF(4.0, 4.0, gradient="event", grad_clamp=torch.inf), 1.0),
+    ):
+        current = (x * gain).requires_grad_()
+        spikes = neuron(current)
+        (spikes * torch.sin(torch.arange(120.0)).reshape(x.shape)).sum().backward()
+        results.append((spikes, current.grad))
+    assert results[0][0].sum() > 20
+    assert_bits(*(result[0] for result in results))
+    assert_close(results[0][1], results[1][1], 1e-12)
+
+
+def test_several_spikes_in_a_step() -> None:
+    x = torch.tensor([2.5, 0.25, 4.0, -3.0]).reshape(4, 1, 1)
+    neuron = IF(reset="subtract", max_spikes=torch.inf)
+    assert neuron(x).flatten().tolist() == [2, 0, 4, 0]
+    limited = IF(reset="subtract", max_spikes=2)
+    assert limited(x).flatten().tolist() == [2, 0, 2, 0]
+    assert limited.run(x).state[0].item() == pytest.approx(-0.25)
+
+
+def test_dialects_are_options(path: str) -> None:
+    """A dialect is expanded at construction, and explicit arguments win."""
+    assert "dialect" not in repr(LIF(dialect="snntorch"))
+    neuron = LIF(dialect="spikingjelly", detach_reset=True, reset_value=-0.5)
+    assert neuron.detach_reset
+    assert neuron.rest == -0.5
+    assert LIF(dialect="snntorch", reset="zero").reset_time == "same"
+    assert CubaLIF(dialect="snntorch", reset="zero").reset_time == "next"
+    spelled = CubaLIF(4.0, 2.0, decay_input=False, compare=">", reset="subtract", reset_time="next")
+    x = currents(8, 2, 3)
+    assert_bits(CubaLIF(4.0, 2.0, dialect="snntorch")(x), spelled(x))
+
+
+@pytest.mark.parametrize(
+    "model", [m for m in MODELS.values() if "dialect" in inspect.signature(m).parameters]
+)
+def test_unknown_dialect(model: type[Neuron]) -> None:
+    known = ", ".join(model.dialects)
+    with pytest.raises(ValueError, match=rf"^dialect: expected one of {known}, got 'brian'$"):
+        model(dialect="brian")
+
+
+@pytest.mark.parametrize("model", [m for m in MODELS.values() if issubclass(m, SpikingNeuron)])
+def test_wrong_options(model: type[Neuron]) -> None:
+    with pytest.raises(ValueError, match=r"^compare: expected one of >=, >, got '=='$"):
+        model(compare="==")
+    with pytest.raises(TypeError, match=r"^surrogate: expected one of snnlib.surrogate .* got 'atan'$"):
+        model(surrogate="atan")
+    with pytest.raises(TypeError, match=r"an instance"):
+        model(surrogate=Triangle)
+    with pytest.raises(ValueError, match=r"^threshold: expected numbers > 0, got 0$"):
+        model(threshold=0)
+    with pytest.raises(ValueError, match=r"^learnable: expected names of constants .* got 'tua'$"):
+        model(learnable=("tua",))
+    if "reset" in inspect.signature(model).parameters:
+        with pytest.raises(ValueError, match=r"^reset: expected one of .*, got 'soft'$"):
+            model(reset="soft")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: LIF(0.5), "^tau: expected numbers of time steps >= 1, got 0.5$"),
+        (
+            lambda: LIF(discretisation="rk4"),
+            "^discretisation: expected one of euler, exponential, got 'rk4'$",
+        ),
+        (lambda: LIF(max_spikes=0), "^max_spikes: expected a number >= 1, got 0$"),
+        (lambda: LIF(threshold=torch.ones(3), channels=2), "^threshold: expected 2 values"),
+        (lambda: Alpha(3.0, 3.0), "^tau_decay: expected more time steps than tau_rise 3.0, got 3.0$"),
+        (lambda: Alpha(reset="subtract"), "^reset: expected one of zero, none, got 'subtract'$"),
+        (lambda: BRF(omega=200.0), "^dt: expected a number > 0 with dt \\* omega < 1"),
+        (lambda: SRM(tau_m=0.5), "^tau_m: expected a finite number of time steps >= 1"),
+        (lambda: SRM(reset_states="u"), "^reset_states: expected one of all, membrane, got 'u'$"),
+        (lambda: CubaLIF(gradient="spikes"), "^gradient: expected one of surrogate, event, got 'spikes'$"),
+        (
+            lambda: CubaLIF(gradient="event", reset="subtract"),
+            "^reset: expected 'zero' beside gradient=\"event\", got 'subtract'$",
+        ),
+        (
+            lambda: CubaLIF(gradient="event", learnable="tau_m"),
+            '^learnable: expected nothing beside gradient="event"',
+        ),
+    ],
+)
+def test_refused(make: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+@pytest.mark.parametrize("model", [LIF, IF])
+def test_neurons_that_jump_have_no_event_gradient(model: type[Neuron]) -> None:
+    with pytest.raises(TypeError, match=r"gradient"):
+        model(gradient="event")
+
+
+class Broken(Neuron):
+    state_names = ("v", "w")
+
+    def __init__(self, answer: object) -> None:
+        super().__init__()
+        self.answer = answer
+
+    def step(self, state: Any, current: Tensor, params: Any) -> Any:
+        return self.answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ((torch.zeros(2, 4), ()), "Broken.step: expected spikes of the current's shape .2, 3., got .2, 4."),
+        ((torch.zeros(2, 3), (torch.zeros(2, 3),)), "expected a tuple of states .v, w., got 1 of them"),
+        (
+            (torch.zeros(2, 3), (torch.zeros(2, 3), torch.zeros(3))),
+            "expected w of shape .2, 3., got .3,.",
+        ),
+    ],
+)
+def test_step_of_wrong_shapes(answer: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Broken(answer)(torch.zeros(4, 2, 3))
+
+
+def test_wrong_state() -> None:
+    neuron = LIF()
+    with pytest.raises(TypeError, match=r"^state: expected the tuple that run returned, got Tensor$"):
+        neuron.run(torch.zeros(4, 2, 3), torch.zeros(1, 2, 3))
+    with pytest.raises(ValueError, match=r"^state: expected shape \(1, 2, 3\) for \(v\), got \(1, 3, 2\)$"):
+        neuron.run(torch.zeros(4, 2, 3), (torch.zeros(1, 3, 2),))
+    with pytest.raises(ValueError, match=r"^threshold: expected 3 values, one per channel, got 2$"):
+        LIF(threshold=torch.ones(2))(torch.zeros(4, 2, 3))
