@@ -111,3 +111,28 @@ def test_tools_see_layers_with_any_neuron(net: nn.Sequential, events: torch.Tens
     memory = snnlib.memory_report(net, events)
     # A bit per neuron and step, and 4 bytes for each step near the threshold.
     assert 1 / 8 < memory["conv1"].bytes_per_neuron_step < 3
+
+
+def test_srm_neurons_in_any_layer_are_those_of_srm_layers(events: torch.Tensor) -> None:
+    torch.manual_seed(0)
+    own = snnlib.models.from_notation("6C3p1-P2-5", (2, 18, 18), tau_m=8.0, tau_s=4.0)
+    net = snnlib.models.from_notation("6C3p1-P2-5", (2, 18, 18), neuron=neurons.SRM(8.0, 4.0))
+    assert type(net.pool1) is snnlib.SpikeAvgPool2d
+    for a, b in ((own.conv1, net.conv1), (own.fc1, net.fc1)):
+        a.weight.data *= 3
+        b.weight.data.copy_(a.weight)
+    results = []
+    for model in (own, net, snnlib.fuse(net)):
+        x = events.clone().requires_grad_()
+        model.zero_grad()
+        out = model(x)
+        (out * torch.linspace(-1, 2, out.numel()).reshape(out.shape)).sum().backward()
+        results.append([out.detach(), x.grad, *(p.grad.clone() for p in model.parameters())])
+    assert 0.05 < results[0][0].mean() < 0.9
+    assert all(torch.equal(a, b) for a, b in zip(results[0], results[1], strict=True))
+    assert all(
+        torch.allclose(a, b, rtol=1e-4, atol=1e-4) for a, b in zip(results[0], results[2], strict=True)
+    )
+    with torch.no_grad():
+        stream = snnlib.Stream(net)
+        assert torch.equal(torch.cat([stream(chunk) for chunk in events.split([5, 7])]), results[0][0])

@@ -77,7 +77,8 @@ def spiking_layer(
         neuron: any neuron model.
         state: what an earlier call returned; None starts anew.
         return_state: whether the state after the last step is wanted.
-        pool: window of average pooling over the last two axes, without overlap, with ordinary gradients.
+        pool: window of average pooling over the last two axes, without overlap: with the event-time gradient for SRM
+            neurons, with ordinary gradients for others.
 
     Raises:
         TypeError: a tensor of integers, or x and weight of different dtypes.
@@ -94,6 +95,9 @@ def spiking_layer(
         dtype = torch.get_autocast_dtype(x.device.type)
         x, weight = x.to(dtype), weight.to(dtype)
     neuron.check_channels(weight.shape[0], x)
+    own = neuron.run_layer(x, weight, operator, state, return_state, pool)
+    if own is not None:
+        return own
     conv = as_event_driven(operator, x, weight)
     if isinstance(conv, str):
         folded = operator.forward(x.flatten(0, 1), weight)

@@ -34,7 +34,7 @@ def from_notation(
 
     `12C5` is a 5x5 convolution to 12 channels, `12C5p1` with padding 1, `12C5s2p1` with stride 2 as well; `P2` is a
     2x2 average pooling; `100` a fully connected layer of 100 neurons. Layers are `SRMConv2d`, `SpikeAvgPool2d` and
-    `SRMLinear`, or with a `neuron` `SpikingConv2d`, `AvgPool2d` and `SpikingLinear`.
+    `SRMLinear`, or with a `neuron` `SpikingConv2d`, `SpikingLinear` and the pooling of its kind of gradient.
 
     Args:
         notation: the layers, first to last.
@@ -79,7 +79,8 @@ def from_notation(
             height, width = ((side + 2 * padding - size) // stride + 1 for side in (height, width))
             kind = "conv"
         elif match := _POOL.fullmatch(word):
-            layer = SpikeAvgPool2d(int(match["size"])) if neuron is None else AvgPool2d(int(match["size"]))
+            by_event = neuron is None or neuron.gradient == "event"
+            layer = (SpikeAvgPool2d if by_event else AvgPool2d)(int(match["size"]))
             height, width = (side // int(match["size"]) for side in (height, width))
             kind = "pool"
         elif match := _LINEAR.fullmatch(word):

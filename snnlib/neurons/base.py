@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,9 @@ from torch import Tensor, nn
 from snnlib import ops
 from snnlib.functional._check import check_device, check_floating, check_rank
 from snnlib.neurons.dynamics import Dynamics
+
+if TYPE_CHECKING:
+    from snnlib.functional.operators import LinearOperator
 
 # Constants of a neuron in shapes that broadcast with one step `[N, C, ...]`.
 Params = Mapping[str, Tensor]
@@ -171,6 +174,18 @@ class Neuron(nn.Module):
             values.append(value)
         out = torch.stack(values, time_dim) if values else x.to(wide)
         return Output(out.to(x.dtype), (torch.stack(now_state),))
+
+    def run_layer(
+        self,
+        x: Tensor,
+        weight: Tensor,
+        operator: LinearOperator,
+        state: tuple[Tensor, ...] | None,
+        return_state: bool,
+        pool: tuple[int, int],
+    ) -> Output | None:
+        """The neurons behind a linear operator, for a model whose weights and inputs need different signals."""
+        return None
 
     def start(self, shape: Sequence[int], like: Tensor, state: tuple[Tensor, ...] | None) -> Tensor | None:
         """State `[K, N, C, ...]` to begin with for steps of this shape `[N, C, ...]`; None where it is zero."""

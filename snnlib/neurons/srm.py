@@ -11,7 +11,7 @@ neural networks", 2021.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -21,6 +21,9 @@ from snnlib.functional.srm import SRMNeuron
 from snnlib.neurons.base import Neuron, Output, Params, State
 from snnlib.neurons.dialects import check_choice, shown_options
 from snnlib.neurons.event import fire_by_event
+
+if TYPE_CHECKING:
+    from snnlib.functional.operators import LinearOperator
 
 
 class SRM(Neuron):
@@ -90,6 +93,31 @@ class SRM(Neuron):
         self.check_channels(x.shape[2] if x.dim() > 2 else 1, x)
         out = functional.srm.srm_neuron_stream(x, start, self.neuron, self.threshold, self.batch_first)
         return Output(out.spikes, (out.state,))
+
+    def run_layer(
+        self,
+        x: Tensor,
+        weight: Tensor,
+        operator: LinearOperator,
+        state: tuple[Tensor, ...] | None,
+        return_state: bool,
+        pool: tuple[int, int],
+    ) -> Output | None:
+        """The layer of `SRMConv2d` and its kind: weights get signal a, inputs signal b (`docs/gradients.md`)."""
+        if self.reset_states == "membrane":
+            return None
+        spikes, final = functional.srm_layer_stream(
+            x,
+            weight,
+            operator,
+            self.neuron,
+            threshold=self.threshold,
+            batch_first=self.batch_first,
+            state=None if state is None else state[0],
+            return_state=return_state,
+            pool=pool,
+        )
+        return Output(spikes, (final,))
 
     def reference(self, x: Tensor, state: tuple[Tensor, ...] | None = None) -> Output:
         """`run` by `step` in plain torch."""

@@ -39,11 +39,13 @@ def _blocks(net: nn.Module) -> Iterator[tuple[Layer, Pool]]:
         for (name, layer), (pool_name, pool) in pairwise(module.named_children()):
             # A parametrized weight, as a standardised one is, gives its layer a class of its own.
             kind = type_before_parametrizations(layer)
-            if kind is SRMConv2d and type(pool) is SpikeAvgPool2d:
-                yield cast(SRMConv2d, layer), pool
-            elif kind is SpikingConv2d and type(pool) is AvgPool2d:
-                yield cast(SpikingConv2d, layer), pool
-            elif kind is SpikingConv2d and type(pool) is SpikeAvgPool2d:
+            if kind not in (SRMConv2d, SpikingConv2d):
+                continue
+            conv = cast(Layer, layer)
+            surrogate = conv.learns_when_silent
+            if type(pool) is (AvgPool2d if surrogate else SpikeAvgPool2d):
+                yield conv, pool
+            elif surrogate and type(pool) is SpikeAvgPool2d:
                 raise ValueError(
                     f"net: expected AvgPool2d after {name}, whose neurons have a surrogate gradient, got "
                     f"SpikeAvgPool2d at {pool_name}, whose event-time gradient is for SRM neurons"
