@@ -111,6 +111,8 @@ def read_entries(
     values = [torch.zeros(marked.shape, dtype=record.dtype) for _ in record]
     tasks = (_tasks(rows, band, time_dim) for rows in (marked, *values))
     for i, (mask, *parts) in enumerate(zip(*tasks, strict=True)):
+        if int(mask.sum()) != int(starts[i + 1] - starts[i]):
+            raise ValueError("bits: expected as many spikes of each task as starts says, got others")
         for part, column in zip(parts, record, strict=True):
             part[mask] = column[starts[i] : starts[i + 1]]
     marked, *values = (
