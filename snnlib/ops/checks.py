@@ -94,6 +94,30 @@ def check_grad_clamp(grad_clamp: float) -> None:
         raise ValueError(f"grad_clamp: expected a number > 0, got {grad_clamp}")
 
 
+def check_finite(name: str, value: float) -> None:
+    """Raise ValueError unless `value` is finite."""
+    if not math.isfinite(value):
+        raise ValueError(f"{name}: expected a finite number, got {value}")
+
+
+def check_flags(flags: Sequence[int], count: int, kinds: int) -> None:
+    """Check the options of a neuron: the number of its surrogate, one of `kinds`, and zeros and ones."""
+    if len(flags) != count or not 0 <= flags[0] < kinds or not set(flags[1:]) <= {0, 1}:
+        raise ValueError(
+            f"flags: expected a number from 0 to {kinds - 1} and {count - 1} of 0 or 1, got {list(flags)}"
+        )
+
+
+def check_coefficients(coefficients: Tensor, channels: int, like: Tensor) -> None:
+    """Check a neuron's coefficients `[P, C]`, one column for all channels or one each."""
+    check_kernel_dtype("coefficients", coefficients)
+    check_device("coefficients", coefficients, like)
+    if coefficients.dim() != 2 or coefficients.shape[1] not in (1, channels):
+        raise ValueError(
+            f"coefficients: expected [P, C] with 1 or {channels} columns, got shape {tuple(coefficients.shape)}"
+        )
+
+
 def check_threshold(threshold: Tensor, channels: int, like: Tensor) -> None:
     """Check one threshold for all neurons or one per channel."""
     check_kernel_dtype("threshold", threshold)
@@ -106,17 +130,17 @@ def check_threshold(threshold: Tensor, channels: int, like: Tensor) -> None:
 
 
 def check_state_shape(
-    state: Tensor | None, variables: Sequence[str], train: Sequence[int], like: Tensor
+    state: Tensor | None, variables: Sequence[str], train: Sequence[int], like: Tensor, name: str = "state"
 ) -> None:
     """Check the state `[K, N, ...]` of neurons: K variables of one step `train` `[N, ...]`; None is a zero state."""
     if state is None:
         return
-    check_kernel_dtype("state", state)
+    check_kernel_dtype(name, state)
     expected = (len(variables), *train)
     if tuple(state.shape) != expected:
         names = ", ".join(variables[:-1]) + " and " * (len(variables) > 1) + variables[-1]
-        raise ValueError(f"state: expected shape {expected} for {names}, got {tuple(state.shape)}")
-    check_device("state", state, like)
+        raise ValueError(f"{name}: expected shape {expected} for {names}, got {tuple(state.shape)}")
+    check_device(name, state, like)
 
 
 def check_axes(name: str, sizes: Sequence[int], axes: int, minimum: int) -> None:
