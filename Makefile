@@ -5,7 +5,11 @@ READY := $(VENV)/.ready
 BENCHMARKS := training_step small_batch long_trains spike_rates convolution segments scan
 CPP = $(shell git ls-files 'cpp/*.cpp' 'cpp/*.h' 'cuda/*.cu' 'cuda/*.cpp' 'cuda/*.h' 'tests/*.cpp')
 
-.PHONY: demo test lint bench bench-accuracy format cuda-check cuda-emulation-asan gpu-check clean
+SANITIZED := build/sanitize
+SANITIZED_TESTS := tests/test_fuzz.py tests/test_op_checks.py tests/test_ops.py tests/test_layouts.py \
+                   tests/test_backward_paths.py tests/test_half.py
+
+.PHONY: demo test lint sanitize bench bench-accuracy format cuda-check cuda-emulation-asan gpu-check clean
 
 demo: $(READY)  ## Train on the embedded data and show the result.
 	$(VENV)/bin/snnlib train
@@ -33,6 +37,16 @@ bench-accuracy: $(READY)  ## Accuracy on five folds against the paper's settings
 
 cuda-check: $(READY)  ## Compile the CUDA kernels for every architecture; no GPU needed.
 	$(PYTHON) cuda/check.py
+
+sanitize: $(READY)  ## Fuzz and op tests with the CPU kernels under AddressSanitizer and UBSan.
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cmake -S . -B $(SANITIZED) -G Ninja -DSNNLIB_CUDA=OFF \
+		-DSNNLIB_SANITIZE=address,undefined -DPython_EXECUTABLE=$(CURDIR)/$(PYTHON) \
+		-DPYTHON_EXECUTABLE=$(CURDIR)/$(PYTHON) -Dpybind11_DIR="$$($(PYTHON) -m pybind11 --cmakedir)"
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cmake --build $(SANITIZED) --target _C
+	SNNLIB_TEST_MODULE="$$(ls $(CURDIR)/$(SANITIZED)/_C.*)" ASAN_OPTIONS=detect_leaks=0 \
+	UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
+	LD_PRELOAD="$(shell c++ -print-file-name=libasan.so) $(shell c++ -print-file-name=libubsan.so)" \
+	$(PYTHON) -m pytest -q $(SANITIZED_TESTS)
 
 cuda-emulation-asan: $(READY)  ## The CUDA kernels as loops on the CPU, under AddressSanitizer and UBSan.
 	SNNLIB_SANITIZE=address,undefined ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1 \

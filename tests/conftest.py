@@ -1,5 +1,7 @@
 """Fixtures of the whole suite: paths, seeded generators, poisoned memory, the hypothesis profile."""
 
+import importlib.util
+import os
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -8,6 +10,13 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 from torch import Tensor
+
+# `make sanitize` has the suite run with a module that was built with sanitizers in the place of the installed one.
+if "SNNLIB_TEST_MODULE" in os.environ:
+    _spec = importlib.util.spec_from_file_location("snnlib._C", os.environ["SNNLIB_TEST_MODULE"])
+    assert _spec is not None and _spec.loader is not None
+    sys.modules["snnlib._C"] = importlib.util.module_from_spec(_spec)
+    _spec.loader.exec_module(sys.modules["snnlib._C"])
 
 import snnlib
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import snnlib
 from snnlib import functional as F
@@ -184,3 +185,44 @@ def test_window_of_a_fused_pool_that_does_not_fit(path: str) -> None:
         ValueError, match=r"kernel_size: expected windows that fit into \(4, 4\), got \(2, 5\)"
     ):
         net(FRAMES)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"bias": True}, r"bias: expected an option of SRMConv2d, .*no bias"),
+        ({"beta": 0.9}, r"beta: .*tau_m = 1 / \(1 - beta\)"),
+        ({"taum": 5.0}, r"taum: .*did you mean tau_m\?"),
+        ({"treshold": 1.0}, r"treshold: .*did you mean threshold\?"),
+        ({"colour": 1}, r"colour: .*it has batch_first, device"),
+        ({"tau_m": nn.Parameter(torch.tensor(5.0))}, r"tau_m: expected a number, .*got a nn\.Parameter"),
+        ({"tau_s": torch.full((4,), 3.0)}, r"tau_s: expected a number, .*got a tensor; pass float"),
+        ({"tau_grad": "slow"}, r"tau_grad: expected a number, got str"),
+        ({"tau_m": None}, r"tau_m: expected a number, got NoneType"),
+        (
+            {"threshold": nn.Parameter(torch.ones(4))},
+            r"threshold: .*not learned, got one that requires a gradient",
+        ),
+        ({"threshold": "high"}, r"threshold: expected a number or a tensor, got str"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_options_of_another_kind(options: dict[str, Any], message: str) -> None:
+    """Not one of them was refused with its name; a parameter was taken and never trained."""
+    with pytest.raises(TypeError, match=message):
+        snnlib.SRMConv2d(2, 4, 3, **options)
+    with pytest.raises(TypeError, match=message.replace("SRMConv2d", "SRMLinear")):
+        snnlib.SRMLinear(2, 4, **options)
+
+
+def test_flags_and_scale() -> None:
+    with pytest.raises(TypeError, match=r"batch_first: expected True or False, got \(1, 0\)"):
+        snnlib.SRMLinear(3, 4, batch_first=(1, 0))(TRAIN)
+    with pytest.raises(ValueError, match=r"input_grad_scale: expected a finite number, got nan"):
+        snnlib.SRMLinear(3, 4, input_grad_scale=float("nan"))(TRAIN)
+    with pytest.raises(ValueError, match=r"x: expected at least one cell on each space axis"):
+        snnlib.SRMConv2d(3, 4, 1, padding=1)(torch.zeros(4, 2, 3, 0, 5))
+    with pytest.raises(TypeError, match=r"scale: expected a number or a tensor, got str"):
+        snnlib.GradScale("half")
+    with pytest.raises(ValueError, match=r"tau_m: expected a finite number of time steps >= 1, got 1e\+30"):
+        snnlib.SRMLinear(3, 4, tau_m=1e30)

@@ -58,7 +58,18 @@ def _readout() -> nn.Sequential:
     return nn.Sequential(snnlib.SRMConv2d(2, 8, 3), snnlib.SRMReadout(8 * 10 * 10, 5))
 
 
+def _lif() -> nn.Sequential:
+    neurons = (snnlib.neurons.LIF(), snnlib.neurons.LIF(tau=4.0, reset="subtract"), snnlib.neurons.LIF())
+    return nn.Sequential(
+        snnlib.SpikingConv2d(2, 8, 3, neuron=neurons[0]),
+        snnlib.SpikeAvgPool2d(2),
+        snnlib.SpikingLinear(8 * 5 * 5, 40, neuron=neurons[1]),
+        snnlib.SpikingLinear(40, 5, neuron=neurons[2]),
+    )
+
+
 NETS = {
+    "lif": _lif,
     "sequential": _net,
     "fused": lambda: snnlib.fuse(_net()),
     "standardised": lambda: snnlib.nn.standardize_weights(_net()),

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from numbers import Integral
+from numbers import Integral, Real
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from snnlib.ops.checks import check_device, check_dtype, check_floating, check_rank
 
 __all__ = [
     "as_sizes",
+    "as_tensor",
     "check_count",
     "check_device",
     "check_dtype",
+    "check_flag",
     "check_floating",
     "check_integer_labels",
     "check_labels",
+    "check_number",
     "check_rank",
+    "time_dimension",
 ]
 
 
@@ -47,6 +52,39 @@ def check_labels(target: Tensor, scores: Tensor) -> None:
     low, high = (int(bound) for bound in target.aminmax())
     if low < 0 or high >= classes:
         raise ValueError(f"target: expected labels from 0 to {classes - 1}, got {low} to {high}")
+
+
+def check_number(name: str, value: float) -> None:
+    """Raise TypeError unless `value` is a number; a tensor would not be learned, nor follow the layer to its device."""
+    if isinstance(value, Tensor):
+        kind = "nn.Parameter" if isinstance(value, nn.Parameter) else "tensor"
+        raise TypeError(
+            f"{name}: expected a number, which stays as it is and is not learned, got a {kind}; pass float(...)"
+        )
+    if not isinstance(value, Real) or isinstance(value, bool):
+        raise TypeError(f"{name}: expected a number, got {type(value).__name__}")
+
+
+def as_tensor(
+    name: str, value: Any, device: torch.device | str | None = None, dtype: torch.dtype | None = None
+) -> Tensor:
+    """`torch.as_tensor` with an error that names the argument."""
+    try:
+        return torch.as_tensor(value, device=device, dtype=dtype)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(f"{name}: expected a number or a tensor, got {type(value).__name__}") from error
+
+
+def check_flag(name: str, value: bool) -> None:
+    """Raise TypeError unless `value` is True or False."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{name}: expected True or False, got {value!r}")
+
+
+def time_dimension(batch_first: bool) -> int:
+    """1 where the batch comes before time, else 0; raises TypeError unless `batch_first` is True or False."""
+    check_flag("batch_first", batch_first)
+    return int(batch_first)
 
 
 def check_count(name: str, value: int) -> None:

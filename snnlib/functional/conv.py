@@ -7,17 +7,11 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from snnlib import ops
-from snnlib.functional._check import (
-    as_sizes,
-    check_count,
-    check_device,
-    check_dtype,
-    check_floating,
-    check_rank,
-)
+from snnlib.functional._check import as_sizes, check_count
+from snnlib.ops.checks import check_conv2d_sizes, check_conv2d_tensors
+from snnlib.ops.geometry import ConvOptions
 
 Sizes = int | Sequence[int]
-_Geometry = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]
 
 
 def _four_sizes(name: str, size: Sequence[int], layout: str) -> tuple[int, ...]:
@@ -26,62 +20,16 @@ def _four_sizes(name: str, size: Sequence[int], layout: str) -> tuple[int, ...]:
     return as_sizes(name, tuple(size), 4, minimum=0)
 
 
-def _check_options(stride: Sizes, padding: Sizes, dilation: Sizes, groups: int) -> _Geometry:
+def _check_options(stride: Sizes, padding: Sizes, dilation: Sizes, groups: int) -> ConvOptions:
     if isinstance(padding, str):
         raise ValueError(f"padding: expected an integer >= 0 or 2 of them, got {padding!r}")
     check_count("groups", groups)
-    return (
+    return ConvOptions(
         as_sizes("stride", stride, 2, minimum=1),
         as_sizes("padding", padding, 2, minimum=0),
         as_sizes("dilation", dilation, 2, minimum=1),
         groups,
     )
-
-
-def _check_fit(
-    input_name: str,
-    input_size: Sequence[int],
-    weight_name: str,
-    weight_size: Sequence[int],
-    grad_output: Tensor,
-    geometry: _Geometry,
-) -> None:
-    """Raise ValueError unless a convolution of the input with the weight has the shape of `grad_output`."""
-    stride, padding, dilation, groups = geometry
-    channels = weight_size[1] * groups
-    if input_size[1] != channels:
-        raise ValueError(
-            f"{input_name}: expected {channels} channels in dimension 1 for {weight_name} "
-            f"{tuple(weight_size)} and {groups} groups, got {tuple(input_size)}"
-        )
-    if weight_size[0] % groups:
-        raise ValueError(f"groups: expected a divisor of the {weight_size[0]} output channels, got {groups}")
-    if weight_size[2] < 1 or weight_size[3] < 1:
-        raise ValueError(f"{weight_name}: expected a kernel of at least 1 x 1, got {tuple(weight_size)}")
-    expected = [input_size[0], weight_size[0]]
-    for axis in range(2):
-        extent = dilation[axis] * (weight_size[2 + axis] - 1) + 1
-        room = input_size[2 + axis] + 2 * padding[axis]
-        if room < extent:
-            raise ValueError(
-                f"{input_name}: expected at least {extent} cells on space axis {axis} for the kernel, "
-                f"got {room} with padding"
-            )
-        expected.append((room - extent) // stride[axis] + 1)
-    if tuple(grad_output.shape) != tuple(expected):
-        raise ValueError(
-            f"grad_output: expected shape {tuple(expected)}, the convolution of {input_name} {tuple(input_size)} "
-            f"with {weight_name} {tuple(weight_size)}, got {tuple(grad_output.shape)}"
-        )
-
-
-def _check_tensors(grad_output: Tensor, name: str, operand: Tensor, layout: str) -> None:
-    check_floating("grad_output", grad_output)
-    check_rank("grad_output", grad_output, "[B, C_out, H_out, W_out]", exactly=4)
-    check_floating(name, operand)
-    check_rank(name, operand, layout, exactly=4)
-    check_dtype(name, operand, grad_output.dtype)
-    check_device(name, operand, grad_output)
 
 
 def conv2d_input_backward(
@@ -136,9 +84,9 @@ def conv2d_input_backward(
     [[1.0, 3.0, 2.0], [4.0, 10.0, 6.0], [3.0, 7.0, 4.0]]
     """
     size = _four_sizes("input_size", input_size, "four sizes (B, C, H, W)")
-    _check_tensors(grad_output, "weight", weight, "[C_out, C / groups, kh, kw]")
+    check_conv2d_tensors(grad_output, "weight", weight, "[C_out, C / groups, kh, kw]")
     geometry = _check_options(stride, padding, dilation, groups)
-    _check_fit("input_size", size, "weight", weight.shape, grad_output, geometry)
+    check_conv2d_sizes("input_size", size, "weight", weight.shape, grad_output, geometry)
     out: Tensor = ops.conv.conv2d_input_backward(
         size, grad_output, weight, *geometry, benchmark, deterministic, allow_tf32
     )
@@ -188,9 +136,9 @@ def conv2d_weight_backward(
     [[2.0, 9.0], [0.0, 2.0]]
     """
     size = _four_sizes("weight_size", weight_size, "four sizes (C_out, C / groups, kh, kw)")
-    _check_tensors(grad_output, "input", input, "[B, C, H, W]")
+    check_conv2d_tensors(grad_output, "input", input, "[B, C, H, W]")
     geometry = _check_options(stride, padding, dilation, groups)
-    _check_fit("input", input.shape, "weight_size", size, grad_output, geometry)
+    check_conv2d_sizes("input", input.shape, "weight_size", size, grad_output, geometry)
     out: Tensor = ops.conv.conv2d_weight_backward(
         size, grad_output, input, *geometry, benchmark, deterministic, allow_tf32
     )

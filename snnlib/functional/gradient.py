@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from snnlib.functional._check import check_device, check_floating
+from snnlib.functional._check import check_device, check_floating, check_number
 
 
 class _GradScale(torch.autograd.Function):
@@ -83,7 +83,9 @@ def grad_scale(x: Tensor, scale: float | Tensor) -> Tensor:
                 f"got shape {tuple(scale.shape)}"
             )
         scale = scale.detach()
-    elif not math.isfinite(scale):
-        raise ValueError(f"scale: expected a finite number, got {scale}")
+    else:
+        check_number("scale", scale)
+        if not math.isfinite(scale):
+            raise ValueError(f"scale: expected a finite number, got {scale}")
     scaled: Tensor = _GradScale.apply(x, scale)  # type: ignore[no-untyped-call]
     return scaled

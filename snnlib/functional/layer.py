@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, TypedDict, Unpack
 
@@ -11,6 +12,7 @@ from torch.autograd.function import once_differentiable
 
 from snnlib import ops
 from snnlib.functional._autocast import autocast_dtype
+from snnlib.functional._check import check_number, time_dimension
 from snnlib.functional.event_driven import as_event_driven, event_driven_layer
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
 from snnlib.functional.pool import spike_avg_pool2d
@@ -97,6 +99,9 @@ def srm_layer_stream(
     Gradients stop at the chunk's borders.
     """
     operator.check(x, weight)
+    check_number("input_grad_scale", input_grad_scale)
+    if not math.isfinite(input_grad_scale):
+        raise ValueError(f"input_grad_scale: expected a finite number, got {input_grad_scale}")
     limit = as_threshold(threshold, weight, weight.shape[0])
     dtype = autocast_dtype(x)
     if dtype is not None:
@@ -104,10 +109,10 @@ def srm_layer_stream(
     conv = as_event_driven(operator, x, weight)
     if not isinstance(conv, str):
         return event_driven_layer(
-            conv, limit, state, neuron, input_grad_scale, int(batch_first), return_state, pool
+            conv, limit, state, neuron, input_grad_scale, time_dimension(batch_first), return_state, pool
         )
     spikes, final = _SRMLayer.apply(  # type: ignore[no-untyped-call]
-        x, weight, limit, state, operator, neuron, input_grad_scale, int(batch_first), return_state
+        x, weight, limit, state, operator, neuron, input_grad_scale, time_dimension(batch_first), return_state
     )
     return Streamed(spike_avg_pool2d(spikes, pool) if pool != (1, 1) else spikes, final)
 

@@ -172,6 +172,8 @@ class Convolution:
                 f"weight: expected at least one tap on each axis, got shape {tuple(weight.shape)}"
             )
         channels = weight.shape[1] * self.groups
+        if 0 in x.shape[3:]:
+            raise ValueError(f"x: expected at least one cell on each space axis, got shape {tuple(x.shape)}")
         if x.shape[2] != channels:
             raise ValueError(f"x: expected {channels} channels in dimension 2, got shape {tuple(x.shape)}")
         if weight.shape[0] % self.groups:

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from snnlib import ops
-from snnlib.functional._check import as_sizes, check_floating, check_rank
+from snnlib.functional._check import as_sizes, check_flag, check_floating, check_rank
 from snnlib.reference.pool import output_size
 
 Sizes = int | Sequence[int]
@@ -47,8 +47,10 @@ def _spike_avg_pool(
     margins = as_sizes("padding", padding, dims, minimum=0)
     if any(margin > size // 2 for margin, size in zip(margins, kernel, strict=True)):
         raise ValueError(f"padding: expected at most half of kernel_size {kernel}, got {margins}")
-    if divisor_override is not None and divisor_override == 0:
-        raise ValueError("divisor_override: expected an integer other than 0, got 0")
+    if divisor_override is not None and (not isinstance(divisor_override, int) or divisor_override == 0):
+        raise ValueError(f"divisor_override: expected an integer other than 0, got {divisor_override!r}")
+    check_flag("ceil_mode", ceil_mode)
+    check_flag("count_include_pad", count_include_pad)
     _check_fit(x, kernel, kernel, steps, margins, ceil_mode)
     frames: Tensor = ops.pool.spike_avg_pool(
         x.flatten(0, 1), kernel, steps, margins, ceil_mode, count_include_pad, divisor_override
@@ -165,6 +167,7 @@ def spike_max_pool2d(
     taps = as_sizes("dilation", dilation, 2, minimum=1)
     if any(margin > size // 2 for margin, size in zip(margins, kernel, strict=True)):
         raise ValueError(f"padding: expected at most half of kernel_size {kernel}, got {margins}")
+    check_flag("ceil_mode", ceil_mode)
     extents = [tap * (size - 1) + 1 for tap, size in zip(taps, kernel, strict=True)]
     _check_fit(x, kernel, extents, steps, margins, ceil_mode)
     # torch pools no frames without channels, but no frames of one channel.

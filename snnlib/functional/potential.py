@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from snnlib.functional._autocast import without_autocast
-from snnlib.functional._check import check_floating, check_rank
+from snnlib.functional._check import check_floating, check_rank, time_dimension
 from snnlib.functional.srm import SRMNeuron, Streamed, srm_trace
 from snnlib.ops.checks import check_state_shape
 
@@ -81,7 +81,7 @@ def srm_potential_stream(
     check_floating("current", current)
     check_rank("current", current, "[T, N, ...]", at_least=2)
     SRMNeuron(tau_m, tau_s, tau_grad=2.0)
-    time_dim = int(batch_first)
+    time_dim = time_dimension(batch_first)
     current = current.to(torch.promote_types(current.dtype, torch.float32)).movedim(time_dim, 0)
     steps = len(current)
     check_state_shape(state, ("u", "s"), current.shape[1:], current)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from snnlib.functional._autocast import without_autocast
-from snnlib.functional._check import as_sizes, check_floating, check_rank
+from snnlib.functional._check import as_sizes, check_flag, check_floating, check_rank
 
 Align = Literal["half_pixel", "corner"]
 
@@ -134,6 +134,7 @@ def resize_bicubic(
         raise ValueError(f"x: expected at least one pixel, got shape {tuple(x.shape)}")
     if (size is None) == (scale_factor is None):
         raise ValueError(f"size: expected either size or scale_factor, got {size} and {scale_factor}")
+    check_flag("antialias", antialias)
     if align not in get_args(Align):
         raise ValueError(f"align: expected one of {', '.join(get_args(Align))}, got {align!r}")
     sizes, ratios = _sizes_and_ratios(x, size, scale_factor)

@@ -11,8 +11,11 @@ import torch
 from torch import Tensor
 
 from snnlib import ops
-from snnlib.functional._check import check_floating, check_rank
+from snnlib.functional._check import check_floating, check_number, check_rank, time_dimension
 from snnlib.ops.checks import check_state_shape, check_threshold
+
+# Time steps beyond which a decay factor is 1 in any precision.
+_LONGEST = 1e15
 
 
 @dataclass(frozen=True)
@@ -37,10 +40,14 @@ class SRMNeuron:
     grad_clamp: float | None = 4.0
 
     def __post_init__(self) -> None:
+        for name in ("tau_m", "tau_s", "tau_grad", "grad_clamp"):
+            value = getattr(self, name)
+            if value is not None or name in ("tau_m", "tau_s"):
+                check_number(name, value)
         for name, value in (("tau_m", self.tau_m), ("tau_s", self.tau_s)):
-            if not (value >= 1 and math.isfinite(value)):
+            if not 1 <= value <= _LONGEST:
                 raise ValueError(f"{name}: expected a finite number of time steps >= 1, got {value}")
-        if self.tau_grad is not None and not (self.tau_grad > 1 and math.isfinite(self.tau_grad)):
+        if self.tau_grad is not None and not 1 < self.tau_grad <= _LONGEST:
             raise ValueError(f"tau_grad: expected a finite number of time steps > 1, got {self.tau_grad}")
         if self.tau_grad is None and self.tau_s == 1:
             raise ValueError("tau_grad: expected a number of time steps > 1 beside tau_s = 1, got None")
@@ -66,9 +73,15 @@ class SRMNeuron:
 def as_threshold(threshold: float | Tensor, like: Tensor, channels: int) -> Tensor:
     """A checked threshold tensor, `[]` or `[channels]`, in the dtype of `like`'s membrane state."""
     if isinstance(threshold, Tensor):
+        if threshold.requires_grad:
+            raise TypeError(
+                "threshold: expected a number or a tensor that is not learned, got one that requires a gradient; "
+                "pass threshold.detach()"
+            )
         limit = threshold.detach().to(torch.promote_types(like.dtype, torch.float32))
         check_threshold(limit, channels, like)
         return limit
+    check_number("threshold", threshold)
     if not threshold > 0:
         raise ValueError(f"threshold: expected a number > 0, got {threshold}")
     return like.new_full((), threshold, dtype=torch.promote_types(like.dtype, torch.float32))
@@ -152,9 +165,11 @@ def srm_neuron_stream(
     check_rank("current", current, "[T, N, ...]", at_least=2)
     channels = current.shape[2] if current.dim() > 2 else 1
     limit = as_threshold(threshold, current, channels)
-    check_state(state, current.shape, current, int(batch_first))
+    check_state(state, current.shape, current, time_dimension(batch_first))
     return Streamed(
-        *ops.srm.srm_forward(current, limit, state, *neuron.constants, int(batch_first), return_state)
+        *ops.srm.srm_forward(
+            current, limit, state, *neuron.constants, time_dimension(batch_first), return_state
+        )
     )
 
 
@@ -190,7 +205,7 @@ def srm_trace(
     check_rank("current", current, "[T, N, ...]", at_least=2)
     neuron = SRMNeuron(tau_m, tau_s, tau_grad)
     limit = as_threshold(threshold, current, current.shape[2] if current.dim() > 2 else 1)
-    return SRMTrace(*ops.srm.srm_trace(current.detach(), limit, *neuron.taus, int(batch_first)))
+    return SRMTrace(*ops.srm.srm_trace(current.detach(), limit, *neuron.taus, time_dimension(batch_first)))
 
 
 def srm_backward(
@@ -225,6 +240,6 @@ def srm_backward(
     neuron = SRMNeuron(tau_m, tau_s, tau_grad, grad_clamp)
     limit = as_threshold(threshold, current, current.shape[2] if current.dim() > 2 else 1)
     a, b = ops.srm.srm_backward(
-        grad_spikes, current, limit, None, *neuron.constants, int(batch_first), True, True
+        grad_spikes, current, limit, None, *neuron.constants, time_dimension(batch_first), True, True
     )
     return a, b

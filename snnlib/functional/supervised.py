@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from snnlib.functional._check import check_floating, check_labels, check_rank
+from snnlib.functional._check import check_floating, check_labels, check_rank, time_dimension
 from snnlib.functional.srm import SRMNeuron, as_threshold, srm_trace
 
 # The potential is raised a little over the threshold, further than rounding takes it down.
@@ -56,7 +56,7 @@ def supervised_current(
     """
     check_floating("current", current)
     check_rank("current", current, "[T, N, classes]", exactly=3)
-    time_dim = int(batch_first)
+    time_dim = time_dimension(batch_first)
     steps, samples, classes = current.shape[time_dim], current.shape[1 - time_dim], current.shape[2]
     if steps == 0:
         raise ValueError(f"current: expected at least one time step, got shape {tuple(current.shape)}")

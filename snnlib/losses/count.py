@@ -98,6 +98,19 @@ def spike_count_loss(
     >>> counts = torch.tensor([[12.0, 2.0, 5.0]])
     >>> snnlib.losses.spike_count_loss(counts, torch.tensor([0]), desired=15, undesired=2).item()
     9.0
+
+    In a training loop, with outputs that start near the counts that are wanted of most of them and a teacher for those
+    that fall silent:
+
+    >>> net = torch.nn.Sequential(snnlib.SRMLinear(50, 40), snnlib.SRMLinear(40, 3))
+    >>> events, labels = (torch.rand(30, 4, 50) < 0.1).float(), torch.tensor([0, 1, 2, 0])
+    >>> report = snnlib.prepare_(net, events, {"1": 0.1})
+    >>> optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
+    >>> with snnlib.nn.supervised_spikes(net[1], labels):
+    ...     counts = snnlib.readout.spike_count(net(events))
+    >>> loss = snnlib.losses.spike_count_loss(counts, labels, desired=15, undesired=2, one_sided=True)
+    >>> loss.backward()
+    >>> optimizer.step()
     """
     check_counts(counts, target, desired, undesired)
     counts = counts.to(accumulation_dtype(counts))

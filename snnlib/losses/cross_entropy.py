@@ -47,9 +47,10 @@ def count_cross_entropy(
 
         L = -log p_y,   p = softmax(scale * count)          dL/dcount_c = scale (p_c - [c = y])
 
-    Little fit for event-driven learning: it gives that gradient to every spike, so neurons that fire much are pulled
-    down hardest, and nothing ever pulls up a neuron that is not labelled. Outputs fall silent, and a silent neuron has
-    no gradient by which to come back. Take `count_cross_entropy_plus` with `nn.supervised_spikes`, or the count losses.
+    It gives that gradient to every spike, so neurons that fire much are pulled down hardest, and nothing ever pulls up
+    a neuron that is not labelled. Outputs that start at a low rate fall silent, and a silent neuron of event-driven
+    learning has no gradient by which to come back. So let them start at a rate of 0.5, as `snnlib.prepare_` does; it
+    then trains with Adam at 1e-3. From low rates take `count_cross_entropy_plus` with `nn.supervised_spikes`.
 
     Args:
         counts: spikes per train `[N, classes]`, from `readout.spike_count`.
@@ -70,6 +71,15 @@ def count_cross_entropy(
     >>> counts = torch.tensor([[12.0, 12.0, 0.0]])
     >>> round(snnlib.losses.count_cross_entropy(counts, torch.tensor([0])).item(), 3)
     0.694
+
+    In a training loop:
+
+    >>> net, events = snnlib.SRMLinear(50, 3), (torch.rand(30, 4, 50) < 0.1).float()
+    >>> report = snnlib.prepare_(net, events)
+    >>> optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
+    >>> counts = snnlib.readout.spike_count(net(events))
+    >>> snnlib.losses.count_cross_entropy(counts, torch.tensor([0, 1, 2, 0])).backward()
+    >>> optimizer.step()
     """
     _check(counts, target, scale, label_smoothing)
     logits = scale * counts.to(accumulation_dtype(counts))

@@ -58,6 +58,15 @@ def tet_loss(
     >>> loss = snnlib.losses.tet_loss(potential, torch.tensor([2]), regularization=0.0)
     >>> round(loss.item(), 3)                                       # log 4
     1.386
+
+    In a training loop:
+
+    >>> net = torch.nn.Sequential(snnlib.SRMLinear(50, 40), snnlib.SRMReadout(40, 3))
+    >>> events = (torch.rand(30, 4, 50) < 0.1).float()
+    >>> report = snnlib.prepare_(net, events)
+    >>> optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
+    >>> snnlib.losses.tet_loss(net(events), torch.tensor([0, 1, 2, 0])).backward()
+    >>> optimizer.step()
     """
     check_floating("potential", potential)
     check_rank("potential", potential, "[T, N, classes]", exactly=3)

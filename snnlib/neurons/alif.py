@@ -54,8 +54,8 @@ class ALIF(SpikingNeuron):
             late, as in an LSNN; None for none. Default None.
         low_pass: whether the jump is `beta (1 - rho) / rho`, so that the adaptation is beta times a low-pass filter of
             the spikes, or beta itself. Default True.
-        detach_adaptation: whether the comparison passes no gradient to the adaptation, as in sinabs; the neuron then
-            runs by `step`. Default False.
+        detach_adaptation: whether the comparison passes no gradient to the adaptation and the surrogate's width counts
+            in adapted thresholds, as in sinabs; the neuron then runs by `step`. Default False.
         decay_input: whether the input is scaled by `1 - decay`. Default True.
         discretisation: `"euler"`, decay = 1 - 1/tau, or `"exponential"`, decay = exp(-1/tau). Default
             `"exponential"`.
@@ -162,7 +162,9 @@ class ALIF(SpikingNeuron):
         a = rho * state[1]
         theta = params["threshold"] + (a.detach() if self.detach_adaptation else a)
         strict = self.compare == ">"
-        spikes = spike(h - theta, params["threshold"], self.surrogate, strict=strict)
+        # sinabs' surrogate is as wide as the adapted threshold is high.
+        width = theta if self.detach_adaptation else params["threshold"]
+        spikes = spike(h - theta, width, self.surrogate, strict=strict)
         v, *_ = self.reset_states_by((h, a), spikes, params)
         a = a + jump * (spikes.detach() if self.detach_reset else spikes)
         return spikes, (self.floored(v), a, *synapse)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from snnlib import functional
-from snnlib.functional._check import check_count, check_floating
+from snnlib.functional._check import as_tensor, check_count, check_floating
 
 
 class GradScale(nn.Module):
@@ -41,7 +41,7 @@ class GradScale(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        factor = torch.as_tensor(scale, device=device, dtype=dtype).detach().clone()
+        factor = as_tensor("scale", scale, device, dtype).detach().clone()
         if not factor.is_floating_point():
             factor = factor.to(torch.get_default_dtype())
         if not bool(factor.isfinite().all()):

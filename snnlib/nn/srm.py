@@ -11,10 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from snnlib import functional
-from snnlib.functional._check import as_sizes, check_count
+from snnlib.functional._check import as_sizes, as_tensor, check_count
 from snnlib.functional.layer import NeuronOptions, srm_layer_stream
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
 from snnlib.functional.srm import SRMNeuron, Streamed, srm_neuron_stream, srm_trace
+from snnlib.nn._options import check_options
 from snnlib.nn.first_batches import FirstBatches
 from snnlib.nn.neuron_layer import NeuronLayer
 from snnlib.nn.stream import Stream
@@ -55,9 +56,8 @@ class SRMLayer(NeuronLayer):
         self.weight = nn.Parameter(torch.empty(*weight_shape, device=device, dtype=dtype))
         self.register_gain()
         self.first_batches = FirstBatches()
-        limit = torch.as_tensor(threshold, device=device).to(
-            torch.promote_types(self.weight.dtype, torch.float32)
-        )
+        limit = as_tensor("threshold", threshold, device)
+        limit = limit.to(torch.promote_types(self.weight.dtype, torch.float32))
         if not limit.is_meta and not bool((limit > 0).all()):
             raise ValueError(f"threshold: expected numbers > 0, got {threshold}")
         # Checks the shape as well.
@@ -176,6 +176,7 @@ class _SRMConv(SRMLayer):
         groups: int = 1,
         **options: Unpack[LayerOptions],
     ) -> None:
+        check_options(type(self).__name__, options, LayerOptions.__optional_keys__)
         operator = Convolution(self.dims, stride, padding, dilation, groups)
         for name, channels in (("in_channels", in_channels), ("out_channels", out_channels)):
             if not isinstance(channels, Integral) or channels < 1 or channels % groups:
@@ -260,6 +261,7 @@ class SRMLinear(SRMLayer):
     """
 
     def __init__(self, in_features: int, out_features: int, **options: Unpack[LayerOptions]) -> None:
+        check_options(type(self).__name__, options, LayerOptions.__optional_keys__)
         check_count("in_features", in_features)
         check_count("out_features", out_features)
         self.in_features, self.out_features = in_features, out_features

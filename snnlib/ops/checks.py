@@ -13,21 +13,28 @@ import torch
 from torch import Tensor
 
 from snnlib import _native
+from snnlib.ops.geometry import ConvOptions
 
 # Kernels number the neurons of an output row in 32 bits.
 MOST_PLACES = 2**31 - 2**16
 
 
-def check_floating(name: str, tensor: Tensor) -> None:
-    """Raise TypeError unless `tensor` is a floating tensor."""
+def check_tensor(name: str, tensor: Tensor) -> None:
+    """Raise TypeError unless `tensor` is one; torch hands None to an op for a tensor that is not given."""
     if not isinstance(tensor, Tensor):
         raise TypeError(f"{name}: expected a torch.Tensor, got {type(tensor).__name__}")
+
+
+def check_floating(name: str, tensor: Tensor) -> None:
+    """Raise TypeError unless `tensor` is a floating tensor."""
+    check_tensor(name, tensor)
     if not tensor.is_floating_point():
         raise TypeError(f"{name}: expected a floating dtype, got {tensor.dtype}; convert it with .float()")
 
 
 def check_kernel_dtype(name: str, tensor: Tensor) -> None:
     """Raise TypeError unless `tensor` has one of the dtypes that the ops compute with."""
+    check_tensor(name, tensor)
     if tensor.dtype not in _native.DTYPE_CODES:
         expected = ", ".join(str(dtype) for dtype in _native.DTYPE_CODES)
         raise TypeError(f"{name}: expected one of {expected}, got {tensor.dtype}")
@@ -35,6 +42,7 @@ def check_kernel_dtype(name: str, tensor: Tensor) -> None:
 
 def check_dtype(name: str, tensor: Tensor, dtype: torch.dtype) -> None:
     """Raise TypeError unless `tensor` has this dtype."""
+    check_tensor(name, tensor)
     if tensor.dtype != dtype:
         raise TypeError(f"{name}: expected {dtype}, got {tensor.dtype}")
 
@@ -55,6 +63,7 @@ def check_shape(name: str, tensor: Tensor, shape: Sequence[int], what: str = "")
 
 def check_device(name: str, tensor: Tensor, like: Tensor) -> None:
     """Raise ValueError unless both tensors are on one device."""
+    check_tensor(name, tensor)
     if tensor.device != like.device:
         raise ValueError(f"{name}: expected a tensor on {like.device}, got one on {tensor.device}")
 
@@ -85,29 +94,53 @@ def check_grad_clamp(grad_clamp: float) -> None:
         raise ValueError(f"grad_clamp: expected a number > 0, got {grad_clamp}")
 
 
+def check_finite(name: str, value: float) -> None:
+    """Raise ValueError unless `value` is finite."""
+    if not math.isfinite(value):
+        raise ValueError(f"{name}: expected a finite number, got {value}")
+
+
+def check_flags(flags: Sequence[int], count: int, kinds: int) -> None:
+    """Check the options of a neuron: the number of its surrogate, one of `kinds`, and zeros and ones."""
+    if len(flags) != count or not 0 <= flags[0] < kinds or not set(flags[1:]) <= {0, 1}:
+        raise ValueError(
+            f"flags: expected a number from 0 to {kinds - 1} and {count - 1} of 0 or 1, got {list(flags)}"
+        )
+
+
+def check_coefficients(coefficients: Tensor, channels: int, like: Tensor) -> None:
+    """Check a neuron's coefficients `[P, C]`, one column for all channels or one each."""
+    check_kernel_dtype("coefficients", coefficients)
+    check_device("coefficients", coefficients, like)
+    if coefficients.dim() != 2 or coefficients.shape[1] not in (1, channels):
+        raise ValueError(
+            f"coefficients: expected [P, C] with 1 or {channels} columns, got shape {tuple(coefficients.shape)}"
+        )
+
+
 def check_threshold(threshold: Tensor, channels: int, like: Tensor) -> None:
     """Check one threshold for all neurons or one per channel."""
+    check_kernel_dtype("threshold", threshold)
     if threshold.dim() > 0 and tuple(threshold.shape) != (channels,):
         raise ValueError(
             f"threshold: expected a scalar or shape ({channels},), one value per channel, "
             f"got shape {tuple(threshold.shape)}"
         )
     check_device("threshold", threshold, like)
-    check_kernel_dtype("threshold", threshold)
 
 
 def check_state_shape(
-    state: Tensor | None, variables: Sequence[str], train: Sequence[int], like: Tensor
+    state: Tensor | None, variables: Sequence[str], train: Sequence[int], like: Tensor, name: str = "state"
 ) -> None:
     """Check the state `[K, N, ...]` of neurons: K variables of one step `train` `[N, ...]`; None is a zero state."""
     if state is None:
         return
+    check_kernel_dtype(name, state)
     expected = (len(variables), *train)
     if tuple(state.shape) != expected:
         names = ", ".join(variables[:-1]) + " and " * (len(variables) > 1) + variables[-1]
-        raise ValueError(f"state: expected shape {expected} for {names}, got {tuple(state.shape)}")
-    check_device("state", state, like)
-    check_kernel_dtype("state", state)
+        raise ValueError(f"{name}: expected shape {expected} for {names}, got {tuple(state.shape)}")
+    check_device(name, state, like)
 
 
 def check_axes(name: str, sizes: Sequence[int], axes: int, minimum: int) -> None:
@@ -149,8 +182,8 @@ def check_conv_sizes(
     check_kernel_dtype("x", x)
     check_rank("x", x, "[T, N, C, H, W] or [T, N, C, D, H, W]", at_least=5, at_most=6)
     axes = x.dim() - 3
-    check_rank("weight", weight, f"[C_out, C / groups, ...] with {axes} axes", exactly=axes + 2)
     check_dtype("weight", weight, x.dtype)
+    check_rank("weight", weight, f"[C_out, C / groups, ...] with {axes} axes", exactly=axes + 2)
     check_device("weight", weight, x)
     check_axes("stride", stride, axes, 1)
     check_axes("padding", padding, axes, 0)
@@ -162,6 +195,8 @@ def check_conv_sizes(
         )
     if 0 in weight.shape[2:]:
         raise ValueError(f"weight: expected at least one tap on each axis, got shape {tuple(weight.shape)}")
+    if 0 in x.shape[3:]:
+        raise ValueError(f"x: expected at least one cell on each space axis, got shape {tuple(x.shape)}")
     if x.shape[2] != weight.shape[1] * groups:
         raise ValueError(
             f"x: expected {weight.shape[1] * groups} channels in dimension 2, got shape {tuple(x.shape)}"
@@ -205,3 +240,57 @@ def check_record(
             f"starts: expected numbers that rise from 0 to at most {record.shape[1]}, the spikes on record, "
             f"got {first[0]} to {first[-1]}"
         )
+
+
+def check_conv2d_sizes(
+    input_name: str,
+    input_size: Sequence[int],
+    weight_name: str,
+    weight_size: Sequence[int],
+    grad_output: Tensor,
+    options: ConvOptions,
+) -> None:
+    """Raise ValueError unless a convolution of the input with the weight has the shape of `grad_output`."""
+    stride, padding, dilation, groups = options
+    for name, size in ((input_name, input_size), (weight_name, weight_size)):
+        if len(size) != 4 or min(size) < 0:
+            raise ValueError(f"{name}: expected 4 integers >= 0, got {tuple(size)}")
+    check_axes("stride", stride, 2, 1)
+    check_axes("padding", padding, 2, 0)
+    check_axes("dilation", dilation, 2, 1)
+    if groups < 1:
+        raise ValueError(f"groups: expected an integer >= 1, got {groups}")
+    channels = weight_size[1] * groups
+    if input_size[1] != channels:
+        raise ValueError(
+            f"{input_name}: expected {channels} channels in dimension 1 for {weight_name} "
+            f"{tuple(weight_size)} and {groups} groups, got {tuple(input_size)}"
+        )
+    if weight_size[0] % groups:
+        raise ValueError(f"groups: expected a divisor of the {weight_size[0]} output channels, got {groups}")
+    if weight_size[2] < 1 or weight_size[3] < 1:
+        raise ValueError(f"{weight_name}: expected a kernel of at least 1 x 1, got {tuple(weight_size)}")
+    expected = [input_size[0], weight_size[0]]
+    for axis in range(2):
+        extent = dilation[axis] * (weight_size[2 + axis] - 1) + 1
+        room = input_size[2 + axis] + 2 * padding[axis]
+        if room < extent:
+            raise ValueError(
+                f"{input_name}: expected at least {extent} cells on space axis {axis} for the kernel, "
+                f"got {room} with padding"
+            )
+        expected.append((room - extent) // stride[axis] + 1)
+    if tuple(grad_output.shape) != tuple(expected):
+        raise ValueError(
+            f"grad_output: expected shape {tuple(expected)}, the convolution of {input_name} {tuple(input_size)} "
+            f"with {weight_name} {tuple(weight_size)}, got {tuple(grad_output.shape)}"
+        )
+
+
+def check_conv2d_tensors(grad_output: Tensor, name: str, operand: Tensor, layout: str) -> None:
+    check_floating("grad_output", grad_output)
+    check_rank("grad_output", grad_output, "[B, C_out, H_out, W_out]", exactly=4)
+    check_floating(name, operand)
+    check_rank(name, operand, layout, exactly=4)
+    check_dtype(name, operand, grad_output.dtype)
+    check_device(name, operand, grad_output)

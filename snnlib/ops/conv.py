@@ -17,6 +17,8 @@ from torch import Tensor
 
 from snnlib import _native
 from snnlib.ops import cudnn, cudnn_flags
+from snnlib.ops.checks import check_conv2d_sizes, check_conv2d_tensors
+from snnlib.ops.geometry import ConvOptions
 
 _warned = False
 
@@ -108,6 +110,9 @@ def conv2d_input_backward(
     allow_tf32: bool | None,
 ) -> Tensor:
     """Adjoint of the convolution in its input."""
+    check_conv2d_tensors(grad_output, "weight", weight, "[C_out, C / groups, kh, kw]")
+    options = ConvOptions(stride, padding, dilation, groups)
+    check_conv2d_sizes("input_size", input_size, "weight", weight.shape, grad_output, options)
     flags = (benchmark, deterministic, allow_tf32)
     return _backward(True, input_size, grad_output, weight, (stride, padding, dilation), groups, flags)
 
@@ -131,6 +136,9 @@ def conv2d_weight_backward(
     allow_tf32: bool | None,
 ) -> Tensor:
     """Adjoint of the convolution in its weight, summed over frames."""
+    check_conv2d_tensors(grad_output, "x", x, "[B, C, H, W]")
+    options = ConvOptions(stride, padding, dilation, groups)
+    check_conv2d_sizes("x", x.shape, "weight_size", weight_size, grad_output, options)
     flags = (benchmark, deterministic, allow_tf32)
     return _backward(False, weight_size, grad_output, x, (stride, padding, dilation), groups, flags)
 

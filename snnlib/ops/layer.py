@@ -18,16 +18,16 @@ from snnlib import _native, reference
 from snnlib.ops import checks, conv_layout, currents, dense, dispatch_backward
 from snnlib.ops.geometry import ConvOptions, Geometry, geometry
 from snnlib.ops.gradient_call import GradientCall
-from snnlib.reference.linear import Flags, count_states, row_names
+from snnlib.reference.linear import Flags, row_names
 from snnlib.reference.srm import state_dtype
+from snnlib.reference.surrogate import KINDS
 
 STATE_NAMES = ("v",)
 _ROWS = {name: row for row, name in enumerate(row_names(1))}
 
 
 def _flags(flags: Sequence[int]) -> Flags:
-    if len(flags) != len(Flags._fields):
-        raise ValueError(f"flags: expected {len(Flags._fields)} numbers, got {len(flags)}")
+    checks.check_flags(flags, len(Flags._fields), len(KINDS))
     options = Flags(flags[0], *(bool(flag) for flag in flags[1:]))
     if options.reset_next or options.membrane:
         raise ValueError("flags: expected a reset in the same step and spikes as values, got others")
@@ -35,13 +35,10 @@ def _flags(flags: Sequence[int]) -> Flags:
 
 
 def _check_coefficients(coefficients: Tensor, channels: int, x: Tensor) -> None:
-    checks.check_device("coefficients", coefficients, x)
-    checks.check_kernel_dtype("coefficients", coefficients)
-    checks.check_rank("coefficients", coefficients, "[P, C]", exactly=2)
-    if count_states(len(coefficients)) != 1 or coefficients.shape[1] not in (1, channels):
+    checks.check_coefficients(coefficients, channels, x)
+    if len(coefficients) != len(_ROWS):
         raise ValueError(
-            f"coefficients: expected {len(_ROWS)} rows and 1 or {channels} columns, "
-            f"got shape {tuple(coefficients.shape)}"
+            f"coefficients: expected {len(_ROWS)} rows for one state, got shape {tuple(coefficients.shape)}"
         )
 
 

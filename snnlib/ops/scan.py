@@ -14,9 +14,11 @@ import torch
 from torch import Tensor
 
 from snnlib import _native, reference
+from snnlib.ops import checks
 from snnlib.ops.srm import _dense_strides, _neuron_order, as_walkable
 from snnlib.reference.linear import Flags, count_states
 from snnlib.reference.srm import state_dtype
+from snnlib.reference.surrogate import KINDS
 
 if TYPE_CHECKING:
     from snnlib.neurons.dynamics import Dynamics
@@ -32,25 +34,22 @@ def run(x: Tensor, dynamics: Dynamics, state: Tensor | None, time_dim: int) -> t
 def _check(
     current: Tensor, coefficients: Tensor, state: Tensor | None, flags: Sequence[int], time_dim: int
 ) -> Flags:
-    if not current.is_floating_point() or current.dim() < 2:
-        raise ValueError(
-            f"current: expected a floating tensor [T, N, ...], got {current.dtype} {tuple(current.shape)}"
-        )
-    if time_dim not in (0, 1):
-        raise ValueError(f"time_dim: expected 0 or 1, got {time_dim}")
-    if len(flags) != len(Flags._fields):
-        raise ValueError(f"flags: expected {len(Flags._fields)} numbers, got {len(flags)}")
+    checks.check_kernel_dtype("current", current)
+    checks.check_rank("current", current, "[T, N, ...]", at_least=2)
+    checks.check_time_dim(time_dim)
+    checks.check_flags(flags, len(Flags._fields), len(KINDS))
+    checks.check_coefficients(coefficients, current.shape[2] if current.dim() > 2 else 1, current)
     options = Flags(flags[0], *(bool(flag) for flag in flags[1:]))
-    if coefficients.dim() != 2:
-        raise ValueError(f"coefficients: expected [P, C], got shape {tuple(coefficients.shape)}")
-    states = count_states(len(coefficients)) + options.reset_next
-    channels = current.shape[2] if current.dim() > 2 else 1
-    if coefficients.shape[1] not in (1, channels):
-        raise ValueError(f"coefficients: expected 1 or {channels} columns, got {coefficients.shape[1]}")
-    expected = (states, *(size for dim, size in enumerate(current.shape) if dim != time_dim))
-    if state is not None and tuple(state.shape) != expected:
-        raise ValueError(f"state: expected shape {expected}, got {tuple(state.shape)}")
+    _check_state("state", state, current, coefficients, options, time_dim)
     return options
+
+
+def _check_state(
+    name: str, state: Tensor | None, current: Tensor, coefficients: Tensor, options: Flags, time_dim: int
+) -> None:
+    states = count_states(len(coefficients)) + options.reset_next
+    step = [size for dim, size in enumerate(current.shape) if dim != time_dim]
+    checks.check_state_shape(state, [f"state {i}" for i in range(states)], step, current, name)
 
 
 def _empty_state(current: Tensor, states: int, time_dim: int) -> Tensor:
@@ -148,10 +147,8 @@ def scan_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """dL/dcurrent, dL/dcoefficients `[P, C]` (no elements unless `learn`), dL/dstate."""
     options = _check(current, coefficients, state, flags, time_dim)
-    if grad_value.shape != current.shape:
-        raise ValueError(
-            f"grad_value: expected the current's shape {tuple(current.shape)}, got {tuple(grad_value.shape)}"
-        )
+    checks.check_gradient("grad_value", grad_value, current.shape, "the current's shape", current)
+    _check_state("grad_state", grad_state, current, coefficients, options, time_dim)
     current = as_walkable(current)
     states = count_states(len(coefficients)) + options.reset_next
     grad_start = _empty_state(current, states, time_dim)

@@ -50,6 +50,7 @@ def srm_conv_backward(
     checks.check_conv_sizes(x, weight, stride, padding, dilation, groups, pool)
     checks.check_time_dim(time_dim)
     checks.check_time_constants(tau_m, tau_s, tau_grad)
+    checks.check_finite("input_grad_scale", input_grad_scale)
     options = ConvOptions(stride, padding, dilation, groups)
     g = geometry(x, weight, options, time_dim)
     layout = conv_layout.empty_output(x, g, pool)

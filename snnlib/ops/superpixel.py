@@ -25,6 +25,7 @@ def superpixel_sum(image: Tensor, segments: Tensor, count: int) -> Tensor:
     """
     checks.check_kernel_dtype("image", image)
     checks.check_rank("image", image, "[..., C, H, W]", at_least=3)
+    checks.check_tensor("segments", segments)
     checks.check_rank("segments", segments, "[..., H * W]", at_least=1)
     if not 0 <= count <= checks.MOST_PLACES:
         raise ValueError(f"count: expected an integer from 0 to {checks.MOST_PLACES}, got {count}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -25,6 +26,11 @@ def decay_factors(tau_m: float, tau_s: float, tau_grad: float) -> Decay:
 def state_dtype(train: Tensor) -> torch.dtype:
     """Membrane state of half-precision trains is kept in float32."""
     return torch.float64 if train.dtype == torch.float64 else torch.float32
+
+
+def as_bound(number: float, like: Tensor) -> float:
+    """The number, infinite where it is beyond the dtype's largest: torch does not convert it."""
+    return number if number <= torch.finfo(like.dtype).max else math.inf
 
 
 def per_neuron(threshold: Tensor, train: Tensor) -> Tensor:
@@ -99,7 +105,7 @@ def srm_backward(
     for q, spike, delta_u, delta_ut in reversed(steps):
         fired = spike > 0
         # A spike without a rise, from a given state above the threshold, has no time to move.
-        to_weights = q * torch.where(delta_u > 0, 1.0 / delta_u, 0.0).clamp(max=grad_clamp)
+        to_weights = q * torch.where(delta_u > 0, 1.0 / delta_u, 0.0).clamp(max=as_bound(grad_clamp, q))
         to_inputs = torch.where(delta_ut > 0, q / delta_ut, 0.0)
         au, a_s = (
             torch.where(fired, to_weights * decay.r_s, au * decay.e_m + a_s * decay.r_s),

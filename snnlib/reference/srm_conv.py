@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from snnlib.reference.srm import Decay, Trace, state_dtype
+from snnlib.reference.srm import Decay, Trace, as_bound, state_dtype
 
 # Stride, padding and dilation by space axis; groups.
 Options = tuple[Sequence[int], Sequence[int], Sequence[int], int]
@@ -80,7 +80,8 @@ def make_record(
     trace: Trace, grad_clamp: float, band: int, time_dim: int, bits: Tensor, starts: Tensor
 ) -> Tensor:
     """Fills `bits` and `starts`, and returns slope and gain `[2, spikes]`."""
-    slope = torch.where(trace.delta_u > 0, 1 / trace.delta_u, 0.0).clamp(max=grad_clamp)
+    bound = as_bound(grad_clamp, trace.delta_u)
+    slope = torch.where(trace.delta_u > 0, 1 / trace.delta_u, 0.0).clamp(max=bound)
     gain = torch.where(trace.delta_ut > 0, 1 / trace.delta_ut, 0.0)
     return write_entries(trace.spikes > 0, [slope, gain], band, time_dim, bits, starts)
 
@@ -111,6 +112,8 @@ def read_entries(
     values = [torch.zeros(marked.shape, dtype=record.dtype) for _ in record]
     tasks = (_tasks(rows, band, time_dim) for rows in (marked, *values))
     for i, (mask, *parts) in enumerate(zip(*tasks, strict=True)):
+        if int(mask.sum()) != int(starts[i + 1] - starts[i]):
+            raise ValueError("bits: expected as many spikes of each task as starts says, got others")
         for part, column in zip(parts, record, strict=True):
             part[mask] = column[starts[i] : starts[i + 1]]
     marked, *values = (

@@ -47,7 +47,6 @@ class ECG(Dataset[tuple[torch.Tensor, torch.Tensor]]):
     Raises:
         FileNotFoundError: a file is missing; says what to fetch.
         EventFileError: the file does not hold what it should.
-        ImportError: the package scipy is missing.
 
     Source: Laguna et al., "A database for evaluation of algorithms for measurement of QT and other waveform intervals
     in the ECG", Computers in Cardiology 1997; coding of Yin, Corradi, Bohté, "Accurate and efficient time-domain

@@ -1,7 +1,14 @@
-"""MATLAB files up to version 7 with one variable per column (t or ts, x, y, p or pol), read through scipy.
+"""MATLAB files of version 5 to 7: arrays of numbers, one variable per column of events (t or ts, x, y, p or pol).
+
+After a header of 128 bytes come elements, each a type and a size (uint32) and its data, padded to 8 bytes; a small
+element has both in one word and its data in the next. A matrix (14) holds elements itself: flags with its class,
+dimensions, name, values. A compressed element (15) holds another one, deflated. Values may be stored in a smaller type
+than the matrix's class. Matrices of other things than real numbers are passed over.
 
 Often rows and columns count from 1 (`one_based=True`) and polarities are -1 and +1 (`polarity="signed"`) or 1 and 2
 (`polarity="12"`). Files of version 7.3 are HDF5 files and are read as such.
+
+Source: MathWorks, "MAT-File Format", version 5.
 """
 
 from __future__ import annotations
@@ -13,101 +20,101 @@ from typing import Any, Literal
 import numpy as np
 
 from snnlib.data.events import Events
-from snnlib.data.formats.base import Array, EventFile, EventFileError, Format, Header, Room
+from snnlib.data.formats.base import Array, EventFile, Format, Header, Room
 from snnlib.data.formats.columns import OPTIONS, find_columns, put_columns
 
 MAGIC = b"MATLAB 5.0 MAT-file"
 HEADER_BYTES = 128
-# Element types.
 MATRIX, COMPRESSED = 14, 15
+# NumPy types of stored values by element type, and of matrices by class.
+STORED = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
+CLASSES = {6: "f8", 7: "f4", 8: "i1", 9: "u1", 10: "i2", 11: "u2", 12: "i4", 13: "u4", 14: "i8", 15: "u8"}
+COMPLEX = 0x800
+# As many as NumPy has.
+MOST_DIMENSIONS = 32
+
+Order = Literal["little", "big"]
 
 
 def load_variables(file: EventFile, names: list[str] | None = None) -> dict[str, Array]:
-    """The variables of a MATLAB file that are arrays of numbers.
+    """The variables of a MATLAB file that are arrays of real numbers, or those of them in `names`.
 
     Raises:
-        ImportError: scipy is missing.
         EventFileError: the file is damaged.
     """
-    try:
-        from scipy.io import loadmat  # noqa: PLC0415
-    except ImportError as error:
-        raise ImportError("MATLAB files need the package scipy: pip install 'snnlib[formats]'") from error
-    if not file.peek(len(MAGIC)).startswith(MAGIC):
-        raise file.error(f"expected {MAGIC.decode()}, found {file.peek(19)!r}", 0)
-    _check_sizes(file)
-    try:
-        found = loadmat(file.opened(), variable_names=names)
-    except EventFileError:
-        raise
-    except Exception as error:
-        # scipy's reader raises whatever its parts raise.
+    head = file.read(HEADER_BYTES)
+    if not head.startswith(MAGIC) or len(head) < HEADER_BYTES or head[126:] not in (b"IM", b"MI"):
         raise file.error(
-            f"expected a whole MATLAB file, found a damaged one ({type(error).__name__}: {error})", 0
-        ) from (error)
-    return {
-        name: value
-        for name, value in found.items()
-        if isinstance(value, np.ndarray) and value.dtype.kind in "iufb" and not name.startswith("__")
-    }
-
-
-def _check_sizes(file: EventFile) -> None:
-    """Raise where an element says it is larger than the file: scipy would reserve that memory first."""
-    head = file.peek(HEADER_BYTES)
-    order: Literal["little", "big"] = "big" if head[126:128] == b"MI" else "little"
-    file.seek(HEADER_BYTES)
-    while len(tag := file.read(8)) == 8:
-        kind, size = int.from_bytes(tag[:4], order), int.from_bytes(tag[4:], order)
-        if size > file.left or kind >> 16:
-            raise file.error(
-                f"truncated: expected an element of {size} bytes, found {file.left}", file.tell() - 8
-            )
+            f"expected {MAGIC.decode()} and {HEADER_BYTES} bytes of header, found {head[:19]!r}", 0
+        )
+    order: Order = "big" if head[126:] == b"MI" else "little"
+    variables: dict[str, Array] = {}
+    while file.left:
+        place = file.tell()
+        tag = file.read(8)
+        kind, size = _word(tag, 0, order), _word(tag, 4, order)
+        if len(tag) < 8 or size > file.left:
+            raise file.error(f"truncated: expected an element of {size} bytes, found {file.left}", place)
         data = file.read(size)
         if kind == COMPRESSED:
             try:
-                # Deflate cannot exceed 1032 to 1, so this is bounded by the file.
+                # Deflate cannot exceed 1032 to 1: memory is bounded by the file.
                 data = zlib.decompress(data)
             except zlib.error as error:
-                raise file.error(
-                    f"expected compressed data, found damaged ones ({error})", file.tell() - size
-                ) from None
-            kind, size = int.from_bytes(data[:4], order), int.from_bytes(data[4:8], order)
-            data = data[8:]
+                raise file.error(f"expected deflated data, found damaged ones ({error})", place) from None
+            kind, size, data = _word(data, 0, order), _word(data, 4, order), data[8:]
             if size > len(data):
-                raise file.error(f"truncated: expected an element of {size} bytes, found {len(data)}")
+                raise file.error(f"truncated: expected an element of {size} bytes, found {len(data)}", place)
         if kind == MATRIX:
-            _check_matrix(data, order, file, 0)
-    file.seek(0)
+            try:
+                found = _matrix(data[:size], order)
+            except ValueError as error:
+                raise file.error(f"expected a matrix, found a damaged one ({error})", place) from None
+            if found is not None and (names is None or found[0] in names):
+                variables[found[0]] = found[1]
+    return variables
 
 
-def _check_matrix(data: bytes, order: Literal["little", "big"], file: EventFile, depth: int) -> None:
-    """Check the parts of a matrix: flags, dimensions, name, values or further matrices."""
-    place = number = 0
-    while place + 8 <= len(data):
-        kind, size = (
-            int.from_bytes(data[place : place + 4], order),
-            int.from_bytes(data[place + 4 : place + 8], order),
-        )
-        begin = place + 8
+def _word(data: bytes, place: int, order: Order) -> int:
+    return int.from_bytes(data[place : place + 4], order)
+
+
+def _matrix(data: bytes, order: Order) -> tuple[str, Array] | None:
+    """Name and values of a matrix of real numbers; None for another."""
+    parts: list[tuple[int, bytes]] = []
+    place = 0
+    while place + 8 <= len(data) and len(parts) < 4:
+        kind, size, begin = _word(data, place, order), _word(data, place + 4, order), place + 8
         if kind >> 16:
-            # A small element: size and type share a word, the data follow in the next.
             kind, size, begin = kind & 0xFFFF, kind >> 16, place + 4
-        if size > len(data) - begin or depth > 8:
-            raise file.error(f"expected a part of at most {len(data) - begin} bytes, found one of {size}")
-        part = data[begin : begin + size]
-        if number == 1:
-            cells = 1
-            for at in range(0, len(part) - 3, 4):
-                cells *= int.from_bytes(part[at : at + 4], order)
-            if cells > 8 * len(data):
-                raise file.error(
-                    f"expected an array no larger than its {len(data)} bytes, found {cells} cells"
-                )
-        if kind == MATRIX:
-            _check_matrix(part, order, file, depth + 1)
-        place = begin + (4 if begin == place + 4 else -(-size // 8) * 8)
-        number += 1
+            end = begin + 4
+        else:
+            end = begin + -(-size // 8) * 8
+        if begin + size > len(data) or (begin == place + 4 and size > 4):
+            raise ValueError(f"an element of {size} bytes in {len(data) - begin}")
+        parts.append((kind, data[begin : begin + size]))
+        place = end
+    if len(parts) < 3 or len(parts[0][1]) < 4:
+        raise ValueError("flags, dimensions or name are missing")
+    flags = _word(parts[0][1], 0, order)
+    if flags & 0xFF not in CLASSES or flags & COMPLEX:
+        return None
+    mark = ">" if order == "big" else "<"
+    shape = [int(extent) for extent in np.frombuffer(parts[1][1][: len(parts[1][1]) // 4 * 4], f"{mark}i4")]
+    name = parts[2][1].decode("latin-1")
+    kind, values = parts[3] if len(parts) == 4 else (2, b"")
+    if kind not in STORED or not 1 <= len(shape) <= MOST_DIMENSIONS or min(shape) < 0:
+        raise ValueError(f"values of type {kind} and shape {shape}")
+    count = 1
+    for extent in shape:
+        count *= extent
+    stored = np.dtype(mark + STORED[kind])
+    if count * stored.itemsize != len(values):
+        raise ValueError(f"shape {shape} with {len(values)} bytes")
+    array = np.frombuffer(values, stored).reshape(shape, order="F")
+    with np.errstate(invalid="ignore"):
+        # A damaged file may store numbers that its class cannot hold.
+        return name, array.astype(CLASSES[flags & 0xFF])
 
 
 def decode(file: EventFile, room: Room, options: dict[str, Any]) -> tuple[Header, Iterator[Events]]:

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from snnlib.data import as_events, read, write
 from snnlib.data.formats import base
+from snnlib.data.formats.matlab import load_variables
 
 EVENTS = random_events(3000)
 
@@ -248,3 +249,27 @@ def test_columns_units_and_orders(tmp_path):
     assert read(tmp_path / "d.csv").events.tolist() == [(7, 2, 3, 1)]
     write(tmp_path / "e.npy", EVENTS)
     assert np.array_equal(read(tmp_path / "e.npy").events, EVENTS)
+
+
+def test_matlab_files_are_read_as_scipy_reads_them(tmp_path):
+    scipy_io = pytest.importorskip("scipy.io")
+    rng = np.random.default_rng(0)
+    values = {
+        "double": rng.random((3, 4, 2)),
+        "small": np.arange(6.0).reshape(2, 3),
+        "words": rng.integers(-(2**15), 2**15, (5, 1)).astype(np.int16),
+        "large": rng.integers(0, 2**63, (1, 7)).astype(np.uint64),
+        "single": rng.random((1, 1)).astype(np.float32),
+        "none": np.zeros((0, 3)),
+        "text": "passed over",
+        "cells": np.array([1, "a"], object),
+        "pairs": rng.random(3) + 1j,
+    }
+    for compressed in (False, True):
+        scipy_io.savemat(tmp_path / "a.mat", values, do_compression=compressed)
+        expected = scipy_io.loadmat(tmp_path / "a.mat")
+        with base.EventFile(tmp_path / "a.mat") as file:
+            found = load_variables(file)
+        assert set(found) == {"double", "small", "words", "large", "single", "none"}
+        for name, value in found.items():
+            assert value.dtype == expected[name].dtype and np.array_equal(value, expected[name])
