@@ -15,7 +15,8 @@ demo: $(READY)  ## Train on the embedded data and show the result.
 	$(VENV)/bin/snnlib train
 
 test: $(READY)  ## All tests, README and docstring examples included.
-	$(PYTHON) -m pytest
+# A file at a time on every core, with one thread each: tests that need threads set their number.
+	OMP_NUM_THREADS=1 $(PYTHON) -m pytest --numprocesses auto --dist loadfile
 
 lint: $(READY)  ## Style, types and formatting of Python and C++.
 	$(VENV)/bin/ruff check .

@@ -26,7 +26,7 @@ def main() -> None:
     report = Report(arguments)
     data, recording, y = recorded(2 if arguments.quick else arguments.batch)
     weights = calibrated(recording)
-    lengths: list[int] = [4] if arguments.quick else arguments.steps
+    lengths: list[int] = [len(recording)] if arguments.quick else arguments.steps
     trains = {f"T = {steps}": _of_length(recording, steps) for steps in lengths}
     table = take_turns({name: make_task(FUSED, x, y, weights) for name, x in trains.items()}, arguments.turns)
     for name, x in trains.items():

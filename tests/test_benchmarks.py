@@ -18,7 +18,7 @@ ROWS = {
         "dense convolutions, channels-last",
     ],
     "small_batch": ["snnlib, fused", "dense convolutions, channels-last"],
-    "long_trains": ["T = 4"],
+    "long_trains": ["T = 30"],
     "spike_rates": ["snnlib, fused, 1% of neurons fire", "snnlib, fused, 50% of neurons fire"],
     "convolution": ["snnlib layer, with neurons", "torch, channels-last", "torch, contiguous"],
     "segments": ["snnlib", "scatter_add"],

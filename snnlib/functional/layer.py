@@ -100,7 +100,8 @@ def srm_layer_stream(
     """
     operator.check(x, weight)
     check_number("input_grad_scale", input_grad_scale)
-    if not math.isfinite(input_grad_scale):
+    # A comparison: compilers with dynamic shapes do not know `math.isfinite`.
+    if not -math.inf < input_grad_scale < math.inf:
         raise ValueError(f"input_grad_scale: expected a finite number, got {input_grad_scale}")
     limit = as_threshold(threshold, weight, weight.shape[0])
     dtype = autocast_dtype(x)
