@@ -329,7 +329,7 @@ OPS = {
         ),
         OpCase(
             "currents_forward",
-            tuple(opdb_neurons.currents_sample(name) for name in SRM_CONVS),
+            tuple(opdb_neurons.currents_sample(name) for name in opdb_neurons.CURRENTS),
             opdb_neurons.currents_answer,
             lambda *_: None,
             CONV_TOLERANCE,
@@ -340,7 +340,7 @@ OPS = {
         OpCase(
             "currents_backward",
             (
-                *(opdb_neurons.currents_backward_sample(name) for name in SRM_CONVS),
+                *(opdb_neurons.currents_backward_sample(name) for name in opdb_neurons.CURRENTS),
                 opdb_neurons.currents_backward_sample("scatter", (True, False)),
                 opdb_neurons.currents_backward_sample("gather back", (False, True)),
             ),
