@@ -91,11 +91,11 @@ def make_task(name: str, x: Tensor, y: Tensor, weights: Weights, training: bool 
             snnlib.fuse(net)
         if name == BFLOAT16:
             net, x = net.to(torch.bfloat16), x.to(torch.bfloat16)
-    task = _training_step(net, x, y) if training else _inference(net, x)
+    task = training_step(net, x, y) if training else _inference(net, x)
     return _on_reference(task) if name == REFERENCE else task
 
 
-def _training_step(net: nn.Module, x: Tensor, y: Tensor) -> Task:
+def training_step(net: nn.Module, x: Tensor, y: Tensor) -> Task:
     optimizer = torch.optim.Adam(net.parameters(), lr=1e-4)
 
     def step() -> None:

@@ -1,0 +1,101 @@
+"""Milliseconds of one training step of the N-MNIST net with LIF neurons: snnlib's surrogates and SpikingJelly.
+
+    SNNLIB_DATA=FOLDER PYTHONPATH=PEERS python benchmarks/surrogate_step.py [--batch 50] [--rate 0.08] [--json FILE]
+
+Workload: 12C5(p1)-P2-64C5-P2-10, T = 30, forward + backward + Adam, float32, LIF with tau 2 and a detached reset. Every
+layer of every net is scaled until so many of its neurons fire in a step. Ratios are to the first row, a triangle.
+SpikingJelly runs in channels-last, its faster layout, where it is installed. SRM neurons for comparison.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from charts import bars
+from nmnist_nets import (
+    FUSED,
+    RATE,
+    SPIKINGJELLY,
+    TUNED,
+    calibrated,
+    installed,
+    make_task,
+    recorded,
+    training_step,
+)
+from torch import Tensor, nn
+from turns import Report, parser, take_turns
+
+import snnlib
+from snnlib import surrogate
+
+TRIANGLE, NARROW, ATAN = "LIF, triangle 0.5", "LIF, triangle 0.25", "LIF, ATan"
+SURROGATES = {TRIANGLE: surrogate.Triangle(0.5), NARROW: surrogate.Triangle(0.25), ATAN: surrogate.ATan()}
+# Scalings of a layer's weight until its rate is right to a few percent.
+_SCALINGS = 25
+
+
+def lif_net(bump: surrogate.Surrogate, x: Tensor, rate: float) -> nn.Sequential:
+    """Our net, fused, with every layer at this rate."""
+    torch.manual_seed(0)
+    neuron = snnlib.neurons.LIF(2.0, surrogate=bump)
+    net = snnlib.models.from_notation("12C5p1-P2-64C5-P2-10", (2, 34, 34), neuron=neuron)
+    _scale(net, x, rate, (snnlib.SpikingConv2d, snnlib.SpikingLinear))
+    return snnlib.fuse(net)
+
+
+@torch.no_grad()
+def _scale(net: nn.Module, x: Tensor, rate: float, neurons: tuple[type[nn.Module], ...]) -> None:
+    """Scale the weight that feeds each layer of neurons, first to last, by bisection of its logarithm."""
+    weights = [
+        module.weight for module in net.modules() if isinstance(getattr(module, "weight", None), nn.Parameter)
+    ]
+    layers = [module for module in net.modules() if isinstance(module, neurons)]
+    for weight, layer in zip(weights, layers, strict=True):
+        fired: list[float] = []
+        hook = layer.register_forward_hook(lambda _m, _i, out, fired=fired: fired.append(float(out.mean())))
+        start, low, high = weight.clone(), -4.0, 6.0
+        for _ in range(_SCALINGS):
+            middle = (low + high) / 2
+            weight.copy_(start * 2**middle)
+            net(x)
+            low, high = (low, middle) if fired[-1] > rate else (middle, high)
+        hook.remove()
+
+
+def spikingjelly_net(x: Tensor, rate: float) -> nn.Module:
+    """Theirs, with every layer at this rate."""
+    from nmnist_nets import _SpikingJelly  # noqa: PLC0415
+    from spikingjelly.activation_based import neuron  # noqa: PLC0415
+
+    torch.manual_seed(0)
+    net = _SpikingJelly(torch.channels_last)
+    _scale(net, x, rate, (neuron.LIFNode,))
+    return net
+
+
+def main() -> None:
+    wanted = parser(__doc__)
+    wanted.add_argument("--batch", type=int, default=50)
+    wanted.add_argument("--rate", type=float, default=RATE)
+    arguments = wanted.parse_args()
+    report = Report(arguments)
+    data, x, y = recorded(2 if arguments.quick else arguments.batch)
+    few = x[:, : min(x.shape[1], 4)]
+    tasks = {
+        name: training_step(lif_net(bump, few, arguments.rate), x, y) for name, bump in SURROGATES.items()
+    }
+    tasks["SRM"] = make_task(FUSED, x, y, calibrated(x, arguments.rate))
+    if installed(SPIKINGJELLY):
+        tasks[SPIKINGJELLY + TUNED] = training_step(spikingjelly_net(few, arguments.rate), x, y)
+    else:
+        print(f"{SPIKINGJELLY}: not installed, not timed")
+    report.add(f"one training step, batch {x.shape[1]}, {data}", take_turns(tasks, arguments.turns))
+    report.write(
+        partial(bars, title="One training step of the N-MNIST net with LIF neurons", keys=["median_ms"])
+    )
+
+
+if __name__ == "__main__":
+    main()
