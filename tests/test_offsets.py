@@ -60,7 +60,7 @@ def test_backward_is_that_of_both_halves() -> None:
     """Spikes gather from weights of 128 x 512 per pixel: above 2^31 from pixel 32768 on."""
     generator = torch.Generator().manual_seed(3)
     weight = torch.randn(512, 128, 1, generator=generator).requires_grad_()
-    # Few events, so that few neurons fire, as the gradients go by spikes.
+    # Few events, so that few neurons fire, as output spikes drive the gradients.
     events = _events(1, 1, 128, 34000, rate=0.0005)
     gradients = []
     with snnlib.use_convolution("events"):

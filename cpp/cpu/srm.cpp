@@ -2,9 +2,9 @@
 // pass repeats the forward recurrence for its block, so nothing but the current is saved in between.
 #include "snnlib/srm.h"
 
+#include "snnlib/blocks.h"
 #include "snnlib/isa.h"
 #include "snnlib/kernels/srm.h"
-#include "snnlib/parallel.h"
 #include "snnlib/scratch.h"
 #include "snnlib/train_lines.h"
 
@@ -17,24 +17,6 @@ namespace {
 constexpr int64_t kBlockNeurons = 2048;
 // What the repeated forward of a block may occupy in the L2 cache, which long trains pay with smaller blocks.
 constexpr int64_t kScratchBytes = 512 << 10;
-// Neurons per task: long enough to hide the scheduling, short enough to balance two busy cores.
-constexpr int64_t kTaskNeurons = 8192;
-
-// Calls f(outer index, first neuron, neurons) for each block of the train.
-template <class F>
-void for_each_block(const TrainView& view, int64_t block, int threads, const F& f) {
-  const int64_t blocks = (view.inner + block - 1) / block;
-  const int64_t total = view.outer * blocks;
-  const int64_t per_task = kTaskNeurons / block;
-  parallel_for((total + per_task - 1) / per_task, threads, [&](int64_t task) {
-    const int64_t end = (task + 1) * per_task < total ? (task + 1) * per_task : total;
-    for (int64_t j = task * per_task; j < end; ++j) {
-      const int64_t first = j % blocks * block;
-      f(j / blocks, first, view.inner - first < block ? view.inner - first : block);
-    }
-  });
-}
-
 // State and threshold of a block, one vector after the other.
 template <class T>
 struct Block {

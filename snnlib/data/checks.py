@@ -33,3 +33,11 @@ def check_sensor_size(name: str, value: object, high: tuple[int, int] = (2**15, 
         raise TypeError(f"{name} must be a pair (height, width), got {value!r}")
     height = check_int(f"{name}[0] (height)", value[0], 1, high[0])
     return height, check_int(f"{name}[1] (width)", value[1], 1, high[1])
+
+
+def check_index(index: object, length: int) -> int:
+    """Return `index` as an int, or raise unless a sequence of this length has it; negative ones count from its end."""
+    number = check_int("index", index, -(2**63))
+    if not -length <= number < length:
+        raise IndexError(f"index: expected {-length}..{length - 1}, got {number}")
+    return number

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from snnlib import ops
+from snnlib.functional._autocast import autocast_dtype
 from snnlib.functional.event_driven import as_event_driven
 from snnlib.functional.operators import LinearOperator, TrainConvolution
 from snnlib.neurons.base import Neuron, Output
@@ -91,8 +92,8 @@ def spiking_layer(
     torch.Size([5, 2, 4])
     """
     operator.check(x, weight)
-    if x.device.type != "meta" and torch.is_autocast_enabled(x.device.type):
-        dtype = torch.get_autocast_dtype(x.device.type)
+    dtype = autocast_dtype(x)
+    if dtype is not None:
         x, weight = x.to(dtype), weight.to(dtype)
     neuron.check_channels(weight.shape[0], x)
     own = neuron.run_layer(x, weight, operator, state, return_state, pool)

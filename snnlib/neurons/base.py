@@ -148,19 +148,21 @@ class Neuron(nn.Module):
             TypeError: `x` is no floating tensor.
             ValueError: `x` or the state do not fit; the message says which.
         """
+        return self._run(x, state, self.dynamics(self.constants()))
+
+    def _run(self, x: Tensor, state: tuple[Tensor, ...] | None, dynamics: Dynamics | None) -> Output:
+        """By the native kernels for these dynamics, or by `step`."""
         check_floating("x", x)
         check_rank("x", x, "[T, N, ...]", at_least=2)
-        constants = self.constants()
         self.check_channels(x.shape[2] if x.dim() > 2 else 1, x)
         time_dim = int(self.batch_first)
         shape = [size for dim, size in enumerate(x.shape) if dim != time_dim]
         wide = torch.promote_types(x.dtype, torch.float32)
         start = self.start(shape, x, state)
-        dynamics = self.dynamics(constants)
         if dynamics is not None:
             value, final = ops.scan.run(x, dynamics, start, time_dim)
             return Output(value, (final,))
-        params = self._broadcast(constants, x.dim() - 1, wide)
+        params = self._broadcast(self.constants(), x.dim() - 1, wide)
         steps = x.to(wide).unbind(time_dim)
         if start is None:
             start = x.new_zeros((len(self.state_names), *shape), dtype=wide)
@@ -206,11 +208,7 @@ class Neuron(nn.Module):
 
     def reference(self, x: Tensor, state: tuple[Tensor, ...] | None = None) -> Output:
         """`run` by `step` in plain torch, whatever kernels there are: what the kernels are tested against."""
-        native, self.dynamics = self.dynamics, lambda params: None  # type: ignore[method-assign]
-        try:
-            return self.run(x, state)
-        finally:
-            self.dynamics = native  # type: ignore[method-assign]
+        return self._run(x, state, None)
 
     def check_channels(self, channels: int, like: Tensor) -> None:
         """Raise ValueError unless the constants fit currents of so many channels on the device of `like`."""

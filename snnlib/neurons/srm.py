@@ -121,7 +121,7 @@ class SRM(Neuron):
 
     def reference(self, x: Tensor, state: tuple[Tensor, ...] | None = None) -> Output:
         """`run` by `step` in plain torch."""
-        return Neuron.run(self, x, state)
+        return self._run(x, state, None)
 
     def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
         """One time step."""

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from torch import Tensor
+import math
+
+from torch import Tensor, nn
 
 from snnlib.functional.operators import LinearOperator
 from snnlib.nn.first_batches import FirstBatches
 from snnlib.nn.gain import WeightWithGain
+
+# Share of inputs that fire in a time step of typical event data; N-MNIST at 10 ms has 4 %.
+EXPECTED_INPUT_RATE = 0.05
 
 
 class NeuronLayer(WeightWithGain):
@@ -22,6 +27,28 @@ class NeuronLayer(WeightWithGain):
     def learns_when_silent(self) -> bool:
         """Whether neurons get a gradient where they do not fire, as with a surrogate gradient."""
         return False
+
+    def reset_parameters(self) -> None:
+        """Draw the weight so that a spike tensor at 5 % input rate gives a potential of about the threshold.
+
+        Uniform with mean 0 and `std = threshold / (sqrt(fan_in * rate) * potential_gain)`. Real data differ:
+        `snnlib.prepare_` sets every layer's rate.
+        """
+        if self.weight.is_meta:
+            return
+        fan_in = math.prod(self.weight.shape[1:])
+        gain = math.sqrt(max(fan_in, 1) * EXPECTED_INPUT_RATE) * self.potential_gain()
+        bound = math.sqrt(3) * self.mean_threshold() / gain
+        nn.init.uniform_(self.weight, -bound, bound)
+        nn.init.ones_(self.gain)
+
+    def mean_threshold(self) -> float:
+        """Mean firing threshold of the channels."""
+        raise NotImplementedError
+
+    def potential_gain(self) -> float:
+        """Standard deviation of the free membrane potential for white input current of variance 1."""
+        raise NotImplementedError
 
     def input_current(self, x: Tensor, weight: Tensor) -> Tensor:
         """Input current `[T, N, C, ...]` for a spike tensor, with a weight that is given."""

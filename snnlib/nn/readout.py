@@ -14,7 +14,7 @@ from snnlib.functional.operators import FullyConnected
 from snnlib.functional.potential import srm_potential_stream
 from snnlib.functional.srm import Streamed
 from snnlib.nn.gain import WeightWithGain
-from snnlib.nn.srm import EXPECTED_INPUT_RATE
+from snnlib.nn.neuron_layer import EXPECTED_INPUT_RATE
 from snnlib.nn.stream import Stream
 
 

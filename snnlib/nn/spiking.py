@@ -18,8 +18,6 @@ from snnlib.neurons import LIF, Neuron, Output
 from snnlib.nn.first_batches import FirstBatches
 from snnlib.nn.neuron_layer import NeuronLayer
 
-# Share of inputs that fire in a time step of typical event data; N-MNIST at 10 ms has 4 %.
-EXPECTED_INPUT_RATE = 0.05
 # A multiple of the threshold over the response to white noise, beyond which no weight need go.
 _SURE = 4.0
 # Steps after which the response of a neuron that forgets has died down.
@@ -55,21 +53,6 @@ class SpikingLayer(NeuronLayer):
         self.first_batches = FirstBatches(silent_learn=self.learns_when_silent)
         self.reset_parameters()
 
-    def reset_parameters(self) -> None:
-        """Draw the weight so that a spike tensor at 5 % input rate gives a potential of about the threshold.
-
-        Uniform with mean 0 and `std = threshold / (sqrt(fan_in * rate) * potential_gain)`. Real data differ:
-        `snnlib.prepare_` sets every layer's rate.
-        """
-        if self.weight.is_meta:
-            return
-        fan_in = math.prod(self.weight.shape[1:])
-        threshold = self._mean_threshold()
-        gain = math.sqrt(max(fan_in, 1) * EXPECTED_INPUT_RATE) * potential_gain(self.neuron)
-        bound = math.sqrt(3) * threshold / gain
-        nn.init.uniform_(self.weight, -bound, bound)
-        nn.init.ones_(self.gain)
-
     def forward(self, x: Tensor) -> Tensor:
         """Spikes of a sequence from the initial state."""
         weight = self.effective_weight
@@ -101,37 +84,37 @@ class SpikingLayer(NeuronLayer):
             )
         free = replace(dynamics, threshold=math.inf, membrane=True, reset_next=False)
         value, _ = ops.scan.run(current, free, None, int(self.batch_first))
-        return value / self._mean_threshold()
+        return value / self.mean_threshold()
 
     def sure_weight(self) -> float:
         """A weight with which a single event makes a neuron fire, about: the threshold over the first response."""
-        return self._mean_threshold() / potential_gain(self.neuron) * _SURE
+        return self.mean_threshold() / self.potential_gain() * _SURE
 
-    def _mean_threshold(self) -> float:
+    def mean_threshold(self) -> float:
+        """Mean firing threshold of the channels."""
         return float(self.neuron.constants().get("threshold", torch.ones(())).detach().mean())
+
+    def potential_gain(self) -> float:
+        """Standard deviation of the free membrane potential for white input current of variance 1; 1 where unknown.
+
+        The root of the summed squares of the membrane's response to one unit of current.
+        """
+        with torch.no_grad():
+            dynamics = self.neuron.dynamics(self.neuron.constants())
+            if dynamics is None:
+                return 1.0
+            rows = [[float(torch.as_tensor(value).mean()) for value in row] for row in dynamics.a]
+            state = [float(torch.as_tensor(value).mean()) for value in dynamics.b]
+        total = 0.0
+        for _ in range(_RESPONSE_STEPS):
+            total += state[0] ** 2
+            state = [sum(a * y for a, y in zip(row, state, strict=True)) for row in rows]
+        return math.sqrt(total) or 1.0
 
     def extra_repr(self) -> str:
         """Options that differ from the defaults."""
         text = f", pool={self.pool}" if self.pool != (1, 1) else ""
         return text + (", batch_first=True" if self.batch_first else "")
-
-
-def potential_gain(neuron: Neuron) -> float:
-    """Standard deviation of the free membrane potential for white input current of variance 1; 1 where unknown.
-
-    The root of the summed squares of the membrane's response to one unit of current.
-    """
-    with torch.no_grad():
-        dynamics = neuron.dynamics(neuron.constants())
-        if dynamics is None:
-            return 1.0
-        rows = [[float(torch.as_tensor(value).mean()) for value in row] for row in dynamics.a]
-        state = [float(torch.as_tensor(value).mean()) for value in dynamics.b]
-    total = 0.0
-    for _ in range(_RESPONSE_STEPS):
-        total += state[0] ** 2
-        state = [sum(a * y for a, y in zip(row, state, strict=True)) for row in rows]
-    return math.sqrt(total) or 1.0
 
 
 class _SpikingConv(SpikingLayer):

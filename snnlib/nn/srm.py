@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from numbers import Integral
 from typing import Literal, Unpack, overload
@@ -19,9 +18,6 @@ from snnlib.nn._options import check_options
 from snnlib.nn.first_batches import FirstBatches
 from snnlib.nn.neuron_layer import NeuronLayer
 from snnlib.nn.stream import Stream
-
-# Share of inputs that fire in a time step of typical event data; N-MNIST at 10 ms has 4 %.
-EXPECTED_INPUT_RATE = 0.05
 
 
 class SRMLayer(NeuronLayer):
@@ -66,19 +62,13 @@ class SRMLayer(NeuronLayer):
         )
         self.reset_parameters()
 
-    def reset_parameters(self) -> None:
-        """Draw the weight so that a train at 5 % input rate gives a potential of about the threshold.
+    def mean_threshold(self) -> float:
+        """Mean firing threshold of the channels."""
+        return float(self.threshold.mean())
 
-        Uniform with mean 0 and `std = threshold / (sqrt(fan_in * rate) * potential_gain)`. Real data differ:
-        `snnlib.init.calibrate_firing_rate_` sets every layer's rate exactly.
-        """
-        if self.weight.is_meta:
-            return
-        fan_in = math.prod(self.weight.shape[1:])
-        gain = math.sqrt(max(fan_in, 1) * EXPECTED_INPUT_RATE) * self.neuron.potential_gain()
-        bound = math.sqrt(3) * float(self.threshold.mean()) / gain
-        nn.init.uniform_(self.weight, -bound, bound)
-        nn.init.ones_(self.gain)
+    def potential_gain(self) -> float:
+        """Standard deviation of the free membrane potential for white input current of variance 1."""
+        return self.neuron.potential_gain()
 
     @overload
     def forward(

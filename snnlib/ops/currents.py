@@ -15,53 +15,10 @@ from torch import Tensor
 
 from snnlib import _native, reference
 from snnlib.ops import checks, conv_layout, dense, dispatch, dispatch_backward
-from snnlib.ops.geometry import ConvOptions, Geometry, geometry, scatters
+from snnlib.ops.forward_call import ForwardCall
+from snnlib.ops.geometry import ConvOptions, Geometry, geometry
 from snnlib.ops.gradient_call import GradientCall
-from snnlib.ops.kernel_rows import kernel_rows
 from snnlib.reference.srm import state_dtype
-
-
-def run_forward(
-    native: Any,
-    x: Tensor,
-    weight: Tensor,
-    g: Geometry,
-    options: ConvOptions,
-    time_dim: int,
-    pool: Sequence[int],
-    state_in: int,
-    state_out: int,
-    out: Tensor,
-    bits: int,
-    neuron: tuple[int, int, int, tuple[int, ...]],
-    streaming: bool,
-) -> Any:
-    """The native forward pass: currents by events, or by torch where those would be slower."""
-    rows: Tensor | None = None
-    currents: Tensor | None = None
-    scatter = scatters(g)
-    if dispatch.path(x, g, streaming=streaming) == "events":
-        rows = kernel_rows(weight, options.dilation, scatter)
-    else:
-        currents = dense.currents(x, weight, options)
-    return native(
-        g.shape,
-        g.bands(pool[0]),
-        (0.0,) * 5,
-        conv_layout.strided_input(x, time_dim),
-        _native.address(rows),
-        scatter,
-        _native.address(currents),
-        conv_layout.frame_order(g, time_dim),
-        pool,
-        0,
-        1,
-        state_in,
-        state_out,
-        conv_layout.stored(out),
-        bits,
-        neuron,
-    )
 
 
 def weight_gradient(
@@ -112,9 +69,8 @@ def currents_forward(
         currents = dense.currents(x, weight, options).view(*x.shape[:2], g.channels, *g.space)
         return currents if currents.stride() == out.stride() else out.copy_(currents)
     _native.on_huge_pages(out)
-    run_forward(
-        native, x, weight, g, options, time_dim, (1, 1), 0, 0, out, 0, conv_layout.NONE, streaming=True
-    )
+    call = ForwardCall(x, weight, g, options, time_dim, (1, 1), "events")
+    call.run(native, conv_layout.NONE, out)
     return out
 
 

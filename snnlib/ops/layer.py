@@ -15,7 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from snnlib import _native, reference
-from snnlib.ops import checks, conv_layout, currents, dense, dispatch_backward
+from snnlib.ops import checks, conv_layout, currents, dense, dispatch, dispatch_backward
+from snnlib.ops.forward_call import ForwardCall
 from snnlib.ops.geometry import ConvOptions, Geometry, geometry
 from snnlib.ops.gradient_call import GradientCall
 from snnlib.reference.linear import Flags, row_names
@@ -40,12 +41,6 @@ def _check_coefficients(coefficients: Tensor, channels: int, x: Tensor) -> None:
         raise ValueError(
             f"coefficients: expected {len(_ROWS)} rows for one state, got shape {tuple(coefficients.shape)}"
         )
-
-
-def fits(coefficients: Tensor) -> bool:
-    """Whether the adjoint of these neurons is one field per input: decay and gain are shared, and nothing clips."""
-    shared = coefficients[[_ROWS["a00"], _ROWS["b0"]]]
-    return bool((shared == shared[:, :1]).all()) and bool(torch.isinf(coefficients[_ROWS["floor"]]).all())
 
 
 def _outputs(
@@ -108,20 +103,14 @@ def layer_forward(
     _native.on_huge_pages(out)
     rows_of_neuron = coefficients.to(torch.float32).contiguous()
     start = None if state is None else conv_layout.empty_state(x, g, 1).copy_(state)
-    found = currents.run_forward(
+    algorithm = dispatch.path(x, g, streaming=return_state or state is not None)
+    found = ForwardCall(x, weight, g, options, time_dim, pool, algorithm).run(
         native,
-        x,
-        weight,
-        g,
-        options,
-        time_dim,
-        pool,
-        _native.address(start),
-        final.data_ptr() if return_state else 0,
-        out,
-        bits.data_ptr() if keep else 0,
         conv_layout.linear(rows_of_neuron, flags),
-        streaming=return_state or state is not None,
+        out,
+        state_in=start,
+        state_out=final if return_state else None,
+        bits=bits if keep else None,
     )
     count = (found.count if exact else g.neuron_steps) if keep else 0
     record = x.new_empty(1, count, dtype=state_dtype(x))

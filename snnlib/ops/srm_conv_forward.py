@@ -15,9 +15,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from snnlib import _native, reference
-from snnlib.ops import checks, conv_layout, dense, dispatch
-from snnlib.ops.geometry import ConvOptions, Geometry, geometry, scatters
-from snnlib.ops.kernel_rows import kernel_rows
+from snnlib.ops import checks, conv_layout, dispatch
+from snnlib.ops.forward_call import ForwardCall
+from snnlib.ops.geometry import ConvOptions, Geometry, geometry
 from snnlib.ops.srm import STATE_NAMES
 from snnlib.reference.srm import decay_factors, state_dtype
 
@@ -76,30 +76,16 @@ def srm_conv_forward(
         return out, final, bits, record, starts
     limit = threshold.to(torch.float32).reshape(-1).contiguous()
     start = None if state is None else conv_layout.empty_state(x, g).copy_(state)
-    rows: Tensor | None = None
-    currents: Tensor | None = None
-    scatter = scatters(g)
-    if dispatch.path(x, g, streaming=return_state or state is not None) == "events":
-        rows = kernel_rows(weight, dilation, scatter)
-    else:
-        currents = dense.currents(x, weight, options)
-    found = native(
-        g.shape,
-        g.bands(pool[0]),
-        (*decay, grad_clamp),
-        conv_layout.strided_input(x, time_dim),
-        _native.address(rows),
-        scatter,
-        _native.address(currents),
-        conv_layout.frame_order(g, time_dim),
-        pool,
-        limit.data_ptr(),
-        max(limit.numel(), 1),
-        _native.address(start),
-        final.data_ptr() if return_state else 0,
-        conv_layout.stored(out),
-        bits.data_ptr() if keep else 0,
+    algorithm = dispatch.path(x, g, streaming=return_state or state is not None)
+    found = ForwardCall(x, weight, g, options, time_dim, pool, algorithm).run(
+        native,
         conv_layout.SRM,
+        out,
+        constants=(*decay, grad_clamp),
+        threshold=limit,
+        state_in=start,
+        state_out=final if return_state else None,
+        bits=bits if keep else None,
     )
     count = (found.count if exact else g.neuron_steps) if keep else 0
     record = x.new_empty(2, count, dtype=state_dtype(x))

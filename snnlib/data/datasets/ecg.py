@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from snnlib.data.checks import check_choice, check_int
+from snnlib.data.checks import check_choice, check_index
 from snnlib.data.datasets.splits import SPLITS, Split
 from snnlib.data.formats.base import EventFile, EventFileError
 from snnlib.data.formats.matlab import load_variables
@@ -81,9 +81,7 @@ class ECG(Dataset[tuple[torch.Tensor, torch.Tensor]]):
         return len(self.spikes)
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
-        number = check_int("index", index, -(2**63))
-        if not -len(self) <= number < len(self):
-            raise IndexError(f"index: expected {-len(self)}..{len(self) - 1}, got {number}")
+        number = check_index(index, len(self))
         return self.spikes[number].float(), self.labels[number].clone()
 
     def __repr__(self) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.utils.data import Dataset
 
-from snnlib.data.checks import check_choice, check_int, check_sensor_size
+from snnlib.data.checks import check_choice, check_index, check_int, check_sensor_size
 from snnlib.data.datasets.splits import SPLITS, Split, split_by_hash
 from snnlib.data.formats.base import EventFile, EventFileError, Room
 from snnlib.data.formats.registry import SUFFIXES, find_format
@@ -161,9 +161,7 @@ class EventFolder(Dataset[tuple[Any, Any]]):
 
     def read(self, index: int) -> Recording:
         """Events and header of a sample, without transforms."""
-        number = check_int("index", index, -(2**63))
-        if not -len(self) <= number < len(self):
-            raise IndexError(f"index: expected {-len(self)}..{len(self) - 1}, got {number}")
+        number = check_index(index, len(self))
         options = {"origin": "first", "strict": self.strict, **self.read_options}
         return read(self.root / self.files[number], sensor_size=self._given_size, **options)
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from snnlib.data.checks import check_choice, check_int
+from snnlib.data.checks import check_choice, check_index
 from snnlib.data.datasets.event_folder import Transform
 from snnlib.data.datasets.splits import SPLITS, Split, split_by_hash
 from snnlib.data.events import as_events
@@ -118,9 +118,7 @@ class SHD(Dataset[tuple[Any, Any]]):
         return len(self._places)
 
     def __getitem__(self, index: int) -> tuple[Any, Any]:
-        number = check_int("index", index, -(2**63))
-        if not -len(self) <= number < len(self):
-            raise IndexError(f"index: expected {-len(self)}..{len(self) - 1}, got {number}")
+        number = check_index(index, len(self))
         place, file = int(self._places[number]), self._open()
         times, units = np.asarray(file["spikes/times"][place]), np.asarray(file["spikes/units"][place])
         try:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from snnlib.data.checks import check_choice, check_int
+from snnlib.data.checks import check_choice, check_index
 from snnlib.data.datasets.event_folder import Transform
 from snnlib.data.datasets.splits import SPLITS, Split
 from snnlib.data.formats.base import EventFileError
@@ -118,9 +118,7 @@ class SpokenDigits(Dataset[tuple[Any, Any]]):
         return len(self.files)
 
     def __getitem__(self, index: int) -> tuple[Any, Any]:
-        number = check_int("index", index, -(2**63))
-        if not -len(self) <= number < len(self):
-            raise IndexError(f"index: expected {-len(self)}..{len(self) - 1}, got {number}")
+        number = check_index(index, len(self))
         sound, rate = self._read(self.files[number])
         if rate != self.sample_rate:
             raise EventFileError(

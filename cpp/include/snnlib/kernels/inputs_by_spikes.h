@@ -22,12 +22,6 @@ SNNLIB_NOINLINE inline void input_gradient(const float* __restrict x, const floa
   }
 }
 
-// dL/dx of one row whose inputs all have a gradient.
-SNNLIB_NOINLINE inline void scaled(const float* __restrict field, int64_t n, float scale, float* __restrict grad) {
-  SNNLIB_SIMD
-  for (int64_t i = 0; i < n; ++i) grad[i] = field[i] * scale;
-}
-
 // The same past the caches, in whole cache lines.
 SNNLIB_NOINLINE inline void stream_input_gradient(const float* x, const float* field, int64_t n, float scale,
                                                   float* grad) {
@@ -36,6 +30,12 @@ SNNLIB_NOINLINE inline void stream_input_gradient(const float* x, const float* f
     const Floats gradient = event == 0.0f ? Floats{} : product;
     stream_bytes<kVectorBytes>(grad + i, &gradient);
   }
+}
+
+// dL/dx of one row whose inputs all have a gradient.
+SNNLIB_NOINLINE inline void scaled(const float* __restrict field, int64_t n, float scale, float* __restrict grad) {
+  SNNLIB_SIMD
+  for (int64_t i = 0; i < n; ++i) grad[i] = field[i] * scale;
 }
 
 class InputsBySpikes {

@@ -1,0 +1,65 @@
+"""The native forward pass of a convolution under neurons: what all neuron models share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
+
+from torch import Tensor
+
+from snnlib import _native
+from snnlib.ops import conv_layout, dense
+from snnlib.ops.geometry import ConvOptions, Geometry, scatters
+from snnlib.ops.kernel_rows import kernel_rows
+
+
+class ForwardCall(NamedTuple):
+    """One forward pass, whose currents come from events or, where rates are high, from torch's convolution."""
+
+    x: Tensor
+    weight: Tensor
+    g: Geometry
+    options: ConvOptions
+    time_dim: int
+    pool: Sequence[int]
+    algorithm: Literal["events", "dense"]
+
+    def run(
+        self,
+        native: Callable[..., Any],
+        neuron: tuple[int, int, int, tuple[int, ...]],
+        out: Tensor,
+        *,
+        constants: tuple[float, ...] = (0.0,) * 5,
+        threshold: Tensor | None = None,
+        state_in: Tensor | None = None,
+        state_out: Tensor | None = None,
+        bits: Tensor | None = None,
+    ) -> Any:
+        """Fills `out`, and where they are given the state after the last step and the bits; returns the record.
+
+        `constants` and `threshold` are those of SRM neurons.
+        """
+        x, weight, g, options = self[:4]
+        scatter = scatters(g)
+        by_events = self.algorithm == "events"
+        rows = kernel_rows(weight, options.dilation, scatter) if by_events else None
+        currents = None if by_events else dense.currents(x, weight, options)
+        return native(
+            g.shape,
+            g.bands(self.pool[0]),
+            constants,
+            conv_layout.strided_input(x, self.time_dim),
+            _native.address(rows),
+            scatter,
+            _native.address(currents),
+            conv_layout.frame_order(g, self.time_dim),
+            self.pool,
+            _native.address(threshold),
+            1 if threshold is None else max(threshold.numel(), 1),
+            _native.address(state_in),
+            _native.address(state_out),
+            conv_layout.stored(out),
+            _native.address(bits),
+            neuron,
+        )
