@@ -11,6 +11,7 @@ from snnlib.functional.layer import (
     srm_layer_stream,
     srm_linear,
 )
+from snnlib.functional.lengths import valid_steps
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
 from snnlib.functional.pool import spike_avg_pool1d, spike_avg_pool2d, spike_avg_pool3d, spike_max_pool2d
 from snnlib.functional.potential import srm_potential, srm_potential_stream
@@ -20,6 +21,7 @@ from snnlib.functional.quantize import (
     quantize_to_int,
     round_ste,
 )
+from snnlib.functional.recurrent import spiking_recurrent
 from snnlib.functional.residual import spike_add
 from snnlib.functional.resize import cubic_kernel, resize_bicubic
 from snnlib.functional.segment import SegmentSums, segment_sum, segment_sum_dense
@@ -63,6 +65,7 @@ __all__ = [
     "spike_avg_pool3d",
     "spike_max_pool2d",
     "spiking_layer",
+    "spiking_recurrent",
     "srm_backward",
     "srm_conv1d",
     "srm_conv2d",
@@ -79,6 +82,7 @@ __all__ = [
     "superpixel_counts",
     "superpixel_unpool",
     "supervised_current",
+    "valid_steps",
     "voxel_cells",
     "voxel_pool",
 ]

@@ -100,11 +100,9 @@ def spiking_layer(
     if own is not None:
         return own
     conv = as_event_driven(operator, x, weight)
-    if isinstance(conv, str):
-        folded = operator.forward(x.flatten(0, 1), weight)
-        current = folded.reshape(*x.shape[:2], *folded.shape[1:])
-        return _pooled(neuron.run(current, state), pool)
     time_dim = int(neuron.batch_first)
+    if isinstance(conv, str):
+        return _pooled(neuron.run(_dense_currents(x, weight, operator), state), pool)
     added = tuple(range(3, 5 - conv.axes))
     dynamics = neuron.dynamics(neuron.constants())
     differentiable_state = return_state or state is not None
@@ -112,9 +110,30 @@ def spiking_layer(
         coefficients = dynamics.pack(torch.empty((), dtype=torch.float32, device=x.device))
         if not coefficients.requires_grad:
             return _fused(conv, neuron, dynamics, coefficients, state, time_dim, return_state, pool, added)
-    current = ops.currents.currents_forward(conv.x, conv.weight, *conv.options, time_dim).squeeze(added)
-    value, final = neuron.run(current, state)
+    value, final = neuron.run(_event_driven_currents(conv, time_dim), state)
     return _pooled(Output(value.to(x.dtype), final), pool)
+
+
+def layer_currents(x: Tensor, weight: Tensor, operator: LinearOperator, time_dim: int) -> Tensor:
+    """Currents `[T, N, C, ...]` of a linear operator without neurons: sums over events on a CPU."""
+    operator.check(x, weight)
+    dtype = autocast_dtype(x)
+    if dtype is not None:
+        x, weight = x.to(dtype), weight.to(dtype)
+    conv = as_event_driven(operator, x, weight)
+    if isinstance(conv, str):
+        return _dense_currents(x, weight, operator)
+    return _event_driven_currents(conv, time_dim)
+
+
+def _dense_currents(x: Tensor, weight: Tensor, operator: LinearOperator) -> Tensor:
+    folded = operator.forward(x.flatten(0, 1), weight)
+    return folded.reshape(*x.shape[:2], *folded.shape[1:])
+
+
+def _event_driven_currents(conv: TrainConvolution, time_dim: int) -> Tensor:
+    current: Tensor = ops.currents.currents_forward(conv.x, conv.weight, *conv.options, time_dim)
+    return current.squeeze(tuple(range(3, 5 - conv.axes)))
 
 
 def _pooled(output: Output, pool: tuple[int, int]) -> Output:

@@ -8,6 +8,7 @@ from snnlib.nn.per_step import AvgPool2d, MaxPool2d, PerStep
 from snnlib.nn.pool import SpikeAvgPool1d, SpikeAvgPool2d, SpikeAvgPool3d, SpikeMaxPool2d
 from snnlib.nn.quantize import Quantizer, RangeObserver
 from snnlib.nn.readout import SRMReadout
+from snnlib.nn.recurrent import SpikingRNN
 from snnlib.nn.residual import SpikingBlock
 from snnlib.nn.resize import BicubicResize2d
 from snnlib.nn.spiking import SpikingConv1d, SpikingConv2d, SpikingConv3d, SpikingLayer, SpikingLinear
@@ -43,6 +44,7 @@ __all__ = [
     "SpikingConv3d",
     "SpikingLayer",
     "SpikingLinear",
+    "SpikingRNN",
     "Stream",
     "SuperpixelAvgPool2d",
     "VoxelPool",

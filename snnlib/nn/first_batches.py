@@ -70,13 +70,13 @@ class FirstBatches:
         if bool(self._fired):
             return
         if bool(self._got_spikes) and not self._silent_learn:
-            _warn(
+            warn_caller(
                 f"{self._name}: no neuron fired in the first {_BATCHES} training batches, so neither this layer nor "
                 f"those before it learn; {_REMEDY}"
             )
         elif not bool(self._got_spikes) and not x.requires_grad:
             # Behind a silent layer there is nothing to say: that one warns.
-            _warn(
+            warn_caller(
                 f"{self._name}: the input had no spikes in the first {_BATCHES} training batches; check the data, "
                 "their time unit and the length of a time step"
             )
@@ -90,7 +90,7 @@ class FirstBatches:
             assert self._fired is not None
             learns = bool(self._fired) or self._silent_learn
             if learns and not bool(self._has_gradient):
-                _warn(
+                warn_caller(
                     f"{self._name}: the gradient of the weight was exactly 0 in the first {_BATCHES} training batches, "
                     f"as nothing of its output reaches the loss; {_REMEDY}"
                 )
@@ -119,7 +119,7 @@ def _path_of(layer: nn.Module) -> str:
     return name or repr(layer)
 
 
-def _warn(text: str) -> None:
+def warn_caller(text: str) -> None:
     """Warn at the line outside torch and this library that ran the net."""
     level = 1
     frame: FrameType | None = sys._getframe()

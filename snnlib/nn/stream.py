@@ -111,7 +111,7 @@ class Stream:
 def _runs_with_state(layer: nn.Module) -> bool:
     """Whether the class has `run(x, state)`, as neurons and layers with any of them have."""
     run = getattr(type(layer), "run", None)
-    return callable(run) and list(inspect.signature(run).parameters) == ["self", "x", "state"]
+    return callable(run) and list(inspect.signature(run).parameters)[:3] == ["self", "x", "state"]
 
 
 def _has_state(layer: nn.Module) -> bool:

@@ -1,0 +1,194 @@
+"""Recurrent layers: gradients against finite differences, chunks, lengths, layouts, neurons of one's own, errors."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from compare import assert_bits, assert_close
+from torch import Tensor, nn
+
+import snnlib
+from snnlib import neurons, surrogate
+from snnlib.functional import spiking_recurrent
+from snnlib.neurons.base import Params, State
+
+COMPACT = surrogate.Triangle(width=0.5, height=0.4)
+
+
+class Soft(neurons.Neuron):
+    """A neuron of a user's own whose "spike" is smooth, so that finite differences give its exact gradient."""
+
+    state_names = ("v",)
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__({"beta": 0.7, "threshold": 1.0}, **options)
+
+    def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
+        v = params["beta"] * state[0] + current
+        s = torch.sigmoid(3 * (v - params["threshold"]))
+        return s, (v * (1 - s),)
+
+
+def _currents(*shape: int, seed: int = 1) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) + 0.5
+
+
+def test_every_gradient_by_finite_differences() -> None:
+    """Currents, recurrent weights, constants and both parts of the state, with samples of different lengths."""
+    neuron = Soft(learnable=("beta", "threshold"), channels=3)
+    weight = _currents(3, 3, seed=2)
+    lengths = torch.tensor([5, 3])
+
+    def run(current: Tensor, w: Tensor, v: Tensor, s: Tensor, beta: Tensor, threshold: Tensor) -> Any:
+        # The parameters are float32, too coarse for finite differences.
+        neuron.constants = lambda: {"beta": beta, "threshold": threshold}  # type: ignore[method-assign]
+        value, state = spiking_recurrent(current, w, neuron, state=(v, s), lengths=lengths)
+        return value, *state
+
+    leaves = [_currents(5, 2, 3), weight, _currents(1, 2, 3, seed=3), _currents(1, 2, 3, seed=4)]
+    leaves += [torch.tensor([0.7, 0.5, 0.8]).double(), torch.tensor([1.0, 0.8, 1.2]).double()]
+    assert torch.autograd.gradcheck(run, [leaf.requires_grad_() for leaf in leaves])
+
+
+RNNS: dict[str, Callable[[], nn.Module]] = {
+    "default": lambda: snnlib.SpikingRNN(6, 16),
+    "two layers": lambda: snnlib.SpikingRNN(6, 16, 2),
+    "AdLIF": lambda: snnlib.SpikingRNN(6, 16, neuron=neurons.AdLIF(surrogate=COMPACT)),
+    "next": lambda: snnlib.SpikingRNN(
+        6, 16, neuron=neurons.LIF(3.0, dialect="snntorch", surrogate=COMPACT, detach_reset=False)
+    ),
+    "own step": lambda: snnlib.SpikingRNN(6, 16, neuron=Soft()),
+    "learnable": lambda: snnlib.SpikingRNN(
+        6, 16, neuron=neurons.CubaLIF(surrogate=COMPACT, learnable=("tau_m", "tau_s"), channels=16)
+    ),
+}
+every_rnn = pytest.mark.parametrize("name", RNNS)
+
+
+def _rnn(name: str) -> tuple[nn.Module, Tensor]:
+    torch.manual_seed(0)
+    return RNNS[name](), (torch.rand(12, 3, 6) < 0.4).float() * 2
+
+
+@every_rnn
+@pytest.mark.parametrize("sizes", [[1] * 12, [7, 5], [3, 1, 8]], ids=str)
+def test_chunks_give_the_whole_sequence(name: str, sizes: list[int], path: str) -> None:
+    layer, x = _rnn(name)
+    results = []
+    for cut in ([12], sizes):
+        events = x.clone().requires_grad_()
+        state, values = None, []
+        for chunk in events.split(cut):
+            value, state = layer.run(chunk, state)
+            values.append(value)
+        out = torch.cat(values)
+        loss = (out * torch.linspace(-1, 2, out.numel()).reshape(out.shape)).sum()
+        layer.zero_grad()
+        (loss + sum(part.sum() for part in state)).backward()
+        results.append((out, *state, events.grad, *(p.grad.clone() for p in layer.parameters())))
+    assert results[0][0].sum() > 0
+    exact = 1 if name == "own step" else len(state) + 1
+    for number, (whole, chunks) in enumerate(zip(*results, strict=True)):
+        assert whole.abs().max() > 0
+        if number < exact and name != "own step":
+            assert_bits(chunks, whole)
+        else:
+            assert (whole - chunks).abs().max() <= 2e-6 * whole.abs().max(), number
+
+
+@every_rnn
+def test_a_sample_in_a_batch_is_the_sample_alone(name: str, path: str) -> None:
+    """Values, states and gradients of samples of different lengths; what padding holds does not matter."""
+    layer, x = _rnn(name)
+    lengths = torch.tensor([12, 5, 0])
+    x[5:, 1] = math.nan
+    events = x.clone().requires_grad_()
+    value, state = layer.run(events, lengths=lengths)
+    value.square().sum().backward()
+    for sample, steps in enumerate(lengths.tolist()):
+        alone = x[:steps, sample : sample + 1].clone().requires_grad_()
+        out, last = layer.run(alone)
+        out.square().sum().backward()
+        assert_close(value[:steps, sample : sample + 1], out.double(), 1e-6)
+        assert not value[steps:, sample].any()
+        for part, expected in zip(state, last, strict=True):
+            assert_close(part[:, sample : sample + 1], expected.double(), 1e-6)
+        assert_close(events.grad[:steps, sample : sample + 1], alone.grad.double(), 1e-5)
+        assert not events.grad[steps:, sample].any()
+
+
+@every_rnn
+def test_batch_first_and_run(name: str) -> None:
+    layer, x = _rnn(name)
+    out = layer(x)
+    assert_bits(layer.run(x).value, out)
+    turned = RNNS[name]()
+    turned.load_state_dict(layer.state_dict())
+    for module in turned.modules():
+        if hasattr(module, "batch_first"):
+            module.batch_first = True
+    assert_bits(turned(x.transpose(0, 1)).transpose(0, 1), out)
+    turned_state = turned.run(x.transpose(0, 1), lengths=torch.tensor([12, 3, 1])).state
+    for a, b in zip(turned_state, layer.run(x, lengths=torch.tensor([12, 3, 1])).state, strict=True):
+        assert_bits(a, b)
+
+
+def test_streams_prepare_and_dropout() -> None:
+    layer, x = _rnn("two layers")
+    net = nn.Sequential(layer, nn.Linear(16, 4), neurons.Integrator(5.0))
+    stream = snnlib.Stream(net)
+    assert_close(torch.cat([stream(chunk) for chunk in x.split([5, 7])]), net(x).double(), 1e-6)
+    report = snnlib.prepare_(net, x)
+    rates = [entry.rate for entry in report.layers]
+    assert len(rates) == 2
+    assert all(abs(rate - 0.1) < 0.05 for rate in rates), rates
+    dropped = snnlib.SpikingRNN(6, 16, 2, dropout=0.5)
+    assert not torch.equal(dropped(x), dropped(x))
+    dropped.eval()
+    assert_bits(dropped(x), dropped(x))
+
+
+def test_it_learns_to_remember() -> None:
+    """A spike in one of two inputs at the start decides the class that is read at the end, 12 steps later."""
+    torch.manual_seed(0)
+    labels = torch.arange(32) % 2
+    x = torch.zeros(12, 32, 3)
+    x[0, torch.arange(32), labels] = 1
+    x[:, :, 2] = (torch.rand(12, 32) < 0.3).float()
+    rnn = snnlib.SpikingRNN(3, 32, neuron=neurons.CubaLIF(3.0, surrogate=COMPACT))
+    net = nn.Sequential(rnn, nn.Linear(32, 2))
+    snnlib.prepare_(rnn, x, 0.1)
+    optimiser = torch.optim.Adam(net.parameters(), 1e-2)
+    for _ in range(40):
+        optimiser.zero_grad()
+        loss = nn.functional.cross_entropy(net(x)[-5:].mean(0), labels)
+        loss.backward()
+        optimiser.step()
+    assert (net(x)[-5:].mean(0).argmax(1) == labels).float().mean() > 0.95
+
+
+def test_errors() -> None:
+    layer, x = _rnn("default")
+    state = layer.run(x).state
+    with pytest.raises(ValueError, match="lengths: expected numbers from 0 to 12 steps, got 3 to 13"):
+        layer.run(x, lengths=torch.tensor([3, 13, 4]))
+    with pytest.raises(ValueError, match=r"lengths: expected shape \(3,\)"):
+        layer.run(x, lengths=torch.tensor([3, 4]))
+    with pytest.raises(TypeError, match=r"lengths: expected integers, got torch\.float32"):
+        layer.run(x, lengths=torch.ones(3))
+    with pytest.raises(TypeError, match="state: expected the tuple of 2"):
+        layer.run(x, state[:1])
+    with pytest.raises(ValueError, match="state: expected"):
+        layer.run(x[:, :2], state)
+    with pytest.raises(ValueError, match="weight: expected shape"):
+        spiking_recurrent(torch.ones(2, 2, 3), torch.ones(3, 4), neurons.LIF())
+    with pytest.raises(TypeError, match=r"weight: expected torch\.float32, got torch\.float64"):
+        spiking_recurrent(torch.ones(2, 2, 3), torch.ones(3, 3).double(), neurons.LIF())
+    with pytest.raises(ValueError, match="hidden_size: expected an integer >= 1"):
+        snnlib.SpikingRNN(3, 0)
+    with pytest.raises(ValueError, match="dropout"):
+        snnlib.SpikingRNN(3, 2, dropout=1.0)
+    with pytest.warns(UserWarning, match="peak of 1;"):
+        snnlib.SpikingRNN(3, 2, neuron=neurons.LIF())
