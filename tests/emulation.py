@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 SANITIZE = os.environ.get("SNNLIB_SANITIZE", "")
 
 
-def _tool(name: str) -> str | None:
+def tool(name: str) -> str | None:
     """A program of this environment, or of the system."""
     return shutil.which(name, path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
 
@@ -37,7 +37,7 @@ def _without_preload() -> dict[str, str]:
 @cache
 def module() -> ModuleType:
     """The module, built into `build/` and only again where a source changed; skips the test where it cannot be."""
-    cmake, ninja = _tool("cmake"), _tool("ninja")
+    cmake, ninja = tool("cmake"), tool("ninja")
     headers = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"), "include", "cuda_fp16.h")
     if cmake is None or ninja is None or shutil.which("c++") is None:
         pytest.skip("needs cmake, ninja and a C++ compiler")
