@@ -70,7 +70,7 @@ def accuracy(net: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -> float:
 def train_paper(root: Path, epochs: int, seed: int) -> list[float]:
     torch.manual_seed(seed)
     train, test = loaders(root, batch_size=50)
-    net = snnlib.fuse(snnlib.models.nmnist_net(tau_grad=3.0, input_grad_scale=0.85))
+    net = snnlib.fuse_(snnlib.models.nmnist_net(tau_grad=3.0, input_grad_scale=0.85))
     layers = [layer for layer in net if isinstance(layer, snnlib.nn.SRMLayer)]
     for layer in layers:
         # torch's initialisation of convolutions and linear layers; their scale then goes into the thresholds.

@@ -88,7 +88,7 @@ def make_task(name: str, x: Tensor, y: Tensor, weights: Weights, training: bool 
         net = snnlib.models.nmnist_net()
         net.load_state_dict(weights)
         if name in (FUSED, BFLOAT16):
-            snnlib.fuse(net)
+            snnlib.fuse_(net)
         if name == BFLOAT16:
             net, x = net.to(torch.bfloat16), x.to(torch.bfloat16)
     task = training_step(net, x, y) if training else _inference(net, x)

@@ -42,7 +42,7 @@ def lif_net(bump: surrogate.Surrogate, x: Tensor, rate: float) -> nn.Sequential:
     neuron = snnlib.neurons.LIF(2.0, surrogate=bump)
     net = snnlib.models.from_notation("12C5p1-P2-64C5-P2-10", (2, 34, 34), neuron=neuron)
     _scale(net, x, rate, (snnlib.SpikingConv2d, snnlib.SpikingLinear))
-    return snnlib.fuse(net)
+    return snnlib.fuse_(net)
 
 
 @torch.no_grad()

@@ -36,7 +36,7 @@ def main() -> None:
     for name in NAMES:
         if not installed(name):
             print(f"{name}: not installed, not timed")
-    net = snnlib.fuse(snnlib.models.nmnist_net())
+    net = snnlib.fuse_(snnlib.models.nmnist_net())
     net.load_state_dict(weights)
     print(f"\nkept for backward by the fused net, layers at {RATE:.0%}:\n{snnlib.memory_report(net, x)}")
     keys = ["median_ms"] if arguments.quick else ["median_ms", "peak_mb"]

@@ -17,7 +17,7 @@ test_x, test_labels = next(iter(DataLoader(test, batch_size=len(test), collate_f
 net = snnlib.models.from_notation("P2-12C5-P2-10", (2, 34, 34), tau_m=5.0, tau_s=3.0)
 frames, _ = next(iter(loader))
 snnlib.init.calibrate_firing_rate_(net, frames, {"conv1": 0.01, "fc1": 0.1})
-snnlib.nn.standardize_weights(net)
+snnlib.nn.standardize_weights_(net)
 backbone, digit_head = net[:-1], net[-1]
 
 # Odd or even, from the same features. The factor 0 in front of this head keeps its gradients away from the backbone;

@@ -55,7 +55,7 @@ batches = len(train_labels) // 25
 
 net = Net()
 snnlib.init.calibrate_firing_rate_(net, train_x[:, :50], {"conv": 0.02, "out": 0.1})
-snnlib.nn.standardize_weights(net)
+snnlib.nn.standardize_weights_(net)
 optimizer = torch.optim.AdamW(net.parameters(), lr=0.02)
 schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.02, total_steps=6 * batches)
 for _ in range(6):

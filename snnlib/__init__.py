@@ -52,9 +52,11 @@ from snnlib.nn import (
     SuperpixelAvgPool2d,
     VoxelPool,
     WeightStandardization,
-    fuse,
-    unfuse,
+    fuse_,
+    unfuse_,
 )
+from snnlib.nn.renamed import fuse as fuse
+from snnlib.nn.renamed import unfuse as unfuse
 from snnlib.ops.dispatch import use_convolution
 from snnlib.prepare import prepare_
 from snnlib.spike_doctor import SpikeDoctor
@@ -96,7 +98,7 @@ __all__ = [
     "explain",
     "explain_dispatch",
     "functional",
-    "fuse",
+    "fuse_",
     "grad_scale",
     "init",
     "keep_freed_memory",
@@ -113,7 +115,7 @@ __all__ = [
     "segment_sum",
     "superpixel_unpool",
     "surrogate",
-    "unfuse",
+    "unfuse_",
     "use_convolution",
     "use_path",
 ]

@@ -54,9 +54,9 @@ class SpikeDoctor:
     - exploding, vanishing: a gradient, relative to the weights, 1000 times larger or smaller than the last layer's;
     - NaN or infinity in spikes or gradients.
 
-    The last layer's neurons are the output neurons unless the net has an `SRMReadout`. Where `snnlib.fuse` made a layer
-    pool, a neuron here is a pool window, with the mean of its neurons' spikes; rates and dead channels stay what they
-    are.
+    The last layer's neurons are the output neurons unless the net has an `SRMReadout`. Where `snnlib.fuse_` made a
+    layer pool, a neuron here is a pool window, with the mean of its neurons' spikes; rates and dead channels stay what
+    they are.
 
     Use it as a context manager, or with `attach()` and `detach()`; detached, it leaves no hook behind and can still be
     asked. It counts spikes and squares the weights' gradients: 2 % of a training step of the published N-MNIST net.

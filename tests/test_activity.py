@@ -31,7 +31,7 @@ def test_a_fused_net_is_counted_before_pooling() -> None:
         (torch.rand(9, 4, 2, 6, 8) < 0.3).float(),
     )
     spikes = net.conv1(train)
-    counter = SpikeCounter(snnlib.fuse(net))
+    counter = SpikeCounter(snnlib.fuse_(net))
     with counter.counting():
         net(train)
     assert torch.equal(counter.counts["conv1"], spikes.double().sum((0, 1)))

@@ -74,7 +74,7 @@ def test_explanation() -> None:
 def test_explanation_of_a_layer_whose_weight_is_made_of_others() -> None:
     layer, x = _layer(), _train(0.1, 12, 4, 16, 16, 16)
     expected = snnlib.explain_dispatch(layer, x).forward
-    snnlib.nn.standardize_weights(torch.nn.Sequential(layer))
+    snnlib.nn.standardize_weights_(torch.nn.Sequential(layer))
     explanation = snnlib.explain_dispatch(layer, x)
     assert explanation.forward == expected
     assert explanation.rate == pytest.approx(layer(x).detach().mean().item())

@@ -42,7 +42,7 @@ def test_same_results_before_during_and_after(path: str) -> None:
     before = _results(net, x)
     assert before[0].sum() > 0
     state, text = list(net.state_dict()), repr(net)
-    assert snnlib.fuse(net) is net
+    assert snnlib.fuse_(net) is net
     assert list(net.state_dict()) == state
     assert "pool=(2, 2)" in repr(net)
     assert "fused" in repr(net)
@@ -50,7 +50,7 @@ def test_same_results_before_during_and_after(path: str) -> None:
     assert_bits(fused[0], before[0])
     for gradient, expected in zip(fused[1:], before[1:], strict=True):
         assert_gradient(gradient, expected, 1e-5)
-    snnlib.unfuse(net)
+    snnlib.unfuse_(net)
     assert repr(net) == text
     for result, expected in zip(_results(net, x), before, strict=True):
         assert_bits(result, expected)
@@ -59,7 +59,7 @@ def test_same_results_before_during_and_after(path: str) -> None:
 def test_the_layer_gives_pooled_spikes_and_the_pool_passes_them_on() -> None:
     net, x = _net(), _events()
     expected = net[:2](x)
-    snnlib.fuse(net)
+    snnlib.fuse_(net)
     assert_bits(net[0](x), expected)
     assert net[1](expected) is expected
 
@@ -67,7 +67,7 @@ def test_the_layer_gives_pooled_spikes_and_the_pool_passes_them_on() -> None:
 def test_float64_falls_back_to_layer_and_pool() -> None:
     net, x = _net().double(), _events().double()
     before = _results(net, x)
-    for result, expected in zip(_results(snnlib.fuse(net), x), before, strict=True):
+    for result, expected in zip(_results(snnlib.fuse_(net), x), before, strict=True):
         assert_bits(result, expected)
 
 
@@ -77,7 +77,7 @@ def test_half_precision(dtype: torch.dtype) -> None:
     net, x = _net().to(dtype), _events().to(dtype)
     spikes = net(x)
     assert 0.02 < spikes.float().mean() < 0.5
-    assert_bits(snnlib.fuse(net)(x), spikes)
+    assert_bits(snnlib.fuse_(net)(x), spikes)
     stream = snnlib.Stream(net)
     assert_bits(torch.cat([stream(chunk) for chunk in x.split([5, 1, 6])]), spikes)
 
@@ -91,7 +91,7 @@ def test_streams_and_batch_first(batch_first: bool) -> None:
     if batch_first:
         x = x.transpose(0, 1).contiguous()
     expected = net(x)
-    stream = snnlib.Stream(snnlib.fuse(net))
+    stream = snnlib.Stream(snnlib.fuse_(net))
     chunks = [stream(chunk) for chunk in torch.tensor_split(x, [5, 6], int(batch_first))]
     assert_bits(torch.cat(chunks, int(batch_first)), expected)
 
@@ -110,13 +110,13 @@ def test_streams_and_batch_first(batch_first: bool) -> None:
 def test_other_pools_are_left_alone(pool: nn.Module) -> None:
     net = nn.Sequential(snnlib.SRMConv2d(2, 4, 3), pool)
     text = repr(net)
-    assert repr(snnlib.fuse(net)) == text
+    assert repr(snnlib.fuse_(net)) == text
 
 
 def test_parametrized_layers_are_fused() -> None:
-    net, x = snnlib.nn.standardize_weights(_net()), _events()
+    net, x = snnlib.nn.standardize_weights_(_net()), _events()
     expected = net(x)
-    assert repr(snnlib.fuse(net)).count("fused") == 2
+    assert repr(snnlib.fuse_(net)).count("fused") == 2
     assert_bits(net(x), expected)
 
 
@@ -130,7 +130,7 @@ def test_pools_behind_dilated_and_grouped_layers(options: dict[str, Any]) -> Non
     snnlib.init.calibrate_firing_rate_(net, x, 0.15)
     before = snnlib.memory_report(net, x).total.train_bytes
     expected = _results(net, x)
-    results = _results(snnlib.fuse(net), x)
+    results = _results(snnlib.fuse_(net), x)
     assert_bits(results[0], expected[0])
     for gradient, answer in zip(results[1:], expected[1:], strict=True):
         assert_gradient(gradient, answer, 1e-5)
@@ -141,8 +141,8 @@ def test_pools_behind_dilated_and_grouped_layers(options: dict[str, Any]) -> Non
 def test_unfused_for_a_while() -> None:
     net, x = _net(), _events()
     text, spikes = repr(net), net[0](x)
-    snnlib.fuse(net)
-    snnlib.unfuse(net[2])
+    snnlib.fuse_(net)
+    snnlib.unfuse_(net[2])
     partly = repr(net)
     with pytest.raises(RuntimeError, match="stop"), snnlib.nn.unfused(net):
         assert repr(net) == text
@@ -152,7 +152,7 @@ def test_unfused_for_a_while() -> None:
 
 
 def test_copies_stay_fused() -> None:
-    net, x = snnlib.fuse(_net()), _events()
+    net, x = snnlib.fuse_(_net()), _events()
     for other in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
         assert repr(other) == repr(net)
         assert_bits(other(x), net(x))

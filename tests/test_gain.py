@@ -71,11 +71,11 @@ def test_fused_standardised_and_folded_nets_use_it(rng: torch.Generator) -> None
     x = _events(rng)
     expected = plain(x)
     assert expected.sum() > 0
-    assert torch.equal(snnlib.fuse(net)(x), expected)
-    snnlib.nn.standardize_weights(net)
+    assert torch.equal(snnlib.fuse_(net)(x), expected)
+    snnlib.nn.standardize_weights_(net)
     standardised = net(x)
     assert (standardised != expected).float().mean() < 1e-3
-    assert torch.equal(snnlib.nn.fold_standardization(net)(x), standardised)
+    assert torch.equal(snnlib.nn.fold_standardization_(net)(x), standardised)
 
 
 @pytest.mark.parametrize("name", LAYERS)

@@ -119,7 +119,7 @@ def test_parametrized_weights(kind: str) -> None:
     elif kind == "inverse":
         parametrize.register_parametrization(net, "weight", _Doubled())
     else:
-        snnlib.nn.standardize_weights(net)
+        snnlib.nn.standardize_weights_(net)
     calibrate(net, x, 0.1)
     assert net(x).mean().item() == pytest.approx(0.1, rel=0.05)
 

@@ -180,7 +180,7 @@ def test_groups_of_the_function() -> None:
 
 
 def test_window_of_a_fused_pool_that_does_not_fit(path: str) -> None:
-    net = snnlib.fuse(torch.nn.Sequential(snnlib.SRMConv2d(3, 4, 3), snnlib.SpikeAvgPool2d((2, 5))))
+    net = snnlib.fuse_(torch.nn.Sequential(snnlib.SRMConv2d(3, 4, 3), snnlib.SpikeAvgPool2d((2, 5))))
     with pytest.raises(
         ValueError, match=r"kernel_size: expected windows that fit into \(4, 4\), got \(2, 5\)"
     ):

@@ -103,7 +103,7 @@ def test_reference_path_keeps_the_current() -> None:
 def test_total_is_what_autograd_keeps() -> None:
     for net in (
         _conv_net(),
-        snnlib.fuse(_conv_net()),
+        snnlib.fuse_(_conv_net()),
         nn.Sequential(snnlib.SpikingBlock(2, 2), nn.Flatten(2)),
     ):
         total = memory_report(net, _events()).total
@@ -113,7 +113,7 @@ def test_total_is_what_autograd_keeps() -> None:
 def test_a_fused_layer_keeps_no_train_before_pooling() -> None:
     net, x = _conv_net(), _events()
     apart = memory_report(net, x)
-    fused = memory_report(snnlib.fuse(net), x)
+    fused = memory_report(snnlib.fuse_(net), x)
     assert apart["0"].train_bytes == 4 * 12 * 3 * 5 * 81
     assert apart["1"].train_bytes == 4 * 12 * 3 * 5 * 16 == fused["0"].train_bytes
     assert "1" not in [layer.name for layer in fused.layers]
@@ -121,7 +121,7 @@ def test_a_fused_layer_keeps_no_train_before_pooling() -> None:
     assert abs(apart["0"].state_bytes - fused["0"].state_bytes) < 16 * 8
     assert apart.layers[-3:] == fused.layers[-3:]
     with torch.no_grad():
-        windows = snnlib.unfuse(net)[0](x)[..., :8, :8]
+        windows = snnlib.unfuse_(net)[0](x)[..., :8, :8]
     assert fused["0"].rate == pytest.approx(windows.mean().item())
 
 
@@ -136,7 +136,7 @@ def test_state_of_the_published_net_is_small_and_predicted() -> None:
     torch.manual_seed(0)
     net, x = snnlib.models.nmnist_net(), (torch.rand(10, 2, 2, 34, 34) < 0.04).float()
     snnlib.init.calibrate_firing_rate_(net, x, 0.08, spread=1.0)
-    report = memory_report(snnlib.fuse(net), x)
+    report = memory_report(snnlib.fuse_(net), x)
     for name in ("conv1", "conv2"):
         layer = report[name]
         assert layer.rate == pytest.approx(0.08, abs=0.01)
@@ -169,7 +169,7 @@ def test_weights_and_their_parametrizations_do_not_count() -> None:
     plain = nn.Sequential(snnlib.SRMLinear(3, 4))
     nn.init.zeros_(plain[0].weight)
     expected = memory_report(plain, x)
-    nn.init.normal_(snnlib.nn.standardize_weights(plain)[0].parametrizations.weight.original, std=1e-3)
+    nn.init.normal_(snnlib.nn.standardize_weights_(plain)[0].parametrizations.weight.original, std=1e-3)
     assert memory_report(plain, x) == expected
 
 

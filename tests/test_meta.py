@@ -22,12 +22,12 @@ LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], tuple[int, ...
     "SRMLinear": (lambda: snnlib.SRMLinear(243, 4), FRAMES, (5, 2, 4)),
     "SRMReadout": (lambda: snnlib.SRMReadout(243, 4), FRAMES, (5, 2, 4)),
     "fused": (
-        lambda: snnlib.fuse(nn.Sequential(snnlib.SRMConv2d(3, 8, 3), snnlib.SpikeAvgPool2d(2))),
+        lambda: snnlib.fuse_(nn.Sequential(snnlib.SRMConv2d(3, 8, 3), snnlib.SpikeAvgPool2d(2))),
         FRAMES,
         (5, 2, 8, 3, 3),
     ),
     "standardised": (
-        lambda: snnlib.nn.standardize_weights(
+        lambda: snnlib.nn.standardize_weights_(
             nn.Sequential(snnlib.SRMConv2d(3, 8, 9), snnlib.SRMLinear(8, 4))
         ),
         FRAMES,

@@ -132,7 +132,7 @@ def test_folded_net_fires_the_same_spikes_without_parametrizations(rng: torch.Ge
         nn.Flatten(2),
         snnlib.SRMLinear(6 * 36, 4, **options),
     )
-    snnlib.nn.standardize_weights(net)
+    snnlib.nn.standardize_weights_(net)
     with torch.no_grad():
         for layer in (net[0], net[2]):
             step = layer.parametrizations["weight"][0]
@@ -142,7 +142,7 @@ def test_folded_net_fires_the_same_spikes_without_parametrizations(rng: torch.Ge
         net[0].parametrizations["weight"][0].gain[2] = 0
     x = (torch.rand(40, 3, 2, 8, 8, generator=rng) < 0.2).double()
     expected = net(x)
-    assert snnlib.nn.fold_standardization(net) is net
+    assert snnlib.nn.fold_standardization_(net) is net
     plain = {f"{layer}.{name}" for layer in (0, 2) for name in ("weight", "threshold", "gain")}
     assert set(net.state_dict()) == plain
     assert torch.equal(net(x), expected)
@@ -152,7 +152,7 @@ def test_folded_net_fires_the_same_spikes_without_parametrizations(rng: torch.Ge
     deviation = net[0].weight.detach().flatten(1).std(1)[[0, 1, 3, 4, 5]]
     torch.testing.assert_close(deviation, torch.ones_like(deviation), atol=1e-4, rtol=0)
     again = copy.deepcopy(net.state_dict())
-    snnlib.nn.fold_standardization(net)
+    snnlib.nn.fold_standardization_(net)
     assert all(torch.equal(value, again[name]) for name, value in net.state_dict().items())
 
 
@@ -161,7 +161,7 @@ def test_folding_refuses_what_it_would_lose() -> None:
     parametrize.register_parametrization(net[0], "weight", WeightStandardization(3))
     parametrize.register_parametrization(net[0], "weight", Quantizer(8))
     with pytest.raises(ValueError, match=r"alone on the weight of 0, got WeightStandardization, Quantizer"):
-        snnlib.nn.fold_standardization(net)
+        snnlib.nn.fold_standardization_(net)
 
 
 def test_compiles_in_one_graph(rng: torch.Generator) -> None:

@@ -71,8 +71,8 @@ def _lif() -> nn.Sequential:
 NETS = {
     "lif": _lif,
     "sequential": _net,
-    "fused": lambda: snnlib.fuse(_net()),
-    "standardised": lambda: snnlib.nn.standardize_weights(_net()),
+    "fused": lambda: snnlib.fuse_(_net()),
+    "standardised": lambda: snnlib.nn.standardize_weights_(_net()),
     "readout": _readout,
     "branches": _Branches,
     "batch norm": _Normalised,

@@ -114,7 +114,7 @@ def test_rates_and_dead_neurons_are_those_of_a_pass_by_hand() -> None:
 def test_fused_and_training_nets_are_left_as_they_were(tmp_path: Path) -> None:
     net, data = strong(conv_net()), loader(1)
     plain = snnlib.report(net, data, out=tmp_path / "a.html")
-    snnlib.fuse(net).train()
+    snnlib.fuse_(net).train()
     fused = snnlib.report(net, data, out=tmp_path / "b.html")
     assert net.training and net[0].pool == (2, 2)
     assert fused.layers == plain.layers
@@ -199,7 +199,7 @@ def test_parametrized_weights_count_for_their_layer() -> None:
     net = nn.Sequential(conv_net())
     before = parameters_by_layer(net)
     assert before == {"0.0": 72, "0.2": 216, "0.4": 1440, "0.5": 60}
-    snnlib.nn.standardize_weights(net)
+    snnlib.nn.standardize_weights_(net)
     assert parameters_by_layer(net).keys() == before.keys()
 
 

@@ -60,7 +60,7 @@ def test_a_fused_net_has_the_same_rates_and_dead_channels() -> None:
         with SpikeDoctor(net) as doctor:
             _step(net)
         seen.append([(layer.name, layer.rate, layer.dead, layer.channels) for layer in doctor.layers()])
-        snnlib.fuse(net)
+        snnlib.fuse_(net)
     assert seen[0] == seen[1]
     assert seen[0][0][2] == 1
 
@@ -80,7 +80,7 @@ def test_absurd_scales_are_named_and_train_after_calibration(factor: float, expe
     calibrate_firing_rate_(net, x, {"conv1": 0.05, "conv2": 0.05, "fc1": 0.05, "fc2": 0.1})
     net.zero_grad()
     assert _findings(net) == []
-    snnlib.nn.standardize_weights(net)
+    snnlib.nn.standardize_weights_(net)
     optimizer = torch.optim.Adam(net.parameters(), lr=0.02)
     for _ in range(25):
         optimizer.zero_grad()
@@ -220,7 +220,7 @@ def test_no_hook_stays_and_training_is_the_same() -> None:
 def test_behind_a_potential_read_out_and_parametrized() -> None:
     torch.manual_seed(0)
     net = nn.Sequential(snnlib.SRMLinear(6, 8), snnlib.SRMReadout(8, 3))
-    snnlib.nn.standardize_weights(net)
+    snnlib.nn.standardize_weights_(net)
     x = (torch.rand(20, 5, 6) < 0.3).float()
     calibrate_firing_rate_(net, x, 0.1)
     with SpikeDoctor(net) as doctor:

@@ -35,7 +35,7 @@ def test_fusing_changes_neither_spikes_nor_gradients(net: nn.Sequential, events:
     results = []
     for fused in (False, True):
         if fused:
-            snnlib.fuse(net)
+            snnlib.fuse_(net)
             assert net.conv1(events).shape == (12, 3, 6, 9, 9)
         net.zero_grad()
         out = net(events)
@@ -45,19 +45,19 @@ def test_fusing_changes_neither_spikes_nor_gradients(net: nn.Sequential, events:
     assert torch.equal(results[0][0], results[1][0])
     for a, b in zip(results[0][1], results[1][1], strict=True):
         assert (a - b).abs().max() <= 1e-5 * a.abs().max() and a.abs().max() > 0
-    assert list(snnlib.unfuse(net).state_dict()) == keys
+    assert list(snnlib.unfuse_(net).state_dict()) == keys
 
 
 def test_event_time_pooling_of_surrogate_neurons_is_an_error() -> None:
     mixed = nn.Sequential(snnlib.SpikingConv2d(2, 3, 3), snnlib.SpikeAvgPool2d(2))
     with pytest.raises(ValueError, match=r"net: expected AvgPool2d after 0, .* got SpikeAvgPool2d at 1"):
-        snnlib.fuse(mixed)
+        snnlib.fuse_(mixed)
 
 
 def test_a_stream_gives_the_whole_sequence(net: nn.Sequential, events: torch.Tensor) -> None:
     before = snnlib.PerStep(nn.Conv2d(2, 2, 3, padding=1), nn.BatchNorm2d(2))
     nn.init.constant_(before[1].bias, 2.0)
-    net = nn.Sequential(before, neurons.LIF(), *snnlib.fuse(net)).eval()
+    net = nn.Sequential(before, neurons.LIF(), *snnlib.fuse_(net)).eval()
     with torch.no_grad():
         whole = net(events)
         stream = snnlib.Stream(net)
@@ -103,7 +103,7 @@ def test_a_compact_surrogate_out_of_reach_is_named() -> None:
 
 
 def test_tools_see_layers_with_any_neuron(net: nn.Sequential, events: torch.Tensor) -> None:
-    snnlib.fuse(net)
+    snnlib.fuse_(net)
     with snnlib.SpikeDoctor(net) as doctor:
         net(events).sum().backward()
     assert [layer.name for layer in doctor.layers()] == ["conv1", "conv2", "fc1"]
@@ -122,7 +122,7 @@ def test_srm_neurons_in_any_layer_are_those_of_srm_layers(events: torch.Tensor) 
         a.weight.data *= 3
         b.weight.data.copy_(a.weight)
     results = []
-    for model in (own, net, snnlib.fuse(net)):
+    for model in (own, net, snnlib.fuse_(net)):
         x = events.clone().requires_grad_()
         model.zero_grad()
         out = model(x)

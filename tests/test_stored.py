@@ -35,7 +35,7 @@ def _per_channel(net: nn.Sequential) -> nn.Sequential:
 
 NETS = {
     "plain": _net,
-    "standardised": lambda: snnlib.nn.standardize_weights(_net()),
+    "standardised": lambda: snnlib.nn.standardize_weights_(_net()),
     "folded": lambda: _per_channel(_net()),
 }
 

@@ -177,7 +177,7 @@ def test_half_precision_pushes_far_enough(autocast: bool, rng: torch.Generator, 
 
 
 def test_standardised_weights(rng: torch.Generator) -> None:
-    net = snnlib.nn.standardize_weights(nn.Sequential(snnlib.SRMLinear(12, 3, threshold=50.0)))
+    net = snnlib.nn.standardize_weights_(nn.Sequential(snnlib.SRMLinear(12, 3, threshold=50.0)))
     assert parametrize.is_parametrized(net[0])
     with supervised_spikes(net[0], LABELS):
         spike_count(net(_events(rng))).sum().backward()

@@ -209,7 +209,7 @@ srmConv = srmConv2d  # noqa: N816
 class srmLinear(nn.Linear):  # noqa: N801
     """Event-driven spiking layer `[N, T, in_features]` to `[N, T, out_features]`, without bias.
 
-    The library's own: `SRMLinear(..., batch_first=True)`, with `nn.standardize_weights` for the normalisation, whose
+    The library's own: `SRMLinear(..., batch_first=True)`, with `nn.standardize_weights_` for the normalisation, whose
     gradients are dL/ds.
 
     Args:

@@ -4,7 +4,7 @@ Layers, time constants and dropout are those of the authors' code. Three things 
 
 - tau_grad is tau_s, which keeps sums of gradients exactly; the papers' value, a little smaller, is in each docstring;
 - input gradients are not damped; the code of 2022 has `input_grad_scale=0.85`;
-- weights are plain; the papers standardise them, which `snnlib.nn.standardize_weights` adds after calibration.
+- weights are plain; the papers standardise them, which `snnlib.nn.standardize_weights_` adds after calibration.
 """
 
 from __future__ import annotations

@@ -1,14 +1,18 @@
 """Modules: parameters, `state_dict` and `extra_repr` around `snnlib.functional`."""
 
 from snnlib.nn.dropout import SpikeDropout
-from snnlib.nn.fusion import fuse, unfuse, unfused
+from snnlib.nn.fusion import fuse_, unfuse_, unfused
 from snnlib.nn.gradient import ChannelAffine, GradScale
-from snnlib.nn.normalization import WeightStandardization, fold_standardization, standardize_weights
+from snnlib.nn.normalization import WeightStandardization, fold_standardization_, standardize_weights_
 from snnlib.nn.per_step import AvgPool2d, MaxPool2d, PerStep
 from snnlib.nn.pool import SpikeAvgPool1d, SpikeAvgPool2d, SpikeAvgPool3d, SpikeMaxPool2d
 from snnlib.nn.quantize import Quantizer, RangeObserver
 from snnlib.nn.readout import SRMReadout
 from snnlib.nn.recurrent import SpikingRNN
+from snnlib.nn.renamed import fold_standardization as fold_standardization
+from snnlib.nn.renamed import fuse as fuse
+from snnlib.nn.renamed import standardize_weights as standardize_weights
+from snnlib.nn.renamed import unfuse as unfuse
 from snnlib.nn.residual import SpikingBlock
 from snnlib.nn.resize import BicubicResize2d
 from snnlib.nn.spiking import SpikingConv1d, SpikingConv2d, SpikingConv3d, SpikingLayer, SpikingLinear
@@ -49,10 +53,10 @@ __all__ = [
     "SuperpixelAvgPool2d",
     "VoxelPool",
     "WeightStandardization",
-    "fold_standardization",
-    "fuse",
-    "standardize_weights",
+    "fold_standardization_",
+    "fuse_",
+    "standardize_weights_",
     "supervised_spikes",
-    "unfuse",
+    "unfuse_",
     "unfused",
 ]

@@ -52,14 +52,14 @@ def _blocks(net: nn.Module) -> Iterator[tuple[Layer, Pool]]:
                 )
 
 
-def fuse(net: Net) -> Net:
+def fuse_(net: Net) -> Net:
     """Let convolutions do the average pooling that follows them in an `nn.Sequential`.
 
     An `SRMConv2d` takes a `SpikeAvgPool2d`, a `SpikingConv2d` an `AvgPool2d`.
 
     Spikes before pooling are the largest tensors of a spiking conv net, and a fused block never stores them: a training
     step of the N-MNIST net gets faster and takes a fraction of the memory. Results are the same up to rounding of
-    gradients, and so is the `state_dict`. Works in place; `unfuse` undoes it. Left alone are pools with overlap,
+    gradients, and so is the `state_dict`. Works in place; `unfuse_` undoes it. Left alone are pools with overlap,
     padding, `ceil_mode` or a divisor. Whoever looks at the output of a fused layer, as a hook that counts spikes does,
     sees pooled spikes; the pooling module passes them on.
 
@@ -76,7 +76,7 @@ def fuse(net: Net) -> Net:
     >>> net = torch.nn.Sequential(snnlib.SRMConv2d(2, 8, 3), snnlib.SpikeAvgPool2d(2))
     >>> x = (torch.rand(10, 1, 2, 10, 10) < 0.2).float()
     >>> expected = net(x)
-    >>> torch.equal(snnlib.fuse(net)(x), expected)
+    >>> torch.equal(snnlib.fuse_(net)(x), expected)
     True
     """
     for layer, pool in _blocks(net):
@@ -86,12 +86,12 @@ def fuse(net: Net) -> Net:
     return net
 
 
-def unfuse(net: Net) -> Net:
-    """Undo `fuse`, in place: convolutions give spikes again and pooling modules pool them.
+def unfuse_(net: Net) -> Net:
+    """Undo `fuse_`, in place: convolutions give spikes again and pooling modules pool them.
 
     >>> import torch, snnlib
     >>> net = torch.nn.Sequential(snnlib.SRMConv2d(2, 8, 3), snnlib.SpikeAvgPool2d(2))
-    >>> snnlib.unfuse(snnlib.fuse(net))[0](torch.zeros(10, 1, 2, 10, 10)).shape
+    >>> snnlib.unfuse_(snnlib.fuse_(net))[0](torch.zeros(10, 1, 2, 10, 10)).shape
     torch.Size([10, 1, 8, 8, 8])
     """
     for module in net.modules():
@@ -104,10 +104,10 @@ def unfuse(net: Net) -> Net:
 
 @contextmanager
 def unfused(net: nn.Module) -> Iterator[None]:
-    """Undo `fuse` for a `with` block: for whoever has to see the spikes before pooling.
+    """Undo `fuse_` for a `with` block: for whoever has to see the spikes before pooling.
 
     >>> import torch, snnlib
-    >>> net = snnlib.fuse(torch.nn.Sequential(snnlib.SRMConv2d(2, 8, 3), snnlib.SpikeAvgPool2d(2)))
+    >>> net = snnlib.fuse_(torch.nn.Sequential(snnlib.SRMConv2d(2, 8, 3), snnlib.SpikeAvgPool2d(2)))
     >>> with snnlib.nn.unfused(net):
     ...     net[0](torch.zeros(10, 1, 2, 10, 10)).shape
     torch.Size([10, 1, 8, 8, 8])
@@ -120,7 +120,7 @@ def unfused(net: nn.Module) -> Iterator[None]:
     pools = [
         module for module in net.modules() if isinstance(module, SpikeAvgPool2d | AvgPool2d) and module.fused
     ]
-    unfuse(net)
+    unfuse_(net)
     try:
         yield
     finally:

@@ -20,7 +20,7 @@ class NeuronLayer(WeightWithGain):
     operator: LinearOperator
     batch_first: bool
     first_batches: FirstBatches
-    # Window of the average pooling that `snnlib.fuse` made part of the layer.
+    # Window of the average pooling that `snnlib.fuse_` made part of the layer.
     pool: tuple[int, int] = (1, 1)
 
     @property

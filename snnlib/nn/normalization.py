@@ -26,7 +26,7 @@ class WeightStandardization(nn.Module):
     a step of Adam moves all weights of a neuron the same way at first, since events are never negative: with
     thousands of inputs that alone silences the neuron or makes it fire at every step.
 
-    Usage, on SRM layers as on torch's own (`standardize_weights` does it for a whole net)::
+    Usage, on SRM layers as on torch's own (`standardize_weights_` does it for a whole net)::
 
         torch.nn.utils.parametrize.register_parametrization(layer, "weight", snnlib.WeightStandardization(channels))
 
@@ -114,14 +114,14 @@ class WeightStandardization(nn.Module):
         return f"{self.channels}, gain={self.gain is not None}, bias={self.bias is not None}"
 
 
-def standardize_weights(net: nn.Module, *, gain: bool = True, bias: bool = True) -> nn.Module:
+def standardize_weights_(net: nn.Module, *, gain: bool = True, bias: bool = True) -> nn.Module:
     """Register `WeightStandardization` on the weight of every SRM layer of a net, in place; returns the net.
 
     Weights stay what they are. The bias is on by default: firing rates calibrated by
     `snnlib.init.calibrate_firing_rate_` are set by it.
 
     >>> import torch, snnlib
-    >>> net = snnlib.nn.standardize_weights(torch.nn.Sequential(snnlib.SRMLinear(20, 4)))
+    >>> net = snnlib.nn.standardize_weights_(torch.nn.Sequential(snnlib.SRMLinear(20, 4)))
     >>> sorted(name for name, _ in net[0].parametrizations.weight[0].named_parameters())
     ['bias', 'gain']
     """
@@ -136,7 +136,7 @@ def standardize_weights(net: nn.Module, *, gain: bool = True, bias: bool = True)
 
 
 @torch.no_grad()
-def fold_standardization(net: nn.Module) -> nn.Module:
+def fold_standardization_(net: nn.Module) -> nn.Module:
     """Turn every standardised SRM layer into a plain one with the same spikes, in place; returns the net.
 
     A neuron's spikes depend on W / threshold alone, so the factor `f = scale * |gain|` of `WeightStandardization`
@@ -153,10 +153,10 @@ def fold_standardization(net: nn.Module) -> nn.Module:
 
     >>> import torch, snnlib
     >>> _ = torch.manual_seed(0)
-    >>> net = snnlib.nn.standardize_weights(torch.nn.Sequential(snnlib.SRMLinear(20, 4)))
+    >>> net = snnlib.nn.standardize_weights_(torch.nn.Sequential(snnlib.SRMLinear(20, 4)))
     >>> x = (torch.rand(30, 8, 20) < 0.2).float()
     >>> expected = net(x)
-    >>> folded = snnlib.nn.fold_standardization(net)
+    >>> folded = snnlib.nn.fold_standardization_(net)
     >>> torch.equal(folded(x), expected), folded[0].threshold.shape
     (True, torch.Size([4]))
     >>> [round(deviation, 2) for deviation in folded[0].weight.std(1).tolist()]

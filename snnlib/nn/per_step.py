@@ -45,7 +45,7 @@ class PerStep(nn.Sequential):
 class AvgPool2d(nn.AvgPool2d):
     """`torch.nn.AvgPool2d` over a sequence `[T, N, C, H, W]`, with ordinary gradients: for surrogate neurons.
 
-    `SpikeAvgPool2d` has the event-time gradient, for neurons that learn from spike times. `snnlib.fuse` makes it part
+    `SpikeAvgPool2d` has the event-time gradient, for neurons that learn from spike times. `snnlib.fuse_` makes it part
     of the `SpikingConv2d` before it.
 
     >>> import torch, snnlib
@@ -53,7 +53,7 @@ class AvgPool2d(nn.AvgPool2d):
     torch.Size([3, 1, 4, 3, 3])
     """
 
-    # Set by `snnlib.fuse` where the layer before it has pooled already.
+    # Set by `snnlib.fuse_` where the layer before it has pooled already.
     fused = False
 
     def forward(self, x: Tensor) -> Tensor:

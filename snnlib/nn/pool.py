@@ -13,7 +13,7 @@ Sizes = int | Sequence[int]
 
 class _SpikeAvgPool(nn.Module):
     pool: Callable[..., Tensor]
-    # Set by `snnlib.fuse` where the layer before it has pooled already.
+    # Set by `snnlib.fuse_` where the layer before it has pooled already.
     fused = False
 
     def __init__(

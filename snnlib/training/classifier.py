@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from snnlib import __version__
 from snnlib.activity import LayerActivity, SpikeCounter
 from snnlib.models import from_notation
-from snnlib.nn import SRMLayer, SRMLinear, SRMReadout, standardize_weights, supervised_spikes
+from snnlib.nn import SRMLayer, SRMLinear, SRMReadout, standardize_weights_, supervised_spikes
 from snnlib.training.config import TrainConfig
 from snnlib.training.data_module import DataFacts
 from snnlib.training.errors import ConfigError
@@ -195,7 +195,7 @@ def _build_net(config: TrainConfig, facts: DataFacts) -> nn.Module:
             "net",
             f"expected {len(facts.classes)} output neurons, one per class, as last layer, got {outputs!r}",
         )
-    standardize_weights(net)
+    standardize_weights_(net)
     if config.loss == "tet":
         name, last = list(net.named_children())[-1]
         assert isinstance(last, SRMLinear)

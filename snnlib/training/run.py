@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from snnlib._native import keep_freed_memory
 from snnlib.init import calibrate_firing_rate_
-from snnlib.nn import fuse, unfuse
+from snnlib.nn import fuse_, unfuse_
 from snnlib.training.checkpoint_io import SafeCheckpointIO, find_intact, previous_of, remove_leftovers
 from snnlib.training.checkup import Checkup
 from snnlib.training.classifier import SpikingClassifier, TestResult
@@ -99,14 +99,14 @@ def train_run(
                 run.remove_if_unused()
             raise
         try:
-            fuse(module.net)
+            fuse_(module.net)
             trainer.fit(module, data, ckpt_path=checkpoint, weights_only=True)
         except SystemExit as stop:
             # Lightning turns Ctrl-C and a polite kill into the end of the process; that is for the caller to say.
             raise KeyboardInterrupt from stop
         finally:
             # Pictures show spikes before pooling.
-            unfuse(module.net)
+            unfuse_(module.net)
         if module.test_result is None:
             # The run had all its epochs already.
             trainer.validate(module, data, verbose=False)
