@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.functional.srm import Streamed
-from snnlib.nn.fusion import unfused
 from snnlib.nn.neuron_layer import NeuronLayer
 
 # A neuron above this share of steps says "always" whatever it sees.
@@ -68,11 +67,10 @@ class SpikeCounter:
 
     @contextmanager
     def counting(self) -> Iterator[None]:
-        """Count in the forward passes of a `with` block; a fused net runs unfused, so that every neuron is seen."""
+        """Count in the forward passes of a `with` block; fused layers run one by one, so that every neuron is seen."""
         handles = [layer.register_forward_hook(self._hook(name)) for name, layer in self._layers.items()]
         try:
-            with unfused(self._net):
-                yield
+            yield
         finally:
             for handle in handles:
                 handle.remove()

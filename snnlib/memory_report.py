@@ -16,6 +16,8 @@ from torch.nn.utils import parametrize
 from snnlib.activity import spikes_of
 from snnlib.functional._check import check_floating
 from snnlib.functional.event_driven import as_event_driven
+from snnlib.nn.fused_block import Block
+from snnlib.nn.fusion import blocks_by_part
 from snnlib.nn.gain import WeightWithGain
 from snnlib.nn.neuron_layer import NeuronLayer
 from snnlib.nn.srm import SRMLayer
@@ -167,7 +169,8 @@ class _Ledger:
 
     @contextmanager
     def watching(self, net: nn.Module) -> Iterator[None]:
-        """Hooks on every module, but what is inside a spiking layer counts as the layer's."""
+        """Hooks on every module, but what is inside a spiking layer or a fused block counts as its first module's."""
+        blocks, seen = blocks_by_part(net), set[nn.Module]()
         inside = {
             id(part) for layer in net.modules() if isinstance(layer, NeuronLayer) for part in layer.modules()
         }
@@ -176,9 +179,13 @@ class _Ledger:
                 if isinstance(module, WeightWithGain):
                     self._weight_shapes[name or "net"] = module.weight.shape
                 if isinstance(module, NeuronLayer) or id(module) not in inside:
+                    runs = blocks.get(module, module)
+                    if runs in seen:
+                        continue
+                    seen.add(runs)
                     own = name or "net"
-                    before = module.register_forward_pre_hook(self._enter(own), with_kwargs=True)
-                    after = module.register_forward_hook(self._leave(own), with_kwargs=True)
+                    before = runs.register_forward_pre_hook(self._enter(own), with_kwargs=True)
+                    after = runs.register_forward_hook(self._leave(own), with_kwargs=True)
                     hooks.callback(before.remove)
                     hooks.callback(after.remove)
             yield
@@ -214,10 +221,11 @@ class _Ledger:
         def hook(module: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any], output: Any) -> None:
             self._stack.pop()
             train = spikes_of(output)
-            if isinstance(module, NeuronLayer):
+            layer = module.parts[0] if isinstance(module, Block) else module
+            if isinstance(layer, NeuronLayer):
                 x = inputs[0] if inputs else options["x"]
                 steps, spikes, predicted = self._neurons[name]
-                more = _of_neurons(module, x, train)
+                more = _of_neurons(layer, x, train, fused=layer is not module)
                 self._neurons[name] = (steps + more[0], spikes + more[1], predicted + more[2])
             if isinstance(train, Tensor):
                 self._givers.setdefault(_address(train), (name, train))
@@ -225,11 +233,11 @@ class _Ledger:
         return hook
 
 
-def _of_neurons(layer: NeuronLayer, x: Tensor, out: Tensor) -> tuple[int, float, float]:
+def _of_neurons(layer: NeuronLayer, x: Tensor, out: Tensor, fused: bool) -> tuple[int, float, float]:
     """Neuron-steps, spikes and predicted bytes of one call."""
     out = out.detach()
     neuron_steps = out.numel()
-    if layer.pool != (1, 1):
+    if fused:
         events, weight = (torch.empty_like(like, device="meta") for like in (x.flatten(0, 1), layer.weight))
         neuron_steps = layer.operator.forward(events, weight).numel()
     spikes = float(out.mean(dtype=torch.float64)) * neuron_steps if neuron_steps else 0.0

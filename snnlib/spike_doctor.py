@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from snnlib.activity import SpikeCounter, spikes_of
 from snnlib.functional.srm import Streamed
+from snnlib.nn.fusion import blocks_by_part
 from snnlib.nn.neuron_layer import NeuronLayer
 from snnlib.nn.readout import SRMReadout
 
@@ -54,8 +55,8 @@ class SpikeDoctor:
     - exploding, vanishing: a gradient, relative to the weights, 1000 times larger or smaller than the last layer's;
     - NaN or infinity in spikes or gradients.
 
-    The last layer's neurons are the output neurons unless the net has an `SRMReadout`. Where `snnlib.fuse_` made a
-    layer pool, a neuron here is a pool window, with the mean of its neurons' spikes; rates and dead channels stay what
+    The last layer's neurons are the output neurons unless the net has an `SRMReadout`. In a block of `snnlib.fuse_`
+    that pools, a neuron here is a pool window, with the mean of its neurons' spikes; rates and dead channels stay what
     they are.
 
     Use it as a context manager, or with `attach()` and `detach()`; detached, it leaves no hook behind and can still be
@@ -85,6 +86,7 @@ class SpikeDoctor:
             raise ValueError(
                 f"net: expected a module with spiking layers, got {type(net).__name__} without any"
             )
+        self._net = net
         self._fires_at_output = not any(isinstance(module, SRMReadout) for module in net.modules())
         self._counter = SpikeCounter(net)
         self._handles: list[Any] = []
@@ -103,8 +105,10 @@ class SpikeDoctor:
         """Start to watch; a second call changes nothing."""
         if self._handles:
             return self
+        blocks = blocks_by_part(self._net)
         for name, layer in self._layers.items():
-            self._handles.append(layer.register_forward_hook(self._on_spikes(name)))
+            runs = blocks.get(layer, layer)
+            self._handles.append(runs.register_forward_hook(self._on_spikes(name)))
             for weight in _learned(layer):
                 handle = weight.register_post_accumulate_grad_hook(self._on_gradient(name))  # type: ignore[no-untyped-call]
                 self._handles.append(handle)

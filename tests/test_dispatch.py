@@ -85,7 +85,7 @@ def test_only_layers_with_neurons_are_explained() -> None:
         snnlib.explain_dispatch(snnlib.SRMReadout(3, 2), torch.ones(4, 1, 3))  # type: ignore[arg-type]
 
 
-def _way_of_gradients(layer: snnlib.SRMConv2d, x: Tensor) -> tuple[str, ...]:
+def _way_of_gradients(layer: snnlib.SRMConv2d, x: Tensor, pool: tuple[int, int] = (1, 1)) -> tuple[str, ...]:
     """What backward of the layer really asked for."""
     ways: list[tuple[str, ...]] = []
 
@@ -95,7 +95,7 @@ def _way_of_gradients(layer: snnlib.SRMConv2d, x: Tensor) -> tuple[str, ...]:
 
     choose = dispatch_backward.decide
     with pytest.MonkeyPatch.context() as patch:
-        out = layer(x.clone().requires_grad_())
+        out = layer.pooled(x.clone().requires_grad_(), pool)
         patch.setattr(dispatch_backward, "decide", decide)
         out.sum().backward()
     return ways[0]
@@ -108,16 +108,15 @@ def test_gradients_take_the_ways_that_are_explained(
 ) -> None:
     layer, x = _layer(), _train(density, 12, 4, 16, 16, 16)
     snnlib.init.calibrate_firing_rate_(layer, x, rate)
-    layer.pool = pool
     explanation = snnlib.explain_dispatch(layer, x)
     assert explanation.rate == pytest.approx(rate, rel=0.1)
-    assert tuple(explanation.gradients) == _way_of_gradients(layer, x)
+    assert tuple(explanation.gradients) == _way_of_gradients(layer, x, pool)
     assert f"weight gradient: {explanation.gradients.weight}" in str(explanation)
     for choice, ways in (("dense", {"dense"}), ("events", {"inputs", "spikes"})):
         with snnlib.use_convolution(choice):  # type: ignore[arg-type]
             forced = snnlib.explain_dispatch(layer, x).gradients
             assert set(forced) <= ways
-            assert tuple(forced) == _way_of_gradients(layer, x)
+            assert tuple(forced) == _way_of_gradients(layer, x, pool)
 
 
 @pytest.mark.parametrize(

@@ -44,8 +44,8 @@ def test_same_results_before_during_and_after(path: str) -> None:
     state, text = list(net.state_dict()), repr(net)
     assert snnlib.fuse_(net) is net
     assert list(net.state_dict()) == state
-    assert "pool=(2, 2)" in repr(net)
-    assert "fused" in repr(net)
+    assert "blocks: 0+1" in repr(net)
+    assert "blocks: 0+1" in repr(net[2])
     fused = _results(net, x)
     assert_bits(fused[0], before[0])
     for gradient, expected in zip(fused[1:], before[1:], strict=True):
@@ -56,12 +56,62 @@ def test_same_results_before_during_and_after(path: str) -> None:
         assert_bits(result, expected)
 
 
-def test_the_layer_gives_pooled_spikes_and_the_pool_passes_them_on() -> None:
+def test_children_by_themselves_give_what_they_always_give() -> None:
     net, x = _net(), _events()
-    expected = net[:2](x)
+    expected = net[0](x)
     snnlib.fuse_(net)
+    assert net[0](x).shape == (12, 3, 5, 9, 9)
     assert_bits(net[0](x), expected)
-    assert net[1](expected) is expected
+    assert_bits(net[:2](x), net[1](expected))
+
+
+def test_a_block_runs_as_layers_where_a_part_has_a_hook() -> None:
+    net, x = _net(), _events()
+    expected, spikes = net(x), net[0](x)
+    seen: list[Tensor] = []
+    handle = snnlib.fuse_(net)[0].register_forward_hook(lambda _m, _i, out: seen.append(out))
+    assert_bits(net(x), expected)
+    assert_bits(seen[0], spikes)
+    handle.remove()
+    everywhere = nn.modules.module.register_module_forward_hook(lambda m, _i, _o: seen.append(m))
+    try:
+        assert_bits(net(x), expected)
+    finally:
+        everywhere.remove()
+    assert net[0] in seen
+    seen.clear()
+    assert_bits(net(x), expected)
+    assert not seen
+
+
+def test_children_may_be_changed_afterwards() -> None:
+    net, x = snnlib.fuse_(_net()), _events()
+    net[0] = snnlib.SRMConv2d(2, 5, 1)
+    assert net(x).shape == (12, 3, 5)
+    assert_bits(net[:2](x), snnlib.unfuse_(net)[:2](x))
+
+
+class _Stage(nn.Sequential):
+    def answer(self) -> int:
+        return 42
+
+
+class _OwnForward(nn.Sequential):
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * super().forward(x)
+
+
+def test_subclasses_stay_what_they_are() -> None:
+    x = _events()
+    net = _Stage(snnlib.SRMConv2d(2, 4, 3), snnlib.SpikeAvgPool2d(2))
+    expected = net(x)
+    for made in (snnlib.fuse_(net), copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
+        assert isinstance(made, _Stage) and isinstance(made, snnlib.nn.Fused) and made.answer() == 42
+        assert_bits(made(x), expected)
+    assert type(snnlib.unfuse_(net)) is _Stage
+    own = _OwnForward(*net)
+    assert type(snnlib.fuse_(own)) is _OwnForward
+    assert_bits(own(x), 2 * expected)
 
 
 def test_float64_falls_back_to_layer_and_pool() -> None:
@@ -116,7 +166,7 @@ def test_other_pools_are_left_alone(pool: nn.Module) -> None:
 def test_parametrized_layers_are_fused() -> None:
     net, x = snnlib.nn.standardize_weights_(_net()), _events()
     expected = net(x)
-    assert repr(snnlib.fuse_(net)).count("fused") == 2
+    assert repr(snnlib.fuse_(net)).count("blocks") == 2
     assert_bits(net(x), expected)
 
 

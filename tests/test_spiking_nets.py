@@ -36,7 +36,7 @@ def test_fusing_changes_neither_spikes_nor_gradients(net: nn.Sequential, events:
     for fused in (False, True):
         if fused:
             snnlib.fuse_(net)
-            assert net.conv1(events).shape == (12, 3, 6, 9, 9)
+            assert "blocks: conv1+pool1, conv2+pool2" in repr(net)
         net.zero_grad()
         out = net(events)
         (out * torch.linspace(-1, 2, out.numel()).reshape(out.shape)).sum().backward()

@@ -1,7 +1,7 @@
 """Modules: parameters, `state_dict` and `extra_repr` around `snnlib.functional`."""
 
 from snnlib.nn.dropout import SpikeDropout
-from snnlib.nn.fusion import fuse_, unfuse_, unfused
+from snnlib.nn.fusion import Fused, fuse_, unfuse_, unfused
 from snnlib.nn.gradient import ChannelAffine, GradScale
 from snnlib.nn.normalization import WeightStandardization, fold_standardization_, standardize_weights_
 from snnlib.nn.per_step import AvgPool2d, MaxPool2d, PerStep
@@ -26,6 +26,7 @@ __all__ = [
     "AvgPool2d",
     "BicubicResize2d",
     "ChannelAffine",
+    "Fused",
     "GradScale",
     "MaxPool2d",
     "PerStep",

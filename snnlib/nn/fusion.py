@@ -1,76 +1,99 @@
-"""Convolution, neurons and pooling as one kernel: the spikes in between never exist in memory."""
+"""`fuse_`: neighbours in an `nn.Sequential` are computed as one block, and what lies between them never exists."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import pairwise
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
-from torch import nn
-from torch.nn.utils.parametrize import type_before_parametrizations
+from torch import Tensor, nn
 
-from snnlib.functional._check import as_sizes
-from snnlib.nn.per_step import AvgPool2d
-from snnlib.nn.pool import SpikeAvgPool2d
-from snnlib.nn.spiking import SpikingConv2d
-from snnlib.nn.srm import SRMConv2d
+from snnlib.nn.fused_block import Block, block_at
 
 Net = TypeVar("Net", bound=nn.Module)
-Layer = SRMConv2d | SpikingConv2d
-Pool = SpikeAvgPool2d | AvgPool2d
 
 
-def _window(pool: Pool) -> tuple[int, int] | None:
-    """The window of a pool without overlap, padding and divisor of its own; None for other pools."""
-    kernel = as_sizes("kernel_size", pool.kernel_size, 2, minimum=1)
-    stride = kernel if pool.stride is None else as_sizes("stride", pool.stride, 2, minimum=1)
-    padded = any(as_sizes("padding", pool.padding, 2, minimum=0))
-    if stride != kernel or padded or pool.ceil_mode or pool.divisor_override is not None:
-        return None
-    return kernel[0], kernel[1]
+class Fused(nn.Sequential):
+    """An `nn.Sequential` whose layers run in blocks; `fuse_` makes it, `unfuse_` makes it what it was.
+
+    Its children, their names and the `state_dict` are those of the `nn.Sequential`. A child that is called by itself
+    gives what it always gives. Children may be changed: a block whose modules are no longer neighbours runs as layers.
+    """
+
+    # By the name of a block's first module; a slice of the net has none.
+    blocks: dict[str, Block] = {}  # noqa: RUF012 - replaced as a whole, never changed
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Output of the last part."""
+        for part in self.parts():
+            input = part(input)
+        return input
+
+    def parts(self) -> Iterator[nn.Module]:
+        """Blocks, and the modules that are in none, in their order."""
+        names, modules = list(self._modules), list(self._modules.values())
+        at = 0
+        while at < len(modules):
+            block = self.blocks.get(names[at])
+            if block is not None and _same(block.parts, modules[at : at + len(block.parts)]):
+                yield block
+                at += len(block.parts)
+            else:
+                yield modules[at]
+                at += 1
+
+    def extra_repr(self) -> str:
+        """Which children run as one."""
+        names = list(self._modules)
+        spans = [names[(at := names.index(name)) : at + len(b.parts)] for name, b in self.blocks.items()]
+        return "blocks: " + ", ".join("+".join(span) for span in spans)
+
+    def __reduce_ex__(self, _protocol: Any) -> tuple[Any, ...]:
+        """Copies and pickles: the class of a fused subclass is made, not found by its name."""
+        return _new_fused, (_kind(self),), self.__dict__
 
 
-def _blocks(net: nn.Module) -> Iterator[tuple[Layer, Pool]]:
-    """Neighbours in any `nn.Sequential` of the net, each neuron with the pool of its own kind of gradient."""
-    for module in net.modules():
-        if not isinstance(module, nn.Sequential):
-            continue
-        for (name, layer), (pool_name, pool) in pairwise(module.named_children()):
-            # A parametrized weight, as a standardised one is, gives its layer a class of its own.
-            kind = type_before_parametrizations(layer)
-            if kind not in (SRMConv2d, SpikingConv2d):
-                continue
-            conv = cast(Layer, layer)
-            surrogate = conv.learns_when_silent
-            if type(pool) is (AvgPool2d if surrogate else SpikeAvgPool2d):
-                yield conv, pool
-            elif surrogate and type(pool) is SpikeAvgPool2d:
-                raise ValueError(
-                    f"net: expected AvgPool2d after {name}, whose neurons have a surrogate gradient, got "
-                    f"SpikeAvgPool2d at {pool_name}, whose event-time gradient is for SRM neurons"
-                )
+def _same(a: Sequence[nn.Module], b: Sequence[nn.Module | None]) -> bool:
+    return len(a) == len(b) and all(one is other for one, other in zip(a, b, strict=True))
+
+
+_fused_classes: dict[type, type[Fused]] = {nn.Sequential: Fused}
+
+
+def _fused_class(kind: type[nn.Sequential]) -> type[Fused]:
+    if kind not in _fused_classes:
+        _fused_classes[kind] = type(f"Fused{kind.__name__}", (Fused, kind), {})
+    return _fused_classes[kind]
+
+
+def _new_fused(kind: type[nn.Sequential]) -> Fused:
+    made = _fused_class(kind)
+    return made.__new__(made)
+
+
+def _kind(net: Fused) -> type[nn.Sequential]:
+    """The class that it was before."""
+    return cast(type[nn.Sequential], type(net).__bases__[-1])
 
 
 def fuse_(net: Net) -> Net:
-    """Let convolutions do the average pooling that follows them in an `nn.Sequential`.
+    """Compute neighbours in every `nn.Sequential` of a net as one block, in place; returns the net.
 
-    An `SRMConv2d` takes a `SpikeAvgPool2d`, a `SpikingConv2d` an `AvgPool2d`.
+    `SRMConv2d` and the `SpikeAvgPool2d` behind it, `SpikingConv2d` and the pooling of its kind of gradient become one
+    kernel, which never stores the spikes before pooling, the largest tensors of a spiking conv net.
 
-    Spikes before pooling are the largest tensors of a spiking conv net, and a fused block never stores them: a training
-    step of the N-MNIST net gets faster and takes a fraction of the memory. Results are the same up to rounding of
-    gradients, and so is the `state_dict`. Works in place; `unfuse_` undoes it. Left alone are pools with overlap,
-    padding, `ceil_mode` or a divisor. Whoever looks at the output of a fused layer, as a hook that counts spikes does,
-    sees pooled spikes; the pooling module passes them on.
+    Children, their names and the `state_dict` stay what they are, and `unfuse_` takes the blocks back. Results are the
+    same up to rounding, gradients too. A block runs as layers where one of its modules carries a hook, so that whoever
+    looks at a layer sees what that layer gives; and where no kernel can take it: in float64 and on other devices.
+
+    Left alone are pools with overlap, padding, `ceil_mode` or a divisor, and subclasses of `nn.Sequential` with a
+    `forward` of their own.
 
     Args:
-        net: any module; a convolution that is used in two places of the net must not be fused.
+        net: any module.
 
     Raises:
-        ValueError: a `SpikingConv2d` with a `SpikeAvgPool2d` after it, which would mix two kinds of gradients.
-
-    Returns:
-        `net` itself. As before, a call of it raises ValueError where a pool's window does not fit into the image.
+        ValueError: surrogate neurons with a `SpikeAvgPool2d` behind them, which would mix two kinds of gradients.
 
     >>> import torch, snnlib
     >>> net = torch.nn.Sequential(snnlib.SRMConv2d(2, 8, 3), snnlib.SpikeAvgPool2d(2))
@@ -79,52 +102,80 @@ def fuse_(net: Net) -> Net:
     >>> torch.equal(snnlib.fuse_(net)(x), expected)
     True
     """
-    for layer, pool in _blocks(net):
-        window = _window(pool)
-        if window is not None:
-            layer.pool, pool.fused = window, True
+    found: list[tuple[nn.Sequential, type[nn.Sequential], dict[str, Block]]] = []
+    for module in net.modules():
+        if not isinstance(module, nn.Sequential):
+            continue
+        kind = _kind(module) if isinstance(module, Fused) else type(module)
+        if kind.forward is nn.Sequential.forward and (blocks := _blocks_of(module)):
+            found.append((module, kind, blocks))
+    # Nothing has changed before every block was found.
+    for module, kind, blocks in found:
+        module.__class__ = _fused_class(kind)
+        cast(Fused, module).blocks = blocks
     return net
 
 
+def _blocks_of(net: nn.Sequential) -> dict[str, Block]:
+    children = [(name, module) for name, module in net._modules.items() if module is not None]
+    blocks: dict[str, Block] = {}
+    at = 0
+    while at < len(children):
+        block = block_at(children[at:])
+        if block is not None:
+            blocks[children[at][0]] = block
+        at += 1 if block is None else len(block.parts)
+    return blocks
+
+
 def unfuse_(net: Net) -> Net:
-    """Undo `fuse_`, in place: convolutions give spikes again and pooling modules pool them.
+    """Undo `fuse_`, in place: every layer runs by itself again.
 
     >>> import torch, snnlib
     >>> net = torch.nn.Sequential(snnlib.SRMConv2d(2, 8, 3), snnlib.SpikeAvgPool2d(2))
-    >>> snnlib.unfuse_(snnlib.fuse_(net))[0](torch.zeros(10, 1, 2, 10, 10)).shape
-    torch.Size([10, 1, 8, 8, 8])
+    >>> type(snnlib.unfuse_(snnlib.fuse_(net))) is torch.nn.Sequential
+    True
     """
     for module in net.modules():
-        if isinstance(module, SRMConv2d | SpikingConv2d):
-            module.pool = (1, 1)
-        elif isinstance(module, SpikeAvgPool2d | AvgPool2d):
-            module.fused = False
+        if isinstance(module, Fused):
+            del module.blocks
+            module.__class__ = _kind(module)  # type: ignore[assignment]
     return net
 
 
 @contextmanager
 def unfused(net: nn.Module) -> Iterator[None]:
-    """Undo `fuse_` for a `with` block: for whoever has to see the spikes before pooling.
+    """Undo `fuse_` for a `with` block.
 
     >>> import torch, snnlib
     >>> net = snnlib.fuse_(torch.nn.Sequential(snnlib.SRMConv2d(2, 8, 3), snnlib.SpikeAvgPool2d(2)))
     >>> with snnlib.nn.unfused(net):
-    ...     net[0](torch.zeros(10, 1, 2, 10, 10)).shape
-    torch.Size([10, 1, 8, 8, 8])
-    >>> net[0](torch.zeros(10, 1, 2, 10, 10)).shape
-    torch.Size([10, 1, 8, 4, 4])
+    ...     type(net)
+    <class 'torch.nn.modules.container.Sequential'>
+    >>> type(net)
+    <class 'snnlib.nn.fusion.Fused'>
     """
-    layers = {
-        module: module.pool for module in net.modules() if isinstance(module, SRMConv2d | SpikingConv2d)
-    }
-    pools = [
-        module for module in net.modules() if isinstance(module, SpikeAvgPool2d | AvgPool2d) and module.fused
-    ]
+    fused = [(module, type(module), module.blocks) for module in net.modules() if isinstance(module, Fused)]
     unfuse_(net)
     try:
         yield
     finally:
-        for layer, window in layers.items():
-            layer.pool = window
-        for pool in pools:
-            pool.fused = True
+        for module, kind, blocks in fused:
+            module.__class__ = kind
+            module.blocks = blocks
+
+
+def blocks_by_part(net: nn.Module) -> dict[nn.Module, Block]:
+    """The block of every module that runs in one: for tools that look at a net as it runs.
+
+    A hook on a module makes its block run as layers; a hook on the block leaves it fused and sees its output.
+    """
+    found: dict[nn.Module, Block] = {}
+    for module in net.modules():
+        if isinstance(module, Fused):
+            for part in module.parts():
+                if isinstance(part, Block):
+                    found.update(
+                        dict.fromkeys((inner for own in part.parts for inner in own.modules()), part)
+                    )
+    return found

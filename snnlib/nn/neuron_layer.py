@@ -20,13 +20,15 @@ class NeuronLayer(WeightWithGain):
     operator: LinearOperator
     batch_first: bool
     first_batches: FirstBatches
-    # Window of the average pooling that `snnlib.fuse_` made part of the layer.
-    pool: tuple[int, int] = (1, 1)
 
     @property
     def learns_when_silent(self) -> bool:
         """Whether neurons get a gradient where they do not fire, as with a surrogate gradient."""
         return False
+
+    def pooled(self, x: Tensor, window: tuple[int, int]) -> Tensor:
+        """`forward` and the average pooling of its kind of gradient over windows without overlap, as one op."""
+        raise NotImplementedError
 
     def reset_parameters(self) -> None:
         """Draw the weight so that a spike tensor at 5 % input rate gives a potential of about the threshold.

@@ -46,19 +46,16 @@ class AvgPool2d(nn.AvgPool2d):
     """`torch.nn.AvgPool2d` over a sequence `[T, N, C, H, W]`, with ordinary gradients: for surrogate neurons.
 
     `SpikeAvgPool2d` has the event-time gradient, for neurons that learn from spike times. `snnlib.fuse_` makes it part
-    of the `SpikingConv2d` before it.
+    of the block before it.
 
     >>> import torch, snnlib
     >>> snnlib.AvgPool2d(2)(torch.ones(3, 1, 4, 6, 6)).shape
     torch.Size([3, 1, 4, 3, 3])
     """
 
-    # Set by `snnlib.fuse_` where the layer before it has pooled already.
-    fused = False
-
     def forward(self, x: Tensor) -> Tensor:
         """Means of windows."""
-        return x if self.fused else _per_frame(super().forward, x)
+        return _per_frame(super().forward, x)
 
 
 class MaxPool2d(nn.MaxPool2d):

@@ -13,8 +13,6 @@ Sizes = int | Sequence[int]
 
 class _SpikeAvgPool(nn.Module):
     pool: Callable[..., Tensor]
-    # Set by `snnlib.fuse_` where the layer before it has pooled already.
-    fused = False
 
     def __init__(
         self,
@@ -35,8 +33,6 @@ class _SpikeAvgPool(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Pooled train."""
-        if self.fused:
-            return x
         return type(self).pool(
             x,
             self.kernel_size,
@@ -50,8 +46,7 @@ class _SpikeAvgPool(nn.Module):
     def extra_repr(self) -> str:
         """Window."""
         stride = self.kernel_size if self.stride is None else self.stride
-        text = f"kernel_size={self.kernel_size}, stride={stride}, padding={self.padding}"
-        return text + (", fused" if self.fused else "")
+        return f"kernel_size={self.kernel_size}, stride={stride}, padding={self.padding}"
 
 
 class SpikeAvgPool1d(_SpikeAvgPool):

@@ -55,16 +55,18 @@ class SpikingLayer(NeuronLayer):
 
     def forward(self, x: Tensor) -> Tensor:
         """Spikes of a sequence from the initial state."""
+        return self.pooled(x, (1, 1))
+
+    def pooled(self, x: Tensor, window: tuple[int, int]) -> Tensor:
+        """`forward` and average pooling over windows without overlap, as one op."""
         weight = self.effective_weight
-        out = spiking_layer(x, weight, self.operator, self.neuron, return_state=False, pool=self.pool)
+        out = spiking_layer(x, weight, self.operator, self.neuron, return_state=False, pool=window)
         self.first_batches.watch(self, x, weight, out.value)
         return out.value
 
     def run(self, x: Tensor, state: tuple[Tensor, ...] | None = None) -> Output:
         """`forward` from a given state and with the state after the last step, through which gradients flow."""
-        return spiking_layer(
-            x, self.effective_weight, self.operator, self.neuron, state=state, pool=self.pool
-        )
+        return spiking_layer(x, self.effective_weight, self.operator, self.neuron, state=state)
 
     @property
     def learns_when_silent(self) -> bool:
@@ -113,8 +115,7 @@ class SpikingLayer(NeuronLayer):
 
     def extra_repr(self) -> str:
         """Options that differ from the defaults."""
-        text = f", pool={self.pool}" if self.pool != (1, 1) else ""
-        return text + (", batch_first=True" if self.batch_first else "")
+        return ", batch_first=True" if self.batch_first else ""
 
 
 class _SpikingConv(SpikingLayer):

@@ -82,11 +82,17 @@ class SRMLayer(NeuronLayer):
         self, x: Tensor, state: Tensor | None = None, return_state: bool = False
     ) -> Tensor | Streamed:
         """Spikes of a train; with `return_state` also the state `[3, N, ...]` to go on from."""
-        weight = self.effective_weight
-        out = self.run(x, weight, state, return_state, self.pool)
         if state is None and not return_state:
-            self.first_batches.watch(self, x, weight, out.spikes)
+            return self.pooled(x, (1, 1))
+        out = self.run(x, self.effective_weight, state, return_state)
         return out if return_state else out.spikes
+
+    def pooled(self, x: Tensor, window: tuple[int, int]) -> Tensor:
+        """`forward` and spike average pooling over windows without overlap, as one op."""
+        weight = self.effective_weight
+        spikes = self.run(x, weight, pool=window).spikes
+        self.first_batches.watch(self, x, weight, spikes)
+        return spikes
 
     def run(
         self,
@@ -140,8 +146,6 @@ class SRMLayer(NeuronLayer):
             text += f", grad_clamp={self.neuron.grad_clamp}"
         if self.input_grad_scale != 1:
             text += f", input_grad_scale={self.input_grad_scale:g}"
-        if self.pool != (1, 1):
-            text += f", pool={self.pool}"
         return text + (", batch_first=True" if self.batch_first else "")
 
 

@@ -13,7 +13,6 @@ from torch.nn.utils.parametrize import type_before_parametrizations
 
 from snnlib.activity import spikes_of
 from snnlib.functional.srm import Streamed
-from snnlib.nn.fusion import unfused
 from snnlib.nn.readout import SRMReadout
 
 
@@ -47,8 +46,7 @@ def spiking_layers(net: nn.Module, x: Tensor) -> dict[str, nn.Module]:
 
     handles = [module.register_forward_hook(watch(name)) for name, module in net.named_modules()]
     try:
-        with unfused(net):
-            net(x)
+        net(x)
     finally:
         for handle in handles:
             handle.remove()
@@ -59,7 +57,7 @@ def spiking_layers(net: nn.Module, x: Tensor) -> dict[str, nn.Module]:
 def recording(
     net: nn.Module, layers: dict[str, nn.Module], batch_first: bool
 ) -> Iterator[dict[str, Recorded]]:
-    """Inputs and spikes of `layers` in the last forward pass of a `with` block; a fused net runs unfused."""
+    """Inputs and spikes of `layers` in the last forward pass of a `with` block."""
     seen: dict[str, Recorded] = {}
 
     def keep(name: str) -> Any:
@@ -71,8 +69,7 @@ def recording(
 
     handles = [layer.register_forward_hook(keep(name)) for name, layer in layers.items()]
     try:
-        with unfused(net):
-            yield seen
+        yield seen
     finally:
         for handle in handles:
             handle.remove()

@@ -1,0 +1,105 @@
+"""Blocks of neighbouring modules that run as one: which there are, and how they are computed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import _has_any_global_hook
+from torch.nn.utils.parametrize import type_before_parametrizations
+
+from snnlib.functional._check import as_sizes
+from snnlib.nn.neuron_layer import NeuronLayer
+from snnlib.nn.per_step import AvgPool2d
+from snnlib.nn.pool import SpikeAvgPool2d
+from snnlib.nn.spiking import SpikingConv2d
+from snnlib.nn.srm import SRMConv2d
+
+Child = tuple[str, nn.Module]
+
+
+class Block(nn.Module):
+    """Neighbours in an `nn.Sequential` that are computed together; as layers where somebody watches one of them."""
+
+    def __init__(self, parts: Sequence[nn.Module]) -> None:
+        super().__init__()
+        # A tuple, as the parts are children of the net and not of the block.
+        self.parts = tuple(parts)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Output of the last part."""
+        if self._is_watched():
+            for part in self.parts:
+                x = part(x)
+            return x
+        return self.run_fused(x)
+
+    def run_fused(self, x: Tensor) -> Tensor:
+        """The parts as one."""
+        raise NotImplementedError
+
+    def _is_watched(self) -> bool:
+        """Whether a hook, or a forward method put in the place of a part's own, would miss its call."""
+        if not torch.compiler.is_compiling() and _has_any_global_hook():  # type: ignore[no-untyped-call]
+            return True
+        return any(_has_hook(module) for part in self.parts for module in part.modules())
+
+
+def _has_hook(module: nn.Module) -> bool:
+    own = (
+        module._forward_pre_hooks,
+        module._forward_hooks,
+        module._backward_pre_hooks,
+        module._backward_hooks,
+    )
+    return "forward" in module.__dict__ or any(own)
+
+
+class PooledLayer(Block):
+    """A convolution with neurons and the average pooling of their spikes, in one kernel."""
+
+    def __init__(self, layer: NeuronLayer, pool: nn.Module, window: tuple[int, int]) -> None:
+        super().__init__((layer, pool))
+        self.window = window
+
+    def run_fused(self, x: Tensor) -> Tensor:
+        """Pooled spikes."""
+        return cast(NeuronLayer, self.parts[0]).pooled(x, self.window)
+
+
+def pooling_window(pool: Any) -> tuple[int, int] | None:
+    """The window of a pool without overlap, padding and divisor of its own; None for other pools."""
+    kernel = as_sizes("kernel_size", pool.kernel_size, 2, minimum=1)
+    stride = kernel if pool.stride is None else as_sizes("stride", pool.stride, 2, minimum=1)
+    padded = any(as_sizes("padding", pool.padding, 2, minimum=0))
+    if stride != kernel or padded or pool.ceil_mode or pool.divisor_override is not None:
+        return None
+    return kernel[0], kernel[1]
+
+
+def block_at(children: Sequence[Child]) -> Block | None:
+    """The block that begins with the first of these neighbours, if there is one."""
+    if len(children) < 2:
+        return None
+    (name, layer), (pool_name, pool) = children[:2]
+    # A parametrized weight, as a standardised one is, gives its layer a class of its own.
+    if type_before_parametrizations(layer) not in (SRMConv2d, SpikingConv2d):
+        return None
+    layer = cast(NeuronLayer, layer)
+    if layer.learns_when_silent:
+        check_pool(name, pool_name, pool)
+    if type(pool) is not (AvgPool2d if layer.learns_when_silent else SpikeAvgPool2d):
+        return None
+    window = pooling_window(pool)
+    return None if window is None else PooledLayer(layer, pool, window)
+
+
+def check_pool(name: str, pool_name: str, pool: nn.Module) -> None:
+    """Raise ValueError for a pooling with the event-time gradient behind surrogate neurons."""
+    if type(pool) is SpikeAvgPool2d:
+        raise ValueError(
+            f"net: expected AvgPool2d after {name}, whose neurons have a surrogate gradient, got "
+            f"SpikeAvgPool2d at {pool_name}, whose event-time gradient is for SRM neurons"
+        )
