@@ -21,11 +21,11 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 import snnlib
+from snnlib.app.recipes import recipe
+from snnlib.app.training import RunFolder
+from snnlib.app.training.data_module import augmentation
+from snnlib.app.training.run import train_run
 from snnlib.data import NMNIST, FrameCache, ToFrames, stack_time_first
-from snnlib.recipes import recipe
-from snnlib.training import RunFolder
-from snnlib.training.data_module import augmentation
-from snnlib.training.run import train_run
 
 # Settings of `recipe`, and the augmentation of `spikingjelly-augmented`.
 RECIPE = "nmnist"

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from turns import COLUMNS, Table
 
-from snnlib.visual.canvas import FAINT, INK, PALETTE, new_figure, tidy
+from snnlib.app.visual.canvas import FAINT, INK, PALETTE, new_figure, tidy
 
 # By name of a line its points (x, y).
 Lines = Mapping[str, Sequence[tuple[float, float]]]

@@ -26,7 +26,7 @@ from gpu_stages import Setting
 from torch import Tensor
 
 import snnlib
-from snnlib.ops.cudnn_flags import torch_flags
+from snnlib.backends.cudnn_flags import torch_flags
 
 ROUNDS, CALLS = 7, 10
 

@@ -17,8 +17,8 @@ from gpu_stages import Setting
 from torch import Tensor, nn
 
 import snnlib
-from snnlib import _native
 from snnlib import functional as F
+from snnlib.backends import native
 
 ROOT = Path(__file__).resolve().parents[1]
 # The op list and the comparisons of the test suite.
@@ -92,9 +92,9 @@ def _without_tf32() -> Iterator[None]:
 
 def install(run: Setting) -> Results:
     """The module that was just built is the one in use, and has kernels for the device."""
-    path, reason = _native.explain_path(run.device.type)
+    path, reason = native.explain_path(run.device.type)
     assert path == "native", reason
-    return {"path": f"{path}: {reason}", **_native.module_info()}
+    return {"path": f"{path}: {reason}", **native.module_info()}
 
 
 def ops(run: Setting) -> Results:
@@ -346,7 +346,7 @@ def training(run: Setting) -> Results:
     if run.small:
         return {"training": "skipped: the test suite trains on the CPU"}
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "snnlib.cli", "train", "--epochs", "1", "--out", f"{folder}/run"]
+        command = [sys.executable, "-m", "snnlib.app.cli", "train", "--epochs", "1", "--out", f"{folder}/run"]
         command += ["--device", run.device.type]
         environment = {**os.environ, "SNNLIB_CACHE": f"{folder}/cache"}
         done = subprocess.run(

@@ -23,9 +23,9 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
-from snnlib.training import RunFolder, TrainConfig
-from snnlib.training.config import LossName
-from snnlib.training.run import TrainResult, train_run
+from snnlib.app.training import RunFolder, TrainConfig
+from snnlib.app.training.config import LossName
+from snnlib.app.training.run import TrainResult, train_run
 
 # Samples as they are: in a few epochs a loss shows more of what it can do.
 PLAIN: dict[str, Any] = {

@@ -17,8 +17,8 @@ import torch
 from matplotlib.figure import Figure
 
 import snnlib
-from snnlib.doctor import processor_name
-from snnlib.visual.canvas import save_png
+from snnlib.app.visual.canvas import save_png
+from snnlib.inspect.environment import processor_name
 
 Task = Callable[[], object]
 Table = dict[str, dict[str, float]]
@@ -113,7 +113,7 @@ class Report:
             "threads": torch.get_num_threads(),
             "turns": arguments.turns,
             "freed memory": "kept" if kept else "handed back",
-            "path": snnlib._native.explain_path()[1],
+            "path": snnlib.backends.native.explain_path()[1],
             "torch": torch.__version__,
             "python": platform.python_version(),
         }

@@ -18,11 +18,14 @@ from snnlib import (
     reference,
     surrogate,
 )
-from snnlib._native import keep_freed_memory, use_path
+from snnlib.backends.choice import use_convolution
+from snnlib.backends.native import keep_freed_memory, use_path
 from snnlib.compat import *  # noqa: F403
-from snnlib.explain_dispatch import explain_dispatch
 from snnlib.functional import grad_scale, resize_bicubic, segment_sum, superpixel_unpool
-from snnlib.memory_report import memory_report
+from snnlib.inspect.kernels import explain_dispatch
+from snnlib.inspect.memory import memory_report
+from snnlib.learning.health import SpikeDoctor
+from snnlib.learning.prepare import prepare_
 from snnlib.nn import (
     AvgPool2d,
     BicubicResize2d,
@@ -57,9 +60,6 @@ from snnlib.nn import (
 )
 from snnlib.nn.renamed import fuse as fuse
 from snnlib.nn.renamed import unfuse as unfuse
-from snnlib.ops.dispatch import use_convolution
-from snnlib.prepare import prepare_
-from snnlib.spike_doctor import SpikeDoctor
 
 __version__ = "0.1.0"
 
@@ -120,7 +120,7 @@ __all__ = [
     "use_path",
 ]
 # Names whose modules need the extra `snnlib[train]`, or take time to import: loaded when they are first used.
-_LAZY = {"load": "snnlib.training.load", "report": "snnlib.reporting", "visual": "snnlib.visual"}
+_LAZY = {"load": "snnlib.app.training.load", "report": "snnlib.app.report", "visual": "snnlib.visual"}
 
 # Published names, for code that was written against them.
 __all__ += [name for name in compat.__all__ if name not in __all__]

@@ -10,7 +10,7 @@ import torch
 from op_samples import SRM_CONVS, TRAINS, Arguments, Sample, _conv_arguments
 from torch import Tensor
 
-from snnlib.reference.linear import row_names
+from snnlib.backends.reference.linear import row_names
 
 
 def coefficients(

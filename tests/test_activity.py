@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import snnlib
-from snnlib.activity import LayerActivity, SpikeCounter
+from snnlib.inspect.activity import LayerActivity, SpikeCounter
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])

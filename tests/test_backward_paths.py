@@ -10,11 +10,11 @@ from op_samples import SRM_CONVS, Sample, srm_conv_backward_sample
 from torch import Tensor
 
 import snnlib
-from snnlib.ops import dispatch_backward
-from snnlib.ops.dispatch_backward import BackwardPaths
+from snnlib.backends import choice_backward
+from snnlib.backends.choice_backward import BackwardPaths
 from snnlib.ops.geometry import ConvOptions, Geometry, geometry
 
-pytestmark = pytest.mark.skipif(snnlib._native._module is None, reason="needs the compiled module")
+pytestmark = pytest.mark.skipif(snnlib.backends.native._module is None, reason="needs the compiled module")
 
 EVENTS = [BackwardPaths("inputs", "spikes"), BackwardPaths("spikes", "spikes")]
 WAYS = [
@@ -42,7 +42,7 @@ def _geometry(arguments: tuple[Any, ...]) -> Geometry:
 
 @pytest.fixture
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> BackwardPaths:
-    monkeypatch.setattr(dispatch_backward, "decide", lambda *_: request.param)
+    monkeypatch.setattr(choice_backward, "decide", lambda *_: request.param)
     return request.param
 
 
@@ -50,7 +50,7 @@ def _possible(sample: Sample, way: BackwardPaths) -> bool:
     g = _geometry(sample.arguments(torch.float32))
     if g.obstacle:
         return way == ("dense", "dense")
-    return way.weight != "inputs" or dispatch_backward.windows_are_rows(g)
+    return way.weight != "inputs" or choice_backward.windows_are_rows(g)
 
 
 CALLS = [
@@ -87,7 +87,7 @@ def test_half_precision_is_float32_rounded_once(
 
 @pytest.fixture
 def restored() -> Iterator[list[str]]:
-    module, threads = snnlib._native._module, torch.get_num_threads()
+    module, threads = snnlib.backends.native._module, torch.get_num_threads()
     assert module is not None
     isa = module.isa()
     yield module.available_isas()
@@ -105,7 +105,7 @@ def test_same_bits_on_any_instruction_set_with_any_threads(
     arguments = srm_conv_backward_sample(name).arguments(torch.float32)
     expected = _run(arguments)
     for isa in restored:
-        snnlib._native._module.select_isa(isa)
+        snnlib.backends.native._module.select_isa(isa)
         for threads in (1, 3, 16):
             torch.set_num_threads(threads)
             for gradient, answer in zip(_run(arguments), expected, strict=True):
@@ -117,7 +117,7 @@ def _chosen(density: float, rate: float, channels: int = 32, **others: int) -> B
     x = (torch.rand(12, 4, channels, 32, 32, generator=torch.Generator().manual_seed(6)) < density).float()
     weight, stride = torch.empty(64, channels, 3, 3), others.get("stride", 1)
     g = geometry(x, weight, ConvOptions((stride, stride), (1, 1), (1, 1), 1), 0)
-    return dispatch_backward.decide(x, g, int(rate * g.neuron_steps))
+    return choice_backward.decide(x, g, int(rate * g.neuron_steps))
 
 
 def test_choice_follows_the_rates() -> None:
@@ -133,7 +133,7 @@ def test_density_counts_where_most_windows_are() -> None:
     x = torch.zeros(4, 2, 1, 12, 12)
     x[..., 4:8, 4:8] = 1
     g = geometry(x, torch.empty(1, 1, 5, 5), ConvOptions((1, 1), (0, 0), (1, 1), 1), 0)
-    assert dispatch_backward._inner(x, g).mean() == 1
+    assert choice_backward._inner(x, g).mean() == 1
 
 
 def test_few_samples_keep_many_threads_busy(restored: list[str]) -> None:
@@ -186,7 +186,7 @@ def test_large_input_gradient_past_the_caches(restored: list[str]) -> None:
         return torch.autograd.grad(layer(x).sum(), x)[0]
 
     for isa in restored:
-        snnlib._native._module.select_isa(isa)
+        snnlib.backends.native._module.select_isa(isa)
         whole, parts = gradient(x), torch.cat([gradient(x[:, :1]), gradient(x[:, 1:])], 1)
         assert parts.abs().sum() > 0
         assert_bits(whole, parts, isa)

@@ -15,8 +15,8 @@ from test_layouts import LAYOUTS
 from torch import Tensor
 
 import snnlib
-from snnlib import _native
 from snnlib import functional as F
+from snnlib.backends import native
 
 KERNELS = ("srm_forward", "srm_backward", "srm_trace", "spike_avg_pool", "spike_avg_pool_backward")
 CALLS = [
@@ -39,7 +39,7 @@ def emulated(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
 
     def call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         with monkeypatch.context() as patch:
-            patch.setattr(_native, "_kernels", {"cpu": kernels})
+            patch.setattr(native, "_kernels", {"cpu": kernels})
             return function(*args, **kwargs)
 
     return call
@@ -52,8 +52,8 @@ def _assert_same(outputs: list[Tensor], expected: list[Tensor]) -> None:
 
 
 def test_emulation_is_what_runs(emulated: Callable[..., Any]) -> None:
-    assert emulated(lambda: _native._kernels["cpu"].__name__) == "_C_emulated"
-    assert _native._kernels["cpu"].__name__ == "snnlib._C"
+    assert emulated(lambda: native._kernels["cpu"].__name__) == "_C_emulated"
+    assert native._kernels["cpu"].__name__ == "snnlib._C"
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -146,10 +146,10 @@ def test_training_step(emulated: Callable[..., Any], monkeypatch: pytest.MonkeyP
         return [spikes.detach(), *torch.autograd.grad((spikes * torch.arange(5)).sum(), net.parameters())]
 
     # The CPU has a kernel for whole layers as well; here it takes what a GPU has.
-    cpu = vars(_native._kernels["cpu"])
+    cpu = vars(native._kernels["cpu"])
     shared = {name: cpu[name] for name in dir(emulation.module()) if name in cpu}
     with monkeypatch.context() as patch:
-        patch.setattr(_native, "_kernels", {"cpu": SimpleNamespace(**shared)})
+        patch.setattr(native, "_kernels", {"cpu": SimpleNamespace(**shared)})
         expected = gradients()
     assert all(bool(tensor.any()) for tensor in expected)
     _assert_same(emulated(gradients), expected)

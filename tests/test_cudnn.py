@@ -16,18 +16,19 @@ import pytest
 import torch
 from op_samples import CONVS
 
-from snnlib import _native, ops, use_path
+from snnlib import ops, use_path
+from snnlib.backends import cudnn, cudnn_flags, native
 
 ONE = torch.ones(1, 1, 1, 1)
-FLAGS = ops.cudnn_flags.Flags(benchmark=False, deterministic=False, allow_tf32=True)
+FLAGS = cudnn_flags.Flags(benchmark=False, deterministic=False, allow_tf32=True)
 
 
 @pytest.fixture
 def library() -> Any:
     """The module with cuDNN loaded, and proof that the library's parts load where there is no driver."""
-    if ops.cudnn.obstacle():
-        pytest.skip(ops.cudnn.obstacle())
-    module = _native.cudnn()
+    if cudnn.obstacle():
+        pytest.skip(cudnn.obstacle())
+    module = native.cudnn()
     try:
         module.ConvBackward(True, 0, False, *[(1, 1, 1, 1)] * 3, (1, 1), (0, 0), (1, 1), (4, 4, 4))
     except RuntimeError as error:
@@ -47,9 +48,9 @@ def _arguments(name: str) -> list[Any]:
 @pytest.mark.parametrize("name", [name for name, sizes in CONVS.items() if 0 not in sizes[0]])
 def test_library_takes_every_geometry(library: Any, name: str) -> None:
     for to_input in (True, False):
-        for dtype in ops.cudnn.DTYPES:
+        for dtype in cudnn.DTYPES:
             for channels_last in (True, False):
-                code = _native.DTYPE_CODES[dtype]
+                code = native.DTYPE_CODES[dtype]
                 library.ConvBackward(to_input, code, channels_last, *_arguments(name), (16, 4, 16))
 
 
@@ -68,7 +69,7 @@ def test_library_refuses_what_does_not_fit(library: Any) -> None:
         library.ConvBackward(True, 0, False, x, weight, g, *options, (16, 2, 16))
     with pytest.raises(ValueError, match=r"dtype: cuDNN convolves float32, bfloat16 and float16"):
         library.ConvBackward(
-            True, _native.DTYPE_CODES[torch.float64], False, x, weight, g, *options, (16, 16, 16)
+            True, native.DTYPE_CODES[torch.float64], False, x, weight, g, *options, (16, 16, 16)
         )
 
 
@@ -82,46 +83,46 @@ def test_without_a_device_there_are_no_engines(library: Any) -> None:
 
 @pytest.mark.parametrize("shape", [(2, 3, 4, 5), (1, 3, 4, 5), (2, 1, 4, 5), (2, 3, 1, 1), (1, 1, 1, 1)])
 def test_strides(shape: tuple[int, ...]) -> None:
-    if _native.cudnn() is None:
+    if native.cudnn() is None:
         pytest.skip("the compiled module was built without CUDA")
     for channels_last in (False, True):
         layout = torch.channels_last if channels_last else torch.contiguous_format
-        strides = tuple(_native.cudnn().dense_strides(shape, channels_last))
+        strides = tuple(native.cudnn().dense_strides(shape, channels_last))
         assert strides == torch.empty(shape, memory_format=layout).stride()
 
 
 def test_cpu_tensors_are_refused() -> None:
     for path in ("auto", "native"):
         with use_path(path), pytest.raises(ValueError, match=r"x: expected a CUDA tensor, got one on cpu"):
-            ops.cudnn.convolution_backward(True, ONE, ONE, ONE, [1, 1], [0, 0], [1, 1], FLAGS)
+            cudnn.convolution_backward(True, ONE, ONE, ONE, [1, 1], [0, 0], [1, 1], FLAGS)
 
 
 @pytest.fixture
 def fresh_search() -> Iterator[None]:
-    ops.cudnn.obstacle.cache_clear()
+    cudnn.obstacle.cache_clear()
     yield
-    ops.cudnn.obstacle.cache_clear()
+    cudnn.obstacle.cache_clear()
 
 
 @pytest.mark.usefixtures("fresh_search")
 class TestObstacles:
     def test_module_without_cuda(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(_native, "_module", object())
-        assert ops.cudnn.obstacle() == "the compiled module was built without CUDA"
-        assert ops.cudnn.describe() == "not used: the compiled module was built without CUDA"
+        monkeypatch.setattr(native, "_module", object())
+        assert cudnn.obstacle() == "the compiled module was built without CUDA"
+        assert cudnn.describe() == "not used: the compiled module was built without CUDA"
 
     def test_no_module(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(_native, "_module", None)
-        monkeypatch.setattr(_native, "load_error", "No module named 'snnlib._C'")
-        assert ops.cudnn.obstacle() == "No module named 'snnlib._C'"
+        monkeypatch.setattr(native, "_module", None)
+        monkeypatch.setattr(native, "load_error", "No module named 'snnlib._C'")
+        assert cudnn.obstacle() == "No module named 'snnlib._C'"
 
     def test_no_library(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def load(path: str) -> None:
             raise RuntimeError(f"no {path or 'copy in memory'}")
 
-        monkeypatch.setattr(_native, "_module", SimpleNamespace(cudnn=SimpleNamespace(load=load)))
-        monkeypatch.setattr(ops.cudnn, "_packaged_libraries", lambda: ["/packages/libcudnn.so.9"])
-        assert ops.cudnn.obstacle() == (
+        monkeypatch.setattr(native, "_module", SimpleNamespace(cudnn=SimpleNamespace(load=load)))
+        monkeypatch.setattr(cudnn, "_packaged_libraries", lambda: ["/packages/libcudnn.so.9"])
+        assert cudnn.obstacle() == (
             "cuDNN was not found: no copy in memory; no /packages/libcudnn.so.9; no libcudnn.so.9"
         )
 
@@ -131,20 +132,20 @@ def test_package_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     library.parent.mkdir(parents=True)
     library.touch()
     monkeypatch.syspath_prepend(tmp_path)
-    assert str(library) in ops.cudnn._packaged_libraries()
+    assert str(library) in cudnn._packaged_libraries()
 
 
 def test_loader_says_what_is_wrong(tmp_path: Path) -> None:
-    if _native.cudnn() is None:
+    if native.cudnn() is None:
         pytest.skip("the compiled module was built without CUDA")
     with pytest.raises(RuntimeError, match=r"/nowhere/libcudnn\.so\.9: cannot open shared object file"):
-        _native.cudnn().load("/nowhere/libcudnn.so.9")
+        native.cudnn().load("/nowhere/libcudnn.so.9")
     broken = tmp_path / "libcudnn.so.9"
     broken.write_text("no library")
     with pytest.raises(RuntimeError, match=r"libcudnn\.so\.9: "):
-        _native.cudnn().load(str(broken))
+        native.cudnn().load(str(broken))
     with pytest.raises(RuntimeError, match="libcudnn has no function cudnnGetVersion"):
-        _native.cudnn().load("libm.so.6")
+        native.cudnn().load("libm.so.6")
 
 
 class TestFallback:
@@ -153,9 +154,9 @@ class TestFallback:
     @pytest.fixture(autouse=True)
     def no_cudnn(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def refuse(*_: Any) -> None:
-            raise ops.cudnn.UnavailableError("the reason")
+            raise cudnn.UnavailableError("the reason")
 
-        monkeypatch.setattr(ops.cudnn, "convolution_backward", refuse)
+        monkeypatch.setattr(cudnn, "convolution_backward", refuse)
         monkeypatch.setattr(ops.conv, "_warned", False)
 
     @staticmethod

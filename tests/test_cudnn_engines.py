@@ -22,9 +22,10 @@ from compare import assert_close
 from op_samples import CONVS, conv_backward_sample
 from torch import Tensor
 
-from snnlib import _native, functional, ops
+from snnlib import functional, ops
+from snnlib.backends import cudnn, cudnn_flags, native
 
-Flags = ops.cudnn_flags.Flags
+Flags = cudnn_flags.Flags
 ANY = Flags(benchmark=False, deterministic=False, allow_tf32=True)
 STREAM = 0x5EED
 
@@ -32,7 +33,7 @@ STREAM = 0x5EED
 @pytest.fixture(scope="module")
 def fake(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """The stand-in, and in `.module` a copy of the compiled module that uses it, apart from any real cuDNN."""
-    if _native.cudnn() is None:
+    if native.cudnn() is None:
         pytest.skip("the compiled module was built without CUDA")
     compiler = shutil.which("g++")
     if compiler is None:
@@ -41,7 +42,7 @@ def fake(tmp_path_factory: pytest.TempPathFactory) -> Any:
     path = folder / "libfake_cudnn.so"
     source = Path(__file__).with_name("fake_cudnn.cpp")
     subprocess.run([compiler, "-std=c++17", "-O1", "-shared", "-fPIC", source, "-o", path], check=True)
-    binary = Path(_native._module.__file__)
+    binary = Path(native._module.__file__)
     copy = shutil.copy(binary, folder / binary.name)
     loader = importlib.machinery.ExtensionFileLoader("copy_of_snnlib._C", str(copy))
     module = importlib.util.module_from_spec(
@@ -75,9 +76,9 @@ class _Event:
 
 @pytest.fixture(autouse=True)
 def on_the_cpu(fake: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(_native, "_module", fake.module)
-    monkeypatch.setattr(ops.cudnn, "obstacle", lambda: "")
-    monkeypatch.setattr(ops.cudnn, "_check_on_gpu", lambda tensors: None)
+    monkeypatch.setattr(native, "_module", fake.module)
+    monkeypatch.setattr(cudnn, "obstacle", lambda: "")
+    monkeypatch.setattr(cudnn, "_check_on_gpu", lambda tensors: None)
     _Event.library = fake.library
     for name, substitute in (
         ("device", lambda _: nullcontext()),
@@ -90,13 +91,13 @@ def on_the_cpu(fake: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(torch.backends.cudnn, "benchmark_limit", 10)
     fake.library.fake_recover()
     fake.library.fake_set_workspace(64)
-    ops.cudnn._solver.cache_clear()
+    cudnn._solver.cache_clear()
     yield
-    ops.cudnn._solver.cache_clear()
+    cudnn._solver.cache_clear()
 
 
 def _run(tensors: list[Tensor], flags: Flags = ANY, to_input: bool = True) -> None:
-    ops.cudnn.convolution_backward(to_input, *tensors, [1, 1], [1, 1], [1, 1], flags)
+    cudnn.convolution_backward(to_input, *tensors, [1, 1], [1, 1], [1, 1], flags)
 
 
 def _tensors(frames: int = 2) -> list[Tensor]:
@@ -113,7 +114,7 @@ def test_values(name: str) -> None:
         layout = ops.conv._memory_format(g, operand)
         grad = torch.full(size, torch.nan).to(memory_format=layout)
         tensors = (operand, grad, g) if weight else (grad, operand, g)
-        ops.cudnn.convolution_backward(not weight, *tensors, stride, padding, dilation, ANY)
+        cudnn.convolution_backward(not weight, *tensors, stride, padding, dilation, ANY)
         function = functional.conv2d_weight_backward if weight else functional.conv2d_input_backward
         options = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
         assert_close(grad, function(size, g, operand, **options).double(), 1e-5)
@@ -134,9 +135,9 @@ def test_tensor_cores_are_no_question_for_half_precision() -> None:
     tensors = [x.bfloat16() for x in _tensors()]
     for allow_tf32 in (False, True):
         # The stand-in computes in float32 alone.
-        with pytest.raises(ops.cudnn.UnavailableError, match="BAD_PARAM"):
+        with pytest.raises(cudnn.UnavailableError, match="BAD_PARAM"):
             _run(tensors, Flags(False, True, allow_tf32))
-    assert ops.cudnn._solver.cache_info().misses == 1
+    assert cudnn._solver.cache_info().misses == 1
 
 
 def test_engines_that_fail_are_passed_over(fake: Any) -> None:
@@ -176,7 +177,7 @@ def test_memory_may_be_free_again_later(fake: Any, monkeypatch: pytest.MonkeyPat
     tensors = _tensors()
     with monkeypatch.context() as patch:
         patch.setattr(torch, "empty", allocate)
-        with pytest.raises(ops.cudnn.UnavailableError, match="cuDNN: no room"):
+        with pytest.raises(cudnn.UnavailableError, match="cuDNN: no room"):
             _run(tensors)
     _run(tensors)
     assert fake.library.fake_last_engine() == 0
@@ -186,10 +187,10 @@ def test_no_engine_at_all(fake: Any) -> None:
     for engine in range(6):
         fake.library.fake_fail(engine, 0)
     for _ in range(2):
-        with pytest.raises(ops.cudnn.UnavailableError, match=r"cuDNN: .*NOT_SUPPORTED \(engine 5 gave up\)"):
+        with pytest.raises(cudnn.UnavailableError, match=r"cuDNN: .*NOT_SUPPORTED \(engine 5 gave up\)"):
             _run(_tensors())
     made = fake.library.fake_plans_made()
-    with pytest.raises(ops.cudnn.UnavailableError):
+    with pytest.raises(cudnn.UnavailableError):
         _run(_tensors())
     assert fake.library.fake_plans_made() == made
 
@@ -236,13 +237,13 @@ def test_every_geometry_has_its_own_engine(fake: Any, change: Callable[[list[Ten
     changed = change(tensors)
     _run(changed)
     assert fake.library.fake_plans_made() == made + 1
-    assert fake.library.fake_alignment_of_x() == ops.cudnn._alignment(changed[0])
+    assert fake.library.fake_alignment_of_x() == cudnn._alignment(changed[0])
 
 
 def test_alignment() -> None:
     base = torch.zeros(64)
     offset = -base.data_ptr() // 4 % 4
-    assert [ops.cudnn._alignment(base[offset + i :]) for i in range(5)] == [16, 4, 8, 4, 16]
+    assert [cudnn._alignment(base[offset + i :]) for i in range(5)] == [16, 4, 8, 4, 16]
 
 
 def test_stream_handle_and_nothing_left_behind(fake: Any) -> None:
@@ -251,7 +252,7 @@ def test_stream_handle_and_nothing_left_behind(fake: Any) -> None:
     assert fake.library.fake_last_stream() == STREAM
     assert fake.library.fake_handles() == 1
     assert fake.library.fake_live_descriptors() > 0
-    ops.cudnn._solver.cache_clear()
+    cudnn._solver.cache_clear()
     gc.collect()
     assert fake.library.fake_live_descriptors() == 0
 
@@ -268,7 +269,7 @@ def test_empty_and_mixed_dtypes() -> None:
         ValueError, match=r"grad_output: expected at least one element, got shape \(0, 3, 5, 4\)"
     ):
         _run([x, weight, g[:0]])
-    with pytest.raises(ops.cudnn.UnavailableError, match=r"each alone, not torch.float32, torch.float16"):
+    with pytest.raises(cudnn.UnavailableError, match=r"each alone, not torch.float32, torch.float16"):
         _run([x, weight.half(), g])
-    with pytest.raises(ops.cudnn.UnavailableError, match="cuDNN convolves float32, bfloat16 and float16"):
+    with pytest.raises(cudnn.UnavailableError, match="cuDNN convolves float32, bfloat16 and float16"):
         _run([t.double() for t in (x, weight, g)])

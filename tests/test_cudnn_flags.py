@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from snnlib.ops.cudnn_flags import resolve, torch_flags
+from snnlib.backends.cudnn_flags import resolve, torch_flags
 
 cudnn = torch.backends.cudnn
 both = pytest.mark.parametrize("value", [False, True])

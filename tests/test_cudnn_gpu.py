@@ -8,14 +8,15 @@ from opdb import CONV_TOLERANCE
 from torch import Tensor
 
 import snnlib
-from snnlib import functional, ops
+from snnlib import functional
+from snnlib.backends import cudnn, cudnn_flags
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU"),
-    pytest.mark.skipif(torch.cuda.is_available() and bool(ops.cudnn.obstacle()), reason=ops.cudnn.describe()),
+    pytest.mark.skipif(torch.cuda.is_available() and bool(cudnn.obstacle()), reason=cudnn.describe()),
 ]
 FUNCTIONS = {False: functional.conv2d_input_backward, True: functional.conv2d_weight_backward}
-DTYPES = [dtype for dtype in CONV_TOLERANCE if dtype in ops.cudnn.DTYPES]
+DTYPES = [dtype for dtype in CONV_TOLERANCE if dtype in cudnn.DTYPES]
 
 
 def _call(name: str, weight: bool, dtype: torch.dtype, device: str = "cuda", **flags: bool | None) -> Tensor:
@@ -115,6 +116,6 @@ def test_mixed_devices() -> None:
     with pytest.raises(ValueError, match="weight: expected a tensor on cuda:0, got one on cpu"):
         functional.conv2d_input_backward(g.shape, g, weight.cpu(), padding=1)
     with pytest.raises(ValueError, match="weight: expected a CUDA tensor, got one on cpu"):
-        ops.cudnn.convolution_backward(
-            True, g, weight.cpu(), g, [1, 1], [1, 1], [1, 1], ops.cudnn_flags.resolve(None, None, None)
+        cudnn.convolution_backward(
+            True, g, weight.cpu(), g, [1, 1], [1, 1], [1, 1], cudnn_flags.resolve(None, None, None)
         )

@@ -9,7 +9,7 @@ from cam_nets import DOUBLE, conv_net, maps_of
 from torch import Tensor, nn
 
 import snnlib
-from snnlib.explain import GradCAM
+from snnlib.inspect.gradcam import GradCAM
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from snnlib.explain import GradCAM
+from snnlib.inspect.gradcam import GradCAM
 
 
 class Attention(nn.Module):

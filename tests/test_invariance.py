@@ -10,7 +10,7 @@ from opdb import DTYPES, OPS, OpCase
 from torch import Tensor
 
 import snnlib
-from snnlib import _native
+from snnlib.backends import native
 
 # Larger than a task of the kernels (8192 neurons), with an incomplete last block.
 TRAIN = (5, 3, 3, 31, 37)
@@ -93,7 +93,7 @@ def test_threads(case: OpCase, threads: None) -> None:
 
 @pytest.fixture
 def isas() -> Iterator[list[str]]:
-    module = _native._module
+    module = native._module
     if module is None or len(module.available_isas()) < 2:
         pytest.skip("this processor or build has one instruction set only")
     before = module.isa()
@@ -108,8 +108,8 @@ def test_instruction_sets(case: OpCase, dtype: torch.dtype, isas: list[str]) -> 
     results = {}
     with snnlib.use_path("native"):
         for isa in isas:
-            _native._module.select_isa(isa)
-            assert _native._module.isa() == isa
+            native._module.select_isa(isa)
+            assert native._module.isa() == isa
             results[isa] = case(*args)
     for isa in isas[1:]:
         _assert_same(results[isa], results[isas[0]], isa)
@@ -136,7 +136,7 @@ def test_large_trains(dtype: torch.dtype, isas: list[str]) -> None:
     assert large[0].nbytes > 32 << 20
     with snnlib.use_path("native"):
         for isa in isas:
-            _native._module.select_isa(isa)
+            native._module.select_isa(isa)
             expected = run(current, q)
             for out, one in zip(run(*large), expected, strict=True):
                 assert torch.equal(out.view(-1, parts, part), one.view(-1, 1, part).expand(-1, parts, -1)), (
@@ -154,7 +154,7 @@ def test_instruction_sets_on_small_samples(sample_name: str, isas: list[str]) ->
             with snnlib.use_path("native"):
                 results = []
                 for isa in isas:
-                    _native._module.select_isa(isa)
+                    native._module.select_isa(isa)
                     results.append(case(*args))
             for result in results[1:]:
                 _assert_same(result, results[0], "another instruction set")

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import snnlib
-from snnlib.losses import spike_count_loss
-from snnlib.readout import firing_rate, spike_count
+from snnlib.learning.decoding import firing_rate, spike_count
+from snnlib.learning.losses import spike_count_loss
 
 COUNTS = torch.tensor([[12.0, 2.0, 5.0], [0.0, 1.0, 20.0]])
 LABELS = torch.tensor([0, 2])

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import snnlib
-from snnlib.losses import (
+from snnlib.learning.decoding import spike_count
+from snnlib.learning.losses import (
     count_cross_entropy,
     count_cross_entropy_plus,
     spike_count_loss,
     spike_count_plus_loss,
 )
-from snnlib.readout import spike_count
 
 problems = st.tuples(st.integers(1, 4), st.integers(1, 5), st.integers(0, 10**6))
 

@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snnlib.losses import first_spike_loss, tet_loss
-from snnlib.readout import first_spike_time
+from snnlib.learning.decoding import first_spike_time
+from snnlib.learning.losses import first_spike_loss, tet_loss
 
 seeds = st.integers(0, 10**6)
 

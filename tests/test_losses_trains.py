@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import snnlib
-from snnlib.losses import (
+from snnlib.learning.decoding import first_spike_time
+from snnlib.learning.losses import (
     first_spike_loss,
     spike_time_loss,
     target_spike_train,
     van_rossum_loss,
 )
-from snnlib.readout import first_spike_time
 
 seeds = st.integers(0, 10**6)
 

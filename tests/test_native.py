@@ -13,12 +13,11 @@ import pytest
 import torch
 
 import snnlib
-from snnlib import _native
-from snnlib.ops import dispatch
+from snnlib.backends import choice, native
 
 READELF = shutil.which("readelf")
 on_linux_with_module = pytest.mark.skipif(
-    _native._module is None or not sys.platform.startswith("linux") or READELF is None,
+    native._module is None or not sys.platform.startswith("linux") or READELF is None,
     reason="needs the compiled module, Linux and readelf",
 )
 
@@ -32,9 +31,9 @@ def _python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
 def test_use_path_restores_what_was_before() -> None:
     with snnlib.use_path("reference"):
         with pytest.raises(ZeroDivisionError), snnlib.use_path("native"):
-            assert _native.explain_path()[0] == "native"
+            assert native.explain_path()[0] == "native"
             raise ZeroDivisionError
-        assert _native.explain_path() == ("reference", "asked for by SNNLIB_PATH or use_path")
+        assert native.explain_path() == ("reference", "asked for by SNNLIB_PATH or use_path")
 
 
 def test_use_path_refuses_other_names() -> None:
@@ -50,33 +49,33 @@ def test_native_path_says_why_it_cannot_run() -> None:
         snnlib.use_path("native"),
         pytest.raises(RuntimeError, match=r"'native' .* no native kernels for device meta"),
     ):
-        _native.kernel("srm_forward", torch.zeros(1, device="meta"))
+        native.kernel("srm_forward", torch.zeros(1, device="meta"))
     with snnlib.use_path("native"), pytest.raises(RuntimeError, match=r"no native kernels for torch\.int32"):
-        _native.kernel("srm_forward", torch.zeros(1, dtype=torch.int32))
+        native.kernel("srm_forward", torch.zeros(1, dtype=torch.int32))
     with snnlib.use_path("native"), pytest.raises(RuntimeError, match=r"no warp_drive kernel for device cpu"):
-        _native.kernel("warp_drive", torch.zeros(1))
+        native.kernel("warp_drive", torch.zeros(1))
     with snnlib.use_path("auto"):
-        assert _native.kernel("srm_forward", torch.zeros(1, device="meta")) is None
+        assert native.kernel("srm_forward", torch.zeros(1, device="meta")) is None
 
 
 def test_tensors_of_two_devices(path: str) -> None:
     """An address on another device would be read as one of this device."""
     train, elsewhere = torch.zeros(3, 2, 4), torch.zeros((), device="meta")
     with pytest.raises(ValueError, match=r"threshold: expected a tensor on cpu, got one on meta"):
-        _native.kernel("srm_forward", train, threshold=elsewhere, state=None)
+        native.kernel("srm_forward", train, threshold=elsewhere, state=None)
 
 
 def test_built_without_cuda_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    if _native._module is None:
+    if native._module is None:
         pytest.skip("the compiled module is not available")
-    monkeypatch.setattr(_native, "_kernels", {"cpu": _native._module})
-    assert _native.explain_path("cuda") == ("reference", "the compiled module was built without CUDA")
-    assert _native.module_info()["CUDA"] == "built without CUDA"
+    monkeypatch.setattr(native, "_kernels", {"cpu": native._module})
+    assert native.explain_path("cuda") == ("reference", "the compiled module was built without CUDA")
+    assert native.module_info()["CUDA"] == "built without CUDA"
 
 
 def test_a_launch_that_fails_is_reported() -> None:
     """Without a driver nothing crashes: the launch is checked, and says which kernel did not start."""
-    cuda = _native._kernels.get("cuda")
+    cuda = native._kernels.get("cuda")
     if cuda is None or cuda.info()["devices"]:
         pytest.skip("needs a module built with CUDA, and no GPU")
     with pytest.raises(
@@ -87,25 +86,25 @@ def test_a_launch_that_fails_is_reported() -> None:
 
 def test_cuda_kernels_take_the_arguments_of_the_cpu() -> None:
     """Op code is the same for both: every CUDA function has the name and signature of a CPU function."""
-    cuda = _native._kernels.get("cuda")
+    cuda = native._kernels.get("cuda")
     if cuda is None:
         pytest.skip("the compiled module was built without CUDA")
     for name, function in vars(cuda).items():
         if callable(function) and name != "info":
-            assert function.__doc__ == getattr(_native._module, name).__doc__
+            assert function.__doc__ == getattr(native._module, name).__doc__
     assert re.fullmatch(
         r"built with \d+\.\d+ for \S.*; (no driver|driver takes up to \d+\.\d+); .+",
-        _native.module_info()["CUDA"],
+        native.module_info()["CUDA"],
     )
 
 
 def test_poison_is_in_place() -> None:
     """Memory that library code allocates is NaN in this suite; the tests' own is not touched."""
-    assert _native.empty_like(torch.zeros(3)).isnan().all()
+    assert native.empty_like(torch.zeros(3)).isnan().all()
 
 
 def test_unknown_instruction_set_is_refused() -> None:
-    module = _native._module
+    module = native._module
     if module is None:
         pytest.skip("the compiled module is not available")
     before = module.isa()
@@ -126,7 +125,7 @@ def test_unknown_instruction_set_is_refused() -> None:
     ],
 )
 def test_wrong_environment(name: str, value: str, message: str) -> None:
-    if name == "SNNLIB_ISA" and _native._module is None:
+    if name == "SNNLIB_ISA" and native._module is None:
         pytest.skip("the compiled module is not available")
     run = _python("import snnlib", **{name: value})
     assert run.returncode != 0
@@ -134,9 +133,9 @@ def test_wrong_environment(name: str, value: str, message: str) -> None:
 
 
 def test_environment_chooses_path_and_instruction_set() -> None:
-    if _native._module is None:
+    if native._module is None:
         pytest.skip("the compiled module is not available")
-    code = "from snnlib import _native; print(_native.explain_path(), _native._module.isa())"
+    code = "from snnlib.backends import native; print(native.explain_path(), native._module.isa())"
     run = _python(code, SNNLIB_PATH="reference", SNNLIB_ISA="portable")
     assert run.stdout == "('reference', 'asked for by SNNLIB_PATH or use_path') portable\n", run.stderr
 
@@ -145,7 +144,7 @@ WITHOUT_MODULE = """
 import sys, warnings
 sys.modules["snnlib._C"] = None
 import torch, snnlib
-from snnlib import _native
+from snnlib.backends import native
 x = torch.full((8, 1, 1), 1.2, requires_grad=True)
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
@@ -153,7 +152,7 @@ with warnings.catch_warnings(record=True) as caught:
         spikes = snnlib.functional.srm_neuron(x)
     snnlib.functional.spike_avg_pool1d(spikes[:, :, None], 1).sum().backward()
 print([str(w.message).split(":")[0] for w in caught if "snnlib" in str(w.message)])
-print(spikes.flatten().tolist(), bool(x.grad.any()), _native.explain_path()[0])
+print(spikes.flatten().tolist(), bool(x.grad.any()), native.explain_path()[0])
 try:
     with snnlib.use_path("native"):
         snnlib.functional.srm_neuron(x)
@@ -176,7 +175,7 @@ def test_without_the_compiled_module() -> None:
 @on_linux_with_module
 def test_module_links_neither_torch_nor_cuda() -> None:
     """What it needs is in every Linux: the same file loads beside any torch and without a driver."""
-    file = str(_native._module.__file__)
+    file = str(native._module.__file__)
     dynamic = subprocess.run([READELF, "-d", file], capture_output=True, text=True, check=True).stdout
     needed = [line.split("[")[1].split("]")[0] for line in dynamic.splitlines() if "(NEEDED)" in line]
     assert needed
@@ -186,7 +185,7 @@ def test_module_links_neither_torch_nor_cuda() -> None:
 
 @on_linux_with_module
 def test_module_has_no_symbol_of_torch() -> None:
-    file = str(_native._module.__file__)
+    file = str(native._module.__file__)
     table = subprocess.run(
         [READELF, "-W", "--dyn-syms", file], capture_output=True, text=True, check=True
     ).stdout
@@ -201,14 +200,14 @@ def test_module_has_no_symbol_of_torch() -> None:
 @pytest.mark.parametrize(
     ("use", "now"),
     [
-        (snnlib.use_path, _native.asked_path),
-        (snnlib.use_convolution, dispatch.chosen),
+        (snnlib.use_path, native.asked_path),
+        (snnlib.use_convolution, choice.chosen),
     ],
     ids=["use_path", "use_convolution"],
 )
 def test_blocks_of_two_threads_that_overlap(use: Callable[[str], Any], now: Callable[[], str]) -> None:
     """Whichever ends first, nothing of them is left."""
-    before, names = now(), {_native.asked_path: ("reference", "native"), dispatch.chosen: ("events", "dense")}
+    before, names = now(), {native.asked_path: ("reference", "native"), choice.chosen: ("events", "dense")}
     first, second = names[now]
     for first_ends_first in (True, False):
         entered, may_end, ended = threading.Event(), threading.Event(), threading.Event()
@@ -235,11 +234,11 @@ def test_blocks_of_two_threads_that_overlap(use: Callable[[str], Any], now: Call
 
 def test_warning_of_the_reference_path_points_at_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
     """Custom ops add frames of torch's own."""
-    monkeypatch.setattr(_native, "_module", None)
-    monkeypatch.setattr(_native, "_kernels", {})
+    monkeypatch.setattr(native, "_module", None)
+    monkeypatch.setattr(native, "_kernels", {})
     layers = (snnlib.SRMLinear(3, 2), snnlib.SpikeAvgPool1d(1))
     for layer, x in zip(layers, (torch.zeros(4, 1, 3), torch.zeros(4, 1, 1, 3)), strict=True):
-        monkeypatch.setattr(_native, "_warned", False)
+        monkeypatch.setattr(native, "_warned", False)
         with pytest.warns(RuntimeWarning, match="slow reference path") as caught:
             layer(x)
         assert [warning.filename for warning in caught] == [__file__]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import snnlib
-from snnlib import _native
+from snnlib.backends import native
 from snnlib.ops.geometry import ConvOptions, Geometry, geometry
 
 ROOT = Path(__file__).parents[1]
@@ -32,7 +32,7 @@ def _events(*shape: int, rate: float) -> Tensor:
     return (torch.rand(shape, generator=generator) < rate).float()
 
 
-@pytest.mark.skipif(_native._module is None, reason="needs the compiled module")
+@pytest.mark.skipif(native._module is None, reason="needs the compiled module")
 @pytest.mark.parametrize(
     ("layer", "x"),
     [
@@ -55,7 +55,7 @@ def test_forward_is_that_of_both_halves(layer: Callable[[], nn.Module], x: tuple
     assert torch.equal(whole, torch.cat(parts, -1))
 
 
-@pytest.mark.skipif(_native._module is None, reason="needs the compiled module")
+@pytest.mark.skipif(native._module is None, reason="needs the compiled module")
 def test_backward_is_that_of_both_halves() -> None:
     """Spikes gather from weights of 128 x 512 per pixel: above 2^31 from pixel 32768 on."""
     generator = torch.Generator().manual_seed(3)

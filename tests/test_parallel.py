@@ -5,10 +5,10 @@ import sys
 
 import pytest
 
-from snnlib import _native
+from snnlib.backends import native
 
 pytestmark = pytest.mark.skipif(
-    _native._module is None or not sys.platform.startswith("linux"),
+    native._module is None or not sys.platform.startswith("linux"),
     reason="needs the compiled module, and Linux to limit memory",
 )
 

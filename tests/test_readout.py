@@ -7,7 +7,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import snnlib
-from snnlib.readout import firing_rate, first_spike_time, spike_count, spike_times, time_weighted_count
+from snnlib.learning.decoding import (
+    firing_rate,
+    first_spike_time,
+    spike_count,
+    spike_times,
+    time_weighted_count,
+)
 
 READOUTS = [spike_count, firing_rate, time_weighted_count, first_spike_time, spike_times]
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 
 import snnlib
-from snnlib.reporting.evaluation import evaluate
-from snnlib.reporting.heat import pixels_per_cell
-from snnlib.reporting.layers import parameters_by_layer
-from snnlib.reporting.potentials import normalised_potential
-from snnlib.reporting.recorder import recording, spiking_layers
+from snnlib.app.report.evaluation import evaluate
+from snnlib.app.report.heat import pixels_per_cell
+from snnlib.app.report.layers import parameters_by_layer
+from snnlib.app.report.potentials import normalised_potential
+from snnlib.app.report.recorder import recording, spiking_layers
 
 CLASSES = ["left", "right", "wave"]
 
@@ -59,7 +59,7 @@ def strong(net: nn.Module) -> nn.Module:
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures are made, but not drawn, which takes most of the time."""
-    monkeypatch.setattr("snnlib.reporting.page._png", lambda figure: b"")
+    monkeypatch.setattr("snnlib.app.report.page._png", lambda figure: b"")
 
 
 UNDRAWN = pytest.mark.usefixtures("undrawn")

@@ -6,9 +6,9 @@ from torch import Tensor, nn
 
 import snnlib
 from snnlib import SpikeDoctor
-from snnlib.init import calibrate_firing_rate_
-from snnlib.losses import spike_count_loss
-from snnlib.readout import spike_count
+from snnlib.learning.calibration import calibrate_firing_rate_
+from snnlib.learning.decoding import spike_count
+from snnlib.learning.losses import spike_count_loss
 
 
 def _net() -> nn.Sequential:

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 
 import snnlib
+from snnlib.app.training.run import test_run as evaluate
+from snnlib.app.training.run import train_run
+from snnlib.app.training.run_folder import RunFolder
 from snnlib.data import NMNIST
-from snnlib.data.digits_build import build_event_digits
+from snnlib.data.datasets.digits_build import build_event_digits
 from snnlib.testing import read_spikes
-from snnlib.training.run import test_run as evaluate
-from snnlib.training.run import train_run
-from snnlib.training.run_folder import RunFolder
 
 STORED = Path(__file__).parent / "stored" / "0.1"
 CACHE = STORED / "cache" / "event-digits-v1-seed0"
@@ -84,7 +84,7 @@ def test_cache_is_read_and_not_built_again(monkeypatch: pytest.MonkeyPatch, tmp_
     def refuse(*_: object) -> None:
         raise AssertionError("built again")
 
-    monkeypatch.setattr("snnlib.data.digits_build._simulate_into", refuse)
+    monkeypatch.setattr("snnlib.data.datasets.digits_build._simulate_into", refuse)
     assert build_event_digits(cache, samples=[1, 4, 10]) == cache
     train, test = NMNIST(cache), NMNIST(cache, train=False)
     assert [(len(events), label) for events, label in train] == [(4281, 0), (3371, 1)]

@@ -10,9 +10,9 @@ from torch.nn.utils import parametrize
 
 import snnlib
 from snnlib.functional import SRMNeuron, srm_linear, srm_neuron, srm_trace, supervised_current
-from snnlib.losses import first_spike_loss, spike_count_loss
+from snnlib.learning.decoding import first_spike_time, spike_count
+from snnlib.learning.losses import first_spike_loss, spike_count_loss
 from snnlib.nn import supervised_spikes
-from snnlib.readout import first_spike_time, spike_count
 
 LABELS = torch.tensor([0, 2, 1, 2])
 TAUS = {"tau_m": 8.0, "tau_s": 4.0}

@@ -8,7 +8,7 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
-from snnlib.visual import (
+from snnlib.app.visual import (
     accumulated_events,
     confusion_matrix,
     curves,

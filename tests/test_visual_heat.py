@@ -8,7 +8,7 @@ from PIL import Image
 from torch import Tensor
 
 import snnlib
-from snnlib.visual import heat_animation, heat_strips, save_gif
+from snnlib.app.visual import heat_animation, heat_strips, save_gif
 
 
 def sample() -> tuple[Tensor, Tensor]:

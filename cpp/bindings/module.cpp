@@ -40,7 +40,7 @@ bool keep_freed_memory() {
 }  // namespace snnlib
 
 PYBIND11_MODULE(_C, module) {
-  module.doc() = "Native kernels of snnlib; imported by snnlib._native only.";
+  module.doc() = "Native kernels of snnlib; imported by snnlib.backends.native only.";
   module.attr("__version__") = SNNLIB_VERSION;
 #if defined(_OPENMP)
   module.attr("openmp") = true;

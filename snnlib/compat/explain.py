@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from snnlib.explain import GradCAM
+from snnlib.inspect.gradcam import GradCAM
 
 
 class ViTGradCAM:

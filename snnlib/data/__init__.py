@@ -1,8 +1,6 @@
 """Event-camera data: N-MNIST files, the embedded `EventDigits`, binning into spike trains `[T, 2, H, W]`."""
 
-from snnlib.data.augment import AugmentEvents, AugmentFrames, BatchAugmentation, Transformed
 from snnlib.data.cache_dir import user_cache_dir
-from snnlib.data.crop_pool import CropPool
 from snnlib.data.datasets import (
     CIFAR10DVS,
     ECG,
@@ -14,16 +12,18 @@ from snnlib.data.datasets import (
     NCars,
     SpokenDigits,
 )
-from snnlib.data.digits import EventDigits
-from snnlib.data.digits_build import build_event_digits
+from snnlib.data.datasets.digits import EventDigits
+from snnlib.data.datasets.digits_build import build_event_digits
+from snnlib.data.datasets.nmnist import NMNIST
 from snnlib.data.events import EVENT_DTYPE, Events, as_events
 from snnlib.data.formats.base import EventFileError, Header
 from snnlib.data.formats.nmnist_bin import encode_nmnist, read_nmnist, write_nmnist
 from snnlib.data.frame_cache import FrameCache
 from snnlib.data.frames import ToFrames, stack_time_first, to_frames
-from snnlib.data.nmnist import NMNIST
 from snnlib.data.reading import EventWindows, Recording, iter_events, read
 from snnlib.data.statistics import RecordingStatistics, describe_events
+from snnlib.data.transforms import AugmentEvents, AugmentFrames, BatchAugmentation, Transformed
+from snnlib.data.transforms.crop_pool import CropPool
 from snnlib.data.voxel_grid import ToVoxelGrid, voxel_grid
 from snnlib.data.writing import write
 

@@ -10,7 +10,7 @@ import torch
 from snnlib.data.checks import check_choice, check_int, check_sensor_size
 from snnlib.data.events import EVENT_DTYPE, Events, check_events
 from snnlib.data.frames import check_field
-from snnlib.functional.segment import segment_sum_dense
+from snnlib.vision.segment import segment_sum_dense
 
 Polarity = Literal["sign", "channels"]
 

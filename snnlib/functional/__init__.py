@@ -23,8 +23,6 @@ from snnlib.functional.quantize import (
 )
 from snnlib.functional.recurrent import spiking_recurrent
 from snnlib.functional.residual import spike_add
-from snnlib.functional.resize import cubic_kernel, resize_bicubic
-from snnlib.functional.segment import SegmentSums, segment_sum, segment_sum_dense
 from snnlib.functional.spiking import spiking_layer
 from snnlib.functional.srm import (
     SRMNeuron,
@@ -35,9 +33,11 @@ from snnlib.functional.srm import (
     srm_neuron_stream,
     srm_trace,
 )
-from snnlib.functional.superpixel import superpixel_avg_pool2d, superpixel_counts, superpixel_unpool
 from snnlib.functional.supervised import supervised_current
-from snnlib.functional.voxel import voxel_cells, voxel_pool
+from snnlib.vision.resize import cubic_kernel, resize_bicubic
+from snnlib.vision.segment import SegmentSums, segment_sum, segment_sum_dense
+from snnlib.vision.superpixel import superpixel_avg_pool2d, superpixel_counts, superpixel_unpool
+from snnlib.vision.voxel import voxel_cells, voxel_pool
 
 __all__ = [
     "Convolution",

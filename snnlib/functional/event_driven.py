@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from snnlib import _native, ops
+from snnlib import ops
+from snnlib.backends import native
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator, TrainConvolution
 from snnlib.functional.srm import SRMNeuron, Streamed, check_state
 from snnlib.ops.geometry import ConvOptions, geometry
@@ -58,7 +59,7 @@ def as_event_driven(operator: LinearOperator, x: Tensor, weight: Tensor) -> Trai
         return f"the event-driven kernels know convolutions only, not a {type(operator).__name__}"
     if x.dtype == torch.float64:
         return "the event-driven kernels compute in float32; float64 is for gradient checks"
-    if not _native.has_kernel("srm_conv_forward", x):
+    if not native.has_kernel("srm_conv_forward", x):
         return "the event-driven kernels are for the native path of a CPU"
     return operator.of_train(x, weight)
 

@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from snnlib import ops
+from snnlib.backends.reference.pool import output_size
 from snnlib.functional._check import as_sizes, check_flag, check_floating, check_rank
-from snnlib.reference.pool import output_size
 
 Sizes = int | Sequence[int]
 _LAYOUTS = {1: "[T, N, C, L]", 2: "[T, N, C, H, W]", 3: "[T, N, C, D, H, W]"}

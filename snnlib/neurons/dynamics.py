@@ -10,7 +10,7 @@ A step of K states y, in this order::
 
 `keep` 1 and `offset` minus an amount subtract, `keep` 0 and `offset` v_reset set. The coefficients are
 differentiable, and one per channel or shared. Gradients: docs/neurons.md; kernels:
-cpp/include/snnlib/neurons/linear.h; reference: snnlib/reference/linear.py.
+cpp/include/snnlib/neurons/linear.h; reference: snnlib/backends/reference/linear.py.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, get_args
 import torch
 from torch import Tensor
 
+from snnlib.backends.reference.surrogate import KINDS
 from snnlib.neurons.base import Neuron, Params, Reset, State
 from snnlib.neurons.dialects import choose, shown_options
 from snnlib.neurons.surrogate import (
@@ -17,7 +18,6 @@ from snnlib.neurons.surrogate import (
     check_surrogate,
     spike,
 )
-from snnlib.reference.surrogate import KINDS
 
 
 class SpikingNeuron(Neuron):

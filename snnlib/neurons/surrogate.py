@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from snnlib.reference.surrogate import SHAPES, exp_minus
+from snnlib.backends.reference.surrogate import SHAPES, exp_minus
 
 # Half width of compact surrogates in thresholds: 6 to 15 % of neuron-steps active.
 _WIDTH = 0.5

@@ -14,13 +14,13 @@ from snnlib.nn.renamed import fuse as fuse
 from snnlib.nn.renamed import standardize_weights as standardize_weights
 from snnlib.nn.renamed import unfuse as unfuse
 from snnlib.nn.residual import SpikingBlock
-from snnlib.nn.resize import BicubicResize2d
 from snnlib.nn.spiking import SpikingConv1d, SpikingConv2d, SpikingConv3d, SpikingLayer, SpikingLinear
 from snnlib.nn.srm import SRMConv1d, SRMConv2d, SRMConv3d, SRMLayer, SRMLinear
 from snnlib.nn.stream import Stream
-from snnlib.nn.superpixel import SuperpixelAvgPool2d
 from snnlib.nn.supervised import supervised_spikes
-from snnlib.nn.voxel import VoxelPool
+from snnlib.vision.resize_layer import BicubicResize2d
+from snnlib.vision.superpixel_layer import SuperpixelAvgPool2d
+from snnlib.vision.voxel_layer import VoxelPool
 
 __all__ = [
     "AvgPool2d",

@@ -5,11 +5,7 @@ Public functions with checked arguments and full documentation are in `snnlib.fu
 
 from snnlib.ops import (
     conv,
-    cudnn,
-    cudnn_flags,
     currents,
-    dispatch,
-    dispatch_backward,
     layer,
     pool,
     scan,
@@ -21,11 +17,7 @@ from snnlib.ops import (
 
 __all__ = [
     "conv",
-    "cudnn",
-    "cudnn_flags",
     "currents",
-    "dispatch",
-    "dispatch_backward",
     "layer",
     "pool",
     "scan",

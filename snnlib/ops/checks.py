@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from snnlib import _native
+from snnlib.backends import native
 from snnlib.ops.geometry import ConvOptions
 
 # Kernels number the neurons of an output row in 32 bits.
@@ -35,8 +35,8 @@ def check_floating(name: str, tensor: Tensor) -> None:
 def check_kernel_dtype(name: str, tensor: Tensor) -> None:
     """Raise TypeError unless `tensor` has one of the dtypes that the ops compute with."""
     check_tensor(name, tensor)
-    if tensor.dtype not in _native.DTYPE_CODES:
-        expected = ", ".join(str(dtype) for dtype in _native.DTYPE_CODES)
+    if tensor.dtype not in native.DTYPE_CODES:
+        expected = ", ".join(str(dtype) for dtype in native.DTYPE_CODES)
         raise TypeError(f"{name}: expected one of {expected}, got {tensor.dtype}")
 
 

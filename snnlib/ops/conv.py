@@ -1,6 +1,6 @@
 """The two adjoint maps of a 2-D convolution, `[B, C, H, W]`.
 
-CUDA tensors take cuDNN directly (snnlib/ops/cudnn.py), all others and all that cuDNN refuses
+CUDA tensors take cuDNN directly (snnlib/backends/cudnn.py), all others and all that cuDNN refuses
 `aten::convolution_backward`. Both are linear in each tensor, so their gradients are a convolution and each other.
 """
 
@@ -15,8 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from snnlib import _native
-from snnlib.ops import cudnn, cudnn_flags
+from snnlib.backends import cudnn, cudnn_flags, native
 from snnlib.ops.checks import check_conv2d_sizes, check_conv2d_tensors
 from snnlib.ops.geometry import ConvOptions
 
@@ -42,7 +41,7 @@ def _cudnn_backward(
 ) -> bool:
     """Let cuDNN write the gradient into its place in (x, weight, grad_output), on a GPU; False where aten has to."""
     global _warned  # noqa: PLW0603
-    path = _native.asked_path()
+    path = native.asked_path()
     if path == "reference" or not torch.backends.cudnn.enabled:
         return False
     # cuDNN's engines for float64 are slow and few: aten is the documented way.

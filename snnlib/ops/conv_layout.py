@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from snnlib import _native
+from snnlib.backends import native
+from snnlib.backends.reference.srm import state_dtype
 from snnlib.ops.geometry import GROUP, Geometry
-from snnlib.reference.srm import state_dtype
 
 # `Neuron` of cpp/bindings/srm_conv.cpp: SRM neurons, and no neurons, which leaves the currents.
 SRM = (0, 0, 1, (0,) * 7)
@@ -25,7 +25,7 @@ def linear(coefficients: Tensor, flags: Sequence[int]) -> tuple[int, int, int, t
 def kernel(name: str, x: Tensor, **others: Tensor | None) -> Callable[..., Any] | None:
     """The compiled function, None where the reference has to do."""
     # Kernels compute in float32, gradient checks in float64.
-    return None if x.dtype == torch.float64 else _native.kernel(name, x, **others)
+    return None if x.dtype == torch.float64 else native.kernel(name, x, **others)
 
 
 def empty_train(x: Tensor, channels: int, space: Sequence[int], dtype: torch.dtype | None = None) -> Tensor:
@@ -60,7 +60,7 @@ def bits_shape(x: Tensor, g: Geometry) -> tuple[int, ...]:
 
 def stored(tensor: Tensor | None) -> tuple[int, int]:
     """(address, dtype code)"""
-    return (0, 0) if tensor is None else (tensor.data_ptr(), _native.DTYPE_CODES[tensor.dtype])
+    return (0, 0) if tensor is None else (tensor.data_ptr(), native.DTYPE_CODES[tensor.dtype])
 
 
 def strided_input(x: Tensor, time_dim: int) -> tuple[tuple[int, int], tuple[int, ...]]:

@@ -2,7 +2,7 @@
 
 Spike tensors are `[T, N, C, (D), H, W]`; the kernel of a fully connected layer is as large as the image. Sums are those
 of the layers with neurons, bit for bit. Kernels: cpp/cpu/srm_conv_forward.cpp and srm_conv_backward.cpp; reference:
-snnlib/reference/srm_conv.py.
+snnlib/backends/reference/srm_conv.py.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from snnlib import _native, reference
-from snnlib.ops import checks, conv_layout, dense, dispatch, dispatch_backward
+from snnlib.backends import choice, choice_backward, native, reference
+from snnlib.backends.reference.srm import state_dtype
+from snnlib.ops import checks, conv_layout, dense
 from snnlib.ops.forward_call import ForwardCall
 from snnlib.ops.geometry import ConvOptions, Geometry, geometry
 from snnlib.ops.gradient_call import GradientCall
-from snnlib.reference.srm import state_dtype
 
 
 def weight_gradient(
     signal: Tensor, x: Tensor, weight: Tensor, g: Geometry, options: ConvOptions, time_dim: int
 ) -> Tensor:
     """dL/dW of a dense float32 signal in the layout of `empty_train`: by input events or densely."""
-    if dispatch_backward.decide_for_signal(x, g) == "dense":
+    if choice_backward.decide_for_signal(x, g) == "dense":
         return dense.weight_gradient(signal, x, weight, options)
     bands = g.bands(1)
     kept = (
@@ -62,15 +62,15 @@ def currents_forward(
     options = ConvOptions(stride, padding, dilation, groups)
     g = geometry(x, weight, options, time_dim)
     out = conv_layout.empty_train(x, g.channels, g.space, state_dtype(x))
-    native = conv_layout.kernel("srm_conv_forward", x, weight=weight)
-    if native is None:
+    kernel = conv_layout.kernel("srm_conv_forward", x, weight=weight)
+    if kernel is None:
         return out.copy_(reference.srm_conv.convolve(x, weight, options))
-    if dispatch.path(x, g, streaming=False) == "dense":
+    if choice.path(x, g, streaming=False) == "dense":
         currents = dense.currents(x, weight, options).view(*x.shape[:2], g.channels, *g.space)
         return currents if currents.stride() == out.stride() else out.copy_(currents)
-    _native.on_huge_pages(out)
+    native.on_huge_pages(out)
     call = ForwardCall(x, weight, g, options, time_dim, (1, 1), "events")
-    call.run(native, conv_layout.NONE, out)
+    call.run(kernel, conv_layout.NONE, out)
     return out
 
 

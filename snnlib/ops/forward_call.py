@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 from torch import Tensor
 
-from snnlib import _native
+from snnlib.backends import native
 from snnlib.ops import conv_layout, dense
 from snnlib.ops.geometry import ConvOptions, Geometry, scatters
 from snnlib.ops.kernel_rows import kernel_rows
@@ -26,7 +26,7 @@ class ForwardCall(NamedTuple):
 
     def run(
         self,
-        native: Callable[..., Any],
+        kernel: Callable[..., Any],
         neuron: tuple[int, int, int, tuple[int, ...]],
         out: Tensor,
         *,
@@ -45,21 +45,21 @@ class ForwardCall(NamedTuple):
         by_events = self.algorithm == "events"
         rows = kernel_rows(weight, options.dilation, scatter) if by_events else None
         currents = None if by_events else dense.currents(x, weight, options)
-        return native(
+        return kernel(
             g.shape,
             g.bands(self.pool[0]),
             constants,
             conv_layout.strided_input(x, self.time_dim),
-            _native.address(rows),
+            native.address(rows),
             scatter,
-            _native.address(currents),
+            native.address(currents),
             conv_layout.frame_order(g, self.time_dim),
             self.pool,
-            _native.address(threshold),
+            native.address(threshold),
             1 if threshold is None else max(threshold.numel(), 1),
-            _native.address(state_in),
-            _native.address(state_out),
+            native.address(state_in),
+            native.address(state_out),
             conv_layout.stored(out),
-            _native.address(bits),
+            native.address(bits),
             neuron,
         )

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from snnlib import _native
+from snnlib.backends import native
 from snnlib.ops import conv_layout
 from snnlib.ops.geometry import ConvOptions, Geometry, scatters_back
 from snnlib.ops.kernel_rows import block_channels, from_gradient_rows, gradient_rows, kernel_rows
@@ -33,12 +33,12 @@ class GradientCall(NamedTuple):
     def empty_signal(self) -> Tensor:
         """Memory for a dense signal, one number per neuron and step."""
         signal = conv_layout.empty_train(self.x, self.g.channels, self.g.space, torch.float32)
-        return _native.on_huge_pages(signal)
+        return native.on_huge_pages(signal)
 
     def signals(self, a: Tensor | None, b: Tensor | None) -> None:
         """Fill the dense signals for the weights and for the inputs; neurons with a surrogate have a alone."""
-        native = conv_layout.kernel("srm_conv_signals", self.x)
-        native(self.kept, _native.address(a), _native.address(b))  # type: ignore[misc]
+        kernel = conv_layout.kernel("srm_conv_signals", self.x)
+        kernel(self.kept, native.address(a), native.address(b))  # type: ignore[misc]
 
     def by_events(self, of_weight: bool, of_input: bool, by_inputs: bool) -> tuple[Tensor, Tensor]:
         """From the input's events or the output's spikes; the weight's as a sum over blocks of tasks."""
@@ -54,11 +54,11 @@ class GradientCall(NamedTuple):
             blocks = math.ceil(self.tasks / tasks_per_block)
             partial = weight.new_empty(blocks + 1, *shape, dtype=torch.float32)
         if of_input:
-            grad_x = _native.on_huge_pages(conv_layout.empty_train(x, x.shape[2], x.shape[3:]))
+            grad_x = native.on_huge_pages(conv_layout.empty_train(x, x.shape[2], x.shape[3:]))
         scatter = scatters_back(g)
         rows = kernel_rows(weight.flip(3).transpose(0, 1), dilation, scatter)
-        native = conv_layout.kernel("srm_conv_backward", x)
-        native(  # type: ignore[misc]
+        kernel = conv_layout.kernel("srm_conv_backward", x)
+        kernel(  # type: ignore[misc]
             self.kept,
             conv_layout.strided_input(x, self.time_dim),
             block_channels(g) if by_inputs else 0,

@@ -2,7 +2,8 @@
 
 Spike tensors are `[T, N, C, (D), H, W]`; the kernel of a fully connected layer is as large as the image. What backward
 needs is a record of entries (cpp/include/snnlib/kernels/linear_row.h): a bit per neuron and step, and the distance from
-the threshold of every entry. Neurons: cpp/include/snnlib/neurons/linear.h; reference: snnlib/reference/layer.py.
+the threshold of every entry. Neurons: cpp/include/snnlib/neurons/linear.h; reference:
+snnlib/backends/reference/layer.py.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from snnlib import _native, reference
-from snnlib.ops import checks, conv_layout, currents, dense, dispatch, dispatch_backward
+from snnlib.backends import choice, choice_backward, native, reference
+from snnlib.backends.reference.linear import Flags, row_names
+from snnlib.backends.reference.srm import state_dtype
+from snnlib.backends.reference.surrogate import KINDS
+from snnlib.ops import checks, conv_layout, currents, dense
 from snnlib.ops.forward_call import ForwardCall
 from snnlib.ops.geometry import ConvOptions, Geometry, geometry
 from snnlib.ops.gradient_call import GradientCall
-from snnlib.reference.linear import Flags, row_names
-from snnlib.reference.srm import state_dtype
-from snnlib.reference.surrogate import KINDS
 
 STATE_NAMES = ("v",)
 _ROWS = {name: row for row, name in enumerate(row_names(1))}
@@ -83,8 +84,8 @@ def layer_forward(
     g = geometry(x, weight, options, time_dim)
     checks.check_state_shape(state, STATE_NAMES, (g.batch, g.channels, *g.space), x)
     out, final, bits, starts = _outputs(x, g, pool, return_state, keep)
-    native = conv_layout.kernel("srm_conv_forward", x, weight=weight, coefficients=coefficients, state=state)
-    if native is None:
+    kernel = conv_layout.kernel("srm_conv_forward", x, weight=weight, coefficients=coefficients, state=state)
+    if kernel is None:
         record = reference.layer.forward(
             x,
             weight,
@@ -100,12 +101,12 @@ def layer_forward(
         if keep and not exact:
             record = F.pad(record, (0, g.neuron_steps - record.shape[1]))
         return out, final, bits, record, starts
-    _native.on_huge_pages(out)
+    native.on_huge_pages(out)
     rows_of_neuron = coefficients.to(torch.float32).contiguous()
     start = None if state is None else conv_layout.empty_state(x, g, 1).copy_(state)
-    algorithm = dispatch.path(x, g, streaming=return_state or state is not None)
+    algorithm = choice.path(x, g, streaming=return_state or state is not None)
     found = ForwardCall(x, weight, g, options, time_dim, pool, algorithm).run(
-        native,
+        kernel,
         conv_layout.linear(rows_of_neuron, flags),
         out,
         state_in=start,
@@ -214,7 +215,7 @@ def layer_backward(
     )
     gain = float(rows_of_neuron[_ROWS["b0"], 0])
     call = GradientCall(x, weight, g, options, time_dim, gain, tasks, kept)
-    algorithms = dispatch_backward.decide(x, g, int(starts[tasks]), need_weight)
+    algorithms = choice_backward.decide(x, g, int(starts[tasks]), need_weight)
     dense_input = need_input and algorithms.input == "dense"
     if dense_input or (need_weight and algorithms.weight == "dense"):
         grad_weight, grad_x = _by_signal(call, need_weight, need_input)

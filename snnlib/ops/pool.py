@@ -1,6 +1,6 @@
 """Spike average pooling over 1, 2 or 3 axes of `[N, C, *spatial]`.
 
-Kernels: cpp/include/snnlib/kernels/pool.h; reference: snnlib/reference/pool.py.
+Kernels: cpp/include/snnlib/kernels/pool.h; reference: snnlib/backends/reference/pool.py.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from snnlib import _native, reference
+from snnlib.backends import native, reference
+from snnlib.backends.reference.pool import output_size
 from snnlib.ops import checks
-from snnlib.reference.pool import output_size
 
 
 def _is_channels_last(x: Tensor) -> bool:
@@ -57,7 +57,7 @@ def _native_geometry(
     axes = list(zip(x.shape[2:], pooled.shape[2:], kernel, stride, padding, strict=True))
     axes = [(1, 1, 1, 1, 0)] * (3 - len(axes)) + axes
     outer, inner = (x.shape[0], x.shape[1]) if _is_channels_last(x) else (x.shape[0] * x.shape[1], 1)
-    return (_native.DTYPE_CODES[x.dtype], outer, inner, axes)
+    return (native.DTYPE_CODES[x.dtype], outer, inner, axes)
 
 
 @torch.library.custom_op("snnlib::spike_avg_pool", mutates_args=())
@@ -75,8 +75,8 @@ def spike_avg_pool(
     if divisor_override == 0:
         raise ValueError("divisor_override: expected an integer other than 0, got 0")
     x = _as_walkable(x)
-    out = _native.on_huge_pages(_empty_pooled(x, kernel, stride, padding, ceil_mode))
-    run = _native.kernel("pool_forward", x)
+    out = native.on_huge_pages(_empty_pooled(x, kernel, stride, padding, ceil_mode))
+    run = native.kernel("pool_forward", x)
     if run is None:
         arguments = (
             list(kernel),
@@ -124,8 +124,8 @@ def spike_avg_pool_backward(
     x = _as_walkable(x)
     pooled = _empty_pooled(x, kernel, stride, padding, ceil_mode)
     checks.check_gradient("grad_output", grad_output, pooled.shape, "the output's shape", x)
-    grad_input = _native.empty_like(x)
-    run = _native.kernel("pool_backward", x, grad_output=grad_output)
+    grad_input = native.empty_like(x)
+    run = native.kernel("pool_backward", x, grad_output=grad_output)
     if run is None:
         arguments = (list(kernel), list(stride), list(padding), ceil_mode)
         return grad_input.copy_(reference.pool.avg_pool_backward(grad_output, x, *arguments))

@@ -1,7 +1,7 @@
 """Neurons of the linear family over whole sequences: one op pair for all models.
 
-Kernels: cpp/include/snnlib/neurons/linear.h and cpp/cpu/scan.cpp; reference: snnlib/reference/linear.py. Nothing but
-the current is kept for backward, which repeats the cheap forward recurrence.
+Kernels: cpp/include/snnlib/neurons/linear.h and cpp/cpu/scan.cpp; reference: snnlib/backends/reference/linear.py.
+Nothing but the current is kept for backward, which repeats the cheap forward recurrence.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from snnlib import _native, reference
+from snnlib.backends import native, reference
+from snnlib.backends.reference.linear import Flags, count_states
+from snnlib.backends.reference.srm import state_dtype
+from snnlib.backends.reference.surrogate import KINDS
 from snnlib.ops import checks
 from snnlib.ops.srm import _dense_strides, _neuron_order, as_walkable
-from snnlib.reference.linear import Flags, count_states
-from snnlib.reference.srm import state_dtype
-from snnlib.reference.surrogate import KINDS
 
 if TYPE_CHECKING:
     from snnlib.neurons.dynamics import Dynamics
@@ -96,13 +96,13 @@ class _Call:
     def arguments(self) -> tuple[object, ...]:
         return (
             self.view,
-            _native.DTYPE_CODES[self.current.dtype],
+            native.DTYPE_CODES[self.current.dtype],
             self.states,
             tuple(int(flag) for flag in self.flags),
             self.rows.data_ptr(),
             self.rows.shape[1],
             self.current.data_ptr(),
-            _native.address(self.state),
+            native.address(self.state),
         )
 
 
@@ -115,13 +115,13 @@ def scan_forward(
     current = as_walkable(current)
     states = count_states(len(coefficients)) + options.reset_next
     final = _empty_state(current, states, time_dim)
-    native = _native.kernel("scan_forward", current, coefficients=coefficients, state=state)
-    if native is None:
+    kernel = native.kernel("scan_forward", current, coefficients=coefficients, state=state)
+    if kernel is None:
         value, last = reference.linear.forward(current, coefficients, state, options, time_dim)
         return torch.empty_like(current).copy_(value), final.copy_(last)
     call = _Call(current, coefficients, state, options, time_dim)
-    value = _native.empty_like(call.current)
-    native(*call.arguments(), value.data_ptr(), final.data_ptr())
+    value = native.empty_like(call.current)
+    kernel(*call.arguments(), value.data_ptr(), final.data_ptr())
     return value.to(current.dtype), final
 
 
@@ -152,10 +152,10 @@ def scan_backward(
     current = as_walkable(current)
     states = count_states(len(coefficients)) + options.reset_next
     grad_start = _empty_state(current, states, time_dim)
-    native = _native.kernel(
+    kernel = native.kernel(
         "scan_backward", current, grad_value=grad_value, coefficients=coefficients, state=state
     )
-    if native is None:
+    if kernel is None:
         grad, rows, start = reference.linear.backward(
             grad_value, grad_state, current, coefficients, state, options, time_dim
         )
@@ -166,14 +166,14 @@ def scan_backward(
         )
     call = _Call(current, coefficients, state, options, time_dim)
     if grad_value.stride() != call.current.stride() or grad_value.dtype != call.current.dtype:
-        grad_value = _native.empty_like(call.current).copy_(grad_value)
+        grad_value = native.empty_like(call.current).copy_(grad_value)
     final = None if grad_state is None else _empty_state(call.current, states, time_dim).copy_(grad_state)
-    grad = _native.empty_like(call.current)
+    grad = native.empty_like(call.current)
     rows = _empty_state(call.current, len(coefficients), time_dim) if learn else coefficients.new_empty(0)
-    native(
+    kernel(
         *call.arguments(),
         grad_value.data_ptr(),
-        _native.address(final),
+        native.address(final),
         grad.data_ptr(),
         grad_start.data_ptr(),
         rows.data_ptr() if learn else 0,

@@ -1,4 +1,6 @@
-"""SRM neuron over a whole spike train. Kernels: cpp/include/snnlib/kernels/srm.h; reference: snnlib/reference/srm.py.
+"""SRM neuron over a whole spike tensor.
+
+Kernels: cpp/include/snnlib/kernels/srm.h; reference: snnlib/backends/reference/srm.py.
 
 Nothing but the current is kept for backward (4 bytes per neuron-step in float32, 2 in half precision): the backward
 pass repeats the cheap forward recurrence instead of reading stored potentials.
@@ -12,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from snnlib import _native, reference
+from snnlib.backends import native, reference
+from snnlib.backends.reference.srm import Decay, decay_factors, state_dtype
 from snnlib.ops import checks
-from snnlib.reference.srm import Decay, decay_factors, state_dtype
 
 STATE_NAMES = ("u", "s", "g")
 
@@ -95,7 +97,7 @@ class _NativeCall:
             self.view = (1, first, second * inner, 0, second * inner)
         else:
             self.view = (first, second, inner, second * inner, inner)
-        self.dtype = _native.DTYPE_CODES[current.dtype]
+        self.dtype = native.DTYPE_CODES[current.dtype]
         self.constants = (*decay, clamp)
         self.current = current
         self.threshold = threshold.to(state_dtype(current)).reshape(-1)
@@ -129,11 +131,11 @@ def srm_forward(
     _check(current, threshold, state, (tau_m, tau_s, tau_grad), grad_clamp, time_dim)
     decay = decay_factors(tau_m, tau_s, tau_grad)
     current = as_walkable(current)
-    spikes = _native.empty_like(current)
+    spikes = native.empty_like(current)
     final = (
         _empty_state(current, time_dim) if return_state else current.new_empty(0, dtype=state_dtype(current))
     )
-    run = _native.kernel("srm_forward", current, threshold=threshold, state=state)
+    run = native.kernel("srm_forward", current, threshold=threshold, state=state)
     if run is None:
         out, last = reference.srm.srm_forward(current, threshold, state, decay, time_dim)
         spikes.copy_(out)
@@ -142,7 +144,7 @@ def srm_forward(
         return spikes, final
     call = _NativeCall(current, threshold, state, decay, grad_clamp, time_dim)
     state_out = final.data_ptr() if return_state else 0
-    run(*call.arguments(), spikes.data_ptr(), _native.address(call.state), state_out, 0, 0, 0)
+    run(*call.arguments(), spikes.data_ptr(), native.address(call.state), state_out, 0, 0, 0)
     return spikes, final
 
 
@@ -184,9 +186,9 @@ def srm_backward(
     checks.check_gradient("grad_spikes", grad_spikes, current.shape, "the current's shape", current)
     decay = decay_factors(tau_m, tau_s, tau_grad)
     current = as_walkable(current)
-    a = _native.empty_like(current) if need_weight else current.new_empty(0)
-    b = _native.empty_like(current) if need_input else current.new_empty(0)
-    run = _native.kernel("srm_backward", current, grad_spikes=grad_spikes, threshold=threshold, state=state)
+    a = native.empty_like(current) if need_weight else current.new_empty(0)
+    b = native.empty_like(current) if need_input else current.new_empty(0)
+    run = native.kernel("srm_backward", current, grad_spikes=grad_spikes, threshold=threshold, state=state)
     if run is None:
         signals = reference.srm.srm_backward(
             grad_spikes, current, threshold, state, decay, grad_clamp, time_dim
@@ -197,10 +199,10 @@ def srm_backward(
         return a, b
     call = _NativeCall(current, threshold, state, decay, grad_clamp, time_dim)
     if grad_spikes.stride() != current.stride() or grad_spikes.dtype != current.dtype:
-        grad_spikes = _native.empty_like(current).copy_(grad_spikes)
+        grad_spikes = native.empty_like(current).copy_(grad_spikes)
     run(
         *call.arguments(),
-        _native.address(call.state),
+        native.address(call.state),
         grad_spikes.data_ptr(),
         a.data_ptr() if need_weight else 0,
         b.data_ptr() if need_input else 0,
@@ -258,7 +260,7 @@ def srm_trace(
     decay = decay_factors(tau_m, tau_s, tau_grad)
     current = as_walkable(current)
     outputs = tuple(torch.empty_like(current) for _ in range(4))
-    run = _native.kernel("srm_forward", current, threshold=threshold)
+    run = native.kernel("srm_forward", current, threshold=threshold)
     if run is None:
         trace = reference.srm.srm_trace(current, threshold, None, decay, time_dim)
         for out, column in zip(outputs, trace, strict=False):

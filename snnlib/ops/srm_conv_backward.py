@@ -1,8 +1,8 @@
 """Convolution and SRM neurons as one op: both gradients, from the record of the spikes.
 
-Each gradient goes by events of the input, by output spikes, or densely by torch (`dispatch_backward`).
+Each gradient goes by events of the input, by output spikes, or densely by torch (`backends.choice_backward`).
 Kernels: cpp/cpu/srm_conv_backward.cpp and srm_conv_signals.cpp; equations: cpp/include/snnlib/kernels/spike_credit.h;
-reference: snnlib/reference/srm_conv.py.
+reference: snnlib/backends/reference/srm_conv.py.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from snnlib import reference
-from snnlib.ops import checks, conv_layout, dense, dispatch_backward
+from snnlib.backends import choice_backward, reference
+from snnlib.backends.reference.srm import decay_factors
+from snnlib.ops import checks, conv_layout, dense
 from snnlib.ops.geometry import ConvOptions, geometry
 from snnlib.ops.gradient_call import GradientCall
-from snnlib.reference.srm import decay_factors
 
 
 @torch.library.custom_op("snnlib::srm_conv_backward", mutates_args=())
@@ -94,7 +94,7 @@ def srm_conv_backward(
         conv_layout.stored(grad_output),
         conv_layout.SRM,
     )
-    paths = dispatch_backward.decide(x, g, int(starts[tasks]), need_weight)
+    paths = choice_backward.decide(x, g, int(starts[tasks]), need_weight)
     dense_weight, dense_input = need_weight and paths.weight == "dense", need_input and paths.input == "dense"
     event_weight, event_input = need_weight and not dense_weight, need_input and not dense_input
     call = GradientCall(x, weight, g, options, time_dim, input_grad_scale, tasks, kept)

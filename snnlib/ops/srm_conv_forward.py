@@ -3,7 +3,7 @@
 Trains are `[T, N, C, (D), H, W]`; the kernel of a fully connected layer is as large as the image. Currents come from
 events or, where rates are high and for convolutions without a path by events, from torch (`dispatch`); the neurons are
 the same. What backward needs of them is a record of the spikes: a bit per neuron and step, and two numbers per spike.
-Kernel: cpp/cpu/srm_conv_forward.cpp; reference: snnlib/reference/srm_conv.py.
+Kernel: cpp/cpu/srm_conv_forward.cpp; reference: snnlib/backends/reference/srm_conv.py.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from snnlib import _native, reference
-from snnlib.ops import checks, conv_layout, dispatch
+from snnlib.backends import choice, native, reference
+from snnlib.backends.reference.srm import decay_factors, state_dtype
+from snnlib.ops import checks, conv_layout
 from snnlib.ops.forward_call import ForwardCall
 from snnlib.ops.geometry import ConvOptions, Geometry, geometry
 from snnlib.ops.srm import STATE_NAMES
-from snnlib.reference.srm import decay_factors, state_dtype
 
 
 @torch.library.custom_op("snnlib::srm_conv_forward", mutates_args=())
@@ -57,9 +57,9 @@ def srm_conv_forward(
     checks.check_state_shape(state, STATE_NAMES, (g.batch, g.channels, *g.space), x)
     decay = decay_factors(tau_m, tau_s, tau_grad)
     out, final, bits, starts = _outputs(x, g, pool, return_state, keep)
-    _native.on_huge_pages(out)
-    native = conv_layout.kernel("srm_conv_forward", x, weight=weight, threshold=threshold, state=state)
-    if native is None:
+    native.on_huge_pages(out)
+    kernel = conv_layout.kernel("srm_conv_forward", x, weight=weight, threshold=threshold, state=state)
+    if kernel is None:
         trace = reference.srm.srm_trace(
             reference.srm_conv.convolve(x, weight, options), threshold, state, decay, time_dim
         )
@@ -76,9 +76,9 @@ def srm_conv_forward(
         return out, final, bits, record, starts
     limit = threshold.to(torch.float32).reshape(-1).contiguous()
     start = None if state is None else conv_layout.empty_state(x, g).copy_(state)
-    algorithm = dispatch.path(x, g, streaming=return_state or state is not None)
+    algorithm = choice.path(x, g, streaming=return_state or state is not None)
     found = ForwardCall(x, weight, g, options, time_dim, pool, algorithm).run(
-        native,
+        kernel,
         conv_layout.SRM,
         out,
         constants=(*decay, grad_clamp),

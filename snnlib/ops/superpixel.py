@@ -1,6 +1,6 @@
 """Sums over superpixels of `[..., C, H, W]`.
 
-Kernel: cpp/cpu/superpixel.cpp; reference: snnlib/reference/superpixel.py.
+Kernel: cpp/cpu/superpixel.cpp; reference: snnlib/backends/reference/superpixel.py.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from snnlib import _native, reference
+from snnlib.backends import native, reference
 from snnlib.ops import checks
 
 
@@ -37,13 +37,13 @@ def superpixel_sum(image: Tensor, segments: Tensor, count: int) -> Tensor:
             f"segments: expected shape {expected} and torch.int64, got {tuple(segments.shape)} and {segments.dtype}"
         )
     out = _empty_sums(image, count)
-    run = _native.kernel("superpixel_sum", image, segments=segments)
+    run = native.kernel("superpixel_sum", image, segments=segments)
     if run is None:
         return out.copy_(reference.superpixel.superpixel_sum(image, segments, count))
     # torch widens half types faster than the kernel would.
     image, segments = image.to(out.dtype).contiguous(), segments.contiguous()
     run(
-        _native.DTYPE_CODES[image.dtype],
+        native.DTYPE_CODES[image.dtype],
         lead.numel(),
         image.shape[-3],
         segments.shape[-1],

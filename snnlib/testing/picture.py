@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from snnlib.app.visual.canvas import FAINT, INK, PALETTE, new_figure, tidy
 from snnlib.testing.diff import NONE, SpikeDiff, index_text
-from snnlib.visual.canvas import FAINT, INK, PALETTE, new_figure, tidy
 
 _KEPT, _FROM, _TO, _APPEARED, _VANISHED = FAINT, PALETTE[4], PALETTE[0], PALETTE[2], PALETTE[1]
 _LEGEND = {

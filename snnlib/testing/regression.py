@@ -271,8 +271,8 @@ def _draw(diffs: Mapping[str, SpikeDiff], path: Path) -> str:
     """The path of the picture, or why there is none."""
     # matplotlib is optional, and slow to import for a test that passes.
     try:
+        from snnlib.app.visual.canvas import save_png  # noqa: PLC0415
         from snnlib.testing.picture import difference_raster  # noqa: PLC0415
-        from snnlib.visual.canvas import save_png  # noqa: PLC0415
     except ImportError as error:
         return f"none ({error}; pip install matplotlib)"
     save_png(difference_raster(diffs, path.stem), path)

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from snnlib import compat
-from snnlib.explain import GradCAM
+from snnlib.inspect.gradcam import GradCAM
 
 
 class Block(nn.Module):

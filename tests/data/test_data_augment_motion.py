@@ -19,9 +19,9 @@ from event_samples import (
 )
 
 from snnlib.data import AugmentEvents, AugmentFrames, as_events, to_frames
-from snnlib.data.augment.events import move_events
-from snnlib.data.augment.frames import move_frames
-from snnlib.data.augment.options import rotation
+from snnlib.data.transforms.events import move_events
+from snnlib.data.transforms.frames import move_frames
+from snnlib.data.transforms.options import rotation
 
 
 @pytest.mark.parametrize(("dx", "dy"), [(0, 0), (3, 0), (0, -2), (-4, 5), (15, 11), (16, 0), (0, -50)])

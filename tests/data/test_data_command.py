@@ -5,7 +5,7 @@ import pytest
 from event_files import random_events
 from PIL import Image
 
-from snnlib.cli import main
+from snnlib.app.cli import main
 from snnlib.data import read, write
 
 

@@ -17,7 +17,7 @@ from sklearn.datasets import load_digits
 
 from snnlib.data import EventDigits, EventFileError, ToFrames, build_event_digits, user_cache_dir
 from snnlib.data.camera import simulate
-from snnlib.data.digits_build import STALE_SECONDS
+from snnlib.data.datasets.digits_build import STALE_SECONDS
 
 FEW = [0, 1, 2, 70, 901, 1796]
 # Of the six samples above, seed 0: a change here changes users' data and needs a new FORMAT_VERSION.
@@ -154,7 +154,7 @@ def test_full_disk_names_the_folder(tmp_path, monkeypatch):
     def fail(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("snnlib.data.digits_build.write_bytes_atomically", fail)
+    monkeypatch.setattr("snnlib.data.datasets.digits_build.write_bytes_atomically", fail)
     with pytest.raises(
         OSError, match=rf"{tmp_path}/a' \(No space left on device\); .*set SNNLIB_CACHE or root"
     ):
@@ -228,7 +228,7 @@ def test_failed_build_cleans_up(tmp_path, monkeypatch):
     def fail(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("snnlib.data.digits_build.simulate", fail)
+    monkeypatch.setattr("snnlib.data.datasets.digits_build.simulate", fail)
     with pytest.raises(KeyboardInterrupt):
         build(tmp_path / "a")
     assert names(tmp_path) == []
@@ -248,7 +248,7 @@ def test_without_scikit_learn(tmp_path, monkeypatch):
 
 
 def test_import_needs_no_scikit_learn():
-    code = "import sys, snnlib.data.digits; sys.exit('sklearn' in sys.modules)"
+    code = "import sys, snnlib.data.datasets.digits; sys.exit('sklearn' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], check=True)
 
 

@@ -6,7 +6,7 @@ import torch
 from event_samples import SIZE, STILL, picture, slice_shift
 
 from snnlib.data import AugmentFrames
-from snnlib.data.augment.frames import draw_warp, move_frames
+from snnlib.data.transforms.frames import draw_warp, move_frames
 
 
 def test_a_warp_looks_up_displaced_pixels():

@@ -21,10 +21,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from snnlib.data.digits_build import build_event_digits
 from torch import Tensor, nn
 
 import snnlib
-from snnlib.data.digits_build import build_event_digits
 from snnlib.testing.golden import encode
 
 NOTATION, SHAPE = "4C3p1-P2-6C3-10", (2, 12, 12)

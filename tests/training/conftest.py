@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from snnlib.app.training import TrainConfig
 from snnlib.data import as_events, write_nmnist
-from snnlib.training import TrainConfig
 
 # Class k lights up its own block of pixels; as many events again are noise, so that neurons everywhere can fire.
 EVENTS, NOISE, MILLISECONDS = 150, 150, 40

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 import snnlib
-from snnlib.cli import main
-from snnlib.training import TrainConfig
-from snnlib.training.checkpoint_io import SafeCheckpointIO
+from snnlib.app.cli import main
+from snnlib.app.training import TrainConfig
+from snnlib.app.training.checkpoint_io import SafeCheckpointIO
 
 PICTURES = (
     *(
@@ -149,7 +149,8 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_first_line_comes_before_the_slow_imports(config: TrainConfig, tmp_path: Path) -> None:
-    code = "import sys; sys.modules['lightning'] = None\nfrom snnlib.cli import main\nmain(['train'])"  # cannot import
+    # Lightning cannot be imported.
+    code = "import sys; sys.modules['lightning'] = None\nfrom snnlib.app.cli import main\nmain(['train'])"
     child = subprocess.run(
         [sys.executable, "-c", code], check=False, capture_output=True, text=True, cwd=tmp_path
     )
@@ -397,7 +398,7 @@ import sys
 for name in ("lightning", "lightning.pytorch", "tensorboard", "matplotlib", "jinja2", "sklearn"):
     sys.modules[name] = None
 import snnlib
-from snnlib.cli import main
+from snnlib.app.cli import main
 main(sys.argv[1:])
 """
 

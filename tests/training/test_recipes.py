@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from snnlib.cli import main
-from snnlib.recipes import RECIPES, Measurement, recipe
-from snnlib.training import ConfigError, RunFolder, TrainConfig
-from snnlib.training.run import train_run
+from snnlib.app.cli import main
+from snnlib.app.recipes import RECIPES, Measurement, recipe
+from snnlib.app.training import ConfigError, RunFolder, TrainConfig
+from snnlib.app.training.run import train_run
 
 # What makes any recipe small enough for a test.
 SMALL = {"net": "4C5s4-P2-10", "time_steps": 8, "step_ms": 5.0, "epochs": 2, "threads": 1, "device": "cpu"}

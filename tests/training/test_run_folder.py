@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import snnlib
-from snnlib.training import ConfigError, RunFolder, TrainConfig
-from snnlib.training.checkpoint_io import SafeCheckpointIO
-from snnlib.training.run import train_run
+from snnlib.app.training import ConfigError, RunFolder, TrainConfig
+from snnlib.app.training.checkpoint_io import SafeCheckpointIO
+from snnlib.app.training.run import train_run
 
 BUSY = r"{}: expected a run that no process is training, got '.*', which one is"
 
@@ -32,7 +32,7 @@ def test_a_folder_belongs_to_one_process(config: TrainConfig, tmp_path: Path) ->
 def test_a_killed_process_holds_nothing(config: TrainConfig, tmp_path: Path) -> None:
     run = RunFolder.create(tmp_path / "run", config)
     code = (
-        "import os, sys; from pathlib import Path; from snnlib.training import RunFolder\n"
+        "import os, sys; from pathlib import Path; from snnlib.app.training import RunFolder\n"
         "with RunFolder(Path(sys.argv[1])).lock(): os.kill(os.getpid(), 9)"
     )
     subprocess.run([sys.executable, "-c", code, run.path], check=False)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from snnlib.training import CheckpointError
-from snnlib.training.checkpoint_io import SafeCheckpointIO, find_intact, previous_of
+from snnlib.app.training import CheckpointError
+from snnlib.app.training.checkpoint_io import SafeCheckpointIO, find_intact, previous_of
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ KILLS = int(os.environ.get("SNNLIB_TEST_KILLS", "40"))
 SAVER = """
 import os, random, signal, sys, time
 import torch
-from snnlib.training.checkpoint_io import SafeCheckpointIO, find_intact
+from snnlib.app.training.checkpoint_io import SafeCheckpointIO, find_intact
 
 torch.set_num_threads(1)
 path, trials = sys.argv[1], int(sys.argv[2])

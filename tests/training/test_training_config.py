@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from snnlib.training import ConfigError, TrainConfig
+from snnlib.app.training import ConfigError, TrainConfig
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.utils.data import Subset
 
-from snnlib.training import ConfigError, TrainConfig
-from snnlib.training.data_module import EventData
+from snnlib.app.training import ConfigError, TrainConfig
+from snnlib.app.training.data_module import EventData
 
 
 def opened(config: TrainConfig) -> EventData:

@@ -6,11 +6,11 @@ import pytest
 from event_files import random_events
 
 from snnlib import load
-from snnlib.cli import main
+from snnlib.app.cli import main
+from snnlib.app.training import TrainConfig
+from snnlib.app.training.errors import ConfigError
+from snnlib.app.training.folder_settings import choose_settings
 from snnlib.data import write
-from snnlib.training import TrainConfig
-from snnlib.training.errors import ConfigError
-from snnlib.training.folder_settings import choose_settings
 
 
 def run(capsys, *arguments):

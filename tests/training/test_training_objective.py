@@ -5,12 +5,12 @@ from typing import get_args
 import pytest
 import torch
 
+from snnlib.app.training import ConfigError, TrainConfig
+from snnlib.app.training.classifier import SpikingClassifier
+from snnlib.app.training.config import LossName
+from snnlib.app.training.data_module import data_facts
+from snnlib.app.training.objective import build_objective
 from snnlib.nn import SRMLinear, SRMReadout, supervised_spikes
-from snnlib.training import ConfigError, TrainConfig
-from snnlib.training.classifier import SpikingClassifier
-from snnlib.training.config import LossName
-from snnlib.training.data_module import data_facts
-from snnlib.training.objective import build_objective
 
 
 @pytest.mark.parametrize("name", get_args(LossName))

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 import snnlib
-from snnlib.training import CheckpointError, RunFolder, TrainConfig
-from snnlib.training.checkpoint_io import SafeCheckpointIO
-from snnlib.training.classifier import SpikingClassifier
-from snnlib.training.run import TrainResult, test_run, train_run
+from snnlib.app.training import CheckpointError, RunFolder, TrainConfig
+from snnlib.app.training.checkpoint_io import SafeCheckpointIO
+from snnlib.app.training.classifier import SpikingClassifier
+from snnlib.app.training.run import TrainResult, test_run, train_run
 
 # Its name is no test's.
 test_run.__test__ = False  # type: ignore[attr-defined]
@@ -110,9 +110,9 @@ def test_stopped_between_epochs(
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from snnlib.training import RunFolder, TrainConfig
-from snnlib.training.classifier import SpikingClassifier
-from snnlib.training.run import train_run
+from snnlib.app.training import RunFolder, TrainConfig
+from snnlib.app.training.classifier import SpikingClassifier
+from snnlib.app.training.run import train_run
 
 step = SpikingClassifier.training_step
 

@@ -6,7 +6,7 @@
 
 namespace snnlib {
 
-// The codes are part of the calling convention: snnlib/_native.py holds the same table.
+// The codes are part of the calling convention: snnlib/backends/native.py holds the same table.
 enum class DType : int { kFloat32 = 0, kFloat64 = 1, kBFloat16 = 2, kFloat16 = 3 };
 
 namespace SNNLIB_ISA {

@@ -1,0 +1,1 @@
+"""The command `snnlib`: settings, recipes, training, report and pictures."""

@@ -1,0 +1,48 @@
+"""The table of a net's layers: parameters of each, and the firing of those that spike."""
+
+from __future__ import annotations
+
+from torch import nn
+from torch.nn.utils.parametrize import type_before_parametrizations
+
+from snnlib.inspect.activity import SATURATED_RATE, LayerActivity
+
+COLUMNS = ("layer", "type", "parameters", "neurons", "firing rate", "dead", "saturated")
+NOTE = (
+    "Firing rate: spikes per neuron and time step, mean over the data. Dead neurons never fire; saturated ones fire in "
+    f"more than {SATURATED_RATE:.0%} of all time steps."
+)
+
+
+def layer_table(net: nn.Module, activity: list[LayerActivity]) -> list[tuple[str, ...]]:
+    """A row of texts in `COLUMNS` for each module with parameters of its own or with spikes, and a row of totals."""
+    firing = {layer.name: layer for layer in activity}
+    parameters = parameters_by_layer(net)
+    names = [name for name, _ in net.named_modules() if name in firing or name in parameters]
+    rows = []
+    for name in names:
+        layer, module = firing.get(name), net.get_submodule(name)
+        numbers = (
+            ("", "", "", "")
+            if layer is None
+            else (
+                f"{layer.neurons:,}",
+                f"{layer.rate:.2%}",
+                f"{layer.dead:,} ({layer.dead / layer.neurons:.1%})",
+                f"{layer.saturated:,} ({layer.saturated / layer.neurons:.1%})",
+            )
+        )
+        kind = type_before_parametrizations(module).__name__
+        rows.append((name or "(net)", kind, f"{parameters.get(name, 0):,}", *numbers))
+    neurons = sum(layer.neurons for layer in activity)
+    return [*rows, ("all", "", f"{sum(parameters.values()):,}", f"{neurons:,}", "", "", "")]
+
+
+def parameters_by_layer(net: nn.Module) -> dict[str, int]:
+    """Number of parameters of each module by name; those of a parametrized weight count for its layer."""
+    sizes: dict[str, int] = {}
+    for name, parameter in net.named_parameters():
+        layer = f".{name}".partition(".parametrizations.")[0] if ".parametrizations." in f".{name}" else None
+        owner = name.rpartition(".")[0] if layer is None else layer.lstrip(".")
+        sizes[owner] = sizes.get(owner, 0) + parameter.numel()
+    return sizes

@@ -1,0 +1,110 @@
+"""Find the spiking layers of any net by what they give, and record their inputs and spikes in a forward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.parametrize import type_before_parametrizations
+
+from snnlib.functional.srm import Streamed
+from snnlib.inspect.activity import spikes_of
+from snnlib.nn.readout import SRMReadout
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """Input and spikes of one layer in one forward pass, both time first `[T, N, ...]`."""
+
+    input: Tensor
+    spikes: Tensor
+
+
+@torch.no_grad()
+def spiking_layers(net: nn.Module, x: Tensor) -> dict[str, nn.Module]:
+    """Modules that turn something else into spikes, or that have weights of their own and give spikes, in call order.
+
+    A module gives spikes if its output is `[T, N, ...]` of zeros and ones with the first two dimensions of `x`. Layers
+    of torch itself never spike, though a silent input makes their output zero. Of a module and its parent with one
+    output, the layer with the weights is taken, else the innermost.
+    """
+    found: list[tuple[str, nn.Module, Tensor, bool]] = []
+
+    def watch(name: str) -> Any:
+        def hook(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+            if isinstance(output, (Tensor, Streamed)):
+                spikes = spikes_of(output)
+                source = next((value for value in inputs if isinstance(value, Tensor)), None)
+                if _is_spike_tensor(spikes, x):
+                    found.append((name, module, spikes, _makes_spikes(module, source)))
+
+        return hook
+
+    handles = [module.register_forward_hook(watch(name)) for name, module in net.named_modules()]
+    try:
+        net(x)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return _one_per_output(found)
+
+
+@contextmanager
+def recording(
+    net: nn.Module, layers: dict[str, nn.Module], batch_first: bool
+) -> Iterator[dict[str, Recorded]]:
+    """Inputs and spikes of `layers` in the last forward pass of a `with` block."""
+    seen: dict[str, Recorded] = {}
+
+    def keep(name: str) -> Any:
+        def hook(_: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+            pair = inputs[0], spikes_of(output)
+            seen[name] = Recorded(*(value.transpose(0, 1) if batch_first else value for value in pair))
+
+        return hook
+
+    handles = [layer.register_forward_hook(keep(name)) for name, layer in layers.items()]
+    try:
+        yield seen
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _is_spike_tensor(value: Tensor, x: Tensor) -> bool:
+    return value.dim() > 2 and value.shape[:2] == x.shape[:2] and bool(((value == 0) | (value == 1)).all())
+
+
+def _has_weights(module: nn.Module) -> bool:
+    return next(module.parameters(recurse=False), None) is not None or hasattr(module, "parametrizations")
+
+
+def _makes_spikes(module: nn.Module, source: Tensor | None) -> bool:
+    # The readout's potentials are zero where nothing came in.
+    kind = type_before_parametrizations(module)
+    if kind.__module__.startswith("torch.nn.modules.") or issubclass(kind, SRMReadout):
+        return False
+    # Pooling, dropout and reshaping hand spikes on.
+    hands_on = source is not None and bool(((source == 0) | (source == 1)).all()) and bool(source.any())
+    return _has_weights(module) or not hands_on
+
+
+def _one_per_output(found: list[tuple[str, nn.Module, Tensor, bool]]) -> dict[str, nn.Module]:
+    """One module for each spike tensor: the one with weights of its own, else the innermost, which ends first.
+
+    A tensor whose innermost module made no spikes, but handed them on, has none.
+    """
+    by_output: dict[int, list[tuple[str, nn.Module, bool]]] = {}
+    for name, module, spikes, made in found:
+        by_output.setdefault(id(spikes), []).append((name, module, made))
+    layers: dict[str, nn.Module] = {}
+    for candidates in by_output.values():
+        name, module, made = candidates[0]
+        if made:
+            name, module = next(((n, m) for n, m, _ in candidates if _has_weights(m)), (name, module))
+            layers[name] = module
+    return layers

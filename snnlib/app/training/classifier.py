@@ -1,0 +1,205 @@
+"""The Lightning module: a spiking net with one output neuron per class."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from torch import Tensor, nn
+
+from snnlib import __version__
+from snnlib.app.training.config import TrainConfig
+from snnlib.app.training.data_module import DataFacts
+from snnlib.app.training.errors import ConfigError
+from snnlib.app.training.objective import build_objective
+from snnlib.inspect.activity import LayerActivity, SpikeCounter
+from snnlib.models import from_notation
+from snnlib.nn import SRMLayer, SRMLinear, SRMReadout, standardize_weights_, supervised_spikes
+
+
+@dataclass(frozen=True)
+class TestResult:
+    """What a pass over the test set found.
+
+    Args:
+        confusion: samples by label (row) and prediction (column) `[classes, classes]`.
+        loss: mean loss of a sample.
+        layers: firing of each SRM layer.
+        classes: names of the classes.
+    """
+
+    # Not a test case, whatever its name says to pytest.
+    __test__ = False
+
+    confusion: Tensor
+    loss: float
+    layers: list[LayerActivity]
+    classes: tuple[str, ...]
+
+    @property
+    def accuracy(self) -> float:
+        """Share of samples on the diagonal."""
+        return int(self.confusion.diagonal().sum()) / max(int(self.confusion.sum()), 1)
+
+
+class SpikingClassifier(pl.LightningModule):
+    """Net, loss and optimiser of a run. The class with the highest score wins; ties go to the lowest class.
+
+    Args:
+        config: the run's settings.
+        facts: classes and frame size of its data.
+
+    Raises:
+        ConfigError: a net that is not understood, does not fit the frames or has no neuron per class.
+    """
+
+    test_result: TestResult | None = None
+    # Loss and accuracy on the validation set, where there is one.
+    validation: Mapping[str, float] = MappingProxyType({})
+    last_step: Mapping[str, Tensor] = MappingProxyType({})
+
+    def __init__(self, config: TrainConfig, facts: DataFacts) -> None:
+        super().__init__()
+        self.config, self.facts = config, facts
+        self.net = _build_net(config, facts)
+        self.objective = build_objective(config)
+        self.activity = SpikeCounter(self.net)
+        # Of the test set and of the validation set: confusion, and the sum of the samples' losses.
+        self._confusions: list[Tensor] = []
+        self._losses: list[Tensor] = []
+
+    def forward(self, frames: Tensor) -> Tensor:
+        """Scores `[N, classes]` of frames `[T, N, C, H, W]` of any dtype."""
+        return self.objective.scores(self._output(frames))
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_index: int) -> Tensor:
+        """Loss of a batch; loss and accuracy go to the log."""
+        frames, labels = batch
+        output_layer = list(self.net.children())[-1]
+        if isinstance(output_layer, SRMLinear):
+            with supervised_spikes(output_layer, labels) as teacher:
+                output = self._output(frames)
+            # An answer that the teacher gave is none.
+            answered = ~teacher.taught
+        else:
+            output, answered = self._output(frames), torch.ones_like(labels, dtype=torch.bool)
+        loss = self.objective.loss(output, labels)
+        right = (self.objective.scores(output).argmax(1) == labels) & answered
+        scores = {"train_loss": loss.detach(), "train_accuracy": right.float().mean()}
+        self.log_dict(scores, on_step=False, on_epoch=True, batch_size=len(labels), sync_dist=True)
+        # Logging it for the progress bar takes two milliseconds a step.
+        self.last_step = {"loss": scores["train_loss"], "accuracy": scores["train_accuracy"]}
+        return loss
+
+    def target_rates(self) -> dict[str, float]:
+        """Firing rate that each SRM layer is calibrated to before training."""
+        names = [name for name, module in self.net.named_modules() if isinstance(module, SRMLayer)]
+        rates = dict.fromkeys(names, self.config.target_rate)
+        # The output layer has a rate of its own, if it fires at all.
+        return rates if self.config.loss == "tet" else {**rates, names[-1]: self.config.output_rate}
+
+    def on_train_epoch_start(self) -> None:
+        """Seed what is random in the epoch by its number: a resumed run then needs no state from before."""
+        torch.manual_seed(self.config.seed + 1000003 * self.current_epoch + self.global_rank)
+
+    def on_validation_epoch_start(self) -> None:
+        """Start counting predictions and spikes."""
+        classes, sets = len(self.facts.classes), len(self.trainer.val_dataloaders)  # type: ignore[arg-type]
+        zeros = torch.zeros(classes, classes, dtype=torch.float64, device=self.device)
+        self._confusions = [zeros.clone() for _ in range(sets)]
+        self._losses = [zeros.new_zeros(()) for _ in range(sets)]
+        self.activity.reset()
+
+    def validation_step(
+        self, batch: tuple[Tensor, Tensor], batch_index: int, dataloader_idx: int = 0
+    ) -> None:
+        """Count the predictions of a batch of the test set (0) or of the validation set (1)."""
+        frames, labels = batch
+        # Spikes are counted on the test set alone.
+        with self.activity.counting() if dataloader_idx == 0 else nullcontext():
+            output = self._output(frames)
+        classes = len(self.facts.classes)
+        pairs = labels * classes + self.objective.scores(output).argmax(1)
+        counts = torch.bincount(pairs, minlength=classes**2)
+        self._confusions[dataloader_idx] += counts.view(classes, classes)
+        self._losses[dataloader_idx] += self.objective.loss(output, labels).double() * len(labels)
+
+    def on_validation_epoch_end(self) -> None:
+        """Sum up over processes and keep the result."""
+        reduce = self.trainer.strategy.reduce
+        self.activity.counts = {
+            name: reduce(count, reduce_op="sum") for name, count in self.activity.counts.items()
+        }
+        self.activity.steps = reduce(self.activity.steps.to(self.device), reduce_op="sum")
+        results = []
+        for counts, total in zip(self._confusions, self._losses, strict=True):
+            confusion = reduce(counts, reduce_op="sum").long().cpu()
+            loss = float(reduce(total, reduce_op="sum")) / max(int(confusion.sum()), 1)
+            results.append(TestResult(confusion, loss, self.activity.layers(), self.facts.classes))
+        self.test_result = results[0]
+        # The same numbers in every process already.
+        scores = {"test_accuracy": self.test_result.accuracy, "test_loss": self.test_result.loss}
+        if len(results) > 1:
+            self.validation = {"val_accuracy": results[1].accuracy, "val_loss": results[1].loss}
+        self.log_dict({**scores, **self.validation}, sync_dist=False)
+        self.log_dict({f"rate/{layer.name}": layer.rate for layer in self.test_result.layers})
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Record which snnlib made the checkpoint."""
+        checkpoint["snnlib_version"] = __version__
+
+    def _output(self, frames: Tensor) -> Tensor:
+        output: Tensor = self.net(frames.to(next(self.net.parameters()).dtype))
+        return output
+
+    def configure_optimizers(self) -> Any:
+        """AdamW with a linear warm-up and a cosine decay to 0, per step."""
+        config = self.config
+        optimizer = torch.optim.AdamW(self.parameters(), lr=config.lr, weight_decay=config.weight_decay)
+        steps = int(self.trainer.estimated_stepping_batches)
+        warmup = config.warmup_epochs * steps / config.epochs
+
+        # A function of the step alone, so that a resumed run has the same rates.
+        def factor(step: int) -> float:
+            cosine = (1 + math.cos(math.pi * min(max(step - warmup, 0) / max(steps - warmup, 1), 1))) / 2
+            return min((step + 1) / (warmup + 1), 1) * cosine
+
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+
+def _build_net(config: TrainConfig, facts: DataFacts) -> nn.Module:
+    try:
+        net = from_notation(
+            config.net, facts.input_shape, tau_m=config.tau_m, tau_s=config.tau_s, tau_grad=config.tau_grad
+        )
+    except ValueError as error:
+        # The library's messages start with the name of the argument that they refuse.
+        field, _, text = str(error).partition(": ")
+        if field in ("tau_m", "tau_s", "tau_grad"):
+            raise ConfigError(field, text) from error
+        raise ConfigError("net", text if field == "notation" else str(error)) from error
+    except (RuntimeError, MemoryError, OverflowError) as error:
+        raise ConfigError(
+            "net", f"expected layers that fit into memory, got {config.net!r}: {str(error).splitlines()[0]}"
+        ) from error
+    outputs = config.net.rpartition("-")[2]
+    if outputs != str(len(facts.classes)):
+        raise ConfigError(
+            "net",
+            f"expected {len(facts.classes)} output neurons, one per class, as last layer, got {outputs!r}",
+        )
+    standardize_weights_(net)
+    if config.loss == "tet":
+        name, last = list(net.named_children())[-1]
+        assert isinstance(last, SRMLinear)
+        net.set_submodule(
+            name, SRMReadout(last.in_features, last.out_features, tau_m=config.tau_m, tau_s=config.tau_s)
+        )
+    return net

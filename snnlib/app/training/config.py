@@ -1,0 +1,281 @@
+"""The settings of a training run: one place for every default, checked, kept as `config.json`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import re
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from snnlib import __version__
+from snnlib.app.training.errors import ConfigError
+from snnlib.data.atomic import write_bytes_atomically
+
+DataName = Literal["digits", "nmnist", "folder"]
+LossName = Literal[
+    "count", "count+", "cross-entropy", "cross-entropy+", "first-spike", "spike-time", "van-rossum", "tet"
+]
+FrameMode = Literal["binary", "count"]
+LateEvents = Literal["clamp", "drop", "error"]
+Device = Literal["auto", "cpu", "cuda"]
+Precision = Literal["32-true", "64-true", "bf16-true", "bf16-mixed"]
+
+# Settings that may differ when a run is resumed: they say how the work is done, not what is learned.
+MACHINE_FIELDS = frozenset({"root", "threads", "workers"})
+# Key of snnlib's version in `config.json`; 0.1 wrote none.
+_VERSION_KEY = "snnlib_version"
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Settings of a run, checked when made. The defaults are the recipe for the embedded digits.
+
+    Args:
+        data: `"digits"`, the embedded event digits; `"nmnist"`, a copy of N-MNIST in `root`; or `"folder"`, event files
+            of any formats in `root`, see `snnlib.data.EventFolder`.
+        root: folder of the data; None for the user's cache (digits only).
+        classes: names of the classes of a folder, in the order of the net's outputs; None to take those in `root`.
+        net: layers in the papers' notation, see `snnlib.models.from_notation`. The last must have one neuron per class.
+        tau_m: membrane time constant in time steps.
+        tau_s: synaptic time constant in time steps.
+        tau_grad: time constant of the gradient kernel in time steps; None for `tau_s`.
+        time_steps: time steps per sample, T.
+        step_ms: length of a time step in milliseconds.
+        crop: part of the sensor that is used, as `WIDTHxHEIGHT+LEFT+TOP` in pixels; None for all of it. See
+            `snnlib.data.CropPool`, also for `pool`.
+        pool: side of the square of pixels that becomes one.
+        frames: `"binary"`, a cell with events is 1, or `"count"`, the number of its events.
+        late: events after the last step go into it (`"clamp"`), are left out (`"drop"`) or end the run (`"error"`).
+        loss: `"count"`, squared distance to the wanted counts where a count is on the wrong side of its own;
+            `"count+"`, its balanced form; `"cross-entropy"` and `"cross-entropy+"` of `logit_scale * counts`;
+            `"first-spike"`, cross-entropy of `-logit_scale * times`; `"spike-time"` and `"van-rossum"`, distance to a
+            train with the wanted counts; `"tet"`, cross-entropy at each step of output potentials without spikes. See
+            `snnlib.losses`. TET is the default because it learns fastest by far. Of the others, count wants every
+            output neuron to fire a little: one that cross-entropy has silenced learns no more.
+        logit_scale: factor from output spike counts or steps to logits. Counts of one sample differ by about ten.
+        desired: wanted spikes of the right output neuron; whole numbers for losses on trains.
+        undesired: wanted spikes of the other output neurons.
+        val_split: share of the training samples, of each class alike, that is held out of training to choose the best
+            epoch by (`best.ckpt`). Default 0: none is held out, and the net of the last epoch is the result. The test
+            set never chooses anything.
+        epochs: passes over the training set.
+        batch_size: samples per step (and per device).
+        copies: of each sample in its batch, each augmented differently; a step has `copies * batch_size` of them. See
+            `snnlib.data.BatchAugmentation`.
+        shift: training samples are moved by up to this many pixels along each axis, anew each time they are seen. As
+            `rotate` and `warp` an option of `snnlib.data.AugmentFrames`.
+        rotate: training samples are turned by up to this many degrees.
+        warp: training samples are bent smoothly by about this many pixels.
+        lr: learning rate at its peak; AdamW.
+        warmup_epochs: epochs of linear rise to `lr`, before the cosine decay to 0.
+        weight_decay: AdamW's decoupled weight decay.
+        target_rate: spikes per neuron and time step to which hidden layers are calibrated on one batch before training.
+        output_rate: the same for the last layer, whose spikes are counted.
+            0.05 is half of what a first layer can reach on the digits, where large parts of the frame are empty.
+        seed: of weights, order of samples and everything else random.
+        device: `"cpu"`, `"cuda"` or `"auto"`: CUDA where there is a GPU.
+        devices: processes (CPU) or GPUs that train together.
+        precision: dtype of weights and spikes, in Lightning's words; `"bf16-mixed"` keeps weights in float32 and runs
+            the layers under bfloat16 autocast.
+        threads: CPU threads; None for torch's own choice.
+        workers: processes that read data; 0 reads in the main process, which is fastest once frames are cached. With
+            more than that, samples are moved, turned and bent otherwise, and after a resume otherwise again.
+
+    Raises:
+        ConfigError: a setting out of its range; names it, what was expected and what came.
+
+    >>> TrainConfig(epochs=0)
+    Traceback (most recent call last):
+    snnlib.app.training.errors.ConfigError: epochs: expected an integer >= 1, got 0
+    """
+
+    data: DataName = "digits"
+    root: str | None = None
+    classes: list[str] | None = None
+    net: str = "12C5p1-P2-64C5-P2-10"
+    tau_m: float = 8.0
+    tau_s: float = 4.0
+    tau_grad: float | None = 8.0
+    time_steps: int = 30
+    step_ms: float = 10.0
+    crop: str | None = None
+    pool: int = 1
+    frames: FrameMode = "binary"
+    late: LateEvents = "clamp"
+    loss: LossName = "tet"
+    logit_scale: float = 0.5
+    desired: float = 15.0
+    undesired: float = 2.0
+    val_split: float = 0.0
+    epochs: int = 8
+    batch_size: int = 25
+    copies: int = 1
+    shift: int = 2
+    rotate: float = 10.0
+    warp: float = 1.0
+    lr: float = 2e-2
+    warmup_epochs: float = 0.5
+    weight_decay: float = 0.05
+    target_rate: float = 0.01
+    output_rate: float = 0.1
+    seed: int = 0
+    device: Device = "auto"
+    devices: int = 1
+    precision: Precision = "32-true"
+    threads: int | None = None
+    workers: int = 0
+
+    def __post_init__(self) -> None:
+        self._check_words()
+        for field, least in (
+            ("time_steps", 1),
+            ("epochs", 1),
+            ("batch_size", 1),
+            ("pool", 1),
+            ("copies", 1),
+            ("shift", 0),
+            ("devices", 1),
+            ("threads", 1),
+            ("workers", 0),
+            ("seed", 0),
+        ):
+            value = getattr(self, field)
+            if not (type(value) is int and value >= least) and not (field == "threads" and value is None):
+                raise self._error(field, f"an integer >= {least}")
+        for field, above in (
+            ("step_ms", 0),
+            ("tau_grad", 1),
+            ("logit_scale", 0),
+            ("desired", 0),
+            ("lr", 0),
+            ("target_rate", 0),
+            ("output_rate", 0),
+        ):
+            self._check_number(field, above=above)
+        for field, least in (
+            ("tau_m", 1),
+            ("tau_s", 1),
+            ("undesired", 0),
+            ("warmup_epochs", 0),
+            ("weight_decay", 0),
+            ("rotate", 0),
+            ("warp", 0),
+            ("val_split", 0),
+        ):
+            self._check_number(field, least=least)
+        self._check_wanted_counts()
+        for field in ("target_rate", "output_rate"):
+            if not getattr(self, field) < 1:
+                raise self._error(field, "a rate in spikes per step, below 1")
+        if not self.val_split < 1:
+            raise self._error("val_split", "a share of the training samples, below 1")
+        if self.rotate > 180:
+            raise self._error("rotate", "degrees in 0..180")
+        if self.step_us < 1:
+            raise self._error("step_ms", "at least 0.001 ms")
+        if self.data != "digits" and self.root is None:
+            what = "N-MNIST copy" if self.data == "nmnist" else "recordings"
+            raise ConfigError("root", f"expected the folder of the {what} for data {self.data}, got none")
+        names = self.classes
+        named = isinstance(names, list) and len(names) > 0 and all(isinstance(name, str) for name in names)
+        if names is not None and not named:
+            raise self._error("classes", "a list of names")
+        if self.crop is not None and not re.fullmatch(
+            r"[1-9]\d{0,4}x[1-9]\d{0,4}\+\d{1,5}\+\d{1,5}", str(self.crop)
+        ):
+            raise self._error("crop", "WIDTHxHEIGHT+LEFT+TOP in pixels")
+
+    @property
+    def step_us(self) -> int:
+        """Length of a time step in whole microseconds, the clock of event files."""
+        return round(self.step_ms * 1000)
+
+    @property
+    def crop_box(self) -> tuple[int, int, int, int] | None:
+        """`crop` as `(top, left, height, width)`."""
+        if self.crop is None:
+            return None
+        width, height, left, top = map(int, re.split(r"[x+]", self.crop))
+        return top, left, height, width
+
+    def save(self, path: Path) -> None:
+        """Write as JSON; a crash leaves the old file or the new one."""
+        values = {_VERSION_KEY: __version__, **dataclasses.asdict(self)}
+        write_bytes_atomically(path, (json.dumps(values, indent=2) + "\n").encode())
+
+    @classmethod
+    def load(cls, path: Path) -> TrainConfig:
+        """Read what `save` wrote.
+
+        Raises:
+            ConfigError: no JSON object, an unknown setting or one out of its range; names the file.
+            OSError: the file cannot be read.
+
+        Warns:
+            UserWarning: another version of snnlib wrote it; lists the settings that it does not name, which take
+                today's defaults.
+        """
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+        # Brackets within brackets without end exceed Python's recursion limit.
+        except (ValueError, RecursionError) as error:
+            raise ConfigError(str(path), f"expected JSON, got text that is none ({error})") from error
+        if not isinstance(values, dict):
+            raise ConfigError(str(path), f"expected a JSON object of settings, got {type(values).__name__}")
+        version = values.pop(_VERSION_KEY, "0.1.0")
+        fields = {field.name: field.default for field in dataclasses.fields(cls)}
+        unknown = sorted(set(values) - fields.keys())
+        if unknown:
+            raise ConfigError(str(path), f"expected known settings only, got {', '.join(unknown)}")
+        try:
+            config = cls(**values)
+        except ConfigError as error:
+            raise ConfigError(str(path), str(error)) from error
+        missing = [f"{name}={default}" for name, default in fields.items() if name not in values]
+        if version != __version__ or missing:
+            warnings.warn(
+                f"{path}: written by snnlib {version}, read by {__version__}; "
+                f"settings that it does not name: {', '.join(missing) or 'none'}",
+                stacklevel=2,
+            )
+        return config
+
+    def _check_words(self) -> None:
+        for field, choices in (
+            ("data", DataName),
+            ("frames", FrameMode),
+            ("late", LateEvents),
+            ("loss", LossName),
+            ("device", Device),
+            ("precision", Precision),
+        ):
+            if getattr(self, field) not in get_args(choices):
+                raise self._error(field, f"one of {', '.join(get_args(choices))}")
+        for field in ("net", "root"):
+            if not isinstance(getattr(self, field), str | None if field == "root" else str):
+                raise self._error(field, "text")
+
+    def _check_number(self, field: str, above: float = -math.inf, least: float = -math.inf) -> None:
+        value: Any = getattr(self, field)
+        if value is None and field == "tau_grad":
+            return
+        number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+        if not (number and value > above and value >= least):
+            raise self._error(
+                field, f"a number > {above:g}" if above > -math.inf else f"a number >= {least:g}"
+            )
+
+    def _check_wanted_counts(self) -> None:
+        if not self.undesired < self.desired:
+            raise self._error("undesired", f"fewer spikes than desired, {self.desired:g}")
+        for field in ("desired", "undesired"):
+            value = getattr(self, field)
+            if self.loss in ("spike-time", "van-rossum") and (value % 1 or value > self.time_steps):
+                raise self._error(field, f"a whole number of spikes <= time_steps = {self.time_steps}")
+
+    def _error(self, field: str, expected: str) -> ConfigError:
+        return ConfigError(field, f"expected {expected}, got {getattr(self, field)!r}")

@@ -1,0 +1,235 @@
+"""The data of a run: which set, binned how, in which order."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sized
+from dataclasses import dataclass
+from typing import Any, cast
+
+import lightning.pytorch as pl
+import torch
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, Subset
+
+from snnlib.app.training.config import TrainConfig
+from snnlib.app.training.errors import ConfigError
+from snnlib.data import (
+    NMNIST,
+    AugmentFrames,
+    BatchAugmentation,
+    CropPool,
+    EventDigits,
+    EventFolder,
+    Events,
+    FrameCache,
+    ToFrames,
+    stack_time_first,
+)
+
+
+@dataclass(frozen=True)
+class DataFacts:
+    """What a net has to know of its data.
+
+    Args:
+        classes: names of the classes; the label is the index.
+        input_shape: polarities, height and width of a frame `[C, H, W]`.
+    """
+
+    classes: tuple[str, ...]
+    input_shape: tuple[int, int, int]
+
+
+def data_facts(config: TrainConfig) -> DataFacts:
+    """Classes and frame size of the data that the settings name.
+
+    Reads no recording, but those of a folder whose settings give no crop.
+
+    Raises:
+        ConfigError: the folder is missing or holds no recordings.
+    """
+    # The embedded digits share N-MNIST's.
+    classes, sensor_size = tuple(NMNIST.classes), NMNIST.sensor_size
+    if config.data == "folder":
+        classes = tuple(config.classes or ())
+        if not classes or config.crop is None:
+            try:
+                samples = EventFolder(config.root or "", None)
+                classes = classes or tuple(samples.classes)
+                sensor_size = samples.sensor_size if config.crop is None else sensor_size
+            except (OSError, ValueError) as error:
+                raise ConfigError("root", str(error)) from error
+    size = CropPool(config.crop_box or (0, 0, *sensor_size), config.pool).output_size
+    return DataFacts(classes, (2, *size))
+
+
+class CroppedFrames:
+    """`CropPool`, then `ToFrames`; a class, so that processes that read data can be sent it."""
+
+    def __init__(self, crop: CropPool, frames: ToFrames) -> None:
+        self.crop, self.frames = crop, frames
+
+    def __call__(self, events: Events) -> torch.Tensor:
+        return self.frames(self.crop(events))
+
+    def __repr__(self) -> str:
+        return f"{self.crop} -> {self.frames}"
+
+
+def frames_of(config: TrainConfig, dtype: torch.dtype) -> ToFrames | CroppedFrames:
+    """How a run makes frames of events."""
+    size = data_facts(config).input_shape[1:]
+    frames = ToFrames(
+        time_steps=config.time_steps,
+        step_us=config.step_us,
+        sensor_size=size,
+        mode=config.frames,
+        late=config.late,
+        dtype=dtype,
+    )
+    if config.crop is None and config.pool == 1:
+        return frames
+    # Without a crop all of the sensor is pooled, its last row and column perhaps of fewer pixels.
+    whole = (0, 0, size[0] * config.pool, size[1] * config.pool)
+    return CroppedFrames(CropPool(config.crop_box or whole, config.pool), frames)
+
+
+Samples = Dataset[tuple[torch.Tensor, int]]
+
+
+class EventData(pl.LightningDataModule):
+    """Training, validation and test set of a run as batches `[T, N, C, H, W]` (uint8) and labels `[N]`.
+
+    The validation set is a share of the training samples (`config.val_split`), chosen by the seed. Frames are
+    kept in memory where they fit into half of it, so that only the first epoch reads files.
+
+    Args:
+        config: the run's settings.
+        progress: show a bar while data is made and read.
+
+    Raises:
+        ConfigError: the data folder is missing or damaged, or a package for the data is missing.
+    """
+
+    def __init__(self, config: TrainConfig, progress: bool = True) -> None:
+        super().__init__()
+        self.config, self.progress, self.facts = config, progress, data_facts(config)
+        self.train_set: Samples
+        # None where no samples are held out.
+        self.val_set: Samples | None = None
+        self.test_set: Samples
+
+    def setup(self, stage: str) -> None:
+        """Open the sets that `stage` needs; opening twice is free."""
+        if not hasattr(self, "test_set"):
+            self.test_set = self._open(train=False)
+        if stage == "fit" and not hasattr(self, "train_set"):
+            self.train_set = self._open(train=True)
+            if self.config.val_split:
+                self.train_set, self.val_set = self._hold_out(self.train_set)
+
+    def train_dataloader(self) -> DataLoader[Any]:
+        """Augmented batches in an order that depends on the seed and the epoch only, not on what ran before."""
+        # DistributedSampler shuffles by seed + epoch (Lightning calls set_epoch), also where one process has all.
+        sampler: DistributedSampler[Any] = DistributedSampler(
+            self.train_set, num_replicas=self._processes, rank=self._rank, seed=self.config.seed
+        )
+        return self._loader(self.train_set, sampler=sampler, collate_fn=augmentation(self.config))
+
+    def val_dataloader(self) -> list[DataLoader[Any]]:
+        """The test set and, where there is one, the validation set, in their own order.
+
+        With several processes each has its share, none twice.
+        """
+        loaders = []
+        for samples in (self.test_set, self.val_set):
+            if samples is not None:
+                share = range(self._rank, len(cast(Sized, samples)), self._processes)
+                loaders.append(self._loader(Subset(samples, share), collate_fn=stack_time_first))
+        return loaders
+
+    def first_batch(self) -> torch.Tensor:
+        """The spike trains of one batch of the training set, chosen by the seed, for calibration."""
+        self.setup("fit")
+        generator = torch.Generator().manual_seed(self.config.seed)
+        order = torch.randperm(len(cast(Sized, self.train_set)), generator=generator)
+        chosen = [self.train_set[int(index)] for index in order[: self.config.batch_size]]
+        return stack_time_first(chosen)[0]
+
+    @property
+    def _processes(self) -> int:
+        return 1 if self.trainer is None else self.trainer.world_size
+
+    @property
+    def _rank(self) -> int:
+        return 0 if self.trainer is None else self.trainer.global_rank
+
+    def _loader(self, samples: Samples, **options: Any) -> DataLoader[Any]:
+        return DataLoader(
+            samples,
+            batch_size=self.config.batch_size,
+            num_workers=self.config.workers,
+            persistent_workers=self.config.workers > 0,
+            # Of its own: loaders draw a number when they start, which a resumed run does at another moment.
+            generator=torch.Generator().manual_seed(self.config.seed),
+            **options,
+        )
+
+    def _open(self, train: bool) -> Samples:
+        config, transform = self.config, frames_of(self.config, torch.uint8)
+        try:
+            samples: NMNIST | EventFolder
+            if config.data == "nmnist":
+                assert config.root is not None
+                samples = NMNIST(config.root, train, transform)
+            elif config.data == "folder":
+                samples = EventFolder(
+                    config.root or "", "train" if train else "test", transform, val_share=0.0
+                )
+                if tuple(samples.classes) != self.facts.classes:
+                    raise ValueError(
+                        f"expected the classes that the net was made for, {', '.join(self.facts.classes)}; found "
+                        f"{', '.join(samples.classes)} in {config.root}"
+                    )
+            else:
+                samples = EventDigits(config.root, train, transform, progress=self.progress)
+            if len(samples) * config.time_steps * math.prod(self.facts.input_shape) > _memory_bytes() / 2:
+                return samples
+            return FrameCache(samples, preload=True, progress=self.progress, dtype=torch.uint8)
+        except (OSError, ValueError) as error:
+            raise ConfigError("root", str(error)) from error
+
+    def _hold_out(self, samples: Samples) -> tuple[Samples, Samples]:
+        """The samples to train on, and those held out: the same share of each class."""
+        targets = _targets(samples)
+        order = torch.randperm(len(targets), generator=torch.Generator().manual_seed(self.config.seed))
+        held: list[int] = []
+        for label in sorted(set(targets.tolist())):
+            members = order[targets[order] == label]
+            held += members[: round(self.config.val_split * len(members))].tolist()
+        kept = sorted(set(range(len(targets))) - set(held))
+        if not held or not kept:
+            raise ConfigError(
+                "val_split",
+                f"expected a share that leaves samples to train on and to validate with, got {self.config.val_split} "
+                f"of {len(targets)} samples",
+            )
+        return Subset(samples, kept), Subset(samples, sorted(held))
+
+
+def _targets(samples: Any) -> torch.Tensor:
+    """Labels of all samples, of a data set or of what holds its frames in memory."""
+    targets: torch.Tensor = samples.dataset.targets if isinstance(samples, FrameCache) else samples.targets
+    return targets
+
+
+def augmentation(config: TrainConfig) -> BatchAugmentation:
+    """What makes a training batch of samples: copies of them, each moved, turned and bent anew as the settings say."""
+    augment = AugmentFrames(shift=config.shift, rotate=config.rotate, warp=config.warp)
+    return BatchAugmentation(augment, config.copies)
+
+
+def _memory_bytes() -> float:
+    # Where the system does not say (Windows), 8 GB: what laptops have at least.
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 8e9

@@ -1,0 +1,107 @@
+"""The net of a finished run, ready to use: `snnlib.load`, and predictions for event files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from snnlib.app.training.classifier import SpikingClassifier
+from snnlib.app.training.config import TrainConfig
+from snnlib.app.training.data_module import CroppedFrames, data_facts, frames_of
+from snnlib.app.training.run import Checkpoint, checkpoint_path, load_weights
+from snnlib.app.training.run_folder import RunFolder
+from snnlib.data import Events, ToFrames, read
+
+# dtype of a run's weights by the name of its precision.
+_DTYPES = {"64-true": torch.float64, "bf16-true": torch.bfloat16}
+
+
+class LoadedRun(NamedTuple):
+    """What `load` returns.
+
+    Args:
+        net: the trained net in evaluation mode; it maps spike tensors `[T, N, C, H, W]` to output potentials or spikes
+            `[T, N, classes]`.
+        transform: maps an event array to the net's input for one sample `[T, C, H, W]`.
+        classes: names of the classes.
+    """
+
+    net: nn.Module
+    transform: Callable[[Events], Tensor]
+    classes: tuple[str, ...]
+
+
+def load(run: str | Path, *, checkpoint: Checkpoint = "last") -> LoadedRun:
+    """Load the net of a run of `snnlib train`, with what it needs to be used.
+
+    Args:
+        run: the run's folder.
+        checkpoint: `"last"`, the net after the last epoch, or `"best"`, after the best one on the validation set.
+
+    Raises:
+        ConfigError: the folder holds no run, or no such checkpoint.
+        CheckpointError: the checkpoint is damaged.
+        ImportError: a package of `snnlib[train]` is missing.
+
+    >>> net, transform, classes = snnlib.load("runs/first")  # doctest: +SKIP
+    >>> events, _ = snnlib.data.read("sample.bin")  # doctest: +SKIP
+    >>> classes[net(transform(events).unsqueeze(1)).mean(0).argmax()]  # doctest: +SKIP
+    '7'
+    """
+    folder, config = RunFolder.open(Path(run), "run")
+    module = load_module(config, folder, checkpoint)
+    return LoadedRun(module.net, _transform(config), module.facts.classes)
+
+
+def load_module(config: TrainConfig, run: RunFolder, checkpoint: Checkpoint) -> SpikingClassifier:
+    """The run's net with its decision rule, in evaluation mode.
+
+    Raises:
+        ConfigError, CheckpointError: as in `load`.
+    """
+    module = SpikingClassifier(config, data_facts(config))
+    load_weights(module, checkpoint_path(config, run, checkpoint))
+    return module.to(_DTYPES.get(config.precision, torch.float32)).eval()
+
+
+class Predictor:
+    """Class scores of event files.
+
+    Args:
+        config: the run's settings.
+        run: the run's folder.
+        checkpoint: as in `load`.
+    """
+
+    def __init__(self, config: TrainConfig, run: RunFolder, checkpoint: Checkpoint) -> None:
+        self._module = load_module(config, run, checkpoint)
+        self._transform = _transform(config)
+        # As `EventFolder` reads its files.
+        self._origin: Literal["auto", "first"] = "first" if config.data == "folder" else "auto"
+
+    @torch.no_grad()
+    def scores(self, file: Path) -> Tensor:
+        """Scores of the classes `[classes]`.
+
+        Raises:
+            EventFileError: the file is damaged, or has events outside the frame that the net was trained on.
+            OSError: the file cannot be read.
+        """
+        # A crop leaves out what is outside; without one that is an error.
+        size = self._transform.sensor_size if isinstance(self._transform, ToFrames) else None
+        events, _ = read(file, strict=True, sensor_size=size, origin=self._origin)
+        scores: Tensor = self._module(self._transform(events).unsqueeze(1))[0]
+        return scores
+
+    def names_of(self, scores: Tensor) -> tuple[str, str]:
+        """The classes with the highest and the second highest score."""
+        first, second = scores.topk(2).indices.tolist()
+        return self._module.facts.classes[first], self._module.facts.classes[second]
+
+
+def _transform(config: TrainConfig) -> ToFrames | CroppedFrames:
+    return frames_of(config, _DTYPES.get(config.precision, torch.float32))

@@ -1,0 +1,40 @@
+"""The report of a run: `snnlib.report` of its net on its test set, and the figures as files beside it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from torch.utils.data import DataLoader
+
+from snnlib.app.report import Report, report
+from snnlib.app.training.run import TrainResult
+from snnlib.app.training.run_folder import RunFolder
+from snnlib.app.training.summary import run_facts
+from snnlib.data import stack_time_first
+from snnlib.data.atomic import write_bytes_atomically
+
+
+def write_report(result: TrainResult, run: RunFolder) -> Report:
+    """Write `report.html` and its figures into the run's folder.
+
+    Raises:
+        OSError: the folder cannot be written to.
+    """
+    module, config = result.module, result.module.config
+    facts = {name: value for name, value in run_facts(result).items() if name != "test accuracy"}
+    page = report(
+        module.net,
+        DataLoader(result.data.test_set, batch_size=config.batch_size, collate_fn=stack_time_first),
+        classes=module.facts.classes,
+        out=run.report,
+        history=result.history,
+        scores=module.objective.scores,
+        step_ms=config.step_ms,
+        title=f"Training run {run.path.resolve().name}",
+        seed=config.seed,
+        facts=facts,
+        settings=dataclasses.asdict(config),
+    )
+    for file, image in page.images.items():
+        write_bytes_atomically(run.path / file, image)
+    return page

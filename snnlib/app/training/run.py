@@ -1,0 +1,221 @@
+"""The main job: train a run from its settings, go on with one, test one."""
+
+from __future__ import annotations
+
+import math
+import os
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+from lightning.pytorch.utilities import rank_zero_only
+from tqdm import tqdm
+
+from snnlib.app.training.checkpoint_io import SafeCheckpointIO, find_intact, previous_of, remove_leftovers
+from snnlib.app.training.checkup import Checkup
+from snnlib.app.training.classifier import SpikingClassifier, TestResult
+from snnlib.app.training.config import TrainConfig
+from snnlib.app.training.data_module import EventData
+from snnlib.app.training.divergence import StopWhenDiverged
+from snnlib.app.training.errors import CheckpointError, ConfigError
+from snnlib.app.training.history import History, Row
+from snnlib.app.training.run_folder import RunFolder
+from snnlib.app.training.trainer import build_trainer, quiet_lightning
+from snnlib.backends.native import keep_freed_memory
+from snnlib.learning.calibration import calibrate_firing_rate_
+from snnlib.nn import fuse_, unfuse_
+
+Checkpoint = Literal["last", "best"]
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """A finished run.
+
+    Args:
+        module: the trained net with its settings, in evaluation mode.
+        data: the data it was trained and tested on.
+        test: what the last pass over the test set found.
+        history: the rows of `metrics.csv`.
+        peak_memory: largest memory of the process so far in bytes, by name of the memory.
+    """
+
+    module: SpikingClassifier
+    data: EventData
+    test: TestResult
+    history: list[Row]
+    peak_memory: dict[str, int]
+
+    @property
+    def diverged(self) -> bool:
+        """Whether training stopped because its loss became NaN or infinite."""
+        return not math.isfinite(self.history[-1]["train_loss"])
+
+
+def train_run(
+    config: TrainConfig, run: RunFolder, *, resume: bool = False, progress: bool = True
+) -> TrainResult:
+    """Train a net; after every epoch the run folder holds a checkpoint and the numbers so far.
+
+    Training stops after an epoch whose loss is NaN or infinite; the checkpoints are then of the epoch before.
+
+    The order of samples and every random number follow from the seed and the epoch, so a run that was stopped at any
+    moment and resumed ends with the same weights, bit for bit, as one that never stopped (on one machine with one
+    number of threads).
+
+    Args:
+        config: the settings.
+        run: the run's folder, from `RunFolder.create` or, with `resume`, `RunFolder.open`.
+        resume: go on from the newest intact checkpoint of the run; from the start where none was written yet, as in a
+            run that was killed within its first epoch.
+        progress: show bars while data is prepared.
+
+    Raises:
+        ConfigError: settings that cannot be used on this machine or with these data, or another process trains in the
+            folder. A new folder is removed again.
+        CheckpointError: the run's checkpoints are damaged.
+        KeyboardInterrupt: stopped by the user; what was finished is in the run folder.
+    """
+    keep_freed_memory()
+    # Further processes of the run, which Lightning starts, work in the folder that the first one holds.
+    with run.lock() if is_first_process() else nullcontext(), quiet_lightning():
+        try:
+            checkpoint = _newest_checkpoint(run) if resume else None
+            module, data = _prepare(config, progress)
+            history = History(run.metrics, tqdm.write)
+            watchers = (history, Checkup(module.net, tqdm.write), StopWhenDiverged(tqdm.write))
+            trainer = build_trainer(config, run, *watchers)
+            _say("reading the data")
+            data.setup("fit")
+            if checkpoint is None:
+                _say("calibrating firing rates")
+                _calibrate(module, data)
+            else:
+                load_weights(module, checkpoint)
+        except Exception:
+            if is_first_process():
+                run.remove_if_unused()
+            raise
+        try:
+            fuse_(module.net)
+            trainer.fit(module, data, ckpt_path=checkpoint, weights_only=True)
+        except SystemExit as stop:
+            # Lightning turns Ctrl-C and a polite kill into the end of the process; that is for the caller to say.
+            raise KeyboardInterrupt from stop
+        finally:
+            # Pictures show spikes before pooling.
+            unfuse_(module.net)
+        if module.test_result is None:
+            # The run had all its epochs already.
+            trainer.validate(module, data, verbose=False)
+    assert module.test_result is not None
+    return TrainResult(module.eval(), data, module.test_result, history.rows, peak_memory())
+
+
+def test_run(
+    config: TrainConfig, run: RunFolder, *, checkpoint: Checkpoint = "last", progress: bool = True
+) -> TestResult:
+    """Test a run's net on the test set; writes nothing.
+
+    Args:
+        config: the run's settings, perhaps with other `data` and `root`.
+        run: the run's folder.
+        checkpoint: `"last"`, the net after the last epoch, or `"best"`, the one with the highest accuracy on the
+            validation set, in a run with `val_split`.
+        progress: show bars.
+
+    Raises:
+        ConfigError, CheckpointError: as in `train_run`.
+    """
+    source = checkpoint_path(config, run, checkpoint)
+    with quiet_lightning():
+        module, data = _prepare(config, progress)
+        load_weights(module, source)
+        build_trainer(config).validate(module, data, verbose=False)
+    assert module.test_result is not None
+    return module.test_result
+
+
+def checkpoint_path(config: TrainConfig, run: RunFolder, checkpoint: Checkpoint) -> Path:
+    """The newest intact file of a checkpoint.
+
+    Raises:
+        ConfigError: `"best"` of a run without validation split.
+        CheckpointError: the file is missing or damaged.
+    """
+    path = run.checkpoints / f"{checkpoint}.ckpt"
+    if checkpoint == "best" and not config.val_split and not path.exists():
+        raise ConfigError("checkpoint", "expected last for a run without --val-split, got best")
+    return find_intact(path)
+
+
+def load_weights(module: SpikingClassifier, path: Path) -> None:
+    """Load the weights of a checkpoint into the net of a run.
+
+    Raises:
+        CheckpointError: the file is damaged, or holds no checkpoint of this net.
+    """
+    content = SafeCheckpointIO().load_checkpoint(path, map_location="cpu")
+    weights = content.get("state_dict")
+    try:
+        if not isinstance(weights, dict):
+            raise TypeError(f"state_dict: expected tensors by name, got {type(weights).__name__}")
+        module.load_state_dict(weights)
+    except (RuntimeError, TypeError, ValueError, AttributeError) as error:
+        reason = " ".join(str(error).split())
+        raise CheckpointError(
+            f"{path}: expected the weights of the net {module.config.net}, got others: {reason}"
+        ) from error
+
+
+def peak_memory() -> dict[str, int]:
+    """Largest memory of this process so far in bytes: `"process"`, and `"GPU"` where one was used."""
+    peaks = {}
+    try:
+        import resource  # noqa: PLC0415 - absent on Windows
+    except ImportError:
+        pass
+    else:
+        unit = 1 if os.uname().sysname == "Darwin" else 1024
+        peaks["process"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    if torch.cuda.is_available() and torch.cuda.max_memory_allocated():
+        peaks["GPU"] = torch.cuda.max_memory_allocated()
+    return peaks
+
+
+def is_first_process() -> bool:
+    """Whether this process writes the run's files; others help with training."""
+    return not getattr(rank_zero_only, "rank", 0)
+
+
+def _prepare(config: TrainConfig, progress: bool) -> tuple[SpikingClassifier, EventData]:
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    torch.manual_seed(config.seed)
+    data = EventData(config, progress and is_first_process())
+    return SpikingClassifier(config, data.facts), data
+
+
+def _say(text: str) -> None:
+    if is_first_process():
+        tqdm.write(text)
+
+
+def _newest_checkpoint(run: RunFolder) -> Path | None:
+    """The checkpoint to go on from; None where the run ended before its first one was whole."""
+    remove_leftovers(run.path)
+    if not run.checkpoints.is_dir():
+        return None
+    remove_leftovers(run.checkpoints)
+    last = run.checkpoints / "last.ckpt"
+    return find_intact(last) if last.exists() or previous_of(last).exists() else None
+
+
+def _calibrate(module: SpikingClassifier, data: EventData) -> None:
+    batch = data.first_batch().to(next(module.net.parameters()).dtype)
+    try:
+        calibrate_firing_rate_(module.net, batch, module.target_rates())
+    except ValueError as error:
+        raise ConfigError("target_rate", str(error).removeprefix("target: ")) from error

@@ -1,0 +1,108 @@
+"""The numbers of a finished run, in words: for the terminal and for the report."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+
+from snnlib.app.training.classifier import TestResult
+from snnlib.app.training.history import Row
+from snnlib.app.training.run import TrainResult
+from snnlib.inspect.activity import SATURATED_RATE
+
+LAYER_COLUMNS = ("layer", "neurons", "spike rate", "dead neurons", "saturated neurons")
+LAYER_NOTE = (
+    "spike rate: share of time steps in which a neuron fires, mean over the test set; dead: never fires; "
+    f"saturated: fires in more than {SATURATED_RATE:.0%} of the steps"
+)
+
+
+def test_facts(test: TestResult) -> dict[str, str]:
+    """Accuracy on the test set, with its samples."""
+    right, samples = int(test.confusion.diagonal().sum()), int(test.confusion.sum())
+    return {"test accuracy": f"{test.accuracy:.2%} ({right} of {samples} samples)"}
+
+
+# Not a test case, whatever its name says to pytest.
+test_facts.__test__ = False  # type: ignore[attr-defined]
+
+
+def run_facts(result: TrainResult) -> dict[str, str]:
+    """What a reader wants to know of a run, by name."""
+    rows = result.history
+    speeds = sorted(row["samples_per_s"] for row in rows)
+    broken = {"training": f"diverged in epoch {rows[-1]['epoch']:.0f}: the loss is {rows[-1]['train_loss']}"}
+    return {
+        **(broken if result.diverged else {}),
+        **test_facts(result.test),
+        **_best_epoch(rows),
+        "training accuracy": f"{rows[-1]['train_accuracy']:.2%}",
+        "training loss": f"{rows[-1]['train_loss']:.4f}",
+        "training speed": f"{speeds[len(speeds) // 2]:.0f} samples/s (median epoch)",
+        "training time": f"{sum(row['seconds'] for row in rows):.1f} s (epochs: {len(rows)})",
+        **{f"peak memory ({name})": f"{peak / 2**20:.0f} MiB" for name, peak in result.peak_memory.items()},
+    }
+
+
+def _best_epoch(rows: list[Row]) -> dict[str, str]:
+    """The epoch that did best on the validation set, where there is one."""
+    if "val_accuracy" not in rows[0]:
+        return {}
+    best = max(rows, key=lambda row: row["val_accuracy"])
+    return {
+        "best epoch (checkpoint best)": f"{best['epoch']:.0f}: validation accuracy {best['val_accuracy']:.2%}, "
+        f"test accuracy {best['test_accuracy']:.2%}"
+    }
+
+
+def layer_rows(test: TestResult) -> list[tuple[str, ...]]:
+    """One row of texts per layer, in `LAYER_COLUMNS`."""
+    return [
+        (
+            layer.name,
+            f"{layer.neurons}",
+            f"{layer.rate:.2%}",
+            f"{layer.dead} ({layer.dead / layer.neurons:.1%})",
+            f"{layer.saturated} ({layer.saturated / layer.neurons:.1%})",
+        )
+        for layer in test.layers
+    ]
+
+
+def print_summary(facts: dict[str, str], test: TestResult, console: Console) -> None:
+    """Facts and layers as tables; plain text where the console is no terminal."""
+    table = Table(title="Result", title_justify="left", show_header=False, box=None, pad_edge=False)
+    for name, value in facts.items():
+        table.add_row(name, value)
+    console.print(table)
+    console.print()
+    layers = Table(*LAYER_COLUMNS[:1], title="Layers", title_justify="left", box=None, pad_edge=False)
+    for name in LAYER_COLUMNS[1:]:
+        layers.add_column(name, justify="right")
+    for row in layer_rows(test):
+        layers.add_row(*row)
+    console.print(layers)
+    console.print(LAYER_NOTE, style="dim")
+    _warn_of_sick_layers(test, console)
+
+
+def print_confusion(test: TestResult, console: Console) -> None:
+    """The confusion matrix as a table of numbers."""
+    table = Table(
+        "true", title="Confusion (columns: predicted)", title_justify="left", box=None, pad_edge=False
+    )
+    for name in test.classes:
+        table.add_column(name, justify="right")
+    for name, row in zip(test.classes, test.confusion.tolist(), strict=True):
+        table.add_row(name, *(str(count) if count else "." for count in row))
+    console.print(table)
+
+
+def _warn_of_sick_layers(test: TestResult, console: Console) -> None:
+    for layer in test.layers:
+        if layer.dead > layer.neurons / 2:
+            console.print(
+                f"Most neurons of {layer.name} are silent and cannot learn: "
+                "try a higher --target-rate or a lower --lr.",
+                style="yellow",
+            )

@@ -1,0 +1,29 @@
+"""Pictures of data, spikes and training as matplotlib figures; needs `pip install 'snnlib[train]'`."""
+
+from snnlib.app.visual.animation import heat_animation, save_gif
+from snnlib.app.visual.canvas import save_png
+from snnlib.app.visual.confusion import confusion_matrix, recall_precision
+from snnlib.app.visual.curves import curves
+from snnlib.app.visual.events import accumulated_events
+from snnlib.app.visual.heat import heat_strips
+from snnlib.app.visual.potentials import membrane_potentials
+from snnlib.app.visual.raster import raster
+from snnlib.app.visual.rates import rate_histograms, rates_over_time
+from snnlib.app.visual.recording import recording_animation, recording_overview
+
+__all__ = [
+    "accumulated_events",
+    "confusion_matrix",
+    "curves",
+    "heat_animation",
+    "heat_strips",
+    "membrane_potentials",
+    "raster",
+    "rate_histograms",
+    "rates_over_time",
+    "recall_precision",
+    "recording_animation",
+    "recording_overview",
+    "save_gif",
+    "save_png",
+]

@@ -1,0 +1,63 @@
+"""Membrane potentials of single neurons over time, with their threshold and spikes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from snnlib.app.visual.canvas import FAINT, INK, PALETTE, new_figure, tidy, time_unit
+
+
+def membrane_potentials(
+    layers: Mapping[str, Mapping[str, tuple[Tensor, Tensor]]],
+    *,
+    step_ms: float | None = None,
+    title: str = "Membrane potentials",
+) -> Figure:
+    """One panel per layer: potentials of chosen neurons in units of their threshold, spikes as marks on top.
+
+    Args:
+        layers: layer name to neuron name to its potential before each reset, divided by the threshold `[T]`, and its
+            spikes `[T]`.
+        step_ms: length of a time step in milliseconds; None to count steps.
+        title: what the reader should see.
+
+    Raises:
+        ValueError: no layers.
+
+    >>> import torch
+    >>> u = torch.tensor([0.4, 0.9, 1.6])
+    >>> membrane_potentials({"fc1": {"neuron 0": (u, u >= 1)}}).axes[0].get_ylabel()
+    'potential / threshold'
+    """
+    if not layers:
+        raise ValueError("layers: expected at least one, got none")
+    length, unit = time_unit(step_ms)
+    figure = new_figure(9.5, 2.1 * len(layers) + 0.8)
+    figure.suptitle(title, color=INK)
+    panels = figure.subplots(len(layers), 1, squeeze=False, sharex=True)[:, 0]
+    for axes, (name, neurons) in zip(panels, layers.items(), strict=True):
+        tidy(axes).axhline(1, color=FAINT, linestyle="--", zorder=0)
+        steps, highest = 0, 1.0
+        for number, (neuron, (potential, spikes)) in enumerate(neurons.items()):
+            steps, colour = len(potential), PALETTE[number % len(PALETTE)]
+            time = [(step + 0.5) * length for step in range(steps)]
+            axes.plot(time, potential.float().numpy(), color=colour, linewidth=1.4, label=neuron)
+            highest = max([highest, *potential[potential.isfinite()].tolist()])
+            at = [time[step] for step in (spikes != 0).nonzero().flatten().tolist()]
+            # Marks along the upper edge, a row per neuron, whatever the range of the potentials is.
+            height = [0.96 - 0.07 * number] * len(at)
+            axes.plot(at, height, "|", color=colour, markersize=6, transform=axes.get_xaxis_transform())
+        axes.set_xlim(0, steps * length)
+        low = axes.get_ylim()[0]
+        # The marks have the part above the curves to themselves.
+        axes.set_ylim(low, highest + (highest - low) * (0.1 + 0.09 * len(neurons)))
+        axes.set_ylabel("potential / threshold", fontsize=9)
+        axes.set_title(name, fontsize=10, color=INK, loc="left")
+        axes.legend(
+            frameon=False, fontsize=8, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=3, borderpad=0.1
+        )
+    panels[-1].set_xlabel(unit)
+    return figure

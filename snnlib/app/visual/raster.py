@@ -1,0 +1,176 @@
+"""The raster plot: every spike of every neuron as a mark over time, layer by layer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from snnlib.app.visual.canvas import FAINT, INK, PALETTE, new_figure, tidy, time_unit
+from snnlib.app.visual.events import draw_accumulated
+
+# Up to this many neurons get a row each with its name; more are drawn as a cloud.
+_FEW_NEURONS = 20
+# Numbers of channels that fit beside a raster of the usual height.
+_MOST_CHANNEL_NAMES = 12
+
+
+def raster(
+    trains: Mapping[str, Tensor],
+    *,
+    step_ms: float | None = None,
+    title: str = "Spikes of one sample",
+    classes: Sequence[str] | None = None,
+    label: int | None = None,
+    potentials: Tensor | None = None,
+) -> Figure:
+    """Spikes of one sample through a net: events as pictures, a raster per layer, the outputs' scores as bars.
+
+    Neurons are drawn in the order of their index, so those of one channel of a convolutional layer lie together: each
+    channel is a band, with its number beside it.
+
+    Args:
+        trains: layer name to spike train `[T, ...]` of one sample, in the order of the net. The first is the input; if
+            it is `[T, 2, H, W]` it is shown as pictures as well. The last is the output; its counts are drawn, unless
+            there are `potentials`.
+        step_ms: length of a time step in milliseconds; None to count steps.
+        title: what the reader should see.
+        classes: names of the output neurons; their numbers if None.
+        label: the true class, marked among the bars.
+        potentials: `[T, classes]`, of output neurons that do not fire (`SRMReadout`): curves over time, and bars of
+            their means.
+
+    Raises:
+        ValueError: no trains.
+
+    >>> import torch
+    >>> figure = raster({"input": torch.ones(4, 2, 3, 3), "output": torch.eye(4)}, step_ms=10.0, label=1)
+    >>> [axes.get_xlabel() for axes in figure.axes if axes.get_xlabel()]
+    ['time (ms)', 'output spikes']
+    """
+    if not trains:
+        raise ValueError("trains: expected at least one layer, got none")
+    layers = list(trains.items())
+    first, output = layers[0][1], layers[-1][1] if potentials is None else None
+    has_pictures = first.dim() == 4 and first.shape[1] == 2
+    rows = has_pictures + len(layers) + (potentials is not None)
+    figure = new_figure(9.5, 2.2 * rows)
+    figure.suptitle(title, color=INK, fontsize=13)
+    grid = figure.add_gridspec(rows, 2, width_ratios=(4, 1))
+    if has_pictures:
+        row = grid[0, 0].subgridspec(1, 3)
+        draw_accumulated([figure.add_subplot(row[0, column]) for column in range(3)], first, step_ms)
+        _write(figure.add_subplot(grid[0, 1]), "input events", "red: became brighter\nblue: became darker")
+    for number, (name, train) in enumerate(layers, start=int(has_pictures)):
+        axes = figure.add_subplot(grid[number, 0])
+        colour = PALETTE[number % len(PALETTE)]
+        _draw_spikes(axes, name, train, step_ms, colour)
+        axes.tick_params(labelbottom=train is output)
+        if train is output:
+            axes.set_xlabel(time_unit(step_ms)[1])
+            counts = (output.flatten(1) != 0).sum(0)
+            bars = _draw_scores(figure.add_subplot(grid[number, 1]), counts, classes, label, colour)
+            bars.set_xlabel("output spikes")
+            bars.set_title("most spikes decide", fontsize=10, color=INK, loc="left")
+        else:
+            spikes = train != 0
+            _write(
+                figure.add_subplot(grid[number, 1]),
+                "",
+                f"{spikes[0].numel():,} neurons\n{int(spikes.sum()):,} spikes\n"
+                f"{float(spikes.double().mean()):.1%} of neurons\nfire in a time step",
+            )
+    if potentials is not None:
+        colour = PALETTE[rows % len(PALETTE)]
+        _draw_potentials(figure.add_subplot(grid[-1, 0]), potentials, step_ms, colour)
+        bars = _draw_scores(figure.add_subplot(grid[-1, 1]), potentials.mean(0), classes, label, colour)
+        bars.set_xlabel("mean output potential")
+        bars.set_title("highest mean decides", fontsize=10, color=INK, loc="left")
+    return figure
+
+
+def _draw_potentials(axes: Axes, potentials: Tensor, step_ms: float | None, colour: str) -> None:
+    length, unit = time_unit(step_ms)
+    time = [(step + 0.5) * length for step in range(len(potentials))]
+    best = int(potentials.mean(0).argmax())
+    for number, potential in enumerate(potentials.T):
+        answer = number == best
+        tidy(axes).plot(time, potential.numpy(), color=colour if answer else FAINT, zorder=2 + answer)
+    axes.set_xlim(0, len(potentials) * length)
+    axes.set_xlabel(unit)
+    axes.set_ylabel("potential")
+    axes.set_title(
+        "output: membrane potentials, the predicted class in colour", fontsize=11, color=colour, loc="left"
+    )
+
+
+def _draw_spikes(axes: Axes, name: str, train: Tensor, step_ms: float | None, colour: str) -> None:
+    spikes, length = train.flatten(1) != 0, time_unit(step_ms)[0]
+    steps, neurons = spikes.shape
+    time, neuron = spikes.nonzero(as_tuple=True)
+    few = neurons <= _FEW_NEURONS
+    # As wide as the time step, but for a gap that shows the steps.
+    tidy(axes).hlines(
+        neuron,
+        (time + 0.05) * length,
+        (time + 0.95) * length,
+        colors=colour,
+        linewidth=5 if few else 0.6,
+        # Of many neurons several share a line of pixels: fainter marks let it show how many of them fire.
+        alpha=1.0 if few else min(0.5, 1500 / neurons),
+        rasterized=True,
+    )
+    axes.set_xlim(0, steps * length)
+    axes.set_ylim(-0.7, neurons - 0.3)
+    if train.dim() > 2 and train.shape[1] > 1 and not few:
+        _draw_channels(axes, train.shape[1], neurons // train.shape[1])
+    else:
+        axes.set_ylabel("neuron")
+        if few:
+            axes.set_yticks(range(neurons))
+    axes.set_title(name, fontsize=11, color=colour, loc="left")
+
+
+def _draw_channels(axes: Axes, channels: int, neurons: int) -> None:
+    """Shade every second channel, `neurons` rows each, and name as many of them as there is room for."""
+    for channel in range(1, channels, 2):
+        axes.axhspan(
+            channel * neurons - 0.5,
+            (channel + 1) * neurons - 0.5,
+            color=FAINT,
+            alpha=0.25,
+            linewidth=0,
+            zorder=0,
+        )
+    named = range(0, channels, -(-channels // _MOST_CHANNEL_NAMES))
+    axes.set_yticks([(channel + 0.5) * neurons - 0.5 for channel in named], list(map(str, named)))
+    axes.tick_params(axis="y", length=0)
+    axes.set_ylabel("channel")
+
+
+def _write(axes: Axes, title: str, text: str) -> None:
+    axes.axis("off")
+    axes.set_title(title, fontsize=10, color=INK, loc="left")
+    axes.text(0, 0.95, text, transform=axes.transAxes, va="top", color=INK, linespacing=1.5)
+
+
+def _draw_scores(
+    axes: Axes, scores: Tensor, classes: Sequence[str] | None, label: int | None, colour: str
+) -> Axes:
+    names = [str(number) for number in range(len(scores))] if classes is None else list(classes)
+    bars = tidy(axes).barh(range(len(scores)), scores.numpy(), color=FAINT)
+    bars[int(scores.argmax())].set_color(colour)
+    axes.bar_label(bars, fmt="%.3g", padding=3, fontsize=8)
+    axes.set_yticks(range(len(scores)), names)
+    axes.set_ylim(-0.7, len(scores) - 0.3)
+    finite = scores[scores.isfinite()].tolist()
+    low, high = min([*finite, 0.0]), max([*finite, 0.8])
+    # Room for the numbers at the ends of the bars; those of negative scores must not meet the classes' names.
+    axes.set_xlim(low - (0.4 if low else 0.0) * (high - low), high + 0.25 * (high - low))
+    axes.set_ylabel("class")
+    if label is not None:
+        # The true class in bold, also where it has no bar.
+        axes.get_yticklabels()[label].set_fontweight("bold")
+    return axes

@@ -1,0 +1,93 @@
+"""Firing rates: how they are distributed over neurons, and how they change over the time of a sample."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+from torch import Tensor
+
+from snnlib.app.visual.canvas import INK, PALETTE, new_figure, tidy, time_unit
+
+_BINS = 40
+_COLUMNS = 3
+
+
+def rate_histograms(rates: Mapping[str, Tensor], *, title: str = "Firing rates of the neurons") -> Figure:
+    """One histogram per layer of its neurons' firing rates; dead neurons, which never fire, are counted apart.
+
+    Args:
+        rates: layer name to spikes per time step of each neuron.
+        title: what the reader should see.
+
+    Raises:
+        ValueError: no layers.
+
+    >>> import torch
+    >>> figure = rate_histograms({"fc1": torch.tensor([0.0, 0.1, 0.2])})
+    >>> figure.axes[0].get_title(loc="left")
+    'fc1: 1 of 3 neurons dead'
+    """
+    if not rates:
+        raise ValueError("rates: expected at least one layer, got none")
+    columns = min(len(rates), _COLUMNS)
+    rows = -(-len(rates) // columns)
+    figure = new_figure(3.4 * columns + 0.6, 2.5 * rows + 0.5)
+    figure.suptitle(title, color=INK)
+    grid = figure.subplots(rows, columns, squeeze=False)
+    for axes in grid.flat[len(rates) :]:
+        axes.axis("off")
+    for number, (axes, (name, rate)) in enumerate(zip(grid.flat, rates.items(), strict=False)):
+        firing = rate[rate > 0].flatten()
+        dead = rate.numel() - firing.numel()
+        axes.set_title(
+            f"{name}: {dead:,} of {rate.numel():,} neurons dead", fontsize=10, color=INK, loc="left"
+        )
+        tidy(axes).set_xlabel("spikes per time step")
+        axes.set_ylabel("neurons")
+        axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
+        axes.xaxis.set_major_locator(MaxNLocator(4))
+        if firing.numel():
+            high = float(firing.max())
+            axes.hist(firing.numpy(), bins=_BINS, range=(0, high), color=PALETTE[number % len(PALETTE)])
+            axes.set_xlim(0, high)
+    return figure
+
+
+def rates_over_time(
+    rates: Mapping[str, Tensor], *, step_ms: float | None = None, title: str = "Firing rate over time"
+) -> Figure:
+    """One panel per layer: the share of its neurons that fire in each time step.
+
+    Args:
+        rates: layer name to spikes per neuron `[T]`, such as means over a data set.
+        step_ms: length of a time step in milliseconds; None to count steps.
+        title: what the reader should see.
+
+    Raises:
+        ValueError: no layers.
+
+    >>> import torch
+    >>> rates_over_time({"fc1": torch.tensor([0.0, 0.1, 0.2])}).axes[0].get_xlabel()
+    'time step'
+    """
+    if not rates:
+        raise ValueError("rates: expected at least one layer, got none")
+    length, unit = time_unit(step_ms)
+    figure = new_figure(8.5, 1.5 * len(rates) + 0.8)
+    figure.suptitle(title, color=INK)
+    panels = figure.subplots(len(rates), 1, squeeze=False, sharex=True)[:, 0]
+    for number, (axes, (name, rate)) in enumerate(zip(panels, rates.items(), strict=True)):
+        colour = PALETTE[number % len(PALETTE)]
+        tidy(axes).stairs(
+            rate.numpy(), [step * length for step in range(len(rate) + 1)], color=colour, fill=True
+        )
+        axes.set_xlim(0, len(rate) * length)
+        axes.set_ylim(0, (float(rate.max()) or 1.0) * 1.05)
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
+        axes.yaxis.set_major_locator(MaxNLocator(3))
+        axes.set_title(name, fontsize=10, color=colour, loc="left")
+    panels[-1].set_xlabel(unit)
+    return figure

@@ -1,0 +1,146 @@
+"""Whether a convolution adds events one by one or runs densely, by what the data and the shape let expect.
+
+Costs are nanoseconds of one core beyond what both paths need; the factors were measured on a core with AVX-512 at
+3.6 GHz (docs/performance.md has the table). The choice depends on data and shapes only, never on the time of day: the
+same call takes the same path. The environment variable `SNNLIB_CONVOLUTION` sets the choice of a process,
+`use_convolution` that of a block.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal, NamedTuple, get_args
+
+import torch
+from torch import Tensor
+
+from snnlib.backends.process_choice import Choice
+from snnlib.ops.geometry import GROUP, Geometry, scatters
+
+Convolution = Literal["auto", "events", "dense"]
+
+# Below this cost there is nothing to gain.
+_SMALL = 5e5
+# Elements that are looked at for the density of a train: a sixteenth, but some frames at least and never too many.
+_SAMPLE, _LEAST_SAMPLE, _MOST_SAMPLE = 1 / 16, 1 << 13, 1 << 16
+# Dense: a multiply-add of a vector of 16 channels, an output, an input.
+_DENSE, _OUTPUT, _INPUT = 0.27, 0.4, 1.0
+# Event lists: looking whether an input is an event, and an event.
+_LOOK, _EVENT = 0.5, 1.0
+# Gather: a vector of weights of an event, with those of one kernel row in the first and in the second cache; the least
+# for all vectors of an event, as they are added one after the other; start of a run of events.
+_GATHER, _GATHER_FAR, _NEAR_BYTES, _CHAIN, _RUN = 0.34, 0.58, 24 << 10, 0.75, 6.0
+# Scatter: a vector of an event; start of a pixel with events, and a vector of it.
+_SCATTER, _PIXEL, _PIXEL_VECTOR = 0.55, 9.0, 0.2
+
+
+def _checked(choice: str, source: str) -> Convolution:
+    if choice not in get_args(Convolution):
+        raise ValueError(f"{source}: expected one of {', '.join(get_args(Convolution))}, got {choice!r}")
+    return choice  # type: ignore[return-value]
+
+
+_choice = Choice(
+    _checked(os.environ.get("SNNLIB_CONVOLUTION", "auto"), "environment variable SNNLIB_CONVOLUTION")
+)
+
+
+@contextmanager
+def use_convolution(choice: Convolution) -> Iterator[None]:
+    """Run the convolutions of a `with` block by `"events"` or `"dense"`, or as the data say: `"auto"`.
+
+    Forward and backward passes alike, each by the choice at its time. The choice holds for the whole process; of blocks
+    in several threads that of the block that began last. Spikes may differ by the rounding of the currents, as a dense
+    convolution library adds in an order of its own.
+
+    >>> import torch, snnlib
+    >>> layer = snnlib.SRMConv2d(1, 2, 3)
+    >>> with snnlib.use_convolution("dense"):
+    ...     layer(torch.ones(4, 1, 1, 5, 5)).shape
+    torch.Size([4, 1, 2, 3, 3])
+    """
+    with _choice.use(_checked(choice, "choice")):
+        yield
+
+
+def chosen() -> Convolution:
+    """The choice that holds now."""
+    return _choice.value
+
+
+class Decision(NamedTuple):
+    """The path of a convolution, what it was chosen by, and a sentence that says so."""
+
+    path: Literal["events", "dense"]
+    density: float
+    events_cost: float
+    dense_cost: float
+    reason: str
+
+
+def density(x: Tensor) -> float:
+    """Share of nonzero elements in frames spread over steps and samples of the train `[T, N, ...]`."""
+    if not x.numel():
+        return 0.0
+    steps, batch = x.shape[:2]
+    elements = min(max(_LEAST_SAMPLE, int(_SAMPLE * x.numel())), _MOST_SAMPLE)
+    frames = min(max(1, elements // x[0, 0].numel()), steps * batch)
+    # Evenly over the steps; over the samples by the golden ratio, which follows no rhythm.
+    step = [(2 * i + 1) * steps // (2 * frames) for i in range(frames)]
+    sample = x[step, [int(i * 0.618 % 1 * batch) for i in range(frames)]]
+    return int(torch.count_nonzero(sample)) / sample.numel()
+
+
+def costs(g: Geometry, share: float) -> tuple[float, float]:
+    """(by events, dense) for inputs of which this share is not zero.
+
+    A dilated kernel goes by events with the zeros between its taps, densely without.
+    """
+    frames = g.steps * g.batch
+    in_pixels, pixels = frames * g.in_height * g.in_width, frames * g.height * g.width
+    inputs, vectors = in_pixels * g.in_channels, math.ceil(g.channels / GROUP)
+    taps = pixels * g.kernel_h * g.kernel_w * g.in_channels
+    dense_taps = pixels * g.taps * g.in_channels // g.groups
+    dense = dense_taps * vectors * _DENSE + pixels * g.channels * _OUTPUT + inputs * _INPUT
+    if g.obstacle:
+        return math.inf, dense
+    lists = inputs * (_LOOK + share * _EVENT)
+    if scatters(g):
+        row_vectors = g.kernel_h * math.ceil(g.kernel_w * g.channels / GROUP)
+        active = in_pixels * (1 - (1 - share) ** g.in_channels)
+        starts = active * (_PIXEL + _PIXEL_VECTOR * row_vectors)
+        return lists + starts + share * inputs * row_vectors * _SCATTER, dense
+    near = 4 * g.kernel_w * g.in_channels * g.channels <= _NEAR_BYTES
+    per_tap = max(vectors * (_GATHER if near else _GATHER_FAR), _CHAIN)
+    runs = pixels * g.kernel_h * math.ceil(vectors / 8)
+    return lists + share * taps * per_tap + runs * _RUN, dense
+
+
+def decide(x: Tensor, g: Geometry, streaming: bool) -> Decision:
+    """The path of one call; a stream goes by events if it can, whose sums do not depend on the chunk."""
+    share = density(x)
+    by_events, dense = costs(g, share)
+    if g.obstacle:
+        return Decision("dense", share, by_events, dense, g.obstacle)
+    facts = f"{share:.1%} of the inputs are events; cost {by_events:.3g} by events, {dense:.3g} dense"
+    if _choice.value != "auto":
+        return Decision(_choice.value, share, by_events, dense, f"asked for; {facts}")
+    if streaming:
+        return Decision("events", share, by_events, dense, f"a stream keeps one order of addition; {facts}")
+    if by_events < _SMALL:
+        return Decision("events", share, by_events, dense, f"too small to matter; {facts}")
+    return Decision("events" if by_events <= dense else "dense", share, by_events, dense, facts)
+
+
+def path(x: Tensor, g: Geometry, streaming: bool) -> Literal["events", "dense"]:
+    """That of `decide`, without a look at the train where it does not matter."""
+    if g.obstacle:
+        return "dense"
+    if _choice.value != "auto":
+        return _choice.value
+    if streaming or costs(g, 1.0)[0] < _SMALL:
+        return "events"
+    return decide(x, g, streaming).path

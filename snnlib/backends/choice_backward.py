@@ -1,0 +1,107 @@
+"""What the gradients of an event-driven convolution go by: events of the input, output spikes, or dense signals.
+
+Costs are nanoseconds of one core with AVX-512 (see docs/performance.md) and leave out what all ways share. Like the
+forward pass's, the choice depends on data and shapes only, and `use_convolution` sets it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, NamedTuple
+
+from torch import Tensor
+
+from snnlib.backends import choice
+from snnlib.ops.geometry import GROUP, Geometry, scatters_back
+from snnlib.ops.kernel_rows import block_channels
+
+# A vector of 16 channels: in a dense convolution, of the window that an input event sees, of the patch of traces that a
+# spike picks, and of the patch of inputs that it reaches by scatter or gather.
+_DENSE, _WINDOW, _PICK, _SCATTER, _GATHER = 0.28, 0.45, 1.05, 0.65, 0.57
+# Weights of one input channel and kernel row that are taken into registers, with each of their vectors; a spike.
+_SUMS, _SUMS_VECTOR, _SPIKE = 5.0, 0.8, 6.0
+# A neuron and step of a dense signal, and an input that is multiplied by its field.
+_SIGNAL, _MULTIPLY = 0.7, 1.0
+# Below this cost there is nothing to gain from a dense convolution.
+_SMALL = 1e6
+
+
+class BackwardPaths(NamedTuple):
+    """What each gradient goes by."""
+
+    weight: Literal["inputs", "spikes", "dense"]
+    input: Literal["spikes", "dense"]
+
+
+def windows_are_rows(g: Geometry) -> bool:
+    """Whether the outputs that an input event sees under one kernel row lie next to each other, more than one."""
+    inside = g.padding_h < g.kernel_h and g.padding_w < g.kernel_w
+    return g.stride_h == g.stride_w == 1 and inside and (g.width > 1 or g.kernel_w == 1)
+
+
+def _inner(x: Tensor, g: Geometry) -> Tensor:
+    """Pixels that most kernels see: where events cost most, and images are rarely as dense at their edges."""
+    edge_h, edge_w = g.kernel_h - 1 - g.padding_h, g.kernel_w - 1 - g.padding_w
+    if 2 * edge_h >= g.in_height or 2 * edge_w >= g.in_width or edge_h < 0 or edge_w < 0:
+        return x
+    return x[..., edge_h : g.in_height - edge_h, edge_w : g.in_width - edge_w]
+
+
+def _pixels(g: Geometry) -> int:
+    return g.steps * g.batch * g.height * g.width
+
+
+def weight_costs(g: Geometry, share: float, spikes: int) -> dict[str, float]:
+    """Cost of each way for inputs of which this share is not zero."""
+    frames, block = g.steps * g.batch, block_channels(g)
+    window = _pixels(g) * g.kernel_h * g.kernel_w * g.in_channels * math.ceil(g.channels / GROUP)
+    dense = _pixels(g) * g.taps * g.in_channels * math.ceil(g.channels / GROUP)
+    patch = g.kernel_h * math.ceil(g.kernel_w * g.in_channels / GROUP)
+    sums = frames * g.bands(1)[1] * math.ceil(g.channels / block) * g.in_channels * g.kernel_h
+    sum_cost = _SUMS + _SUMS_VECTOR * g.kernel_w * block / GROUP
+    return {
+        "inputs": share * window * _WINDOW + sums * sum_cost if windows_are_rows(g) else math.inf,
+        "spikes": spikes * (_SPIKE + _PICK * patch),
+        "dense": dense * _DENSE + g.neuron_steps * _SIGNAL,
+    }
+
+
+def input_costs(g: Geometry, spikes: int) -> dict[str, float]:
+    """Cost of each way."""
+    vectors = math.ceil(g.in_channels / GROUP)
+    if scatters_back(g):
+        patch = _SCATTER * g.kernel_h * math.ceil(g.kernel_w * g.in_channels / GROUP)
+    else:
+        patch = _GATHER * g.kernel_h * g.kernel_w * vectors
+    inputs = g.steps * g.batch * g.in_height * g.in_width * g.in_channels
+    return {
+        "spikes": spikes * (_SPIKE + patch),
+        "dense": g.neuron_steps * (g.taps * vectors * _DENSE + _SIGNAL) + inputs * _MULTIPLY,
+    }
+
+
+def _cheapest(costs: dict[str, float]) -> str:
+    by_events = min((way for way in costs if way != "dense"), key=lambda way: costs[way])
+    if choice.chosen() == "events" or costs[by_events] < _SMALL:
+        return by_events
+    return min(costs, key=lambda way: costs[way])
+
+
+def decide(x: Tensor, g: Geometry, spikes: int, need_weight: bool = True) -> BackwardPaths:
+    """The paths of one call, whose forward pass gave this number of spikes.
+
+    Only the weight gradient's path asks for a look at the train; where it is not needed it is said to go by spikes.
+    """
+    if g.obstacle or choice.chosen() == "dense":
+        return BackwardPaths("dense", "dense")
+    weight = _cheapest(weight_costs(g, choice.density(_inner(x, g)), spikes)) if need_weight else "spikes"
+    return BackwardPaths(weight, _cheapest(input_costs(g, spikes)))  # type: ignore[arg-type]
+
+
+def decide_for_signal(x: Tensor, g: Geometry) -> Literal["inputs", "dense"]:
+    """The weight gradient's algorithm where the signal is dense: by input events or densely."""
+    if g.obstacle or choice.chosen() == "dense":
+        return "dense"
+    costs = weight_costs(g, choice.density(_inner(x, g)), 0)
+    del costs["spikes"]
+    return _cheapest(costs) if math.isfinite(costs["inputs"]) else "dense"  # type: ignore[return-value]

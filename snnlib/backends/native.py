@@ -1,0 +1,236 @@
+"""The only importer of the compiled module, and the place that decides which path an op takes.
+
+Every op has two paths. `native` calls the compiled kernels of `snnlib._C`; it needs the module and a CPU tensor, or a
+CUDA tensor and a module built with CUDA. `reference` is the readable torch code of `snnlib.reference`; it runs
+wherever torch does. `auto`, the default, takes `native` where it can. The environment variable `SNNLIB_PATH` sets the
+choice of a process, `use_path` that of a block.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
+
+from snnlib.backends.process_choice import Choice
+
+Path = Literal["auto", "native", "reference"]
+
+# The same codes as `DType` in cpp/include/snnlib/dtype.h.
+DTYPE_CODES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3}
+
+_module: ModuleType | None = None
+load_error = ""
+try:
+    _module = importlib.import_module("snnlib._C")
+except ImportError as error:
+    load_error = str(error)
+
+# The kernels of each type of device: modules with functions of the same names and arguments.
+_kernels: dict[str, ModuleType] = {} if _module is None else {"cpu": _module}
+if hasattr(_module, "cuda"):
+    _kernels["cuda"] = _module.cuda  # type: ignore[union-attr]
+
+
+def _checked(path: str, source: str) -> Path:
+    if path not in get_args(Path):
+        raise ValueError(f"{source}: expected one of {', '.join(get_args(Path))}, got {path!r}")
+    return path  # type: ignore[return-value]
+
+
+_path = Choice(_checked(os.environ.get("SNNLIB_PATH", "auto"), "environment variable SNNLIB_PATH"))
+_warned = False
+
+if _module is not None and "SNNLIB_ISA" in os.environ:
+    _module.select_isa(os.environ["SNNLIB_ISA"])
+
+
+@contextmanager
+def use_path(path: Path) -> Iterator[None]:
+    """Run every op of a `with` block on one path: `"auto"`, `"native"` or `"reference"`.
+
+    `"native"` raises where the kernels cannot run, and says why. The choice holds for the whole process; of blocks in
+    several threads that of the block that began last.
+
+    >>> import torch, snnlib
+    >>> with snnlib.use_path("reference"):
+    ...     spikes = snnlib.functional.srm_neuron(torch.full((4, 1, 1), 2.0))
+    >>> spikes.flatten().tolist()
+    [0.0, 1.0, 0.0, 1.0]
+    """
+    with _path.use(_checked(path, "path")):
+        yield
+
+
+def _missing(device: str, name: str = "") -> str:
+    """Why a type of device has no kernel `name`, or none at all; empty if it has."""
+    if device in _kernels:
+        lacks = name and not hasattr(_kernels[device], name)
+        return f"there is no {name} kernel for device {device}" if lacks else ""
+    if _module is None:
+        return f"the compiled module is not available ({load_error})"
+    if device == "cuda":
+        return "the compiled module was built without CUDA"
+    return f"there are no native kernels for device {device}"
+
+
+def _obstacle(name: str, tensor: Tensor) -> str:
+    """Why the kernel `name` cannot take this tensor; empty if it can."""
+    device = tensor.device.type
+    obstacle = _missing(device, name)
+    if not obstacle and tensor.dtype not in DTYPE_CODES:
+        obstacle = f"there are no native kernels for {tensor.dtype}"
+    return obstacle
+
+
+def has_kernel(name: str, tensor: Tensor) -> bool:
+    """Whether `kernel` gives a compiled function; never warns or raises, and may be traced by a compiler."""
+    return _path.value != "reference" and not _obstacle(name, tensor)
+
+
+def kernel(name: str, tensor: Tensor, **others: Tensor | None) -> Callable[..., Any] | None:
+    """The compiled function `name` for the device of `tensor` if this call takes the native path, else None.
+
+    It runs on torch's number of CPU threads, or on torch's current stream of the tensor's GPU. `others` are the call's
+    further tensors by the names of their arguments: one on another device is a ValueError on any path.
+    """
+    global _warned  # noqa: PLW0603
+    for argument, other in others.items():
+        if other is not None and other.device != tensor.device:
+            raise ValueError(f"{argument}: expected a tensor on {tensor.device}, got one on {other.device}")
+    if _path.value == "reference":
+        return None
+    obstacle = _obstacle(name, tensor)
+    if not obstacle:
+        function = getattr(_kernels[tensor.device.type], name)
+        return _on_cuda(function, tensor.device) if tensor.device.type == "cuda" else _on_cpu(function)
+    if _path.value == "native":
+        raise RuntimeError(f"path 'native' was asked for, but {obstacle}")
+    if _module is None and not _warned:
+        _warned = True
+        warnings.warn(
+            f"snnlib runs on its slow reference path: {obstacle}. Install it with a C++ compiler at hand, "
+            "or set SNNLIB_PATH=reference to choose this path.",
+            RuntimeWarning,
+            stacklevel=_frames_to_caller(),
+        )
+    return None
+
+
+def _frames_to_caller() -> int:
+    """The `stacklevel` of the first caller outside snnlib and torch, whose custom ops add frames of their own."""
+    folders = [*torch.__path__, *sys.modules["snnlib"].__path__]
+    inside = tuple(folder + os.sep for folder in folders)
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(inside):
+        level, frame = level + 1, frame.f_back
+    return level
+
+
+def _on_cpu(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *arguments: function(*arguments, torch.get_num_threads())
+
+
+def _on_cuda(function: Callable[..., None], device: torch.device) -> Callable[..., None]:
+    def run(*arguments: object) -> None:
+        with torch.cuda.device(device):
+            function(*arguments, torch.cuda.current_stream(device).cuda_stream)
+
+    return run
+
+
+def asked_path() -> Path:
+    """The path that the environment or `use_path` asks for."""
+    return _path.value
+
+
+def cudnn() -> ModuleType | None:
+    """The module's door to cuDNN, where it was built with CUDA."""
+    return getattr(_module, "cudnn", None)
+
+
+def explain_path(device: str = "cpu", name: str = "") -> tuple[Path, str]:
+    """The path that float32 tensors on `device` take now (through the kernel `name`), and the reason."""
+    if _path.value == "reference":
+        return "reference", "asked for by SNNLIB_PATH or use_path"
+    missing = _missing(device, name)
+    if missing:
+        return "reference", missing
+    if device == "cuda":
+        return "native", "CUDA kernels, current stream"
+    return "native", f"{_kernels['cpu'].isa()} kernels, {torch.get_num_threads()} threads"
+
+
+def module_info() -> dict[str, str]:
+    """Facts about the compiled module for `snnlib doctor`."""
+    if _module is None:
+        return {"native module": f"not available: {load_error}"}
+    return {
+        "native module": str(_module.__file__),
+        "instruction sets": f"{', '.join(_module.available_isas())} (in use: {_module.isa()})",
+        "OpenMP": "yes" if _module.openmp else "no",
+        "CUDA": _cuda_info(),
+    }
+
+
+def _cuda_info() -> str:
+    cuda = _kernels.get("cuda")
+    if cuda is None:
+        return "built without CUDA"
+    info = cuda.info()
+    driver = f"driver takes up to {_version(info['driver'])}" if info["driver"] else "no driver"
+    state = info["problem"] or f"{info['devices']} usable device{'s' * (info['devices'] != 1)}"
+    return f"built with {_version(info['runtime'])} for {cuda.architectures}; {driver}; {state}"
+
+
+def _version(number: int) -> str:
+    """CUDA's 13020 is 13.2."""
+    return f"{number // 1000}.{number % 1000 // 10}"
+
+
+# A fresh tensor of this size is mapped in 4 KiB pages, whose first touch costs about as much as filling it again.
+_HUGE_PAGE_BYTES = 4 << 20
+
+
+def on_huge_pages(fresh: Tensor) -> Tensor:
+    """The tensor, whose memory was not touched yet, on huge pages where it is large and the system has them."""
+    nbytes = fresh.numel() * fresh.element_size()
+    if _module is not None and nbytes >= _HUGE_PAGE_BYTES and fresh.device.type == "cpu":
+        _module.advise_huge_pages(fresh.data_ptr(), nbytes)
+    return fresh
+
+
+def empty_like(tensor: Tensor) -> Tensor:
+    """`torch.empty_like` on huge pages."""
+    return on_huge_pages(torch.empty_like(tensor))
+
+
+def keep_freed_memory() -> bool:
+    """Let the process keep the memory of freed CPU tensors for the next ones, instead of handing it back.
+
+    A training step frees and takes hundreds of megabytes, and memory that comes fresh from the system is slow to touch
+    for the first time: without this, a step of the N-MNIST net took 1.2 to 1.5 times as long where it was measured.
+    The price is that the process stays at its peak size. It holds from here on and for the whole process, which is
+    why nothing but `snnlib train` does it unasked. GPU memory is not affected.
+
+    Returns:
+        Whether it took effect: it needs the compiled module and glibc.
+
+    >>> import snnlib
+    >>> isinstance(snnlib.keep_freed_memory(), bool)
+    True
+    """
+    return _module is not None and bool(_module.keep_freed_memory())
+
+
+def address(tensor: Tensor | None) -> int:
+    """Address of the first element; 0 stands for "not given" in the native calls."""
+    return 0 if tensor is None else tensor.data_ptr()

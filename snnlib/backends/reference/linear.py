@@ -1,0 +1,291 @@
+"""Neurons with linear dynamics, one time step per loop turn. Equations: cpp/include/snnlib/neurons/linear.h.
+
+Every sum is taken in the order of the kernels, so both give the same bits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from snnlib.backends.reference.srm import state_dtype
+from snnlib.backends.reference.surrogate import KINDS, SHAPES
+
+
+class Flags(NamedTuple):
+    """Options of a call; `Dynamics.flags`."""
+
+    kind: int
+    strict: bool
+    detach_reset: bool
+    detach_jump: bool
+    reset_next: bool
+    membrane: bool
+    through_time: bool
+
+
+def row_names(states: int) -> tuple[str, ...]:
+    """Rows of the packed coefficients `[P, C]`, in the order of `LinearRows` in cpp/include/snnlib/neurons/linear.h."""
+    k = range(states)
+    matrix = [f"a{i}{j}" for i in k for j in k]
+    vectors = [f"{name}{i}" for name in ("b", "d", "c", "keep", "offset", "p", "j", "r") for i in k]
+    return (*matrix, *vectors, "threshold", "floor", "height", "scale")
+
+
+def count_states(rows: int) -> int:
+    """K from the number of rows of the packed coefficients, `K^2 + 8 K + 4`."""
+    states = math.isqrt(rows + 12) - 4
+    if states < 1 or states * (states + 8) + 4 != rows:
+        raise ValueError(f"coefficients: expected K^2 + 8 K + 4 rows for K states, got {rows}")
+    return states
+
+
+class _Rows:
+    """Coefficients of one step by name, each in a shape that broadcasts with `[N, C, ...]`."""
+
+    def __init__(self, coefficients: Tensor, axes: int) -> None:
+        k = self.states = count_states(len(coefficients))
+        # One channel stands for all.
+        shape = [-1, *[1] * max(axes - 2, 0)] if coefficients.shape[1] > 1 else []
+        rows: list[Tensor] = [row.reshape(shape) for row in coefficients]
+        self.a = [rows[i * k : (i + 1) * k] for i in range(k)]
+        vectors = [rows[k * k + i * k : k * k + (i + 1) * k] for i in range(8)]
+        self.b, self.d, self.c, self.keep, self.offset, self.p, self.j, self.r = vectors
+        self.threshold, self.floor, self.height, self.scale = rows[-4:]
+
+    def reset(self, h: Sequence[Tensor], i: int) -> Tensor:
+        out = self.keep[i] * h[i] + self.offset[i]
+        if i == 0:
+            for m in range(1, self.states):
+                out = out - self.r[m] * h[m]
+        return out
+
+    def distance(self, h: Sequence[Tensor]) -> Tensor:
+        level = h[0]
+        if self.states > 1:
+            level = self.c[0] * h[0]
+            for i in range(1, self.states):
+                level = level + self.c[i] * h[i]
+        return level - self.threshold
+
+
+class _Step(NamedTuple):
+    before: list[Tensor]
+    fired_before: Tensor | None
+    raw: list[Tensor]
+    h: list[Tensor]
+    spike: Tensor
+
+
+def _run(
+    currents: Sequence[Tensor], rows: _Rows, state: Tensor, flags: Flags
+) -> tuple[list[_Step], list[Tensor]]:
+    k = rows.states
+    y = list(state[:k].unbind(0))
+    before = state[k] if flags.reset_next else None
+    steps = []
+    for x in currents:
+        raw = []
+        for i in range(k):
+            h = rows.a[i][0] * y[0]
+            for j in range(1, k):
+                h = h + rows.a[i][j] * y[j]
+            raw.append(h + rows.b[i] * x + rows.d[i])
+        now = raw
+        if before is not None:
+            now = [torch.where(before > 0, rows.reset(raw, i), raw[i]) for i in range(k)]
+        u = rows.distance(now)
+        fired = u > 0 if flags.strict else u >= 0
+        spike = torch.where(fired, torch.ones_like(u), now[0] - now[0])
+        steps.append(_Step(y, before, raw, now, spike))
+        if before is not None:
+            y, before = list(now), spike
+        else:
+            y = [torch.where(fired, rows.reset(now, i), now[i]) for i in range(k)]
+        for i in range(1, k):
+            y[i] = y[i] + rows.p[i] * y[0]
+        if k > 1:
+            y = [torch.where(fired, y[i] + rows.j[i], y[i]) for i in range(k)]
+        y[0] = torch.where(y[0] < rows.floor, rows.floor, y[0])
+    return steps, y if before is None else [*y, before]
+
+
+def _prepared(
+    current: Tensor, coefficients: Tensor, state: Tensor | None, flags: Flags, time_dim: int
+) -> tuple[tuple[Tensor, ...], _Rows, Tensor]:
+    dtype = state_dtype(current)
+    rows = _Rows(coefficients.to(dtype), current.dim() - 1)
+    if state is None:
+        shape = [size for dim, size in enumerate(current.shape) if dim != time_dim]
+        state = current.new_zeros([rows.states + flags.reset_next, *shape], dtype=dtype)
+    return current.to(dtype).unbind(time_dim), rows, state.to(dtype)
+
+
+def forward(
+    current: Tensor, coefficients: Tensor, state: Tensor | None, flags: Flags, time_dim: int
+) -> tuple[Tensor, Tensor]:
+    """Value of every step in the current's dtype, and the state after the last."""
+    currents, rows, start = _prepared(current, coefficients, state, flags, time_dim)
+    steps, final = _run(currents, rows, start, flags)
+    if not steps:
+        return torch.empty_like(current), start.clone()
+    values = [step.h[0] if flags.membrane else step.spike for step in steps]
+    return torch.stack(values, time_dim).to(current.dtype), torch.stack(final)
+
+
+def distances(
+    current: Tensor, coefficients: Tensor, state: Tensor | None, flags: Flags, time_dim: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Spikes and distances from the threshold of every step in the state's dtype, and the state after the last."""
+    currents, rows, start = _prepared(current, coefficients, state, flags, time_dim)
+    steps, final = _run(currents, rows, start, flags)
+    if not steps:
+        nothing = torch.empty_like(current, dtype=state_dtype(current))
+        return nothing, nothing, start.clone()
+    spikes = torch.stack([step.spike for step in steps], time_dim)
+    return spikes, torch.stack([rows.distance(step.h) for step in steps], time_dim), torch.stack(final)
+
+
+def per_neuron(coefficients: Tensor, row: int, like: Tensor) -> Tensor:
+    """One row of the coefficients in a shape that broadcasts with one step `[N, C, ...]` of `like`."""
+    values = coefficients[row].to(state_dtype(like))
+    return values.reshape(-1, *[1] * (like.dim() - 3)) if len(values) > 1 else values[0]
+
+
+def backward(
+    grad_value: Tensor,
+    grad_state: Tensor | None,
+    current: Tensor,
+    coefficients: Tensor,
+    state: Tensor | None,
+    flags: Flags,
+    time_dim: int,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """dL/dcurrent in its dtype, dL/dcoefficients of every neuron `[P, N, C, ...]`, and dL/dstate."""
+    currents, rows, start = _prepared(current, coefficients, state, flags, time_dim)
+    steps, _ = _run(currents, rows, start, flags)
+    adjoint = _Adjoint(rows, flags, start, grad_state)
+    signals = grad_value.to(state_dtype(current)).unbind(time_dim)
+    grads = [
+        adjoint.step(q, x, step)
+        for q, x, step in zip(reversed(signals), reversed(currents), reversed(steps), strict=True)
+    ]
+    if not grads:
+        return torch.empty_like(current), adjoint.coefficients(), adjoint.state()
+    grad = torch.stack(grads[::-1], time_dim).to(current.dtype)
+    return grad, adjoint.coefficients(), adjoint.state()
+
+
+class _Adjoint:
+    """G = dL/dy and qs = dL/ds from later steps, and the gradients of the coefficients so far."""
+
+    def __init__(self, rows: _Rows, flags: Flags, start: Tensor, grad_state: Tensor | None) -> None:
+        self.k, self.flags, self.n = rows, flags, rows.states
+        self.zero = torch.zeros_like(start[0])
+        self.g = [self.zero] * self.n
+        self.qs = self.zero
+        if grad_state is not None:
+            self.g = list(grad_state[: self.n].to(start.dtype).unbind(0))
+            self.qs = grad_state[self.n].to(start.dtype) if flags.reset_next else self.zero
+        self.sums = dict.fromkeys(row_names(self.n), self.zero)
+
+    def coefficients(self) -> Tensor:
+        return torch.stack(list(self.sums.values()))
+
+    def state(self) -> Tensor:
+        return torch.stack([*self.g, self.qs] if self.flags.reset_next else self.g)
+
+    def step(self, q: Tensor, x: Tensor, step: _Step) -> Tensor:
+        """One step back; returns dL/dx."""
+        k, n, h = self.k, self.n, step.h
+        u = k.distance(h)
+        fired = u > 0 if self.flags.strict else u >= 0
+        slope = k.height * SHAPES[KINDS[self.flags.kind]]((u * k.scale).abs())
+        gs = self.zero if self.flags.membrane else q
+        if self.flags.reset_next:
+            gs = gs + self.qs
+        gs = self._after_reset(gs, h, fired)
+        if not self.flags.reset_next:
+            gs = self._reset(gs, h, fired)
+        e = gs * slope
+        self._learn("threshold", -e)
+        lam = [self.g[i] + e * k.c[i] if n > 1 else self.g[i] + e for i in range(n)]
+        for i in range(n if n > 1 else 0):
+            self._learn(f"c{i}", e * h[i])
+        if self.flags.membrane:
+            lam[0] = lam[0] + q
+        self.qs = self.zero
+        if step.fired_before is not None:
+            lam = self._reset_before(lam, step.raw, step.fired_before > 0)
+        return self._dynamics(lam, x, step)
+
+    def _learn(self, name: str, amount: Tensor) -> None:
+        self.sums[name] = self.sums[name] + amount
+
+    def _after_reset(self, gs: Tensor, h: Sequence[Tensor], fired: Tensor) -> Tensor:
+        """Back through the floor, the jump j and the coupling p."""
+        k, n, g = self.k, self.n, self.g
+        after = h[0] if self.flags.reset_next else torch.where(fired, k.reset(h, 0), h[0])
+        unfloored = torch.where(fired, after + k.j[0], after) if n > 1 else after
+        g[0] = torch.where(unfloored < k.floor, self.zero, g[0])
+        if n == 1:
+            return gs
+        for i in range(n):
+            if not self.flags.detach_jump:
+                gs = gs + k.j[i] * g[i]
+            self._learn(f"j{i}", torch.where(fired, g[i], self.zero))
+        for i in range(1, n):
+            self._learn(f"p{i}", g[i] * after)
+            g[0] = g[0] + k.p[i] * g[i]
+        return gs
+
+    def _reset(self, gs: Tensor, h: Sequence[Tensor], fired: Tensor) -> Tensor:
+        """Back through the reset of the same step."""
+        for i in range(self.n):
+            if not self.flags.detach_reset:
+                gs = gs + self.g[i] * (self.k.reset(h, i) - h[i])
+            self._learn(f"offset{i}", torch.where(fired, self.g[i], self.zero))
+            if i > 0:
+                self._learn(f"r{i}", -torch.where(fired, self.g[0] * h[i], self.zero))
+        self.g = [torch.where(fired, self._kept(self.g, i), self.g[i]) for i in range(self.n)]
+        return gs
+
+    def _reset_before(self, lam: list[Tensor], raw: Sequence[Tensor], before: Tensor) -> list[Tensor]:
+        """Back through the reset by the last step's spike."""
+        for i in range(self.n):
+            if not self.flags.detach_reset:
+                self.qs = self.qs + lam[i] * (self.k.reset(raw, i) - raw[i])
+            self._learn(f"offset{i}", torch.where(before, lam[i], self.zero))
+            if i > 0:
+                self._learn(f"r{i}", -torch.where(before, lam[0] * raw[i], self.zero))
+        return [torch.where(before, self._kept(lam, i), lam[i]) for i in range(self.n)]
+
+    def _kept(self, g: Sequence[Tensor], i: int) -> Tensor:
+        out = self.k.keep[i] * g[i]
+        return out - self.k.r[i] * g[0] if i > 0 else out
+
+    def _dynamics(self, lam: Sequence[Tensor], x: Tensor, step: _Step) -> Tensor:
+        """Back through h = A y + B x + d."""
+        k, n = self.k, self.n
+        grad_x = k.b[0] * lam[0]
+        for i in range(1, n):
+            grad_x = grad_x + k.b[i] * lam[i]
+        for i in range(n):
+            for j in range(n):
+                self._learn(f"a{i}{j}", lam[i] * step.before[j])
+            self._learn(f"b{i}", lam[i] * x)
+            self._learn(f"d{i}", lam[i])
+        if not self.flags.through_time:
+            self.g, self.qs = [self.zero] * n, self.zero
+            return grad_x
+        self.g = []
+        for j in range(n):
+            column = k.a[0][j] * lam[0]
+            for i in range(1, n):
+                column = column + k.a[i][j] * lam[i]
+            self.g.append(column)
+        return grad_x

@@ -1,0 +1,177 @@
+"""Convolution and SRM neurons with a record of the spikes. Equations: cpp/include/snnlib/kernels/spike_credit.h."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from snnlib.backends.reference.srm import Decay, Trace, as_bound, state_dtype
+
+# Stride, padding and dilation by space axis; groups.
+Options = tuple[Sequence[int], Sequence[int], Sequence[int], int]
+
+
+def convolve(x: Tensor, weight: Tensor, options: Options) -> Tensor:
+    """Currents of a train `[T, N, C, ...]` in the state's dtype, summed tap by tap in the kernels' order."""
+    stride, padding, dilation, groups = options
+    dtype = state_dtype(x)
+    # F.pad counts axes from the last one.
+    wide = F.pad(x.to(dtype), [zeros for axis in reversed(padding) for zeros in (axis, axis)])
+    # A group's input channels meet all output channels of the group.
+    outputs, inputs, *kernel = weight.shape
+    wide = wide.reshape(*x.shape[:2], groups, 1, inputs, *wide.shape[3:])
+    weight = weight.to(dtype).reshape(groups, outputs // groups, inputs, *kernel, *(1 for _ in kernel))
+    # Without input channels there is nothing to add: the shape is that of one tap of zeros.
+    if inputs == 0:
+        wide, weight, inputs = (
+            F.pad(wide, [0] * (2 * len(kernel)) + [0, 1]),
+            F.pad(weight, [0] * (4 * len(kernel)) + [0, 1]),
+            1,
+        )
+    current: Tensor | float = 0.0
+    for place in itertools.product(*(range(taps) for taps in kernel)):
+        seen, tap = wide, weight
+        axes = zip(place, kernel, stride, dilation, strict=True)
+        for axis, (i, taps, step, gap) in enumerate(axes, start=5):
+            last = wide.shape[axis] - 1 - gap * (taps - 1 - i)
+            seen = seen.index_select(axis, torch.arange(gap * i, last + 1, step))
+            tap = tap.select(3, i)
+        for c in range(inputs):
+            current = current + seen[:, :, :, :, c] * tap[:, :, c]
+    assert isinstance(current, Tensor)
+    return current.flatten(2, 3)
+
+
+def _window_sums(spikes: Tensor, pool: Sequence[int]) -> Tensor:
+    height, width = (size // window for size, window in zip(spikes.shape[-2:], pool, strict=True))
+    inside = spikes[..., : height * pool[0], : width * pool[1]]
+    return inside.reshape(*spikes.shape[:-2], height, pool[0], width, pool[1]).sum((-3, -1))
+
+
+def pool_spikes(spikes: Tensor, pool: Sequence[int]) -> Tensor:
+    """Mean of every window over the last two axes; windows do not overlap."""
+    return _window_sums(spikes, pool) / (pool[0] * pool[1])
+
+
+def _shared_out(grad_output: Tensor, fired: Tensor, pool: Sequence[int]) -> Tensor:
+    """dL/ds: the gradient of a window in equal parts to its spikes."""
+    share = grad_output / _window_sums(fired.to(grad_output.dtype), pool)
+    spread = share.repeat_interleave(pool[0], -2).repeat_interleave(pool[1], -1)
+    missing = [size - other for size, other in zip(fired.shape[-2:], spread.shape[-2:], strict=True)]
+    return torch.where(fired, F.pad(spread, (0, missing[1], 0, missing[0])), 0.0)
+
+
+def _rows(train: Tensor) -> Tensor:
+    """`[T, N, rows, W * C]` of a train `[T, N, C, ..., W]`, as the kernels see it."""
+    return train.movedim(2, -1).flatten(-2).flatten(2, -2)
+
+
+def _tasks(rows: Tensor, band: int, time_dim: int) -> Iterator[Tensor]:
+    """The part `[T, band, W * C]` of rows that each task of the kernels sees, in their order."""
+    for sample in rows.unbind(1 - time_dim):
+        yield from torch.split(sample, band, 1)
+
+
+def make_record(
+    trace: Trace, grad_clamp: float, band: int, time_dim: int, bits: Tensor, starts: Tensor
+) -> Tensor:
+    """Fills `bits` and `starts`, and returns slope and gain `[2, spikes]`."""
+    bound = as_bound(grad_clamp, trace.delta_u)
+    slope = torch.where(trace.delta_u > 0, 1 / trace.delta_u, 0.0).clamp(max=bound)
+    gain = torch.where(trace.delta_ut > 0, 1 / trace.delta_ut, 0.0)
+    return write_entries(trace.spikes > 0, [slope, gain], band, time_dim, bits, starts)
+
+
+def write_entries(
+    entry: Tensor, values: Sequence[Tensor], band: int, time_dim: int, bits: Tensor, starts: Tensor
+) -> Tensor:
+    """Fills `bits` and `starts`, and returns the values at entries `[values, entries]`, in the kernels' order."""
+    marked = _rows(entry)
+    columns = [_tasks(_rows(value), band, time_dim) for value in values]
+    parts = [
+        torch.stack([value[mask] for value in task])
+        for mask, *task in zip(_tasks(marked, band, time_dim), *columns, strict=True)
+    ]
+    starts[1 : len(parts) + 1] = torch.tensor([part.shape[1] for part in parts]).cumsum(0)
+    in_words = F.pad(marked, (0, -marked.shape[3] % 16)).reshape(*bits.shape, 16)
+    # Bit 15 is the sign of an int16.
+    bits.copy_((in_words * (1 << torch.arange(16))).sum(4))
+    return torch.cat(parts, 1) if parts else values[0].new_empty(len(values), 0)
+
+
+def read_entries(
+    bits: Tensor, record: Tensor, starts: Tensor, shape: Sequence[int], band: int, time_dim: int
+) -> tuple[Tensor, list[Tensor]]:
+    """(entries, their values) as tensors `[T, N, C, ...]` of this shape; values are 0 elsewhere."""
+    channels, space = shape[2], shape[3:]
+    marked = (bits.long().unsqueeze(4) >> torch.arange(16) & 1).flatten(3)[..., : space[-1] * channels].bool()
+    values = [torch.zeros(marked.shape, dtype=record.dtype) for _ in record]
+    tasks = (_tasks(rows, band, time_dim) for rows in (marked, *values))
+    for i, (mask, *parts) in enumerate(zip(*tasks, strict=True)):
+        if int(mask.sum()) != int(starts[i + 1] - starts[i]):
+            raise ValueError("bits: expected as many spikes of each task as starts says, got others")
+        for part, column in zip(parts, record, strict=True):
+            part[mask] = column[starts[i] : starts[i + 1]]
+    marked, *values = (
+        rows.reshape(*shape[:2], *space, channels).movedim(-1, 2) for rows in (marked, *values)
+    )
+    return marked, values
+
+
+def backward(
+    grad_output: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    bits: Tensor,
+    record: Tensor,
+    starts: Tensor,
+    options: Options,
+    pool: Sequence[int],
+    decay: Decay,
+    band: int,
+    time_dim: int,
+) -> tuple[Tensor, Tensor]:
+    """dL/dW and dL/dx in the state's dtype: dense signals a and b, then torch's convolution gradients."""
+    dtype = state_dtype(x)
+    stride, padding, dilation, groups = options
+    sizes = zip(x.shape[3:], weight.shape[2:], stride, padding, dilation, strict=True)
+    space = [(size + 2 * zeros - gap * (taps - 1) - 1) // step + 1 for size, taps, step, zeros, gap in sizes]
+    shape = (*x.shape[:2], weight.shape[0], *space)
+    fired, (slope, gain) = read_entries(bits, record, starts, shape, band, time_dim)
+    q = _shared_out(grad_output.to(dtype), fired, pool)
+    columns = (q, fired, slope, gain)
+    au = a_s = bg = torch.zeros_like(q.select(time_dim, 0)) if q.shape[time_dim] else q
+    a, b = torch.empty_like(q), torch.empty_like(q)
+    steps = list(zip(*(column.unbind(time_dim) for column in columns), strict=True))
+    for t in reversed(range(len(steps))):
+        q_t, fired, slope, gain = steps[t]
+        au, a_s = (
+            torch.where(fired, q_t * slope * decay.r_s, au * decay.e_m + a_s * decay.r_s),
+            torch.where(fired, q_t * slope * decay.e_s, a_s * decay.e_s),
+        )
+        bg = torch.where(fired, q_t * gain, bg) * decay.e_g
+        a.select(time_dim, t).copy_(au)
+        b.select(time_dim, t).copy_(bg)
+
+    def convolution_backward(signal: Tensor, mask: list[bool]) -> tuple[Tensor, ...]:
+        return torch.ops.aten.convolution_backward(  # type: ignore[no-any-return]
+            signal.flatten(0, 1),
+            x.to(dtype).flatten(0, 1),
+            weight.to(dtype),
+            None,
+            stride,
+            padding,
+            dilation,
+            False,
+            [0] * len(stride),
+            groups,
+            mask,
+        )
+
+    grad_weight = convolution_backward(a, [False, True, False])[1]
+    grad_x = convolution_backward(b, [True, False, False])[0]
+    return grad_weight, grad_x.reshape(x.shape) * x.to(dtype)

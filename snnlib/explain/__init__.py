@@ -1,6 +1,0 @@
-"""Which pixels and time steps of an input drive a net's answer."""
-
-from snnlib.explain.grad_cam import GradCAM
-from snnlib.explain.occlusion import Occlusion, occlusion_test
-
-__all__ = ["GradCAM", "Occlusion", "occlusion_test"]

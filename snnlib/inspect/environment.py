@@ -1,0 +1,108 @@
+"""Facts about an installation: versions, the machine, and which path every op takes and why."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import sys
+from collections.abc import Iterable
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from snnlib.backends import cudnn, native
+from snnlib.data.cache_dir import user_cache_dir
+
+# Packages that the library uses, with the extra that brings the optional ones.
+_PACKAGES = (
+    ("snnlib", ""),
+    ("torch", ""),
+    ("numpy", ""),
+    ("scikit-learn", "data"),
+    ("lightning", "train"),
+    ("tensorboard", "train"),
+    ("matplotlib", "train"),
+    ("jinja2", "train"),
+)
+
+
+def print_report(console: Console) -> None:
+    """Print all facts; works in an installation without any extra."""
+    for title, facts in (
+        ("Versions", _versions()),
+        ("Machine", _machine()),
+        ("Native code", [*native.module_info().items(), ("cuDNN", cudnn.describe())]),
+        ("Paths of the ops", _paths()),
+        ("Data", _data()),
+        ("Environment", _environment()),
+    ):
+        table = Table(title=title, title_justify="left", show_header=False, box=None, pad_edge=False)
+        table.add_column(no_wrap=True)
+        # Long paths are cut by no one: they are there to be copied.
+        table.add_column(overflow="fold")
+        for name, value in facts:
+            table.add_row(name, value)
+        console.print(table, "")
+
+
+def _versions() -> Iterable[tuple[str, str]]:
+    yield "python", f"{platform.python_version()} ({sys.executable})"
+    for package, extra in _PACKAGES:
+        try:
+            yield package, importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            yield (
+                package,
+                f"not installed: pip install 'snnlib[{extra}]'" if extra else "not installed as a package",
+            )
+
+
+def _machine() -> Iterable[tuple[str, str]]:
+    yield "system", platform.platform()
+    yield "processor", f"{processor_name()}, {os.cpu_count()} logical cores"
+    yield "threads", f"{torch.get_num_threads()} (torch.set_num_threads or OMP_NUM_THREADS)"
+    if torch.cuda.is_available():
+        names = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
+        yield "CUDA", f"{torch.version.cuda}: {', '.join(names)}"
+    else:
+        yield "CUDA", "no device" if torch.version.cuda else "this torch is built without CUDA"
+
+
+def processor_name() -> str:
+    """The processor as its maker names it."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:  # noqa: PTH123
+            models = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]
+    except OSError:
+        models = []
+    return models[0] if models else platform.processor() or platform.machine()
+
+
+# What users call them, and the kernel that stands for each family.
+_FAMILIES = {
+    "SRM neurons": "srm_forward",
+    "SRM layers, event-driven": "srm_conv_forward",
+    "spike pooling": "pool_forward",
+    "superpixel sums": "superpixel_sum",
+}
+
+
+def _paths() -> Iterable[tuple[str, str]]:
+    for device in ["cpu"] + ["cuda"] * torch.cuda.is_available():
+        for family, kernel in _FAMILIES.items():
+            path, reason = native.explain_path(device, kernel)
+            yield f"{family} on {device}", f"{path}: {reason}"
+
+
+def _data() -> Iterable[tuple[str, str]]:
+    folder = user_cache_dir()
+    yield "cache folder", str(folder)
+    builds = sorted(path.name for path in folder.glob("event-digits-*") if path.is_dir())
+    yield "embedded digits", ", ".join(builds) or "not made yet: the first `snnlib train` makes them"
+
+
+def _environment() -> Iterable[tuple[str, str]]:
+    variables = sorted((name, value) for name, value in os.environ.items() if name.startswith("SNNLIB_"))
+    return variables or [("SNNLIB_*", "none set")]

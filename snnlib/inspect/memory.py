@@ -1,0 +1,260 @@
+"""Bytes that a training step of a net keeps for its backward pass: counted where autograd saves them, and predicted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+from torch.nn.utils import parametrize
+
+from snnlib.functional._check import check_floating
+from snnlib.functional.event_driven import as_event_driven
+from snnlib.inspect.activity import spikes_of
+from snnlib.nn.fused_block import Block
+from snnlib.nn.fusion import blocks_by_part
+from snnlib.nn.gain import WeightWithGain
+from snnlib.nn.neuron_layer import NeuronLayer
+from snnlib.nn.srm import SRMLayer
+
+_INPUT = "input"
+# Of the event-driven record: a bit per neuron and step, two float32 per spike.
+_BYTES_PER_STEP, _BYTES_PER_SPIKE = 1 / 8, 8
+
+
+@dataclass(frozen=True)
+class LayerMemory:
+    """What one module keeps for backward.
+
+    Args:
+        name: the module's name in the net; `"input"` is the net's input, `"total"` the sum.
+        neuron_steps: neurons times time steps times samples; 0 for a module without neurons.
+        spikes: how many there were, before pooling. In a fused layer, of the neurons that pool windows cover.
+        train_bytes: trains between modules that this one gave and autograd keeps, each counted once.
+        state_bytes: all else that is kept, but no weights.
+        predicted_state_bytes: of SRM neurons, from the shape and the rate alone: `neuron_steps / 8 + 8 * spikes` for
+            event-driven kernels, the current of every neuron-step elsewhere; NaN for surrogate neurons, whose entries
+            depend on their potentials.
+    """
+
+    name: str
+    neuron_steps: int
+    spikes: float
+    train_bytes: int
+    state_bytes: int
+    predicted_state_bytes: float
+
+    @property
+    def rate(self) -> float:
+        """Spikes per neuron and step; NaN without neurons."""
+        return self.spikes / self.neuron_steps if self.neuron_steps else float("nan")
+
+    @property
+    def bytes_per_neuron_step(self) -> float:
+        """State, without trains; NaN without neurons."""
+        return self.state_bytes / self.neuron_steps if self.neuron_steps else float("nan")
+
+
+@dataclass(frozen=True)
+class MemoryReport:
+    """What a training step keeps for backward; `str()` makes a table of it.
+
+    Args:
+        layers: the net's input, then every module with neurons or with something to keep, in the order of their calls.
+    """
+
+    layers: tuple[LayerMemory, ...]
+
+    @property
+    def total(self) -> LayerMemory:
+        """The sum over all layers."""
+        return LayerMemory(
+            "total",
+            sum(layer.neuron_steps for layer in self.layers),
+            sum(layer.spikes for layer in self.layers),
+            sum(layer.train_bytes for layer in self.layers),
+            sum(layer.state_bytes for layer in self.layers),
+            sum(layer.predicted_state_bytes for layer in self.layers),
+        )
+
+    def __getitem__(self, name: str) -> LayerMemory:
+        """The layer of this name."""
+        for layer in self.layers:
+            if layer.name == name:
+                return layer
+        raise KeyError(f"expected one of {', '.join(layer.name for layer in self.layers)}, got {name!r}")
+
+    def __str__(self) -> str:
+        width = max(len(layer.name) for layer in (*self.layers, self.total))
+        lines = [
+            f"{'':{width}} {'neuron-steps':>13} {'rate':>7} {'trains MB':>10} {'state MB':>10} {'predicted':>10} "
+            f"{'state bytes per neuron-step':>28}"
+        ]
+        for layer in (*self.layers, self.total):
+            sizes = (layer.train_bytes, layer.state_bytes, layer.predicted_state_bytes)
+            megabytes = " ".join(f"{size / 1e6:10.3f}" for size in sizes)
+            if layer.neuron_steps:
+                text = f"{layer.neuron_steps:13} {layer.rate:7.2%} {megabytes}{layer.bytes_per_neuron_step:29.3f}"
+            else:
+                text = f"{'':13} {'':7} {megabytes}"
+            lines.append(f"{layer.name:{width}} {text}".rstrip())
+        return "\n".join(lines)
+
+
+def memory_report(net: nn.Module, x: Tensor) -> MemoryReport:
+    """Count what autograd keeps of a forward pass of `net` over the train `x`, by layer.
+
+    A train that several layers keep is one piece of memory and counts once, for the module that gave it. Weights and
+    what parametrizations make of them do not count: they do not grow with the train. The net runs once, as it is:
+    in its mode, fused or not, on its device.
+
+    Args:
+        net: any module with spiking layers.
+        x: what the net is called with, as in training: `[T, N, ...]`.
+
+    Raises:
+        TypeError: `x` is no floating tensor.
+        ValueError: a net without spiking layers, or with nothing that learns: then nothing is kept.
+
+    >>> import torch, snnlib
+    >>> net = torch.nn.Sequential(snnlib.SRMLinear(100, 50), snnlib.SRMLinear(50, 10))
+    >>> report = snnlib.memory_report(net, (torch.rand(20, 4, 100) < 0.1).float())
+    >>> report["0"].neuron_steps, report["0"].train_bytes            # 20 x 4 x 50, in float32
+    (4000, 16000)
+    >>> print(report)
+           neuron-steps    rate  trains MB   state MB  predicted  state bytes per neuron-step
+    input                            0.032      0.000      0.000
+    0 ...
+    """
+    check_floating("x", x)
+    if not any(isinstance(module, NeuronLayer) for module in net.modules()):
+        raise ValueError(f"net: expected a module with spiking layers, got {type(net).__name__} without any")
+    if not any(parameter.requires_grad for parameter in net.parameters()):
+        raise ValueError("net: expected parameters that require a gradient, got none: nothing would be kept")
+    ledger = _Ledger(x)
+    # Within `cached`, a layer sees the very weight that is listed here, and nothing of its making is kept again.
+    with torch.inference_mode(mode=False), torch.enable_grad(), parametrize.cached():
+        weights = [*net.parameters(), *net.buffers(), *_parametrized(net)]
+        with ledger.watching(net), saved_tensors_hooks(ledger.keep, lambda tensor: tensor):
+            # Held until all is counted: what nobody holds, autograd need not keep.
+            output = net(x)
+        layers = ledger.layers({_address(weight) for weight in weights})
+        del output
+    return MemoryReport(layers)
+
+
+class _Ledger:
+    """Who gave which train, who keeps which memory, and what spiking layers did, in the order of the calls."""
+
+    def __init__(self, x: Tensor) -> None:
+        self._stack = [_INPUT]
+        # By name of the module: neuron-steps, spikes, predicted bytes.
+        self._neurons: dict[str, tuple[int, float, float]] = {_INPUT: (0, 0.0, 0.0)}
+        # By address. The tensors live as long as the ledger, so no address is used twice.
+        self._givers: dict[int, tuple[str | None, Tensor]] = {_address(x): (_INPUT, x)}
+        self._kept: dict[int, tuple[str, Tensor]] = {}
+        self._weight_shapes: dict[str, torch.Size] = {}
+
+    def keep(self, tensor: Tensor) -> Tensor:
+        """Note a tensor that autograd saves, unless it is a layer's effective weight."""
+        if tensor.shape == self._weight_shapes.get(self._stack[-1]) and _address(tensor) not in self._givers:
+            return tensor
+        self._kept.setdefault(_address(tensor), (self._stack[-1], tensor))
+        return tensor
+
+    @contextmanager
+    def watching(self, net: nn.Module) -> Iterator[None]:
+        """Hooks on every module, but what is inside a spiking layer or a fused block counts as its first module's."""
+        blocks, seen = blocks_by_part(net), set[nn.Module]()
+        inside = {
+            id(part) for layer in net.modules() if isinstance(layer, NeuronLayer) for part in layer.modules()
+        }
+        with ExitStack() as hooks:
+            for name, module in net.named_modules():
+                if isinstance(module, WeightWithGain):
+                    self._weight_shapes[name or "net"] = module.weight.shape
+                if isinstance(module, NeuronLayer) or id(module) not in inside:
+                    runs = blocks.get(module, module)
+                    if runs in seen:
+                        continue
+                    seen.add(runs)
+                    own = name or "net"
+                    before = runs.register_forward_pre_hook(self._enter(own), with_kwargs=True)
+                    after = runs.register_forward_hook(self._leave(own), with_kwargs=True)
+                    hooks.callback(before.remove)
+                    hooks.callback(after.remove)
+            yield
+
+    def layers(self, weights: set[int]) -> tuple[LayerMemory, ...]:
+        """The books, closed."""
+        trains, states = dict.fromkeys(self._neurons, 0), dict.fromkeys(self._neurons, 0)
+        for address, (keeper, tensor) in self._kept.items():
+            nbytes = tensor.untyped_storage().nbytes()
+            if address in self._givers:
+                # A sum or a copy between two modules belongs to the one that takes it.
+                trains[self._givers[address][0] or keeper] += nbytes
+            elif address not in weights:
+                states[keeper] += nbytes
+        layers = (
+            LayerMemory(name, steps, spikes, trains[name], states[name], predicted)
+            for name, (steps, spikes, predicted) in self._neurons.items()
+        )
+        return tuple(
+            layer for layer in layers if layer.neuron_steps or layer.train_bytes or layer.state_bytes
+        )
+
+    def _enter(self, name: str) -> Any:
+        def hook(_module: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any]) -> None:
+            self._stack.append(name)
+            self._neurons.setdefault(name, (0, 0.0, 0.0))
+            for tensor in filter(torch.is_tensor, (*inputs, *options.values())):
+                self._givers.setdefault(_address(tensor), (None, tensor))
+
+        return hook
+
+    def _leave(self, name: str) -> Any:
+        def hook(module: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any], output: Any) -> None:
+            self._stack.pop()
+            train = spikes_of(output)
+            layer = module.parts[0] if isinstance(module, Block) else module
+            if isinstance(layer, NeuronLayer):
+                x = inputs[0] if inputs else options["x"]
+                steps, spikes, predicted = self._neurons[name]
+                more = _of_neurons(layer, x, train, fused=layer is not module)
+                self._neurons[name] = (steps + more[0], spikes + more[1], predicted + more[2])
+            if isinstance(train, Tensor):
+                self._givers.setdefault(_address(train), (name, train))
+
+        return hook
+
+
+def _of_neurons(layer: NeuronLayer, x: Tensor, out: Tensor, fused: bool) -> tuple[int, float, float]:
+    """Neuron-steps, spikes and predicted bytes of one call."""
+    out = out.detach()
+    neuron_steps = out.numel()
+    if fused:
+        events, weight = (torch.empty_like(like, device="meta") for like in (x.flatten(0, 1), layer.weight))
+        neuron_steps = layer.operator.forward(events, weight).numel()
+    spikes = float(out.mean(dtype=torch.float64)) * neuron_steps if neuron_steps else 0.0
+    if isinstance(as_event_driven(layer.operator, x, layer.weight), str):
+        return neuron_steps, spikes, float(neuron_steps * out.element_size())
+    if not isinstance(layer, SRMLayer):
+        # How many of its steps are entries follows from the potentials, which are not in memory.
+        return neuron_steps, spikes, math.nan
+    return neuron_steps, spikes, neuron_steps * _BYTES_PER_STEP + spikes * _BYTES_PER_SPIKE
+
+
+def _parametrized(net: nn.Module) -> Iterator[Tensor]:
+    for module in net.modules():
+        if parametrize.is_parametrized(module):
+            assert isinstance(module.parametrizations, nn.ModuleDict)
+            yield from (getattr(module, name) for name in module.parametrizations)
+
+
+def _address(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()

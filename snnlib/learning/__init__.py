@@ -1,0 +1,1 @@
+"""What makes nets learn: losses, decoding, calibration, preparation and their health."""

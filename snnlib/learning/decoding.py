@@ -1,0 +1,160 @@
+"""Numbers from spike trains, for losses and decisions: counts, rates and spike times."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from snnlib.functional._check import check_floating, check_rank
+
+__all__ = [
+    "firing_rate",
+    "first_spike_time",
+    "spike_count",
+    "spike_times",
+    "time_weighted_count",
+]
+
+
+def _check_train(spikes: Tensor, batch_first: bool, at_least_steps: int) -> int:
+    """Time dimension of a spike train that is long enough."""
+    check_floating("spikes", spikes)
+    check_rank("spikes", spikes, "[T, N, ...]", at_least=2)
+    time_dim = int(batch_first)
+    if spikes.shape[time_dim] < at_least_steps:
+        raise ValueError(f"spikes: expected at least one time step, got shape {tuple(spikes.shape)}")
+    return time_dim
+
+
+def spike_count(spikes: Tensor, batch_first: bool = False) -> Tensor:
+    """Spikes of each neuron over the whole train: `count = sum_t s[t]`.
+
+    The gradient is the plain one, `dL/ds[t] = dL/dcount` at every step; SRM layers read it where spikes are. Any torch
+    loss works on counts: `cross_entropy(spike_count(s), labels)` makes the labelled neuron fire more.
+
+    Args:
+        spikes: `[T, N, ...]` (`[N, T, ...]` with `batch_first`), any floating dtype.
+        batch_first: whether the batch dimension comes before time.
+
+    Returns:
+        Counts `[N, ...]` in spikes per train, in the dtype of `spikes`; float32 for half inputs, since float16
+        counts to 2048 only and bfloat16 to 256.
+
+    Raises:
+        TypeError: `spikes` is no floating tensor.
+        ValueError: fewer than two dimensions.
+
+    >>> import torch, snnlib
+    >>> spikes = torch.tensor([[1.0, 0.0], [1.0, 1.0], [1.0, 0.0]]).unsqueeze(1)
+    >>> snnlib.readout.spike_count(spikes).tolist()
+    [[3.0, 1.0]]
+    """
+    time_dim = _check_train(spikes, batch_first, at_least_steps=0)
+    return spikes.sum(time_dim, dtype=torch.promote_types(spikes.dtype, torch.float32))
+
+
+def firing_rate(spikes: Tensor, batch_first: bool = False) -> Tensor:
+    """Spikes of each neuron per time step: `rate = spike_count / T`, in 0..1 for 0/1 spikes.
+
+    Arguments, dtype and errors as in `spike_count`; a train without time steps has no rate and raises ValueError.
+
+    >>> import torch, snnlib
+    >>> spikes = torch.tensor([[1.0, 0.0], [1.0, 1.0]]).unsqueeze(1)
+    >>> snnlib.readout.firing_rate(spikes).tolist()
+    [[1.0, 0.5]]
+    """
+    time_dim = _check_train(spikes, batch_first, at_least_steps=1)
+    return spike_count(spikes, batch_first) / spikes.shape[time_dim]
+
+
+def time_weighted_count(spikes: Tensor, batch_first: bool = False) -> Tensor:
+    """Spikes of each neuron, earlier ones counting more: `sum_t w[t] s[t]` with `w[t] = 1 - t/T`.
+
+    The gradient is the plain one, `dL/ds[t] = w[t] dL/dcount`: a loss on it pulls hardest at early spikes, and breaks
+    ties between equal counts. Arguments, dtype and errors as in `spike_count`.
+
+    >>> import torch, snnlib
+    >>> spikes = torch.tensor([[1.0, 0.0], [0.0, 0.0], [0.0, 1.0], [0.0, 1.0]]).unsqueeze(1)
+    >>> snnlib.readout.time_weighted_count(spikes).tolist()
+    [[1.0, 0.75]]
+    """
+    time_dim = _check_train(spikes, batch_first, at_least_steps=0)
+    spikes = spikes.to(torch.promote_types(spikes.dtype, torch.float32))
+    steps = spikes.shape[time_dim]
+    weight = 1 - torch.arange(steps, dtype=spikes.dtype, device=spikes.device) / max(steps, 1)
+    return (weight.view(-1, *[1] * (spikes.dim() - 1 - time_dim)) * spikes).sum(time_dim)
+
+
+def first_spike_time(spikes: Tensor, batch_first: bool = False, no_spike: float | None = None) -> Tensor:
+    """Step of each neuron's first spike: `t1 = min { t : s[t] != 0 }`.
+
+    The backward pass owns the sign between times and spikes. Gradients at spike tensors mean "more, or earlier, spikes
+    here", so a loss that wants a later spike pushes that spike down::
+
+        dL/ds[t1] = -dL/dt1,        0 at every other step and for neurons without a spike
+
+    Times only move spikes that exist: silent neurons need another loss, or `snnlib.init.calibrate_firing_rate_`.
+
+    Args:
+        spikes: `[T, N, ...]` (`[N, T, ...]` with `batch_first`), any floating dtype.
+        batch_first: whether the batch dimension comes before time.
+        no_spike: time of neurons without a spike. Default T, later than any spike.
+
+    Returns:
+        Times `[N, ...]` in time steps from 0, in the dtype of `spikes`, float32 for half. NaN where the train's first
+        value other than 0 is NaN.
+
+    Raises:
+        TypeError: `spikes` is no floating tensor.
+        ValueError: fewer than two dimensions, or no time step.
+
+    >>> import torch, snnlib
+    >>> spikes = torch.tensor([[0.0, 0.0], [1.0, 0.0], [1.0, 0.0]]).unsqueeze(1).requires_grad_()
+    >>> times = snnlib.readout.first_spike_time(spikes)
+    >>> times.tolist()
+    [[1.0, 3.0]]
+    >>> times.sum().backward()
+    >>> spikes.grad[:, 0].tolist()
+    [[0.0, 0.0], [-1.0, 0.0], [0.0, 0.0]]
+    """
+    time_dim = _check_train(spikes, batch_first, at_least_steps=1)
+    fired = spikes != 0
+    # argmax takes the first of equals.
+    first = fired.to(torch.uint8).argmax(time_dim, keepdim=True)
+    value = spikes.gather(time_dim, first).to(torch.promote_types(spikes.dtype, torch.float32))
+    # The difference is 0; it carries the gradient -1, and NaN.
+    times = first - (value - value.detach())
+    silent = spikes.shape[time_dim] if no_spike is None else no_spike
+    return torch.where(fired.any(time_dim), times.squeeze(time_dim), silent)
+
+
+def spike_times(spikes: Tensor, batch_first: bool = False) -> Tensor:
+    """Steps of each neuron's spikes in their order, then T for every spike that there might be more.
+
+    As in `first_spike_time`, the backward pass owns the sign between times and spikes: `dL/ds[t_k] = -dL/dt_k` at the
+    k-th spike, 0 at every other step.
+
+    Args:
+        spikes: `[T, N, ...]` (`[N, T, ...]` with `batch_first`), any floating dtype.
+        batch_first: whether the batch dimension comes before time.
+
+    Returns:
+        Times in time steps from 0, shape of `spikes` with the number k of the spike in place of time, in the dtype of
+        `spikes`, float32 for half.
+
+    Raises:
+        TypeError: `spikes` is no floating tensor.
+        ValueError: fewer than two dimensions, or no time step.
+
+    >>> import torch, snnlib
+    >>> snnlib.readout.spike_times(torch.tensor([0.0, 1.0, 0.0, 1.0]).reshape(4, 1, 1)).flatten().tolist()
+    [1.0, 3.0, 4.0, 4.0]
+    """
+    time_dim = _check_train(spikes, batch_first, at_least_steps=1)
+    value = spikes.to(torch.promote_types(spikes.dtype, torch.float32))
+    steps = value.shape[time_dim]
+    step = torch.arange(steps, dtype=value.dtype, device=value.device)
+    step = step.view(-1, *[1] * (value.dim() - 1 - time_dim))
+    # The difference is 0; it carries the gradient -1, and NaN.
+    times = torch.where(value != 0, step - (value - value.detach()), float(steps))
+    return times.sort(time_dim).values

@@ -1,0 +1,269 @@
+"""SpikeDoctor: says in words which layers of a net in training cannot learn, and why."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Self
+
+from torch import Tensor, nn
+
+from snnlib.functional.srm import Streamed
+from snnlib.inspect.activity import SpikeCounter, spikes_of
+from snnlib.nn.fusion import blocks_by_part
+from snnlib.nn.neuron_layer import NeuronLayer
+from snnlib.nn.readout import SRMReadout
+
+# A neuron that fires in more than half of all steps is reset before it has gathered much.
+_BUSY_RATE = 0.5
+# Shares from which a layer is reported; a few odd neurons or samples are normal.
+_REPORTED_SHARE = 0.1
+# Relative to the output layer's; rounding and shared weights alone make differences of ten to a hundred.
+_GRADIENT_RATIO = 1e3
+
+
+@dataclass(frozen=True)
+class LayerHealth:
+    """What a doctor saw of one layer.
+
+    Args:
+        name: the layer's name in the net.
+        channels: output channels; those of a linear layer are its neurons.
+        rate: spikes per neuron and time step, mean.
+        dead: channels in which no neuron ever fired.
+        busy: share of neurons that fired in more than half of all steps.
+        gradient: size of the layer's gradient relative to its weights, `||dL/dW|| / ||W||`, root mean square over
+            backward passes; None before the first.
+    """
+
+    name: str
+    channels: int
+    rate: float
+    dead: int
+    busy: float
+    gradient: float | None
+
+
+class SpikeDoctor:
+    """Watches spikes and gradients of every SRM layer while a net trains, and reports what is wrong in words.
+
+    - silent: no neuron of a layer fires, so it has no gradient and nothing behind it sees an event;
+    - dead: channels that never fire, from a tenth of a layer; any of the output neurons;
+    - silent outputs: samples in which the last layer does not fire, from a tenth of them;
+    - saturated: a tenth of the neurons fire in more than half of all steps;
+    - exploding, vanishing: a gradient, relative to the weights, 1000 times larger or smaller than the last layer's;
+    - NaN or infinity in spikes or gradients.
+
+    The last layer's neurons are the output neurons unless the net has an `SRMReadout`. In a block of `snnlib.fuse_`
+    that pools, a neuron here is a pool window, with the mean of its neurons' spikes; rates and dead channels stay what
+    they are.
+
+    Use it as a context manager, or with `attach()` and `detach()`; detached, it leaves no hook behind and can still be
+    asked. It counts spikes and squares the weights' gradients: 2 % of a training step of the published N-MNIST net.
+
+    Args:
+        net: any module with spiking layers.
+
+    Raises:
+        ValueError: a net without spiking layers.
+
+    >>> import torch, snnlib
+    >>> net = torch.nn.Sequential(snnlib.SRMLinear(50, 40), snnlib.SRMLinear(40, 10))
+    >>> _ = torch.nn.init.constant_(net[0].weight, 0.1), torch.nn.init.zeros_(net[1].weight)
+    >>> with snnlib.SpikeDoctor(net) as doctor:
+    ...     net((torch.rand(30, 8, 50) < 0.1).float()).sum().backward()
+    >>> for finding in doctor.findings():
+    ...     print(finding)
+    1 is silent: none of its 10 channels fired in 8 samples; it and the layers before it have no gradient, ...
+    """
+
+    def __init__(self, net: nn.Module) -> None:
+        self._layers = {
+            name: module for name, module in net.named_modules() if isinstance(module, NeuronLayer)
+        }
+        if not self._layers:
+            raise ValueError(
+                f"net: expected a module with spiking layers, got {type(net).__name__} without any"
+            )
+        self._net = net
+        self._fires_at_output = not any(isinstance(module, SRMReadout) for module in net.modules())
+        self._counter = SpikeCounter(net)
+        self._handles: list[Any] = []
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything seen so far."""
+        self._counter.reset()
+        self._samples = 0
+        # Sums on the net's device: watching does not wait for it.
+        self._silent_samples: Tensor | int = 0
+        self._squares: dict[str, Tensor] = {}
+        self._gradients = dict.fromkeys(self._layers, 0)
+
+    def attach(self) -> Self:
+        """Start to watch; a second call changes nothing."""
+        if self._handles:
+            return self
+        blocks = blocks_by_part(self._net)
+        for name, layer in self._layers.items():
+            runs = blocks.get(layer, layer)
+            self._handles.append(runs.register_forward_hook(self._on_spikes(name)))
+            for weight in _learned(layer):
+                handle = weight.register_post_accumulate_grad_hook(self._on_gradient(name))  # type: ignore[no-untyped-call]
+                self._handles.append(handle)
+        return self
+
+    def detach(self) -> None:
+        """Stop to watch and take all hooks off the net."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+    def __enter__(self) -> Self:
+        """As `attach`."""
+        return self.attach()
+
+    def __exit__(self, *_: object) -> None:
+        """As `detach`."""
+        self.detach()
+
+    def __repr__(self) -> str:
+        watching = "watching" if self._handles else "not watching"
+        return f"SpikeDoctor({watching} {', '.join(self._layers)}; {self._samples} samples seen)"
+
+    def layers(self) -> list[LayerHealth]:
+        """Numbers of each layer since the last reset, in the order in which they were called."""
+        result = []
+        for name, count in self._counter.counts.items():
+            steps = self._counter.steps_of(name)
+            # Channels come first; those of a linear layer are its neurons.
+            channels = count.reshape(len(count), -1)
+            busy = float((count > _BUSY_RATE * steps).double().mean())
+            rate = float(count.mean()) / steps
+            dead = int((channels == 0).all(1).sum())
+            result.append(LayerHealth(name, len(count), rate, dead, busy, self._relative_gradient(name)))
+        return result
+
+    def findings(self) -> list[str]:
+        """One line per thing that is wrong; empty if nothing is, or nothing was seen."""
+        layers = self.layers()
+        if not layers:
+            return []
+        found: list[str] = []
+        last = layers[-1]
+        for layer in layers:
+            is_output = layer is last and self._fires_at_output
+            found += self._of_spikes(layer, tolerated=0 if is_output else _REPORTED_SHARE)
+            if layer.dead == layer.channels:
+                # What is behind a silent layer is silent as well.
+                return found
+        silent = float(self._silent_samples) / max(self._samples, 1)
+        if silent >= _REPORTED_SHARE:
+            found.append(
+                f"{last.name} does not fire at all in {silent:.0%} of the samples, which teach the net nothing: "
+                "raise its firing rate, or train with nn.supervised_spikes"
+            )
+        return found + self._of_gradients(layers)
+
+    def report(self) -> str:
+        """A table of numbers, a row per layer, and the findings below it."""
+        names = [layer.name for layer in self.layers()]
+        width = max(map(len, ["layer", *names]))
+        lines = [f"{'layer':{width}}  channels  spike rate  dead channels  busy neurons  gradient / weight"]
+        for layer in self.layers():
+            gradient = "none yet" if layer.gradient is None else f"{layer.gradient:.2g}"
+            lines.append(
+                f"{layer.name:{width}}{layer.channels:>10}{layer.rate:>12.2%}{layer.dead:>15}{layer.busy:>14.1%}"
+                f"{gradient:>19}"
+            )
+        return "\n".join([*lines, *(self.findings() or ["nothing wrong" if names else "nothing seen yet"])])
+
+    def _of_spikes(self, layer: LayerHealth, tolerated: float) -> list[str]:
+        name, seen = layer.name, f"{self._samples} samples"
+        if not math.isfinite(layer.rate):
+            return [f"{name} has NaN among its spikes: look at its weights and its input"]
+        if layer.dead == layer.channels:
+            learns = self._layers[name].learns_when_silent
+            lost = "the layers" if learns else "it and the layers before it have no gradient, those"
+            return [
+                f"{name} is silent: none of its {layer.channels} channels fired in {seen}; {lost} behind it "
+                f"{'get ' if learns else ''}no input; weights or events are weak: snnlib.prepare_"
+            ]
+        found = []
+        if layer.dead > tolerated * layer.channels:
+            found.append(
+                f"{name} has dead channels: {layer.dead} of {layer.channels} never fired in {seen} and cannot learn: "
+                "snnlib.prepare_ before training, a lower learning rate during it"
+            )
+        if layer.busy >= _REPORTED_SHARE:
+            found.append(
+                f"{name} is saturated: {layer.busy:.0%} of its neurons fire in more than half of all steps, whatever "
+                "they see; its weights are too strong: snnlib.prepare_"
+            )
+        return found
+
+    def _of_gradients(self, layers: list[LayerHealth]) -> list[str]:
+        reference = layers[-1].gradient
+        found = []
+        for layer in layers:
+            if layer.gradient is None:
+                continue
+            if not math.isfinite(layer.gradient):
+                found.append(f"{layer.name} has NaN or infinity in its gradient")
+            elif layer.gradient == 0:
+                found.append(
+                    f"{layer.name} fires but gets no gradient: nothing behind it answers to its spikes"
+                )
+            elif reference and layer.gradient > _GRADIENT_RATIO * reference:
+                found.append(
+                    f"{layer.name} has an exploding gradient: {layer.gradient / reference:.1g} times that of "
+                    f"{layers[-1].name}, relative to the weights"
+                )
+            elif reference and layer.gradient * _GRADIENT_RATIO < reference:
+                found.append(
+                    f"{layer.name} has a vanishing gradient: {layer.gradient / reference:.1g} times that of "
+                    f"{layers[-1].name}, relative to the weights"
+                )
+        return found
+
+    def _relative_gradient(self, name: str) -> float | None:
+        weights = _learned(self._layers[name])
+        if not self._gradients[name]:
+            return None
+        backwards = self._gradients[name] / len(weights)
+        size = math.sqrt(sum(float(weight.detach().double().square().sum()) for weight in weights))
+        # Of the effective weight: its gradient is smaller and it is larger by the gain.
+        size *= float(self._layers[name].gain) ** 2
+        return math.sqrt(float(self._squares[name]) / backwards) / size if size else math.inf
+
+    def _on_spikes(self, name: str) -> Callable[..., None]:
+        layer = self._layers[name]
+
+        def watch(_layer: nn.Module, _inputs: Any, output: Tensor | Streamed) -> None:
+            spikes = spikes_of(output)
+            if name not in self._counter.counts:
+                # Called after all layers seen so far, so none of those is the last.
+                self._samples, self._silent_samples = 0, 0
+            self._counter.add(name, spikes)
+            if name == next(reversed(self._counter.counts)):
+                # Along memory first: a train may lie channels-last.
+                per_step = spikes.detach().sum(tuple(range(2, spikes.dim())))
+                silent = (per_step == 0).all(int(layer.batch_first))
+                self._samples += len(silent)
+                self._silent_samples = self._silent_samples + silent.sum()
+
+        return watch
+
+    def _on_gradient(self, name: str) -> Callable[[Tensor], None]:
+        def watch(weight: Tensor) -> None:
+            if weight.grad is not None:
+                self._gradients[name] += 1
+                self._squares[name] = self._squares.get(name, 0) + weight.grad.detach().float().square().sum()
+
+        return watch
+
+
+def _learned(layer: nn.Module) -> list[nn.Parameter]:
+    """The layer's weight, or what its parametrizations make it of."""
+    return [weight for weight in layer.parameters() if weight.requires_grad]

@@ -1,0 +1,126 @@
+"""Squared distance of spike counts from wanted counts."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from snnlib.functional._check import check_device, check_labels
+from snnlib.learning.losses._common import (
+    Reduction,
+    accumulation_dtype,
+    check_scores,
+    labelled_neurons,
+    reduced,
+)
+
+Wanted = float | Tensor
+
+
+def check_counts(counts: Tensor, target: Tensor, desired: Wanted, undesired: Wanted) -> None:
+    """Raise unless counts, labels and wanted counts fit together."""
+    check_scores("counts", counts, not_negative=True)
+    check_labels(target, counts)
+    for name, wanted in (("desired", desired), ("undesired", undesired)):
+        if isinstance(wanted, Tensor):
+            if tuple(wanted.shape) != (counts.shape[1],):
+                raise ValueError(
+                    f"{name}: expected a number or shape ({counts.shape[1]},), one count per class, "
+                    f"got shape {tuple(wanted.shape)}"
+                )
+            check_device(name, wanted, counts)
+    either = isinstance(desired, Tensor) or isinstance(undesired, Tensor)
+    if either and torch.compiler.is_compiling():
+        return
+    if not _all(torch.as_tensor(undesired) >= 0):
+        raise ValueError(f"undesired: expected a count >= 0, got {_text(undesired)}")
+    if not _all(torch.as_tensor(desired) > torch.as_tensor(undesired)):
+        raise ValueError(f"desired: expected a count > undesired = {_text(undesired)}, got {_text(desired)}")
+
+
+def count_excess(
+    counts: Tensor, labelled: Tensor, desired: Wanted, undesired: Wanted, one_sided: bool
+) -> Tensor:
+    """`count - wanted` `[N, classes]`; 0 on the harmless side with `one_sided`."""
+    of_label, of_others = (
+        torch.as_tensor(wanted, dtype=counts.dtype, device=counts.device) for wanted in (desired, undesired)
+    )
+    excess = counts - torch.where(labelled, of_label, of_others)
+    if one_sided:
+        excess = torch.where(labelled, excess.clamp(max=0), excess.clamp(min=0))
+    return excess
+
+
+def spike_count_loss(
+    counts: Tensor,
+    target: Tensor,
+    *,
+    desired: Wanted,
+    undesired: Wanted,
+    one_sided: bool = False,
+    sample_weight: Tensor | None = None,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Squared distance of the spike counts from a wanted count per class.
+
+    For each sample, with `d_c = desired` for the labelled class and `undesired` for all others::
+
+        L = 1/2 sum_c (count_c - d_c)^2        dL/dcount_c = count_c - d_c
+
+    Unlike cross entropy on counts it has a finite optimum, so rates stay low; `undesired > 0` keeps the other neurons
+    from falling silent, where they would have no gradient.
+
+    Args:
+        counts: spikes per train `[N, classes]`, from `readout.spike_count`. Firing rates work too, with `desired` and
+            `undesired` as rates.
+        target: labels `[N]`, integers from 0 to classes - 1.
+        desired: wanted count of the labelled class, in the unit of `counts`: a number, or a tensor `[classes]`. No
+            default, as it depends on T: Zhu et al. take 15 of 30 steps for N-MNIST.
+        undesired: wanted count of the other classes, 0 <= undesired < desired, likewise; Zhu et al.: 2 of 30.
+        one_sided: whether a labelled class above `desired` and another class below `undesired` cost nothing, as in the
+            authors' code (whose loss is this one divided by T).
+        sample_weight: weights of the samples `[N]`, >= 0. Default: 1 each.
+        reduction: `"mean"` over the batch (default), weighted by `sample_weight`, `"sum"`, or `"none"` for `[N]`. An
+            empty batch has mean 0.
+
+    Returns:
+        The loss, `[]` or `[N]`, in the dtype of `counts`, float32 for half.
+
+    Raises:
+        TypeError: `counts` is no floating tensor, or `target` none of integers.
+        ValueError: a shape, label, count or option out of its range; the message names it. Labels, counts and weights
+            are not looked at under `torch.compile`.
+
+    Source: Zhu et al., "Training Spiking Neural Networks with Event-driven Backpropagation", NeurIPS 2022; Shrestha and
+    Orchard, "SLAYER: Spike Layer Error Reassignment in Time", NeurIPS 2018.
+
+    >>> import torch, snnlib
+    >>> counts = torch.tensor([[12.0, 2.0, 5.0]])
+    >>> snnlib.losses.spike_count_loss(counts, torch.tensor([0]), desired=15, undesired=2).item()
+    9.0
+
+    In a training loop, with outputs that start near the counts that are wanted of most of them and a teacher for those
+    that fall silent:
+
+    >>> net = torch.nn.Sequential(snnlib.SRMLinear(50, 40), snnlib.SRMLinear(40, 3))
+    >>> events, labels = (torch.rand(30, 4, 50) < 0.1).float(), torch.tensor([0, 1, 2, 0])
+    >>> report = snnlib.prepare_(net, events, {"1": 0.1})
+    >>> optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
+    >>> with snnlib.nn.supervised_spikes(net[1], labels):
+    ...     counts = snnlib.readout.spike_count(net(events))
+    >>> loss = snnlib.losses.spike_count_loss(counts, labels, desired=15, undesired=2, one_sided=True)
+    >>> loss.backward()
+    >>> optimizer.step()
+    """
+    check_counts(counts, target, desired, undesired)
+    counts = counts.to(accumulation_dtype(counts))
+    excess = count_excess(counts, labelled_neurons(target, counts), desired, undesired, one_sided)
+    return reduced(excess.square().sum(1) / 2, sample_weight, reduction)
+
+
+def _all(condition: Tensor) -> bool:
+    return bool(condition.all())
+
+
+def _text(value: Wanted) -> str:
+    return str(value.tolist() if isinstance(value, Tensor) else value)

@@ -1,0 +1,125 @@
+"""Cross-entropy on spike counts, plain and with the gradient shared out over a neuron's spikes."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as torch_functional
+
+from snnlib.functional._check import check_labels
+from snnlib.learning.losses._common import (
+    Reduction,
+    accumulation_dtype,
+    check_number,
+    check_scores,
+    check_smoothing,
+    labelled_neurons,
+    reduced,
+)
+from snnlib.learning.losses.count_plus import shared_out
+
+
+def _check(counts: Tensor, target: Tensor, scale: float, label_smoothing: float) -> None:
+    check_scores("counts", counts, not_negative=True)
+    check_labels(target, counts)
+    check_number("scale", scale, above=0)
+    check_smoothing(label_smoothing)
+
+
+def _cross_entropy(logits: Tensor, target: Tensor, label_smoothing: float) -> Tensor:
+    return torch_functional.cross_entropy(
+        logits, target.long(), label_smoothing=label_smoothing, reduction="none"
+    )
+
+
+def count_cross_entropy(
+    counts: Tensor,
+    target: Tensor,
+    *,
+    scale: float = 0.5,
+    label_smoothing: float = 0.0,
+    sample_weight: Tensor | None = None,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Cross-entropy of the softmax of spike counts.
+
+    For each sample, with the label y::
+
+        L = -log p_y,   p = softmax(scale * count)          dL/dcount_c = scale (p_c - [c = y])
+
+    It gives that gradient to every spike, so neurons that fire much are pulled down hardest, and nothing ever pulls up
+    a neuron that is not labelled. Outputs that start at a low rate fall silent, and a silent neuron of event-driven
+    learning has no gradient by which to come back. So let them start at a rate of 0.5, as `snnlib.prepare_` does; it
+    then trains with Adam at 1e-3. From low rates take `count_cross_entropy_plus` with `nn.supervised_spikes`.
+
+    Args:
+        counts: spikes per train `[N, classes]`, from `readout.spike_count`.
+        target: labels `[N]`, integers from 0 to classes - 1.
+        scale: logits per spike, > 0; the inverse of a temperature. Default 0.5, as counts of one sample differ by about
+            ten in 30 steps.
+        label_smoothing: share of the target that is spread over all classes, in [0, 1).
+        sample_weight, reduction: as in `spike_count_loss`.
+
+    Returns:
+        The loss, `[]` or `[N]`, in the dtype of `counts`, float32 for half.
+
+    Raises:
+        TypeError: `counts` is no floating tensor, or `target` none of integers.
+        ValueError: a shape, label, count or option out of its range; the message names it.
+
+    >>> import torch, snnlib
+    >>> counts = torch.tensor([[12.0, 12.0, 0.0]])
+    >>> round(snnlib.losses.count_cross_entropy(counts, torch.tensor([0])).item(), 3)
+    0.694
+
+    In a training loop:
+
+    >>> net, events = snnlib.SRMLinear(50, 3), (torch.rand(30, 4, 50) < 0.1).float()
+    >>> report = snnlib.prepare_(net, events)
+    >>> optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
+    >>> counts = snnlib.readout.spike_count(net(events))
+    >>> snnlib.losses.count_cross_entropy(counts, torch.tensor([0, 1, 2, 0])).backward()
+    >>> optimizer.step()
+    """
+    _check(counts, target, scale, label_smoothing)
+    logits = scale * counts.to(accumulation_dtype(counts))
+    return reduced(_cross_entropy(logits, target, label_smoothing), sample_weight, reduction)
+
+
+def count_cross_entropy_plus(
+    counts: Tensor,
+    target: Tensor,
+    *,
+    scale: float = 0.5,
+    label_smoothing: float = 0.0,
+    sample_weight: Tensor | None = None,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Cross-entropy on spike counts whose gradient the spikes of a neuron share.
+
+    The value is that of `count_cross_entropy`; the gradient at each spike of a neuron is::
+
+        dL/ds_c[t] = scale (p_c - [c = y]) / max(count_c, 1),        0 in samples whose labelled neuron is silent
+
+    Over the spikes of all neurons that fire it adds up to `scale (p_y - 1)` from the label and at most as much from the
+    others: the loss never asks for fewer spikes as a whole. In a sample whose labelled neuron is silent nothing would
+    pull up, so nothing pulls down either; `nn.supervised_spikes` makes that neuron fire.
+
+    Arguments, result and errors as in `count_cross_entropy`. `counts` are spikes per train, no rates.
+
+    Source: after Zhu et al., "Exploring Loss Functions for Time-based Training Strategy in Spiking Neural Networks",
+    NeurIPS 2023 and its code (there `scale = 2/T`, and silent neurons are left out of the softmax).
+
+    >>> import torch, snnlib
+    >>> spikes = torch.ones(4, 1, 2).requires_grad_()
+    >>> counts = snnlib.readout.spike_count(spikes)
+    >>> snnlib.losses.count_cross_entropy_plus(counts, torch.tensor([0]), scale=1.0).backward()
+    >>> spikes.grad[0].tolist()
+    [[-0.125, 0.125]]
+    """
+    _check(counts, target, scale, label_smoothing)
+    counts = counts.to(accumulation_dtype(counts))
+    labelled = labelled_neurons(target, counts)
+    teachable = (labelled & (counts > 0)).any(1, keepdim=True)
+    logits = scale * torch.where(teachable, shared_out(counts), counts.detach())
+    return reduced(_cross_entropy(logits, target, label_smoothing), sample_weight, reduction)

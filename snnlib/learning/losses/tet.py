@@ -1,0 +1,91 @@
+"""Temporal efficient training: cross-entropy at every step of an output potential."""
+
+from __future__ import annotations
+
+from torch import Tensor
+from torch.nn import functional as torch_functional
+
+from snnlib.functional._check import check_floating, check_integer_labels, check_labels, check_rank
+from snnlib.learning.losses._common import (
+    Reduction,
+    accumulation_dtype,
+    check_smoothing,
+    reduced,
+)
+
+
+def tet_loss(
+    potential: Tensor,
+    target: Tensor,
+    *,
+    regularization: float = 0.05,
+    target_potential: float = 1.0,
+    label_smoothing: float = 0.0,
+    batch_first: bool = False,
+    sample_weight: Tensor | None = None,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Cross-entropy at each time step, meant over steps, with a mean-square regulariser (TET).
+
+    For each sample, with o[t] the output potentials, y the label and lambda = `regularization`::
+
+        L = 1/T sum_t ( (1 - lambda) CE(o[t], y[t]) + lambda 1/classes sum_c (o_c[t] - target_potential)^2 )
+
+    Every step has to be right by itself, so the net answers early; the regulariser keeps single steps from running
+    away. Its gradient is ordinary autograd's and is there without any spike: take the potentials of an `SRMReadout`.
+
+    Args:
+        potential: `[T, N, classes]` (`[N, T, classes]` with `batch_first`), any floating dtype.
+        target: labels `[N]`, or a label for every step, `[T, N]` (`[N, T]`): integers from 0 to classes - 1.
+        regularization: share of the regulariser, in [0, 1]. Default 0.05.
+        target_potential: what the regulariser pulls potentials to. Default 1, the usual threshold, as in the paper.
+        label_smoothing: share of the target that is spread over all classes, in [0, 1).
+        batch_first: whether the batch dimension comes before time.
+        sample_weight, reduction: as in `spike_count_loss`.
+
+    Returns:
+        The loss, `[]` or `[N]`, in the dtype of `potential`, float32 for half.
+
+    Raises:
+        TypeError: `potential` is no floating tensor, or `target` none of integers.
+        ValueError: a shape, label or option out of its range; the message names it.
+
+    Source: Deng et al., "Temporal Efficient Training of Spiking Neural Network via Gradient Re-weighting", ICLR 2022,
+    equations 9 to 11.
+
+    >>> import torch, snnlib
+    >>> potential = torch.zeros(5, 1, 4)
+    >>> loss = snnlib.losses.tet_loss(potential, torch.tensor([2]), regularization=0.0)
+    >>> round(loss.item(), 3)                                       # log 4
+    1.386
+
+    In a training loop:
+
+    >>> net = torch.nn.Sequential(snnlib.SRMLinear(50, 40), snnlib.SRMReadout(40, 3))
+    >>> events = (torch.rand(30, 4, 50) < 0.1).float()
+    >>> report = snnlib.prepare_(net, events)
+    >>> optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
+    >>> snnlib.losses.tet_loss(net(events), torch.tensor([0, 1, 2, 0])).backward()
+    >>> optimizer.step()
+    """
+    check_floating("potential", potential)
+    check_rank("potential", potential, "[T, N, classes]", exactly=3)
+    if potential.shape[int(batch_first)] == 0:
+        raise ValueError(f"potential: expected at least one time step, got shape {tuple(potential.shape)}")
+    if not 0 <= regularization <= 1:
+        raise ValueError(f"regularization: expected a number in [0, 1], got {regularization}")
+    check_smoothing(label_smoothing)
+    check_integer_labels(target)
+    if target.dim() == 2:
+        check_labels(target, potential)
+    else:
+        check_labels(target, potential.select(int(batch_first), 0))
+        target = target.unsqueeze(int(batch_first)).expand(potential.shape[:2])
+    potential = potential.to(accumulation_dtype(potential))
+    # torch wants classes in dimension 1 and gives one loss per remaining cell.
+    entropy = torch_functional.cross_entropy(
+        potential.movedim(2, 1), target.long(), label_smoothing=label_smoothing, reduction="none"
+    )
+    spread = (potential - target_potential).square().mean(2)
+    loss = (1 - regularization) * entropy + regularization * spread
+    return reduced(loss.mean(int(batch_first)), sample_weight, reduction)

@@ -1,0 +1,3 @@
+"""The readable reference under its public name; see `snnlib.backends.reference`."""
+
+from snnlib.backends.reference import *  # noqa: F403

@@ -1,9 +1,0 @@
-"""Slow, obvious torch code for every op: the ground truth of the tests and the path without a compiled module.
-
-It runs on any device and in float64. State is float32, or float64 for float64 trains, like in the kernels; the order
-of operations is the kernels', so that spikes are equal bit for bit given equal currents.
-"""
-
-from snnlib.reference import layer, linear, pool, srm, srm_conv, superpixel, surrogate
-
-__all__ = ["layer", "linear", "pool", "srm", "srm_conv", "superpixel", "surrogate"]

@@ -1,5 +1,0 @@
-"""`snnlib.report`: one page that shows how a net classifies a data set; needs `pip install 'snnlib[train]'`."""
-
-from snnlib.reporting.page import Report, report
-
-__all__ = ["Report", "report"]

@@ -1,0 +1,1 @@
+"""Superpixels, voxels, segment sums and resizing; nothing here spikes."""
