@@ -24,6 +24,7 @@ from snnlib.compat import *  # noqa: F403
 from snnlib.functional import grad_scale, resize_bicubic, segment_sum, superpixel_unpool
 from snnlib.inspect.kernels import explain_dispatch
 from snnlib.inspect.memory import memory_report
+from snnlib.inspect.operations import profile
 from snnlib.learning.health import SpikeDoctor
 from snnlib.learning.prepare import prepare_
 from snnlib.nn import (
@@ -109,6 +110,7 @@ __all__ = [
     "nn",
     "ops",
     "prepare_",
+    "profile",
     "readout",
     "reference",
     "resize_bicubic",

@@ -80,10 +80,12 @@ def test_one_call_for_a_net_of_ones_own(tmp_path: Path) -> None:
     for label, answer in zip(labels.tolist(), answers.tolist(), strict=True):
         expected[label, answer] += 1
     assert torch.equal(result.confusion, expected)
+    assert result.profile == snnlib.profile(net, data) and result.profile.total.acs > 0
     assert [layer.name for layer in result.layers] == ["0", "2", "4", "5"]
     assert set(result.images) == {
         *("confusion.png", "loss.png", "accuracy.png", "learning_rate.png", "spike_rates.png", "dead.png"),
         *("raster.png", "potentials.png", "rate_histograms.png", "rates_over_time.png", "heat.png"),
+        "operations.png",
     }
     page = result.path.read_text()
     assert page.count("data:image/png;base64,") == len(result.images)
@@ -183,7 +185,7 @@ def test_a_net_without_spikes_or_frames(tmp_path: Path) -> None:
     data = [((torch.rand(5, 4, 6) < 0.5).float(), torch.tensor([0, 1, 1, 0]))]
     result = snnlib.report(snnlib.SRMReadout(6, 2), data, out=tmp_path)
     assert result.layers == [] and result.occlusion is None
-    assert set(result.images) == {"confusion.png", "raster.png"}
+    assert set(result.images) == {"confusion.png", "raster.png", "operations.png"}
 
 
 def test_silent_and_diverged_nets_have_a_report(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
-"""The `snnlib` command: `train`, `eval`, `predict` and `doctor`."""
+"""The `snnlib` command: `train`, `eval`, `profile`, `predict` and `doctor`."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import sys
 import warnings
@@ -29,6 +30,7 @@ from snnlib.app.training.config import (
 from snnlib.app.training.errors import CheckpointError, ConfigError
 from snnlib.app.training.run_folder import RunFolder
 from snnlib.data import EventFileError
+from snnlib.data.atomic import write_bytes_atomically
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -291,6 +293,41 @@ def evaluate(
     print_summary(test_facts(result), result, console)
     console.print()
     print_confusion(result, console)
+
+
+@app.command("profile")
+def profile_run(
+    run_folder: Annotated[Path, typer.Argument(help="Folder of a run, as `snnlib train` printed it.")],
+    checkpoint: Annotated[
+        Literal["last", "best"],
+        typer.Option(help="Take the net after the last epoch, or after the best one on the validation set."),
+    ] = "last",
+    samples: Annotated[
+        int | None, typer.Option(help="Look at the first samples of the test set only, this many.", min=1)
+    ] = None,
+    root: Annotated[
+        Path | None, typer.Option(help="Read the data from another folder than the run's.")
+    ] = None,
+    json_file: Annotated[
+        Path | None,
+        typer.Option("--json", help="Also write the numbers to this file, under the names of NeuroBench."),
+    ] = None,
+) -> None:
+    """Count what a trained net does with its test set: operations, sparsity, memory and energy of each layer.
+
+    Example: snnlib profile runs/first
+    """
+    _need_extras()
+    from snnlib.app.training.profiling import run_profile  # noqa: PLC0415
+
+    run, config = RunFolder.open(run_folder, "RUN_FOLDER")
+    if root is not None:
+        config = dataclasses.replace(config, root=str(root))
+    found = run_profile(config, run, checkpoint, samples, progress=sys.stderr.isatty())
+    print(found)
+    if json_file is not None:
+        write_bytes_atomically(json_file, json.dumps(found.neurobench(), indent=4).encode())
+        print(f"numbers: {json_file}")
 
 
 @app.command()

@@ -1,1 +1,1 @@
-"""What a net does: activity, memory, kernels, heat maps, and the environment that it runs in."""
+"""What a net does: activity, operations, memory, kernels, heat maps, and the environment that it runs in."""

@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import json
 import re
 import subprocess
 import sys
@@ -23,6 +24,7 @@ PICTURES = (
         "heat.png",
         "learning_rate.png",
         "loss.png",
+        "operations.png",
         "potentials.png",
     ),
     *("raster.png", "rate_histograms.png", "rates_over_time.png", "spike_rates.png"),
@@ -126,6 +128,17 @@ def test_eval_repeats_the_number(folder: Path, capsys: pytest.CaptureFixture[str
     assert f"{float(last['test_accuracy']):.2%} (" in out
     assert "Confusion (columns: predicted)" in out
     assert re.search(r"fc1 +10 ", out)
+
+
+def test_profile_prints_operations_and_writes_the_names_of_neurobench(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = run(capsys, "profile", folder, "--samples", "4", "--json", tmp_path / "p.json")
+    assert code == 0
+    assert re.search(r"conv1 +SRMConv2d +[\d,]+ +[\d,]+ ", out) and "Means of 4 samples." in out
+    numbers = json.loads((tmp_path / "p.json").read_text())
+    assert numbers["SynapticOperations"]["Dense"] > numbers["SynapticOperations"]["Effective_ACs"] > 0
+    assert numbers["Footprint"] >= 4 * numbers["ParameterCount"] > 0
 
 
 def test_best_epoch_is_that_of_the_validation_split(

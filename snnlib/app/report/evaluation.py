@@ -11,6 +11,9 @@ from torch import Tensor, nn
 
 from snnlib.app.report.recorder import recording, spiking_layers
 from snnlib.inspect.activity import SATURATED_RATE, LayerActivity, count_per_neuron
+from snnlib.inspect.operation_counter import OperationCounter
+from snnlib.inspect.operation_profile import Profile
+from snnlib.inspect.operations import as_input, evaluating, profile_of
 
 Scores = Callable[[Any], Tensor]
 Decision = Literal["spike count", "mean potential", "output", "scores"]
@@ -39,6 +42,7 @@ class Evaluation:
         samples: a few samples, classes in turn, mistakes among them.
         decision: what the prediction is read from.
         batch_size: samples of the first batch.
+        operations: what every layer computed.
         steps: time steps of all samples together.
         seen: number of samples.
     """
@@ -48,6 +52,7 @@ class Evaluation:
     scores: Scores
     layers: dict[str, nn.Module]
     batch_size: int
+    operations: OperationCounter
     counts: dict[str, Tensor] = field(default_factory=dict)
     over_time: dict[str, Tensor] = field(default_factory=dict)
     samples: list[Sample] = field(default_factory=list)
@@ -69,6 +74,10 @@ class Evaluation:
             name: total / (max(self.seen, 1) * self.counts[name].numel())
             for name, total in self.over_time.items()
         }
+
+    def profile(self) -> Profile:
+        """Operations, sparsity, traffic and energy of the pass."""
+        return profile_of(self.operations, self.seen)
 
     def activity(self) -> list[LayerActivity]:
         """Rate, dead and saturated neurons of each layer."""
@@ -93,30 +102,16 @@ def evaluate(
         ValueError: no batch, a batch of another form, scores or labels that do not fit.
     """
     result: Evaluation | None = None
-    modes = {module: module.training for module in net.modules()}
-    try:
-        net.eval()
-        with torch.no_grad():
-            for number, batch in enumerate(loader):
-                x, labels = _checked(batch, number)
-                frames = as_input(net, x)
-                if result is None:
-                    result = _start(net, frames, classes, scores, batch_first)
-                _add(result, net, frames, x, labels, batch_first)
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
+    with evaluating(net), torch.no_grad():
+        for number, batch in enumerate(loader):
+            x, labels = _checked(batch, number)
+            frames = as_input(net, x)
+            if result is None:
+                result = _start(net, frames, classes, scores, batch_first)
+            _add(result, net, frames, x, labels, batch_first)
     if result is None:
         raise ValueError("loader: expected at least one batch (x, labels), got none")
     return result
-
-
-def as_input(net: nn.Module, x: Tensor) -> Tensor:
-    """`x` on the net's device and in its dtype."""
-    weight = next((value for value in net.parameters() if value.is_floating_point()), None)
-    if weight is None:
-        return x if x.is_floating_point() else x.float()
-    return x.to(weight)
 
 
 def _checked(batch: Any, number: int) -> tuple[Tensor, Tensor]:
@@ -149,7 +144,8 @@ def _start(
     size = found.shape[1]
     confusion = torch.zeros(size, size, dtype=torch.long)
     batch_size = frames.shape[0 if batch_first else 1]
-    return Evaluation(confusion, decision, read, spiking_layers(net, few), batch_size)
+    layers = spiking_layers(net, few)
+    return Evaluation(confusion, decision, read, layers, batch_size, OperationCounter(net))
 
 
 def default_scores(output: Any, batch_first: bool) -> tuple[Decision, Scores]:
@@ -170,7 +166,7 @@ def default_scores(output: Any, batch_first: bool) -> tuple[Decision, Scores]:
 def _add(
     result: Evaluation, net: nn.Module, frames: Tensor, x: Tensor, labels: Tensor, batch_first: bool
 ) -> None:
-    with recording(net, result.layers, batch_first) as recorded:
+    with recording(net, result.layers, batch_first) as recorded, result.operations.counting():
         output = net(frames)
     predicted = result.scores(output).argmax(1).cpu()
     classes = len(result.confusion)

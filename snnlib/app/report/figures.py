@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
-from snnlib.app.report.evaluation import Evaluation, Sample, as_input
+from snnlib.app.report.evaluation import Evaluation, Sample
 from snnlib.app.report.history import Columns
 from snnlib.app.report.potentials import neuron_name, normalised_potential, typical_neurons
 from snnlib.app.report.recorder import Recorded, recording
@@ -17,10 +17,13 @@ from snnlib.app.visual import (
     confusion_matrix,
     curves,
     membrane_potentials,
+    operations,
     raster,
     rate_histograms,
     rates_over_time,
 )
+from snnlib.inspect.operation_profile import Profile
+from snnlib.inspect.operations import as_input
 
 # Above this ratio of the largest to the smallest value a loss is drawn on a logarithmic axis.
 _LOG_RATIO = 20
@@ -199,6 +202,26 @@ _DECISIONS = {
     "output": "the highest output",
     "scores": "the highest score",
 }
+
+
+def operations_section(profile: Profile) -> list[Section]:
+    """Operations of each layer, where there are any."""
+    layers = [layer for layer in profile.layers if layer.dense]
+    if not layers:
+        return []
+    samples = max(profile.samples, 1)
+    text = (
+        "Products of a weight and an input, mean over the samples: all of them, and those whose factors both "
+        "are nonzero, which is what an event-driven layer computes. With inputs of -1, 0 and 1 a product is "
+        "an accumulation."
+    )
+    bars = {
+        f"{layer.name or '(net)'} ({layer.kind})": tuple(
+            n / samples for n in (layer.acs, layer.macs, layer.dense)
+        )
+        for layer in layers
+    }
+    return [Section("operations.png", "Operations", text, operations(bars))]  # type: ignore[arg-type]
 
 
 def _raster(

@@ -10,10 +10,11 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from snnlib.app.report.evaluation import Evaluation, Sample, as_input
+from snnlib.app.report.evaluation import Evaluation, Sample
 from snnlib.app.report.recorder import Recorded, recording
 from snnlib.app.visual import heat_strips
 from snnlib.inspect.gradcam import GradCAM, Occlusion, occlusion_test
+from snnlib.inspect.operations import as_input
 
 
 @dataclass(frozen=True)

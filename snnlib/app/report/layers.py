@@ -6,6 +6,7 @@ from torch import nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
 from snnlib.inspect.activity import SATURATED_RATE, LayerActivity
+from snnlib.inspect.operations import owner
 
 COLUMNS = ("layer", "type", "parameters", "neurons", "firing rate", "dead", "saturated")
 NOTE = (
@@ -42,7 +43,5 @@ def parameters_by_layer(net: nn.Module) -> dict[str, int]:
     """Number of parameters of each module by name; those of a parametrized weight count for its layer."""
     sizes: dict[str, int] = {}
     for name, parameter in net.named_parameters():
-        layer = f".{name}".partition(".parametrizations.")[0] if ".parametrizations." in f".{name}" else None
-        owner = name.rpartition(".")[0] if layer is None else layer.lstrip(".")
-        sizes[owner] = sizes.get(owner, 0) + parameter.numel()
+        sizes[owner(name)] = sizes.get(owner(name), 0) + parameter.numel()
     return sizes

@@ -20,6 +20,7 @@ from snnlib.app.report.figures import (
     confusion_section,
     firing_sections,
     history_sections,
+    operations_section,
     sample_sections,
 )
 from snnlib.app.report.heat import heat_maps
@@ -30,6 +31,7 @@ from snnlib.app.visual import recall_precision
 from snnlib.data.atomic import write_bytes_atomically
 from snnlib.inspect.activity import LayerActivity
 from snnlib.inspect.gradcam import Occlusion
+from snnlib.inspect.operation_profile import Profile
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,7 @@ class Report:
         layers: firing of each spiking layer.
         images: file name to PNG of every figure of the page.
         occlusion: the test of the heat maps; None for a net without a convolutional layer.
+        profile: operations, sparsity, traffic and energy of each layer.
     """
 
     path: Path
@@ -51,6 +54,7 @@ class Report:
     layers: list[LayerActivity]
     images: Mapping[str, bytes]
     occlusion: Occlusion | None
+    profile: Profile
 
     @property
     def accuracy(self) -> float:
@@ -82,9 +86,10 @@ def report(
     """Test a net on labelled data and write a page that shows what it does.
 
     The page holds accuracy, recall and precision per class with the confusion matrix; parameters, firing rates, dead
-    and saturated neurons per layer; histograms of firing rates and rates over time; spikes and membrane potentials of
-    one sample; Grad-CAM heat maps with a test by occlusion; and, where a history is given, curves of losses,
-    accuracies, learning rates, firing rates and dead neurons. A header names date, versions, commit, machine and seed.
+    and saturated neurons per layer; operations, sparsity and energy; histograms of firing rates and rates over time;
+    spikes and membrane potentials of one sample; Grad-CAM heat maps with a test by occlusion; and, where a history is
+    given, curves of losses, accuracies, learning rates, firing rates and dead neurons. A header names date, versions,
+    commit, machine and seed.
 
     Spiking layers are found by what they give: any module whose output is a spike tensor counts. The net runs in
     evaluation mode, once over the loader.
@@ -139,6 +144,8 @@ def report(
         net, evaluation, classes=names, batch_first=batch_first, step_ms=step_ms, neurons=chosen
     )
     sections += firing_sections(evaluation, step_ms)
+    profile = evaluation.profile()
+    sections += operations_section(profile)
     heat = heat_maps(
         net, evaluation, classes=names, target_layer=target_layer, batch_first=batch_first, step_ms=step_ms
     )
@@ -158,6 +165,8 @@ def report(
         layer_columns=COLUMNS,
         layer_rows=layer_table(net, activity),
         layer_note=NOTE,
+        operation_rows=profile.table(),
+        energy_rows=profile.energy_rows(),
         sections=sections,
         # Embedded, so that the page still shows them when it is mailed or moved.
         images={file: base64.b64encode(data).decode() for file, data in images.items()},
@@ -167,9 +176,8 @@ def report(
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     write_bytes_atomically(path, page.encode())
-    return Report(
-        path, names, evaluation.confusion, activity, images, None if heat is None else heat.occlusion
-    )
+    occlusion = None if heat is None else heat.occlusion
+    return Report(path, names, evaluation.confusion, activity, images, occlusion, profile)
 
 
 def _html_path(out: Path) -> Path:

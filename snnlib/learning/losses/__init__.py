@@ -3,7 +3,7 @@
 On counts: `spike_count_loss` and `spike_count_plus_loss` want every neuron to fire a few times and so keep it
 teachable; `count_cross_entropy` and `count_cross_entropy_plus` let neurons fall silent. On times: `first_spike_loss`
 and `spike_time_loss`. On whole trains: `van_rossum_loss`. On potentials of an `SRMReadout`, which always have a
-gradient: `tet_loss`. `docs/training.md` has what each reached.
+gradient: `tet_loss`. `docs/training.md` has what each reached. On energy: `SynapticOperationsLoss`, beside one of them.
 
 Before training call `snnlib.prepare_(net, x)`, and take Adam at 1e-3. `torch.nn.functional.cross_entropy` on counts and
 `tet_loss` train from its default rates. Losses with wanted counts or trains start best from outputs near these counts
@@ -17,11 +17,13 @@ from snnlib.learning.losses.count_plus import spike_count_plus_loss
 from snnlib.learning.losses.cross_entropy import count_cross_entropy, count_cross_entropy_plus
 from snnlib.learning.losses.first_spike import first_spike_loss
 from snnlib.learning.losses.spike_time import spike_time_loss
+from snnlib.learning.losses.synaptic_operations import SynapticOperationsLoss
 from snnlib.learning.losses.target_train import target_spike_train
 from snnlib.learning.losses.tet import tet_loss
 from snnlib.learning.losses.van_rossum import van_rossum_loss
 
 __all__ = [
+    "SynapticOperationsLoss",
     "count_cross_entropy",
     "count_cross_entropy_plus",
     "first_spike_loss",

@@ -1,0 +1,1 @@
+"""Nets of other libraries: recognised, converted, compared."""

@@ -1,0 +1,201 @@
+"""What a net does with data, in numbers: the result of `snnlib.profile`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import Any
+
+from snnlib.inspect.energy import ENERGY_MODELS, EnergyModel, energy_model
+
+
+@dataclass(frozen=True)
+class LayerOperations:
+    """Counts of one module, sums over the data.
+
+    Args:
+        name: the module's name in the net; `"total"` for the sum.
+        kind: its class.
+        acs: effective accumulations: products of a nonzero weight and a nonzero input, in calls whose inputs all are
+            -1, 0 or 1.
+        macs: effective multiplications with accumulation: those products in calls with other inputs.
+        dense: all products, as a kernel does them that looks at no zeros.
+        inputs: elements that came into the products.
+        nonzero_inputs: how many of them were nonzero.
+        outputs: outputs of neurons, ReLU or sigmoid.
+        nonzero_outputs: how many of them were nonzero.
+        membrane_updates: neurons times time steps times samples.
+        states: numbers that each neuron keeps from step to step.
+        weights: elements of the weight.
+        zero_weights: how many of them are zero.
+        parameters: trained numbers.
+        parameter_bytes: bytes of parameters and buffers.
+        state_bytes: bytes of the states of one sample.
+        state_updates: membrane updates times states.
+        traffic_bytes: a weight per effective product, and each state read and written once per update.
+    """
+
+    name: str
+    kind: str
+    acs: int = 0
+    macs: int = 0
+    dense: int = 0
+    inputs: int = 0
+    nonzero_inputs: int = 0
+    outputs: int = 0
+    nonzero_outputs: int = 0
+    membrane_updates: int = 0
+    states: int = 0
+    weights: int = 0
+    zero_weights: int = 0
+    parameters: int = 0
+    parameter_bytes: int = 0
+    state_bytes: int = 0
+    state_updates: int = 0
+    traffic_bytes: int = 0
+
+    @property
+    def input_sparsity(self) -> float:
+        """Share of the inputs that are zero; NaN without products."""
+        return _share(self.inputs - self.nonzero_inputs, self.inputs)
+
+    @property
+    def activation_sparsity(self) -> float:
+        """Share of the outputs that are zero; NaN without neurons or activation."""
+        return _share(self.outputs - self.nonzero_outputs, self.outputs)
+
+    @property
+    def connection_sparsity(self) -> float:
+        """Share of the weights that are zero; NaN without a weight."""
+        return _share(self.zero_weights, self.weights)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What `snnlib.profile` counted; `str()` makes a table, per sample, with energies.
+
+    Args:
+        layers: every module that did something or holds parameters, in the order of the net.
+        samples: number of samples in the data.
+        uncounted: operations that multiply and are not in the counts, by torch's names; usually none.
+    """
+
+    layers: tuple[LayerOperations, ...]
+    samples: int
+    uncounted: tuple[str, ...] = ()
+
+    @property
+    def total(self) -> LayerOperations:
+        """The sum over all layers."""
+        sums = {
+            field.name: sum(getattr(layer, field.name) for layer in self.layers)
+            for field in fields(LayerOperations)[2:]
+        }
+        return LayerOperations("total", "", **sums)
+
+    def __getitem__(self, name: str) -> LayerOperations:
+        """The layer of this name."""
+        for layer in self.layers:
+            if layer.name == name:
+                return layer
+        raise KeyError(f"expected one of {', '.join(layer.name for layer in self.layers)}, got {name!r}")
+
+    def energy(self, model: str = "45nm", layer: str = "total") -> float:
+        """Joules per sample under one of the models in `snnlib.inspect.energy.ENERGY_MODELS`.
+
+        Raises:
+            ValueError: there is no such model.
+            KeyError: there is no such layer.
+        """
+        return self._energy(energy_model(model), self.total if layer == "total" else self[layer])
+
+    def _energy(self, model: EnergyModel, layer: LayerOperations) -> float:
+        joules = model.joules(layer.acs, layer.macs, layer.state_updates, layer.traffic_bytes)
+        return joules / max(self.samples, 1)
+
+    def neurobench(self) -> dict[str, Any]:
+        """The numbers under NeuroBench's names and by its definitions, for its JSON files.
+
+        Operations, activations and updates are means over samples or shares, as there. `MembraneUpdates` counts every
+        update of a membrane; NeuroBench leaves out updates that change nothing.
+        """
+        total, samples = self.total, max(self.samples, 1)
+        by_layer = {layer.name: layer.activation_sparsity for layer in self.layers if layer.outputs}
+        return {
+            "Footprint": total.parameter_bytes,
+            "ParameterCount": total.parameters,
+            "ConnectionSparsity": round(_share(total.zero_weights, total.weights), 4),
+            "ActivationSparsity": total.activation_sparsity if total.outputs else 0.0,
+            "ActivationSparsityByLayer": by_layer,
+            "MembraneUpdates": total.membrane_updates / samples,
+            "SynapticOperations": {
+                "Effective_MACs": total.macs / samples,
+                "Effective_ACs": total.acs / samples,
+                "Dense": total.dense / samples,
+            },
+        }
+
+    def table(self) -> list[tuple[str, ...]]:
+        """Headings, a row of texts for each layer, and one for the total: means per sample."""
+        return [_HEADINGS, *(self._row(layer) for layer in (*self.layers, self.total))]
+
+    def energy_rows(self) -> list[tuple[str, ...]]:
+        """Each energy model: name, microjoules per sample, those of a dense net without spikes, assumptions, source."""
+        rows: list[tuple[str, ...]] = []
+        for model in ENERGY_MODELS.values():
+            energy = self._energy(model, self.total) * 1e6
+            dense = model.joules(0, self.total.dense, 0, 0) / max(self.samples, 1) * 1e6
+            rows.append((model.name, f"{energy:.4g}", f"{dense:.4g}", model.assumptions, model.source))
+        return rows
+
+    def __str__(self) -> str:
+        rows = self.table()
+        widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
+        lines = [
+            "  ".join(
+                cell.ljust(width) if column < 2 else cell.rjust(width)
+                for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+            ).rstrip()
+            for row in rows
+        ]
+        lines.append(f"Means of {self.samples} samples.")
+        lines += [
+            f"Energy, {name}: {energy} uJ per sample; {dense} uJ if every product were multiplied. "
+            f"Assumes {assumptions} ({source})."
+            for name, energy, dense, assumptions, source in self.energy_rows()
+        ]
+        if self.uncounted:
+            lines.append(f"Not counted: {', '.join(self.uncounted)}.")
+        return "\n".join(lines)
+
+    def _row(self, layer: LayerOperations) -> tuple[str, ...]:
+        counts = (layer.acs, layer.macs, layer.dense, layer.membrane_updates)
+        shares = (layer.input_sparsity, layer.activation_sparsity, layer.connection_sparsity)
+        return (
+            layer.name or "(net)",
+            layer.kind,
+            *(f"{count / max(self.samples, 1):,.0f}" if count else "" for count in counts),
+            *("" if math.isnan(share) else f"{share:.2%}" for share in shares),
+            *(f"{size:,}" if size else "" for size in (layer.parameter_bytes, layer.state_bytes)),
+            f"{layer.traffic_bytes / max(self.samples, 1):,.0f}" if layer.traffic_bytes else "",
+        )
+
+
+_HEADINGS = (
+    "layer",
+    "type",
+    "ACs",
+    "MACs",
+    "dense",
+    "updates",
+    "input zeros",
+    "output zeros",
+    "zero weights",
+    "parameter bytes",
+    "state bytes",
+    "traffic bytes",
+)
+
+
+def _share(part: int, whole: int) -> float:
+    return part / whole if whole else math.nan

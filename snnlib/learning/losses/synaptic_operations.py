@@ -1,0 +1,166 @@
+"""A loss on the operations that a net's spikes cause, so that training finds a net that does less."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from snnlib.functional.operators import FullyConnected
+from snnlib.inspect.products import nonzero_counts
+from snnlib.nn.neuron_layer import NeuronLayer
+from snnlib.nn.readout import SRMReadout
+from snnlib.nn.recurrent import RecurrentLayer
+
+_Convolutions = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+
+
+class SynapticOperationsLoss:
+    """Effective synaptic operations of a net, differentiable in the spikes that cause them.
+
+    ::
+
+        operations = sum over layers, inputs i:  [x_i != 0] fan_out_i / samples
+        loss = operations / dense operations                  without a target
+        loss = max(0, operations / target - 1)                with one
+
+    `fan_out_i` is the number of nonzero weights that input i meets, borders and strides included: the operations are
+    those of `snnlib.profile`, exactly. The gradient of `[x != 0]` is taken as the sign of x, and as 1 at 0: one more
+    spike costs its fan-out. A surrogate gradient or a spike-time gradient carries it to the weights. Layers that read
+    the net's input have no gradient to give, but their operations count.
+
+    Args:
+        net: any module; spiking layers, recurrent ones among them, `SRMReadout`, `torch.nn.Linear` and
+            `torch.nn.Conv1d/2d/3d` count.
+        target: operations per sample below which nothing is left to save; None has no such number.
+        batch_first: whether dimension 0 of the net's input holds the samples, as in `[N, T, ...]`.
+
+    Raises:
+        ValueError: a target that is not positive, a net without such layers, or no forward pass within the block.
+
+    Source: Sorbaro et al., "Optimizing the energy consumption of spiking neural networks for neuromorphic
+    applications", Frontiers in Neuroscience 2020; the counts are exact here.
+
+    >>> import torch, snnlib
+    >>> net = torch.nn.Sequential(snnlib.SRMLinear(20, 16), snnlib.SRMLinear(16, 4))
+    >>> x, labels = (torch.rand(10, 8, 20) < 0.3).float(), torch.randint(4, (8,))
+    >>> _ = snnlib.prepare_(net, x)
+    >>> operations = snnlib.losses.SynapticOperationsLoss(net)
+    >>> with operations:
+    ...     spikes = net(x)
+    >>> loss = torch.nn.functional.cross_entropy(spikes.sum(0), labels) + 0.1 * operations()
+    >>> loss.backward()
+    """
+
+    def __init__(self, net: nn.Module, target: float | None = None, batch_first: bool = False) -> None:
+        if target is not None and not target > 0:
+            raise ValueError(f"target: expected a number > 0, got {target}")
+        self._layers = [module for module in net.modules() if _is_connection(module)]
+        if not self._layers:
+            raise ValueError(
+                f"net: expected a module with weighted layers, got {type(net).__name__} without any"
+            )
+        self.net, self.target, self.batch_first = net, target, batch_first
+        self._handles: list[Any] = []
+        self._start()
+
+    def _start(self) -> None:
+        self._operations: list[Tensor] = []
+        self._dense = 0
+        self._samples = 0
+
+    def __enter__(self) -> SynapticOperationsLoss:
+        self._start()
+        self._handles = [
+            layer.register_forward_pre_hook(self._count, with_kwargs=True) for layer in self._layers
+        ]
+        recurrent = [layer for layer in self._layers if isinstance(layer, RecurrentLayer)]
+        self._handles += [layer.register_forward_hook(self._count_recurrent) for layer in recurrent]
+        self._handles.append(self.net.register_forward_pre_hook(self._count_samples, with_kwargs=True))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+    def __call__(self) -> Tensor:
+        """The loss of the forward passes within the last block."""
+        per_sample = self.operations()
+        if self.target is not None:
+            return (per_sample / self.target - 1).clamp(min=0)
+        return per_sample * (self._samples / self._dense)
+
+    def operations(self) -> Tensor:
+        """Effective operations per sample within the last block, with their gradient."""
+        if not (self._operations and self._samples):
+            raise ValueError("net: expected a forward pass within the with block, got none")
+        return torch.stack(self._operations).sum() / self._samples
+
+    def _count_samples(self, _: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any]) -> None:
+        self._samples += _first(inputs, options).shape[0 if self.batch_first else 1]
+
+    def _count(self, layer: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any]) -> None:
+        x = _first(inputs, options)
+        sequence = isinstance(layer, NeuronLayer | SRMReadout)
+        frames = x.flatten(0, 1) if sequence else x
+        if isinstance(layer, nn.Linear):
+            frames = x.reshape(-1, x.shape[-1])
+        with torch.no_grad():
+            fan_out, dense = (_fan_out(layer, frames, binary) for binary in (True, False))
+        self._add(frames, fan_out, dense)
+
+    def _count_recurrent(self, layer: RecurrentLayer, _inputs: tuple[Any, ...], spikes: Tensor) -> None:
+        """The spikes of every step but the last come back to all neurons of the layer."""
+        weight = layer.recurrent_weight.detach()
+        frames = (spikes[:, :-1] if layer.batch_first else spikes[:-1]).flatten(0, 1)
+        # The first step has none before it, but a dense product all the same.
+        steps = spikes.shape[1 if layer.batch_first else 0]
+        self._add(frames, weight.ne(0).double().sum(0), torch.ones_like(weight).double().sum(0))
+        self._dense += spikes.numel() // max(steps, 1) * len(weight)
+
+    def _add(self, frames: Tensor, fan_out: Tensor, dense: Tensor) -> None:
+        self._operations.append(_Effective.apply(frames, fan_out))  # type: ignore[no-untyped-call]
+        self._dense += len(frames) * int(dense.sum())
+
+
+class _Effective(torch.autograd.Function):
+    """Sum of the fan-outs of nonzero inputs; one more spike costs its fan-out."""
+
+    @staticmethod
+    def forward(ctx: Any, frames: Tensor, fan_out: Tensor) -> Tensor:
+        ctx.save_for_backward(frames, fan_out)
+        return (nonzero_counts(frames.detach()).per_cell * fan_out).sum()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        frames, fan_out = ctx.saved_tensors
+        cost = (gradient * fan_out).to(frames.dtype)
+        return torch.where(frames < 0, -cost, cost), None
+
+
+def _is_connection(module: nn.Module) -> bool:
+    return isinstance(module, (NeuronLayer, SRMReadout, nn.Linear, *_Convolutions))
+
+
+def _first(inputs: tuple[Any, ...], options: dict[str, Any]) -> Tensor:
+    return next(value for value in (*inputs, *options.values()) if isinstance(value, Tensor))
+
+
+def _fan_out(layer: Any, frames: Tensor, nonzero: bool) -> Tensor:
+    """Weights that each input of a frame meets, in float64: nonzero ones, or all."""
+    weight = layer.weight.detach()
+    weight = weight.ne(0).double() if nonzero else torch.ones_like(weight, dtype=torch.float64)
+    frame = torch.zeros(1, *frames.shape[1:], dtype=torch.float64, device=frames.device)
+    if isinstance(layer, NeuronLayer | SRMReadout):
+        operator = layer.operator if isinstance(layer, NeuronLayer) else FullyConnected()
+        signal = torch.ones_like(operator.forward(frame, weight))
+        return operator.input_backward(signal, frame, weight)[0]
+    if isinstance(layer, nn.Linear):
+        return weight.sum(0)
+    # The adjoint of the convolution, with its own padding of any mode.
+    with torch.enable_grad():
+        frame.requires_grad_()
+        out = layer._conv_forward(frame, weight, None).sum()
+        return torch.autograd.grad(out, frame)[0][0]

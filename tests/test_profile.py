@@ -1,0 +1,323 @@
+"""Counted operations against nets that are run with weights and inputs set to one, by hand, and against NeuroBench."""
+
+import math
+import random
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import snnlib
+from snnlib.inspect.energy import ENERGY_MODELS
+from snnlib.nn.fusion import unfused
+
+pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")
+
+
+def _random_net(seed: int) -> tuple[nn.Sequential, Tensor]:
+    """A net of the layers that NeuroBench knows, in any geometry, some weights zero, and inputs of any kind."""
+    draw = random.Random(seed)
+    torch.manual_seed(seed)
+    dims = draw.randint(0, 3)
+    groups = draw.choice([1, 2])
+    layers: list[nn.Module] = []
+    if dims == 0:
+        sizes = [draw.randint(1, 9) for _ in range(3)]
+        shape = [sizes[0]]
+        layers = [
+            nn.Linear(sizes[0], sizes[1], bias=draw.random() < 0.5),
+            nn.ReLU(),
+            nn.Linear(sizes[1], sizes[2]),
+        ]
+    else:
+        conv = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[dims - 1]
+        shape = [2 * groups, *(draw.randint(6, 8) for _ in range(dims))]
+        kernel = [draw.randint(1, 4) for _ in range(dims)]
+        options = {"stride": [draw.randint(1, 2) for _ in range(dims)], "padding": draw.randint(0, 2)}
+        if draw.random() < 0.4:
+            options = {"padding": "same", "dilation": draw.randint(1, 2)}
+        mode = draw.choice(["zeros", "circular"]) if options["padding"] != 0 else "zeros"
+        layers = [
+            conv(2 * groups, 2 * groups, kernel, groups=groups, padding_mode=mode, **options),
+            draw.choice([nn.ReLU, nn.Sigmoid])(),
+            conv(2 * groups, 3, 1),
+        ]
+    for layer in layers:
+        if hasattr(layer, "weight"):
+            layer.weight.data[torch.rand_like(layer.weight) < 0.3] = 0
+    kinds: list[Callable[[Tensor], Tensor]] = [
+        lambda x: (x > 0.5).float(),
+        lambda x: (x > 0.5).float() - (x < -0.5).float(),
+        lambda x: x.relu(),
+        lambda x: 2 * (x > 0.5).float(),
+    ]
+    return nn.Sequential(*layers), draw.choice(kinds)(torch.randn(draw.randint(2, 5), *shape))
+
+
+def _by_running(layer: nn.Module, x: Tensor, ones: bool) -> int:
+    """Operations of a layer: its output where nonzero inputs and weights, or all of them, are one."""
+    with torch.no_grad():
+        copy = type(layer).__new__(type(layer))
+        copy.__dict__ = {**layer.__dict__, "_parameters": {}}
+        weight = torch.ones_like(layer.weight) if ones else layer.weight.ne(0)
+        copy.weight, copy.bias = weight.double(), None
+        return round(float(copy(torch.ones_like(x).double() if ones else x.ne(0).double()).sum()))
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_counts_are_those_of_running_with_ones(seed: int) -> None:
+    net, x = _random_net(seed)
+    counted = snnlib.profile(net, x, batch_first=True)
+    now = x
+    for name, layer in net.named_children():
+        if hasattr(layer, "weight"):
+            unit = bool(((now == 0) | (now.abs() == 1)).all())
+            found = counted[name]
+            assert (found.acs if unit else found.macs) == _by_running(layer, now, ones=False)
+            assert (found.macs if unit else found.acs) == 0
+            assert found.dense == _by_running(layer, now, ones=True)
+            if getattr(layer, "padding_mode", "zeros") == "zeros":
+                assert found.inputs == now.numel() and found.nonzero_inputs == int(now.count_nonzero())
+            assert found.zero_weights == int(layer.weight.eq(0).sum())
+        now = layer(now)
+    assert counted.samples == len(x)
+
+
+def test_numbers_are_those_of_neurobench() -> None:
+    """To the last digit, on 30 random nets."""
+    reason = "compares with neurobench, which is not installed"
+    models = pytest.importorskip("neurobench.models", reason=reason)
+    static = pytest.importorskip("neurobench.metrics.static", reason=reason)
+    workload = pytest.importorskip("neurobench.metrics.workload", reason=reason)
+    for seed in range(30):
+        net, x = _random_net(seed)
+        found = snnlib.profile(net, x, batch_first=True).neurobench()
+        model = models.TorchModel(net)
+        for name in ("Footprint", "ParameterCount", "ConnectionSparsity"):
+            assert found[name] == getattr(static, name)()(model), name
+        model.register_hooks()
+        model(x)
+        for name in ("ActivationSparsity", "SynapticOperations", "ActivationSparsityByLayer"):
+            assert found[name] == getattr(workload, name)()(model, None, (x,)), name
+        model.cleanup_hooks()
+
+
+def _spikes(*shape: int, rate: float = 0.3) -> Tensor:
+    return (torch.rand(*shape, generator=torch.Generator().manual_seed(1)) < rate).float()
+
+
+@pytest.mark.parametrize(
+    "options", [{"padding": "same"}, {"stride": 2, "padding": 1}, {"groups": 2, "dilation": 2}]
+)
+@pytest.mark.parametrize("kind", ["srm", "lif", "cuba"])
+def test_spiking_layers_count_as_the_convolution_in_them(kind: str, options: dict[str, int]) -> None:
+    build = {
+        "srm": lambda: snnlib.SRMConv2d(2, 4, 4, **options),
+        "lif": lambda: snnlib.SpikingConv2d(2, 4, 4, **options),
+        "cuba": lambda: snnlib.SpikingConv2d(2, 4, 4, neuron=snnlib.neurons.CubaLIF(), **options),
+    }
+    layer, x = build[kind](), _spikes(5, 3, 2, 9, 8)
+    layer.weight.data[:, :, 0] = 0
+    plain = nn.Conv2d(2, 4, 4, bias=False, **options)
+    plain.weight.data = layer.weight.data
+    found, expected = (
+        snnlib.profile(net, x)["0"] for net in (nn.Sequential(layer), nn.Sequential(plain_(plain)))
+    )
+    assert (found.acs, found.macs, found.dense) == (expected.acs, expected.macs, expected.dense)
+    assert found.acs > 0 and found.zero_weights == 4 * found.weights // 16
+    out = layer(x)
+    assert found.membrane_updates == out.numel() and found.nonzero_outputs == int(out.count_nonzero())
+    assert found.state_bytes == {"srm": 3, "lif": 1, "cuba": 2}[kind] * 4 * out[0, 0].numel()
+
+
+def plain_(module: nn.Module) -> nn.Module:
+    """One step of a module over a sequence, in a single row of the profile."""
+
+    class Folded(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.padding, self.padding_mode = module.padding, "zeros"
+
+        def forward(self, x: Tensor) -> Tensor:
+            return module._conv_forward(x.flatten(0, 1), module.weight, None)
+
+    return Folded()
+
+
+def test_fused_net_counts_as_the_unfused_one() -> None:
+    net = nn.Sequential(
+        snnlib.SRMConv2d(2, 4, 3, padding=1),
+        snnlib.SpikeAvgPool2d(2),
+        snnlib.SRMConv2d(4, 4, 3),
+        snnlib.SpikeAvgPool2d(2),
+        snnlib.SRMReadout(4, 3),
+    )
+    x = _spikes(6, 2, 2, 9, 9)
+    snnlib.prepare_(net, x)
+    expected = snnlib.profile(net, x)
+    assert snnlib.profile(snnlib.fuse_(net), x) == expected
+    with unfused(net):
+        pooled = net[1](net[0](x))
+        assert expected["2"].nonzero_inputs == int(pooled.count_nonzero()) > 0
+    # Pooled spikes are fractions, which have to be multiplied.
+    assert expected["0"].macs == 0 < expected["0"].acs and expected["2"].acs == 0 < expected["2"].macs
+    frames = net[3](net[2](pooled.detach())).flatten(0, 1).flatten(1)
+    assert expected["4"].dense == 12 * 4 * 3 and expected["4"].nonzero_inputs == int(frames.count_nonzero())
+
+
+def test_any_function_that_multiplies_is_counted() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.tensor([[1.0, 0.0, 2.0]]))
+            self.attention = nn.MultiheadAttention(4, 2, bias=False, batch_first=True)
+
+        def forward(self, x: Tensor) -> Tensor:
+            frames = torch.einsum("ni,oi->no", x, self.weight) + nn.functional.conv_transpose1d(
+                x[:, None], torch.ones(1, 1, 2)
+            ).sum(2)
+            self.attention(*[x[:, None, :1].expand(-1, 5, 4)] * 3)
+            return frames
+
+    x = torch.tensor([[1.0, 1.0, 0.0], [1.0, 0.0, 1.0]])
+    counted = snnlib.profile(Net(), x, batch_first=True)
+    assert (counted[""].acs, counted[""].dense) == ((1 + 2) + 2 * 4, 6 + 2 * 6)
+    # Projections in and out 4 x 4 x 4; scores and values 2 heads x 5 x 5 x 2 each; for 2 samples of 5 places.
+    heads = 2 * 2 * 2 * 5 * 5 * 2
+    out = sum(layer.dense for layer in counted.layers if layer.name.startswith("attention"))
+    assert out == 2 * 5 * 4 * 4 * 4 + heads
+    assert counted.uncounted == ()
+    bilinear = snnlib.profile(_Pair(nn.Bilinear(2, 2, 3)), torch.ones(3, 2), batch_first=True)
+    assert bilinear.uncounted == ("_trilinear",) and "Not counted: _trilinear." in str(bilinear)
+
+
+class _Pair(nn.Module):
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.module(x, x)
+
+
+def test_recurrent_torch_layers_are_counted_step_by_step() -> None:
+    net, x = nn.RNN(3, 4), _spikes(5, 2, 3)
+    counted = snnlib.profile(net, x)[""]
+    assert counted.acs == int(x.sum()) * 4
+    # The first hidden state is zero.
+    assert counted.macs == 4 * 2 * 4 * 4 and counted.dense == 5 * 2 * (3 * 4 + 4 * 4)
+    assert counted.weights == 3 * 4 + 4 * 4 + 8
+
+
+def test_recurrent_spiking_layers_are_counted_with_their_own_spikes() -> None:
+    torch.manual_seed(0)
+    layer, x = snnlib.SpikingRNN(4, 6), _spikes(9, 2, 4)
+    layer.layers[0].recurrent_weight.data[:, 0] = 0
+    layer.layers[0].weight.data *= 3
+    net = nn.Sequential(layer)
+    counted, spikes = snnlib.profile(net, x)["0.layers.0"], layer(x).detach()
+    back = int(spikes[:-1, :, 1:].sum()) * 6
+    assert back > 0 and counted.acs == int(x.sum()) * 6 + back
+    assert counted.dense == 9 * 2 * 6 * (4 + 6) and (counted.weights, counted.zero_weights) == (60, 6)
+    with snnlib.losses.SynapticOperationsLoss(net) as loss:
+        net(x)
+    assert loss.operations().item() == counted.acs / 2
+    assert loss().item() == pytest.approx(counted.acs / counted.dense)
+
+
+def test_batches_add_up_and_leave_the_net_as_it_was() -> None:
+    net = nn.Sequential(
+        snnlib.SpikingLinear(6, 5), snnlib.SpikeDropout(0.5), snnlib.SpikingLinear(5, 3)
+    ).train()
+    x = _spikes(7, 4, 6)
+    state = torch.get_rng_state()
+    whole = snnlib.profile(net, x)
+    parts = snnlib.profile(net, [(part, torch.zeros(2)) for part in x.to(torch.uint8).split(2, dim=1)])
+    assert parts == whole
+    assert net.training and net[1].training and torch.equal(torch.get_rng_state(), state)
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in net.modules())
+
+
+def test_energy_is_counts_times_published_numbers() -> None:
+    net = nn.Sequential(snnlib.SpikingLinear(3, 2))
+    counted = snnlib.profile(net, torch.ones(4, 1, 3))
+    # 24 accumulations, 8 updates of one state.
+    assert math.isclose(counted.energy(), (24 * 0.9 + 8 * 4.6) * 1e-12)
+    assert math.isclose(counted.energy("loihi"), (24 * 23.6 + 8 * 40.5) * 1e-12)
+    traffic = 24 * 4 + 8 * 8
+    assert math.isclose(counted.energy("45nm-sram") - counted.energy(), traffic * 2.5e-12)
+    for model in ENERGY_MODELS.values():
+        assert model.assumptions in str(counted) and model.source in str(counted)
+    with pytest.raises(ValueError, match=r"model: expected one of 45nm, .* got 'brain'"):
+        counted.energy("brain")
+    with pytest.raises(KeyError, match="expected one of 0, got '7'"):
+        counted["7"]
+
+
+def test_data_that_are_none_are_named() -> None:
+    net = snnlib.SpikingLinear(3, 2)
+    with pytest.raises(ValueError, match="data: expected at least one batch, got none"):
+        snnlib.profile(net, [])
+    with pytest.raises(TypeError, match=r"data: expected a tensor \[T, N, ...\] in batch 0, got str"):
+        snnlib.profile(net, ["x"])
+
+
+@pytest.mark.parametrize("kind", ["srm", "lif", "torch"])
+def test_operations_loss_has_the_counts_of_the_profile_and_the_fan_out_as_gradient(kind: str) -> None:
+    make: Callable[..., nn.Module] = snnlib.SRMConv2d if kind == "srm" else snnlib.SpikingConv2d
+    same = {"padding": "same", "padding_mode": "circular"}
+    nets = {
+        "torch": lambda: [
+            snnlib.PerStep(nn.Conv2d(2, 3, 3, 2)),
+            snnlib.neurons.LIF(),
+            snnlib.PerStep(nn.Conv2d(3, 2, 2, **same)),
+            snnlib.neurons.LIF(),
+            snnlib.PerStep(nn.Flatten(), nn.Linear(18, 2)),
+        ],
+    }
+    layers = nets.get(
+        kind, lambda: [make(2, 3, 3, 2), make(3, 2, 2, padding="same"), snnlib.SRMReadout(18, 2)]
+    )
+    torch.manual_seed(0)
+    net, x = nn.Sequential(*layers()), _spikes(6, 2, 2, 8, 8)
+    if kind != "torch":
+        snnlib.prepare_(net, x)
+    counted = snnlib.profile(net, x)
+    hidden: list[Tensor] = []
+    first = net[0] if kind != "torch" else net[1]
+    first.register_forward_hook(lambda _module, _inputs, out: hidden.append(out) or out.retain_grad())
+    operations = snnlib.losses.SynapticOperationsLoss(net)
+    with operations:
+        net(x)
+    total = counted.total
+    assert operations.operations().item() == (total.acs + total.macs) / 2
+    assert operations().item() == pytest.approx((total.acs + total.macs) / total.dense)
+    operations.operations().backward()
+    assert hidden[0].grad is not None and bool(hidden[0].grad.any())
+    weights = [parameter for name, parameter in net.named_parameters() if name.endswith("weight")]
+    assert bool(weights[0].grad.any())
+    # Far above and far below what the net does.
+    with snnlib.losses.SynapticOperationsLoss(net, target=1e9) as loss:
+        net(x)
+    assert loss().item() == 0
+
+
+def test_gradient_of_the_operations_loss_is_the_fan_out() -> None:
+    layer = nn.Linear(3, 2, bias=False)
+    layer.weight.data = torch.tensor([[1.0, 0.0, 2.0], [1.0, 0.0, 0.0]])
+    x = torch.tensor([[0.0, 1.0, -2.0]], requires_grad=True)
+    with snnlib.losses.SynapticOperationsLoss(layer, batch_first=True) as loss:
+        layer(x)
+    loss.operations().backward()
+    assert x.grad is not None and x.grad.tolist() == [[2.0, 0.0, -1.0]]
+    assert loss.operations().item() == 1
+
+
+def test_operations_loss_says_what_it_lacks() -> None:
+    with pytest.raises(ValueError, match="target: expected a number > 0, got 0"):
+        snnlib.losses.SynapticOperationsLoss(nn.Linear(2, 2), target=0)
+    with pytest.raises(ValueError, match="net: expected a module with weighted layers, got ReLU without any"):
+        snnlib.losses.SynapticOperationsLoss(nn.ReLU())
+    with pytest.raises(ValueError, match="net: expected a forward pass within the with block, got none"):
+        snnlib.losses.SynapticOperationsLoss(nn.Linear(2, 2))()
