@@ -222,5 +222,6 @@ def test_threshold_is_a_buffer_that_belongs_to_the_layer() -> None:
     layer = snnlib.SRMLinear(2, 3, threshold=limit)
     limit.fill_(7)
     assert layer.threshold.tolist() == [1, 1, 1]
-    assert set(layer.state_dict()) == {"weight", "threshold", "gain"}
+    constants = {f"neuron.{name}" for name in ("tau_m", "tau_s", "tau_grad", "grad_clamp")}
+    assert set(layer.state_dict()) == {"weight", "threshold", "gain"} | constants
     assert [name for name, _ in layer.named_parameters()] == ["weight"]

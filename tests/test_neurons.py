@@ -230,6 +230,7 @@ def test_no_steps(model: type[Neuron], path: str) -> None:
     assert_bits(after[0], state[0])
 
 
+@pytest.mark.filterwarnings("ignore:load_state_dict. the file has other constants")
 @every_model
 def test_constants_survive_moves(model: type[Neuron]) -> None:
     """Casts, copies and files keep constants and their precision."""

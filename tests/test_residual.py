@@ -153,7 +153,9 @@ def test_a_block_is_its_layers() -> None:
     assert isinstance(SpikingBlock(6, 6).shortcut, nn.Identity)
     assert block.shortcut.weight.shape == (6, 4, 1, 1)
     assert set(block.state_dict()) == {
-        f"{name}.{key}" for name in ("conv1", "conv2", "shortcut") for key in ("weight", "threshold", "gain")
+        f"{name}.{key}"
+        for name in ("conv1", "conv2", "shortcut")
+        for key in snnlib.SRMConv2d(1, 1, 1).state_dict()
     }
     stream = snnlib.Stream(block)
     assert torch.equal(torch.cat([stream(chunk) for chunk in x.split([5, 1, 6])]), block(x))

@@ -120,7 +120,7 @@ def test_learns_a_label_at_every_step() -> None:
 
 def test_state_dict_repr_and_compile() -> None:
     layer = snnlib.SRMReadout(4, 2, tau_m=6.0, batch_first=True)
-    assert list(layer.state_dict()) == ["weight", "gain"]
+    assert list(layer.state_dict()) == ["weight", "gain", "neuron.tau_m", "neuron.tau_s"]
     assert repr(layer) == "SRMReadout(4, 2, tau_m=6, tau_s=3, batch_first=True)"
     x = torch.rand(3, 5, 4)
     compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)

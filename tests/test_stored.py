@@ -25,6 +25,10 @@ def _net() -> nn.Sequential:
     return snnlib.models.from_notation("4C3p1-P2-6C3-10", (2, 12, 12), **CONSTANTS)
 
 
+# Files of 0.1 have no constants of neurons.
+pytestmark = pytest.mark.filterwarnings("ignore:load_state_dict. expected constants of neurons")
+
+
 def _per_channel(net: nn.Sequential) -> nn.Sequential:
     """A net that the state of a folded one fits: with a threshold per channel."""
     for layer in net:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -63,6 +63,18 @@ class SRMNeuron:
     def constants(self) -> tuple[float, float, float, float]:
         """`taus` and the clamp, infinite for none: what the ops take."""
         return *self.taus, math.inf if self.grad_clamp is None else self.grad_clamp
+
+    def stored_numbers(self) -> dict[str, float]:
+        """The constants by name, as in files."""
+        return dict(zip(("tau_m", "tau_s", "tau_grad", "grad_clamp"), self.constants, strict=True))
+
+    def with_numbers(self, numbers: Mapping[str, float]) -> SRMNeuron:
+        """A neuron with constants of `stored_numbers` in the place of its own; itself where these are the same."""
+        wanted = self.stored_numbers() | dict(numbers)
+        if wanted == self.stored_numbers():
+            return self
+        clamp = wanted.pop("grad_clamp")
+        return SRMNeuron(**wanted, grad_clamp=None if clamp == math.inf else clamp)
 
     def potential_gain(self) -> float:
         """`sqrt(sum_n eps[n]^2)`: standard deviation of the potential for white input current of variance 1."""

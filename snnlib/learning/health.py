@@ -234,7 +234,7 @@ class SpikeDoctor:
         backwards = self._gradients[name] / len(weights)
         size = math.sqrt(sum(float(weight.detach().double().square().sum()) for weight in weights))
         # Of the effective weight: its gradient is smaller and it is larger by the gain.
-        size *= float(self._layers[name].gain) ** 2
+        size *= float(self._layers[name].gain.square().mean())
         return math.sqrt(float(self._squares[name]) / backwards) / size if size else math.inf
 
     def _on_spikes(self, name: str) -> Callable[..., None]:

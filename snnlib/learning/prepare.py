@@ -242,7 +242,7 @@ def _prepare_layer(
         channels=len(rates),
         rate=float(rates.mean()),
         target=target,
-        gain=float(layer.gain),
+        gain=float(layer.gain.mean()),
         dead=int((rates == 0).sum()),
         saturated=int((rates > SATURATED_RATE).sum()),
     )
@@ -278,16 +278,16 @@ def _prepare_readout(readout: SRMReadout, x: Tensor, name: str) -> LayerPreparat
         _store(readout, wanted, potential(torch.ones_like(weight), x.abs()), name)
     after = potential(readout.effective_weight.detach(), x)
     return LayerPreparation(
-        name, len(weight), rate=None, target=None, gain=float(readout.gain), potential=after
+        name, len(weight), rate=None, target=None, gain=float(readout.gain.mean()), potential=after
     )
 
 
 def _store(layer: WeightWithGain, wanted: Tensor, per_unit: float, name: str) -> None:
     """Set the effective weight, and a gain for it; `per_unit`: the potential that weights of 1 give."""
-    weight, before = layer.effective_weight.detach(), float(layer.gain)
+    weight, before = layer.effective_weight.detach(), layer.gain.clone()
     if not nn.utils.parametrize.is_parametrized(layer, "weight"):
         usual = float(wanted.float().std()) * math.sqrt(3 * math.prod(wanted.shape[1:]))
         gain = min(_STEP / (_LEARNING_RATE * per_unit), _LARGEST_GAIN * usual)
         layer.gain.fill_(2.0 ** round(math.log2(gain)))
-    if not torch.equal(wanted, weight) or float(layer.gain) != before:
+    if not torch.equal(wanted, weight) or not torch.equal(layer.gain, before):
         assign_effective_weight(layer, wanted, name)

@@ -142,7 +142,7 @@ def assign_effective_weight(layer: WeightWithGain, wanted: Tensor, name: str) ->
     Raises:
         ValueError: the parametrization does not keep the weight that it is given.
     """
-    stored = wanted / layer.gain
+    stored = wanted / layer.weight_gain()
     if not nn.utils.parametrize.is_parametrized(layer, "weight"):
         layer.weight.copy_(stored)
         return

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from snnlib import ops
 from snnlib.functional._check import check_device, check_floating, check_rank
 from snnlib.neurons.dynamics import Dynamics
+from snnlib.neurons.stored import StoredConstants
 
 if TYPE_CHECKING:
     from snnlib.functional.operators import LinearOperator
@@ -28,7 +29,7 @@ class Output(NamedTuple):
     state: tuple[Tensor, ...]
 
 
-class Neuron(nn.Module):
+class Neuron(StoredConstants):
     """A neuron model over whole sequences of input currents `[T, N, C, ...]`; it keeps no state between calls.
 
     A model is a subclass with `state_names` and `step` in plain torch; surrogate gradients enter by
@@ -113,6 +114,27 @@ class Neuron(nn.Module):
                 # A parameter stays the object that an optimiser knows.
                 after.data = kept
         return self
+
+    def stored_constants(self) -> dict[str, Tensor]:
+        """Constants that are not learned, as in files."""
+        fixed = {name: getattr(self, name) for name in self.constant_names if name not in self.learnable}
+        return {**super().stored_constants(), **fixed}
+
+    def resizable(self) -> dict[str, int | None]:
+        """Constants that are not learned, shared or one per channel."""
+        return {name: None for name in self.constant_names if name not in self.learnable}
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+        """Learned constants keep their shape: an optimiser may hold them."""
+        for name in self.learnable:
+            own, stored = getattr(self, name), state_dict.get(prefix + name)
+            if stored is None or own.shape == stored.shape or stored.is_meta:
+                continue
+            if stored.dim() == 0:
+                state_dict[prefix + name] = stored.expand(own.shape)
+            elif own.dim() == 0 and stored.numel() and bool((stored == stored.flatten()[0]).all()):
+                state_dict[prefix + name] = stored.flatten()[0]
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     @property
     def starts_at_zero(self) -> bool:

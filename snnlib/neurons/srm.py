@@ -11,6 +11,7 @@ neural networks", 2021.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -140,6 +141,14 @@ class SRM(Neuron):
         clamp = torch.inf if self.neuron.grad_clamp is None else self.neuron.grad_clamp
         spikes, u = fire_by_event(h, fired, (h - u).detach(), after, 0.0, clamp)
         return spikes, (u, s, trace)
+
+    def stored_numbers(self) -> dict[str, float]:
+        """Constants that are numbers, as in files; a clamp that is none is infinite."""
+        return self.neuron.stored_numbers()
+
+    def load_numbers(self, numbers: Mapping[str, float]) -> None:
+        """Take over constants from a file."""
+        self.neuron = self.neuron.with_numbers(numbers)
 
     def options(self) -> dict[str, Any]:
         """Time constants, and what differs from the defaults."""

@@ -3,7 +3,7 @@
 from snnlib.nn.dropout import SpikeDropout
 from snnlib.nn.fusion import Fused, fuse_, unfuse_, unfused
 from snnlib.nn.gradient import ChannelAffine, GradScale
-from snnlib.nn.normalization import WeightStandardization, fold_standardization_, standardize_weights_
+from snnlib.nn.normalization import fold_standardization_, standardize_weights_
 from snnlib.nn.per_step import AvgPool2d, MaxPool2d, PerStep
 from snnlib.nn.pool import SpikeAvgPool1d, SpikeAvgPool2d, SpikeAvgPool3d, SpikeMaxPool2d
 from snnlib.nn.quantize import Quantizer, RangeObserver
@@ -18,6 +18,7 @@ from snnlib.nn.spiking import SpikingConv1d, SpikingConv2d, SpikingConv3d, Spiki
 from snnlib.nn.srm import SRMConv1d, SRMConv2d, SRMConv3d, SRMLayer, SRMLinear
 from snnlib.nn.stream import Stream
 from snnlib.nn.supervised import supervised_spikes
+from snnlib.nn.weight_standardization import WeightStandardization
 from snnlib.vision.resize_layer import BicubicResize2d
 from snnlib.vision.superpixel_layer import SuperpixelAvgPool2d
 from snnlib.vision.voxel_layer import VoxelPool

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from types import FrameType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from snnlib.neurons.stored import warn_caller
 
 # One batch may be an odd one; three in a row are not.
 _BATCHES = 3
@@ -117,12 +118,3 @@ def _path_of(layer: nn.Module) -> str:
             name = next((path for path, module in caller.named_modules() if module is layer), name)
         frame = frame.f_back
     return name or repr(layer)
-
-
-def warn_caller(text: str) -> None:
-    """Warn at the line outside torch and this library that ran the net."""
-    level = 1
-    frame: FrameType | None = sys._getframe()
-    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("snnlib", "torch"):
-        frame, level = frame.f_back, level + 1
-    warnings.warn(text, UserWarning, stacklevel=level)

@@ -5,16 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+
+from snnlib.nn.stored_weight import StoredWeight
 
 
-class WeightWithGain(nn.Module):
+class WeightWithGain(StoredWeight):
     """A layer that computes with `effective_weight = weight * gain`.
 
     Weights that make neurons fire at low rates are 4 to 64 times larger than torch's usual ones, so that a step of Adam
     at its usual rate of 1e-3 hardly moves them. `snnlib.prepare_` stores them at the usual scale and puts the rest into
     `gain`, a buffer with a power of two: products with it are exact, and a step moves the effective weight `gain` times
-    as far. It is 1 until then, and in checkpoints that have none.
+    as far. It is 1 until then, and in checkpoints that have none. `snnlib.nn.fold_standardization_` makes it one per
+    output channel, `[C]`.
     """
 
     weight: Tensor
@@ -30,7 +33,11 @@ class WeightWithGain(nn.Module):
     @property
     def effective_weight(self) -> Tensor:
         """The weight that acts on the input, `weight * gain`."""
-        return self.weight if self._has_unit_gain() else self.weight * self.gain
+        return self.weight if self._has_unit_gain() else self.weight * self.weight_gain()
+
+    def weight_gain(self) -> Tensor:
+        """The gain in a shape that broadcasts with the weight."""
+        return self.gain.reshape(-1, *[1] * (self.weight.dim() - 1)) if self.gain.dim() else self.gain
 
     def _has_unit_gain(self) -> bool:
         """Whether the product can be left out; without it a layer at gain 1 costs nothing more."""
@@ -39,13 +46,18 @@ class WeightWithGain(nn.Module):
         known = self._known_gain
         # Reading the value waits for the device, so only a changed buffer is read.
         if known is None or known[0] is not self.gain or known[1] != self.gain._version:
-            known = (self.gain, self.gain._version, float(self.gain) == 1)
+            known = (self.gain, self.gain._version, bool((self.gain == 1).all()))
             self._known_gain = known
         return known[2]
 
+    def resizable(self) -> dict[str, int | None]:
+        """The gain, shared or one per channel."""
+        return {"gain": self.weight.shape[0]}
+
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
         """Checkpoints of version 0.1 have no gain; theirs is 1."""
-        stored = (state_dict.get(prefix + name) for name in ("weight", "parametrizations.weight.original"))
+        names = ("weight", "parametrizations.weight.original", "standardization.original")
+        stored = (state_dict.get(prefix + name) for name in names)
         weight = next((tensor for tensor in stored if tensor is not None), None)
         if weight is not None and f"{prefix}gain" not in state_dict:
             state_dict[f"{prefix}gain"] = torch.ones((), dtype=self.gain.dtype, device=weight.device)

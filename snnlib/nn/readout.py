@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Literal, overload
 
 import torch
@@ -109,6 +110,17 @@ class SRMReadout(WeightWithGain):
             tau_s=self.tau_s,
             batch_first=self.batch_first,
         )
+
+    def stored_numbers(self) -> dict[str, float]:
+        """Time constants, as in files."""
+        return {"neuron.tau_m": self.tau_m, "neuron.tau_s": self.tau_s}
+
+    def load_numbers(self, numbers: Mapping[str, float]) -> None:
+        """Take over time constants from a file."""
+        tau_m = numbers.get("neuron.tau_m", self.tau_m)
+        tau_s = numbers.get("neuron.tau_s", self.tau_s)
+        self._gain = SRMNeuron(tau_m, tau_s, tau_grad=2.0).potential_gain()
+        self.tau_m, self.tau_s = tau_m, tau_s
 
     def stream(self) -> Stream:
         """A stream with its own state: feed it a train in chunks of any length and get the same potentials."""

@@ -14,9 +14,9 @@ from snnlib.functional.operators import FullyConnected
 from snnlib.functional.recurrent import spiking_recurrent
 from snnlib.functional.spiking import layer_currents
 from snnlib.neurons import CubaLIF, Neuron, Output
+from snnlib.neurons.stored import warn_caller
 from snnlib.neurons.surrogate import Surrogate, Triangle
 from snnlib.nn.dropout import SpikeDropout
-from snnlib.nn.first_batches import warn_caller
 from snnlib.nn.spiking import SpikingLayer
 
 # Of a surrogate under recurrence: from this peak on, gradients grew until they were no numbers (docs/time.md).

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from numbers import Integral
 from typing import Literal, Unpack, overload
 
@@ -132,6 +132,20 @@ class SRMLayer(NeuronLayer):
     def sure_weight(self) -> float:
         """A weight with which a single event makes a neuron fire."""
         return float(self.threshold.max()) * self.neuron.tau_s
+
+    def stored_numbers(self) -> dict[str, float]:
+        """Constants of the neurons, as in files; a clamp that is none is infinite."""
+        return {f"neuron.{name}": value for name, value in self.neuron.stored_numbers().items()}
+
+    def load_numbers(self, numbers: Mapping[str, float]) -> None:
+        """Take over constants from a file."""
+        self.neuron = self.neuron.with_numbers(
+            {name.removeprefix("neuron."): value for name, value in numbers.items()}
+        )
+
+    def resizable(self) -> dict[str, int | None]:
+        """Thresholds and gain, shared or one per channel."""
+        return {**super().resizable(), "threshold": self.weight.shape[0]}
 
     def stream(self) -> Stream:
         """A stream with its own state: feed it a train in chunks of any length and get the same spikes."""

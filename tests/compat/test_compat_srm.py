@@ -92,7 +92,7 @@ def test_function_module_and_library_layer_agree(options: dict[str, object], rng
         batch_first=True,
         dtype=torch.float64,
     )
-    own.load_state_dict({"weight": module.weight.detach(), "threshold": own.threshold})
+    own.load_state_dict(own.state_dict() | {"weight": module.weight.detach()})
     events = x.clone().requires_grad_()
     spikes = own(events)
     # dL/ds is minus dL/dt: at the output, and again at the input.

@@ -1,0 +1,134 @@
+"""The weight of a layer in files: as it acts, whatever parametrization it is learned by.
+
+`weight` is stored always. A standardised layer (`WeightStandardization`) stores what it learns beside it:
+
+    weight                       the standardised weight
+    standardization.original     V, and likewise standardization.scale, .gain and .bias
+
+A plain layer loads the first, a standardised one the others, and where these are missing it sets them by the weight.
+Files of version 0.1 have `parametrizations.weight.original` and `parametrizations.weight.0.*` in their place.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized
+
+from snnlib.neurons.stored import StoredConstants
+from snnlib.nn.weight_standardization import WeightStandardization
+
+_STORED = "standardization."
+# What a weight may change by on its way through the standardisation, relative to its norm.
+_ROUNDING = 1e-2
+_ORIGINAL, _STEP = "parametrizations.weight.original", "parametrizations.weight.0."
+
+
+def standardization_of(layer: nn.Module) -> WeightStandardization | None:
+    """The first parametrization of the layer's weight, if it standardises."""
+    if not is_parametrized(layer, "weight"):
+        return None
+    step = cast(nn.ModuleList, cast(nn.ModuleDict, layer.parametrizations)["weight"])[0]
+    return step if isinstance(step, WeightStandardization) else None
+
+
+class StoredWeight(StoredConstants):
+    """A layer whose `weight` is in its `state_dict`, standardised or not."""
+
+    def state_dict(
+        self, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False
+    ) -> Any:
+        """As of any module; `weight` and `standardization.*` in the place of `parametrizations.*`."""
+        stored = super().state_dict(*args, destination=destination, prefix=prefix, keep_vars=keep_vars)
+        step = standardization_of(self)
+        if step is not None:
+            original = stored.pop(prefix + _ORIGINAL)
+            with torch.no_grad():
+                stored[prefix + "weight"] = step(original.detach())
+            stored[f"{prefix}{_STORED}original"] = original
+            for name in step.state_dict():
+                stored[prefix + _STORED + name] = stored.pop(prefix + _STEP + name)
+        return stored
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Pickles: torch gives a parametrized layer a class of its own, which is not found by its name."""
+        if is_parametrized(self, "weight"):
+            raise TypeError(
+                "net: expected layers with plain weights, got one with a parametrization, which cannot be pickled; "
+                "take torch.save(net.state_dict(), file), which loads into a plain net too"
+            )
+        return super().__reduce_ex__(protocol)
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+        parts = _take_standardization(state_dict, prefix)
+        step = standardization_of(self)
+        weight = state_dict.get(f"{prefix}weight")
+        if weight is None and parts:
+            weight = state_dict[f"{prefix}weight"] = _standardized(parts)
+        if is_parametrized(self, "weight") and weight is not None:
+            del state_dict[f"{prefix}weight"]
+            if step is None:
+                state_dict.setdefault(prefix + _ORIGINAL, weight)
+            else:
+                if not _reaches(step, parts):
+                    parts = _parts_of(step, weight)
+                    lost = (_standardized(parts) - weight).norm() / weight.norm()
+                    if float(lost) > _ROUNDING:
+                        errors: list[str] = rest[-1]
+                        errors.append(
+                            f"{prefix}weight: expected the mean of every channel to be 0, as this layer's "
+                            f"standardisation has no bias, got a weight of which it would lose {float(lost):.1%}; "
+                            "standardise with bias=True"
+                        )
+                own = step.state_dict()
+                state_dict[prefix + _ORIGINAL] = parts.pop("original")
+                for name in own:
+                    # A gain of 1 and a bias of 0 are what a file without them means.
+                    neutral = torch.full_like(own[name], float(name == "gain"))
+                    state_dict[prefix + _STEP + name] = parts.get(name, neutral)
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
+
+def _take_standardization(state_dict: Any, prefix: str) -> dict[str, Tensor]:
+    """What a file has of a standardisation, taken out of it: original, scale, gain and bias."""
+    if f"{prefix}{_STEP}scale" in state_dict:
+        state_dict[f"{prefix}{_STORED}original"] = state_dict.pop(prefix + _ORIGINAL)
+        for name in ("scale", "gain", "bias"):
+            if prefix + _STEP + name in state_dict:
+                state_dict[prefix + _STORED + name] = state_dict.pop(prefix + _STEP + name)
+    start = prefix + _STORED
+    return {key.removeprefix(start): state_dict.pop(key) for key in list(state_dict) if key.startswith(start)}
+
+
+@torch.no_grad()
+def _standardized(parts: dict[str, Tensor]) -> Tensor:
+    """The weight that a standardisation in a file gives."""
+    scale = parts["scale"]
+    step = WeightStandardization(
+        len(scale), gain="gain" in parts, bias="bias" in parts, device=scale.device, dtype=scale.dtype
+    )
+    step.load_state_dict({name: tensor for name, tensor in parts.items() if name != "original"})
+    return cast(Tensor, step(parts["original"]))
+
+
+@torch.no_grad()
+def _parts_of(step: WeightStandardization, weight: Tensor) -> dict[str, Tensor]:
+    """What a standardisation of this kind learns of a weight."""
+    alike = WeightStandardization(
+        step.channels,
+        gain=step.gain is not None,
+        bias=step.bias is not None,
+        device=weight.device,
+        dtype=step.scale.dtype,
+    )
+    original = alike.right_inverse(weight)
+    return {"original": original, **alike.state_dict()}
+
+
+def _reaches(step: WeightStandardization, parts: dict[str, Tensor]) -> bool:
+    """Whether a file's standardisation fits one that may lack a gain or a bias."""
+    lacks_gain = "gain" in parts and step.gain is None
+    lacks_bias = "bias" in parts and step.bias is None
+    return bool(parts) and not lacks_gain and not lacks_bias
