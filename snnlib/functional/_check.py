@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from snnlib.backends.values import require
 from snnlib.ops.checks import check_device, check_dtype, check_floating, check_rank
 
 __all__ = [
@@ -38,7 +39,7 @@ def check_integer_labels(target: Tensor) -> None:
 def check_labels(target: Tensor, scores: Tensor) -> None:
     """Raise unless `target` has one label in range for every row of `scores` `[..., classes]`.
 
-    Values are not looked at under `torch.compile`.
+    Values are checked as by `require`.
     """
     check_integer_labels(target)
     rows, classes = tuple(scores.shape[:-1]), scores.shape[-1]
@@ -46,12 +47,14 @@ def check_labels(target: Tensor, scores: Tensor) -> None:
         what = "one label per sample" if len(rows) == 1 else "one label per step and sample"
         raise ValueError(f"target: expected shape {rows}, {what}, got {tuple(target.shape)}")
     check_device("target", target, scores)
-    if torch.compiler.is_compiling() or target.numel() == 0:
-        return
-    # As integers of Python: the number of classes may not fit into the dtype of labels.
-    low, high = (int(bound) for bound in target.aminmax())
-    if low < 0 or high >= classes:
-        raise ValueError(f"target: expected labels from 0 to {classes - 1}, got {low} to {high}")
+    # The number of classes may not fit into the dtype of labels.
+    labels = target.long()
+
+    def error() -> ValueError:
+        low, high = (int(bound) for bound in target.aminmax())
+        return ValueError(f"target: expected labels from 0 to {classes - 1}, got {low} to {high}")
+
+    require((labels >= 0) & (labels < classes), error)
 
 
 def check_number(name: str, value: float) -> None:

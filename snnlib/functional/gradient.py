@@ -34,7 +34,8 @@ class _GradScale(torch.autograd.Function):
         scaled = gradient * scale
         if ctx.number is None or ctx.number == 0:
             # 0 times infinity is NaN.
-            scaled = torch.where(torch.as_tensor(scale == 0), 0.0, scaled)
+            zero = scale == 0 if isinstance(scale, Tensor) else scaled.new_ones((), dtype=torch.bool)
+            scaled = torch.where(zero, 0.0, scaled)
         return scaled.to(gradient.dtype), None
 
 

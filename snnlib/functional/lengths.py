@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from snnlib.backends.values import require
 from snnlib.functional._check import check_device
 
 
@@ -24,11 +25,14 @@ def check_lengths(lengths: Tensor, steps: int, batch: int, like: Tensor) -> Tens
             f"lengths: expected shape {(batch,)}, one number of steps per sample, got {tuple(lengths.shape)}"
         )
     check_device("lengths", lengths, like)
-    if batch and not torch.compiler.is_compiling():
-        least, most = (int(bound) for bound in lengths.aminmax())
-        if least < 0 or most > steps:
-            raise ValueError(f"lengths: expected numbers from 0 to {steps} steps, got {least} to {most}")
-    return lengths.to(torch.int64)
+    numbers = lengths.to(torch.int64)
+
+    def error() -> ValueError:
+        least, most = (int(bound) for bound in numbers.aminmax())
+        return ValueError(f"lengths: expected numbers from 0 to {steps} steps, got {least} to {most}")
+
+    require((numbers >= 0) & (numbers <= steps), error)
+    return numbers
 
 
 def valid_steps(lengths: Tensor, steps: int, *, batch_first: bool = False) -> Tensor:

@@ -29,13 +29,30 @@ def causal_filter(train: Tensor, kernel: Tensor, time_dim: int = 0) -> Tensor:
     return filtered.movedim(0, time_dim)
 
 
-def srm_kernel(steps: int, tau_m: float, tau_s: float) -> Tensor:
-    """`eps[n]`, the potential n steps after a single input of 1, for n = 0 .. steps - 1, in float64.
+def _float64_device(like: Tensor) -> torch.device:
+    """The device of `like`, where kernels are computed: a copy from the host would wait for a GPU."""
+    return torch.device("cpu") if like.device.type == "mps" else like.device
 
-    >>> [round(value, 6) for value in srm_kernel(3, 5.0, 3.0).tolist()]
+
+def decay_kernel(steps: int, tau: float, like: Tensor, first: int = 0) -> Tensor:
+    """`(1 - 1/tau)^n` for n = first .. first + steps - 1, in float64 on the device of `like`.
+
+    >>> import torch
+    >>> decay_kernel(3, 2.0, torch.ones(1)).tolist()
+    [1.0, 0.5, 0.25]
+    """
+    lag = torch.arange(first, first + steps, dtype=torch.float64, device=_float64_device(like))
+    return (1 - 1 / tau) ** lag
+
+
+def srm_kernel(steps: int, tau_m: float, tau_s: float, like: Tensor) -> Tensor:
+    """`eps[n]`, the potential n steps after a single input of 1, for n < steps, in float64 on the device of `like`.
+
+    >>> import torch
+    >>> [round(value, 6) for value in srm_kernel(3, 5.0, 3.0, torch.ones(1)).tolist()]
     [0.333333, 0.488889, 0.539259]
     """
-    pulse = torch.zeros(steps, 1, 1, dtype=torch.float64)
+    pulse = torch.zeros(steps, 1, 1, dtype=torch.float64, device=_float64_device(like))
     pulse[:1] = 1
     never = torch.finfo(torch.float64).max
     # Potentials do not depend on tau_grad; its default refuses tau_s = 1.
@@ -92,10 +109,13 @@ def srm_potential_stream(
     u, s = state.to(current.dtype)
     # What is left of earlier inputs acts like one more input at the first step.
     current = torch.cat((current[:1] + s, current[1:]))
-    later = torch.arange(1, steps + 1, dtype=torch.float64)
     to_u, of_u, of_s = (
         factor.to(current.device, current.dtype)
-        for factor in (srm_kernel(steps, tau_m, tau_s), (1 - 1 / tau_m) ** later, (1 - 1 / tau_s) ** later)
+        for factor in (
+            srm_kernel(steps, tau_m, tau_s, current),
+            decay_kernel(steps, tau_m, current, first=1),
+            decay_kernel(steps, tau_s, current, first=1),
+        )
     )
     with without_autocast(current):
         potential = causal_filter(current, to_u) + torch.tensordot(of_u.unsqueeze(1), u.unsqueeze(0), dims=1)

@@ -46,6 +46,8 @@ class WeightWithGain(StoredWeight):
         known = self._known_gain
         # Reading the value waits for the device, so only a changed buffer is read.
         if known is None or known[0] is not self.gain or known[1] != self.gain._version:
+            if self.gain.is_cuda and torch.cuda.is_current_stream_capturing():
+                return False
             known = (self.gain, self.gain._version, bool((self.gain == 1).all()))
             self._known_gain = known
         return known[2]

@@ -5,6 +5,7 @@ Equation and source: cpp/include/snnlib/kernels/pool.h.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -58,13 +59,13 @@ class _Windows:
         out = pool(padded, *self._plane_sizes(), divisor_override=1)
         return out.reshape(*x.shape[:2], *self.out)
 
-    def cells(self, include_pad: bool) -> Tensor:
+    def cells(self, include_pad: bool, device: torch.device) -> Tensor:
         """Cells of every window that count: those inside the image, with `include_pad` those in its padding as well."""
-        count = torch.ones(())
+        count = torch.ones((), device=device)
         for out, size, extent, step, zeros in zip(
             self.out, self.space, self.kernel, self.stride, self.before, strict=True
         ):
-            start = torch.arange(out) * step - zeros
+            start = torch.arange(out, device=device) * step - zeros
             end = (start + extent).clamp(max=size + zeros if include_pad else size)
             count = count.unsqueeze(-1) * (end - (start if include_pad else start.clamp(min=0)))
         return count
@@ -95,7 +96,7 @@ def avg_pool_forward(
     """Average over `[N, C, *spatial]`, summed in float32 or wider and rounded once."""
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
     windows = _Windows(x.shape[2:], kernel, stride, padding, ceil_mode)
-    cells = windows.cells(count_include_pad).to(x.device) if divisor is None else divisor
+    cells = windows.cells(count_include_pad, x.device) if divisor is None else divisor
     return (windows.sums(wide) / cells).to(x.dtype)
 
 
@@ -107,7 +108,7 @@ def avg_pool_backward(
 
     windows = _Windows(x.shape[2:], kernel, stride, padding, ceil_mode)
     total, total_abs = windows.sums(wide), windows.sums(wide.abs())
-    tolerance = torch.tensor(kernel).prod().item() * torch.finfo(wide.dtype).eps
+    tolerance = math.prod(kernel) * torch.finfo(wide.dtype).eps
     silent = total.abs() <= tolerance * total_abs
     share = torch.where(silent, 0.0, grad_output.to(wide.dtype) / torch.where(silent, 1.0, total))
     return torch.where(wide == 0, 0.0, wide * windows.spread(share, wide)).to(x.dtype)

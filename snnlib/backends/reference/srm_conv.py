@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from snnlib.backends.reference.srm import Decay, Trace, as_bound, state_dtype
+from snnlib.backends.values import require
 
 # Stride, padding and dilation by space axis; groups.
 Options = tuple[Sequence[int], Sequence[int], Sequence[int], int]
@@ -38,7 +39,7 @@ def convolve(x: Tensor, weight: Tensor, options: Options) -> Tensor:
         axes = zip(place, kernel, stride, dilation, strict=True)
         for axis, (i, taps, step, gap) in enumerate(axes, start=5):
             last = wide.shape[axis] - 1 - gap * (taps - 1 - i)
-            seen = seen.index_select(axis, torch.arange(gap * i, last + 1, step))
+            seen = seen.index_select(axis, torch.arange(gap * i, last + 1, step, device=x.device))
             tap = tap.select(3, i)
         for c in range(inputs):
             current = current + seen[:, :, :, :, c] * tap[:, :, c]
@@ -92,14 +93,13 @@ def write_entries(
     """Fills `bits` and `starts`, and returns the values at entries `[values, entries]`, in the kernels' order."""
     marked = _rows(entry)
     columns = [_tasks(_rows(value), band, time_dim) for value in values]
-    parts = [
-        torch.stack([value[mask] for value in task])
-        for mask, *task in zip(_tasks(marked, band, time_dim), *columns, strict=True)
-    ]
-    starts[1 : len(parts) + 1] = torch.tensor([part.shape[1] for part in parts]).cumsum(0)
+    masks = list(_tasks(marked, band, time_dim))
+    parts = [torch.stack(task)[:, mask] for mask, *task in zip(masks, *columns, strict=True)]
+    if masks:
+        starts[1 : len(masks) + 1] = torch.stack([mask.sum() for mask in masks]).cumsum(0)
     in_words = F.pad(marked, (0, -marked.shape[3] % 16)).reshape(*bits.shape, 16)
     # Bit 15 is the sign of an int16.
-    bits.copy_((in_words * (1 << torch.arange(16))).sum(4))
+    bits.copy_((in_words * (1 << torch.arange(16, device=bits.device))).sum(4))
     return torch.cat(parts, 1) if parts else values[0].new_empty(len(values), 0)
 
 
@@ -108,14 +108,25 @@ def read_entries(
 ) -> tuple[Tensor, list[Tensor]]:
     """(entries, their values) as tensors `[T, N, C, ...]` of this shape; values are 0 elsewhere."""
     channels, space = shape[2], shape[3:]
-    marked = (bits.long().unsqueeze(4) >> torch.arange(16) & 1).flatten(3)[..., : space[-1] * channels].bool()
-    values = [torch.zeros(marked.shape, dtype=record.dtype) for _ in record]
-    tasks = (_tasks(rows, band, time_dim) for rows in (marked, *values))
-    for i, (mask, *parts) in enumerate(zip(*tasks, strict=True)):
-        if int(mask.sum()) != int(starts[i + 1] - starts[i]):
-            raise ValueError("bits: expected as many spikes of each task as starts says, got others")
-        for part, column in zip(parts, record, strict=True):
-            part[mask] = column[starts[i] : starts[i + 1]]
+    marked = (
+        (bits.long().unsqueeze(4) >> torch.arange(16, device=bits.device) & 1)
+        .flatten(3)[..., : space[-1] * channels]
+        .bool()
+    )
+    values = [torch.zeros(marked.shape, dtype=record.dtype, device=record.device) for _ in record]
+    masks = list(_tasks(marked, band, time_dim))
+    if masks:
+        counts = torch.stack([mask.sum() for mask in masks])
+        require(
+            counts == starts[: len(masks) + 1].diff(),
+            lambda: ValueError("bits: expected as many spikes of each task as starts says, got others"),
+        )
+        order = torch.cat([mask.flatten() for mask in masks])
+        for rows, column in zip(values, record, strict=True):
+            filled = torch.zeros_like(order, dtype=record.dtype).masked_scatter_(order, column)
+            pieces = torch.split(filled, [mask.numel() for mask in masks])
+            for part, piece in zip(_tasks(rows, band, time_dim), pieces, strict=True):
+                part.copy_(piece.view(part.shape))
     marked, *values = (
         rows.reshape(*shape[:2], *space, channels).movedim(-1, 2) for rows in (marked, *values)
     )

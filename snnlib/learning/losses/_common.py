@@ -7,6 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from snnlib.backends.values import require
 from snnlib.functional._check import check_device, check_floating, check_rank
 
 Reduction = Literal["mean", "sum", "none"]
@@ -18,11 +19,15 @@ def accumulation_dtype(values: Tensor) -> torch.dtype:
 
 
 def check_scores(name: str, scores: Tensor, not_negative: bool = False) -> None:
-    """Raise unless `scores` are floating `[N, classes]`; values are not looked at under `torch.compile`."""
+    """Raise unless `scores` are floating `[N, classes]`; values are checked as by `require`."""
     check_floating(name, scores)
     check_rank(name, scores, "[N, classes]", exactly=2)
-    if not_negative and not torch.compiler.is_compiling() and bool((scores < 0).any()):
-        raise ValueError(f"{name}: expected {name} >= 0, got {float(scores.detach().min()):g}")
+    if not_negative:
+        require(
+            # NaN is no count below 0; the loss shows it.
+            (scores < 0).logical_not(),
+            lambda: ValueError(f"{name}: expected {name} >= 0, got {float(scores.detach().min()):g}"),
+        )
 
 
 def check_number(name: str, value: float, *, above: float) -> None:
@@ -73,7 +78,7 @@ def reduced(loss: Tensor, sample_weight: Tensor | None, reduction: Reduction) ->
     if reduction not in {"mean", "sum", "none"}:
         raise ValueError(f"reduction: expected one of mean, sum, none, got {reduction!r}")
     if sample_weight is None:
-        total = torch.as_tensor(max(len(loss), 1), device=loss.device)
+        total: Tensor | int = max(len(loss), 1)
     else:
         check_floating("sample_weight", sample_weight)
         if sample_weight.shape != loss.shape:
@@ -82,12 +87,15 @@ def reduced(loss: Tensor, sample_weight: Tensor | None, reduction: Reduction) ->
                 f"got {tuple(sample_weight.shape)}"
             )
         check_device("sample_weight", sample_weight, loss)
-        if not torch.compiler.is_compiling() and not bool((sample_weight >= 0).all()):
-            raise ValueError(f"sample_weight: expected weights >= 0, got {float(sample_weight.min()):g}")
+        given = sample_weight
+        require(
+            given >= 0,
+            lambda: ValueError(f"sample_weight: expected weights >= 0, got {float(given.min()):g}"),
+        )
         sample_weight = sample_weight.to(loss.dtype)
         loss = loss * sample_weight
-        total = sample_weight.sum()
-        total = torch.where(total > 0, total, 1.0)
+        sum_of_weights = sample_weight.sum()
+        total = torch.where(sum_of_weights > 0, sum_of_weights, 1.0)
     if reduction == "none":
         return loss
     return loss.sum() / total if reduction == "mean" else loss.sum()

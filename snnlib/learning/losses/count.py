@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from snnlib.backends.values import require
 from snnlib.functional._check import check_device, check_labels
 from snnlib.learning.losses._common import (
     Reduction,
@@ -29,13 +30,13 @@ def check_counts(counts: Tensor, target: Tensor, desired: Wanted, undesired: Wan
                     f"got shape {tuple(wanted.shape)}"
                 )
             check_device(name, wanted, counts)
-    either = isinstance(desired, Tensor) or isinstance(undesired, Tensor)
-    if either and torch.compiler.is_compiling():
-        return
-    if not _all(torch.as_tensor(undesired) >= 0):
-        raise ValueError(f"undesired: expected a count >= 0, got {_text(undesired)}")
-    if not _all(torch.as_tensor(desired) > torch.as_tensor(undesired)):
-        raise ValueError(f"desired: expected a count > undesired = {_text(undesired)}, got {_text(desired)}")
+    require(undesired >= 0, lambda: ValueError(f"undesired: expected a count >= 0, got {_text(undesired)}"))
+    require(
+        desired > undesired,
+        lambda: ValueError(
+            f"desired: expected a count > undesired = {_text(undesired)}, got {_text(desired)}"
+        ),
+    )
 
 
 def count_excess(
@@ -43,7 +44,8 @@ def count_excess(
 ) -> Tensor:
     """`count - wanted` `[N, classes]`; 0 on the harmless side with `one_sided`."""
     of_label, of_others = (
-        torch.as_tensor(wanted, dtype=counts.dtype, device=counts.device) for wanted in (desired, undesired)
+        wanted.to(counts.dtype) if isinstance(wanted, Tensor) else counts.new_full((), wanted)
+        for wanted in (desired, undesired)
     )
     excess = counts - torch.where(labelled, of_label, of_others)
     if one_sided:
@@ -116,10 +118,6 @@ def spike_count_loss(
     counts = counts.to(accumulation_dtype(counts))
     excess = count_excess(counts, labelled_neurons(target, counts), desired, undesired, one_sided)
     return reduced(excess.square().sum(1) / 2, sample_weight, reduction)
-
-
-def _all(condition: Tensor) -> bool:
-    return bool(condition.all())
 
 
 def _text(value: Wanted) -> str:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from snnlib.functional._check import check_floating, check_rank
-from snnlib.functional.potential import causal_filter
+from snnlib.functional.potential import causal_filter, decay_kernel
 from snnlib.learning.losses._common import (
     Reduction,
     accumulation_dtype,
@@ -69,8 +68,7 @@ def van_rossum_loss(
         raise ValueError(f"tau: expected a finite number of time steps >= 1, got {tau}")
     dtype = accumulation_dtype(spikes)
     time_dim = int(batch_first)
-    lag = torch.arange(spikes.shape[time_dim], dtype=torch.float64)
-    kernel = ((1 - 1 / tau) ** lag).to(spikes.device, dtype)
+    kernel = decay_kernel(spikes.shape[time_dim], tau, spikes).to(dtype)
     distance = causal_filter(spikes.to(dtype) - target_spikes.detach().to(dtype), kernel, time_dim)
     cost = sum_over_neurons(distance.square() / tau, batch_first, neuron_weight)
     return reduced(cost, sample_weight, reduction)

@@ -1,0 +1,282 @@
+"""Every public computation runs on any device and never makes the host wait for it.
+
+Without a GPU two stand-ins show that: the device "meta", in any torch, and fake CUDA tensors, where torch is built with
+CUDA (no driver needed). Both refuse tensors of mixed devices and every `.item()`, `int()` or `bool()` of a value. A
+dispatch mode on top counts copies from the host, which wait for a GPU just the same and which no graph can capture.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import snnlib
+from snnlib import functional as F
+from snnlib import losses, readout
+from snnlib.backends import reference
+from snnlib.backends.reference.linear import Flags
+from snnlib.backends.reference.srm import decay_factors
+from snnlib.neurons import MODELS
+
+T, N, CLASSES = 6, 2, 4
+DECAY = decay_factors(5.0, 3.0, 3.0)
+
+
+class NoCopies(TorchDispatchMode):
+    """Raises where values go from the host to the device."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if func in (torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default):
+            source = args[1] if func is torch.ops.aten.copy_.default else args[0]
+            if source.device.type == "cpu" != out.device.type:
+                raise AssertionError(f"copy of {tuple(source.shape)} from the host")
+        return out
+
+
+Case = Callable[[torch.device], Any]
+CASES: dict[str, Case] = {}
+
+
+def case(name: str) -> Callable[[Case], Case]:
+    def add(function: Case) -> Case:
+        CASES[name] = function
+        return function
+
+    return add
+
+
+def events(device: torch.device, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.ones(T, N, *shape, device=device, dtype=dtype)
+
+
+def labels(device: torch.device) -> Tensor:
+    return torch.zeros(N, dtype=torch.long, device=device)
+
+
+def on(device: torch.device, make: Callable[[], nn.Module]) -> nn.Module:
+    """The module with tensors on the device; how it gets there is no part of a training step."""
+    with unset_fake_temporarily():
+        module = make()
+    for part in module.modules():
+        for name, value in part._parameters.items():
+            if value is not None:
+                there = torch.ones(value.shape, dtype=value.dtype, device=device)
+                part._parameters[name] = nn.Parameter(there, value.requires_grad)
+        for name, value in part._buffers.items():
+            if value is not None:
+                part._buffers[name] = torch.ones(value.shape, dtype=value.dtype, device=device)
+    return module
+
+
+def _layer(make: Callable[[], nn.Module], *shape: int) -> Case:
+    def run(device: torch.device) -> Any:
+        return on(device, make)(events(device, *shape))
+
+    return run
+
+
+LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "SRMConv1d": (lambda: snnlib.SRMConv1d(3, 8, 3), (3, 9)),
+    "SRMConv2d": (lambda: snnlib.SRMConv2d(3, 8, 3), (3, 9, 9)),
+    "SRMConv3d": (lambda: snnlib.SRMConv3d(3, 8, 3), (3, 5, 5, 5)),
+    "SRMLinear": (lambda: snnlib.SRMLinear(12, CLASSES, threshold=torch.ones(CLASSES)), (3, 2, 2)),
+    "SRMReadout": (lambda: snnlib.SRMReadout(12, CLASSES), (3, 2, 2)),
+    "SpikingRNN": (lambda: snnlib.SpikingRNN(12, CLASSES), (12,)),
+    "SpikeAvgPool2d": (lambda: snnlib.SpikeAvgPool2d(2), (3, 8, 8)),
+    "SpikeMaxPool2d": (lambda: snnlib.SpikeMaxPool2d(2), (3, 8, 8)),
+    "AvgPool2d": (lambda: snnlib.AvgPool2d(2), (3, 8, 8)),
+    "MaxPool2d": (lambda: snnlib.MaxPool2d(2), (3, 8, 8)),
+    "SpikeDropout": (lambda: snnlib.SpikeDropout(0.2), (3, 8, 8)),
+    "BicubicResize2d": (lambda: snnlib.BicubicResize2d((4, 4)), (3, 8, 8)),
+    "GradScale": (lambda: snnlib.GradScale(0.85), (3,)),
+    "ChannelAffine": (lambda: snnlib.ChannelAffine(3), (3, 8, 8)),
+    "PerStep": (lambda: snnlib.PerStep(nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))), (3, 8, 8)),
+    "standardised": (
+        lambda: snnlib.nn.standardize_weights_(nn.Sequential(snnlib.SRMConv2d(3, 8, 3))), (3, 9, 9),
+    ),
+}  # fmt: skip
+CASES |= {f"layer {name}": _layer(make, *shape) for name, (make, shape) in LAYERS.items()}
+for _name, _model in MODELS.items():
+    CASES[f"SpikingConv2d, {_name}"] = _layer(
+        lambda model=_model: snnlib.SpikingConv2d(3, 4, 3, neuron=model()), 3, 8, 8
+    )
+    CASES[f"neuron {_name}"] = _layer(lambda model=_model: model(), 3, 4)
+
+
+@case("srm_neuron")
+def _(device: torch.device) -> Any:
+    current = events(device, 3, 4)
+    return F.srm_neuron(current), F.srm_trace(current), F.srm_backward(current, current)
+
+
+@case("srm_potential")
+def _(device: torch.device) -> Any:
+    return F.srm_potential(events(device, 3))
+
+
+@case("functional layers with thresholds of one's own")
+def _(device: torch.device) -> Any:
+    weight = torch.ones(4, 3, 3, 3, device=device)
+    return F.srm_conv2d(events(device, 3, 8, 8), weight, threshold=0.5)
+
+
+@case("grad_scale backward")
+def _(device: torch.device) -> Any:
+    return [F.gradient._GradScale.backward(_Saved(scale, device), events(device, 3)) for scale in (0.0, None)]
+
+
+class _Saved:
+    """What autograd would hand to a backward pass: its engine wants a real device."""
+
+    def __init__(self, number: float | None, device: torch.device) -> None:
+        self.number, self.saved_tensors = number, (torch.ones((), device=device),)
+
+
+@case("supervised_spikes")
+def _(device: torch.device) -> Any:
+    layer = on(device, lambda: snnlib.SRMLinear(12, CLASSES))
+    with snnlib.nn.supervised_spikes(layer, labels(device)) as teacher:
+        return layer(events(device, 12)), teacher.taught
+
+
+@case("lengths")
+def _(device: torch.device) -> Any:
+    layer = on(device, lambda: snnlib.SpikingRNN(12, CLASSES))
+    return layer.run(events(device, 12), lengths=labels(device))
+
+
+SCORES: dict[str, Callable[..., Tensor]] = {
+    "spike_count_loss": functools.partial(losses.spike_count_loss, desired=3, undesired=1),
+    "spike_count_plus_loss": functools.partial(losses.spike_count_plus_loss, desired=3, undesired=1),
+    "count_cross_entropy": losses.count_cross_entropy,
+    "count_cross_entropy_plus": losses.count_cross_entropy_plus,
+    "first_spike_loss": functools.partial(losses.first_spike_loss, scale=0.5, deadline=4.0),
+}
+
+
+for _name, _loss in SCORES.items():
+    CASES[f"loss {_name}"] = lambda device, loss=_loss: [
+        loss(torch.ones(N, CLASSES, device=device), labels(device), **options)
+        for options in ({}, {"sample_weight": torch.ones(N, device=device)})
+    ]
+
+
+@case("loss spike_count_loss, wanted counts per class")
+def _(device: torch.device) -> Any:
+    wanted = torch.ones(CLASSES, device=device)
+    counts = torch.ones(N, CLASSES, device=device)
+    return losses.spike_count_loss(counts, labels(device), desired=2 * wanted, undesired=wanted)
+
+
+@case("loss tet_loss")
+def _(device: torch.device) -> Any:
+    return losses.tet_loss(events(device, CLASSES), labels(device))
+
+
+@case("losses of trains")
+def _(device: torch.device) -> Any:
+    wanted = losses.target_spike_train(labels(device), T, CLASSES, desired=3, undesired=1)
+    spikes = events(device, CLASSES)
+    return losses.van_rossum_loss(spikes, wanted), losses.spike_time_loss(spikes, wanted)
+
+
+@case("readout")
+def _(device: torch.device) -> Any:
+    spikes = events(device, CLASSES)
+    return (
+        readout.spike_count(spikes),
+        readout.first_spike_time(spikes),
+        readout.time_weighted_count(spikes),
+        readout.spike_times(spikes),
+    )
+
+
+@case("reference of SRM neurons")
+def _(device: torch.device) -> Any:
+    current, limit = events(device, 3, 4), torch.ones(3, device=device)
+    reference.srm.srm_forward(current, limit, None, DECAY, 0)
+    return reference.srm.srm_backward(current, current, limit, None, DECAY, 4.0, 0)
+
+
+@case("reference of pools")
+def _(device: torch.device) -> Any:
+    x = events(device, 3, 7, 7).flatten(0, 1)
+    window = ([3, 3], [2, 2], [1, 1], True)
+    out = reference.pool.avg_pool_forward(x, *window, False, None)
+    return reference.pool.avg_pool_backward(out, x, *window)
+
+
+@case("reference of convolutions")
+def _(device: torch.device) -> Any:
+    x, weight = events(device, 3, 7, 7), torch.ones(4, 3, 3, 3, device=device)
+    current = reference.srm_conv.convolve(x, weight, ([2, 2], [1, 1], [1, 1], 1))
+    return reference.srm_conv.pool_spikes(current, (2, 2))
+
+
+@case("reference of entries")
+def _(device: torch.device) -> Any:
+    bits = torch.zeros(T, N, 3, 1, dtype=torch.int16, device=device)
+    starts, record = torch.zeros(N + 1, dtype=torch.long, device=device), torch.ones(2, 5, device=device)
+    return reference.srm_conv.read_entries(bits, record, starts, (T, N, 2, 3, 4), 3, 0)
+
+
+@case("reference of linear neurons")
+def _(device: torch.device) -> Any:
+    current, rows = events(device, 3, 4), torch.ones(13, 3, device=device)
+    flags = Flags(0, False, True, True, False, False, True)
+    reference.linear.forward(current, rows, None, flags, 0)
+    return reference.linear.backward(current, None, current, rows, None, flags, 0)
+
+
+@case("reference of superpixels")
+def _(device: torch.device) -> Any:
+    image = torch.ones(2, 3, 4, 4, device=device)
+    segments = torch.zeros(2, 16, dtype=torch.long, device=device)
+    return reference.superpixel.superpixel_sum(image, segments, 3)
+
+
+def tensors_of(value: Any) -> list[Tensor]:
+    if isinstance(value, Tensor):
+        return [value]
+    if isinstance(value, (list, tuple)):
+        return [tensor for part in value for tensor in tensors_of(part)]
+    return []
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_meta(name: str) -> None:
+    device = torch.device("meta")
+    with NoCopies():
+        outputs = tensors_of(CASES[name](device))
+    assert outputs
+    assert {tensor.device.type for tensor in outputs} == {"meta"}
+
+
+@pytest.mark.skipif(torch.version.cuda is None, reason="fake CUDA tensors need a torch built with CUDA")
+@pytest.mark.parametrize("name", CASES)
+def test_fake_cuda(name: str) -> None:
+    device = torch.device("cuda", 0)
+    with FakeTensorMode(allow_non_fake_inputs=True), NoCopies():
+        outputs = tensors_of(CASES[name](device))
+    assert outputs
+    assert {tensor.device.type for tensor in outputs} == {"cuda"}
+
+
+@pytest.mark.skipif(torch.version.cuda is None, reason="fake CUDA tensors need a torch built with CUDA")
+def test_entries_are_written_where_the_tensors_are() -> None:
+    """As many values as there are entries: a number that fake tensors leave open."""
+    device = torch.device("cuda", 0)
+    with FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True), NoCopies():
+        trace = reference.srm.srm_trace(
+            events(device, 2, 3, 4), torch.ones((), device=device), None, DECAY, 0
+        )
+        bits = torch.zeros(T, N, 3, 1, dtype=torch.int16, device=device)
+        starts = torch.zeros(N + 1, dtype=torch.long, device=device)
+        assert reference.srm_conv.make_record(trace, 4.0, 3, 0, bits, starts).device.type == "cuda"
