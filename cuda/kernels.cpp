@@ -8,7 +8,7 @@ extern const PoolKernels pool_kernels;
 }  // namespace cuda
 
 const Kernels& cuda_kernels() {
-  static const Kernels table = {"cuda", &cuda::srm_kernels, &cuda::pool_kernels, nullptr, nullptr, nullptr};
+  static const Kernels table = {"cuda", &cuda::srm_kernels, &cuda::pool_kernels, nullptr, nullptr, nullptr, nullptr};
   return table;
 }
 

@@ -6,6 +6,7 @@ from typing import Any
 from snnlib import (
     compat,
     data,
+    encoding,
     explain,
     functional,
     init,
@@ -29,6 +30,9 @@ from snnlib.learning.health import SpikeDoctor
 from snnlib.learning.prepare import prepare_
 from snnlib.nn import (
     AvgPool2d,
+    BatchNorm1d,
+    BatchNorm2d,
+    BatchNorm3d,
     BicubicResize2d,
     ChannelAffine,
     GradScale,
@@ -66,6 +70,9 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AvgPool2d",
+    "BatchNorm1d",
+    "BatchNorm2d",
+    "BatchNorm3d",
     "BicubicResize2d",
     "ChannelAffine",
     "GradScale",
@@ -96,6 +103,7 @@ __all__ = [
     "WeightStandardization",
     "compat",
     "data",
+    "encoding",
     "explain",
     "explain_dispatch",
     "functional",

@@ -166,3 +166,54 @@ def test_options_reach_every_layer_of_a_block() -> None:
     for layer in (block.conv1, block.conv2, block.shortcut):
         assert layer.neuron.taus == (7.0, 4.0, 3.5)
         assert layer.batch_first
+
+
+def _spikes(seed: int) -> Tensor:
+    return (torch.rand(3, 2, 4, 5, 5, generator=torch.Generator().manual_seed(seed)) < 0.5).float()
+
+
+def test_shortcuts_are_joined_by_their_definitions() -> None:
+    x, branch = _spikes(1), _spikes(2)
+    body = _Gives(branch)
+    for join, expected in {
+        "add": branch + x,
+        "and": branch * x,
+        "iand": (1 - branch) * x,
+        "event_add": branch + x,
+    }.items():
+        assert torch.equal(snnlib.nn.Residual(body, join=join)(x), expected)
+    shared = x.clone().requires_grad_()
+    snnlib.nn.Residual(nn.Identity(), join="event_add")(shared).sum().backward()
+    # Each of two equal spikes has half of the gradient of their sum.
+    assert torch.equal(shared.grad, x)
+
+
+class _Gives(nn.Module):
+    def __init__(self, value: Tensor) -> None:
+        super().__init__()
+        self.value = value
+
+    def forward(self, _x: Tensor) -> Tensor:
+        return self.value
+
+
+def test_residual_nets_of_both_kinds_learn_and_fuse() -> None:
+    def part(*neurons: nn.Module) -> list[nn.Module]:
+        return [snnlib.PerStep(nn.Conv2d(4, 4, 3, padding=1, bias=False), nn.BatchNorm2d(4)), *neurons]
+
+    lif = snnlib.neurons.LIF
+    currents = nn.Sequential(snnlib.nn.Residual(nn.Sequential(*part(lif()), *part())), lif())
+    spikes = nn.Sequential(snnlib.nn.Residual(nn.Sequential(*part(lif()), *part(lif())), join="iand"))
+    for net in (currents, spikes):
+        snnlib.fuse_(net)
+        assert isinstance(net[0].body, snnlib.nn.Fused)
+        out = net(_spikes(1))
+        assert set(out.unique().tolist()) <= {0.0, 1.0} and out.sum() > 0
+        out.sum().backward()
+        assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in net.parameters() if p.dim() > 1)
+    with pytest.raises(ValueError, match=r"join: expected one of add, and, iand, event_add, got 'or'"):
+        snnlib.nn.Residual(nn.Identity(), join="or")
+    with pytest.raises(
+        ValueError, match=r"shortcut: expected the shape of the body's output, \(3, 2, 4, 3, 3\)"
+    ):
+        snnlib.nn.Residual(snnlib.PerStep(nn.Conv2d(4, 4, 3)))(_spikes(1))

@@ -57,6 +57,7 @@ PYBIND11_MODULE(_C, module) {
   snnlib::bind_pool(module, &snnlib::kernels);
   snnlib::bind_srm_conv(module);
   snnlib::bind_superpixel(module, &snnlib::kernels);
+  snnlib::bind_batch_norm(module, &snnlib::kernels);
 #ifdef SNNLIB_HAS_CUDA
   snnlib::bind_cuda(module);
   snnlib::bind_cudnn(module);

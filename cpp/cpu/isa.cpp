@@ -12,9 +12,16 @@ namespace snnlib {
   extern const SrmConvKernels srm_conv_kernels;      \
   extern const SuperpixelKernels superpixel_kernels; \
   extern const ScanKernels scan_kernels;             \
+  extern const BatchNormKernels batch_norm_kernels;  \
   }
-#define SNNLIB_KERNELS(isa) \
-  {#isa, &isa::srm_kernels, &isa::pool_kernels, &isa::srm_conv_kernels, &isa::superpixel_kernels, &isa::scan_kernels}
+#define SNNLIB_KERNELS(isa)  \
+  {#isa,                     \
+   &isa::srm_kernels,        \
+   &isa::pool_kernels,       \
+   &isa::srm_conv_kernels,   \
+   &isa::superpixel_kernels, \
+   &isa::scan_kernels,       \
+   &isa::batch_norm_kernels}
 SNNLIB_DECLARE(portable)
 #ifdef SNNLIB_HAS_avx2
 SNNLIB_DECLARE(avx2)

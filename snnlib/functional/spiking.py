@@ -102,16 +102,16 @@ def spiking_layer(
     conv = as_event_driven(operator, x, weight)
     time_dim = int(neuron.batch_first)
     if isinstance(conv, str):
-        return _pooled(neuron.run(_dense_currents(x, weight, operator), state), pool)
-    added = tuple(range(3, 5 - conv.axes))
+        value, final = neuron.run(_dense_currents(x, weight, operator), state)
+        return Output(pooled(value, pool), final)
     dynamics = neuron.dynamics(neuron.constants())
     differentiable_state = return_state or state is not None
-    if dynamics is not None and dynamics.one_field and not (differentiable_state and torch.is_grad_enabled()):
-        coefficients = dynamics.pack(torch.empty((), dtype=torch.float32, device=x.device))
-        if not coefficients.requires_grad:
-            return _fused(conv, neuron, dynamics, coefficients, state, time_dim, return_state, pool, added)
+    if dynamics is not None and not (differentiable_state and torch.is_grad_enabled()):
+        out = fused_layer(conv, neuron, dynamics, state, return_state, pool)
+        if out is not None:
+            return out
     value, final = neuron.run(_event_driven_currents(conv, time_dim), state)
-    return _pooled(Output(value.to(x.dtype), final), pool)
+    return Output(pooled(value.to(x.dtype), pool), final)
 
 
 def layer_currents(x: Tensor, weight: Tensor, operator: LinearOperator, time_dim: int) -> Tensor:
@@ -136,33 +136,38 @@ def _event_driven_currents(conv: TrainConvolution, time_dim: int) -> Tensor:
     return current.squeeze(tuple(range(3, 5 - conv.axes)))
 
 
-def _pooled(output: Output, pool: tuple[int, int]) -> Output:
+def pooled(value: Tensor, pool: tuple[int, int]) -> Tensor:
+    """Means of windows of a sequence `[T, N, C, H, W]` without overlap, with ordinary gradients."""
     if pool == (1, 1):
-        return output
-    value = output.value
-    pooled = torch.nn.functional.avg_pool2d(value.flatten(0, 1), pool)
-    return Output(pooled.reshape(*value.shape[:2], *pooled.shape[1:]), output.state)
+        return value
+    frames = torch.nn.functional.avg_pool2d(value.flatten(0, 1), pool)
+    return frames.reshape(*value.shape[:2], *frames.shape[1:])
 
 
-def _fused(
+def fused_layer(
     conv: TrainConvolution,
     neuron: Neuron,
     dynamics: Dynamics,
-    coefficients: Tensor,
     state: tuple[Tensor, ...] | None,
-    time_dim: int,
     return_state: bool,
     pool: tuple[int, int],
-    added: tuple[int, ...],
-) -> Output:
-    x, weight, options, _ = conv
+) -> Output | None:
+    """Convolution, neurons with these dynamics and pooling in one kernel; None for neurons that it does not know."""
+    x, weight, options, axes = conv
+    added = tuple(range(3, 5 - axes))
+    time_dim = int(neuron.batch_first)
+    keep = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
+    if not dynamics.runs_in_layer or (keep and not dynamics.one_field):
+        return None
+    coefficients = dynamics.pack(torch.empty((), dtype=torch.float32, device=x.device))
+    if torch.is_grad_enabled() and coefficients.requires_grad:
+        return None
     g = ops.geometry.geometry(x, weight, options, time_dim)
     shape = (g.batch, g.channels, *g.space)
     squeezed = [size for dim, size in enumerate(shape) if dim + 1 not in added]
     start = neuron.start(squeezed, x, state)
     if start is not None:
         start = start.reshape(1, *shape)
-    keep = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
     out, final = _FusedLayer.apply(  # type: ignore[no-untyped-call]
         x, weight, coefficients, start, options, pool, dynamics.flags, time_dim, return_state, keep
     )

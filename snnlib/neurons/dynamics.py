@@ -67,11 +67,15 @@ class Dynamics:
         return len(self.b)
 
     @property
-    def one_field(self) -> bool:
-        """Whether the adjoint of all channels is one field over the inputs: one state that decays alike and freely."""
-        shared = not any(isinstance(row, Tensor) and row.numel() > 1 for row in (self.a[0][0], self.b[0]))
+    def runs_in_layer(self) -> bool:
+        """Whether the kernels of a layer know these neurons: one state that decays freely, and spikes."""
         unfloored = not isinstance(self.floor, Tensor) and self.floor == -math.inf
-        return self.states == 1 and shared and unfloored and not (self.reset_next or self.membrane)
+        return self.states == 1 and unfloored and not (self.reset_next or self.membrane)
+
+    @property
+    def one_field(self) -> bool:
+        """Whether all channels decay alike, so that with `runs_in_layer` their adjoint is one field over the inputs."""
+        return not any(isinstance(row, Tensor) and row.numel() > 1 for row in (self.a[0][0], self.b[0]))
 
     @property
     def flags(self) -> list[int]:

@@ -1,5 +1,6 @@
 """Modules: parameters, `state_dict` and `extra_repr` around `snnlib.functional`."""
 
+from snnlib.nn.batch_norm import BatchNorm1d, BatchNorm2d, BatchNorm3d
 from snnlib.nn.dropout import SpikeDropout
 from snnlib.nn.fusion import Fused, fuse_, unfuse_, unfused
 from snnlib.nn.gradient import ChannelAffine, GradScale
@@ -14,6 +15,7 @@ from snnlib.nn.renamed import fuse as fuse
 from snnlib.nn.renamed import standardize_weights as standardize_weights
 from snnlib.nn.renamed import unfuse as unfuse
 from snnlib.nn.residual import SpikingBlock
+from snnlib.nn.residual_connection import Residual
 from snnlib.nn.spiking import SpikingConv1d, SpikingConv2d, SpikingConv3d, SpikingLayer, SpikingLinear
 from snnlib.nn.srm import SRMConv1d, SRMConv2d, SRMConv3d, SRMLayer, SRMLinear
 from snnlib.nn.stream import Stream
@@ -25,6 +27,9 @@ from snnlib.vision.voxel_layer import VoxelPool
 
 __all__ = [
     "AvgPool2d",
+    "BatchNorm1d",
+    "BatchNorm2d",
+    "BatchNorm3d",
     "BicubicResize2d",
     "ChannelAffine",
     "Fused",
@@ -33,6 +38,7 @@ __all__ = [
     "PerStep",
     "Quantizer",
     "RangeObserver",
+    "Residual",
     "SRMConv1d",
     "SRMConv2d",
     "SRMConv3d",

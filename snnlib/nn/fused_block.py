@@ -30,11 +30,13 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Output of the last part."""
-        if self._is_watched():
-            for part in self.parts:
-                x = part(x)
-            return x
-        return self.run_fused(x)
+        return self.run_apart(x) if self._is_watched() else self.run_fused(x)
+
+    def run_apart(self, x: Tensor) -> Tensor:
+        """The parts one after the other."""
+        for part in self.parts:
+            x = part(x)
+        return x
 
     def run_fused(self, x: Tensor) -> Tensor:
         """The parts as one."""
@@ -79,8 +81,8 @@ def pooling_window(pool: Any) -> tuple[int, int] | None:
     return kernel[0], kernel[1]
 
 
-def block_at(children: Sequence[Child]) -> Block | None:
-    """The block that begins with the first of these neighbours, if there is one."""
+def pooled_layer_at(children: Sequence[Child]) -> Block | None:
+    """The block of a spiking layer and its pooling that begins with the first of these neighbours, if there is one."""
     if len(children) < 2:
         return None
     (name, layer), (pool_name, pool) = children[:2]

@@ -8,7 +8,8 @@ from typing import Any, TypeVar, cast
 
 from torch import Tensor, nn
 
-from snnlib.nn.fused_block import Block, block_at
+from snnlib.nn.fused_block import Block, pooled_layer_at
+from snnlib.nn.normalized_block import normalized_neurons_at
 
 Net = TypeVar("Net", bound=nn.Module)
 
@@ -79,15 +80,19 @@ def _kind(net: Fused) -> type[nn.Sequential]:
 def fuse_(net: Net) -> Net:
     """Compute neighbours in every `nn.Sequential` of a net as one block, in place; returns the net.
 
-    `SRMConv2d` and the `SpikeAvgPool2d` behind it, `SpikingConv2d` and the pooling of its kind of gradient become one
-    kernel, which never stores the spikes before pooling, the largest tensors of a spiking conv net.
+    - `SRMConv2d` and the `SpikeAvgPool2d` behind it, `SpikingConv2d` and the pooling of its kind of gradient: one
+      kernel, which never stores the spikes before pooling, the largest tensors of a spiking conv net;
+    - `PerStep(nn.Conv2d(...), nn.BatchNorm2d(...))`, without the batch norm, or with `snnlib.BatchNorm2d` behind it;
+      then neurons with a surrogate gradient, and perhaps `AvgPool2d`: event-driven currents, which the neurons
+      normalise as they read them, in training by the statistics of the batch. Likewise `nn.Conv1d` and `nn.Linear`.
 
     Children, their names and the `state_dict` stay what they are, and `unfuse_` takes the blocks back. Results are the
     same up to rounding, gradients too. A block runs as layers where one of its modules carries a hook, so that whoever
-    looks at a layer sees what that layer gives; and where no kernel can take it: in float64 and on other devices.
+    looks at a layer sees what that layer gives; with batch norm also in other dtypes than float32 and in compiled nets.
 
-    Left alone are pools with overlap, padding, `ceil_mode` or a divisor, and subclasses of `nn.Sequential` with a
-    `forward` of their own.
+    Left alone are pools with overlap, padding, `ceil_mode` or a divisor; separate neurons with an event-driven
+    gradient, as their weights would need another signal than their currents; batch norm with statistics per step;
+    subclasses of `nn.Sequential` with a `forward` of their own.
 
     Args:
         net: any module.
@@ -121,7 +126,7 @@ def _blocks_of(net: nn.Sequential) -> dict[str, Block]:
     blocks: dict[str, Block] = {}
     at = 0
     while at < len(children):
-        block = block_at(children[at:])
+        block = pooled_layer_at(children[at:]) or normalized_neurons_at(children[at:])
         if block is not None:
             blocks[children[at][0]] = block
         at += 1 if block is None else len(block.parts)

@@ -4,6 +4,7 @@ Public functions with checked arguments and full documentation are in `snnlib.fu
 """
 
 from snnlib.ops import (
+    batch_norm,
     conv,
     currents,
     layer,
@@ -16,6 +17,7 @@ from snnlib.ops import (
 )
 
 __all__ = [
+    "batch_norm",
     "conv",
     "currents",
     "layer",

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "snnlib/batch_norm.h"
 #include "snnlib/pool.h"
 #include "snnlib/scan.h"
 #include "snnlib/srm.h"
@@ -19,6 +20,7 @@ struct Kernels {
   const SrmConvKernels* srm_conv;
   const SuperpixelKernels* superpixel;
   const ScanKernels* scan;
+  const BatchNormKernels* batch_norm;
 };
 
 const Kernels& kernels();

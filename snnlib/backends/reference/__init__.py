@@ -4,6 +4,6 @@ It runs on any device and in float64. State is float32, or float64 for float64 t
 of operations is the kernels', so that spikes are equal bit for bit given equal currents.
 """
 
-from snnlib.backends.reference import layer, linear, pool, srm, srm_conv, superpixel, surrogate
+from snnlib.backends.reference import batch_norm, layer, linear, pool, srm, srm_conv, superpixel, surrogate
 
-__all__ = ["layer", "linear", "pool", "srm", "srm_conv", "superpixel", "surrogate"]
+__all__ = ["batch_norm", "layer", "linear", "pool", "srm", "srm_conv", "superpixel", "surrogate"]

@@ -1,0 +1,155 @@
+"""Batch normalisation over sequences: statistics shared over time or of every step, scaled to the threshold."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
+
+from snnlib.functional._check import check_count, check_number
+
+
+class BatchNorm(_NormBase):
+    """What `BatchNorm1d` to `BatchNorm3d` share; parameters, buffers and keys are those of torch's batch norm."""
+
+    # Shapes of a step of one sample.
+    layouts: tuple[str, ...]
+
+    def __init__(
+        self,
+        channels: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        *,
+        time_steps: int | None = None,
+        threshold: float | None = None,
+        alpha: float = 1.0,
+        batch_first: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        check_count("channels", channels)
+        if time_steps is not None:
+            check_count("time_steps", time_steps)
+        for name, value in (("threshold", threshold), ("alpha", alpha)):
+            if value is not None:
+                check_number(name, value)
+                if not value > 0:
+                    raise ValueError(f"{name}: expected a number > 0, got {value}")
+        numbers = channels * (1 if time_steps is None else time_steps)
+        super().__init__(numbers, eps, momentum, affine, track_running_stats, device=device, dtype=dtype)
+        self.channels, self.time_steps, self.batch_first = channels, time_steps, batch_first
+        self.threshold, self.alpha = threshold, alpha
+
+    @property
+    def scale(self) -> float:
+        """The factor beside the weight, `alpha * threshold`."""
+        return self.alpha * (1.0 if self.threshold is None else self.threshold)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalised currents, of the input's shape."""
+        ranks = [layout.count(",") + 3 for layout in self.layouts]
+        if x.dim() not in ranks or x.shape[2] != self.channels:
+            first = "N, T" if self.batch_first else "T, N"
+            expected = " or ".join(f"[{first}, {layout}]" for layout in self.layouts)
+            raise ValueError(f"x: expected {expected} with C = {self.channels}, got shape {tuple(x.shape)}")
+        if self.time_steps is None:
+            return self._normalize(x.flatten(0, 1)).view_as(x)
+        if x.shape[int(self.batch_first)] != self.time_steps:
+            raise ValueError(
+                f"x: expected {self.time_steps} time steps, each with statistics of its own, got shape {tuple(x.shape)}"
+            )
+        # A channel of a step is a channel of its own.
+        by_sample = x if self.batch_first else x.transpose(0, 1)
+        out = self._normalize(by_sample.flatten(1, 2)).view(by_sample.shape)
+        return out if self.batch_first else out.transpose(0, 1)
+
+    def _normalize(self, frames: Tensor) -> Tensor:
+        weight: Tensor | None = self.weight
+        if self.scale != 1:
+            weight = (
+                frames.new_full((self.num_features,), self.scale) if weight is None else weight * self.scale
+            )
+        by_batch = self.training or self.running_mean is None
+        share = count_batch(self) if self.training and self.running_mean is not None else 0.0
+        return F.batch_norm(
+            frames, self.running_mean, self.running_var, weight, self.bias, by_batch, share, self.eps
+        )
+
+    def _check_input_dim(self, input: Tensor) -> None:
+        """Done by `forward`, with the sequence's own shape."""
+
+    def extra_repr(self) -> str:
+        """Options, those over time where they differ from the defaults."""
+        text = f"{self.channels}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}"
+        shown = {"time_steps": self.time_steps, "threshold": self.threshold}
+        text += "".join(f", {name}={value}" for name, value in shown.items() if value is not None)
+        if self.alpha != 1:
+            text += f", alpha={self.alpha:g}"
+        return text + (", batch_first=True" if self.batch_first else "")
+
+
+def count_batch(norm: BatchNorm | nn.BatchNorm1d | nn.BatchNorm2d) -> float:
+    """Count a batch in training; the share of its statistics in the running ones."""
+    assert norm.num_batches_tracked is not None
+    norm.num_batches_tracked.add_(1)
+    return 1 / float(norm.num_batches_tracked) if norm.momentum is None else norm.momentum
+
+
+class BatchNorm1d(BatchNorm):
+    """Batch normalisation of sequences `[T, N, C]` or `[T, N, C, L]`; see `BatchNorm2d`."""
+
+    layouts = ("C", "C, L")
+
+
+class BatchNorm2d(BatchNorm):
+    """Batch normalisation of sequences `[T, N, C, H, W]`: of the currents of neurons, after their convolution.
+
+    ::
+
+        y = scale weight (x - mean) / sqrt(variance + eps) + bias,    scale = alpha threshold
+
+    With the statistics of the batch in training, with running ones in eval mode, as `torch.nn.BatchNorm2d`, whose
+    parameters and buffers it has. Statistics are over samples, space and
+
+    - all time steps (default): one mean per channel. `snnlib.fuse_` makes it part of the neurons behind it;
+    - the samples of each step alone, with `time_steps`: mean, variance, weight and bias are the step's own, `[T * C]`
+      in the order of steps. Sequences then have one length.
+
+    Args:
+        channels: channels of the input.
+        eps: added to the variance. Default 1e-5.
+        momentum: share of a batch in the running statistics; None averages over all batches. Default 0.1.
+        affine: whether weight and bias are learned. Default True.
+        track_running_stats: whether there are running statistics; without, eval mode takes the batch's. Default True.
+        time_steps: number of time steps with statistics of their own. Default None: shared over time.
+        threshold: firing threshold of the neurons behind it, to which normalised currents are scaled, so that they
+            reach it as often in every layer, however deep. Default None: a scale of `alpha`.
+        alpha: further factor; `1 / sqrt(2)` for each of two branches that are added. Default 1.
+        batch_first: whether sequences are `[N, T, ...]`; matters with `time_steps`. Default False.
+        device, dtype: of weight, bias and statistics.
+
+    Raises:
+        ValueError: an option out of its range, or an input that does not fit.
+
+    Source: Zheng et al., "Going Deeper With Directly-Trained Larger Spiking Neural Networks", AAAI 2021 (`threshold`,
+    `alpha`); Kim and Panda, "Revisiting Batch Normalization for Training Low-Latency Deep Spiking Neural Networks from
+    Scratch", 2021 (`time_steps`).
+
+    >>> import torch, snnlib
+    >>> conv = snnlib.PerStep(torch.nn.Conv2d(2, 4, 3, bias=False))
+    >>> net = torch.nn.Sequential(conv, snnlib.BatchNorm2d(4, threshold=1.0), snnlib.neurons.LIF())
+    >>> net(torch.rand(5, 2, 2, 8, 8)).shape                         # [T, N, C, H, W]
+    torch.Size([5, 2, 4, 6, 6])
+    """
+
+    layouts = ("C, H, W",)
+
+
+class BatchNorm3d(BatchNorm):
+    """Batch normalisation of sequences `[T, N, C, D, H, W]`; see `BatchNorm2d`."""
+
+    layouts = ("C, D, H, W",)

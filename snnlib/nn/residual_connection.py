@@ -1,0 +1,69 @@
+"""A shortcut around any modules: added, or joined as spikes in the manner of spike-element-wise residual nets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from snnlib.functional.residual import spike_add
+
+_JOINS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "add": torch.add,
+    "and": torch.mul,
+    "iand": lambda branch, shortcut: (1 - branch) * shortcut,
+    "event_add": spike_add,
+}
+
+
+class Residual(nn.Module):
+    """`y = join(body(x), shortcut(x))` over sequences `[T, N, ...]`.
+
+    Which residual net it makes follows from where the neurons stand::
+
+        Residual(Sequential(PerStep(conv, norm), LIF(), PerStep(conv, norm))), LIF()     currents are added
+        Residual(Sequential(PerStep(conv, norm), LIF(), PerStep(conv, norm), LIF()))     spikes are joined (SEW)
+
+    Args:
+        body: the branch with weights.
+        shortcut: the other branch, such as `PerStep(nn.Conv2d(..., 1, stride=2), norm)` where the body changes the
+            shape. Default None: x itself.
+        join: `"add"`: a + b, of spikes 0, 1 and 2; `"and"`: a b; `"iand"`: (1 - a) b, a the body's; `"event_add"`:
+            a + b with the event-time gradient of `functional.spike_add`, for neurons that learn from spike times.
+            Default `"add"`.
+
+    Raises:
+        ValueError: an unknown join, or branches of different shapes.
+
+    Source: He et al., "Deep Residual Learning for Image Recognition", CVPR 2016; Fang et al., "Deep Residual Learning
+    in Spiking Neural Networks", NeurIPS 2021 (SEW: add, and, iand).
+
+    >>> import torch, snnlib
+    >>> conv = snnlib.PerStep(torch.nn.Conv2d(4, 4, 3, padding=1), torch.nn.BatchNorm2d(4))
+    >>> block = snnlib.nn.Residual(torch.nn.Sequential(conv, snnlib.neurons.LIF()))
+    >>> block(torch.ones(3, 2, 4, 6, 6)).shape
+    torch.Size([3, 2, 4, 6, 6])
+    """
+
+    def __init__(self, body: nn.Module, shortcut: nn.Module | None = None, join: str = "add") -> None:
+        super().__init__()
+        if join not in _JOINS:
+            raise ValueError(f"join: expected one of {', '.join(_JOINS)}, got {join!r}")
+        self.body = body
+        self.shortcut = nn.Identity() if shortcut is None else shortcut
+        self.join = join
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Both branches, joined."""
+        branch, shortcut = self.body(x), self.shortcut(x)
+        if branch.shape != shortcut.shape:
+            raise ValueError(
+                f"shortcut: expected the shape of the body's output, {tuple(branch.shape)}, "
+                f"got {tuple(shortcut.shape)}"
+            )
+        return _JOINS[self.join](branch, shortcut)
+
+    def extra_repr(self) -> str:
+        """How the branches are joined."""
+        return f"join={self.join!r}"
