@@ -47,7 +47,7 @@ torch.manual_seed(0)
 net = Net()
 snnlib.init.calibrate_firing_rate_(net, train[:, :25], target=0.05)
 optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
-for epoch in range(8):
+for epoch in range(5):
     for batch in torch.randperm(train.shape[1]).split(20):
         optimizer.zero_grad()
         snnlib.losses.tet_loss(net(train[:, batch]), labels[:, batch]).backward()
