@@ -81,7 +81,7 @@ def test_explanation_of_a_layer_whose_weight_is_made_of_others() -> None:
 
 
 def test_only_layers_with_neurons_are_explained() -> None:
-    with pytest.raises(TypeError, match="layer: expected an SRM layer, got SRMReadout"):
+    with pytest.raises(TypeError, match="layer: expected a layer with a weight and neurons, got SRMReadout"):
         snnlib.explain_dispatch(snnlib.SRMReadout(3, 2), torch.ones(4, 1, 3))  # type: ignore[arg-type]
 
 

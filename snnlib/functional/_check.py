@@ -24,6 +24,7 @@ __all__ = [
     "check_labels",
     "check_number",
     "check_rank",
+    "check_untransformed",
     "time_dimension",
 ]
 
@@ -105,3 +106,13 @@ def as_sizes(name: str, value: int | Sequence[int], dims: int, *, minimum: int) 
     if not valid:
         raise ValueError(f"{name}: expected an integer >= {minimum} or {dims} of them, got {value!r}")
     return sizes
+
+
+def check_untransformed(what: str) -> None:
+    """Raise RuntimeError inside `torch.func.vmap`, `grad` and their kind, which do not know the layers' gradients."""
+    if not torch.compiler.is_compiling() and torch._C._functorch.peek_interpreter_stack() is not None:
+        raise RuntimeError(
+            f"{what}: expected a call outside torch.func.vmap, grad and their kind, got one inside; spiking layers "
+            "take many samples at once in the batch dimension N of [T, N, ...], and loss.backward() gives their "
+            "gradients"
+        )

@@ -12,7 +12,7 @@ from torch.autograd.function import once_differentiable
 
 from snnlib import ops
 from snnlib.functional._autocast import autocast_dtype
-from snnlib.functional._check import check_number, time_dimension
+from snnlib.functional._check import check_number, check_untransformed, time_dimension
 from snnlib.functional.event_driven import as_event_driven, event_driven_layer
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
 from snnlib.functional.pool import spike_avg_pool2d
@@ -98,6 +98,7 @@ def srm_layer_stream(
     Arguments and errors as in `srm_layer`; `pool` averages the spikes of a 2-D convolution in windows without overlap.
     Gradients stop at the chunk's borders.
     """
+    check_untransformed("srm_layer")
     operator.check(x, weight)
     check_number("input_grad_scale", input_grad_scale)
     # A comparison: compilers with dynamic shapes do not know `math.isfinite`.

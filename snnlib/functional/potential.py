@@ -5,9 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from snnlib import ops
 from snnlib.functional._autocast import without_autocast
 from snnlib.functional._check import check_floating, check_rank, time_dimension
-from snnlib.functional.srm import SRMNeuron, Streamed, srm_trace
+from snnlib.functional.srm import SRMNeuron, Streamed
+from snnlib.neurons.dynamics import Dynamics
 from snnlib.ops.checks import check_state_shape
 
 
@@ -29,34 +31,16 @@ def causal_filter(train: Tensor, kernel: Tensor, time_dim: int = 0) -> Tensor:
     return filtered.movedim(0, time_dim)
 
 
-def _float64_device(like: Tensor) -> torch.device:
-    """The device of `like`, where kernels are computed: a copy from the host would wait for a GPU."""
-    return torch.device("cpu") if like.device.type == "mps" else like.device
-
-
-def decay_kernel(steps: int, tau: float, like: Tensor, first: int = 0) -> Tensor:
-    """`(1 - 1/tau)^n` for n = first .. first + steps - 1, in float64 on the device of `like`.
+def decay_kernel(steps: int, tau: float, like: Tensor) -> Tensor:
+    """`(1 - 1/tau)^n` for n < steps, in float64 on the device of `like`.
 
     >>> import torch
     >>> decay_kernel(3, 2.0, torch.ones(1)).tolist()
     [1.0, 0.5, 0.25]
     """
-    lag = torch.arange(first, first + steps, dtype=torch.float64, device=_float64_device(like))
-    return (1 - 1 / tau) ** lag
-
-
-def srm_kernel(steps: int, tau_m: float, tau_s: float, like: Tensor) -> Tensor:
-    """`eps[n]`, the potential n steps after a single input of 1, for n < steps, in float64 on the device of `like`.
-
-    >>> import torch
-    >>> [round(value, 6) for value in srm_kernel(3, 5.0, 3.0, torch.ones(1)).tolist()]
-    [0.333333, 0.488889, 0.539259]
-    """
-    pulse = torch.zeros(steps, 1, 1, dtype=torch.float64, device=_float64_device(like))
-    pulse[:1] = 1
-    never = torch.finfo(torch.float64).max
-    # Potentials do not depend on tau_grad; its default refuses tau_s = 1.
-    return srm_trace(pulse, tau_m=tau_m, tau_s=tau_s, tau_grad=2.0, threshold=never).potential.flatten()
+    # A copy from the host would wait for a GPU.
+    device = torch.device("cpu") if like.device.type == "mps" else like.device
+    return (1 - 1 / tau) ** torch.arange(steps, dtype=torch.float64, device=device)
 
 
 def srm_potential(
@@ -99,25 +83,11 @@ def srm_potential_stream(
     check_rank("current", current, "[T, N, ...]", at_least=2)
     SRMNeuron(tau_m, tau_s, tau_grad=2.0)
     time_dim = time_dimension(batch_first)
-    current = current.to(torch.promote_types(current.dtype, torch.float32)).movedim(time_dim, 0)
-    steps = len(current)
-    check_state_shape(state, ("u", "s"), current.shape[1:], current)
-    if state is None:
-        state = current.new_zeros(2, *current.shape[1:])
-    if steps == 0:
-        return Streamed(current.movedim(0, time_dim), state)
-    u, s = state.to(current.dtype)
-    # What is left of earlier inputs acts like one more input at the first step.
-    current = torch.cat((current[:1] + s, current[1:]))
-    to_u, of_u, of_s = (
-        factor.to(current.device, current.dtype)
-        for factor in (
-            srm_kernel(steps, tau_m, tau_s, current),
-            decay_kernel(steps, tau_m, current, first=1),
-            decay_kernel(steps, tau_s, current, first=1),
-        )
-    )
-    with without_autocast(current):
-        potential = causal_filter(current, to_u) + torch.tensordot(of_u.unsqueeze(1), u.unsqueeze(0), dims=1)
-        final = torch.stack((potential[-1], torch.tensordot(of_s.flip(0), current, dims=1)))
-    return Streamed(potential.movedim(0, time_dim), final)
+    current = current.to(torch.promote_types(current.dtype, torch.float32))
+    shape = [size for dim, size in enumerate(current.shape) if dim != time_dim]
+    check_state_shape(state, ("u", "s"), shape, current)
+    e_m, e_s = 1 - 1 / tau_m, 1 - 1 / tau_s
+    # No potential reaches an infinite threshold.
+    neuron = Dynamics(a=[[e_m, 1 / tau_s], [0.0, e_s]], b=[1 / tau_s, e_s], scale=1.0, membrane=True)
+    start = None if state is None else state.to(current.dtype)
+    return Streamed(*ops.scan.run(current, neuron, start, time_dim))

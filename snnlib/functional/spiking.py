@@ -10,6 +10,7 @@ from torch.autograd.function import once_differentiable
 
 from snnlib import ops
 from snnlib.functional._autocast import autocast_dtype
+from snnlib.functional._check import check_untransformed
 from snnlib.functional.event_driven import as_event_driven
 from snnlib.functional.operators import LinearOperator, TrainConvolution
 from snnlib.neurons.base import Neuron, Output
@@ -91,6 +92,7 @@ def spiking_layer(
     >>> snnlib.functional.spiking_layer(x, torch.ones(4, 3), operator, snnlib.neurons.LIF()).value.shape
     torch.Size([5, 2, 4])
     """
+    check_untransformed("spiking_layer")
     operator.check(x, weight)
     dtype = autocast_dtype(x)
     if dtype is not None:

@@ -1,4 +1,4 @@
-"""Which ways a layer takes with a train, and why."""
+"""Which kernels a layer selects for a given input, and why."""
 
 from __future__ import annotations
 
@@ -8,40 +8,54 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from snnlib import ops
 from snnlib.backends import choice, choice_backward
 from snnlib.backends.choice import Decision
 from snnlib.backends.choice_backward import BackwardPaths
 from snnlib.functional.event_driven import as_event_driven
-from snnlib.nn import SRMLayer
-from snnlib.ops.geometry import geometry
+from snnlib.functional.operators import TrainConvolution
+from snnlib.neurons import SRM, Neuron
+from snnlib.nn.neuron_layer import NeuronLayer
+from snnlib.nn.spiking import SpikingLayer
+from snnlib.ops.geometry import Geometry, geometry
 
 
 class Dispatch(NamedTuple):
-    """The ways of a layer, and what they were chosen by.
+    """The algorithms of a layer, and what they were chosen by.
 
     Args:
-        forward: path of the currents, share of nonzero inputs, both costs in nanoseconds of one core, and the reason.
+        forward: algorithm of the currents, share of nonzero inputs, both costs in nanoseconds of one core, the reason.
         rate: share of neurons that fire in a step.
-        gradients: what the gradients of weight and input go by: events of the input, output spikes, or dense signals.
+        gradients: what the gradients of weight and input go by: events of the input, entries (called spikes), or dense
+            signals.
+        entries: share of neurons and steps that the backward pass visits: output spikes of SRM neurons, steps near the
+            threshold with a surrogate of compact support, 1 for others.
     """
 
     forward: Decision
     rate: float
     gradients: BackwardPaths
+    entries: float
 
     def __str__(self) -> str:
         return (
             f"forward: {self.forward.path} ({self.forward.reason})\n"
-            f"backward: {self.rate:.1%} of the neurons fire; "
+            f"backward: {self.rate:.1%} of the neurons fire, {self.entries:.1%} of their steps have a gradient; "
             f"weight gradient: {self.gradients.weight}, input gradient: {self.gradients.input}"
         )
 
 
-def explain_dispatch(layer: SRMLayer, x: Tensor) -> Dispatch:
-    """How `layer` would deal with the train `x` now, with the densities and costs that decide. Runs the layer once.
+def explain_dispatch(layer: NeuronLayer, x: Tensor) -> Dispatch:
+    """How `layer` would compute the spike tensor `x` now, with the densities and costs that decide.
+
+    Runs the layer, up to twice.
+
+    Args:
+        layer: an SRM layer or a spiking layer with any neuron.
+        x: its input `[T, N, ...]`.
 
     Raises:
-        TypeError: `layer` has no SRM neurons.
+        TypeError: `layer` has no weight with neurons behind it.
 
     >>> import torch, snnlib
     >>> layer = snnlib.SRMConv2d(2, 64, 5)
@@ -51,16 +65,37 @@ def explain_dispatch(layer: SRMLayer, x: Tensor) -> Dispatch:
     >>> snnlib.explain_dispatch(layer, torch.rand(30, 8, 2, 34, 34)).forward.path
     'dense'
     """
-    if not isinstance(layer, SRMLayer):
-        raise TypeError(f"layer: expected an SRM layer, got {type(layer).__name__}")
+    if not isinstance(layer, NeuronLayer):
+        raise TypeError(f"layer: expected a layer with a weight and neurons, got {type(layer).__name__}")
     with torch.no_grad():
         weight = layer.effective_weight
-        spikes = layer.run(x, weight).spikes
+        spikes = layer.pooled(x, (1, 1))
         rate = float(spikes.mean(dtype=torch.float32)) if spikes.numel() else 0.0
         conv = as_event_driven(layer.operator, x, weight)
         if isinstance(conv, str):
             forward = Decision("dense", choice.density(x), math.nan, math.nan, conv)
-            return Dispatch(forward, rate, BackwardPaths("dense", "dense"))
+            return Dispatch(forward, rate, BackwardPaths("dense", "dense"), 1.0)
         g = geometry(*conv[:3], time_dim=int(layer.batch_first))
         forward = choice.decide(conv.x, g, streaming=False)
-        return Dispatch(forward, rate, choice_backward.decide(conv.x, g, round(rate * g.neuron_steps)))
+        neuron = layer.neuron if isinstance(layer, SpikingLayer) else SRM()
+        return Dispatch(forward, rate, *_backward(conv, g, neuron, rate, int(layer.batch_first)))
+
+
+def _backward(
+    conv: TrainConvolution, g: Geometry, neuron: Neuron, rate: float, time_dim: int
+) -> tuple[BackwardPaths, float]:
+    """Algorithms of the gradients, and the share of steps that they visit."""
+    if isinstance(neuron, SRM) and neuron.reset_states == "all":
+        return choice_backward.decide(conv.x, g, round(rate * g.neuron_steps)), rate
+    dynamics = neuron.dynamics(neuron.constants())
+    in_kernel = dynamics is not None and dynamics.runs_in_layer and dynamics.one_field
+    if not in_kernel or any(parameter.requires_grad for parameter in neuron.parameters()):
+        return BackwardPaths(choice_backward.decide_for_signal(conv.x, g), "dense"), 1.0
+    assert dynamics is not None
+    coefficients = dynamics.pack(torch.empty((), dtype=torch.float32, device=conv.x.device))
+    steps = {"time_dim": time_dim, "return_state": False, "keep": True, "exact": True}
+    *_, entries, _ = ops.layer.layer_forward(
+        conv.x, conv.weight, coefficients, None, *conv.options, (1, 1), dynamics.flags, **steps
+    )
+    share = entries.shape[1] / max(g.neuron_steps, 1)
+    return choice_backward.decide(conv.x, g, entries.shape[1]), share

@@ -35,9 +35,11 @@ class PerStep(nn.Sequential):
                 f"x: expected [T, N, ...] with at least 3 dimensions, got shape {tuple(x.shape)}"
             )
         out: Tensor = super().forward(x.flatten(0, 1))  # type: ignore[no-untyped-call]
-        if len(out) != x.shape[0] * x.shape[1]:
+        # Not `len(out)`, which is a constant to torch.export.
+        if out.shape[0] != x.shape[0] * x.shape[1]:
             raise ValueError(
-                f"modules: expected an output of {x.shape[0] * x.shape[1]} frames, as many as came in, got {len(out)}"
+                f"modules: expected an output of {x.shape[0] * x.shape[1]} frames, as many as came in, got "
+                f"{out.shape[0]}"
             )
         return out.reshape(*x.shape[:2], *out.shape[1:])
 
