@@ -31,7 +31,7 @@ def our_tasks(x: Tensor, density: float) -> dict[str, Task]:
     gradient = torch.randn(x.shape[0], x.shape[1], *x.shape[3:], x.shape[2]).permute(0, 1, 4, 2, 3)
 
     def backward(leaf: Tensor) -> Task:
-        # The other one asks for no gradient while the train goes through.
+        # The other one asks for no gradient while the sequence goes through.
         layer.weight.requires_grad_(leaf is layer.weight)
         spikes = layer(x if leaf is layer.weight else leaf)
         return lambda: torch.autograd.grad(spikes, leaf, gradient, retain_graph=True)

@@ -123,7 +123,7 @@ def _op_matrix(run: Setting) -> Iterator[bool]:
 
 
 def _long_trains(run: Setting) -> Iterator[bool]:
-    """The same for the backward pass of trains that the kernel takes in one chunk, two and many."""
+    """The same for the backward pass of sequences that the kernel takes in one chunk, two and many."""
     case = OPS["srm_backward"]
     for steps in (48, 49, 97, 300):
         for dtype in DTYPES:
@@ -272,7 +272,7 @@ def errors(run: Setting) -> Results:
 
 
 def large(run: Setting) -> Results:
-    """More than 2^31 elements: the last neurons of a train are computed like a train of their own."""
+    """More than 2^31 elements: the last neurons of a sequence are computed like a sequence of their own."""
     neurons = 2**30 + 4096 if not run.small else 4096
     if run.on_gpu and torch.cuda.mem_get_info()[0] < 22 * neurons:
         return {"elements": "skipped: less than 24 GB of free memory"}

@@ -6,8 +6,8 @@ Calibration and schedule are those of `snnlib train`, without augmentation and w
 where the table says so, its own numbers differ. Strides in the place of pooling make the default net five times as fast
 as the published one. Every run starts from the same weights before calibration and sees the samples in the same order.
 Accuracy is the last epoch's on the 360 test samples (standard error about 1.5 points at 90 %), not the best. Spikes are
-per output neuron and test sample: over the whole train, and up to the decision, which for first-spike is the first
-output spike of the sample and for all others the end of the train.
+per output neuron and test sample: over the whole sequence, and up to the decision, which for first-spike is the first
+output spike of the sample and for all others the end of the sequence.
 """
 
 from __future__ import annotations

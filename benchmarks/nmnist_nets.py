@@ -1,8 +1,8 @@
 """The net 12C5(p1)-P2-64C5-P2-10 in this library and in others, its input, a training step and a forward pass.
 
-A net maps a train `[T, N, 2, 34, 34]` to output spikes `[T, N, 10]`. Those of other libraries have LIF neurons and
-surrogate gradients, as their documentation builds them; "channels-last" is the layout that suits them best on a CPU.
-"dense convolutions" are torch's for the three linear maps alone, without neurons; each has an input of its own.
+A net maps a spike tensor `[T, N, 2, 34, 34]` to output spikes `[T, N, 10]`. Those of other libraries have LIF neurons
+and surrogate gradients, as their documentation builds them; "channels-last" is the layout that suits them best on a
+CPU. "dense convolutions" are torch's for the three linear maps alone, without neurons; each has an input of its own.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ NAMES = (
 
 # Spikes per neuron and step that our layers are calibrated to.
 RATE = 0.08
-# Of the input's events, and of the trains that the dense convolutions get.
+# Of the input's events, and of the sequences that the dense convolutions get.
 DENSITY, POOLED_DENSITY = 0.04, 0.2
 
 Weights = dict[str, Tensor]
 
 
 def recorded(samples: int) -> tuple[str, Tensor, Tensor]:
-    """Real N-MNIST where `SNNLIB_DATA` has it, else the embedded event digits: what it is, trains and labels."""
+    """Real N-MNIST where `SNNLIB_DATA` has it, else the embedded event digits: what it is, sequences and labels."""
     root = Path(os.environ.get("SNNLIB_DATA", ""), "nmnist_800")
     data: NMNIST
     if "SNNLIB_DATA" in os.environ and root.is_dir():
@@ -185,7 +185,7 @@ class _SnnTorch(nn.Module):
 
 
 class _SpikingJelly(nn.Module):
-    """Multi-step mode: a layer takes a whole train."""
+    """Multi-step mode: a layer takes a whole sequence."""
 
     def __init__(self, layout: torch.memory_format) -> None:
         super().__init__()

@@ -2,8 +2,8 @@
 
     python benchmarks/peak_memory.py NAME FILE
 
-This is what `peak_mb` runs. FILE holds the train, the labels and our weights. Two training steps are made: the second
-has Adam's memory and the gradients to begin with.
+This is what `peak_mb` runs. FILE holds the sequence, the labels and our weights. Two training steps are made: the
+second has Adam's memory and the gradients to begin with.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 // SRM neuron on CUDA: one thread walks through all time steps of its neurons with their state in registers.
 //
 // Bytes decide the speed. Forward reads the current and writes spikes. Backward reads the current and dL/ds and writes
-// both signals, each once: the forward recurrence is repeated for a chunk of steps, and what the way back needs of it
-// waits in shared memory (8 bytes per neuron-step in float32, so 7 blocks of a Hopper multiprocessor for T = 30).
+// both signals, each once: the forward recurrence is repeated for a chunk of steps, and what the backward pass needs of
+// it waits in shared memory (8 bytes per neuron-step in float32, so 7 blocks of a Hopper multiprocessor for T = 30).
 // Trains longer than a chunk read the current a second time, to find the state at the start of every chunk.
 #include <type_traits>
 
@@ -113,7 +113,7 @@ struct StateInColumn {
   }
 };
 
-// Values of type S that wait in shared memory for the way back, per step: `srm_rise`, and delta_ut for the inputs.
+// Values of type S that wait in shared memory for the backward pass, per step: `srm_rise`, and delta_ut for the inputs.
 template <bool Input>
 constexpr int kKept = Input ? 2 : 1;
 

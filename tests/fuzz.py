@@ -16,7 +16,7 @@ from torch import Tensor, nn
 import snnlib
 
 HUGE = 2**62
-# Tensors of integers, flags and bytes are no trains, and complex numbers nothing at all.
+# Tensors of integers, flags and bytes are no sequences, and complex numbers nothing at all.
 OTHER_DTYPES = (torch.int64, torch.int16, torch.bool, torch.uint8, torch.complex64)
 
 

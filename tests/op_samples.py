@@ -33,7 +33,7 @@ def _taus(tau_m: float = 5.0, tau_s: float = 3.0, tau_grad: float = 3.0, clamp: 
 
 
 _SCALAR = torch.tensor(1.0, dtype=torch.float64)
-# name: (train shape, time dimension, thresholds per channel, initial state, constants)
+# name: (sequence shape, time dimension, thresholds per channel, initial state, constants)
 TRAINS: dict[str, tuple[tuple[int, ...], int, bool, bool, Arguments]] = {
     "one step of one neuron": ((1, 1, 1), 0, False, False, _taus()),
     "no space axes": ((7, 5), 0, False, False, _taus()),

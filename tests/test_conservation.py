@@ -37,7 +37,7 @@ def _events(dtype: torch.dtype) -> Tensor:
 
 
 def _boundary_sums(net: nn.Sequential, dtype: torch.dtype) -> tuple[list[float], float]:
-    """(sum of dL/d(train) before each layer and after the last, sum of |q|)."""
+    """(sum of dL/d(sequence) before each layer and after the last, sum of |q|)."""
     trains = [_events(dtype).requires_grad_()]
     for layer in net:
         trains.append(layer(trains[-1]))

@@ -65,8 +65,8 @@ def test_bits_of_the_cpu_kernels(
     _assert_same(emulated(case, *args), case(*args))
 
 
-# One step, the groups of 5 and 6 steps that are loaded together and their neighbours, the longest trains that fit into
-# one chunk of 24, 48 or 96 steps and those just beyond, and trains of several chunks with a rest.
+# One step, the groups of 5 and 6 steps that are loaded together and their neighbours, the longest sequences that fit
+# into one chunk of 24, 48 or 96 steps and those just beyond, and trains of several chunks with a rest.
 STEPS = (1, 4, 5, 6, 7, 12, 13, 24, 25, 48, 49, 96, 97, 150, 250)
 
 

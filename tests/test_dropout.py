@@ -1,4 +1,4 @@
-"""Spike dropout: one mask per train, torch.nn.Dropout's values, and masks that last a stream."""
+"""Spike dropout: one mask per sequence, torch.nn.Dropout's values, and masks that last a stream."""
 
 import copy
 import pickle

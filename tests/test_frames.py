@@ -80,7 +80,7 @@ def test_streams_and_batch_first(make: type[nn.Module]) -> None:
 
 @each_layer
 def test_no_copy_of_channels_last_frames(make: type[nn.Module]) -> None:
-    """Autograd keeps the train itself."""
+    """Autograd keeps the sequence itself."""
     layer, x = _layer(make, (4, 3, 3)), _frames((4, 3, 3), channels_last=True)
     kept: list[Tensor] = []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):

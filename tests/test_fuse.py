@@ -178,14 +178,14 @@ def test_pools_behind_dilated_and_grouped_layers(options: dict[str, Any]) -> Non
     net = nn.Sequential(snnlib.SRMConv2d(4, 8, 2, **options), snnlib.SpikeAvgPool2d((2, 3)))
     x = _events().repeat(1, 1, 2, 1, 1)
     snnlib.init.calibrate_firing_rate_(net, x, 0.15)
-    before = snnlib.memory_report(net, x).total.train_bytes
+    before = snnlib.memory_report(net, x).total.sequence_bytes
     expected = _results(net, x)
     results = _results(snnlib.fuse_(net), x)
     assert_bits(results[0], expected[0])
     for gradient, answer in zip(results[1:], expected[1:], strict=True):
         assert_gradient(gradient, answer, 1e-5)
     # The spikes before pooling are gone.
-    assert snnlib.memory_report(net, x).total.train_bytes < before
+    assert snnlib.memory_report(net, x).total.sequence_bytes < before
 
 
 def test_unfused_for_a_while() -> None:

@@ -10,7 +10,7 @@ from snnlib.inspect.gradcam import GradCAM
 
 
 def test_credit_of_one_channel_is_the_answers_spike_count(rng: torch.Generator) -> None:
-    """Layers keep sums of gradients, so alpha is the class's spike count over the cells of the train."""
+    """Layers keep sums of gradients, so alpha is the class's spike count over the cells of the sequence."""
     torch.manual_seed(1)
     options = {"tau_m": 8.0, "tau_s": 4.0, **DOUBLE}
     conv = snnlib.SRMConv2d(2, 1, 3, padding=1, **options)

@@ -1,4 +1,4 @@
-"""Gradients at the edges: silence, empty trains, double backward, autocast, layouts of nets."""
+"""Gradients at the edges: silence, empty sequences, double backward, autocast, layouts of nets."""
 
 from collections.abc import Callable
 

@@ -29,7 +29,7 @@ def leading_swapped(x: Tensor) -> Tensor:
 
 
 def channels_last(x: Tensor) -> Tensor:
-    """Frames [N, C, ...]; for trains [T, N, C, ...] the same order comes from `train_channels_last`."""
+    """Frames [N, C, ...]; for sequences [T, N, C, ...] the same order comes from `train_channels_last`."""
     return x.movedim(1, -1).contiguous().movedim(-1, 1)
 
 

@@ -56,15 +56,19 @@ def test_numbers_worked_out_by_hand() -> None:
     assert [layer.name for layer in report.layers] == ["input", "0", "1"]
     first, second = report["0"], report["1"]
     assert (first.neuron_steps, first.spikes, first.rate) == (4 * 2 * 16, 128, 1)
-    # A train of float32 for the next layer; what leaves the net is the loss's affair.
-    assert (report["input"].train_bytes, first.train_bytes, second.train_bytes) == (4 * 24, 4 * 128, 0)
+    # A sequence of float32 for the next layer; what leaves the net is the loss's affair.
+    assert (report["input"].sequence_bytes, first.sequence_bytes, second.sequence_bytes) == (
+        4 * 24,
+        4 * 128,
+        0,
+    )
     # A bit per neuron-step, two float32 per spike, and where the spikes of a sample begin: 2 + 1 numbers of 8 bytes.
     assert first.state_bytes == 128 // 8 + 8 * 128 + 24
     assert second.state_bytes == 256 // 8 + 8 * 256 + 24
     assert first.predicted_state_bytes == 128 / 8 + 8 * 128
     assert first.bytes_per_neuron_step == first.state_bytes / 128
     assert report.total.state_bytes == first.state_bytes + second.state_bytes
-    assert report.total.train_bytes == 4 * (24 + 128)
+    assert report.total.sequence_bytes == 4 * (24 + 128)
     assert report.total.neuron_steps == 128 + 256
     assert memory_report(net, torch.zeros(4, 2, 3))["0"].state_bytes == 128 // 8 + 24
     assert math.isnan(report["input"].rate) and math.isnan(report["input"].bytes_per_neuron_step)
@@ -76,7 +80,7 @@ def test_half_precision_halves_the_trains(dtype: torch.dtype) -> None:
     net = nn.Sequential(_always(3, 16), _always(16, 32))
     wide = memory_report(net, torch.ones(4, 2, 3))
     half = memory_report(net.to(dtype), torch.ones(4, 2, 3, dtype=dtype))
-    assert half.total.train_bytes == wide.total.train_bytes // 2
+    assert half.total.sequence_bytes == wide.total.sequence_bytes // 2
     assert half.total.state_bytes == wide.total.state_bytes
     assert half.total.predicted_state_bytes == wide.total.predicted_state_bytes
 
@@ -107,15 +111,15 @@ def test_total_is_what_autograd_keeps() -> None:
         nn.Sequential(snnlib.SpikingBlock(2, 2), nn.Flatten(2)),
     ):
         total = memory_report(net, _events()).total
-        assert total.train_bytes + total.state_bytes == _kept_bytes(net, _events())
+        assert total.sequence_bytes + total.state_bytes == _kept_bytes(net, _events())
 
 
 def test_a_fused_layer_keeps_no_train_before_pooling() -> None:
     net, x = _conv_net(), _events()
     apart = memory_report(net, x)
     fused = memory_report(snnlib.fuse_(net), x)
-    assert apart["0"].train_bytes == 4 * 12 * 3 * 5 * 81
-    assert apart["1"].train_bytes == 4 * 12 * 3 * 5 * 16 == fused["0"].train_bytes
+    assert apart["0"].sequence_bytes == 4 * 12 * 3 * 5 * 81
+    assert apart["1"].sequence_bytes == 4 * 12 * 3 * 5 * 16 == fused["0"].sequence_bytes
     assert "1" not in [layer.name for layer in fused.layers]
     assert apart["0"].neuron_steps == fused["0"].neuron_steps == 12 * 3 * 5 * 81
     assert abs(apart["0"].state_bytes - fused["0"].state_bytes) < 16 * 8
@@ -129,7 +133,7 @@ def test_memory_grows_linearly_with_time() -> None:
     reports = [memory_report(_always(3, 16), torch.ones(steps, 2, 3)) for steps in (30, 60, 120)]
     short, middle, long = (report.total for report in reports)
     assert long.state_bytes - middle.state_bytes == 2 * (middle.state_bytes - short.state_bytes)
-    assert long.train_bytes == 2 * middle.train_bytes == 4 * short.train_bytes
+    assert long.sequence_bytes == 2 * middle.sequence_bytes == 4 * short.sequence_bytes
 
 
 def test_state_of_the_published_net_is_small_and_predicted() -> None:
@@ -174,7 +178,7 @@ def test_weights_and_their_parametrizations_do_not_count() -> None:
 
 
 class _Branches(nn.Module):
-    """One train that two layers read, one of them twice; and a sum that no module gives."""
+    """One sequence that two layers read, one of them twice; and a sum that no module gives."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -187,11 +191,11 @@ class _Branches(nn.Module):
 
 def test_any_graph() -> None:
     report = memory_report(_Branches(), torch.ones(6, 2, 3))
-    assert report["stem"].train_bytes == 4 * 6 * 2 * 4
-    assert report["left"].train_bytes == 0
+    assert report["stem"].sequence_bytes == 4 * 6 * 2 * 4
+    assert report["left"].sequence_bytes == 0
     assert report["left"].neuron_steps == 2 * 6 * 2 * 4
     # The sum belongs to the layer that takes it.
-    assert report["right"].train_bytes == 4 * 6 * 2 * 4
+    assert report["right"].sequence_bytes == 4 * 6 * 2 * 4
 
 
 def test_nothing_stays_behind() -> None:

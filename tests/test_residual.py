@@ -1,4 +1,4 @@
-"""`spike_add` shares gradients as if the two trains had been kept apart; `SpikingBlock` keeps their sum."""
+"""`spike_add` shares gradients as if the two sequences had been kept apart; `SpikingBlock` keeps their sum."""
 
 import re
 
@@ -43,7 +43,7 @@ def test_against_a_loop(dtype: torch.dtype, rng: torch.Generator) -> None:
 
 @pytest.mark.parametrize("analog", [False, True])
 def test_as_if_the_trains_had_been_kept_apart(analog: bool, rng: torch.Generator) -> None:
-    """conv(a + b; W) is conv([a, b]; [W, W]), where the layer itself gives each train its gradient."""
+    """conv(a + b; W) is conv([a, b]; [W, W]), where the layer itself gives each sequence its gradient."""
     shape = (12, 2, 3, 6, 6)
     a, b = ((torch.rand(shape, generator=rng) < 0.3).double() for _ in range(2))
     if analog:
@@ -77,7 +77,7 @@ def test_layouts_and_empty_trains(rng: torch.Generator) -> None:
         assert torch.equal(grad, plain)
     empty = torch.zeros(0, 3, 5)
     assert _gradients(empty, empty, empty)[0].shape == (0, 3, 5)
-    # The same train twice: each of two equal spikes has half, both are x's own.
+    # The same sequence twice: each of two equal spikes has half, both are x's own.
     x = torch.ones(2, 1, 3, requires_grad=True)
     spike_add(x, x).sum().backward()
     assert x.grad.tolist() == torch.ones(2, 1, 3).tolist()

@@ -298,7 +298,7 @@ def test_golden_bytes_are_fixed_and_small() -> None:
 
 
 def test_every_damaged_byte_is_found(tmp_path: Path) -> None:
-    """Each byte flipped, and the file cut: the trains are right or the error is ours."""
+    """Each byte flipped, and the file cut: the sequences are right or the error is ours."""
     spikes = (torch.rand(5, 3, 7, generator=torch.Generator().manual_seed(1)) < 0.3).numpy()
     data, file = encode({"fc": spikes}), tmp_path / "golden.npz"
     flipped = [data[:i] + bytes([data[i] ^ 0xFF]) + data[i + 1 :] for i in range(len(data))]

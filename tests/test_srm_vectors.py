@@ -58,7 +58,7 @@ def test_input_gradients_add_up_to_the_spikes(vector: Vector, sums: list[float],
     current = _train(vector.current)
     _, b = F.srm_backward(_train(vector.gradient), current, **_options(vector.taus))
     products = (current * b).flatten()
-    # V3 gives the sum for each spike, the others for the train.
+    # V3 gives the sum for each spike, the others for the sequence.
     cuts = [step + 1 for step in vector.spike_steps[: len(sums) - 1]]
     parts = products.tensor_split(cuts)
     assert [part.sum().item() for part in parts] == pytest.approx(sums, abs=1e-12)

@@ -1,4 +1,4 @@
-"""Trains in chunks give the spikes of the whole train; the state lives in the stream and nowhere else."""
+"""Trains in chunks give the spikes of the whole sequence; the state lives in the stream and nowhere else."""
 
 from typing import TypeVar
 
@@ -220,7 +220,7 @@ def test_gradients_stop_at_the_chunk_border(path: str) -> None:
 
 
 def test_gradients_inside_a_chunk_start_from_its_state(path: str) -> None:
-    """A spike right after the border has the slope of the whole train, not of a neuron at rest."""
+    """A spike right after the border has the slope of the whole sequence, not of a neuron at rest."""
     current = torch.tensor([2.5, 1.5], dtype=torch.float64).reshape(2, 1, 1)
     state = F.srm_neuron_stream(current[:1], None, F.SRMNeuron()).state
     tail = current[1:].clone().requires_grad_()

@@ -208,7 +208,7 @@ def test_only_a_linear_layer_can_be_taught() -> None:
     "options", [{"return_state": True}, {"state": torch.zeros(3, 4, 3)}], ids=["out", "in"]
 )
 def test_a_train_in_chunks_is_refused(options: dict[str, object], rng: torch.Generator) -> None:
-    """The teacher looks for the best step of the whole train."""
+    """The teacher looks for the best step of the whole sequence."""
     layer = snnlib.SRMLinear(12, 3)
     with (
         supervised_spikes(layer, LABELS),

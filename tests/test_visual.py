@@ -91,7 +91,7 @@ def test_raster_shows_potentials_where_the_output_does_not_fire() -> None:
     curves_of = next(axes for axes in figure.axes if axes.get_ylabel() == "potential")
     assert [line.get_ydata().tolist() for line in curves_of.lines] == potentials.T.tolist()
     assert curves_of.lines[0].get_xdata().tolist() == [5.0, 15.0, 25.0, 35.0, 45.0, 55.0]
-    # No train of spikes is taken for the output.
+    # No sequence of spikes is taken for the output.
     assert not [axes for axes in figure.axes if axes.get_xlabel() == "output spikes"]
     drawn = [len(axes.collections[0].get_segments()) for axes in figure.axes if axes.collections]
     assert drawn == [int(train.sum()) for train in layers.values()]
@@ -105,7 +105,7 @@ def test_raster_draws_every_spike() -> None:
 
 
 def test_errors_name_the_argument() -> None:
-    with pytest.raises(ValueError, match=r"trains: expected at least one layer, got none"):
+    with pytest.raises(ValueError, match=r"sequences: expected at least one layer, got none"):
         raster({}, step_ms=1.0)
     with pytest.raises(ValueError, match=r"counts: expected shape \(2, 2\) for 2 classes, got \(3, 3\)"):
         confusion_matrix(torch.eye(3), ["a", "b"])

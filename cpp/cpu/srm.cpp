@@ -13,9 +13,9 @@ namespace SNNLIB_ISA {
 namespace {
 
 // Neurons per block: two 4 KiB pages of float32 for each step and tensor. Smaller blocks pay a page-table walk for a
-// few cache lines, as the steps of a large train lie megabytes apart.
+// few cache lines, as the steps of a large sequence lie megabytes apart.
 constexpr int64_t kBlockNeurons = 2048;
-// What the repeated forward of a block may occupy in the L2 cache, which long trains pay with smaller blocks.
+// What the repeated forward of a block may occupy in the L2 cache, which long sequences pay with smaller blocks.
 constexpr int64_t kScratchBytes = 512 << 10;
 // State and threshold of a block, one vector after the other.
 template <class T>
@@ -120,7 +120,7 @@ void forward_train(const SrmForwardArgs& a) {
                  [&](int64_t o, int64_t first, int64_t count) { run(a, o, first, count); });
 }
 
-// What the repeated forward leaves for the way back: delta_u (0 where no spike) and delta_ut. The steps of a group
+// What the repeated forward leaves for the backward pass: delta_u (0 where no spike) and delta_ut. The steps of a group
 // stand next to each other, line by line: [groups][lines][steps of the group][vectors of a line].
 template <class T>
 struct Rise {

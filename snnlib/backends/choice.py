@@ -1,8 +1,8 @@
-"""Whether a convolution adds events one by one or runs densely, by what the data and the shape let expect.
+"""Choose the event-driven or the dense convolution from input density and layer shape.
 
-Costs are nanoseconds of one core beyond what both paths need; the factors were measured on a core with AVX-512 at
+Costs are nanoseconds of one core beyond what both algorithms need; the factors were measured on a core with AVX-512 at
 3.6 GHz (docs/performance.md has the table). The choice depends on data and shapes only, never on the time of day: the
-same call takes the same path. The environment variable `SNNLIB_CONVOLUTION` sets the choice of a process,
+same call takes the same algorithm. The environment variable `SNNLIB_CONVOLUTION` sets the choice of a process,
 `use_convolution` that of a block.
 """
 
@@ -24,7 +24,7 @@ Convolution = Literal["auto", "events", "dense"]
 
 # Below this cost there is nothing to gain.
 _SMALL = 5e5
-# Elements that are looked at for the density of a train: a sixteenth, but some frames at least and never too many.
+# Elements that are looked at for the density of a sequence: a sixteenth, but some frames at least and never too many.
 _SAMPLE, _LEAST_SAMPLE, _MOST_SAMPLE = 1 / 16, 1 << 13, 1 << 16
 # Dense: a multiply-add of a vector of 16 channels, an output, an input.
 _DENSE, _OUTPUT, _INPUT = 0.27, 0.4, 1.0
@@ -82,7 +82,7 @@ class Decision(NamedTuple):
 
 
 def density(x: Tensor) -> float:
-    """Share of nonzero elements in frames spread over steps and samples of the train `[T, N, ...]`."""
+    """Share of nonzero elements in frames spread over steps and samples of the spike tensor `[T, N, ...]`."""
     if not x.numel():
         return 0.0
     steps, batch = x.shape[:2]
@@ -95,9 +95,9 @@ def density(x: Tensor) -> float:
 
 
 def costs(g: Geometry, share: float) -> tuple[float, float]:
-    """(by events, dense) for inputs of which this share is not zero.
+    """(event-driven, dense) for inputs of which this share is not zero.
 
-    A dilated kernel goes by events with the zeros between its taps, densely without.
+    The event-driven algorithm has zeros between the taps of a dilated kernel, the dense one none.
     """
     frames = g.steps * g.batch
     in_pixels, pixels = frames * g.in_height * g.in_width, frames * g.height * g.width
@@ -120,12 +120,12 @@ def costs(g: Geometry, share: float) -> tuple[float, float]:
 
 
 def decide(x: Tensor, g: Geometry, streaming: bool) -> Decision:
-    """The path of one call; a stream goes by events if it can, whose sums do not depend on the chunk."""
+    """The algorithm of one call; a stream is event-driven if it can be, as those sums do not depend on the chunk."""
     share = density(x)
     by_events, dense = costs(g, share)
     if g.obstacle:
         return Decision("dense", share, by_events, dense, g.obstacle)
-    facts = f"{share:.1%} of the inputs are events; cost {by_events:.3g} by events, {dense:.3g} dense"
+    facts = f"{share:.1%} of the inputs are events; cost {by_events:.3g} event-driven, {dense:.3g} dense"
     if _choice.value != "auto":
         return Decision(_choice.value, share, by_events, dense, f"asked for; {facts}")
     if streaming:
@@ -136,7 +136,7 @@ def decide(x: Tensor, g: Geometry, streaming: bool) -> Decision:
 
 
 def path(x: Tensor, g: Geometry, streaming: bool) -> Literal["events", "dense"]:
-    """That of `decide`, without a look at the train where it does not matter."""
+    """That of `decide`, without a look at the sequence where it does not matter."""
     if g.obstacle:
         return "dense"
     if _choice.value != "auto":

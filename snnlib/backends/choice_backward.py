@@ -1,7 +1,7 @@
-"""What the gradients of an event-driven convolution go by: events of the input, output spikes, or dense signals.
+"""Choose the backward algorithm of a convolution: driven by input events, by output spikes, or dense.
 
-Costs are nanoseconds of one core with AVX-512 (see docs/performance.md) and leave out what all ways share. Like the
-forward pass's, the choice depends on data and shapes only, and `use_convolution` sets it.
+Costs are nanoseconds of one core with AVX-512 (see docs/performance.md) and leave out what all algorithms share. Like
+the forward pass's, the choice depends on data and shapes only, and `use_convolution` sets it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from snnlib.ops.geometry import GROUP, Geometry, scatters_back
 from snnlib.ops.kernel_rows import block_channels
 
 # A vector of 16 channels: in a dense convolution, of the window that an input event sees, of the patch of traces that a
-# spike picks, and of the patch of inputs that it reaches by scatter or gather.
+# spike samples, and of the patch of inputs that it reaches by scatter or gather.
 _DENSE, _WINDOW, _PICK, _SCATTER, _GATHER = 0.28, 0.45, 1.05, 0.65, 0.57
 # Weights of one input channel and kernel row that are taken into registers, with each of their vectors; a spike.
 _SUMS, _SUMS_VECTOR, _SPIKE = 5.0, 0.8, 6.0
@@ -27,7 +27,7 @@ _SMALL = 1e6
 
 
 class BackwardPaths(NamedTuple):
-    """What each gradient goes by."""
+    """What drives each gradient."""
 
     weight: Literal["inputs", "spikes", "dense"]
     input: Literal["spikes", "dense"]
@@ -90,7 +90,7 @@ def _cheapest(costs: dict[str, float]) -> str:
 def decide(x: Tensor, g: Geometry, spikes: int, need_weight: bool = True) -> BackwardPaths:
     """The paths of one call, whose forward pass gave this number of spikes.
 
-    Only the weight gradient's path asks for a look at the train; where it is not needed it is said to go by spikes.
+    Only the weight gradient's path asks for a look at the sequence; where it is not needed it is said to go by spikes.
     """
     if g.obstacle or choice.chosen() == "dense":
         return BackwardPaths("dense", "dense")

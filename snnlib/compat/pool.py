@@ -26,7 +26,7 @@ class PoolFunc:
 
 
 class Pooling(nn.Module):
-    """2 x 2 average pooling of trains `[N, T, C, H, W]`; the library's own is `SpikeAvgPool2d(2)`.
+    """2 x 2 average pooling of spike tensors `[N, T, C, H, W]`; the library's own is `SpikeAvgPool2d(2)`.
 
     >>> import torch, snnlib
     >>> snnlib.compat.Pooling()(torch.ones(2, 6, 15, 24, 24)).shape
@@ -38,5 +38,5 @@ class Pooling(nn.Module):
         self.kernel = (2, 2)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Pooled train."""
+        """Pooled sequence."""
         return functional.spike_avg_pool2d(inputs, self.kernel)

@@ -1,4 +1,4 @@
-"""SRM neurons and layers under the papers' names: trains `[N, T, ...]`, gradients dL/dt, input gradients times 0.85."""
+"""SRM neurons and layers under the papers' names: tensors `[N, T, ...]`, gradients dL/dt, inputs' times 0.85."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class LossReverse:
 
 
 class srmNeuronFunc:  # noqa: N801
-    """SRM neurons and the two signals of their backward pass, for trains `[N, T, ...]`.
+    """SRM neurons and the two signals of their backward pass, for spike tensors `[N, T, ...]`.
 
     The library's own names: `functional.srm_trace`, `functional.srm_backward`.
     """

@@ -61,7 +61,7 @@ def as_event_driven(operator: LinearOperator, x: Tensor, weight: Tensor) -> Trai
         return "the event-driven kernels compute in float32; float64 is for gradient checks"
     if not native.has_kernel("srm_conv_forward", x):
         return "the event-driven kernels are for the native path of a CPU"
-    return operator.of_train(x, weight)
+    return operator.unfolded(x, weight)
 
 
 def event_driven_layer(

@@ -93,7 +93,7 @@ def srm_layer_stream(
     return_state: bool = True,
     pool: tuple[int, int] = (1, 1),
 ) -> Streamed:
-    """One chunk of a train through a layer, from `state` (None: zero) and with the state to go on from.
+    """One chunk of a sequence through a layer, from `state` (None: zero) and with the state to go on from.
 
     Arguments and errors as in `srm_layer`; `pool` averages the spikes of a 2-D convolution in windows without overlap.
     Gradients stop at the chunk's borders.
@@ -151,7 +151,7 @@ def srm_layer(
         tau_m, tau_s, tau_grad, threshold, grad_clamp, batch_first: as in `srm_neuron`.
 
     Returns:
-        Spikes `[T, N, C, ...]` in x's dtype (under autocast: in autocast's). Half types store trains, weights and
+        Spikes `[T, N, C, ...]` in x's dtype (under autocast: in autocast's). Half types store sequences, weights and
         gradients; the native kernels of a CPU compute in float32 and round once at the end.
 
     Raises:

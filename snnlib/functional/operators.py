@@ -103,8 +103,8 @@ class FullyConnected:
         """`a^T x`."""
         return signal.t() @ x.flatten(1)
 
-    def of_train(self, x: Tensor, weight: Tensor) -> TrainConvolution:
-        """The same map of an unfolded train: a kernel as large as the image, of one pixel where frames have no axes."""
+    def unfolded(self, x: Tensor, weight: Tensor) -> TrainConvolution:
+        """The same map of an unfolded sequence: a kernel as large as the image; one pixel where frames have no axes."""
         if x.dim() != 5:
             x = x.flatten(2)[..., None, None]
         options = ConvOptions((1, 1), (0, 0), (1, 1), 1)
@@ -236,8 +236,8 @@ class Convolution:
         """Correlation of the signal with the events."""
         return self._backward(signal, x, weight, [False, True, False])[1]
 
-    def of_train(self, x: Tensor, weight: Tensor) -> TrainConvolution:
-        """The same map of an unfolded train: one row for a single axis, the odd zeros of a "same" in the train."""
+    def unfolded(self, x: Tensor, weight: Tensor) -> TrainConvolution:
+        """The same map of an unfolded sequence: one row for a single axis; the odd zeros of a "same" are in x."""
         padding, extra = self._margins(weight)
         x = _with_zeros(x, extra)
         options = ConvOptions(self.stride, padding, self.dilation, self.groups)

@@ -13,8 +13,8 @@ from snnlib.neurons.dynamics import Dynamics
 from snnlib.ops.checks import check_state_shape
 
 
-def causal_filter(train: Tensor, kernel: Tensor, time_dim: int = 0) -> Tensor:
-    """`y[t] = sum_{k <= t} kernel[t - k] x[k]` along `time_dim`; one kernel value per step of the train.
+def causal_filter(sequence: Tensor, kernel: Tensor, time_dim: int = 0) -> Tensor:
+    """`y[t] = sum_{k <= t} kernel[t - k] x[k]` along `time_dim`; one kernel value per step of the sequence.
 
     A product with a lower triangular matrix `[T, T]`: T^2 multiplications per neuron, and every derivative by autograd.
 
@@ -22,12 +22,12 @@ def causal_filter(train: Tensor, kernel: Tensor, time_dim: int = 0) -> Tensor:
     >>> causal_filter(torch.tensor([1.0, 0.0, 1.0]), torch.tensor([4.0, 2.0, 1.0])).tolist()
     [4.0, 2.0, 5.0]
     """
-    step = torch.arange(train.shape[time_dim], device=train.device)
+    step = torch.arange(sequence.shape[time_dim], device=sequence.device)
     lag = step.unsqueeze(1) - step
     matrix = torch.where(lag >= 0, kernel[lag.clamp(min=0)], 0.0)
     # Autocast would round both to half precision.
-    with without_autocast(train):
-        filtered: Tensor = torch.tensordot(matrix, train, dims=([1], [time_dim]))
+    with without_autocast(sequence):
+        filtered: Tensor = torch.tensordot(matrix, sequence, dims=([1], [time_dim]))
     return filtered.movedim(0, time_dim)
 
 
@@ -75,7 +75,7 @@ def srm_potential(
 def srm_potential_stream(
     current: Tensor, state: Tensor | None, *, tau_m: float, tau_s: float, batch_first: bool = False
 ) -> Streamed:
-    """One chunk of a train: as `srm_potential`, from `state` `[2, N, ...]` (u and s; None: zero).
+    """One chunk of a sequence: as `srm_potential`, from `state` `[2, N, ...]` (u and s; None: zero).
 
     The first value of the result, `spikes`, is the potential; the second the state to go on from.
     """

@@ -1,4 +1,4 @@
-"""SRM neurons as stateless functions: a whole train of currents in, a whole spike train out."""
+"""SRM neurons as stateless functions: a whole sequence of currents in, a whole spike train out."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def srm_neuron(
     grad_clamp: float | None = 4.0,
     batch_first: bool = False,
 ) -> Tensor:
-    """Spikes of SRM neurons for a train of input currents.
+    """Spikes of SRM neurons for a sequence of input currents.
 
     With `e_x = 1 - 1/tau_x`, from zero state and again after every spike::
 
@@ -155,9 +155,9 @@ def srm_neuron(
     return srm_neuron_stream(current, None, neuron, threshold, batch_first, return_state=False).spikes
 
 
-def check_state(state: Tensor | None, train: Sequence[int], like: Tensor, time_dim: int) -> None:
-    """Raise ValueError unless `state` is u, s and g `[3, N, ...]` of the neurons of a train of shape `train`."""
-    step = [size for dim, size in enumerate(train) if dim != time_dim]
+def check_state(state: Tensor | None, sequence: Sequence[int], like: Tensor, time_dim: int) -> None:
+    """Raise ValueError unless `state` is u, s and g `[3, N, ...]` of the neurons of a sequence of shape `sequence`."""
+    step = [size for dim, size in enumerate(sequence) if dim != time_dim]
     check_state_shape(state, ops.srm.STATE_NAMES, step, like)
 
 
@@ -169,7 +169,7 @@ def srm_neuron_stream(
     batch_first: bool = False,
     return_state: bool = True,
 ) -> Streamed:
-    """One chunk of a train: as `srm_neuron`, from `state` (None: zero) and with the state to go on from.
+    """One chunk of a sequence: as `srm_neuron`, from `state` (None: zero) and with the state to go on from.
 
     Gradients stop at the chunk's borders.
     """

@@ -1,4 +1,4 @@
-"""The supervised spike: a current that makes a silent labelled neuron fire once, so that it has a time to move."""
+"""The teacher current: it makes a silent labelled neuron fire once, so that the neuron receives a gradient."""
 
 from __future__ import annotations
 

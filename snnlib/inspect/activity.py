@@ -108,7 +108,7 @@ def spikes_of(output: Tensor | Streamed) -> Tensor:
 
 
 def count_per_neuron(spikes: Tensor) -> Tensor:
-    """`spikes.sum((0, 1))` of a train `[T, N, ...]` in float64."""
+    """`spikes.sum((0, 1))` of a spike tensor `[T, N, ...]` in float64."""
     rows = spikes.flatten(0, 1)
     # As a matrix product along memory this takes 3 ms where torch's sum takes 85 ms (12C5 at batch 50, 2 cores).
     order = sorted(range(1, rows.dim()), key=rows.stride, reverse=True)

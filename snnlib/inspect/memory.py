@@ -35,7 +35,7 @@ class LayerMemory:
         name: the module's name in the net; `"input"` is the net's input, `"total"` the sum.
         neuron_steps: neurons times time steps times samples; 0 for a module without neurons.
         spikes: how many there were, before pooling. In a fused layer, of the neurons that pool windows cover.
-        train_bytes: trains between modules that this one gave and autograd keeps, each counted once.
+        sequence_bytes: sequences between modules that this one gave and autograd keeps, each counted once.
         state_bytes: all else that is kept, but no weights.
         predicted_state_bytes: of SRM neurons, from the shape and the rate alone: `neuron_steps / 8 + 8 * spikes` for
             event-driven kernels, the current of every neuron-step elsewhere; NaN for surrogate neurons, whose entries
@@ -45,7 +45,7 @@ class LayerMemory:
     name: str
     neuron_steps: int
     spikes: float
-    train_bytes: int
+    sequence_bytes: int
     state_bytes: int
     predicted_state_bytes: float
 
@@ -56,7 +56,7 @@ class LayerMemory:
 
     @property
     def bytes_per_neuron_step(self) -> float:
-        """State, without trains; NaN without neurons."""
+        """State, without sequences; NaN without neurons."""
         return self.state_bytes / self.neuron_steps if self.neuron_steps else float("nan")
 
 
@@ -77,7 +77,7 @@ class MemoryReport:
             "total",
             sum(layer.neuron_steps for layer in self.layers),
             sum(layer.spikes for layer in self.layers),
-            sum(layer.train_bytes for layer in self.layers),
+            sum(layer.sequence_bytes for layer in self.layers),
             sum(layer.state_bytes for layer in self.layers),
             sum(layer.predicted_state_bytes for layer in self.layers),
         )
@@ -92,11 +92,11 @@ class MemoryReport:
     def __str__(self) -> str:
         width = max(len(layer.name) for layer in (*self.layers, self.total))
         lines = [
-            f"{'':{width}} {'neuron-steps':>13} {'rate':>7} {'trains MB':>10} {'state MB':>10} {'predicted':>10} "
+            f"{'':{width}} {'neuron-steps':>13} {'rate':>7} {'sequences MB':>12} {'state MB':>10} {'predicted':>10} "
             f"{'state bytes per neuron-step':>28}"
         ]
         for layer in (*self.layers, self.total):
-            sizes = (layer.train_bytes, layer.state_bytes, layer.predicted_state_bytes)
+            sizes = (layer.sequence_bytes, layer.state_bytes, layer.predicted_state_bytes)
             megabytes = " ".join(f"{size / 1e6:10.3f}" for size in sizes)
             if layer.neuron_steps:
                 text = f"{layer.neuron_steps:13} {layer.rate:7.2%} {megabytes}{layer.bytes_per_neuron_step:29.3f}"
@@ -107,10 +107,10 @@ class MemoryReport:
 
 
 def memory_report(net: nn.Module, x: Tensor) -> MemoryReport:
-    """Count what autograd keeps of a forward pass of `net` over the train `x`, by layer.
+    """Count what autograd keeps of a forward pass of `net` over the sequence `x`, by layer.
 
-    A train that several layers keep is one piece of memory and counts once, for the module that gave it. Weights and
-    what parametrizations make of them do not count: they do not grow with the train. The net runs once, as it is:
+    A sequence that several layers keep is one piece of memory and counts once, for the module that gave it. Weights and
+    what parametrizations make of them do not count: they do not grow with the sequence. The net runs once, as it is:
     in its mode, fused or not, on its device.
 
     Args:
@@ -124,10 +124,10 @@ def memory_report(net: nn.Module, x: Tensor) -> MemoryReport:
     >>> import torch, snnlib
     >>> net = torch.nn.Sequential(snnlib.SRMLinear(100, 50), snnlib.SRMLinear(50, 10))
     >>> report = snnlib.memory_report(net, (torch.rand(20, 4, 100) < 0.1).float())
-    >>> report["0"].neuron_steps, report["0"].train_bytes            # 20 x 4 x 50, in float32
+    >>> report["0"].neuron_steps, report["0"].sequence_bytes            # 20 x 4 x 50, in float32
     (4000, 16000)
     >>> print(report)
-           neuron-steps    rate  trains MB   state MB  predicted  state bytes per neuron-step
+           neuron-steps    rate  sequences MB   state MB  predicted  state bytes per neuron-step
     input                            0.032      0.000      0.000
     0 ...
     """
@@ -149,7 +149,7 @@ def memory_report(net: nn.Module, x: Tensor) -> MemoryReport:
 
 
 class _Ledger:
-    """Who gave which train, who keeps which memory, and what spiking layers did, in the order of the calls."""
+    """Maps saved tensors to the modules that produced and saved them, and counts neurons, in the order of the calls."""
 
     def __init__(self, x: Tensor) -> None:
         self._stack = [_INPUT]
@@ -192,20 +192,20 @@ class _Ledger:
 
     def layers(self, weights: set[int]) -> tuple[LayerMemory, ...]:
         """The books, closed."""
-        trains, states = dict.fromkeys(self._neurons, 0), dict.fromkeys(self._neurons, 0)
+        sequences, states = dict.fromkeys(self._neurons, 0), dict.fromkeys(self._neurons, 0)
         for address, (keeper, tensor) in self._kept.items():
             nbytes = tensor.untyped_storage().nbytes()
             if address in self._givers:
                 # A sum or a copy between two modules belongs to the one that takes it.
-                trains[self._givers[address][0] or keeper] += nbytes
+                sequences[self._givers[address][0] or keeper] += nbytes
             elif address not in weights:
                 states[keeper] += nbytes
         layers = (
-            LayerMemory(name, steps, spikes, trains[name], states[name], predicted)
+            LayerMemory(name, steps, spikes, sequences[name], states[name], predicted)
             for name, (steps, spikes, predicted) in self._neurons.items()
         )
         return tuple(
-            layer for layer in layers if layer.neuron_steps or layer.train_bytes or layer.state_bytes
+            layer for layer in layers if layer.neuron_steps or layer.sequence_bytes or layer.state_bytes
         )
 
     def _enter(self, name: str) -> Any:
@@ -220,15 +220,15 @@ class _Ledger:
     def _leave(self, name: str) -> Any:
         def hook(module: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any], output: Any) -> None:
             self._stack.pop()
-            train = spikes_of(output)
+            sequence = spikes_of(output)
             layer = module.parts[0] if isinstance(module, Block) else module
             if isinstance(layer, NeuronLayer):
                 x = inputs[0] if inputs else options["x"]
                 steps, spikes, predicted = self._neurons[name]
-                more = _of_neurons(layer, x, train, fused=layer is not module)
+                more = _of_neurons(layer, x, sequence, fused=layer is not module)
                 self._neurons[name] = (steps + more[0], spikes + more[1], predicted + more[2])
-            if isinstance(train, Tensor):
-                self._givers.setdefault(_address(train), (name, train))
+            if isinstance(sequence, Tensor):
+                self._givers.setdefault(_address(sequence), (name, sequence))
 
         return hook
 

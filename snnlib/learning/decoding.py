@@ -16,7 +16,7 @@ __all__ = [
 ]
 
 
-def _check_train(spikes: Tensor, batch_first: bool, at_least_steps: int) -> int:
+def _check_sequence(spikes: Tensor, batch_first: bool, at_least_steps: int) -> int:
     """Time dimension of a spike train that is long enough."""
     check_floating("spikes", spikes)
     check_rank("spikes", spikes, "[T, N, ...]", at_least=2)
@@ -27,7 +27,7 @@ def _check_train(spikes: Tensor, batch_first: bool, at_least_steps: int) -> int:
 
 
 def spike_count(spikes: Tensor, batch_first: bool = False) -> Tensor:
-    """Spikes of each neuron over the whole train: `count = sum_t s[t]`.
+    """Spikes of each neuron over the whole sequence: `count = sum_t s[t]`.
 
     The gradient is the plain one, `dL/ds[t] = dL/dcount` at every step; SRM layers read it where spikes are. Any torch
     loss works on counts: `cross_entropy(spike_count(s), labels)` makes the labelled neuron fire more.
@@ -37,7 +37,7 @@ def spike_count(spikes: Tensor, batch_first: bool = False) -> Tensor:
         batch_first: whether the batch dimension comes before time.
 
     Returns:
-        Counts `[N, ...]` in spikes per train, in the dtype of `spikes`; float32 for half inputs, since float16
+        Counts `[N, ...]` in spikes per sequence, in the dtype of `spikes`; float32 for half inputs, since float16
         counts to 2048 only and bfloat16 to 256.
 
     Raises:
@@ -49,21 +49,21 @@ def spike_count(spikes: Tensor, batch_first: bool = False) -> Tensor:
     >>> snnlib.readout.spike_count(spikes).tolist()
     [[3.0, 1.0]]
     """
-    time_dim = _check_train(spikes, batch_first, at_least_steps=0)
+    time_dim = _check_sequence(spikes, batch_first, at_least_steps=0)
     return spikes.sum(time_dim, dtype=torch.promote_types(spikes.dtype, torch.float32))
 
 
 def firing_rate(spikes: Tensor, batch_first: bool = False) -> Tensor:
     """Spikes of each neuron per time step: `rate = spike_count / T`, in 0..1 for 0/1 spikes.
 
-    Arguments, dtype and errors as in `spike_count`; a train without time steps has no rate and raises ValueError.
+    Arguments, dtype and errors as in `spike_count`; a sequence without time steps has no rate and raises ValueError.
 
     >>> import torch, snnlib
     >>> spikes = torch.tensor([[1.0, 0.0], [1.0, 1.0]]).unsqueeze(1)
     >>> snnlib.readout.firing_rate(spikes).tolist()
     [[1.0, 0.5]]
     """
-    time_dim = _check_train(spikes, batch_first, at_least_steps=1)
+    time_dim = _check_sequence(spikes, batch_first, at_least_steps=1)
     return spike_count(spikes, batch_first) / spikes.shape[time_dim]
 
 
@@ -78,7 +78,7 @@ def time_weighted_count(spikes: Tensor, batch_first: bool = False) -> Tensor:
     >>> snnlib.readout.time_weighted_count(spikes).tolist()
     [[1.0, 0.75]]
     """
-    time_dim = _check_train(spikes, batch_first, at_least_steps=0)
+    time_dim = _check_sequence(spikes, batch_first, at_least_steps=0)
     spikes = spikes.to(torch.promote_types(spikes.dtype, torch.float32))
     steps = spikes.shape[time_dim]
     weight = 1 - torch.arange(steps, dtype=spikes.dtype, device=spikes.device) / max(steps, 1)
@@ -101,8 +101,8 @@ def first_spike_time(spikes: Tensor, batch_first: bool = False, no_spike: float 
         no_spike: time of neurons without a spike. Default T, later than any spike.
 
     Returns:
-        Times `[N, ...]` in time steps from 0, in the dtype of `spikes`, float32 for half. NaN where the train's first
-        value other than 0 is NaN.
+        Times `[N, ...]` in time steps from 0, in the dtype of `spikes`, float32 for half. NaN where the sequence's
+        first value other than 0 is NaN.
 
     Raises:
         TypeError: `spikes` is no floating tensor.
@@ -117,7 +117,7 @@ def first_spike_time(spikes: Tensor, batch_first: bool = False, no_spike: float 
     >>> spikes.grad[:, 0].tolist()
     [[0.0, 0.0], [-1.0, 0.0], [0.0, 0.0]]
     """
-    time_dim = _check_train(spikes, batch_first, at_least_steps=1)
+    time_dim = _check_sequence(spikes, batch_first, at_least_steps=1)
     fired = spikes != 0
     # argmax takes the first of equals.
     first = fired.to(torch.uint8).argmax(time_dim, keepdim=True)
@@ -150,7 +150,7 @@ def spike_times(spikes: Tensor, batch_first: bool = False) -> Tensor:
     >>> snnlib.readout.spike_times(torch.tensor([0.0, 1.0, 0.0, 1.0]).reshape(4, 1, 1)).flatten().tolist()
     [1.0, 3.0, 4.0, 4.0]
     """
-    time_dim = _check_train(spikes, batch_first, at_least_steps=1)
+    time_dim = _check_sequence(spikes, batch_first, at_least_steps=1)
     value = spikes.to(torch.promote_types(spikes.dtype, torch.float32))
     steps = value.shape[time_dim]
     step = torch.arange(steps, dtype=value.dtype, device=value.device)

@@ -247,7 +247,7 @@ class SpikeDoctor:
                 self._samples, self._silent_samples = 0, 0
             self._counter.add(name, spikes)
             if name == next(reversed(self._counter.counts)):
-                # Along memory first: a train may lie channels-last.
+                # Along memory first: a sequence may lie channels-last.
                 per_step = spikes.detach().sum(tuple(range(2, spikes.dim())))
                 silent = (per_step == 0).all(int(layer.batch_first))
                 self._samples += len(silent)

@@ -21,10 +21,10 @@ from snnlib.nn.srm import LayerOptions, SRMLinear
 
 
 def mnist_net(classes: int = 10, **options: Unpack[LayerOptions]) -> nn.Sequential:
-    """The MNIST net `15C5-P2-40C5-P2-300-10` for trains `[5, N, 1, 28, 28]`, `tau_m, tau_s = 5, 3`.
+    """The MNIST net `15C5-P2-40C5-P2-300-10` for spike tensors `[5, N, 1, 28, 28]`, `tau_m, tau_s = 5, 3`.
 
-    The train is the image at each of the T = 5 steps, pixels as amplitudes. The paper's tau_grad is 2.5. Calibrate it
-    on a batch before training (`snnlib.init.calibrate_firing_rate_`).
+    The sequence is the image at each of the T = 5 steps, pixels as amplitudes. The paper's tau_grad is 2.5. Calibrate
+    it on a batch before training (`snnlib.init.calibrate_firing_rate_`).
 
     Source: Zhu et al., NeurIPS 2022, MNIST configuration of their code.
 
@@ -38,7 +38,7 @@ def mnist_net(classes: int = 10, **options: Unpack[LayerOptions]) -> nn.Sequenti
 
 
 def fashion_mnist_net(classes: int = 10, **options: Unpack[LayerOptions]) -> nn.Sequential:
-    """The Fashion-MNIST net `32C5p2-P2-64C5p2-P2-1024-10` for trains `[5, N, 1, 28, 28]`, `tau_m, tau_s = 5, 3`.
+    """The Fashion-MNIST net `32C5p2-P2-64C5p2-P2-1024-10` for spike tensors `[5, N, 1, 28, 28]`, `tau_m, tau_s = 5, 3`.
 
     Input, the paper's tau_grad and calibration as in `mnist_net`.
 
@@ -53,7 +53,8 @@ def fashion_mnist_net(classes: int = 10, **options: Unpack[LayerOptions]) -> nn.
 
 
 def nmnist_net(classes: int = 10, **options: Unpack[LayerOptions]) -> nn.Sequential:
-    """The N-MNIST net `12C5p1-P2-64C5-P2-10` for trains `[30, N, 2, 34, 34]`, `tau_m, tau_s, tau_grad = 8, 4, 4`.
+    """The N-MNIST net `12C5p1-P2-64C5-P2-10` for spike tensors `[30, N, 2, 34, 34]`, `tau_m, tau_s, tau_grad = 8, 4,
+    4`.
 
     The paper trains with tau_grad 3; the default here keeps sums of gradients exactly. Pass `tau_grad=3.0` for the
     paper's own. Calibrate it on a batch before training (`snnlib.init.calibrate_firing_rate_`).
@@ -87,10 +88,10 @@ def _cifar_vgg(classes: int, dropout: float, constants: LayerOptions) -> nn.Sequ
 
 
 def cifar10_vgg(classes: int = 10, dropout: float = 0.1, **options: Unpack[LayerOptions]) -> nn.Sequential:
-    """The CIFAR-10 VGG-11 for trains `[12, N, 3, 32, 32]`, `tau_m, tau_s = 7, 4`; 28 million weights.
+    """The CIFAR-10 VGG-11 for spike tensors `[12, N, 3, 32, 32]`, `tau_m, tau_s = 7, 4`; 28 million weights.
 
     `128C3-128C3-P2-256C3-256C3-256C3-P2-512C3-512C3-512C3-P2-2048-2048-10`, padding 1, with a `SpikeDropout` of 0.1
-    after every pool and hidden fully connected layer. The train is the normalised image at each of the T = 12 steps.
+    after every pool and hidden fully connected layer. The sequence is the normalised image at each of the T = 12 steps.
     The paper's tau_grad is 3.5. Calibrate it on a batch before training (`snnlib.init.calibrate_firing_rate_`).
 
     Source: Zhu et al., NeurIPS 2022 and 2023, CIFAR-10 configuration of their code.
@@ -106,7 +107,7 @@ def cifar10_vgg(classes: int = 10, dropout: float = 0.1, **options: Unpack[Layer
 
 
 def cifar100_vgg(classes: int = 100, dropout: float = 0.1, **options: Unpack[LayerOptions]) -> nn.Sequential:
-    """The CIFAR-100 VGG-11 for trains `[16, N, 3, 32, 32]`, `tau_m, tau_s = 10, 6`: layers of `cifar10_vgg`.
+    """The CIFAR-100 VGG-11 for spike tensors `[16, N, 3, 32, 32]`, `tau_m, tau_s = 10, 6`: layers of `cifar10_vgg`.
 
     The paper's tau_grad is 5.5; T = 16.
 
@@ -122,7 +123,7 @@ def cifar100_vgg(classes: int = 100, dropout: float = 0.1, **options: Unpack[Lay
 def cifar10_dvs_vgg(
     classes: int = 10, size: int = 48, dropout: float = 0.1, **options: Unpack[LayerOptions]
 ) -> nn.Sequential:
-    """The CIFAR10-DVS VGG-11 for trains `[20, N, 2, 48, 48]`, `tau_m, tau_s = 8, 4.5`.
+    """The CIFAR10-DVS VGG-11 for spike tensors `[20, N, 2, 48, 48]`, `tau_m, tau_s = 8, 4.5`.
 
     `128C3-P2-256C3-256C3-P2-256C3-512C3-P2-512C3-512C3-512C3-P2-1024-1024-10`, padding 1, with a `SpikeDropout` of
     0.1 after every pool and hidden fully connected layer. The paper's tau_grad is 4; T = 20. Calibrate it on a
@@ -149,7 +150,7 @@ def cifar10_dvs_vgg(
 def dvs_gesture_net(
     classes: int = 11, size: int = 128, dropout: float = 0.1, **options: Unpack[LayerOptions]
 ) -> nn.Sequential:
-    """The DVS128-Gesture net for trains `[20, N, 2, 128, 128]`, `tau_m, tau_s = 7.5, 4`.
+    """The DVS128-Gesture net for spike tensors `[20, N, 2, 128, 128]`, `tau_m, tau_s = 7.5, 4`.
 
     `128C3-P2` six times, then `512-128-11`, padding 1, with a `SpikeDropout` of 0.1 after every pool and hidden fully
     connected layer. The paper's tau_grad is 3.5; T = 20, of which its code trains on 14 at a time. Calibrate it on a

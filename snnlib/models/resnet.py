@@ -28,11 +28,11 @@ def _resnet(classes: int, dropout: float, constants: LayerOptions) -> nn.Sequent
 
 
 def cifar10_resnet(classes: int = 10, dropout: float = 0.1, **options: Unpack[LayerOptions]) -> nn.Sequential:
-    """The CIFAR-10 residual net for trains `[12, N, 3, 32, 32]`, `tau_m, tau_s = 7, 4`; 11 million weights.
+    """The CIFAR-10 residual net for spike tensors `[12, N, 3, 32, 32]`, `tau_m, tau_s = 7, 4`; 11 million weights.
 
     A 5x5 convolution to 128 channels, three stages of two `SpikingBlock`s with 128, 256 and 512 channels, the first
     of each with stride 2, a `SpikeDropout` of 0.1 after every stage, `P2`, and a fully connected layer. There is no
-    batch normalisation. The train is the normalised image at each of the T = 12 steps. The paper's tau_grad is 3.5.
+    batch normalisation. The sequence is the normalised image at each of the T = 12 steps. The paper's tau_grad is 3.5.
     Calibrate it on a batch before training (`snnlib.init.calibrate_firing_rate_`).
 
     Source: Zhu et al., NeurIPS 2023, residual net and CIFAR-10 configuration of their code.
@@ -50,7 +50,7 @@ def cifar10_resnet(classes: int = 10, dropout: float = 0.1, **options: Unpack[La
 def cifar100_resnet(
     classes: int = 100, dropout: float = 0.1, **options: Unpack[LayerOptions]
 ) -> nn.Sequential:
-    """The CIFAR-100 residual net for trains `[16, N, 3, 32, 32]`, `tau_m, tau_s = 10, 6`.
+    """The CIFAR-100 residual net for spike tensors `[16, N, 3, 32, 32]`, `tau_m, tau_s = 10, 6`.
 
     Layers of `cifar10_resnet`. The paper's tau_grad is 5.5; T = 16.
 

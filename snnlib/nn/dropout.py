@@ -13,10 +13,10 @@ from snnlib.nn.stream import Stream
 
 
 class SpikeDropout(nn.Module):
-    """Dropout that silences the same neurons at every time step of a train.
+    """Dropout that silences the same neurons at every time step of a sequence.
 
     `y[t] = x[t] * mask / (1 - p)` with one mask of shape `[N, ...]` for all t, each entry 1 with probability 1 - p;
-    in eval mode and for p = 0, `y = x`. A mask of its own for every step, as `torch.nn.Dropout` draws on a train,
+    in eval mode and for p = 0, `y = x`. A mask of its own for every step, as `torch.nn.Dropout` draws on a sequence,
     averages out over time and regularises less. Values and gradient `dL/dx = dL/dy * mask / (1 - p)` are otherwise
     those of `torch.nn.Dropout`; p = 1 gives zeros.
 
@@ -58,7 +58,7 @@ class SpikeDropout(nn.Module):
     def forward(
         self, x: Tensor, state: Tensor | None = None, return_state: bool = False
     ) -> Tensor | Streamed:
-        """The train with silenced neurons; with `return_state` also the mask `[N, ...]` to go on with.
+        """The sequence with silenced neurons; with `return_state` also the mask `[N, ...]` to go on with.
 
         Args:
             x: spikes `[T, N, ...]`.

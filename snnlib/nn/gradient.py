@@ -65,7 +65,7 @@ class ChannelAffine(nn.Module):
 
     Args:
         channels: size of dimension `dim` of x.
-        dim: the dimension that holds the channels. Default 2, that of trains `[T, N, C, ...]`; 1 for images
+        dim: the dimension that holds the channels. Default 2, that of spike tensors `[T, N, C, ...]`; 1 for images
             `[N, C, H, W]`, -1 for tokens `[N, D]` or `[B, N, D]`.
         bias: whether to learn an offset as well. Default False, as in the published layer: an offset in front of a
             spiking layer is a current at every step.

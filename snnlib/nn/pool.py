@@ -32,7 +32,7 @@ class _SpikeAvgPool(nn.Module):
         self.divisor_override = divisor_override
 
     def forward(self, x: Tensor) -> Tensor:
-        """Pooled train."""
+        """Pooled sequence."""
         return type(self).pool(
             x,
             self.kernel_size,
@@ -50,13 +50,13 @@ class _SpikeAvgPool(nn.Module):
 
 
 class SpikeAvgPool1d(_SpikeAvgPool):
-    """Average pooling of trains `[T, N, C, L]` with the event-time gradient; see `SpikeAvgPool2d`."""
+    """Average pooling of spike tensors `[T, N, C, L]` with the event-time gradient; see `SpikeAvgPool2d`."""
 
     pool = staticmethod(functional.spike_avg_pool1d)
 
 
 class SpikeAvgPool2d(_SpikeAvgPool):
-    """Average pooling of trains `[T, N, C, H, W]` with the event-time gradient.
+    """Average pooling of spike tensors `[T, N, C, H, W]` with the event-time gradient.
 
     Forward as `torch.nn.AvgPool2d`, backward `dL/dx = x * avg_pool2d^T(g / y)`: see
     `snnlib.functional.spike_avg_pool2d`, which lists options, errors and source. Works on `[N, T, ...]` as well.
@@ -70,13 +70,13 @@ class SpikeAvgPool2d(_SpikeAvgPool):
 
 
 class SpikeAvgPool3d(_SpikeAvgPool):
-    """Average pooling of trains `[T, N, C, D, H, W]` with the event-time gradient; see `SpikeAvgPool2d`."""
+    """Average pooling of spike tensors `[T, N, C, D, H, W]` with the event-time gradient; see `SpikeAvgPool2d`."""
 
     pool = staticmethod(functional.spike_avg_pool3d)
 
 
 class SpikeMaxPool2d(nn.Module):
-    """Max pooling of trains `[T, N, C, H, W]`: see `snnlib.functional.spike_max_pool2d`.
+    """Max pooling of spike tensors `[T, N, C, H, W]`: see `snnlib.functional.spike_max_pool2d`.
 
     >>> import torch, snnlib
     >>> snnlib.SpikeMaxPool2d(2)(torch.ones(3, 1, 4, 6, 6)).shape
@@ -99,7 +99,7 @@ class SpikeMaxPool2d(nn.Module):
         self.ceil_mode = ceil_mode
 
     def forward(self, x: Tensor) -> Tensor:
-        """Pooled train."""
+        """Pooled sequence."""
         return functional.spike_max_pool2d(
             x, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode
         )

@@ -39,7 +39,7 @@ class SRMReadout(WeightWithGain):
         out_features: output neurons.
         tau_m: membrane time constant in time steps, >= 1. Default 5.
         tau_s: synaptic time constant in time steps, >= 1. Default 3.
-        batch_first: whether trains are `[N, T, ...]`. Default False.
+        batch_first: whether sequences are `[N, T, ...]`. Default False.
         device: device of the weight.
         dtype: dtype of the weight.
 
@@ -47,8 +47,8 @@ class SRMReadout(WeightWithGain):
     `[2, N, out]` (u, s), and `stream()` from chunk to chunk.
 
     Raises:
-        ValueError: an option out of its range, or a train that does not fit; the message names it.
-        TypeError: a train that is not floating or not of the weight's dtype.
+        ValueError: an option out of its range, or a sequence that does not fit; the message names it.
+        TypeError: a sequence that is not floating or not of the weight's dtype.
 
     >>> import torch, snnlib
     >>> net = torch.nn.Sequential(snnlib.SRMLinear(100, 50), snnlib.SRMReadout(50, 10))
@@ -80,7 +80,7 @@ class SRMReadout(WeightWithGain):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the weight so that a train at 5 % input rate gives potentials of about 1, as `SRMLayer` does."""
+        """Draw the weight so that a sequence at 5 % input rate gives potentials of about 1, as `SRMLayer` does."""
         bound = math.sqrt(3) / (math.sqrt(self.in_features * EXPECTED_INPUT_RATE) * self._gain)
         nn.init.uniform_(self.weight, -bound, bound)
         nn.init.ones_(self.gain)
@@ -96,7 +96,7 @@ class SRMReadout(WeightWithGain):
     def forward(
         self, x: Tensor, state: Tensor | None = None, return_state: bool = False
     ) -> Tensor | Streamed:
-        """Potentials of a train; with `return_state` also the state to go on from."""
+        """Potentials of a sequence; with `return_state` also the state to go on from."""
         out = self.run(x, self.effective_weight, state)
         return out if return_state else out.spikes
 
@@ -123,7 +123,7 @@ class SRMReadout(WeightWithGain):
         self.tau_m, self.tau_s = tau_m, tau_s
 
     def stream(self) -> Stream:
-        """A stream with its own state: feed it a train in chunks of any length and get the same potentials."""
+        """A stream with its own state: feed it a sequence in chunks of any length and get the same potentials."""
         return Stream(self)
 
     def extra_repr(self) -> str:

@@ -45,5 +45,5 @@ class SpikingBlock(nn.Module):
             self.shortcut = SRMConv2d(in_channels, out_channels, 1, stride, **options)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Sum of both branches' trains."""
+        """Sum of both branches' spikes."""
         return spike_add(self.conv2(self.conv1(x)), self.shortcut(x))

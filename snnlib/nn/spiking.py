@@ -187,7 +187,7 @@ class SpikingConv2d(_SpikingConv):
         ValueError: an option out of its range, or an input that does not fit; the message names it.
         TypeError: an input that is not floating or not of the weight's dtype; a neuron that is none.
 
-    Source: BPTT by events with compact surrogates, `docs/neurons.md`.
+    Source: event-driven BPTT with compact surrogates, `docs/neurons.md`.
 
     >>> import torch, snnlib
     >>> neuron = snnlib.neurons.LIF(tau=2.0, surrogate=snnlib.surrogate.Triangle())

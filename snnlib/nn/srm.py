@@ -24,7 +24,7 @@ class SRMLayer(NeuronLayer):
     """What all SRM layers share: `spikes = srm_layer(x, weight, operator)` and a state for streaming.
 
     Subclasses give the operator and the weight's shape. The layer keeps no state between calls: a forward pass maps
-    a whole train, `stream()` or `forward(x, state, return_state=True)` a train in chunks.
+    a whole sequence, `stream()` or `forward(x, state, return_state=True)` a sequence in chunks.
     """
 
     threshold: Tensor
@@ -81,7 +81,7 @@ class SRMLayer(NeuronLayer):
     def forward(
         self, x: Tensor, state: Tensor | None = None, return_state: bool = False
     ) -> Tensor | Streamed:
-        """Spikes of a train; with `return_state` also the state `[3, N, ...]` to go on from."""
+        """Spikes of a sequence; with `return_state` also the state `[3, N, ...]` to go on from."""
         if state is None and not return_state:
             return self.pooled(x, (1, 1))
         out = self.run(x, self.effective_weight, state, return_state)
@@ -148,7 +148,7 @@ class SRMLayer(NeuronLayer):
         return {**super().resizable(), "threshold": self.weight.shape[0]}
 
     def stream(self) -> Stream:
-        """A stream with its own state: feed it a train in chunks of any length and get the same spikes."""
+        """A stream with its own state: feed it a sequence in chunks of any length and get the same spikes."""
         return Stream(self)
 
     def extra_repr(self) -> str:
@@ -230,13 +230,13 @@ class SRMConv2d(_SRMConv):
         threshold: firing threshold, > 0: a number or a tensor with one value per output channel. Default 1; a buffer.
         grad_clamp: bound of `dt/du` per time step in the weight gradient, None for none. Default 4, the papers'.
         input_grad_scale: factor of the input gradient. Default 1; the 2022 paper's code has 0.85.
-        batch_first: whether trains are `[N, T, ...]`. Default False.
+        batch_first: whether sequences are `[N, T, ...]`. Default False.
         device: device of the weight.
         dtype: dtype of the weight: float32, float64, bfloat16 or float16.
 
     Raises:
-        ValueError: an option out of its range, or a train that does not fit; the message names it.
-        TypeError: a train that is not floating or not of the weight's dtype.
+        ValueError: an option out of its range, or a sequence that does not fit; the message names it.
+        TypeError: a sequence that is not floating or not of the weight's dtype.
 
     Source: Zhu et al., NeurIPS 2022 (spike-time gradients); Zhu et al., NeurIPS 2023 (input gradients unscaled).
 

@@ -1,4 +1,4 @@
-"""Streaming: a net that is fed a train in chunks gives the spikes of the whole train."""
+"""Streaming: a net that is fed a sequence in chunks gives the spikes of the whole sequence."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from snnlib.functional.srm import Streamed
 
 
 class Stream:
-    """Feeds a module trains in chunks of any length and holds the state in between.
+    """Feeds a module sequences in chunks of any length and holds the state in between.
 
     Works on a layer and on any net of layers: every neuron goes on from its state, and `SpikeDropout` keeps its mask. A
     module of your own takes part if it has a method `run(x, state=None)` that returns `snnlib.neurons.Output`. The
@@ -28,10 +28,10 @@ class Stream:
 
     >>> import torch, snnlib
     >>> net = torch.nn.Sequential(snnlib.SRMLinear(6, 5), snnlib.SRMLinear(5, 3))
-    >>> train = (torch.rand(20, 2, 6) < 0.5).float()
+    >>> x = (torch.rand(20, 2, 6) < 0.5).float()
     >>> stream = snnlib.nn.Stream(net)
-    >>> chunks = [stream(chunk) for chunk in train.split([3, 1, 16])]
-    >>> torch.equal(torch.cat(chunks), net(train))
+    >>> chunks = [stream(chunk) for chunk in x.split([3, 1, 16])]
+    >>> torch.equal(torch.cat(chunks), net(x))
     True
     """
 
@@ -40,7 +40,7 @@ class Stream:
         self._states: dict[tuple[str, int], Any] = {}
 
     def reset(self) -> None:
-        """Start a new train: forget all state."""
+        """Start a new sequence: forget all state."""
         self._states.clear()
 
     @property
@@ -53,7 +53,7 @@ class Stream:
         return f"Stream({type(self.module).__name__}, state of: {held})"
 
     def __call__(self, chunk: Tensor) -> Any:
-        """Output of the module for the next steps of the train."""
+        """Output of the module for the next steps of the sequence."""
         after: dict[tuple[str, int], Any] = {}
         # Call number of each layer within this chunk, so that a shared layer has a state for each place.
         calls: dict[str, int] = {}

@@ -47,8 +47,8 @@ def supervised_spikes(layer: SRMLinear, target: Tensor) -> Iterator[Teacher]:
 
     Raises:
         TypeError: another layer than an `SRMLinear`, or `target` is no integer tensor.
-        ValueError: in the forward pass, labels that do not fit, or a train that is a chunk of one (a state goes in or
-            comes out).
+        ValueError: in the forward pass, labels that do not fit, or a sequence that is a chunk of one (a state goes in
+            or comes out).
 
     Source: the supervised spike of Zhu et al., NeurIPS 2022.
 
@@ -75,7 +75,9 @@ def supervised_spikes(layer: SRMLinear, target: Tensor) -> Iterator[Teacher]:
         arguments = dict(zip(("x", "state"), inputs, strict=False)) | named
         x = arguments["x"].flatten(2)
         if arguments.get("state") is not None or not isinstance(spikes, Tensor):
-            raise ValueError("layer: expected calls with a whole train x only, got a state or return_state")
+            raise ValueError(
+                "layer: expected calls with a whole sequence x only, got a state or return_state"
+            )
         # Half precision would round the teacher's current, and with it the push, by more than what it leaves to spare.
         exact = torch.promote_types(spikes.dtype, torch.float32)
         with without_autocast(x):

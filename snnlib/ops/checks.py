@@ -130,13 +130,13 @@ def check_threshold(threshold: Tensor, channels: int, like: Tensor) -> None:
 
 
 def check_state_shape(
-    state: Tensor | None, variables: Sequence[str], train: Sequence[int], like: Tensor, name: str = "state"
+    state: Tensor | None, variables: Sequence[str], sequence: Sequence[int], like: Tensor, name: str = "state"
 ) -> None:
-    """Check the state `[K, N, ...]` of neurons: K variables of one step `train` `[N, ...]`; None is a zero state."""
+    """Check the state `[K, N, ...]` of neurons: K variables of one step `sequence` `[N, ...]`; None is a zero state."""
     if state is None:
         return
     check_kernel_dtype(name, state)
-    expected = (len(variables), *train)
+    expected = (len(variables), *sequence)
     if tuple(state.shape) != expected:
         names = ", ".join(variables[:-1]) + " and " * (len(variables) > 1) + variables[-1]
         raise ValueError(f"{name}: expected shape {expected} for {names}, got {tuple(state.shape)}")

@@ -1,4 +1,4 @@
-"""How the kernels of convolutions under SRM neurons lay out trains and states: channels-last."""
+"""How the kernels of convolutions under SRM neurons lay out sequences and states: channels-last."""
 
 from __future__ import annotations
 
@@ -28,8 +28,10 @@ def kernel(name: str, x: Tensor, **others: Tensor | None) -> Callable[..., Any] 
     return None if x.dtype == torch.float64 else native.kernel(name, x, **others)
 
 
-def empty_train(x: Tensor, channels: int, space: Sequence[int], dtype: torch.dtype | None = None) -> Tensor:
-    """A train `[T, N, C, ...]` with x's first two dimensions."""
+def empty_sequence(
+    x: Tensor, channels: int, space: Sequence[int], dtype: torch.dtype | None = None
+) -> Tensor:
+    """A sequence `[T, N, C, ...]` with x's first two dimensions."""
     return _empty((*x.shape[:2], channels, *space), x, dtype)
 
 
@@ -45,7 +47,7 @@ def empty_output(x: Tensor, g: Geometry, pool: Sequence[int]) -> Tensor:
     height, width = (size // window for size, window in zip(space, pool, strict=True))
     if height == 0 or width == 0:
         raise ValueError(f"kernel_size: expected windows that fit into {tuple(space)}, got {tuple(pool)}")
-    return empty_train(x, g.channels, (*g.space[:-2], height, width))
+    return empty_sequence(x, g.channels, (*g.space[:-2], height, width))
 
 
 def empty_state(x: Tensor, g: Geometry, variables: int = 3) -> Tensor:

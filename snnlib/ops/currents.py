@@ -24,7 +24,7 @@ from snnlib.ops.gradient_call import GradientCall
 def weight_gradient(
     signal: Tensor, x: Tensor, weight: Tensor, g: Geometry, options: ConvOptions, time_dim: int
 ) -> Tensor:
-    """dL/dW of a dense float32 signal in the layout of `empty_train`: by input events or densely."""
+    """dL/dW of a dense float32 signal in the layout of `empty_sequence`: by input events or densely."""
     if choice_backward.decide_for_signal(x, g) == "dense":
         return dense.weight_gradient(signal, x, weight, options)
     bands = g.bands(1)
@@ -61,7 +61,7 @@ def currents_forward(
     checks.check_time_dim(time_dim)
     options = ConvOptions(stride, padding, dilation, groups)
     g = geometry(x, weight, options, time_dim)
-    out = conv_layout.empty_train(x, g.channels, g.space, state_dtype(x))
+    out = conv_layout.empty_sequence(x, g.channels, g.space, state_dtype(x))
     kernel = conv_layout.kernel("srm_conv_forward", x, weight=weight)
     if kernel is None:
         return out.copy_(reference.srm_conv.convolve(x, weight, options))
@@ -85,7 +85,7 @@ def _(
     time_dim: int,
 ) -> Tensor:
     g = geometry(x, weight, ConvOptions(stride, padding, dilation, groups), time_dim)
-    return conv_layout.empty_train(x, g.channels, g.space, state_dtype(x))
+    return conv_layout.empty_sequence(x, g.channels, g.space, state_dtype(x))
 
 
 @torch.library.custom_op("snnlib::currents_backward", mutates_args=())
@@ -113,16 +113,16 @@ def currents_backward(
         if need_weight:
             grad_weight = gradients[0].to(weight.dtype).contiguous()
         if need_input:
-            grad_x = conv_layout.empty_train(x, x.shape[2], x.shape[3:]).copy_(gradients[1])
+            grad_x = conv_layout.empty_sequence(x, x.shape[2], x.shape[3:]).copy_(gradients[1])
         return grad_weight, grad_x
-    layout = conv_layout.empty_train(x, g.channels, g.space, torch.float32)
+    layout = conv_layout.empty_sequence(x, g.channels, g.space, torch.float32)
     if signal.stride() != layout.stride() or signal.dtype != torch.float32:
         signal = layout.copy_(signal)
     if need_weight:
         grad_weight = weight_gradient(signal, x, weight, g, options, time_dim).to(weight.dtype)
     if need_input:
         field = dense.field(signal, x, weight, options).to(x.dtype)
-        grad_x = conv_layout.empty_train(x, x.shape[2], x.shape[3:])
+        grad_x = conv_layout.empty_sequence(x, x.shape[2], x.shape[3:])
         grad_x = field if field.stride() == grad_x.stride() else grad_x.copy_(field)
     return grad_weight, grad_x
 
@@ -131,7 +131,9 @@ def currents_backward(
 def _(_signal: Tensor, x: Tensor, weight: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
     *_, need_weight, need_input = others
     grad_weight = weight.new_empty(weight.shape if need_weight else 0)
-    return grad_weight, conv_layout.empty_train(x, x.shape[2], x.shape[3:]) if need_input else x.new_empty(0)
+    return grad_weight, conv_layout.empty_sequence(x, x.shape[2], x.shape[3:]) if need_input else x.new_empty(
+        0
+    )
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

@@ -1,8 +1,8 @@
-"""A convolution and its gradients by torch: for dense trains, and for all that has no path by events.
+"""A convolution and its gradients by torch: for dense sequences, and where no event-driven kernel fits.
 
-Trains are `[T, N, C, (D), H, W]`; the kernel of a fully connected layer is as large as the image. Trains and weights of
-half precision are convolved in float32, as they are by events, whatever autocast says: currents rounded to 8 bits would
-move spikes. So currents, signals and gradients are float32.
+Sequences are `[T, N, C, (D), H, W]`; the kernel of a fully connected layer is as large as the image. Trains and
+weights of half precision are convolved in float32, as in the event-driven kernels, whatever autocast says: currents
+rounded to 8 bits would move spikes. So currents, signals and gradients are float32.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ def _channels_last(frames: Tensor) -> Tensor:
     return frames.contiguous(memory_format=last)
 
 
-def _frames(train: Tensor) -> Tensor:
-    return _channels_last(train.flatten(0, 1))
+def _frames(sequence: Tensor) -> Tensor:
+    return _channels_last(sequence.flatten(0, 1))
 
 
 def _rows(images: Tensor) -> Tensor:
@@ -61,9 +61,9 @@ def currents(x: Tensor, weight: Tensor, options: ConvOptions) -> Tensor:
     return _convolve(x, weight, options)
 
 
-def _convolve(train: Tensor, weight: Tensor, options: ConvOptions) -> Tensor:
-    convolve = F.conv2d if train.dim() == 5 else F.conv3d
-    frames, weight = with_a_channel(_frames(train), weight, options.groups)
+def _convolve(sequence: Tensor, weight: Tensor, options: ConvOptions) -> Tensor:
+    convolve = F.conv2d if sequence.dim() == 5 else F.conv3d
+    frames, weight = with_a_channel(_frames(sequence), weight, options.groups)
     with torch.autocast("cpu", enabled=False):
         return _channels_last(convolve(frames, weight, None, *options))
 

@@ -59,7 +59,7 @@ class Geometry(NamedTuple):
 
     @property
     def obstacle(self) -> str:
-        """Why no path by events can take this convolution; empty if one can."""
+        """Why no event-driven kernel can take this convolution; empty if one can."""
         if self.groups > 1:
             return "the event-driven kernels have no groups"
         if len(self.space) > 2:
@@ -93,7 +93,7 @@ class Geometry(NamedTuple):
 
 
 def geometry(x: Tensor, weight: Tensor, options: ConvOptions, time_dim: int) -> Geometry:
-    """Sizes of a train `[T, N, C, (D), H, W]` (`[N, T, ...]` for time dimension 1) under `[O, C / groups, ...]`."""
+    """Sizes of `[T, N, C, (D), H, W]` (`[N, T, ...]` for time dimension 1) under `[O, C / groups, ...]`."""
     extents = [(taps - 1) * step + 1 for taps, step in zip(weight.shape[2:], options.dilation, strict=True)]
     axes = zip(x.shape[3:], extents, options.stride, options.padding, strict=True)
     space = tuple((size + 2 * zeros - extent) // step + 1 for size, extent, step, zeros in axes)

@@ -190,7 +190,7 @@ def layer_backward(
             bands[0],
             time_dim,
         )
-        grad_x = conv_layout.empty_train(x, x.shape[2], x.shape[3:]) if need_input else x.new_empty(0)
+        grad_x = conv_layout.empty_sequence(x, x.shape[2], x.shape[3:]) if need_input else x.new_empty(0)
         if need_input:
             grad_x.copy_(grad_input)
         return grad_weight.to(weight.dtype).contiguous() if need_weight else weight.new_empty(0), grad_x
@@ -244,4 +244,6 @@ def _by_signal(call: GradientCall, need_weight: bool, need_input: bool) -> tuple
 def _(_grad_output: Tensor, x: Tensor, weight: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
     *_, need_weight, need_input = others
     grad_weight = weight.new_empty(weight.shape if need_weight else 0)
-    return grad_weight, conv_layout.empty_train(x, x.shape[2], x.shape[3:]) if need_input else x.new_empty(0)
+    return grad_weight, conv_layout.empty_sequence(x, x.shape[2], x.shape[3:]) if need_input else x.new_empty(
+        0
+    )

@@ -47,35 +47,35 @@ def _dense_strides(shape: list[int], order: list[int]) -> list[int]:
     return strides
 
 
-def _neuron_order(train: Tensor) -> list[int] | None:
-    """Memory order of the neuron dimensions `2, 3, ...` if a kernel can walk this train in place, else None.
+def _neuron_order(sequence: Tensor) -> list[int] | None:
+    """Memory order of the neuron dimensions `2, 3, ...` if a kernel can walk this sequence in place, else None.
 
     The two leading dimensions must be the outermost ones, in their order, without gaps.
     """
-    strides = train.stride()
-    if train.numel() == 0:
+    strides = sequence.stride()
+    if sequence.numel() == 0:
         # Nothing to walk, and torch takes any strides of an empty tensor for contiguous.
-        return list(range(2, train.dim()))
-    rest = sorted(range(2, train.dim()), key=lambda dim: (-strides[dim], dim))
-    expected = _dense_strides(list(train.shape), [0, 1, *rest])
-    for dim, size in enumerate(train.shape):
+        return list(range(2, sequence.dim()))
+    rest = sorted(range(2, sequence.dim()), key=lambda dim: (-strides[dim], dim))
+    expected = _dense_strides(list(sequence.shape), [0, 1, *rest])
+    for dim, size in enumerate(sequence.shape):
         if size != 1 and strides[dim] != expected[dim]:
             return None
     return rest
 
 
-def as_walkable(train: Tensor) -> Tensor:
-    """The train itself, or a contiguous copy if a kernel cannot walk its layout."""
-    return train if _neuron_order(train) is not None else train.contiguous()
+def as_walkable(sequence: Tensor) -> Tensor:
+    """The sequence itself, or a contiguous copy if a kernel cannot walk its layout."""
+    return sequence if _neuron_order(sequence) is not None else sequence.contiguous()
 
 
-def _empty_state(train: Tensor, time_dim: int) -> Tensor:
-    """`[3, N, ...]` for u, s, g, each in the memory order of one step of the train."""
-    shape = [3] + [size for dim, size in enumerate(train.shape) if dim != time_dim]
-    # Neuron dimension `dim` of the train is also dimension `dim` here: time went away, the leading 3 came.
-    order = [0, 1, *(_neuron_order(train) or [])]
+def _empty_state(sequence: Tensor, time_dim: int) -> Tensor:
+    """`[3, N, ...]` for u, s, g, each in the memory order of one step of the sequence."""
+    shape = [3] + [size for dim, size in enumerate(sequence.shape) if dim != time_dim]
+    # Neuron dimension `dim` of the sequence is also dimension `dim` here: time went away, the leading 3 came.
+    order = [0, 1, *(_neuron_order(sequence) or [])]
     return torch.empty_strided(
-        shape, _dense_strides(shape, order), dtype=state_dtype(train), device=train.device
+        shape, _dense_strides(shape, order), dtype=state_dtype(sequence), device=sequence.device
     )
 
 

@@ -1,6 +1,6 @@
 """Convolution and SRM neurons as one op: both gradients, from the record of the spikes.
 
-Each gradient goes by events of the input, by output spikes, or densely by torch (`backends.choice_backward`).
+Each gradient is driven by input events, by output spikes, or dense, by torch (`backends.choice_backward`).
 Kernels: cpp/cpu/srm_conv_backward.cpp and srm_conv_signals.cpp; equations: cpp/include/snnlib/kernels/spike_credit.h;
 reference: snnlib/backends/reference/srm_conv.py.
 """
@@ -70,7 +70,7 @@ def srm_conv_backward(
         grad_weight, grad_input = reference.srm_conv.backward(
             grad_output, x, weight, *spikes, options, pool, decay, bands[0], time_dim
         )
-        grad_x = conv_layout.empty_train(x, x.shape[2], x.shape[3:]) if need_input else x.new_empty(0)
+        grad_x = conv_layout.empty_sequence(x, x.shape[2], x.shape[3:]) if need_input else x.new_empty(0)
         if need_input:
             grad_x.copy_(grad_input * input_grad_scale)
         return grad_weight.to(weight.dtype).contiguous() if need_weight else weight.new_empty(0), grad_x
@@ -121,4 +121,6 @@ def _by_torch(call: GradientCall, of_weight: bool, of_input: bool) -> tuple[Tens
 def _(_grad_output: Tensor, x: Tensor, weight: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
     *_, need_weight, need_input = others
     grad_weight = weight.new_empty(weight.shape if need_weight else 0)
-    return grad_weight, conv_layout.empty_train(x, x.shape[2], x.shape[3:]) if need_input else x.new_empty(0)
+    return grad_weight, conv_layout.empty_sequence(x, x.shape[2], x.shape[3:]) if need_input else x.new_empty(
+        0
+    )

@@ -1,8 +1,9 @@
 """Convolution and SRM neurons as one op: the forward pass.
 
-Trains are `[T, N, C, (D), H, W]`; the kernel of a fully connected layer is as large as the image. Currents come from
-events or, where rates are high and for convolutions without a path by events, from torch (`dispatch`); the neurons are
-the same. What backward needs of them is a record of the spikes: a bit per neuron and step, and two numbers per spike.
+Sequences are `[T, N, C, (D), H, W]`; the kernel of a fully connected layer is as large as the image. Currents come from
+events or, where rates are high and for convolutions without an event-driven kernel, from torch (`backends.choice`);
+the neurons are the same. What backward needs of them is a record of the spikes: a bit per neuron and step, and two
+numbers per spike.
 Kernel: cpp/cpu/srm_conv_forward.cpp; reference: snnlib/backends/reference/srm_conv.py.
 """
 

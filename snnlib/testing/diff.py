@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from snnlib.testing.golden import Spikes
 
 # A spike that went and one that came in the same neuron count as one that moved if they are this near. Farther apart
-# they have little to do with each other, and in a long train every pair would be a move.
+# they have little to do with each other, and in a long sequence every pair would be a move.
 FARTHEST_MOVE = 10
 NONE = -1
 
@@ -20,7 +20,7 @@ _AXES = {2: "TN", 3: "TNC", 4: "TNCL", 5: "TNCHW", 6: "TNCDHW"}
 
 
 class SpikeDiff:
-    """The changes from `expected` to `actual`, trains `[T, N, ...]` of one shape.
+    """The changes from `expected` to `actual`, spike tensors `[T, N, ...]` of one shape.
 
     Attributes:
         changes: `[changes, 3]`, rows (neuron, old step, new step) with the earliest first. The neuron is a flat index
@@ -87,7 +87,7 @@ class SpikeDiff:
 
 
 def index_text(shape: tuple[int, ...], neuron: int, step: int | None = None) -> str:
-    """The index of a neuron, and a step, in a train of `shape`: `[T=5, N=0, C=3]`."""
+    """The index of a neuron, and a step, in a sequence of `shape`: `[T=5, N=0, C=3]`."""
     names = _axis_names(len(shape))
     index = [step, *np.unravel_index(neuron, shape[1:])]
     return f"[{', '.join(f'{name}={i}' for name, i in zip(names, index, strict=True) if i is not None)}]"

@@ -32,12 +32,12 @@ class GoldenError(ValueError):
     """A file is no readable file of golden spike trains; the message names the file and the reason."""
 
 
-def encode(trains: Mapping[str, Spikes]) -> bytes:
+def encode(sequences: Mapping[str, Spikes]) -> bytes:
     """The file's bytes."""
-    arrays: dict[str, NDArray[Any]] = {"format": np.array((_SPIKES, len(trains)), dtype="<i8")}
-    for name, train in trains.items():
-        arrays[f"{name}.shape"] = np.array(train.shape, dtype="<i8")
-        arrays[f"{name}.bits"] = np.packbits(train)
+    arrays: dict[str, NDArray[Any]] = {"format": np.array((_SPIKES, len(sequences)), dtype="<i8")}
+    for name, sequence in sequences.items():
+        arrays[f"{name}.shape"] = np.array(sequence.shape, dtype="<i8")
+        arrays[f"{name}.bits"] = np.packbits(sequence)
     return _bytes_of(arrays)
 
 
@@ -55,7 +55,7 @@ def _bytes_of(arrays: Mapping[str, NDArray[Any]]) -> bytes:
 
 
 def read_spikes(path: str | os.PathLike[str]) -> dict[str, Spikes]:
-    """The trains of a golden or obtained file as boolean arrays `[T, N, ...]`, by name, in the order of the check.
+    """The sequences of a golden or obtained file as boolean arrays `[T, N, ...]`, by name, in the order of the check.
 
     Raises:
         FileNotFoundError: no such file.
@@ -113,13 +113,13 @@ def _decode_potentials(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any
 
 def _decode(arrays: dict[str, NDArray[Any]]) -> dict[str, Spikes]:
     count = _count_of(arrays, _SPIKES)
-    trains = {}
+    sequences = {}
     for name in (key.removesuffix(".bits") for key in arrays if key.endswith(".bits")):
         bits, shape = arrays[f"{name}.bits"], tuple(arrays[f"{name}.shape"].tolist())
         size = math.prod(shape)
         if min(shape, default=0) < 0 or bits.dtype != np.uint8 or bits.shape != (-(-size // 8),):
             raise ValueError(f"{name}: expected the bits of shape {shape}, got {bits.dtype} {bits.shape}")
-        trains[name] = np.unpackbits(bits, count=size).reshape(shape).astype(bool)
-    if len(trains) != count:
-        raise ValueError(f"expected {count} trains, got {len(trains)}")
-    return trains
+        sequences[name] = np.unpackbits(bits, count=size).reshape(shape).astype(bool)
+    if len(sequences) != count:
+        raise ValueError(f"expected {count} sequences, got {len(sequences)}")
+    return sequences

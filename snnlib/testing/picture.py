@@ -25,7 +25,7 @@ _FEW_NEURONS, _MOST_NEURONS = 20, 500
 
 
 def difference_raster(diffs: Mapping[str, SpikeDiff], title: str) -> Figure:
-    """One raster per train that changed, of its neurons that changed, the earliest change on top."""
+    """One raster per sequence that changed, of its neurons that changed, the earliest change on top."""
     heights = [0.9 + min(max(_rows(diff), 3), _FEW_NEURONS) * 0.24 for diff in diffs.values()]
     figure = new_figure(10, sum(heights) + 0.9)
     figure.suptitle(title, color=INK, fontsize=12)
@@ -52,7 +52,7 @@ def _draw(axes: Axes, name: str, diff: SpikeDiff) -> None:
     moved = (old != NONE) & (new != NONE)
 
     steps = len(diff.expected)
-    before, after = (train.reshape(steps, -1)[:, shown] for train in (diff.expected, diff.actual))
+    before, after = (sequence.reshape(steps, -1)[:, shown] for sequence in (diff.expected, diff.actual))
     kept_step, kept_row = (before & after).nonzero()
     for rows, step, colour in (
         (kept_row, kept_step, _KEPT),

@@ -39,7 +39,7 @@ class SpikeRegression:
     Args:
         golden_folder: where the golden files lie, beside the test.
         test_name: name of the file of a check without a name.
-        obtained_folder: where a failure leaves the trains it got and the picture.
+        obtained_folder: where a failure leaves the spikes it got and the picture.
         update: write golden files that are missing or differ, instead of failing.
         written: golden files written in this run; a second check of one compares.
         command: how to run this test with `update`, for messages.
@@ -71,35 +71,35 @@ class SpikeRegression:
         """Assert that spikes are those of the golden file.
 
         Args:
-            spikes: a train `[T, N, ...]` of zeros and ones in any dtype and on any device, or several by name, best in
-                the order of the net: the first change is then the place to look for the cause.
+            spikes: a spike tensor `[T, N, ...]` of zeros and ones in any dtype and on any device, or several by name,
+                best in the order of the net: the first change is then the place to look for the cause.
             name: of the golden file; the test's own name with its parameters if None. Needed for a second check in a
-                test, and for golden trains that several tests or all parameters share.
-            max_changed: changes allowed per train, moved, appeared and vanished spikes together: a number, or as a
+                test, and for golden sequences that several tests or all parameters share.
+            max_changed: changes allowed per sequence, moved, appeared and vanished spikes together: a number, or as a
                 float below 1 a fraction of the golden spikes. Default 0.
 
         Raises:
-            AssertionError: spikes, shapes or names of trains differ, or there is no golden file; the message tells
+            AssertionError: spikes, shapes or names of sequences differ, or there is no golden file; the message tells
                 what changed and how to write the file.
             GoldenError: the golden file is damaged.
             TypeError, ValueError: an argument is not as described.
         """
         __tracebackhide__ = True
-        trains = _as_trains(spikes)
+        sequences = _as_sequences(spikes)
         if not 0 <= max_changed < (1 if isinstance(max_changed, float) else math.inf):
             raise ValueError(
                 f"max_changed: expected an integer >= 0 or a fraction in [0, 1), got {max_changed}"
             )
         golden = self._golden_folder / f"{self._new_name(name)}.npz"
-        expected = self._stored(golden, read_spikes, encode(trains))
+        expected = self._stored(golden, read_spikes, encode(sequences))
         if expected is None:
             return
-        problems, tolerated, diffs = _compare(expected, trains, max_changed)
+        problems, tolerated, diffs = _compare(expected, sequences, max_changed)
         if (problems or tolerated) and self._update and golden not in self._written:
-            self._write(golden, encode(trains), "\n  ".join(("rewritten", *problems, *tolerated)))
+            self._write(golden, encode(sequences), "\n  ".join(("rewritten", *problems, *tolerated)))
         elif problems:
             lines = ["spikes differ from the golden ones", *problems, *tolerated]
-            raise AssertionError(self._failure(golden, encode(trains), lines, diffs, _draw))
+            raise AssertionError(self._failure(golden, encode(sequences), lines, diffs, _draw))
         elif tolerated:
             self._note("\n  ".join((f"{golden.name}: changes within max_changed={max_changed}", *tolerated)))
 
@@ -192,20 +192,22 @@ class SpikeRegression:
         return "\n".join(lines)
 
 
-def _as_trains(spikes: Tensor | Mapping[str, Tensor]) -> dict[str, Spikes]:
-    trains = spikes if isinstance(spikes, Mapping) else {"spikes": spikes}
-    if not trains:
-        raise ValueError("spikes: expected at least one train, got none")
-    for name, train in trains.items():
+def _as_sequences(spikes: Tensor | Mapping[str, Tensor]) -> dict[str, Spikes]:
+    sequences = spikes if isinstance(spikes, Mapping) else {"spikes": spikes}
+    if not sequences:
+        raise ValueError("spikes: expected at least one spike tensor, got none")
+    for name, sequence in sequences.items():
         label = f"spikes[{name!r}]" if isinstance(spikes, Mapping) else "spikes"
-        if not isinstance(train, Tensor):
-            raise TypeError(f"{label}: expected a torch.Tensor, got {type(train).__name__}")
-        check_rank(label, train, "[T, N, ...]", at_least=2)
-        odd = (train != 0) & (train != 1)
+        if not isinstance(sequence, Tensor):
+            raise TypeError(f"{label}: expected a torch.Tensor, got {type(sequence).__name__}")
+        check_rank(label, sequence, "[T, N, ...]", at_least=2)
+        odd = (sequence != 0) & (sequence != 1)
         if odd.any():
             index = odd.nonzero()[0].tolist()
-            raise ValueError(f"{label}: expected zeros and ones, got {train[tuple(index)].item()} at {index}")
-    return {name: (train != 0).cpu().numpy() for name, train in trains.items()}
+            raise ValueError(
+                f"{label}: expected zeros and ones, got {sequence[tuple(index)].item()} at {index}"
+            )
+    return {name: (sequence != 0).cpu().numpy() for name, sequence in sequences.items()}
 
 
 def _as_potentials(potentials: Tensor | Mapping[str, Tensor]) -> dict[str, Array]:
@@ -247,19 +249,19 @@ def _compare_potentials(
 def _compare(
     expected: Mapping[str, Spikes], actual: Mapping[str, Spikes], max_changed: float
 ) -> tuple[list[str], list[str], dict[str, SpikeDiff]]:
-    """Problems, tolerated changes, and the differences of all trains that changed."""
+    """Problems, tolerated changes, and the differences of all sequences that changed."""
     problems: list[str] = []
     tolerated: list[str] = []
     diffs: dict[str, SpikeDiff] = {}
-    for name, train in actual.items():
+    for name, sequence in actual.items():
         if name not in expected:
-            problems.append(f"{name}: {train.sum()} spikes, but no such train in the golden file")
-        elif train.shape != expected[name].shape:
+            problems.append(f"{name}: {sequence.sum()} spikes, but no such sequence in the golden file")
+        elif sequence.shape != expected[name].shape:
             problems.append(
-                f"{name}: shape {train.shape}, expected {expected[name].shape}; "
-                f"{train.sum()} spikes, expected {expected[name].sum()}"
+                f"{name}: shape {sequence.shape}, expected {expected[name].shape}; "
+                f"{sequence.sum()} spikes, expected {expected[name].sum()}"
             )
-        elif len(diff := SpikeDiff(expected[name], train)):
+        elif len(diff := SpikeDiff(expected[name], sequence)):
             diffs[name] = diff
             allowed = max_changed * expected[name].sum() if isinstance(max_changed, float) else max_changed
             (problems if len(diff) > allowed else tolerated).append(f"{name}: {diff}")

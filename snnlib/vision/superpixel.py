@@ -1,4 +1,4 @@
-"""Pooling over superpixels: means of the pixels that share a label, and their way back to the pixels."""
+"""Pooling over superpixels: means of the pixels that share a label, and their expansion back to the pixels."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ struct SrmConstants {
   double grad_clamp;  // infinity: no clamp
 };
 
-// All tensors of one call share `view` and `dtype`; state and threshold are float (double for float64 trains).
+// All tensors of one call share `view` and `dtype`; state and threshold are float (double for float64 sequences).
 // Threshold of neuron i of one step: threshold[i % threshold_period].
 struct SrmForwardArgs {
   TrainView view;

@@ -1,4 +1,4 @@
-// Convolution and SRM neurons as one kernel, driven by events: the launchers that the bindings call.
+// Event-driven convolution and neurons as one kernel: the launchers that the bindings call.
 // Math: kernels/srm.h, kernels/event_conv.h, kernels/spike_record.h, kernels/spike_credit.h.
 #pragma once
 

@@ -7,7 +7,7 @@
 namespace snnlib {
 
 // Image [images, channels, pixels] and sums [images, channels, count] are float32 or float64. Image n has the segments
-// [maps, pixels] of map n % maps: the steps of a train share theirs.
+// [maps, pixels] of map n % maps: the steps of a sequence share theirs.
 struct SuperpixelArgs {
   DType dtype;
   int64_t images, channels, pixels, maps, count;

@@ -1,4 +1,4 @@
-// How a scan reads and writes a train: some steps at a time, and of each step a cache line of neurons.
+// How a scan reads and writes a sequence: some steps at a time, and of each step a cache line of neurons.
 #pragma once
 
 #include <type_traits>
@@ -15,7 +15,7 @@ namespace SNNLIB_ISA {
 // cache lines on their way than one row after the other.
 constexpr int kSteps = 5;
 
-// Neurons of one cache line of a train, which a kernel loads, computes and stores together.
+// Neurons of one cache line of a sequence, which a kernel loads, computes and stores together.
 template <class T>
 struct Line {
   static constexpr int64_t kLanes = Simd<typename StateOf<T>::type>::kLanes;
@@ -76,8 +76,8 @@ inline void for_each_step_group_reversed(int64_t steps, const F& f) {
 }
 
 // The lines of `Rows` neighbouring rows, `stride` apart, at `p`. All of them are loaded before the first result is
-// stored: the rows of a train are often whole pages apart, where a load waits for a store to the same place in another
-// page. `next` is where the rows begin that are needed after these.
+// stored: the rows of a sequence are often whole pages apart, where a load waits for a store to the same place in
+// another page. `next` is where the rows begin that are needed after these.
 template <class T, int Rows>
 inline void load_rows(const T* p, const T* next, int64_t stride, int64_t neurons, Line<T> (&rows)[Rows]) {
   for (int row = 0; row < Rows; ++row) {

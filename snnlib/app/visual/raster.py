@@ -18,7 +18,7 @@ _MOST_CHANNEL_NAMES = 12
 
 
 def raster(
-    trains: Mapping[str, Tensor],
+    sequences: Mapping[str, Tensor],
     *,
     step_ms: float | None = None,
     title: str = "Spikes of one sample",
@@ -32,9 +32,9 @@ def raster(
     channel is a band, with its number beside it.
 
     Args:
-        trains: layer name to spike train `[T, ...]` of one sample, in the order of the net. The first is the input; if
-            it is `[T, 2, H, W]` it is shown as pictures as well. The last is the output; its counts are drawn, unless
-            there are `potentials`.
+        sequences: layer name to spike train `[T, ...]` of one sample, in the order of the net. The first is the input;
+            if it is `[T, 2, H, W]` it is shown as pictures as well. The last is the output; its counts are drawn,
+            unless there are `potentials`.
         step_ms: length of a time step in milliseconds; None to count steps.
         title: what the reader should see.
         classes: names of the output neurons; their numbers if None.
@@ -43,16 +43,16 @@ def raster(
             their means.
 
     Raises:
-        ValueError: no trains.
+        ValueError: no sequences.
 
     >>> import torch
     >>> figure = raster({"input": torch.ones(4, 2, 3, 3), "output": torch.eye(4)}, step_ms=10.0, label=1)
     >>> [axes.get_xlabel() for axes in figure.axes if axes.get_xlabel()]
     ['time (ms)', 'output spikes']
     """
-    if not trains:
-        raise ValueError("trains: expected at least one layer, got none")
-    layers = list(trains.items())
+    if not sequences:
+        raise ValueError("sequences: expected at least one layer, got none")
+    layers = list(sequences.items())
     first, output = layers[0][1], layers[-1][1] if potentials is None else None
     has_pictures = first.dim() == 4 and first.shape[1] == 2
     rows = has_pictures + len(layers) + (potentials is not None)
@@ -63,19 +63,19 @@ def raster(
         row = grid[0, 0].subgridspec(1, 3)
         draw_accumulated([figure.add_subplot(row[0, column]) for column in range(3)], first, step_ms)
         _write(figure.add_subplot(grid[0, 1]), "input events", "red: became brighter\nblue: became darker")
-    for number, (name, train) in enumerate(layers, start=int(has_pictures)):
+    for number, (name, sequence) in enumerate(layers, start=int(has_pictures)):
         axes = figure.add_subplot(grid[number, 0])
         colour = PALETTE[number % len(PALETTE)]
-        _draw_spikes(axes, name, train, step_ms, colour)
-        axes.tick_params(labelbottom=train is output)
-        if train is output:
+        _draw_spikes(axes, name, sequence, step_ms, colour)
+        axes.tick_params(labelbottom=sequence is output)
+        if sequence is output:
             axes.set_xlabel(time_unit(step_ms)[1])
             counts = (output.flatten(1) != 0).sum(0)
             bars = _draw_scores(figure.add_subplot(grid[number, 1]), counts, classes, label, colour)
             bars.set_xlabel("output spikes")
             bars.set_title("most spikes decide", fontsize=10, color=INK, loc="left")
         else:
-            spikes = train != 0
+            spikes = sequence != 0
             _write(
                 figure.add_subplot(grid[number, 1]),
                 "",
@@ -106,8 +106,8 @@ def _draw_potentials(axes: Axes, potentials: Tensor, step_ms: float | None, colo
     )
 
 
-def _draw_spikes(axes: Axes, name: str, train: Tensor, step_ms: float | None, colour: str) -> None:
-    spikes, length = train.flatten(1) != 0, time_unit(step_ms)[0]
+def _draw_spikes(axes: Axes, name: str, sequence: Tensor, step_ms: float | None, colour: str) -> None:
+    spikes, length = sequence.flatten(1) != 0, time_unit(step_ms)[0]
     steps, neurons = spikes.shape
     time, neuron = spikes.nonzero(as_tuple=True)
     few = neurons <= _FEW_NEURONS
@@ -124,8 +124,8 @@ def _draw_spikes(axes: Axes, name: str, train: Tensor, step_ms: float | None, co
     )
     axes.set_xlim(0, steps * length)
     axes.set_ylim(-0.7, neurons - 0.3)
-    if train.dim() > 2 and train.shape[1] > 1 and not few:
-        _draw_channels(axes, train.shape[1], neurons // train.shape[1])
+    if sequence.dim() > 2 and sequence.shape[1] > 1 and not few:
+        _draw_channels(axes, sequence.shape[1], neurons // sequence.shape[1])
     else:
         axes.set_ylabel("neuron")
         if few:

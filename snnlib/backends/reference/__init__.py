@@ -1,6 +1,6 @@
 """Slow, obvious torch code for every op: the ground truth of the tests and the path without a compiled module.
 
-It runs on any device and in float64. State is float32, or float64 for float64 trains, like in the kernels; the order
+It runs on any device and in float64. State is float32, or float64 for float64 sequences, like in the kernels; the order
 of operations is the kernels', so that spikes are equal bit for bit given equal currents.
 """
 

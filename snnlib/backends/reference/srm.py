@@ -23,9 +23,9 @@ def decay_factors(tau_m: float, tau_s: float, tau_grad: float) -> Decay:
     return Decay(1 - 1 / tau_m, 1 - 1 / tau_s, 1 - 1 / tau_grad, 1 / tau_s)
 
 
-def state_dtype(train: Tensor) -> torch.dtype:
-    """Membrane state of half-precision trains is kept in float32."""
-    return torch.float64 if train.dtype == torch.float64 else torch.float32
+def state_dtype(sequence: Tensor) -> torch.dtype:
+    """Membrane state of half-precision sequences is kept in float32."""
+    return torch.float64 if sequence.dtype == torch.float64 else torch.float32
 
 
 def as_bound(number: float, like: Tensor) -> float:
@@ -33,15 +33,15 @@ def as_bound(number: float, like: Tensor) -> float:
     return number if number <= torch.finfo(like.dtype).max else math.inf
 
 
-def per_neuron(threshold: Tensor, train: Tensor) -> Tensor:
-    """Threshold `[]` or `[C]` in a shape that broadcasts with one step `[N, C, ...]` of a train."""
+def per_neuron(threshold: Tensor, sequence: Tensor) -> Tensor:
+    """Threshold `[]` or `[C]` in a shape that broadcasts with one step `[N, C, ...]` of a sequence."""
     if threshold.dim() == 0:
-        return threshold.to(state_dtype(train))
-    return threshold.to(state_dtype(train)).reshape(-1, *[1] * (train.dim() - 3))
+        return threshold.to(state_dtype(sequence))
+    return threshold.to(state_dtype(sequence)).reshape(-1, *[1] * (sequence.dim() - 3))
 
 
 class Trace(NamedTuple):
-    """What every step of a train computes; all but `state` have the train's shape and the state's dtype."""
+    """What every step of a sequence computes; all but `state` have the sequence's shape and the state's dtype."""
 
     spikes: Tensor
     potential: Tensor
@@ -104,7 +104,7 @@ def srm_backward(
     a, b = [], []
     for q, spike, delta_u, delta_ut in reversed(steps):
         fired = spike > 0
-        # A spike without a rise, from a given state above the threshold, has no time to move.
+        # From a given state above the threshold u may not rise: the spike time then has no derivative.
         to_weights = q * torch.where(delta_u > 0, 1.0 / delta_u, 0.0).clamp(max=as_bound(grad_clamp, q))
         to_inputs = torch.where(delta_ut > 0, q / delta_ut, 0.0)
         au, a_s = (

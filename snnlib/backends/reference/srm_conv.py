@@ -17,7 +17,7 @@ Options = tuple[Sequence[int], Sequence[int], Sequence[int], int]
 
 
 def convolve(x: Tensor, weight: Tensor, options: Options) -> Tensor:
-    """Currents of a train `[T, N, C, ...]` in the state's dtype, summed tap by tap in the kernels' order."""
+    """Currents of a spike tensor `[T, N, C, ...]` in the state's dtype, summed tap by tap in the kernels' order."""
     stride, padding, dilation, groups = options
     dtype = state_dtype(x)
     # F.pad counts axes from the last one.
@@ -66,9 +66,9 @@ def _shared_out(grad_output: Tensor, fired: Tensor, pool: Sequence[int]) -> Tens
     return torch.where(fired, F.pad(spread, (0, missing[1], 0, missing[0])), 0.0)
 
 
-def _rows(train: Tensor) -> Tensor:
-    """`[T, N, rows, W * C]` of a train `[T, N, C, ..., W]`, as the kernels see it."""
-    return train.movedim(2, -1).flatten(-2).flatten(2, -2)
+def _rows(sequence: Tensor) -> Tensor:
+    """`[T, N, rows, W * C]` of a spike tensor `[T, N, C, ..., W]`, as the kernels see it."""
+    return sequence.movedim(2, -1).flatten(-2).flatten(2, -2)
 
 
 def _tasks(rows: Tensor, band: int, time_dim: int) -> Iterator[Tensor]:

@@ -29,11 +29,11 @@ class GradCAM:
     Spiking nets. Gradients of snnlib's layers are credit for spikes (`dL/ds`), so they serve as they are. Before an
     event-driven layer they live at spikes only, `G = A * (...)`: alpha_c is the credit that the spikes of channel c got
     together, divided by the number of all cells. A channel without spikes has alpha 0. If the class's own neuron stayed
-    silent no spike has credit, and the map is all zeros. Each step has a map of its own, from one alpha for the train
-    or one per step.
+    silent no spike has credit, and the map is all zeros. Each step has a map of its own, from one alpha for the
+    sequence or one per step.
 
     Args:
-        model: any module; its output is class scores `[N, K]`, trains of output spikes `[T, N, K]` (the score is the
+        model: any module; its output is class scores `[N, K]`, sequences of output spikes `[T, N, K]` (the score is the
             spike count) or, with a function as target, anything.
         target_layer: the module of `model` whose output is looked at; the last conv layer is the usual choice. In a
             transformer whose head reads the class token only, it must come before the last attention:
@@ -45,7 +45,7 @@ class GradCAM:
         stride: input pixels per cell of the layer's output; the map then covers that many pixels in the middle of the
             input. Default: it covers all of it, which is right where convolutions pad as much as they take away.
         time: `"mean"` for one map per sample, the mean of its steps' maps, or `"per_step"`.
-        alpha: `"global"`, one alpha for the train, or `"per_step"`, from each step's gradient alone.
+        alpha: `"global"`, one alpha for the sequence, or `"per_step"`, from each step's gradient alone.
         time_gradients: whether the gradient is dL/dt here, because `compat.LossReverse` stands between this layer and
             the score; alpha is then negated. Default False, also for layers of `snnlib.compat` under a plain score.
         normalize: whether to divide each sample's map by its maximum.

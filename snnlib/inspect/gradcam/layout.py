@@ -1,4 +1,4 @@
-"""Layouts of a layer's output, written with a letter per dimension, and the way from each to `[T, N, C, H, W]`."""
+"""Layouts of a layer's output, written with a letter per dimension, and how each becomes `[T, N, C, H, W]`."""
 
 from __future__ import annotations
 

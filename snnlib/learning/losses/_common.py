@@ -42,8 +42,8 @@ def check_smoothing(label_smoothing: float) -> None:
         raise ValueError(f"label_smoothing: expected a number in [0, 1), got {label_smoothing}")
 
 
-def check_same_train(target_spikes: Tensor, spikes: Tensor) -> None:
-    """Raise unless the wanted train is a floating tensor of the train's shape and device."""
+def check_same_sequence(target_spikes: Tensor, spikes: Tensor) -> None:
+    """Raise unless the wanted sequence is a floating tensor of the sequence's shape and device."""
     check_floating("target_spikes", target_spikes)
     if target_spikes.shape != spikes.shape:
         raise ValueError(
@@ -54,7 +54,7 @@ def check_same_train(target_spikes: Tensor, spikes: Tensor) -> None:
 
 
 def sum_over_neurons(cost: Tensor, batch_first: bool, neuron_weight: Tensor | None) -> Tensor:
-    """Cost of each sample `[N]` of a train of costs, weighted per neuron of each sample."""
+    """Cost of each sample `[N]` of a sequence of costs, weighted per neuron of each sample."""
     cost = cost.sum(int(batch_first))
     if neuron_weight is not None:
         check_floating("neuron_weight", neuron_weight)

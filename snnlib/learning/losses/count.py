@@ -73,8 +73,8 @@ def spike_count_loss(
     from falling silent, where they would have no gradient.
 
     Args:
-        counts: spikes per train `[N, classes]`, from `readout.spike_count`. Firing rates work too, with `desired` and
-            `undesired` as rates.
+        counts: spikes per sequence `[N, classes]`, from `readout.spike_count`. Firing rates work too, with `desired`
+            and `undesired` as rates.
         target: labels `[N]`, integers from 0 to classes - 1.
         desired: wanted count of the labelled class, in the unit of `counts`: a number, or a tensor `[classes]`. No
             default, as it depends on T: Zhu et al. take 15 of 30 steps for N-MNIST.

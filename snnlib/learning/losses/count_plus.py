@@ -37,7 +37,7 @@ def spike_count_plus_loss(
     with means over the batch, r held constant. The gradient is not that of the value: sharing it out is the point.
 
     Args:
-        counts: spikes per train `[N, classes]`, from `readout.spike_count`; no rates.
+        counts: spikes per sequence `[N, classes]`, from `readout.spike_count`; no rates.
         target, desired, undesired, sample_weight, reduction: as in `spike_count_loss`.
         one_sided: as there, but on by default, as in the paper's code.
 

@@ -53,7 +53,7 @@ def count_cross_entropy(
     then trains with Adam at 1e-3. From low rates take `count_cross_entropy_plus` with `nn.supervised_spikes`.
 
     Args:
-        counts: spikes per train `[N, classes]`, from `readout.spike_count`.
+        counts: spikes per sequence `[N, classes]`, from `readout.spike_count`.
         target: labels `[N]`, integers from 0 to classes - 1.
         scale: logits per spike, > 0; the inverse of a temperature. Default 0.5, as counts of one sample differ by about
             ten in 30 steps.
@@ -105,7 +105,7 @@ def count_cross_entropy_plus(
     others: the loss never asks for fewer spikes as a whole. In a sample whose labelled neuron is silent nothing would
     pull up, so nothing pulls down either; `nn.supervised_spikes` makes that neuron fire.
 
-    Arguments, result and errors as in `count_cross_entropy`. `counts` are spikes per train, no rates.
+    Arguments, result and errors as in `count_cross_entropy`. `counts` are spikes per sequence, no rates.
 
     Source: after Zhu et al., "Exploring Loss Functions for Time-based Training Strategy in Spiking Neural Networks",
     NeurIPS 2023 and its code (there `scale = 2/T`, and silent neurons are left out of the softmax).

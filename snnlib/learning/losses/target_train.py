@@ -18,10 +18,10 @@ def target_spike_train(
     batch_first: bool = False,
     dtype: torch.dtype = torch.float32,
 ) -> Tensor:
-    """A wanted train per sample for `van_rossum_loss` and `spike_time_loss`: evenly spaced spikes.
+    """A wanted sequence per sample for `van_rossum_loss` and `spike_time_loss`: evenly spaced spikes.
 
-    A neuron with n wanted spikes has one in the middle of each n-th part of the train: `floor(t n / T + 1/2)` grows by
-    one at step t.
+    A neuron with n wanted spikes has one in the middle of each n-th part of the sequence: `floor(t n / T + 1/2)` grows
+    by one at step t.
 
     Args:
         target: labels `[N]`, integers from 0 to classes - 1.
@@ -30,7 +30,7 @@ def target_spike_train(
         desired: spikes of the labelled neuron, undesired < desired <= T.
         undesired: spikes of the others, >= 0.
         batch_first: whether the batch dimension comes before time.
-        dtype: of the train.
+        dtype: of the sequence.
 
     Returns:
         0/1 `[T, N, classes]` (`[N, T, classes]` with `batch_first`) on the device of `target`.
@@ -40,8 +40,8 @@ def target_spike_train(
         ValueError: a label or number out of its range; the message names it.
 
     >>> import torch, snnlib
-    >>> train = snnlib.losses.target_spike_train(torch.tensor([1]), 8, 2, desired=4, undesired=1)
-    >>> train[:, 0].t().tolist()
+    >>> wanted = snnlib.losses.target_spike_train(torch.tensor([1]), 8, 2, desired=4, undesired=1)
+    >>> wanted[:, 0].t().tolist()
     [[0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0], [1.0, 0.0, 1.0, 0.0, 1.0, 0.0, 1.0, 0.0]]
     """
     check_integer_labels(target)
@@ -55,5 +55,5 @@ def target_spike_train(
     time = torch.arange(steps + 1, device=target.device).view(-1, 1, 1)
     # In whole numbers: floor(t n / T + 1/2).
     so_far = (2 * time * counts + steps).div(2 * steps, rounding_mode="floor")
-    train = so_far.diff(dim=0).to(dtype)
-    return train.transpose(0, 1) if batch_first else train
+    wanted = so_far.diff(dim=0).to(dtype)
+    return wanted.transpose(0, 1) if batch_first else wanted

@@ -9,7 +9,7 @@ from snnlib.functional.potential import causal_filter, decay_kernel
 from snnlib.learning.losses._common import (
     Reduction,
     accumulation_dtype,
-    check_same_train,
+    check_same_sequence,
     reduced,
     sum_over_neurons,
 )
@@ -27,7 +27,7 @@ def van_rossum_loss(
 ) -> Tensor:
     """Squared distance of filtered spike trains (van Rossum's distance; the papers' kernel loss).
 
-    Both trains pass an exponential filter; for each sample, with `e = 1 - 1/tau` and v = `neuron_weight`::
+    Both sequences pass an exponential filter; for each sample, with `e = 1 - 1/tau` and v = `neuron_weight`::
 
         f[t] = e f[t-1] + s[t]          L = 1/tau sum_neurons v sum_t (f[t] - wanted f[t])^2
         dL/ds[t] = 2 v/tau sum_{k >= t} e^(k-t) (f[k] - wanted f[k])
@@ -38,7 +38,7 @@ def van_rossum_loss(
 
     Args:
         spikes: `[T, N, ...]` (`[N, T, ...]` with `batch_first`), any floating dtype.
-        target_spikes: the wanted train, same shape; `target_spike_train` makes one from labels.
+        target_spikes: the wanted sequence, same shape; `target_spike_train` makes one from labels.
         tau: time constant of the kernel in time steps, >= 1. Default 5.
         batch_first: whether the batch dimension comes before time.
         neuron_weight: weights of the neurons of each sample `[N, ...]`. Default: 1 each. For labels take about
@@ -49,8 +49,8 @@ def van_rossum_loss(
         The loss, `[]` or `[N]`, in the dtype of `spikes`, float32 for half.
 
     Raises:
-        TypeError: a train that is no floating tensor.
-        ValueError: trains of different shapes, or an option out of its range; the message names it.
+        TypeError: a sequence that is no floating tensor.
+        ValueError: sequences of different shapes, or an option out of its range; the message names it.
 
     Source: van Rossum, "A Novel Spike Distance", Neural Computation 13, 2001; Zhu et al., NeurIPS 2023 (kernel loss).
 
@@ -63,7 +63,7 @@ def van_rossum_loss(
     """
     check_floating("spikes", spikes)
     check_rank("spikes", spikes, "[T, N, ...]", at_least=2)
-    check_same_train(target_spikes, spikes)
+    check_same_sequence(target_spikes, spikes)
     if not 1 <= tau < float("inf"):
         raise ValueError(f"tau: expected a finite number of time steps >= 1, got {tau}")
     dtype = accumulation_dtype(spikes)

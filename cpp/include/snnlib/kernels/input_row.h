@@ -1,4 +1,4 @@
-// One row of an input train in any memory format.
+// One row of an input sequence in any memory format.
 #pragma once
 
 #include "snnlib/kernels/stored_floats.h"

@@ -1,4 +1,4 @@
-// What an output spike adds to the gradients, on the way back in time.
+// What an output spike adds to the gradients, in the backward pass.
 //
 //   signals    a[t] and b[t] of kernels/srm.h, dense: a neuron carries (u, s) and g, which become (0, A) and C at its
 //              spikes. A step back they decay to a = e_m u + r_s s, e_s s and b = e_g g.

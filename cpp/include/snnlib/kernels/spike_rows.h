@@ -118,7 +118,8 @@ class SpikeRows {
   // Spikes of all rows and steps.
   int64_t spikes() const { return spikes_; }
 
-  // The next row on the way back: steps in descending order, rows of a step in ascending. Valid until the next call.
+  // The next row of the backward pass: steps in descending order, rows of a step in ascending. Valid until the next
+  // call.
   SpikeRow next() {
     const int64_t i = next_++, rows = last_ - first_, t = s_.steps - 1 - i / rows, y = i % rows;
     const int64_t count = counts_[i % 2], number = starts_[t * rows + y];

@@ -8,7 +8,7 @@
 //   backward   q = dL/ds, read at spikes only; each input event is credited to the first output spike at or after it
 //              a[t] = q min(1/delta_u, clamp) eps[dt]     signal for the weights
 //              b[t] = q / delta_ut e_g^(dt+1)             signal for the inputs, 0 where delta_ut <= 0
-//              A spike without a rise, from a given state above the threshold, has no time to move: a = 0.
+//              If u starts above the threshold and does not rise, the spike time has no derivative: a = 0.
 //
 // e_x = 1 - 1/tau_x and r_s = 1/tau_s with tau in time steps. The recurrence equals u = c (m - s) with
 // c = tau_m / (tau_m - tau_s), and needs no special case for tau_m = tau_s. eps[dt] is its impulse response, so the

@@ -1,5 +1,5 @@
-// Weight gradient of one band from its output spikes: picks of two traces of the input, which run forward in time. The
-// way back lists the picks, from the last step to the first.
+// Weight gradient of one band from its output spikes. Each spike samples two eligibility traces of the input, which run
+// forward in time; the backward pass lists the samples, from the last step to the first.
 #pragma once
 
 #include "snnlib/kernels/band_rows.h"
@@ -133,7 +133,7 @@ class WeightsBySpikes {
   }
 
   int64_t grad_row() const { return a_->shape.channels * padded(length_); }
-  // [y] is where the picks of row y begin, [y + 1] where they end.
+  // [y] is where the samples of row y begin, [y + 1] where they end.
   int64_t* begins(int64_t t) const { return begins_.data() + (a_->shape.steps - 1 - t) * own_.count() - own_.first; }
   // Output rows whose input row under kernel row ky exists.
   Rows rows_under(int64_t ky) const {

@@ -1,4 +1,4 @@
-"""Losses on whole trains: spike times, van Rossum, and the trains that labels ask for."""
+"""Losses on whole sequences: spike times, van Rossum, and the sequences that labels ask for."""
 
 import math
 
@@ -21,7 +21,7 @@ seeds = st.integers(0, 10**6)
 
 
 def _trains(seed: int, rate: float = 0.3, steps: int = 9) -> tuple[Tensor, Tensor]:
-    """Two trains `[T, 2, 3]`."""
+    """Two spike tensors `[T, 2, 3]`."""
     generator = torch.Generator().manual_seed(seed)
     train, wanted = (torch.rand(2, steps, 2, 3, generator=generator) < rate).double()
     return train, wanted
