@@ -212,7 +212,7 @@ def test_a_train_in_chunks_is_refused(options: dict[str, object], rng: torch.Gen
     layer = snnlib.SRMLinear(12, 3)
     with (
         supervised_spikes(layer, LABELS),
-        pytest.raises(ValueError, match=r"^layer: expected calls with a whole train x only"),
+        pytest.raises(ValueError, match=r"^layer: expected calls with a whole sequence x only"),
     ):
         layer(_events(rng), **options)
     assert not layer._forward_hooks
