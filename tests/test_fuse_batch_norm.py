@@ -9,7 +9,9 @@ from compare import assert_gradient
 from torch import Tensor, nn
 
 import snnlib
-from snnlib import neurons, surrogate
+from snnlib import neurons, ops, surrogate
+from snnlib.functional.normalized import after_affine
+from snnlib.inspect.activity import SpikeCounter
 
 Make = Callable[[], list[nn.Module]]
 
@@ -197,3 +199,46 @@ def test_one_value_per_channel_is_torchs_error() -> None:
     net = snnlib.fuse_(nn.Sequential(snnlib.PerStep(nn.Linear(3, 4), nn.BatchNorm1d(4)), _lif()))
     with pytest.raises(ValueError, match="Expected more than 1 value per channel"):
         net(torch.ones(1, 1, 3))
+
+
+def test_tools_see_neurons_that_stand_alone() -> None:
+    plain, x = _net(NETS["bias, pool"]), _events()
+    fused = snnlib.fuse_(deepcopy(plain))
+    with torch.no_grad():
+        expected = float(plain[:2](x).mean())
+    for net in (plain, fused):
+        with snnlib.SpikeDoctor(net) as doctor:
+            net(x).sum().backward()
+        (layer,) = doctor.layers()
+        assert layer.name == "1" and layer.channels == 6 and layer.gradient is None
+        assert abs(layer.rate - expected) < 1e-3
+        memory = snnlib.memory_report(net, x)
+        assert memory.total.neuron_steps == 9 * 4 * 6 * 64
+        assert abs(memory.total.rate - expected) < 1e-3
+    counter = SpikeCounter(fused)
+    with counter.counting(), torch.no_grad():
+        fused(x)
+    assert [layer.neurons for layer in counter.layers()] == [6 * 64]
+    nn.init.constant_(fused[0][1].bias, -10.0)
+    with snnlib.SpikeDoctor(fused) as doctor:
+        fused(x).sum().backward()
+    assert any("1 is silent" in finding for finding in doctor.findings())
+
+
+def test_scan_with_inputs_of_their_own_equals_channel_by_channel() -> None:
+    """Neurons that differ only in what they make of their input share their other coefficients in the kernel."""
+    current = torch.randn(7, 3, 5, 2, 3, generator=torch.Generator().manual_seed(1))
+    dynamics = _lif().dynamics(_lif().constants())
+    assert dynamics is not None
+    scale, shift = torch.linspace(-1, 2, 5).double(), torch.linspace(0, 1, 5).double()
+    table = after_affine(dynamics, scale, shift).pack(current.new_empty(()))
+    value, state = ops.scan.scan_forward(current, table, None, dynamics.flags, 0)
+    grad, _, start = ops.scan.scan_backward(value + 1, None, current, table, None, dynamics.flags, 0, False)
+    for c in range(5):
+        one, own = current[:, :, c : c + 1].contiguous(), table[:, c : c + 1].contiguous()
+        expected, last = ops.scan.scan_forward(one, own, None, dynamics.flags, 0)
+        assert torch.equal(value[:, :, c : c + 1], expected) and torch.equal(state[:, :, c : c + 1], last)
+        answer, _, first = ops.scan.scan_backward(
+            expected + 1, None, one, own, None, dynamics.flags, 0, False
+        )
+        assert torch.equal(grad[:, :, c : c + 1], answer) and torch.equal(start[:, :, c : c + 1], first)

@@ -30,33 +30,72 @@ void for_each_group_reversed(int64_t steps, const F& f) {
   for (int64_t t = steps; K > 1 && t > 0;) f(std::integral_constant<int, 1>(), --t);
 }
 
+// What differs between the neurons of a call: nothing, what they make of their input (B and d, as with batch norm by
+// channel), or any coefficient.
+enum class Own { kNothing, kInput, kAll };
+
+template <class S, int K>
+Own own_coefficients(const ScanArgs& a) {
+  using R = LinearRows<K>;
+  if (a.period == 1) return Own::kNothing;
+  const S* rows = static_cast<const S*>(a.coefficients);
+  for (int64_t row = 0; row < R::count; ++row) {
+    if (row >= R::b && row < R::c) continue;
+    const S* values = rows + row * a.period;
+    for (int64_t i = 1; i < a.period; ++i) {
+      if (values[i] != values[0]) return Own::kAll;
+    }
+  }
+  return Own::kInput;
+}
+
+inline int64_t block_neurons(Own own) { return own == Own::kAll ? kOwnBlockNeurons : kBlockNeurons; }
+
 // Coefficients and state of a block, one vector of neurons after the other.
 template <class T, int K>
 struct Block {
   using S = typename StateOf<T>::type;
   using V = StateVector<T>;
+  using Rows = LinearRows<K>;
   using Coefficients = LinearCoefficients<K, V>;
+  struct Input {
+    V row[2 * K];
+  };
   static constexpr int64_t kLanes = Line<T>::kLanes;
-  static constexpr int64_t kRows = LinearRows<K>::count;
 
   Scratch<Coefficients> coefficients;
+  Scratch<Input> inputs;
   Scratch<LinearState<K, V>> states;
-  bool shared;
+  Own own = Own::kNothing;
 
-  void load(const ScanArgs& a, int64_t o, int64_t first, int64_t count) {
+  // Rows [from, from + count) of the coefficients of the vectors of a block: f(vector, row) is where they go.
+  template <class F>
+  static void load_rows_of(const ScanArgs& a, int64_t first, int64_t vectors, int64_t from, int64_t count, const F& f) {
     const S* rows = static_cast<const S*>(a.coefficients);
-    const int64_t vectors = (count + Line<T>::kNeurons - 1) / Line<T>::kNeurons * Line<T>::kVectors;
-    shared = a.period == 1;
-    Coefficients* own = coefficients.reserve(shared ? 1 : vectors);
-    for (int64_t v = 0; v < (shared ? 1 : vectors); ++v) {
-      for (int64_t row = 0; row < kRows; ++row) {
+    int64_t at = first % a.period;
+    for (int64_t v = 0; v < vectors; ++v) {
+      for (int64_t row = from; row < from + count; ++row) {
         S lane[kLanes];
-        for (int64_t j = 0; j < kLanes; ++j) {
-          const int64_t neuron = v * kLanes + j < count ? first + v * kLanes + j : first;
-          lane[j] = rows[row * a.period + neuron % a.period];
-        }
-        std::memcpy(&own[v].row[row], lane, sizeof lane);
+        const S* values = rows + row * a.period;
+        // Beyond the block's end lie other neurons, whose results are not stored.
+        for (int64_t j = 0, i = at; j < kLanes; ++j, i = i + 1 < a.period ? i + 1 : 0) lane[j] = values[i];
+        std::memcpy(&f(v, row), lane, sizeof lane);
       }
+      at += kLanes;
+      while (at >= a.period) at -= a.period;
+    }
+  }
+
+  void load(const ScanArgs& a, Own own_, int64_t o, int64_t first, int64_t count) {
+    const int64_t vectors = (count + Line<T>::kNeurons - 1) / Line<T>::kNeurons * Line<T>::kVectors;
+    own = own_;
+    Coefficients* all = coefficients.reserve(own == Own::kAll ? vectors : 1);
+    load_rows_of(a, first, own == Own::kAll ? vectors : 1, 0, Rows::count,
+                 [&](int64_t v, int64_t row) -> V& { return all[v].row[row]; });
+    if (own == Own::kInput) {
+      Input* input = inputs.reserve(vectors);
+      load_rows_of(a, first, vectors, Rows::b, 2 * K,
+                   [&](int64_t v, int64_t row) -> V& { return input[v].row[row - Rows::b]; });
     }
     const int64_t neurons = a.view.outer * a.view.inner, at = o * a.view.inner + first;
     LinearState<K, V>* state = states.reserve(vectors);
@@ -68,15 +107,20 @@ struct Block {
     });
   }
 
-  const Coefficients& of(int64_t vector) const { return coefficients.data()[shared ? 0 : vector]; }
+  const Coefficients& of(int64_t vector) {
+    if (own == Own::kInput) {
+      for (int i = 0; i < 2 * K; ++i) coefficients.data()->row[Rows::b + i] = inputs.data()[vector].row[i];
+    }
+    return coefficients.data()[own == Own::kAll ? vector : 0];
+  }
 };
 
 template <class T, int K, bool Next>
-void forward_block(const ScanForwardArgs& a, bool streamed, int64_t o, int64_t first, int64_t count) {
+void forward_block(const ScanForwardArgs& a, Own own, bool streamed, int64_t o, int64_t first, int64_t count) {
   using S = typename StateOf<T>::type;
   constexpr int64_t L = Line<T>::kLanes, V = Line<T>::kVectors;
   thread_local Block<T, K> block;
-  block.load(a, o, first, count);
+  block.load(a, own, o, first, count);
   const LinearFlags flags = a.flags;
   const int64_t stride = a.view.step_stride;
   const T* current = static_cast<const T*>(a.current) + a.view.offset(o, 0, first);
@@ -118,14 +162,14 @@ template <int K, bool Next, bool Learn>
 constexpr int64_t kSaved = K + (Next ? 1 : 0) + (Learn ? K : 0);
 
 template <class T, int K, bool Next, bool Learn>
-void backward_block(const ScanBackwardArgs& a, bool streamed, StateVector<T>* saved, int64_t vectors, int64_t o,
-                    int64_t first, int64_t count) {
+void backward_block(const ScanBackwardArgs& a, Own own, bool streamed, StateVector<T>* saved, int64_t vectors,
+                    int64_t o, int64_t first, int64_t count) {
   using S = typename StateOf<T>::type;
   using Vec = StateVector<T>;
   constexpr int64_t L = Line<T>::kLanes, V = Line<T>::kVectors;
   constexpr int64_t kKept = kSaved<K, Next, Learn>;
   thread_local Block<T, K> block;
-  block.load(a, o, first, count);
+  block.load(a, own, o, first, count);
   const LinearFlags flags = a.flags;
   const int64_t stride = a.view.step_stride, start = a.view.offset(o, 0, first);
   const int64_t all = a.view.outer * a.view.inner, at = o * a.view.inner + first;
@@ -217,9 +261,10 @@ void backward_block(const ScanBackwardArgs& a, bool streamed, StateVector<T>* sa
 template <class T, int K, bool Next>
 void forward_with(const ScanForwardArgs& a) {
   const bool streamed = streamable_train<T>(a.view, a.value);
-  for_each_block(
-      a.view, a.period == 1 ? kBlockNeurons : kOwnBlockNeurons, a.executor.threads(),
-      [&](int64_t o, int64_t first, int64_t count) { forward_block<T, K, Next>(a, streamed, o, first, count); });
+  const Own own = own_coefficients<typename StateOf<T>::type, K>(a);
+  for_each_block(a.view, block_neurons(own), a.executor.threads(), [&](int64_t o, int64_t first, int64_t count) {
+    forward_block<T, K, Next>(a, own, streamed, o, first, count);
+  });
 }
 
 template <class T, int K, bool Next, bool Learn>
@@ -230,11 +275,13 @@ void backward_with(const ScanBackwardArgs& a) {
   // The largest block whose scratch fits, in whole cache lines; at least one.
   const int64_t steps = a.view.steps > 0 ? a.view.steps : 1;
   const int64_t room = kScratchBytes / (kKept * steps * int64_t(sizeof(Vec)));
-  const int64_t most = (a.period == 1 ? kBlockNeurons : kOwnBlockNeurons) / Line<T>::kLanes;
+  const Own own = own_coefficients<typename StateOf<T>::type, K>(a);
+  const int64_t most = block_neurons(own) / Line<T>::kLanes;
   const int64_t vectors = room < line ? line : room < most ? room / line * line : most;
   for_each_block(a.view, vectors * Line<T>::kLanes, a.executor.threads(), [&](int64_t o, int64_t first, int64_t count) {
     thread_local Scratch<Vec> scratch;
-    backward_block<T, K, Next, Learn>(a, streamed, scratch.reserve(kKept * steps * vectors), vectors, o, first, count);
+    backward_block<T, K, Next, Learn>(a, own, streamed, scratch.reserve(kKept * steps * vectors), vectors, o, first,
+                                      count);
   });
 }
 

@@ -1,4 +1,4 @@
-"""Which neurons fire and how often: forward hooks that count the spikes of every SRM layer."""
+"""Which neurons fire and how often: forward hooks count the spikes of layers and of neurons that stand alone."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.functional.srm import Streamed
+from snnlib.neurons import Integrator, Neuron
 from snnlib.nn.neuron_layer import NeuronLayer
 
 # A neuron above this share of steps says "always" whatever it sees.
@@ -36,8 +37,26 @@ class LayerActivity:
     saturated: int
 
 
+def spiking_modules(net: nn.Module) -> dict[str, nn.Module]:
+    """By their names: layers with neurons, and neurons that stand alone behind any module; no integrators."""
+    inside = {
+        id(part)
+        for layer in net.modules()
+        if isinstance(layer, NeuronLayer)
+        for part in layer.modules()
+        if part is not layer
+    }
+    return {
+        name: module
+        for name, module in net.named_modules()
+        if isinstance(module, NeuronLayer | Neuron)
+        and not isinstance(module, Integrator)
+        and id(module) not in inside
+    }
+
+
 class SpikeCounter:
-    """Counts spikes per neuron of every SRM layer of a net, where asked to.
+    """Counts spikes per neuron of every spiking layer of a net, and of neurons that stand alone, where asked to.
 
     The cost is one product with each layer's output; the counts stay on its device until `layers()` reads them.
 
@@ -52,9 +71,7 @@ class SpikeCounter:
 
     def __init__(self, net: nn.Module) -> None:
         self._net = net
-        self._layers = {
-            name: module for name, module in net.named_modules() if isinstance(module, NeuronLayer)
-        }
+        self._layers = spiking_modules(net)
         self._numbers = {name: number for number, name in enumerate(self._layers)}
         self.reset()
 

@@ -15,7 +15,8 @@ from torch.nn.utils import parametrize
 
 from snnlib.functional._check import check_floating
 from snnlib.functional.event_driven import as_event_driven
-from snnlib.inspect.activity import spikes_of
+from snnlib.inspect.activity import spikes_of, spiking_modules
+from snnlib.neurons import Integrator, Neuron
 from snnlib.nn.fused_block import Block
 from snnlib.nn.fusion import blocks_by_part
 from snnlib.nn.gain import WeightWithGain
@@ -132,7 +133,7 @@ def memory_report(net: nn.Module, x: Tensor) -> MemoryReport:
     0 ...
     """
     check_floating("x", x)
-    if not any(isinstance(module, NeuronLayer) for module in net.modules()):
+    if not spiking_modules(net):
         raise ValueError(f"net: expected a module with spiking layers, got {type(net).__name__} without any")
     if not any(parameter.requires_grad for parameter in net.parameters()):
         raise ValueError("net: expected parameters that require a gradient, got none: nothing would be kept")
@@ -221,11 +222,20 @@ class _Ledger:
         def hook(module: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any], output: Any) -> None:
             self._stack.pop()
             sequence = spikes_of(output)
-            layer = module.parts[0] if isinstance(module, Block) else module
+            layer = module.neurons if isinstance(module, Block) else module
+            more = None
             if isinstance(layer, NeuronLayer):
                 x = inputs[0] if inputs else options["x"]
-                steps, spikes, predicted = self._neurons[name]
                 more = _of_neurons(layer, x, sequence, fused=layer is not module)
+            elif isinstance(layer, Neuron) and not isinstance(layer, Integrator):
+                cells = math.prod(module.window) if isinstance(module, Block) else 1
+                more = (
+                    sequence.numel() * cells,
+                    float(sequence.detach().sum(dtype=torch.float64)) * cells,
+                    math.nan,
+                )
+            if more is not None:
+                steps, spikes, predicted = self._neurons[name]
                 self._neurons[name] = (steps + more[0], spikes + more[1], predicted + more[2])
             if isinstance(sequence, Tensor):
                 self._givers.setdefault(_address(sequence), (name, sequence))

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from torch import Tensor, nn
 
 from snnlib.functional.srm import Streamed
-from snnlib.inspect.activity import SpikeCounter, spikes_of
+from snnlib.inspect.activity import SpikeCounter, spikes_of, spiking_modules
+from snnlib.neurons import Integrator, Neuron
 from snnlib.nn.fusion import blocks_by_part
 from snnlib.nn.neuron_layer import NeuronLayer
 from snnlib.nn.readout import SRMReadout
@@ -46,7 +47,7 @@ class LayerHealth:
 
 
 class SpikeDoctor:
-    """Watches spikes and gradients of every SRM layer while a net trains, and reports what is wrong in words.
+    """Watches spikes and gradients of every spiking layer while a net trains, and reports what is wrong in words.
 
     - silent: no neuron of a layer fires, so it has no gradient and nothing behind it sees an event;
     - dead: channels that never fire, from a tenth of a layer; any of the output neurons;
@@ -55,9 +56,10 @@ class SpikeDoctor:
     - exploding, vanishing: a gradient, relative to the weights, 1000 times larger or smaller than the last layer's;
     - NaN or infinity in spikes or gradients.
 
-    The last layer's neurons are the output neurons unless the net has an `SRMReadout`. In a block of `snnlib.fuse_`
-    that pools, a neuron here is a pool window, with the mean of its neurons' spikes; rates and dead channels stay what
-    they are.
+    Neurons that stand alone behind other modules are watched as well, but not their gradients, as the weights are not
+    theirs. The last layer's neurons are the output neurons unless the net has an `SRMReadout` or `Integrator`. In a
+    block of `snnlib.fuse_` that pools, a neuron here is a pool window, with the mean of its neurons' spikes; rates and
+    dead channels stay what they are.
 
     Use it as a context manager, or with `attach()` and `detach()`; detached, it leaves no hook behind and can still be
     asked. It counts spikes and squares the weights' gradients: 2 % of a training step of the published N-MNIST net.
@@ -79,15 +81,15 @@ class SpikeDoctor:
     """
 
     def __init__(self, net: nn.Module) -> None:
-        self._layers = {
-            name: module for name, module in net.named_modules() if isinstance(module, NeuronLayer)
-        }
+        self._layers = spiking_modules(net)
         if not self._layers:
             raise ValueError(
                 f"net: expected a module with spiking layers, got {type(net).__name__} without any"
             )
         self._net = net
-        self._fires_at_output = not any(isinstance(module, SRMReadout) for module in net.modules())
+        self._fires_at_output = not any(
+            isinstance(module, SRMReadout | Integrator) for module in net.modules()
+        )
         self._counter = SpikeCounter(net)
         self._handles: list[Any] = []
         self.reset()
@@ -184,7 +186,7 @@ class SpikeDoctor:
         if not math.isfinite(layer.rate):
             return [f"{name} has NaN among its spikes: look at its weights and its input"]
         if layer.dead == layer.channels:
-            learns = self._layers[name].learns_when_silent
+            learns = _learns_when_silent(self._layers[name])
             lost = "the layers" if learns else "it and the layers before it have no gradient, those"
             return [
                 f"{name} is silent: none of its {layer.channels} channels fired in {seen}; {lost} behind it "
@@ -234,7 +236,7 @@ class SpikeDoctor:
         backwards = self._gradients[name] / len(weights)
         size = math.sqrt(sum(float(weight.detach().double().square().sum()) for weight in weights))
         # Of the effective weight: its gradient is smaller and it is larger by the gain.
-        size *= float(self._layers[name].gain.square().mean())
+        size *= float(cast(NeuronLayer, self._layers[name]).gain.square().mean())
         return math.sqrt(float(self._squares[name]) / backwards) / size if size else math.inf
 
     def _on_spikes(self, name: str) -> Callable[..., None]:
@@ -249,7 +251,7 @@ class SpikeDoctor:
             if name == next(reversed(self._counter.counts)):
                 # Along memory first: a sequence may lie channels-last.
                 per_step = spikes.detach().sum(tuple(range(2, spikes.dim())))
-                silent = (per_step == 0).all(int(layer.batch_first))
+                silent = (per_step == 0).all(int(getattr(layer, "batch_first", False)))
                 self._samples += len(silent)
                 self._silent_samples = self._silent_samples + silent.sum()
 
@@ -265,5 +267,13 @@ class SpikeDoctor:
 
 
 def _learned(layer: nn.Module) -> list[nn.Parameter]:
-    """The layer's weight, or what its parametrizations make it of."""
+    """The layer's weight, or what its parametrizations make it of; nothing of neurons that stand alone."""
+    if not isinstance(layer, NeuronLayer):
+        return []
     return [weight for weight in layer.parameters() if weight.requires_grad]
+
+
+def _learns_when_silent(module: nn.Module) -> bool:
+    if isinstance(module, NeuronLayer):
+        return module.learns_when_silent
+    return isinstance(module, Neuron) and module.gradient == "surrogate"

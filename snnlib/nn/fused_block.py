@@ -23,10 +23,17 @@ Child = tuple[str, nn.Module]
 class Block(nn.Module):
     """Neighbours in an `nn.Sequential` that are computed together; as layers where somebody watches one of them."""
 
-    def __init__(self, parts: Sequence[nn.Module]) -> None:
+    def __init__(self, parts: Sequence[nn.Module], neurons: nn.Module, window: tuple[int, int]) -> None:
         super().__init__()
         # A tuple, as the parts are children of the net and not of the block.
         self.parts = tuple(parts)
+        # The part that fires, and the window over which its spikes are averaged.
+        self._neurons, self.window = (neurons,), window
+
+    @property
+    def neurons(self) -> nn.Module:
+        """The layer with neurons, or the neurons that stand alone, among the parts."""
+        return self._neurons[0]
 
     def forward(self, x: Tensor) -> Tensor:
         """Output of the last part."""
@@ -63,8 +70,7 @@ class PooledLayer(Block):
     """A convolution with neurons and the average pooling of their spikes, in one kernel."""
 
     def __init__(self, layer: NeuronLayer, pool: nn.Module, window: tuple[int, int]) -> None:
-        super().__init__((layer, pool))
-        self.window = window
+        super().__init__((layer, pool), layer, window)
 
     def run_fused(self, x: Tensor) -> Tensor:
         """Pooled spikes."""

@@ -60,14 +60,13 @@ class NormalizedNeurons(Block):
         neuron: Neuron,
         window: tuple[int, int],
     ) -> None:
-        super().__init__(parts)
-        # In tuples, as they are children of the net and not of the block.
-        self._modules_of_net = linear, norm, neuron
-        self.window = window
+        super().__init__(parts, neuron, window)
+        # A tuple, as they are children of the net and not of the block.
+        self._before = linear, norm
 
     def run_fused(self, x: Tensor) -> Tensor:
         """Pooled spikes."""
-        linear, norm, neuron = self._modules_of_net
+        (linear, norm), neuron = self._before, cast(Neuron, self.neurons)
         weight = linear.weight
         plain = x.dtype == weight.dtype == torch.float32 and autocast_dtype(x) is None
         # torch's linear maps act on the last axis alone.
