@@ -25,6 +25,8 @@ namespace snnlib {
 SNNLIB_DECLARE(portable)
 #ifdef SNNLIB_HAS_avx2
 SNNLIB_DECLARE(avx2)
+#endif
+#ifdef SNNLIB_HAS_avx512
 SNNLIB_DECLARE(avx512)
 #endif
 
@@ -32,14 +34,17 @@ namespace {
 
 std::vector<Kernels> supported() {
   std::vector<Kernels> list = {SNNLIB_KERNELS(portable)};
-#ifdef SNNLIB_HAS_avx2
   // AVX2 and AVX-512 stand for the x86-64-v3 and -v4 levels that the compiler was given.
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2")) {
-    list.push_back(SNNLIB_KERNELS(avx2));
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512cd") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
-      list.push_back(SNNLIB_KERNELS(avx512));
-    }
+#if defined(SNNLIB_HAS_avx2) || defined(SNNLIB_HAS_avx512)
+  const bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+#endif
+#ifdef SNNLIB_HAS_avx2
+  if (v3) list.push_back(SNNLIB_KERNELS(avx2));
+#endif
+#ifdef SNNLIB_HAS_avx512
+  if (v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
+    list.push_back(SNNLIB_KERNELS(avx512));
   }
 #endif
   return list;

@@ -15,6 +15,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from snnlib.inspect.activity import SATURATED_RATE
 from snnlib.inspect.autograd_paths import output_layers, tensors_in, without_gradient
 from snnlib.learning.preparation import LayerPreparation, Preparation
+from snnlib.learning.prepare_neurons import PrepareNeuron, Sources, standalone_neurons
 from snnlib.learning.rate_search import (
     RateSearch,
     ScaleSearch,
@@ -22,25 +23,24 @@ from snnlib.learning.rate_search import (
     channel_rates,
     free_potential,
 )
+from snnlib.learning.targets import (
+    OUTPUT_RATE,
+    POTENTIAL,
+    REACHABLE_SHARE,
+    SPREAD_TOLERANCE,
+    close,
+    hidden_rate,
+)
 from snnlib.nn.dropout import SpikeDropout
 from snnlib.nn.fusion import unfused
 from snnlib.nn.gain import WeightWithGain
 from snnlib.nn.neuron_layer import NeuronLayer
 from snnlib.nn.readout import SRMReadout
 
-# Measured in docs/training.md. Hidden layers learn from few spikes with large weights, but the layer behind a small one
-# needs some at every step.
-HIDDEN_RATE = 0.03
-_SPIKES_PER_STEP = 3
-_HIGHEST_HIDDEN_RATE = 0.1
-# Cross-entropy pushes all outputs but one down at first; those that start much lower fall silent for good.
-OUTPUT_RATE = 0.5
 # RMS of the potential without spikes, in thresholds, before the shift that sets the rate.
 _HIDDEN_SPREAD = 4.0
 # Less than in hidden layers, so that the first counts differ little and no class starts far ahead.
 _OUTPUT_SPREAD = 1.0
-# RMS of a readout's potentials: logits of order 1.
-_POTENTIAL = 1.0
 # By how many thresholds a step of Adam at 1e-3 moves the potential, without spikes, if all weights of a neuron move the
 # same way. So layers of any size learn at one pace; measured between 0.1 and 4.
 _STEP = 2.0
@@ -48,10 +48,6 @@ _STEP = 2.0
 # change a weight by too large a part of itself.
 _LARGEST_GAIN = 4.0
 _LEARNING_RATE = 1e-3
-# Of the rate that a channel cannot exceed on the batch: beyond it the weights would grow without end.
-_REACHABLE_SHARE = 0.5
-# A layer within these bounds was prepared before, on this batch or one like it, and is left as it is.
-_RATE_TOLERANCE, _SPREAD_TOLERANCE = 0.1, 0.02
 
 TargetRate = float | Mapping[str, float] | None
 
@@ -65,6 +61,9 @@ def prepare_(net: nn.Module, x: Tensor, target_rate: TargetRate = None) -> Prepa
       channel, such that each channel fires at `target_rate`: one that never fires never learns. Where the input has
       negative values, as behind batch norm, they become `a W` with a factor per channel;
     - a readout (`SRMReadout`) is scaled so that its potentials have an RMS of 1;
+    - neurons that stand alone, as `LIF` behind `PerStep(conv, batch norm)`, get their rate by the bias of the module
+      before them, and where that is no batch norm by a factor that gives the potential a spread of one threshold;
+      without a bias by one factor per channel. Behind other modules they stay as they are, and the report says so;
     - a power of two of the weight goes into the layer's buffer `gain`, and what is stored is near torch's usual scale.
       A step of Adam at 1e-3 moves the effective weight `weight * gain` by `1e-3 gain`, and with it potentials by up to
       about 2 thresholds in every layer, whatever its size.
@@ -77,7 +76,8 @@ def prepare_(net: nn.Module, x: Tensor, target_rate: TargetRate = None) -> Prepa
     gradients and layers with frozen weights stay as they are.
 
     Args:
-        net: any module with spiking layers (`SRMConv2d`, `SRMLinear`, ...), plain, standardised or fused.
+        net: any module with spiking layers (`SRMConv2d`, `SpikingLinear`, ...), plain, standardised or fused, or with
+            neurons alone.
         x: one batch of training data as the net takes it, spike tensor `[T, N, ...]` (`[N, T, ...]` with
             `batch_first`). 25 samples are enough; each class should be among them.
         target_rate: spikes per neuron and time step, in (0, 1): a number for all hidden layers, or a mapping from layer
@@ -106,19 +106,21 @@ def prepare_(net: nn.Module, x: Tensor, target_rate: TargetRate = None) -> Prepa
     """
     _check_input(x)
     layers = {name: module for name, module in net.named_modules() if isinstance(module, NeuronLayer)}
+    neurons = standalone_neurons(net)
     readouts = {name: module for name, module in net.named_modules() if isinstance(module, SRMReadout)}
-    if not layers:
+    spiking: dict[str, nn.Module] = {**layers, **neurons}
+    if not spiking:
         raise ValueError(f"net: expected a module with spiking layers, got {type(net).__name__} without any")
-    _check_target(target_rate, layers)
+    _check_target(target_rate, spiking)
     found: list[LayerPreparation] = []
     with _as_before(net), unfused(net):
         _train_without_dropout(net)
-        outputs = output_layers(net, x, layers)
+        outputs = output_layers(net, x, spiking)
         targets: dict[str, float] = dict.fromkeys(outputs, OUTPUT_RATE)
         if isinstance(target_rate, Mapping):
             targets.update(target_rate)
         elif target_rate is not None:
-            targets.update({name: target_rate for name in layers if name not in outputs})
+            targets.update({name: target_rate for name in spiking if name not in outputs})
         with ExitStack() as hooks:
             for name, layer in layers.items():
                 spread = _OUTPUT_SPREAD if name in outputs else _HIDDEN_SPREAD
@@ -130,6 +132,15 @@ def prepare_(net: nn.Module, x: Tensor, target_rate: TargetRate = None) -> Prepa
             for name, readout in readouts.items():
                 hook = _Once(partial(_prepare_readout, name=name), found)
                 hooks.callback(readout.register_forward_pre_hook(hook).remove)
+            sources = Sources(net)
+            hooks.callback(sources.remove)
+            for name, neuron in neurons.items():
+                alone = PrepareNeuron(name or "net", sources, targets.get(name), found)
+                hooks.callback(neuron.register_forward_pre_hook(alone).remove)
+            if neurons:
+                # They change what has run already, which the gradient of this call would miss.
+                with torch.no_grad():
+                    net(x)
             with torch.enable_grad():
                 output = net(x)
         return Preparation(
@@ -153,7 +164,7 @@ def _check_input(x: object) -> None:
         raise ValueError(f"x: expected a spike tensor with spikes, got zeros only, shape {tuple(x.shape)}")
 
 
-def _check_target(target_rate: TargetRate, layers: Mapping[str, NeuronLayer]) -> None:
+def _check_target(target_rate: TargetRate, layers: Mapping[str, nn.Module]) -> None:
     if target_rate is None:
         return
     rates = target_rate if isinstance(target_rate, Mapping) else {next(iter(layers)): target_rate}
@@ -223,14 +234,13 @@ def _prepare_layer(
     weight = layer.effective_weight.detach()
     current = layer.input_current(x, weight)
     if target is None:
-        neurons = current[0, 0].numel()
-        target = min(max(HIDDEN_RATE, _SPIKES_PER_STEP / neurons), _HIGHEST_HIDDEN_RATE)
+        target = hidden_rate(current)
     rates = channel_rates(current, layer)
     if any(parameter.requires_grad for parameter in layer.parameters()):
         search = _search(layer, x, weight, spread, name)
-        wanted_rates = (_REACHABLE_SHARE * search.highest_rates()).clamp(max=target)
+        wanted_rates = (REACHABLE_SHARE * search.highest_rates()).clamp(max=target)
         wanted = weight
-        if not (search.in_place(_SPREAD_TOLERANCE) and _close(rates, wanted_rates)):
+        if not (search.in_place(SPREAD_TOLERANCE) and close(rates, wanted_rates)):
             found, rates = search.find(wanted_rates)
             # A search that found what is there already keeps its bits.
             if not torch.allclose(found, weight, rtol=0, atol=1e-4 * float(found.abs().max())):
@@ -260,10 +270,6 @@ def _search(
     return RateSearch(layer, x, centred, spread, name)
 
 
-def _close(rates: Tensor, wanted: Tensor) -> bool:
-    return bool(((rates - wanted).abs() <= _RATE_TOLERANCE * wanted).all())
-
-
 def _prepare_readout(readout: SRMReadout, x: Tensor, name: str) -> LayerPreparation:
     def potential(weight: Tensor, x: Tensor) -> float:
         return float(readout.run(x, weight).spikes.float().square().mean().sqrt())
@@ -273,8 +279,8 @@ def _prepare_readout(readout: SRMReadout, x: Tensor, name: str) -> LayerPreparat
     if not 0 < before < math.inf:
         raise ValueError(f"{name}: expected input with spikes, got potentials of RMS {before:g}")
     if any(parameter.requires_grad for parameter in readout.parameters()):
-        in_place = abs(before / _POTENTIAL - 1) < _SPREAD_TOLERANCE
-        wanted = weight if in_place else weight * (_POTENTIAL / before)
+        in_place = abs(before / POTENTIAL - 1) < SPREAD_TOLERANCE
+        wanted = weight if in_place else weight * (POTENTIAL / before)
         _store(readout, wanted, potential(torch.ones_like(weight), x.abs()), name)
     after = potential(readout.effective_weight.detach(), x)
     return LayerPreparation(

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.inspect.activity import count_per_neuron
+from snnlib.neurons import Neuron
 from snnlib.nn.gain import WeightWithGain
 from snnlib.nn.neuron_layer import NeuronLayer
 
@@ -17,9 +18,9 @@ from snnlib.nn.neuron_layer import NeuronLayer
 _BISECTIONS = 20
 
 
-def channel_rates(current: Tensor, layer: NeuronLayer) -> Tensor:
+def channel_rates(current: Tensor, layer: NeuronLayer | Neuron) -> Tensor:
     """Spikes per neuron and time step of each channel `[C]`."""
-    spikes = layer.fire(current)
+    spikes = layer(current) if isinstance(layer, Neuron) else layer.fire(current)
     counts = count_per_neuron(spikes)
     return counts.reshape(len(counts), -1).mean(1) / (spikes.shape[0] * spikes.shape[1])
 
@@ -65,9 +66,7 @@ class RateSearch:
 
     def rates(self, shift: Tensor | float) -> Tensor:
         """Firing rate of each channel `[C]` with a shift d, a number or `[C]`."""
-        return channel_rates(
-            self._current + _per_channel(shift, self._current, 2) * self._common, self._layer
-        )
+        return channel_rates(self._current + per_channel(shift, self._current, 2) * self._common, self._layer)
 
     def highest_rates(self) -> Tensor:
         """Firing rates beyond which no weight goes: a spike for every event."""
@@ -83,8 +82,8 @@ class RateSearch:
         At most `highest_rates`. A channel that no weight makes fire is not shifted: its target is 0.
         """
         low = torch.full((len(self._weight),), -self._bound, device=self._weight.device)
-        shift = _bisect(self.rates, target, low, -low)
-        return self._weight + _per_channel(shift, self._weight, 0), self.rates(shift)
+        shift = bisect(self.rates, target, low, -low)
+        return self._weight + per_channel(shift, self._weight, 0), self.rates(shift)
 
 
 class ScaleSearch:
@@ -104,7 +103,7 @@ class ScaleSearch:
     def rates(self, log_scale: Tensor | float) -> Tensor:
         """Firing rate of each channel `[C]` with the logarithm of its factor, a number or `[C]`."""
         scale = torch.as_tensor(log_scale, device=self._current.device).exp()
-        return channel_rates(self._current * _per_channel(scale, self._current, 2), self._layer)
+        return channel_rates(self._current * per_channel(scale, self._current, 2), self._layer)
 
     def highest_rates(self) -> Tensor:
         """Firing rates at the largest factor."""
@@ -117,11 +116,11 @@ class ScaleSearch:
     def find(self, target: Tensor | float) -> tuple[Tensor, Tensor]:
         """The weight whose channels fire at `target`, and their rates; channels with target 0 keep their weight."""
         low = torch.full((len(self._weight),), self._low, device=self._weight.device)
-        log_scale = _bisect(self.rates, target, low, low + (self._high - self._low))
-        return self._weight * _per_channel(log_scale.exp(), self._weight, 0), self.rates(log_scale)
+        log_scale = bisect(self.rates, target, low, low + (self._high - self._low))
+        return self._weight * per_channel(log_scale.exp(), self._weight, 0), self.rates(log_scale)
 
 
-def _bisect(rates: Callable[[Tensor], Tensor], target: Tensor | float, low: Tensor, high: Tensor) -> Tensor:
+def bisect(rates: Callable[[Tensor], Tensor], target: Tensor | float, low: Tensor, high: Tensor) -> Tensor:
     """Where the rates, which grow with their argument, reach the target; 0 where that is 0."""
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
@@ -130,7 +129,8 @@ def _bisect(rates: Callable[[Tensor], Tensor], target: Tensor | float, low: Tens
     return high.where(torch.as_tensor(target, device=high.device) > 0, 0.0)
 
 
-def _per_channel(values: Tensor | float, like: Tensor, channel_dim: int) -> Tensor | float:
+def per_channel(values: Tensor | float, like: Tensor, channel_dim: int) -> Tensor | float:
+    """`values` `[C]` in a shape that broadcasts with a tensor with channels in that dimension; numbers as they are."""
     if not isinstance(values, Tensor):
         return values
     return values.to(like.dtype).reshape(-1, *[1] * (like.dim() - channel_dim - 1))

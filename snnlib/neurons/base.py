@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import torch
@@ -210,6 +212,24 @@ class Neuron(StoredConstants):
     ) -> Output | None:
         """The neurons behind a linear operator, for a model whose weights and inputs need different signals."""
         return None
+
+    def mean_threshold(self) -> float:
+        """Mean firing threshold of the channels; 1 for a model without the constant."""
+        return float(self.constants().get("threshold", torch.ones(())).detach().mean())
+
+    def free_potential(self, x: Tensor) -> Tensor:
+        """Membrane potential at every step, in units of the mean threshold, of neurons that never fire.
+
+        Raises:
+            ValueError: a model without linear dynamics, whose potential is not known.
+        """
+        dynamics = self.dynamics(self.constants())
+        if dynamics is None:
+            raise ValueError(
+                f"neuron: expected a model with linear dynamics, whose potential is known, got {self}"
+            )
+        free = replace(dynamics, threshold=math.inf, membrane=True, reset_next=False)
+        return ops.scan.run(x, free, None, int(self.batch_first))[0] / self.mean_threshold()
 
     def start(self, shape: Sequence[int], like: Tensor, state: tuple[Tensor, ...] | None) -> Tensor | None:
         """State `[K, N, C, ...]` to begin with for steps of this shape `[N, C, ...]`; None where it is zero."""

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from numbers import Integral
 
 import torch
 from torch import Tensor, nn
 
-from snnlib import ops
 from snnlib.functional._check import as_sizes, check_count
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
 from snnlib.functional.spiking import spiking_layer
@@ -79,14 +77,7 @@ class SpikingLayer(NeuronLayer):
 
     def free_potential(self, current: Tensor) -> Tensor:
         """Membrane potential at every step, in units of the mean threshold, of neurons that never fire."""
-        dynamics = self.neuron.dynamics(self.neuron.constants())
-        if dynamics is None:
-            raise ValueError(
-                f"neuron: expected a model with linear dynamics, whose potential is known, got {self.neuron}"
-            )
-        free = replace(dynamics, threshold=math.inf, membrane=True, reset_next=False)
-        value, _ = ops.scan.run(current, free, None, int(self.batch_first))
-        return value / self.mean_threshold()
+        return self.neuron.free_potential(current)
 
     def sure_weight(self) -> float:
         """A weight with which a single event makes a neuron fire, about: the threshold over the first response."""
@@ -94,7 +85,7 @@ class SpikingLayer(NeuronLayer):
 
     def mean_threshold(self) -> float:
         """Mean firing threshold of the channels."""
-        return float(self.neuron.constants().get("threshold", torch.ones(())).detach().mean())
+        return self.neuron.mean_threshold()
 
     def potential_gain(self) -> float:
         """Standard deviation of the free membrane potential for white input current of variance 1; 1 where unknown.

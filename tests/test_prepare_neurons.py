@@ -1,0 +1,123 @@
+"""`prepare_` on nets of torch's layers with neurons between them."""
+
+import copy
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import snnlib
+from snnlib import neurons
+from snnlib.nn import PerStep
+
+
+def _events() -> Tensor:
+    return (torch.rand(15, 6, 2, 8, 8, generator=torch.Generator().manual_seed(1)) < 0.2).float()
+
+
+def _normalised() -> nn.Sequential:
+    return nn.Sequential(
+        PerStep(nn.Conv2d(2, 5, 3, bias=False), nn.BatchNorm2d(5)),
+        neurons.LIF(),
+        PerStep(nn.Flatten(), nn.Linear(5 * 36, 4)),
+        neurons.CubaLIF(),
+    )
+
+
+def _plain() -> nn.Sequential:
+    """Biases, no biases, a readout, a model whose potential is not known."""
+    return nn.Sequential(
+        PerStep(nn.Conv2d(2, 5, 3)),
+        neurons.KLIF(),
+        PerStep(nn.Flatten(), nn.Linear(5 * 36, 20, bias=False)),
+        neurons.LIF(),
+        PerStep(nn.Linear(20, 4)),
+        neurons.Integrator(),
+    )
+
+
+NETS: dict[str, Callable[[], nn.Sequential]] = {"normalised": _normalised, "plain": _plain}
+
+
+def _rates(net: nn.Sequential) -> dict[str, float]:
+    counter, x = {}, _events()
+    with torch.no_grad():
+        for name, layer in net.named_children():
+            x = layer(x)
+            if isinstance(layer, neurons.Neuron):
+                counter[name] = float(x.mean())
+    return counter
+
+
+@pytest.mark.parametrize("kind", NETS)
+def test_rates_are_set_by_the_modules_before(kind: str) -> None:
+    torch.manual_seed(0)
+    net = NETS[kind]()
+    before = copy.deepcopy(net)
+    report = snnlib.prepare_(net, _events(), target_rate=0.1)
+    assert not report.findings()
+    expected = {"normalised": {"1": 0.1, "3": 0.5}, "plain": {"1": 0.1, "3": 0.1}}[kind]
+    # Nothing but weights: no parameter more or less, batch statistics and modes as they were.
+    assert list(net.state_dict()) == list(before.state_dict())
+    for (name, one), other in zip(net.named_buffers(), before.named_buffers(), strict=True):
+        assert torch.equal(one, other[1]), name
+    rates = _rates(net.train())
+    for name, rate in expected.items():
+        assert rates[name] == pytest.approx(rate, rel=0.15)
+    if kind == "plain":
+        with torch.no_grad():
+            assert float(net(_events()).square().mean().sqrt()) == pytest.approx(1, rel=0.05)
+
+
+@pytest.mark.parametrize("kind", NETS)
+def test_a_second_call_changes_nothing(kind: str) -> None:
+    torch.manual_seed(0)
+    net = NETS[kind]()
+    snnlib.prepare_(net, _events(), target_rate=0.1)
+    once = copy.deepcopy(net.state_dict())
+    snnlib.prepare_(net, _events(), target_rate=0.1)
+    for name, value in net.state_dict().items():
+        assert torch.equal(value, once[name]), name
+
+
+def test_neurons_behind_a_sum_are_left_and_reported() -> None:
+    class Sum(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b, self.lif = PerStep(nn.Linear(6, 4)), PerStep(nn.Linear(6, 4)), neurons.LIF()
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.lif(1e-3 * (self.a(x) + self.b(x)))
+
+    torch.manual_seed(0)
+    net = Sum()
+    before = copy.deepcopy(net.state_dict())
+    report = snnlib.prepare_(net, torch.ones(5, 2, 6))
+    assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
+    assert any("lif fires at 0.0%" in finding for finding in report.findings())
+
+
+def test_frozen_modules_stay() -> None:
+    torch.manual_seed(0)
+    net = _normalised()
+    net[0][1].weight.requires_grad_(False)
+    before = copy.deepcopy(net[0].state_dict())
+    snnlib.prepare_(net, _events())
+    assert all(torch.equal(value, before[name]) for name, value in net[0].state_dict().items())
+
+
+def test_it_learns() -> None:
+    """Two classes by which half of the inputs is busy, from torch's layers, at Adam's usual rate."""
+    torch.manual_seed(0)
+    labels = torch.arange(40) % 2
+    x = torch.rand(12, 40, 20) < torch.where((torch.arange(20) < 10) == (labels == 0).unsqueeze(1), 0.3, 0.05)
+    net = nn.Sequential(PerStep(nn.Linear(20, 30)), neurons.LIF(), PerStep(nn.Linear(30, 2)), neurons.LIF())
+    snnlib.prepare_(net, x.float())
+    optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
+    for _ in range(60):
+        loss = nn.functional.cross_entropy(snnlib.readout.spike_count(net(x.float())), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert float((net(x.float()).sum(0).argmax(1) == labels).float().mean()) >= 0.95
