@@ -346,7 +346,16 @@ def training(run: Setting) -> Results:
     if run.small:
         return {"training": "skipped: the test suite trains on the CPU"}
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "snnlib.app.cli", "train", "--epochs", "1", "--out", f"{folder}/run"]
+        command = [
+            sys.executable,
+            "-m",
+            "snnlib.app.command",
+            "train",
+            "--epochs",
+            "1",
+            "--out",
+            f"{folder}/run",
+        ]
         command += ["--device", run.device.type]
         environment = {**os.environ, "SNNLIB_CACHE": f"{folder}/cache"}
         done = subprocess.run(

@@ -1,6 +1,7 @@
 """SRM layers as modules: options, printing, saving, copying, moving, layouts, default weights."""
 
 import copy
+import inspect
 import itertools
 import pickle
 from collections.abc import Callable
@@ -225,3 +226,15 @@ def test_threshold_is_a_buffer_that_belongs_to_the_layer() -> None:
     constants = {f"neuron.{name}" for name in ("tau_m", "tau_s", "tau_grad", "grad_clamp")}
     assert set(layer.state_dict()) == {"weight", "threshold", "gain"} | constants
     assert [name for name, _ in layer.named_parameters()] == ["weight"]
+
+
+def test_layers_have_torchs_attributes_and_show_their_options() -> None:
+    for ours, theirs in ((snnlib.SRMConv2d, torch.nn.Conv2d), (snnlib.SpikingConv2d, torch.nn.Conv2d)):
+        options = {"stride": (1, 2), "padding": 3, "dilation": 2, "groups": 2}
+        layer, model = ours(4, 6, 3, **options), theirs(4, 6, 3, **options)
+        for name in ("in_channels", "out_channels", "kernel_size", "stride", "padding", "dilation", "groups"):
+            assert getattr(layer, name) == getattr(model, name), name
+        assert ours(4, 6, 3, padding="same").padding == "same"
+    for kind in (snnlib.SRMConv2d, snnlib.SRMLinear):
+        shown = inspect.signature(kind).parameters
+        assert shown["tau_m"].default == 5.0 and shown["grad_clamp"].default == 4.0 and "threshold" in shown

@@ -24,7 +24,9 @@ from snnlib.app.training.config import (
     FrameMode,
     LateEvents,
     LossName,
+    NeuronName,
     Precision,
+    SurrogateName,
     TrainConfig,
 )
 from snnlib.app.training.errors import CheckpointError, ConfigError
@@ -115,8 +117,33 @@ def train(
     net: Annotated[
         str, _option("Build these layers: 12C5p1 is a convolution, P2 a pooling, 10 a linear layer.", "Net")
     ] = _D.net,
-    tau_m: Annotated[float, _option("Set the membrane time constant, in time steps.", "Net")] = _D.tau_m,
-    tau_s: Annotated[float, _option("Set the synaptic time constant, in time steps.", "Net")] = _D.tau_s,
+    neuron: Annotated[
+        NeuronName,
+        _option("Build layers of these neurons; all but srm learn with a surrogate gradient.", "Net"),
+    ] = _D.neuron,
+    tau: Annotated[
+        float, _option("Set the membrane time constant of all neurons but srm, in time steps.", "Net")
+    ] = _D.tau,
+    surrogate: Annotated[
+        SurrogateName, _option("Take a surrogate gradient of this shape.", "Net")
+    ] = _D.surrogate,
+    surrogate_width: Annotated[
+        float, _option("Set the half width of a triangle or rectangle, in thresholds.", "Net")
+    ] = _D.surrogate_width,
+    batch_norm: Annotated[
+        bool,
+        _option(
+            "Normalise currents over each batch before the neurons, not for srm.",
+            "Net",
+            "--batch-norm/--no-batch-norm",
+        ),
+    ] = _D.batch_norm,
+    tau_m: Annotated[
+        float, _option("Set the membrane time constant of srm neurons and read-outs, in time steps.", "Net")
+    ] = _D.tau_m,
+    tau_s: Annotated[
+        float, _option("Set the synaptic time constant of srm neurons and read-outs, in time steps.", "Net")
+    ] = _D.tau_s,
     tau_grad: Annotated[
         float | None, _option("Set the time constant of the gradient kernel, in time steps.", "Net")
     ] = _D.tau_grad,
@@ -373,7 +400,7 @@ def doctor() -> None:
     """Print versions, the machine, and which path every op takes and why."""
     from snnlib.inspect.environment import print_report  # noqa: PLC0415
 
-    print_report(_console())
+    print_report()
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

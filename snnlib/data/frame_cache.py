@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 from torch.utils.data import Dataset
-from tqdm import tqdm
 
 from snnlib.data.checks import check_int
+from snnlib.data.progress import progress_bar
 
 
 class FrameCache(Dataset[tuple[torch.Tensor, int]]):
@@ -68,9 +68,11 @@ class FrameCache(Dataset[tuple[torch.Tensor, int]]):
 
     def preload(self, progress: bool = True) -> None:
         """Read every sample that is not in memory yet."""
-        for index in tqdm(range(len(self)), desc="caching frames", unit="sample", disable=not progress):
-            if not self._filled[index]:
-                self._fill(index)
+        with progress_bar(len(self), "caching frames", "sample", progress) as done:
+            for index in range(len(self)):
+                if not self._filled[index]:
+                    self._fill(index)
+                done()
 
     def __len__(self) -> int:
         return len(self._filled)

@@ -9,8 +9,6 @@ import sys
 from collections.abc import Iterable
 
 import torch
-from rich.console import Console
-from rich.table import Table
 
 from snnlib.backends import cudnn, native
 from snnlib.data.cache_dir import user_cache_dir
@@ -25,10 +23,12 @@ _PACKAGES = (
     ("tensorboard", "train"),
     ("matplotlib", "train"),
     ("jinja2", "train"),
+    ("typer", "train"),
+    ("rich", "train"),
 )
 
 
-def print_report(console: Console) -> None:
+def print_report() -> None:
     """Print all facts; works in an installation without any extra."""
     for title, facts in (
         ("Versions", _versions()),
@@ -38,13 +38,12 @@ def print_report(console: Console) -> None:
         ("Data", _data()),
         ("Environment", _environment()),
     ):
-        table = Table(title=title, title_justify="left", show_header=False, box=None, pad_edge=False)
-        table.add_column(no_wrap=True)
-        # Long paths are cut by no one: they are there to be copied.
-        table.add_column(overflow="fold")
-        for name, value in facts:
-            table.add_row(name, value)
-        console.print(table, "")
+        rows = list(facts)
+        width = max((len(name) for name, _ in rows), default=0)
+        print(title)
+        for name, value in rows:
+            print(f"{name:{width}}  {value}".rstrip())
+        print()
 
 
 def _versions() -> Iterable[tuple[str, str]]:

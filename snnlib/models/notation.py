@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from copy import deepcopy
-from typing import Unpack
+from typing import Any, Unpack
 
 from torch import nn
 
 from snnlib.neurons import Neuron
-from snnlib.nn.per_step import AvgPool2d
+from snnlib.nn.per_step import AvgPool2d, PerStep
 from snnlib.nn.pool import SpikeAvgPool2d
 from snnlib.nn.spiking import SpikingConv2d, SpikingLinear
 from snnlib.nn.srm import LayerOptions, SRMConv2d, SRMLinear
@@ -28,6 +28,7 @@ def from_notation(
     input_shape: tuple[int, int, int],
     *,
     neuron: Neuron | None = None,
+    batch_norm: bool = False,
     **options: Unpack[LayerOptions],
 ) -> nn.Sequential:
     """A spiking net from the papers' notation, layers joined by `-`.
@@ -40,20 +41,29 @@ def from_notation(
         notation: the layers, first to last.
         input_shape: `(C, H, W)` of the events.
         neuron: a neuron model, of which every layer gets a copy. Default: SRM neurons.
+        batch_norm: whether every layer but the last is `PerStep` of a torch layer and its batch norm, with neurons of a
+            surrogate gradient behind it: `conv1`, `neuron1`, ... Default False.
         options: constants of all SRM layers, as in `SRMConv2d`; with a `neuron`, `batch_first`, `device` and `dtype`.
 
     Returns:
         A Sequential whose modules are named `conv1`, `pool1`, ..., `fc1`, ...
 
     Raises:
-        ValueError: a layer that is not understood or does not fit what comes before it.
+        ValueError: batch norm without neurons of a surrogate gradient; a layer that is not understood or does not fit
+            what comes before it.
 
     >>> import snnlib
     >>> net = snnlib.models.from_notation("4C3p1-P2-10", (1, 8, 8), tau_m=8.0, tau_s=4.0)
     >>> [name for name, _ in net.named_children()]
     ['conv1', 'pool1', 'fc1']
+    >>> lif = snnlib.neurons.LIF()
+    >>> net = snnlib.models.from_notation("4C3p1-P2-10", (1, 8, 8), neuron=lif, batch_norm=True)
+    >>> [name for name, _ in net.named_children()]
+    ['conv1', 'neuron1', 'pool1', 'fc1']
     """
     layers: OrderedDict[str, nn.Module] = OrderedDict()
+    if batch_norm and (neuron is None or neuron.gradient != "surrogate"):
+        raise ValueError(f"batch_norm: expected a neuron with a surrogate gradient, got {neuron}")
 
     def conv(*sizes: int) -> nn.Module:
         if neuron is None:
@@ -71,10 +81,13 @@ def from_notation(
     def name_for(kind: str) -> str:
         return f"{kind}{1 + sum(name.startswith(kind) for name in layers)}"
 
-    for word in notation.split("-"):
+    words = notation.split("-")
+    for number, word in enumerate(words):
+        normalized = batch_norm and number < len(words) - 1
         if match := _CONV.fullmatch(word):
             size, stride, padding = (int(match[key] or default) for key, default in _CONV_DEFAULTS)
-            layer: nn.Module = conv(channels, int(match["channels"]), size, stride, padding)
+            shape = channels, int(match["channels"]), size, stride, padding
+            layer: nn.Module = _normalized_conv(shape, options) if normalized else conv(*shape)
             channels = int(match["channels"])
             height, width = ((side + 2 * padding - size) // stride + 1 for side in (height, width))
             kind = "conv"
@@ -84,7 +97,10 @@ def from_notation(
             height, width = (side // int(match["size"]) for side in (height, width))
             kind = "pool"
         elif match := _LINEAR.fullmatch(word):
-            layer = linear(features or channels * height * width, int(match["features"]))
+            flat = features or channels * height * width, int(match["features"])
+            if normalized and not features:
+                layers["flatten"] = nn.Flatten(2)
+            layer = _normalized_linear(flat, options) if normalized else linear(*flat)
             features = int(match["features"])
             kind = "fc"
         else:
@@ -95,4 +111,19 @@ def from_notation(
                 f"got {'neurons without axes' if features else f'{height} x {width} cells after it'}"
             )
         layers[name_for(kind)] = layer
+        if normalized and kind != "pool":
+            own = deepcopy(neuron)
+            assert own is not None
+            own.batch_first = options.get("batch_first", False)
+            layers[name_for("neuron")] = own.to(options.get("device"))
     return nn.Sequential(layers)
+
+
+def _normalized_conv(shape: tuple[int, int, int, int, int], options: LayerOptions) -> PerStep:
+    factory: dict[str, Any] = {"device": options.get("device"), "dtype": options.get("dtype")}
+    return PerStep(nn.Conv2d(*shape, bias=False, **factory), nn.BatchNorm2d(shape[1], **factory))
+
+
+def _normalized_linear(shape: tuple[int, int], options: LayerOptions) -> PerStep:
+    factory: dict[str, Any] = {"device": options.get("device"), "dtype": options.get("dtype")}
+    return PerStep(nn.Linear(*shape, bias=False, **factory), nn.BatchNorm1d(shape[1], **factory))

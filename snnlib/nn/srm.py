@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from numbers import Integral
-from typing import Literal, Unpack, overload
+from typing import Literal, overload
 
 import torch
 from torch import Tensor, nn
@@ -182,16 +182,40 @@ class _SRMConv(SRMLayer):
         padding: int | str | Sequence[int] = 0,
         dilation: int | Sequence[int] = 1,
         groups: int = 1,
-        **options: Unpack[LayerOptions],
+        *,
+        tau_m: float = 5.0,
+        tau_s: float = 3.0,
+        tau_grad: float | None = None,
+        threshold: float | Tensor = 1.0,
+        grad_clamp: float | None = 4.0,
+        input_grad_scale: float = 1.0,
+        batch_first: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        **unknown: object,
     ) -> None:
-        check_options(type(self).__name__, options, LayerOptions.__optional_keys__)
+        check_options(type(self).__name__, unknown, LayerOptions.__optional_keys__)
         operator = Convolution(self.dims, stride, padding, dilation, groups)
         for name, channels in (("in_channels", in_channels), ("out_channels", out_channels)):
             if not isinstance(channels, Integral) or channels < 1 or channels % groups:
                 raise ValueError(f"{name}: expected a positive multiple of groups={groups}, got {channels}")
         self.kernel_size = as_sizes("kernel_size", kernel_size, self.dims, minimum=1)
         self.in_channels, self.out_channels = in_channels, out_channels
-        super().__init__(operator, (out_channels, in_channels // groups, *self.kernel_size), **options)
+        self.stride, self.padding = operator.stride, "same" if operator.same else operator.padding
+        self.dilation, self.groups = operator.dilation, groups
+        super().__init__(
+            operator,
+            (out_channels, in_channels // groups, *self.kernel_size),
+            tau_m=tau_m,
+            tau_s=tau_s,
+            tau_grad=tau_grad,
+            threshold=threshold,
+            grad_clamp=grad_clamp,
+            input_grad_scale=input_grad_scale,
+            batch_first=batch_first,
+            device=device,
+            dtype=dtype,
+        )
 
     def extra_repr(self) -> str:
         """Shape, convolution options and neuron constants."""
@@ -268,12 +292,39 @@ class SRMLinear(SRMLayer):
     torch.Size([20, 3, 10])
     """
 
-    def __init__(self, in_features: int, out_features: int, **options: Unpack[LayerOptions]) -> None:
-        check_options(type(self).__name__, options, LayerOptions.__optional_keys__)
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        *,
+        tau_m: float = 5.0,
+        tau_s: float = 3.0,
+        tau_grad: float | None = None,
+        threshold: float | Tensor = 1.0,
+        grad_clamp: float | None = 4.0,
+        input_grad_scale: float = 1.0,
+        batch_first: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        **unknown: object,
+    ) -> None:
+        check_options(type(self).__name__, unknown, LayerOptions.__optional_keys__)
         check_count("in_features", in_features)
         check_count("out_features", out_features)
         self.in_features, self.out_features = in_features, out_features
-        super().__init__(FullyConnected(), (out_features, in_features), **options)
+        super().__init__(
+            FullyConnected(),
+            (out_features, in_features),
+            tau_m=tau_m,
+            tau_s=tau_s,
+            tau_grad=tau_grad,
+            threshold=threshold,
+            grad_clamp=grad_clamp,
+            input_grad_scale=input_grad_scale,
+            batch_first=batch_first,
+            device=device,
+            dtype=dtype,
+        )
 
     def extra_repr(self) -> str:
         """Shape and neuron constants."""

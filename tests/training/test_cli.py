@@ -163,7 +163,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_first_line_comes_before_the_slow_imports(config: TrainConfig, tmp_path: Path) -> None:
     # Lightning cannot be imported.
-    code = "import sys; sys.modules['lightning'] = None\nfrom snnlib.app.cli import main\nmain(['train'])"
+    code = "import sys; sys.modules['lightning'] = None\nfrom snnlib.app.command import main\nmain(['train'])"
     child = subprocess.run(
         [sys.executable, "-c", code], check=False, capture_output=True, text=True, cwd=tmp_path
     )
@@ -408,10 +408,14 @@ def test_doctor_tells_versions_paths_and_environment(
 # What an installation without `snnlib[train]` looks like to the program.
 WITHOUT_EXTRAS = """
 import sys
-for name in ("lightning", "lightning.pytorch", "tensorboard", "matplotlib", "jinja2", "sklearn"):
+extras = ("lightning", "lightning.pytorch", "tensorboard", "matplotlib", "jinja2", "sklearn", "typer", "rich", "tqdm")
+for name in (*extras, "filelock"):
     sys.modules[name] = None
-import snnlib
-from snnlib.app.cli import main
+import snnlib, torch
+# Caching frames shows no bar, but works.
+samples = [(torch.ones(3, 2, 4, 4), 1)] * 2
+assert snnlib.data.FrameCache(samples, preload=True).nbytes == 2 * 3 * 2 * 16
+from snnlib.app.command import main
 main(sys.argv[1:])
 """
 
@@ -420,12 +424,8 @@ main(sys.argv[1:])
     ("arguments", "code", "message"),
     [
         (["doctor"], 0, r"SRM neurons on cpu +(native|reference): "),
-        (["train"], 2, r"error: training needs the package lightning, .*: pip install 'snnlib\[train\]'\n"),
-        (
-            ["eval", "."],
-            2,
-            r"error: training needs the package lightning, .*: pip install 'snnlib\[train\]'\n",
-        ),
+        (["train"], 2, r"error: the command needs the package \w+, .*: pip install 'snnlib\[train\]'\n"),
+        (["data"], 2, r"error: the command needs the package \w+, .*: pip install 'snnlib\[train\]'\n"),
     ],
 )
 def test_base_installation(arguments: list[str], code: int, message: str, tmp_path: Path) -> None:

@@ -15,6 +15,11 @@ from snnlib.app.training import ConfigError, TrainConfig
         ("data", "cifar", "one of digits, nmnist"),
         ("frames", "rgb", "one of binary, count"),
         ("late", "keep", "one of clamp, drop"),
+        ("neuron", "hodgkin-huxley", "one of srm, if, lif, plif"),
+        ("surrogate", "step", "one of triangle, rectangle, atan"),
+        ("surrogate_width", 0.0, "a number > 0"),
+        ("tau", 0.5, "a number >= 1"),
+        ("batch_norm", "yes", "true or false"),
         ("loss", "hinge", "one of count, count+, cross-entropy"),
         ("device", "tpu", "one of auto, cpu, cuda"),
         ("precision", "8", "one of 32-true, 64-true, bf16-true"),
@@ -51,6 +56,14 @@ def test_bad_setting_is_named(field: str, value: Any, expected: str) -> None:
     assert error.value.field == field
     assert str(error.value).startswith(f"{field}: expected {expected}")
     assert str(error.value).endswith(f"got {value!r}")
+
+
+def test_batch_norm_needs_a_surrogate_gradient() -> None:
+    assert TrainConfig(neuron="lif", batch_norm=True).batch_norm
+    with pytest.raises(
+        ConfigError, match=r"batch_norm: expected a neuron with a surrogate gradient .* got srm"
+    ):
+        TrainConfig(batch_norm=True)
 
 
 def test_nmnist_needs_a_root() -> None:

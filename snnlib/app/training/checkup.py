@@ -9,20 +9,20 @@ import lightning.pytorch as pl
 from lightning.pytorch.utilities import rank_zero_only
 from torch import nn
 
+from snnlib.inspect.activity import spiking_modules
 from snnlib.learning.health import SpikeDoctor
-from snnlib.nn.srm import SRMLayer
 
 
 class Checkup(pl.Callback):
     """Watches the net in training passes, from the start of each epoch to its test.
 
     Args:
-        net: the net; one without SRM layers, such as a single readout, is not watched.
+        net: the net; one without neurons that fire, such as a single readout, is not watched.
         show: called with a line of text per finding.
     """
 
     def __init__(self, net: nn.Module, show: Callable[[str], None]) -> None:
-        watched = any(isinstance(module, SRMLayer) for module in net.modules())
+        watched = bool(spiking_modules(net))
         self.doctor, self.show = SpikeDoctor(net) if watched else None, show
 
     def on_train_epoch_start(self, *_: Any) -> None:

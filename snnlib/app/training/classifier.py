@@ -17,10 +17,12 @@ from snnlib import __version__
 from snnlib.app.training.config import TrainConfig
 from snnlib.app.training.data_module import DataFacts
 from snnlib.app.training.errors import ConfigError
+from snnlib.app.training.neuron import build_neuron
 from snnlib.app.training.objective import build_objective
 from snnlib.inspect.activity import LayerActivity, SpikeCounter
 from snnlib.models import from_notation
-from snnlib.nn import SRMLayer, SRMLinear, SRMReadout, standardize_weights_, supervised_spikes
+from snnlib.nn import SpikingLinear, SRMLinear, SRMReadout, standardize_weights_, supervised_spikes
+from snnlib.nn.neuron_layer import NeuronLayer
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class TestResult:
     Args:
         confusion: samples by label (row) and prediction (column) `[classes, classes]`.
         loss: mean loss of a sample.
-        layers: firing of each SRM layer.
+        layers: firing of each layer of neurons.
         classes: names of the classes.
     """
 
@@ -98,8 +100,8 @@ class SpikingClassifier(pl.LightningModule):
         return loss
 
     def target_rates(self) -> dict[str, float]:
-        """Firing rate that each SRM layer is calibrated to before training."""
-        names = [name for name, module in self.net.named_modules() if isinstance(module, SRMLayer)]
+        """Firing rate that each layer of weights and neurons is calibrated to before training."""
+        names = [name for name, module in self.net.named_modules() if isinstance(module, NeuronLayer)]
         rates = dict.fromkeys(names, self.config.target_rate)
         # The output layer has a rate of its own, if it fires at all.
         return rates if self.config.loss == "tet" else {**rates, names[-1]: self.config.output_rate}
@@ -174,11 +176,17 @@ class SpikingClassifier(pl.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
 
+def _layers(config: TrainConfig, facts: DataFacts) -> nn.Sequential:
+    neuron = build_neuron(config)
+    if neuron is None:
+        taus = {"tau_m": config.tau_m, "tau_s": config.tau_s, "tau_grad": config.tau_grad}
+        return from_notation(config.net, facts.input_shape, **taus)  # type: ignore[arg-type]
+    return from_notation(config.net, facts.input_shape, neuron=neuron, batch_norm=config.batch_norm)
+
+
 def _build_net(config: TrainConfig, facts: DataFacts) -> nn.Module:
     try:
-        net = from_notation(
-            config.net, facts.input_shape, tau_m=config.tau_m, tau_s=config.tau_s, tau_grad=config.tau_grad
-        )
+        net = _layers(config, facts)
     except ValueError as error:
         # The library's messages start with the name of the argument that they refuse.
         field, _, text = str(error).partition(": ")
@@ -195,10 +203,11 @@ def _build_net(config: TrainConfig, facts: DataFacts) -> nn.Module:
             "net",
             f"expected {len(facts.classes)} output neurons, one per class, as last layer, got {outputs!r}",
         )
-    standardize_weights_(net)
+    if config.neuron == "srm":
+        standardize_weights_(net)
     if config.loss == "tet":
         name, last = list(net.named_children())[-1]
-        assert isinstance(last, SRMLinear)
+        assert isinstance(last, SRMLinear | SpikingLinear)
         net.set_submodule(
             name, SRMReadout(last.in_features, last.out_features, tau_m=config.tau_m, tau_s=config.tau_s)
         )

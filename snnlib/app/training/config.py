@@ -19,6 +19,8 @@ DataName = Literal["digits", "nmnist", "folder"]
 LossName = Literal[
     "count", "count+", "cross-entropy", "cross-entropy+", "first-spike", "spike-time", "van-rossum", "tet"
 ]
+NeuronName = Literal["srm", "if", "lif", "plif", "cubalif", "alif", "adlif"]
+SurrogateName = Literal["triangle", "rectangle", "atan", "sigmoid", "fast-sigmoid"]
 FrameMode = Literal["binary", "count"]
 LateEvents = Literal["clamp", "drop", "error"]
 Device = Literal["auto", "cpu", "cuda"]
@@ -40,8 +42,16 @@ class TrainConfig:
         root: folder of the data; None for the user's cache (digits only).
         classes: names of the classes of a folder, in the order of the net's outputs; None to take those in `root`.
         net: layers in the papers' notation, see `snnlib.models.from_notation`. The last must have one neuron per class.
-        tau_m: membrane time constant in time steps.
-        tau_s: synaptic time constant in time steps.
+        neuron: `"srm"`, which learns from spike times, or a model of `snnlib.neurons` that learns with a surrogate
+            gradient.
+        tau: membrane time constant of all neurons but SRM, in time steps.
+        surrogate: shape of the surrogate gradient; `"triangle"` and `"rectangle"` are zero away from the threshold, so
+            that the backward pass costs what the steps near it cost.
+        surrogate_width: half width of a triangle or rectangle, in thresholds.
+        batch_norm: whether torch's batch norm stands before the neurons of every layer but the last, for neurons with a
+            surrogate gradient. Their rates are not calibrated then.
+        tau_m: membrane time constant of SRM neurons and of the read-out, in time steps.
+        tau_s: synaptic time constant of SRM neurons and of the read-out, in time steps.
         tau_grad: time constant of the gradient kernel in time steps; None for `tau_s`.
         time_steps: time steps per sample, T.
         step_ms: length of a time step in milliseconds.
@@ -97,6 +107,11 @@ class TrainConfig:
     root: str | None = None
     classes: list[str] | None = None
     net: str = "12C5p1-P2-64C5-P2-10"
+    neuron: NeuronName = "srm"
+    tau: float = 2.0
+    surrogate: SurrogateName = "triangle"
+    surrogate_width: float = 0.5
+    batch_norm: bool = False
     tau_m: float = 8.0
     tau_s: float = 4.0
     tau_grad: float | None = 8.0
@@ -148,6 +163,7 @@ class TrainConfig:
                 raise self._error(field, f"an integer >= {least}")
         for field, above in (
             ("step_ms", 0),
+            ("surrogate_width", 0),
             ("tau_grad", 1),
             ("logit_scale", 0),
             ("desired", 0),
@@ -157,6 +173,7 @@ class TrainConfig:
         ):
             self._check_number(field, above=above)
         for field, least in (
+            ("tau", 1),
             ("tau_m", 1),
             ("tau_s", 1),
             ("undesired", 0),
@@ -168,6 +185,7 @@ class TrainConfig:
         ):
             self._check_number(field, least=least)
         self._check_wanted_counts()
+        self._check_batch_norm()
         for field in ("target_rate", "output_rate"):
             if not getattr(self, field) < 1:
                 raise self._error(field, "a rate in spikes per step, below 1")
@@ -247,6 +265,8 @@ class TrainConfig:
     def _check_words(self) -> None:
         for field, choices in (
             ("data", DataName),
+            ("neuron", NeuronName),
+            ("surrogate", SurrogateName),
             ("frames", FrameMode),
             ("late", LateEvents),
             ("loss", LossName),
@@ -268,6 +288,12 @@ class TrainConfig:
             raise self._error(
                 field, f"a number > {above:g}" if above > -math.inf else f"a number >= {least:g}"
             )
+
+    def _check_batch_norm(self) -> None:
+        if type(self.batch_norm) is not bool:
+            raise self._error("batch_norm", "true or false")
+        if self.batch_norm and self.neuron == "srm":
+            raise ConfigError("batch_norm", "expected a neuron with a surrogate gradient beside it, got srm")
 
     def _check_wanted_counts(self) -> None:
         if not self.undesired < self.desired:

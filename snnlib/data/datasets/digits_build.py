@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from snnlib.data.atomic import sync_folder, temporary_sibling, write_bytes_atomically
 from snnlib.data.camera import simulate
 from snnlib.data.checks import check_int
 from snnlib.data.formats.nmnist_bin import encode_nmnist
+from snnlib.data.progress import progress_bar
 from snnlib.data.saccades import Array
 
 # Raise it with every change that changes a byte of the files.
@@ -159,7 +159,7 @@ def _simulate_into(folder: Path, seed: int, chosen: Sequence[int], progress: boo
         for label in range(10):
             (folder / split / str(label)).mkdir(parents=True)
     stamps = {}
-    with tqdm(total=len(chosen), desc="simulating EventDigits", unit="sample", disable=not progress) as bar:
+    with progress_bar(len(chosen), "simulating EventDigits", "sample", progress) as done:
         for start in range(0, len(chosen), BATCH):
             batch = chosen[start : start + BATCH]
             for index, events in zip(batch, simulate(images[batch], batch, seed), strict=True):
@@ -167,7 +167,7 @@ def _simulate_into(folder: Path, seed: int, chosen: Sequence[int], progress: boo
                 name = f"{'Test' if in_test[index] else 'Train'}/{labels[index]}/{index:05d}.bin"
                 (folder / name).write_bytes(data)
                 stamps[name] = _stamp(folder / name)
-                bar.update()
+                done()
     manifest = {"format": FORMAT_VERSION, "seed": seed, "files": stamps}
     write_bytes_atomically(folder / MANIFEST, json.dumps(manifest, indent=0).encode())
 

@@ -1,0 +1,59 @@
+"""`snnlib train` with surrogate neurons: every model, with and without batch norm, learns, fires and is counted."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import torch
+
+import snnlib
+from snnlib.app.training import RunFolder, TrainConfig
+from snnlib.app.training import run as training
+from snnlib.app.training.classifier import SpikingClassifier
+from snnlib.app.training.config import NeuronName, SurrogateName
+from snnlib.app.training.data_module import DataFacts
+from snnlib.app.training.neuron import build_neuron
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"neuron": "lif", "batch_norm": True, "surrogate": "atan", "loss": "tet", "batch_size": 5},
+        {"neuron": "cubalif", "surrogate": "triangle", "surrogate_width": 0.25},
+    ],
+    ids=["LIF, batch norm", "CubaLIF, calibrated"],
+)
+def test_a_run(settings: dict[str, Any], config: TrainConfig, tmp_path: Path) -> None:
+    config = dataclasses.replace(config, **settings)
+    run = RunFolder.create(tmp_path / "run", config)
+    result = training.train_run(config, run, progress=False)
+    names = ["neuron1"] if config.batch_norm else ["conv1", "fc1"]
+    assert [layer.name for layer in result.test.layers] == names
+    assert all(layer.rate > 0 for layer in result.test.layers)
+    losses = [row["train_loss"] for row in result.history]
+    assert losses[-1] < losses[0]
+    again = training.test_run(config, run, progress=False)
+    assert torch.equal(again.confusion, result.test.confusion)
+
+
+def test_every_neuron_and_surrogate_is_built() -> None:
+    shapes = [build_neuron(TrainConfig(neuron="lif", surrogate=name)) for name in get_args(SurrogateName)]
+    assert len({type(neuron.surrogate) for neuron in shapes}) == len(shapes)
+    assert build_neuron(TrainConfig(neuron="lif", surrogate_width=0.25)).surrogate.width == 0.25
+    kinds = [build_neuron(TrainConfig(neuron=name, tau=5.0)) for name in get_args(NeuronName)]
+    assert kinds[0] is None
+    assert [type(neuron).__name__.lower() for neuron in kinds[1:]] == list(get_args(NeuronName))[1:]
+    assert kinds[2].tau == 5.0
+
+
+def test_the_net_of_batch_norm_is_fused() -> None:
+    config = TrainConfig(neuron="plif", batch_norm=True, net="4C3-P2-8C3-P2-20-10")
+    facts = DataFacts(classes=tuple(map(str, range(10))), input_shape=(2, 18, 18))
+    net = SpikingClassifier(config, facts).net
+    assert [name for name, _ in net.named_children()] == [
+        *("conv1", "neuron1", "pool1", "conv2", "neuron2", "pool2", "flatten", "fc1", "neuron3", "fc2")
+    ]
+    assert isinstance(net.fc2, snnlib.SRMReadout)
+    blocks = [part for part in snnlib.fuse_(net).parts() if isinstance(part, snnlib.nn.fused_block.Block)]
+    assert len(blocks) == 3
