@@ -36,7 +36,7 @@ bench: $(READY)  ## Time training steps, layers and kernels; figures and picture
 bench-accuracy: $(READY)  ## Accuracy on five folds against the paper's settings and, where it is installed, SpikingJelly (two hours).
 	$(PYTHON) benchmarks/accuracy.py
 
-cuda-check: $(READY)  ## Compile the CUDA kernels for every architecture; no GPU needed.
+cuda-check: $(READY)  ## Compile the CUDA kernels for the oldest architecture and Hopper; no GPU needed.
 	$(PYTHON) cuda/check.py
 
 sanitize: $(READY)  ## Fuzz and op tests with the CPU kernels under AddressSanitizer and UBSan.

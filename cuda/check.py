@@ -1,8 +1,9 @@
-"""Compiles the CUDA kernels for every architecture with warnings as errors, and refuses kernels that spill registers.
+"""Compiles the CUDA kernels with warnings as errors, and refuses kernels that spill registers.
 
     python cuda/check.py
 
-`all-major` has machine code for one GPU of every generation that nvcc knows, sm_90 among them. A kernel whose registers
+Machine code is made for the oldest generation that nvcc 13 knows and for Hopper: the sources ask nowhere for the
+architecture, so what compiles for both compiles for those between, at a fraction of the time. A kernel whose registers
 do not suffice keeps values in slow memory; ptxas reports that, and here it is an error. Skips without nvcc.
 """
 
@@ -18,6 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build" / "cuda-check"
+ARCHITECTURES = ("sm_75", "sm_90")
 # Lines of ptxas: "Compiling entry function '<name>' for 'sm_90'", then the memory that the function uses.
 ENTRY = re.compile(r"Compiling entry function '(\S+)' for '(sm_\w+)'")
 MEMORY = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
@@ -49,6 +51,7 @@ def compile_kernels() -> str:
     commands = (
         [
             *("cmake", "-S", str(ROOT), "-B", str(BUILD), "-G", "Ninja", "-DSNNLIB_CUDA=ON"),
+            "-DCMAKE_CUDA_ARCHITECTURES=" + ";".join(name[3:] + "-real" for name in ARCHITECTURES),
             *(
                 "-DCMAKE_CUDA_FLAGS=-Xptxas=-v --Werror=all-warnings",
                 f"-Dpybind11_DIR={folder}/share/cmake/pybind11",
@@ -74,8 +77,8 @@ def main() -> None:
     shutil.rmtree(BUILD, ignore_errors=True)
     report = compile_kernels()
     architectures, found = spills(report)
-    if "sm_90" not in architectures:
-        sys.exit(f"expected code for sm_90 among others, got {sorted(architectures)}")
+    if architectures != set(ARCHITECTURES):
+        sys.exit(f"expected code for {', '.join(ARCHITECTURES)}, got {sorted(architectures)}")
     if found:
         names = subprocess.run(
             ["c++filt"], input="\n".join(found), capture_output=True, text=True, check=False

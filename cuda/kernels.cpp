@@ -5,10 +5,12 @@ namespace snnlib {
 namespace cuda {
 extern const SrmKernels srm_kernels;
 extern const PoolKernels pool_kernels;
+extern const ScanKernels scan_kernels;
 }  // namespace cuda
 
 const Kernels& cuda_kernels() {
-  static const Kernels table = {"cuda", &cuda::srm_kernels, &cuda::pool_kernels, nullptr, nullptr, nullptr, nullptr};
+  static const Kernels table = {"cuda", &cuda::srm_kernels, &cuda::pool_kernels, nullptr, nullptr, &cuda::scan_kernels,
+                                nullptr};
   return table;
 }
 

@@ -4,8 +4,7 @@
 // both signals, each once: the forward recurrence is repeated for a chunk of steps, and what the backward pass needs of
 // it waits in shared memory (8 bytes per neuron-step in float32, so 7 blocks of a Hopper multiprocessor for T = 30).
 // Trains longer than a chunk read the current a second time, to find the state at the start of every chunk.
-#include <type_traits>
-
+#include "chunks.h"
 #include "element.h"
 #include "launch.h"
 #include "snnlib/isa.h"
@@ -38,7 +37,7 @@ __device__ SrmState<S> first_state(const Args& a, int64_t neuron) {
 template <class S, class Args>
 __device__ S threshold_of(const Args& a, int64_t inner_index) {
   const S* limits = static_cast<const S*>(a.threshold);
-  return a.threshold_period == 1 ? limits[0] : limits[inner_index % a.threshold_period];
+  return a.threshold_period == 1 ? limits[0] : limits[remainder(inner_index, a.threshold_period)];
 }
 
 // V neighbours a thread. Potential and deltas, which only tests and plots ask for, come from threads with one neuron.
@@ -47,7 +46,7 @@ __global__ void forward_kernel(SrmForwardArgs a, SrmDecay<typename StateOf<T>::t
   using S = typename StateOf<T>::type;
   const int64_t neurons = a.view.outer * a.view.inner, neuron = thread_index() * V;
   if (neuron >= neurons) return;
-  const int64_t o = a.view.outer == 1 ? 0 : neuron / a.view.inner, i = neuron - o * a.view.inner;
+  const auto [o, i] = place_of(a.view, neuron);
   SrmState<S> state[V];
   S limit[V];
   SNNLIB_UNROLL
@@ -90,56 +89,17 @@ __global__ void forward_kernel(SrmForwardArgs a, SrmDecay<typename StateOf<T>::t
   }
 }
 
-// The state at the start of a chunk waits in the chunk's own place of an output, which nobody has written yet: no
-// further memory. `column` points to the neuron's element of the chunk's first step; values move as bits.
-template <class T>
-struct StateInColumn {
-  using S = typename StateOf<T>::type;
-  static constexpr int kParts = sizeof(SrmState<S>) / sizeof(T);
-
-  static __device__ void store(T* column, int64_t stride, const SrmState<S>& state) {
-    Word<T> parts[kParts];
-    memcpy(parts, &state, sizeof state);
-    SNNLIB_UNROLL
-    for (int i = 0; i < kParts; ++i) reinterpret_cast<Word<T>*>(column)[i * stride] = parts[i];
-  }
-  static __device__ SrmState<S> load(const T* column, int64_t stride) {
-    Word<T> parts[kParts];
-    SNNLIB_UNROLL
-    for (int i = 0; i < kParts; ++i) parts[i] = reinterpret_cast<const Word<T>*>(column)[i * stride];
-    SrmState<S> state;
-    memcpy(&state, parts, sizeof state);
-    return state;
-  }
-};
-
 // Values of type S that wait in shared memory for the backward pass, per step: `srm_rise`, and delta_ut for the inputs.
 template <bool Input>
 constexpr int kKept = Input ? 2 : 1;
 
-// Steps of a chunk, of even chunks that fit into the shared memory of any device.
-template <class S, bool Input>
-int chunk_steps(int64_t steps) {
-  constexpr int64_t kMost = kScratchBytes / int64_t(sizeof(S) * kKept<Input>);
-  const int64_t chunks = (steps + kMost - 1) / kMost;
-  return int((steps + chunks - 1) / chunks);
-}
-
-// Calls f(constant, first) for groups of N of `count` steps, then for the steps that are left one by one: loops over a
-// constant number of steps unroll without a condition in between.
-template <int N, class F>
-__device__ void for_each_group(int count, const F& f) {
-  int t = 0;
-  for (; t + N <= count; t += N) f(std::integral_constant<int, N>{}, t);
-  for (; t < count; ++t) f(std::integral_constant<int, 1>{}, t);
-}
-
 template <class T, bool Input>
 __global__ void backward_kernel(SrmBackwardArgs a, SrmDecay<typename StateOf<T>::type> k, int chunk_steps) {
   using S = typename StateOf<T>::type;
+  using Parked = StateInColumn<T, SrmState<S>>;
   const int64_t neurons = a.view.outer * a.view.inner, neuron = thread_index();
   if (neuron >= neurons) return;
-  const int64_t o = a.view.outer == 1 ? 0 : neuron / a.view.inner, i = neuron - o * a.view.inner;
+  const auto [o, i] = place_of(a.view, neuron);
   const int64_t stride = a.view.step_stride, start = a.view.offset(o, 0, i);
   const T* current = static_cast<const T*>(a.current);
   const T* grad_spikes = static_cast<const T*>(a.grad_spikes);
@@ -166,7 +126,7 @@ __global__ void backward_kernel(SrmBackwardArgs a, SrmDecay<typename StateOf<T>:
 
   const int64_t last = (a.view.steps - 1) / chunk_steps;
   for (int64_t chunk = 0; chunk < last; ++chunk) {
-    if (chunk > 0) StateInColumn<T>::store(spare + start + chunk * chunk_steps * stride, stride, state);
+    if (chunk > 0) Parked::store(spare + start + chunk * chunk_steps * stride, stride, state);
     repeat(chunk * chunk_steps, chunk_steps, [](int, const SrmStep<S>&) {});
   }
   SrmCredit<S> credit = {};
@@ -174,7 +134,7 @@ __global__ void backward_kernel(SrmBackwardArgs a, SrmDecay<typename StateOf<T>:
     const int64_t first = chunk * chunk_steps;
     const int count = chunk == last ? int(a.view.steps - first) : chunk_steps;
     if (chunk < last) {
-      state = chunk == 0 ? first_state<S>(a, neuron) : StateInColumn<T>::load(spare + start + first * stride, stride);
+      state = chunk == 0 ? first_state<S>(a, neuron) : Parked::load(spare + start + first * stride, stride);
     }
     repeat(first, count, [&](int t, const SrmStep<S>& out) {
       kept[t * kKept<Input> * kBlockThreads] = srm_rise(out);
@@ -223,7 +183,7 @@ void forward_train(const SrmForwardArgs& a) {
 template <class T, bool Input>
 void launch_backward(const SrmBackwardArgs& a) {
   using S = typename StateOf<T>::type;
-  const int steps = chunk_steps<S, Input>(a.view.steps);
+  const int steps = chunk_steps<kKept<Input>* int(sizeof(S))>(a.view.steps);
   launch("srm_backward", backward_kernel<T, Input>, a.view.outer * a.view.inner, a.executor,
          Scratch{steps * kKept<Input> * int(sizeof(S))}, a, decay<S>(a.constants), steps);
 }

@@ -1,5 +1,6 @@
 """The CUDA kernels, run as loops on the CPU, give the bits of the CPU kernels: all ops, dtypes, layouts and chunks."""
 
+import functools
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -16,9 +17,13 @@ from torch import Tensor
 
 import snnlib
 from snnlib import functional as F
+from snnlib import neurons
 from snnlib.backends import native
 
-KERNELS = ("srm_forward", "srm_backward", "srm_trace", "spike_avg_pool", "spike_avg_pool_backward")
+KERNELS = (
+    "srm_forward", "srm_backward", "srm_trace", "scan_forward", "scan_backward",
+    "spike_avg_pool", "spike_avg_pool_backward",
+)  # fmt: skip
 CALLS = [
     pytest.param(OPS[name], sample, id=f"{name}: {sample.name}")
     for name in KERNELS
@@ -87,6 +92,37 @@ def test_any_number_of_steps(
     signals = OPS["srm_backward"](*backward)
     assert all(bool(signal.any()) == need for signal, need in zip(signals, needs, strict=True))
     _assert_same(emulated(OPS["srm_backward"], *backward), signals)
+
+
+# One state to three, resets at once and with the next step, with gradients of constants and without: chunks of 96 steps
+# down to 6.
+SCANS: dict[str, Callable[..., neurons.Neuron]] = {
+    "LIF": functools.partial(neurons.LIF, learnable=("tau", "threshold")),
+    "LIF, next": functools.partial(neurons.LIF, reset_time="next"),
+    "CubaLIF": functools.partial(neurons.CubaLIF),
+    "Alpha, next": functools.partial(neurons.Alpha, reset_time="next", learnable=("tau_decay",)),
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", SCANS)
+def test_scans_of_any_number_of_steps(name: str, dtype: torch.dtype, emulated: Callable[..., Any]) -> None:
+    threshold = 0.5 + torch.rand(3, generator=torch.Generator().manual_seed(7))
+    for steps in (1, 2, 6, 7, 13, 14, 25, 48, 97, 200):
+        for batch_first in (False, True):
+            neuron = SCANS[name](threshold=threshold, batch_first=batch_first)
+            generator = torch.Generator().manual_seed(steps)
+            shape = (2, steps, 3, 5) if batch_first else (steps, 2, 3, 5)
+            x = (torch.randn(shape, generator=generator) * 3 + 2).to(dtype).requires_grad_()
+
+            def run(neuron: neurons.Neuron = neuron, x: Tensor = x) -> list[Tensor]:
+                value, (state, *_) = neuron.run(x)
+                loss = (value * torch.linspace(-1, 1, value.numel()).reshape(value.shape)).sum() + state.sum()
+                return [value, state, *torch.autograd.grad(loss, [x, *neuron.parameters()])]
+
+            expected = run()
+            assert steps < 25 or all(bool(tensor.any()) for tensor in expected)
+            _assert_same(emulated(run), expected)
 
 
 @pytest.mark.parametrize("neurons", [1, 7, 8, 16, 127, 128, 129, 1024])

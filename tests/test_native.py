@@ -1,11 +1,14 @@
 """Which path runs and why; what the compiled module contains and how it loads."""
 
+import contextlib
+import functools
 import os
 import re
 import shutil
 import subprocess
 import sys
 import threading
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -242,6 +245,29 @@ def test_warning_of_the_reference_path_points_at_the_caller(monkeypatch: pytest.
         with pytest.warns(RuntimeWarning, match="slow reference path") as caught:
             layer(x)
         assert [warning.filename for warning in caught] == [__file__]
+
+
+def test_gpu_that_the_kernels_cannot_run_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver too old or a GPU without machine code: the reference path, one warning, and the truth when asked."""
+    problem = "CUDA driver version is insufficient for CUDA runtime version"
+    cuda = types.SimpleNamespace(problem=lambda: problem, srm_forward=None)
+    monkeypatch.setitem(native._kernels, "cuda", cuda)  # type: ignore[arg-type]
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device", lambda index: contextlib.nullcontext())
+    monkeypatch.setattr(native, "_warned", False)
+    monkeypatch.setattr(native, "_cuda_problem", functools.cache(native._cuda_problem.__wrapped__))
+    tensor: Any = types.SimpleNamespace(device=torch.device("cuda", 0), dtype=torch.float32)
+    with pytest.warns(RuntimeWarning, match=f"reference path: .*{problem}") as caught:
+        assert native.kernel("srm_forward", tensor) is None
+        assert native.kernel("srm_forward", tensor) is None
+    assert len(caught) == 1
+    assert native.explain_path("cuda") == ("reference", f"CUDA kernels cannot run on this GPU: {problem}")
+    assert not native.has_kernel("srm_forward", tensor)
+    with snnlib.use_path("native"), pytest.raises(RuntimeError, match=problem):
+        native.kernel("srm_forward", tensor)
+    cuda.problem = lambda: ""
+    native._cuda_problem.cache_clear()
+    assert native.explain_path("cuda", "srm_forward")[0] == "native"
 
 
 def test_public_names_are_listed_once() -> None:

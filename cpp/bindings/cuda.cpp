@@ -9,7 +9,9 @@ void bind_cuda(pybind11::module_& module) {
   pybind11::module_ cuda = module.def_submodule("cuda", "Kernels for CUDA tensors.");
   bind_srm(cuda, &cuda_kernels);
   bind_pool(cuda, &cuda_kernels);
+  bind_scan(cuda, &cuda_kernels);
   cuda.attr("architectures") = SNNLIB_CUDA_ARCHITECTURES;
+  cuda.def("problem", &cuda_problem);
   cuda.def("info", [] {
     const CudaInfo info = cuda_info();
     pybind11::dict facts;

@@ -8,6 +8,7 @@ choice of a process, `use_path` that of a block.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import sys
@@ -82,10 +83,22 @@ def _missing(device: str, name: str = "") -> str:
     return f"there are no native kernels for device {device}"
 
 
+@functools.cache
+def _cuda_problem(index: int | None) -> str:
+    """Why the module's CUDA kernels cannot run on a GPU (default: the current one); empty if they can."""
+    if not torch.cuda.is_available():
+        return str(_kernels["cuda"].info()["problem"]) or "torch sees no CUDA device"
+    with torch.cuda.device(index):
+        problem = str(_kernels["cuda"].problem())
+    return f"CUDA kernels cannot run on this GPU: {problem}" if problem else ""
+
+
 def _obstacle(name: str, tensor: Tensor) -> str:
     """Why the kernel `name` cannot take this tensor; empty if it can."""
     device = tensor.device.type
     obstacle = _missing(device, name)
+    if not obstacle and device == "cuda":
+        obstacle = _cuda_problem(tensor.device.index)
     if not obstacle and tensor.dtype not in DTYPE_CODES:
         obstacle = f"there are no native kernels for {tensor.dtype}"
     return obstacle
@@ -102,7 +115,6 @@ def kernel(name: str, tensor: Tensor, **others: Tensor | None) -> Callable[..., 
     It runs on torch's number of CPU threads, or on torch's current stream of the tensor's GPU. `others` are the call's
     further tensors by the names of their arguments: one on another device is a ValueError on any path.
     """
-    global _warned  # noqa: PLW0603
     for argument, other in others.items():
         if other is not None and other.device != tensor.device:
             raise ValueError(f"{argument}: expected a tensor on {tensor.device}, got one on {other.device}")
@@ -114,15 +126,22 @@ def kernel(name: str, tensor: Tensor, **others: Tensor | None) -> Callable[..., 
         return _on_cuda(function, tensor.device) if tensor.device.type == "cuda" else _on_cpu(function)
     if _path.value == "native":
         raise RuntimeError(f"path 'native' was asked for, but {obstacle}")
-    if _module is None and not _warned:
+    if _module is None:
+        _warn_once(f"{obstacle}. Install it with a C++ compiler at hand")
+    elif tensor.device.type == "cuda" and not _missing("cuda", name) and _cuda_problem(tensor.device.index):
+        _warn_once(f"{obstacle}. Build it for this GPU and driver (docs/cuda.md)")
+    return None
+
+
+def _warn_once(problem: str) -> None:
+    global _warned  # noqa: PLW0603
+    if not _warned:
         _warned = True
         warnings.warn(
-            f"snnlib runs on its slow reference path: {obstacle}. Install it with a C++ compiler at hand, "
-            "or set SNNLIB_PATH=reference to choose this path.",
+            f"snnlib runs on its slow reference path: {problem}, or set SNNLIB_PATH=reference to choose this path.",
             RuntimeWarning,
             stacklevel=_frames_to_caller(),
         )
-    return None
 
 
 def _frames_to_caller() -> int:
@@ -161,7 +180,7 @@ def explain_path(device: str = "cpu", name: str = "") -> tuple[Path, str]:
     """The path that float32 tensors on `device` take now (through the kernel `name`), and the reason."""
     if _path.value == "reference":
         return "reference", "asked for by SNNLIB_PATH or use_path"
-    missing = _missing(device, name)
+    missing = _missing(device, name) or (_cuda_problem(None) if device == "cuda" else "")
     if missing:
         return "reference", missing
     if device == "cuda":

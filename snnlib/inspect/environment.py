@@ -83,6 +83,7 @@ def processor_name() -> str:
 _FAMILIES = {
     "SRM neurons": "srm_forward",
     "SRM layers, event-driven": "srm_conv_forward",
+    "other neurons": "scan_forward",
     "spike pooling": "pool_forward",
     "superpixel sums": "superpixel_sum",
 }

@@ -20,4 +20,8 @@ struct CudaInfo {
 
 CudaInfo cuda_info();
 
+// Why kernels cannot run on the current device: a driver too old for the module, or no machine code for the GPU. Empty
+// if they can.
+std::string cuda_problem();
+
 }  // namespace snnlib

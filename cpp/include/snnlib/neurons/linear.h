@@ -36,7 +36,7 @@ struct LinearFlags {
 // Rows of the coefficients: `row_names` of snnlib/neurons/dynamics.py.
 template <int K>
 struct LinearRows {
-  static constexpr int a(int i, int j) { return i * K + j; }
+  SNNLIB_HD static constexpr int a(int i, int j) { return i * K + j; }
   static constexpr int b = K * K, d = b + K, c = d + K, keep = c + K, offset = keep + K, p = offset + K, j = p + K,
                        r = j + K, threshold = r + K, floor = threshold + 1, height = floor + 1, scale = height + 1,
                        count = scale + 1;
