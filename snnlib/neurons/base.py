@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 
 from snnlib import ops
 from snnlib.functional._check import check_device, check_floating, check_rank
+from snnlib.neurons.dialects import is_learned
 from snnlib.neurons.dynamics import Dynamics
 from snnlib.neurons.stored import StoredConstants
 
@@ -87,10 +89,13 @@ class Neuron(StoredConstants):
             self._add_constant(name, value, channels)
 
     def _add_constant(self, name: str, value: float | Tensor, channels: int | None) -> None:
-        if isinstance(value, nn.Parameter):
-            raise TypeError(
-                f'{name}: expected a number or a tensor, got a Parameter; use learnable=("{name}",)'
+        if is_learned(value):
+            kind = "a Parameter" if isinstance(value, nn.Parameter) else "a tensor that requires a gradient"
+            learns = "learnable" in inspect.signature(type(self).__init__).parameters
+            remedy = (
+                f'use learnable=("{name}",)' if learns else "this model learns no constants; pass float(...)"
             )
+            raise TypeError(f"{name}: expected a number or a tensor, got {kind}; {remedy}")
         tensor = torch.as_tensor(value, dtype=torch.float64).detach().clone()
         if tensor.dim() > 1:
             raise ValueError(

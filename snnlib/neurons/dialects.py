@@ -37,9 +37,14 @@ def shown_options(neuron: torch.nn.Module, defaults: Mapping[str, Any]) -> dict[
     }
 
 
+def is_learned(value: object) -> bool:
+    """Whether a constant was given as something that somebody wants to learn."""
+    return isinstance(value, torch.nn.Parameter) or (isinstance(value, torch.Tensor) and value.requires_grad)
+
+
 def check_tau(name: str, tau: Any, least: float = 1.0) -> Any:
     """The time constant, if it is a number or tensor of time steps, at least 1."""
-    if isinstance(tau, torch.nn.Parameter):
+    if is_learned(tau):
         # Refused by the neuron, with a better message.
         return tau
     if not bool((torch.as_tensor(tau) >= least).all()):

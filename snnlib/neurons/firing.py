@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from snnlib.backends.reference.surrogate import KINDS
+from snnlib.functional._check import check_number
 from snnlib.neurons.base import Neuron, Params, Reset, State
-from snnlib.neurons.dialects import choose, shown_options
+from snnlib.neurons.dialects import choose, is_learned, shown_options
 from snnlib.neurons.surrogate import (
     ATan,
     Surrogate,
@@ -74,7 +75,7 @@ class SpikingNeuron(Neuron):
         batch_first: bool = False,
     ) -> None:
         threshold = settings["threshold"]
-        if not isinstance(threshold, torch.nn.Parameter) and not bool((torch.as_tensor(threshold) > 0).all()):
+        if not is_learned(threshold) and not bool((torch.as_tensor(threshold) > 0).all()):
             raise ValueError(f"threshold: expected numbers > 0, got {threshold}")
         super().__init__(
             {**constants, "threshold": threshold},
@@ -86,6 +87,9 @@ class SpikingNeuron(Neuron):
             if settings[name] not in choices:
                 raise ValueError(f"{name}: expected one of {', '.join(choices)}, got {settings[name]!r}")
         check_surrogate(settings["surrogate"])
+        for name in ("reset_value", "floor", "max_spikes"):
+            if settings[name] is not None:
+                check_number(name, settings[name])
         self.reset: Reset = settings["reset"]
         self.reset_value = float(settings["reset_value"])
         self.reset_states: str = settings["reset_states"]

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from snnlib.neurons.base import Params, Reset, State
-from snnlib.neurons.dialects import check_tau
+from snnlib.neurons.dialects import check_tau, is_learned
 from snnlib.neurons.dynamics import Dynamics
 from snnlib.neurons.firing import SpikingNeuron
 from snnlib.neurons.surrogate import Sigmoid, SurrogateLike
@@ -75,6 +75,10 @@ class PLIF(SpikingNeuron):
         batch_first: bool = False,
     ) -> None:
         chosen = self.settings(dialect, locals())
+        if is_learned(chosen["tau"]):
+            raise TypeError(
+                "tau: expected a number or a tensor, got one to learn; w is learned from where tau puts it"
+            )
         start = torch.as_tensor(check_tau("tau", chosen["tau"]), dtype=torch.float64)
         if not bool(((start > 1) & start.isfinite()).all()):
             raise ValueError(f"tau: expected finite numbers of time steps > 1, got {chosen['tau']}")

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from snnlib.backends.reference.surrogate import SHAPES, exp_minus
+from snnlib.functional._check import check_number
 
 # Half width of compact surrogates in thresholds: 6 to 15 % of neuron-steps active.
 _WIDTH = 0.5
@@ -50,6 +51,7 @@ class Surrogate:
 
 
 def _check_positive(name: str, value: float) -> None:
+    check_number(name, value)
     if not 0 < value < float("inf"):
         raise ValueError(f"{name}: expected a finite number > 0, got {value!r}")
 

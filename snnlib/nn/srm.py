@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from snnlib import functional
-from snnlib.functional._check import as_sizes, as_tensor, check_count
+from snnlib.functional._check import as_sizes, as_tensor, check_count, check_number
 from snnlib.functional.layer import NeuronOptions, srm_layer_stream
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
 from snnlib.functional.srm import SRMNeuron, Streamed, srm_neuron_stream, srm_trace
@@ -47,6 +47,7 @@ class SRMLayer(NeuronLayer):
         super().__init__()
         self.operator = operator
         self.neuron = SRMNeuron(tau_m, tau_s, tau_grad, grad_clamp)
+        check_number("input_grad_scale", input_grad_scale)
         self.input_grad_scale = input_grad_scale
         self.batch_first = batch_first
         self.weight = nn.Parameter(torch.empty(*weight_shape, device=device, dtype=dtype))

@@ -1,0 +1,40 @@
+"""What somebody wants to learn is refused by name where it would not be learned."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import snnlib
+from snnlib import neurons, surrogate
+
+
+@pytest.mark.parametrize(
+    "wrap", [lambda x: nn.Parameter(torch.tensor(x)), lambda x: torch.tensor(x, requires_grad=True)]
+)
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda v: snnlib.SRMLinear(3, 2, tau_m=v(5.0)), r"tau_m: expected a number"),
+        (
+            lambda v: snnlib.SRMLinear(3, 2, threshold=v(1.0)),
+            r"threshold: expected a number or a tensor that is not",
+        ),
+        (lambda v: snnlib.SRMLinear(3, 2, input_grad_scale=v(1.0)), r"input_grad_scale: expected a number"),
+        (lambda v: snnlib.SRMReadout(3, 2, tau_s=v(2.0)), r"tau_s: expected a number"),
+        (lambda v: neurons.LIF(tau=v(2.0)), r'tau: expected a number or a tensor.*use learnable=\("tau",\)'),
+        (lambda v: neurons.LIF(threshold=v(1.0)), r'threshold: .*use learnable=\("threshold",\)'),
+        (lambda v: neurons.PLIF(tau=v(2.0)), r"tau: .*w is learned"),
+        (lambda v: neurons.SRM(threshold=v(1.0)), r"threshold: .*this model learns no constants"),
+        (lambda v: neurons.LIF(reset_value=v(0.0)), r"reset_value: expected a number"),
+        (lambda v: neurons.LIF(floor=v(-1.0)), r"floor: expected a number"),
+        (lambda v: surrogate.Triangle(width=v(0.5)), r"width: expected a number"),
+        (lambda v: surrogate.ATan(v(2.0)), r"alpha: expected a number"),
+    ],
+)
+def test_what_would_not_be_learned_is_refused(
+    make: Callable[[Callable[[float], Tensor]], object], message: str, wrap: Callable[[float], Tensor]
+) -> None:
+    with pytest.raises(TypeError, match=message):
+        make(wrap)
