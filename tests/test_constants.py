@@ -38,3 +38,19 @@ def test_what_would_not_be_learned_is_refused(
 ) -> None:
     with pytest.raises(TypeError, match=message):
         make(wrap)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: snnlib.SpikingConv2d(2, 3, 3, bias=True), "bias: .* SpikingConv2d, .* have no bias"),
+        (lambda: snnlib.SpikingLinear(3, 2, beta=0.9), r"beta: .*it belongs to the neuron"),
+        (lambda: snnlib.SpikingRNN(3, 2, hiden=3), r"hiden: .*did you mean hidden_size\?"),
+        (lambda: neurons.LIF(beta=0.9), r"beta: expected an option of LIF, .*LIF.from_beta"),
+        (lambda: neurons.LIF(treshold=1.0), r"treshold: .*did you mean threshold\?"),
+        (lambda: snnlib.SRMReadout(3, 2, bias=True), r"bias: .*have no bias"),
+    ],
+)
+def test_unknown_options_have_a_hint(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        make()

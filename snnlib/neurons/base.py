@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from snnlib import ops
 from snnlib.functional._check import check_device, check_floating, check_rank
+from snnlib.functional._options import NEURON_HINTS, KnownOptions
 from snnlib.neurons.dialects import is_learned
 from snnlib.neurons.dynamics import Dynamics
 from snnlib.neurons.stored import StoredConstants
@@ -33,7 +34,7 @@ class Output(NamedTuple):
     state: tuple[Tensor, ...]
 
 
-class Neuron(StoredConstants):
+class Neuron(KnownOptions, StoredConstants):
     """A neuron model over whole sequences of input currents `[T, N, C, ...]`; it keeps no state between calls.
 
     A model is a subclass with `state_names` and `step` in plain torch; surrogate gradients enter by
@@ -62,6 +63,7 @@ class Neuron(StoredConstants):
     [0.0, 1.0, 0.0, 1.0]
     """
 
+    option_hints = NEURON_HINTS
     state_names: ClassVar[tuple[str, ...]]
     # Of which kind dL/dcurrent is: at spikes only, or everywhere by a surrogate.
     gradient: str = "surrogate"

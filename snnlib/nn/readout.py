@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from snnlib.functional import SRMNeuron
 from snnlib.functional._check import check_count
+from snnlib.functional._options import SRM_HINTS, KnownOptions
 from snnlib.functional.operators import FullyConnected
 from snnlib.functional.potential import srm_potential_stream
 from snnlib.functional.srm import Streamed
@@ -19,7 +20,7 @@ from snnlib.nn.neuron_layer import EXPECTED_INPUT_RATE
 from snnlib.nn.stream import Stream
 
 
-class SRMReadout(WeightWithGain):
+class SRMReadout(KnownOptions, WeightWithGain):
     """Membrane potentials of fully connected SRM neurons without a threshold: `[T, N, in]` to `[T, N, out]`.
 
     With `e_x = 1 - 1/tau_x` and no reset::
@@ -56,6 +57,8 @@ class SRMReadout(WeightWithGain):
     >>> potential.shape, potential.mean(0).argmax(1).shape
     (torch.Size([20, 3, 10]), torch.Size([3]))
     """
+
+    option_hints = SRM_HINTS
 
     def __init__(
         self,

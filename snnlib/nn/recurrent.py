@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.functional._check import check_count, check_floating, check_rank
+from snnlib.functional._options import LAYER_HINTS, KnownOptions
 from snnlib.functional.lengths import check_lengths, without_padding
 from snnlib.functional.operators import FullyConnected
 from snnlib.functional.recurrent import spiking_recurrent
@@ -116,7 +117,7 @@ class RecurrentLayer(SpikingLayer):
         return f"{self.input_size}, {self.hidden_size}{super().extra_repr()}"
 
 
-class SpikingRNN(nn.Module):
+class SpikingRNN(KnownOptions, nn.Module):
     """Recurrent spiking layers, in the manner of `torch.nn.RNN`: `[T, N, input_size]` to `[T, N, hidden_size]`.
 
     ::
@@ -163,6 +164,8 @@ class SpikingRNN(nn.Module):
     >>> torch.equal(torch.cat((first, second)), rnn(x))
     True
     """
+
+    option_hints = LAYER_HINTS
 
     def __init__(
         self,

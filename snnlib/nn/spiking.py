@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.functional._check import as_sizes, check_count
+from snnlib.functional._options import LAYER_HINTS, KnownOptions
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
 from snnlib.functional.spiking import spiking_layer
 from snnlib.neurons import LIF, Neuron, Output
@@ -22,11 +23,13 @@ _SURE = 4.0
 _RESPONSE_STEPS = 256
 
 
-class SpikingLayer(NeuronLayer):
+class SpikingLayer(KnownOptions, NeuronLayer):
     """What spiking layers share: `neuron(operator(x, weight))`, with a state for chunks.
 
     The layer keeps no state between calls: `layer(x)` maps a whole sequence, `layer.run(x, state)` a part of one.
     """
+
+    option_hints = LAYER_HINTS
 
     def __init__(
         self,

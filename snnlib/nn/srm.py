@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from snnlib import functional
 from snnlib.functional._check import as_sizes, as_tensor, check_count, check_number
+from snnlib.functional._options import check_options
 from snnlib.functional.layer import NeuronOptions, srm_layer_stream
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
 from snnlib.functional.srm import SRMNeuron, Streamed, srm_neuron_stream, srm_trace
-from snnlib.nn._options import check_options
 from snnlib.nn.first_batches import FirstBatches
 from snnlib.nn.neuron_layer import NeuronLayer
 from snnlib.nn.stream import Stream

@@ -1,0 +1,83 @@
+"""Keyword arguments that a layer or a neuron does not have: what their author may have meant."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Collection, Mapping
+from difflib import get_close_matches
+from typing import Any, ClassVar, Self
+
+_NO_BIAS = "spiking layers here have no bias, without events nothing happens"
+_OF_NEURON = "it belongs to the neuron, as in neuron=snnlib.neurons.LIF(tau=4.0)"
+_SURROGATE = "it is called surrogate, as in surrogate=snnlib.surrogate.ATan()"
+# Names that other libraries have for what is called otherwise here, or is left out.
+SRM_HINTS = {
+    "bias": _NO_BIAS,
+    "beta": "the membrane's decay per step is 1 - 1/tau_m, so tau_m = 1 / (1 - beta)",
+    "alpha": "the synapse's decay per step is 1 - 1/tau_s, so tau_s = 1 / (1 - alpha)",
+    "tau": "tau_m is the membrane's time constant, tau_s the synapse's",
+    "v_threshold": "it is called threshold",
+    "spike_grad": "gradients follow spike times, there is no surrogate to choose",
+    "surrogate_function": "gradients follow spike times, there is no surrogate to choose",
+    "padding_mode": "padding is with zeros",
+}
+LAYER_HINTS = {
+    "bias": _NO_BIAS,
+    "padding_mode": "padding is with zeros",
+    **dict.fromkeys(
+        (
+            "tau",
+            "tau_m",
+            "tau_s",
+            "beta",
+            "alpha",
+            "threshold",
+            "v_threshold",
+            "reset",
+            "surrogate",
+            "spike_grad",
+        ),
+        _OF_NEURON,
+    ),
+}
+NEURON_HINTS = {
+    "beta": "the membrane's decay per step is 1 - 1/tau; LIF.from_beta(beta) takes it",
+    "v_threshold": "it is called threshold",
+    "v_reset": "it is called reset_value, and reset chooses the kind",
+    "reset_mechanism": "it is called reset",
+    "spike_grad": _SURROGATE,
+    "surrogate_function": _SURROGATE,
+    "init_tau": "it is called tau",
+}
+
+
+class KnownOptions:
+    """A class whose unknown keyword arguments raise a TypeError with a hint, in all subclasses."""
+
+    option_hints: ClassVar[Mapping[str, str]] = {}
+
+    def __new__(cls, *_args: Any, **options: Any) -> Self:
+        """Check the names before `__init__` does."""
+        known = inspect.signature(cls.__init__).parameters
+        if options and not any(option.kind is option.VAR_KEYWORD for option in known.values()):
+            check_options(cls.__name__, options, [name for name in known if name != "self"], cls.option_hints)
+        return super().__new__(cls)
+
+
+def check_options(
+    layer: str, options: Mapping[str, object], known: Collection[str], hints: Mapping[str, str] = SRM_HINTS
+) -> None:
+    """Raise TypeError for the first option that is not `known`, with a hint where there is one.
+
+    >>> check_options("SRMLinear", {"taum": 5.0}, ["tau_m", "tau_s"])
+    Traceback (most recent call last):
+    TypeError: taum: expected an option of SRMLinear, got an unknown one; did you mean tau_m?
+    """
+    for name in options:
+        if name in known:
+            continue
+        close = get_close_matches(name, known, n=1)
+        hint = hints.get(name) or (
+            f"did you mean {close[0]}?" if close else f"it has {', '.join(sorted(known))}"
+        )
+        raise TypeError(f"{name}: expected an option of {layer}, got an unknown one; {hint}")
