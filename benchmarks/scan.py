@@ -1,13 +1,13 @@
-"""Milliseconds of the dense kernels against a copy: the SRM scan and spike pooling, forward and backward.
+"""Milliseconds of the dense kernels against a copy: scans of SRM and LIF neurons and spike pooling, both directions.
 
     python benchmarks/scan.py [--threads 1] [--dtype float32 bfloat16] [--json FILE] [--picture FILE]
 
 These kernels do little arithmetic per value, so that memory is their limit. `of a copy` is their rate over that of
 `copy_` in the same turn, in bytes that have to move: what is read and what is written, each once. Scan: T = 30, one
 million neurons, of which 3 % fire; forward reads the current and writes spikes, backward reads the current and the
-spikes' gradient and writes the signal for the weights, or those for the weights and for the inputs. Pooling: 2x2
-windows of [1500, 12, 32, 32], 8 % ones. All tensors lie on huge pages, as the library's outputs do, and outputs in
-memory that was used before, unless `--fresh-memory` asks otherwise.
+spikes' gradient and writes the signal for the weights, or those for the weights and for the inputs. LIF neurons have
+the ATan surrogate. Pooling: 2x2 windows of [1500, 12, 32, 32], 8 % ones. All tensors lie on huge pages, as the
+library's outputs do, and outputs in memory that was used before, unless `--fresh-memory` asks otherwise.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from charts import bars
 from torch import Tensor
 from turns import Report, Table, Task, parser, take_turns
 
+import snnlib
 from snnlib.backends import native
 
 COPY = "copy_"
@@ -42,12 +43,22 @@ def scan_tasks(neurons: int, dtype: torch.dtype) -> Moves:
     def backward(inputs: bool) -> None:
         torch.ops.snnlib.srm_backward(gradient, current, threshold, None, *constants, True, inputs)
 
+    lif = snnlib.neurons.LIF(2.0, surrogate=snnlib.surrogate.ATan())
+    dynamics = lif.dynamics(lif.constants())
+    assert dynamics is not None
+    linear = (dynamics.pack(current.new_empty((), dtype=torch.float32)), None, dynamics.flags, 0)
+
+    def lif_backward() -> None:
+        torch.ops.snnlib.scan_backward(gradient, None, current, *linear, False)
+
     train = current.nbytes
     return {
         COPY: (lambda: copied.copy_(current), 2 * train),
         "snnlib scan, forward": (forward, 2 * train),
         "snnlib scan, backward, weights": (lambda: backward(False), 3 * train),
         "snnlib scan, backward, both": (lambda: backward(True), 4 * train),
+        "LIF scan, forward": (lambda: torch.ops.snnlib.scan_forward(current, *linear), 2 * train),
+        "LIF scan, backward": (lif_backward, 3 * train),
     }
 
 

@@ -136,3 +136,27 @@ def test_srm_neurons_in_any_layer_are_those_of_srm_layers(events: torch.Tensor) 
     with torch.no_grad():
         stream = snnlib.Stream(net)
         assert torch.equal(torch.cat([stream(chunk) for chunk in events.split([5, 7])]), results[0][0])
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 5, 7, 9), (3, 1, 20, 6, 4)])
+@pytest.mark.parametrize("last", [False, True], ids=["contiguous", "channels-last"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_average_pooling_is_torchs_and_keeps_nothing(
+    shape: tuple[int, ...], last: bool, dtype: torch.dtype
+) -> None:
+    generator = torch.Generator().manual_seed(1)
+    x = (torch.randint(0, 9, shape, generator=generator) / 8).to(dtype)
+    x = x.permute(0, 1, 3, 4, 2).contiguous().permute(0, 1, 4, 2, 3) if last else x
+    results = []
+    kept: list[torch.Tensor] = []
+    for pool in (snnlib.AvgPool2d((2, 3)), snnlib.PerStep(nn.AvgPool2d((2, 3)))):
+        own = x.clone().requires_grad_()
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
+            out = pool(own)
+        if not results:
+            assert not kept
+        q = torch.randint(-8, 8, out.shape, generator=torch.Generator().manual_seed(2)).to(dtype) * 6
+        out.backward(q)
+        results.append((out.detach(), own.grad))
+    for ours, theirs in zip(*results, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=2**-7 if dtype == torch.bfloat16 else 1e-6, atol=0)

@@ -11,6 +11,7 @@ from torch.autograd.function import once_differentiable
 from snnlib import ops
 from snnlib.functional._autocast import autocast_dtype
 from snnlib.functional._check import check_untransformed
+from snnlib.functional.average import apart_avg_pool2d
 from snnlib.functional.event_driven import as_event_driven
 from snnlib.functional.operators import LinearOperator, TrainConvolution
 from snnlib.neurons.base import Neuron, Output
@@ -140,10 +141,7 @@ def _event_driven_currents(conv: TrainConvolution, time_dim: int) -> Tensor:
 
 def pooled(value: Tensor, pool: tuple[int, int]) -> Tensor:
     """Means of windows of a sequence `[T, N, C, H, W]` without overlap, with ordinary gradients."""
-    if pool == (1, 1):
-        return value
-    frames = torch.nn.functional.avg_pool2d(value.flatten(0, 1), pool)
-    return frames.reshape(*value.shape[:2], *frames.shape[1:])
+    return value if pool == (1, 1) else apart_avg_pool2d(value, pool)
 
 
 def fused_layer(

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import _has_any_global_hook
 from torch.nn.utils.parametrize import type_before_parametrizations
 
-from snnlib.functional._check import as_sizes
 from snnlib.nn.neuron_layer import NeuronLayer
-from snnlib.nn.per_step import AvgPool2d
+from snnlib.nn.per_step import AvgPool2d, pooling_window
 from snnlib.nn.pool import SpikeAvgPool2d
 from snnlib.nn.spiking import SpikingConv2d
 from snnlib.nn.srm import SRMConv2d
@@ -75,16 +74,6 @@ class PooledLayer(Block):
     def run_fused(self, x: Tensor) -> Tensor:
         """Pooled spikes."""
         return cast(NeuronLayer, self.parts[0]).pooled(x, self.window)
-
-
-def pooling_window(pool: Any) -> tuple[int, int] | None:
-    """The window of a pool without overlap, padding and divisor of its own; None for other pools."""
-    kernel = as_sizes("kernel_size", pool.kernel_size, 2, minimum=1)
-    stride = kernel if pool.stride is None else as_sizes("stride", pool.stride, 2, minimum=1)
-    padded = any(as_sizes("padding", pool.padding, 2, minimum=0))
-    if stride != kernel or padded or pool.ceil_mode or pool.divisor_override is not None:
-        return None
-    return kernel[0], kernel[1]
 
 
 def pooled_layer_at(children: Sequence[Child]) -> Block | None:

@@ -18,8 +18,8 @@ from snnlib.functional.operators import Convolution, FullyConnected, LinearOpera
 from snnlib.functional.spiking import fused_layer, layer_currents, pooled, spiking_layer
 from snnlib.neurons import Neuron
 from snnlib.nn.batch_norm import BatchNorm, BatchNorm1d, BatchNorm2d, count_batch
-from snnlib.nn.fused_block import Block, Child, check_pool, pooling_window
-from snnlib.nn.per_step import AvgPool2d, PerStep
+from snnlib.nn.fused_block import Block, Child, check_pool
+from snnlib.nn.per_step import AvgPool2d, PerStep, pooling_window
 
 Linear = nn.Conv1d | nn.Conv2d | nn.Linear
 Norm = nn.BatchNorm1d | nn.BatchNorm2d | BatchNorm

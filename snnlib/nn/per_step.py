@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from torch import Tensor, nn
+
+from snnlib.functional._check import as_sizes
+from snnlib.functional.average import apart_avg_pool2d
 
 
 class PerStep(nn.Sequential):
@@ -57,7 +61,11 @@ class AvgPool2d(nn.AvgPool2d):
 
     def forward(self, x: Tensor) -> Tensor:
         """Means of windows."""
-        return _per_frame(super().forward, x)
+        window = pooling_window(self)
+        fits = window is not None and x.dim() == 5 and x.shape[3] >= window[0] and x.shape[4] >= window[1]
+        if window is None or not fits or not x.is_floating_point():
+            return _per_frame(super().forward, x)
+        return apart_avg_pool2d(x, window)
 
 
 class MaxPool2d(nn.MaxPool2d):
@@ -78,3 +86,13 @@ def _per_frame(pool: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         raise ValueError(f"x: expected [T, N, C, H, W], got shape {tuple(x.shape)}")
     out = pool(x.flatten(0, 1))
     return out.reshape(*x.shape[:2], *out.shape[1:])
+
+
+def pooling_window(pool: Any) -> tuple[int, int] | None:
+    """The window of a pool without overlap, padding and divisor of its own; None for other pools."""
+    kernel = as_sizes("kernel_size", pool.kernel_size, 2, minimum=1)
+    stride = kernel if pool.stride is None else as_sizes("stride", pool.stride, 2, minimum=1)
+    padded = any(as_sizes("padding", pool.padding, 2, minimum=0))
+    if stride != kernel or padded or pool.ceil_mode or pool.divisor_override is not None:
+        return None
+    return kernel[0], kernel[1]
