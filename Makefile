@@ -9,7 +9,7 @@ SANITIZED := build/sanitize
 SANITIZED_TESTS := tests/test_fuzz.py tests/test_op_checks.py tests/test_ops.py tests/test_layouts.py \
                    tests/test_backward_paths.py tests/test_half.py
 
-.PHONY: demo test lint sanitize bench bench-accuracy format cuda-check cuda-emulation-asan gpu-check clean
+.PHONY: demo test lint sanitize bench bench-accuracy format cuda-check cuda-emulation-asan docs gpu-check clean
 
 demo: $(READY)  ## Train on the embedded data and show the result.
 	$(VENV)/bin/snnlib train
@@ -53,6 +53,11 @@ cuda-emulation-asan: $(READY)  ## The CUDA kernels as loops on the CPU, under Ad
 	SNNLIB_SANITIZE=address,undefined ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1 \
 	LD_PRELOAD="$(shell c++ -print-file-name=libasan.so) $(shell c++ -print-file-name=libubsan.so)" \
 	$(PYTHON) -m pytest tests/test_cuda_emulation.py
+
+docs: $(READY)  ## The documentation site in build/site; warnings are errors, and nothing is fetched while it is built.
+	$(PYTHON) -m pip install --quiet --constraint constraints.txt mkdocs-material 'mkdocstrings[python]'
+	$(PYTHON) docs/site/pages.py
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
 
 gpu-check:  ## Build, check and measure on a GPU machine, with the packages of its own python3.
 	python3 benchmarks/gpu_check.py --build build/gpu-check --commit "$(shell git describe --always --dirty 2>/dev/null)"

@@ -1,0 +1,147 @@
+"""Gathers the pages of the documentation site in `build/docs`: `python docs/site/pages.py`.
+
+The pages of `docs/` are taken as they are. Made from the code are a page per neuron with its response drawn, the
+reference of all public names, and the examples. `mkdocs build --strict` then writes the site; `make docs` does both.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import snnlib
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = ROOT / "build" / "docs"
+# Pages of the reference: title, and modules whose public names they document, each where it comes first.
+REFERENCE = {
+    "layers": ("Layers", ["snnlib.nn"]),
+    "surrogates": ("Surrogate gradients", ["snnlib.surrogate"]),
+    "learning": (
+        "Learning",
+        ["snnlib.learning.prepare", "snnlib.learning.calibration", "snnlib.learning.health"],
+    ),
+    "losses": ("Losses", ["snnlib.learning.losses"]),
+    "readout": ("Reading outputs", ["snnlib.learning.decoding"]),
+    "inspect": (
+        "Looking inside",
+        [
+            "snnlib.inspect.operations",
+            "snnlib.inspect.memory",
+            "snnlib.inspect.kernels",
+            "snnlib.inspect.gradcam",
+            "snnlib.app.report",
+            "snnlib.app.visual",
+        ],
+    ),
+    "data": ("Data", ["snnlib.data"]),
+    "encoding": ("Encoding ordinary data", ["snnlib.encoding"]),
+    "functional": ("Functions", ["snnlib.functional"]),
+    "models": ("Models", ["snnlib.models", "snnlib.app.training.load"]),
+    "backends": ("Backends and algorithms", ["snnlib.backends.native", "snnlib.backends.choice"]),
+    "testing": ("Testing", ["snnlib.testing"]),
+    "compat": ("Published names", ["snnlib.compat"]),
+}
+# Where users find what a module defines, if not under the module's own name.
+PUBLIC = {
+    "snnlib.learning.calibration": "snnlib.init",
+    "snnlib.learning.losses": "snnlib.losses",
+    "snnlib.learning.decoding": "snnlib.readout",
+    "snnlib.inspect.gradcam": "snnlib.explain",
+    "snnlib.app.visual": "snnlib.visual",
+}
+
+
+def main() -> None:
+    """Write all pages anew."""
+    shutil.rmtree(PAGES, ignore_errors=True)
+    shutil.copytree(ROOT / "docs", PAGES, ignore=shutil.ignore_patterns("site"))
+    for page in PAGES.glob("*.md"):
+        page.write_text(linked(page.read_text(encoding="utf-8")), encoding="utf-8")
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    (PAGES / "changelog.md").write_text(changelog, encoding="utf-8")
+    write_examples()
+    write_neurons()
+    write_reference()
+
+
+def linked(text: str) -> str:
+    """Links to examples as links to their pages, and those to other files of the repository as plain text."""
+    text = re.sub(r"\(\.\./examples/(\w+)\.py\)", r"(examples/\1.md)", text)
+    return re.sub(r"\[([^\]]+)\]\(\.\./[^)]+\)", r"`\1`", text)
+
+
+def write_examples() -> None:
+    """A page for each example: what it shows, and its code."""
+    for file in sorted((ROOT / "examples").glob("*.py")):
+        source = file.read_text(encoding="utf-8")
+        title = file.stem.replace("_", " ").capitalize()
+        page = f"# {title}\n\nRun it: `python examples/{file.name}`\n\n```python\n{source}```\n"
+        target = PAGES / "examples" / f"{file.stem}.md"
+        target.parent.mkdir(exist_ok=True)
+        target.write_text(page, encoding="utf-8")
+
+
+def write_neurons() -> None:
+    """A page for each neuron: its response to a constant current and to pulses, and its reference."""
+    sys.path.insert(0, str(Path(__file__).parent))
+    draw = importlib.import_module("responses").draw
+    folder = PAGES / "neurons"
+    folder.mkdir()
+    for name, model in snnlib.neurons.MODELS.items():
+        file = f"{name.lower()}.svg"
+        draw(model(), folder / file)
+        page = (
+            f"# {name}\n\n![Response of {name} to pulses and to a constant current]({file})\n\n"
+            f"Input current, states and output spikes (dots) of `snnlib.neurons.{name}()` with its defaults; time in "
+            f"steps. [All neurons and their dialects](../neurons.md)\n\n{directive(model, f'snnlib.neurons.{name}')}\n"
+        )
+        (folder / f"{name.lower()}.md").write_text(page, encoding="utf-8")
+
+
+def write_reference() -> None:
+    """The reference, and an error for a public name that no page documents."""
+    folder, documented = PAGES / "api", set(snnlib.neurons.MODELS)
+    folder.mkdir()
+    for stem, (title, modules) in REFERENCE.items():
+        parts = [f"# {title}"]
+        for module in map(importlib.import_module, modules):
+            for name in public_names(module):
+                target = getattr(module, name)
+                if name in documented or not callable(target) or not hasattr(target, "__qualname__"):
+                    continue
+                documented.add(name)
+                parts.append(directive(target, f"{public_module(module, name)}.{name}"))
+        (folder / f"{stem}.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    functions = {name for name in snnlib.__all__ if not inspect.ismodule(getattr(snnlib, name))}
+    if missing := sorted(functions - documented):
+        raise SystemExit(f"docs/site/pages.py: no page of the reference documents {', '.join(missing)}")
+
+
+def public_names(module: Any) -> list[str]:
+    """The module's `__all__`, else what it defines of the names at the top level of snnlib."""
+    names = getattr(module, "__all__", None)
+    top = {*snnlib.__all__, "load", "report"}
+    return list(names) if names else [name for name in vars(module) if name in top]
+
+
+def public_module(module: Any, name: str) -> str:
+    """The module in which a user finds a name."""
+    return "snnlib" if hasattr(snnlib, name) else PUBLIC.get(module.__name__, module.__name__)
+
+
+def directive(target: Any, heading: str) -> str:
+    """Asks mkdocstrings for the signature and docstring of a class or function."""
+    path = f"{target.__module__}.{target.__qualname__}"
+    return (
+        f"::: {path}\n    options:\n      heading: {heading}\n      toc_label: {heading.rpartition('.')[2]}"
+    )
+
+
+if __name__ == "__main__":
+    main()

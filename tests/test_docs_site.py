@@ -1,0 +1,60 @@
+"""The documentation site: every page is in its navigation, and every public name in its reference."""
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / "site" / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_public_name_is_documented_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pages = load("pages")
+    monkeypatch.setattr(pages, "PAGES", tmp_path)
+    pages.write_reference()
+    text = "".join(page.read_text() for page in (tmp_path / "api").glob("*.md"))
+    for heading in ("snnlib.SpikingConv2d", "snnlib.losses.tet_loss", "snnlib.readout.spike_count"):
+        assert text.count(f"heading: {heading}\n") == 1
+    monkeypatch.setattr(pages, "REFERENCE", {"layers": pages.REFERENCE["layers"]})
+    (tmp_path / "api").rename(tmp_path / "before")
+    with pytest.raises(SystemExit, match=r"documents .*SpikeDoctor"):
+        pages.write_reference()
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    listed = (ROOT / "mkdocs.yml").read_text()
+    navigation = str(yaml.safe_load(listed)["nav"])
+    for page in (ROOT / "docs").glob("*.md"):
+        assert f"'{page.name}'" in navigation, f"{page.name} is in no section of mkdocs.yml"
+
+
+def test_every_neuron_draws_a_response(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    responses = load("responses")
+    import snnlib  # noqa: PLC0415
+
+    for name in ("LIF", "Integrator", "Izhikevich"):
+        current, states, value = responses.response(snnlib.neurons.MODELS[name]())
+        assert len(current) == len(value) == responses.STEPS
+        assert all(len(state) == responses.STEPS for state in states)
+        assert int(value.count_nonzero()) >= responses._LEAST_SPIKES
+
+
+def test_examples_in_docstrings_are_blocks_of_code() -> None:
+    pytest.importorskip("griffe")
+    convert = load("docstrings").as_markdown
+    text = "Adds.\n\n::\n\n    y = x\n\n>>> 1\n1\n\nMore::\n\n    z"
+    assert convert(text).split("\n") == [
+        *("Adds.", "", "", "", "    y = x", "", "```pycon", ">>> 1", "1", "```", "", "More:", "", "    z", "")
+    ]
