@@ -9,7 +9,7 @@ SANITIZED := build/sanitize
 SANITIZED_TESTS := tests/test_fuzz.py tests/test_op_checks.py tests/test_ops.py tests/test_layouts.py \
                    tests/test_backward_paths.py tests/test_half.py
 
-.PHONY: demo test lint sanitize bench bench-accuracy format cuda-check cuda-emulation-asan docs gpu-check clean
+.PHONY: demo test lint sanitize bench bench-accuracy format cuda-check cuda-emulation-asan docs test-versions gpu-check clean
 
 demo: $(READY)  ## Train on the embedded data and show the result.
 	$(VENV)/bin/snnlib train
@@ -53,6 +53,9 @@ cuda-emulation-asan: $(READY)  ## The CUDA kernels as loops on the CPU, under Ad
 	SNNLIB_SANITIZE=address,undefined ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1 \
 	LD_PRELOAD="$(shell c++ -print-file-name=libasan.so) $(shell c++ -print-file-name=libubsan.so)" \
 	$(PYTHON) -m pytest tests/test_cuda_emulation.py
+
+test-versions:  ## A wheel per Python, installed and tried against every supported torch, as far as interpreters are here.
+	python3 release/versions.py
 
 docs: $(READY)  ## The documentation site in build/site; warnings are errors, and nothing is fetched while it is built.
 	$(PYTHON) -m pip install --quiet --constraint constraints.txt mkdocs-material 'mkdocstrings[python]'

@@ -1,0 +1,106 @@
+"""What an installation must do: load its kernels, equal the reference, learn, and keep what it learned."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import io
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import snnlib
+from snnlib import neurons, surrogate
+
+
+def events(*shape: int) -> Tensor:
+    """Spikes `[T, N, ...]`, a tenth of the cells, the same in every run."""
+    generator = torch.Generator().manual_seed(0)
+    return (torch.rand(*shape, generator=generator) < 0.1).float()
+
+
+def lif() -> neurons.Neuron:
+    """A neuron with a compact surrogate gradient."""
+    return neurons.LIF(surrogate=surrogate.Triangle())
+
+
+def srm_net() -> nn.Module:
+    """Event-driven gradients."""
+    return nn.Sequential(snnlib.SRMConv2d(2, 4, 3), snnlib.SpikeAvgPool2d(2), snnlib.SRMReadout(4 * 3 * 3, 3))
+
+
+def lif_net() -> nn.Module:
+    """Surrogate gradients."""
+    return nn.Sequential(
+        snnlib.SpikingConv2d(2, 4, 3, neuron=lif()),
+        snnlib.AvgPool2d(2),
+        snnlib.SpikingLinear(4 * 3 * 3, 3, neuron=lif()),
+    )
+
+
+def test_versions_agree() -> None:
+    """The package is the one that was installed."""
+    assert importlib.metadata.version("snnlib") == snnlib.__version__
+
+
+def test_the_compiled_kernels_run() -> None:
+    """Wheels have a compiled module, and it loads."""
+    with snnlib.use_path("native"):
+        assert snnlib.functional.srm_neuron(torch.full((4, 1, 1), 2.0)).flatten().tolist() == [0, 1, 0, 1]
+
+
+@pytest.mark.parametrize("make", [srm_net, lif_net])
+def test_kernels_give_the_bits_of_the_reference(make: Callable[[], nn.Module]) -> None:
+    """Forward; event-driven sums have one order, so equal spikes are demanded."""
+    torch.manual_seed(0)
+    net, x = make(), events(12, 3, 2, 8, 8)
+    snnlib.prepare_(net, x)
+    with snnlib.use_convolution("events"):
+        native = net(x)
+        with snnlib.use_path("reference"):
+            torch.testing.assert_close(net(x), native, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("make", [srm_net, lif_net])
+def test_a_net_learns(make: Callable[[], nn.Module]) -> None:
+    """A few steps lower the loss."""
+    torch.manual_seed(0)
+    net, x, labels = make(), events(12, 6, 2, 8, 8), torch.arange(6) % 3
+    snnlib.prepare_(net, x)
+    optimizer = torch.optim.Adam(net.parameters(), lr=1e-2)
+    losses = []
+    for _ in range(15):
+        out = net(x)
+        loss = nn.functional.cross_entropy(out.sum(0), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.9 * losses[0]
+
+
+@pytest.mark.parametrize("name", sorted(neurons.MODELS))
+def test_every_neuron_runs_in_chunks(name: str) -> None:
+    """A sequence in two chunks is the whole sequence."""
+    neuron, x = neurons.MODELS[name](), 2 * events(10, 2, 4)
+    whole = neuron(x)
+    first, state = neuron.run(x[:4])
+    second, _ = neuron.run(x[4:], state)
+    assert torch.equal(torch.cat((first, second)), whole)
+
+
+def test_what_was_learned_is_kept() -> None:
+    """A `state_dict` goes through a file."""
+    net, x, file = srm_net(), events(12, 3, 2, 8, 8), io.BytesIO()
+    snnlib.prepare_(net, x)
+    torch.save(net.state_dict(), file)
+    file.seek(0)
+    other = srm_net()
+    other.load_state_dict(torch.load(file, weights_only=True))
+    assert torch.equal(net(x), other(x))
+
+
+def test_doctor_says_where_ops_run() -> None:
+    """The command's first aid works without any extra."""
+    assert "native" in snnlib.backends.native.explain_path("cpu")
