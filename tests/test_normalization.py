@@ -190,3 +190,12 @@ def test_other_errors_name_the_argument() -> None:
 
 def test_repr_shows_the_options() -> None:
     assert repr(WeightStandardization(3, bias=True)) == "WeightStandardization(3, gain=True, bias=True)"
+
+
+def test_standardised_layers_print_like_plain_ones() -> None:
+    net = snnlib.nn.standardize_weights_(nn.Sequential(snnlib.SRMLinear(4, 3), snnlib.SpikingLinear(3, 2)))
+    assert repr(net[0]) == repr(snnlib.SRMLinear(4, 3))[:-1] + ", standardised with gain and bias)"
+    lif = snnlib.neurons.LIF()
+    assert repr(net[1]) == f"SpikingLinear(\n  3, 2, standardised with gain and bias\n  (neuron): {lif!r}\n)"
+    parametrize.register_parametrization(net[0], "weight", Quantizer(8))
+    assert "Quantizer" in repr(net[0])

@@ -11,11 +11,12 @@ Files of version 0.1 have `parametrizations.weight.original` and `parametrizatio
 
 from __future__ import annotations
 
+from textwrap import indent
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.parametrize import is_parametrized
+from torch.nn.utils.parametrize import is_parametrized, type_before_parametrizations
 
 from snnlib.neurons.stored import StoredConstants
 from snnlib.nn.weight_standardization import WeightStandardization
@@ -51,6 +52,19 @@ class StoredWeight(StoredConstants):
             for name in step.state_dict():
                 stored[prefix + _STORED + name] = stored.pop(prefix + _STEP + name)
         return stored
+
+    def __repr__(self) -> str:
+        """As of a plain layer, with a word on the standardisation, where nothing else makes the weight."""
+        step = standardization_of(self)
+        if step is None or len(cast(Any, self.parametrizations)["weight"]) > 1:
+            return super().__repr__()
+        learned = [name for name in ("gain", "bias") if getattr(step, name) is not None]
+        main = f"{self.extra_repr()}, standardised" + (f" with {' and '.join(learned)}" if learned else "")
+        name = type_before_parametrizations(self).__name__
+        parts = [f"({key}): {module!r}" for key, module in self.named_children() if key != "parametrizations"]
+        if not parts:
+            return f"{name}({main})"
+        return f"{name}(\n" + "".join(f"{indent(part, '  ')}\n" for part in (main, *parts)) + ")"
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Pickles: torch gives a parametrized layer a class of its own, which is not found by its name."""

@@ -112,7 +112,7 @@ class SpikeRows {
       }
       if (at != a.task_starts[n * a.bands.count + band + 1]) throw_bad_record();
     }
-    if (s_.steps * (last - first)) find(0);
+    if (s_.steps * (last - first) != 0) find(0);
   }
 
   // Spikes of all rows and steps.
