@@ -16,7 +16,7 @@ import math
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -149,6 +149,8 @@ def _tensors(layer: Layer, variant: Variant, frames: float, device: torch.device
 
 
 def _row(layer: Layer, variant: Variant, to_input: bool, frames: float, device: torch.device) -> Row:
+    # Where a run that is stopped was.
+    print(f"{layer.name}, {'input' if to_input else 'weight'}, {variant}", flush=True)
     x, weight, g = _tensors(layer, variant, frames, device)
     geometry = (layer.stride, layer.padding, layer.dilation)
     mask = [to_input, not to_input, False]
@@ -202,20 +204,21 @@ def _row(layer: Layer, variant: Variant, to_input: bool, frames: float, device: 
     return Row(case, error, variant.limit, ms, ms_aten, fallback, torch.equal(first, second))
 
 
-def run(device: str = "cuda", frames: float = 1.0) -> list[Row]:
+def run(device: str = "cuda", frames: float = 1.0, variants: Sequence[Variant] = VARIANTS) -> list[Row]:
     """All cases on a device, with `frames` times as many frames as a layer has."""
     place = torch.device(device)
     return [
         _row(layer, variant, to_input, frames, place)
         for layer in LAYERS
-        for variant in VARIANTS
+        for variant in variants
         for to_input in (True, False)
     ]
 
 
 def convolution_speed(setting: Setting) -> dict[str, Any]:
     """Stage of gpu_check.py: errors of all cases with few frames, times of the VGG layer with all of them."""
-    rows = run(str(setting.device), 0.001 if setting.small else 0.05)
+    amount: tuple[float, Sequence[Variant]] = (0.001, VARIANTS[::4]) if setting.small else (0.05, VARIANTS)
+    rows = run(str(setting.device), *amount)
     if not setting.small:
         rows += [
             _row(LAYERS[0], variant, side, 1.0, setting.device)

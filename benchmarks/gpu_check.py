@@ -3,21 +3,25 @@
     python3 benchmarks/gpu_check.py [--build FOLDER] [--stages ops,step] [--json FILE] [--device cpu --small]
 
 Uses the python3 at hand with its torch, cmake, ninja, pybind11, scikit-build-core and nvcc; installs into FOLDER and
-nowhere else. Each stage of gpu_stages.py runs in a process of its own with a time limit, so that one that fails or
-hangs does not stop the others; all end within 9 minutes. Writes benchmarks/results/<gpu>.json and prints a table last.
+nowhere else. Each stage of gpu_stages.py runs in a process group of its own with a time limit, so that one that fails
+or hangs does not stop the others and leaves nothing running; all end within 9 minutes. benchmarks/results/<gpu>.json is
+written anew after every stage, and a table is printed last.
 Exit status: 0 if every stage passed, 1 if one failed, 2 without a GPU or if the build fails.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import json
 import os
 import platform
 import re
+import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -47,16 +51,33 @@ def run_stage(name: str, arguments: argparse.Namespace, seconds: float) -> dict[
     command = [sys.executable, __file__, "--stage", name, "--device", arguments.device]
     command += ["--small"] * arguments.small
     start = time.monotonic()
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=seconds)
-        output, status = done.stdout + done.stderr, done.returncode
-    except subprocess.TimeoutExpired:
-        output, status = f"took longer than {seconds:.0f} s", 1
-    took = {"seconds": round(time.monotonic() - start, 1)}
+    ended = ""
+    # A file, so that the output of a stage that is stopped is kept.
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as file:
+        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, start_new_session=True)
+        try:
+            status = process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            ended = f"took longer than {seconds:.0f} s"
+        finally:
+            _stop_group(process)
+        file.seek(0)
+        output = file.read()
+    took: dict[str, Any] = {"seconds": round(time.monotonic() - start, 1)}
     found = re.search(f"^{MARK}(.*)$", output, re.MULTILINE)
-    if status == 0 and found:
+    if found:
+        # The checks are through; what came after them is the end of the process.
+        if ended or status:
+            took["end of the process"] = ended or f"exit status {status}"
         return {"passed": True, **took, "results": json.loads(found[1])}
-    return {"passed": False, **took, "error": output.strip()[-3000:]}
+    return {"passed": False, **took, "error": f"{output.strip()[-3000:]}\n{ended}".strip()}
+
+
+def _stop_group(process: subprocess.Popen[bytes]) -> None:
+    """End what a stage started and left behind: it would run beside later measurements."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def facts(device: str, commit: str) -> dict[str, str]:
@@ -95,6 +116,8 @@ def print_table(report: dict[str, Any]) -> None:
         print(f"{name:14} {value}")
     for name, stage in report["stages"].items():
         print(f"\n{'passed' if stage['passed'] else 'FAILED'}  {name}  ({stage['seconds']} s)")
+        if "end of the process" in stage:
+            print(f"    the process ended with: {stage['end of the process']}")
         for key, value in stage.get("results", {}).items():
             print(f"    {key:58} {value}")
         if not stage["passed"]:
@@ -105,6 +128,15 @@ def print_table(report: dict[str, Any]) -> None:
     print(
         f"\n{total - len(failed)} of {total} stages passed" + f"; failed: {', '.join(failed)}" * bool(failed)
     )
+
+
+def write(report: dict[str, Any], file: Path | None) -> None:
+    """What is known so far; whatever ends this run, it stays."""
+    if file is not None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        partial = file.with_name(file.name + ".part")
+        partial.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+        partial.replace(file)
 
 
 def problem_with(device: str) -> str:
@@ -150,24 +182,24 @@ def main() -> int:
             return 2
         path = [str(arguments.build.resolve() / "site"), *filter(None, [os.environ.get("PYTHONPATH")])]
         os.environ["PYTHONPATH"] = os.pathsep.join(path)
+        os.environ["SNNLIB_CHECKED_SITE"] = str(arguments.build.resolve() / "site")
     report: dict[str, Any] = {"facts": facts(arguments.device, arguments.commit), "stages": {}}
     report["facts"]["seconds to build"] = str(round(time.monotonic() - start, 1))
     from gpu_stages import LIMITS  # noqa: PLC0415
 
+    file = arguments.json
+    if file is None and arguments.device == "cuda":
+        gpu = re.sub(r"[^a-z0-9]+", "-", report["facts"]["device"].lower())
+        file = ROOT / "benchmarks" / "results" / f"{gpu}.json"
+    write(report, file)
     for name in arguments.stages.split(",") if arguments.stages else LIMITS:
         left = MINUTES * 60 - (time.monotonic() - start)
         if left < 10:
             report["stages"][name] = {"passed": False, "seconds": 0, "error": "no time was left"}
-            continue
-        report["stages"][name] = run_stage(name, arguments, min(LIMITS.get(name, 60), left))
+        else:
+            report["stages"][name] = run_stage(name, arguments, min(LIMITS.get(name, 60), left))
         print(name, "passed" if report["stages"][name]["passed"] else "FAILED", flush=True)
-    file = arguments.json
-    if file is None and arguments.device == "cuda":
-        name = re.sub(r"[^a-z0-9]+", "-", report["facts"]["device"].lower())
-        file = ROOT / "benchmarks" / "results" / f"{name}.json"
-    if file is not None:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+        write(report, file)
     print()
     print_table(report)
     return 0 if all(stage["passed"] for stage in report["stages"].values()) else 1

@@ -46,12 +46,16 @@ def _net(run: Setting) -> tuple[nn.Module, Tensor]:
         snnlib.SRMConv2d(2, 8, 5, padding=1),
         snnlib.SpikeAvgPool2d(2),
         snnlib.SRMConv2d(8, 16, 3),
-        snnlib.SpikeAvgPool2d(3, 2, 1),
+        snnlib.SpikeAvgPool2d(2),
         nn.Flatten(2),
-        snnlib.SRMLinear(16 * 16, 10),
+        snnlib.SRMLinear(16 * 9, 10),
     )
     x = (torch.rand(20, 4, 2, 20, 20) < 0.1).float()
     snnlib.init.calibrate_firing_rate_(net, x, 0.1)
+    # Multiples of 1/64: sums of them are exact, in whatever order a convolution adds.
+    with torch.no_grad():
+        for weight in net.parameters():
+            weight.copy_((weight * 64).round() / 64)
     return net.to(run.device), x.to(run.device)
 
 
@@ -94,6 +98,8 @@ def install(run: Setting) -> Results:
     """The module that was just built is the one in use, and has kernels for the device."""
     path, reason = native.explain_path(run.device.type)
     assert path == "native", reason
+    site, file = os.environ.get("SNNLIB_CHECKED_SITE"), native.module_info()["native module"]
+    assert site is None or Path(site) in Path(file).parents, f"{file} is in use, not the module in {site}"
     return {"path": f"{path}: {reason}", **native.module_info()}
 
 
@@ -115,7 +121,7 @@ def _op_matrix(run: Setting) -> Iterator[bool]:
                     what = f"{case.name}, {sample.name}, {dtype}, output {number}"
                     assert out.device.type == run.device.type, what
                     # Neurons compute in the same order everywhere: spikes, states and traces to the bit.
-                    if case.name in ("srm_forward", "srm_trace"):
+                    if case.name in ("srm_forward", "srm_trace", "scan_forward"):
                         assert_bits(out.cpu(), expected, what)
                     else:
                         assert_close(out.cpu(), expected.double(), case.tolerance[dtype], what)
@@ -135,6 +141,37 @@ def _long_trains(run: Setting) -> Iterator[bool]:
                 for out, other in zip(case(*args), expected, strict=True):
                     assert_close(out.cpu(), other.double(), case.tolerance[dtype], f"{steps} steps, {dtype}")
                     yield torch.equal(out.cpu(), other)
+
+
+def scans(run: Setting) -> Results:
+    """Every neuron model on the device and on the CPU: spikes and states to the bit, gradients too."""
+    compared = 0
+    for name, model in snnlib.neurons.MODELS.items():
+        for steps in (1, 7, 50, 300) if not run.small else (7,):
+            neuron = model()
+            x = _train(run, steps, 4, 3, 40) * 2 + 1
+
+            def outputs(x: Tensor, neuron: nn.Module = neuron) -> list[Tensor]:
+                x = x.detach().requires_grad_()
+                value, (state, *_) = neuron.run(x)  # type: ignore[operator]
+                q = torch.linspace(-1, 1, value.numel(), device=value.device).reshape(value.shape)
+                return [value, state, *torch.autograd.grad((value * q).sum(), [x, *neuron.parameters()])]
+
+            expected = outputs(x.cpu())
+            on_device = [tensor.cpu() for tensor in outputs(x, neuron.to(run.device))]
+            what = f"{name}, {steps} steps"
+            if neuron.dynamics(neuron.constants()) is not None:
+                assert_bits(on_device[0], expected[0], f"{what}, spikes")
+                assert_bits(on_device[1], expected[1], f"{what}, state")
+            flips = (on_device[0] != expected[0]).double().mean().item()
+            assert flips <= 1e-3, f"{what}: {flips:.2%} of spikes differ"
+            for actual, wanted in zip(on_device[2:], expected[2:], strict=True):
+                difference = (actual - wanted).norm() / wanted.norm().clamp(min=1e-12)
+                assert difference <= (1e-4 if flips == 0 else 0.1), (
+                    f"{what}: gradients differ by {difference:.3g}"
+                )
+                compared += 1
+    return {"gradients of neuron models compared with the CPU": compared}
 
 
 def network(run: Setting) -> Results:
@@ -213,7 +250,40 @@ def graph(run: Setting) -> Results:
     static.copy_(other)
     captured.replay()
     torch.cuda.synchronize()
-    return _close(outputs, expected, "graph and eager")
+    return _close(outputs, expected, "graph and eager") | _captured_losses(run)
+
+
+def _captured_losses(run: Setting) -> Results:
+    """Losses, read-outs and the teacher inside a captured step: values as without the graph."""
+    torch.manual_seed(4)
+    net = nn.Sequential(snnlib.SRMLinear(20, 30), snnlib.SRMLinear(30, 5)).to(run.device)
+    head = snnlib.SRMReadout(30, 5).to(run.device)
+    x = (torch.rand(20, 4, 20, device=run.device) < 0.3).float()
+    y = torch.arange(4, device=run.device)
+
+    def values() -> list[Tensor]:
+        with snnlib.nn.supervised_spikes(net[1], y):
+            spikes = net(x)
+        counts, times = snnlib.readout.spike_count(spikes), snnlib.readout.first_spike_time(spikes)
+        wanted = snnlib.losses.target_spike_train(y, 20, 5, desired=6, undesired=1)
+        return [
+            snnlib.losses.spike_count_loss(counts, y, desired=6, undesired=1),
+            snnlib.losses.count_cross_entropy_plus(counts, y),
+            snnlib.losses.first_spike_loss(times, y, scale=0.5),
+            snnlib.losses.van_rossum_loss(spikes, wanted),
+            snnlib.losses.tet_loss(head(net[0](x)), y),
+        ]
+
+    expected = values()
+    torch.cuda.synchronize()
+    captured = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(captured):
+        outputs = values()
+    captured.replay()
+    torch.cuda.synchronize()
+    for number, (out, value) in enumerate(zip(outputs, expected, strict=True)):
+        assert_close(out.cpu(), value.double().cpu(), 1e-5, f"captured loss {number}")
+    return {"losses captured": len(outputs)}
 
 
 def autocast(run: Setting) -> Results:
@@ -246,6 +316,8 @@ def errors(run: Setting) -> Results:
     steps, neurons = 30, 1_000_000
     x = _train(run, steps, neurons).reshape(steps, neurons, 1)
     weight = torch.ones(1, 1, device=run.device, requires_grad=True)
+    # cuBLAS takes its workspace, 32 MiB on Hopper, from torch's allocator with the first product.
+    F.srm_linear(x[:, :1], weight)
     before = torch.cuda.memory_allocated()
     spikes = F.srm_linear(x, weight)
     saved = (torch.cuda.memory_allocated() - before) / spikes.numel() - spikes.element_size()
@@ -290,46 +362,70 @@ def large(run: Setting) -> Results:
     return {"elements": current.numel()}
 
 
+# (stride, padding, dilation, groups): every value of each, and those that meet awkwardly.
+GEOMETRIES = (
+    (1, 0, 1, 1), (1, 1, 1, 1), (1, 2, 1, 4), (1, 1, 2, 1), (2, 0, 1, 1), (2, 1, 1, 4), (2, 2, 2, 1), (3, 0, 1, 1),
+    (3, 1, 2, 4), (1, 2, 3, 1), (2, 1, 3, 1), (3, 2, 3, 4),
+)  # fmt: skip
+
+
 def convolution(run: Setting) -> Results:
     """conv2d_input_backward and conv2d_weight_backward against aten in float64, over geometries, dtypes and layouts."""
     calls = 0
-    sizes = (1, 2) if run.small else (1, 2, 3)
     # Relative to the largest element: sums of some hundred products, rounded to the dtype once or twice.
     tolerance = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
-    for stride in sizes:
-        for padding in (0, 1, 2):
-            for dilation in sizes:
-                for groups in (1, 4):
-                    generator = torch.Generator().manual_seed(calls)
-                    x = torch.randn(3, 8, 15, 13, generator=generator, dtype=torch.float64)
-                    weight = torch.randn(12, 8 // groups, 3, 3, generator=generator, dtype=torch.float64)
-                    geometry = (stride, padding, dilation, groups)
-                    shape = nn.functional.conv2d(x, weight, None, *geometry).shape
-                    g = torch.randn(shape, generator=generator, dtype=torch.float64)
-                    answers = torch.ops.aten.convolution_backward(
-                        *(g, x, weight, None, [stride] * 2, [padding] * 2, [dilation] * 2),
-                        *(False, [0, 0], groups, [True, True, False]),
-                    )[:2]
-                    options: dict[str, Any] = {
-                        "stride": stride, "padding": padding, "dilation": dilation, "groups": groups,
-                        "allow_tf32": False,
-                    }  # fmt: skip
-                    for dtype, limit in tolerance.items():
-                        for layout in (torch.contiguous_format, torch.channels_last):
-                            xs, ws, gs = (
-                                tensor.to(run.device, dtype).contiguous(memory_format=layout)
-                                for tensor in (x, weight, g)
-                            )
-                            outputs = (
-                                F.conv2d_input_backward(x.shape, gs, ws, **options),
-                                F.conv2d_weight_backward(weight.shape, gs, xs, **options),
-                            )
-                            for out, answer in zip(outputs, answers, strict=True):
-                                error = (out.double().cpu() - answer).abs().max() / answer.abs().max()
-                                what = f"{geometry}, {dtype}, {layout}: {error:.3g}"
-                                assert error <= limit, what
-                                calls += 1
+    for geometry in GEOMETRIES[: 3 if run.small else None]:
+        stride, padding, dilation, groups = geometry
+        # Where a stage that runs out of time was.
+        print(f"convolution {geometry}", flush=True)
+        generator = torch.Generator().manual_seed(calls)
+        x = torch.randn(3, 8, 15, 13, generator=generator, dtype=torch.float64)
+        weight = torch.randn(12, 8 // groups, 3, 3, generator=generator, dtype=torch.float64)
+        shape = nn.functional.conv2d(x, weight, None, *geometry).shape
+        g = torch.randn(shape, generator=generator, dtype=torch.float64)
+        answers = torch.ops.aten.convolution_backward(
+            *(g, x, weight, None, [stride] * 2, [padding] * 2, [dilation] * 2),
+            *(False, [0, 0], groups, [True, True, False]),
+        )[:2]
+        options: dict[str, Any] = {
+            "stride": stride, "padding": padding, "dilation": dilation, "groups": groups, "allow_tf32": False,
+        }  # fmt: skip
+        for dtype, limit in tolerance.items():
+            for layout in (torch.contiguous_format, torch.channels_last):
+                xs, ws, gs = (
+                    tensor.to(run.device, dtype).contiguous(memory_format=layout) for tensor in (x, weight, g)
+                )
+                outputs = (
+                    F.conv2d_input_backward(x.shape, gs, ws, **options),
+                    F.conv2d_weight_backward(weight.shape, gs, xs, **options),
+                )
+                for out, answer in zip(outputs, answers, strict=True):
+                    error = (out.double().cpu() - answer).abs().max() / answer.abs().max()
+                    assert error <= limit, f"{geometry}, {dtype}, {layout}: {error:.3g}"
+                    calls += 1
     return {"results compared with aten in float64": calls}
+
+
+def pytest(run: Setting) -> Results:
+    """The tests that need a GPU, with the module that was built: the source folder must not shadow it."""
+    if not run.on_gpu:
+        return {"pytest": "runs the tests that need a GPU"}
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--rootdir", folder]
+        command += [
+            "-c",
+            os.devnull,
+            "--confcutdir",
+            str(ROOT / "tests"),
+            str(ROOT / "tests" / "test_cudnn_gpu.py"),
+        ]
+        path = [*filter(None, [os.environ.get("PYTHONPATH")]), str(ROOT / "tests")]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, env=environment, cwd=folder
+        )
+    assert done.returncode == 0, done.stdout[-2500:] + done.stderr[-500:]
+    return {"tests that need a GPU": done.stdout.strip().splitlines()[-1]}
 
 
 def compiled(run: Setting) -> Results:
@@ -366,8 +462,30 @@ def training(run: Setting) -> Results:
     return {"metrics": metrics[0], "after one epoch": metrics[-1]}
 
 
+def kernels(run: Setting) -> Results:
+    """Every kernel of the library once, for `sanitizer`: torch's own would take most of the time."""
+    calls = 0
+    for name in ("srm_forward", "srm_backward", "srm_trace", "scan_forward", "scan_backward"):
+        for sample in OPS[name].samples:
+            for dtype in DTYPES:
+                OPS[name](*(_to(run.device, value) for value in sample.arguments(dtype)))
+                calls += 1
+    for name in ("spike_avg_pool", "spike_avg_pool_backward"):
+        for sample in OPS[name].samples:
+            OPS[name](*(_to(run.device, value) for value in sample.arguments(torch.float32)))
+            calls += 1
+    for steps in (49, 97, 300):
+        current = _train(run, steps, 2, 3, 40)
+        limit = torch.ones((), device=run.device)
+        torch.ops.snnlib.srm_backward(current, current, limit, None, *CONSTANTS, 0, True, True)
+        calls += 1
+    if run.on_gpu:
+        torch.cuda.synchronize()
+    return {"calls of kernels": calls}
+
+
 def sanitizer(run: Setting) -> Results:
-    """compute-sanitizer over the op matrix: no access outside of a tensor."""
+    """compute-sanitizer over every kernel of the library: no access outside of a tensor."""
     tool = shutil.which("compute-sanitizer") or shutil.which(
         "compute-sanitizer", path="/usr/local/cuda/bin:/opt/cuda/bin"
     )
@@ -378,7 +496,7 @@ def sanitizer(run: Setting) -> Results:
     # Without torch's cache every tensor is an allocation of its own, and its end can be overrun.
     environment = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
     done = subprocess.run(
-        [*command, sys.executable, script, "--stage", "ops"],
+        [*command, sys.executable, script, "--stage", "kernels"],
         capture_output=True, text=True, check=False, env=environment,
     )  # fmt: skip
     output = done.stdout + done.stderr

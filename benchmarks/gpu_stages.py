@@ -12,6 +12,7 @@ import torch
 STAGES = {
     "install": ("gpu_checks", 60),
     "ops": ("gpu_checks", 90),
+    "scans": ("gpu_checks", 60),
     "bandwidth": ("gpu_timings", 60),
     "layer": ("gpu_timings", 60),
     "step": ("gpu_timings", 90),
@@ -24,8 +25,10 @@ STAGES = {
     "large": ("gpu_checks", 60),
     "convolution": ("gpu_checks", 90),
     "convolution_speed": ("cudnn_conv", 90),
+    "pytest": ("gpu_checks", 60),
     "compiled": ("gpu_checks", 100),
     "training": ("gpu_checks", 120),
+    "kernels": ("gpu_checks", 60),
     "sanitizer": ("gpu_checks", 120),
 }
 LIMITS = {name: limit for name, (_, limit) in STAGES.items()}

@@ -1,4 +1,7 @@
-"""Measurements of gpu_check.py: medians of repeats in one process, after a warm-up, timed with CUDA events."""
+"""Measurements of gpu_check.py: medians of repeats in one process, after a warm-up, timed with CUDA events.
+
+Kernels are timed behind a GPU that is kept busy, so that the interval holds no time of the host.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +21,22 @@ Results = dict[str, Any]
 CONSTANTS = (8.0, 4.0, 4.0, 4.0)
 
 
-def median_ms(run: Setting, function: Callable[[], object], repeats: int = 20) -> float:
+# Clock cycles of a GPU, about 0.3 ms: longer than the host takes to queue one call.
+_BUSY_CYCLES = 600_000
+
+
+def median_ms(
+    run: Setting, function: Callable[[], object], repeats: int = 20, *, with_host: bool = False
+) -> float:
+    """Milliseconds of one call on the device; `with_host` leaves in the time that the device waits for the host."""
     for _ in range(3):
         function()
     times = []
     for _ in range(2 if run.small else repeats):
         if run.on_gpu:
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            if not with_host:
+                torch.cuda._sleep(_BUSY_CYCLES)
             start.record()
             function()
             end.record()
@@ -51,12 +63,18 @@ def _rates(run: Setting, dtype: torch.dtype, neurons: int) -> Results:
     window = ([2, 2], [2, 2], [0, 0], False)
     pooled = ops.spike_avg_pool(frames, *window, True, None)
     out = torch.empty_like(current)
+    neuron_model = snnlib.neurons.LIF()
+    dynamics = neuron_model.dynamics(neuron_model.constants())
+    assert dynamics is not None
+    scan = (current, dynamics.pack(torch.empty((), device=run.device)), None, dynamics.flags, 0)
     # Name: (tensors of the train's size that move, call).
     calls: dict[str, tuple[float, Callable[[], object]]] = {
         "copy": (2, lambda: out.copy_(current)),
         "SRM forward": (2, lambda: ops.srm_forward(*neuron, False)),
         "SRM backward": (4, lambda: ops.srm_backward(q, *neuron, True, True)),
         "SRM backward, weights only": (3, lambda: ops.srm_backward(q, *neuron, True, False)),
+        "LIF forward": (2, lambda: ops.scan_forward(*scan)),
+        "LIF backward": (3, lambda: ops.scan_backward(q, None, *scan, False)),
         "pool forward, 2x2": (1.25, lambda: ops.spike_avg_pool(frames, *window, True, None)),
         "pool backward, 2x2": (2.25, lambda: ops.spike_avg_pool_backward(pooled, frames, *window)),
     }
@@ -85,7 +103,7 @@ def _eager_and_graph(run: Setting, name: str, step: Callable[[], object]) -> Res
     if run.on_gpu:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-    results[f"{name}, eager, ms"] = round(median_ms(run, step), 3)
+    results[f"{name}, eager, ms"] = round(median_ms(run, step, with_host=True), 3)
     if not run.on_gpu:
         return results
     results[f"{name}, eager, peak MB"] = round(torch.cuda.max_memory_allocated() / 1e6)

@@ -8,7 +8,7 @@ namespace snnlib::cudnn {
 namespace {
 
 Api loaded = {};
-bool is_loaded = false;
+bool is_loaded = false, is_leaving = false;
 
 template <class Function>
 void look_up(void* library, const char* name, Function** function) {
@@ -44,6 +44,12 @@ void load(const std::string& path) {
 const Api& api() {
   if (!is_loaded) throw std::runtime_error("cuDNN is not loaded");
   return loaded;
+}
+
+void leave() { is_leaving = true; }
+
+void destroy(Descriptor descriptor) {
+  if (!is_leaving) loaded.destroy(descriptor);
 }
 
 void check(int status, const char* doing) {

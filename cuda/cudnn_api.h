@@ -132,6 +132,12 @@ void load(const std::string& path);
 // Throws std::runtime_error before `load`.
 const Api& api();
 
+// From here on descriptors are left to the end of the process: when the interpreter is torn down, CUDA may be gone
+// before them, and cuDNN is known to crash then.
+void leave();
+// Does nothing after `leave`.
+void destroy(Descriptor descriptor);
+
 // Throws std::runtime_error with cuDNN's own words unless the status is that of success.
 void check(int status, const char* doing);
 

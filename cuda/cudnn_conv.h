@@ -13,7 +13,7 @@
 namespace snnlib::cudnn {
 
 struct DestroyDescriptor {
-  void operator()(Descriptor descriptor) const { api().destroy(descriptor); }
+  void operator()(Descriptor descriptor) const { destroy(descriptor); }
 };
 using OwnedDescriptor = std::unique_ptr<DescriptorTag, DestroyDescriptor>;
 

@@ -1,9 +1,11 @@
 """The checks for GPU machines run here on the CPU at tiny sizes, so that no slip of the pen waits for a GPU."""
 
+import argparse
 import importlib
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import ModuleType
 
@@ -12,8 +14,9 @@ import torch
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 STAGES = (
-    "install", "ops", "bandwidth", "layer", "step", "network", "streams", "determinism", "graph", "autocast",
-    "errors", "large", "convolution", "convolution_speed", "sanitizer", "training",
+    "install", "ops", "scans", "kernels", "pytest", "bandwidth", "layer", "step", "network", "streams",
+    "determinism", "graph", "autocast", "errors", "large", "convolution", "convolution_speed", "sanitizer",
+    "training",
 )  # fmt: skip
 
 
@@ -65,3 +68,33 @@ def test_without_a_gpu() -> None:
     assert run.returncode == 2
     assert run.stderr.startswith("gpu-check needs a GPU, and torch ")
     assert "sees no CUDA device" in run.stderr
+
+
+def test_a_stage_that_hangs_keeps_its_output_and_leaves_nothing_running(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    check = importlib.import_module("gpu_check")
+    child = f"import time; time.sleep(2); open({str(tmp_path / 'late')!r}, 'w')"
+    script = tmp_path / "stage.py"
+    script.write_text(
+        "import subprocess, sys, time\n"
+        f"subprocess.Popen([sys.executable, '-c', {child!r}])\n"
+        "print('half way', flush=True)\ntime.sleep(60)\n"
+    )
+    monkeypatch.setattr(check, "__file__", str(script))
+    result = check.run_stage("any", argparse.Namespace(device="cpu", small=True), 1.0)
+    assert not result["passed"]
+    assert result["error"] == "half way\ntook longer than 1 s"
+    time.sleep(2.5)
+    assert not (tmp_path / "late").exists()
+
+
+def test_results_count_though_the_process_ends_badly(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    check = importlib.import_module("gpu_check")
+    script = tmp_path / "stage.py"
+    script.write_text(f"import os\nprint('{check.MARK}' + '{{}}', flush=True)\nos.abort()\n")
+    monkeypatch.setattr(check, "__file__", str(script))
+    result = check.run_stage("any", argparse.Namespace(device="cpu", small=True), 20.0)
+    assert result["passed"] and result["end of the process"] == "exit status -6"

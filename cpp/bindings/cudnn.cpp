@@ -27,6 +27,7 @@ void bind_cudnn(pybind11::module_& parent) {
   using namespace cudnn;
   py::module_ module = parent.def_submodule("cudnn", "Backward convolutions of cuDNN, found when the program runs.");
   const auto unlocked = py::call_guard<py::gil_scoped_release>();
+  py::module_::import("atexit").attr("register")(py::cpp_function(&leave));
   module.def("load", &load);
   module.def("version", [] { return api().version(); });
   module.def("dense_strides", &dense_strides);
