@@ -22,6 +22,7 @@ from snnlib import (
 from snnlib.backends.choice import use_convolution
 from snnlib.backends.native import keep_freed_memory, use_path
 from snnlib.compat import *  # noqa: F403
+from snnlib.exchange import convert, verify_conversion
 from snnlib.functional import grad_scale, resize_bicubic, segment_sum, superpixel_unpool
 from snnlib.inspect.kernels import explain_dispatch
 from snnlib.inspect.memory import memory_report
@@ -102,6 +103,7 @@ __all__ = [
     "VoxelPool",
     "WeightStandardization",
     "compat",
+    "convert",
     "data",
     "encoding",
     "explain",
@@ -128,6 +130,7 @@ __all__ = [
     "unfuse_",
     "use_convolution",
     "use_path",
+    "verify_conversion",
 ]
 # Names whose modules need the extra `snnlib[train]`, or take time to import: loaded when they are first used.
 _LAZY = {"load": "snnlib.app.training.load", "report": "snnlib.app.report", "visual": "snnlib.visual"}

@@ -44,6 +44,7 @@ REFERENCE = {
     "functional": ("Functions", ["snnlib.functional"]),
     "models": ("Models", ["snnlib.models", "snnlib.app.training.load"]),
     "backends": ("Backends and algorithms", ["snnlib.backends.native", "snnlib.backends.choice"]),
+    "exchange": ("Nets of other libraries", ["snnlib.exchange"]),
     "testing": ("Testing", ["snnlib.testing"]),
     "compat": ("Published names", ["snnlib.compat"]),
 }

@@ -1,0 +1,229 @@
+"""`snnlib.convert`: a net of snnTorch, SpikingJelly or Norse as the same net on snnlib's kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from snnlib.exchange import replace
+from snnlib.exchange.fold import At, Before, CannotFold, Lane, Loop, Stacked, Total, fold
+from snnlib.exchange.folded import FoldedNet
+from snnlib.exchange.leaves import Notes, clear_states, is_torch, library_of, neuron_leaf, states_of
+from snnlib.exchange.peers import neuron_library
+from snnlib.exchange.shared import Unsupported
+from snnlib.exchange.trace import Call, Trace, trace
+
+LoopPlace = Literal["auto", "inside", "outside"]
+OnUnsupported = Literal["leave", "raise"]
+
+
+def convert(
+    net: nn.Module,
+    x: Tensor,
+    *,
+    loop: LoopPlace = "auto",
+    unsupported: OnUnsupported = "leave",
+    quiet: bool = False,
+) -> nn.Module:
+    """A net of snnTorch, SpikingJelly or Norse as the same net on snnlib's kernels, over whole sequences.
+
+    Every supported neuron becomes snnlib's in its dialect: same spikes, same gradients. Weights are the very parameters
+    of the original, so training one trains the other. Torch modules see all time steps at once (`PerStep`). A net
+    that loops over time in its `forward` runs once as it is, its equal steps are found, and each of their calls is made
+    once, over the sequence. Libraries are recognised by class; none is imported.
+
+    The result is called with what `x` is. A net that loops over time itself gives what the original gives. One whose
+    loop is outside, as `for step in x: net(step)`, gives the outputs of all steps `[T, N, ...]`.
+
+    Args:
+        net: the net, trained or not.
+        x: an input, for the trace: the sequence `[T, N, ...]`, or whatever a net takes that loops over time itself.
+        loop: `"inside"` if `net(x)` runs over all time steps, `"outside"` if the net takes one step `x[t]`; `"auto"`
+            finds out by whether `net(x[0])` calls each neuron once.
+        unsupported: `"leave"` runs a module without counterpart as it is, step by step; `"raise"` refuses.
+        quiet: whether not to print what was done.
+
+    Raises:
+        ValueError: a net without neurons of these libraries, steps that differ from each other (the message names the
+            first that does), or with `unsupported="raise"` a module without counterpart, by its path.
+
+    >>> import torch, snnlib
+    >>> net = snnlib.convert(snntorch_net, torch.rand(25, 8, 784))    # doctest: +SKIP
+    fc1   Linear -> PerStep(Linear)
+    lif1  Leaky -> LIF with v
+    """
+    for name, value, choices in (
+        ("loop", loop, get_args(LoopPlace)),
+        ("unsupported", unsupported, get_args(OnUnsupported)),
+    ):
+        if value not in choices:
+            raise ValueError(f"{name}: expected one of {', '.join(choices)}, got {value!r}")
+    if not library_of(net):
+        raise ValueError(
+            f"net: expected a module with neurons of snnTorch, SpikingJelly or Norse, got {type(net).__name__} without"
+        )
+    notes = Notes()
+    try:
+        made = _converted(net, x, loop, notes)
+    except Unsupported as reason:
+        raise ValueError(f"net: {reason}") from reason
+    if unsupported == "raise" and notes.left:
+        path, reason_left = next(iter(notes.left.items()))
+        raise ValueError(f"net: expected modules with a counterpart, got {path or 'itself'}: {reason_left}")
+    made.train(net.training)
+    clear_states(net)
+    if not quiet:
+        print(notes.shown())
+    return made
+
+
+def _converted(net: nn.Module, x: Tensor, loop: LoopPlace, notes: Notes) -> nn.Module:
+    if replace.takes_sequences(net):
+        return replace.replace_in_place_of(net, notes)
+    if replace.is_chain_of_leaves(net) and loop != "inside":
+        return replace.replace_chain(net, notes)
+    leaves = dict(_leaves(net))
+    with _as_traced(net):
+        outside = loop == "outside" or (loop == "auto" and takes_one_step(net, x))
+        clear_states(net)
+        written = trace(net, leaves, (x[0] if outside else x,))
+    neurons = {path for path, module in leaves.items() if neuron_library(module) is not None}
+    try:
+        folded = fold(written, neurons, outside)
+        _check_states(folded, neurons)
+    except CannotFold as reason:
+        raise ValueError(f"net: expected steps that are alike, got others: {reason}") from reason
+    return _assembled(net, leaves, folded, written, notes, outside, x)
+
+
+def takes_one_step(net: nn.Module, x: Tensor) -> bool:
+    """Whether `net(x[0])` runs and calls every neuron that it calls once."""
+    counts: dict[nn.Module, int] = {}
+    neurons = [module for module in net.modules() if neuron_library(module) is not None]
+
+    def count(module: nn.Module, *_: Any) -> None:
+        counts[module] = counts.get(module, 0) + 1
+
+    handles = [module.register_forward_hook(count) for module in neurons]
+    clear_states(net)
+    try:
+        with torch.no_grad():
+            net(x[0])
+    except (RuntimeError, ValueError, TypeError, IndexError, AssertionError):
+        # It takes no single step; if it takes no sequence either, the trace says why.
+        return False
+    finally:
+        for handle in handles:
+            handle.remove()
+    return bool(counts) and set(counts.values()) == {1}
+
+
+def _leaves(net: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]:
+    """Modules that are called as a whole: neurons, torch modules, recurrent containers."""
+    if (
+        neuron_library(net) is not None
+        or is_torch(net)
+        or replace.is_recurrent(net)
+        or replace.is_dropout(net)
+    ):
+        yield path, net
+        return
+    for name, child in net.named_children():
+        yield from _leaves(child, f"{path}.{name}".lstrip("."))
+
+
+@contextmanager
+def _as_traced(net: nn.Module) -> Iterator[None]:
+    """Evaluation mode, so that a trace changes no statistics."""
+    modes = {module: module.training for module in net.modules()}
+    net.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+
+
+def _check_states(loop: Loop, neurons: set[str]) -> None:
+    """Raise where a neuron's state comes from anywhere but its own last step."""
+    for number, call in enumerate(loop.step):
+        if call.target not in neurons:
+            if any(isinstance(leaf, Before) for leaf in call.args):
+                raise CannotFold(
+                    f"{call.name} reads the step before, which only neurons and running sums may"
+                )
+            continue
+        for leaf in call.args[1:]:
+            if isinstance(leaf, Before) and leaf.lane.call != number:
+                raise CannotFold(f"{call.name} gets a state that is not its own")
+            if isinstance(leaf, Lane):
+                raise CannotFold(f"{call.name} gets a state of the same step")
+
+
+def _assembled(
+    net: nn.Module,
+    leaves: dict[str, nn.Module],
+    loop: Loop,
+    written: Trace,
+    notes: Notes,
+    outside: bool,
+    x: Tensor,
+) -> FoldedNet:
+    used = _outputs_used(loop)
+    modules: dict[str, nn.Module] = {}
+    for number, call in enumerate(loop.step):
+        if not isinstance(call.target, str) or call.target in modules:
+            continue
+        module = leaves[call.target]
+        if neuron_library(module) is None:
+            modules[call.target] = replace.leaf(call.target, module, notes, stepwise=True)
+            continue
+        beside = used.get(number, set()) - {0}
+        states = states_of(module)
+        if beside and (not states or max(beside) > len(states)):
+            raise Unsupported(
+                f"{call.target}: a state of {type(module).__name__} is read, which has no counterpart"
+            )
+        modules[call.target] = neuron_leaf(call.target, module, notes, states if beside else ())
+    outer = {call.target for call in (*loop.before, *loop.after) if isinstance(call.target, str)}
+    plain = {path: leaves[path] for path in outer}
+    both = outer & modules.keys()
+    if both:
+        raise Unsupported(f"{min(both)} is called both within the steps and outside of them")
+    batch = x.shape[1] if outside else _batch(loop, written)
+    made = FoldedNet(modules, plain, loop, written, batch, outside)
+    _register_parameters(made, net, loop)
+    return made
+
+
+def _outputs_used(loop: Loop) -> dict[int, set[int]]:
+    """Outputs of each call of a step that something but its own next call reads."""
+    used: dict[int, set[int]] = {}
+    outer = [leaf for call in loop.after for leaf in call.args]
+    inner = [leaf for call in loop.step for leaf in call.args]
+    for leaf in (*outer, *loop.output, *inner):
+        lane = leaf if isinstance(leaf, Lane) else getattr(leaf, "lane", None)
+        if isinstance(lane, Lane) and isinstance(leaf, Lane | At | Stacked | Total):
+            used.setdefault(lane.call, set()).add(lane.out)
+    return used
+
+
+def _batch(loop: Loop, written: Trace) -> int:
+    shape = written.shapes[written.inputs[0]]
+    dims = {leaf.dim for call in loop.step for leaf in call.args if type(leaf).__name__ == "Slice"}
+    return shape[1] if dims == {0} and len(shape) > 1 else shape[0]
+
+
+def _register_parameters(made: FoldedNet, net: nn.Module, loop: Loop) -> None:
+    """Parameters that functions use, under the names that they have in the net."""
+    names = {id(parameter): name for name, parameter in net.named_parameters()}
+    present = {id(parameter) for parameter in made.parameters()}
+    calls: list[Call] = [*loop.before, *loop.step, *loop.after]
+    for leaf in (leaf for call in calls for leaf in call.args):
+        if isinstance(leaf, nn.Parameter) and id(leaf) in names and id(leaf) not in present:
+            made.register_parameter(names[id(leaf)].replace(".", "_"), leaf)
+            present.add(id(leaf))

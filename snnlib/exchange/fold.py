@@ -1,0 +1,413 @@
+"""T calls of one step, found in a trace, as one call over the sequence.
+
+Every call of the trace belongs to a step, to what comes before the loop, or to what comes after it. The steps must be
+alike: the same calls with the same arguments, where a tensor of the step itself, of the step before (a neuron's state
+or a running sum), of the loop's surroundings or the step's slice of a sequence stands in the same place.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from snnlib.exchange.trace import Call, Ref, Trace
+
+_ADDITIONS = ("add", "__add__", "__radd__", "sum")
+_STACKS = (torch.stack, torch.cat)
+
+
+class CannotFold(ValueError):  # noqa: N818 - an answer
+    """Why a trace is no loop over equal steps."""
+
+
+@dataclass(frozen=True)
+class Slice:
+    """The step's part of a sequence: `value` at index t of dimension `dim`."""
+
+    value: int
+    dim: int
+
+
+@dataclass(frozen=True)
+class Lane:
+    """A tensor of the step: output `out` of the step's call number `call`."""
+
+    call: int
+    out: int
+
+
+@dataclass(frozen=True)
+class Before:
+    """The same of the step before; in the first step it was the initial value."""
+
+    lane: Lane
+
+
+@dataclass(frozen=True)
+class Total:
+    """The sum of a lane over all steps, on top of an initial value (a `Ref`, a constant or None)."""
+
+    lane: Lane
+    initial: Any = None
+
+
+@dataclass(frozen=True)
+class Stacked:
+    """A lane's values of all steps along dimension `dim`."""
+
+    lane: Lane
+    dim: int
+
+
+@dataclass(frozen=True)
+class At:
+    """A lane's value in one step."""
+
+    lane: Lane
+    step: int
+
+
+@dataclass
+class Loop:
+    """The folded trace.
+
+    Args:
+        steps: number of steps in the trace.
+        before: calls that do not depend on the step.
+        step: calls of one step; arguments are `Ref`, `Slice`, `Lane`, `Before` or constants.
+        after: calls on what the loop gave; arguments are `Ref`, `Total`, `Stacked`, `At` or constants.
+        output: leaves of the net's result, as the arguments of `after`.
+        replaced: tensors of the trace that are such a thing, by number.
+    """
+
+    steps: int
+    before: list[Call]
+    step: list[Call]
+    after: list[Call]
+    output: list[Any]
+    replaced: dict[int, Any] = field(default_factory=dict)
+
+
+def fold(trace: Trace, stepped: set[str], outside: bool) -> Loop:
+    """Fold a trace.
+
+    Args:
+        trace: one call of a net.
+        stepped: paths of the neurons, which are called once per step.
+        outside: whether the call was one step, of a net whose loop is the caller's.
+
+    Raises:
+        CannotFold: steps differ; the message names the first that does.
+    """
+    # Additions that looked like the start of a running sum and were not.
+    no_sums: set[int] = set()
+    while True:
+        try:
+            return _Folder(trace, stepped, outside, no_sums).fold()
+        except _NoSum as mistake:
+            no_sums.add(mistake.start)
+
+
+class _NoSum(Exception):  # noqa: N818 - a step of a search
+    """What looked like a running sum is read before the last step; `start` is its first call."""
+
+    def __init__(self, start: int) -> None:
+        super().__init__(start)
+        self.start = start
+
+
+class _Folder:
+    def __init__(self, trace: Trace, stepped: set[str], outside: bool, no_sums: set[int]) -> None:
+        # Calls are written anew, as those of any step.
+        trace = replace(trace, calls=[replace(call, outputs=list(call.outputs)) for call in trace.calls])
+        self.trace, self.outside, self.no_sums = trace, outside, no_sums
+        self.order = {id(call): number for number, call in enumerate(trace.calls)}
+        counts = Counter(call.target for call in trace.calls if isinstance(call.target, str))
+        neurons = {path: counts[path] for path in sorted(stepped) if counts[path]}
+        if len(set(neurons.values())) > 1:
+            shown = ", ".join(f"{path} {count}" for path, count in neurons.items())
+            raise CannotFold(f"expected every neuron to be called once per step, got calls: {shown}")
+        self.steps = next(iter(neurons.values()), 1)
+        # Whatever is called once per step belongs to it, though its arguments may not depend on the step.
+        self.per_step = {path for path, count in counts.items() if count == self.steps}
+        self.step_of: dict[int, int] = {}
+        self.lanes: list[list[Call]] = [[] for _ in range(self.steps)]
+        self.lane_of: dict[int, Lane] = {}
+        self.slices: dict[int, tuple[Slice, int]] = {}
+        self.before: list[Call] = []
+        self.after: list[Call] = []
+        # By number of the running sum's tensor: lane that is added, initial value, steps so far, first call.
+        self.sums: dict[int, tuple[Lane, Any, int, int]] = {}
+        self.replaced: dict[int, Any] = {}
+        self.known: dict[Hashable, Call] = {}
+        # Tensors that a loop made anew in every step, though nothing in them changes.
+        self.same: dict[int, int] = {}
+
+    def fold(self) -> Loop:
+        calls_so_far: Counter[str] = Counter()
+        if self.outside:
+            for number in self.trace.inputs:
+                self.slices[number] = (Slice(number, 0), 0)
+                self.step_of[number] = 0
+        for call in self.trace.calls:
+            self._place(call, calls_so_far)
+        self._tail()
+        self._compare()
+        output = [self._outer(leaf) for leaf in self.trace.output]
+        return Loop(self.steps, self.before, self.lanes[0], self.after, output, self.replaced)
+
+    def _place(self, call: Call, calls_so_far: Counter[str]) -> None:
+        steps = {self.step_of[ref.value] for ref in call.refs if ref.value in self.step_of}
+        if isinstance(call.target, str) and call.target in self.per_step:
+            step = calls_so_far[call.target]
+            calls_so_far[call.target] += 1
+            if steps <= {step, step - 1}:
+                return self._into_step(call, step)
+        if any(ref.value in self.replaced for ref in call.refs) or self._gathers(call):
+            return self._later(call)
+        if not steps:
+            return self._unstepped(call)
+        if self._adds_up(call):
+            return None
+        step = max(steps)
+        if steps <= {step, step - 1}:
+            return self._into_step(call, step)
+        return self._later(call)
+
+    def _unstepped(self, call: Call) -> None:
+        """A slice of a sequence, or something that does not depend on the step."""
+        cut = None if self.outside else _as_slices(call, self.trace, self.steps)
+        if cut is not None:
+            for number, (part, step) in cut.items():
+                self.slices[number] = (part, step)
+                self.step_of[number] = step
+            return
+        # Made once, however often the loop asked for it.
+        key = (call.name, id(call.target), str(call.spec), tuple(_key(leaf) for leaf in call.args))
+        first = self.known.setdefault(key, call)
+        if first is call:
+            self.before.append(call)
+        for mine, other in zip(call.outputs, first.outputs, strict=True):
+            if mine is not None and other is not None and mine != other:
+                self.same[mine] = other
+
+    def _into_step(self, call: Call, step: int) -> None:
+        lane = len(self.lanes[step])
+        self.lanes[step].append(call)
+        for position, number in enumerate(call.outputs):
+            if number is not None:
+                self.step_of[number] = step
+                if self.lane_of.get(number, Lane(-1, 0)).call != lane:
+                    self.lane_of[number] = Lane(lane, position)
+
+    def _later(self, call: Call) -> None:
+        self.after.append(call)
+        for number in call.outputs:
+            if number is not None:
+                self.replaced[number] = Ref(number)
+
+    def _gathers(self, call: Call) -> bool:
+        """Whether a call stacks a lane's values of all steps."""
+        if call.target not in _STACKS or self.outside:
+            return False
+        args, kwargs = pytree.tree_unflatten(call.args, call.spec)
+        lanes = [self.lane_of.get(leaf.value) for leaf in args[0] if isinstance(leaf, Ref)]
+        steps = [self.step_of.get(leaf.value) for leaf in args[0] if isinstance(leaf, Ref)]
+        if len(lanes) != len(args[0]) or lanes[0] is None or lanes.count(lanes[0]) != len(lanes):
+            return False
+        if steps != list(range(self.steps)) or call.target is not torch.stack:
+            return False
+        dim = kwargs.get("dim", args[1] if len(args) > 1 else 0)
+        assert call.outputs[0] is not None
+        self.replaced[call.outputs[0]] = Stacked(lanes[0], dim)
+        # Nothing is to be done in its place.
+        call.outputs[0] = None
+        return True
+
+    def _adds_up(self, call: Call) -> bool:
+        """Whether a call adds a lane's value to the sum of the steps before."""
+        if call.name not in _ADDITIONS or isinstance(call.target, str) or len(call.args) != 2:
+            return False
+        for total, term in (call.args, call.args[::-1]):
+            if not (isinstance(term, Ref) and term.value in self.lane_of):
+                continue
+            lane, step = self.lane_of[term.value], self.step_of[term.value]
+            before = self.step_of.get(total.value) if isinstance(total, Ref) else None
+            if isinstance(total, Ref) and total.value in self.sums:
+                summed, initial, so_far, start = self.sums[total.value]
+                if summed == lane and so_far == step:
+                    return self._sum(call, lane, initial, step, start)
+            elif (
+                isinstance(total, Ref) and step == 1 and before == 0 and self.lane_of.get(total.value) == lane
+            ):
+                # The first step's value itself was the start.
+                return self._sum(call, lane, None, 1, self.order[id(call)])
+            elif step == 0 and self.steps > 1 and before is None and _is_start(total):
+                # Zeros of the batch in the trace say nothing of others.
+                initial = None if isinstance(total, Tensor) and not bool(total.any()) else total
+                return self._sum(call, lane, initial, 0, self.order[id(call)])
+        return False
+
+    def _sum(self, call: Call, lane: Lane, initial: Any, step: int, start: int) -> bool:
+        if start in self.no_sums:
+            return False
+        number = call.outputs[0]
+        assert number is not None
+        self.sums[number] = (lane, initial, step + 1, start)
+        self.step_of[number] = step
+        if step + 1 == self.steps:
+            self.replaced[number] = Total(lane, initial)
+        return True
+
+    def _tail(self) -> None:
+        """Calls on the last step's values alone come after the loop."""
+        length = len(self.lanes[0])
+        if self.steps > 1 and len(self.lanes[-1]) > length:
+            for call in self.lanes[-1][length:]:
+                for number in call.outputs:
+                    if number is not None:
+                        del self.step_of[number], self.lane_of[number]
+                self._later(call)
+            del self.lanes[-1][length:]
+
+    def _compare(self) -> None:
+        """Raise where a step differs from the first, and write the first one's arguments as those of any step."""
+        expected = [
+            self._signature(call, min(1, self.steps - 1)) for call in self.lanes[min(1, self.steps - 1)]
+        ]
+        for step, calls in enumerate(self.lanes):
+            found = [self._signature(call, step) for call in calls]
+            for number, (one, other) in enumerate(zip(expected, found, strict=False)):
+                if step == 0:
+                    _check_start(calls[number], one[3], other[3])
+                if not _alike(one, other, first=step == 0):
+                    raise CannotFold(
+                        f"step {step} differs from the others at its call of {calls[number].name}"
+                    )
+            if len(found) != len(expected):
+                extra = calls[len(expected)].name if len(found) > len(expected) else "its end"
+                raise CannotFold(f"step {step} differs from the others at {extra}")
+        for call, signature in zip(self.lanes[0], expected, strict=True):
+            call.args = list(signature[3])
+        for call in self.before:
+            call.args = [self._plain(leaf) for leaf in call.args]
+        kept = (call for call in self.after if any(number is not None for number in call.outputs))
+        self.after = sorted(kept, key=lambda call: self.order[id(call)])
+        for call in self.after:
+            call.args = [self._outer(leaf) for leaf in call.args]
+
+    def _signature(self, call: Call, step: int) -> tuple[Any, ...]:
+        return (
+            call.name,
+            id(call.target),
+            str(call.spec),
+            tuple(self._inner(leaf, step) for leaf in call.args),
+        )
+
+    def _plain(self, leaf: Any) -> Any:
+        return Ref(self.same[leaf.value]) if isinstance(leaf, Ref) and leaf.value in self.same else leaf
+
+    def _inner(self, leaf: Any, step: int) -> Any:
+        if not isinstance(leaf, Ref):
+            return leaf
+        if leaf.value in self.slices:
+            part, at = self.slices[leaf.value]
+            return part if at == step else leaf
+        if leaf.value in self.lane_of:
+            at = self.step_of[leaf.value]
+            lane = self.lane_of[leaf.value]
+            return lane if at == step else Before(lane) if at == step - 1 else leaf
+        if leaf.value in self.sums:
+            raise _NoSum(self.sums[leaf.value][3])
+        return self._plain(leaf)
+
+    def _outer(self, leaf: Any) -> Any:
+        if not isinstance(leaf, Ref):
+            return leaf
+        if leaf.value in self.replaced:
+            return self.replaced[leaf.value]
+        if leaf.value in self.slices:
+            return self.slices[leaf.value][0]
+        if leaf.value in self.lane_of:
+            lane = self.lane_of[leaf.value]
+            return Stacked(lane, 0) if self.outside else At(lane, self.step_of[leaf.value] - self.steps)
+        if leaf.value in self.sums:
+            raise _NoSum(self.sums[leaf.value][3])
+        return self._plain(leaf)
+
+
+def _check_start(call: Call, expected: tuple[Any, ...], found: tuple[Any, ...]) -> None:
+    """Raise where a neuron's state is something else than zeros in the first step."""
+    for a, b in zip(expected, found, strict=False):
+        given = isinstance(b, Ref | Lane | Slice) or (isinstance(b, Tensor) and bool(b.any()))
+        if isinstance(call.target, str) and isinstance(a, Before) and given:
+            raise CannotFold(f"{call.name} starts at a state other than zero")
+
+
+def _is_start(total: Any) -> bool:
+    """Whether a running sum may start with this: a tensor of the net, a number, or zeros."""
+    return not isinstance(total, Tensor) or total.numel() == 1 or not bool(total.any())
+
+
+def _as_slices(call: Call, trace: Trace, steps: int) -> dict[int, tuple[Slice, int]] | None:
+    """Numbers of the tensors that are a step's part of a sequence, if this call cuts one."""
+    if not call.args or not isinstance(call.args[0], Ref) or len(call.refs) != 1:
+        return None
+    value, name = call.args[0].value, call.name
+    shape = trace.shapes[value]
+    if name in ("unbind", "__iter__"):
+        args, kwargs = pytree.tree_unflatten(call.args, call.spec)
+        dim = kwargs.get("dim", args[1] if len(args) > 1 else 0)
+        if shape[dim] != steps:
+            return None
+        return {n: (Slice(value, dim), t) for t, n in enumerate(call.outputs) if n is not None}
+    if name not in ("__getitem__", "select"):
+        return None
+    args, _ = pytree.tree_unflatten(call.args, call.spec)
+    dim, at = (args[1], args[2]) if name == "select" else _one_index(args[1])
+    number = call.outputs[0]
+    if number is None or not isinstance(at, int) or not 0 <= at < steps or shape[dim] < steps:
+        return None
+    return {number: (Slice(value, dim), at)}
+
+
+def _one_index(index: Any) -> tuple[int, int | None]:
+    """(dimension, index) of `x[3]` or `x[:, 3]`; no index for any other."""
+    if isinstance(index, int):
+        return 0, index
+    parts = index if isinstance(index, tuple) else ()
+    numbers = [number for number, part in enumerate(parts) if isinstance(part, int)]
+    if len(numbers) != 1 or any(part != slice(None) for part in parts[: numbers[0]]):
+        return 0, None
+    if any(part not in (slice(None), Ellipsis) for part in parts[numbers[0] + 1 :]):
+        return 0, None
+    return numbers[0], parts[numbers[0]]
+
+
+def _key(leaf: Any) -> Hashable:
+    if isinstance(leaf, Tensor):
+        return id(leaf)
+    try:
+        hash(leaf)
+    except TypeError:
+        return id(leaf)
+    return (type(leaf).__name__, leaf)
+
+
+def _alike(one: tuple[Any, ...], other: tuple[Any, ...], first: bool) -> bool:
+    """Whether two calls are the same of their steps; in the first step, states are initial values or left out."""
+    if one[:2] != other[:2]:
+        return False
+    if len(one[3]) != len(other[3]):
+        return first and any(isinstance(leaf, Before) for leaf in one[3])
+    return all(
+        (isinstance(a, Before) and first)
+        or (a is b if isinstance(a, Tensor) or isinstance(b, Tensor) else a == b)
+        for a, b in zip(one[3], other[3], strict=True)
+    )

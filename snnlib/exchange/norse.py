@@ -1,0 +1,126 @@
+"""Neurons of Norse as snnlib's, in its dialect. Its rates are per second; steps have a length there."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from snnlib.exchange.sequence import RecurrentNeurons
+from snnlib.exchange.shared import Unsupported, number
+from snnlib.exchange.surrogates import match
+from snnlib.neurons import ALIF, IF, LIF, CubaLIF, Integrator, Neuron
+from snnlib.neurons.surrogate import Triangle
+
+
+class RecurrentLayer(nn.Module):
+    """Input weights, then neurons that feed back: Norse's recurrent cells hold both."""
+
+    def __init__(self, weight: Tensor, neurons: RecurrentNeurons) -> None:
+        super().__init__()
+        self.neurons = neurons
+        if isinstance(weight, nn.Parameter):
+            self.register_parameter("weight", weight)
+        else:
+            self.register_buffer("weight", weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Spikes of a sequence."""
+        assert isinstance(self.weight, Tensor)
+        spikes: Tensor = self.neurons(nn.functional.linear(x, self.weight))
+        return spikes
+
+
+def neuron(module: Any) -> Neuron | RecurrentLayer:
+    """The neuron that a module of Norse is.
+
+    Raises:
+        Unsupported: an option or a class that has no counterpart; the message says which.
+    """
+    kind = type(module).__name__.removesuffix("Cell")
+    recurrent = kind.endswith("Recurrent")
+    builders = {"LIF": _lif, "LIFBox": _lif_box, "LI": _li, "LSNN": _lsnn, "IAF": _iaf}
+    name = kind.removesuffix("Recurrent")
+    if name not in builders:
+        raise Unsupported(f"Norse's {type(module).__name__} has no counterpart")
+    if getattr(module, "record_states", False):
+        raise Unsupported("record_states=True has no counterpart")
+    made = builders[name](module, module.p, float(module.dt))
+    if not recurrent:
+        return made
+    if name != "LIF":
+        raise Unsupported(f"Norse's {type(module).__name__} has no counterpart")
+    # Its recurrent cell passes no gradient through the reset, its feed-forward one does.
+    made.detach_reset = True  # type: ignore[assignment]
+    return RecurrentLayer(module.input_weights, RecurrentNeurons(made, module.recurrent_weights))
+
+
+def _firing(p: Any) -> dict[str, Any]:
+    threshold = float(number("v_th", p.v_th))
+    if p.method == "super":
+        surrogate: Any = None
+    elif p.method == "triangle":
+        alpha = float(number("alpha", p.alpha))
+        surrogate = Triangle(width=1 / threshold, height=alpha)
+    elif p.method == "tanh":
+        surrogate = match(partial(_tanh, k=float(number("alpha", p.alpha))), threshold)
+    else:
+        surrogate = None
+    if p.method not in ("super", "triangle") and surrogate is None:
+        raise Unsupported(f"method {p.method!r} has no counterpart")
+    options = {"threshold": threshold, "dialect": "norse"}
+    return {**options, **({} if surrogate is None else {"surrogate": surrogate})}
+
+
+def _tanh(u: Tensor, k: float) -> Tensor:
+    return torch.tanh(k * u) / k
+
+
+def _tau(name: str, rate: Any, dt: float) -> Tensor:
+    if isinstance(rate, nn.Parameter):
+        raise Unsupported(f"a learned {name} has no counterpart")
+    return 1 / (number(name, rate).double() * dt)
+
+
+def _no_leak_potential(p: Any) -> None:
+    if bool(torch.as_tensor(p.v_leak).ne(0).any()):
+        raise Unsupported("v_leak other than 0 has no counterpart")
+
+
+def _lif(_: Any, p: Any, dt: float) -> CubaLIF:
+    if p.method == "adjoint":
+        raise Unsupported("method 'adjoint' has no counterpart")
+    _no_leak_potential(p)
+    taus = (_tau(name, getattr(p, name), dt) for name in ("tau_mem_inv", "tau_syn_inv"))
+    return CubaLIF(*taus, reset_value=float(p.v_reset), **_firing(p))
+
+
+def _lif_box(_: Any, p: Any, dt: float) -> LIF:
+    _no_leak_potential(p)
+    method = getattr(p.reset_method, "__name__", "")
+    if "value" not in method:
+        raise Unsupported(f"reset_method {method!r} has no counterpart")
+    return LIF(_tau("tau_mem_inv", p.tau_mem_inv, dt), reset_value=float(p.v_reset), **_firing(p))
+
+
+def _li(_: Any, p: Any, dt: float) -> Integrator:
+    _no_leak_potential(p)
+    tau_s = _tau("tau_syn_inv", p.tau_syn_inv, dt)
+    return Integrator(_tau("tau_mem_inv", p.tau_mem_inv, dt), tau_s=tau_s, dialect="norse")
+
+
+def _lsnn(_: Any, p: Any, dt: float) -> ALIF:
+    if p.method == "adjoint":
+        raise Unsupported("method 'adjoint' has no counterpart")
+    _no_leak_potential(p)
+    taus = (_tau(name, getattr(p, name), dt) for name in ("tau_mem_inv", "tau_adapt_inv", "tau_syn_inv"))
+    tau_m, tau_a, tau_s = taus
+    if float(p.v_reset) != 0:
+        raise Unsupported("v_reset other than 0 has no counterpart")
+    return ALIF(tau_m, tau_a, float(p.beta), tau_s=tau_s, **_firing(p))
+
+
+def _iaf(_: Any, p: Any, __: float) -> IF:
+    return IF(reset_value=float(p.v_reset), **_firing(p))

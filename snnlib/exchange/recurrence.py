@@ -1,0 +1,70 @@
+"""SpikingJelly's recurrent containers over sequences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from snnlib.exchange import spikingjelly
+from snnlib.exchange.leaves import Notes
+from snnlib.exchange.peers import neuron_library
+from snnlib.exchange.sequence import RecurrentNeurons, Steps
+from snnlib.exchange.shared import Unsupported
+from snnlib.functional.recurrent import spiking_recurrent
+from snnlib.neurons import Neuron
+
+
+class LinearRecurrence(nn.Module):
+    """`y[t] = neuron(inner(W [x[t], y[t-1]] + b))` with a linear map `inner`, perhaps none.
+
+    Both maps of the feedback are one matrix, `inner W_y`, so that the current of a step is one product.
+
+    Args:
+        outer: the container's linear layer.
+        inner: linear layers between it and the neuron.
+        neuron: the neuron.
+    """
+
+    def __init__(self, outer: nn.Linear, inner: list[nn.Linear], neuron: Neuron) -> None:
+        super().__init__()
+        self.rc, self.inner, self.neuron = outer, nn.Sequential(*inner), neuron
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Spikes of a sequence `[T, N, in_features]`."""
+        split = self.rc.in_features - self.rc.out_features
+        from_x, back = torch.split(self.rc.weight, [self.rc.out_features, split], dim=1)
+        current = self.inner(nn.functional.linear(x, from_x, self.rc.bias))
+        for layer in self.inner:
+            assert isinstance(layer, nn.Linear)
+            back = layer.weight @ back
+        return spiking_recurrent(current, back, self.neuron).value
+
+
+def container(path: str, module: Any, notes: Notes) -> nn.Module:
+    """A recurrent container over sequences; one without counterpart becomes `Steps` around itself."""
+    kind = type(module).__name__
+    parts = [module.sub_module] if neuron_library(module.sub_module) else list(module.sub_module.children())
+    try:
+        if not parts or neuron_library(parts[-1]) is None:
+            raise Unsupported("a sub-module that does not end in a neuron has no counterpart")
+        neuron = spikingjelly.neuron(parts[-1])
+        if kind == "LinearRecurrentContainer":
+            if not all(isinstance(part, nn.Linear) for part in parts[:-1]):
+                raise Unsupported("a sub-module of other layers than linear ones has no counterpart")
+            made: nn.Module = LinearRecurrence(module.rc, parts[:-1], neuron)
+        elif len(parts) == 1 and _adds(module.element_wise_function):
+            made = RecurrentNeurons(neuron, torch.ones(()))
+        else:
+            raise Unsupported("an element-wise function other than addition has no counterpart")
+    except Unsupported as reason:
+        notes.left[path] = str(reason)
+        return Steps(module, "spikingjelly")
+    notes.done[path] = f"{kind} -> recurrent {type(neuron).__name__}"
+    return made
+
+
+def _adds(function: Any) -> bool:
+    a, b = torch.randn(2, 5, generator=torch.Generator().manual_seed(0)).unbind(0)
+    return torch.equal(function(a, b), a + b)

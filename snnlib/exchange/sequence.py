@@ -1,0 +1,122 @@
+"""Modules that converted nets are made of, beside snnlib's own: all map sequences `[T, N, ...]` to sequences."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from snnlib import ops
+from snnlib.functional.recurrent import spiking_recurrent
+from snnlib.neurons import CubaLIF, Integrator, Neuron
+from snnlib.neurons.dynamics import Dynamics
+
+
+class WithStates(nn.Module):
+    """A neuron with its states beside the spikes, as other libraries return them: `(spikes, states...)`.
+
+    A state is what the neuron compares with its threshold, `"v"` (before a reset in the same step), or its synaptic
+    current `"i"`. Gradients flow through all of them.
+
+    Args:
+        neuron: a model of the linear family.
+        states: names among "v" and "i", in the order in which they are returned.
+    """
+
+    def __init__(self, neuron: Neuron, states: tuple[str, ...]) -> None:
+        super().__init__()
+        self.neuron, self.states = neuron, states
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Spikes, and the states at every step."""
+        return self.neuron(x), *(state_over_time(self.neuron, x, name) for name in self.states)
+
+    def extra_repr(self) -> str:
+        """Which states."""
+        return ", ".join(self.states)
+
+
+def state_over_time(neuron: Neuron, x: Tensor, name: str) -> Tensor:
+    """A state of a neuron at every step, for currents `[T, N, ...]`."""
+    params = neuron.constants()
+    dynamics = neuron.dynamics(params)
+    if isinstance(neuron, Integrator) and name == "v":
+        return cast(Tensor, neuron(x))
+    if dynamics is None:
+        raise ValueError(
+            f"neuron: expected a model with linear dynamics, whose states are known, got {neuron}"
+        )
+    if name == "i":
+        assert isinstance(neuron, CubaLIF)
+        synapse = Dynamics(a=[[dynamics.a[1][1]]], b=[dynamics.b[1]], scale=1.0, membrane=True)
+        return ops.scan.run(x, synapse, None, int(neuron.batch_first))[0]
+    start = neuron.start([*x.shape[1:]], x, None)
+    return ops.scan.run(x, replace(dynamics, membrane=True), start, int(neuron.batch_first))[0]
+
+
+class RecurrentNeurons(nn.Module):
+    """Neurons whose spikes come back one step later: `s[t] = neuron(x[t] + bias + weight s[t-1])`.
+
+    Args:
+        neuron: any model.
+        weight: `[H, H]`, shared with the net that it comes from, or `[]` or `[H]` for neurons that feed back to
+            themselves alone.
+        bias: `[H]` or None.
+    """
+
+    def __init__(self, neuron: Neuron, weight: Tensor, bias: Tensor | None = None) -> None:
+        super().__init__()
+        self.neuron = neuron
+        for name, tensor in (("weight", weight), ("bias", bias)):
+            if isinstance(tensor, nn.Parameter):
+                self.register_parameter(name, tensor)
+            else:
+                self.register_buffer(name, tensor)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Spikes of a sequence."""
+        weight = cast(Tensor, self.weight)
+        if weight.dim() < 2:
+            weight = torch.diag(weight.expand(x.shape[-1]))
+        bias = cast(Tensor | None, self.bias)
+        return spiking_recurrent(x if bias is None else x + bias, weight, self.neuron).value
+
+
+class EachStep(nn.Sequential):
+    """Torch modules called once per time step: for statistics that are each step's own, as in batch normalisation.
+
+    In evaluation mode, where a step does not matter, all steps are one batch.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Outputs of all steps."""
+        if self.training:
+            return torch.stack([super(EachStep, self).forward(step) for step in x])  # type: ignore[no-untyped-call]
+        out: Tensor = super().forward(x.flatten(0, 1))  # type: ignore[no-untyped-call]
+        return out.reshape(*x.shape[:2], *out.shape[1:])
+
+
+class Steps(nn.Module):
+    """A module of another library, left as it is and called step by step from its initial state."""
+
+    def __init__(self, module: nn.Module, library: str) -> None:
+        super().__init__()
+        self.module, self.library = module, library
+
+    def forward(self, x: Tensor) -> Any:
+        """Outputs of all steps, without states."""
+        reset = getattr(self.module, "reset_mem", None) or getattr(self.module, "reset", None)
+        if callable(reset):
+            reset()
+        hidden = self.library == "spikingjelly" or getattr(self.module, "init_hidden", False)
+        state: tuple[Any, ...] = ()
+        outputs = []
+        for step in x:
+            out = self.module(step, *state)
+            if isinstance(out, tuple):
+                state = () if hidden else tuple(out[1:])
+                out = out[0]
+            outputs.append(out)
+        return torch.stack(outputs)

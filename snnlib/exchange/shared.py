@@ -1,0 +1,67 @@
+"""Constants of a converted neuron that are parameters of the module it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from snnlib.neurons import Neuron
+
+Source = tuple[nn.Module, str, Callable[[Tensor], Tensor]]
+
+
+class Unsupported(ValueError):  # noqa: N818 - an answer, not a failure
+    """A module that has no counterpart here; the message says why."""
+
+
+class SharedConstants:
+    """Makes constants follow the parameters of another module, so that both learn the same numbers.
+
+    `attach` gives a neuron a subclass of its own, whose `constants` are computed from parameters that it now holds as
+    well, under their names there.
+    """
+
+    @staticmethod
+    def attach(neuron: Neuron, shared: Mapping[str, Source]) -> Neuron:
+        """The neuron with these constants `{name: (module, parameter, function)}`; itself if there are none."""
+        if not shared:
+            return neuron
+        base = type(neuron)
+
+        class _Shared(base):  # type: ignore[misc,valid-type]
+            def constants(self) -> dict[str, Tensor]:
+                own: dict[str, Tensor] = super().constants()
+                for name, (parameter, function) in self.sources.items():
+                    value: Tensor = function(getattr(self, parameter))
+                    # One number in a tensor of one element is shared by all channels.
+                    own[name] = value.reshape(()) if value.numel() == 1 else value
+                return own
+
+        _Shared.__name__ = _Shared.__qualname__ = base.__name__
+        neuron.__class__ = _Shared
+        neuron.sources = {name: (parameter, function) for name, (_, parameter, function) in shared.items()}  # type: ignore[assignment]
+        for name, (module, parameter, _) in shared.items():
+            if parameter in neuron._buffers:
+                del neuron._buffers[parameter]
+            if name != parameter and name in neuron._buffers:
+                # The value that it had is of no use any more.
+                neuron.register_buffer(name, neuron._buffers[name], persistent=False)
+            neuron.register_parameter(parameter, getattr(module, parameter))
+        return neuron
+
+
+def number(name: str, value: Any) -> Tensor:
+    """A constant of another library: a number, or one per channel.
+
+    Raises:
+        Unsupported: it has more axes.
+    """
+    tensor = value if isinstance(value, Tensor) else torch.as_tensor(value)
+    if tensor.numel() == 1:
+        return tensor.reshape(())
+    if tensor.dim() != 1:
+        raise Unsupported(f"{name} of shape {tuple(tensor.shape)} is neither a number nor one per channel")
+    return tensor

@@ -1,0 +1,133 @@
+"""Neurons of snnTorch as snnlib's, in its dialect."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from snnlib.exchange.sequence import RecurrentNeurons
+from snnlib.exchange.shared import SharedConstants, Unsupported, number
+from snnlib.exchange.surrogates import match
+from snnlib.neurons import IF, LIF, Alpha, CubaLIF, Integrator, Neuron
+
+# What calls return beside spikes, by class.
+STATES = {
+    "Leaky": ("v",),
+    "RLeaky": ("v",),
+    "Lapicque": ("v",),
+    "Synaptic": ("i", "v"),
+    "RSynaptic": ("i", "v"),
+}
+
+
+def neuron(module: Any) -> Neuron | RecurrentNeurons:
+    """The neuron that a module of snnTorch is.
+
+    Raises:
+        Unsupported: an option or a class that has no counterpart; the message says which.
+    """
+    kind = type(module).__name__
+    builders = {
+        "Leaky": _leaky,
+        "RLeaky": _leaky,
+        "Lapicque": _lapicque,
+        "Synaptic": _synaptic,
+        "RSynaptic": _synaptic,
+        "Alpha": _alpha,
+    }
+    if kind not in builders:
+        raise Unsupported(f"snnTorch's {kind} has no counterpart")
+    for option in ("inhibition", "state_quant"):
+        if getattr(module, option, False):
+            raise Unsupported(f"{option} has no counterpart")
+    if not getattr(module, "reset_delay", True):
+        raise Unsupported("reset_delay=False has no counterpart")
+    if bool((torch.as_tensor(getattr(module, "graded_spikes_factor", 1.0)) != 1).any()):
+        raise Unsupported("graded_spikes_factor has no counterpart")
+    made: Any = builders[kind](module)
+    if not kind.startswith("R"):
+        return made  # type: ignore[no-any-return]
+    if made.reset == "zero":
+        # It takes the reset off after the recurrent current has been added.
+        raise Unsupported("a reset to zero under recurrence has no counterpart")
+    feedback = module.recurrent
+    if isinstance(feedback, nn.Linear):
+        return RecurrentNeurons(made, feedback.weight, feedback.bias)
+    if isinstance(feedback, nn.Conv2d):
+        raise Unsupported("convolutional recurrence has no counterpart")
+    return RecurrentNeurons(made, feedback.V)
+
+
+def _firing(module: Any) -> dict[str, Any]:
+    threshold = number("threshold", module.threshold)
+    surrogate = match(module.spike_grad, float(threshold.detach().mean()))
+    if surrogate is None:
+        raise Unsupported("its surrogate gradient has no counterpart")
+    return {
+        "threshold": threshold.detach(),
+        "surrogate": surrogate,
+        "reset": module.reset_mechanism,
+        "dialect": "snntorch",
+    }
+
+
+def _leaky(module: Any) -> Any:
+    beta = number("beta", module.beta)
+    shared: dict[str, Any] = {}
+    if beta.requires_grad:
+        shared["tau"] = (module, "beta", tau_of_beta)
+    if module.threshold.requires_grad:
+        shared["threshold"] = (module, "threshold", _same)
+    options = _firing(module)
+    if bool((beta.detach() == 1).all()) and "tau" not in shared:
+        return SharedConstants.attach(IF(**options), shared)
+    return SharedConstants.attach(LIF(tau_of_beta(beta.detach()), **options), shared)
+
+
+def _lapicque(module: Any) -> LIF:
+    if any(isinstance(value, nn.Parameter) for value in (module.beta, module.threshold)):
+        raise Unsupported("learned constants of Lapicque have no counterpart")
+    step, gain = float(module.time_step), float(module.R)
+    tau = number("RC", torch.as_tensor(module.R * module.C)) / step
+    options = _firing(module)
+    if gain != 1:
+        raise Unsupported("R other than 1 has no counterpart")
+    return LIF(tau, **{**options, "dialect": "lapicque"})
+
+
+def _synaptic(module: Any) -> Any:
+    shared: dict[str, Any] = {}
+    for constant, name in (("tau_m", "beta"), ("tau_s", "alpha")):
+        if getattr(module, name).requires_grad:
+            shared[constant] = (module, name, tau_of_beta)
+    if module.threshold.requires_grad:
+        shared["threshold"] = (module, "threshold", _same)
+    taus = (tau_of_beta(number(name, getattr(module, name)).detach()) for name in ("beta", "alpha"))
+    return SharedConstants.attach(CubaLIF(*taus, **_firing(module)), shared)
+
+
+def _alpha(module: Any) -> Alpha:
+    if any(isinstance(value, nn.Parameter) for value in (module.alpha, module.beta, module.threshold)):
+        raise Unsupported("learned constants of Alpha have no counterpart")
+    options = _firing(module)
+    if options["reset"] == "subtract":
+        raise Unsupported("Alpha with reset_mechanism='subtract' has no counterpart")
+    return Alpha(*(tau_of_beta(number(name, getattr(module, name))) for name in ("alpha", "beta")), **options)
+
+
+def readout(module: Any) -> Integrator | None:
+    """A Leaky without reset whose spikes nobody reads is an integrator."""
+    if type(module).__name__ != "Leaky" or module.reset_mechanism != "none" or module.beta.requires_grad:
+        return None
+    return Integrator(tau_of_beta(number("beta", module.beta)), dialect="snntorch")
+
+
+def tau_of_beta(beta: Tensor) -> Tensor:
+    """Time constant in steps of a membrane that keeps the share beta."""
+    return 1 / (1 - beta.double().clamp(0, 1))
+
+
+def _same(value: Tensor) -> Tensor:
+    return value.double()

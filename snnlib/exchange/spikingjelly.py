@@ -1,0 +1,78 @@
+"""Neurons of SpikingJelly as snnlib's, in its dialect."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from snnlib.exchange.shared import Unsupported
+from snnlib.exchange.surrogates import match
+from snnlib.neurons import IF, KLIF, LIF, PLIF, CubaLIF, Izhikevich, Neuron
+
+
+def neuron(module: Any) -> Neuron:
+    """The neuron that a module of SpikingJelly is.
+
+    Raises:
+        Unsupported: an option or a class that has no counterpart; the message says which.
+    """
+    kind = type(module).__name__
+    options = _firing(module)
+    if kind in ("IFNode", "SimpleIFNode"):
+        return IF(**options)
+    if kind in ("LIFNode", "SimpleLIFNode"):
+        return LIF(float(module.tau), decay_input=module.decay_input, **options)
+    if kind == "ParametricLIFNode":
+        made = PLIF(decay_input=module.decay_input, **options)
+        # The very parameter, so that both nets learn it.
+        made.w = module.w
+        return made
+    if kind == "KLIFNode":
+        klif = KLIF(
+            float(module.tau), decay_input=module.decay_input, scale_reset=module.scale_reset, **options
+        )
+        klif.k = module.k
+        return klif
+    if kind == "CUBALIFNode":
+        taus = (1 / (1 - float(decay)) for decay in (module.v_decay, module.c_decay))
+        return CubaLIF(*taus, **options)
+    if kind == "IzhikevichNode":
+        names = {
+            "tau": "tau_m",
+            "v_c": "critical",
+            "a0": "curvature",
+            "v_rest": "rest",
+            "a": "a",
+            "b": "b",
+            "tau_w": "tau_a",
+        }
+        options |= {ours: float(getattr(module, theirs)) for theirs, ours in names.items()}
+        return Izhikevich(**options)
+    raise Unsupported(f"SpikingJelly's {kind} has no counterpart")
+
+
+def _firing(module: Any) -> dict[str, Any]:
+    if getattr(module, "store_v_seq", False):
+        raise Unsupported("store_v_seq=True has no counterpart")
+    threshold = float(module.v_threshold)
+    function = module.surrogate_function
+    if not getattr(function, "spiking", True):
+        raise Unsupported("a surrogate function that does not spike has no counterpart")
+    surrogate = match(function, threshold)
+    if surrogate is None:
+        raise Unsupported(f"its surrogate gradient {type(function).__name__} has no counterpart")
+    zero = module.v_reset is not None
+    options: dict[str, Any] = {"reset_value": float(module.v_reset)} if zero else {"reset": "subtract"}
+    return {
+        "threshold": threshold,
+        "surrogate": surrogate,
+        "detach_reset": bool(module.detach_reset),
+        "dialect": "spikingjelly",
+        **options,
+    }
+
+
+def is_stepwise(module: nn.Module) -> bool:
+    """Whether a module of SpikingJelly takes one time step, and not a sequence."""
+    return getattr(module, "step_mode", "m") == "s"

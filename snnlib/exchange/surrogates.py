@@ -1,0 +1,107 @@
+"""Surrogate gradients of other libraries, recognised by their derivative: measured by autograd, matched with ours."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+
+from snnlib.neurons.surrogate import (
+    ATan,
+    Erf,
+    Exponential,
+    FastSigmoid,
+    Gaussian,
+    PiecewiseQuadratic,
+    Rect,
+    Rectangle,
+    Sigmoid,
+    SoftSign,
+    SuperSpike,
+    Surrogate,
+    Triangle,
+)
+
+# Largest difference, as a share of the peak.
+_TOLERANCE = 1e-5
+# Where the peak is looked at: at 0 itself libraries differ.
+_NEAR_ZERO = 1e-12
+
+
+def match(spike: Callable[[Tensor], Tensor], threshold: float) -> Surrogate | None:
+    """Our surrogate with the derivative of a spike function of `u = h - threshold`; None if there is none.
+
+    Args:
+        spike: maps u to spikes, with any gradient.
+        threshold: the neuron's, in which the widths of some surrogates count.
+    """
+    # On both sides of 0, over many scales, and off the borders of compact surrogates.
+    points = torch.logspace(-6, 1, 141, dtype=torch.float64)
+    u = torch.cat([-points.flip(0), points])
+    slope = derivative(spike, u)
+    peak = float(derivative(spike, torch.tensor([_NEAR_ZERO], dtype=torch.float64)))
+    if not (math.isfinite(peak) and peak > 0):
+        return None
+    at_one = float(derivative(spike, torch.tensor([0.1], dtype=torch.float64))) / peak
+    # Before the end of a compact surrogate.
+    inside = points[(slope[len(points) :] > 1e-3 * peak)]
+    reach = float(inside.max()) if len(inside) else 1.0
+    for candidate in _candidates(spike, peak, at_one, reach, threshold):
+        expected = candidate.derivative(u, torch.tensor(threshold, dtype=torch.float64))
+        # Whether a compact surrogate has its border at a point is a matter of rounding.
+        if int(((slope - expected).abs() > _TOLERANCE * peak).sum()) == 0:
+            return candidate
+    return None
+
+
+def derivative(spike: Callable[[Tensor], Tensor], u: Tensor) -> Tensor:
+    """The slope that autograd sees of a spike function."""
+    with torch.enable_grad():
+        at = u.clone().requires_grad_()
+        spikes = spike(at).sum()
+        if not spikes.requires_grad:
+            return torch.zeros_like(u)
+        (slope,) = torch.autograd.grad(spikes, at, allow_unused=True)
+    return torch.zeros_like(u) if slope is None else slope.detach().to(u)
+
+
+def _candidates(
+    spike: Callable[[Tensor], Tensor], peak: float, at_tenth: float, reach: float, threshold: float
+) -> Iterator[Surrogate]:
+    """Those that have this peak, and this share of it at u = 0.1."""
+    p = _tidy(peak)
+    yield ATan(2 * p)
+    yield Sigmoid(4 * p)
+    yield PiecewiseQuadratic(p)
+    yield Rect(p)
+    yield SuperSpike(p)
+    yield SoftSign(2 * p)
+    if 0 < at_tenth < 1:
+        yield FastSigmoid(_tidy((at_tenth**-0.5 - 1) / 0.1))
+        yield Exponential(_tidy(-0.1 / math.log(at_tenth) / threshold), p)
+    yield Erf(_tidy(p * math.sqrt(math.pi)))
+    yield Gaussian(_tidy(1 / (p * math.sqrt(2 * math.pi))))
+    # Two points on a side of a triangle say where it ends.
+    half = float(derivative(spike, torch.tensor([reach / 2], dtype=torch.float64))) / peak
+    if 0 < half < 1:
+        yield Triangle(_tidy(reach / 2 / (1 - half) / threshold), p)
+    width = _edge(spike, reach)
+    yield Rectangle(_tidy(width / threshold), p)
+
+
+def _edge(spike: Callable[[Tensor], Tensor], reach: float) -> float:
+    """Where a surrogate ends that is nonzero at `reach`."""
+    low, high = reach, 2 * reach
+    for _ in range(60):
+        middle = (low + high) / 2
+        nonzero = bool(derivative(spike, torch.tensor([middle], dtype=torch.float64)))
+        low, high = (middle, high) if nonzero else (low, middle)
+    return low
+
+
+def _tidy(value: float) -> float:
+    """Without the rounding of the measurement, where a short number is as good."""
+    short = float(f"{value:.7g}")
+    return short if short > 0 else value

@@ -1,0 +1,194 @@
+"""One call of a net, written down: which module and which function got which tensors, in their order.
+
+The net runs with real tensors, so loops, branches and hidden states of any kind are simply what they were in this call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+
+# Functions that change their first argument, and those that give the result instead.
+_IN_PLACE = {
+    "__iadd__": torch.add,
+    "__isub__": torch.sub,
+    "__imul__": torch.mul,
+    "__itruediv__": torch.div,
+    "add_": torch.add,
+    "sub_": torch.sub,
+    "mul_": torch.mul,
+    "div_": torch.div,
+}
+
+
+@dataclass(frozen=True)
+class Ref:
+    """A tensor that the net was given or made, by its number."""
+
+    value: int
+
+
+@dataclass
+class Call:
+    """A call of a module or a function.
+
+    Args:
+        target: the module's path, or the function.
+        args: leaves of the arguments; tensors of the net as `Ref`, all else as it was.
+        spec: how the leaves make `(args, kwargs)`.
+        outputs: numbers of the tensors among the leaves of the result; None for a leaf that is none.
+        out_spec: how the leaves make the result.
+    """
+
+    target: str | Callable[..., Any]
+    args: list[Any]
+    spec: pytree.TreeSpec
+    outputs: list[int | None]
+    out_spec: pytree.TreeSpec
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        return (
+            self.target
+            if isinstance(self.target, str)
+            else getattr(self.target, "__name__", str(self.target))
+        )
+
+    @property
+    def refs(self) -> list[Ref]:
+        """Tensors that it got."""
+        return [leaf for leaf in self.args if isinstance(leaf, Ref)]
+
+
+@dataclass
+class Trace:
+    """All calls, and where inputs and results of the net are.
+
+    Args:
+        calls: in their order.
+        inputs: numbers of the net's input tensors.
+        output: leaves of the result, as in `Call.args`.
+        out_spec: how they make the result.
+        shapes: shape of every tensor.
+    """
+
+    calls: list[Call]
+    inputs: list[int]
+    output: list[Any]
+    out_spec: pytree.TreeSpec
+    shapes: list[torch.Size]
+
+
+class Recorder:
+    """Writes down what happens to tensors of the net."""
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+        self.shapes: list[torch.Size] = []
+        # By identity; tensors are held, so that no identity is used twice.
+        self._numbers: dict[int, int] = {}
+        self._held: list[Any] = []
+        self.paused = False
+
+    def new(self, tensor: Tensor) -> int:
+        """Number a tensor."""
+        self.shapes.append(tensor.shape)
+        self._held.append(tensor)
+        self._numbers[id(tensor)] = len(self.shapes) - 1
+        return len(self.shapes) - 1
+
+    def known(self, leaf: Any) -> Any:
+        """A tensor of the net as `Ref`; anything else as it is."""
+        number = self._numbers.get(id(leaf)) if isinstance(leaf, Tensor) else None
+        return leaf if number is None else Ref(number)
+
+    def write(self, target: str | Callable[..., Any], inputs: Any, result: Any) -> None:
+        """Write down a call, of whose inputs `known` has been asked before it ran."""
+        leaves, spec = inputs
+        flat, out_spec = pytree.tree_flatten(result)
+        # A tensor that is given twice, as a potential that is output and state, is one.
+        tensors = {id(leaf): leaf for leaf in flat if isinstance(leaf, Tensor)}
+        numbers = {identity: self.new(leaf) for identity, leaf in tensors.items()}
+        outputs = [numbers.get(id(leaf)) if isinstance(leaf, Tensor) else None for leaf in flat]
+        self.calls.append(Call(target, leaves, spec, outputs, out_spec))
+
+    def inputs_of(self, args: Any, kwargs: Any) -> tuple[list[Any], pytree.TreeSpec]:
+        """Leaves and structure of a call's arguments."""
+        leaves, spec = pytree.tree_flatten((tuple(args), dict(kwargs)))
+        return [self.known(leaf) for leaf in leaves], spec
+
+
+class _Functions(TorchFunctionMode):
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self._recorder = recorder
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        recorder = self._recorder
+        if recorder.paused:
+            return func(*args, **kwargs)
+        inputs = recorder.inputs_of(args, kwargs)
+        if getattr(func, "__name__", "") in _IN_PLACE and isinstance(inputs[0][0], Tensor):
+            # What it was before it is changed.
+            inputs[0][0] = inputs[0][0].clone()
+        result = func(*args, **kwargs)
+        touched = any(isinstance(leaf, Ref) for leaf in inputs[0])
+        if touched and any(isinstance(leaf, Tensor) for leaf in pytree.tree_leaves(result)):
+            # A value set in place gives nothing, and would be missed.
+            recorder.write(_IN_PLACE.get(getattr(func, "__name__", ""), func), inputs, result)
+        elif touched and getattr(func, "__name__", "") == "__setitem__":
+            recorder.write(func, inputs, args[0])
+        return result
+
+
+def trace(net: nn.Module, leaves: dict[str, nn.Module], args: tuple[Any, ...]) -> Trace:
+    """Run a net once and write down its calls.
+
+    Args:
+        net: the net.
+        leaves: modules by path that are written down as one call, whatever they do inside.
+        args: what the net is called with.
+    """
+    recorder = Recorder()
+    inputs = [recorder.new(leaf) for leaf in pytree.tree_leaves(args) if isinstance(leaf, Tensor)]
+    with torch.no_grad(), _recording(recorder, leaves), _Functions(recorder):
+        result = net(*args)
+    output, out_spec = pytree.tree_flatten(result)
+    return Trace(recorder.calls, inputs, [recorder.known(leaf) for leaf in output], out_spec, recorder.shapes)
+
+
+@contextmanager
+def _recording(recorder: Recorder, leaves: dict[str, nn.Module]) -> Iterator[None]:
+    def watched(path: str, forward: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if recorder.paused:
+                return forward(*args, **kwargs)
+            inputs = recorder.inputs_of(args, kwargs)
+            recorder.paused = True
+            try:
+                result = forward(*args, **kwargs)
+            finally:
+                recorder.paused = False
+            recorder.write(path, inputs, result)
+            return result
+
+        return call
+
+    for path, module in leaves.items():
+        module.__dict__["forward"] = watched(path, module.forward)
+    try:
+        yield
+    finally:
+        for module in leaves.values():
+            del module.__dict__["forward"]

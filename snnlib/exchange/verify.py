@@ -1,0 +1,216 @@
+"""`snnlib.verify_conversion`: spikes and gradients of a converted net beside those of the original."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from snnlib.exchange.convert import LoopPlace, takes_one_step
+from snnlib.exchange.leaves import clear_states
+from snnlib.exchange.peers import neuron_library, neuron_output
+from snnlib.exchange.recurrence import LinearRecurrence
+from snnlib.exchange.replace import takes_sequences
+from snnlib.exchange.sequence import RecurrentNeurons
+
+# Largest difference of gradients, as a share of the largest entry.
+_CLOSE = 1e-4
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What `verify_conversion` found; `str()` makes a table.
+
+    Args:
+        spikes: by path of the neuron: (spikes that both have, only the original has, only the converted net has).
+        output_error: largest difference of the outputs, as a share of the largest.
+        gradient_errors: by name of the parameter: largest difference of the gradients, as a share of the largest entry.
+    """
+
+    spikes: dict[str, tuple[int, int, int]]
+    output_error: float
+    gradient_errors: dict[str, float]
+
+    @property
+    def identical(self) -> float:
+        """Share of spikes that are the same: matched / (matched + missing + extra); 1 without any."""
+        total = sum(sum(counts) for counts in self.spikes.values())
+        return sum(counts[0] for counts in self.spikes.values()) / total if total else 1.0
+
+    @property
+    def ok(self) -> bool:
+        """Whether all spikes are the same and all gradients agree to 1e-4."""
+        return self.identical == 1.0 and all(error <= _CLOSE for error in self.gradient_errors.values())
+
+    def __str__(self) -> str:
+        width = max((len(name) for name in (*self.spikes, *self.gradient_errors)), default=0)
+        lines = [
+            f"{path or '(net)':{width}}  {both} spikes alike, {missing} missing, {extra} extra"
+            for path, (both, missing, extra) in self.spikes.items()
+        ]
+        lines += [
+            f"{name:{width}}  gradient differs by {error:.1e}" for name, error in self.gradient_errors.items()
+        ]
+        lines.append(
+            f"{self.identical:.4%} of the spikes are identical; outputs differ by {self.output_error:.1e}"
+        )
+        return "\n".join(lines)
+
+
+def verify_conversion(
+    net: nn.Module, converted: nn.Module, x: Tensor, *, loop: LoopPlace = "auto"
+) -> Comparison:
+    """Run a net and its conversion on the same input, in evaluation mode, and compare spikes and gradients.
+
+    Gradients are those of a sum of all outputs with random weights, by every parameter that both have. Differences come
+    from the order of additions: a membrane potential that is as close to the threshold as rounding may fire in one net
+    and not in the other, and what follows from such a spike differs as well.
+
+    Args:
+        net: the original.
+        converted: what `snnlib.convert` made of it.
+        x: as for `snnlib.convert`.
+        loop: as for `snnlib.convert`.
+
+    Raises:
+        ValueError: outputs of different shapes.
+    """
+    modes = {module: module.training for whole in (net, converted) for module in whole.modules()}
+    try:
+        net.eval()
+        converted.eval()
+        stepwise = not takes_sequences(net) and (
+            loop == "outside" or (loop == "auto" and takes_one_step(net, x))
+        )
+        clear_states(net)
+        with _original_spikes(net) as theirs:
+            expected = run_original(net, x, stepwise)
+        paths = _counterparts(converted, theirs)
+        with _spikes_of(paths) as ours:
+            found = converted(x)
+        a, b = _float_leaves(expected), _float_leaves(found)
+        if [leaf.shape for leaf in a] != [leaf.shape for leaf in b]:
+            shapes = ([tuple(leaf.shape) for leaf in leaves] for leaves in (a, b))
+            raise ValueError("converted: expected outputs of shapes {}, got {}".format(*shapes))
+        names = {id(parameter): name for name, parameter in net.named_parameters()}
+        shared = [p for p in converted.parameters() if id(p) in names and p.requires_grad]
+        grads = [_gradients(leaves, shared) for leaves in (a, b)]
+        errors = {names[id(p)]: _share(*pair) for p, *pair in zip(shared, *grads, strict=True)}
+        counts = {
+            path: _compared(torch.stack(steps), ours[path][0])
+            for path, steps in theirs.items()
+            if ours.get(path)
+        }
+        return Comparison(
+            counts, max((_share(*pair) for pair in zip(a, b, strict=True)), default=0.0), errors
+        )
+    finally:
+        clear_states(net)
+        for module, mode in modes.items():
+            module.training = mode
+
+
+def run_original(net: nn.Module, x: Tensor, stepwise: bool) -> Any:
+    """Output of a net of another library; of one that takes single steps, those of all of them."""
+    if not stepwise:
+        return net(x)
+    norse = any(neuron_library(module) == "norse" for module in net.modules())
+    outputs, state = [], None
+    for step in x:
+        out = net(step, state) if norse and state is not None else net(step)
+        if norse and isinstance(out, tuple):
+            out, state = out
+        outputs.append(out)
+    return pytree.tree_map(lambda *leaves: torch.stack(leaves), outputs[0], *outputs[1:])
+
+
+@contextmanager
+def _original_spikes(net: nn.Module) -> Iterator[dict[str, list[Tensor]]]:
+    found: dict[str, list[Tensor]] = {}
+
+    def keep(path: str) -> Any:
+        def hook(module: nn.Module, _inputs: Any, output: Any) -> None:
+            spikes = neuron_output(module, output)[0].detach()
+            over_time = getattr(module, "step_mode", "s") == "m" or _is_sequence_module(module)
+            found.setdefault(path, []).extend(spikes.unbind(0) if over_time else [spikes])
+
+        return hook
+
+    neurons = {path: module for path, module in net.named_modules() if neuron_library(module) is not None}
+    handles = [module.register_forward_hook(keep(path)) for path, module in neurons.items()]
+    try:
+        yield found
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _is_sequence_module(module: nn.Module) -> bool:
+    """Whether one of Norse's modules takes a sequence."""
+    return any(kind.__name__ in ("SNN", "SNNRecurrent") for kind in type(module).__mro__)
+
+
+def _counterparts(converted: nn.Module, paths: Iterable[str]) -> dict[str, nn.Module]:
+    """Modules of the converted net that give the spikes of these: at the same path, or a recurrent one around it."""
+    modules = dict(converted.named_modules())
+    found: dict[str, nn.Module] = {}
+    for path in paths:
+        parent = path.rpartition(".")[0]
+        if path in modules:
+            found[path] = modules[path]
+        elif isinstance(modules.get(parent), LinearRecurrence | RecurrentNeurons):
+            found[path] = modules[parent]
+    return found
+
+
+@contextmanager
+def _spikes_of(modules: dict[str, nn.Module]) -> Iterator[dict[str, list[Tensor]]]:
+    found: dict[str, list[Tensor]] = {}
+
+    def keep(path: str) -> Any:
+        def hook(_module: nn.Module, _inputs: Any, output: Any) -> None:
+            spikes = output[0] if isinstance(output, tuple) else output
+            found.setdefault(path, []).append(spikes.detach())
+
+        return hook
+
+    handles = [module.register_forward_hook(keep(path)) for path, module in modules.items()]
+    try:
+        yield found
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _compared(theirs: Tensor, ours: Tensor) -> tuple[int, int, int]:
+    """Spikes alike, missing and extra; a potential, which is no spike, counts nowhere."""
+    if theirs.shape != ours.shape or bool(((theirs != 0) & (theirs != 1)).any()):
+        return 0, 0, 0
+    a, b = theirs.bool(), ours.bool()
+    return int((a & b).sum()), int((a & ~b).sum()), int((b & ~a).sum())
+
+
+def _float_leaves(output: Any) -> list[Tensor]:
+    leaves = pytree.tree_leaves(output)
+    return [leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf.is_floating_point()]
+
+
+def _gradients(outputs: list[Tensor], parameters: list[nn.Parameter]) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    weights = [torch.randn(leaf.shape, generator=generator).to(leaf) for leaf in outputs]
+    terms = [(leaf * w).sum() for leaf, w in zip(outputs, weights, strict=True) if leaf.requires_grad]
+    if not terms or not parameters:
+        return [torch.zeros_like(parameter) for parameter in parameters]
+    grads = torch.autograd.grad(torch.stack(terms).sum(), parameters, allow_unused=True)
+    return [torch.zeros_like(p) if g is None else g for p, g in zip(parameters, grads, strict=True)]
+
+
+def _share(expected: Tensor, found: Tensor) -> float:
+    if not expected.numel():
+        return 0.0
+    return float((expected - found).detach().abs().max() / expected.detach().abs().max().clamp(min=1e-30))

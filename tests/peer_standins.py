@@ -1,0 +1,133 @@
+"""Neurons with the names and attributes of other libraries', for tests of what is made of them where none is installed.
+
+Written from the libraries' equations (docs/neurons.md). tests/test_convert_peers.py runs the libraries themselves.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class _Spike(torch.autograd.Function):
+    """Heaviside step, `u > 0` or `u >= 0`, with the derivative of snnTorch's ATan(2)."""
+
+    @staticmethod
+    def forward(ctx: Any, u: Tensor, strict: bool) -> Tensor:
+        ctx.save_for_backward(u)
+        return ((u > 0) if strict else (u >= 0)).to(u)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (u,) = ctx.saved_tensors
+        return grad / (1 + (torch.pi * u) ** 2), None
+
+
+def spike(u: Tensor) -> Tensor:
+    return _Spike.apply(u, True)
+
+
+def spike_at(u: Tensor) -> Tensor:
+    return _Spike.apply(u, False)
+
+
+class SpikingNeuron(nn.Module):
+    """Base class of snnTorch's neurons."""
+
+
+class Leaky(SpikingNeuron):
+    """mem = beta mem + x - reset threshold, with the reset of the last step's spike."""
+
+    def __init__(
+        self, beta: float, reset: str = "subtract", hidden: bool = False, learn: bool = False
+    ) -> None:
+        super().__init__()
+        self.reset_mechanism, self.init_hidden, self.output = reset, hidden, False
+        self.spike_grad, self.inhibition, self.state_quant, self.reset_delay = spike, False, False, True
+        self.graded_spikes_factor = torch.tensor(1.0)
+        self.beta = nn.Parameter(torch.tensor(beta)) if learn else torch.tensor(beta)
+        self.register_buffer("threshold", torch.tensor(1.0))
+        self.register_buffer("mem", torch.zeros(0), persistent=False)
+
+    def reset_mem(self) -> Tensor:
+        self.mem = torch.zeros_like(self.mem)
+        return self.mem
+
+    def feedback(self) -> Tensor | float:
+        return 0.0
+
+    def forward(self, x: Tensor, mem: Tensor | None = None) -> Any:
+        if mem is not None:
+            self.mem = mem
+        if self.mem.shape != x.shape:
+            self.mem = torch.zeros_like(x)
+        reset = self.spike_grad(self.mem - self.threshold).detach()
+        if self.reset_mechanism == "zero":
+            self.mem = (1 - reset) * self.mem
+        self.mem = self.beta.clamp(0, 1) * self.mem + x + self.feedback()
+        if self.reset_mechanism == "subtract":
+            self.mem = self.mem - reset * self.threshold
+        spikes = self.spike_grad(self.mem - self.threshold)
+        return spikes if self.init_hidden else (spikes, self.mem)
+
+
+class RLeaky(Leaky):
+    """Leaky with `recurrent(spk)` added."""
+
+    def __init__(self, beta: float, features: int) -> None:
+        super().__init__(beta)
+        self.recurrent = nn.Linear(features, features)
+        self.spk = torch.zeros(0)
+
+    def feedback(self) -> Tensor | float:
+        return self.recurrent(self.spk)
+
+    def forward(self, x: Tensor, spk: Tensor | None = None, mem: Tensor | None = None) -> Any:
+        self.spk = torch.zeros_like(x) if spk is None or spk.shape != x.shape else spk
+        return super().forward(x, mem)
+
+
+class Rare(Leaky):
+    """A neuron that nobody knows."""
+
+
+for kind in (SpikingNeuron, Leaky, RLeaky, Rare):
+    kind.__module__ = "snntorch._neurons.neurons"
+
+
+class BaseNode(nn.Module):
+    """Base class of SpikingJelly's neurons."""
+
+
+class LIFNode(BaseNode):
+    """h = v + (x - (v - v_reset)) / tau, reset to v_reset, gradient through the reset."""
+
+    def __init__(self, tau: float = 2.0, step_mode: str = "s") -> None:
+        super().__init__()
+        self.tau, self.decay_input, self.v_threshold, self.v_reset = tau, True, 1.0, 0.0
+        self.detach_reset, self.surrogate_function, self.step_mode, self.v = False, spike_at, step_mode, 0.0
+
+    def reset(self) -> None:
+        self.v = 0.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.stack([self.step(now) for now in x]) if self.step_mode == "m" else self.step(x)
+
+    def step(self, x: Tensor) -> Tensor:
+        h = self.v + (x - (self.v - self.v_reset)) / self.tau
+        spikes = self.surrogate_function(h - self.v_threshold)
+        self.v = (1 - spikes) * h + spikes * self.v_reset
+        return spikes
+
+
+class Conv2d(nn.Conv2d):
+    """A convolution over sequences, in step mode "m"."""
+
+    step_mode = "m"
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.flatten(0, 1)).unflatten(0, x.shape[:2])
+
+
+for node in (BaseNode, LIFNode, Conv2d):
+    node.__module__ = "spikingjelly.activation_based.neuron.lif"

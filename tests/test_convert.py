@@ -1,0 +1,317 @@
+"""Nets in the manner of other libraries, converted: spikes, outputs, gradients and training are the original's."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from peer_standins import Conv2d, Leaky, LIFNode, Rare, RLeaky, spike
+from torch import Tensor, nn
+
+import snnlib
+from snnlib import surrogate
+from snnlib.exchange.surrogates import match
+from snnlib.neurons import LIF
+
+
+class Loop(nn.Module):
+    """A loop over time within forward, with explicit states; subclasses say what a call gives."""
+
+    def __init__(self, static: bool = False, second: nn.Module | None = None) -> None:
+        super().__init__()
+        self.static, self.steps = static, 9
+        self.fc1, self.lif1, self.fc2 = nn.Linear(12, 16), Leaky(0.75), nn.Linear(16, 5)
+        self.lif2 = Leaky(0.5, learn=True) if second is None else second
+        self.scale = nn.Parameter(torch.tensor(3.0))
+
+    def forward(self, x: Tensor) -> Any:
+        mem1, mem2 = self.lif1.reset_mem(), self.lif2.reset_mem()
+        spikes, potentials, total = [], [], torch.zeros(x.shape[0 if self.static else 1], 5)
+        for t in range(self.steps if self.static else x.size(0)):
+            now = x if self.static else x[t]
+            hidden, mem1 = self.lif1(self.fc1(now) * self.scale, mem1)
+            out, mem2 = self.lif2(self.fc2(hidden.view(now.shape[0], -1)) * self.scale, mem2)
+            spikes.append(out)
+            potentials.append(mem2)
+            total += out
+        return torch.stack(spikes), torch.stack(potentials, dim=1), total, potentials[-1]
+
+
+def _spikes(*shape: int, rate: float = 0.4) -> Tensor:
+    return (torch.rand(*shape, generator=torch.Generator().manual_seed(1)) < rate).float()
+
+
+def _converted(net: nn.Module, x: Tensor, **options: Any) -> nn.Module:
+    torch.manual_seed(0)
+    made = snnlib.convert(net, x, quiet=True, **options)
+    found = snnlib.verify_conversion(net, made, x, **{k: v for k, v in options.items() if k == "loop"})
+    assert found.ok, str(found)
+    assert sum(counts[0] for counts in found.spikes.values()) > 0 and found.output_error < 1e-5
+    assert set(found.gradient_errors) == {name for name, _ in net.named_parameters()}
+    return made
+
+
+@pytest.mark.parametrize("static", [False, True])
+def test_loop_within_forward(static: bool) -> None:
+    net = Loop(static)
+    x = _spikes(3, 12) if static else _spikes(9, 3, 12)
+    made = _converted(net, x)
+    # Another length and another batch, where the loop takes its length from the input.
+    other = _spikes(5, 12) if static else _spikes(14, 5, 12)
+    with torch.no_grad():
+        for ours, theirs in zip(made(other), net(other), strict=True):
+            torch.testing.assert_close(ours, theirs)
+    assert not any(module._forward_hooks or "forward" in module.__dict__ for module in net.modules())
+
+
+def test_training_goes_the_same_way_with_shared_weights() -> None:
+    torch.manual_seed(0)
+    net, twin, x, labels = Loop(), Loop(), _spikes(9, 8, 12), torch.randint(5, (8,))
+    twin.load_state_dict(net.state_dict())
+    made = snnlib.convert(twin, x, quiet=True)
+    assert {id(p) for p in made.parameters()} == {id(p) for p in twin.parameters()}
+    losses = []
+    for run in (net, made):
+        optimizer = torch.optim.Adam(run.parameters(), 1e-2)
+        losses.append([])
+        for _ in range(20):
+            loss = nn.functional.cross_entropy(run(x)[1].mean(1), labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses[-1].append(loss.item())
+    assert losses[0][-1] < 0.8 * losses[0][0]
+    torch.testing.assert_close(*(torch.tensor(row) for row in losses), rtol=1e-4, atol=0)
+
+
+class Mean(Loop):
+    """Computes with the number of steps, which is a plain number in the trace."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x)[2] / x.size(0)
+
+
+def test_number_of_steps_that_a_net_computes_with_is_kept() -> None:
+    made = _converted(Mean(), _spikes(9, 3, 12))
+    assert made(_spikes(9, 2, 12)).shape == (2, 5)
+    with pytest.raises(
+        ValueError, match=r"x: expected 9 time steps, as in the input .*, got 8: the net computes with"
+    ):
+        made(_spikes(8, 3, 12))
+
+
+class Batched(Loop):
+    """Time in dimension 1, a running sum by +, a function between layers, recurrence, the last spikes only."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        mem1, mem2, spk, total = self.lif1.reset_mem(), self.lif2.reset_mem(), torch.zeros(0), 0
+        for t in range(x.shape[1]):
+            now = torch.relu(self.fc1(x[:, t]))
+            hidden, mem1 = self.lif1(now * self.scale, mem1)
+            spk, mem2 = self.lif2(self.fc2(hidden), spk, mem2)
+            total = total + spk
+        return nn.functional.log_softmax(total, dim=1) + 0 * spk
+
+
+def test_recurrence_running_sums_and_functions() -> None:
+    torch.manual_seed(1)
+    net = Batched(second=RLeaky(0.5, 5))
+    nn.init.uniform_(net.fc2.weight, 0, 1)
+    made = _converted(net, _spikes(4, 11, 12))
+    assert type(made.get_submodule("lif2")).__name__ == "RecurrentNeurons"
+    assert made(_spikes(2, 7, 12)).shape == (2, 5)
+
+
+def test_chain_whose_loop_is_outside(capsys: pytest.CaptureFixture[str]) -> None:
+    net = nn.Sequential(
+        nn.Conv2d(1, 4, 3), Leaky(0.5, hidden=True), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(16, 3),
+        Leaky(0.5, "zero", hidden=True),
+    )  # fmt: skip
+    for parameter in net.parameters():
+        nn.init.uniform_(parameter, 0, 0.6)
+    x = _spikes(8, 2, 1, 6, 6)
+    made = _converted(net, x)
+    assert [type(layer).__name__ for layer in made] == [
+        "PerStep",
+        "LIF",
+        "PerStep",
+        "PerStep",
+        "PerStep",
+        "LIF",
+    ]
+    snnlib.convert(net, x)
+    out = capsys.readouterr().out
+    assert "1      Leaky -> LIF\n" in out and "0      Conv2d -> PerStep(Conv2d)\n" in out
+
+
+class Residual(nn.Module):
+    """A net for one step, whose loop is the caller's, with a forward of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.bn, self.node = nn.Conv2d(2, 2, 3, padding=1), nn.BatchNorm2d(2), LIFNode()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.node(self.bn(self.conv(x)) * 4) + x
+
+
+def test_step_of_a_net_with_batch_norm_keeps_the_statistics_of_each_step() -> None:
+    torch.manual_seed(0)
+    net, x = Residual(), _spikes(6, 3, 2, 5, 5)
+    made = _converted(net, x)
+    twin = Residual()
+    twin.load_state_dict(net.state_dict())
+    made.train(), twin.train()
+    expected = torch.stack([twin(step) for step in x])
+    assert torch.equal(made(x), expected)
+    torch.testing.assert_close(made.get_submodule("bn")[0].running_var, twin.bn.running_var)
+
+
+def test_nets_over_sequences_keep_their_forward() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.node = Conv2d(2, 2, 3, padding=1), LIFNode(4.0, "m")
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.node(3 * self.conv(x)) + x
+
+    made = _converted(Net(), _spikes(6, 3, 2, 5, 5))
+    assert type(made).__name__ == "Net" and type(made.conv[0]) is nn.Conv2d
+    assert list(made.state_dict()) == [
+        "conv.0.weight",
+        "conv.0.bias",
+        *(k for k in made.state_dict() if "node" in k),
+    ]
+
+
+def test_module_without_counterpart_is_left_or_refused() -> None:
+    net = nn.Sequential(nn.Linear(4, 6), Rare(0.5, hidden=True), nn.Linear(6, 3), Leaky(0.5, hidden=True))
+    nn.init.uniform_(net[0].weight, 0, 1)
+    nn.init.uniform_(net[2].weight, 0, 1)
+    x = _spikes(7, 2, 4)
+    message = "expected modules with a counterpart, got 1: snnTorch's Rare has no counterpart"
+    with pytest.raises(ValueError, match=message):
+        snnlib.convert(net, x, unsupported="raise", quiet=True)
+    made = snnlib.convert(net, x, quiet=True)
+    for _ in range(2):
+        expected = []
+        for module in net.modules():
+            if isinstance(module, Leaky):
+                module.reset_mem()
+        for step in x:
+            expected.append(net(step))
+        assert torch.equal(made(x), torch.stack(expected))
+    assert bool(torch.stack(expected).any())
+
+
+class Odd(Loop):
+    """The third step is another one."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        mem1, out = self.lif1.reset_mem(), []
+        for t in range(x.size(0)):
+            current = self.fc1(x[t])
+            spikes, mem1 = self.lif1(current.relu() if t == 2 else current.tanh(), mem1)
+            out.append(spikes)
+        return torch.stack(out)
+
+
+class Reads(Loop):
+    """A step reads what another layer did in the step before."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        mem1, last, out = self.lif1.reset_mem(), torch.zeros(x.shape[1], 16), []
+        for t in range(x.size(0)):
+            spikes, mem1 = self.lif1(self.fc1(x[t]) + 0.5 * last, mem1)
+            last = spikes
+            out.append(spikes)
+        return torch.stack(out)
+
+
+class Starts(Loop):
+    """A membrane that does not start at zero."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        mem1, out = torch.ones(x.shape[1], 16), []
+        for t in range(x.size(0)):
+            spikes, mem1 = self.lif1(self.fc1(x[t]), mem1)
+            out.append(spikes)
+        return torch.stack(out)
+
+
+class Uneven(Loop):
+    """One neuron is called less often."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        mem1 = self.lif1.reset_mem()
+        for t in range(x.size(0)):
+            spikes, mem1 = self.lif1(self.fc1(x[t]), mem1)
+        return self.lif2(self.fc2(spikes))[0]
+
+
+@pytest.mark.parametrize(
+    ("net", "message"),
+    [
+        (Odd, "steps that are alike, got others: step 2 differs from the others at its call of relu"),
+        (Reads, "steps that are alike, got others: step 5 differs from the others at its end"),
+        (Starts, "steps that are alike, got others: lif1 starts at a state other than zero"),
+        (Uneven, "expected every neuron to be called once per step, got calls: lif1 6, lif2 1"),
+    ],
+)
+def test_loops_that_cannot_be_folded_are_named(net: Callable[[], nn.Module], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        snnlib.convert(net(), _spikes(6, 3, 12), quiet=True, loop="inside")
+
+
+def test_wrong_arguments_are_named() -> None:
+    with pytest.raises(
+        ValueError, match=r"net: expected a module with neurons of snnTorch, .* got Linear without"
+    ):
+        snnlib.convert(nn.Linear(2, 2), torch.ones(2, 2, 2))
+    with pytest.raises(ValueError, match="loop: expected one of auto, inside, outside, got 'none'"):
+        snnlib.convert(Loop(), torch.ones(2, 2, 2), loop="none")  # type: ignore[arg-type]
+
+
+def test_verification_sees_a_difference() -> None:
+    net = nn.Sequential(nn.Linear(4, 6), Leaky(0.5, hidden=True))
+    nn.init.uniform_(net[0].weight, 0, 1)
+    x = _spikes(7, 2, 4)
+    made = snnlib.convert(net, x, quiet=True)
+    made[1] = LIF(tau=4.0, decay_input=False, compare=">")
+    found = snnlib.verify_conversion(net, made, x)
+    assert found.identical < 1 and not found.ok and " missing, " in str(found)
+
+
+@pytest.mark.parametrize(
+    "ours",
+    [
+        surrogate.ATan(3.0),
+        surrogate.FastSigmoid(25.0),
+        surrogate.Sigmoid(4.0),
+        surrogate.PiecewiseQuadratic(2.0),
+        surrogate.Rect(1.5),
+        surrogate.SuperSpike(2.0),
+        surrogate.SoftSign(2.0),
+        surrogate.Erf(2.0),
+        surrogate.Gaussian(0.4),
+        surrogate.Exponential(0.5),
+        surrogate.Triangle(width=0.5, height=0.3),
+        surrogate.Rectangle(width=0.5, height=0.3),
+    ],
+    ids=repr,
+)
+def test_surrogates_are_recognised_by_their_derivative(ours: surrogate.Surrogate) -> None:
+    threshold = torch.tensor(0.8, dtype=torch.float64)
+    found = match(lambda u: surrogate.spike(u, threshold, ours), 0.8)
+    assert found is not None
+    u = torch.linspace(-2, 2, 1001, dtype=torch.float64)
+    # Borders of compact ones are between two points.
+    difference = (found.derivative(u, threshold) - ours.derivative(u, threshold)).abs()
+    assert float(difference.max()) <= 1e-5 * float(ours.derivative(u, threshold).max())
+
+
+def test_surrogates_that_nobody_has_are_not_taken_for_another() -> None:
+    assert match(torch.sin, 1.0) is None
+    assert match(lambda u: (u > 0).to(u), 1.0) is None
+    assert match(spike, 1.0) == surrogate.ATan(2.0)
