@@ -1,5 +1,6 @@
 """Surrogate gradients under their public name; see `snnlib.neurons.surrogate`."""
 
+from snnlib.neurons.share import update_widths_
 from snnlib.neurons.surrogate import (
     ATan,
     Erf,
@@ -34,4 +35,5 @@ __all__ = [
     "Surrogate",
     "Triangle",
     "spike",
+    "update_widths_",
 ]

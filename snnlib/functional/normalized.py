@@ -91,6 +91,10 @@ def batch_normalized_neurons(
     if coefficients.requires_grad or bool((scale.abs() < _LEAST_SCALE).any()):
         return None
     time_dim = int(neuron.batch_first)
+    if neuron.wants_share and torch.is_grad_enabled():
+        sample = current.detach().narrow(1 - time_dim, 0, 1)
+        along = (-1, *[1] * (current.dim() - 3))
+        neuron.measure_share(sample * scale.view(along).float() + shift.view(along).float())
     shape = [size for dim, size in enumerate(current.shape) if dim != time_dim]
     start = neuron.start(shape, current, None)
     value: Tensor = _BatchNormalized.apply(  # type: ignore[no-untyped-call]

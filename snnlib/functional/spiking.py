@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -35,12 +36,18 @@ class _FusedLayer(torch.autograd.Function):
         time_dim: int,
         return_state: bool,
         keep: bool,
+        note: Callable[[Tensor], None] | None,
     ) -> tuple[Tensor, Tensor]:
         # A compiler has to know the size of the record beforehand.
         exact = not torch.compiler.is_compiling()
         out, final, *record = ops.layer.layer_forward(
             x, weight, coefficients, state, *options, pool, flags, time_dim, return_state, keep, exact
         )
+        if note is not None and exact and keep:
+            _, entries, _ = record
+            steps = ops.geometry.geometry(x, weight, options, time_dim).neuron_steps
+            # Entries are spikes as well, which may lie outside. An entry does not know its channel: the mean threshold.
+            note((entries.abs() * coefficients[-1].mean() < 1).sum() / max(steps, 1))
         if keep:
             ctx.save_for_backward(x, weight, coefficients, *record)
             ctx.options = (*options, pool, flags, time_dim)
@@ -54,7 +61,7 @@ class _FusedLayer(torch.autograd.Function):
         grad_weight, grad_x = ops.layer.layer_backward(
             grad_output, *ctx.saved_tensors, *ctx.options, need_weight, need_x
         )
-        return grad_x if need_x else None, grad_weight if need_weight else None, *[None] * 8
+        return grad_x if need_x else None, grad_weight if need_weight else None, *[None] * 9
 
 
 def spiking_layer(
@@ -168,7 +175,8 @@ def fused_layer(
     start = neuron.start(squeezed, x, state)
     if start is not None:
         start = start.reshape(1, *shape)
+    note = neuron.note_share if neuron.wants_share else None
     out, final = _FusedLayer.apply(  # type: ignore[no-untyped-call]
-        x, weight, coefficients, start, options, pool, dynamics.flags, time_dim, return_state, keep
+        x, weight, coefficients, start, options, pool, dynamics.flags, time_dim, return_state, keep, note
     )
     return Output(out.squeeze(added), (final.squeeze(added) if return_state else final,))

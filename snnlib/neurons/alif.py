@@ -22,7 +22,7 @@ from snnlib.neurons.base import Params, Reset, State
 from snnlib.neurons.dialects import check_choice, check_tau, decay_and_leak
 from snnlib.neurons.dynamics import Coefficient, Dynamics
 from snnlib.neurons.firing import SpikingNeuron
-from snnlib.neurons.surrogate import Exponential, SuperSpike, SurrogateLike, spike
+from snnlib.neurons.surrogate import Exponential, SuperSpike, SurrogateLike
 
 _LSNN: dict[str, Any] = {
     "tau_m": 10.0,
@@ -161,10 +161,9 @@ class ALIF(SpikingNeuron):
         h = decay * state[0] + gain * current_in
         a = rho * state[1]
         theta = params["threshold"] + (a.detach() if self.detach_adaptation else a)
-        strict = self.compare == ">"
         # sinabs' surrogate is as wide as the adapted threshold is high.
         width = theta if self.detach_adaptation else params["threshold"]
-        spikes = spike(h - theta, width, self.surrogate, strict=strict)
+        spikes = self.spikes_at(h - theta, width, params)
         v, *_ = self.reset_states_by((h, a), spikes, params)
         a = a + jump * (spikes.detach() if self.detach_reset else spikes)
         return spikes, (self.floored(v), a, *synapse)

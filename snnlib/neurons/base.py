@@ -259,6 +259,17 @@ class Neuron(KnownOptions, StoredConstants):
         """`run` by `step` in plain torch, whatever kernels there are: what the kernels are tested against."""
         return self._run(x, state, None)
 
+    @property
+    def wants_share(self) -> bool:
+        """Whether the share of active steps of a forward pass is to be noted, for a surrogate with a target share."""
+        return False
+
+    def note_share(self, share: Tensor) -> None:
+        """Keep the share of active steps of the last batch; see `SpikingNeuron`."""
+
+    def measure_share(self, x: Tensor) -> None:
+        """Note the share of active steps for currents of which nothing else is known; see `SpikingNeuron`."""
+
     def check_channels(self, channels: int, like: Tensor) -> None:
         """Raise ValueError unless the constants fit currents of so many channels on the device of `like`."""
         for name, value in self.constants().items():

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from snnlib.neurons.base import Params, State
 from snnlib.neurons.firing import SpikingNeuron
-from snnlib.neurons.surrogate import MultiGaussian, SurrogateLike, spike
+from snnlib.neurons.surrogate import MultiGaussian, SurrogateLike
 
 
 class BRF(SpikingNeuron):
@@ -94,5 +94,5 @@ class BRF(SpikingNeuron):
         u_new = u + dt * (b * u - omega * v + current)
         v_new = v + dt * (omega * u + b * v)
         distance = u_new - params["threshold"] - q
-        spikes = spike(distance, params["threshold"], self.surrogate, strict=self.compare == ">")
+        spikes = self.spikes_at(distance, params["threshold"], params)
         return spikes, (u_new, v_new, self.gamma * q + spikes)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar, cast, get_args
 
 import torch
 from torch import Tensor
 
 from snnlib.backends.reference.surrogate import KINDS
 from snnlib.functional._check import check_number
-from snnlib.neurons.base import Neuron, Params, Reset, State
+from snnlib.neurons.base import Neuron, Output, Params, Reset, State
 from snnlib.neurons.dialects import choose, is_learned, shown_options
 from snnlib.neurons.surrogate import (
     ATan,
     Surrogate,
     SurrogateLike,
+    Triangle,
     check_surrogate,
     spike,
 )
@@ -57,6 +58,9 @@ class SpikingNeuron(Neuron):
         "gradient_through_time": True,
     }
     dialects: ClassVar[dict[str, dict[str, Any]]] = {}
+    # Shares of active steps while they are measured, and that of the last batch.
+    _active: list[Tensor] | None = None
+    last_share: Tensor | None = None
     # What each of these options may be.
     choices: ClassVar[dict[str, tuple[str, ...]]] = {
         "reset": get_args(Reset),
@@ -77,8 +81,12 @@ class SpikingNeuron(Neuron):
         threshold = settings["threshold"]
         if not is_learned(threshold) and not bool((torch.as_tensor(threshold) > 0).all()):
             raise ValueError(f"threshold: expected numbers > 0, got {threshold}")
+        shape = settings["surrogate"]
+        # A surrogate with a target share has its width in the neuron, which moves it.
+        self.target_share: float | None = getattr(shape, "share", None)
+        own_width = {} if self.target_share is None else {"surrogate_width": shape.width}
         super().__init__(
-            {**constants, "threshold": threshold},
+            {**constants, "threshold": threshold, **own_width},
             learnable=learnable,
             channels=channels,
             batch_first=batch_first,
@@ -114,13 +122,60 @@ class SpikingNeuron(Neuron):
     def fire(self, membrane: Tensor, params: Params) -> Tensor:
         """Spikes where the membrane reaches the threshold."""
         threshold = params["threshold"]
-        strict = self.compare == ">"
-        spikes = spike(membrane - threshold, threshold, self.surrogate, strict=strict)
+        spikes = self.spikes_at(membrane - threshold, threshold, params)
         if self.max_spikes == 1:
             return spikes
         count = (membrane.detach() / threshold.detach()).floor().clamp(1, self.max_spikes)
         # The gradient is that of one spike, as in sinabs.
         return spikes + (spikes.detach() * count - spikes.detach())
+
+    def spikes_at(self, distance: Tensor, unit: Tensor, params: Params) -> Tensor:
+        """Spikes by the distance from the threshold; `unit` is what the surrogate's width counts in."""
+        spikes = spike(distance, unit, self.surrogate_of(params), strict=self.compare == ">")
+        if self._active is not None:
+            width = params["surrogate_width"] * unit.detach()
+            self._active.append((distance.detach().abs() < width).double().mean())
+        return spikes
+
+    def surrogate_of(self, params: Params) -> SurrogateLike:
+        """The surrogate, with the neuron's own width where it has a target share."""
+        if self.target_share is None:
+            return self.surrogate
+        return cast(Triangle, self.surrogate).at_width(params["surrogate_width"])
+
+    def run(self, x: Tensor, state: tuple[Tensor, ...] | None = None) -> Output:
+        """See `Neuron.run`; in training the share of active steps is measured where it has a target."""
+        if self.wants_share and torch.is_grad_enabled():
+            self.measure_share(x.detach())
+        return super().run(x, state)
+
+    def stored_constants(self) -> dict[str, Tensor]:
+        """As in `Neuron`, without the width that follows the share: files bring another one without a note."""
+        constants = super().stored_constants()
+        constants.pop("surrogate_width", None)
+        return constants
+
+    @property
+    def wants_share(self) -> bool:
+        """Whether the share of active steps of a forward pass is to be noted."""
+        return self.target_share is not None and self.training and not torch.compiler.is_compiling()
+
+    def note_share(self, share: Tensor) -> None:
+        """Keep the share of active steps of the last batch for `surrogate.update_widths_`."""
+        self.last_share = share.double()
+
+    @torch.no_grad()
+    def measure_share(self, x: Tensor) -> None:
+        """By `step` on the first sample: the scan's kernel gives no potentials."""
+        batch_dim = 0 if self.batch_first else 1
+        if not x.numel():
+            return
+        self._active = []
+        try:
+            self.reference(x.narrow(batch_dim, 0, 1))
+            self.note_share(torch.stack(self._active).mean())
+        finally:
+            self._active = None
 
     def reset_states_by(self, states: Sequence[Tensor], spikes: Tensor, params: Params) -> State:
         """The states, the membrane first, after the reset by these spikes."""
@@ -171,7 +226,8 @@ class SpikingNeuron(Neuron):
         if not isinstance(self.surrogate, Surrogate) or self.max_spikes != 1:
             return None
         threshold = params["threshold"]
-        height, scale = self.surrogate.coefficients(threshold.detach())
+        shape = cast(Surrogate, self.surrogate_of(params))
+        height, scale = shape.coefficients(threshold.detach())
         keep: list[float] = [1.0] * states
         offset: list[float | Tensor] = [0.0] * states
         if self.reset == "zero":
