@@ -74,7 +74,7 @@ def test_a_net_learns(make: Callable[[], nn.Module]) -> None:
         out = net(x)
         loss = nn.functional.cross_entropy(out.sum(0), labels)
         optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < 0.9 * losses[0]
