@@ -34,6 +34,8 @@ constexpr int kScratchBytes = (48 << 10) / kBlockThreads;
 namespace snnlib {
 namespace cuda {
 
+__device__ inline uint32_t multiply_high(uint32_t a, uint32_t b) { return __umulhi(a, b); }
+
 __device__ inline int64_t thread_index() { return int64_t(blockIdx.x) * kBlockThreads + threadIdx.x; }
 
 // The thread's scratch: elements 0, kBlockThreads, 2 kBlockThreads ... of this pointer, so that a warp meets no bank

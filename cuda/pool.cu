@@ -5,6 +5,7 @@
 
 #include "element.h"
 #include "launch.h"
+#include "pair_pool.h"
 #include "snnlib/isa.h"
 #include "snnlib/kernels/pool.h"
 #include "snnlib/pool.h"
@@ -142,12 +143,14 @@ __global__ void backward_kernel(PoolBackwardArgs args, int64_t inputs) {
 
 template <class T>
 void forward_planes(const PoolForwardArgs& a) {
+  if (pair_forward<T>(a)) return;
   const int64_t outputs = a.pool.outer * a.pool.out[0] * a.pool.out[1] * a.pool.out[2] * a.pool.inner;
   launch("pool_forward", forward_kernel<T>, outputs, a.pool.executor, Scratch{}, a, outputs);
 }
 
 template <class T>
 void backward_planes(const PoolBackwardArgs& a) {
+  if (pair_backward<T>(a)) return;
   const int64_t inputs = a.pool.outer * a.pool.in[0] * a.pool.in[1] * a.pool.in[2] * a.pool.inner;
   launch("pool_backward", backward_kernel<T>, inputs, a.pool.executor, Scratch{}, a, inputs);
 }

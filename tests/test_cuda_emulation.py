@@ -157,6 +157,33 @@ def test_layouts(
     _assert_same(emulated(run), run())
 
 
+# Rows of whole vectors and of whole windows, a column and a row in no window, one window, more channels than a vector.
+PAIRED = ((2, 3, 4, 16), (1, 2, 6, 6), (2, 3, 5, 9), (1, 1, 2, 2), (2, 16, 4, 6), (3, 24, 2, 32))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("shape", PAIRED, ids=str)
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
+def test_pools_of_two_by_two(
+    shape: tuple[int, ...], layout: torch.memory_format, dtype: torch.dtype, emulated: Callable[..., Any]
+) -> None:
+    """Amplitudes of both signs, so that windows cancel; silent windows; zeros of both signs; divisors of one's own."""
+    generator = torch.Generator().manual_seed(sum(shape))
+    x = torch.randint(-2, 3, shape, generator=generator) * torch.rand(shape, generator=generator).round()
+    x = (x * -0.75).to(dtype).contiguous(memory_format=layout)
+
+    def run() -> list[Tensor]:
+        frames = x.clone(memory_format=torch.preserve_format).requires_grad_()
+        outputs = []
+        for divisor in (None, 2, 3):
+            out = F.spike_avg_pool2d(frames[None], 2, divisor_override=divisor)
+            q = torch.linspace(-1, 1, out.numel()).reshape(out.shape).to(dtype)
+            outputs += [out.detach(), *torch.autograd.grad((out * q).sum(), frames)]
+        return outputs
+
+    _assert_same(emulated(run), run())
+
+
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
 @pytest.mark.parametrize("divisor", [1, 3, 1024, 65536, -3])
 def test_conversions_of_half_types(dtype: torch.dtype, divisor: int, emulated: Callable[..., Any]) -> None:

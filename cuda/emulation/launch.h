@@ -18,6 +18,8 @@ struct EmulatedThread {
 };
 inline thread_local EmulatedThread emulated;
 
+inline uint32_t multiply_high(uint32_t a, uint32_t b) { return uint32_t((uint64_t(a) * b) >> 32); }
+
 inline int64_t thread_index() { return emulated.index; }
 
 template <class E>
