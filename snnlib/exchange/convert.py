@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.exchange import replace
-from snnlib.exchange.fold import At, Before, CannotFold, Lane, Loop, Stacked, Total, fold
+from snnlib.exchange.fold import fold
 from snnlib.exchange.folded import FoldedNet
 from snnlib.exchange.leaves import Notes, clear_states, is_torch, library_of, neuron_leaf, states_of
+from snnlib.exchange.loop import At, Before, CannotFold, Lane, Loop, Slice, Stacked, Total
 from snnlib.exchange.peers import neuron_library
 from snnlib.exchange.shared import Unsupported
 from snnlib.exchange.trace import Call, Trace, trace
@@ -214,7 +215,7 @@ def _outputs_used(loop: Loop) -> dict[int, set[int]]:
 
 def _batch(loop: Loop, written: Trace) -> int:
     shape = written.shapes[written.inputs[0]]
-    dims = {leaf.dim for call in loop.step for leaf in call.args if type(leaf).__name__ == "Slice"}
+    dims = {leaf.dim for call in loop.step for leaf in call.args if isinstance(leaf, Slice)}
     return shape[1] if dims == {0} and len(shape) > 1 else shape[0]
 
 

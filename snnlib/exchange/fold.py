@@ -9,89 +9,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from snnlib.exchange.loop import At, Before, CannotFold, Lane, Loop, Slice, Stacked, Total
+from snnlib.exchange.slices import as_slices
 from snnlib.exchange.trace import Call, Ref, Trace
 
 _ADDITIONS = ("add", "__add__", "__radd__", "sum")
 _STACKS = (torch.stack, torch.cat)
-
-
-class CannotFold(ValueError):  # noqa: N818 - an answer
-    """Why a trace is no loop over equal steps."""
-
-
-@dataclass(frozen=True)
-class Slice:
-    """The step's part of a sequence: `value` at index t of dimension `dim`."""
-
-    value: int
-    dim: int
-
-
-@dataclass(frozen=True)
-class Lane:
-    """A tensor of the step: output `out` of the step's call number `call`."""
-
-    call: int
-    out: int
-
-
-@dataclass(frozen=True)
-class Before:
-    """The same of the step before; in the first step it was the initial value."""
-
-    lane: Lane
-
-
-@dataclass(frozen=True)
-class Total:
-    """The sum of a lane over all steps, on top of an initial value (a `Ref`, a constant or None)."""
-
-    lane: Lane
-    initial: Any = None
-
-
-@dataclass(frozen=True)
-class Stacked:
-    """A lane's values of all steps along dimension `dim`."""
-
-    lane: Lane
-    dim: int
-
-
-@dataclass(frozen=True)
-class At:
-    """A lane's value in one step."""
-
-    lane: Lane
-    step: int
-
-
-@dataclass
-class Loop:
-    """The folded trace.
-
-    Args:
-        steps: number of steps in the trace.
-        before: calls that do not depend on the step.
-        step: calls of one step; arguments are `Ref`, `Slice`, `Lane`, `Before` or constants.
-        after: calls on what the loop gave; arguments are `Ref`, `Total`, `Stacked`, `At` or constants.
-        output: leaves of the net's result, as the arguments of `after`.
-        replaced: tensors of the trace that are such a thing, by number.
-    """
-
-    steps: int
-    before: list[Call]
-    step: list[Call]
-    after: list[Call]
-    output: list[Any]
-    replaced: dict[int, Any] = field(default_factory=dict)
 
 
 def fold(trace: Trace, stepped: set[str], outside: bool) -> Loop:
@@ -160,7 +90,7 @@ class _Folder:
         self._tail()
         self._compare()
         output = [self._outer(leaf) for leaf in self.trace.output]
-        return Loop(self.steps, self.before, self.lanes[0], self.after, output, self.replaced)
+        return Loop(self.steps, self.before, self.lanes[0], self.after, output)
 
     def _place(self, call: Call, calls_so_far: Counter[str]) -> None:
         steps = {self.step_of[ref.value] for ref in call.refs if ref.value in self.step_of}
@@ -182,7 +112,7 @@ class _Folder:
 
     def _unstepped(self, call: Call) -> None:
         """A slice of a sequence, or something that does not depend on the step."""
-        cut = None if self.outside else _as_slices(call, self.trace, self.steps)
+        cut = None if self.outside else as_slices(call, self.trace, self.steps)
         if cut is not None:
             for number, (part, step) in cut.items():
                 self.slices[number] = (part, step)
@@ -353,41 +283,6 @@ def _check_start(call: Call, expected: tuple[Any, ...], found: tuple[Any, ...]) 
 def _is_start(total: Any) -> bool:
     """Whether a running sum may start with this: a tensor of the net, a number, or zeros."""
     return not isinstance(total, Tensor) or total.numel() == 1 or not bool(total.any())
-
-
-def _as_slices(call: Call, trace: Trace, steps: int) -> dict[int, tuple[Slice, int]] | None:
-    """Numbers of the tensors that are a step's part of a sequence, if this call cuts one."""
-    if not call.args or not isinstance(call.args[0], Ref) or len(call.refs) != 1:
-        return None
-    value, name = call.args[0].value, call.name
-    shape = trace.shapes[value]
-    if name in ("unbind", "__iter__"):
-        args, kwargs = pytree.tree_unflatten(call.args, call.spec)
-        dim = kwargs.get("dim", args[1] if len(args) > 1 else 0)
-        if shape[dim] != steps:
-            return None
-        return {n: (Slice(value, dim), t) for t, n in enumerate(call.outputs) if n is not None}
-    if name not in ("__getitem__", "select"):
-        return None
-    args, _ = pytree.tree_unflatten(call.args, call.spec)
-    dim, at = (args[1], args[2]) if name == "select" else _one_index(args[1])
-    number = call.outputs[0]
-    if number is None or not isinstance(at, int) or not 0 <= at < steps or shape[dim] < steps:
-        return None
-    return {number: (Slice(value, dim), at)}
-
-
-def _one_index(index: Any) -> tuple[int, int | None]:
-    """(dimension, index) of `x[3]` or `x[:, 3]`; no index for any other."""
-    if isinstance(index, int):
-        return 0, index
-    parts = index if isinstance(index, tuple) else ()
-    numbers = [number for number, part in enumerate(parts) if isinstance(part, int)]
-    if len(numbers) != 1 or any(part != slice(None) for part in parts[: numbers[0]]):
-        return 0, None
-    if any(part not in (slice(None), Ellipsis) for part in parts[numbers[0] + 1 :]):
-        return 0, None
-    return numbers[0], parts[numbers[0]]
 
 
 def _key(leaf: Any) -> Hashable:

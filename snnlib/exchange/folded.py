@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from snnlib.exchange.fold import At, Before, Lane, Loop, Slice, Stacked, Total
+from snnlib.exchange.loop import At, Before, Lane, Loop, Slice, Stacked, Total
 from snnlib.exchange.trace import Call, Ref, Trace
 
 # Functions whose first size is that of the batch.

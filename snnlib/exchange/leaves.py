@@ -79,7 +79,7 @@ def neuron_leaf(path: str, module: nn.Module, notes: Notes, states: tuple[str, .
             made = _with_states(made, states)
     except Unsupported as reason:
         notes.left[path] = str(reason)
-        return Steps(module, library)
+        return Steps(module, library == "spikingjelly" or bool(getattr(module, "init_hidden", False)))
     notes.done[path] = f"{type(module).__name__} -> {_name(made)}"
     return made
 
@@ -117,7 +117,7 @@ def torch_leaf(path: str, module: nn.Module, notes: Notes, statistics_per_step: 
         notes.done[path] = f"{kind} -> PerStep({kind})"
         return PerStep(plain)
     notes.done[path] = f"{kind}, step by step"
-    return Steps(plain, "norse")
+    return Steps(plain, hidden_states=True)
 
 
 def dropout_leaf(path: str, module: Any, notes: Notes) -> nn.Module | None:

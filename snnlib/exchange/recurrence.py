@@ -60,7 +60,7 @@ def container(path: str, module: Any, notes: Notes) -> nn.Module:
             raise Unsupported("an element-wise function other than addition has no counterpart")
     except Unsupported as reason:
         notes.left[path] = str(reason)
-        return Steps(module, "spikingjelly")
+        return Steps(module, hidden_states=True)
     notes.done[path] = f"{kind} -> recurrent {type(neuron).__name__}"
     return made
 

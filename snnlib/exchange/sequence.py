@@ -99,24 +99,28 @@ class EachStep(nn.Sequential):
 
 
 class Steps(nn.Module):
-    """A module of another library, left as it is and called step by step from its initial state."""
+    """A module of another library, left as it is and called step by step from its initial state.
 
-    def __init__(self, module: nn.Module, library: str) -> None:
+    Args:
+        module: maps one step to its output, or to a tuple of it and states.
+        hidden_states: whether it keeps its states itself; otherwise it is given those that it returned.
+    """
+
+    def __init__(self, module: nn.Module, hidden_states: bool) -> None:
         super().__init__()
-        self.module, self.library = module, library
+        self.module, self.hidden_states = module, hidden_states
 
     def forward(self, x: Tensor) -> Any:
         """Outputs of all steps, without states."""
         reset = getattr(self.module, "reset_mem", None) or getattr(self.module, "reset", None)
         if callable(reset):
             reset()
-        hidden = self.library == "spikingjelly" or getattr(self.module, "init_hidden", False)
         state: tuple[Any, ...] = ()
         outputs = []
         for step in x:
             out = self.module(step, *state)
             if isinstance(out, tuple):
-                state = () if hidden else tuple(out[1:])
+                state = () if self.hidden_states else tuple(out[1:])
                 out = out[0]
             outputs.append(out)
         return torch.stack(outputs)
