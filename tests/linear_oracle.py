@@ -82,3 +82,39 @@ def run(current: Tensor, coefficients: Tensor, state: Tensor | None, flags: list
     final = torch.stack([*y, before] if before is not None else y)
     value = torch.stack(values, time_dim) if values else current.clone()
     return Run(value, final)
+
+
+def run_recurrent(
+    current: Tensor,
+    weight: Tensor,
+    coefficients: Tensor,
+    state: Tensor | None,
+    lengths: Tensor | None,
+    flags: list[int],
+    time_dim: int,
+    sums_known: bool = False,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Spikes, state (its last row the last spikes) and sums of currents; differentiable in all tensors.
+
+    With `sums_known` the current is the sum that went into the neurons, and W s[t-1] adds its gradient only.
+    """
+    first = current.movedim(time_dim, 0)
+    if state is None:
+        states = next(k for k in (1, 2, 3) if len(row_names(k)) == len(coefficients))
+        state = torch.zeros(states + flags[4] + 1, *first.shape[1:], dtype=torch.float64)
+    own, spikes = state[:-1], state[-1]
+    values, sums = [], []
+    for t, x in enumerate(first):
+        before = spikes if flags[6] else spikes.detach()
+        back = before @ weight.T
+        total = x + (back - back.detach() if sums_known else back)
+        value, after = run(total[None], coefficients, own, flags, 0)
+        valid = torch.ones(len(x), dtype=torch.bool) if lengths is None else t < lengths
+        own = torch.where(valid[:, None], after, own)
+        spikes = torch.where(valid[:, None], value[0], spikes)
+        values.append(value[0] * valid[:, None])
+        sums.append(total * valid[:, None])
+    final = torch.cat((own, spikes[None]))
+    if not values:
+        return current.clone(), final, current.clone()
+    return torch.stack(values, time_dim), final, torch.stack(sums, time_dim)

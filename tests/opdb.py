@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import opdb_neurons
+import opdb_recurrent
 import oracles
 import scan_samples
 import torch
@@ -304,6 +305,29 @@ OPS = {
             opdb_neurons.scan_backward_answer,
             lambda *_: None,
             # Gradients of coefficients are sums over all neurons and steps.
+            SRM_CONV_GRADIENT_TOLERANCE,
+            bit_equal=True,
+            events=2,
+        ),
+        OpCase(
+            "recurrent_forward",
+            tuple(opdb_recurrent.recurrent_sample(name) for name in opdb_recurrent.RECURRENT),
+            opdb_recurrent.recurrent_answer,
+            lambda *_: None,
+            NEURON_TOLERANCE,
+            bit_equal=True,
+            events=0,
+            differentiable=True,
+        ),
+        OpCase(
+            "recurrent_backward",
+            (
+                *(opdb_recurrent.recurrent_backward_sample(name) for name in opdb_recurrent.RECURRENT),
+                opdb_recurrent.recurrent_backward_sample("lengths", (True, False)),
+                opdb_recurrent.recurrent_backward_sample("next", (False, True)),
+            ),
+            opdb_recurrent.recurrent_backward_answer,
+            lambda *_: None,
             SRM_CONV_GRADIENT_TOLERANCE,
             bit_equal=True,
             events=2,

@@ -24,6 +24,7 @@ ROWS = {
     "spike_rates": ["snnlib, fused, 1% of neurons fire", "snnlib, fused, 50% of neurons fire"],
     "convolution": ["snnlib layer, with neurons", "torch, channels-last", "torch, contiguous"],
     "segments": ["snnlib", "scatter_add"],
+    "recurrent": ["snnlib", "snnlib, ATan", "dense torch loop"],
     "scan": ["copy_", "snnlib scan, forward", "snnlib scan, backward, weights", "LIF scan, backward"],
 }
 

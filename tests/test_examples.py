@@ -42,3 +42,11 @@ def test_nmnist_on_real_recordings(
     root = Path(os.environ["SNNLIB_DATA"]) / "nmnist_800"
     output = run(monkeypatch, capsys, "nmnist.py", "--root", str(root), "--epochs", "2")
     assert "test accuracy" in output
+
+
+def test_ecg_on_real_recordings(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    if "SNNLIB_DATA" not in os.environ:
+        pytest.skip("SNNLIB_DATA is unset: no real electrocardiograms to train on")
+    root = Path(os.environ["SNNLIB_DATA"]) / "ecg_qtdb"
+    output = run(monkeypatch, capsys, "ecg.py", "--root", str(root), "--hidden", "16", "--epochs", "1")
+    assert "of the labelled steps" in output

@@ -48,6 +48,14 @@ def _arguments(name: str, dtype: torch.dtype = torch.float32) -> tuple[object, .
         0,
     )
     states = torch.randn(2, *TRAIN[1:], generator=generator)
+    recurrent = torch.randn(5, 3, 70, generator=generator).to(dtype) + 1
+    table = opdb_neurons.coefficients(2, 70, generator, a01=0.5, keep0=0.0, scale=0.5)
+    loop = (torch.randn(70, 70, generator=generator).to(dtype) * 0.2, table, None, None)
+    options = (opdb_neurons.COMPACT, 0, True)
+    if name == "recurrent_backward":
+        value, final, total = torch.ops.snnlib.recurrent_forward(recurrent, *loop, *options)
+        grads = (torch.randn(part.shape, generator=generator).to(part.dtype) for part in (value, final))
+        return (*grads, total, value, *loop, *options[:2], True, True)
     segments = torch.randint(0, 20, (7, 31 * 38), generator=generator)
     return {
         "srm_forward": (current, limit, None, 5.0, 3.0, 3.0, 4.0, 0, True),
@@ -56,6 +64,7 @@ def _arguments(name: str, dtype: torch.dtype = torch.float32) -> tuple[object, .
         "srm_conv_forward": (*conv, True, True, True),
         "scan_forward": scan,
         "scan_backward": (q, states, *scan, False),
+        "recurrent_forward": (recurrent, *loop, *options),
         "layer_forward": (*layer, True, True, True),
         "currents_forward": (*conv[:2], *conv[4:8], 0),
         "spike_avg_pool": (frames, [2, 2], [2, 2], [0, 0], False, True, None),
@@ -165,12 +174,12 @@ def test_batch_split(case: OpCase, path: str) -> None:
     """One sample alone gives the bits that it gives in a batch."""
     whole = _arguments(case.name)
     # Neither weights nor coefficients have a batch.
-    of_layers = ("srm_conv_forward", "layer_forward", "currents_forward")
+    of_layers = ("srm_conv_forward", "layer_forward", "currents_forward", "recurrent_forward")
     shared = {id(whole[1])} if case.name in of_layers else set()
     shared |= {id(x) for x in whole if isinstance(x, Tensor) and x.dtype == torch.float64}
     dim = 0 if case.name.startswith(("spike", "superpixel")) else 1
     size = (FRAMES if dim == 0 else TRAIN)[dim]
-    if case.name in ("srm_conv_backward", "layer_backward", "currents_backward"):
+    if case.name in ("srm_conv_backward", "layer_backward", "currents_backward", "recurrent_backward"):
         pytest.skip("its weight gradient sums over the batch")
     # The record of spikes that follows is in an order of its own.
     compared = 2 if case.name in ("srm_conv_forward", "layer_forward") else None

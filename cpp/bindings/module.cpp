@@ -9,6 +9,9 @@
 #endif
 
 namespace snnlib {
+
+void bind_recurrent(pybind11::module_& module);
+
 namespace {
 
 // Asks the kernel for huge pages under a fresh output. On 4 KiB pages the first write to a large tensor costs several
@@ -54,6 +57,7 @@ PYBIND11_MODULE(_C, module) {
   module.def("keep_freed_memory", &snnlib::keep_freed_memory);
   snnlib::bind_srm(module, &snnlib::kernels);
   snnlib::bind_scan(module, &snnlib::kernels);
+  snnlib::bind_recurrent(module);
   snnlib::bind_pool(module, &snnlib::kernels);
   snnlib::bind_srm_conv(module);
   snnlib::bind_superpixel(module, &snnlib::kernels);

@@ -18,6 +18,8 @@ from snnlib.ops.kernel_rows import block_channels
 # A vector of 16 channels: in a dense convolution, of the window that an input event sees, of the patch of traces that a
 # spike samples, and of the patch of inputs that it reaches by scatter or gather.
 _DENSE, _WINDOW, _PICK, _SCATTER, _GATHER = 0.28, 0.45, 1.05, 0.65, 0.57
+# The row of weights of an input event of a fully connected layer.
+_OUTER = 0.8
 # Weights of one input channel and kernel row that are taken into registers, with each of their vectors; a spike.
 _SUMS, _SUMS_VECTOR, _SPIKE = 5.0, 0.8, 6.0
 # A neuron and step of a dense signal, and an input that is multiplied by its field.
@@ -96,6 +98,15 @@ def decide(x: Tensor, g: Geometry, spikes: int, need_weight: bool = True) -> Bac
         return BackwardPaths("dense", "dense")
     weight = _cheapest(weight_costs(g, choice.density(_inner(x, g)), spikes)) if need_weight else "spikes"
     return BackwardPaths(weight, _cheapest(input_costs(g, spikes)))  # type: ignore[arg-type]
+
+
+def rows_by_events(x: Tensor, g: Geometry) -> bool:
+    """Whether a fully connected layer's weight gradient, for a dense signal, goes by input events row by row."""
+    if g.obstacle or choice.chosen() == "dense" or (g.in_height, g.in_width, g.taps) != (1, 1, 1):
+        return False
+    if choice.chosen() == "events":
+        return True
+    return choice.density(x) * _OUTER < _DENSE
 
 
 def decide_for_signal(x: Tensor, g: Geometry) -> Literal["inputs", "dense"]:

@@ -15,11 +15,13 @@ from snnlib.data.datasets import (
 from snnlib.data.datasets.digits import EventDigits
 from snnlib.data.datasets.digits_build import build_event_digits
 from snnlib.data.datasets.nmnist import NMNIST
+from snnlib.data.event_batch import EventBatch
 from snnlib.data.events import EVENT_DTYPE, Events, as_events
 from snnlib.data.formats.base import EventFileError, Header
 from snnlib.data.formats.nmnist_bin import encode_nmnist, read_nmnist, write_nmnist
 from snnlib.data.frame_cache import FrameCache
 from snnlib.data.frames import ToFrames, stack_time_first, to_frames
+from snnlib.data.ragged import LengthBatches, collate_ragged
 from snnlib.data.reading import EventWindows, Recording, iter_events, read
 from snnlib.data.statistics import RecordingStatistics, describe_events
 from snnlib.data.transforms import AugmentEvents, AugmentFrames, BatchAugmentation, Transformed
@@ -39,6 +41,7 @@ __all__ = [
     "BatchAugmentation",
     "CropPool",
     "DVSGesture",
+    "EventBatch",
     "EventDigits",
     "EventFileError",
     "EventFolder",
@@ -46,6 +49,7 @@ __all__ = [
     "Events",
     "FrameCache",
     "Header",
+    "LengthBatches",
     "NCaltech101",
     "NCars",
     "Recording",
@@ -56,6 +60,7 @@ __all__ = [
     "Transformed",
     "as_events",
     "build_event_digits",
+    "collate_ragged",
     "describe_events",
     "encode_nmnist",
     "iter_events",

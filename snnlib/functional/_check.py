@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.backends.values import require
-from snnlib.ops.checks import check_device, check_dtype, check_floating, check_rank
+from snnlib.ops.checks import check_device, check_dtype, check_floating, check_lengths, check_rank
 
 __all__ = [
     "as_sizes",
@@ -22,6 +22,7 @@ __all__ = [
     "check_floating",
     "check_integer_labels",
     "check_labels",
+    "check_lengths",
     "check_number",
     "check_rank",
     "check_untransformed",

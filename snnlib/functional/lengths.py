@@ -2,37 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
-from snnlib.backends.values import require
-from snnlib.functional._check import check_device
+from snnlib.ops.checks import check_floating, check_lengths, check_rank
 
-
-def check_lengths(lengths: Tensor, steps: int, batch: int, like: Tensor) -> Tensor:
-    """The number of steps of each sample as int64, on the device of `like`.
-
-    Raises:
-        TypeError: no tensor of integers.
-        ValueError: not one number per sample, or one outside 0 to `steps`.
-    """
-    if not isinstance(lengths, Tensor):
-        raise TypeError(f"lengths: expected a tensor of integers, got {type(lengths).__name__}")
-    if lengths.is_floating_point() or lengths.is_complex() or lengths.dtype == torch.bool:
-        raise TypeError(f"lengths: expected integers, got {lengths.dtype}")
-    if tuple(lengths.shape) != (batch,):
-        raise ValueError(
-            f"lengths: expected shape {(batch,)}, one number of steps per sample, got {tuple(lengths.shape)}"
-        )
-    check_device("lengths", lengths, like)
-    numbers = lengths.to(torch.int64)
-
-    def error() -> ValueError:
-        least, most = (int(bound) for bound in numbers.aminmax())
-        return ValueError(f"lengths: expected numbers from 0 to {steps} steps, got {least} to {most}")
-
-    require((numbers >= 0) & (numbers <= steps), error)
-    return numbers
+State = tuple[Tensor, ...]
 
 
 def valid_steps(lengths: Tensor, steps: int, *, batch_first: bool = False) -> Tensor:
@@ -50,3 +27,51 @@ def without_padding(x: Tensor, lengths: Tensor, time_dim: int) -> Tensor:
     """The sequences with zeros, and gradients of zero, in the steps that belong to no sample."""
     valid = valid_steps(lengths, x.shape[time_dim], batch_first=bool(time_dim))
     return torch.where(valid.reshape(*valid.shape, *[1] * (x.dim() - 2)), x, torch.zeros_like(x))
+
+
+def run_with_lengths(
+    run: Callable[[Tensor, State | None], tuple[Tensor, State]],
+    x: Tensor,
+    state: State | None,
+    lengths: Tensor,
+    time_dim: int,
+    *,
+    differentiable_state: bool = True,
+) -> tuple[Tensor, State]:
+    """Value and state of sequences of different lengths by `run(x, state)` of a causal module, which gives both.
+
+    As many chunks are run as there are lengths.
+
+    Values after a sample's last step are 0, and its state is that after its own last step.
+    """
+    check_floating("x", x)
+    check_rank("x", x, "[T, N, ...]", at_least=2)
+    steps = x.shape[time_dim]
+    lengths = check_lengths(lengths, steps, x.shape[1 - time_dim], x)
+    x = without_padding(x, lengths, time_dim)
+    if not differentiable_state:
+        # Values from one call, so that no chunk border cuts their gradient.
+        value, _ = run(x, state)
+        with torch.no_grad():
+            _, final = run_with_lengths(run, x, state, lengths, time_dim)
+        return without_padding(value, lengths, time_dim), final
+    values: list[Tensor] = []
+    last: State | None = None
+    done = 0
+    # The first chunk has no steps and gives the state before them.
+    for border in sorted({0, *lengths.tolist()}):
+        value, state = run(x.narrow(time_dim, done, border - done), state)
+        values.append(value)
+        over = lengths >= border
+        parts = state if last is None else last
+        last = tuple(_chosen(over, now, before) for now, before in zip(state, parts, strict=True))
+        done = border
+    assert last is not None
+    rest = [steps - done if dim == time_dim else size for dim, size in enumerate(values[0].shape)]
+    value = torch.cat((*values, values[0].new_zeros(rest)), time_dim)
+    return without_padding(value, lengths, time_dim), last
+
+
+def _chosen(over: Tensor, now: Tensor, before: Tensor) -> Tensor:
+    """States `[K, N, ...]`, those of the samples that are not over yet from `now`."""
+    return torch.where(over.reshape(-1, *[1] * (now.dim() - 2)), now, before)

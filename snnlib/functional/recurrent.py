@@ -5,9 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from snnlib.functional._check import check_device, check_floating, check_rank
-from snnlib.functional.lengths import check_lengths, without_padding
+from snnlib import ops
+from snnlib.functional._check import check_device, check_floating, check_lengths, check_rank
+from snnlib.functional.lengths import without_padding
 from snnlib.neurons.base import Neuron, Output
+from snnlib.neurons.dynamics import Dynamics
 
 
 def spiking_recurrent(
@@ -59,18 +61,48 @@ def spiking_recurrent(
     wide = torch.promote_types(current.dtype, torch.float32)
     own, spikes = _split(state, shape, current)
     start = neuron.start(shape, current, own)
+    dynamics = neuron.dynamics(neuron.constants())
+    if dynamics is not None and not dynamics.membrane and current.device.type == "cpu":
+        return _by_kernels(current, weight, dynamics, start, spikes, lengths, time_dim)
     if start is None:
         start = current.new_zeros((len(neuron.state_names), *shape), dtype=wide)
-    before = start.unbind(0)
+    spikes = current.new_zeros(shape, dtype=wide) if spikes is None else spikes.to(wide)
+    return _by_steps(current, weight, neuron, start, spikes, lengths)
+
+
+def _by_kernels(
+    current: Tensor,
+    weight: Tensor,
+    dynamics: Dynamics,
+    start: Tensor | None,
+    spikes: Tensor | None,
+    lengths: Tensor | None,
+    time_dim: int,
+) -> Output:
+    state = None
+    if start is not None or spikes is not None:
+        wide = torch.promote_types(current.dtype, torch.float32)
+        zeros = current.new_zeros((current.shape[1 - time_dim], current.shape[2]), dtype=wide)
+        if start is None:
+            start = zeros.expand(dynamics.states + dynamics.reset_next, *zeros.shape)
+        state = torch.cat((start, (zeros if spikes is None else spikes.to(wide))[None]))
+    value, final = ops.recurrent.run(current, weight, dynamics, state, lengths, time_dim)
+    return Output(value, (final[:-1], final[-1:]))
+
+
+def _by_steps(
+    current: Tensor, weight: Tensor, neuron: Neuron, start: Tensor, spikes: Tensor, lengths: Tensor | None
+) -> Output:
+    """The definition: one step after the other, by the neuron's own `step`."""
+    time_dim, wide, before = int(neuron.batch_first), start.dtype, start.unbind(0)
     params = neuron._broadcast(neuron.constants(), 2, wide)
     back = weight.to(wide).t()
-    spikes = current.new_zeros(shape, dtype=wide) if spikes is None else spikes.to(wide)
     values = []
     for t, now in enumerate(current.to(wide).unbind(time_dim)):
         if not neuron.gradient_through_time:
             before, spikes = tuple(part.detach() for part in before), spikes.detach()
         value, after = neuron.step(before, now + spikes @ back, params)
-        neuron._check_step(value, after, shape)
+        neuron._check_step(value, after, list(spikes.shape))
         if lengths is None:
             before, spikes = after, value
         else:

@@ -196,6 +196,8 @@ class OperationCounter:
             sizes = (x.shape[1:], (len(weight), *space))
             how = ConvolutionMap(*sizes, *options[:3], False, [0] * len(space), options.groups)
             found = self._of_convolution(known, x, weight, how)
+        elif name == "snnlib::recurrent_forward":
+            found = self._of_matrices(known, _spikes_before(args, output[0]), args["weight"].t())
         elif name in _MATRIX_ARGUMENTS:
             a, b = (args[key] for key in _MATRIX_ARGUMENTS[name])
             found = self._of_matrices(
@@ -249,6 +251,13 @@ class OperationCounter:
             # The tensor is held, so that its address stays its own.
             self._cache[full] = (weight, make())
         return self._cache[full][1]
+
+
+def _spikes_before(args: Mapping[str, Any], spikes: Tensor) -> Tensor:
+    """The spikes `[T * N, H]` that recurrent weights meet: those of the step before."""
+    steps = spikes.movedim(args["time_dim"], 0)
+    first = steps.new_zeros(1, *steps.shape[1:]) if args["state"] is None else args["state"][-1:]
+    return torch.cat((first.to(steps.dtype), steps[:-1])).flatten(0, 1)
 
 
 def _states_of(module: nn.Module) -> int:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from snnlib.functional._check import check_floating, check_rank
+from snnlib.functional._check import check_floating, check_lengths, check_rank
+from snnlib.functional.lengths import without_padding
 
 __all__ = [
     "firing_rate",
@@ -26,7 +27,7 @@ def _check_sequence(spikes: Tensor, batch_first: bool, at_least_steps: int) -> i
     return time_dim
 
 
-def spike_count(spikes: Tensor, batch_first: bool = False) -> Tensor:
+def spike_count(spikes: Tensor, batch_first: bool = False, lengths: Tensor | None = None) -> Tensor:
     """Spikes of each neuron over the whole sequence: `count = sum_t s[t]`.
 
     The gradient is the plain one, `dL/ds[t] = dL/dcount` at every step; SRM layers read it where spikes are. Any torch
@@ -35,6 +36,7 @@ def spike_count(spikes: Tensor, batch_first: bool = False) -> Tensor:
     Args:
         spikes: `[T, N, ...]` (`[N, T, ...]` with `batch_first`), any floating dtype.
         batch_first: whether the batch dimension comes before time.
+        lengths: number of steps of each sample `[N]`; spikes of later ones do not count. Default: all do.
 
     Returns:
         Counts `[N, ...]` in spikes per sequence, in the dtype of `spikes`; float32 for half inputs, since float16
@@ -42,7 +44,7 @@ def spike_count(spikes: Tensor, batch_first: bool = False) -> Tensor:
 
     Raises:
         TypeError: `spikes` is no floating tensor.
-        ValueError: fewer than two dimensions.
+        ValueError: fewer than two dimensions, or lengths that do not fit.
 
     >>> import torch, snnlib
     >>> spikes = torch.tensor([[1.0, 0.0], [1.0, 1.0], [1.0, 0.0]]).unsqueeze(1)
@@ -50,13 +52,17 @@ def spike_count(spikes: Tensor, batch_first: bool = False) -> Tensor:
     [[3.0, 1.0]]
     """
     time_dim = _check_sequence(spikes, batch_first, at_least_steps=0)
+    if lengths is not None:
+        lengths = check_lengths(lengths, spikes.shape[time_dim], spikes.shape[1 - time_dim], spikes)
+        spikes = without_padding(spikes, lengths, time_dim)
     return spikes.sum(time_dim, dtype=torch.promote_types(spikes.dtype, torch.float32))
 
 
-def firing_rate(spikes: Tensor, batch_first: bool = False) -> Tensor:
-    """Spikes of each neuron per time step: `rate = spike_count / T`, in 0..1 for 0/1 spikes.
+def firing_rate(spikes: Tensor, batch_first: bool = False, lengths: Tensor | None = None) -> Tensor:
+    """Spikes of each neuron per time step of its sample: `rate = spike_count / T`, in 0..1 for 0/1 spikes.
 
-    Arguments, dtype and errors as in `spike_count`; a sequence without time steps has no rate and raises ValueError.
+    Arguments, dtype and errors as in `spike_count`; a sequence without time steps has no rate and raises ValueError,
+    a sample of length 0 has rate 0.
 
     >>> import torch, snnlib
     >>> spikes = torch.tensor([[1.0, 0.0], [1.0, 1.0]]).unsqueeze(1)
@@ -64,7 +70,10 @@ def firing_rate(spikes: Tensor, batch_first: bool = False) -> Tensor:
     [[1.0, 0.5]]
     """
     time_dim = _check_sequence(spikes, batch_first, at_least_steps=1)
-    return spike_count(spikes, batch_first) / spikes.shape[time_dim]
+    counts = spike_count(spikes, batch_first, lengths)
+    if lengths is None:
+        return counts / spikes.shape[time_dim]
+    return counts / lengths.clamp(min=1).reshape(-1, *[1] * (counts.dim() - 1))
 
 
 def time_weighted_count(spikes: Tensor, batch_first: bool = False) -> Tensor:

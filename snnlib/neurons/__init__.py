@@ -17,6 +17,7 @@ from snnlib.neurons.lif import LIF
 from snnlib.neurons.plif import PLIF
 from snnlib.neurons.resonate import Resonate
 from snnlib.neurons.srm import SRM
+from snnlib.neurons.time_constants import bound_, log_uniform
 
 # Every model by name. Tests, tools and configurations read it, so a new model is one file and one line here.
 MODELS: dict[str, type[Neuron]] = {
@@ -57,5 +58,7 @@ __all__ = [
     "Output",
     "Resonate",
     "SpikingNeuron",
+    "bound_",
+    "log_uniform",
     "surrogate",
 ]

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from snnlib import ops
 from snnlib.functional._check import check_device, check_floating, check_rank
 from snnlib.functional._options import NEURON_HINTS, KnownOptions
+from snnlib.functional.lengths import run_with_lengths
 from snnlib.neurons.dialects import is_learned
 from snnlib.neurons.dynamics import Dynamics
 from snnlib.neurons.stored import StoredConstants
@@ -69,6 +70,8 @@ class Neuron(KnownOptions, StoredConstants):
     gradient: str = "surrogate"
     # Whether gradients flow to earlier steps.
     gradient_through_time: bool = True
+    # Whether gradients flow through the states that `run` takes and gives.
+    differentiable_state: bool = True
 
     def __init__(
         self,
@@ -114,11 +117,11 @@ class Neuron(KnownOptions, StoredConstants):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Neuron:
         """Moves of the module: constants follow to devices and keep their dtype."""
-        before = {name: getattr(self, name).data for name in self.constant_names}
+        before = {name: tensor.data for name, tensor in self._own_constants().items()}
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        for name, value in before.items():
-            after = getattr(self, name)
-            if after.dtype != value.dtype:
+        for name, after in self._own_constants().items():
+            if after.dtype != before[name].dtype:
+                value = before[name]
                 kept = torch.empty_like(after, dtype=value.dtype) if after.is_meta else value.to(after.device)
                 # A parameter stays the object that an optimiser knows.
                 after.data = kept
@@ -145,6 +148,12 @@ class Neuron(KnownOptions, StoredConstants):
                 state_dict[prefix + name] = stored.flatten()[0]
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
+    def _own_constants(self) -> dict[str, Tensor]:
+        """What the module stores of the constants: themselves, or what a parametrization makes them of."""
+        stored = {**dict(self.named_parameters()), **dict(self.named_buffers())}
+        names = {*self.constant_names, *(f"parametrizations.{n}.original" for n in self.constant_names)}
+        return {name: tensor for name, tensor in stored.items() if name in names}
+
     @property
     def starts_at_zero(self) -> bool:
         """Whether `initial_state` is all zeros and need not be made."""
@@ -170,15 +179,24 @@ class Neuron(KnownOptions, StoredConstants):
         """Spikes of a sequence of currents `[T, N, C, ...]`, in its shape and dtype, from the initial state."""
         return self.run(x).value
 
-    def run(self, x: Tensor, state: tuple[Tensor, ...] | None = None) -> Output:
+    def run(
+        self, x: Tensor, state: tuple[Tensor, ...] | None = None, lengths: Tensor | None = None
+    ) -> Output:
         """`forward` from a given state `([K, N, C, ...],)` and with the state after the last step.
 
-        Gradients flow through states; `state[0].detach()` truncates them.
+        Gradients flow through states; `state[0].detach()` truncates them. With `lengths` `[N]`, the number of steps of
+        each sample, later values are 0 and the state is that after each sample's own last step; as many chunks are run
+        as there are different lengths.
 
         Raises:
             TypeError: `x` is no floating tensor.
-            ValueError: `x` or the state do not fit; the message says which.
+            ValueError: `x`, the state or the lengths do not fit; the message says which.
         """
+        if lengths is not None:
+            differentiable = {"differentiable_state": self.differentiable_state}
+            return Output(
+                *run_with_lengths(self.run, x, state, lengths, int(self.batch_first), **differentiable)
+            )
         return self._run(x, state, self.dynamics(self.constants()))
 
     def _run(self, x: Tensor, state: tuple[Tensor, ...] | None, dynamics: Dynamics | None) -> Output:

@@ -143,11 +143,13 @@ class SpikingNeuron(Neuron):
             return self.surrogate
         return cast(Triangle, self.surrogate).at_width(params["surrogate_width"])
 
-    def run(self, x: Tensor, state: tuple[Tensor, ...] | None = None) -> Output:
+    def run(
+        self, x: Tensor, state: tuple[Tensor, ...] | None = None, lengths: Tensor | None = None
+    ) -> Output:
         """See `Neuron.run`; in training the share of active steps is measured where it has a target."""
-        if self.wants_share and torch.is_grad_enabled():
+        if lengths is None and self.wants_share and torch.is_grad_enabled():
             self.measure_share(x.detach())
-        return super().run(x, state)
+        return super().run(x, state, lengths)
 
     def stored_constants(self) -> dict[str, Tensor]:
         """As in `Neuron`, without the width that follows the share: files bring another one without a note."""

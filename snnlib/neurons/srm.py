@@ -81,11 +81,14 @@ class SRM(Neuron):
         self.neuron = self_neuron
         self.threshold: Tensor
         self.reset_states = check_choice("reset_states", reset_states, "all", "membrane")
+        self.differentiable_state = self.reset_states == "membrane"
 
-    def run(self, x: Tensor, state: tuple[Tensor, ...] | None = None) -> Output:
+    def run(
+        self, x: Tensor, state: tuple[Tensor, ...] | None = None, lengths: Tensor | None = None
+    ) -> Output:
         """Spikes from a given state `([3, N, C, ...],)` of u, s and g, and the state after the last step."""
-        if self.reset_states == "membrane":
-            return super().run(x, state)
+        if self.reset_states == "membrane" or lengths is not None:
+            return super().run(x, state, lengths)
         if state is not None:
             self._check_state(
                 state, [size for dim, size in enumerate(x.shape) if dim != int(self.batch_first)], x

@@ -1,10 +1,13 @@
 """Modules: parameters, `state_dict` and `extra_repr` around `snnlib.functional`."""
 
 from snnlib.nn.batch_norm import BatchNorm1d, BatchNorm2d, BatchNorm3d
+from snnlib.nn.bidirectional import Bidirectional, reversed_in_time
+from snnlib.nn.checkpoint_time import checkpoint_time
 from snnlib.nn.dropout import SpikeDropout
 from snnlib.nn.fusion import Fused, fuse_, unfuse_, unfused
 from snnlib.nn.gradient import ChannelAffine, GradScale
 from snnlib.nn.normalization import fold_standardization_, standardize_weights_
+from snnlib.nn.parameter_groups import parameter_groups
 from snnlib.nn.per_step import AvgPool2d, MaxPool2d, PerStep
 from snnlib.nn.pool import SpikeAvgPool1d, SpikeAvgPool2d, SpikeAvgPool3d, SpikeMaxPool2d
 from snnlib.nn.quantize import Quantizer, RangeObserver
@@ -31,6 +34,7 @@ __all__ = [
     "BatchNorm2d",
     "BatchNorm3d",
     "BicubicResize2d",
+    "Bidirectional",
     "ChannelAffine",
     "Fused",
     "GradScale",
@@ -61,8 +65,11 @@ __all__ = [
     "SuperpixelAvgPool2d",
     "VoxelPool",
     "WeightStandardization",
+    "checkpoint_time",
     "fold_standardization_",
     "fuse_",
+    "parameter_groups",
+    "reversed_in_time",
     "standardize_weights_",
     "supervised_spikes",
     "unfuse_",

@@ -8,9 +8,9 @@ import math
 import torch
 from torch import Tensor, nn
 
-from snnlib.functional._check import check_count, check_floating, check_rank
+from snnlib.functional._check import check_count, check_floating, check_lengths, check_rank
 from snnlib.functional._options import LAYER_HINTS, KnownOptions
-from snnlib.functional.lengths import check_lengths, without_padding
+from snnlib.functional.lengths import without_padding
 from snnlib.functional.operators import FullyConnected
 from snnlib.functional.recurrent import spiking_recurrent
 from snnlib.functional.spiking import layer_currents

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from snnlib.functional._check import as_sizes, check_count
 from snnlib.functional._options import LAYER_HINTS, KnownOptions
+from snnlib.functional.lengths import run_with_lengths
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
 from snnlib.functional.spiking import spiking_layer
 from snnlib.neurons import LIF, Neuron, Output
@@ -65,8 +66,19 @@ class SpikingLayer(KnownOptions, NeuronLayer):
         self.first_batches.watch(self, x, weight, out.value)
         return out.value
 
-    def run(self, x: Tensor, state: tuple[Tensor, ...] | None = None) -> Output:
-        """`forward` from a given state and with the state after the last step, through which gradients flow."""
+    def run(
+        self, x: Tensor, state: tuple[Tensor, ...] | None = None, lengths: Tensor | None = None
+    ) -> Output:
+        """`forward` from a given state and with the state after the last step, through which gradients flow.
+
+        With `lengths` `[N]`, the number of steps of each sample, later spikes are 0 and the state is that after each
+        sample's own last step; as many chunks are run as there are different lengths.
+        """
+        if lengths is not None:
+            differentiable = {"differentiable_state": self.neuron.differentiable_state}
+            return Output(
+                *run_with_lengths(self.run, x, state, lengths, int(self.batch_first), **differentiable)
+            )
         return spiking_layer(x, self.effective_weight, self.operator, self.neuron, state=state)
 
     @property

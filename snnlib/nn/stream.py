@@ -11,6 +11,9 @@ from torch import Tensor, nn
 
 from snnlib.functional.srm import Streamed
 
+# By name and number of the call: the tuple that `run` gives, or the one tensor of `forward(..., return_state=True)`.
+States = dict[tuple[str, int], Any]
+
 
 class Stream:
     """Feeds a module sequences in chunks of any length and holds the state in between.
@@ -37,7 +40,7 @@ class Stream:
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module
-        self._states: dict[tuple[str, int], Any] = {}
+        self._states: States = {}
 
     def reset(self) -> None:
         """Start a new sequence: forget all state."""
@@ -53,59 +56,83 @@ class Stream:
         return f"Stream({type(self.module).__name__}, state of: {held})"
 
     def __call__(self, chunk: Tensor) -> Any:
-        """Output of the module for the next steps of the sequence."""
-        after: dict[tuple[str, int], Any] = {}
-        # Call number of each layer within this chunk, so that a shared layer has a state for each place.
-        calls: dict[str, int] = {}
-        with ExitStack() as undo:
-            for name, layer in self.module.named_modules():
-                if _runs_with_state(layer):
-                    undo.enter_context(self._running(layer, name, calls, after))
-                elif _has_state(layer):
-                    for handle in self._hook(layer, name, calls, after):
-                        undo.callback(handle.remove)
-            out = self.module(chunk)
+        """Output of the module for the next steps of the sequence.
+
+        Raises:
+            ValueError: a layer that needs later steps, as `Bidirectional` does.
+        """
+        out, after = run_chunk(self.module, chunk, self._states, detach=True)
         # Only a chunk that went through counts: after an error the stream stands where it was.
         self._states.update(after)
         return out
 
-    @contextmanager
-    def _running(
-        self, layer: nn.Module, name: str, calls: dict[str, int], after: dict[tuple[str, int], Any]
-    ) -> Iterator[None]:
-        """Within the block the layer's calls go through `run`, with its state."""
 
-        def forward(x: Tensor) -> Tensor:
-            call = calls.get(name, 0)
-            calls[name] = call + 1
-            value, state = layer.run(x, self._states.get((name, call)))  # type: ignore[operator]
-            after[name, call] = tuple(part.detach() for part in state)
-            return cast(Tensor, value)
+def run_chunk(module: nn.Module, chunk: Tensor, states: States, *, detach: bool) -> tuple[Any, States]:
+    """Output of a module for the next steps of a sequence from the states of its layers, and the states after them.
 
-        layer.__dict__["forward"] = forward
-        try:
-            yield
-        finally:
-            del layer.__dict__["forward"]
+    Raises:
+        ValueError: a layer that needs later steps, as `Bidirectional` does.
+    """
+    for layer in module.modules():
+        if getattr(layer, "mixes_time", False):
+            raise ValueError(
+                f"module: expected layers that can run in chunks; {type(layer).__name__} reads sequences from their end"
+            )
+    after: States = {}
+    # Call number of each layer within this chunk, so that a shared layer has a state for each place.
+    calls: dict[str, int] = {}
+    with ExitStack() as undo:
+        for name, layer in module.named_modules():
+            if _runs_with_state(layer):
+                undo.enter_context(_running(layer, name, calls, states, after))
+            elif _has_state(layer):
+                for handle in _hook(layer, name, calls, states, after):
+                    undo.callback(handle.remove)
+        out = module(chunk)
+    if detach:
+        after = {key: _detached(state) for key, state in after.items()}
+    return out, after
 
-    def _hook(
-        self, layer: nn.Module, name: str, calls: dict[str, int], after: dict[tuple[str, int], Any]
-    ) -> list[Any]:
-        def give_state(_: nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-            state = self._states.get((name, calls.get(name, 0)))
-            return args, {**kwargs, "state": state, "return_state": True}
 
-        def take_state(_: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> Tensor:
-            streamed = cast(Streamed, output)
-            call = calls.get(name, 0)
-            calls[name] = call + 1
-            after[name, call] = streamed.state.detach()
-            return streamed.spikes
+def _detached(state: Any) -> Any:
+    return state.detach() if isinstance(state, Tensor) else tuple(part.detach() for part in state)
 
-        return [
-            layer.register_forward_pre_hook(give_state, with_kwargs=True),
-            layer.register_forward_hook(take_state, with_kwargs=True),
-        ]
+
+@contextmanager
+def _running(
+    layer: nn.Module, name: str, calls: dict[str, int], states: States, after: States
+) -> Iterator[None]:
+    """Within the block the layer's calls go through `run`, with its state."""
+
+    def forward(x: Tensor) -> Tensor:
+        call = calls.get(name, 0)
+        calls[name] = call + 1
+        value, after[name, call] = layer.run(x, states.get((name, call)))  # type: ignore[operator]
+        return cast(Tensor, value)
+
+    layer.__dict__["forward"] = forward
+    try:
+        yield
+    finally:
+        del layer.__dict__["forward"]
+
+
+def _hook(layer: nn.Module, name: str, calls: dict[str, int], states: States, after: States) -> list[Any]:
+    def give_state(_: nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        state = states.get((name, calls.get(name, 0)))
+        return args, {**kwargs, "state": state, "return_state": True}
+
+    def take_state(_: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> Tensor:
+        streamed = cast(Streamed, output)
+        call = calls.get(name, 0)
+        calls[name] = call + 1
+        after[name, call] = streamed.state
+        return streamed.spikes
+
+    return [
+        layer.register_forward_pre_hook(give_state, with_kwargs=True),
+        layer.register_forward_hook(take_state, with_kwargs=True),
+    ]
 
 
 def _runs_with_state(layer: nn.Module) -> bool:

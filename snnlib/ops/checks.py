@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from snnlib.backends import native
+from snnlib.backends.values import require
 from snnlib.ops.geometry import ConvOptions
 
 # Kernels number the neurons of an output row in 32 bits.
@@ -79,6 +80,31 @@ def check_time_dim(time_dim: int) -> None:
     """Raise ValueError unless time is the first or the second dimension."""
     if time_dim not in (0, 1):
         raise ValueError(f"time_dim: expected 0 or 1, got {time_dim}")
+
+
+def check_lengths(lengths: Tensor, steps: int, batch: int, like: Tensor) -> Tensor:
+    """The number of steps of each sample as int64, on the device of `like`.
+
+    Raises:
+        TypeError: no tensor of integers.
+        ValueError: not one number per sample, or one outside 0 to `steps`.
+    """
+    check_tensor("lengths", lengths)
+    if lengths.is_floating_point() or lengths.is_complex() or lengths.dtype == torch.bool:
+        raise TypeError(f"lengths: expected integers, got {lengths.dtype}")
+    if tuple(lengths.shape) != (batch,):
+        raise ValueError(
+            f"lengths: expected shape {(batch,)}, one number of steps per sample, got {tuple(lengths.shape)}"
+        )
+    check_device("lengths", lengths, like)
+    numbers = lengths.to(torch.int64)
+
+    def error() -> ValueError:
+        least, most = (int(bound) for bound in numbers.aminmax())
+        return ValueError(f"lengths: expected numbers from 0 to {steps} steps, got {least} to {most}")
+
+    require((numbers >= 0) & (numbers <= steps), error)
+    return numbers
 
 
 def check_time_constants(tau_m: float, tau_s: float, tau_grad: float) -> None:

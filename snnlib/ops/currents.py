@@ -25,6 +25,8 @@ def weight_gradient(
     signal: Tensor, x: Tensor, weight: Tensor, g: Geometry, options: ConvOptions, time_dim: int
 ) -> Tensor:
     """dL/dW of a dense float32 signal in the layout of `empty_sequence`: by input events or densely."""
+    if choice_backward.rows_by_events(x, g):
+        return _weight_gradient_of_rows(signal, x, weight, g)
     if choice_backward.decide_for_signal(x, g) == "dense":
         return dense.weight_gradient(signal, x, weight, options)
     bands = g.bands(1)
@@ -44,6 +46,18 @@ def weight_gradient(
     )
     call = GradientCall(x, weight, g, options, time_dim, 1.0, g.batch * bands[1], kept)
     return call.by_events(True, False, True)[0]
+
+
+def _weight_gradient_of_rows(signal: Tensor, x: Tensor, weight: Tensor, g: Geometry) -> Tensor:
+    """dL/dW of a fully connected layer: each input event adds the signal of its step to its weights."""
+    events = x.reshape(-1, g.in_channels).to(torch.float32).contiguous()
+    signals = signal.reshape(-1, g.channels).contiguous()
+    rows = signal.new_empty(g.in_channels, g.channels)
+    kernel = conv_layout.kernel("event_outer", x)
+    kernel(  # type: ignore[misc]
+        len(events), g.in_channels, g.channels, events.data_ptr(), signals.data_ptr(), rows.data_ptr()
+    )
+    return rows.t().reshape(weight.shape)
 
 
 @torch.library.custom_op("snnlib::currents_forward", mutates_args=())

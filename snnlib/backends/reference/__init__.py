@@ -4,6 +4,16 @@ It runs on any device and in float64. State is float32, or float64 for float64 s
 of operations is the kernels', so that spikes are equal bit for bit given equal currents.
 """
 
-from snnlib.backends.reference import batch_norm, layer, linear, pool, srm, srm_conv, superpixel, surrogate
+from snnlib.backends.reference import (
+    batch_norm,
+    layer,
+    linear,
+    pool,
+    recurrent,
+    srm,
+    srm_conv,
+    superpixel,
+    surrogate,
+)
 
-__all__ = ["batch_norm", "layer", "linear", "pool", "srm", "srm_conv", "superpixel", "surrogate"]
+__all__ = ["batch_norm", "layer", "linear", "pool", "recurrent", "srm", "srm_conv", "superpixel", "surrogate"]

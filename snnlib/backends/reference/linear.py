@@ -199,12 +199,17 @@ class _Adjoint:
     def state(self) -> Tensor:
         return torch.stack([*self.g, self.qs] if self.flags.reset_next else self.g)
 
+    def slope(self, step: _Step) -> Tensor:
+        """The surrogate at the step's distance from the threshold."""
+        u = self.k.distance(step.h)
+        return self.k.height * SHAPES[KINDS[self.flags.kind]]((u * self.k.scale).abs())
+
     def step(self, q: Tensor, x: Tensor, step: _Step) -> Tensor:
         """One step back; returns dL/dx."""
         k, n, h = self.k, self.n, step.h
         u = k.distance(h)
         fired = u > 0 if self.flags.strict else u >= 0
-        slope = k.height * SHAPES[KINDS[self.flags.kind]]((u * k.scale).abs())
+        slope = self.slope(step)
         gs = self.zero if self.flags.membrane else q
         if self.flags.reset_next:
             gs = gs + self.qs

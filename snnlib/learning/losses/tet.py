@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 from torch.nn import functional as torch_functional
 
-from snnlib.functional._check import check_floating, check_integer_labels, check_labels, check_rank
+from snnlib.functional._check import (
+    check_floating,
+    check_integer_labels,
+    check_labels,
+    check_lengths,
+    check_rank,
+)
+from snnlib.functional.lengths import valid_steps
 from snnlib.learning.losses._common import (
     Reduction,
     accumulation_dtype,
@@ -22,6 +30,8 @@ def tet_loss(
     target_potential: float = 1.0,
     label_smoothing: float = 0.0,
     batch_first: bool = False,
+    lengths: Tensor | None = None,
+    ignore_index: int = -1,
     sample_weight: Tensor | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
@@ -36,11 +46,15 @@ def tet_loss(
 
     Args:
         potential: `[T, N, classes]` (`[N, T, classes]` with `batch_first`), any floating dtype.
-        target: labels `[N]`, or a label for every step, `[T, N]` (`[N, T]`): integers from 0 to classes - 1.
+        target: labels `[N]`, or a label for every step, `[T, N]` (`[N, T]`): integers from 0 to classes - 1, or
+            `ignore_index` for steps that do not count.
         regularization: share of the regulariser, in [0, 1]. Default 0.05.
         target_potential: what the regulariser pulls potentials to. Default 1, the usual threshold, as in the paper.
         label_smoothing: share of the target that is spread over all classes, in [0, 1).
         batch_first: whether the batch dimension comes before time.
+        lengths: number of steps of each sample `[N]`; later ones do not count. Default: all do.
+        ignore_index: label of steps that do not count. A sample's loss is the mean over those that do, 0 if there is
+            none. Default -1, which `data.ECG` and `data.collate_ragged` have for "no label".
         sample_weight, reduction: as in `spike_count_loss`.
 
     Returns:
@@ -57,6 +71,12 @@ def tet_loss(
     >>> potential = torch.zeros(5, 1, 4)
     >>> loss = snnlib.losses.tet_loss(potential, torch.tensor([2]), regularization=0.0)
     >>> round(loss.item(), 3)                                       # log 4
+    1.386
+
+    Electrocardiograms have no label at some steps:
+
+    >>> labels = torch.tensor([[-1], [2], [2], [-1], [-1]])
+    >>> round(snnlib.losses.tet_loss(potential, labels, regularization=0.0).item(), 3)
     1.386
 
     In a training loop:
@@ -76,11 +96,21 @@ def tet_loss(
         raise ValueError(f"regularization: expected a number in [0, 1], got {regularization}")
     check_smoothing(label_smoothing)
     check_integer_labels(target)
+    counted = torch.ones(potential.shape[:2], dtype=torch.bool, device=potential.device)
     if target.dim() == 2:
+        if target.shape == counted.shape:
+            counted = target != ignore_index
+            target = target.masked_fill(~counted, 0)
         check_labels(target, potential)
     else:
         check_labels(target, potential.select(int(batch_first), 0))
         target = target.unsqueeze(int(batch_first)).expand(potential.shape[:2])
+    if lengths is not None:
+        steps, batch = potential.shape[int(batch_first)], potential.shape[1 - int(batch_first)]
+        lengths = check_lengths(lengths, steps, batch, potential)
+        counted = counted & valid_steps(lengths, steps, batch_first=batch_first)
+    # Steps that do not count may hold anything.
+    potential = torch.where(counted.unsqueeze(2), potential, torch.zeros_like(potential))
     potential = potential.to(accumulation_dtype(potential))
     # torch wants classes in dimension 1 and gives one loss per remaining cell.
     entropy = torch_functional.cross_entropy(
@@ -88,4 +118,5 @@ def tet_loss(
     )
     spread = (potential - target_potential).square().mean(2)
     loss = (1 - regularization) * entropy + regularization * spread
-    return reduced(loss.mean(int(batch_first)), sample_weight, reduction)
+    total = torch.where(counted, loss, torch.zeros_like(loss)).sum(int(batch_first))
+    return reduced(total / counted.sum(int(batch_first)).clamp(min=1), sample_weight, reduction)

@@ -1,0 +1,62 @@
+#include "snnlib/recurrent.h"
+
+#include <array>
+
+#include "bindings.h"
+#include "linear_flags.h"
+
+namespace snnlib {
+namespace {
+
+// What both calls share, as snnlib/ops/recurrent.py has it: (batch, steps, neurons, batch stride, step stride), dtype
+// code, states, flags, then the addresses and sizes of coefficients, current, state before, weight and lengths.
+using Sizes = std::array<int64_t, 5>;
+using Tensors = std::array<Address, 7>;
+
+RecurrentArgs to_args(const Sizes& v, int dtype, int states, const Flags& flags, const Tensors& t, intptr_t executor) {
+  const ScanArgs scan = {{v[0], v[1], v[2], v[3], v[4]},
+                         DType(dtype),
+                         states,
+                         to_flags(flags),
+                         pointer(t[0]),
+                         int64_t(t[1]),
+                         pointer(t[2]),
+                         pointer(t[3]),
+                         {executor}};
+  return {scan, pointer(t[4]), int64_t(t[5]), static_cast<const int64_t*>(pointer(t[6]))};
+}
+
+}  // namespace
+
+void bind_recurrent(pybind11::module_& module) {
+  namespace py = pybind11;
+  const auto unlocked = py::call_guard<py::gil_scoped_release>();
+  module.def(
+      "recurrent_forward",
+      [](const Sizes& sizes, int dtype, int states, const Flags& flags, const Tensors& tensors, Address value,
+         Address state_out, Address total, intptr_t executor) {
+        recurrent_kernels().forward({to_args(sizes, dtype, states, flags, tensors, executor), pointer(value),
+                                     pointer(state_out), pointer(total)});
+      },
+      unlocked);
+  module.def(
+      "recurrent_backward",
+      [](const Sizes& sizes, int dtype, int states, const Flags& flags, const Tensors& tensors, Address value,
+         Address grad_value, Address grad_state_out, Address grad_current, Address grad_state_in,
+         Address grad_coefficients, Address grad_weight, intptr_t executor) {
+        recurrent_kernels().backward({to_args(sizes, dtype, states, flags, tensors, executor), pointer(value),
+                                      pointer(grad_value), pointer(grad_state_out), pointer(grad_current),
+                                      pointer(grad_state_in), pointer(grad_coefficients), pointer(grad_weight)});
+      },
+      unlocked);
+  module.def(
+      "event_outer",
+      [](int64_t rows, int64_t inputs, int64_t outputs, Address events, Address signal, Address grad_weight,
+         intptr_t executor) {
+        recurrent_kernels().event_outer(
+            {rows, inputs, outputs, pointer(events), pointer(signal), pointer(grad_weight), {executor}});
+      },
+      unlocked);
+}
+
+}  // namespace snnlib

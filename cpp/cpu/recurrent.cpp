@@ -1,0 +1,412 @@
+// Recurrent neurons of the linear family on the CPU. A sample walks through all its time steps on one thread: a spike
+// adds its row of weights to the next step's currents; backwards, W^T dL/dI is summed only for neurons whose surrogate
+// is not zero. The weight gradient follows by spikes, in one order for each neuron that a weight leads from.
+#include "snnlib/recurrent.h"
+
+#include "snnlib/kernels/linear_block.h"
+#include "snnlib/kernels/recurrent_rows.h"
+#include "snnlib/parallel.h"
+
+namespace snnlib {
+namespace SNNLIB_ISA {
+namespace {
+
+// What the repeated forward of a sample may occupy in the L2 cache; longer sequences go segment by segment.
+constexpr int64_t kScratchBytes = 512 << 10;
+// What the gradients of a task's weights may occupy in the L2 cache: many, so that a signal is read once for all of
+// them.
+constexpr int64_t kGradientBytes = 384 << 10;
+
+int64_t steps_of(const RecurrentArgs& a, int64_t n) { return a.lengths ? a.lengths[n] : a.view.steps; }
+
+Own own_of(const RecurrentArgs& a) { return a.period == 1 ? Own::kNothing : Own::kAll; }
+
+// The surrogate at a distance from the threshold, as `linear_back` has it.
+template <int K, class F, class S>
+inline F linear_slope(F u, const LinearCoefficients<K, F>& k, const LinearFlags& flags, S one) {
+  const F scaled = u * k.row[LinearRows<K>::scale];
+  return k.row[LinearRows<K>::height] * surrogate_shape(flags.surrogate, scaled < F{} ? -scaled : scaled, one);
+}
+
+// Room of one thread for rows of one sample.
+template <class S>
+struct Rows {
+  Scratch<S> sum, signal, back, amounts;
+  Scratch<int32_t> neurons;
+
+  Fired<S> fired(int64_t most) { return {neurons.reserve(most + 1), amounts.reserve(most + 1), 0}; }
+};
+
+template <class S>
+const S* state_row(const RecurrentArgs& a, const void* state, int64_t number, int64_t n) {
+  const int64_t neurons = a.view.inner;
+  return state ? static_cast<const S*>(state) + (number * a.view.outer + n) * neurons : nullptr;
+}
+
+template <class S>
+S* state_row(const RecurrentArgs& a, void* state, int64_t number, int64_t n) {
+  return static_cast<S*>(state) + (number * a.view.outer + n) * a.view.inner;
+}
+
+// The row with zeros behind it.
+template <class S>
+void copy_padded(const S* from, int64_t count, int64_t padded_count, S* to) {
+  std::memcpy(to, from, size_t(count) * sizeof(S));
+  for (int64_t i = count; i < padded_count; ++i) to[i] = S(0);
+}
+
+// One sample forward.
+template <class S, int K, bool Next>
+class Forward {
+  using V = StateVector<S>;
+  static constexpr int64_t L = Simd<S>::kLanes;
+
+ public:
+  void run(const RecurrentForwardArgs& a, int64_t n) {
+    const int64_t count = a.view.inner, steps = steps_of(a, n);
+    const S* weight = static_cast<const S*>(a.weight);
+    block_.load(a, own_of(a), n, 0, count);
+    S* sum = rows_.sum.reserve(a.row);
+    Fired<S> fired = rows_.fired(count);
+    const S* before = state_row<S>(a, a.state_in, K + Next, n);
+    if (before) fired.add_row(before, count);
+    for (int64_t t = 0; t < steps; ++t) {
+      const int64_t at = a.view.offset(n, t, 0);
+      const S* current = static_cast<const S*>(a.current) + at;
+      if (t + 1 < steps) prefetch(current + a.view.step_stride, count);
+      copy_padded(current, count, a.row, sum);
+      add_rows(fired, weight, a.row, sum);
+      if (a.total) std::memcpy(static_cast<S*>(a.total) + at, sum, size_t(count) * sizeof(S));
+      fired.count = 0;
+      step(a.flags, sum, count, static_cast<S*>(a.value) + at, fired);
+    }
+    for (int64_t t = steps; t < a.view.steps; ++t) {
+      const int64_t at = a.view.offset(n, t, 0);
+      std::memset(static_cast<S*>(a.value) + at, 0, size_t(count) * sizeof(S));
+      if (a.total) std::memset(static_cast<S*>(a.total) + at, 0, size_t(count) * sizeof(S));
+    }
+    finish(a, n, steps ? static_cast<const S*>(a.value) + a.view.offset(n, steps - 1, 0) : before);
+  }
+
+ private:
+  void step(const LinearFlags& flags, const S* sum, int64_t count, S* value, Fired<S>& fired) {
+    LinearState<K, V>* states = block_.states.data();
+    for (int64_t i = 0; i < count; i += L) {
+      LinearState<K, V> state = states[i / L];
+      const auto out = linear_step<K, Next>(state, load_lanes<S>(sum + i, L), block_.of(i / L), flags, S(1));
+      states[i / L] = state;
+      const int64_t lanes = count - i < L ? count - i : L;
+      store_lanes<S>(value + i, out.spike, lanes);
+      // Lanes behind the last neuron count for nothing.
+      fired.add(i, value + i, nonzero_bits<S>(out.spike) & (~uint32_t(0) >> (32 - lanes)));
+    }
+  }
+
+  void finish(const RecurrentForwardArgs& a, int64_t n, const S* last) {
+    const int64_t count = a.view.inner;
+    for (int64_t i = 0; i < count; i += L) {
+      const int64_t lanes = count - i < L ? count - i : L;
+      const auto& state = block_.states.data()[i / L];
+      for (int s = 0; s < K; ++s) store_lanes<S>(state_row<S>(a, a.state_out, s, n) + i, state.y[s], lanes);
+      if (Next) store_lanes<S>(state_row<S>(a, a.state_out, K, n) + i, state.fired, lanes);
+    }
+    S* to = state_row<S>(a, a.state_out, K + Next, n);
+    last ? std::memcpy(to, last, size_t(count) * sizeof(S)) : std::memset(to, 0, size_t(count) * sizeof(S));
+  }
+
+  LinearBlock<S, K> block_;
+  Rows<S> rows_;
+};
+
+// Vectors that the repeated forward leaves of a vector of neurons at one step, as in scan.cpp.
+template <int K, bool Next, bool Learn>
+constexpr int64_t kSaved = K + (Next ? 1 : 0) + (Learn ? K : 0);
+
+// One sample backwards.
+template <class S, int K, bool Next, bool Learn>
+class Backward {
+  using V = StateVector<S>;
+  static constexpr int64_t L = Simd<S>::kLanes, kKept = kSaved<K, Next, Learn>;
+
+ public:
+  void run(const RecurrentBackwardArgs& args, int64_t sample) {
+    a_ = &args, n_ = sample;
+    count_ = args.view.inner, vectors_ = (count_ + L - 1) / L;
+    const int64_t steps = steps_of(args, sample), fit = kScratchBytes / (kKept * vectors_ * int64_t(sizeof(V)));
+    const int64_t segment = fit < 1 ? 1 : fit, segments = (steps + segment - 1) / segment;
+    begin();
+    block_.load(args, own_of(args), sample, 0, count_);
+    LinearState<K, V>* starts = starts_.reserve(segments * vectors_);
+    const int64_t most = steps < segment ? steps : segment;
+    saved_.reserve(most * vectors_ * kKept), active_.reserve(most * vectors_);
+    for (int64_t s = 0; s < segments; ++s) {
+      std::memcpy(static_cast<void*>(starts + s * vectors_), block_.states.data(), size_t(vectors_) * sizeof *starts);
+      if (s + 1 < segments) walk<false>(s * segment, (s + 1) * segment);
+    }
+    for (int64_t s = segments; s-- > 0;) {
+      std::memcpy(static_cast<void*>(block_.states.data()), starts + s * vectors_, size_t(vectors_) * sizeof *starts);
+      const int64_t end = (s + 1) * segment < steps ? (s + 1) * segment : steps;
+      walk<true>(s * segment, end);
+      for (int64_t t = end; t-- > s * segment;) back(t, t - s * segment, t + 1 < steps);
+    }
+    for (int64_t t = steps; t < args.view.steps; ++t) {
+      S* grad = static_cast<S*>(args.grad_current) + args.view.offset(sample, t, 0);
+      std::memset(grad, 0, size_t(count_) * sizeof(S));
+    }
+    finish(steps);
+  }
+
+ private:
+  // The adjoint after the last step.
+  void begin() {
+    carry_.reserve(vectors_), sum_.zeroed(Learn ? vectors_ : 1);
+    rows_.signal.zeroed(a_->row), rows_.back.zeroed(a_->row);
+    rows_.neurons.reserve(count_ + 1);
+    for (int64_t i = 0; i < vectors_; ++i) {
+      const int64_t lanes = count_ - i * L < L ? count_ - i * L : L;
+      for (int s = 0; s < K + Next; ++s) {
+        const S* from = state_row<S>(*a_, a_->grad_state_out, s, n_);
+        (s < K ? carry_.data()[i].g[s < K ? s : 0] : carry_.data()[i].qs) =
+            from ? load_lanes<S>(from + i * L, lanes) : V{};
+      }
+      if (!Next) carry_.data()[i].qs = V{};
+    }
+    const S* spikes = state_row<S>(*a_, a_->grad_state_out, K + Next, n_);
+    if (spikes) std::memcpy(rows_.back.data(), spikes, size_t(count_) * sizeof(S));
+  }
+
+  // Steps forward by the sums of currents on record; what the adjoint needs of them is saved where Keep.
+  template <bool Keep>
+  void walk(int64_t first, int64_t end) {
+    const LinearFlags flags = a_->flags;
+    V* keep = saved_.data();
+    for (int64_t t = first; t < end; ++t) {
+      const S* total = static_cast<const S*>(a_->current) + a_->view.offset(n_, t, 0);
+      if (t + 1 < end) prefetch(total + a_->view.step_stride, count_);
+      for (int64_t i = 0; i < vectors_; ++i) {
+        LinearState<K, V> state = block_.states.data()[i];
+        if (Keep && Next) keep[K] = state.fired;
+        for (int s = 0; Keep && Learn && s < K; ++s) keep[K + Next + s] = state.y[s];
+        const auto out = linear_step<K, Next>(state, current(total, i), block_.of(i), flags, S(1));
+        for (int s = 0; Keep && s < K; ++s) keep[s] = out.raw[s];
+        if (Keep) {
+          const V slope = linear_slope<K>(linear_distance<K>(out.h, block_.of(i)), block_.of(i), flags, S(1));
+          active_.data()[(t - first) * vectors_ + i] = nonzero_bits<S>(slope);
+          keep += kKept;
+        }
+        block_.states.data()[i] = state;
+      }
+    }
+  }
+
+  V current(const S* total, int64_t i) const {
+    return load_lanes<S>(total + i * L, count_ - i * L < L ? count_ - i * L : L);
+  }
+
+  LinearSeen<K, V> seen(int64_t kept, int64_t i, const S* total) const {
+    const V* keep = saved_.data() + (kept * vectors_ + i) * kKept;
+    LinearSeen<K, V> out;
+    for (int s = 0; s < K; ++s) out.raw[s] = keep[s];
+    if (Next) out.fired_before = keep[K];
+    if constexpr (Learn) {
+      for (int s = 0; s < K; ++s) out.y[s] = keep[K + Next + s];
+      out.x = current(total, i);
+    }
+    return out;
+  }
+
+  // W^T dL/dI of the next step for the neurons whose surrogate is not zero at this one.
+  void back_through_weights(int64_t kept) {
+    std::memset(rows_.back.data(), 0, size_t(a_->row) * sizeof(S));
+    int32_t* neurons = rows_.neurons.data();
+    const uint32_t* active = active_.data() + kept * vectors_;
+    int64_t found = 0;
+    for (int64_t i = 0; i < vectors_; ++i) {
+      const int64_t left = count_ - i * L;
+      uint32_t bits = active[i] & (~uint32_t(0) >> (32 - (left < L ? left : L)));
+      for (; bits; bits &= bits - 1) neurons[found++] = int32_t(i * L + lowest_bit(bits));
+    }
+    multiply(neurons, found);
+  }
+
+  void multiply(const int32_t* neurons, int64_t count) {
+    rows_times(neurons, count, static_cast<const S*>(a_->weight), a_->row, rows_.signal.data(), rows_.back.data());
+  }
+
+  void back(int64_t t, int64_t kept, bool has_next) {
+    const LinearFlags flags = a_->flags;
+    const int64_t at = a_->view.offset(n_, t, 0);
+    if (has_next && flags.through_time) back_through_weights(kept);
+    const S* total = static_cast<const S*>(a_->current) + at;
+    const S* grad = static_cast<const S*>(a_->grad_value) + at;
+    S* out = static_cast<S*>(a_->grad_current) + at;
+    if (t) {
+      prefetch(grad - a_->view.step_stride, count_);
+      prefetch(out - a_->view.step_stride, count_);
+    }
+    for (int64_t i = 0; i < vectors_; ++i) {
+      const int64_t lanes = count_ - i * L < L ? count_ - i * L : L;
+      const V q = load_lanes<S>(grad + i * L, lanes) + load_lanes<S>(rows_.back.data() + i * L, L);
+      LinearCarry<K, V> carry = carry_.data()[i];
+      const V grad_x = linear_back<K, Next, Learn>(carry, q, seen(kept, i, total), block_.of(i), flags, S(1),
+                                                   sum_.data()[Learn ? i : 0]);
+      carry_.data()[i] = carry;
+      store_lanes<S>(out + i * L, grad_x, lanes);
+    }
+    std::memcpy(rows_.signal.data(), out, size_t(count_) * sizeof(S));
+    if (!flags.through_time) std::memset(rows_.back.data(), 0, size_t(a_->row) * sizeof(S));
+  }
+
+  // The gradients of the state before the first step and of the coefficients.
+  void finish(int64_t steps) {
+    const int64_t all = a_->view.outer * count_;
+    for (int64_t i = 0; i < vectors_; ++i) {
+      const int64_t lanes = count_ - i * L < L ? count_ - i * L : L;
+      const LinearCarry<K, V>& carry = carry_.data()[i];
+      for (int s = 0; s < K; ++s)
+        store_lanes<S>(state_row<S>(*a_, a_->grad_state_in, s, n_) + i * L, carry.g[s], lanes);
+      if (Next) store_lanes<S>(state_row<S>(*a_, a_->grad_state_in, K, n_) + i * L, carry.qs, lanes);
+      if (Learn) {
+        S* grads = static_cast<S*>(a_->grad_coefficients) + n_ * count_ + i * L;
+        for (int64_t row = 0; row < LinearRows<K>::count; ++row)
+          store_lanes<S>(grads + row * all, sum_.data()[i].row[row], lanes);
+      }
+    }
+    if (steps && a_->flags.through_time) {
+      int32_t* every = rows_.neurons.data();
+      for (int64_t j = 0; j < count_; ++j) every[j] = int32_t(j);
+      multiply(every, count_);
+    }
+    std::memcpy(state_row<S>(*a_, a_->grad_state_in, K + Next, n_), rows_.back.data(), size_t(count_) * sizeof(S));
+  }
+
+  const RecurrentBackwardArgs* a_ = nullptr;
+  int64_t n_ = 0, count_ = 0, vectors_ = 0;
+  LinearBlock<S, K> block_;
+  Scratch<LinearState<K, V>> starts_;
+  Scratch<V> saved_;
+  Scratch<uint32_t> active_;
+  Scratch<LinearCarry<K, V>> carry_;
+  Scratch<LinearCoefficients<K, V>> sum_;
+  Rows<S> rows_;
+};
+
+// grad[j] += events[j] * signal for a row's events from `sources` neurons.
+template <class S>
+inline void add_outer(const S* events, int64_t sources, const S* signal, int64_t count, S* grad, int64_t row) {
+  constexpr int64_t L = Simd<S>::kLanes;
+  for (int64_t j = 0; j < sources; j += L) {
+    for (uint32_t bits = nonzero_bits<S>(load_lanes<S>(events + j, sources - j)); bits; bits &= bits - 1) {
+      const int64_t source = j + lowest_bit(bits);
+      add_scaled(events[source], signal, count, grad + source * row);
+    }
+  }
+}
+
+// dL/dW of the weights that lead from neurons `first` to `first + sources`.
+template <class S>
+void weight_gradient(const RecurrentBackwardArgs& a, int states, int64_t first, int64_t sources) {
+  const int64_t count = a.view.inner;
+  S* grad = static_cast<S*>(a.grad_weight) + first * a.row;
+  std::memset(grad, 0, size_t(sources * a.row) * sizeof(S));
+  for (int64_t t = 0; t < a.view.steps; ++t) {
+    for (int64_t n = 0; n < a.view.outer; ++n) {
+      if (t >= steps_of(a, n)) continue;
+      const S* spikes =
+          t ? static_cast<const S*>(a.value) + a.view.offset(n, t - 1, 0) : state_row<S>(a, a.state_in, states, n);
+      if (!spikes) continue;
+      const S* signal = static_cast<const S*>(a.grad_current) + a.view.offset(n, t, 0);
+      add_outer(spikes + first, sources, signal, count, grad, a.row);
+    }
+  }
+}
+
+// Calls f(first, sources) in parallel for blocks of the neurons that weights lead from, `bytes` of weights from each.
+template <class F>
+void for_sources(int64_t inputs, int64_t bytes, int threads, const F& f) {
+  if (!inputs) return;
+  const int64_t share = (inputs + threads - 1) / threads, fit = kGradientBytes / bytes;
+  const int64_t sources = share < fit ? share : fit < kGroup ? kGroup : fit;
+  parallel_for((inputs + sources - 1) / sources, threads, [&](int64_t task) {
+    const int64_t first = task * sources, left = inputs - first;
+    f(first, left < sources ? left : sources);
+  });
+}
+
+int threads_of(const Executor& executor) { return executor.threads() > 1 ? executor.threads() : 1; }
+
+template <class S, int K, bool Next>
+void forward_with(const RecurrentForwardArgs& a) {
+  parallel_for(a.view.outer, a.executor.threads(), [&](int64_t n) {
+    thread_local Forward<S, K, Next> forward;
+    forward.run(a, n);
+  });
+}
+
+template <class S, int K, bool Next, bool Learn>
+void backward_with(const RecurrentBackwardArgs& a) {
+  parallel_for(a.view.outer, a.executor.threads(), [&](int64_t n) {
+    thread_local Backward<S, K, Next, Learn> backward;
+    backward.run(a, n);
+  });
+  if (!a.grad_weight) return;
+  for_sources(a.view.inner, a.row * int64_t(sizeof(S)), threads_of(a.executor),
+              [&](int64_t first, int64_t sources) { weight_gradient<S>(a, K + Next, first, sources); });
+}
+
+template <class S, int K>
+void forward_states(const RecurrentForwardArgs& a) {
+  a.flags.reset_next ? forward_with<S, K, true>(a) : forward_with<S, K, false>(a);
+}
+
+template <class S, int K>
+void backward_states(const RecurrentBackwardArgs& a) {
+  if (a.grad_coefficients) {
+    a.flags.reset_next ? backward_with<S, K, true, true>(a) : backward_with<S, K, false, true>(a);
+  } else {
+    a.flags.reset_next ? backward_with<S, K, true, false>(a) : backward_with<S, K, false, false>(a);
+  }
+}
+
+template <class S>
+void forward_type(const RecurrentForwardArgs& a) {
+  if (a.states == 1) return forward_states<S, 1>(a);
+  if (a.states == 2) return forward_states<S, 2>(a);
+  forward_states<S, 3>(a);
+}
+
+template <class S>
+void backward_type(const RecurrentBackwardArgs& a) {
+  if (a.states == 1) return backward_states<S, 1>(a);
+  if (a.states == 2) return backward_states<S, 2>(a);
+  backward_states<S, 3>(a);
+}
+
+void forward(const RecurrentForwardArgs& a) {
+  if (!a.view.inner) return;
+  a.dtype == DType::kFloat64 ? forward_type<double>(a) : forward_type<float>(a);
+}
+
+void backward(const RecurrentBackwardArgs& a) {
+  if (!a.view.inner) return;
+  a.dtype == DType::kFloat64 ? backward_type<double>(a) : backward_type<float>(a);
+}
+
+void event_outer(const EventOuterArgs& a) {
+  for_sources(a.inputs, a.outputs * int64_t(sizeof(float)) + 1, threads_of(a.executor),
+              [&](int64_t first, int64_t sources) {
+                float* grad = static_cast<float*>(a.grad_weight) + first * a.outputs;
+                std::memset(grad, 0, size_t(sources * a.outputs) * sizeof(float));
+                const float* events = static_cast<const float*>(a.events) + first;
+                const float* signal = static_cast<const float*>(a.signal);
+                for (int64_t r = 0; r < a.rows; ++r)
+                  add_outer(events + r * a.inputs, sources, signal + r * a.outputs, a.outputs, grad, a.outputs);
+              });
+}
+
+}  // namespace
+
+extern const RecurrentKernels recurrent_table = {forward, backward, event_outer};
+
+}  // namespace SNNLIB_ISA
+}  // namespace snnlib

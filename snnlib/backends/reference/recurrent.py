@@ -1,0 +1,188 @@
+"""Recurrent neurons of the linear family, one time step per loop turn. Equations: cpp/include/snnlib/recurrent.h.
+
+Every sum is taken in the order of the kernels, so both give the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from snnlib.backends.reference import linear
+from snnlib.backends.reference.linear import Flags
+from snnlib.backends.reference.srm import state_dtype
+
+# Terms that a product of a row of weights with a signal adds up side by side: lanes of the widest instruction set.
+_LANES = 16
+
+
+class Gradients(NamedTuple):
+    """dL/dcurrent, dL/dweight, dL/dcoefficients of every neuron `[P, N, H]`, and dL/dstate."""
+
+    current: Tensor
+    weight: Tensor
+    coefficients: Tensor
+    state: Tensor
+
+
+def _add_by_spikes(current: Tensor, spikes: Tensor, weight: Tensor) -> Tensor:
+    """`current + spikes weight^T`, neuron by neuron that fired."""
+    for j in range(weight.shape[1]):
+        amount = spikes[:, j : j + 1]
+        current = torch.where(amount != 0, current + amount * weight[:, j], current)
+    return current
+
+
+def _times_rows(signal: Tensor, weight: Tensor) -> Tensor:
+    """`signal weight` `[N, H]`: sums of every 16th term, then halves onto halves."""
+    padding = -weight.shape[0] % _LANES
+    terms = torch.nn.functional.pad(weight.t(), (0, padding)), torch.nn.functional.pad(signal, (0, padding))
+    rows, signals = (term.reshape(len(term), term.shape[1] // _LANES, _LANES) for term in terms)
+    sums = signal.new_zeros(len(signal), len(rows), _LANES)
+    for group in range(rows.shape[1]):
+        sums = sums + rows[:, group] * signals[:, None, group]
+    while sums.shape[2] > 1:
+        half = sums.shape[2] // 2
+        sums = sums[..., :half] + sums[..., half:]
+    return sums[..., 0]
+
+
+def _start(current: Tensor, rows: linear._Rows, state: Tensor | None, flags: Flags) -> tuple[Tensor, Tensor]:
+    """The neurons' own state and their last spikes, for currents `[T, N, H]`."""
+    if state is None:
+        shape = (rows.states + flags.reset_next + 1, *current.shape[1:])
+        state = current.new_zeros(shape, dtype=state_dtype(current))
+    return state[:-1].to(state_dtype(current)), state[-1].to(state_dtype(current))
+
+
+def _per_sample(
+    run: Callable[[int, slice], tuple[Tensor, ...]], lengths: Tensor, like: tuple[Tensor, ...]
+) -> tuple[Tensor, ...]:
+    """`run(steps, sample)` for each sample, its results written into zeros of the shapes of `like`.
+
+    Results with a batch have it in dimension 1; others are summed by the caller.
+    """
+    out = tuple(torch.zeros_like(tensor) for tensor in like)
+    for n, steps in enumerate(lengths.tolist()):
+        sample = slice(n, n + 1)
+        for to, part in zip(out, run(steps, sample), strict=True):
+            to[: len(part), sample] = part
+    return out
+
+
+def forward(
+    current: Tensor,
+    weight: Tensor,
+    coefficients: Tensor,
+    state: Tensor | None,
+    lengths: Tensor | None,
+    flags: Flags,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Spikes, state after each sample's last step, and the sums of currents, for currents `[T, N, H]`."""
+    dtype = state_dtype(current)
+    rows = linear._Rows(coefficients.to(dtype), 2)
+    own, spikes = _start(current, rows, state, flags)
+    if lengths is not None:
+        like = current.to(dtype), torch.cat((own, spikes[None])), current.to(dtype)
+
+        def alone(steps: int, n: slice) -> tuple[Tensor, ...]:
+            part = None if state is None else state[:, n]
+            return forward(current[:steps, n], weight, coefficients, part, None, flags)
+
+        value, final, total = _per_sample(alone, lengths, like)
+        return value, final, total
+    values, totals = [], []
+    for x in current.to(dtype):
+        totals.append(_add_by_spikes(x, spikes, weight.to(dtype)))
+        steps, after = linear._run([totals[-1]], rows, own, flags)
+        own, spikes = torch.stack(after), steps[0].spike
+        values.append(spikes)
+    final = torch.cat((own, spikes[None]))
+    if not values:
+        return current.to(dtype), final, current.to(dtype)
+    return torch.stack(values), final, torch.stack(totals)
+
+
+def backward(
+    grad_value: Tensor,
+    grad_state: Tensor | None,
+    total: Tensor,
+    value: Tensor,
+    weight: Tensor,
+    coefficients: Tensor,
+    state: Tensor | None,
+    lengths: Tensor | None,
+    flags: Flags,
+) -> Gradients:
+    """Gradients for the sums of currents `[T, N, H]` that `forward` gave."""
+    current, coefficient_rows, start = _adjoint(
+        grad_value, grad_state, total, weight, coefficients, state, lengths, flags
+    )
+    dtype = state_dtype(total)
+    grad_weight = weight.new_zeros(weight.shape, dtype=dtype).t()
+    steps, batch = total.shape[:2]
+    for t in range(steps):
+        for n in range(batch):
+            if lengths is not None and t >= int(lengths[n]):
+                continue
+            if t == 0 and state is None:
+                continue
+            spikes = (value[t - 1, n] if t else state[-1, n]).to(dtype)[:, None]  # type: ignore[index]
+            grad_weight = torch.where(spikes != 0, grad_weight + spikes * current[t, n], grad_weight)
+    return Gradients(current, grad_weight.t(), coefficient_rows, start)
+
+
+def _adjoint(
+    grad_value: Tensor,
+    grad_state: Tensor | None,
+    total: Tensor,
+    weight: Tensor,
+    coefficients: Tensor,
+    state: Tensor | None,
+    lengths: Tensor | None,
+    flags: Flags,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """dL/dcurrent, dL/dcoefficients of every neuron, dL/dstate."""
+    dtype = state_dtype(total)
+    rows = linear._Rows(coefficients.to(dtype), 2)
+    own, spikes = _start(total, rows, state, flags)
+    if lengths is not None:
+        like = (
+            total.to(dtype),
+            total.new_zeros(len(coefficients), *total.shape[1:], dtype=dtype),
+            torch.cat((own, spikes[None])),
+        )
+
+        def alone(steps: int, n: slice) -> tuple[Tensor, ...]:
+            given = [None if part is None else part[:, n] for part in (grad_state, state)]
+            return _adjoint(
+                grad_value[:steps, n],
+                given[0],
+                total[:steps, n],
+                weight,
+                coefficients,
+                given[1],
+                None,
+                flags,
+            )
+
+        first, second, third = _per_sample(alone, lengths, like)
+        return first, second, third
+    steps, _ = linear._run(total.to(dtype).unbind(0), rows, own, flags)
+    adjoint = linear._Adjoint(rows, flags, own, None if grad_state is None else grad_state[:-1])
+    back = torch.zeros_like(spikes) if grad_state is None else grad_state[-1].to(dtype)
+    grads: list[Tensor] = []
+    for t in range(len(steps) - 1, -1, -1):
+        if grads:
+            back = adjoint.zero
+            if flags.through_time:
+                products = _times_rows(grads[-1], weight.to(dtype))
+                back = torch.where(adjoint.slope(steps[t]) != 0, products, adjoint.zero)
+        grads.append(adjoint.step(grad_value[t].to(dtype) + back, total[t].to(dtype), steps[t]))
+    if grads:
+        back = _times_rows(grads[-1], weight.to(dtype)) if flags.through_time else adjoint.zero
+    current = torch.stack(grads[::-1]) if grads else total.to(dtype)
+    return current, adjoint.coefficients(), torch.cat((adjoint.state(), back[None]))

@@ -1,0 +1,118 @@
+"""A batch of recordings as events, of which frames are made for a part of the time steps at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from snnlib.data.checks import check_choice, check_int, check_sensor_size
+from snnlib.data.events import Events, check_events
+from snnlib.data.formats.nmnist_bin import NMNIST_SENSOR_SIZE
+from snnlib.data.frames import Late, Mode, check_field
+
+
+class EventBatch:
+    """N recordings, binned to frames `[T, N, 2, H, W]` on demand: input of any length without frames of that length.
+
+    `frames(first, end)` gives the steps from `first` to `end`, bit for bit those of `to_frames` over the whole length.
+    An event takes 8 bytes here; at bins of 0.1 ms, frames of N-MNIST would take 28 MB per second and sample.
+    `snnlib.checkpoint_time` takes it as input.
+
+    Args:
+        events: N arrays of events; `t` in microseconds from the start of each recording.
+        step_us: length of a time step in microseconds.
+        sensor_size: `(height, width)` in pixels. Default: N-MNIST's.
+        time_steps: number of steps T; None for as many as the longest recording needs.
+        mode, late: as in `to_frames`.
+
+    Raises:
+        TypeError: what is given are no arrays of events.
+        ValueError: no recording, an event outside the sensor or before time 0, or an option out of its range.
+
+    >>> from snnlib.data import EventBatch, as_events
+    >>> one = as_events(t=[0, 120, 250], x=[1, 1, 0], y=[0, 0, 1], p=[1, 1, 0])
+    >>> two = as_events(t=[110], x=[1], y=[1], p=[0])
+    >>> batch = EventBatch([one, two], step_us=100, sensor_size=(2, 2))
+    >>> batch.time_steps, batch.frames(1, 3).shape, batch.frames(1, 3).sum().item()
+    (3, torch.Size([2, 2, 2, 2, 2]), 3.0)
+    """
+
+    def __init__(
+        self,
+        events: Sequence[Events],
+        *,
+        step_us: int,
+        sensor_size: tuple[int, int] = NMNIST_SENSOR_SIZE,
+        time_steps: int | None = None,
+        mode: Mode = "binary",
+        late: Late = "clamp",
+    ) -> None:
+        if len(events) == 0:
+            raise ValueError("events: expected at least one recording, got none")
+        self.step_us = check_int("step_us", step_us, 1)
+        self.sensor_size = check_sensor_size("sensor_size", sensor_size)
+        check_choice("mode", mode, ("binary", "count"))
+        check_choice("late", late, ("clamp", "drop", "error"))
+        self.mode, self.late = mode, late
+        bins, cells, samples = [], [], []
+        height, width = self.sensor_size
+        for number, recording in enumerate(events):
+            checked = check_events("events", recording)
+            t, x, y, p = (checked[field].astype(np.int64) for field in ("t", "x", "y", "p"))
+            for field, column, high in (
+                ("t", t, None),
+                ("x", x, width - 1),
+                ("y", y, height - 1),
+                ("p", p, 1),
+            ):
+                check_field(field, column, high)
+            bins.append(t // self.step_us)
+            cells.append((p * height + y) * width + x)
+            samples.append(np.full(t.size, number))
+        self.batch_size = len(events)
+        step = np.concatenate(bins)
+        longest = int(step.max()) + 1 if step.size else 1
+        self.time_steps = longest if time_steps is None else check_int("time_steps", time_steps, 1)
+        late_events = step >= self.time_steps
+        if late == "error" and late_events.any():
+            raise ValueError(
+                f"events: expected all within {self.time_steps} steps of {self.step_us} us, "
+                f"got {int(late_events.sum())} later ones"
+            )
+        cell = np.concatenate(samples) * (2 * height * width) + np.concatenate(cells)
+        if late == "drop":
+            step, cell = step[~late_events], cell[~late_events]
+        step = np.minimum(step, self.time_steps - 1)
+        order = np.argsort(step, kind="stable")
+        self._cells = torch.from_numpy(cell[order].astype(np.int32))
+        # Events of step k are those from number `starts[k]` on.
+        self._starts = np.searchsorted(step[order], np.arange(self.time_steps + 1))
+
+    def frames(self, first: int, end: int) -> Tensor:
+        """Frames `[end - first, N, 2, H, W]` of the steps from `first` to `end`, float32."""
+        if not 0 <= first <= end <= self.time_steps:
+            raise ValueError(
+                f"first, end: expected 0 <= first <= end <= {self.time_steps}, got {first} and {end}"
+            )
+        height, width = self.sensor_size
+        per_step = self.batch_size * 2 * height * width
+        low, high = int(self._starts[first]), int(self._starts[end])
+        counts = torch.from_numpy(np.diff(self._starts[first : end + 1]))
+        steps = torch.arange(end - first).repeat_interleave(counts)
+        where = steps * per_step + self._cells[low:high]
+        flat = torch.zeros((end - first) * per_step)
+        if self.mode == "binary":
+            flat[where] = 1.0
+        else:
+            flat.index_add_(0, where, torch.ones(len(where)))
+        return flat.view(end - first, self.batch_size, 2, height, width)
+
+    def __len__(self) -> int:
+        return self.batch_size
+
+    def __repr__(self) -> str:
+        events = f"{len(self._cells)} events, {self.time_steps} steps of {self.step_us} us"
+        return f"EventBatch({self.batch_size} recordings, {events}, sensor {self.sensor_size})"

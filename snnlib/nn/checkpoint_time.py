@@ -1,0 +1,139 @@
+"""Long sequences in chunks with the gradient of the whole: what is kept for backward is one chunk's, and the states."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from snnlib.functional._check import check_count, check_rank
+from snnlib.neurons import Neuron
+from snnlib.nn.batch_norm import BatchNorm
+from snnlib.nn.neuron_layer import NeuronLayer
+from snnlib.nn.spiking import SpikingLayer
+from snnlib.nn.stream import run_chunk
+
+# Modules whose output at a step depends on other steps in ways that no state carries.
+_BATCH_NORMS = (nn.modules.batchnorm._BatchNorm, BatchNorm)
+_MIX_TIME = (*_BATCH_NORMS, nn.MultiheadAttention, nn.RNNBase)
+
+
+# Whose states a flat tuple holds, and of how many parts; 0 stands for one tensor by itself.
+Keys = list[tuple[tuple[str, int], int]]
+
+
+class Frames(Protocol):
+    """Input that is made chunk by chunk, as `snnlib.data.EventBatch` does."""
+
+    time_steps: int
+
+    def frames(self, first: int, end: int) -> Tensor:
+        """The steps from `first` to `end`, `[T, N, ...]`."""
+
+
+def checkpoint_time(
+    net: nn.Module,
+    x: Tensor | Frames,
+    *,
+    steps: int,
+    reduce: Callable[[Tensor, int], Tensor] | None = None,
+    batch_first: bool = False,
+) -> Tensor:
+    """Output of a net on a long sequence, with the gradient of the whole and the memory of a part.
+
+    The sequence runs in chunks of `steps` steps. Between the passes only the states at their borders and the outputs
+    are kept; the backward pass runs each chunk once more, from its states. Memory then follows `steps` and not T, for
+    one more forward pass; `steps` near the root of T needs least. Spikes, states and gradients by the input are those
+    of one call; gradients of weights and constants are, up to the order of their sums.
+
+    Args:
+        net: layers and nets as `snnlib.Stream` takes them, whose states pass gradients: `SpikingRNN`, spiking layers,
+            neurons, modules without time such as `torch.nn.Linear`.
+        x: sequence `[T, N, ...]`, or an object with `time_steps` and `frames(first, end)` such as `data.EventBatch`, of
+            whose frames only a chunk exists at a time.
+        steps: length of a chunk; the last one may be shorter.
+        reduce: what becomes of the output of a chunk, `reduce(output, first_step)`; results are added up. So a loss, or
+            a sum over time, needs no output of the whole length. None joins the outputs.
+        batch_first: whether sequences are `[N, T, ...]`; for tensors only.
+
+    Returns:
+        The output `[T, N, ...]`, or the sum of what `reduce` gave.
+
+    Raises:
+        ValueError: a net with modules that mix time steps: batch normalisation in training mode, attention,
+            `torch.nn.RNN`, `Bidirectional`; or layers whose states pass no gradient: SRM layers; or no step at all.
+
+    Source: Chen et al., "Training deep nets with sublinear memory cost", 2016, along time.
+
+    >>> import torch, snnlib
+    >>> net = torch.nn.Sequential(snnlib.SpikingRNN(20, 32), torch.nn.Linear(32, 5))
+    >>> x = (torch.rand(100, 4, 20) < 0.1).float()
+    >>> scores = snnlib.checkpoint_time(net, x, steps=10, reduce=lambda out, first: out.sum(0))
+    >>> scores.shape
+    torch.Size([4, 5])
+    >>> scores.square().mean().backward()
+    """
+    check_count("steps", steps)
+    _check_net(net)
+    time_dim = int(batch_first)
+    if isinstance(x, Tensor):
+        check_rank("x", x, "[T, N, ...]", at_least=2)
+    total = x.shape[time_dim] if isinstance(x, Tensor) else x.time_steps
+    if total < 1:
+        raise ValueError("x: expected at least one time step, got none")
+    keys: Keys = []
+    flat: tuple[Tensor, ...] = ()
+    outputs: list[Tensor] = []
+    for first in range(0, total, steps):
+        end = min(first + steps, total)
+
+        # The chunk's input is made inside: what is kept for its second pass is the whole x, or the events.
+        def run(*states: Tensor, first: int = first, end: int = end) -> tuple[Tensor, ...]:
+            given = x.narrow(time_dim, first, end - first) if isinstance(x, Tensor) else x.frames(first, end)
+            return _chunk(net, given, keys, states, reduce, first)
+
+        out, *rest = checkpoint(run, *flat, use_reentrant=False)
+        flat = tuple(rest)
+        outputs.append(out)
+    if reduce is None:
+        return torch.cat(outputs, time_dim)
+    result = outputs[0]
+    for out in outputs[1:]:
+        result = result + out
+    return result
+
+
+def _chunk(
+    net: nn.Module,
+    x: Tensor,
+    keys: Keys,
+    states: tuple[Tensor, ...],
+    reduce: Callable[[Tensor, int], Tensor] | None,
+    first: int,
+) -> tuple[Tensor, ...]:
+    """Output of a chunk, and the states after it, flat; `keys` says whose they are."""
+    given = iter(states)
+    before = {}
+    for key, parts in keys if states else ():
+        state = tuple(next(given) for _ in range(parts or 1))
+        before[key] = state if parts else state[0]
+    out, after = run_chunk(net, x, before, detach=False)
+    keys[:] = [(key, len(state) if isinstance(state, tuple) else 0) for key, state in after.items()]
+    flat = [part for state in after.values() for part in (state if isinstance(state, tuple) else (state,))]
+    return (out if reduce is None else reduce(out, first), *flat)
+
+
+def _check_net(net: nn.Module) -> None:
+    for name, module in net.named_modules():
+        what = f"net: module {name or 'net'} ({type(module).__name__})"
+        mixes = isinstance(module, _MIX_TIME) and (module.training or not isinstance(module, _BATCH_NORMS))
+        if mixes or getattr(module, "mixes_time", False):
+            raise ValueError(f"{what} mixes time steps, so its sequence cannot be cut into chunks")
+        other_layer = isinstance(module, NeuronLayer) and not isinstance(module, SpikingLayer)
+        if other_layer or (isinstance(module, Neuron) and not module.differentiable_state):
+            raise ValueError(
+                f"{what} has a state that passes no gradient; take a neuron with a surrogate gradient such as CubaLIF"
+            )

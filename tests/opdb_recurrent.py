@@ -1,0 +1,119 @@
+"""Op cases of recurrent neurons: samples and float64 answers. All numbers are dyadic, so that no potential rounds."""
+
+from typing import Any
+
+import linear_oracle
+import torch
+from op_samples import Arguments, Sample
+from opdb_neurons import _PLAIN, coefficients
+from torch import Tensor
+
+from snnlib.backends.reference.linear import row_names
+
+_NEXT = [1, 0, 0, 0, 1, 0, 1]
+_CUBA = {"a01": 1.0, "b1": 1.0, "b0": 0.0, "keep0": 0.0}
+# name: (shape of the currents, time dimension, thresholds per neuron, initial state, lengths, states, flags, rows).
+# Sizes around the 16 lanes of the widest vectors.
+RECURRENT: dict[
+    str,
+    tuple[tuple[int, int, int], int, bool, bool, tuple[int, ...] | None, int, list[int], dict[str, float]],
+] = {
+    "one neuron": ((5, 1, 1), 0, False, False, None, 1, _PLAIN, {"keep0": 0.0, "scale": 0.5}),
+    "state": ((7, 3, 17), 0, True, True, None, 1, [2, 0, 0, 0, 0, 0, 1], {"keep0": 0.0}),
+    "lengths": ((7, 4, 33), 0, False, True, (7, 0, 3, 6), 2, [0, 0, 0, 0, 0, 0, 1], _CUBA),
+    "batch first": ((2, 6, 16), 1, True, False, (4, 6), 2, _PLAIN, _CUBA | {"scale": 2.0}),
+    "next": ((6, 3, 20), 0, False, True, (6, 1, 4), 1, _NEXT, {"keep0": 0.0, "scale": 0.5}),
+    "three states": (
+        (5, 2, 7),
+        0,
+        True,
+        True,
+        None,
+        3,
+        [3, 1, 0, 1, 0, 0, 1],
+        {"a01": 0.5, "a02": -0.5, "b1": 0.5, "j2": 0.5, "p1": 0.25, "keep0": 0.0},
+    ),
+    "no gradient through time": (
+        (5, 2, 5),
+        0,
+        False,
+        True,
+        None,
+        2,
+        [0, 0, 1, 1, 0, 0, 0],
+        _CUBA | {"scale": 0.5},
+    ),
+    "T = 0": ((0, 2, 3), 0, False, True, None, 1, _PLAIN, {}),
+    "N = 0": ((3, 0, 3), 0, False, False, None, 1, _PLAIN, {}),
+    "H = 0": ((3, 2, 0), 0, False, False, None, 1, _PLAIN, {}),
+}
+
+
+def _arguments(generator: torch.Generator, name: str) -> tuple[Any, ...]:
+    shape, time_dim, own, stateful, lengths, states, flags, rows = RECURRENT[name]
+    current = torch.randint(-4, 9, shape, generator=generator).double() / 4
+    weight = torch.randint(-2, 3, (shape[2], shape[2]), generator=generator).double() / 4
+    table = coefficients(states, shape[2] if own else 1, generator, **rows)
+    state = None
+    if stateful:
+        step = (shape[1 - time_dim], shape[2])
+        state = torch.randint(0, 3, (states + flags[4], *step), generator=generator).double() / 4
+        spikes = torch.randint(0, 2, step, generator=generator).double()
+        if flags[4]:
+            state[-1] = torch.randint(0, 2, step, generator=generator)
+        state = torch.cat((state, spikes[None]))
+    return current, weight, table, state, None if lengths is None else torch.tensor(lengths), flags, time_dim
+
+
+def recurrent_sample(name: str) -> Sample:
+    return Sample(name, lambda generator: (*_arguments(generator, name), True))
+
+
+def recurrent_backward_sample(name: str, needs: tuple[bool, bool] = (True, True)) -> Sample:
+    def make(generator: torch.Generator) -> Arguments:
+        current, *rest = _arguments(generator, name)
+        value, final, total = linear_oracle.run_recurrent(current, *rest)
+        grads = (
+            torch.randint(-4, 5, part.shape, generator=generator).double() / 4 for part in (value, final)
+        )
+        return (*grads, total, value, *rest, *needs)
+
+    return Sample(name if all(needs) else f"{name}, needs {needs}", make)
+
+
+def recurrent_answer(
+    current: Tensor, weight: Tensor, table: Tensor, state: Tensor | None, *rest: Any
+) -> list[Tensor | None]:
+    *rest, _keep = rest
+    wide = None if state is None else state.double()
+    return list(linear_oracle.run_recurrent(current.double(), weight.double(), table.double(), wide, *rest))
+
+
+def recurrent_backward_answer(
+    q: Tensor,
+    grad_state: Tensor,
+    total: Tensor,
+    _value: Tensor,
+    weight: Tensor,
+    table: Tensor,
+    state: Tensor | None,
+    *rest: Any,
+) -> list[Tensor | None]:
+    *rest, learn, need_weight = rest
+    flags = rest[1]
+    names = row_names(len(grad_state) - flags[4] - 1)
+    leaves = [tensor.double().requires_grad_() for tensor in (total, weight, table)]
+    start = torch.zeros(grad_state.shape, dtype=torch.float64) if state is None else state.double()
+    start.requires_grad_()
+    value, final, _ = linear_oracle.run_recurrent(*leaves, start, *rest, sums_known=True)
+    loss = (value * q.double()).sum() + (final * grad_state.double()).sum()
+    current, w, rows, first = torch.autograd.grad(
+        loss, (*leaves, start), allow_unused=True, materialize_grads=True
+    )
+    fixed = [
+        i for i, name in enumerate(names) if name.startswith(("keep", "floor", "height", "scale", "p0", "r0"))
+    ]
+    rows[fixed] = 0
+    if names[1].startswith("b"):
+        rows[[names.index("c0"), names.index("j0")]] = 0
+    return [current, w if need_weight else torch.zeros(0), rows if learn else torch.zeros(0), first]

@@ -1,0 +1,140 @@
+"""Long sequences in chunks: the gradient of the whole, the memory of a part; input as events."""
+
+import pytest
+import torch
+from compare import assert_bits, assert_close
+from torch import Tensor, nn
+
+import snnlib
+from snnlib import neurons, surrogate
+from snnlib.data import EventBatch, as_events, to_frames
+
+NARROW = surrogate.Triangle(0.5, 0.4)
+
+
+def _net() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        snnlib.SpikingConv2d(2, 4, 3, neuron=neurons.LIF(3.0, surrogate=NARROW)),
+        snnlib.SpikeDropout(0.2),
+        nn.Flatten(2),
+        snnlib.SpikingRNN(4 * 6 * 6, 12),
+        nn.Linear(12, 3),
+        neurons.Integrator(5.0, learnable=("tau",)),
+    ).eval()
+
+
+def _events(batch: int, count: int = 400) -> list[object]:
+    generator = torch.Generator().manual_seed(3)
+    draw = lambda high: torch.randint(0, high, (count,), generator=generator).numpy()  # noqa: E731
+    return [as_events(t=draw(4000), x=draw(8), y=draw(8), p=draw(2)) for _ in range(batch)]
+
+
+@pytest.mark.parametrize("steps", [1, 7, 100])
+def test_gradient_of_the_whole(steps: int) -> None:
+    net, batch = _net(), EventBatch(_events(3), step_us=100, sensor_size=(8, 8))
+    x = batch.frames(0, batch.time_steps)
+    assert x.shape == (40, 3, 2, 8, 8)
+    weights = torch.linspace(-1, 2, 40 * 9).reshape(40, 3, 3)
+    results = []
+    for way in ("whole", "chunks", "events", "reduced"):
+        events = x.clone().requires_grad_()
+        if way == "whole":
+            out = net(events)
+        elif way == "reduced":
+            loss = snnlib.checkpoint_time(
+                net, events, steps=steps, reduce=lambda part, t: (part * weights[t : t + len(part)]).sum()
+            )
+        else:
+            out = snnlib.checkpoint_time(net, events if way == "chunks" else batch, steps=steps)
+        net.zero_grad()
+        loss = loss if way == "reduced" else (out * weights).sum()
+        loss.backward()
+        results.append((out, events.grad, [p.grad.clone() for p in net.parameters()]))
+    (whole, grad, of_weights), *others = results
+    assert net[3](net[2](net[0](x))).sum() > 0
+    for number, (out, by_input, by_weights) in enumerate(others):
+        # The read-out is torch's product, whose sums follow the number of its rows.
+        assert_close(out, whole.double(), 1e-6)
+        if number != 1:
+            assert (by_input - grad).abs().max() <= 1e-6 * grad.abs().max()
+        for a, b in zip(by_weights, of_weights, strict=True):
+            assert b.abs().max() > 0
+            assert (a - b).abs().max() <= 5e-6 * b.abs().max()
+
+
+def _kept_bytes(run: object) -> int:
+    """Bytes of different tensors that autograd keeps for the backward pass of `run()`."""
+    kept: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        run()  # type: ignore[operator]
+    return sum(kept.values())
+
+
+def test_memory_does_not_follow_the_length() -> None:
+    torch.manual_seed(0)
+    rnn = snnlib.SpikingRNN(20, 64)
+    net = nn.Sequential(rnn, nn.Linear(64, 3))
+    kept = {}
+    for steps in (100, 400):
+        x = (torch.rand(steps, 4, 20) < 0.1).float()
+        own = x.nbytes
+        kept[steps] = _kept_bytes(lambda: net(x).sum()) - own  # noqa: B023
+        reduce = lambda out, first: out.sum()  # noqa: E731
+        kept[-steps] = (
+            _kept_bytes(lambda: snnlib.checkpoint_time(net, x, steps=20, reduce=reduce)) - own  # noqa: B023
+        )
+    assert kept[400] > 3.5 * kept[100]
+    # What is kept beyond the input are the states at the borders.
+    assert kept[-400] < kept[400] / 8
+
+
+def test_nets_that_cannot_be_cut() -> None:
+    x = torch.rand(6, 2, 4)
+    cases = {
+        "Bidirectional": snnlib.Bidirectional(snnlib.SpikingRNN(4, 3)),
+        "BatchNorm1d": snnlib.PerStep(nn.Linear(4, 3), nn.BatchNorm1d(3)),
+        "GRU": nn.GRU(4, 3),
+        "BatchNorm2d": snnlib.BatchNorm2d(4),
+    }
+    for name, net in cases.items():
+        with pytest.raises(ValueError, match=rf"net: module .*\({name}\) mixes time steps"):
+            snnlib.checkpoint_time(net, x, steps=2)
+    assert snnlib.checkpoint_time(cases["BatchNorm1d"].eval(), x, steps=2).shape == (6, 2, 3)
+    with pytest.raises(ValueError, match=r"module 0 \(SRMLinear\) has a state that passes no gradient"):
+        snnlib.checkpoint_time(nn.Sequential(snnlib.SRMLinear(4, 3)), x, steps=2)
+    with pytest.raises(ValueError, match="steps: expected an integer >= 1"):
+        snnlib.checkpoint_time(nn.Linear(4, 3), x, steps=0)
+    with pytest.raises(ValueError, match="x: expected at least one time step"):
+        snnlib.checkpoint_time(nn.Linear(4, 3), x[:0], steps=1)
+
+
+@pytest.mark.parametrize("mode", ["binary", "count"])
+@pytest.mark.parametrize("late", ["clamp", "drop"])
+def test_event_batch_gives_the_frames(mode: str, late: str) -> None:
+    recordings = _events(3)
+    options = {"step_us": 100, "sensor_size": (8, 8), "mode": mode, "late": late, "time_steps": 39}
+    whole = torch.stack([to_frames(events, **options) for events in recordings], 1)
+    batch = EventBatch(recordings, **options)
+    parts = [batch.frames(first, min(first + 8, 39)) for first in range(0, 39, 8)]
+    assert_bits(torch.cat(parts), whole)
+    assert len(batch) == 3
+    assert "3 recordings, " in repr(batch)
+
+
+def test_event_batch_errors() -> None:
+    recordings = _events(2)
+    with pytest.raises(ValueError, match="events: expected at least one recording"):
+        EventBatch([], step_us=100)
+    with pytest.raises(ValueError, match="events: expected all within 3 steps of 100 us, got"):
+        EventBatch(recordings, step_us=100, sensor_size=(8, 8), time_steps=3, late="error")
+    with pytest.raises(ValueError, match=r"events: expected field x in 0\.\.3"):
+        EventBatch(recordings, step_us=100, sensor_size=(8, 4))
+    with pytest.raises(ValueError, match="first, end: expected 0 <= first"):
+        EventBatch(recordings, step_us=100, sensor_size=(8, 8)).frames(3, 99)
