@@ -61,6 +61,10 @@ def _check(
     checks.check_flags(flags, len(Flags._fields), len(KINDS))
     neurons = current.shape[2]
     checks.check_coefficients(coefficients, neurons, current)
+    if not coefficients.shape[1]:
+        raise ValueError(
+            f"coefficients: expected [P, C] with at least one column, got shape {tuple(coefficients.shape)}"
+        )
     options = Flags(flags[0], *(bool(flag) for flag in flags[1:]))
     if options.membrane:
         raise ValueError("flags: expected spikes as values, got membrane potentials")
