@@ -281,6 +281,12 @@ POOL_CASES: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"kernel": [2]}, ValueError, r"kernel: expected 2 integers"),
     ({"kernel": [9, 2]}, ValueError, r"kernel: expected windows that fit into \(8, 8\), got \(9, 2\)"),
     ({"stride": [0, 2]}, ValueError, r"stride: expected 2 integers >= 1"),
+    (
+        {"stride": [2, 2**40]},
+        ValueError,
+        r"stride: expected integers up to 2147483647, got \[2, 1099511627776\]",
+    ),
+    ({"kernel": [2**31, 2]}, ValueError, r"kernel: expected integers up to 2147483647"),
     ({"padding": [0, -1]}, ValueError, r"padding: expected 2 integers >= 0"),
     ({"padding": [2, 0]}, ValueError, r"padding: expected at most half of kernel \[2, 2\], got \[2, 0\]"),
 ]

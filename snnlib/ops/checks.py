@@ -18,6 +18,7 @@ from snnlib.ops.geometry import ConvOptions
 
 # Kernels number the neurons of an output row in 32 bits.
 MOST_PLACES = 2**31 - 2**16
+_MOST_INT32 = 2**31 - 1
 
 
 def check_tensor(name: str, tensor: Tensor) -> None:
@@ -185,6 +186,10 @@ def check_pool_sizes(x: Tensor, kernel: Sequence[int], stride: Sequence[int], pa
     check_axes("kernel", kernel, axes, 1)
     check_axes("stride", stride, axes, 1)
     check_axes("padding", padding, axes, 0)
+    # What torch's pooling takes, which the reference goes by.
+    if max(*kernel, *stride) > _MOST_INT32:
+        name, sizes = ("kernel", kernel) if max(kernel) > _MOST_INT32 else ("stride", stride)
+        raise ValueError(f"{name}: expected integers up to {_MOST_INT32}, got {list(sizes)}")
     if any(2 * margin > size for margin, size in zip(padding, kernel, strict=True)):
         raise ValueError(f"padding: expected at most half of kernel {list(kernel)}, got {list(padding)}")
 
