@@ -37,7 +37,7 @@ def _events(size: int = 9) -> Tensor:
 
 def _kept_bytes(net: nn.Module, x: Tensor) -> int:
     """Bytes of the storages that autograd saves, without the net's own."""
-    own = {tensor.untyped_storage().data_ptr() for tensor in net.state_dict(keep_vars=True).values()}
+    own = {tensor.untyped_storage().data_ptr() for tensor in (*net.parameters(), *net.buffers())}
     kept: dict[int, Tensor] = {}
 
     def keep(tensor: Tensor) -> Tensor:

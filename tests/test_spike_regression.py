@@ -160,7 +160,7 @@ def test_several_trains(session: Session) -> None:
     assert message[1:5] == [
         "fc: 2 spikes, expected 3: 0 moved, 0 appeared, 1 vanished",
         "[T=2, N=0, C=1] vanished",
-        "new: 3 spikes, but no such train in the golden file",
+        "new: 3 spikes, but no such sequence in the golden file",
         "old: in the golden file, but not checked",
     ]
 
@@ -262,7 +262,7 @@ def test_tolerated_changes_pass_but_are_told(session: Session, allowed: str) -> 
     ("call", "message"),
     [
         ("[1, 0]", "TypeError: spikes: expected a torch.Tensor, got list"),
-        ("{}", "ValueError: spikes: expected at least one train, got none"),
+        ("{}", "ValueError: spikes: expected at least one spike tensor, got none"),
         ("{'fc': train()[:, 0, 0]}", "ValueError: spikes['fc']: expected [T, N, ...], got shape (8,)"),
         ("train(*GOLDEN) / 2", "ValueError: spikes: expected zeros and ones, got 0.5 at [2, 0, 1]"),
         ("train() * torch.nan", "ValueError: spikes: expected zeros and ones, got nan at [0, 0, 0]"),

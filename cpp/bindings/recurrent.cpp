@@ -1,5 +1,3 @@
-#include "snnlib/recurrent.h"
-
 #include <array>
 
 #include "bindings.h"
@@ -35,8 +33,8 @@ void bind_recurrent(pybind11::module_& module) {
       "recurrent_forward",
       [](const Sizes& sizes, int dtype, int states, const Flags& flags, const Tensors& tensors, Address value,
          Address state_out, Address total, intptr_t executor) {
-        recurrent_kernels().forward({to_args(sizes, dtype, states, flags, tensors, executor), pointer(value),
-                                     pointer(state_out), pointer(total)});
+        kernels().recurrent->forward({to_args(sizes, dtype, states, flags, tensors, executor), pointer(value),
+                                      pointer(state_out), pointer(total)});
       },
       unlocked);
   module.def(
@@ -44,16 +42,16 @@ void bind_recurrent(pybind11::module_& module) {
       [](const Sizes& sizes, int dtype, int states, const Flags& flags, const Tensors& tensors, Address value,
          Address grad_value, Address grad_state_out, Address grad_current, Address grad_state_in,
          Address grad_coefficients, Address grad_weight, intptr_t executor) {
-        recurrent_kernels().backward({to_args(sizes, dtype, states, flags, tensors, executor), pointer(value),
-                                      pointer(grad_value), pointer(grad_state_out), pointer(grad_current),
-                                      pointer(grad_state_in), pointer(grad_coefficients), pointer(grad_weight)});
+        kernels().recurrent->backward({to_args(sizes, dtype, states, flags, tensors, executor), pointer(value),
+                                       pointer(grad_value), pointer(grad_state_out), pointer(grad_current),
+                                       pointer(grad_state_in), pointer(grad_coefficients), pointer(grad_weight)});
       },
       unlocked);
   module.def(
       "event_outer",
       [](int64_t rows, int64_t inputs, int64_t outputs, Address events, Address signal, Address grad_weight,
          intptr_t executor) {
-        recurrent_kernels().event_outer(
+        kernels().recurrent->event_outer(
             {rows, inputs, outputs, pointer(events), pointer(signal), pointer(grad_weight), {executor}});
       },
       unlocked);

@@ -13,6 +13,7 @@ namespace snnlib {
   extern const SuperpixelKernels superpixel_kernels; \
   extern const ScanKernels scan_kernels;             \
   extern const BatchNormKernels batch_norm_kernels;  \
+  extern const RecurrentKernels recurrent_kernels;   \
   }
 #define SNNLIB_KERNELS(isa)  \
   {#isa,                     \
@@ -21,7 +22,8 @@ namespace snnlib {
    &isa::srm_conv_kernels,   \
    &isa::superpixel_kernels, \
    &isa::scan_kernels,       \
-   &isa::batch_norm_kernels}
+   &isa::batch_norm_kernels, \
+   &isa::recurrent_kernels}
 SNNLIB_DECLARE(portable)
 #ifdef SNNLIB_HAS_avx2
 SNNLIB_DECLARE(avx2)

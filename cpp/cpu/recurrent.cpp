@@ -21,13 +21,6 @@ int64_t steps_of(const RecurrentArgs& a, int64_t n) { return a.lengths ? a.lengt
 
 Own own_of(const RecurrentArgs& a) { return a.period == 1 ? Own::kNothing : Own::kAll; }
 
-// The surrogate at a distance from the threshold, as `linear_back` has it.
-template <int K, class F, class S>
-inline F linear_slope(F u, const LinearCoefficients<K, F>& k, const LinearFlags& flags, S one) {
-  const F scaled = u * k.row[LinearRows<K>::scale];
-  return k.row[LinearRows<K>::height] * surrogate_shape(flags.surrogate, scaled < F{} ? -scaled : scaled, one);
-}
-
 // Room of one thread for rows of one sample.
 template <class S>
 struct Rows {
@@ -406,7 +399,7 @@ void event_outer(const EventOuterArgs& a) {
 
 }  // namespace
 
-extern const RecurrentKernels recurrent_table = {forward, backward, event_outer};
+extern const RecurrentKernels recurrent_kernels = {forward, backward, event_outer};
 
 }  // namespace SNNLIB_ISA
 }  // namespace snnlib

@@ -6,6 +6,7 @@
 
 #include "snnlib/batch_norm.h"
 #include "snnlib/pool.h"
+#include "snnlib/recurrent.h"
 #include "snnlib/scan.h"
 #include "snnlib/srm.h"
 #include "snnlib/srm_conv.h"
@@ -21,6 +22,7 @@ struct Kernels {
   const SuperpixelKernels* superpixel;
   const ScanKernels* scan;
   const BatchNormKernels* batch_norm;
+  const RecurrentKernels* recurrent;
 };
 
 const Kernels& kernels();

@@ -52,7 +52,4 @@ struct RecurrentKernels {
   void (*event_outer)(const EventOuterArgs&);
 };
 
-// Those of the instruction set in use. They have a table of their own, as no GPU has them yet.
-const RecurrentKernels& recurrent_kernels();
-
 }  // namespace snnlib

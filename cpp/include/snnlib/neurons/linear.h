@@ -134,6 +134,13 @@ struct LinearSeen {
   F y[K], x;       // state and current before the step, for gradients of coefficients only
 };
 
+// The surrogate at distance u from the threshold.
+template <int K, class F, class S>
+SNNLIB_HD inline F linear_slope(F u, const LinearCoefficients<K, F>& k, const LinearFlags& flags, S one) {
+  const F scaled = u * k.row[LinearRows<K>::scale];
+  return k.row[LinearRows<K>::height] * surrogate_shape(flags.surrogate, scaled < F{} ? -scaled : scaled, one);
+}
+
 // One step backwards: dL/dx, with the gradients of the coefficients added to `grads` where Learn.
 template <int K, bool Next, bool Learn, class F, class S>
 SNNLIB_HD inline F linear_back(LinearCarry<K, F>& carry, F q, const LinearSeen<K, F>& seen,
@@ -148,8 +155,7 @@ SNNLIB_HD inline F linear_back(LinearCarry<K, F>& carry, F q, const LinearSeen<K
   }
   const F u = linear_distance<K>(h, k);
   const auto fired = linear_fires(u, flags);
-  const F scaled = u * k.row[R::scale];
-  const F slope = k.row[R::height] * surrogate_shape(flags.surrogate, scaled < zero ? -scaled : scaled, one);
+  const F slope = linear_slope<K>(u, k, flags, one);
   const F after = Next ? h[0] : (fired ? linear_reset<K>(h, 0, k) : h[0]);
   const F unfloored = K > 1 ? (fired ? after + k.row[R::j] : after) : after;
   g[0] = unfloored < k.row[R::floor] ? zero : g[0];
