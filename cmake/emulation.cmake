@@ -17,4 +17,5 @@ target_compile_definitions(snnlib_emulated PRIVATE SNNLIB_EMULATION SNNLIB_ISA=c
 target_link_libraries(snnlib_emulated PRIVATE snnlib_flags)
 
 pybind11_add_module(_C_emulated NO_EXTRAS cuda/emulation/module.cpp cuda/kernels.cpp ${SNNLIB_BINDINGS})
+target_compile_options(_C_emulated PRIVATE -O1)
 target_link_libraries(_C_emulated PRIVATE snnlib_flags snnlib_emulated)
