@@ -132,7 +132,7 @@ def test_convolutions_without_events_are_always_dense(layer: snnlib.nn.SRMLayer,
             assert decision.path == "dense"
             assert decision.reason == f"the event-driven kernels have no {lacks}"
             assert 0 < decision.dense_cost < decision.events_cost
-            assert torch.equal(layer(x), layer(x, return_state=True).spikes)
+            assert torch.equal(layer(x), layer.run(x).value)
 
 
 @pytest.mark.parametrize("stride", [1, 2])
@@ -146,7 +146,7 @@ def test_a_dilated_layer_by_events_equals_the_dense_one(stride: int) -> None:
     for path in ("events", "dense"):
         leaf = x.clone().requires_grad_()
         with snnlib.use_convolution(path):
-            out, state = layer(leaf, return_state=True)
+            out, (state,) = layer.run(leaf)
         results.append((out, state, *torch.autograd.grad(out.sum(), [leaf, layer.weight])))
     (spikes, *others), (expected, *answers) = results
     assert 0.01 < spikes.mean() < 0.5
@@ -198,7 +198,7 @@ def test_streams_go_by_events() -> None:
     assert snnlib.explain_dispatch(layer, x).forward.path == "dense"
     with snnlib.use_convolution("events"):
         expected = layer(x)
-    assert torch.equal(layer(x, return_state=True).spikes, expected)
+    assert torch.equal(layer.run(x).value, expected)
 
 
 @pytest.mark.parametrize("algorithm", ["auto", "events", "dense"])

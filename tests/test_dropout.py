@@ -55,15 +55,15 @@ def test_eval_is_the_identity(rng: torch.Generator) -> None:
     dropout = SpikeDropout(0.9).eval()
     assert torch.equal(dropout(x), x)
     # A mask from training does not matter either.
-    assert torch.equal(dropout(x, torch.zeros(2, 6, dtype=torch.bool)), x)
+    assert torch.equal(dropout.run(x, (torch.zeros(2, 6, dtype=torch.bool),)).value, x)
 
 
 def test_gradient_is_that_of_the_values(rng: torch.Generator) -> None:
     x = torch.randn(3, 2, 4, dtype=torch.float64, generator=rng, requires_grad=True)
     mask = torch.rand(2, 4, generator=rng) < 0.5
     dropout = SpikeDropout(0.25)
-    assert torch.autograd.gradcheck(lambda x: dropout(x, mask), (x,))
-    dropout(x, mask).sum().backward()
+    assert torch.autograd.gradcheck(lambda x: dropout.run(x, (mask,)).value, (x,))
+    dropout.run(x, (mask,)).value.sum().backward()
     torch.testing.assert_close(x.grad, (mask.double() / 0.75).expand(3, 2, 4))
 
 
@@ -84,11 +84,11 @@ def test_chunks_with_the_state_are_the_whole_train(lengths: list[int], batch_fir
     dropout = SpikeDropout(0.5, batch_first)
     chunks, state = [], None
     for chunk in x.split(lengths, time_dim):
-        out = dropout(chunk, state, return_state=True)
-        assert state is None or torch.equal(out.state, state)
-        chunks.append(out.spikes)
-        state = out.state
-    assert torch.equal(torch.cat(chunks, time_dim), dropout(x, state))
+        value, after = dropout.run(chunk, state)
+        assert state is None or torch.equal(after[0], state[0])
+        chunks.append(value)
+        state = after
+    assert torch.equal(torch.cat(chunks, time_dim), dropout.run(x, state).value)
 
 
 def test_mask_lasts_a_stream_within_a_net() -> None:
@@ -106,9 +106,9 @@ def test_mask_lasts_a_stream_within_a_net() -> None:
 
 
 def test_eval_state_keeps_everything() -> None:
-    out = SpikeDropout(0.9).eval()(torch.ones(2, 3, 4), return_state=True)
-    assert out.state.shape == (3, 4)
-    assert out.state.all()
+    (mask,) = SpikeDropout(0.9).eval().run(torch.ones(2, 3, 4)).state
+    assert mask.shape == (3, 4)
+    assert mask.all()
 
 
 @pytest.mark.parametrize("shape", [(0, 2, 3), (4, 0, 3), (4, 2, 0), (4, 2)])
@@ -120,9 +120,10 @@ def test_empty_and_small_trains(shape: tuple[int, ...]) -> None:
 def test_compiles_in_one_graph(training: bool) -> None:
     dropout = SpikeDropout(0.5).train(training)
     compiled = torch.compile(dropout, backend="aot_eager", fullgraph=True)
+    run = torch.compile(dropout.run, backend="aot_eager", fullgraph=True)
     x = torch.ones(3, 2, 50)
-    mask = torch.arange(100).reshape(2, 50) % 3 == 0
-    assert torch.equal(compiled(x, mask), dropout(x, mask))
+    state = (torch.arange(100).reshape(2, 50) % 3 == 0,)
+    assert torch.equal(run(x, state).value, dropout.run(x, state).value)
     y = compiled(x)
     assert torch.equal(y[0], y[2])
     assert set(y.unique().tolist()) == ({0.0, 2.0} if training else {1.0})
@@ -152,11 +153,11 @@ def test_other_errors_name_the_argument() -> None:
     with pytest.raises(ValueError, match=r"x: expected \[T, N, ...\], got shape \(5,\)"):
         SpikeDropout()(x[:, 0, 0])
     with pytest.raises(ValueError, match=r"state: expected a mask of shape \(2, 3\), got \(5, 3\)"):
-        SpikeDropout()(x, torch.ones(5, 3, dtype=torch.bool))
+        SpikeDropout().run(x, (torch.ones(5, 3, dtype=torch.bool),))
     with pytest.raises(TypeError, match=r"state: expected a mask of torch.bool, got torch.float32"):
-        SpikeDropout()(x, torch.ones(2, 3))
+        SpikeDropout().run(x, (torch.ones(2, 3),))
     with pytest.raises(ValueError, match=r"state: expected a tensor on cpu, got one on meta"):
-        SpikeDropout()(x, torch.ones(2, 3, dtype=torch.bool, device="meta"))
+        SpikeDropout().run(x, (torch.ones(2, 3, dtype=torch.bool, device="meta"),))
 
 
 def test_repr_shows_the_options() -> None:

@@ -111,7 +111,7 @@ def test_every_convolution_equals_convolution_then_neurons(
     def results() -> tuple[Tensor, ...]:
         out = layer(x)
         q = torch.randn(out.shape, generator=torch.Generator().manual_seed(6))
-        return out, layer(x, return_state=True).state, *torch.autograd.grad(out, [x, layer.weight], q)
+        return out, *layer.run(x).state, *torch.autograd.grad(out, [x, layer.weight], q)
 
     spikes, state, *gradients = results()
     with snnlib.use_path("reference"):

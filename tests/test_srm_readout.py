@@ -142,7 +142,9 @@ def test_errors() -> None:
     with pytest.raises(TypeError, match=r"weight: expected torch.float64, got torch.float32"):
         layer(torch.ones(5, 3, 4).double())
     with pytest.raises(ValueError, match=r"state: expected shape \(2, 3, 2\) for u and s, got \(3, 3, 2\)"):
-        layer(torch.ones(5, 3, 4), torch.zeros(3, 3, 2))
+        layer.run(torch.ones(5, 3, 4), (torch.zeros(3, 3, 2),))
+    with pytest.raises(TypeError, match=r"state: expected the tuple that run returned, got Tensor"):
+        layer.run(torch.ones(5, 3, 4), torch.zeros(2, 3, 2))
     with pytest.raises(ValueError, match=r"tau_m: expected a finite number of time steps >= 1, got inf"):
         srm_potential(torch.ones(5, 3), tau_m=math.inf)
 

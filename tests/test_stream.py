@@ -140,8 +140,8 @@ def test_states_are_the_membranes() -> None:
     assert stream.states == {}
     train = _events(STEPS, 3, 9)
     stream(train[:7])
-    (state,) = stream.states.values()
-    assert_bits(state, layer(train[:7], return_state=True).state)
+    ((state,),) = stream.states.values()
+    assert_bits(state, layer.run(train[:7]).state[0])
     assert state.shape == (3, 3, 5)
     assert not state.requires_grad
 
@@ -184,14 +184,14 @@ def test_error_in_a_chunk_leaves_the_stream_where_it_was() -> None:
     net, train = _conv_net().insert(3, fails), _events(STEPS, 2, 2, 8, 8)
     stream = Stream(net)
     head = stream(train[:8])
-    before = {name: state.clone() for name, state in stream.states.items()}
+    before = {name: state.clone() for name, (state,) in stream.states.items()}
     # The layers before the failing one have already run on the chunk.
     fails.armed = True
     with pytest.raises(KeyError, match="on purpose"):
         stream(train[8:12])
     fails.armed = False
     assert set(stream.states) == set(before)
-    for name, state in stream.states.items():
+    for name, (state,) in stream.states.items():
         assert_bits(state, before[name], name)
     assert_bits(torch.cat((head, stream(train[8:]))), net(train))
     assert net[0]._forward_hooks == {}

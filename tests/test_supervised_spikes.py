@@ -204,23 +204,25 @@ def test_only_a_linear_layer_can_be_taught() -> None:
         pass
 
 
-@pytest.mark.parametrize(
-    "options", [{"return_state": True}, {"state": torch.zeros(3, 4, 3)}], ids=["out", "in"]
-)
-def test_a_train_in_chunks_is_refused(options: dict[str, object], rng: torch.Generator) -> None:
+@pytest.mark.filterwarnings("ignore:.*a call with state")
+@pytest.mark.parametrize("in_stream", [True, False], ids=["stream", "state"])
+def test_a_chunk_is_refused(in_stream: bool, rng: torch.Generator) -> None:
     """The teacher looks for the best step of the whole sequence."""
     layer = snnlib.SRMLinear(12, 3)
     with (
         supervised_spikes(layer, LABELS),
         pytest.raises(ValueError, match=r"^layer: expected calls with a whole sequence x only"),
     ):
-        layer(_events(rng), **options)
+        if in_stream:
+            layer.stream()(_events(rng))
+        else:
+            layer(_events(rng), state=torch.zeros(3, 4, 3))
     assert not layer._forward_hooks
 
 
-def test_a_train_by_name(rng: torch.Generator) -> None:
+def test_the_input_by_name(rng: torch.Generator) -> None:
     layer = snnlib.SRMLinear(12, 3)
     nn.init.zeros_(layer.weight)
     with supervised_spikes(layer, LABELS) as teacher:
-        layer(x=_events(rng), state=None, return_state=False)
+        layer(x=_events(rng))
     assert teacher.taught.all()

@@ -117,3 +117,12 @@ def check_untransformed(what: str) -> None:
             "take many samples at once in the batch dimension N of [T, N, ...], and loss.backward() gives their "
             "gradients"
         )
+
+
+def first_state(state: object) -> Tensor | None:
+    """The tensor in the state that `run` of a layer returned, or None for the initial state."""
+    if state is None:
+        return None
+    if not (isinstance(state, tuple) and state and isinstance(state[0], Tensor)):
+        raise TypeError(f"state: expected the tuple that run returned, got {type(state).__name__}")
+    return state[0]

@@ -120,7 +120,7 @@ class SpikeCounter:
 
 
 def spikes_of(output: Tensor | Streamed) -> Tensor:
-    """The spikes in a layer's output, which with `return_state` and in streams has the state beside them."""
+    """The spikes in a layer's output, which a call of version 0.1 with `return_state` has the state beside."""
     return output.spikes if isinstance(output, Streamed) else output
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from snnlib import ops
-from snnlib.functional._check import check_device, check_floating, check_rank
+from snnlib.functional._check import check_device, check_floating, check_rank, first_state
 from snnlib.functional._options import NEURON_HINTS, KnownOptions
 from snnlib.functional.lengths import run_with_lengths
 from snnlib.neurons.dialects import is_learned
@@ -297,12 +297,12 @@ class Neuron(KnownOptions, StoredConstants):
 
     def _check_state(self, state: object, step_shape: Sequence[int], x: Tensor) -> None:
         names = ", ".join(self.state_names)
-        if not (isinstance(state, tuple) and state and isinstance(state[0], Tensor)):
-            raise TypeError(f"state: expected the tuple that run returned, got {type(state).__name__}")
+        given = first_state(state)
+        assert given is not None
         expected = (len(self.state_names), *step_shape)
-        if tuple(state[0].shape) != expected:
-            raise ValueError(f"state: expected shape {expected} for ({names}), got {tuple(state[0].shape)}")
-        check_device("state", state[0], x)
+        if tuple(given.shape) != expected:
+            raise ValueError(f"state: expected shape {expected} for ({names}), got {tuple(given.shape)}")
+        check_device("state", given, x)
 
     def _check_step(self, value: object, state: object, shape: list[int]) -> None:
         what = f"{type(self).__name__}.step"

@@ -21,7 +21,7 @@ _BATCH_NORMS = (nn.modules.batchnorm._BatchNorm, BatchNorm)
 _MIX_TIME = (*_BATCH_NORMS, nn.MultiheadAttention, nn.RNNBase)
 
 
-# Whose states a flat tuple holds, and of how many parts; 0 stands for one tensor by itself.
+# Whose states a flat tuple holds, and of how many parts.
 Keys = list[tuple[tuple[str, int], int]]
 
 
@@ -118,11 +118,10 @@ def _chunk(
     given = iter(states)
     before = {}
     for key, parts in keys if states else ():
-        state = tuple(next(given) for _ in range(parts or 1))
-        before[key] = state if parts else state[0]
+        before[key] = tuple(next(given) for _ in range(parts))
     out, after = run_chunk(net, x, before, detach=False)
-    keys[:] = [(key, len(state) if isinstance(state, tuple) else 0) for key, state in after.items()]
-    flat = [part for state in after.values() for part in (state if isinstance(state, tuple) else (state,))]
+    keys[:] = [(key, len(state)) for key, state in after.items()]
+    flat = [part for state in after.values() for part in state]
     return (out if reduce is None else reduce(out, first), *flat)
 
 

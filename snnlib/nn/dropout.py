@@ -1,14 +1,13 @@
-"""Dropout of neurons for a whole spike train."""
+"""Dropout of neurons for a whole sequence."""
 
 from __future__ import annotations
-
-from typing import Literal, overload
 
 import torch
 from torch import Tensor, nn
 
-from snnlib.functional._check import check_device, check_floating, check_rank
-from snnlib.functional.srm import Streamed
+from snnlib.functional._check import check_device, check_floating, check_rank, first_state
+from snnlib.neurons import Output
+from snnlib.nn.state_by_keyword import state_by_keyword
 from snnlib.nn.stream import Stream
 
 
@@ -47,33 +46,23 @@ class SpikeDropout(nn.Module):
         self.p = p
         self.batch_first = batch_first
 
-    @overload
-    def forward(
-        self, x: Tensor, state: Tensor | None = None, return_state: Literal[False] = False
-    ) -> Tensor: ...
+    @state_by_keyword
+    def forward(self, x: Tensor) -> Tensor:
+        """The sequence with silenced neurons, by a mask that is drawn from torch's generator."""
+        return self.run(x).value
 
-    @overload
-    def forward(self, x: Tensor, state: Tensor | None = None, *, return_state: Literal[True]) -> Streamed: ...
-
-    def forward(
-        self, x: Tensor, state: Tensor | None = None, return_state: bool = False
-    ) -> Tensor | Streamed:
-        """The sequence with silenced neurons; with `return_state` also the mask `[N, ...]` to go on with.
-
-        Args:
-            x: spikes `[T, N, ...]`.
-            state: mask of an earlier chunk; None draws a new one from torch's generator (in eval mode: all ones).
-            return_state: whether to return `Streamed(spikes, state)`.
-        """
+    def run(self, x: Tensor, state: tuple[Tensor, ...] | None = None) -> Output:
+        """`forward` with the mask of an earlier chunk, `([N, ...],)`, and the mask to go on with; in eval mode ones."""
         check_floating("x", x)
         check_rank("x", x, "[T, N, ...]", at_least=2)
-        mask = self._mask(x) if state is None else self._checked(state, x)
+        given = first_state(state)
+        mask = self._mask(x) if given is None else self._checked(given, x)
         spikes = x
         if self.training and self.p > 0:
             # For p = 1 the mask is all zeros and the scale plays no part.
             scale = 1 / (1 - self.p) if self.p < 1 else 1.0
             spikes = x * (mask.to(x.dtype) * scale).unsqueeze(int(self.batch_first))
-        return Streamed(spikes, mask) if return_state else spikes
+        return Output(spikes, (mask,))
 
     def _mask_shape(self, x: Tensor) -> list[int]:
         time_dim = int(self.batch_first)

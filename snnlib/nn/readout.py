@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Literal, overload
 
 import torch
 from torch import Tensor, nn
 
 from snnlib.functional import SRMNeuron
-from snnlib.functional._check import check_count
+from snnlib.functional._check import check_count, first_state
 from snnlib.functional._options import SRM_HINTS, KnownOptions
 from snnlib.functional.operators import FullyConnected
 from snnlib.functional.potential import srm_potential_stream
 from snnlib.functional.srm import Streamed
+from snnlib.neurons import Output
 from snnlib.nn.gain import WeightWithGain
 from snnlib.nn.neuron_layer import EXPECTED_INPUT_RATE
+from snnlib.nn.state_by_keyword import state_by_keyword
 from snnlib.nn.stream import Stream
 
 
@@ -44,8 +45,8 @@ class SRMReadout(KnownOptions, WeightWithGain):
         device: device of the weight.
         dtype: dtype of the weight.
 
-    Potentials have the dtype of x, float32 for half. `forward(x, state, return_state=True)` goes on from a state
-    `[2, N, out]` (u, s), and `stream()` from chunk to chunk.
+    Potentials have the dtype of x, float32 for half. `readout.run(x, state)` goes on from a state, and `stream()` from
+    chunk to chunk.
 
     Raises:
         ValueError: an option out of its range, or a sequence that does not fit; the message names it.
@@ -88,23 +89,18 @@ class SRMReadout(KnownOptions, WeightWithGain):
         nn.init.uniform_(self.weight, -bound, bound)
         nn.init.ones_(self.gain)
 
-    @overload
-    def forward(
-        self, x: Tensor, state: Tensor | None = None, return_state: Literal[False] = False
-    ) -> Tensor: ...
+    @state_by_keyword
+    def forward(self, x: Tensor) -> Tensor:
+        """Potentials of a sequence from the initial state."""
+        return self.potentials_of(x, self.effective_weight).spikes
 
-    @overload
-    def forward(self, x: Tensor, state: Tensor | None = None, *, return_state: Literal[True]) -> Streamed: ...
+    def run(self, x: Tensor, state: tuple[Tensor, ...] | None = None) -> Output:
+        """`forward` from a state `([2, N, out],)` of u and s, and with the state after the last step."""
+        potentials, final = self.potentials_of(x, self.effective_weight, first_state(state))
+        return Output(potentials, (final,))
 
-    def forward(
-        self, x: Tensor, state: Tensor | None = None, return_state: bool = False
-    ) -> Tensor | Streamed:
-        """Potentials of a sequence; with `return_state` also the state to go on from."""
-        out = self.run(x, self.effective_weight, state)
-        return out if return_state else out.spikes
-
-    def run(self, x: Tensor, weight: Tensor, state: Tensor | None = None) -> Streamed:
-        """Run the layer with an explicit weight, bypassing hooks."""
+    def potentials_of(self, x: Tensor, weight: Tensor, state: Tensor | None = None) -> Streamed:
+        """Potentials and state for a weight that is given, and all else the layer's own."""
         FullyConnected().check(x, weight)
         return srm_potential_stream(
             FullyConnected().forward(x.flatten(0, 1), weight).view(*x.shape[:2], len(weight)),

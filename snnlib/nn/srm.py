@@ -4,27 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from numbers import Integral
-from typing import Literal, overload
 
 import torch
 from torch import Tensor, nn
 
 from snnlib import functional
-from snnlib.functional._check import as_sizes, as_tensor, check_count, check_number
+from snnlib.functional._check import as_sizes, as_tensor, check_count, check_number, first_state
 from snnlib.functional._options import check_options
 from snnlib.functional.layer import NeuronOptions, srm_layer_stream
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
 from snnlib.functional.srm import SRMNeuron, Streamed, srm_neuron_stream, srm_trace
+from snnlib.neurons import Output
 from snnlib.nn.first_batches import FirstBatches
 from snnlib.nn.neuron_layer import NeuronLayer
+from snnlib.nn.state_by_keyword import state_by_keyword
 from snnlib.nn.stream import Stream
 
 
 class SRMLayer(NeuronLayer):
     """What all SRM layers share: `spikes = srm_layer(x, weight, operator)` and a state for streaming.
 
-    Subclasses give the operator and the weight's shape. The layer keeps no state between calls: a forward pass maps
-    a whole sequence, `stream()` or `forward(x, state, return_state=True)` a sequence in chunks.
+    Subclasses give the operator and the weight's shape. The layer keeps no state between calls: `layer(x)` maps a whole
+    sequence, `layer.run(x, state)` a part of one.
     """
 
     threshold: Tensor
@@ -71,39 +72,32 @@ class SRMLayer(NeuronLayer):
         """Standard deviation of the free membrane potential for white input current of variance 1."""
         return self.neuron.potential_gain()
 
-    @overload
-    def forward(
-        self, x: Tensor, state: Tensor | None = None, return_state: Literal[False] = False
-    ) -> Tensor: ...
-
-    @overload
-    def forward(self, x: Tensor, state: Tensor | None = None, *, return_state: Literal[True]) -> Streamed: ...
-
-    def forward(
-        self, x: Tensor, state: Tensor | None = None, return_state: bool = False
-    ) -> Tensor | Streamed:
-        """Spikes of a sequence; with `return_state` also the state `[3, N, ...]` to go on from."""
-        if state is None and not return_state:
-            return self.pooled(x, (1, 1))
-        out = self.run(x, self.effective_weight, state, return_state)
-        return out if return_state else out.spikes
+    @state_by_keyword
+    def forward(self, x: Tensor) -> Tensor:
+        """Spikes of a sequence from the initial state."""
+        return self.pooled(x, (1, 1))
 
     def pooled(self, x: Tensor, window: tuple[int, int]) -> Tensor:
         """`forward` and spike average pooling over windows without overlap, as one op."""
         weight = self.effective_weight
-        spikes = self.run(x, weight, pool=window).spikes
+        spikes = self.spikes_of(x, weight, pool=window, return_state=False).spikes
         self.first_batches.watch(self, x, weight, spikes)
         return spikes
 
-    def run(
+    def run(self, x: Tensor, state: tuple[Tensor, ...] | None = None) -> Output:
+        """`forward` from a state `([3, N, C, ...],)` of u, s and g, and with the state after the last step."""
+        spikes, final = self.spikes_of(x, self.effective_weight, first_state(state))
+        return Output(spikes, (final,))
+
+    def spikes_of(
         self,
         x: Tensor,
         weight: Tensor,
         state: Tensor | None = None,
-        return_state: bool = False,
         pool: tuple[int, int] = (1, 1),
+        return_state: bool = True,
     ) -> Streamed:
-        """The layer with a weight and a pooling window that are given, and all else its own; no hooks."""
+        """Spikes and state for a weight and a pooling window that are given, and all else the layer's own."""
         return srm_layer_stream(
             x,
             weight,

@@ -9,10 +9,8 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 
-from snnlib.functional.srm import Streamed
-
-# By name and number of the call: the tuple that `run` gives, or the one tensor of `forward(..., return_state=True)`.
-States = dict[tuple[str, int], Any]
+# By name and number of the call: the tuple that `run` gives.
+States = dict[tuple[str, int], tuple[Tensor, ...]]
 
 
 class Stream:
@@ -47,7 +45,7 @@ class Stream:
         self._states.clear()
 
     @property
-    def states(self) -> dict[str, Any]:
+    def states(self) -> dict[str, tuple[Tensor, ...]]:
         """State of each layer by its name; a layer that a net calls more than once gets `name:1` and so on."""
         return {f"{name}:{call}" if call else name: state for (name, call), state in self._states.items()}
 
@@ -85,17 +83,10 @@ def run_chunk(module: nn.Module, chunk: Tensor, states: States, *, detach: bool)
         for name, layer in module.named_modules():
             if _runs_with_state(layer):
                 undo.enter_context(_running(layer, name, calls, states, after))
-            elif _has_state(layer):
-                for handle in _hook(layer, name, calls, states, after):
-                    undo.callback(handle.remove)
         out = module(chunk)
     if detach:
-        after = {key: _detached(state) for key, state in after.items()}
+        after = {key: tuple(part.detach() for part in state) for key, state in after.items()}
     return out, after
-
-
-def _detached(state: Any) -> Any:
-    return state.detach() if isinstance(state, Tensor) else tuple(part.detach() for part in state)
 
 
 @contextmanager
@@ -117,32 +108,7 @@ def _running(
         del layer.__dict__["forward"]
 
 
-def _hook(layer: nn.Module, name: str, calls: dict[str, int], states: States, after: States) -> list[Any]:
-    def give_state(_: nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        state = states.get((name, calls.get(name, 0)))
-        return args, {**kwargs, "state": state, "return_state": True}
-
-    def take_state(_: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> Tensor:
-        streamed = cast(Streamed, output)
-        call = calls.get(name, 0)
-        calls[name] = call + 1
-        after[name, call] = streamed.state
-        return streamed.spikes
-
-    return [
-        layer.register_forward_pre_hook(give_state, with_kwargs=True),
-        layer.register_forward_hook(take_state, with_kwargs=True),
-    ]
-
-
 def _runs_with_state(layer: nn.Module) -> bool:
     """Whether the class has `run(x, state)`, as neurons and layers with any of them have."""
     run = getattr(type(layer), "run", None)
     return callable(run) and list(inspect.signature(run).parameters)[:3] == ["self", "x", "state"]
-
-
-def _has_state(layer: nn.Module) -> bool:
-    """Whether the class has a `stream()` method and its `forward` takes a state; an attribute `stream` is anyone's."""
-    if not callable(getattr(type(layer), "stream", None)):
-        return False
-    return {"state", "return_state"} <= inspect.signature(layer.forward).parameters.keys()

@@ -74,10 +74,13 @@ def supervised_spikes(layer: SRMLinear, target: Tensor) -> Iterator[Teacher]:
     ) -> Tensor:
         arguments = dict(zip(("x", "state"), inputs, strict=False)) | named
         x = arguments["x"].flatten(2)
-        if arguments.get("state") is not None or not isinstance(spikes, Tensor):
-            raise ValueError(
-                "layer: expected calls with a whole sequence x only, got a state or return_state"
-            )
+        # A stream puts a forward method in the place of the layer's own.
+        if (
+            "forward" in layer.__dict__
+            or arguments.get("state") is not None
+            or not isinstance(spikes, Tensor)
+        ):
+            raise ValueError("layer: expected calls with a whole sequence x only, got a chunk or a state")
         # Half precision would round the teacher's current, and with it the push, by more than what it leaves to spare.
         exact = torch.promote_types(spikes.dtype, torch.float32)
         with without_autocast(x):
@@ -95,7 +98,7 @@ def supervised_spikes(layer: SRMLinear, target: Tensor) -> Iterator[Teacher]:
             if spikes.device.type == "cpu" and not bool(taught.any()):
                 return spikes
             # The teacher is one more input per neuron, of weight 1.
-            with_teacher = layer.run(
+            with_teacher = layer.spikes_of(
                 torch.cat((x, teacher), 2),
                 torch.cat((weight, torch.eye(len(weight), dtype=exact, device=weight.device)), 1),
             ).spikes
