@@ -16,6 +16,7 @@ from rich.console import Console
 
 from snnlib import __version__
 from snnlib.app.data_cli import app as data_app
+from snnlib.app.nir_cli import app as nir_app
 from snnlib.app.recipes import recipe as find_recipe
 from snnlib.app.training.config import (
     MACHINE_FIELDS,
@@ -42,6 +43,7 @@ app = typer.Typer(
 )
 
 app.add_typer(data_app, name="data")
+app.add_typer(nir_app, name="nir")
 
 _D = TrainConfig
 _EXTRAS = ("lightning", "tensorboard", "matplotlib", "jinja2")

@@ -1,0 +1,90 @@
+"""`snnlib nir`: look at NIR graphs, and at what importers of other libraries make of them."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+import typer
+
+from snnlib.app.training.errors import ConfigError
+from snnlib.exchange.nir.package import nir_package, read_graph
+from snnlib.exchange.nir.show import shown
+from snnlib.exchange.nir.verify import verify_nir
+
+app = typer.Typer(
+    help="Look at NIR graphs, and at what importers of other libraries make of them.", no_args_is_help=True
+)
+
+GraphFile = Annotated[Path, typer.Argument(help="A file with a NIR graph, as nir.write makes it.")]
+
+
+@app.command()
+def show(file: GraphFile) -> None:
+    """Print the nodes of a graph: what they read, what they give, and their constants.
+
+    Example: snnlib nir show net.nir
+    """
+    try:
+        print(shown(read_graph(file)))
+    except ValueError as error:
+        raise ConfigError("FILE", str(error)) from error
+
+
+@app.command()
+def verify(
+    file: GraphFile,
+    target: Annotated[
+        Literal["snntorch", "spikingjelly", "norse", "sinabs", "rockpool"],
+        typer.Option(help="The library whose importer is asked."),
+    ],
+    dt: Annotated[
+        float, typer.Option(help="Length of a time step in seconds that the graph was written for.")
+    ] = 1e-4,
+    discretisation: Annotated[
+        Literal["euler", "exponential"], typer.Option(help="How the graph was meant to be discretised.")
+    ] = "euler",
+    input_file: Annotated[
+        Path | None,
+        typer.Option("--input", help="Run on the array [T, N, ...] in this .npy file, not on random spikes."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write the variant to this file; default the file's name with the target's before its end."
+        ),
+    ] = None,
+) -> None:
+    """Say spike by spike what an importer makes of a graph, and write the graph that it reads right.
+
+    Exit code 0: the graph is read right as it stands, or a variant that is was written; 1: there is none.
+
+    Example: snnlib nir verify net.nir --target norse
+    """
+    try:
+        x = None if input_file is None else np.load(input_file, allow_pickle=False)
+        found = verify_nir(read_graph(file), target, dt, x=x, discretisation=discretisation)
+    except ValueError as error:
+        raise ConfigError("FILE", str(error)) from error
+    print(found)
+    if found.exact:
+        return
+    if found.variant is None:
+        raise typer.Exit(1)
+    written = out or file.with_name(f"{file.stem}.{target}{file.suffix}")
+    write_graph(written, found.variant)
+    print(f"variant: {written}")
+
+
+def write_graph(path: Path, graph: object) -> None:
+    """Write a graph beside its place, then move it there: a file that stands is whole."""
+    handle, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
+    os.close(handle)
+    try:
+        nir_package().write(name, graph)
+        Path(name).replace(path)
+    finally:
+        Path(name).unlink(missing_ok=True)

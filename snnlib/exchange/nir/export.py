@@ -1,0 +1,102 @@
+"""`snnlib.to_nir`: a net of this library as a graph of the Neuromorphic Intermediate Representation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from snnlib.exchange.nir.interpret import interpret
+from snnlib.exchange.nir.package import nir_package
+from snnlib.exchange.nir.reading import check_discretisation, check_dt
+from snnlib.exchange.nir.spikes import SpikeCounts
+from snnlib.exchange.nir.walk import Value, Walk, first_shape
+
+# Spike probability of the random input on which an approximation is measured.
+_RATE = 0.05
+_STEPS, _BATCH = 100, 4
+
+
+def to_nir(
+    net: nn.Module,
+    dt: float = 1e-4,
+    *,
+    x: Tensor | None = None,
+    discretisation: str = "euler",
+    approximate: bool = False,
+) -> Any:
+    """A net as a graph of the Neuromorphic Intermediate Representation (NIR).
+
+    A graph holds differential equations. Time constants, resistances and thresholds are chosen so that the equations,
+    discretised with a step of `dt` seconds, are the net's own: `decay = 1 - dt/tau` (Euler) or `exp(-dt/tau)`
+    (exponential). Neurons that fire where they reach the threshold get the float32 number below it, as NIR's fire where
+    they pass it. Batch normalisation with running statistics goes into the weights before it, dropout is left out.
+
+    Args:
+        net: an `nn.Sequential` or a module whose forward can be traced symbolically, of this library's layers and
+            neurons, `PerStep` and torch's stateless layers; in evaluation mode where it has batch normalisation.
+        dt: length of a time step in seconds. Default 1e-4, the step that importers assume who have none of their own.
+        x: an input `[T, N, ...]`: its shape is the graph's input. Needed where the net begins with a convolution.
+        discretisation: what the reader of the graph will do, `"euler"` or `"exponential"`. Default `"euler"`.
+        approximate: whether neurons that NIR has only nearly (SRM with its full reset, a reset by subtraction) are
+            written as the nearest ones; the change of the output spikes, measured on `x` or random spikes, is printed.
+
+    Returns:
+        A `nir.NIRGraph`; `nir.write(path, graph)` stores it.
+
+    Raises:
+        ImportError: the package `nir` is missing: `pip install 'snnlib[nir]'`.
+        ValueError: a module without counterpart, named by its path; a net without a known input shape.
+
+    Source: Pedersen et al., "Neuromorphic intermediate representation", Nature Communications 2024.
+
+    >>> import snnlib, torch
+    >>> neuron = snnlib.neurons.LIF(tau=4.0)
+    >>> graph = snnlib.to_nir(torch.nn.Sequential(snnlib.SpikingLinear(20, 10, neuron=neuron)))
+    >>> sorted(graph.nodes)
+    ['0.neuron', '0.weight', 'input', 'output']
+    >>> float(graph.nodes["0.neuron"].tau[0])
+    0.0004
+    """
+    nir = nir_package()
+    rule = check_discretisation(discretisation)
+    dt = check_dt(dt)
+    shape = tuple(x.shape[2:]) if x is not None else first_shape(net)
+    if shape is None or (x is not None and x.dim() < 3):
+        got = "None" if x is None else f"shape {tuple(x.shape)}"
+        raise ValueError(f"x: expected an input [T, N, ...] whose shape is the graph's input, got {got}")
+    training = [name for name, module in net.named_modules() if module.training and _has_statistics(module)]
+    if training:
+        raise ValueError(
+            f"net: expected evaluation mode, net.eval(), got {training[0] or 'itself'} in training mode"
+        )
+    walk = Walk(dt, rule, approximate, {"input": nir.Input({"input": np.array(shape)})})
+    with torch.no_grad():
+        end = walk.module("", net, Value(("input",), shape), lead=2)
+    walk.nodes["output"] = nir.Output({"output": np.array(end.shape)})
+    walk.edges += [(source, "output") for source in end.sources]
+    # Shapes are checked by the walk: the package's check knows no groups and no kernels with different sides.
+    graph = nir.NIRGraph(walk.nodes, walk.edges, type_check=False)
+    if walk.faults:
+        _print_change(net, graph, walk, x)
+    return graph
+
+
+def _has_statistics(module: nn.Module) -> bool:
+    return getattr(module, "running_mean", None) is not None
+
+
+def _print_change(net: nn.Module, graph: Any, walk: Walk, x: Tensor | None) -> None:
+    """What the approximation changes at the output, on a sequence."""
+    shape = tuple(int(size) for size in graph.nodes["input"].input_type["input"])
+    if x is None:
+        generator = torch.Generator().manual_seed(0)
+        x = (torch.rand(_STEPS, _BATCH, *shape, generator=generator) < _RATE).float()
+    with torch.no_grad():
+        ours = net(x).cpu().numpy()
+    theirs = interpret(graph, x.cpu().numpy(), walk.dt, discretisation=walk.discretisation)["output"]
+    for name, fault in walk.faults.items():
+        print(f"{name}: written without {fault}")
+    print(f"output spikes: {SpikeCounts.of(ours, theirs)}")

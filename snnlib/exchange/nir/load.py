@@ -1,0 +1,190 @@
+"""`snnlib.from_nir`: a graph of the Neuromorphic Intermediate Representation as a net of this library."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from snnlib.exchange.nir.cells import Cell
+from snnlib.exchange.nir.graph_net import GraphNet
+from snnlib.exchange.nir.interpret import delay_steps
+from snnlib.exchange.nir.modules_of import (
+    Scale,
+    Shift,
+    conv_module,
+    flatten_module,
+    linear_module,
+    neuron_module,
+    pool_module,
+)
+from snnlib.exchange.nir.package import read_graph
+from snnlib.exchange.nir.reading import (
+    NEURONS,
+    Discretisation,
+    cell_of,
+    check_discretisation,
+    check_dt,
+    kind_of,
+)
+from snnlib.exchange.nir.structure import Structure, structure_of
+from snnlib.neurons import Neuron
+from snnlib.neurons.surrogate import SurrogateLike
+from snnlib.nn import PerStep, SpikingConv1d, SpikingConv2d, SpikingLinear
+
+
+def from_nir(
+    graph: Any,
+    dt: float,
+    *,
+    discretisation: str = "euler",
+    surrogate: SurrogateLike | None = None,
+) -> nn.Module:
+    """A graph of the Neuromorphic Intermediate Representation (NIR) as a net over sequences `[T, N, ...]`.
+
+    A graph holds differential equations and no time step, so the step has to be given: it is that of the program which
+    wrote the graph (1e-4 s for snnTorch and SpikingJelly, 1e-3 s for Norse, 1 for sinabs, whose time constants are
+    steps). `leak = dt/tau` (Euler) or `1 - exp(-dt/tau)` (exponential) of a state is lost in a step. A neuron fires
+    where its membrane passes the threshold, and is set to `v_reset` within that step. On a cycle, the edge that closes
+    it brings the value of the step before.
+
+    Convolutions and linear maps without bias before neurons become event-driven layers. Constants of single elements
+    are kept; such neurons run over `[T, N, elements]`, which is slower than one constant per channel.
+
+    Args:
+        graph: a `nir.NIRGraph`, or the path of a file with one.
+        dt: length of a time step in seconds.
+        discretisation: `"euler"` or `"exponential"` (sinabs, Rockpool). Default `"euler"`.
+        surrogate: surrogate gradient of all neurons. Default: that of each model.
+
+    Returns:
+        An `nn.Sequential` where the graph is a chain, else a `GraphNet`; weights are parameters.
+
+    Raises:
+        ImportError: the package `nir` is missing: `pip install 'snnlib[nir]'`.
+        ValueError: a graph that is no net, a time constant shorter than a step, or a delay that is no whole number of
+            steps; the message names the node.
+
+    >>> import nir, numpy as np, snnlib, torch
+    >>> ones = np.ones(3)
+    >>> node = nir.LIF(tau=4e-4 * ones, r=ones, v_leak=0 * ones, v_threshold=0.2 * ones)
+    >>> net = snnlib.from_nir(nir.NIRGraph.from_list(nir.Linear(np.eye(3)), node), dt=1e-4)
+    >>> net
+    Sequential(
+      (linear): SpikingLinear(
+        3, 3
+        (neuron): LIF(tau=4, threshold=0.2, compare='>', surrogate=ATan(alpha=2.0))
+      )
+    )
+    >>> net(torch.ones(4, 1, 3))[:, 0, 0].tolist()
+    [1.0, 1.0, 1.0, 1.0]
+    """
+    if isinstance(graph, str | Path):
+        graph = read_graph(graph)
+    rule, dt = check_discretisation(discretisation), check_dt(dt)
+    structure = structure_of(graph)
+    modules = {
+        name: _module(name, node, structure, dt, rule, surrogate)
+        for name, node in structure.nodes.items()
+        if kind_of(node) not in ("Input", "Output")
+    }
+    sources = {name: list(structure.sources[name]) for name in structure.nodes}
+    _join_layers(modules, sources, structure)
+    if not structure.back and _is_chain(modules, sources, structure):
+        return _sequential(modules)
+    return GraphNet(modules, sources, structure.back, structure.loops, structure.input, structure.outputs)
+
+
+def _module(
+    name: str,
+    node: Any,
+    structure: Structure,
+    dt: float,
+    discretisation: Discretisation,
+    surrogate: SurrogateLike | None,
+) -> nn.Module:
+    kind = kind_of(node)
+    shape = structure.shapes[structure.sources[name][0]]
+    if kind in NEURONS:
+        cell: Cell = cell_of(name, node, dt, discretisation)
+        return neuron_module(cell, shape, surrogate)
+    if kind == "Flatten":
+        return flatten_module(node, shape)
+    if kind == "Delay":
+        return Shift(delay_steps(name, node, dt))
+    made: dict[str, Callable[[Any], nn.Module]] = {
+        "Affine": linear_module,
+        "Linear": linear_module,
+        "Conv1d": conv_module,
+        "Conv2d": conv_module,
+        "SumPool2d": partial(pool_module, average=False),
+        "AvgPool2d": partial(pool_module, average=True),
+    }
+    return made[kind](node) if kind in made else Scale(node.scale)
+
+
+def _join_layers(modules: dict[str, nn.Module], sources: dict[str, list[str]], structure: Structure) -> None:
+    """Weights without bias and the neurons that alone read them become one event-driven layer."""
+    cyclic = {name for loop in structure.loops for name in loop if len(loop) > 1}
+    for name in [name for name, module in modules.items() if isinstance(module, PerStep)]:
+        readers = [target for target, own in sources.items() if name in own]
+        layer = modules[name]
+        if len(readers) != 1 or readers[0] not in modules or readers[0] in cyclic or name in cyclic:
+            continue
+        neuron = modules[readers[0]]
+        if type(neuron).__name__ not in ("LIF", "IF", "CubaLIF", "GraphNeuron"):
+            continue
+        assert isinstance(layer, PerStep)
+        made = _layer(layer[0], neuron) if len(sources[readers[0]]) == 1 else None
+        if made is None:
+            continue
+        # In the place of its weights, under their name; what read the neurons reads it.
+        modules[name] = made
+        del modules[readers[0]]
+        del sources[readers[0]]
+        for own in sources.values():
+            own[:] = [name if source == readers[0] else source for source in own]
+
+
+def _layer(weights: nn.Module, neuron: nn.Module) -> nn.Module | None:
+    assert isinstance(neuron, Neuron)
+    made: SpikingLinear | SpikingConv1d | SpikingConv2d
+    if isinstance(weights, nn.Linear) and weights.bias is None:
+        made = SpikingLinear(weights.in_features, weights.out_features, neuron=neuron)
+    elif isinstance(weights, nn.Conv1d | nn.Conv2d) and weights.bias is None:
+        kind = SpikingConv1d if isinstance(weights, nn.Conv1d) else SpikingConv2d
+        made = kind(
+            weights.in_channels,
+            weights.out_channels,
+            weights.kernel_size,
+            stride=weights.stride,
+            padding=weights.padding,
+            dilation=weights.dilation,
+            groups=weights.groups,
+            neuron=neuron,
+        )
+    else:
+        return None
+    made.weight = weights.weight
+    return made
+
+
+def _is_chain(modules: dict[str, nn.Module], sources: dict[str, list[str]], structure: Structure) -> bool:
+    if len(structure.outputs) != 1:
+        return False
+    before = structure.input
+    for name in modules:
+        if sources[name] != [before]:
+            return False
+        before = name
+    return sources[structure.outputs[0]] == [before]
+
+
+def _sequential(modules: dict[str, nn.Module]) -> nn.Sequential:
+    net = nn.Sequential()
+    for name, module in modules.items():
+        net.add_module(name.replace(".", "_"), module)
+    return net

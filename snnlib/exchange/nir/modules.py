@@ -1,0 +1,97 @@
+"""Torch modules and layers without a state as nodes of NIR."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from snnlib.exchange.nir.cells import Array
+from snnlib.exchange.nir.package import nir_package
+from snnlib.exchange.nir.structure import Shape, pair
+from snnlib.exchange.shared import Unsupported
+from snnlib.nn.batch_norm import BatchNorm
+
+
+def numbers(value: Any) -> Array:
+    """A weight or bias in float32, or in float64 where it is."""
+    if isinstance(value, Tensor):
+        value = value.detach().cpu()
+        return np.array((value if value.dtype == torch.float64 else value.float()).numpy())
+    return np.asarray(value)
+
+
+def linear_node(weight: Any, bias: Any) -> Any:
+    """A `Linear`, or an `Affine` where there is a bias."""
+    nir = nir_package()
+    if bias is None:
+        return nir.Linear(numbers(weight))
+    return nir.Affine(numbers(weight), numbers(bias))
+
+
+def conv_node(weight: Any, bias: Any, options: Any) -> Any:
+    """A `Conv1d` or `Conv2d` with the options of a module or a mapping.
+
+    Raises:
+        Unsupported: three axes, or padding other than zeros.
+    """
+    nir = nir_package()
+    values = numbers(weight)
+    axes = values.ndim - 2
+    if axes > 2:
+        raise Unsupported("a convolution over three axes has no counterpart")
+    if getattr(options, "padding_mode", "zeros") != "zeros":
+        raise Unsupported(f"padding_mode={options.padding_mode!r} has no counterpart")
+    get = options.__getitem__ if isinstance(options, dict) else lambda key: getattr(options, key)
+    padding = get("padding")
+    sizes: dict[str, Any] = {key: pair(get(key), axes) for key in ("stride", "dilation")}
+    sizes["padding"] = padding if isinstance(padding, str) else pair(padding, axes)
+    if axes == 1:
+        sizes = {key: value if isinstance(value, str) else value[0] for key, value in sizes.items()}
+    own = np.zeros(len(values), values.dtype) if bias is None else numbers(bias).astype(values.dtype)
+    kind = nir.Conv1d if axes == 1 else nir.Conv2d
+    return kind(input_shape=None, weight=values, groups=int(get("groups")), bias=own, **sizes)
+
+
+def pool_node(module: Any, shape: Shape) -> Any:
+    """An `AvgPool2d`.
+
+    Raises:
+        Unsupported: an option that it does not have.
+    """
+    nir = nir_package()
+    if isinstance(module, nn.AdaptiveAvgPool2d):
+        target = pair(module.output_size, 2)
+        if any(size % part for size, part in zip(shape[1:], target, strict=True)):
+            raise Unsupported("adaptive pooling over windows of different sizes has no counterpart")
+        kernel = stride = tuple(size // part for size, part in zip(shape[1:], target, strict=True))
+        padding: Shape = (0, 0)
+    else:
+        kernel = pair(module.kernel_size, 2)
+        stride = kernel if module.stride is None else pair(module.stride, 2)
+        padding = pair(module.padding, 2)
+        if module.ceil_mode or module.divisor_override is not None:
+            raise Unsupported("ceil_mode and divisor_override have no counterpart")
+        if any(padding) and not module.count_include_pad:
+            raise Unsupported("count_include_pad=False has no counterpart")
+    return nir.AvgPool2d(kernel_size=np.array(kernel), stride=np.array(stride), padding=np.array(padding))
+
+
+def normalisation(module: Any) -> tuple[Array, Array]:
+    """Factor and offset per channel of batch normalisation with running statistics, in float64.
+
+    Raises:
+        Unsupported: none are tracked, or each step has its own.
+    """
+    if module.running_mean is None or getattr(module, "time_steps", None) is not None:
+        raise Unsupported("batch normalisation without running statistics of all steps has no counterpart")
+    mean, variance = (tensor.detach().double().cpu() for tensor in (module.running_mean, module.running_var))
+    ones = torch.ones_like(mean)
+    weight = ones if module.weight is None else module.weight.detach().double().cpu()
+    bias = 0 * ones if module.bias is None else module.bias.detach().double().cpu()
+    if isinstance(module, BatchNorm):
+        weight = weight * module.scale
+    scale = weight / torch.sqrt(variance + module.eps)
+    return scale.numpy(), (bias - mean * scale).numpy()

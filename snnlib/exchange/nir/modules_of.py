@@ -1,0 +1,329 @@
+"""Nodes of NIR as modules over sequences `[T, N, ...]`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from snnlib.exchange.nir.cells import Array, Cell, array
+from snnlib.exchange.nir.structure import Shape, padding_of, pair
+from snnlib.neurons import IF, LIF, CubaLIF, Dynamics, Integrator, Neuron
+from snnlib.neurons.base import Params, State
+from snnlib.neurons.firing import SpikingNeuron
+from snnlib.neurons.surrogate import SurrogateLike
+from snnlib.nn import AvgPool2d, PerStep
+
+
+class Scale(nn.Module):
+    """Each element times its own factor.
+
+    Args:
+        scale: factors of the elements' shape, or one for all.
+    """
+
+    scale: Tensor
+
+    def __init__(self, scale: Array) -> None:
+        super().__init__()
+        self.register_buffer("scale", torch.from_numpy(np.array(scale, dtype=np.float32)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The scaled sequence."""
+        return x * self.scale.to(x.dtype)
+
+    def extra_repr(self) -> str:
+        """The factors' shape."""
+        return f"{tuple(self.scale.shape)}"
+
+
+class Offset(nn.Module):
+    """Each element plus its own number: a resting potential.
+
+    Args:
+        offset: numbers of the elements' shape, or one for all.
+    """
+
+    offset: Tensor
+
+    def __init__(self, offset: Array) -> None:
+        super().__init__()
+        self.register_buffer("offset", torch.from_numpy(np.array(offset, dtype=np.float32)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The sequence from its offset on."""
+        return x + self.offset.to(x.dtype)
+
+
+class Shift(nn.Module):
+    """A delay of whole steps: `y[t] = x[t - steps]`, 0 before, for each element its own.
+
+    Args:
+        steps: numbers of steps, of the elements' shape or one for all.
+    """
+
+    steps: Tensor
+
+    def __init__(self, steps: Array) -> None:
+        super().__init__()
+        self.register_buffer("steps", torch.from_numpy(np.array(steps, dtype=np.int64)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The delayed sequence."""
+        at = torch.arange(len(x), device=x.device).reshape(-1, *[1] * self.steps.dim()) - self.steps
+        at = (
+            at.reshape(len(x), 1, *at.shape[1:]) if self.steps.dim() else at.reshape(-1, *[1] * (x.dim() - 1))
+        )
+        at = at.expand(x.shape)
+        return torch.where(at >= 0, x.gather(0, at.clamp(min=0)), torch.zeros_like(x))
+
+    def extra_repr(self) -> str:
+        """The largest delay."""
+        return f"up to {int(self.steps.max())} steps"
+
+
+class SumPool2d(AvgPool2d):
+    """Sums of windows over a sequence `[T, N, C, H, W]`."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Sums of windows."""
+        kernel = self.kernel_size
+        assert isinstance(kernel, tuple)
+        return super().forward(x) * (kernel[0] * kernel[1])
+
+
+class Elementwise(nn.Module):
+    """A neuron with constants of every single element, run over `[T, N, elements]`.
+
+    Args:
+        neuron: its constants have one value per element.
+    """
+
+    def __init__(self, neuron: Neuron) -> None:
+        super().__init__()
+        self.neuron = neuron
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Spikes or potentials of the input's shape."""
+        out: Tensor = self.neuron(x.flatten(2))
+        return out.view(x.shape)
+
+    def run(self, x: Tensor, state: tuple[Tensor, ...] | None = None) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """`forward` from a state."""
+        out = self.neuron.run(x.flatten(2), state)
+        return out.value.view(x.shape), out.state
+
+
+class GraphNeuron(SpikingNeuron):
+    """Neurons of NIR with any resistance, resting potential and reset value::
+
+        i <- decay_s i + gain_s x;   h <- decay v + gain i + offset;   v <- reset where h > threshold, else h
+
+    Args:
+        cell: the constants.
+        surrogate: surrogate gradient; None takes the library's default.
+    """
+
+    state_names = ("v", "i")
+
+    def __init__(self, cell: Cell, surrogate: SurrogateLike | None) -> None:
+        assert cell.threshold is not None and cell.reset_value is not None
+        zero, one = np.zeros(()), np.ones(())
+        values = {
+            "decay": cell.decay,
+            "gain": cell.gain,
+            "offset": cell.offset,
+            "decay_s": zero if cell.decay_s is None else cell.decay_s,
+            "gain_s": one if cell.gain_s is None else cell.gain_s,
+            "reset_to": cell.reset_value,
+            "rest": cell.start,
+        }
+        chosen = self.settings(None, {"surrogate": surrogate, "threshold": 1.0, "compare": ">"})
+        super().__init__({name: torch.from_numpy(np.array(value)) for name, value in values.items()}, chosen)
+        # NIR allows any threshold.
+        self.threshold = torch.from_numpy(np.array(cell.threshold))
+
+    @property
+    def starts_at_zero(self) -> bool:
+        """Whether membranes start at 0."""
+        return not bool(self.rest.any())  # type: ignore[operator]
+
+    def initial_state(self, current: Tensor, params: Params) -> State:
+        """The membrane starts at rest."""
+        return params["rest"].expand_as(current).clone(), torch.zeros_like(current)
+
+    def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
+        """One time step."""
+        i = params["decay_s"] * state[1] + params["gain_s"] * current
+        h = params["decay"] * state[0] + params["gain"] * i + params["offset"]
+        spikes = self.fire(h, params)
+        s = spikes.detach()
+        return spikes, (s * params["reset_to"] + (1 - s) * h, i)
+
+    def dynamics(self, params: Params) -> Dynamics | None:
+        """Two states; see `Dynamics`."""
+        firing = self.firing(params, 2)
+        if firing is None:
+            return None
+        p = params
+        return Dynamics(
+            a=[[p["decay"], p["gain"] * p["decay_s"]], [0.0, p["decay_s"]]],
+            b=[p["gain"] * p["gain_s"], p["gain_s"]],
+            d=[p["offset"]],
+            **{**firing, "offset": [p["reset_to"], 0.0]},
+        )
+
+
+def neuron_module(cell: Cell, shape: Shape, surrogate: SurrogateLike | None) -> nn.Module:
+    """Neurons or integrators over sequences, as this library's own models where these have the constants."""
+    rest = None
+    if not cell.spikes and np.any(cell.start):
+        # A potential that is never reset may be measured from where it rests, which is where it starts.
+        rest, zero = cell.start, np.zeros_like(cell.start)
+        cell = replace(cell, start=zero, offset=zero)
+    cell, factor = _unit_gains(cell)
+    per_element = len(shape) > 1 and not all(
+        _is_by_channel(value, shape) for value in vars(cell).values() if isinstance(value, np.ndarray)
+    )
+    reduced = _reduced(cell, (int(np.prod(shape)),) if per_element else shape)
+    neuron = _model(reduced, surrogate)
+    made: nn.Module = Elementwise(neuron) if per_element else neuron
+    before = [] if factor is None else [Scale(factor)]
+    after = [] if rest is None else [Offset(rest)]
+    return nn.Sequential(*before, made, *after) if before or after else made
+
+
+def _unit_gains(cell: Cell) -> tuple[Cell, Array | None]:
+    """The cell with a factor on its input, where its gain is neither 1 nor its leak; for spikes a threshold scaled.
+
+    A membrane that nothing but its own threshold reads may be measured in any unit.
+    """
+    gain = cell.gain if cell.gain_s is None else cell.gain * cell.gain_s
+    usual = bool(np.all(gain == 1)) or bool(np.allclose(gain, 1 - cell.decay, rtol=1e-12, atol=0))
+    if usual:
+        return cell, None
+    if cell.spikes and bool(np.all(gain > 0)):
+        one = cell.scaled(1 / gain)
+        return replace(
+            one, gain=np.ones_like(gain), gain_s=None if cell.gain_s is None else np.ones_like(gain)
+        ), None
+    ones = np.ones_like(gain)
+    return replace(cell, gain=ones, gain_s=None if cell.gain_s is None else ones), gain
+
+
+def _is_by_channel(value: Array, shape: Shape) -> bool:
+    if value.size == 1:
+        return True
+    own = value.reshape(shape[0], -1) if value.shape == shape else value
+    return own.ndim == 1 or bool(np.all(own == own[:, :1]))
+
+
+def _reduced(cell: Cell, shape: Shape) -> Cell:
+    """Constants as one number where all are equal, else one per channel of the shape."""
+
+    def one(value: Any) -> Any:
+        if not isinstance(value, np.ndarray):
+            return value
+        if value.size <= 1 or bool(np.all(value == value.flat[0])):
+            return value.reshape(-1)[0].reshape(()) if value.size else value
+        return value.reshape(shape[0], -1)[:, 0]
+
+    return replace(cell, **{key: one(value) for key, value in vars(cell).items()})
+
+
+def _model(cell: Cell, surrogate: SurrogateLike | None) -> Neuron:
+    scaled = bool(
+        np.allclose(cell.gain if cell.gain_s is None else cell.gain * cell.gain_s, 1 - cell.decay, rtol=1e-12)
+    )
+    decay_input = scaled and not bool(
+        np.all(cell.gain == 1) and (cell.gain_s is None or np.all(cell.gain_s == 1))
+    )
+    if not cell.spikes:
+        return _integrator(cell, decay_input)
+    assert cell.threshold is not None and cell.reset_value is not None
+    # LIF rests where its reset puts it; the others rest at 0.
+    rest = cell.reset_value if cell.decay_s is None else np.zeros(())
+    plain = (
+        cell.reset_value.ndim == 0
+        and bool(np.allclose(cell.offset, (1 - cell.decay) * rest, rtol=1e-12, atol=0))
+        and bool(np.all(cell.start == cell.reset_value))
+        and bool(np.all(cell.threshold > 0))
+    )
+    if not plain:
+        return GraphNeuron(cell, surrogate)
+    options: dict[str, Any] = {
+        "threshold": _tensor(cell.threshold),
+        "reset_value": float(cell.reset_value),
+        "compare": ">" if cell.strict else ">=",
+        "surrogate": surrogate,
+    }
+    if cell.decay_s is not None:
+        taus = (_tau(cell.decay), _tau(cell.decay_s))
+        return CubaLIF(*taus, decay_input=decay_input, decay_current=False, **options)
+    if bool(np.all(cell.decay == 1)):
+        return IF(**options)
+    return LIF(_tau(cell.decay), decay_input=decay_input, **options)
+
+
+def _integrator(cell: Cell, decay_input: bool) -> Neuron:
+    tau_s = None if cell.decay_s is None else _tau(cell.decay_s)
+    return Integrator(_tau(cell.decay), tau_s=tau_s, decay_input=decay_input)
+
+
+def _tau(decay: Array) -> float | Tensor:
+    with np.errstate(divide="ignore"):
+        return _tensor(1 / (1 - decay))
+
+
+def _tensor(value: Array) -> float | Tensor:
+    return float(value) if value.ndim == 0 else torch.from_numpy(np.array(value))
+
+
+def linear_module(node: Any) -> nn.Module:
+    """`PerStep(nn.Linear)`."""
+    weight, bias = array(node.weight), getattr(node, "bias", None)
+    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
+    _set(layer, node.weight, bias)
+    return PerStep(layer)
+
+
+def conv_module(node: Any) -> nn.Module:
+    """`PerStep(nn.Conv1d)` or `PerStep(nn.Conv2d)`."""
+    weight = array(node.weight)
+    axes, groups = weight.ndim - 2, int(node.groups)
+    kind: Any = nn.Conv1d if axes == 1 else nn.Conv2d
+    layer = kind(
+        weight.shape[1] * groups,
+        weight.shape[0],
+        weight.shape[2:],
+        stride=pair(node.stride, axes),
+        padding=padding_of(node, axes),
+        dilation=pair(node.dilation, axes),
+        groups=groups,
+        bias=bool(np.any(array(node.bias))),
+    )
+    _set(layer, node.weight, node.bias if layer.bias is not None else None)
+    return PerStep(layer)
+
+
+def _set(layer: nn.Linear | nn.Conv1d | nn.Conv2d, weight: Any, bias: Any) -> None:
+    with torch.no_grad():
+        layer.weight.copy_(torch.from_numpy(array(weight)))
+        if bias is not None:
+            assert layer.bias is not None
+            layer.bias.copy_(torch.from_numpy(array(bias)))
+
+
+def pool_module(node: Any, average: bool) -> nn.Module:
+    """Average or sum pooling over sequences."""
+    kernel, stride, padding = (pair(getattr(node, key), 2) for key in ("kernel_size", "stride", "padding"))
+    kind = AvgPool2d if average else SumPool2d
+    return kind(kernel, stride, padding)  # type: ignore[arg-type]
+
+
+def flatten_module(node: Any, shape: Shape) -> nn.Module:
+    """`nn.Flatten` behind time and batch."""
+    return nn.Flatten(int(node.start_dim) % len(shape) + 2, int(node.end_dim) % len(shape) + 2)

@@ -1,0 +1,41 @@
+"""The package `nir`, which holds the classes of a graph's nodes and reads and writes files, loaded when needed."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+
+def nir_package() -> Any:
+    """The module `nir`.
+
+    Raises:
+        ImportError: it is not installed; the message says what installs it.
+    """
+    try:
+        return importlib.import_module("nir")
+    except ImportError as error:
+        raise ImportError(
+            f"NIR graphs need the package {error.name}, which is not installed: pip install 'snnlib[nir]'"
+        ) from error
+
+
+def read_graph(path: str | Path) -> Any:
+    """The graph in a file, as it stands there.
+
+    The package's own check of shapes is left out: of a convolution it knows neither groups nor a kernel whose sides
+    differ, and refuses graphs that are right.
+
+    Raises:
+        OSError: no such file, or none that HDF5 can open.
+        ValueError: no NIR graph in it.
+    """
+    nir = nir_package()
+    try:
+        graph = nir.read(path, type_check=False)
+    except (KeyError, AssertionError, TypeError) as error:
+        raise ValueError(f"{path}: expected a file with a NIR graph, got {error!r} while reading") from error
+    if not hasattr(graph, "nodes"):
+        raise ValueError(f"{path}: expected a NIR graph, got a single node {type(graph).__name__}")
+    return graph

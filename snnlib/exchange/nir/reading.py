@@ -1,0 +1,117 @@
+"""What a NIR node means at a time step `dt`: the reference that every exchange is measured by.
+
+A graph holds differential equations and no step. Read with a step `dt` they become, for `leak = dt / tau` (Euler) or
+`1 - exp(-dt / tau)` (exponential)::
+
+    tau v' = v_leak - v + R I      ->    v <- v + leak (v_leak - v + R I)
+    tau_syn I' = -I + w_in S       ->    I <- I + leak_syn (w_in S - I)         before the membrane of the same step
+
+A membrane starts at `v_leak`, one without a leak at `v_reset` or 0. A neuron fires where v > v_threshold and is set to
+`v_reset` within that step. On a cycle, the edge that closes it brings the value of the step before, 0 in the first.
+
+Source: Pedersen et al., "Neuromorphic intermediate representation: A unified instruction set for interoperable
+brain-inspired computing", Nature Communications 2024, table 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from snnlib.exchange.nir.cells import Array, Cell, array
+
+Discretisation = Literal["euler", "exponential"]
+
+# Nodes with a state, by the name of their class.
+NEURONS = ("I", "IF", "LI", "LIF", "CubaLI", "CubaLIF", "Threshold")
+
+
+def check_discretisation(value: str) -> Discretisation:
+    """The value, if it is one of the two."""
+    if value not in get_args(Discretisation):
+        raise ValueError(
+            f"discretisation: expected one of {', '.join(get_args(Discretisation))}, got {value!r}"
+        )
+    return value  # type: ignore[return-value]
+
+
+def check_dt(dt: float) -> float:
+    """A time step in seconds."""
+    if not (isinstance(dt, int | float) and 0 < dt < float("inf")):
+        raise ValueError(f"dt: expected a number of seconds > 0, got {dt!r}")
+    return float(dt)
+
+
+def kind_of(node: Any) -> str:
+    """The name of a node's class."""
+    return type(node).__name__
+
+
+def leak_of(name: str, tau: Any, dt: float, discretisation: Discretisation) -> Array:
+    """Share of a state that is lost in one step.
+
+    Raises:
+        ValueError: a time constant shorter than a step.
+    """
+    taus = array(tau)
+    # A time constant of one step, written and read again, may lose its last digits.
+    if not bool(np.all(taus >= dt * (1 - 1e-9))):
+        raise ValueError(f"{name}: expected time constants of at least dt = {dt:g} s, got {taus.min():g} s")
+    return np.minimum(dt / taus, 1.0) if discretisation == "euler" else -np.expm1(-dt / taus)
+
+
+def cell_of(name: str, node: Any, dt: float, discretisation: Discretisation = "euler") -> Cell:
+    """A node with a state in discrete time.
+
+    Constants that are stored in float32 give constants rounded to float32: 4e-4 s in float32 and a step of 1e-4 s make
+    a decay of 0.75, and not of 0.74999999.
+
+    Raises:
+        ValueError: a time constant shorter than a step.
+    """
+    cell = _cell(name, node, dt, discretisation)
+    stored = [
+        getattr(node, key) for key in ("r", "tau", "tau_mem", "tau_syn", "v_threshold") if hasattr(node, key)
+    ]
+    if stored and all(str(getattr(value, "dtype", "")).endswith("float32") for value in stored):
+        rounded: dict[str, Any] = {
+            key: value.astype(np.float32).astype(np.float64)
+            for key, value in vars(cell).items()
+            if isinstance(value, np.ndarray)
+        }
+        cell = replace(cell, **rounded)
+    return cell
+
+
+def _cell(name: str, node: Any, dt: float, discretisation: Discretisation) -> Cell:
+    kind = kind_of(node)
+    threshold = getattr(node, "v_threshold", None)
+    reset = getattr(node, "v_reset", None)
+    spiking: dict[str, Any] = {}
+    if threshold is not None:
+        spiking = {
+            "threshold": array(threshold),
+            "reset_value": np.zeros_like(array(threshold)) if reset is None else array(reset),
+        }
+    if kind == "Threshold":
+        limit = array(node.threshold)
+        zero = np.zeros_like(limit)
+        return Cell(decay=zero, gain=zero + 1, offset=zero, threshold=limit, reset_value=zero, start=zero)
+    r = array(node.r)
+    if kind in ("I", "IF"):
+        return Cell(
+            decay=np.ones_like(r),
+            gain=r * dt,
+            offset=np.zeros_like(r),
+            start=spiking.get("reset_value", np.zeros_like(r)),
+            **spiking,
+        )
+    v_leak = array(node.v_leak)
+    leak = leak_of(f"{name}.tau", node.tau_mem if kind.startswith("Cuba") else node.tau, dt, discretisation)
+    cell = {"decay": 1 - leak, "gain": leak * r, "offset": leak * v_leak, "start": v_leak, **spiking}
+    if kind.startswith("Cuba"):
+        leak_s = leak_of(f"{name}.tau_syn", node.tau_syn, dt, discretisation)
+        cell |= {"decay_s": 1 - leak_s, "gain_s": leak_s * array(node.w_in)}
+    return Cell(**cell)

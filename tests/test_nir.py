@@ -1,0 +1,393 @@
+"""NIR graphs: nets written and read again, the reference interpreter, and what importers make of graphs."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import snnlib
+from snnlib.exchange import verify_nir
+from snnlib.exchange.nir.interpret import interpret
+from snnlib.exchange.nir.show import shown
+from snnlib.neurons import IF, LIF, SRM, CubaLIF, Integrator
+
+nir: Any = pytest.importorskip("nir", reason="NIR graphs need the package nir, which is not installed")
+
+DT = 1e-4
+LOW = snnlib.surrogate.Triangle(height=0.5)
+
+
+def dyadic(net: nn.Module) -> nn.Module:
+    """Weights that are multiples of 1/8: sums of them are exact in any order."""
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.copy_((parameter * 16).round() / 8)
+    return net.eval()
+
+
+def spikes(*shape: int, rate: float = 0.3) -> Tensor:
+    return (torch.rand(*shape, generator=torch.Generator().manual_seed(0)) < rate).float()
+
+
+def normalised() -> nn.Module:
+    norm = nn.BatchNorm2d(4)
+    norm.running_mean, norm.running_var = torch.rand(4), 0.25 * torch.ones(4)
+    return nn.Sequential(
+        snnlib.PerStep(nn.Conv2d(2, 4, 3, padding="same"), norm), LIF(tau=2.0), snnlib.SpikingLinear(64, 5)
+    )
+
+
+class Branches(nn.Module):
+    """A forward of its own, with a sum and a flattening."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = (snnlib.SpikingConv2d(2, 3, 3, padding=1) for _ in range(2))
+        self.out = snnlib.SpikingLinear(48, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.out((self.a(x) + self.b(x)).flatten(2))
+        return y
+
+
+NETS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "LIF and IF": (
+        lambda: nn.Sequential(
+            snnlib.SpikingLinear(20, 12, neuron=LIF(tau=4.0, compare=">")),
+            snnlib.SpikingLinear(12, 5, neuron=IF(threshold=torch.tensor([1.0, 2.0, 0.5, 1.0, 1.5]))),
+        ),
+        (20,),
+    ),
+    "groups, a kernel that is not square, pooling": (
+        lambda: nn.Sequential(
+            snnlib.SpikingConv2d(2, 4, (3, 5), padding=(1, 2), neuron=LIF(tau=torch.tensor([2.0, 4, 8, 16]))),
+            snnlib.AvgPool2d(2),
+            snnlib.SpikingConv2d(4, 8, 3, groups=2, stride=2, padding=1, neuron=CubaLIF(4.0, 2.0)),
+            snnlib.SpikingLinear(8, 5),
+        ),
+        (2, 4, 4),
+    ),
+    "one axis": (lambda: nn.Sequential(snnlib.SpikingConv1d(2, 4, 3, dilation=2, padding="same")), (2, 7)),
+    "recurrent": (
+        lambda: nn.Sequential(
+            snnlib.SpikingRNN(10, 6, 2, neuron=CubaLIF(4.0, 2.0, surrogate=LOW)), nn.Identity()
+        ),
+        (10,),
+    ),
+    "SRM with its membrane reset, and an integrator": (
+        lambda: nn.Sequential(
+            nn.Flatten(2),
+            snnlib.PerStep(nn.Linear(8, 6)),
+            SRM(4.0, 2.0, reset_states="membrane"),
+            snnlib.PerStep(nn.Linear(6, 5, bias=False)),
+            Integrator(4.0, tau_s=2.0),
+        ),
+        (2, 2, 2),
+    ),
+    "batch norm": (normalised, (2, 4, 4)),
+    "residual": (
+        lambda: nn.Sequential(
+            snnlib.nn.Residual(snnlib.SpikingConv2d(2, 2, 3, padding=1)), snnlib.SpikingLinear(32, 5)
+        ),
+        (2, 4, 4),
+    ),
+    "a forward of its own": (Branches, (2, 4, 4)),
+    "no reset": (
+        lambda: nn.Sequential(snnlib.SpikingLinear(20, 5, neuron=LIF(tau=4.0, reset="none"))),
+        (20,),
+    ),
+}
+
+
+@pytest.mark.parametrize("discretisation", ["euler", "exponential"])
+@pytest.mark.parametrize("name", NETS)
+def test_a_net_comes_back_as_it_was(name: str, discretisation: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    build, shape = NETS[name]
+    net = dyadic(build())
+    x = spikes(20, 3, *shape)
+    graph = snnlib.to_nir(net, x=x, discretisation=discretisation)
+    nir.write(tmp_path / "net.nir", graph)
+    with torch.no_grad():
+        expected = net(x)
+        read = snnlib.from_nir(tmp_path / "net.nir", DT, discretisation=discretisation)(x)
+    assert expected.count_nonzero() > 0
+    # A time constant that is no power of two rounds in the exponential discretisation.
+    torch.testing.assert_close(read, expected, rtol=1e-5, atol=1e-6)
+    found = interpret(graph, x.double().numpy(), DT, discretisation=discretisation)["output"]  # type: ignore[arg-type]
+    np.testing.assert_allclose(found, expected.numpy(), rtol=1e-5, atol=1e-6)
+
+
+def single(node: Any, shape: tuple[int, ...]) -> Any:
+    nodes = {
+        "input": nir.Input({"input": np.array(shape)}),
+        "node": node,
+        "output": nir.Output({"output": np.array(shape)}),
+    }
+    return nir.NIRGraph(nodes, [("input", "node"), ("node", "output")], type_check=False)
+
+
+def constants(shape: tuple[int, ...], **ranges: tuple[float, float]) -> dict[str, np.ndarray[Any, Any]]:
+    draw = np.random.default_rng(1)
+    return {name: draw.uniform(*bounds, shape) for name, bounds in ranges.items()}
+
+
+LEAKY = {"tau": (2e-4, 9e-4), "r": (0.5, 3.0), "v_leak": (-0.2, 0.2)}
+FIRING = {"v_threshold": (0.3, 0.9), "v_reset": (-0.3, 0.2)}
+SYNAPSE = {
+    "tau_syn": (2e-4, 6e-4),
+    "tau_mem": (2e-4, 9e-4),
+    "w_in": (1.0, 3.0),
+    "r": (0.5, 2.0),
+    "v_leak": (-0.2, 0.2),
+}
+
+
+@pytest.mark.parametrize("shape", [(6,), (2, 3, 2), ()], ids=["neurons", "cells of frames", "one number"])
+@pytest.mark.parametrize(
+    ("kind", "ranges"),
+    [
+        ("LIF", LEAKY | FIRING),
+        ("CubaLIF", SYNAPSE | FIRING),
+        ("IF", {"r": (3e3, 9e3), **FIRING}),
+        ("LI", LEAKY),
+        ("CubaLI", SYNAPSE),
+        ("I", {"r": (3e3, 9e3)}),
+        ("Scale", {"scale": (-2.0, 2.0)}),
+        ("Threshold", {"threshold": (0.3, 0.9)}),
+    ],
+)
+def test_constants_of_every_element(kind: str, ranges: dict[str, Any], shape: tuple[int, ...]) -> None:
+    node = getattr(nir, kind)(**constants(shape, **ranges))
+    full = shape or (4,)
+    x = torch.rand(30, 2, *full, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    graph = single(node, full)
+    net = snnlib.from_nir(graph, DT)
+    found = net(x).numpy()
+    expected = interpret(graph, x.numpy(), DT)["output"]
+    assert np.ptp(expected) > 0
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
+
+
+def test_delays_shift_each_element(tmp_path: Path) -> None:
+    graph = single(nir.Delay(np.array([0.0, 2e-4, 3e-4])), (3,))
+    x = torch.rand(6, 2, 3)
+    y = snnlib.from_nir(graph, DT)(x)
+    assert torch.equal(y[:, :, 0], x[:, :, 0])
+    assert torch.equal(y[2:, :, 1], x[:4, :, 1]) and not y[:2, :, 1].any()
+    assert np.array_equal(interpret(graph, x.numpy(), DT)["output"], y.numpy())
+    with pytest.raises(
+        ValueError, match=r"node: expected delays of whole steps of dt = 0.0001 s, got 2.5 steps"
+    ):
+        snnlib.from_nir(single(nir.Delay(np.array([2.5e-4])), (3,)), DT)
+
+
+def test_a_recurrent_bias_acts_from_the_second_step_on() -> None:
+    neuron = nir.LIF(*(value * np.ones(2) for value in (2e-4, 2.0, 0.0, 0.6)))
+    nodes = {
+        "input": nir.Input({"input": np.array([2])}),
+        "lif": neuron,
+        "back": nir.Affine(0.5 * np.ones((2, 2)), np.array([0.25, -0.25])),
+        "output": nir.Output({"output": np.array([2])}),
+    }
+    edges = [("input", "lif"), ("lif", "back"), ("back", "lif"), ("lif", "output")]
+    x = spikes(12, 3, 2)
+    graph = nir.NIRGraph(nodes, edges, type_check=False)
+    expected = interpret(graph, x.numpy(), DT)["output"]
+    assert np.array_equal(snnlib.from_nir(graph, DT)(x).detach().numpy(), expected)
+    nested = nir.NIRGraph(
+        {"input": nodes["input"], "rnn": graph, "output": nodes["output"]},
+        [("input", "rnn"), ("rnn", "output")],
+        type_check=False,
+    )
+    assert np.array_equal(interpret(nested, x.numpy(), DT)["output"], expected)
+
+
+def test_a_cycle_of_two_populations_runs_step_by_step() -> None:
+    torch.manual_seed(0)
+    lif = [nir.LIF(*(value * np.ones(3) for value in (2e-4, 1.0, 0.0, 0.5))) for _ in range(2)]
+    weights = [nir.Linear(np.round(np.random.default_rng(i).normal(size=(3, 3)) * 8) / 4) for i in range(2)]
+    nodes = {
+        "input": nir.Input({"input": np.array([3])}),
+        **{"a": lif[0], "ab": weights[0], "b": lif[1], "ba": weights[1]},
+        "output": nir.Output({"output": np.array([3])}),
+    }
+    edges = [("input", "a"), ("a", "ab"), ("ab", "b"), ("b", "ba"), ("ba", "a"), ("b", "output")]
+    graph = nir.NIRGraph(nodes, edges, type_check=False)
+    x = spikes(15, 2, 3, rate=0.6)
+    net = snnlib.from_nir(graph, DT)
+    expected = interpret(graph, x.numpy(), DT)["output"]
+    assert expected.any() and np.array_equal(net(x).detach().numpy(), expected)
+    net(x).sum().backward()
+    assert all(parameter.grad is not None for parameter in net.parameters())
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        (snnlib.SRMLinear(4, 3), r"0 \(SRMLinear\): a reset of the synaptic trace .* approximate=True"),
+        (snnlib.SpikingLinear(4, 3, neuron=LIF(reset="subtract")), r"0 \(SpikingLinear\): reset='subtract'"),
+        (
+            snnlib.SpikingLinear(4, 3, neuron=snnlib.neurons.ALIF()),
+            r"ALIF has dynamics that no neuron of NIR has",
+        ),
+        (
+            nn.Sequential(nn.Linear(4, 3), nn.Softmax(-1)),
+            r"0.1 \(Softmax\): no node of NIR does what Softmax does",
+        ),
+        (snnlib.PerStep(nn.Linear(4, 3), nn.MaxPool1d(1)), r"0.1 \(MaxPool1d\)"),
+    ],
+)
+def test_what_has_no_counterpart_is_named(module: nn.Module, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        snnlib.to_nir(nn.Sequential(module).eval())
+
+
+def test_an_approximation_prints_what_it_changes(capsys: pytest.CaptureFixture[str]) -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(snnlib.SRMLinear(20, 10))
+    graph = snnlib.to_nir(net, x=spikes(50, 4, 20), approximate=True)
+    said = capsys.readouterr().out
+    assert "0.neuron: written without a reset of the synaptic trace" in said and "extra" in said
+    assert type(graph.nodes["0.neuron"]).__name__ == "CubaLIF"
+
+
+def test_wrong_input_is_named() -> None:
+    with pytest.raises(
+        ValueError, match=r"x: expected an input \[T, N, ...\] whose shape is the graph's input"
+    ):
+        snnlib.to_nir(nn.Sequential(snnlib.SpikingConv2d(2, 3, 3)))
+    with pytest.raises(
+        ValueError, match=r"net: expected evaluation mode, net.eval\(\), got 0.1 in training mode"
+    ):
+        snnlib.to_nir(normalised(), x=spikes(2, 1, 2, 4, 4))
+    slow = single(nir.LI(*(np.array([value]) for value in (5e-5, 1.0, 0.0))), (1,))
+    with pytest.raises(
+        ValueError, match=r"node.tau: expected time constants of at least dt = 0.0001 s, got 5e-05 s"
+    ):
+        snnlib.from_nir(slow, DT)
+    with pytest.raises(ValueError, match="discretisation: expected one of euler, exponential"):
+        snnlib.from_nir(slow, DT, discretisation="midpoint")
+    broken = nir.NIRGraph(slow.nodes, [("input", "node"), ("node", "gone")], type_check=False)
+    with pytest.raises(ValueError, match="edges: expected names of nodes, got 'gone'"):
+        snnlib.from_nir(broken, DT)
+
+
+def importer_cases() -> dict[str, tuple[Any, dict[str, tuple[bool, str | None]]]]:
+    """Graphs, and for each importer whether it is exact as it stands, and why there is no variant."""
+    torch.manual_seed(0)
+    refused = "takes the threshold off"
+    lif = dyadic(nn.Sequential(snnlib.SpikingLinear(12, 8, neuron=LIF(tau=4.0))))
+    conv = dyadic(nn.Sequential(snnlib.SpikingConv2d(4, 4, 3, groups=2), snnlib.AvgPool2d(2)))
+    rnn = dyadic(nn.Sequential(snnlib.SpikingRNN(12, 8, neuron=LIF(tau=4.0, surrogate=LOW))))
+    neurons = dyadic(nn.Sequential(snnlib.SpikingLinear(12, 8, neuron=IF())))
+    several = nir.LIF(np.array([2e-4, 4e-4]), np.ones(2), np.zeros(2), np.array([0.25, 0.5]))
+    rest = nir.LIF(*(np.array([value, value]) for value in (2e-4, 1.0, 0.125, 0.25)), v_reset=np.zeros(2))
+    return {
+        "LIF": (
+            snnlib.to_nir(lif),
+            {
+                "snntorch": (True, None),
+                "spikingjelly": (True, None),
+                "norse": (True, None),
+                "sinabs": (False, refused),
+            },
+        ),
+        "grouped convolution and pooling": (
+            snnlib.to_nir(conv, x=spikes(1, 1, 4, 6, 6)),
+            {"snntorch": (False, None), "spikingjelly": (False, None), "norse": (False, None)},
+        ),
+        "recurrent": (
+            snnlib.to_nir(rnn),
+            {
+                "snntorch": (False, None),
+                "spikingjelly": (True, None),
+                "norse": (True, None),
+                "sinabs": (False, refused),
+            },
+        ),
+        "IF": (
+            snnlib.to_nir(neurons),
+            {
+                "snntorch": (False, None),
+                "spikingjelly": (True, None),
+                "norse": (True, None),
+                "rockpool": (False, refused),
+            },
+        ),
+        "several thresholds": (
+            single(several, (2,)),
+            {
+                "snntorch": (False, "one threshold"),
+                "spikingjelly": (False, "one threshold for all neurons"),
+                "norse": (True, None),
+            },
+        ),
+        "a rest that is no reset": (
+            single(rest, (2,)),
+            {
+                "snntorch": (False, "v_leak = 0"),
+                "spikingjelly": (False, "v_leak = v_reset"),
+                "norse": (True, None),
+            },
+        ),
+    }
+
+
+@pytest.mark.parametrize("name", list(importer_cases()) if nir else [])
+def test_importers_are_told_apart(name: str) -> None:
+    graph, targets = importer_cases()[name]
+    x = spikes(40, 4, *graph.nodes["input"].input_type["input"])
+    fired = interpret(graph, x.numpy(), DT)
+    assert any(fired[node].any() for node in fired if "neuron" in node or node == "node")
+    for target, (exact, reason) in targets.items():
+        found = verify_nir(graph, target, DT, x=x.numpy())
+        assert found.exact == exact, f"{target}: {found}"
+        if exact:
+            continue
+        assert (found.variant is None) == (reason is not None), f"{target}: {found}"
+        if reason is not None:
+            assert reason in str(found.no_variant)
+
+
+def test_units_of_the_importer() -> None:
+    # In steps, as sinabs has it: snnTorch reads a time constant of 20 s, where nearly nothing leaks.
+    graph = single(nir.LIF(*(np.array([value] * 3) for value in (20.0, 20.0, 0.0, 2.5))), (3,))
+    found = verify_nir(graph, "snntorch", 1.0, rate=0.5)
+    assert not found.exact and found.variant is not None
+    assert float(found.variant.nodes["node"].tau[0]) == pytest.approx(20e-4)
+    leaky = single(nir.LI(np.array([2.0]), np.ones(1), np.zeros(1)), (1,))
+    assert "input gain of 1" in str(verify_nir(leaky, "sinabs", 1.0).no_variant)
+    with pytest.raises(
+        ValueError, match="target: expected one of snntorch, spikingjelly, norse, sinabs, rockpool"
+    ):
+        verify_nir(graph, "lava", 1.0)
+
+
+def test_show_lists_nodes_and_constants() -> None:
+    text = shown(snnlib.to_nir(nn.Sequential(snnlib.SpikingRNN(4, 3, neuron=LIF(tau=4.0, surrogate=LOW)))))
+    assert "0_0.w_in + 0_0.w_rec [t-1]" in text and "tau [3] 0.0004" in text
+
+
+def test_the_command_writes_the_variant(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cli = pytest.importorskip("snnlib.app.cli", reason="the command needs snnlib[train]")
+    path = tmp_path / "net.nir"
+    nir.write(path, snnlib.to_nir(nn.Sequential(snnlib.SpikingLinear(6, 4, neuron=IF()))))
+
+    def run(*arguments: object) -> tuple[int, str]:
+        with pytest.raises(SystemExit) as stop:
+            cli.main(["nir", *map(str, arguments)])
+        said = capsys.readouterr()
+        return int(stop.value.code or 0), said.out + said.err
+
+    assert "0.neuron  IF" in run("show", path)[1]
+    code, said = run("verify", path, "--target", "snntorch")
+    assert code == 0 and "a variant of the graph is exact there" in said
+    assert (tmp_path / "net.snntorch.nir").exists()
+    assert run("verify", path, "--target", "sinabs")[0] == 1
+    code, said = run("show", tmp_path / "none.nir")
+    assert code == 2 and said.startswith("error: ")
