@@ -1,4 +1,5 @@
 #include "bindings.h"
+#include "snnlib/event_files.h"
 #include "snnlib/isa.h"
 
 #if defined(__linux__)
@@ -39,6 +40,27 @@ bool keep_freed_memory() {
 #endif
 }
 
+// A decoder of event files; NumPy arrays arrive as addresses.
+void bind_decoder(pybind11::module_& module, const char* name, DecodeEvents decode) {
+  module.def(
+      name,
+      [decode](Address input, int64_t bytes, Address places, int64_t capacity, Address decoder) {
+        return decode(static_cast<const uint8_t*>(pointer(input)), bytes, static_cast<char*>(pointer(places)), capacity,
+                      *static_cast<EventDecoder*>(pointer(decoder)));
+      },
+      pybind11::call_guard<pybind11::gil_scoped_release>());
+}
+
+void bind_decoders(pybind11::module_& module) {
+  bind_decoder(module, "decode_dat", decode_dat);
+  bind_decoder(module, "decode_aedat2", decode_aedat2);
+  bind_decoder(module, "decode_aedat3", decode_aedat3);
+  bind_decoder(module, "decode_evt2", decode_evt2);
+  bind_decoder(module, "decode_evt21", decode_evt21);
+  bind_decoder(module, "decode_evt3", decode_evt3);
+  module.attr("event_decoder_bytes") = sizeof(EventDecoder);
+}
+
 }  // namespace
 }  // namespace snnlib
 
@@ -62,6 +84,7 @@ PYBIND11_MODULE(_C, module) {
   snnlib::bind_srm_conv(module);
   snnlib::bind_superpixel(module, &snnlib::kernels);
   snnlib::bind_batch_norm(module, &snnlib::kernels);
+  snnlib::bind_decoders(module);
 #ifdef SNNLIB_HAS_CUDA
   snnlib::bind_cuda(module);
   snnlib::bind_cudnn(module);

@@ -133,6 +133,16 @@ def kernel(name: str, tensor: Tensor, **others: Tensor | None) -> Callable[..., 
     return None
 
 
+def plain_function(name: str) -> Callable[..., Any] | None:
+    """The compiled function `name` of work without tensors, like the decoders of event files; None as from `kernel`."""
+    if _path.value == "reference":
+        return None
+    function: Callable[..., Any] | None = getattr(_module, name, None)
+    if function is None and _path.value == "native":
+        raise RuntimeError(f"path 'native' was asked for, but {_missing('cpu', name)}")
+    return function
+
+
 def _warn_once(problem: str) -> None:
     global _warned  # noqa: PLW0603
     if not _warned:

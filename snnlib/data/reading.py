@@ -88,7 +88,12 @@ def read(
     """
     with EventFile(source, name, strict) as file:
         chosen = _check(file, format, outside, origin, options)
-        room = Room(file, drop_outside=outside == "drop", expected=file.left // chosen.smallest)
+        room = Room(
+            file,
+            drop_outside=outside == "drop",
+            expected=file.left // chosen.smallest,
+            origin=_given_origin(origin, chosen),
+        )
         header, chunks = chosen.decode(file, room, options)
         if sensor_size is not None:
             header.sensor_size = check_sensor_size("sensor_size", sensor_size)
@@ -102,12 +107,15 @@ def read(
             "or recordings joined); the events are sorted by time",
             stacklevel=2,
         )
+    if len(events):
+        header.start_us = room.origin or 0
     if room.largest_fall:
         events = sort_by_time(events)
-    if len(events):
-        header.start_us += _shift(int(events["t"][0]), origin, chosen)
-    if header.start_us:
-        events["t"] -= header.start_us
+        early = int(events["t"][0])
+        if early and _given_origin(origin, chosen) is None:
+            # The first event of the file was not the earliest.
+            events["t"] -= early
+            header.start_us += early
     return Recording(events, header)
 
 
@@ -142,7 +150,8 @@ class EventWindows:
                 if not started:
                     started = True
                     first = int(times.min())
-                    header.start_us = _shift(first, self._options["origin"], self._options["format"])
+                    given = _given_origin(self._options["origin"], self._options["format"])
+                    header.start_us = first if given is None else given
                     following = min((first - header.start_us) // window_us, 0)
                 times -= header.start_us
                 early = int(times.min())
@@ -246,7 +255,8 @@ def _check(
     return chosen
 
 
-def _shift(first: int, origin: object, chosen: Format) -> int:
+def _given_origin(origin: object, chosen: Format) -> int | None:
+    """The time that becomes 0; None for that of the first event."""
     if isinstance(origin, int):
         return origin
-    return first if origin == "first" or chosen.clock == "camera" else 0
+    return None if origin == "first" or chosen.clock == "camera" else 0

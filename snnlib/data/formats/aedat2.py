@@ -24,6 +24,7 @@ import numpy as np
 from snnlib.data.events import Events
 from snnlib.data.formats.base import Array, EventFile, Format, Header, Room, Unwrapper
 from snnlib.data.formats.checks import check_writable
+from snnlib.data.formats.compiled import find_decoder, word_chunks
 
 MAGIC = b"#!AER-DAT2"
 # Chip: (height, width), and whether its words are a DAVIS's.
@@ -59,16 +60,19 @@ def decode(file: EventFile, room: Room, options: dict[str, Any]) -> tuple[Header
 
 
 def _chunks(file: EventFile, room: Room, header: Header, davis: bool) -> Iterator[Events]:
-    unwrap = Unwrapper(2**32)
     assert header.sensor_size is not None
     height, width = header.sensor_size
+    other = "image, motion and trigger words" if davis else "trigger words"
+    if (compiled := find_decoder("aedat2")) is not None:
+        yield from word_chunks(file, room, compiled, 8, other=other, variant=davis)
+        return
+    unwrap = Unwrapper(2**32)
     for words in file.words(">u4", 2):
         native = words.astype(np.uint32)
         address, time = native[:, 0].copy(), unwrap(native[:, 1].copy())
         is_event = (address & (0x80000400 if davis else 0x8000)) == 0
-        other = len(address) - int(np.count_nonzero(is_event))
-        if other:
-            header.skip("image, motion and trigger words" if davis else "trigger words", other)
+        if not is_event.all():
+            header.skip(other, int(np.count_nonzero(~is_event)))
             address, time = address[is_event], time[is_event]
         if len(address):
             yield _pixels(address, time, room, height, width, davis)

@@ -22,9 +22,15 @@ import numpy as np
 from snnlib.data.events import Events
 from snnlib.data.formats.base import CHUNK, Array, EventFile, Format, Header, Room
 from snnlib.data.formats.checks import check_writable
+from snnlib.data.formats.compiled import CompiledDecoder, Decode, find_decoder
 
 MAGIC = b"#!AER-DAT3"
 PACKET_BYTES = 28
+# Times stay below 2**62 microseconds.
+LARGEST_OVERFLOW = 2**31
+INVALID = "invalid events"
+# What the compiled decoder gets at once: many packets of the usual size.
+COMPILED_BYTES = 1 << 20
 POLARITY = 1
 EVENT_BYTES = 8
 PACKET_NAMES = {0: "special", 1: "polarity", 2: "frame", 3: "motion (6 axes)", 4: "motion (9 axes)"}
@@ -45,7 +51,32 @@ def decode(file: EventFile, room: Room, options: dict[str, Any]) -> tuple[Header
     camera = next((value for key, value in fields.items() if key.startswith("Source")), "")
     size = next((size for name, size in SENSORS.items() if camera.lower().startswith(name)), None)
     header = Header("aedat3", lines[0][9:].strip(), size, camera=camera, fields=fields)
+    if (compiled := find_decoder("aedat3")) is not None:
+        return header, _compiled_chunks(file, room, header, compiled)
     return header, _chunks(file, room, header)
+
+
+def _compiled_chunks(file: EventFile, room: Room, header: Header, compiled: Decode) -> Iterator[Events]:
+    """Packets of polarity events by the compiled decoder; `_packet` takes others, damaged and very large ones."""
+    decoder = CompiledDecoder(compiled, room, INVALID, variant=CHUNK)
+    data, begin = np.empty(0, np.uint8), 0
+    while file.left:
+        place = file.tell()
+        fresh = not begin < place < begin + len(data)
+        if fresh:
+            data, begin = np.frombuffer(file.read(COMPILED_BYTES), np.uint8), place
+        rest = data[place - begin :]
+        most = len(rest) // EVENT_BYTES
+        events, used = decoder(rest, most, most)
+        if len(events):
+            yield events
+        file.seek(place + used)
+        if not used and fresh:
+            for words, overflow in _packet(file, header):
+                yield _pixels([(words, overflow)], room)
+        elif not used:
+            # It may be the end of the data that cut the packet off.
+            data = data[:0]
 
 
 def _chunks(file: EventFile, room: Room, header: Header) -> Iterator[Events]:
@@ -63,52 +94,55 @@ def _chunks(file: EventFile, room: Room, header: Header) -> Iterator[Events]:
 
 
 def _packets(file: EventFile, header: Header) -> Iterator[tuple[Array, int]]:
-    """Words `[n, 2]` of valid polarity events, at most CHUNK at once, and the time overflow."""
-    while head := file.read(PACKET_BYTES):
-        place = file.tell() - len(head)
-        if len(head) < PACKET_BYTES:
-            file.truncated(f"a packet header of {PACKET_BYTES} bytes, found {len(head)} bytes", place)
-            return
-        kind = int.from_bytes(head[:2], "little")
-        size, _, overflow, capacity, number, valid = np.frombuffer(head, "<u4", 6, 4).tolist()
-        if number > capacity or valid > number:
-            raise file.error(
-                f"expected a packet with valid <= number <= capacity, found {valid}, {number}, {capacity}",
-                place,
-            )
-        if kind != POLARITY:
-            header.skip(f"{PACKET_NAMES.get(kind, f'type {kind}')} events", number)
-            if size * capacity > file.left:
-                file.truncated(f"a packet of {size * capacity} bytes, found {file.left} bytes", place)
-                return
-            file.seek(file.tell() + size * capacity)
-            continue
+    while file.left:
+        yield from _packet(file, header)
+
+
+def _packet(file: EventFile, header: Header) -> Iterator[tuple[Array, int]]:
+    """Words `[n, 2]` of the next packet's valid polarity events, at most CHUNK at once, and the time overflow.
+
+    The position is then at the packet's end, or at the file's where it cuts the packet off.
+    """
+    head = file.read(PACKET_BYTES)
+    place = file.tell() - len(head)
+    if len(head) < PACKET_BYTES:
+        file.truncated(f"a packet header of {PACKET_BYTES} bytes, found {len(head)} bytes", place)
+        return
+    kind = int.from_bytes(head[:2], "little")
+    size, _, overflow, capacity, number, valid = np.frombuffer(head, "<u4", 6, 4).tolist()
+    if number > capacity or valid > number:
+        raise file.error(
+            f"expected a packet with valid <= number <= capacity, found {valid}, {number}, {capacity}", place
+        )
+    end = file.tell() + size * capacity
+    if kind == POLARITY:
         if size != EVENT_BYTES:
             raise file.error(f"expected polarity events of {EVENT_BYTES} bytes, found {size} bytes", place)
-        end = file.tell() + size * capacity
-        while number:
-            part = min(number, CHUNK)
-            data = file.read(part * EVENT_BYTES)
-            words = np.frombuffer(data, "<u4", len(data) // EVENT_BYTES * 2).reshape(-1, 2)
-            bits = words[:, 0] & 1
-            given = int(bits.sum())
-            if given < len(words) and not (given == 0 and valid == number):
-                header.skip("invalid events", len(words) - given)
-                words = words[bits == 1]
-            if len(words):
-                yield words, overflow
-            number -= part
-            if len(data) < part * EVENT_BYTES:
-                file.truncated(
-                    f"a packet of {size * capacity} bytes, found {file.size - place - PACKET_BYTES}", place
-                )
-                return
-        if end > file.size:
-            file.truncated(
-                f"a packet of {size * capacity} bytes, found {file.size - place - PACKET_BYTES}", place
-            )
-            return
-        file.seek(end)
+        if overflow >= LARGEST_OVERFLOW:
+            raise file.error(f"expected a time overflow below {LARGEST_OVERFLOW}, found {overflow}", place)
+        yield from _valid_words(file, header, number, overflow, believed=valid == number)
+    else:
+        header.skip(f"{PACKET_NAMES.get(kind, f'type {kind}')} events", number)
+    if end > file.size:
+        found = file.size - place - PACKET_BYTES
+        file.truncated(f"a packet of {size * capacity} bytes, found {found} bytes", place)
+    file.seek(min(end, file.size))
+
+
+def _valid_words(
+    file: EventFile, header: Header, number: int, overflow: int, believed: bool
+) -> Iterator[tuple[Array, int]]:
+    while number and file.left >= EVENT_BYTES:
+        data = file.read(min(number, CHUNK, file.left // EVENT_BYTES) * EVENT_BYTES)
+        words = np.frombuffer(data, "<u4").reshape(-1, 2)
+        number -= len(words)
+        bits = words[:, 0] & 1
+        given = int(bits.sum())
+        if given < len(words) and not (given == 0 and believed):
+            header.skip(INVALID, len(words) - given)
+            words = words[bits == 1]
+        if len(words):
+            yield words, overflow
 
 
 def _pixels(parts: list[tuple[Array, int]], room: Room) -> Events:

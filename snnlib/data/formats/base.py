@@ -22,6 +22,7 @@ FileSource = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO
 CHUNK = 1 << 15
 # The longest line of a text header; jAER's preferences have lines of some hundred bytes.
 LONGEST_LINE = 1 << 16
+_SPARE_PLACES = 64
 
 
 class EventFileError(ValueError):
@@ -147,11 +148,17 @@ class EventFile:
                 break
         return lines
 
-    def words(self, dtype: str, columns: int = 1, chunk: int = CHUNK) -> Iterator[Array]:
-        """The rest of the file as arrays `[n]` or `[n, columns]`; a part of a record at the end is a truncation."""
+    def words(
+        self, dtype: str, columns: int = 1, chunk: int = CHUNK, *, reuse: bool = False
+    ) -> Iterator[Array]:
+        """The rest of the file as arrays `[n]` or `[n, columns]`; a part of a record at the end is a truncation.
+
+        With `reuse` all arrays share their memory, which the next one overwrites.
+        """
         size = np.dtype(dtype).itemsize * columns
+        buffer = bytearray(min(size * chunk, max(self.left, 0))) if reuse else None
         while True:
-            data = self.read(size * chunk)
+            data = self.read(size * chunk) if buffer is None else self._read_into(buffer)
             whole = len(data) // size
             if len(data) % size:
                 self.truncated(
@@ -163,6 +170,14 @@ class EventFile:
                 yield words if columns == 1 else words.reshape(whole, columns)
             if len(data) < size * chunk:
                 return
+
+    def _read_into(self, buffer: bytearray) -> memoryview:
+        view = memoryview(buffer)
+        count = 0
+        # A user's file object may give less than there is.
+        while count < len(buffer) and (more := self._file.readinto(view[count:])):  # type: ignore[attr-defined]
+            count += more
+        return view[:count]
 
     def error(self, text: str, offset: int | None = None) -> EventFileError:
         """An error at a byte offset, default the position."""
@@ -184,21 +199,29 @@ class Room:
         grows: True keeps all events in one array (`events`); False gives fresh memory each time, for streaming.
         drop_outside: whether events outside the sensor are left out, and counted, instead of raising.
         expected: places to reserve.
+        origin: time on the file's clock that is subtracted from all times; None for that of the first event.
 
     Attributes:
         header: of the file, set before the first `put`; its sensor size bounds the coordinates.
+        origin: as given, or found.
         largest_fall: by how many microseconds time falls back at most, and `fall_at` the event where it does.
     """
 
     header: Header
 
     def __init__(
-        self, file: EventFile, grows: bool = True, drop_outside: bool = False, expected: int = 0
+        self,
+        file: EventFile,
+        grows: bool = True,
+        drop_outside: bool = False,
+        expected: int = 0,
+        origin: int | None = 0,
     ) -> None:
-        self.file, self.grows, self.drop_outside = file, grows, drop_outside
+        self.file, self.grows, self.drop_outside, self.origin = file, grows, drop_outside, origin
         self.largest_fall = self.fall_at = self.count = 0
         self._last: int | None = None
-        self._all = np.empty(expected if grows else 0, EVENT_DTYPE)
+        # The few more are what compiled decoders ask for before they know that the file ends.
+        self._all = np.empty(expected + _SPARE_PLACES if grows else 0, EVENT_DTYPE)
 
     def put(self, t: Array, x: Array, y: Array, p: Array) -> Events:
         """Keep the events of four columns `[n]` of integers; the view of them that is returned is the caller's.
@@ -214,23 +237,44 @@ class Room:
             if len(t) == 0:
                 return np.empty(0, EVENT_DTYPE)
         self._look_at_order(t)
-        events = self._take(len(t))
-        events["t"], events["x"], events["y"], events["p"] = t, x, y, p
+        events = self.places(len(t), len(t))[: len(t)]
+        self.count += len(t)
+        if self.origin is None:
+            self.origin = int(t[0])
+        events["t"] = t.astype(np.int64) - self.origin if self.origin else t
+        events["x"], events["y"], events["p"] = x, y, p
         return events
 
     def events(self) -> Events:
         """All events so far."""
         return self._all[: self.count]
 
-    def _take(self, count: int) -> Events:
-        start, self.count = self.count, self.count + count
+    def places(self, least: int, usual: int) -> Events:
+        """Places for the next events: at least `least`; where each call gets fresh ones, `usual` if that is more."""
         if not self.grows:
-            return np.empty(count, EVENT_DTYPE)
-        if self.count > len(self._all):
-            larger = np.empty(max(self.count, len(self._all) * 3 // 2), EVENT_DTYPE)
-            larger[:start] = self._all[:start]
+            return np.empty(max(least, usual), EVENT_DTYPE)
+        if self.count + least > len(self._all):
+            # As many as the rest of the file will need if it goes on like this.
+            read = max(self.file.size - self.file.left, 1)
+            wanted = max(self.count + least, self.count * self.file.size // read, len(self._all) * 3 // 2)
+            larger = np.empty(wanted + _SPARE_PLACES, EVENT_DTYPE)
+            larger[: self.count] = self._all[: self.count]
             self._all = larger
-        return self._all[start : self.count]
+        return self._all[self.count :]
+
+    def save(self, state: Any) -> None:
+        """Tell a compiled decoder where the room stands."""
+        state["origin_known"], state["origin"] = self.origin is not None, self.origin or 0
+        state["count"], state["last"] = self.count, self._last or 0
+        state["largest_fall"], state["fall_at"] = self.largest_fall, self.fall_at
+
+    def load(self, state: Any) -> int:
+        """Take over what a compiled decoder did, and say how many events it put into its places."""
+        before, self.count = self.count, int(state["count"])
+        if self.count:
+            self.origin, self._last = int(state["origin"]), int(state["last"])
+        self.largest_fall, self.fall_at = int(state["largest_fall"]), int(state["fall_at"])
+        return self.count - before
 
     def _look_at_order(self, t: Array) -> None:
         first = int(t[0]) if self._last is None else self._last
@@ -244,16 +288,28 @@ class Room:
         self, t: Array, x: Array, y: Array, p: Array, height: int, width: int
     ) -> tuple[Array, Array, Array, Array]:
         # Flipped coordinates may have wrapped below 0 as unsigned numbers.
-        x, y, p = (np.minimum(column.astype(np.int64), 2**31).astype(np.int32) for column in (x, y, p))
+        x, y, p = (column.astype(np.int64) for column in (x, y, p))
         inside = (x >= 0) & (x < width) & (y >= 0) & (y < height) & (p >= 0) & (p <= 1)
         if not self.drop_outside:
             bad = int(np.flatnonzero(~inside)[0])
-            raise self.file.error(
-                f"expected events with x in 0..{width - 1}, y in 0..{height - 1} and p in 0..1, found x={x[bad]}, "
-                f"y={y[bad]}, p={p[bad]} at event {self.count + bad}; outside='drop' leaves such events out"
-            )
+            self.count += bad
+            raise self.outside_error(int(x[bad]), int(y[bad]), int(p[bad]))
         self.header.skip("events outside the sensor", int((~inside).sum()))
         return t[inside], x[inside], y[inside], p[inside]
+
+    def outside_error(self, x: int, y: int, p: int) -> EventFileError:
+        """The error of an event outside the sensor, the next after those that were put."""
+        height, width = self.header.sensor_size or (2**15, 2**15)
+        return self.file.error(
+            f"expected events with x in 0..{width - 1}, y in 0..{height - 1} and p in 0..1, found "
+            f"{', '.join(f'{name}={_signed(value)}' for name, value in (('x', x), ('y', y), ('p', p)))} at event "
+            f"{self.count}; outside='drop' leaves such events out"
+        )
+
+
+def _signed(coordinate: int) -> str:
+    """A coordinate for a message: flipped ones below 0 have become large unsigned numbers."""
+    return str(coordinate - 2**32 if 2**31 <= coordinate < 2**32 else coordinate)
 
 
 def _all_below(column: Array, limit: int) -> bool:
@@ -310,11 +366,9 @@ class Unwrapper:
             return times.astype(np.int64) + self._base if self._base else times
         wide = times.astype(np.int64)
         falls = np.diff(wide, prepend=first)
-        wraps = (falls < -half).astype(np.int64)
-        turns = np.cumsum(wraps - (falls > half))
-        if self._base + self.period * int(turns.min()) < 0:
-            # A rise can step back over a wrap only where one came before; else it is a long pause.
-            turns = np.cumsum(wraps)
-        wide += self._base + self.period * turns
-        self._base += self.period * int(turns[-1])
+        turns = self._base // self.period + np.cumsum((falls < -half).astype(np.int64) - (falls > half))
+        # A rise can step back over a wrap only where one came before; else it is a long pause.
+        turns -= np.minimum(np.minimum.accumulate(turns), 0)
+        wide += self.period * turns
+        self._base = self.period * int(turns[-1])
         return wide

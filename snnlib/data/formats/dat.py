@@ -17,6 +17,7 @@ import numpy as np
 from snnlib.data.events import Events
 from snnlib.data.formats.base import EventFile, Format, Header, Room, Unwrapper
 from snnlib.data.formats.checks import check_writable
+from snnlib.data.formats.compiled import find_decoder, word_chunks
 
 # 0: the first cameras' two-dimensional events; 12: contrast detection. Both have the same bits.
 EVENT_TYPES = (0, 12)
@@ -46,7 +47,8 @@ def decode(file: EventFile, room: Room, options: dict[str, Any]) -> tuple[Header
     if fields.get("Height", "").isdigit() and fields.get("Width", "").isdigit():
         size = int(fields["Height"]), int(fields["Width"])
     header = Header("dat", fields.get("Version", ""), size, fields=fields)
-    return header, _chunks(file, room)
+    compiled = find_decoder("dat")
+    return header, _chunks(file, room) if compiled is None else word_chunks(file, room, compiled, 8)
 
 
 def _chunks(file: EventFile, room: Room) -> Iterator[Events]:

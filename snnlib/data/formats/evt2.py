@@ -20,17 +20,21 @@ import numpy as np
 from snnlib.data.events import Events
 from snnlib.data.formats.base import EventFile, Format, Header, Room, Unwrapper
 from snnlib.data.formats.checks import check_writable
+from snnlib.data.formats.compiled import find_decoder, word_chunks
 from snnlib.data.formats.prophesee_header import detect_version, header_bytes, read_header
 
 TIME_HIGH = 8
 LOW_BITS = 6
 HIGH_PERIOD = 2**28
 LARGEST = 2**11
+OTHER, UNTIMED = "triggers and other words", "events before the first time"
 
 
 def decode(file: EventFile, room: Room, options: dict[str, Any]) -> tuple[Header, Iterator[Events]]:
     """Read the header; events come by chunks."""
     header = read_header(file, "evt2")
+    if (compiled := find_decoder("evt2")) is not None:
+        return header, word_chunks(file, room, compiled, 4, other=OTHER, untimed=UNTIMED)
     return header, _chunks(file, room, header)
 
 
@@ -50,7 +54,7 @@ def _decode_words(
     places = np.flatnonzero(kind == TIME_HIGH)
     if high is None:
         first = int(places[0]) if len(places) else len(words)
-        header.skip("events before the first time", int((kind[:first] < 2).sum()))
+        header.skip(UNTIMED, int((kind[:first] < 2).sum()))
         if first == len(words):
             return None, room.put(words[:0], words[:0], words[:0], words[:0])
         words, kind, places = words[first:], kind[first:], places - first
@@ -65,7 +69,7 @@ def _decode_words(
     others = np.flatnonzero(~is_event & (kind != TIME_HIGH))
     if len(others):
         counts -= np.bincount(np.searchsorted(places, others), minlength=len(counts))
-        header.skip("triggers and other words", len(others))
+        header.skip(OTHER, len(others))
     chosen = words[np.flatnonzero(is_event)]
     t = np.repeat(times << LOW_BITS, counts)
     t |= chosen >> 22 & 63

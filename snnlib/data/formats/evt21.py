@@ -18,26 +18,30 @@ import numpy as np
 
 from snnlib.data.events import Events
 from snnlib.data.formats.base import CHUNK, EventFile, Format, Header, Room, Unwrapper
-from snnlib.data.formats.evt2 import HIGH_PERIOD, LOW_BITS, TIME_HIGH
+from snnlib.data.formats.compiled import find_decoder, word_chunks
+from snnlib.data.formats.evt2 import HIGH_PERIOD, LOW_BITS, OTHER, TIME_HIGH, UNTIMED
 from snnlib.data.formats.prophesee_header import detect_version, read_header
 
 
 def decode(file: EventFile, room: Room, options: dict[str, Any]) -> tuple[Header, Iterator[Events]]:
     """Read the header; events come by chunks."""
     header = read_header(file, "evt21")
-    return header, _chunks(file, room, header)
+    legacy = header.fields.get("endianness") == "legacy"
+    if (compiled := find_decoder("evt21")) is not None:
+        return header, word_chunks(file, room, compiled, 8, other=OTHER, untimed=UNTIMED, variant=legacy)
+    return header, _chunks(file, room, header, legacy)
 
 
-def _chunks(file: EventFile, room: Room, header: Header) -> Iterator[Events]:
+def _chunks(file: EventFile, room: Room, header: Header, legacy: bool) -> Iterator[Events]:
     unwrap = Unwrapper(HIGH_PERIOD)
-    first, second = (0, 1) if header.fields.get("endianness") == "legacy" else (1, 0)
+    first, second = (0, 1) if legacy else (1, 0)
     high: int | None = None
     for words in file.words("<u4", 2, CHUNK // 8):
         upper, mask = words[:, first], np.ascontiguousarray(words[:, second])
         kind = upper >> 28
         is_time = kind == TIME_HIGH
         is_vector = kind < 2
-        header.skip("triggers and other words", int((~is_time & ~is_vector).sum()))
+        header.skip(OTHER, int((~is_time & ~is_vector).sum()))
         # Index of the TIME_HIGH word before each word; 0 is the one of earlier chunks.
         index = np.cumsum(is_time)
         times = np.empty(int(index[-1]) + 1, np.int64)
@@ -45,9 +49,7 @@ def _chunks(file: EventFile, room: Room, header: Header) -> Iterator[Events]:
         times[1:] = unwrap(upper[is_time] & (HIGH_PERIOD - 1))
         if high is None:
             untimed = is_vector & (index == 0)
-            header.skip(
-                "events before the first time", int(np.unpackbits(mask[untimed].view(np.uint8)).sum())
-            )
+            header.skip(UNTIMED, int(np.unpackbits(mask[untimed].view(np.uint8)).sum()))
             is_vector &= index > 0
         if len(times) > 1 or high is not None:
             high = int(times[-1])

@@ -29,6 +29,7 @@ import numpy as np
 from snnlib.data.events import Events
 from snnlib.data.formats.base import Array, EventFile, Format, Header, Room, Unwrapper
 from snnlib.data.formats.checks import check_writable
+from snnlib.data.formats.compiled import find_decoder, word_chunks
 from snnlib.data.formats.prophesee_header import detect_version, header_bytes, read_header
 
 ADDR_Y, ADDR_X, VECT_BASE_X, VECT_12, VECT_8, TIME_LOW, TIME_HIGH = 0, 2, 3, 4, 5, 6, 8
@@ -37,6 +38,7 @@ LARGEST = 2**11
 # A pause is bridged by TIME_HIGH words not further apart than this, so that a reader can count the wraps.
 HIGH_STEP = 1024
 WRITE_LIMIT_US = 2**40
+OTHER, UNTIMED = "triggers and other words", "words before the first time"
 
 # Set bits of each 12-bit mask, and the place of its i-th set bit at [12 * mask + i].
 _MASK_BITS = (np.arange(4096)[:, None] >> np.arange(12)) & 1
@@ -58,6 +60,8 @@ class _State:
 def decode(file: EventFile, room: Room, options: dict[str, Any]) -> tuple[Header, Iterator[Events]]:
     """Read the header; events come by chunks."""
     header = read_header(file, "evt3")
+    if (compiled := find_decoder("evt3")) is not None:
+        return header, word_chunks(file, room, compiled, 2, other=OTHER, untimed=UNTIMED)
     return header, _chunks(file, room, header)
 
 
@@ -69,7 +73,7 @@ def _chunks(file: EventFile, room: Room, header: Header) -> Iterator[Events]:
         if not state.timed:
             first = np.flatnonzero(kind == TIME_HIGH)
             start = int(first[0]) if len(first) else len(words)
-            header.skip("words before the first time", start)
+            header.skip(UNTIMED, start)
             state.timed = start < len(words)
         if start < len(words):
             yield _decode_words(words[start:], kind[start:], state, unwrap, room, header)
@@ -83,7 +87,7 @@ def _decode_words(
     total = np.cumsum(gives, dtype=np.int64)
     emitters = np.flatnonzero(gives)
     count = len(emitters)
-    header.skip("triggers and other words", int(((kind > TIME_HIGH) | (kind == 7) | (kind == 1)).sum()))
+    header.skip(OTHER, int(((kind > TIME_HIGH) | (kind == 7) | (kind == 1)).sum()))
 
     def spread(values: Array, places: Array) -> Array:
         """Values for the emitters: `values[0]` up to the first place, then `values[k]` after place k."""
