@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from snnlib.app.data_check import check_data
 from snnlib.data import EventFileError, EventFolder, Recording, describe_events, read, write
 from snnlib.data.formats.registry import FORMATS, format_to_write
 
@@ -124,6 +125,25 @@ def show(
         )
         visual.save_gif(pictures, target)
     print(target)
+
+
+@app.command()
+def check(
+    path: Annotated[
+        Path, typer.Argument(help="An event file, a folder with one folder of files per class, or N-MNIST's.")
+    ],
+    read_option: ReadOptions = None,
+) -> None:
+    """Read every recording, name what is wrong, and compare caches of its events with the files, byte for byte.
+
+    A cache that differs is removed; the next use makes it again. Ends with code 1 where something is wrong.
+
+    Example: snnlib data check recordings
+    """
+    faults = check_data(path, _read_options(read_option))
+    _print_faults(faults)
+    if faults:
+        raise typer.Exit(1)
 
 
 def _folder_info(path: Path, options: dict[str, Any], picture: Path | None) -> None:

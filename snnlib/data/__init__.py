@@ -16,6 +16,7 @@ from snnlib.data.datasets.digits import EventDigits
 from snnlib.data.datasets.digits_build import build_event_digits
 from snnlib.data.datasets.nmnist import NMNIST
 from snnlib.data.event_batch import EventBatch
+from snnlib.data.event_cache import EventCache
 from snnlib.data.events import EVENT_DTYPE, Events, as_events
 from snnlib.data.formats.base import EventFileError, Header
 from snnlib.data.formats.nmnist_bin import encode_nmnist, read_nmnist, write_nmnist
@@ -42,6 +43,7 @@ __all__ = [
     "CropPool",
     "DVSGesture",
     "EventBatch",
+    "EventCache",
     "EventDigits",
     "EventFileError",
     "EventFolder",

@@ -36,6 +36,9 @@ class Source(Protocol):
     def describe(self, name: str) -> str:
         """What to call a file in messages."""
 
+    def stamp(self, name: str) -> tuple[int, int]:
+        """Size of a file in bytes, and time of its (or its archive's) last change in ns."""
+
 
 # Bit of `ZipInfo.flag_bits`, see section 4.4.4 of PKWARE's APPNOTE.
 _ENCRYPTED = 0x1
@@ -69,6 +72,10 @@ class FolderSource:
 
     def describe(self, name: str) -> str:
         return str(self.root / name)
+
+    def stamp(self, name: str) -> tuple[int, int]:
+        status = (self.root / name).stat()
+        return status.st_size, status.st_mtime_ns
 
 
 class ZipSource:
@@ -104,6 +111,9 @@ class ZipSource:
 
     def describe(self, name: str) -> str:
         return f"{self.path}!{name}"
+
+    def stamp(self, name: str) -> tuple[int, int]:
+        return self._open().getinfo(name).file_size, self.path.stat().st_mtime_ns
 
     def _open(self) -> zipfile.ZipFile:
         if self._zip is None or self._process != os.getpid():

@@ -19,6 +19,7 @@ from snnlib.data import (
     AugmentFrames,
     BatchAugmentation,
     CropPool,
+    EventCache,
     EventDigits,
     EventFolder,
     Events,
@@ -102,7 +103,8 @@ class EventData(pl.LightningDataModule):
     """Training, validation and test set of a run as batches `[T, N, C, H, W]` (uint8) and labels `[N]`.
 
     The validation set is a share of the training samples (`config.val_split`), chosen by the seed. Frames are
-    kept in memory where they fit into half of it, so that only the first epoch reads files.
+    kept in memory where they fit into half of it, so that only the first epoch reads files; else the events are kept in
+    an `EventCache`.
 
     Args:
         config: the run's settings.
@@ -182,20 +184,19 @@ class EventData(pl.LightningDataModule):
             samples: NMNIST | EventFolder
             if config.data == "nmnist":
                 assert config.root is not None
-                samples = NMNIST(config.root, train, transform)
+                samples = NMNIST(config.root, train)
             elif config.data == "folder":
-                samples = EventFolder(
-                    config.root or "", "train" if train else "test", transform, val_share=0.0
-                )
+                samples = EventFolder(config.root or "", "train" if train else "test", val_share=0.0)
                 if tuple(samples.classes) != self.facts.classes:
                     raise ValueError(
                         f"expected the classes that the net was made for, {', '.join(self.facts.classes)}; found "
                         f"{', '.join(samples.classes)} in {config.root}"
                     )
             else:
-                samples = EventDigits(config.root, train, transform, progress=self.progress)
+                samples = EventDigits(config.root, train, progress=self.progress)
             if len(samples) * config.time_steps * math.prod(self.facts.input_shape) > _memory_bytes() / 2:
-                return samples
+                return EventCache(samples, transform=transform, progress=self.progress)
+            samples.transform = transform
             return FrameCache(samples, preload=True, progress=self.progress, dtype=torch.uint8)
         except (OSError, ValueError) as error:
             raise ConfigError("root", str(error)) from error

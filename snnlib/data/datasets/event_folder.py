@@ -18,6 +18,7 @@ from torch.utils.data import Dataset
 
 from snnlib.data.checks import check_choice, check_index, check_int, check_sensor_size
 from snnlib.data.datasets.splits import SPLITS, Split, split_by_hash
+from snnlib.data.event_cache import digest_of
 from snnlib.data.formats.base import EventFile, EventFileError, Room
 from snnlib.data.formats.registry import SUFFIXES, find_format
 from snnlib.data.reading import Recording, read
@@ -183,6 +184,21 @@ class EventFolder(Dataset[tuple[Any, Any]]):
                 size = int(events["y"].max(initial=-1)) + 1, int(events["x"].max(initial=-1)) + 1
             height, width = max(height, size[0]), max(width, size[1])
         return max(height, 1), max(width, 1)
+
+    def cache_key(self) -> list[str]:
+        """What the samples depend on beside the files, for `EventCache`."""
+        options = sorted((name, repr(value)) for name, value in self.read_options.items())
+        parts = (self.root.resolve(), self.split, self.strict, self._given_size, options, self.classes)
+        return [type(self).__name__, *map(str, parts)]
+
+    def file_stamps(self) -> list[list[Any]]:
+        """Name, size and time of change of each sample's file."""
+        status = [(name, (self.root / name).stat()) for name in self.files]
+        return [[name, found.st_size, found.st_mtime_ns] for name, found in status]
+
+    def file_digest(self, index: int) -> str:
+        """Hash of a sample's file."""
+        return digest_of((self.root / self.files[index]).read_bytes())
 
     def _complete_splits(
         self, samples: list[_Sample], test_share: float, val_share: float, seed: int

@@ -11,6 +11,7 @@ import torch
 from torch.utils.data import Dataset
 
 from snnlib.data.checks import check_int
+from snnlib.data.event_cache import digest_of
 from snnlib.data.formats.base import EventFileError
 from snnlib.data.formats.nmnist_bin import NMNIST_SENSOR_SIZE, read_nmnist
 from snnlib.data.sources import find_split
@@ -103,6 +104,18 @@ class NMNIST(Dataset[tuple[Any, Any]]):
         if self.target_transform is not None:
             label = self.target_transform(label)
         return events, label
+
+    def cache_key(self) -> list[str]:
+        """What the samples depend on beside the files, for `EventCache`."""
+        return [type(self).__name__, str(self.root.resolve()), f"{self.train}", f"{self.strict}"]
+
+    def file_stamps(self) -> list[list[Any]]:
+        """Name, size and time of change of each sample's file."""
+        return [[name, *self._source.stamp(name)] for name in self.files]
+
+    def file_digest(self, index: int) -> str:
+        """Hash of a sample's file."""
+        return digest_of(self._source.read(self.files[index]))
 
     def __repr__(self) -> str:
         split = "train" if self.train else "test"

@@ -1,0 +1,244 @@
+"""Events of a data set, packed into one file once, so that later epochs and runs open no recordings."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.data import Dataset
+
+from snnlib.data.cache_dir import user_cache_dir
+from snnlib.data.checks import check_index
+from snnlib.data.events import EVENT_DTYPE, Events, check_events
+from snnlib.data.formats.base import EventFileError
+from snnlib.data.packed_events import MAGIC, PackedEvents, write_packed
+from snnlib.data.progress import progress_bar
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+Transform = Callable[[Any], Any]
+FOLDER = "events"
+SUFFIX = ".events"
+
+
+class EventCache(Dataset[tuple[Any, Any]]):
+    """The `(events, label)` pairs of a data set from one file of packed events, made at the first use.
+
+    The file is mapped into memory and shared by all processes, so that DataLoader workers cost nothing but what they
+    compute. It is written beside and renamed; of processes that need it at once, one makes it and the others wait. It
+    holds what the data set gives after its own transform, which must therefore be the same each time; what is random
+    belongs into `transform` here. A file whose recordings have another name, size or time of change, whose transform
+    differs, or which is damaged is made again, with a warning that says why.
+
+    Args:
+        dataset: `NMNIST`, `EventFolder` or a published data set of event files; any other one of events and integer
+            labels with `key`.
+        folder: where the file is kept; default `events` in `user_cache_dir()`.
+        transform: maps the events at each access, for example `ToFrames()`.
+        target_transform: maps the label at each access.
+        key: names the content of a data set that does not know its files. The file is not made again while the key
+            and the number of samples stay.
+        progress: show a progress bar while the file is made.
+
+    Attributes:
+        path: the file.
+        targets: labels, int64 `[S]`.
+
+    Raises:
+        TypeError: the data set does not know its files and there is no key; its transform has no `repr` that says what
+            it does; a sample is no pair of events and an integer.
+        OSError: the folder cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> from snnlib.data import EventCache, ToFrames, as_events
+        >>> samples = [(as_events([5, 9], [1, 2], [3, 3], [0, 1]), 7)]
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     cache = EventCache(samples, folder, key="two events", progress=False)
+        ...     events, label = cache[0]
+        >>> events.tolist(), label
+        ([(5, 1, 3, 0), (9, 2, 3, 1)], 7)
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        folder: str | os.PathLike[str] | None = None,
+        transform: Transform | None = None,
+        target_transform: Transform | None = None,
+        *,
+        key: str | None = None,
+        progress: bool = True,
+    ) -> None:
+        for name, value in (("transform", transform), ("target_transform", target_transform)):
+            if value is not None and not callable(value):
+                raise TypeError(f"{name}: expected a callable or None, got {value!r}")
+        self.dataset, self.transform, self.target_transform = dataset, transform, target_transform
+        about = _about(dataset, key)
+        base = user_cache_dir() / FOLDER if folder is None else Path(folder)
+        name = hashlib.sha256(json.dumps([MAGIC.hex(), about["key"]]).encode()).hexdigest()[:24]
+        self.path = base / f"{type(dataset).__name__.lower()}-{name}{SUFFIX}"
+        self._packed = _open_or_make(self.path, dataset, about, progress)
+        # Long lists, which would be sent to every worker.
+        self._packed.about = {}
+        self.targets = torch.from_numpy(self._packed.labels)
+
+    def __len__(self) -> int:
+        return len(self._packed)
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        number = check_index(index, len(self))
+        events: Any = self._packed[number]
+        label: Any = int(self._packed.labels[number])
+        if self.transform is not None:
+            events = self.transform(events)
+        return events, label if self.target_transform is None else self.target_transform(label)
+
+    def __repr__(self) -> str:
+        return f"EventCache({self.dataset!r}, {len(self)} samples in {str(self.path)!r})"
+
+
+def _about(dataset: Any, key: str | None) -> dict[str, Any]:
+    """What must be the same for a file to be of use: its `key` names the file, `stamps` change with the recordings."""
+    if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
+        raise TypeError(f"dataset: expected __len__ and __getitem__, got {type(dataset).__name__}")
+    transforms = [getattr(dataset, name, None) for name in ("transform", "target_transform")]
+    for transform in transforms:
+        if transform is not None and " at 0x" in repr(transform):
+            raise TypeError(
+                f"dataset: expected transforms whose repr says what they do, got {transform!r}; give it to EventCache, "
+                "which applies it at each access"
+            )
+    said = [None if transform is None else repr(transform) for transform in transforms]
+    if key is not None:
+        return {"key": [key, *said], "stamps": [[str(number), 0, 0] for number in range(len(dataset))]}
+    if not hasattr(dataset, "file_stamps"):
+        raise TypeError(
+            f"dataset: expected one that knows its files, as NMNIST and EventFolder do, or key=, got "
+            f"{type(dataset).__name__}"
+        )
+    return {
+        "key": [*dataset.cache_key(), *said],
+        "root": str(dataset.root.resolve()),
+        "stamps": dataset.file_stamps(),
+    }
+
+
+def _open_or_make(path: Path, dataset: Any, about: dict[str, Any], progress: bool) -> PackedEvents:
+    found, reason = _open(path, about)
+    if found is not None:
+        return found
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(path.with_suffix(".lock")):
+        # Another process may have made it in the meantime.
+        found, reason = _open(path, about)
+        if found is not None:
+            return found
+        if reason:
+            warnings.warn(f"{path}: {reason}; the cache is made again", stacklevel=4)
+        known = {**about, "digests": []}
+        write_packed(path, _samples(dataset, known["digests"], progress), known)
+    return PackedEvents(path)
+
+
+def _open(path: Path, about: dict[str, Any]) -> tuple[PackedEvents | None, str]:
+    """The file if it is of use, else why not ("" where there is none)."""
+    try:
+        packed = PackedEvents(path)
+    except FileNotFoundError:
+        return None, ""
+    except (EventFileError, ValueError, KeyError) as error:
+        return None, f"a damaged cache ({error})"
+    before, now = packed.about.get("stamps"), about["stamps"]
+    if before == now:
+        return packed, ""
+    known = {name: stamp for name, *stamp in before or ()}
+    changed = [name for name, *stamp in now if known.get(name) != stamp]
+    gone = sorted(set(known) - {name for name, *_ in now})
+    names = ", ".join((changed + gone)[:3])
+    return None, f"{len(changed)} recordings new or changed and {len(gone)} gone since it was made ({names})"
+
+
+def _samples(dataset: Any, digests: list[str], progress: bool) -> Iterator[tuple[Events, int]]:
+    with progress_bar(len(dataset), "caching events", "recording", progress) as done:
+        for number in range(len(dataset)):
+            events, label = dataset[number]
+            if check_events(f"dataset[{number}]", events).dtype != EVENT_DTYPE:
+                raise TypeError(
+                    f"dataset[{number}]: expected events of dtype {EVENT_DTYPE}, got {events.dtype}"
+                )
+            if isinstance(label, bool) or not hasattr(label, "__index__"):
+                raise TypeError(f"dataset[{number}]: expected an integer label, got {label!r}")
+            if hasattr(dataset, "file_digest"):
+                digests.append(dataset.file_digest(number))
+            yield events, label.__index__()
+            done()
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Let one process at a time in, where the system has such locks; else they all make the same file."""
+    if fcntl is None:
+        yield
+        return
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def check_caches(root: Path, read_file: Callable[[str], bytes], folder: Path | None = None) -> list[str]:
+    """Compare the caches made of a data set's folder with its files, byte for byte; remove those that differ.
+
+    Args:
+        root: the data set's folder.
+        read_file: the bytes of a recording, by its name in the cache.
+        folder: where the caches are; default as in `EventCache`.
+
+    Returns:
+        A sentence for each cache.
+    """
+    base = user_cache_dir() / FOLDER if folder is None else folder
+    said = []
+    for path in sorted(base.glob(f"*{SUFFIX}")):
+        try:
+            packed = PackedEvents(path)
+        except (OSError, ValueError, KeyError):
+            path.unlink(missing_ok=True)
+            said.append(f"{path}: a damaged cache; removed, the next use makes it again")
+            continue
+        if packed.about.get("root") != str(root.resolve()):
+            continue
+        differing = []
+        for number, ((name, *_), digest) in enumerate(
+            zip(packed.about["stamps"], packed.about["digests"], strict=True)
+        ):
+            try:
+                same = digest_of(read_file(name)) == digest and packed.is_intact(number)
+            except (OSError, KeyError, EventFileError):
+                same = False
+            if not same:
+                differing.append(name)
+        if differing:
+            path.unlink(missing_ok=True)
+            said.append(
+                f"{path}: {len(differing)} recordings differ from what was cached ({', '.join(differing[:3])}); "
+                "removed, the next use makes it again"
+            )
+        else:
+            said.append(f"{path}: {len(packed)} recordings, all as they were cached")
+    return said
+
+
+def digest_of(data: bytes) -> str:
+    """The hash by which `check_caches` compares files."""
+    return hashlib.blake2b(data, digest_size=16).hexdigest()

@@ -1,0 +1,230 @@
+"""Caches of packed events: the same events, made once, made again when a recording changed, compared byte for byte."""
+
+import multiprocessing
+import os
+import pickle
+import sys
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from event_files import random_events
+
+from snnlib.app.cli import main
+from snnlib.app.training.config import TrainConfig
+from snnlib.app.training.data_module import EventData
+from snnlib.data import NMNIST, EventCache, EventFolder, FrameCache, ToFrames, as_events, write
+from snnlib.data.event_cache import SUFFIX
+from snnlib.data.packed_events import PackedEvents, pack_events, unpack_events
+
+FRAMES = ToFrames(time_steps=30, step_us=70_000, sensor_size=(40, 400))
+
+
+@pytest.fixture(autouse=True)
+def cache_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("SNNLIB_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "events"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for number, name in enumerate(("clap/a.dat", "clap/b.dat", "wave/c.raw", "wave/d.npy")):
+        path = tmp_path / "set" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        options = {"format": "evt3"} if path.suffix == ".raw" else {}
+        write(path, random_events(50 + number, (40, 400), seed=number), **options)
+    return tmp_path / "set"
+
+
+def assert_same(cache, samples):
+    assert len(cache) == len(samples) and cache.targets.tolist() == samples.targets.tolist()
+    for number in range(len(samples)):
+        (events, label), (expected, wanted) = cache[number], samples[number]
+        assert np.array_equal(events, expected) and events.dtype == expected.dtype and label == wanted
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        random_events(0),
+        random_events(9, (34, 34)),
+        random_events(1000, (2, 32768), last_us=2**40),
+        as_events([-5, 2**62], [300, 0], [0, 32767], [0, 1]),
+    ],
+)
+def test_packing_keeps_every_bit(events):
+    block = np.frombuffer(pack_events(events) + b"more", np.uint8)
+    again = unpack_events(block, len(events))
+    assert np.array_equal(again, events) and again.dtype == events.dtype
+    assert len(pack_events(random_events(8000, (34, 34)))) == 9 + 8000 * 6 + 1000
+
+
+def first(batch):
+    return batch[0]
+
+
+def test_made_once_and_mapped(folder, cache_folder):
+    samples = EventFolder(folder, None)
+    cache = EventCache(samples, progress=False)
+    assert_same(cache, samples)
+    made = cache.path.stat().st_mtime_ns
+    for path in folder.rglob("*.*"):
+        path.rename(path.with_name("moved" + path.name))
+    # Nothing but the cache is read, also by another process and by one that got the cache pickled.
+    assert np.array_equal(pickle.loads(pickle.dumps(cache))[3][0], cache[3][0])
+    loader = torch.utils.data.DataLoader(cache, batch_size=1, num_workers=1, collate_fn=first)
+    assert [len(events) for events, _ in loader] == [
+        len(events) for events, _ in (cache[k] for k in range(4))
+    ]
+    for path in folder.rglob("moved*"):
+        path.rename(path.with_name(path.name[5:]))
+    again = EventCache(EventFolder(folder, None), transform=FRAMES, progress=False)
+    assert again.path.stat().st_mtime_ns == made and again[0][0].shape == (30, 2, 40, 400)
+    assert [path.suffix for path in sorted(cache_folder.iterdir())] == [SUFFIX, ".lock"]
+
+
+def test_made_again_when_a_recording_changes(folder):
+    cache = EventCache(EventFolder(folder, None), progress=False)
+    write(folder / "clap" / "a.dat", random_events(70, (40, 400), seed=9))
+    samples = EventFolder(folder, None)
+    with pytest.warns(
+        UserWarning, match=r"1 recordings new or changed and 0 gone .*clap/a.dat.*; the cache is made again"
+    ):
+        assert_same(EventCache(samples, progress=False), samples)
+    cache.path.write_bytes(cache.path.read_bytes()[:-9])
+    with pytest.warns(UserWarning, match=r"a damaged cache .*; the cache is made again"):
+        assert_same(EventCache(samples, progress=False), samples)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        # Another split, another transform: another file.
+        other = EventCache(EventFolder(folder, "train", ToHalf()), progress=False)
+    assert other.path != cache.path and other[0][0]["x"].max() < 200
+
+
+class ToHalf:
+    def __call__(self, events):
+        events = events.copy()
+        events["x"] //= 2
+        return events
+
+    def __repr__(self):
+        return "ToHalf()"
+
+
+def test_a_crash_leaves_nothing(folder, cache_folder):
+    class Failing(EventFolder):
+        def __getitem__(self, index):
+            if index == 3:
+                raise RuntimeError("stopped")
+            return super().__getitem__(index)
+
+    with pytest.raises(RuntimeError, match="stopped"):
+        EventCache(Failing(folder, None), progress=False)
+    assert [path.suffix for path in cache_folder.iterdir()] == [".lock"]
+
+
+def make_counted(folder, barrier, reads):
+    class Counting(EventFolder):
+        def __getitem__(self, index):
+            with reads.get_lock():
+                reads.value += 1
+            return super().__getitem__(index)
+
+    samples = Counting(folder, None)
+    barrier.wait()
+    EventCache(samples, progress=False)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="forked processes and file locks")
+def test_processes_make_it_once(folder):
+    forked = multiprocessing.get_context("fork")
+    barrier, reads = forked.Barrier(3), forked.Value("i", 0)
+    processes = [forked.Process(target=make_counted, args=(folder, barrier, reads)) for _ in range(3)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert reads.value == 4 and all(process.exitcode == 0 for process in processes)
+
+
+def test_what_cannot_be_cached(folder, tmp_path):
+    with pytest.raises(TypeError, match="expected transforms whose repr says what they do, got <function"):
+        EventCache(EventFolder(folder, None, lambda events: events), progress=False)
+    with pytest.raises(TypeError, match=r"expected one that knows its files, .*or key=, got list"):
+        EventCache([(random_events(2), 0)], progress=False)
+    with pytest.raises(TypeError, match=r"dataset\[0\]: expected an integer label, got 'left'"):
+        EventCache([(random_events(2), "left")], tmp_path, key="a", progress=False)
+    with pytest.raises(TypeError, match=r"dataset\[0\]: expected a NumPy structured array"):
+        EventCache([([1, 2], 0)], tmp_path, key="a", progress=False)
+    (tmp_path / "other.events").write_bytes(b"something else")
+    with pytest.raises(ValueError, match="expected packed events of this version, found b'somethin'"):
+        PackedEvents(tmp_path / "other.events")
+
+
+def run(capsys, *arguments):
+    code = 0
+    try:
+        main(["data", "check", *map(str, arguments)])
+    except SystemExit as stop:
+        code = int(stop.code or 0)
+    return code, "".join(capsys.readouterr())
+
+
+def test_check_compares_caches_with_files(folder, capsys):
+    cache = EventCache(EventFolder(folder, None), progress=False)
+    code, said = run(capsys, folder)
+    assert code == 0 and "4 recordings of 2 classes read" in said and "4 recordings, all as they were" in said
+    # Changed, but of the same size and time: only a comparison byte for byte finds it.
+    path = folder / "clap" / "b.dat"
+    before, data = path.stat(), bytearray(path.read_bytes())
+    data[-8] ^= 1
+    path.write_bytes(data)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert EventCache(EventFolder(folder, None), progress=False).path == cache.path
+    code, said = run(capsys, folder)
+    assert code == 1 and "1 recordings differ from what was cached (clap/b.dat); removed" in said
+    assert not cache.path.exists()
+    # A damaged block of the cache itself, and a damaged recording.
+    cache = EventCache(EventFolder(folder, None), progress=False)
+    broken = bytearray(cache.path.read_bytes())
+    broken[60] ^= 1
+    cache.path.write_bytes(broken)
+    (folder / "wave" / "c.raw").write_bytes((folder / "wave" / "c.raw").read_bytes()[:-1])
+    code, said = run(capsys, folder)
+    assert code == 1 and "2 recordings differ" in said and "c.raw: byte offset" in said
+
+
+def test_check_of_nmnist_and_files(tmp_path, capsys):
+    for name in ("Train/3/00001.bin", "Test/5/00002.bin"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        write(tmp_path / name, random_events(30, (34, 34), seed=len(name)), sensor_size=(34, 34))
+    samples = NMNIST(tmp_path)
+    assert_same(EventCache(samples, progress=False), samples)
+    code, said = run(capsys, tmp_path)
+    assert (
+        code == 0 and "training set read" in said and "test set read" in said and "all as they were" in said
+    )
+    (tmp_path / "Test/5/00002.bin").write_bytes(b"abc")
+    code, said = run(capsys, tmp_path)
+    assert code == 1 and "00002.bin: truncated" in said
+    assert run(capsys, tmp_path / "Train/3/00001.bin")[0] == 0
+    assert run(capsys, tmp_path / "none")[0] == 2
+
+
+def test_trainer_takes_it_where_frames_do_not_fit(tmp_path, monkeypatch):
+    for name in ("Train/3/00001.bin", "Train/4/00002.bin", "Test/5/00003.bin"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        write(tmp_path / name, random_events(300, (34, 34), last_us=290_000), sensor_size=(34, 34))
+    config = TrainConfig(data="nmnist", root=str(tmp_path))
+    in_memory = EventData(config, progress=False)
+    monkeypatch.setattr("snnlib.app.training.data_module._memory_bytes", lambda: 1.0)
+    cached = EventData(config, progress=False)
+    for data in (in_memory, cached):
+        data.setup("fit")
+    assert isinstance(in_memory.train_set, FrameCache) and isinstance(cached.train_set, EventCache)
+    for number in range(2):
+        (frames, label), (expected, wanted) = cached.train_set[number], in_memory.train_set[number]
+        assert torch.equal(frames, expected) and frames.dtype == expected.dtype and label == wanted
