@@ -219,11 +219,10 @@ def test_trainer_takes_it_where_frames_do_not_fit(tmp_path, monkeypatch):
         (tmp_path / name).parent.mkdir(parents=True)
         write(tmp_path / name, random_events(300, (34, 34), last_us=290_000), sensor_size=(34, 34))
     config = TrainConfig(data="nmnist", root=str(tmp_path))
-    in_memory = EventData(config, progress=False)
+    in_memory, cached = EventData(config, progress=False), EventData(config, progress=False)
+    in_memory.setup("fit")
     monkeypatch.setattr("snnlib.app.training.data_module._memory_bytes", lambda: 1.0)
-    cached = EventData(config, progress=False)
-    for data in (in_memory, cached):
-        data.setup("fit")
+    cached.setup("fit")
     assert isinstance(in_memory.train_set, FrameCache) and isinstance(cached.train_set, EventCache)
     for number in range(2):
         (frames, label), (expected, wanted) = cached.train_set[number], in_memory.train_set[number]
