@@ -2,8 +2,10 @@
 
 from snnlib.data.cache_dir import user_cache_dir
 from snnlib.data.datasets import (
+    ASLDVS,
     CIFAR10DVS,
     ECG,
+    NTIDIGITS,
     SHD,
     SSC,
     DVSGesture,
@@ -31,10 +33,12 @@ from snnlib.data.voxel_grid import ToVoxelGrid, voxel_grid
 from snnlib.data.writing import write
 
 __all__ = [
+    "ASLDVS",
     "CIFAR10DVS",
     "ECG",
     "EVENT_DTYPE",
     "NMNIST",
+    "NTIDIGITS",
     "SHD",
     "SSC",
     "AugmentEvents",

@@ -85,7 +85,7 @@ def test_convert(file, command, tmp_path):
         assert code == 0 and "4000 events in format" in out and "t = 0 is " in out
         assert np.array_equal(read(tmp_path / name, origin=0).events, events)
     for arguments, text in (
-        ((file, tmp_path / "b.raw"), "format: expected one of 'evt2', 'evt3' for the suffix .raw"),
+        ((file, tmp_path / "b.raw"), "format: expected one of 'evt2', 'evt21', 'evt3' for the suffix .raw"),
         ((file, tmp_path / "b.dat"), "b.dat exists; --force replaces it"),
         (
             (tmp_path / "none.raw", tmp_path / "c.dat"),

@@ -71,14 +71,17 @@ def test_lower_case_and_one_split_only(folders, zips, tmp_path):
         NMNIST(folders, train=False)
 
 
-def test_hidden_and_foreign_files_are_ignored(folders):
+def test_hidden_files_are_ignored_and_foreign_ones_named(folders):
     train = folders / "Train"
     (train / "__MACOSX" / "0").mkdir(parents=True)
     (train / "__MACOSX" / "0" / "._1.bin").write_bytes(b"x")
     (train / "0" / "._00001.bin").write_bytes(b"x")
-    (train / "0" / "readme.txt").write_bytes(b"x")
     (train / ".DS_Store").write_bytes(b"x")
     assert len(NMNIST(folders)) == 4
+    (train / "0" / "readme.txt").write_bytes(b"x")
+    with pytest.warns(UserWarning, match=r"Train/0/readme.txt left out: no .bin files"):
+        assert len(NMNIST(folders)) == 4
+    (train / "0" / "readme.txt").unlink()
     root = folders.parent / "mac"
     root.mkdir()
     with zipfile.ZipFile(root / "Train.zip", "w") as file:
@@ -86,6 +89,23 @@ def test_hidden_and_foreign_files_are_ignored(folders):
         file.writestr("Train/0/.hidden.bin", b"x")
         file.writestr("Train/0/1.bin", recording(1))
     assert NMNIST(root).files == ["Train/0/1.bin"]
+
+
+def test_validation_split_and_doubled_recordings(tmp_path):
+    for digit in "35":
+        for number in range(20):
+            path = tmp_path / "Train" / digit / f"{digit}{number:04}.bin"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(recording(number))
+    parts = {split: NMNIST(tmp_path, split=split) for split in ("train", "val")}
+    assert parts["val"].targets.tolist() == [3, 3, 5, 5] and len(parts["train"]) == 36
+    assert sorted(parts["train"].files + parts["val"].files) == NMNIST(tmp_path).files
+    with pytest.raises(FileNotFoundError, match=r"Test\.zip in it"):
+        NMNIST(tmp_path, split="test")
+    (tmp_path / "Train" / "3" / "50006.bin").write_bytes(recording(16))
+    (tmp_path / "Train" / "3" / "50007.bin").write_bytes(recording(7))
+    with pytest.warns(UserWarning, match=r"in several classes: Train/3/50007.bin = Train/5/50007.bin$"):
+        NMNIST(tmp_path)
 
 
 def test_unknown_class_folder(folders):

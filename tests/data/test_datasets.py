@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import shutil
 import wave
 import zipfile
 from pathlib import Path
@@ -12,8 +13,10 @@ import torch
 from event_files import encoded, random_events
 
 from snnlib.data import (
+    ASLDVS,
     CIFAR10DVS,
     ECG,
+    NTIDIGITS,
     SHD,
     SSC,
     DVSGesture,
@@ -66,6 +69,68 @@ def test_cifar10_dvs_splits_by_number(tmp_path):
     write(tmp_path / "zebra" / "1.npy", random_events(3))
     with pytest.raises(EventFileError, match="expected classes of CIFAR10DVS only, found zebra; fetch"):
         CIFAR10DVS(tmp_path)
+
+
+def test_asl_dvs(tmp_path):
+    scipy_io = pytest.importorskip("scipy.io")
+    for label in "ay":
+        (tmp_path / label).mkdir()
+        for number in range(1, 11):
+            events = random_events(20, (180, 240), seed=number + 100 * ord(label))
+            columns = {"ts": events["t"], "x": events["x"] + 1, "y": events["y"] + 1, "pol": events["p"]}
+            path = tmp_path / label / f"{label}_{number:04}.mat"
+            scipy_io.savemat(path, {name: column.reshape(-1, 1) for name, column in columns.items()})
+    test = ASLDVS(tmp_path, "test")
+    assert [Path(file).stem for file in test.files] == ["a_0009", "a_0010", "y_0009", "y_0010"]
+    assert sizes(ASLDVS, tmp_path) == [14, 2, 4] and test.sensor_size == (180, 240)
+    expected = random_events(20, (180, 240), seed=9 + 100 * ord("a"))
+    expected["t"] -= expected["t"][0]
+    assert np.array_equal(test[0][0], expected) and test[0][1] == 0 and test[3][1] == 1
+    (tmp_path / "j").mkdir()
+    shutil.copy(tmp_path / "a" / "a_0001.mat", tmp_path / "j" / "j_0001.mat")
+    with (
+        pytest.raises(EventFileError, match="expected classes of ASLDVS only, found j; fetch ICCV2019"),
+        pytest.warns(UserWarning, match="files of equal content: a/a_0001.mat = j/j_0001.mat"),
+    ):
+        ASLDVS(tmp_path)
+
+
+def test_ntidigits(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    names = {"train": ["man-ac-1-a", "man-ac-z-b", "man-bd-o-a", "woman-xy-12z-a", "woman-xy-9-b"]}
+    names["test"] = ["man-zz-3-a", "man-zz-45-a"]
+    with h5py.File(tmp_path / "n-tidigits.hdf5", "w") as file:
+        for part, members in names.items():
+            for number, name in enumerate(members):
+                file[f"{part}_timestamps/{name}"] = np.array([1.5, 1.25 + 0.001 * number])
+                file[f"{part}_addresses/{name}"] = np.array([63, number])
+    train, val, test = (NTIDIGITS(tmp_path, split) for split in ("train", "val", "test"))
+    assert train.files == ["man-ac-1-a", "man-ac-z-b", "man-bd-o-a"] and train.targets.tolist() == [1, 0, 10]
+    assert (
+        val.files == ["woman-xy-9-b"] and set(val.speakers) == {"woman-xy"} and test.targets.tolist() == [3]
+    )
+    events, label = pickle.loads(pickle.dumps(train))[1]
+    assert events.tolist() == [(0, 1, 0, 1), (249_000, 63, 0, 1)] and label == 0
+    connected = NTIDIGITS(tmp_path, "val", connected=True)
+    assert [connected[k][1].tolist() for k in range(2)] == [[1, 2, 0], [9]]
+    # The file itself is open.
+    other = tmp_path / "other.hdf5"
+    shutil.copy(tmp_path / "n-tidigits.hdf5", other)
+    with h5py.File(other, "a") as file:
+        for kind in ("timestamps", "addresses"):
+            file[f"train_{kind}/notes"] = np.array([1.0])
+            file[f"test_{kind}/man-ac-1-a"] = np.array([1.0])
+    with pytest.warns(UserWarning) as caught:
+        NTIDIGITS(other)
+    said = " ".join(str(warning.message) for warning in caught)
+    assert "notes left out: no names" in said and "in the training and in the test set: man-ac-1-a" in said
+    with h5py.File(tmp_path / "third.hdf5", "w") as file:
+        for name in ("train_timestamps/a", "train_addresses/b", "test_timestamps/a", "test_addresses/a"):
+            file[name] = np.array([1.0])
+    with pytest.raises(EventFileError, match="times and addresses of each recording, lacks one of a, b"):
+        NTIDIGITS(tmp_path / "third.hdf5")
+    with pytest.raises(FileNotFoundError, match="expected the file of N-TIDIGITS, found none; fetch"):
+        NTIDIGITS(tmp_path / "none")
 
 
 def test_ncars(tmp_path):
@@ -230,6 +295,10 @@ def test_spoken_digits(tmp_path):
     assert sizes(SpokenDigits, tmp_path, test_speakers=["anna"], val_speakers=["bert"]) == [6, 6, 6]
     with pytest.raises(ValueError, match="test_speakers: expected speakers among anna, bert, cleo, got dora"):
         SpokenDigits(tmp_path, test_speakers=["dora"])
+    (folder / "notes.txt").write_text("by whom")
+    with pytest.warns(UserWarning, match="notes.txt left out: no names of recordings"):
+        SpokenDigits(tmp_path)
+    (folder / "notes.txt").unlink()
     with zipfile.ZipFile(tmp_path / "copy.zip", "w") as archive:
         for path in folder.iterdir():
             archive.write(path, f"recordings/{path.name}")

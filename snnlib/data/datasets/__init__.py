@@ -2,14 +2,17 @@
 
 from snnlib.data.datasets.dvs_gesture import DVSGesture
 from snnlib.data.datasets.ecg import ECG
-from snnlib.data.datasets.event_files import CIFAR10DVS, NCaltech101, NCars
+from snnlib.data.datasets.event_files import ASLDVS, CIFAR10DVS, NCaltech101, NCars
 from snnlib.data.datasets.event_folder import EventFolder
+from snnlib.data.datasets.ntidigits import NTIDIGITS
 from snnlib.data.datasets.shd import SHD, SSC
 from snnlib.data.datasets.spoken_digits import SpokenDigits
 
 __all__ = [
+    "ASLDVS",
     "CIFAR10DVS",
     "ECG",
+    "NTIDIGITS",
     "SHD",
     "SSC",
     "DVSGesture",

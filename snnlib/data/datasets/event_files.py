@@ -1,4 +1,4 @@
-"""Published data sets that are a folder of event files per class: N-Caltech101, CIFAR10-DVS, N-CARS."""
+"""Published data sets that are a folder of event files per class: N-Caltech101, CIFAR10-DVS, ASL-DVS, N-CARS."""
 
 from __future__ import annotations
 
@@ -93,15 +93,44 @@ class CIFAR10DVS(_Published):
         super().__init__(root, split, transform, target_transform, test_share=test_share, **options)
 
     def _split_class(self, names: list[str], test_share: float, val_share: float, seed: int) -> list[Split]:
-        """By number instead of by hash."""
-        numbers = [[int(part) for part in re.findall(r"\d+", Path(name).stem)][-1:] for name in names]
-        order = sorted(range(len(names)), key=lambda i: (numbers[i], names[i]))
-        tests, vals = round(test_share * len(names)), round(val_share * len(names))
-        result: list[Split] = ["train"] * len(names)
-        for rank, index in enumerate(reversed(order)):
-            if rank < tests + vals:
-                result[index] = "test" if rank < tests else "val"
-        return result
+        return _split_by_number(names, test_share, val_share)
+
+
+class ASLDVS(_Published):
+    """ASL-DVS: 24 letters of American sign language, 4200 samples each of five people before a DAVIS240C, `.mat` files.
+
+    Layout: `<letter>/<letter>_<number>.mat` with the variables ts, x, y and pol. No split is published, and the files
+    name no people. Samples are numbered as they were cut from recordings, so neighbours are alike: the last fifth of
+    each class by number is the test set, and the tenth before it the validation set; a random split would be easier.
+
+    Rows and columns are taken to count from 1 and polarity to be 0 or 1; for a copy that counts otherwise give
+    `read_options`, for example `{"one_based": False, "polarity": "signed"}`. Coordinates that do not fit raise.
+
+    Arguments and attributes are those of `EventFolder`.
+
+    Source: Bi et al., "Graph-Based Object Classification for Neuromorphic Vision Sensing", ICCV 2019.
+    """
+
+    folder = "ASLDVS"
+    expected = frozenset("abcdefghiklmnopqrstuvwxy")
+    fetch = "fetch ICCV2019_DVS_dataset.zip (github.com/PIX2NVS/NVS2Graph) and unpack it"
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        split: Split | None = "train",
+        transform: Transform | None = None,
+        target_transform: Transform | None = None,
+        *,
+        read_options: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        given = {"one_based": True, **(read_options or {})}
+        options = {"sensor_size": (180, 240), **options}
+        super().__init__(root, split, transform, target_transform, read_options=given, **options)
+
+    def _split_class(self, names: list[str], test_share: float, val_share: float, seed: int) -> list[Split]:
+        return _split_by_number(names, test_share, val_share)
 
 
 class NCars(_Published):
@@ -119,3 +148,15 @@ class NCars(_Published):
     folder = "Prophesee_Dataset_n_cars"
     expected = frozenset(("background", "cars"))
     fetch = "fetch N-CARS (prophesee.ai/2018/03/13/dataset-n-cars) and unpack it"
+
+
+def _split_by_number(names: list[str], test_share: float, val_share: float) -> list[Split]:
+    """The last by the last number in their names to the test set, those before to the validation set."""
+    numbers = [[int(part) for part in re.findall(r"\d+", Path(name).stem)][-1:] for name in names]
+    order = sorted(range(len(names)), key=lambda i: (numbers[i], names[i]))
+    tests, vals = round(test_share * len(names)), round(val_share * len(names))
+    result: list[Split] = ["train"] * len(names)
+    for rank, index in enumerate(reversed(order)):
+        if rank < tests + vals:
+            result[index] = "test" if rank < tests else "val"
+    return result

@@ -17,7 +17,7 @@ import torch
 from torch.utils.data import Dataset
 
 from snnlib.data.checks import check_choice, check_index, check_int, check_sensor_size
-from snnlib.data.datasets.splits import SPLITS, Split, split_by_hash
+from snnlib.data.datasets.splits import SPLITS, Split, some_names, split_by_hash
 from snnlib.data.event_cache import digest_of
 from snnlib.data.formats.base import EventFile, EventFileError, Room
 from snnlib.data.formats.registry import SUFFIXES, find_format
@@ -264,9 +264,11 @@ def _from_folders(root: Path) -> list[_Sample]:
             f"{' '.join(sorted(SUFFIXES))}"
         )
     if foreign:
-        warnings.warn(f"{root}: {_some(foreign)} left out: no event files in a class folder", stacklevel=4)
+        warnings.warn(
+            f"{root}: {some_names(foreign)} left out: no event files in a class folder", stacklevel=4
+        )
     if empty:
-        warnings.warn(f"{root}: {_some(empty)}: class folders without recordings", stacklevel=4)
+        warnings.warn(f"{root}: {some_names(empty)}: class folders without recordings", stacklevel=4)
     return samples
 
 
@@ -351,7 +353,7 @@ def _warn_of_doubles(root: Path, samples: list[_Sample], splits: list[Split]) ->
                 across += splits[before] != splits[number]
     if doubles:
         warnings.warn(
-            f"{root}: files of equal content: {_some(doubles)}"
+            f"{root}: files of equal content: {some_names(doubles)}"
             + (
                 f"; {across} of these pairs lie in different splits, so the test is too easy"
                 if across
@@ -359,7 +361,3 @@ def _warn_of_doubles(root: Path, samples: list[_Sample], splits: list[Split]) ->
             ),
             stacklevel=4,
         )
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import warnings
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,13 +12,15 @@ from typing import Any
 import torch
 from torch.utils.data import Dataset
 
-from snnlib.data.checks import check_int
+from snnlib.data.checks import check_choice, check_int
+from snnlib.data.datasets.splits import SPLITS, Split, some_names, split_by_hash
 from snnlib.data.event_cache import digest_of
 from snnlib.data.formats.base import EventFileError
 from snnlib.data.formats.nmnist_bin import NMNIST_SENSOR_SIZE, read_nmnist
-from snnlib.data.sources import find_split
+from snnlib.data.sources import Source, find_split
 
 Transform = Callable[[Any], Any]
+VAL_SHARE = 0.1
 
 
 class NMNIST(Dataset[tuple[Any, Any]]):
@@ -26,13 +30,15 @@ class NMNIST(Dataset[tuple[Any, Any]]):
     `Test/<digit>/<id>.bin`, or `Train.zip` and `Test.zip` with those folders inside; only the split that is
     asked for needs to be there, and a folder wins over a zip. Any number of samples is fine, and so is an
     empty class folder. Labels are the class folders' names. Samples are ordered by class, then by name.
-    Hidden files, `__MACOSX` and files that do not end in `.bin` are ignored.
+    Hidden files and `__MACOSX` are ignored; other files that do not end in `.bin` are left out with a warning.
 
     Args:
         root: the folder that holds the splits.
         train: `True` for `Train`, `False` for `Test`.
         transform: maps the event array of a sample, for example `ToFrames()`.
         target_transform: maps the label, an int.
+        split: `"train"`, `"val"` or `"test"` in place of `train`: a tenth of each class of `Train`, by a hash of the
+            file's name, is then the validation set, and the training set has the rest.
         strict: as in `read_nmnist`: `True` raises for a truncated file, `False` keeps its whole events and
             warns.
 
@@ -72,19 +78,26 @@ class NMNIST(Dataset[tuple[Any, Any]]):
         transform: Transform | None = None,
         target_transform: Transform | None = None,
         *,
+        split: Split | None = None,
         strict: bool = True,
     ) -> None:
         for name, value in (("transform", transform), ("target_transform", target_transform)):
             if value is not None and not callable(value):
                 raise TypeError(f"{name} must be callable or None, got {value!r}")
-        self.root, self.train, self.strict = Path(root), bool(train), bool(strict)
+        if split is not None:
+            train = check_choice("split", split, SPLITS) != "test"
+        self.root, self.split, self.train, self.strict = Path(root), split, bool(train), bool(strict)
         self.transform, self.target_transform = transform, target_transform
-        split = "Train" if train else "Test"
-        self._source = find_split(self.root, split)
-        samples = _label_by_folder(split, self._source.names(), self.classes, self._source.describe)
+        part = "Train" if train else "Test"
+        self._source = find_split(self.root, part)
+        names = self._source.names()
+        samples = _label_by_folder(part, names, self.classes, self._source.describe)
         if not samples:
-            where = self._source.describe(f"{split}/")
+            where = self._source.describe(f"{part}/")
             raise EventFileError(f"{where}: expected recordings <class>/<id>.bin, found none")
+        _warn_of_strays(part, names, samples, self._source)
+        if split is not None and train:
+            samples = _without(samples, "val" if split == "train" else "train")
         self.files = [name for _, name in samples]
         self.targets = torch.tensor([label for label, _ in samples])
 
@@ -107,7 +120,7 @@ class NMNIST(Dataset[tuple[Any, Any]]):
 
     def cache_key(self) -> list[str]:
         """What the samples depend on beside the files, for `EventCache`."""
-        return [type(self).__name__, str(self.root.resolve()), f"{self.train}", f"{self.strict}"]
+        return [type(self).__name__, *map(str, (self.root.resolve(), self.train, self.split, self.strict))]
 
     def file_stamps(self) -> list[list[Any]]:
         """Name, size and time of change of each sample's file."""
@@ -118,8 +131,41 @@ class NMNIST(Dataset[tuple[Any, Any]]):
         return digest_of(self._source.read(self.files[index]))
 
     def __repr__(self) -> str:
-        split = "train" if self.train else "test"
+        split = self.split or ("train" if self.train else "test")
         return f"{type(self).__name__}({str(self.root)!r}, {split}, {len(self)} samples)"
+
+
+def _warn_of_strays(part: str, names: Iterable[str], samples: list[tuple[int, str]], source: Source) -> None:
+    """Name files that are no recordings, and recordings that lie in several classes under one name."""
+    where = source.describe(f"{part}/")
+    foreign = sorted(name for name in names if not name.endswith("/") and not name.lower().endswith(".bin"))
+    if foreign:
+        warnings.warn(f"{where}: {some_names(foreign)} left out: no .bin files", stacklevel=4)
+    by_name = defaultdict(list)
+    for _, name in samples:
+        by_name[name.rsplit("/", 1)[1]].append(name)
+    doubles = []
+    for first, *others in by_name.values():
+        # Copies that number each class from 1 on have equal names of different recordings.
+        size = source.stamp(first)[0] if others else 0
+        doubles += [
+            f"{first} = {other}"
+            for other in others
+            if size and source.stamp(other)[0] == size and source.read(other) == source.read(first)
+        ]
+    if doubles:
+        warnings.warn(f"{where}: recordings in several classes: {some_names(doubles)}", stacklevel=4)
+
+
+def _without(samples: list[tuple[int, str]], other: Split) -> list[tuple[int, str]]:
+    """The samples that the split by hash does not give to the `other` set."""
+    kept = []
+    for label in sorted({label for label, _ in samples}):
+        members = [sample for sample in samples if sample[0] == label]
+        ids = [name.rsplit("/", 1)[1] for _, name in members]
+        parts = split_by_hash(ids, 0.0, VAL_SHARE, 0)
+        kept += [sample for sample, part in zip(members, parts, strict=True) if part != other]
+    return kept
 
 
 def _label_by_folder(

@@ -44,3 +44,8 @@ def split_by_hash(names: Sequence[str], test_share: float, val_share: float, see
         elif rank < tests + vals:
             result[index] = "val"
     return result
+
+
+def some_names(names: Sequence[str]) -> str:
+    """The first few of a list of names, and how many more there are, for messages."""
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

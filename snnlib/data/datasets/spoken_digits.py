@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import os
 import re
+import warnings
 import wave
 import zipfile
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from torch.utils.data import Dataset
 
 from snnlib.data.checks import check_choice, check_index
 from snnlib.data.datasets.event_folder import Transform
-from snnlib.data.datasets.splits import SPLITS, Split
+from snnlib.data.datasets.splits import SPLITS, Split, some_names
 from snnlib.data.formats.base import EventFileError
 
 _FETCH = "fetch the recordings from github.com/Jakobovski/free-spoken-digit-dataset"
@@ -92,6 +94,20 @@ class SpokenDigits(Dataset[tuple[Any, Any]]):
         if not found:
             raise FileNotFoundError(
                 f"root {str(root)!r}: expected recordings/{{digit}}_{{speaker}}_{{index}}.wav, found none; {_FETCH}"
+            )
+        foreign = sorted(
+            name
+            for name in names
+            if name not in found and not name.endswith("/") and not name.startswith(".")
+        )
+        if foreign:
+            warnings.warn(f"{root}: {some_names(foreign)} left out: no names of recordings", stacklevel=2)
+        doubles = [
+            name for name, count in Counter(name.rsplit("/", 1)[-1] for name in found).items() if count > 1
+        ]
+        if doubles:
+            raise EventFileError(
+                f"{root}: expected each recording once, found {some_names(doubles)} in several folders"
             )
         speakers = sorted({match[2] for match in found.values()})
         tests = _named("test_speakers", test_speakers, speakers, speakers[-1:])

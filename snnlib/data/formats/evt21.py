@@ -18,9 +18,10 @@ import numpy as np
 
 from snnlib.data.events import Events
 from snnlib.data.formats.base import CHUNK, EventFile, Format, Header, Room, Unwrapper
+from snnlib.data.formats.checks import check_writable
 from snnlib.data.formats.compiled import find_decoder, word_chunks
-from snnlib.data.formats.evt2 import HIGH_PERIOD, LOW_BITS, OTHER, TIME_HIGH, UNTIMED
-from snnlib.data.formats.prophesee_header import detect_version, read_header
+from snnlib.data.formats.evt2 import HIGH_PERIOD, LARGEST, LOW_BITS, OTHER, TIME_HIGH, UNTIMED
+from snnlib.data.formats.prophesee_header import detect_version, header_bytes, read_header
 
 
 def decode(file: EventFile, room: Room, options: dict[str, Any]) -> tuple[Header, Iterator[Events]]:
@@ -62,4 +63,35 @@ def _chunks(file: EventFile, room: Room, header: Header, legacy: bool) -> Iterat
             yield room.put(t[row], x[row] + bit, y[row], p[row])
 
 
-FORMAT = Format("evt21", "Prophesee EVT 2.1", (".raw",), lambda head: detect_version(head) == "evt21", decode)
+def encode(events: Events, header: Header, options: dict[str, Any]) -> bytes:
+    """Write little-endian words, times below 2**34 microseconds.
+
+    Events that follow each other share a word where time, row, polarity and the block of 32 columns are the same and x
+    rises, so that their order is kept.
+    """
+    check_writable(events, header, 2**34, (LARGEST, LARGEST))
+    t, x, y, p = (events[field].astype(np.int64) for field in ("t", "x", "y", "p"))
+    block = x >> 5
+    fresh = np.diff(x, prepend=2**20) <= 0
+    for column in (t, y, p, block):
+        fresh |= np.diff(column, prepend=-1) != 0
+    first = np.flatnonzero(fresh)
+    masks = np.bitwise_or.reduceat(1 << (x & 31), first) if len(first) else first
+    high = t[first] >> LOW_BITS
+    new_high = np.diff(high, prepend=-1) != 0
+    place = np.arange(len(first)) + np.cumsum(new_high)
+    words = np.zeros(len(first) + int(new_high.sum()), "<u8")
+    words[place[new_high] - 1] = TIME_HIGH << 60 | high[new_high].astype(np.uint64) << 32
+    upper = p[first] << 28 | (t[first] & 63) << 22 | block[first] << 16 | y[first]
+    words[place] = upper.astype(np.uint64) << 32 | masks.astype(np.uint64)
+    return header_bytes(header, "EVT21") + words.tobytes()
+
+
+FORMAT = Format(
+    "evt21",
+    "Prophesee EVT 2.1",
+    (".raw",),
+    lambda head: detect_version(head) == "evt21",
+    decode,
+    encode,
+)

@@ -111,7 +111,7 @@ def test_format_by_content_and_by_suffix(tmp_path):
     ):
         read(tmp_path / "c.raw")
     with pytest.raises(
-        ValueError, match=r"format: expected one of 'evt2', 'evt3' for the suffix .raw, got none"
+        ValueError, match=r"format: expected one of 'evt2', 'evt21', 'evt3' for the suffix .raw, got none"
     ):
         write(tmp_path / "d.raw", events)
     with pytest.raises(ValueError, match=r"path: expected a suffix among .aedat, "):

@@ -1,0 +1,172 @@
+"""N-TIDIGITS: spoken digits through a silicon cochlea, one HDF5 file."""
+
+from __future__ import annotations
+
+import os
+import re
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+from snnlib.data.checks import check_choice, check_index
+from snnlib.data.datasets.event_folder import Transform
+from snnlib.data.datasets.splits import SPLITS, Split, some_names
+from snnlib.data.events import as_events
+from snnlib.data.formats.base import EventFileError
+from snnlib.data.formats.hdf5 import import_h5py
+
+CHANNELS = 64
+FILE = "n-tidigits.hdf5"
+_FETCH = "fetch n-tidigits.hdf5 (docs.google.com, linked from sensors.ini.uzh.ch/databases) and put it there"
+# Sex, speaker, digits ("z" zero, "o" oh), production: man-ae-1z4-a.
+_NAME = re.compile(r"([a-z]+-[a-z0-9]+)-([1-9oz]+)-?([a-z0-9]*)")
+_LABELS = {"z": 0, **{str(digit): digit for digit in range(1, 10)}, "o": 10}
+# One training speaker in eight, the last by name, validates.
+_VAL_SPEAKERS = 8
+
+
+class NTIDIGITS(Dataset[tuple[Any, Any]]):
+    """Spoken digits as spikes of 64 channels of a silicon cochlea: `(events, label)`, 11 classes.
+
+    Layout: `root/n-tidigits.hdf5`, or `root` is the file, with the groups `train_addresses`, `train_timestamps`,
+    `test_addresses` and `test_timestamps`, which hold an array per recording, named like `man-ae-1-a`: sex and speaker,
+    the digits that are spoken, and the production. Events have x = channel, y = 0 and p = 1; the file's times are
+    seconds, and start at the first event of each recording here.
+
+    The test groups are the published split, with other speakers. The validation set is the last eighth of the training
+    speakers by name.
+
+    Args:
+        root: the folder of the file, or the file.
+        split: `"train"`, `"val"` or `"test"`.
+        transform: maps the event array of a sample.
+        target_transform: maps the label.
+        connected: whether to give the recordings of several digits as well. The label is then int64 `[digits]` for
+            every recording, for losses on sequences.
+
+    Attributes:
+        classes: `"zero"`, `"1"` to `"9"`, `"oh"`.
+        targets: labels, int64 `[S]`; with `connected` a list of tensors.
+        speakers: sex and speaker of each sample.
+        files: names of the recordings, sorted.
+        sensor_size: `(1, 64)`.
+
+    Raises:
+        FileNotFoundError: the file is missing; says what to fetch.
+        EventFileError: the file does not hold what it should.
+        ImportError: the package h5py is missing.
+
+    Warns:
+        UserWarning: recordings of other names, which are left out, or that are in both sets.
+
+    Source: Anumula et al., "Feature Representations for Neuromorphic Audio Spike Streams", Frontiers in Neuroscience
+    12:23, 2018; digits of Leonard and Doddington, TIDIGITS, 1993.
+    """
+
+    classes = ("zero", *"123456789", "oh")
+    sensor_size = (1, CHANNELS)
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        split: Split = "train",
+        transform: Transform | None = None,
+        target_transform: Transform | None = None,
+        *,
+        connected: bool = False,
+    ) -> None:
+        check_choice("split", split, SPLITS)
+        self.split, self.transform, self.target_transform = split, transform, target_transform
+        self.connected = bool(connected)
+        place = Path(root)
+        self.path = place if place.is_file() else place / FILE
+        if not self.path.is_file():
+            raise FileNotFoundError(f"{self.path}: expected the file of N-TIDIGITS, found none; {_FETCH}")
+        self._file: Any = None
+        self._process = 0
+        found = {part: self._names(part) for part in ("train", "test")}
+        both = sorted(set(found["train"]) & set(found["test"]))
+        if both:
+            warnings.warn(
+                f"{self.path}: recordings in the training and in the test set: {some_names(both)}",
+                stacklevel=2,
+            )
+        self._part = "test" if split == "test" else "train"
+        names = {name: match for name, match in found[self._part].items() if connected or len(match[2]) == 1}
+        if split != "test":
+            speakers = sorted({match[1] for match in names.values()})
+            held = set(speakers[len(speakers) - max(len(speakers) // _VAL_SPEAKERS, 1) :])
+            names = {name: match for name, match in names.items() if (match[1] in held) == (split == "val")}
+        if not names:
+            raise EventFileError(
+                f"{self.path}: expected recordings for the split {split!r}, found none; {_FETCH}"
+            )
+        self.files = sorted(names)
+        self.speakers = [names[name][1] for name in self.files]
+        labels = [torch.tensor([_LABELS[digit] for digit in names[name][2]]) for name in self.files]
+        self.targets: torch.Tensor | list[torch.Tensor] = labels if connected else torch.cat(labels)
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        number = check_index(index, len(self))
+        name, file = self.files[number], self._open()
+        try:
+            times = np.asarray(file[f"{self._part}_timestamps"][name], np.float64)
+            channels = np.asarray(file[f"{self._part}_addresses"][name])
+            if channels.size and not 0 <= int(channels.min()) <= int(channels.max()) < CHANNELS:
+                raise ValueError(
+                    f"expected channels in 0..{CHANNELS - 1}, found {channels.min()}..{channels.max()}"
+                )
+            zeros = np.zeros(len(times), np.int64)
+            events: Any = as_events(
+                times, channels.astype(np.int64), zeros, zeros + 1, unit="s", origin="first"
+            )
+        except (KeyError, OSError, TypeError, ValueError) as error:
+            raise EventFileError(f"{self.path}: recording {name}: {error}") from error
+        label: Any = self.targets[number]
+        if not self.connected:
+            label = int(label)
+        if self.transform is not None:
+            events = self.transform(events)
+        return events, label if self.target_transform is None else self.target_transform(label)
+
+    def _names(self, part: str) -> dict[str, re.Match[str]]:
+        """The recordings of a published set; those with names that say no digits are named and left out."""
+        try:
+            file = self._open()
+            times, addresses = set(file[f"{part}_timestamps"]), set(file[f"{part}_addresses"])
+        except (KeyError, OSError, TypeError) as error:
+            raise EventFileError(
+                f"{self.path}: expected the groups {part}_timestamps and {part}_addresses, found another or a damaged "
+                f"file ({error})"
+            ) from error
+        alone = sorted(times ^ addresses)
+        if alone:
+            raise EventFileError(
+                f"{self.path}: expected times and addresses of each recording, lacks one of {some_names(alone)}"
+            )
+        found = {name: _NAME.fullmatch(name) for name in sorted(times)}
+        foreign = [name for name, match in found.items() if match is None]
+        if foreign:
+            warnings.warn(
+                f"{self.path}: {some_names(foreign)} left out: no names of recordings", stacklevel=3
+            )
+        return {name: match for name, match in found.items() if match is not None}
+
+    def _open(self) -> Any:
+        # An open HDF5 file must not be shared with a forked process, and cannot be pickled for a spawned one.
+        if self._file is None or self._process != os.getpid():
+            self._file, self._process = import_h5py().File(self.path, "r"), os.getpid()
+        return self._file
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_file": None}
+
+    def __repr__(self) -> str:
+        return f"NTIDIGITS({str(self.path)!r}, {self.split}, {len(self)} recordings)"
