@@ -27,8 +27,22 @@ from snnlib.data.frames import ToFrames, stack_time_first, to_frames
 from snnlib.data.ragged import LengthBatches, collate_ragged
 from snnlib.data.reading import EventWindows, Recording, iter_events, read
 from snnlib.data.statistics import RecordingStatistics, describe_events
-from snnlib.data.transforms import AugmentEvents, AugmentFrames, BatchAugmentation, Transformed
-from snnlib.data.transforms.crop_pool import CropPool
+from snnlib.data.time_surface import ToTimeSurface, time_surface
+from snnlib.data.transforms import (
+    AugmentEvents,
+    AugmentFrames,
+    BatchAugmentation,
+    CenterCrop,
+    CropPool,
+    Denoise,
+    DownsampleTime,
+    MergePolarities,
+    RandomCrop,
+    RefractoryFilter,
+    RemoveHotPixels,
+    TimeWindow,
+    Transformed,
+)
 from snnlib.data.voxel_grid import ToVoxelGrid, voxel_grid
 from snnlib.data.writing import write
 
@@ -44,8 +58,11 @@ __all__ = [
     "AugmentEvents",
     "AugmentFrames",
     "BatchAugmentation",
+    "CenterCrop",
     "CropPool",
     "DVSGesture",
+    "Denoise",
+    "DownsampleTime",
     "EventBatch",
     "EventCache",
     "EventDigits",
@@ -56,12 +73,18 @@ __all__ = [
     "FrameCache",
     "Header",
     "LengthBatches",
+    "MergePolarities",
     "NCaltech101",
     "NCars",
+    "RandomCrop",
     "Recording",
     "RecordingStatistics",
+    "RefractoryFilter",
+    "RemoveHotPixels",
     "SpokenDigits",
+    "TimeWindow",
     "ToFrames",
+    "ToTimeSurface",
     "ToVoxelGrid",
     "Transformed",
     "as_events",
@@ -73,6 +96,7 @@ __all__ = [
     "read",
     "read_nmnist",
     "stack_time_first",
+    "time_surface",
     "to_frames",
     "user_cache_dir",
     "voxel_grid",

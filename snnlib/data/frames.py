@@ -18,6 +18,7 @@ from snnlib.data.time_window import WindowCheck
 
 Mode = Literal["binary", "count"]
 Late = Literal["clamp", "drop", "error"]
+By = Literal["time", "count", "slices"]
 
 
 def to_frames(
@@ -29,11 +30,17 @@ def to_frames(
     mode: Mode = "binary",
     late: Late = "clamp",
     dtype: torch.dtype = torch.float32,
+    by: By = "time",
+    events_per_step: int | None = None,
 ) -> torch.Tensor:
     """Bin events into a spike train.
 
-    `count[k, p, y, x] = #{events : floor(t / step_us) = k, polarity p, pixel (x, y)}`; `mode="binary"` gives
-    `min(count, 1)`.
+    `count[k, p, y, x] = #{events : bin = k, polarity p, pixel (x, y)}`; `mode="binary"` gives `min(count, 1)`. `by`
+    says what the bin of an event is:
+
+    - `"time"`: `floor(t / step_us)`;
+    - `"count"`: `floor(i / events_per_step)` of the i-th event by time, so that steps hold equal numbers of events;
+    - `"slices"`: `floor((t - t_first) T / (t_last - t_first + 1))`, T equal parts of the recording.
 
     Args:
         events: events `[E]`; `t` in microseconds from the start of the recording. The order does not matter.
@@ -41,10 +48,12 @@ def to_frames(
         step_us: length of a bin in microseconds.
         sensor_size: `(height, width)` in pixels.
         mode: `"binary"` (default, spikes are 0 or 1) or `"count"` (several events in one cell add up).
-        late: what becomes of events at `t >= time_steps * step_us`: `"clamp"` (default, no event is lost)
-            puts them into the last bin, `"drop"` leaves them out, `"error"` raises. In N-MNIST at 300 ms these are
-            0.25 % of the events.
+        late: what becomes of events after the last bin (`t >= time_steps * step_us`, or more of them than
+            `time_steps * events_per_step`): `"clamp"` (default, no event is lost) puts them into the last bin, `"drop"`
+            leaves them out, `"error"` raises. In N-MNIST at 300 ms these are 0.25 % of the events.
         dtype: of the result. Counts must fit into it.
+        by: `"time"` (default), `"count"` or `"slices"`.
+        events_per_step: with `by="count"`; default: as many as spread the recording over all T bins.
 
     Returns:
         Tensor `[T, 2, H, W]`; channel 0 holds OFF events, channel 1 ON events. No events give zeros.
@@ -66,7 +75,14 @@ def to_frames(
         ([[0, 1, 0, 1], [1, 0, 1, 0]], 3.0)
     """
     transform = ToFrames(
-        time_steps=time_steps, step_us=step_us, sensor_size=sensor_size, mode=mode, late=late, dtype=dtype
+        time_steps=time_steps,
+        step_us=step_us,
+        sensor_size=sensor_size,
+        mode=mode,
+        late=late,
+        dtype=dtype,
+        by=by,
+        events_per_step=events_per_step,
     )
     frames, complaint = transform.bin(events)
     if complaint:
@@ -121,6 +137,8 @@ class ToFrames:
         mode: Mode = "binary",
         late: Late = "clamp",
         dtype: torch.dtype = torch.float32,
+        by: By = "time",
+        events_per_step: int | None = None,
     ) -> None:
         self.time_steps, self.step_us = (
             check_int("time_steps", time_steps, 1),
@@ -131,7 +149,18 @@ class ToFrames:
         check_choice("late", late, ("clamp", "drop", "error"))
         if not isinstance(dtype, torch.dtype) or dtype.is_complex:
             raise TypeError(f"dtype must be a real torch dtype, got {dtype!r}")
-        self.mode, self.late, self.dtype = mode, late, dtype
+        check_choice("by", by, ("time", "count", "slices"))
+        if events_per_step is not None:
+            check_int("events_per_step", events_per_step, 1)
+            if by != "count":
+                raise ValueError(f"events_per_step: expected None with by={by!r}, got {events_per_step}")
+        self.mode, self.late, self.dtype, self.by, self.events_per_step = (
+            mode,
+            late,
+            dtype,
+            by,
+            events_per_step,
+        )
         self._window = WindowCheck(self.time_steps, self.step_us, late)
         self._warned = False
 
@@ -149,8 +178,11 @@ class ToFrames:
         t, x, y, p = (events[field].astype(np.int64) for field in ("t", "x", "y", "p"))
         for field, column, high in (("t", t, None), ("x", x, width - 1), ("y", y, height - 1), ("p", p, 1)):
             check_field(field, column, high)
-        bins = t // self.step_us
-        complaint = self._window.add(bins)
+        if self.by == "time":
+            bins = t // self.step_us
+            complaint = self._window.add(bins)
+        else:
+            bins, complaint = self._bins(t), ""
         cells = (np.minimum(bins, steps - 1) * 2 + p) * (height * width) + y * width + x
         if self.late == "drop":
             cells = cells[bins < steps]
@@ -162,6 +194,23 @@ class ToFrames:
             np.add.at(flat, cells, np.int32(1))
             _check_fits(int(flat.max()), self.dtype)
         return torch.from_numpy(flat).view(steps, 2, height, width).to(self.dtype), complaint
+
+    def _bins(self, t: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Bins by count or by slices."""
+        if t.size == 0:
+            return t
+        if self.by == "slices":
+            return np.asarray((t - t.min()) * self.time_steps // (t.max() - t.min() + 1))
+        rank = np.empty(t.size, np.int64)
+        rank[np.argsort(t, kind="stable")] = np.arange(t.size)
+        if self.events_per_step is None:
+            return rank * self.time_steps // t.size
+        bins: npt.NDArray[np.int64] = rank // self.events_per_step
+        if self.late == "error" and bins.max() >= self.time_steps:
+            raise ValueError(
+                f"events: expected at most {self.time_steps * self.events_per_step} with late='error', got {t.size}"
+            )
+        return bins
 
     def __repr__(self) -> str:
         options = {name: value for name, value in self.__dict__.items() if not name.startswith("_")}

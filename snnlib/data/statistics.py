@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from snnlib.data.checks import check_int
 from snnlib.data.events import Events, check_events
@@ -64,8 +65,7 @@ def describe_events(events: Events, parts: int = 20) -> RecordingStatistics:
     box = (top, left, int(y.max()) - top + 1, int(x.max()) - left + 1)
     counts = np.bincount((y - top) * box[3] + x - left)
     active = counts[counts > 0]
-    limit = max(HOT_FACTOR * active.mean(), active.mean() + HOT_DEVIATIONS * np.sqrt(active.mean()))
-    hot = np.flatnonzero(counts > limit)
+    hot = np.flatnonzero(counts > hot_limit(active))
     hot = hot[np.argsort(-counts[hot], kind="stable")]
     return RecordingStatistics(
         len(events),
@@ -76,3 +76,9 @@ def describe_events(events: Events, parts: int = 20) -> RecordingStatistics:
         len(active),
         tuple((int(place % box[3]) + left, int(place // box[3]) + top, int(counts[place])) for place in hot),
     )
+
+
+def hot_limit(active: npt.NDArray[np.int64], factor: float = HOT_FACTOR) -> float:
+    """The most events of a pixel that is not hot, of the counts of all pixels that have any."""
+    mean = float(active.mean())
+    return max(factor * mean, mean + HOT_DEVIATIONS * mean**0.5)

@@ -120,7 +120,8 @@ def test_transform_pickles_and_says_what_it_does():
     again = pickle.loads(pickle.dumps(transform))
     assert torch.equal(again(EVENTS), to_frames(EVENTS, mode="count", **SMALL))
     assert repr(again) == (
-        "ToFrames(time_steps=2, step_us=10, sensor_size=(2, 3), mode='count', late='clamp', dtype=torch.float32)"
+        "ToFrames(time_steps=2, step_us=10, sensor_size=(2, 3), mode='count', late='clamp', dtype=torch.float32, "
+        "by='time', events_per_step=None)"
     )
 
 

@@ -51,6 +51,8 @@ class AugmentEvents(AugmentOptions):
         sensor_size: `(height, width)` in pixels.
         jitter_us: standard deviation in microseconds of a Gaussian that is added to each time. Times are rounded to
             microseconds and stay between the first and the last one of the recording.
+        jitter_pixels: standard deviation in pixels of a Gaussian that is added to x and to y of each event, then
+            rounded; events that leave the sensor are lost.
 
     Raises:
         TypeError: an argument of the wrong type; `events` is no event array.
@@ -72,11 +74,13 @@ class AugmentEvents(AugmentOptions):
 
     sensor_size: tuple[int, int] = NMNIST_SENSOR_SIZE
     jitter_us: float = 0.0
+    jitter_pixels: float = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_sensor_size("sensor_size", self.sensor_size)
         check_number("jitter_us", self.jitter_us, "finite microseconds >= 0", sys.float_info.max)
+        check_number("jitter_pixels", self.jitter_pixels, "pixels in 0..32768", 2**15)
 
     def __call__(self, events: Events) -> Events:
         events = check_events("events", events)
@@ -98,6 +102,9 @@ class AugmentEvents(AugmentOptions):
         gone |= _within(moved["t"] - start, times)
         gone |= rng.random(moved.size) < self.drop
         kept = moved[~gone]
+        if self.jitter_pixels > 0:
+            x, y = (kept[field] + rng.normal(0, self.jitter_pixels, kept.size) for field in ("x", "y"))
+            kept = _placed(kept, np.rint(x).astype(np.int64), np.rint(y).astype(np.int64), self.sensor_size)
         if self.jitter_us == 0:
             return kept
         # No jitter can be longer than the recording, and a double that long may not fit into an int64.
@@ -114,7 +121,14 @@ def move_events(
     centre = np.array([[width - 1], [height - 1]]) / 2
     centred = np.stack((events["x"], events["y"])) - centre
     x, y = np.rint(matrix @ centred + centre + shift[:, None]).astype(np.int64)
-    inside = _within(x, slice(0, width)) & _within(y, slice(0, height))
+    return _placed(events, x, y, sensor_size)
+
+
+def _placed(
+    events: Events, x: npt.NDArray[np.int64], y: npt.NDArray[np.int64], sensor_size: tuple[int, int]
+) -> Events:
+    """A copy of the events at other places, without those outside the sensor."""
+    inside = _within(x, slice(0, sensor_size[1])) & _within(y, slice(0, sensor_size[0]))
     moved: Events = events[inside]
     moved["x"], moved["y"] = x[inside], y[inside]
     return moved

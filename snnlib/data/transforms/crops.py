@@ -1,0 +1,83 @@
+"""Crops of events and frames to a smaller sensor: about its centre, or anywhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from snnlib.data.checks import check_sensor_size
+from snnlib.data.events import Events, check_events
+from snnlib.data.formats.nmnist_bin import NMNIST_SENSOR_SIZE
+from snnlib.data.transforms.options import sample_generator
+
+
+@dataclass(frozen=True)
+class CenterCrop:
+    """Keep the middle of the sensor: rows and columns from `(sensor - size) // 2` on.
+
+    Args:
+        size: `(height, width)` of what stays.
+        sensor_size: `(height, width)` of the sensor of events; frames bring their own.
+
+    Returns (called): of events `[E]` those inside, moved to begin at 0; of frames `[..., H, W]` a part `[..., *size]`.
+
+    Example:
+        >>> from snnlib.data import as_events
+        >>> events = as_events(t=[0, 1], x=[10, 33], y=[12, 12], p=[1, 1])
+        >>> CenterCrop((20, 20), sensor_size=(34, 34))(events).tolist()
+        [(0, 3, 5, 1)]
+    """
+
+    size: tuple[int, int]
+    sensor_size: tuple[int, int] = NMNIST_SENSOR_SIZE
+
+    def __post_init__(self) -> None:
+        height, width = check_sensor_size("sensor_size", self.sensor_size)
+        check_sensor_size("size", self.size, (height, width))
+
+    def __call__(self, sample: Any) -> Any:
+        height, width = self._frame_size(sample)
+        return crop(sample, (height - self.size[0]) // 2, (width - self.size[1]) // 2, self.size)
+
+    def _frame_size(self, sample: Any) -> tuple[int, int]:
+        if not isinstance(sample, Tensor):
+            return self.sensor_size
+        if sample.dim() < 2 or sample.shape[-2] < self.size[0] or sample.shape[-1] < self.size[1]:
+            raise ValueError(
+                f"sample: expected frames of at least {self.size}, got shape {tuple(sample.shape)}"
+            )
+        return sample.shape[-2], sample.shape[-1]
+
+
+@dataclass(frozen=True)
+class RandomCrop(CenterCrop):
+    """Keep a part of the sensor anywhere on it; each place is as likely, one draw from torch's global generator.
+
+    Arguments and result are those of `CenterCrop`.
+
+    Example:
+        >>> import torch
+        >>> RandomCrop((20, 24))(torch.zeros(30, 2, 34, 34)).shape
+        torch.Size([30, 2, 20, 24])
+    """
+
+    def __call__(self, sample: Any) -> Any:
+        (height, width), rng = self._frame_size(sample), sample_generator()
+        top, left = rng.integers(0, (height - self.size[0] + 1, width - self.size[1] + 1))
+        return crop(sample, int(top), int(left), self.size)
+
+
+def crop(sample: Any, top: int, left: int, size: tuple[int, int]) -> Any:
+    """The part of events `[E]` or frames `[..., H, W]` of `size` from row `top` and column `left` on, as a copy."""
+    height, width = size
+    if isinstance(sample, Tensor):
+        return sample[..., top : top + height, left : left + width].clone()
+    events: Events = check_events("sample", sample)
+    x, y = events["x"].astype(np.int64) - left, events["y"].astype(np.int64) - top
+    inside = (x >= 0) & (x < width) & (y >= 0) & (y < height)
+    kept: Events = events[inside]
+    kept["x"], kept["y"] = x[inside], y[inside]
+    return kept
