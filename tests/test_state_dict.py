@@ -202,6 +202,11 @@ def test_constants_are_float64_and_casts_skip_them() -> None:
             r"neuron.grad_clamp inf \(was 4\)",
         ),
         (
+            lambda: snnlib.SRMLinear(3, 2, input_grad_scale=0.85),
+            lambda: snnlib.SRMLinear(3, 2),
+            r"input_grad_scale 0.85 \(was 1\)",
+        ),
+        (
             lambda: snnlib.SRMReadout(3, 2, tau_s=2.0),
             lambda: snnlib.SRMReadout(3, 2),
             r"neuron.tau_s 2 \(was 3\)",

@@ -129,13 +129,15 @@ class SRMLayer(NeuronLayer):
         return float(self.threshold.max()) * self.neuron.tau_s
 
     def stored_numbers(self) -> dict[str, float]:
-        """Constants of the neurons, as in files; a clamp that is none is infinite."""
-        return {f"neuron.{name}": value for name, value in self.neuron.stored_numbers().items()}
+        """Constants of the neurons and of the input gradient, as in files; a clamp that is none is infinite."""
+        constants = {f"neuron.{name}": value for name, value in self.neuron.stored_numbers().items()}
+        return constants | {"input_grad_scale": float(self.input_grad_scale)}
 
     def load_numbers(self, numbers: Mapping[str, float]) -> None:
         """Take over constants from a file."""
+        self.input_grad_scale = numbers.get("input_grad_scale", self.input_grad_scale)
         self.neuron = self.neuron.with_numbers(
-            {name.removeprefix("neuron."): value for name, value in numbers.items()}
+            {name.removeprefix("neuron."): value for name, value in numbers.items() if "." in name}
         )
 
     def resizable(self) -> dict[str, int | None]:
