@@ -6,6 +6,7 @@ from typing import Any
 from snnlib import (
     compat,
     data,
+    distributed,
     encoding,
     explain,
     functional,
@@ -110,6 +111,7 @@ __all__ = [
     "compat",
     "convert",
     "data",
+    "distributed",
     "encoding",
     "explain",
     "explain_dispatch",

@@ -40,6 +40,7 @@ REFERENCE = {
         ],
     ),
     "data": ("Data", ["snnlib.data"]),
+    "distributed": ("Several processes", ["snnlib.distributed"]),
     "encoding": ("Encoding ordinary data", ["snnlib.encoding"]),
     "functional": ("Functions", ["snnlib.functional"]),
     "models": ("Models", ["snnlib.models", "snnlib.app.training.load"]),

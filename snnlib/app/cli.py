@@ -161,8 +161,11 @@ def train(
     ] = _D.val_split,
     epochs: Annotated[int, _option("Pass this many times over the training set.", "Learning")] = _D.epochs,
     batch_size: Annotated[
-        int, _option("Take this many samples per training step.", "Learning")
+        int, _option("Take this many samples per batch; each device has one batch per step.", "Learning")
     ] = _D.batch_size,
+    accumulate: Annotated[
+        int, _option("Add the gradients of this many batches before each step.", "Learning")
+    ] = _D.accumulate,
     copies: Annotated[
         int, _option("Put each sample into its batch this many times, augmented anew each time.", "Learning")
     ] = _D.copies,
@@ -211,6 +214,9 @@ def train(
     devices: Annotated[
         int, _option("Train on this many GPUs (or in as many CPU processes) together.", "Run")
     ] = _D.devices,
+    nodes: Annotated[
+        int, _option("Train on this many machines together; start the command on each by torchrun.", "Run")
+    ] = _D.nodes,
     precision: Annotated[
         Precision,
         _option("Store weights and spikes in this precision; bf16-mixed keeps weights in float32.", "Run"),
@@ -309,7 +315,7 @@ def evaluate(
 
     run, config = RunFolder.open(run_folder, "RUN_FOLDER")
     # One device is enough for a test, and the machine need not be the run's.
-    changes: dict[str, Any] = {"device": device, "devices": 1}
+    changes: dict[str, Any] = {"device": device, "devices": 1, "nodes": 1}
     if root is not None:
         changes["root"] = str(root)
     if data is not None and data != config.data:

@@ -272,7 +272,9 @@ def _search(
 
 def _prepare_readout(readout: SRMReadout, x: Tensor, name: str) -> LayerPreparation:
     def potential(weight: Tensor, x: Tensor) -> float:
-        return float(readout.potentials_of(x, weight).spikes.float().square().mean().sqrt())
+        return float(
+            readout.potentials_of(x, weight).spikes.float().square().mean(dtype=torch.float64).sqrt()
+        )
 
     weight = readout.effective_weight.detach()
     before = potential(weight, x)

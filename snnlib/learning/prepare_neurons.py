@@ -113,7 +113,7 @@ class PrepareNeuron:
         return (_changed(inputs[0], scale, shift), *inputs[1:])
 
     def _potential(self, neuron: Neuron, current: Tensor, source: nn.Module | None) -> Parts:
-        rms, scale = float(neuron(current).float().square().mean().sqrt()), None
+        rms, scale = float(neuron(current).float().square().mean(dtype=torch.float64).sqrt()), None
         if source is not None and 0 < rms < math.inf and abs(rms / POTENTIAL - 1) > SPREAD_TOLERANCE:
             scale = current.new_full((current.shape[2],), POTENTIAL / rms)
             rms = POTENTIAL
@@ -185,7 +185,7 @@ def _spread(neuron: Neuron, current: Tensor) -> float:
     """RMS of the potential without spikes in thresholds; of the current for models whose potential is not known."""
     known = neuron.dynamics(neuron.constants()) is not None
     values = neuron.free_potential(current) if known else current / neuron.mean_threshold()
-    return float(values.float().square().mean().sqrt())
+    return float(values.float().square().mean(dtype=torch.float64).sqrt())
 
 
 def _set(source: nn.Module, scale: Tensor | None, shift: Tensor | None) -> None:

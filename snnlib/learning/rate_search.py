@@ -28,7 +28,8 @@ def channel_rates(current: Tensor, layer: NeuronLayer | Neuron) -> Tensor:
 def free_potential(current: Tensor, layer: NeuronLayer) -> float:
     """RMS of the potential in units of the threshold, without spikes, where there is one at all."""
     squares = layer.free_potential(current).float().square()
-    return float((squares.sum() / (squares != 0).sum()).sqrt())
+    # In float64, so that the number of threads that add cannot show in the weights.
+    return float((squares.sum(dtype=torch.float64) / (squares != 0).sum()).sqrt())
 
 
 class RateSearch:

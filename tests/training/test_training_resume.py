@@ -52,8 +52,10 @@ def whole(config: TrainConfig, tmp_path_factory: pytest.TempPathFactory) -> tupl
     return start(config, folder), folder
 
 
+@pytest.mark.filterwarnings("ignore:.*fork")
 def test_one_seed_gives_one_net(whole: tuple[TrainResult, Path], config: TrainConfig, tmp_path: Path) -> None:
-    assert_same(whole[0], start(config, tmp_path), (whole[1], tmp_path))
+    """With processes that read the data as well."""
+    assert_same(whole[0], start(dataclasses.replace(config, workers=2), tmp_path), (whole[1], tmp_path))
 
 
 def test_another_seed_gives_another_net(

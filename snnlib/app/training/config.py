@@ -73,7 +73,9 @@ class TrainConfig:
             epoch by (`best.ckpt`). Default 0: none is held out, and the net of the last epoch is the result. The test
             set never chooses anything.
         epochs: passes over the training set.
-        batch_size: samples per step (and per device).
+        batch_size: samples in a batch, of which every device has one per step.
+        accumulate: batches of a device whose gradients are added before a step. R devices give the same bits as one
+            that accumulates R batches, for R a power of two and nets without batch normalisation.
         copies: of each sample in its batch, each augmented differently; a step has `copies * batch_size` of them. See
             `snnlib.data.BatchAugmentation`.
         shift: training samples are moved by up to this many pixels along each axis, anew each time they are seen. As
@@ -88,12 +90,13 @@ class TrainConfig:
             0.05 is half of what a first layer can reach on the digits, where large parts of the frame are empty.
         seed: of weights, order of samples and everything else random.
         device: `"cpu"`, `"cuda"` or `"auto"`: CUDA where there is a GPU.
-        devices: processes (CPU) or GPUs that train together.
+        devices: processes (CPU) or GPUs of a machine that train together.
+        nodes: machines that train together, each with `devices`; start the same command on each by `torchrun`.
         precision: dtype of weights and spikes, in Lightning's words; `"bf16-mixed"` keeps weights in float32 and runs
             the layers under bfloat16 autocast.
         threads: CPU threads; None for torch's own choice.
-        workers: processes that read data; 0 reads in the main process, which is fastest once frames are cached. With
-            more than that, samples are moved, turned and bent otherwise, and after a resume otherwise again.
+        workers: processes that read data; 0 reads in the main process, which is fastest once frames are cached. The
+            result is the same.
 
     Raises:
         ConfigError: a setting out of its range; names it, what was expected and what came.
@@ -128,6 +131,7 @@ class TrainConfig:
     val_split: float = 0.0
     epochs: int = 8
     batch_size: int = 25
+    accumulate: int = 1
     copies: int = 1
     shift: int = 2
     rotate: float = 10.0
@@ -140,6 +144,7 @@ class TrainConfig:
     seed: int = 0
     device: Device = "auto"
     devices: int = 1
+    nodes: int = 1
     precision: Precision = "32-true"
     threads: int | None = None
     workers: int = 0
@@ -150,10 +155,12 @@ class TrainConfig:
             ("time_steps", 1),
             ("epochs", 1),
             ("batch_size", 1),
+            ("accumulate", 1),
             ("pool", 1),
             ("copies", 1),
             ("shift", 0),
             ("devices", 1),
+            ("nodes", 1),
             ("threads", 1),
             ("workers", 0),
             ("seed", 0),

@@ -10,14 +10,14 @@ from typing import Any, cast
 
 import lightning.pytorch as pl
 import torch
-from torch.utils.data import DataLoader, Dataset, DistributedSampler, Subset
+from torch.utils.data import DataLoader, Dataset, Subset
 
 from snnlib.app.training.config import TrainConfig
 from snnlib.app.training.errors import ConfigError
+from snnlib.app.training.order import SeededCopies, TrainingBatches, stack_copies
 from snnlib.data import (
     NMNIST,
     AugmentFrames,
-    BatchAugmentation,
     CropPool,
     EventCache,
     EventDigits,
@@ -132,12 +132,19 @@ class EventData(pl.LightningDataModule):
                 self.train_set, self.val_set = self._hold_out(self.train_set)
 
     def train_dataloader(self) -> DataLoader[Any]:
-        """Augmented batches in an order that depends on the seed and the epoch only, not on what ran before."""
-        # DistributedSampler shuffles by seed + epoch (Lightning calls set_epoch), also where one process has all.
-        sampler: DistributedSampler[Any] = DistributedSampler(
-            self.train_set, num_replicas=self._processes, rank=self._rank, seed=self.config.seed
+        """Augmented batches; samples, order and random numbers follow from the seed and the epoch alone."""
+        config = self.config
+        augment = AugmentFrames(shift=config.shift, rotate=config.rotate, warp=config.warp)
+        samples = SeededCopies(self.train_set, augment, config.copies, config.seed)
+        batches = TrainingBatches(
+            len(samples),
+            config.batch_size,
+            config.seed,
+            config.accumulate * self._processes,
+            self._rank,
+            self._processes,
         )
-        return self._loader(self.train_set, sampler=sampler, collate_fn=augmentation(self.config))
+        return self._loader(samples, batch_sampler=batches, collate_fn=stack_copies)
 
     def val_dataloader(self) -> list[DataLoader[Any]]:
         """The test set and, where there is one, the validation set, in their own order.
@@ -148,7 +155,10 @@ class EventData(pl.LightningDataModule):
         for samples in (self.test_set, self.val_set):
             if samples is not None:
                 share = range(self._rank, len(cast(Sized, samples)), self._processes)
-                loaders.append(self._loader(Subset(samples, share), collate_fn=stack_time_first))
+                loader = self._loader(
+                    Subset(samples, share), batch_size=self.config.batch_size, collate_fn=stack_time_first
+                )
+                loaders.append(loader)
         return loaders
 
     def first_batch(self) -> torch.Tensor:
@@ -167,10 +177,9 @@ class EventData(pl.LightningDataModule):
     def _rank(self) -> int:
         return 0 if self.trainer is None else self.trainer.global_rank
 
-    def _loader(self, samples: Samples, **options: Any) -> DataLoader[Any]:
+    def _loader(self, samples: Dataset[Any], **options: Any) -> DataLoader[Any]:
         return DataLoader(
             samples,
-            batch_size=self.config.batch_size,
             num_workers=self.config.workers,
             persistent_workers=self.config.workers > 0,
             # Of its own: loaders draw a number when they start, which a resumed run does at another moment.
@@ -223,12 +232,6 @@ def _targets(samples: Any) -> torch.Tensor:
     """Labels of all samples, of a data set or of what holds its frames in memory."""
     targets: torch.Tensor = samples.dataset.targets if isinstance(samples, FrameCache) else samples.targets
     return targets
-
-
-def augmentation(config: TrainConfig) -> BatchAugmentation:
-    """What makes a training batch of samples: copies of them, each moved, turned and bent anew as the settings say."""
-    augment = AugmentFrames(shift=config.shift, rotate=config.rotate, warp=config.warp)
-    return BatchAugmentation(augment, config.copies)
 
 
 def _memory_bytes() -> float:

@@ -13,6 +13,7 @@ import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import TQDMProgressBar
 from lightning.pytorch.loggers import TensorBoardLogger
+from torch.nn.parallel import DistributedDataParallel
 
 from snnlib.app.training.checkpoint_io import SafeCheckpointIO
 from snnlib.app.training.classifier import SpikingClassifier
@@ -20,6 +21,7 @@ from snnlib.app.training.config import TrainConfig
 from snnlib.app.training.divergence import FiniteCheckpoint
 from snnlib.app.training.errors import ConfigError
 from snnlib.app.training.run_folder import RunFolder
+from snnlib.distributed import ordered_sum
 
 # What Lightning and its parts say that does not concern a user of this command, with the reason.
 _NOISE = (
@@ -38,6 +40,15 @@ _NOISE = (
     # torch's own trees, through Lightning's data loaders.
     ".*treespec.*is deprecated.*",
 )
+
+
+class OrderedGradients(pl.Callback):
+    """Adds the gradients of several processes in the order of their ranks."""
+
+    def on_train_start(self, trainer: pl.Trainer, *_: Any) -> None:
+        """Put the hook on the net that torch has made of ours, before its first step."""
+        if isinstance(trainer.strategy.model, DistributedDataParallel):
+            trainer.strategy.model.register_comm_hook(None, ordered_sum)
 
 
 class ProgressBar(TQDMProgressBar):
@@ -80,8 +91,10 @@ def build_trainer(config: TrainConfig, run: RunFolder | None = None, *callbacks:
         max_epochs=config.epochs,
         accelerator=accelerator,
         devices=config.devices,
+        num_nodes=config.nodes,
+        accumulate_grad_batches=config.accumulate,
         precision=config.precision,
-        callbacks=[*bars, *callbacks, *checkpoints],
+        callbacks=[OrderedGradients(), *bars, *callbacks, *checkpoints],
         plugins=[SafeCheckpointIO()],
         # The data module has samplers of its own, which also fix the order within one process.
         use_distributed_sampler=False,
