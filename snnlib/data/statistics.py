@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -81,4 +82,4 @@ def describe_events(events: Events, parts: int = 20) -> RecordingStatistics:
 def hot_limit(active: npt.NDArray[np.int64], factor: float = HOT_FACTOR) -> float:
     """The most events of a pixel that is not hot, of the counts of all pixels that have any."""
     mean = float(active.mean())
-    return max(factor * mean, mean + HOT_DEVIATIONS * mean**0.5)
+    return max(factor * mean, mean + HOT_DEVIATIONS * math.sqrt(mean))
