@@ -34,8 +34,7 @@ int64_t decode_aedat3(const uint8_t* input, int64_t bytes, char* places, int64_t
       const auto word = [&](int64_t i) {
         const uint8_t* at = words + (done + i) * kWordBytes;
         const uint32_t data = little32(at);
-        return Pixel{little32(at + 4), int32_t(data >> 17), int32_t(data >> 2 & 0x7FFF), int32_t(data >> 1 & 1),
-                     uint32_t(~data & !all)};
+        return Pixel{little32(at + 4), pack(data >> 17, data >> 2 & 0x7FFF, data >> 1 & 1), uint64_t(~data & !all)};
       };
       if (!out.put_ordinary(run, base, out.last() - base, word)) {
         for (int64_t i = 0; inside && i < run; ++i) {
@@ -43,7 +42,7 @@ int64_t decode_aedat3(const uint8_t* input, int64_t bytes, char* places, int64_t
           if (e.odd)
             ++other;
           else
-            inside = out.put(base + e.t, e.x, e.y, e.p);
+            inside = out.put(base + e.t, e.x(), e.y(), e.p());
         }
       }
       done += run;

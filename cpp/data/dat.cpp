@@ -14,8 +14,7 @@ int64_t decode_dat(const uint8_t* input, int64_t bytes, char* places, int64_t ca
     const uint8_t* words = input + done * 8;
     const auto word = [&](int64_t i) {
       const uint32_t data = little32(words + i * 8 + 4);
-      return Pixel{little32(words + i * 8), int32_t(data & 0x3FFF), int32_t(data >> 14 & 0x3FFF), int32_t(data >> 28),
-                   0};
+      return Pixel{little32(words + i * 8), pack(data & 0x3FFF, data >> 14 & 0x3FFF, data >> 28), 0};
     };
     if (unwrap.started() && out.put_ordinary(run, unwrap.base(), unwrap.last(), word)) {
       unwrap.set_last(little32(words + (run - 1) * 8));
@@ -24,7 +23,7 @@ int64_t decode_dat(const uint8_t* input, int64_t bytes, char* places, int64_t ca
     }
     for (int64_t i = 0; inside && i < run; ++i) {
       const Pixel e = word(i);
-      inside = out.put(unwrap(e.t), e.x, e.y, e.p);
+      inside = out.put(unwrap(e.t), e.x(), e.y(), e.p());
       done += inside;
     }
   }

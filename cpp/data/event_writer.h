@@ -39,12 +39,25 @@ constexpr int64_t kEventBytes = 13;
 // Words that are tried together; a word that is no ordinary one sends all of them the slow way.
 constexpr int64_t kRun = 64;
 
-// A word as its decoder sees it. Coordinates below 0 and a word that is `odd` make a run of words no ordinary one.
+// An event of a word as its decoder sees it: x in bits 0..15 of `place`, y in 16..31, p in 32..47, each below 2^15. A
+// word that is `odd` makes a run of words no ordinary one.
 struct Pixel {
   uint32_t t;
-  int32_t x, y, p;
-  uint32_t odd;
+  uint64_t place;
+  uint64_t odd;
+
+  uint32_t x() const { return uint32_t(place & 0xFFFF); }
+  uint32_t y() const { return uint32_t(place >> 16 & 0xFFFF); }
+  uint32_t p() const { return uint32_t(place >> 32 & 0xFFFF); }
 };
+
+SNNLIB_INLINE uint64_t pack(uint64_t x, uint64_t y, uint64_t p) { return x | y << 16 | p << 32; }
+
+// Whether all three fields of a place are at most those of the limits: their topmost bits stay, a difference below 0
+// takes one away.
+constexpr uint64_t kGuards = 0x800080008000u;
+SNNLIB_INLINE uint64_t within(uint64_t limits, uint64_t place) { return (limits | kGuards) - place; }
+SNNLIB_INLINE bool is_within(uint64_t differences) { return (differences & kGuards) == kGuards; }
 
 // Makes the times of a clock of `period` steps count on: a fall by more than half of it is a wrap, and a rise by more
 // than half steps back over one, where there was one.
@@ -148,36 +161,35 @@ class EventWriter {
   // less than 2^31 after the one before, the first after `last`. Else, and before the first event, puts none.
   template <class Word>
   SNNLIB_INLINE bool put_ordinary(int64_t n, int64_t base, int64_t last, Word word) {
-    if (!is_in_order(base + last)) return false;
+    if (kBigEndian || !has_places(n + 1) || !is_in_order(base + last)) return false;
     const int64_t offset = base - origin_;
-    const int32_t right = this->right(), bottom = this->bottom();
-    uint64_t late = 0;
-    uint32_t odd = 0;
-    int32_t outside = 0;
+    const uint64_t limits = pack(width_ - 1, height_ - 1, 1);
+    uint64_t inside = kGuards, odd = 0;
+    int64_t steps = 0;
     char* out = out_;
     for (int64_t i = 0; i < n; ++i) {
       const Pixel e = word(i);
-      late |= uint64_t(int64_t(e.t) - last) >> 31;
-      outside |= e.x | (right - e.x) | e.y | (bottom - e.y) | (1 - e.p);
+      steps |= int64_t(e.t) - last;
+      inside &= within(limits, e.place);
       odd |= e.odd;
       last = e.t;
-      write(out, offset + int64_t(e.t), uint32_t(e.x), uint32_t(e.y), uint32_t(e.p));
+      write_over(out, offset + int64_t(e.t), e.place);
       out += kEventBytes;
     }
-    if (late | odd | (uint32_t(outside) >> 31)) return false;
+    if ((uint64_t(steps) >> 31) | odd || !is_within(inside)) return false;
     out_ = out;
     last_ = base + last;
     return true;
   }
 
-  // Puts the events `word(0)` to `word(n - 1)` at `base` + their times without a check.
+  // Puts the events `word(0)` to `word(n - 1)` at `base` + their times without a check; there must be n + 1 places.
   template <class Word>
   SNNLIB_INLINE void put_checked(int64_t n, int64_t base, Word word) {
     const int64_t offset = base - origin_;
     char* out = out_;
     for (int64_t i = 0; i < n; ++i) {
       const Pixel e = word(i);
-      write(out, offset + int64_t(e.t), uint32_t(e.x), uint32_t(e.y), uint32_t(e.p));
+      write_over(out, offset + int64_t(e.t), e.place);
       out += kEventBytes;
     }
     if (n) last_ = base + word(n - 1).t;
@@ -192,16 +204,24 @@ class EventWriter {
   int64_t last() const { return last_; }
 
  private:
-  static SNNLIB_INLINE void write(char* out, int64_t t, uint32_t x, uint32_t y, uint32_t p) {
-    // Two stores of 2 bytes take longer than one of 4.
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-    const uint32_t place = x << 16 | y;
+  static constexpr bool kBigEndian = true;
 #else
-    const uint32_t place = x | y << 16;
+  static constexpr bool kBigEndian = false;
 #endif
+
+  // Two stores, of which the second reaches three bytes into the next place: that is written after this one.
+  static SNNLIB_INLINE void write_over(char* out, int64_t t, uint64_t place) {
+    std::memcpy(out, &t, 8);
+    std::memcpy(out + 8, &place, 8);
+  }
+
+  static SNNLIB_INLINE void write(char* out, int64_t t, uint32_t x, uint32_t y, uint32_t p) {
+    const uint16_t column = uint16_t(x), row = uint16_t(y);
     const uint8_t polarity = uint8_t(p);
     std::memcpy(out, &t, 8);
-    std::memcpy(out + 8, &place, 4);
+    std::memcpy(out + 8, &column, 2);
+    std::memcpy(out + 10, &row, 2);
     std::memcpy(out + 12, &polarity, 1);
   }
 

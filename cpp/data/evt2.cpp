@@ -44,7 +44,7 @@ int64_t decode_evt2(const uint8_t* input, int64_t bytes, char* places, int64_t c
     const uint8_t* words = input + done * 4;
     const auto pixel = [&](int64_t i) {
       const uint32_t word = little32(words + i * 4);
-      return Pixel{word >> 22 & 63, int32_t(word >> 11 & 0x7FF), int32_t(word & 0x7FF), int32_t(word >> 28), 0};
+      return Pixel{word >> 22 & 63, pack(word >> 11 & 0x7FF, word & 0x7FF, word >> 28), 0};
     };
     // Events of one TIME_HIGH.
     const int64_t most = std::min(count - done, kRun);
@@ -65,7 +65,7 @@ int64_t decode_evt2(const uint8_t* input, int64_t bytes, char* places, int64_t c
       if (!out.put_ordinary(run, clock.high, out.last() - clock.high, pixel)) {
         for (int64_t i = 0; inside && i < run; ++i) {
           const Pixel e = pixel(i);
-          inside = out.put(clock.high | e.t, e.x, e.y, e.p);
+          inside = out.put(clock.high | e.t, e.x(), e.y(), e.p());
         }
       }
       done += run;

@@ -188,10 +188,10 @@ SNNLIB_NOINLINE int64_t put_singles(const uint8_t* words, int64_t count, State& 
   Singles found;
   find_singles(words, std::min(count, kBlock), state, out, found);
   if (!found.ordinary) plain = std::max(plain, found.end);
-  if (!found.end || !found.ordinary || !out.has_places(found.count)) return 0;
+  if (!found.end || !found.ordinary || !out.has_places(found.count + 1)) return 0;
   const auto pixel = [&](int64_t i) {
     const uint32_t place = found.places[i], word = little16(words + place * 2);
-    return Pixel{found.lows[place], int32_t(word & 0x7FF), found.rows[place], int32_t(word >> 11 & 1), 0};
+    return Pixel{found.lows[place], pack(word & 0x7FF, found.rows[place], word >> 11 & 1), 0};
   };
   out.put_checked(found.count, state.time(), pixel);
   state.row = found.rows[found.end - 1];
