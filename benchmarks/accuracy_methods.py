@@ -23,9 +23,8 @@ from torch.utils.data import DataLoader
 import snnlib
 from snnlib.app.recipes import recipe
 from snnlib.app.training import RunFolder
-from snnlib.app.training.data_module import augmentation
 from snnlib.app.training.run import train_run
-from snnlib.data import NMNIST, FrameCache, ToFrames, stack_time_first
+from snnlib.data import NMNIST, AugmentFrames, BatchAugmentation, FrameCache, ToFrames, stack_time_first
 
 # Settings of `recipe`, and the augmentation of `spikingjelly-augmented`.
 RECIPE = "nmnist"
@@ -47,7 +46,9 @@ def frames_of(root: Path, train: bool) -> FrameCache:
 
 def loaders(root: Path, batch_size: int, augment: bool = False) -> tuple[DataLoader, DataLoader]:
     """Training and test batches; the training batches augmented as in the recipe where asked for."""
-    collate = augmentation(recipe(RECIPE).config(root=str(root))) if augment else stack_time_first
+    config = recipe(RECIPE).config(root=str(root))
+    augmented = AugmentFrames(shift=config.shift, rotate=config.rotate, warp=config.warp)
+    collate = BatchAugmentation(augmented, config.copies) if augment else stack_time_first
     return (
         DataLoader(frames_of(root, train=True), batch_size, shuffle=True, collate_fn=collate),
         DataLoader(frames_of(root, train=False), 50, collate_fn=stack_time_first),
