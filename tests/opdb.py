@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import opdb_delay
 import opdb_neurons
 import opdb_recurrent
 import oracles
@@ -331,6 +332,47 @@ OPS = {
             SRM_CONV_GRADIENT_TOLERANCE,
             bit_equal=True,
             events=2,
+        ),
+        OpCase(
+            "delay_forward",
+            tuple(opdb_delay.shift_sample(name) for name in opdb_delay.SHIFTS),
+            opdb_delay.shift_answer,
+            lambda *_: None,
+            NEURON_TOLERANCE,
+            bit_equal=True,
+            events=0,
+            differentiable=True,
+        ),
+        OpCase(
+            "delay_backward",
+            tuple(opdb_delay.shift_backward_sample(name) for name in opdb_delay.SHIFTS),
+            opdb_delay.shift_backward_answer,
+            lambda *_: None,
+            SRM_CONV_GRADIENT_TOLERANCE,
+            bit_equal=False,
+            events=1,
+        ),
+        OpCase(
+            "delayed_linear_forward",
+            tuple(opdb_delay.linear_sample(name) for name in opdb_delay.LINEARS),
+            opdb_delay.linear_answer,
+            lambda *_: None,
+            SRM_CONV_GRADIENT_TOLERANCE,
+            bit_equal=False,
+            events=0,
+            differentiable=True,
+        ),
+        OpCase(
+            "delayed_linear_backward",
+            (
+                *(opdb_delay.linear_backward_sample(name) for name in opdb_delay.LINEARS),
+                opdb_delay.linear_backward_sample("between steps", (False, True)),
+            ),
+            opdb_delay.linear_backward_answer,
+            lambda *_: None,
+            SRM_CONV_GRADIENT_TOLERANCE,
+            bit_equal=False,
+            events=1,
         ),
         OpCase(
             "layer_forward",

@@ -17,7 +17,23 @@ TRAIN = (5, 3, 3, 31, 37)
 FRAMES = (7, 3, 31, 38)
 
 
+def _delay_arguments(name: str, dtype: torch.dtype) -> tuple[object, ...]:
+    generator = torch.Generator().manual_seed(3)
+    delays = torch.rand(40, 70, generator=generator) * 4
+    rows = (torch.rand(9, 3, 70, generator=generator) < 0.3).to(dtype)
+    signal = torch.randn(9, 3, 70, generator=generator).to(dtype)
+    connections = (rows, delays.to(dtype), delays, False, 0)
+    return {
+        "delay_forward": (rows, delays[0], False, 0),
+        "delay_backward": (signal, rows, delays[0], False, 0, True, True),
+        "delayed_linear_forward": connections,
+        "delayed_linear_backward": (signal[..., :40].contiguous(), *connections, True, True),
+    }[name]
+
+
 def _arguments(name: str, dtype: torch.dtype = torch.float32) -> tuple[object, ...]:
+    if name.startswith("delay"):
+        return _delay_arguments(name, dtype)
     generator = torch.Generator().manual_seed(3)
     current = (torch.randn(TRAIN, generator=generator) * 1.2 + 0.5).to(dtype)
     q = torch.randn(TRAIN, generator=generator).to(dtype)
@@ -179,7 +195,9 @@ def test_batch_split(case: OpCase, path: str) -> None:
     shared |= {id(x) for x in whole if isinstance(x, Tensor) and x.dtype == torch.float64}
     dim = 0 if case.name.startswith(("spike", "superpixel")) else 1
     size = (FRAMES if dim == 0 else TRAIN)[dim]
-    if case.name in ("srm_conv_backward", "layer_backward", "currents_backward", "recurrent_backward"):
+    shared |= {id(x) for x in whole[1:3]} if case.name == "delayed_linear_forward" else set()
+    sums = ("srm_conv_backward", "layer_backward", "currents_backward", "recurrent_backward")
+    if case.name in (*sums, "delay_backward", "delayed_linear_backward"):
         pytest.skip("its weight gradient sums over the batch")
     # The record of spikes that follows is in an order of its own.
     compared = 2 if case.name in ("srm_conv_forward", "layer_forward") else None

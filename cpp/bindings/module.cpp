@@ -12,6 +12,7 @@
 namespace snnlib {
 
 void bind_recurrent(pybind11::module_& module);
+void bind_delay(pybind11::module_& module);
 
 namespace {
 
@@ -80,6 +81,7 @@ PYBIND11_MODULE(_C, module) {
   snnlib::bind_srm(module, &snnlib::kernels);
   snnlib::bind_scan(module, &snnlib::kernels);
   snnlib::bind_recurrent(module);
+  snnlib::bind_delay(module);
   snnlib::bind_pool(module, &snnlib::kernels);
   snnlib::bind_srm_conv(module);
   snnlib::bind_superpixel(module, &snnlib::kernels);

@@ -14,6 +14,7 @@ namespace snnlib {
   extern const ScanKernels scan_kernels;             \
   extern const BatchNormKernels batch_norm_kernels;  \
   extern const RecurrentKernels recurrent_kernels;   \
+  extern const DelayKernels delay_kernels;           \
   }
 #define SNNLIB_KERNELS(isa)  \
   {#isa,                     \
@@ -23,7 +24,8 @@ namespace snnlib {
    &isa::superpixel_kernels, \
    &isa::scan_kernels,       \
    &isa::batch_norm_kernels, \
-   &isa::recurrent_kernels}
+   &isa::recurrent_kernels,  \
+   &isa::delay_kernels}
 SNNLIB_DECLARE(portable)
 #ifdef SNNLIB_HAS_avx2
 SNNLIB_DECLARE(avx2)

@@ -1,6 +1,7 @@
 """Stateless public functions: equation, shapes, units, errors and source in every docstring."""
 
 from snnlib.functional.conv import conv2d_input_backward, conv2d_weight_backward
+from snnlib.functional.delayed import delayed_currents, delayed_layer
 from snnlib.functional.gradient import grad_scale
 from snnlib.functional.layer import (
     NeuronOptions,
@@ -51,6 +52,8 @@ __all__ = [
     "conv2d_input_backward",
     "conv2d_weight_backward",
     "cubic_kernel",
+    "delayed_currents",
+    "delayed_layer",
     "grad_scale",
     "power_of_two_exponent",
     "quantize_power_of_two",

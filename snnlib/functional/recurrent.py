@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from snnlib import ops
+from snnlib.backends import reference
 from snnlib.functional._check import check_device, check_floating, check_lengths, check_rank
 from snnlib.functional.lengths import without_padding
 from snnlib.neurons.base import Neuron, Output
@@ -19,6 +23,9 @@ def spiking_recurrent(
     *,
     state: tuple[Tensor, ...] | None = None,
     lengths: Tensor | None = None,
+    delay: Tensor | None = None,
+    max_delay: int = 0,
+    rounded: bool = False,
 ) -> Output:
     """Spikes of fully recurrent neurons for their input currents, and the state to go on from.
 
@@ -26,8 +33,8 @@ def spiking_recurrent(
 
         s[t] = neuron(current[t] + weight s[t-1])
 
-    `weight[i, j]` leads from neuron j to neuron i, as in `torch.nn.RNN`, with a delay of one step. Gradients flow to
-    the current, the weight, the neuron's learnable constants and the state.
+    `weight[i, j]` leads from neuron j to neuron i, as in `torch.nn.RNN`, with a delay of one step, to which `delay` is
+    added. Gradients flow to the current, the weight, the neuron's learnable constants, the delay and the state.
 
     Args:
         current: input currents `[T, N, H]` (`[N, T, H]` where the neuron is `batch_first`).
@@ -37,6 +44,11 @@ def spiking_recurrent(
             their last spikes `[1, N, H]`. None starts anew.
         lengths: number of steps of each sample `[N]`, 0 to T; None for T. Later steps have spikes and gradients of 0,
             and the state is that after the sample's own last step.
+        delay: further steps until a spike comes back, per neuron `[H]` or per connection `[H, H]`, from 0 to
+            `max_delay`; None for none. The state then has `max_delay + 2` last spikes, the newest first. It runs by the
+            neuron's `step`.
+        max_delay: longest `delay`.
+        rounded: whether delays are rounded to whole steps; else those between steps are interpolated.
 
     Raises:
         TypeError: current or weight is no floating tensor, they differ in dtype, or lengths are no integers.
@@ -59,15 +71,22 @@ def spiking_recurrent(
         current = without_padding(current, lengths, time_dim)
     shape = [batch, current.shape[2]]
     wide = torch.promote_types(current.dtype, torch.float32)
-    own, spikes = _split(state, shape, current)
+    kept = 1 if delay is None else max_delay + 2
+    own, spikes = _split(state, kept, shape, current)
     start = neuron.start(shape, current, own)
     dynamics = neuron.dynamics(neuron.constants())
-    if dynamics is not None and not dynamics.membrane and current.device.type == "cpu":
-        return _by_kernels(current, weight, dynamics, start, spikes, lengths, time_dim)
+    if delay is None and dynamics is not None and not dynamics.membrane and current.device.type == "cpu":
+        newest = None if spikes is None else spikes[0]
+        return _by_kernels(current, weight, dynamics, start, newest, lengths, time_dim)
     if start is None:
         start = current.new_zeros((len(neuron.state_names), *shape), dtype=wide)
-    spikes = current.new_zeros(shape, dtype=wide) if spikes is None else spikes.to(wide)
-    return _by_steps(current, weight, neuron, start, spikes, lengths)
+    spikes = current.new_zeros((kept, *shape), dtype=wide) if spikes is None else spikes.to(wide)
+    weight, back = weight.to(wide), None
+    if delay is not None:
+        _check_delay(delay, weight, max_delay)
+        whole = weight if delay.dim() == 2 else weight.new_ones(delay.shape)
+        back = _Taps.apply(whole, delay.to(wide), rounded, max_delay)  # type: ignore[no-untyped-call]
+    return _by_steps(current, weight, back, neuron, start, spikes, lengths)
 
 
 def _by_kernels(
@@ -91,28 +110,81 @@ def _by_kernels(
 
 
 def _by_steps(
-    current: Tensor, weight: Tensor, neuron: Neuron, start: Tensor, spikes: Tensor, lengths: Tensor | None
+    current: Tensor,
+    weight: Tensor,
+    back: Tensor | None,
+    neuron: Neuron,
+    start: Tensor,
+    spikes: Tensor,
+    lengths: Tensor | None,
 ) -> Output:
     """The definition: one step after the other, by the neuron's own `step`."""
     time_dim, wide, before = int(neuron.batch_first), start.dtype, start.unbind(0)
     params = neuron._broadcast(neuron.constants(), 2, wide)
-    back = weight.to(wide).t()
+    past = list(spikes.unbind(0))
     values = []
     for t, now in enumerate(current.to(wide).unbind(time_dim)):
         if not neuron.gradient_through_time:
-            before, spikes = tuple(part.detach() for part in before), spikes.detach()
-        value, after = neuron.step(before, now + spikes @ back, params)
-        neuron._check_step(value, after, list(spikes.shape))
+            before, past = tuple(part.detach() for part in before), [part.detach() for part in past]
+        value, after = neuron.step(before, now + _sent_back(past, back, weight), params)
+        neuron._check_step(value, after, list(past[0].shape))
         if lengths is None:
-            before, spikes = after, value
+            before, past = after, [value, *past[:-1]]
         else:
             valid = (t < lengths)[:, None]
             before = tuple(torch.where(valid, *pair) for pair in zip(after, before, strict=True))
-            spikes = torch.where(valid, value, spikes)
+            shifted = (value, *past[:-1])
+            past = [torch.where(valid, *pair) for pair in zip(shifted, past, strict=True)]
             value = torch.where(valid, value, torch.zeros_like(value))
         values.append(value)
     out = torch.stack(values, time_dim) if values else current
-    return Output(out.to(current.dtype), (torch.stack(before), spikes.unsqueeze(0)))
+    return Output(out.to(current.dtype), (torch.stack(before), torch.stack(past)))
+
+
+def _sent_back(past: list[Tensor], back: Tensor | None, weight: Tensor) -> Tensor:
+    """Currents of the spikes that arrive now; `back` has the taps of every delay, `[D, H]` or `[D, H, H]`."""
+    if back is None:
+        return past[0] @ weight.t()
+    by_connection = back.dim() == 3
+    arriving = [
+        spikes @ taps.t() if by_connection else spikes * taps for spikes, taps in zip(past, back, strict=True)
+    ]
+    total: Tensor = arriving[0]
+    for part in arriving[1:]:
+        total = total + part
+    return total if by_connection else total @ weight.t()
+
+
+class _Taps(torch.autograd.Function):
+    """Weights of every whole delay `[longest + 2, ...]`, two of each connection not zero, with gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, delay: Tensor, rounded: bool, longest: int) -> Tensor:
+        ctx.save_for_backward(weight, delay)
+        ctx.rounded = rounded
+        return reference.delay.taps(weight, delay, rounded, longest)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        weight, delay = ctx.saved_tensors
+        whole, rest = reference.delay.split(delay, ctx.rounded)
+        places = [(whole + i).clamp(min=0)[None] for i in (-1, 0, 1)]
+        sums = [grads[0].gather(0, place)[0] for place in places]
+        slope = reference.delay.slope(sums, whole, ctx.rounded)
+        return sums[1] + rest * (sums[2] - sums[1]), weight * slope, None, None
+
+
+def _check_delay(delay: Tensor, weight: Tensor, max_delay: int) -> None:
+    if delay.shape not in (weight.shape, weight.shape[:1]):
+        raise ValueError(
+            f"delay: expected shape {tuple(weight.shape[:1])} or {tuple(weight.shape)}, got {tuple(delay.shape)}"
+        )
+    if delay.numel() and not bool(((delay >= 0) & (delay <= max_delay)).all()):
+        raise ValueError(
+            f"delay: expected time steps from 0 to max_delay = {max_delay}, got {float(delay.min()):g} to "
+            f"{float(delay.max()):g}"
+        )
 
 
 def _check(current: Tensor, weight: Tensor, neuron: Neuron) -> None:
@@ -130,7 +202,7 @@ def _check(current: Tensor, weight: Tensor, neuron: Neuron) -> None:
 
 
 def _split(
-    state: tuple[Tensor, ...] | None, shape: list[int], like: Tensor
+    state: tuple[Tensor, ...] | None, kept: int, shape: list[int], like: Tensor
 ) -> tuple[tuple[Tensor, ...] | None, Tensor | None]:
     """The neurons' own state, whose shape the neuron checks, and the last spikes."""
     if state is None:
@@ -141,7 +213,7 @@ def _split(
             f"state: expected the tuple (neuron states, last spikes) that run returned, got {got}"
         )
     own, spikes = state
-    if tuple(spikes.shape) != (1, *shape):
-        raise ValueError(f"state: expected last spikes of shape {(1, *shape)}, got {tuple(spikes.shape)}")
+    if tuple(spikes.shape) != (kept, *shape):
+        raise ValueError(f"state: expected last spikes of shape {(kept, *shape)}, got {tuple(spikes.shape)}")
     check_device("state", spikes, like)
-    return (own,), spikes[0]
+    return (own,), spikes

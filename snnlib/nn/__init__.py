@@ -3,6 +3,7 @@
 from snnlib.nn.batch_norm import BatchNorm1d, BatchNorm2d, BatchNorm3d
 from snnlib.nn.bidirectional import Bidirectional, reversed_in_time
 from snnlib.nn.checkpoint_time import checkpoint_time
+from snnlib.nn.delays import Delays
 from snnlib.nn.dropout import SpikeDropout
 from snnlib.nn.fusion import Fused, fuse_, unfuse_, unfused
 from snnlib.nn.gradient import ChannelAffine, GradScale
@@ -36,6 +37,7 @@ __all__ = [
     "BicubicResize2d",
     "Bidirectional",
     "ChannelAffine",
+    "Delays",
     "Fused",
     "GradScale",
     "MaxPool2d",

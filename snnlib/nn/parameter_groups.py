@@ -7,15 +7,22 @@ from typing import Any
 from torch import nn
 
 from snnlib.neurons import Neuron
+from snnlib.nn.delays import Delays
 
 
 def parameter_groups(
-    net: nn.Module, lr: float, *, weight_decay: float = 0.0, constants_factor: float = 3.0
+    net: nn.Module,
+    lr: float,
+    *,
+    weight_decay: float = 0.0,
+    constants_factor: float = 3.0,
+    delays_factor: float = 100.0,
 ) -> list[dict[str, Any]]:
-    """Parameters of a net for an optimiser: weights, and learnable constants of neurons with a pace of their own.
+    """Parameters of a net for an optimiser: weights, and constants of neurons and delays with a pace of their own.
 
     Time constants and thresholds are few and large (a time constant of 20 steps), so they learn `constants_factor`
-    times as fast; weight decay would pull them towards 0, so they have none.
+    times as fast; delays are in time steps and learn `delays_factor` times as fast. Weight decay would pull both
+    towards 0, so they have none.
 
     Args:
         net: any module.
@@ -23,9 +30,10 @@ def parameter_groups(
         weight_decay: of the weights. Default 0.
         constants_factor: learning rate of neurons' constants in units of `lr`. Default 3, with which electrocardiograms
             were learned.
+        delays_factor: learning rate of delays in units of `lr`. Default 100: 0.1 steps per update at 1e-3.
 
     Returns:
-        One group, or two where the net has learnable constants.
+        A group for the weights, one for learnable constants and one for delays, as far as the net has them.
 
     Raises:
         ValueError: a rate or factor that is negative, or a net without parameters.
@@ -38,16 +46,25 @@ def parameter_groups(
     [(1, 0.01, 0.0001), (1, 0.03, 0.0)]
     >>> optimiser = torch.optim.AdamW(groups)
     """
-    for name, value in (("lr", lr), ("weight_decay", weight_decay), ("constants_factor", constants_factor)):
+    given = {"lr": lr, "weight_decay": weight_decay}
+    given.update(constants_factor=constants_factor, delays_factor=delays_factor)
+    for name, value in given.items():
         if not value >= 0:
             raise ValueError(f"{name}: expected a number >= 0, got {value}")
-    constants = {id(p) for module in net.modules() if isinstance(module, Neuron) for p in module.parameters()}
-    weights = [parameter for parameter in net.parameters() if id(parameter) not in constants]
-    others = [parameter for parameter in net.parameters() if id(parameter) in constants]
-    if not weights and not others:
+    kinds = {id(p): type_ for type_ in (Neuron, Delays) for p in _parameters_of(net, type_)}
+    weights, constants, delays = (
+        [parameter for parameter in net.parameters() if kinds.get(id(parameter)) is type_]
+        for type_ in (None, Neuron, Delays)
+    )
+    if not (weights or constants or delays):
         raise ValueError(f"net: expected a module with parameters, got {type(net).__name__} without any")
     groups = [
         {"params": weights, "lr": lr, "weight_decay": weight_decay},
-        {"params": others, "lr": lr * constants_factor, "weight_decay": 0.0},
+        {"params": constants, "lr": lr * constants_factor, "weight_decay": 0.0},
+        {"params": delays, "lr": lr * delays_factor, "weight_decay": 0.0},
     ]
     return [group for group in groups if group["params"]]
+
+
+def _parameters_of(net: nn.Module, type_: type[nn.Module]) -> list[nn.Parameter]:
+    return [p for module in net.modules() if isinstance(module, type_) for p in module.parameters()]

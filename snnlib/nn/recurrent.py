@@ -10,13 +10,16 @@ from torch import Tensor, nn
 
 from snnlib.functional._check import check_count, check_floating, check_lengths, check_rank
 from snnlib.functional._options import LAYER_HINTS, KnownOptions
-from snnlib.functional.lengths import without_padding
+from snnlib.functional.delayed import delayed_currents
+from snnlib.functional.history import last_steps
+from snnlib.functional.lengths import run_with_lengths, without_padding
 from snnlib.functional.operators import FullyConnected
 from snnlib.functional.recurrent import spiking_recurrent
 from snnlib.functional.spiking import layer_currents
 from snnlib.neurons import CubaLIF, Neuron, Output
 from snnlib.neurons.stored import warn_caller
 from snnlib.neurons.surrogate import Surrogate, Triangle
+from snnlib.nn.delays import Delays, check_sequence
 from snnlib.nn.dropout import SpikeDropout
 from snnlib.nn.spiking import SpikingLayer
 
@@ -28,7 +31,8 @@ class RecurrentLayer(SpikingLayer):
     """One layer of a `SpikingRNN`: `s[t] = neuron(weight x[t] + recurrent_weight s[t-1])`.
 
     `weight` `[H, inputs]` acts on the input and `recurrent_weight` `[H, H]` on the layer's own last spikes; `prepare_`
-    sets the rates by the first with the second at work.
+    sets the rates by the first with the second at work. With `recurrent_delays` spikes come back so many steps later
+    still; they are built as for a weight `[H, H]`.
     """
 
     recurrent_weight: nn.Parameter
@@ -39,6 +43,8 @@ class RecurrentLayer(SpikingLayer):
         hidden_size: int,
         neuron: Neuron | None = None,
         *,
+        delays: Delays | None = None,
+        recurrent_delays: Delays | None = None,
         batch_first: bool = False,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
@@ -50,6 +56,7 @@ class RecurrentLayer(SpikingLayer):
             FullyConnected(),
             (hidden_size, input_size),
             CubaLIF(surrogate=Triangle(width=0.5, height=0.4)) if neuron is None else neuron,
+            delays=delays,
             batch_first=batch_first,
             device=device,
             dtype=dtype,
@@ -58,6 +65,13 @@ class RecurrentLayer(SpikingLayer):
             torch.empty(hidden_size, hidden_size, device=device, dtype=dtype)
         )
         self._reset_recurrent()
+        if recurrent_delays is not None and not isinstance(recurrent_delays, Delays):
+            raise TypeError(
+                f"recurrent_delays: expected an instance of snnlib.Delays, got {recurrent_delays!r}"
+            )
+        self.recurrent_delays = recurrent_delays
+        if recurrent_delays is not None:
+            recurrent_delays.build(hidden_size, self.recurrent_weight)
 
     def reset_parameters(self) -> None:
         """Draw both weights, uniform with mean 0.
@@ -78,6 +92,9 @@ class RecurrentLayer(SpikingLayer):
     def forward(self, x: Tensor) -> Tensor:
         """Spikes of a sequence from the initial state."""
         weight = self.effective_weight
+        for delays in (self.delays, self.recurrent_delays):
+            if delays is not None:
+                check_sequence(delays, x.shape[int(self.batch_first)])
         out = self._spikes(x, weight, None, None).value
         self.first_batches.watch(self, x, weight, out)
         return out
@@ -85,7 +102,13 @@ class RecurrentLayer(SpikingLayer):
     def run(
         self, x: Tensor, state: tuple[Tensor, ...] | None = None, lengths: Tensor | None = None
     ) -> Output:
-        """Spikes and the state (neuron states `[K, N, H]`, last spikes `[1, N, H]`) after the last step."""
+        """Spikes and the state after the last step: neuron states `[K, N, H]`, last spikes `[D, N, H]`, newest first.
+
+        D is 1, or `max_delay + 2` with recurrent delays. With delays of the input its last steps follow as a third
+        part, packed to bits where they are 0 and 1 and no gradient flows through them.
+        """
+        if lengths is not None and self.delays is not None:
+            return Output(*run_with_lengths(self.run, x, state, lengths, int(self.batch_first)))
         return self._spikes(x, self.effective_weight, state, lengths)
 
     def _spikes(
@@ -98,15 +121,41 @@ class RecurrentLayer(SpikingLayer):
             time_dim = int(self.batch_first)
             lengths = check_lengths(lengths, x.shape[time_dim], x.shape[1 - time_dim], x)
             x = without_padding(x, lengths, time_dim)
-        current = layer_currents(x, weight, self.operator, int(self.batch_first))
-        out = self._recur(current, state, lengths)
-        return Output(out.value.to(x.dtype), out.state)
+        if self.delays is None:
+            current = layer_currents(x, weight, self.operator, int(self.batch_first))
+            out = self._recur(current, state, lengths)
+            return Output(out.value.to(x.dtype), out.state)
+        own, events, before = self._with_history(x, state)
+        current = delayed_currents(
+            events,
+            weight,
+            self.operator,
+            self.delays(),
+            before=before,
+            rounded=not self.training or self.neuron.gradient == "event",
+            time_dim=int(self.batch_first),
+        )
+        out = self._recur(current, own, lengths)
+        after = last_steps(events, self.delays.history, int(self.batch_first))
+        return Output(out.value.to(x.dtype), (*out.state, after))
 
     def _recur(
         self, current: Tensor, state: tuple[Tensor, ...] | None = None, lengths: Tensor | None = None
     ) -> Output:
         weight = self.recurrent_weight.to(current.dtype)
-        return spiking_recurrent(current, weight, self.neuron, state=state, lengths=lengths)
+        delays = self.recurrent_delays
+        if delays is None:
+            return spiking_recurrent(current, weight, self.neuron, state=state, lengths=lengths)
+        return spiking_recurrent(
+            current,
+            weight,
+            self.neuron,
+            state=state,
+            lengths=lengths,
+            delay=delays(),
+            max_delay=delays.max_delay,
+            rounded=not self.training or self.neuron.gradient == "event",
+        )
 
     def fire(self, current: Tensor) -> Tensor:
         """Spikes for an input current `[T, N, H]`, with the recurrence."""
@@ -136,13 +185,17 @@ class SpikingRNN(KnownOptions, nn.Module):
             Default `CubaLIF(surrogate=Triangle(width=0.5, height=0.4))`.
         dropout: probability with which a neuron of all layers but the last is silenced for a whole sequence while
             training; `run` draws anew in each call. Default 0.
+        delays: `snnlib.Delays` of each layer's input, of which each gets a copy. Default None.
+        recurrent_delays: `snnlib.Delays` of the spikes that come back, beyond the one step that they take anyway, of
+            which each layer gets a copy; they run by the neurons' `step`. Default None.
         batch_first: whether sequences are `[N, T, ...]`. Default False.
         device: device of weights and constants.
         dtype: dtype of the weights.
 
     Shape:
         `run` returns `Output(value, state)`; the state has two tensors per layer, the neurons' states `[K, N, H]` and
-        their last spikes `[1, N, H]`.
+        their last spikes `[1, N, H]`, more of them with recurrent delays, and with delays a third one, the last steps
+        of the layer's input.
 
     Raises:
         ValueError: a size below 1, an input, a state or lengths that do not fit.
@@ -175,6 +228,8 @@ class SpikingRNN(KnownOptions, nn.Module):
         neuron: Neuron | None = None,
         *,
         dropout: float = 0.0,
+        delays: Delays | None = None,
+        recurrent_delays: Delays | None = None,
         batch_first: bool = False,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
@@ -185,11 +240,15 @@ class SpikingRNN(KnownOptions, nn.Module):
             raise ValueError(f"dropout: expected a probability in [0, 1), got {dropout}")
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
         self.batch_first, self.dropout = batch_first, dropout
+        # The first layer's are built with it; the others need them as they were.
+        unbuilt = copy.deepcopy((delays, recurrent_delays))
         self.layers = nn.ModuleList(
             RecurrentLayer(
                 hidden_size if i else input_size,
                 hidden_size,
                 copy.deepcopy(neuron) if i else neuron,
+                delays=copy.deepcopy(unbuilt[0]) if i else delays,
+                recurrent_delays=copy.deepcopy(unbuilt[1]) if i else recurrent_delays,
                 batch_first=batch_first,
                 device=device,
                 dtype=dtype,
@@ -216,15 +275,15 @@ class SpikingRNN(KnownOptions, nn.Module):
             lengths: number of steps of each sample `[N]`; later steps have spikes of 0, and the state is that after
                 the sample's own last step.
         """
-        if state is not None and (not isinstance(state, tuple) or len(state) != 2 * self.num_layers):
+        parts_each = 2 if self.layers[0].delays is None else 3
+        total = parts_each * self.num_layers
+        if state is not None and (not isinstance(state, tuple) or len(state) != total):
             got = f"{len(state)} parts" if isinstance(state, tuple) else type(state).__name__
-            raise TypeError(
-                f"state: expected the tuple of {2 * self.num_layers} that run returned, got {got}"
-            )
+            raise TypeError(f"state: expected the tuple of {total} that run returned, got {got}")
         after: list[Tensor] = []
         for i, layer in enumerate(self.layers):
             assert isinstance(layer, RecurrentLayer)
-            own = None if state is None else state[2 * i : 2 * i + 2]
+            own = None if state is None else state[parts_each * i : parts_each * (i + 1)]
             x, parts = layer.run(self.between(x) if i else x, own, lengths)
             after += parts
         return Output(x, tuple(after))

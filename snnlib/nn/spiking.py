@@ -11,10 +11,13 @@ from torch import Tensor, nn
 
 from snnlib.functional._check import as_sizes, check_count
 from snnlib.functional._options import LAYER_HINTS, KnownOptions
+from snnlib.functional.delayed import delayed_currents, delayed_layer
+from snnlib.functional.history import joined, last_steps
 from snnlib.functional.lengths import run_with_lengths
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
 from snnlib.functional.spiking import spiking_layer
 from snnlib.neurons import LIF, Neuron, Output
+from snnlib.nn.delays import Delays, check_sequence
 from snnlib.nn.first_batches import FirstBatches
 from snnlib.nn.neuron_layer import NeuronLayer
 
@@ -38,11 +41,14 @@ class SpikingLayer(KnownOptions, NeuronLayer):
         weight_shape: Sequence[int],
         neuron: Neuron | None = None,
         *,
+        delays: Delays | None = None,
         batch_first: bool = False,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
+        if delays is not None and not isinstance(delays, Delays):
+            raise TypeError(f"delays: expected an instance of snnlib.Delays, got {delays!r}")
         if neuron is not None and not isinstance(neuron, Neuron):
             raise TypeError(f"neuron: expected an instance of snnlib.neurons.Neuron, got {neuron!r}")
         self.operator = operator
@@ -54,6 +60,13 @@ class SpikingLayer(KnownOptions, NeuronLayer):
         self.register_gain()
         self.first_batches = FirstBatches(silent_learn=self.learns_when_silent)
         self.reset_parameters()
+        self.delays = delays
+        if delays is not None:
+            delays.build(self.input_channels(), self.weight)
+
+    def input_channels(self) -> int:
+        """Channels of the input, in its dimension 2."""
+        return self.weight.shape[1]
 
     def forward(self, x: Tensor) -> Tensor:
         """Spikes of a sequence from the initial state."""
@@ -62,7 +75,20 @@ class SpikingLayer(KnownOptions, NeuronLayer):
     def pooled(self, x: Tensor, window: tuple[int, int]) -> Tensor:
         """`forward` and average pooling over windows without overlap, as one op."""
         weight = self.effective_weight
-        out = spiking_layer(x, weight, self.operator, self.neuron, return_state=False, pool=window)
+        if self.delays is None:
+            out = spiking_layer(x, weight, self.operator, self.neuron, return_state=False, pool=window)
+        else:
+            check_sequence(self.delays, x.shape[int(self.batch_first)] if x.dim() > 1 else 0)
+            out = delayed_layer(
+                x,
+                weight,
+                self.operator,
+                self.neuron,
+                self.delays(),
+                rounded=not self.training,
+                return_state=False,
+                pool=window,
+            )
         self.first_batches.watch(self, x, weight, out.value)
         return out.value
 
@@ -79,7 +105,48 @@ class SpikingLayer(KnownOptions, NeuronLayer):
             return Output(
                 *run_with_lengths(self.run, x, state, lengths, int(self.batch_first), **differentiable)
             )
-        return spiking_layer(x, self.effective_weight, self.operator, self.neuron, state=state)
+        if self.delays is None:
+            return spiking_layer(x, self.effective_weight, self.operator, self.neuron, state=state)
+        own, events, before = self._with_history(x, state)
+        value, after = delayed_layer(
+            events,
+            self.effective_weight,
+            self.operator,
+            self.neuron,
+            self.delays(),
+            before=before,
+            rounded=not self.training,
+            state=own,
+        )
+        return Output(value, (*after, last_steps(events, self.delays.history, int(self.batch_first))))
+
+    def _with_history(
+        self, x: Tensor, state: tuple[Tensor, ...] | None
+    ) -> tuple[tuple[Tensor, ...] | None, Tensor, int]:
+        """The neurons' state, and the input with the steps before it, so many, whose events are still on their way."""
+        assert self.delays is not None
+        if state is None:
+            return None, x, 0
+        if not isinstance(state, tuple) or len(state) < 2:
+            got = f"{len(state)} parts" if isinstance(state, tuple) else type(state).__name__
+            raise TypeError(
+                f"state: expected the tuple (neuron states, input steps) that run returned, got {got}"
+            )
+        before = self.delays.history
+        return state[:-1], joined(x, state[-1], before, int(self.batch_first)), before
+
+    def input_current(self, x: Tensor, weight: Tensor) -> Tensor:
+        """Input current `[T, N, C, ...]` for a spike tensor, with a weight that is given."""
+        if self.delays is None:
+            return super().input_current(x, weight)
+        return delayed_currents(
+            x,
+            weight,
+            self.operator,
+            self.delays(),
+            rounded=not self.training or self.neuron.gradient == "event",
+            time_dim=int(self.batch_first),
+        )
 
     @property
     def learns_when_silent(self) -> bool:
@@ -138,6 +205,7 @@ class _SpikingConv(SpikingLayer):
         groups: int = 1,
         *,
         neuron: Neuron | None = None,
+        delays: Delays | None = None,
         batch_first: bool = False,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
@@ -151,7 +219,13 @@ class _SpikingConv(SpikingLayer):
         self.stride, self.padding = operator.stride, "same" if operator.same else operator.padding
         self.dilation, self.groups = operator.dilation, groups
         shape = (out_channels, in_channels // groups, *self.kernel_size)
-        super().__init__(operator, shape, neuron, batch_first=batch_first, device=device, dtype=dtype)
+        super().__init__(
+            operator, shape, neuron, delays=delays, batch_first=batch_first, device=device, dtype=dtype
+        )
+
+    def input_channels(self) -> int:
+        """Channels of the input, in its dimension 2."""
+        return self.in_channels
 
     def extra_repr(self) -> str:
         """Shape and convolution options."""
@@ -185,6 +259,8 @@ class SpikingConv2d(_SpikingConv):
         dilation: distance of the kernel's taps. Default 1.
         groups: independent channel groups. Default 1.
         neuron: the neuron model, an instance of its own for this layer. Default `snnlib.neurons.LIF()`.
+        delays: `snnlib.Delays`, learnable delays of the input's events, an instance of its own for this layer. Default
+            None, no delay.
         batch_first: whether sequences are `[N, T, ...]`. Default False.
         device: device of the weight and the neuron's constants.
         dtype: dtype of the weight: float32, float64, bfloat16 or float16.
@@ -230,6 +306,7 @@ class SpikingLinear(SpikingLayer):
         out_features: int,
         *,
         neuron: Neuron | None = None,
+        delays: Delays | None = None,
         batch_first: bool = False,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
@@ -241,6 +318,7 @@ class SpikingLinear(SpikingLayer):
             FullyConnected(),
             (out_features, in_features),
             neuron,
+            delays=delays,
             batch_first=batch_first,
             device=device,
             dtype=dtype,

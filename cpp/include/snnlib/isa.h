@@ -14,6 +14,9 @@
 
 namespace snnlib {
 
+// In delay.h.
+struct DelayKernels;
+
 struct Kernels {
   const char* isa;
   const SrmKernels* srm;
@@ -23,6 +26,7 @@ struct Kernels {
   const ScanKernels* scan;
   const BatchNormKernels* batch_norm;
   const RecurrentKernels* recurrent;
+  const DelayKernels* delay;
 };
 
 const Kernels& kernels();

@@ -6,6 +6,7 @@ of operations is the kernels', so that spikes are equal bit for bit given equal 
 
 from snnlib.backends.reference import (
     batch_norm,
+    delay,
     layer,
     linear,
     pool,
@@ -16,4 +17,15 @@ from snnlib.backends.reference import (
     surrogate,
 )
 
-__all__ = ["batch_norm", "layer", "linear", "pool", "recurrent", "srm", "srm_conv", "superpixel", "surrogate"]
+__all__ = [
+    "batch_norm",
+    "delay",
+    "layer",
+    "linear",
+    "pool",
+    "recurrent",
+    "srm",
+    "srm_conv",
+    "superpixel",
+    "surrogate",
+]

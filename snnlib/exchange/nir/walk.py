@@ -234,6 +234,9 @@ class Walk:
             for number, layer in enumerate(module.layers):
                 value = self.module(f"{path}.{number}".lstrip("."), layer, value, lead)
             return value
+        for delays in ("delays", "recurrent_delays"):
+            if getattr(module, delays, None) is not None:
+                raise Unsupported(f"{delays} of a layer are not exported; a net without them is")
         linear = not hasattr(module, "kernel_size")
         if linear and len(value.shape) > 1:
             value = self._flatten(f"{name}.flatten", value, lead, -1, lead)

@@ -1,0 +1,76 @@
+#include "snnlib/delay.h"
+
+#include <array>
+
+#include "bindings.h"
+
+namespace snnlib {
+namespace {
+
+// As snnlib/ops/delay.py has them: (steps, batch, channels, space, then the strides in this order).
+using Sizes = std::array<int64_t, 8>;
+// (steps, batch, inputs, outputs, step rows, batch rows, longest delay)
+using LinearSizes = std::array<int64_t, 7>;
+
+DelayShiftArgs sequence(const Sizes& v, int dtype, Address x, Address delays, intptr_t executor) {
+  DelayShiftArgs args{};
+  args.dtype = DType(dtype);
+  args.steps = v[0], args.batch = v[1], args.channels = v[2], args.space = v[3];
+  args.step_stride = v[4], args.batch_stride = v[5], args.channel_stride = v[6], args.space_stride = v[7];
+  args.x = pointer(x);
+  args.delays = static_cast<const int32_t*>(pointer(delays));
+  args.executor = {executor};
+  return args;
+}
+
+DelayedLinearArgs linear(const LinearSizes& v, int dtype, Address x, Address delays, intptr_t executor) {
+  DelayedLinearArgs args{};
+  args.dtype = DType(dtype);
+  args.steps = v[0], args.batch = v[1], args.inputs = v[2], args.outputs = v[3];
+  args.step_rows = v[4], args.batch_rows = v[5], args.longest = v[6];
+  args.x = pointer(x);
+  args.delays = static_cast<const int32_t*>(pointer(delays));
+  args.executor = {executor};
+  return args;
+}
+
+}  // namespace
+
+void bind_delay(pybind11::module_& module) {
+  namespace py = pybind11;
+  const auto unlocked = py::call_guard<py::gil_scoped_release>();
+  module.def(
+      "delay_shift",
+      [](const Sizes& sizes, int dtype, Address x, Address delays, Address first, Address second, Address out,
+         bool earlier, intptr_t executor) {
+        DelayShiftArgs args = sequence(sizes, dtype, x, delays, executor);
+        args.first = pointer(first), args.second = pointer(second), args.out = pointer(out), args.earlier = earlier;
+        kernels().delay->shift(args);
+      },
+      unlocked);
+  module.def(
+      "delay_shift_sums",
+      [](const Sizes& sizes, int dtype, Address x, Address delays, Address grad, Address sums, intptr_t executor) {
+        kernels().delay->shift_sums(
+            {sequence(sizes, dtype, x, delays, executor), pointer(grad), static_cast<double*>(pointer(sums))});
+      },
+      unlocked);
+  module.def(
+      "delayed_linear",
+      [](const LinearSizes& sizes, int dtype, Address x, Address delays, Address taps, Address out, intptr_t executor) {
+        DelayedLinearArgs args = linear(sizes, dtype, x, delays, executor);
+        args.taps = pointer(taps), args.out = pointer(out);
+        kernels().delay->linear(args);
+      },
+      unlocked);
+  module.def(
+      "delayed_linear_sums",
+      [](const LinearSizes& sizes, int dtype, Address x, Address delays, Address grad, int64_t padded, int64_t before,
+         Address sums, intptr_t executor) {
+        kernels().delay->linear_sums(
+            {linear(sizes, dtype, x, delays, executor), pointer(grad), padded, before, pointer(sums)});
+      },
+      unlocked);
+}
+
+}  // namespace snnlib

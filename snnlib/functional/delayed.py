@@ -1,0 +1,240 @@
+"""Linear operators whose input events arrive later, and neurons behind them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from snnlib import ops
+from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
+from snnlib.functional.spiking import layer_currents, pooled, spiking_layer
+from snnlib.functional.srm import as_threshold, check_state
+from snnlib.neurons.base import Neuron, Output
+from snnlib.neurons.srm import SRM
+
+
+def delayed_layer(
+    x: Tensor,
+    weight: Tensor,
+    operator: LinearOperator,
+    neuron: Neuron,
+    delay: Tensor,
+    *,
+    before: int = 0,
+    rounded: bool = False,
+    state: tuple[Tensor, ...] | None = None,
+    return_state: bool = True,
+    pool: tuple[int, int] = (1, 1),
+) -> Output:
+    """Spikes of neurons whose input events arrive `delay` steps later, and their state after the last step.
+
+    Args:
+        x: events `[T, N, ...]` (`[N, T, ...]` where the neuron is `batch_first`).
+        weight: the operator's weight.
+        operator: a convolution or a fully connected map.
+        neuron: any neuron model; one with `gradient="event"` runs at rounded delays.
+        delay: time steps >= 0, one per input channel `[C_in]` or of the weight's shape.
+        before: so many of the first steps of x belong to the past: they send events on but have no output.
+        rounded: whether delays are rounded to whole steps; else those between steps are interpolated.
+        state, return_state, pool: as in `spiking_layer`.
+
+    Raises:
+        ValueError: a delay of another shape, or an operator that takes no delays per connection.
+
+    >>> import torch, snnlib
+    >>> x = torch.tensor([1.0, 0.0, 0.0, 0.0]).reshape(4, 1, 1)
+    >>> neuron, operator = snnlib.neurons.IF(), snnlib.functional.FullyConnected()
+    >>> layer = snnlib.functional.delayed_layer
+    >>> layer(x, torch.ones(1, 1), operator, neuron, torch.tensor([2.0])).value.flatten().tolist()
+    [0.0, 0.0, 1.0, 0.0]
+    """
+    rounded = rounded or neuron.gradient == "event"
+    time_dim = int(neuron.batch_first)
+    operator.check(x, weight)
+    neuron.check_channels(weight.shape[0], x)
+    if isinstance(neuron, SRM) and neuron.reset_states == "all":
+        value, final = _srm(x, weight, operator, neuron, delay, before, state)
+        return Output(pooled(value, pool), (final,))
+    if delay.dim() == 1:
+        late = _after(ops.delay.delay_forward(x, delay, rounded, time_dim), before, time_dim)
+        return spiking_layer(
+            late, weight, operator, neuron, state=state, return_state=return_state, pool=pool
+        )
+    current = delayed_currents(x, weight, operator, delay, before=before, rounded=rounded, time_dim=time_dim)
+    out = neuron.run(current, state)
+    return Output(pooled(out.value.to(x.dtype), pool), out.state)
+
+
+def delayed_currents(
+    x: Tensor,
+    weight: Tensor,
+    operator: LinearOperator,
+    delay: Tensor,
+    *,
+    before: int = 0,
+    rounded: bool = False,
+    time_dim: int = 0,
+) -> Tensor:
+    """Currents `[T, N, C, ...]` of a linear operator whose events arrive later; arguments as in `delayed_layer`."""
+    if delay.dim() == 1:
+        late = _after(ops.delay.delay_forward(x, delay, rounded, time_dim), before, time_dim)
+        return layer_currents(late, weight, operator, time_dim)
+    rows, space = _rows(x, weight, operator, time_dim)
+    flat = (len(weight), weight.shape[1:].numel())
+    currents = ops.delay.delayed_linear_forward(
+        rows, weight.reshape(flat).to(rows.dtype), delay.reshape(flat), rounded, time_dim
+    )
+    currents = _after(currents, before, time_dim)
+    if not space:
+        return currents
+    cells = math.prod(space)
+    batch_dim = 1 - time_dim
+    shape = list(currents.shape)
+    shape[batch_dim : batch_dim + 1] = [shape[batch_dim] // cells, cells]
+    apart = currents.reshape(shape)
+    # [T, N, cells, C] or [N, cells, T, C]
+    apart = apart.movedim(1, 2) if time_dim else apart
+    return apart.movedim(3, 2).reshape(*apart.shape[:2], len(weight), *space)
+
+
+def _after(x: Tensor, before: int, time_dim: int) -> Tensor:
+    return x.narrow(time_dim, before, x.shape[time_dim] - before) if before else x
+
+
+def _rows(
+    x: Tensor, weight: Tensor, operator: LinearOperator, time_dim: int
+) -> tuple[Tensor, tuple[int, ...]]:
+    """Inputs `[T, N, I]` of every output cell as a fully connected map has them, and the cells' axes, if any."""
+    if isinstance(operator, FullyConnected):
+        return x.flatten(2), ()
+    if not isinstance(operator, Convolution) or operator.dims > 2 or operator.groups > 1:
+        raise ValueError(
+            "delays: expected a fully connected map or a convolution over one or two axes without groups for delays "
+            f"per connection, got {operator!r}; take per='channel'"
+        )
+    conv = operator.unfolded(x, weight)
+    size = conv.weight.shape[2:]
+    _, padding, dilation, _ = conv.options
+    stride = conv.options[0]
+    frames = conv.x.flatten(0, 1)
+    inputs = torch.nn.functional.unfold(
+        frames, tuple(size), tuple(dilation), tuple(padding), tuple(stride)
+    )  # [B, I, cells]
+    axes = tuple(
+        (frames.shape[2 + i] + 2 * padding[i] - dilation[i] * (size[i] - 1) - 1) // stride[i] + 1
+        for i in range(2)
+    )
+    rows = inputs.movedim(2, 1).reshape(
+        *x.shape[:2], *inputs.shape[:0:-1]
+    )  # [T, N, cells, I] or [N, T, cells, I]
+    rows = rows.movedim(2, 1) if time_dim else rows
+    return rows.flatten(0, 1) if time_dim else rows.flatten(1, 2), axes[2 - operator.dims :]
+
+
+def _srm(
+    x: Tensor,
+    weight: Tensor,
+    operator: LinearOperator,
+    neuron: SRM,
+    delay: Tensor,
+    before: int,
+    state: tuple[Tensor, ...] | None,
+) -> tuple[Tensor, Tensor]:
+    time_dim = int(neuron.batch_first)
+    with torch.no_grad():
+        current = delayed_currents(x, weight, operator, delay, before=before, rounded=True, time_dim=time_dim)
+    start = None if state is None else state[0]
+    check_state(start, current.shape, current, time_dim)
+    limit = as_threshold(neuron.threshold, current, current.shape[2])
+    return _SRMBehindDelays.apply(  # type: ignore[no-untyped-call, no-any-return]
+        x, weight, delay, current, limit, start, neuron, operator, before
+    )
+
+
+class _SRMBehindDelays(torch.autograd.Function):
+    """SRM neurons behind delays: weights get signal a, inputs signal b, delays the signal of the kernel `eps'`.
+
+    An input that arrives later by a fraction r of a step changes the potential of a spike dt steps afterwards by
+    `-r eps'(dt)`. With `eps(t) = K (e_s^(t+1) - e_m^(t+1))` and its derivative by t,
+
+        eps'[dt] = p eps[dt] + o eps[dt - 1],   p = (e_s ln e_s - e_m ln e_m) / (e_s - e_m),   o = e_s (ln e_s - p)
+
+    so the signal is `p a[t] + o a[t+1]`, without the second term at a spike, behind which a belongs to the next one.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        delay: Tensor,
+        current: Tensor,
+        limit: Tensor,
+        start: Tensor | None,
+        neuron: SRM,
+        operator: LinearOperator,
+        before: int,
+    ) -> tuple[Tensor, Tensor]:
+        time_dim = int(neuron.batch_first)
+        spikes, final = ops.srm.srm_forward(current, limit, start, *neuron.neuron.constants, time_dim, True)
+        ctx.save_for_backward(x, weight, delay, current, limit, start, spikes)
+        ctx.options = neuron, operator, before, time_dim
+        ctx.mark_non_differentiable(final)
+        return spikes.to(x.dtype), final
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, _grad_state: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, delay, current, limit, start, spikes = ctx.saved_tensors
+        neuron, operator, before, time_dim = ctx.options
+        need_x, need_weight, need_delay = ctx.needs_input_grad[:3]
+        a, b = ops.srm.srm_backward(
+            grad.to(current.dtype), current, limit, start, *neuron.neuron.constants, time_dim, True, True
+        )
+
+        def adjoint(signal: Tensor, to_x: bool) -> list[Tensor | None]:
+            """Gradients of x, weight and delay for dL/dcurrent."""
+            with torch.enable_grad():
+                leaves = [x.detach().requires_grad_(to_x), weight.detach().requires_grad_()]
+                out = delayed_currents(
+                    leaves[0], leaves[1], operator, delay, before=before, rounded=True, time_dim=time_dim
+                )
+                wanted = leaves if to_x else leaves[1:]
+                return list(torch.autograd.grad(out, wanted, signal.to(out.dtype)))
+
+        grad_x = grad_weight = grad_delay = None
+        if need_weight:
+            grad_weight = adjoint(a, to_x=False)[0]
+        if need_x:
+            found = adjoint(b, to_x=True)[0]
+            grad_x = None if found is None else x * found
+        if need_delay:
+            signal = eps_slope(a, spikes, neuron.neuron.taus, time_dim)
+            by_x, by_weight = adjoint(signal, to_x=True)
+            assert by_x is not None
+            assert by_weight is not None
+            if delay.dim() == 1:
+                products = (x * by_x).movedim(2, 0)
+                grad_delay = -products.flatten(1).sum(1).to(delay.dtype)
+            else:
+                grad_delay = -(weight * by_weight).to(delay.dtype)
+        return grad_x, grad_weight, grad_delay, *[None] * 6
+
+
+def eps_slope(a: Tensor, spikes: Tensor, taus: tuple[float, float, float], time_dim: int) -> Tensor:
+    """The signal a with the kernel `eps'`, the derivative of eps by the time since the input, in place of eps."""
+    tau_m, tau_s, _ = taus
+    # A time constant of one step has forgotten all after it.
+    e_s, e_m = (max(1 - 1 / tau, 1e-12) for tau in (tau_s, tau_m))
+    alike = abs(e_s - e_m) < 1e-6
+    # In the limit d(e ln e)/de.
+    slope = math.log(e_s) + 1
+    p = slope if alike else (e_s * math.log(e_s) - e_m * math.log(e_m)) / (e_s - e_m)
+    o = e_s * (math.log(e_s) - p)
+    first = a.narrow(time_dim, 1, a.shape[time_dim] - 1) if a.shape[time_dim] else a
+    later = torch.cat((first, torch.zeros_like(a.narrow(time_dim, 0, min(1, a.shape[time_dim])))), time_dim)
+    return p * a + o * torch.where(spikes != 0, torch.zeros_like(later), later)

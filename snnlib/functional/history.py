@@ -1,0 +1,53 @@
+"""The last steps of a layer's input, for chunks of a sequence whose events arrive later."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+_BITS = 8
+
+
+def joined(x: Tensor, history: Tensor | None, steps: int, time_dim: int) -> Tensor:
+    """The sequence with its last `steps` steps before it, or with none where there is no history.
+
+    Raises:
+        ValueError: a history of another number of steps, batch size or input shape.
+    """
+    if history is None:
+        return x
+    shape = [size for dim, size in enumerate(x.shape) if dim != time_dim]
+    cells = shape[1:]
+    flat = 1
+    for size in cells:
+        flat *= size
+    expected = (steps, shape[0], -(-flat // _BITS)) if history.dtype == torch.uint8 else (steps, *shape)
+    if tuple(history.shape) != expected:
+        raise ValueError(f"state: expected input steps of shape {expected}, got {tuple(history.shape)}")
+    if history.dtype == torch.uint8:
+        places = torch.arange(_BITS, device=x.device, dtype=torch.uint8)
+        bits = (history[..., None] >> places) & 1
+        history = bits.flatten(2)[..., :flat].reshape(steps, *shape).to(x.dtype)
+    return torch.cat((history.to(x.dtype).movedim(0, time_dim), x), time_dim)
+
+
+def last_steps(x: Tensor, steps: int, time_dim: int) -> Tensor:
+    """The last `steps` steps `[steps, N, ...]`, zeros before the first: packed to bits where they are 0 and 1.
+
+    Those that a gradient flows through stay as they are.
+    """
+    first = x.movedim(time_dim, 0)
+    kept = first[max(0, len(first) - steps) :]
+    if len(kept) < steps:
+        kept = torch.cat((kept.new_zeros(steps - len(kept), *kept.shape[1:]), kept))
+    if torch.is_grad_enabled() and kept.requires_grad:
+        return kept
+    kept = kept.detach()
+    if torch.compiler.is_compiling() or not bool(((kept == 0) | (kept == 1)).all()):
+        return kept.clone()
+    flat = kept.flatten(2).to(torch.uint8)
+    flat = torch.nn.functional.pad(flat, (0, -flat.shape[2] % _BITS))
+    places = torch.arange(_BITS, device=x.device, dtype=torch.uint8)
+    octets = flat.reshape(*flat.shape[:2], -1, _BITS)
+    packed: Tensor = (octets << places).sum(3, dtype=torch.uint8)
+    return packed

@@ -1,0 +1,161 @@
+"""Learnable delays of a layer's inputs: how many steps later an event arrives."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class _Within(torch.autograd.Function):
+    """Values within bounds; one at a bound or beyond keeps the gradient that leads back."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, high: float) -> Tensor:
+        ctx.save_for_backward(value)
+        ctx.high = high
+        return value.clamp(0, high)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        (value,) = ctx.saved_tensors
+        outwards = ((value <= 0) & (grads[0] > 0)) | ((value >= ctx.high) & (grads[0] < 0))
+        return grads[0].masked_fill(outwards, 0.0), None
+
+
+class Delays(nn.Module):
+    """Delays of a layer's input events, for `delays=` of `SpikingLinear`, `SpikingConv1d` to `3d` and `SpikingRNN`.
+
+    ::
+
+        I[t]_o = sum over i of weight_oi x[t - d_i]_i           per="channel": one delay for each input channel (axonal)
+        I[t]_o = sum over i of weight_oi x[t - d_oi]_i          per="connection": one for each weight
+
+    While training, a delay may lie between two steps: d = k + f is worth `(1 - f) x[t-k] + f x[t-k-1]`, so that it has
+    an exact gradient by differences of neighbouring steps. In `eval()` delays are rounded to whole steps, as hardware
+    has them. Layers of neurons with `gradient="event"` always run at rounded delays and get the derivative of their
+    spike times, for `SRM` with the derivative of its kernel `eps'` (docs/time.md).
+
+    `steps` holds the delays, `[C_in]` or the weight's shape; values beyond 0 and `max_delay` count as these. Learn it
+    with about 100 times the weights' learning rate: it is in time steps.
+
+    Args:
+        max_delay: longest delay in time steps, a whole number >= 1, less than the steps of a sequence.
+        per: `"channel"` or `"connection"`. Default `"channel"`.
+        initial: delays at the start, a number or a tensor of the shape of `steps`; None draws them uniformly between 0
+            and `max_delay`. Default None.
+        learnable: whether `steps` is a parameter that learns; `freeze` and `requires_grad_` change it later.
+
+    Raises:
+        ValueError: an option out of its range, or initial delays outside 0 to `max_delay`.
+
+    Source: Shrestha and Orchard, "SLAYER: spike layer error reassignment in time", NeurIPS 2018 (axonal delays);
+    Hammouamri, Khalfaoui-Hassani and Masquelier, "Learning delays in spiking neural networks using dilated convolutions
+    with learnable spacings", ICLR 2024 (per connection).
+
+    >>> import torch, snnlib
+    >>> delays = snnlib.Delays(max_delay=10, per="connection")
+    >>> layer = snnlib.SpikingLinear(20, 8, delays=delays)
+    >>> layer((torch.rand(50, 4, 20) < 0.1).float()).shape
+    torch.Size([50, 4, 8])
+    >>> layer.delays.steps.shape
+    torch.Size([8, 20])
+    """
+
+    steps: nn.Parameter
+
+    def __init__(
+        self,
+        max_delay: int,
+        per: str = "channel",
+        *,
+        initial: float | Tensor | None = None,
+        learnable: bool = True,
+    ) -> None:
+        super().__init__()
+        if isinstance(max_delay, bool) or max_delay != int(max_delay) or not 1 <= max_delay < 2**31 - 2:
+            raise ValueError(f"max_delay: expected a whole number of time steps >= 1, got {max_delay}")
+        if per not in ("channel", "connection"):
+            raise ValueError(f"per: expected channel or connection, got {per!r}")
+        if initial is not None:
+            values = torch.as_tensor(initial, dtype=torch.float64)
+            if not bool(((values >= 0) & (values <= max_delay)).all()):
+                raise ValueError(f"initial: expected delays from 0 to max_delay = {max_delay}, got others")
+        self.max_delay, self.per = int(max_delay), per
+        self.initial, self.learnable = initial, learnable
+        self.register_parameter("steps", None)
+
+    def build(self, channels: int, weight: Tensor) -> None:
+        """Make `steps` for a layer with so many input channels and this weight; called by the layer.
+
+        Raises:
+            ValueError: delays that another layer has, or initial ones of another shape.
+        """
+        if isinstance(self.steps, nn.Parameter):
+            raise ValueError("delays: expected delays for this layer alone, got those of another layer")
+        shape = weight.shape if self.per == "connection" else torch.Size((channels,))
+        values = torch.empty(shape, device=weight.device, dtype=torch.float32)
+        if isinstance(self.initial, Tensor) and self.initial.dim() and self.initial.shape != shape:
+            raise ValueError(
+                f"initial: expected a number or shape {tuple(shape)}, got {tuple(self.initial.shape)}"
+            )
+        self.steps = nn.Parameter(values, requires_grad=self.learnable)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the delays anew, or set them to `initial`."""
+        if not isinstance(self.steps, nn.Parameter) or self.steps.is_meta:
+            return
+        with torch.no_grad():
+            if self.initial is None:
+                self.steps.uniform_(0, self.max_delay)
+            else:
+                self.steps.copy_(torch.as_tensor(self.initial).expand_as(self.steps))
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Delays:
+        """Moves of the module: delays stay float32 under casts, as half precision would round them."""
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        if isinstance(self.steps, nn.Parameter) and self.steps.dtype != torch.float64:
+            self.steps.data = self.steps.data.float()
+        return self
+
+    def forward(self) -> Tensor:
+        """The delays, within 0 and `max_delay`."""
+        return _Within.apply(self.steps, float(self.max_delay))  # type: ignore[no-untyped-call, no-any-return]
+
+    @torch.no_grad()
+    def round_(self) -> Delays:
+        """Set the delays to whole steps, in place, as `eval()` and an export have them."""
+        self.steps.copy_(torch.floor(self.steps.clamp(0, self.max_delay) + 0.5))
+        return self
+
+    def freeze_(self) -> Delays:
+        """Round the delays and stop learning them; an optimiser made before keeps them as they are."""
+        self.steps.requires_grad_(False)
+        self.steps.grad = None
+        return self.round_()
+
+    @property
+    def history(self) -> int:
+        """Steps of input that a chunk hands on: the longest delay, and one step for its gradient."""
+        return self.max_delay + 1
+
+    def extra_repr(self) -> str:
+        """Options."""
+        text = f"{self.max_delay}, per={self.per!r}"
+        return (
+            text
+            if not isinstance(self.steps, nn.Parameter) or self.steps.requires_grad
+            else f"{text}, frozen"
+        )
+
+
+def check_sequence(delays: Delays, steps: int) -> None:
+    """Raise ValueError unless a sequence of so many steps is longer than the delays."""
+    if steps and delays.max_delay >= steps:
+        raise ValueError(
+            f"delays: expected a max_delay below the {steps} steps of the sequence, got {math.floor(delays.max_delay)}"
+        )

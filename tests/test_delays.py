@@ -1,0 +1,276 @@
+"""Learnable delays: gradients against finite differences, chunks against the whole, planted delays found, errors."""
+
+import pytest
+import torch
+from torch import Tensor
+
+import snnlib
+from snnlib import neurons, surrogate
+
+BUMP = surrogate.Triangle(0.5, 0.4)
+
+
+def _make(kind: str, per: str, neuron: neurons.Neuron, batch_first: bool = False) -> torch.nn.Module:
+    delays = snnlib.Delays(4, per)
+    if kind == "linear":
+        return snnlib.SpikingLinear(6, 5, neuron=neuron, delays=delays, batch_first=batch_first)
+    if kind == "convolution":
+        return snnlib.SpikingConv2d(
+            2, 3, 3, stride=2, padding=1, neuron=neuron, delays=delays, batch_first=batch_first
+        )
+    again = snnlib.Delays(3, per)
+    return snnlib.SpikingRNN(
+        6, 5, 2, neuron=neuron, delays=delays, recurrent_delays=again, batch_first=batch_first
+    )
+
+
+def _events(kind: str, batch_first: bool = False, dtype: torch.dtype = torch.float64) -> Tensor:
+    shape = (18, 3, 2, 5, 4) if kind == "convolution" else (18, 3, 6)
+    x = (torch.rand(shape, generator=torch.Generator().manual_seed(1)) < 0.4).to(dtype)
+    return x.transpose(0, 1).contiguous() if batch_first else x
+
+
+def _neuron(name: str) -> neurons.Neuron:
+    if name == "SRM":
+        return neurons.SRM()
+    return neurons.CubaLIF(gradient="event") if name == "event" else neurons.CubaLIF(surrogate=BUMP)
+
+
+def _positive(layer: torch.nn.Module) -> torch.nn.Module:
+    with torch.no_grad():
+        for name, parameter in layer.named_parameters():
+            if name.endswith("weight") and "recurrent" not in name:
+                parameter.abs_()
+    return layer
+
+
+@pytest.mark.parametrize("per", ["channel", "connection"])
+@pytest.mark.parametrize("operator", [snnlib.functional.FullyConnected(), snnlib.functional.Convolution(2)])
+def test_currents_have_the_gradient_of_finite_differences(operator: object, per: str, path: str) -> None:
+    generator = torch.Generator().manual_seed(0)
+    conv = isinstance(operator, snnlib.functional.Convolution)
+    x = torch.randn((5, 1, 2, 3, 3) if conv else (7, 2, 3), generator=generator, dtype=torch.float64)
+    weight = torch.randn((2, 2, 2, 2) if conv else (2, 3), generator=generator, dtype=torch.float64)
+    delay = (
+        torch.rand(weight.shape if per == "connection" else x.shape[2:3], generator=generator).double() * 4
+    )
+    leaves = [part.requires_grad_() for part in (x, weight, delay)]
+
+    def currents(x: Tensor, weight: Tensor, delay: Tensor) -> Tensor:
+        return snnlib.functional.delayed_currents(x, weight, operator, delay)  # type: ignore[arg-type]
+
+    assert torch.autograd.gradcheck(currents, leaves, fast_mode=True)
+
+
+@pytest.mark.parametrize("per", ["channel", "connection"])
+def test_recurrent_delays_have_the_gradient_of_finite_differences(per: str) -> None:
+    class Smooth(neurons.Neuron):
+        """Its values are no spikes, so that finite differences see what autograd computes."""
+
+        state_names = ("v",)
+
+        def step(
+            self, state: neurons.base.State, current: Tensor, _: neurons.base.Params
+        ) -> tuple[Tensor, tuple]:
+            v = 0.5 * state[0] + current
+            return torch.tanh(v), (v,)
+
+    generator = torch.Generator().manual_seed(0)
+    current, weight = (torch.randn(shape, generator=generator).double() for shape in ((7, 2, 3), (3, 3)))
+    delay = torch.rand(weight.shape if per == "connection" else (3,), generator=generator).double() * 2
+    leaves = [part.requires_grad_() for part in (current, weight, delay)]
+
+    def run(current: Tensor, weight: Tensor, delay: Tensor) -> Tensor:
+        return snnlib.functional.spiking_recurrent(current, weight, Smooth(), delay=delay, max_delay=2).value
+
+    assert torch.autograd.gradcheck(run, leaves, fast_mode=True)
+
+
+@pytest.mark.parametrize("per", ["channel", "connection"])
+def test_srm_delay_gradient_is_that_of_the_kernel(per: str) -> None:
+    """dL/dd = -q min(1/delta_u, clamp) sum of w eps'(time since arrival), by a central difference of eps."""
+    tau_m, tau_s, steps = 5.0, 3.0, 40
+    neuron = neurons.SRM(tau_m, tau_s)
+    layer = snnlib.SpikingLinear(2, 1, neuron=neuron, delays=snnlib.Delays(6, per, initial=2.0)).double()
+    times = [(3, 0), (5, 1), (6, 0)]
+    x = torch.zeros(steps, 1, 2, dtype=torch.float64)
+    for t, i in times:
+        x[t, 0, i] = 1.0
+    with torch.no_grad():
+        layer.weight.copy_(torch.tensor([[0.9, 1.4]]))
+    spikes = layer(x)
+    (at,) = spikes.flatten().nonzero().flatten().tolist()
+    spikes.sum().backward()
+    e_m, e_s = 1 - 1 / tau_m, 1 - 1 / tau_s
+
+    def eps(t: float) -> float:
+        return (e_s ** (t + 1) - e_m ** (t + 1)) / (tau_s * (e_s - e_m))
+
+    weight = layer.weight.detach().flatten().tolist()
+
+    def potential(step: int) -> float:
+        return sum(weight[i] * eps(step - t - 2) for t, i in times if t + 2 <= step)
+
+    slope = potential(at) - potential(at - 1)
+    h = 1e-5
+    expected = [0.0, 0.0]
+    for t, i in times:
+        if t + 2 <= at:
+            dt = at - t - 2
+            expected[i] -= min(1 / slope, 4.0) * weight[i] * (eps(dt + h) - eps(dt - h)) / (2 * h)
+    assert layer.delays.steps.grad is not None
+    assert torch.allclose(
+        layer.delays.steps.grad.flatten().double(), torch.tensor(expected).double(), atol=1e-6
+    )
+    assert max(map(abs, expected)) > 0.01
+
+
+CASES = [
+    (kind, per, neuron)
+    for kind in ("linear", "convolution", "recurrent")
+    for per in ("channel", "connection")
+    for neuron in ("surrogate", "event", "SRM")
+    if kind != "recurrent" or neuron != "SRM"
+]
+
+
+@pytest.mark.parametrize(("kind", "per", "neuron"), CASES)
+def test_chunks_equal_the_whole(kind: str, per: str, neuron: str) -> None:
+    torch.manual_seed(0)
+    batch_first = per == "connection"
+    layer = _positive(_make(kind, per, _neuron(neuron), batch_first).double())
+    x, time_dim = _events(kind, batch_first).requires_grad_(), int(batch_first)
+    whole = layer(x)
+    assert 0 < float(whole.detach().mean()) < 1
+    signal = torch.randn_like(whole)
+    outputs, state = [], None
+    for chunk in x.split([7, 1, 10], time_dim):
+        out, state = layer.run(chunk, state)
+        outputs.append(out)
+    assert torch.equal(torch.cat(outputs, time_dim), whole)
+    if neuron == "SRM":
+        return
+    wanted = [x, *layer.parameters()]
+    expected = torch.autograd.grad(whole, wanted, signal)
+    for got, want in zip(
+        torch.autograd.grad(torch.cat(outputs, time_dim), wanted, signal), expected, strict=True
+    ):
+        assert torch.allclose(got, want, rtol=0, atol=1e-12 * max(1.0, float(want.abs().max())))
+
+
+@pytest.mark.parametrize("per", ["channel", "connection"])
+def test_stream_packs_the_steps_that_are_on_their_way(per: str) -> None:
+    torch.manual_seed(0)
+    layer = _positive(_make("linear", per, _neuron("surrogate"))).eval()
+    x = _events("linear", dtype=torch.float32)
+    stream = snnlib.Stream(layer)
+    got = torch.cat([stream(chunk) for chunk in x.split([2, 5, 11])])
+    assert torch.equal(got, layer(x))
+    history = stream.states["module" if "module" in stream.states else ""][-1]
+    assert history.dtype == torch.uint8
+    assert tuple(history.shape) == (5, 3, 1)
+
+
+def test_checkpoint_time_and_lengths() -> None:
+    torch.manual_seed(0)
+    layer = _positive(_make("linear", "channel", _neuron("surrogate")).double())
+    x = _events("linear").requires_grad_()
+    whole = layer(x)
+    wanted = [x, *layer.parameters()]
+    expected = torch.autograd.grad(whole.square().sum(), wanted)
+    cut = snnlib.checkpoint_time(layer, x, steps=5)
+    assert torch.equal(cut, whole)
+    for got, want in zip(torch.autograd.grad(cut.square().sum(), wanted), expected, strict=True):
+        assert torch.allclose(got, want, atol=1e-12)
+    lengths = torch.tensor([18, 7, 11])
+    out, state = layer.run(x.detach(), lengths=lengths)
+    for n, steps in enumerate(lengths.tolist()):
+        alone, own = layer.run(x.detach()[:steps, n : n + 1])
+        assert torch.equal(out[:steps, n : n + 1], alone)
+        assert all(torch.equal(a[:, n : n + 1], b) for a, b in zip(state, own, strict=True))
+
+
+def test_eval_rounds() -> None:
+    layer = snnlib.SpikingLinear(1, 1, neuron=neurons.IF(), delays=snnlib.Delays(5, initial=2.6))
+    with torch.no_grad():
+        layer.weight.fill_(1.0)
+    x = torch.zeros(8, 1, 1)
+    x[0] = 1.0
+    assert layer.eval()(x).flatten().nonzero().flatten().tolist() == [3]
+    layer.train()
+    current = layer.input_current(x, layer.weight).detach().flatten()
+    assert torch.allclose(current[2:4], torch.tensor([0.4, 0.6]))
+    assert layer.delays.freeze_().steps.tolist() == [3.0]
+    assert not layer.delays.steps.requires_grad
+
+
+@pytest.mark.parametrize("per", ["channel", "connection"])
+def test_planted_delays_are_found(per: str) -> None:
+    """A layer learns the delays of another one from its currents, 95 % of them to half a step."""
+    torch.manual_seed(3)
+    teacher, student = (
+        snnlib.SpikingLinear(8, 5, neuron=neurons.IF(), delays=snnlib.Delays(10, per)) for _ in range(2)
+    )
+    with torch.no_grad():
+        teacher.delays.round_()
+        student.weight.copy_(teacher.weight.abs_().clamp_(min=0.2))
+    # Events with neighbours, so that a delay that is off by several steps overlaps with the right one.
+    x = torch.nn.functional.avg_pool1d((torch.rand(16, 8, 150) < 0.03).float(), 21, 1, 10).permute(2, 0, 1)
+    optimiser = torch.optim.Adam([student.delays.steps], lr=0.5)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, 60)
+    wanted = teacher.input_current(x, teacher.weight).detach()
+    for _ in range(60):
+        optimiser.zero_grad()
+        (student.input_current(x, student.weight) - wanted).square().mean().backward()
+        optimiser.step()
+        schedule.step()
+    found = (student.delays() - teacher.delays()).abs() <= 0.5
+    assert float(found.float().mean()) >= 0.95
+
+
+def test_bad_delays() -> None:
+    with pytest.raises(ValueError, match=r"max_delay: expected a whole number of time steps >= 1, got 0"):
+        snnlib.Delays(0)
+    with pytest.raises(ValueError, match=r"per: expected channel or connection, got 'neuron'"):
+        snnlib.Delays(3, "neuron")
+    with pytest.raises(ValueError, match="initial: expected delays from 0 to max_delay = 3"):
+        snnlib.Delays(3, initial=4.0)
+    with pytest.raises(ValueError, match=r"initial: expected a number or shape \(6,\)"):
+        snnlib.SpikingLinear(6, 5, delays=snnlib.Delays(3, initial=torch.ones(5)))
+    with pytest.raises(TypeError, match=r"delays: expected an instance of snnlib\.Delays"):
+        snnlib.SpikingLinear(6, 5, delays=3)  # type: ignore[arg-type]
+    delays = snnlib.Delays(6)
+    layer = snnlib.SpikingLinear(6, 5, delays=delays)
+    with pytest.raises(ValueError, match="delays for this layer alone"):
+        snnlib.SpikingLinear(6, 5, delays=delays)
+    with pytest.raises(
+        ValueError, match=r"delays: expected a max_delay below the 6 steps of the sequence, got 6"
+    ):
+        layer(torch.zeros(6, 2, 6))
+    _, state = layer.run(torch.zeros(6, 2, 6))
+    with pytest.raises(ValueError, match=r"state: expected"):
+        layer.run(torch.zeros(6, 3, 6), state)
+    grouped = snnlib.SpikingConv2d(2, 4, 3, groups=2, delays=snnlib.Delays(2, "connection"))
+    with pytest.raises(ValueError, match="delays: expected a fully connected map or a convolution"):
+        grouped(torch.ones(5, 1, 2, 4, 4))
+
+
+def test_bounds_hold_back_the_gradient_that_leads_out() -> None:
+    delays = snnlib.Delays(4, initial=torch.tensor([0.0, 4.0, 2.0]))
+    delays.build(3, torch.empty(1, 3))
+    delays().backward(torch.tensor([1.0, -1.0, 1.0]))
+    assert delays.steps.grad is not None
+    assert delays.steps.grad.tolist() == [0.0, 0.0, 1.0]
+    delays.steps.grad = None
+    delays().backward(torch.tensor([-1.0, 1.0, 1.0]))
+    assert delays.steps.grad.tolist() == [-1.0, 1.0, 1.0]
+
+
+def test_parameter_groups_and_files() -> None:
+    layer = snnlib.SpikingLinear(6, 5, neuron=neurons.LIF(learnable=("tau",)), delays=snnlib.Delays(4))
+    groups = snnlib.parameter_groups(layer, lr=1e-3, weight_decay=1e-4)
+    assert [group["lr"] for group in groups] == pytest.approx([1e-3, 3e-3, 0.1])
+    other = snnlib.SpikingLinear(6, 5, neuron=neurons.LIF(learnable=("tau",)), delays=snnlib.Delays(4))
+    other.load_state_dict(layer.state_dict())
+    assert torch.equal(other.delays.steps, layer.delays.steps)
+    assert layer.half().delays.steps.dtype == torch.float32
