@@ -5,13 +5,17 @@ READY := $(VENV)/.ready
 BENCHMARKS := training_step surrogate_step batch_norm_step small_batch long_trains spike_rates convolution segments scan recurrent event_files
 CPP = $(shell git ls-files 'cpp/*.cpp' 'cpp/*.h' 'cuda/*.cu' 'cuda/*.cpp' 'cuda/*.h' 'tests/*.cpp')
 
+PEERS := build/peers
+PEER_TESTS := tests/test_neurons_peers.py tests/test_convert_peers.py tests/test_nir_peers.py tests/test_profile.py
+PEER_BENCHMARKS := training_step surrogate_step batch_norm_step recurrent small_batch long_trains spike_rates
+
 SANITIZED := build/sanitize
 SANITIZED_TESTS := tests/test_fuzz.py tests/test_op_checks.py tests/test_ops.py tests/test_layouts.py \
                    tests/test_backward_paths.py tests/test_half.py
 # The reference has no kernels to check; a comparison with it runs them as tests of values do.
 SANITIZED_CHOICE := (not reference and not native_equals) or test_equals_reference
 
-.PHONY: demo test lint sanitize bench bench-accuracy format cuda-check cuda-emulation-asan docs test-versions gpu-check clean
+.PHONY: demo test test-peers lint sanitize bench bench-accuracy bench-peers format cuda-check cuda-emulation-asan docs test-versions gpu-check clean
 
 demo: $(READY)  ## Train on the embedded data and show the result.
 	$(VENV)/bin/snnlib train
@@ -37,6 +41,25 @@ bench: $(READY)  ## Time training steps, layers and kernels; figures and picture
 
 bench-accuracy: $(READY)  ## Accuracy on five folds against the paper's settings and, where it is installed, SpikingJelly (two hours).
 	$(PYTHON) benchmarks/accuracy.py
+
+# Other libraries go beside the environment, never into it: some would replace torch.
+$(PEERS)/.ready: $(READY) release/peers.txt
+	rm -rf $(PEERS)
+	$(PYTHON) -m pip install --quiet --no-deps --target $(PEERS) --requirement release/peers.txt
+	touch $@
+
+test-peers: $(PEERS)/.ready  ## Tests against snnTorch, SpikingJelly, Norse, sinabs and NeuroBench, in versions that are pinned.
+	PYTHONPATH=$(PEERS) OMP_NUM_THREADS=1 $(PYTHON) -m pytest --numprocesses auto --dist loadfile $(PEER_TESTS)
+
+bench-peers: $(PEERS)/.ready  ## Time and accuracy beside the other libraries; build/bench-peers/index.html is the page to show.
+	rm -rf build/bench-peers
+	for name in $(PEER_BENCHMARKS); do \
+		PYTHONPATH=$(PEERS) $(PYTHON) benchmarks/$$name.py --json build/bench-peers/$$name.json \
+			--picture build/bench-peers/$$name.png || exit 1; \
+	done
+	PYTHONPATH=$(PEERS) $(PYTHON) benchmarks/accuracy.py --folds 2 --epochs 6 --method recipe --method spikingjelly \
+		--json build/bench-peers/accuracy.json
+	PYTHONPATH=$(PEERS) $(PYTHON) benchmarks/page.py build/bench-peers
 
 cuda-check: $(READY)  ## Compile the CUDA kernels for the oldest architecture and Hopper; no GPU needed.
 	$(PYTHON) cuda/check.py

@@ -49,13 +49,40 @@ def test_benchmark(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+def make_variable(name: str) -> list[str]:
+    makefile = (BENCHMARKS.parent / "Makefile").read_text()
+    (line,) = (line for line in makefile.splitlines() if line.startswith(f"{name} :="))
+    return line.split()[2:]
+
+
 def test_make_runs_them_all() -> None:
-    (line,) = (
-        line
-        for line in (BENCHMARKS.parent / "Makefile").read_text().splitlines()
-        if line.startswith("BENCHMARKS :=")
-    )
-    assert set(line.split()[2:]) == set(ROWS)
+    assert set(make_variable("BENCHMARKS")) == set(ROWS)
+    assert set(make_variable("PEER_BENCHMARKS")) <= set(ROWS)
+    assert all((BENCHMARKS.parent / file).exists() for file in make_variable("PEER_TESTS"))
+
+
+def test_page_shows_every_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    table = {"snnlib <fused>": {"median_ms": 12.34, "ratio": 1.0}, "peer": {"median_ms": 61.7, "ratio": 5.0}}
+    figures = {"facts": {"processor": "P & Q", "threads": 2}, "tables": {"W1": table}}
+    (tmp_path / "training_step.json").write_text(json.dumps(figures))
+    (tmp_path / "training_step.png").write_bytes(b"\x89PNG")
+    method = {"method": "recipe", "mean": 0.977, "error": 0.005, "cpu_seconds": 130.0}
+    accuracy = {"data": "digits", "samples": 800, "folds": 2, "epochs": 6, "methods": [method]}
+    (tmp_path / "accuracy.json").write_text(json.dumps(accuracy))
+    monkeypatch.setattr(sys, "argv", ["page", str(tmp_path)])
+    importlib.import_module("page").main()
+    text = (tmp_path / "index.html").read_text()
+    for shown in (
+        "snnlib &lt;fused&gt;",
+        ">12.3<",
+        ">5.00<",
+        "P &amp; Q",
+        "97.7%",
+        ">65<",
+        "data:image/png;base64,iVBO",
+    ):
+        assert shown in text
 
 
 def test_turns_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:

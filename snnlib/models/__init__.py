@@ -11,8 +11,11 @@ from snnlib.models.published import (
     nmnist_net,
 )
 from snnlib.models.resnet import cifar10_resnet, cifar100_resnet
+from snnlib.models.trained import Card, TrainedNet, load
 
 __all__ = [
+    "Card",
+    "TrainedNet",
     "cifar10_dvs_vgg",
     "cifar10_resnet",
     "cifar10_vgg",
@@ -21,6 +24,7 @@ __all__ = [
     "dvs_gesture_net",
     "fashion_mnist_net",
     "from_notation",
+    "load",
     "mnist_net",
     "nmnist_net",
 ]
