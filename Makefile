@@ -3,7 +3,7 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 READY := $(VENV)/.ready
 BENCHMARKS := training_step surrogate_step batch_norm_step small_batch long_trains spike_rates convolution segments scan recurrent event_files
-CPP = $(shell git ls-files 'cpp/*.cpp' 'cpp/*.h' 'cuda/*.cu' 'cuda/*.cpp' 'cuda/*.h' 'tests/*.cpp')
+CPP = $(shell git ls-files 'cpp/*.cpp' 'cpp/*.h' 'cuda/*.cu' 'cuda/*.cpp' 'cuda/*.h' 'tests/*.cpp' 'snnlib/*.h')
 
 PEERS := build/peers
 PEER_TESTS := tests/test_neurons_peers.py tests/test_convert_peers.py tests/test_nir_peers.py tests/test_profile.py

@@ -23,7 +23,7 @@ from snnlib import (
 from snnlib.backends.choice import use_convolution
 from snnlib.backends.native import keep_freed_memory, use_path
 from snnlib.compat import *  # noqa: F403
-from snnlib.exchange import convert, from_nir, to_nir, verify_conversion
+from snnlib.exchange import convert, from_nir, to_integers, to_nir, verify_conversion
 from snnlib.functional import grad_scale, resize_bicubic, segment_sum, superpixel_unpool
 from snnlib.inspect.kernels import explain_dispatch
 from snnlib.inspect.memory import memory_report
@@ -138,6 +138,7 @@ __all__ = [
     "segment_sum",
     "superpixel_unpool",
     "surrogate",
+    "to_integers",
     "to_nir",
     "unfuse_",
     "use_convolution",

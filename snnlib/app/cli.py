@@ -16,6 +16,7 @@ from rich.console import Console
 
 from snnlib import __version__
 from snnlib.app.data_cli import app as data_app
+from snnlib.app.export_cli import app as export_app
 from snnlib.app.nir_cli import app as nir_app
 from snnlib.app.recipes import recipe as find_recipe
 from snnlib.app.training.config import (
@@ -44,6 +45,7 @@ app = typer.Typer(
 
 app.add_typer(data_app, name="data")
 app.add_typer(nir_app, name="nir")
+app.add_typer(export_app, name="export")
 
 _D = TrainConfig
 _EXTRAS = ("lightning", "tensorboard", "matplotlib", "jinja2")

@@ -1,7 +1,33 @@
 """Nets of other libraries: recognised, converted, compared."""
 
 from snnlib.exchange.convert import convert
+from snnlib.exchange.integers import (
+    IntegerLayer,
+    IntegerNet,
+    IntegerReport,
+    RoundedWeight,
+    compare_integers,
+    export_c,
+    quantise_weights_,
+    to_integers,
+)
 from snnlib.exchange.nir import Verification, from_nir, to_nir, verify_nir
 from snnlib.exchange.verify import Comparison, verify_conversion
 
-__all__ = ["Comparison", "Verification", "convert", "from_nir", "to_nir", "verify_conversion", "verify_nir"]
+__all__ = [
+    "Comparison",
+    "IntegerLayer",
+    "IntegerNet",
+    "IntegerReport",
+    "RoundedWeight",
+    "Verification",
+    "compare_integers",
+    "convert",
+    "export_c",
+    "from_nir",
+    "quantise_weights_",
+    "to_integers",
+    "to_nir",
+    "verify_conversion",
+    "verify_nir",
+]

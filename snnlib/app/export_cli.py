@@ -1,0 +1,101 @@
+"""`snnlib export`: the net of a run as a C program or a NIR graph."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from snnlib.app.training.errors import ConfigError
+
+app = typer.Typer(help="Write the net of a run as a C program or a NIR graph.", no_args_is_help=True)
+
+RunArgument = Annotated[Path, typer.Argument(help="Folder of a run, as `snnlib train` printed it.")]
+CheckpointOption = Annotated[
+    Literal["last", "best"],
+    typer.Option(help="Take the net after the last epoch, or after the best one on the validation set."),
+]
+RootOption = Annotated[Path | None, typer.Option(help="Read the data from another folder than the run's.")]
+
+
+@app.command()
+def c(
+    run_folder: RunArgument,
+    out: Annotated[Path, typer.Argument(help="Folder for net.c, net.h, a test of them and a Makefile.")],
+    checkpoint: CheckpointOption = "last",
+    weight_bits: Annotated[int, typer.Option(help="Store weights in this many bits, 8 or 4.")] = 8,
+    state_bits: Annotated[int, typer.Option(help="Keep states in this many bits, 16 or 32.")] = 16,
+    scale: Annotated[
+        Literal["channel", "power-of-two", "layer"],
+        typer.Option(
+            help="Scale weights by any number per channel, a power of two per channel, or one number."
+        ),
+    ] = "channel",
+    decay: Annotated[
+        Literal["multiplier", "shift"],
+        typer.Option(help="Let states decay by products of 15 bits, or by the nearest power of two."),
+    ] = "multiplier",
+    calibrate: Annotated[
+        int, typer.Option(help="Measure ranges on this many training samples.", min=1)
+    ] = 100,
+    vectors: Annotated[
+        int, typer.Option(help="Write this many test samples to the test vectors.", min=1)
+    ] = 8,
+    root: RootOption = None,
+) -> None:
+    """Write a C99 program without dependencies that does what the run's net does, in integers.
+
+    Prints the accuracy on the test set with one layer after the other in integers, and the program's RAM and flash.
+    `make check` in the folder compiles it and compares it with the library's own simulation.
+
+    Example: snnlib export c runs/first build/net
+    """
+    from snnlib.app.training.exporting import export_run_to_c  # noqa: PLC0415
+
+    try:
+        report, sizes = export_run_to_c(
+            run_folder,
+            out,
+            checkpoint,
+            {"weight_bits": weight_bits, "state_bits": state_bits, "scale": scale, "decay": decay},
+            (calibrate, vectors),
+            root,
+        )
+    except ValueError as error:
+        raise ConfigError("RUN_FOLDER", str(error)) from error
+    print(report)
+    print(f"RAM {sizes['ram']} bytes, flash {sizes['flash']} bytes of constants")
+    print(f"program: {out / 'net.c'}; to check it: make -C {out} check")
+
+
+@app.command()
+def nir(
+    run_folder: RunArgument,
+    out: Annotated[Path, typer.Argument(help="File for the graph.")],
+    checkpoint: CheckpointOption = "last",
+    dt: Annotated[
+        float, typer.Option(help="Length of a time step in seconds that the graph is written for.")
+    ] = 1e-4,
+    discretisation: Annotated[
+        Literal["euler", "exponential"], typer.Option(help="How the graph will be discretised.")
+    ] = "euler",
+    approximate: Annotated[
+        bool,
+        typer.Option(help="Write neurons that NIR has only nearly as the nearest, and print the change."),
+    ] = False,
+    root: RootOption = None,
+) -> None:
+    """Write the run's net as a graph of the Neuromorphic Intermediate Representation.
+
+    Example: snnlib export nir runs/first net.nir
+    """
+    from snnlib.app.nir_cli import write_graph  # noqa: PLC0415
+    from snnlib.app.training.exporting import run_to_nir  # noqa: PLC0415
+
+    try:
+        graph = run_to_nir(run_folder, checkpoint, dt, discretisation, approximate, root)
+    except ValueError as error:
+        raise ConfigError("RUN_FOLDER", str(error)) from error
+    write_graph(out, graph)
+    print(f"graph: {out}")

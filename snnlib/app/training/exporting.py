@@ -1,0 +1,90 @@
+"""The net of a run in other forms, for `snnlib export`."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from snnlib.app.training.classifier import SpikingClassifier
+from snnlib.app.training.config import TrainConfig
+from snnlib.app.training.data_module import EventData
+from snnlib.app.training.load import load_module
+from snnlib.app.training.run import Checkpoint
+from snnlib.app.training.run_folder import RunFolder
+from snnlib.data import stack_time_first
+from snnlib.exchange import compare_integers, export_c, to_integers, to_nir
+from snnlib.exchange.integers.report import IntegerReport
+
+
+def export_run_to_c(
+    folder: Path,
+    out: Path,
+    checkpoint: Checkpoint,
+    options: dict[str, Any],
+    samples: tuple[int, int],
+    root: Path | None,
+) -> tuple[IntegerReport, dict[str, int]]:
+    """Write the program; the accuracy lost per layer on the test set, and the program's sizes.
+
+    Args:
+        folder, checkpoint: the run and its net.
+        out: folder of the program.
+        options: of `to_integers`.
+        samples: of the training set for calibration, and of the test set for the test vectors.
+        root: where the data lie, if not where the run had them.
+
+    Raises:
+        ConfigError, CheckpointError: as in `load`.
+        ValueError: a net that has no counterpart in integers.
+    """
+    module, config, data = _opened(folder, checkpoint, root)
+    calibration, _ = _batch(data.train_set, samples[0])
+    integers = to_integers(module.net, calibration, **options)
+    frames, labels = _batch(data.test_set, None)
+    report = compare_integers(module.net, integers, frames, labels, scores=module.objective.scores)
+    sizes = export_c(integers, out, frames[:, : samples[1]], binary=config.frames == "binary")
+    return report, sizes
+
+
+def run_to_nir(
+    folder: Path, checkpoint: Checkpoint, dt: float, discretisation: str, approximate: bool, root: Path | None
+) -> Any:
+    """The graph of a run's net.
+
+    Raises:
+        ConfigError, CheckpointError: as in `load`.
+        ValueError: a net that has no counterpart in NIR.
+    """
+    module, _, data = _opened(folder, checkpoint, root)
+    frames, _ = _batch(data.test_set, 4)
+    return to_nir(module.net, dt, x=frames, discretisation=discretisation, approximate=approximate)
+
+
+def _opened(
+    folder: Path, checkpoint: Checkpoint, root: Path | None
+) -> tuple[SpikingClassifier, TrainConfig, EventData]:
+    run, config = RunFolder.open(folder, "RUN_FOLDER")
+    if root is not None:
+        config = dataclasses.replace(config, root=str(root))
+    module = load_module(config, run, checkpoint)
+    data = EventData(config, False)
+    data.setup("fit")
+    return module, config, data
+
+
+def _batch(samples: Dataset[Any], count: int | None) -> tuple[Tensor, Tensor]:
+    """The first samples as one batch `[T, N, C, H, W]` of float32, and their labels."""
+    size = len(cast(Any, samples))
+    chosen = [samples[i] for i in _spread(size, size if count is None else min(count, size))]
+    frames, labels = stack_time_first(chosen)
+    return frames.float(), torch.as_tensor(labels)
+
+
+def _spread(size: int, count: int) -> list[int]:
+    """Indices over all samples, which may be sorted by class."""
+    return [number * size // count for number in range(count)]

@@ -1,0 +1,346 @@
+"""`export_c`: an integer net as a C99 program, with a test of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from snnlib.data.atomic import write_bytes_atomically
+from snnlib.exchange.integers.integer_net import (
+    IntegerLayer,
+    IntegerNet,
+    list_sizes,
+    numbers_of,
+    row_size,
+    rows_of,
+    weights_in_order,
+)
+
+_KERNELS = Path(__file__).with_name("integer_net.h")
+_PER_LINE = 24
+
+
+def export_c(net: IntegerNet, folder: str | Path, x: Tensor, *, binary: bool = True) -> dict[str, int]:
+    """Write an integer net as a C99 program without dependencies or allocation, and a test of it.
+
+    `net.c` and `net.h` are the program: `net_event` takes an event, `net_frame` all counts of a step, `net_step` ends
+    the step and gives the output of the net, `net_reset` begins anew. It keeps one state, in static arrays. `make
+    check` in the folder compiles it and compares its output with that of `net.integers` on `x`, stored in
+    `vectors.bin`, event by event and frame by frame.
+
+    Args:
+        net: what `snnlib.to_integers` made.
+        folder: where the files go; made if it is missing.
+        x: inputs of the test `[T, N, ...]`.
+        binary: whether a cell with several events in a step counts as one, as in binary frames; otherwise it counts
+            them, up to 255. Default True.
+
+    Returns:
+        Bytes of RAM (`"ram"`: states, frames, scratch) and of constants (`"flash"`), without the program's code.
+
+    Raises:
+        ValueError: an input that does not fit the net.
+        OSError: the folder cannot be written to.
+
+    >>> import snnlib, tempfile, torch
+    >>> from snnlib.exchange import export_c
+    >>> x = (torch.rand(20, 3, 20) < 0.2).float()
+    >>> small = snnlib.to_integers(torch.nn.Sequential(snnlib.SRMLinear(20, 4)).eval(), x)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     sizes = export_c(small, folder, x)
+    ...     sorted(path.name for path in Path(folder).iterdir()), sizes["ram"] < 300
+    (['Makefile', 'check.c', 'net.c', 'net.h', 'vectors.bin'], True)
+    """
+    target = Path(folder)
+    target.mkdir(parents=True, exist_ok=True)
+    files = {
+        "net.h": _header(net, binary),
+        "net.c": _program(net, binary),
+        "check.c": _CHECK,
+        "Makefile": _MAKEFILE,
+    }
+    vectors = _vectors(net, x)
+    for name, text in files.items():
+        write_bytes_atomically(target / name, text.encode())
+    write_bytes_atomically(target / "vectors.bin", vectors)
+    return {"ram": net.ram_bytes, "flash": net.flash_bytes}
+
+
+def _header(net: IntegerNet, binary: bool) -> str:
+    channels, height, width = net.layers[0].input
+    outputs, rows, columns = net.layers[-1].neurons
+    kind = "spikes, 0 or 1" if net.layers[-1].threshold is not None else "membrane potentials"
+    return f"""/* A spiking net in integers, written by snnlib.
+ * {net.ram_bytes} bytes of RAM, {net.flash_bytes} of constants. */
+#ifndef NET_H
+#define NET_H
+
+#include <stdint.h>
+
+#define NET_WIDTH {width}
+#define NET_HEIGHT {height}
+#define NET_CHANNELS {channels}
+#define NET_OUTPUTS {outputs * rows * columns}
+/* What a unit of the output, {kind}, is in the net that was trained. */
+#define NET_OUTPUT_SCALE {net.output_scale!r}
+
+/* Begin a sequence. */
+void net_reset(void);
+
+/* Add an event to the current time step; several in a cell count {"as one" if binary else "up to 255"}.
+ * Returns 0, or -1 for an event outside of the frame, which is left out. */
+int net_event(int32_t x, int32_t y, int32_t channel);
+
+/* Set all counts of the current time step, [channel][y][x]. */
+void net_frame(const uint8_t* counts);
+
+/* End the current time step: its output, [y][x][output]. The next step has no events yet. */
+void net_step(int32_t output[NET_OUTPUTS]);
+
+#endif
+"""
+
+
+def _program(net: IntegerNet, binary: bool) -> str:
+    parts = ['#include "net.h"\n', _KERNELS.read_text(encoding="utf-8")]
+    initialisers = []
+    for number, layer in enumerate(net.layers):
+        parts += list(_constants(number, layer))
+        parts += list(_memory(number, layer, number == len(net.layers) - 1))
+        initialisers.append(_initialiser(number, layer, number == len(net.layers) - 1))
+    row = row_size(net.layers)
+    frame = net.layers[0].input
+    parts += [
+        f"static uint8_t frame[{frame[0] * frame[1] * frame[2]}];",
+        *(
+            f"static uint16_t columns{turn}[{cells}], channels{turn}[{cells}];\nstatic int32_t rows{turn}[{rows}];"
+            for turn, (cells, rows) in enumerate(list_sizes(net.layers))
+        ),
+        "static const snn_list lists[2] = {{columns0, channels0, rows0}, {columns1, channels1, rows1}};",
+        f"static int32_t sums[{row}];",
+        f"static int16_t parts[{row}];",
+        f"static uint16_t fired[{row}];",
+        "static const snn_scratch scratch = {sums, parts, fired};",
+        f"static const snn_layer layers[{len(net.layers)}] = {{\n" + ",\n".join(initialisers) + "};",
+        _FUNCTIONS.replace("BINARY", "1" if binary else "0").replace("LAYERS", str(len(net.layers))),
+    ]
+    return "\n".join(parts)
+
+
+def _constants(number: int, layer: IntegerLayer) -> Iterator[str]:
+    weight, recurrent = weights_in_order(layer)
+    yield _array("uint8_t", f"weight{number}", weight)
+    if recurrent is not None:
+        yield _array("uint8_t", f"recurrent{number}", recurrent)
+    for name, row in rows_of(layer).items():
+        if row is not None:
+            yield _array(f"int{8 * row.element_size()}_t", f"{name}{number}", row)
+
+
+def _array(kind: str, name: str, values: Tensor) -> str:
+    numbers = [str(number) for number in values.flatten().tolist()]
+    lines = [",".join(numbers[at : at + _PER_LINE]) for at in range(0, len(numbers), _PER_LINE)]
+    return f"static const {kind} {name}[{len(numbers)}] = {{\n" + ",\n".join(lines) + "};"
+
+
+def _memory(number: int, layer: IntegerLayer, last: bool) -> Iterator[str]:
+    channels, height, width = layer.neurons
+    state = f"int{layer.state_bits}_t"
+    yield f"static {state} potential{number}[{channels * height * width}];"
+    if layer.leak_s is not None:
+        yield f"static {state} current{number}[{channels * height * width}];"
+    if layer.recurrent is not None:
+        yield f"static uint8_t last{number}[{channels}];"
+    if not last:
+        yield f"static uint8_t output{number}[{_output_size(layer)}];"
+
+
+def _output_size(layer: IntegerLayer) -> int:
+    channels, height, width = layer.output
+    return channels * height * width
+
+
+def _initialiser(number: int, layer: IntegerLayer, last: bool) -> str:
+    n = numbers_of(layer)
+
+    def name(kind: str, there: bool) -> str:
+        return f"{kind}{number}" if there else "0"
+
+    fields = [
+        *(n["in_height"], n["in_width"], n["in_channels"], n["height"], n["width"], n["channels"]),
+        *(
+            n["kernel_height"],
+            n["kernel_width"],
+            n["stride_y"],
+            n["stride_x"],
+            n["padding_y"],
+            n["padding_x"],
+        ),
+        *(n["dilation_y"], n["dilation_x"], n["pool_y"], n["pool_x"]),
+        *(f"weight{number}", name("recurrent", layer.recurrent is not None)),
+        *(name("bias", layer.bias is not None), name("above", layer.threshold is not None)),
+        name("offset", layer.threshold is not None),
+        *(n["leak_m"], n["leak_s"], n["fraction"]),
+        *(n["has_synapse"], n["resets_all"], n["keep"], n["is_wide"], n["packed"]),
+        *(f"potential{number}", name("current", layer.leak_s is not None)),
+        *(name("last", layer.recurrent is not None), name("output", not last)),
+        0 if last else _output_size(layer),
+    ]
+    return "    {" + ", ".join(map(str, fields)) + "}"
+
+
+def _vectors(net: IntegerNet, x: Tensor) -> bytes:
+    """Samples as the check reads them: numbers of 32 bits, the lowest byte first.
+
+    samples, steps, outputs; then for each step of each sample the number of events, their x, y and channel, a count
+    each, and the output.
+    """
+    frames = net.frames(x)
+    steps, samples = frames.shape[:2]
+    out = net.integers(x).reshape(steps, samples, -1)
+    layer = net.layers[-1].neurons
+    out = out.view(steps, samples, *layer).permute(0, 1, 3, 4, 2).reshape(steps, samples, -1)
+    words: list[Tensor] = [torch.tensor([samples, steps, out.shape[2]])]
+    for sample in range(samples):
+        for step in range(steps):
+            c, row, column = frames[step, sample].nonzero(as_tuple=True)
+            counts = frames[step, sample][c, row, column]
+            events = torch.stack((column, row, c, counts.long()), 1)
+            words += [torch.tensor([len(events)]), events.flatten(), out[step, sample].long()]
+    return torch.cat(words).to(torch.int32).numpy().astype("<i4").tobytes()
+
+
+_FUNCTIONS = """
+void net_reset(void) {
+  int k;
+  for (k = 0; k < LAYERS; ++k) snn_clear(&layers[k]);
+  memset(frame, 0, sizeof frame);
+}
+
+int net_event(int32_t x, int32_t y, int32_t channel) {
+  uint8_t* cell;
+  if (x < 0 || x >= NET_WIDTH || y < 0 || y >= NET_HEIGHT || channel < 0 || channel >= NET_CHANNELS) return -1;
+  cell = frame + (y * NET_WIDTH + x) * NET_CHANNELS + channel;
+  if (*cell < (BINARY ? 1 : 255)) ++*cell;
+  return 0;
+}
+
+void net_frame(const uint8_t* counts) {
+  int32_t x, y, channel;
+  for (channel = 0; channel < NET_CHANNELS; ++channel) {
+    for (y = 0; y < NET_HEIGHT; ++y) {
+      for (x = 0; x < NET_WIDTH; ++x) frame[(y * NET_WIDTH + x) * NET_CHANNELS + channel] = *counts++;
+    }
+  }
+}
+
+void net_step(int32_t output[NET_OUTPUTS]) {
+  const uint8_t* from = frame;
+  int k;
+  snn_list_frame(&layers[0], frame, &lists[0]);
+  for (k = 0; k < LAYERS; ++k) {
+    snn_step(&layers[k], from, &lists[k & 1], &lists[~k & 1], &scratch, k == LAYERS - 1 ? output : (int32_t*)0);
+    from = layers[k].output;
+  }
+  memset(frame, 0, sizeof frame);
+}
+"""
+
+_CHECK = """/* Compares the program with the test vectors, event by event and frame by frame.
+ * With a number of rounds it also measures how many sequences it does in a second. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "net.h"
+
+static uint8_t counts[NET_CHANNELS * NET_HEIGHT * NET_WIDTH];
+
+static int32_t word(const unsigned char** at) {
+  const unsigned char* b = *at;
+  *at += 4;
+  return (int32_t)((uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24);
+}
+
+static unsigned char* contents(const char* path) {
+  FILE* file = fopen(path, "rb");
+  long size;
+  unsigned char* bytes;
+  if (!file || fseek(file, 0, SEEK_END) || (size = ftell(file)) < 12) return 0;
+  rewind(file);
+  bytes = malloc((size_t)size);
+  if (bytes && fread(bytes, 1, (size_t)size, file) != (size_t)size) bytes = 0;
+  fclose(file);
+  return bytes;
+}
+
+/* All samples once; the number of outputs that differ. In frames, events of a step are given together. */
+static long run(const unsigned char* at, int frames, int compare) {
+  const int32_t samples = word(&at), steps = word(&at), outputs = word(&at);
+  int32_t output[NET_OUTPUTS], sample, step, k, n;
+  long wrong = 0;
+  if (outputs != NET_OUTPUTS) return -1;
+  for (sample = 0; sample < samples; ++sample) {
+    net_reset();
+    for (step = 0; step < steps; ++step) {
+      const int32_t events = word(&at);
+      if (frames) memset(counts, 0, sizeof counts);
+      for (k = 0; k < events; ++k) {
+        const int32_t x = word(&at), y = word(&at), channel = word(&at), count = word(&at);
+        if (frames) {
+          counts[(channel * NET_HEIGHT + y) * NET_WIDTH + x] = (uint8_t)count;
+        } else {
+          for (n = 0; n < count; ++n) net_event(x, y, channel);
+        }
+      }
+      if (frames) net_frame(counts);
+      net_step(output);
+      for (k = 0; k < outputs; ++k) {
+        if (word(&at) != output[k] && compare) ++wrong;
+      }
+    }
+  }
+  return wrong;
+}
+
+int main(int argc, char** argv) {
+  unsigned char* vectors = contents(argc > 1 ? argv[1] : "vectors.bin");
+  const long rounds = argc > 2 ? atol(argv[2]) : 0;
+  long by_events, by_frames, round;
+  const unsigned char* at = vectors;
+  if (!vectors) {
+    fprintf(stderr, "cannot read the vectors\\n");
+    return 2;
+  }
+  by_events = run(vectors, 0, 1);
+  by_frames = run(vectors, 1, 1);
+  printf("%ld samples, outputs that differ: %ld by events, %ld by frames\\n", (long)word(&at), by_events, by_frames);
+  if (rounds > 0) {
+    const clock_t start = clock();
+    double seconds;
+    at = vectors;
+    for (round = 0; round < rounds; ++round) run(vectors, 0, 0);
+    seconds = (double)(clock() - start) / CLOCKS_PER_SEC;
+    printf("%.0f samples per second\\n", (double)rounds * word(&at) / (seconds > 0 ? seconds : 1e-9));
+  }
+  free(vectors);
+  return by_events || by_frames ? 1 : 0;
+}
+"""
+
+_MAKEFILE = """CC ?= cc
+CFLAGS ?= -O3 -march=native
+
+check: check.c net.c net.h
+\t$(CC) -std=c99 -Wall -Wextra -pedantic $(CFLAGS) -o check check.c net.c
+\t./check vectors.bin
+
+speed: check
+\t./check vectors.bin 100
+
+.PHONY: speed
+"""

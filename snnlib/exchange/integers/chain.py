@@ -1,0 +1,286 @@
+"""A float net as a chain of stages: weights, the neurons behind them, and the pooling of their spikes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from snnlib.exchange.nir.cells import Cell, array
+from snnlib.exchange.nir.modules import normalisation
+from snnlib.exchange.nir.neuron_cells import cell_of_neuron, potential_cell, srm_cell
+from snnlib.exchange.sequence import EachStep
+from snnlib.exchange.shared import Unsupported
+from snnlib.functional._check import as_sizes
+from snnlib.neurons import SRM, Neuron
+from snnlib.neurons.firing import SpikingNeuron
+from snnlib.nn import (
+    AvgPool2d,
+    PerStep,
+    SpikeAvgPool2d,
+    SpikeDropout,
+    SpikingLayer,
+    SpikingRNN,
+    SRMLayer,
+    SRMReadout,
+)
+from snnlib.nn.batch_norm import BatchNorm
+from snnlib.nn.recurrent import RecurrentLayer
+
+Shape = tuple[int, int, int]
+
+_PASSED_ON = (nn.Identity, nn.Dropout, nn.Dropout2d, SpikeDropout)
+
+
+@dataclass
+class Stage:
+    """A convolution, or a linear map as one with a kernel as large as its input, with neurons and a pool.
+
+    Args:
+        name: path of the layer in the net.
+        weight: `[O, I, kh, kw]` in float64, groups filled with zeros.
+        bias: `[O]` or None.
+        stride, padding, dilation: per axis.
+        input: shape of the input frame `[C, H, W]`.
+        cell: the neurons in discrete time, with gains of 1.
+        recurrent: weights `[O, O]` from the last step's spikes, or None.
+        resets_all: whether a spike clears the synaptic current as well.
+        pool: windows whose spikes are averaged for the next stage.
+        unit: what a unit of the cell's membrane is in the net's own, for a stage that gives potentials.
+        end: how many of the net's modules this stage and those before it are.
+    """
+
+    name: str
+    weight: Tensor
+    bias: Tensor | None
+    stride: tuple[int, int]
+    padding: tuple[int, int]
+    dilation: tuple[int, int]
+    input: Shape
+    cell: Cell | None = None
+    recurrent: Tensor | None = None
+    resets_all: bool = False
+    pool: tuple[int, int] = (1, 1)
+    unit: float = 1.0
+    end: int = 0
+
+    @property
+    def neurons(self) -> Shape:
+        """Channels, height and width of the neurons."""
+        sizes = [
+            (size + 2 * p - d * (k - 1) - 1) // s + 1
+            for size, k, s, p, d in zip(
+                self.input[1:], self.weight.shape[2:], self.stride, self.padding, self.dilation, strict=True
+            )
+        ]
+        return self.weight.shape[0], sizes[0], sizes[1]
+
+    @property
+    def output(self) -> Shape:
+        """Shape of the frame that the next stage reads."""
+        channels, height, width = self.neurons
+        return channels, height // self.pool[0], width // self.pool[1]
+
+
+def modules_of(net: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]:
+    """The modules over sequences that a net calls one after the other.
+
+    Raises:
+        Unsupported: a net that is no chain.
+    """
+    if isinstance(net, nn.Sequential) and not isinstance(net, PerStep | EachStep):
+        for key, child in net.named_children():
+            yield from modules_of(child, f"{path}.{key}".lstrip("."))
+    elif isinstance(net, SpikingRNN):
+        for number, layer in enumerate(net.layers):
+            yield f"{path}.layers.{number}".lstrip("."), layer
+    else:
+        yield path, net
+
+
+def stages_of(net: nn.Module, shape: Shape) -> list[Stage]:
+    """The stages of a net for input frames of this shape `[C, H, W]`.
+
+    Raises:
+        ValueError: a module that has no counterpart in integers, named by its path.
+    """
+    chain = _Chain(shape)
+    for number, (path, module) in enumerate(modules_of(net), 1):
+        try:
+            chain.take(path, module)
+        except Unsupported as reason:
+            raise ValueError(f"{path or 'net'} ({type(module).__name__}): {reason}") from reason
+        if chain.stages:
+            chain.stages[-1].end = number
+    if chain.stages and chain.stages[-1].cell is None:
+        # Currents without neurons: potentials that keep nothing.
+        zero = np.zeros(())
+        chain.fires(Cell(decay=zero, gain=zero + 1, offset=zero), False)
+    if not chain.stages:
+        raise ValueError("net: expected at least one layer with weights, got none")
+    return chain.stages
+
+
+class _Chain:
+    def __init__(self, shape: Shape) -> None:
+        self.shape, self.stages = shape, list[Stage]()
+
+    def take(self, path: str, module: nn.Module) -> None:  # noqa: PLR0912
+        if isinstance(module, _PASSED_ON) or (isinstance(module, nn.Flatten) and self.stages):
+            return
+        if isinstance(module, PerStep | EachStep):
+            for key, child in module.named_children():
+                self.take(f"{path}.{key}", child)
+        elif isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d):
+            self.weights(path, module.weight, module.bias, module)
+        elif isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d | BatchNorm):
+            self.normalise(module)
+        elif isinstance(module, AvgPool2d | SpikeAvgPool2d | nn.AvgPool2d):
+            self.pool(module)
+        elif isinstance(module, SpikingLayer | SRMLayer | SRMReadout):
+            self.weights(path, module.effective_weight, None, module)
+            if isinstance(module, RecurrentLayer):
+                self.stages[-1].recurrent = module.recurrent_weight.detach().double()
+            if isinstance(module, SpikingLayer):
+                self.neuron(module.neuron)
+            elif isinstance(module, SRMLayer):
+                tau_m, tau_s, _ = module.neuron.taus
+                self.fires(srm_cell(tau_m, tau_s, module.threshold, False)[0], True)
+            else:
+                self.fires(potential_cell(module.tau_m, module.tau_s), False)
+        elif isinstance(module, Neuron):
+            self.neuron(module)
+        else:
+            raise Unsupported("a module that has no counterpart in integers")
+
+    def weights(self, path: str, weight: Tensor, bias: Tensor | None, options: Any) -> None:
+        if self.stages:
+            if self.stages[-1].cell is None:
+                raise Unsupported("weights after weights without neurons between them")
+            if not self.stages[-1].cell.spikes:
+                raise Unsupported("a layer after one that gives potentials")
+            self.shape = self.stages[-1].output
+        values = weight.detach().double().cpu()
+        channels, height, width = self.shape
+        sizes: dict[str, tuple[int, int]] = {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1)}
+        if values.dim() == 2:
+            if values.shape[1] != channels * height * width:
+                raise Unsupported(f"expected {values.shape[1]} inputs, got frames {self.shape}")
+            values = values.view(-1, channels, height, width)
+        elif values.dim() > 4:
+            raise Unsupported("a convolution over three axes has no counterpart")
+        else:
+            values, sizes = _as_two_axes(values, options)
+            values = _ungrouped(values, channels)
+        own = None if bias is None else bias.detach().double().cpu()
+        axes = (sizes["stride"], sizes["padding"], sizes["dilation"])
+        self.stages.append(Stage(path, values, own, *axes, self.shape))
+
+    def normalise(self, module: Any) -> None:
+        if not self.stages or self.stages[-1].cell is not None:
+            raise Unsupported("batch normalisation that does not stand behind weights")
+        if module.training:
+            raise Unsupported("expected evaluation mode, net.eval()")
+        scale, shift = (torch.from_numpy(values) for values in normalisation(module))
+        last = self.stages[-1]
+        last.weight = last.weight * scale.view(-1, 1, 1, 1)
+        last.bias = shift if last.bias is None else last.bias * scale + shift
+
+    def pool(self, module: Any) -> None:
+        kernel = as_sizes("kernel_size", module.kernel_size, 2, minimum=1)
+        stride = kernel if module.stride is None else as_sizes("stride", module.stride, 2, minimum=1)
+        odd = module.ceil_mode or module.divisor_override is not None
+        if stride != kernel or any(as_sizes("padding", module.padding, 2, minimum=0)) or odd:
+            raise Unsupported("windows that overlap or are padded have no counterpart")
+        if not self.stages or self.stages[-1].cell is None or self.stages[-1].pool != (1, 1):
+            raise Unsupported("pooling that does not stand behind neurons")
+        if kernel[0] * kernel[1] > 255:
+            raise Unsupported("windows of more than 255 cells have no counterpart")
+        self.stages[-1].pool = (kernel[0], kernel[1])
+
+    def neuron(self, neuron: Neuron) -> None:
+        cell, faults = cell_of_neuron(neuron)
+        full = getattr(neuron, "reset_states", "membrane") == "all" and cell.decay_s is not None
+        subtracts = isinstance(neuron, SpikingNeuron) and neuron.reset == "subtract"
+        known = (
+            {"reset='subtract'", "reset_states='all'"} if isinstance(neuron, SpikingNeuron) else set(faults)
+        )
+        others = [fault for fault in faults if fault not in known]
+        if others or (isinstance(neuron, SpikingNeuron) and neuron.reset == "none"):
+            raise Unsupported(f"{(others or ['reset=none'])[0]} has no counterpart")
+        if subtracts:
+            cell = replace(cell, reset_value=None, start=np.zeros(()))
+        self.fires(cell, full or (isinstance(neuron, SRM) and neuron.reset_states == "all"))
+
+    def fires(self, cell: Cell, resets_all: bool) -> None:
+        if not self.stages or self.stages[-1].cell is not None:
+            raise Unsupported("neurons that do not stand behind weights")
+        last = self.stages[-1]
+        gain = cell.gain if cell.gain_s is None else cell.gain * cell.gain_s
+        if not bool(np.all(gain > 0)) or np.unique(cell.decay).size != 1:
+            raise Unsupported(
+                "time constants or gains that differ between the neurons of a layer have no counterpart"
+            )
+        if cell.spikes:
+            cell = cell.scaled(1 / gain)
+        elif gain.size == 1:
+            last.unit = float(gain.reshape(()))
+        ones = np.ones_like(gain)
+        if np.any(cell.offset):
+            if cell.decay_s is not None:
+                raise Unsupported("a resting potential beside a synapse has no counterpart")
+            rest = torch.from_numpy(np.broadcast_to(cell.offset, (len(last.weight),)).copy())
+            last.bias = rest if last.bias is None else last.bias + rest
+        usual = cell.reset_value if cell.reset_value is not None else np.zeros(())
+        if not bool(np.all(cell.start == usual)):
+            raise Unsupported("a membrane that does not start where its reset puts it has no counterpart")
+        last.cell = replace(cell, gain=ones, offset=0 * ones, gain_s=None if cell.decay_s is None else ones)
+        last.resets_all = resets_all
+
+
+def _as_two_axes(values: Tensor, options: Any) -> tuple[Tensor, dict[str, tuple[int, int]]]:
+    axes = values.dim() - 2
+    if getattr(options, "padding_mode", "zeros") != "zeros":
+        raise Unsupported("padding other than zeros has no counterpart")
+    padding = options.padding
+    if padding == "valid":
+        padding = 0
+    if padding == "same":
+        totals = [d * (k - 1) for d, k in zip(_sizes(options.dilation, axes), values.shape[2:], strict=True)]
+        if any(total % 2 for total in totals):
+            raise Unsupported("padding 'same' of an even extent has no counterpart")
+        padding = [total // 2 for total in totals]
+    sizes = {"stride": options.stride, "padding": padding, "dilation": options.dilation}
+    numbers = {key: _sizes(value, axes) for key, value in sizes.items()}
+    if axes == 2:
+        return values, {key: (value[0], value[1]) for key, value in numbers.items()}
+    # One axis is a row.
+    neutral = {"stride": 1, "padding": 0, "dilation": 1}
+    return values.unsqueeze(2), {key: (neutral[key], value[0]) for key, value in numbers.items()}
+
+
+def _sizes(value: Any, axes: int) -> list[int]:
+    numbers = [int(number) for number in np.asarray(value).reshape(-1)]
+    return numbers * axes if len(numbers) == 1 else numbers
+
+
+def _ungrouped(values: Tensor, channels: int) -> Tensor:
+    outputs, inputs = values.shape[:2]
+    groups = channels // inputs
+    if groups * inputs != channels or outputs % groups:
+        raise Unsupported(f"expected {inputs} channels per group, got frames of {channels}")
+    dense = values.new_zeros((outputs, channels, *values.shape[2:]))
+    for group in range(groups):
+        rows = slice(group * outputs // groups, (group + 1) * outputs // groups)
+        dense[rows, group * inputs : (group + 1) * inputs] = values[rows]
+    return dense
+
+
+def decay_numbers(cell: Cell) -> tuple[float, float]:
+    """Leaks of membrane and synapse; 1 without a synapse."""
+    leak_s = 1.0 if cell.decay_s is None else 1 - float(np.unique(array(cell.decay_s))[0])
+    return 1 - float(np.unique(array(cell.decay))[0]), leak_s

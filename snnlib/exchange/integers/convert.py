@@ -1,0 +1,216 @@
+"""`snnlib.to_integers`: a trained net with integer weights and states, calibrated on data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from snnlib.exchange.integers.chain import Stage, decay_numbers, stages_of
+from snnlib.exchange.integers.integer_net import BOUNDS, LEAK_BITS, IntegerLayer, IntegerNet
+from snnlib.exchange.integers.scales import ScaleRule, check_scale, check_weight_bits, rounded, weight_scale
+from snnlib.exchange.nir.cells import Array
+
+# Share of the states' range that calibration data may fill.
+_ROOM = 0.9
+# Bits below the point while ranges are measured.
+_MEASURED = 6
+
+Decay = Literal["multiplier", "shift"]
+
+
+@torch.no_grad()
+def to_integers(
+    net: nn.Module,
+    x: Tensor,
+    *,
+    weight_bits: int = 8,
+    state_bits: int = 16,
+    scale: ScaleRule = "channel",
+    decay: Decay = "multiplier",
+) -> IntegerNet:
+    """A trained net with integer weights, thresholds and states, which computes without a floating point.
+
+    Weights become `round(w / scale)`; sums are taken in 32 bits; thresholds become the integers at which the float
+    neuron fires; a state decays by `(z * leak + 2^14) >> 15`, rounded to the nearest. Averages of spikes before a layer
+    become sums, with the divisor in the scale. States keep as many bits below the point as the ranges on `x` leave
+    room for, and saturate.
+
+    Args:
+        net: a chain of this library's layers and neurons, `PerStep` with convolutions, linear layers and batch norm,
+            and average pooling without overlap; in evaluation mode. One time constant per layer.
+        x: inputs for calibration `[T, N, ...]`: counts of events from 0 to 255, as the net will see them.
+        weight_bits: 8 or 4.
+        state_bits: 16, or 32 for states that never saturate. A last layer that gives potentials always has 32.
+        scale: `"channel"`: any number per output channel; `"power-of-two"` per output channel; `"layer"`: one number.
+        decay: `"multiplier"`: leaks to 15 bits; `"shift"`: the nearest power of two, for processors without a
+            multiplier.
+
+    Raises:
+        ValueError: an option out of its range, a module without counterpart, named by its path, or other numbers than
+            counts.
+
+    Source: weights and scales: Jacob et al., CVPR 2018.
+
+    >>> import snnlib, torch
+    >>> net = torch.nn.Sequential(snnlib.SRMLinear(20, 8), snnlib.SRMReadout(8, 4)).eval()
+    >>> x = (torch.rand(30, 5, 20) < 0.2).float()
+    >>> small = snnlib.to_integers(net, x)
+    >>> small.integers(x).shape, small.integers(x).dtype
+    (torch.Size([30, 5, 4]), torch.int32)
+    """
+    check_weight_bits(weight_bits)
+    check_scale(scale)
+    if state_bits not in BOUNDS:
+        raise ValueError(f"state_bits: expected 16 or 32, got {state_bits}")
+    if decay not in ("multiplier", "shift"):
+        raise ValueError(f"decay: expected one of multiplier, shift, got {decay!r}")
+    if x.dim() < 3:
+        raise ValueError(f"x: expected [T, N, ...], got shape {tuple(x.shape)}")
+    shape = tuple(x.shape[2:])
+    frame = (shape[0], *[1] * (3 - len(shape)), *shape[1:])
+    layers: list[IntegerLayer] = []
+    divisor = 1.0
+    stages = stages_of(net, frame)  # type: ignore[arg-type]
+    for stage in stages:
+        last = stage is stages[-1]
+        layer = _layer(stage, divisor, weight_bits, scale, decay, last)
+        assert stage.cell is not None
+        layers.append(_calibrated(layer, stage.cell.strict, layers, x, state_bits))
+        divisor = 1.0 / (stage.pool[0] * stage.pool[1])
+    return IntegerNet(layers)
+
+
+def _layer(
+    stage: Stage, divisor: float, weight_bits: int, rule: ScaleRule, decay: Decay, last: bool
+) -> IntegerLayer:
+    """A stage in integers, its states wide and with bits to spare."""
+    assert stage.cell is not None
+    if not last and not stage.cell.spikes:
+        raise ValueError(
+            f"{stage.name}: expected neurons that fire in all layers but the last, got potentials"
+        )
+    if last and stage.pool != (1, 1):
+        raise ValueError(f"{stage.name}: expected no pooling behind the last layer, got windows {stage.pool}")
+    if stage.recurrent is not None and stage.neurons[1:] != (1, 1):
+        raise ValueError(
+            f"{stage.name}: expected recurrence of a layer without space axes, got {stage.neurons}"
+        )
+    weight = stage.weight * divisor
+    outputs = len(weight)
+    both = weight.flatten(1)
+    if stage.recurrent is not None:
+        both = torch.cat((both, stage.recurrent), 1)
+    # Potentials are compared with each other, so all have one unit.
+    unit = weight_scale(both, weight_bits, rule if stage.cell.spikes else "layer")
+    leaks = [_leak(value, decay) for value in decay_numbers(stage.cell)]
+    return IntegerLayer(
+        name=stage.name,
+        weight=rounded(weight, unit, weight_bits).to(torch.int8),
+        scale=unit * stage.unit,
+        bias=None if stage.bias is None else (stage.bias / unit).round().to(torch.int32),
+        recurrent=None
+        if stage.recurrent is None
+        else rounded(stage.recurrent, unit, weight_bits).to(torch.int8),
+        threshold=None if stage.cell.threshold is None else _channels(stage.cell.threshold, outputs) / unit,
+        reset=_reset(stage, unit),
+        leak_m=leaks[0],
+        leak_s=None if stage.cell.decay_s is None else leaks[1],
+        fraction=_MEASURED,
+        state_bits=32,
+        resets_all=stage.resets_all,
+        subtracts=stage.cell.spikes and stage.cell.reset_value is None,
+        stride=stage.stride,
+        padding=stage.padding,
+        dilation=stage.dilation,
+        pool=stage.pool,
+        input=stage.input,
+        neurons=stage.neurons,
+        weight_bits=weight_bits,
+    )
+
+
+def _reset(stage: Stage, unit: Tensor) -> Tensor | None:
+    """What a spike sets, or adds where it takes the threshold off, in units of the sums."""
+    cell = stage.cell
+    assert cell is not None
+    if cell.threshold is None:
+        return None
+    value = -cell.threshold if cell.reset_value is None else cell.reset_value
+    return _channels(value, len(unit)) / unit
+
+
+def _channels(value: Array, channels: int) -> Tensor:
+    return torch.from_numpy(np.broadcast_to(value, (channels,)).astype(np.float64))
+
+
+def _leak(leak: float, decay: Decay) -> int:
+    if decay == "shift" and leak > 0:
+        return 1 << int(min(max(round(LEAK_BITS + math.log2(leak)), 0), LEAK_BITS))
+    return round(leak * (1 << LEAK_BITS))
+
+
+def _calibrated(
+    layer: IntegerLayer, strict: bool, before: Sequence[IntegerLayer], x: Tensor, state_bits: int
+) -> IntegerLayer:
+    """The layer with the bits below the point that its states' range on the data leaves room for."""
+    measured = _at(layer, layer.fraction, strict)
+    net = IntegerNet([*before, measured])
+    frames = net.reference(x, until=len(before) - 1) if before else net.frames(x)
+    largest = _largest_state(measured, frames)
+    bits = state_bits if layer.threshold is not None else 32
+    room = BOUNDS[bits][1] * _ROOM / max(largest, 1.0)
+    # Sums are at most some 10^6 times a weight; more bits below the point would overflow the widest of states.
+    fraction = min(max(math.floor(math.log2(room)), 0), 8)
+    return replace(_at(layer, fraction, strict), state_bits=bits)
+
+
+def _at(layer: IntegerLayer, fraction: int, strict: bool) -> IntegerLayer:
+    """The layer with so many bits below the point: thresholds in whole units, those at which the float neuron fires."""
+
+    def whole(value: Tensor) -> Tensor:
+        units = value.double() * 2**fraction
+        # A number that is whole up to rounding stays what it is.
+        near = units.round()
+        return torch.where((units - near).abs() < 1e-6 * near.abs().clamp(min=1), near, units)
+
+    threshold, reset = layer.threshold, layer.reset
+    if threshold is not None:
+        least = whole(threshold)
+        threshold = (least.floor() + 1 if strict else least.ceil()).to(torch.int32)
+    return replace(
+        layer,
+        fraction=fraction,
+        threshold=threshold,
+        reset=None if reset is None else whole(reset).round().to(torch.int32),
+    )
+
+
+def _largest_state(layer: IntegerLayer, frames: Tensor) -> float:
+    """Largest size of a membrane or current on the data, in units of the sums."""
+    sums = layer.sums(frames.flatten(0, 1)).view(*frames.shape[:2], *layer.neurons)
+    v = torch.zeros_like(sums[0])
+    i, largest = v, torch.zeros(())
+    keep_m, keep_s = (1 - (leak or 0) / 2**LEAK_BITS for leak in (layer.leak_m, layer.leak_s))
+    threshold = torch.full((1,), torch.inf) if layer.threshold is None else layer.threshold.view(1, -1, 1, 1)
+    limit = threshold.double() / 2**layer.fraction
+    back = None if layer.recurrent is None else layer.recurrent.double().t()
+    last = torch.zeros_like(v)
+    for now in sums:
+        total = now if back is None else now + (last.flatten(1) @ back).view(now.shape)
+        i = total if layer.leak_s is None else keep_s * i + total
+        v = keep_m * v + i
+        # Where a spike sets the membrane, what lies beyond the threshold saturates without a trace.
+        kept = v if layer.subtracts else v.clamp(max=limit)
+        largest = torch.maximum(largest, torch.maximum(i.abs().max(), kept.abs().max()).float())
+        s = v >= limit
+        v = torch.where(s, v - limit if layer.subtracts else torch.zeros_like(v), v)
+        last = s.double()
+        if layer.resets_all:
+            i = torch.where(s, torch.zeros_like(i), i)
+    return float(largest)

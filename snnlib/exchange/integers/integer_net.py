@@ -1,0 +1,316 @@
+"""A net in integers: its layers, and the simulation that defines what it computes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from snnlib.backends import native
+
+# Bits of a leak: a product with a state of 16 bits fits into 32.
+LEAK_BITS = 15
+# Widths of states, and the numbers that they hold.
+BOUNDS = {16: (-(2**15), 2**15 - 1), 32: (-(2**31), 2**31 - 1)}
+
+
+@dataclass(frozen=True)
+class IntegerLayer:
+    """A layer in integers; what it computes stands at the head of `integer_net.h`.
+
+    Args:
+        name: path of the layer in the float net.
+        weight: int8 `[O, I, kh, kw]`.
+        scale: what a unit of the sums is in the float net `[O]`; of a layer that gives potentials one number for all.
+        bias: int32 `[O]` or None.
+        recurrent: int8 `[O, O]` or None.
+        threshold: int32 `[O]`; None for potentials.
+        reset: int32 `[O]`, what a spike sets the membrane to, or adds to it where it `subtracts`; None for potentials.
+        leak_m, leak_s: leaks in units of 2^-15; leak_s is None without a synapse.
+        fraction: bits of a state below a unit of the sums.
+        state_bits: 16 or 32.
+        input: shape of the input frame `[C, H, W]`.
+    """
+
+    name: str
+    weight: Tensor
+    scale: Tensor
+    bias: Tensor | None
+    recurrent: Tensor | None
+    threshold: Tensor | None
+    reset: Tensor | None
+    leak_m: int
+    leak_s: int | None
+    fraction: int
+    state_bits: int
+    resets_all: bool
+    subtracts: bool
+    stride: tuple[int, int]
+    padding: tuple[int, int]
+    dilation: tuple[int, int]
+    pool: tuple[int, int]
+    input: tuple[int, int, int]
+    neurons: tuple[int, int, int]
+    weight_bits: int
+
+    @property
+    def output(self) -> tuple[int, int, int]:
+        """Shape of the frame that the next layer reads."""
+        channels, height, width = self.neurons
+        return channels, height // self.pool[0], width // self.pool[1]
+
+    def sums(self, frames: Tensor) -> Tensor:
+        """Sums over inputs `[B, O, H, W]` of frames of counts, exact in float64."""
+        bias = None if self.bias is None else self.bias.double()
+        return F.conv2d(frames.double(), self.weight.double(), bias, self.stride, self.padding, self.dilation)
+
+
+class IntegerNet(nn.Module):
+    """A spiking net in integers, made by `snnlib.to_integers`: spike counts in, spikes or potentials out.
+
+    `net(x)` gives what the float net gives, `[T, N, ...]`: spikes, or potentials in the float net's units.
+    `net.integers(x)` gives the integers, which the exported C program gives as well, to the last bit.
+
+    Args:
+        layers: first to last.
+    """
+
+    def __init__(self, layers: list[IntegerLayer]) -> None:
+        super().__init__()
+        self.layers = layers
+
+    @property
+    def output_scale(self) -> float:
+        """What a unit of the output is in the float net; 1 for spikes."""
+        last = self.layers[-1]
+        return 1.0 if last.threshold is not None else float(last.scale[0]) * 2.0**-last.fraction
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Spikes or potentials of the last layer, in the dtype of x."""
+        out = self.integers(x)
+        return (out.double() * self.output_scale).to(x.dtype)
+
+    @torch.no_grad()
+    def integers(self, x: Tensor) -> Tensor:
+        """Integers of the last layer, int32 `[T, N, O, H, W]`, or `[T, N, O]` where it has one cell.
+
+        Raises:
+            ValueError: an input of another shape, or of other numbers than counts from 0 to 255.
+        """
+        frames = self.frames(x)
+        # Kernels are chosen by the dtype of tensors of floats.
+        run = native.kernel("integer_net", torch.empty(()))
+        if run is None:
+            return self._shaped(self.reference(frames))
+        steps, batch = frames.shape[:2]
+        channels, height, width = self.layers[-1].neurons
+        counts = frames.permute(1, 0, 3, 4, 2).contiguous()
+        out = torch.empty((batch, steps, height, width, channels), dtype=torch.int32)
+        described, kept = zip(*(described_layer(layer) for layer in self.layers), strict=True)
+        run(list(described), steps, batch, counts.data_ptr(), out.data_ptr())
+        del kept
+        return self._shaped(out.permute(1, 0, 4, 2, 3).contiguous())
+
+    @torch.no_grad()
+    def reference(self, x: Tensor, until: int | None = None) -> Tensor:
+        """`integers` in plain torch, the slow definition; with `until`, counts of spikes that this layer hands on."""
+        frames = self.frames(x) if x.dtype != torch.uint8 or x.dim() != 5 else x
+        for number, layer in enumerate(self.layers):
+            last = number == len(self.layers) - 1
+            frames = _layer_reference(layer, frames)
+            if not last:
+                frames = _pooled(frames, layer.pool)
+            if until == number:
+                break
+        return frames
+
+    def frames(self, x: Tensor) -> Tensor:
+        """Counts `[T, N, C, H, W]` in 8 bits.
+
+        Raises:
+            ValueError: as in `integers`.
+        """
+        shape = self.layers[0].input
+        if x.dim() < 3 or x.shape[2:].numel() != shape[0] * shape[1] * shape[2]:
+            raise ValueError(f"x: expected [T, N, {', '.join(map(str, shape))}], got shape {tuple(x.shape)}")
+        counts = x.detach().reshape(*x.shape[:2], *shape).cpu()
+        if not bool(((counts >= 0) & (counts <= 255) & (counts == counts.round())).all()):
+            raise ValueError("x: expected counts of events, whole numbers from 0 to 255, got others")
+        return counts.to(torch.uint8)
+
+    def _shaped(self, out: Tensor) -> Tensor:
+        return out.flatten(2) if out.shape[3:] == (1, 1) else out
+
+    @property
+    def flash_bytes(self) -> int:
+        """Bytes of weights and constants in the exported program."""
+        return sum(_constant_bytes(layer) for layer in self.layers)
+
+    @property
+    def ram_bytes(self) -> int:
+        """Bytes of states, frames and scratch in the exported program."""
+        frames = sum(_size(layer.input) for layer in self.layers)
+        states = sum(
+            _size(layer.neurons) * layer.state_bits // 8 * (1 if layer.leak_s is None else 2)
+            + (layer.neurons[0] if layer.recurrent is not None else 0)
+            for layer in self.layers
+        )
+        return frames + states + scratch_bytes(self.layers)
+
+    def extra_repr(self) -> str:
+        """One line per layer."""
+        return "\n".join(
+            f"{layer.name}: int{layer.weight_bits} {tuple(layer.weight.shape)}, states of {layer.state_bits} bits, "
+            f"{layer.fraction} below the point"
+            for layer in self.layers
+        )
+
+
+def _size(shape: tuple[int, int, int]) -> int:
+    return shape[0] * shape[1] * shape[2]
+
+
+def list_sizes(layers: list[IntegerLayer]) -> list[tuple[int, int]]:
+    """Cells and rows of the two lists that frames of even and odd layers take turns in."""
+    found = []
+    for turn in (layers[0::2], layers[1::2]):
+        cells = max((_size(layer.input) for layer in turn), default=1)
+        # Rows outside of whole windows are listed as well, without any cell.
+        found.append((cells, max((layer.input[1] for layer in turn), default=0) + 2))
+    return found
+
+
+def row_size(layers: list[IntegerLayer]) -> int:
+    """Neurons of the widest row."""
+    return max(layer.neurons[0] * layer.neurons[2] for layer in layers)
+
+
+def scratch_bytes(layers: list[IntegerLayer]) -> int:
+    """Bytes of the memory that layers share."""
+    return sum(4 * cells + 4 * rows for cells, rows in list_sizes(layers)) + 8 * row_size(layers)
+
+
+def _constant_bytes(layer: IntegerLayer) -> int:
+    constants = (*weights_in_order(layer), *rows_of(layer).values())
+    return sum(part.numel() * part.element_size() for part in constants if part is not None)
+
+
+def _pooled(spikes: Tensor, pool: tuple[int, int]) -> Tensor:
+    steps, batch = spikes.shape[:2]
+    if pool == (1, 1):
+        return spikes.to(torch.uint8)
+    sums = F.avg_pool2d(spikes.flatten(0, 1).double(), pool) * (pool[0] * pool[1])
+    return sums.round().to(torch.uint8).view(steps, batch, *sums.shape[1:])
+
+
+def _layer_reference(layer: IntegerLayer, frames: Tensor) -> Tensor:
+    """Spikes or potentials `[T, N, O, H, W]` of a layer, as the equations say."""
+    steps, batch = frames.shape[:2]
+    sums = layer.sums(frames.flatten(0, 1)).view(steps, batch, *layer.neurons).long()
+    low, high = BOUNDS[layer.state_bits]
+
+    def decayed(z: Tensor, leak: int) -> Tensor:
+        return z - ((z * leak + (1 << (LEAK_BITS - 1))) >> LEAK_BITS)
+
+    def by_channel(value: Tensor) -> Tensor:
+        return value.long().view(1, -1, 1, 1)
+
+    reset = torch.zeros(1, dtype=torch.long) if layer.reset is None else by_channel(layer.reset)
+    v = sums.new_zeros(sums.shape[1:]) + (0 if layer.subtracts else reset)
+    i, last = torch.zeros_like(v), torch.zeros_like(v)
+    values = []
+    for now in sums:
+        total = now
+        if layer.recurrent is not None:
+            back = last.flatten(1).double() @ layer.recurrent.double().t()
+            total = total + back.long().view(total.shape)
+        current = total.clamp(low >> layer.fraction, high >> layer.fraction) << layer.fraction
+        if layer.leak_s is not None:
+            i = current = (decayed(i, layer.leak_s) + current).clamp(low, high)
+        v = (decayed(v, layer.leak_m) + current).clamp(low, high)
+        if layer.threshold is None:
+            values.append(v.int())
+            continue
+        threshold = by_channel(layer.threshold)
+        s = v >= threshold
+        v = torch.where(s, v + reset if layer.subtracts else reset, v)
+        if layer.resets_all:
+            i = torch.where(s, 0, i)
+        last = s.long()
+        values.append(s.int())
+    return torch.stack(values)
+
+
+def weights_in_order(layer: IntegerLayer) -> tuple[Tensor, Tensor | None]:
+    """Bytes of weights as the header reads them: `[kh][I][kw, last tap first][O]`, and recurrent ones `[from][to]`."""
+    weight = layer.weight.flip(3).permute(2, 1, 3, 0)
+    recurrent = None if layer.recurrent is None else layer.recurrent.t()
+    return _as_bytes(weight, layer.weight_bits), None if recurrent is None else _as_bytes(
+        recurrent, layer.weight_bits
+    )
+
+
+def _as_bytes(weight: Tensor, bits: int) -> Tensor:
+    flat = weight.contiguous().flatten().view(torch.uint8)
+    if bits == 8:
+        return flat
+    nibbles = F.pad(flat & 15, (0, flat.numel() % 2)).view(-1, 2)
+    return nibbles[:, 0] | (nibbles[:, 1] << 4)
+
+
+def rows_of(layer: IntegerLayer) -> dict[str, Tensor | None]:
+    """Constants of a row of neurons `[width][channels]`: bias in 32 bits, the others as wide as the state."""
+    wide = torch.int32 if layer.state_bits == 32 else torch.int16
+    found: dict[str, Tensor | None] = {"bias": layer.bias, "above": None, "offset": None}
+    if layer.threshold is not None:
+        low, high = BOUNDS[layer.state_bits]
+        # A threshold beyond the state's range is never reached: no state is above the highest.
+        found["above"] = (layer.threshold.long() - 1).clamp(low, high).to(wide)
+        assert layer.reset is not None
+        found["offset"] = layer.reset.long().clamp(low, high).to(wide)
+    return {
+        name: None if value is None else value.repeat(layer.neurons[2]).contiguous()
+        for name, value in found.items()
+    }
+
+
+def numbers_of(layer: IntegerLayer) -> dict[str, int]:
+    """The numbers of the header's `snn_layer`, by the names of its fields."""
+    channels, height, width = layer.neurons
+    return {
+        "in_height": layer.input[1],
+        "in_width": layer.input[2],
+        "in_channels": layer.input[0],
+        "height": height,
+        "width": width,
+        "channels": channels,
+        "kernel_height": layer.weight.shape[2],
+        "kernel_width": layer.weight.shape[3],
+        "stride_y": layer.stride[0],
+        "stride_x": layer.stride[1],
+        "padding_y": layer.padding[0],
+        "padding_x": layer.padding[1],
+        "dilation_y": layer.dilation[0],
+        "dilation_x": layer.dilation[1],
+        "pool_y": layer.pool[0],
+        "pool_x": layer.pool[1],
+        "leak_m": layer.leak_m,
+        "leak_s": layer.leak_s or 0,
+        "fraction": layer.fraction,
+        "has_synapse": int(layer.leak_s is not None),
+        "resets_all": int(layer.resets_all),
+        "keep": int(layer.subtracts),
+        "is_wide": int(layer.state_bits == 32),
+        "packed": int(layer.weight_bits == 4),
+    }
+
+
+def described_layer(layer: IntegerLayer) -> tuple[dict[str, int], list[Tensor]]:
+    """A layer for the native simulation: numbers and addresses, and the tensors that these point to."""
+    weight, recurrent = weights_in_order(layer)
+    tensors: dict[str, Any] = {"weight": weight, "recurrent": recurrent, **rows_of(layer)}
+    addresses = {name: 0 if tensor is None else tensor.data_ptr() for name, tensor in tensors.items()}
+    return {**numbers_of(layer), **addresses}, [tensor for tensor in tensors.values() if tensor is not None]

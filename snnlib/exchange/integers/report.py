@@ -1,0 +1,128 @@
+"""What integers cost: spikes and accuracy of a net whose first layers are in integers, layer by layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from snnlib.exchange.integers.chain import modules_of, stages_of
+from snnlib.exchange.integers.integer_net import IntegerNet
+from snnlib.exchange.nir.spikes import SpikeCounts
+
+# Samples that are run at once.
+_BATCH = 50
+
+
+class LayerLoss(NamedTuple):
+    """A layer in integers, and all before it: what became of spikes and accuracy.
+
+    Args:
+        name: path of the layer.
+        spikes: spikes that it hands on beside those of the float net; None for a layer that gives potentials.
+        accuracy: of the float net from here on.
+    """
+
+    name: str
+    spikes: SpikeCounts | None
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class IntegerReport:
+    """What `compare_integers` found; `str()` makes a table.
+
+    Args:
+        accuracy: of the float net.
+        layers: first to last; the accuracy of the last is that of the whole net in integers.
+    """
+
+    accuracy: float
+    layers: list[LayerLoss]
+
+    def __str__(self) -> str:
+        width = max(len("in integers up to"), *(len(layer.name) for layer in self.layers))
+        lines = [f"{'in integers up to':{width}}  accuracy  lost    spikes handed on"]
+        lines.append(f"{'(nothing)':{width}}  {self.accuracy:8.1%}")
+        for layer in self.layers:
+            lost = self.accuracy - layer.accuracy
+            lines.append(
+                f"{layer.name:{width}}  {layer.accuracy:8.1%}  {lost:+6.1%}  {layer.spikes or ''}".rstrip()
+            )
+        return "\n".join(lines)
+
+
+def mean_output(output: Tensor) -> Tensor:
+    """Scores `[N, classes]`: the mean output over time."""
+    return output.flatten(2).mean(0)
+
+
+@torch.no_grad()
+def compare_integers(
+    net: nn.Module,
+    integers: IntegerNet,
+    x: Tensor,
+    labels: Tensor,
+    *,
+    scores: Callable[[Tensor], Tensor] = mean_output,
+) -> IntegerReport:
+    """Accuracy that is lost with each layer in integers: the rest of the float net goes on from its spikes.
+
+    Args:
+        net: the float net, in evaluation mode.
+        integers: what `snnlib.to_integers` made of it.
+        x: inputs `[T, N, ...]`.
+        labels: classes `[N]`.
+        scores: from outputs `[T, N, ...]` to scores `[N, classes]`. Default: their mean over time.
+
+    >>> import snnlib, torch
+    >>> from snnlib.exchange import compare_integers
+    >>> net = torch.nn.Sequential(snnlib.SRMLinear(20, 8), snnlib.SRMReadout(8, 4)).eval()
+    >>> x = (torch.rand(30, 5, 20) < 0.2).float()
+    >>> report = compare_integers(net, snnlib.to_integers(net, x), x, net(x).mean(0).argmax(1))
+    >>> report.accuracy, [layer.name for layer in report.layers]
+    (1.0, ['0', '1'])
+    """
+    modules = [module for _, module in modules_of(net)]
+    ends = [stage.end for stage in stages_of(net, integers.layers[0].input)]
+    right = [0] * (len(ends) + 1)
+    spikes = [[0, 0, 0] for _ in ends]
+    for begin_at in range(0, len(labels), _BATCH):
+        part, known = x[:, begin_at : begin_at + _BATCH], labels[begin_at : begin_at + _BATCH]
+        right[0] += _right(net(part), known, scores)
+        theirs = part
+        begin = 0
+        for number, end in enumerate(ends):
+            for module in modules[begin:end]:
+                theirs = module(theirs)
+            begin = end
+            if number == len(ends) - 1:
+                right[-1] += _right(integers(part), known, scores)
+                break
+            counts = integers.reference(part, until=number)
+            area = integers.layers[number].pool[0] * integers.layers[number].pool[1]
+            ours = (counts.to(part.dtype) / area).view(theirs.shape)
+            found = SpikeCounts.of((theirs * area).numpy(), (ours * area).numpy())
+            spikes[number] = [a + b for a, b in zip(spikes[number], found[:3], strict=True)]
+            for module in modules[end:]:
+                ours = module(ours)
+            right[number + 1] += _right(ours, known, scores)
+    shares = [count / len(labels) for count in right]
+    losses = [
+        LayerLoss(
+            layer.name,
+            None
+            if layer is integers.layers[-1]
+            else SpikeCounts(spikes[number][0], spikes[number][1], spikes[number][2], None),
+            shares[number + 1],
+        )
+        for number, layer in enumerate(integers.layers)
+    ]
+    return IntegerReport(shares[0], losses)
+
+
+def _right(output: Tensor, labels: Tensor, scores: Callable[[Tensor], Tensor]) -> int:
+    return int((scores(output).argmax(1) == labels).sum())

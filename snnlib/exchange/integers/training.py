@@ -1,0 +1,87 @@
+"""Quantisation-aware training: weights that are learned in float and computed with as integers times a scale."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from snnlib.exchange.integers.scales import ScaleRule, check_scale, check_weight_bits, rounded, weight_scale
+from snnlib.nn.gain import WeightWithGain
+from snnlib.nn.recurrent import RecurrentLayer
+
+
+class RoundedWeight(nn.Module):
+    """A parametrization of a weight: rounded to integers times a scale, with the gradient of the identity.
+
+    ::
+
+        W = scale clamp(round(V / scale), -top, top)          dL/dV = dL/dW,    top = 2^(bits - 1) - 1
+
+    The scale follows the weight as it learns, by the rule that `to_integers` takes its scales by: a net trained with it
+    loses nothing there.
+
+    Args:
+        bits: 8 or 4.
+        scale: `"channel"`, `"power-of-two"` or `"layer"`, as in `to_integers`.
+
+    >>> import torch
+    >>> RoundedWeight(4, "power-of-two")(torch.tensor([[0.9, -0.4, 0.1]])).tolist()
+    [[1.0, -0.5, 0.0]]
+    """
+
+    def __init__(self, bits: int = 8, scale: ScaleRule = "channel") -> None:
+        super().__init__()
+        self.bits, self.scale = check_weight_bits(bits), check_scale(scale)
+
+    def forward(self, weight: Tensor) -> Tensor:
+        """The rounded weight."""
+        scale = weight_scale(weight.detach(), self.bits, self.scale)
+        exact = rounded(weight.detach().double(), scale, self.bits)
+        found = (exact * scale.reshape(-1, *[1] * (weight.dim() - 1))).to(weight.dtype)
+        return weight + (found - weight).detach()
+
+    def right_inverse(self, weight: Tensor) -> Tensor:
+        """What an assignment stores: the value itself."""
+        return weight
+
+    def extra_repr(self) -> str:
+        """Options."""
+        return f"bits={self.bits}, scale={self.scale!r}"
+
+
+def quantise_weights_(net: nn.Module, *, bits: int = 8, scale: ScaleRule = "channel") -> nn.Module:
+    """Make every weight of a net learn as an integer times a scale, in place; returns the net.
+
+    Registers `RoundedWeight` on the weights of spiking layers, read-outs, linear layers and convolutions. Train or
+    fine-tune as before, with an optimiser made afterwards, then `snnlib.to_integers(net, x)` with the same options.
+    The last layer, whose outputs are compared with each other, gets one scale for all its channels.
+
+    Args:
+        net: any net.
+        bits: width of the weights, 8 or 4. Default 8.
+        scale: `"channel"`: any number per output channel, `"power-of-two"` per output channel, or `"layer"`.
+
+    Raises:
+        ValueError: an option out of its range, or a net without weights.
+
+    Source: Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only
+    Inference", CVPR 2018, section 3.
+
+    >>> import snnlib, torch
+    >>> from snnlib.exchange import quantise_weights_
+    >>> net = quantise_weights_(torch.nn.Sequential(snnlib.SpikingLinear(20, 4)), bits=4)
+    >>> len(net[0].weight.unique()) <= 4 * 15
+    True
+    """
+    check_scale(scale)
+    check_weight_bits(bits)
+    layers = [m for m in net.modules() if isinstance(m, WeightWithGain | nn.Linear | nn.Conv1d | nn.Conv2d)]
+    if not layers:
+        raise ValueError(f"net: expected layers with weights, got {type(net).__name__} without")
+    for layer in layers:
+        rule: ScaleRule = "layer" if layer is layers[-1] and not hasattr(layer, "neuron") else scale
+        nn.utils.parametrize.register_parametrization(layer, "weight", RoundedWeight(bits, rule))
+        if isinstance(layer, RecurrentLayer):
+            nn.utils.parametrize.register_parametrization(
+                layer, "recurrent_weight", RoundedWeight(bits, rule)
+            )
+    return net

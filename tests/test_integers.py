@@ -1,0 +1,215 @@
+"""Nets in integers: the native simulation against the definition in torch, the exported C program against both."""
+
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import snnlib
+from snnlib.exchange import RoundedWeight, compare_integers, export_c, quantise_weights_
+from snnlib.neurons import IF, LIF, SRM, CubaLIF, Integrator
+
+LOW = snnlib.surrogate.Triangle(height=0.5)
+
+
+def counts(*shape: int, rate: float = 0.1) -> Tensor:
+    return torch.poisson(torch.full(shape, rate), generator=torch.Generator().manual_seed(0))
+
+
+def convolutions() -> nn.Module:
+    norm = nn.BatchNorm2d(6)
+    norm.running_mean, norm.running_var = 0.1 * torch.rand(6), 0.5 + torch.rand(6)
+    return nn.Sequential(
+        snnlib.PerStep(nn.Conv2d(2, 6, (3, 4), stride=(2, 1), padding=1, groups=2), norm),
+        LIF(tau=3.0),
+        snnlib.AvgPool2d((2, 3)),
+        snnlib.SpikingConv2d(6, 8, 2, dilation=2, neuron=CubaLIF(4.0, 2.0, reset="subtract", threshold=0.5)),
+        snnlib.PerStep(nn.Flatten(), nn.Linear(16, 5)),
+        Integrator(4.0),
+    )
+
+
+NETS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "SRM": (
+        lambda: nn.Sequential(
+            snnlib.SRMConv2d(2, 4, 5, padding=1, tau_m=8.0, tau_s=4.0),
+            snnlib.SpikeAvgPool2d(2),
+            snnlib.SRMConv2d(4, 20, 3, tau_m=5.0, tau_s=3.0, threshold=torch.linspace(0.5, 1.5, 20)),
+            snnlib.SRMReadout(180, 3),
+        ),
+        (2, 12, 12),
+    ),
+    "convolutions": (convolutions, (2, 13, 14)),
+    "recurrent": (
+        lambda: nn.Sequential(
+            snnlib.SpikingRNN(12, 9, 2, neuron=LIF(tau=4.0, surrogate=LOW)),
+            snnlib.SpikingLinear(9, 4, neuron=SRM(4.0, 2.0)),
+        ),
+        (12,),
+    ),
+    "one axis": (
+        lambda: nn.Sequential(
+            snnlib.SpikingConv1d(3, 5, 3, padding=1, neuron=LIF(tau=1.0, reset_value=-0.25, compare=">")),
+            snnlib.SpikingLinear(40, 3, neuron=IF()),
+        ),
+        (3, 8),
+    ),
+}
+OPTIONS = {
+    "the usual": {},
+    "four bits": {"weight_bits": 4},
+    "wide states": {"state_bits": 32},
+    "powers of two and shifts": {"scale": "power-of-two", "decay": "shift"},
+    "one scale": {"scale": "layer"},
+}
+
+
+def built(name: str) -> tuple[nn.Module, Tensor]:
+    torch.manual_seed(0)
+    build, shape = NETS[name]
+    return build().eval(), counts(25, 4, *shape, rate=0.3)
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("name", NETS)
+def test_native_simulation_is_the_definition(name: str, options: str) -> None:
+    net, x = built(name)
+    small = snnlib.to_integers(net, x, **OPTIONS[options])  # type: ignore[arg-type]
+    with snnlib.use_path("reference"):
+        expected = small.integers(x)
+    found = small.integers(x)
+    assert found.dtype == torch.int32 and found.count_nonzero() > 0
+    assert torch.equal(found, expected)
+    assert small(x).shape == net(x).shape
+
+
+@pytest.mark.parametrize("reset", ["zero", "subtract"])
+def test_sums_of_binary_fractions_lose_nothing(reset: str) -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        snnlib.SpikingConv2d(2, 4, 3, neuron=IF(reset=reset, threshold=1.25)),  # type: ignore[arg-type]
+        snnlib.AvgPool2d(2),
+        snnlib.SpikingLinear(16, 3, neuron=IF(reset=reset, compare=">")),  # type: ignore[arg-type]
+    ).eval()
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.copy_((parameter * 16 + 2).round().clamp(-60, 60) / 16)
+    x = counts(40, 3, 2, 6, 6)
+    small = snnlib.to_integers(net, x, scale="power-of-two")
+    assert torch.equal(small(x), net(x)) and net(x).any()
+
+
+@pytest.mark.parametrize(("bits", "scale"), [(8, "channel"), (4, "channel"), (4, "power-of-two")])
+def test_a_net_trained_on_the_grid_keeps_its_weights(bits: int, scale: str) -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(snnlib.SRMLinear(30, 12), snnlib.SRMReadout(12, 4))
+    quantise_weights_(net, bits=bits, scale=scale)  # type: ignore[arg-type]
+    optimizer = torch.optim.Adam(net.parameters(), 0.05)
+    x, labels = counts(20, 16, 30), torch.arange(16) % 4
+    before = nn.functional.cross_entropy(net(x).mean(0), labels)
+    for _ in range(8):
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(net(x).mean(0), labels)
+        loss.backward()
+        optimizer.step()
+    assert loss < before
+    layers = snnlib.to_integers(net.eval(), x, weight_bits=bits, scale=scale).layers  # type: ignore[arg-type]
+    for layer, module in zip(layers, net, strict=True):
+        weight = (layer.weight.double().flatten(1) * layer.scale[:, None]).float()
+        expected = module.effective_weight / (4.0 if layer.threshold is None else 1.0)  # type: ignore[union-attr, operator]
+        if layer.threshold is None:
+            # A unit of the potential is that of the sums over tau_s.
+            expected = module.effective_weight / module.tau_s  # type: ignore[union-attr, operator]
+        torch.testing.assert_close(weight, expected.detach(), rtol=1e-5, atol=1e-7)
+
+
+def test_the_gradient_passes_the_rounding() -> None:
+    weight = torch.randn(3, 5, requires_grad=True)
+    RoundedWeight(4)(weight).sum().backward()
+    assert weight.grad is not None and torch.equal(weight.grad, torch.ones(3, 5))
+
+
+def test_states_saturate() -> None:
+    net = nn.Sequential(snnlib.SpikingLinear(4, 2, neuron=Integrator(tau=torch.inf, decay_input=False)))
+    with torch.no_grad():
+        net[0].weight.copy_(torch.tensor([[1.0] * 4, [-1.0] * 4]))
+    small = snnlib.to_integers(net.eval(), torch.ones(1, 1, 4))
+    x = torch.full((20000, 1, 4), 255.0)
+    out = small.integers(x)
+    assert out[-1, 0].tolist() == [2**31 - 1, -(2**31)]
+
+
+def test_what_is_lost_is_told_by_layer() -> None:
+    net, x = built("SRM")
+    small = snnlib.to_integers(net, x)
+    report = compare_integers(net, small, x, net(x).mean(0).argmax(1))
+    assert report.accuracy == 1.0 and [layer.name for layer in report.layers] == ["0", "2", "3"]
+    first = report.layers[0].spikes
+    assert first is not None and first.identical > 0.9 and first.matched > 100
+    assert "in integers up to" in str(report)
+
+
+def test_wrong_input_is_named() -> None:
+    net, x = built("recurrent")
+    with pytest.raises(ValueError, match="weight_bits: expected 4 or 8, got 6"):
+        snnlib.to_integers(net, x, weight_bits=6)
+    with pytest.raises(
+        ValueError, match=r"x: expected counts of events, whole numbers from 0 to 255, got others"
+    ):
+        snnlib.to_integers(net, x + 0.5)
+    with pytest.raises(ValueError, match=r"x: expected \[T, N, 12, 1, 1\], got shape \(3, 1, 11\)"):
+        snnlib.to_integers(net, x)(torch.zeros(3, 1, 11))
+    odd = nn.Sequential(snnlib.SpikingLinear(12, 4, neuron=snnlib.neurons.ALIF()))
+    with pytest.raises(ValueError, match=r"0 \(SpikingLinear\): ALIF has dynamics that no neuron of NIR has"):
+        snnlib.to_integers(odd, x)
+    branch = nn.Sequential(snnlib.nn.Residual(snnlib.SpikingLinear(12, 12)))
+    with pytest.raises(ValueError, match=r"0 \(Residual\): a module that has no counterpart in integers"):
+        snnlib.to_integers(branch, x)
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="compiles a C program; there is no cc")
+@pytest.mark.parametrize(
+    ("name", "options", "vectors"),
+    [
+        ("SRM", {}, True),
+        ("convolutions", {"weight_bits": 4}, False),
+        ("recurrent", {"state_bits": 32}, False),
+    ],
+)
+def test_the_program_is_the_simulation(
+    name: str, options: dict[str, int], vectors: bool, tmp_path: Path
+) -> None:
+    net, x = built(name)
+    small = snnlib.to_integers(net, x, **options)  # type: ignore[arg-type]
+    sizes = export_c(small, tmp_path, x, binary=False)
+
+    def run(*command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    if vectors:
+        # With the processor's own instructions, as the Makefile has it.
+        done = run("make", "check", "CFLAGS=-O1 -march=native -Werror")
+    else:
+        strict = ("-std=c99", "-Wall", "-Wextra", "-pedantic", "-Werror", "-O0")
+        built_object = run("cc", *strict, "-c", "net.c")
+        assert built_object.returncode == 0, built_object.stderr
+        done = run("cc", *strict, "-o", "check", "check.c", "net.o")
+        assert done.returncode == 0, done.stderr
+        done = run("./check", "vectors.bin")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "4 samples, outputs that differ: 0 by events, 0 by frames" in done.stdout
+    # It tells a wrong output.
+    wrong = bytearray((tmp_path / "vectors.bin").read_bytes())
+    wrong[-4] ^= 1
+    (tmp_path / "wrong.bin").write_bytes(wrong)
+    done = run("./check", "wrong.bin")
+    assert done.returncode == 1 and "1 by events, 1 by frames" in done.stdout
+    # Its own count of memory is the compiler's, up to padding between arrays.
+    if not vectors and shutil.which("size") is not None:
+        bss = int(re.split(r"\s+", run("size", "net.o").stdout.splitlines()[1].strip())[2])
+        assert sizes["ram"] <= bss <= sizes["ram"] + 512
