@@ -91,7 +91,7 @@ gpu-check:  ## Build, check and measure on a GPU machine, with the packages of i
 	python3 benchmarks/gpu_check.py --build build/gpu-check --commit "$(shell git describe --always --dirty 2>/dev/null)"
 
 # torch comes first and alone: pinned, so that nothing after it pulls another build.
-$(READY): pyproject.toml constraints.txt CMakeLists.txt $(wildcard cmake/*.cmake cpp/*/*.cpp cpp/*/*/*.h cpp/*/*/*/*.h cpp/*/*.h cuda/*.*)
+$(READY): pyproject.toml constraints.txt CMakeLists.txt $(wildcard cmake/*.cmake snnlib/exchange/integers/*.h cpp/*/*.cpp cpp/*/*/*.h cpp/*/*/*/*.h cpp/*/*.h cuda/*.*)
 	test -x $(PYTHON) || python3 -m venv $(VENV)
 	$(PYTHON) -m pip install --quiet --constraint constraints.txt torch numpy
 	$(PYTHON) -m pip install --quiet --constraint constraints.txt scikit-build-core pybind11 cmake ninja
