@@ -167,6 +167,9 @@ def test_wrong_input_is_named() -> None:
     odd = nn.Sequential(snnlib.SpikingLinear(12, 4, neuron=snnlib.neurons.ALIF()))
     with pytest.raises(ValueError, match=r"0 \(SpikingLinear\): ALIF has dynamics that no neuron of NIR has"):
         snnlib.to_integers(odd, x)
+    late = nn.Sequential(snnlib.SpikingLinear(12, 4, delays=snnlib.Delays(3)))
+    with pytest.raises(ValueError, match=r"0 \(SpikingLinear\): delays have no counterpart in integers"):
+        snnlib.to_integers(late, x)
     branch = nn.Sequential(snnlib.nn.Residual(snnlib.SpikingLinear(12, 12)))
     with pytest.raises(ValueError, match=r"0 \(Residual\): a module that has no counterpart in integers"):
         snnlib.to_integers(branch, x)

@@ -24,8 +24,9 @@ LOW = snnlib.surrogate.Triangle(height=0.5)
 def dyadic(net: nn.Module) -> nn.Module:
     """Weights that are multiples of 1/8: sums of them are exact in any order."""
     with torch.no_grad():
-        for parameter in net.parameters():
-            parameter.copy_((parameter * 16).round() / 8)
+        for name, parameter in net.named_parameters():
+            if not name.endswith("delays.steps"):
+                parameter.copy_((parameter * 16).round() / 8)
     return net.eval()
 
 
@@ -96,6 +97,12 @@ NETS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
         (2, 4, 4),
     ),
     "a forward of its own": (Branches, (2, 4, 4)),
+    "delays": (
+        lambda: nn.Sequential(
+            snnlib.SpikingConv2d(2, 4, 3, delays=snnlib.Delays(4)), snnlib.SpikingLinear(16, 5)
+        ),
+        (2, 4, 4),
+    ),
     "no reset": (
         lambda: nn.Sequential(snnlib.SpikingLinear(20, 5, neuron=LIF(tau=4.0, reset="none"))),
         (20,),

@@ -142,6 +142,8 @@ class _Chain:
         elif isinstance(module, AvgPool2d | SpikeAvgPool2d | nn.AvgPool2d):
             self.pool(module)
         elif isinstance(module, SpikingLayer | SRMLayer | SRMReadout):
+            if any(getattr(module, name, None) is not None for name in ("delays", "recurrent_delays")):
+                raise Unsupported("delays have no counterpart in integers")
             self.weights(path, module.effective_weight, None, module)
             if isinstance(module, RecurrentLayer):
                 self.stages[-1].recurrent = module.recurrent_weight.detach().double()

@@ -234,13 +234,11 @@ class Walk:
             for number, layer in enumerate(module.layers):
                 value = self.module(f"{path}.{number}".lstrip("."), layer, value, lead)
             return value
-        for delays in ("delays", "recurrent_delays"):
-            if getattr(module, delays, None) is not None:
-                raise Unsupported(f"{delays} of a layer are not exported; a net without them is")
         linear = not hasattr(module, "kernel_size")
         if linear and len(value.shape) > 1:
             value = self._flatten(f"{name}.flatten", value, lead, -1, lead)
         weight = module.effective_weight
+        value = self._delay(name, module, value)
         if isinstance(module, RecurrentLayer):
             value = self.add(f"{name}.w_in", linear_node(weight, None), value)
             return self._recurrent(name, module.neuron, module.recurrent_weight, None, value)
@@ -253,6 +251,20 @@ class Walk:
             cell, faults = srm_cell(tau_m, tau_s, module.threshold, full_reset=True)
             return self.neurons(f"{name}.neuron", cell, faults, value)
         return self._neuron(f"{name}.neuron", module.neuron, value)
+
+    def _delay(self, name: str, module: Any, value: Value) -> Value:
+        """Delays of input channels as a node; NIR has none of single connections."""
+        if getattr(module, "recurrent_delays", None) is not None:
+            raise Unsupported("delays of recurrent connections have no counterpart")
+        delays = getattr(module, "delays", None)
+        if delays is None:
+            return value
+        if delays.per != "channel":
+            raise Unsupported('delays per="connection" have no counterpart: a Delay of NIR has one per input')
+        steps = torch.floor(delays() + 0.5).double().cpu().numpy()
+        by_channel = steps.reshape(-1, *[1] * (len(value.shape) - 1))
+        seconds = np.array(np.broadcast_to(by_channel, value.shape)) * self.dt
+        return self.add(f"{name}.delay", nir_package().Delay(seconds), value)
 
     def _recurrent(self, name: str, neuron: Neuron, weight: Any, bias: Any, value: Value) -> Value:
         if weight.dim() < 2:
