@@ -85,7 +85,7 @@ def delayed_currents(
         return layer_currents(late, weight, operator, time_dim)
     rows, space = _rows(x, weight, operator, time_dim)
     flat = (len(weight), weight.shape[1:].numel())
-    currents = ops.delay.delayed_linear_forward(
+    currents = ops.delayed_linear.delayed_linear_forward(
         rows, weight.reshape(flat).to(rows.dtype), delay.reshape(flat), rounded, time_dim
     )
     currents = _after(currents, before, time_dim)
