@@ -206,3 +206,17 @@ def test_errors() -> None:
         snnlib.SpikingRNN(3, 2, dropout=1.0)
     with pytest.warns(UserWarning, match="peak of 1;"):
         snnlib.SpikingRNN(3, 2, neuron=neurons.LIF())
+
+
+@pytest.mark.parametrize("model", ["CubaLIF", "AdLIF"])
+def test_prepare_reaches_the_rate_asked_of_a_recurrent_layer(model: str) -> None:
+    """Of a layer alone, which is no output, and of neurons that answer inhibition with spikes."""
+    torch.manual_seed(0)
+    x = (torch.rand(150, 8, 4) < 0.1).float()
+    taus = {"tau_m": neurons.log_uniform(5.0, 50.0, 20)}
+    couplings = {"a": torch.rand(20), "b": 2 * torch.rand(20), "rho": 60.0} if model == "AdLIF" else {}
+    neuron = neurons.MODELS[model](**taus, **couplings, surrogate=surrogate.Triangle(0.5, 0.4))
+    rnn = snnlib.SpikingRNN(4, 20, neuron=neuron)
+    (found,) = snnlib.prepare_(rnn, x, 0.08).layers
+    assert found.target == 0.08
+    assert found.rate == pytest.approx(0.08, rel=0.25)

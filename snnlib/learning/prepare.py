@@ -48,6 +48,8 @@ _STEP = 2.0
 # change a weight by too large a part of itself.
 _LARGEST_GAIN = 4.0
 _LEARNING_RATE = 1e-3
+# By how much of the wanted rate a layer may miss it before its weights are scaled instead of shifted.
+_MISSED = 0.25
 
 TargetRate = float | Mapping[str, float] | None
 
@@ -59,7 +61,8 @@ def prepare_(net: nn.Module, x: Tensor, target_rate: TargetRate = None) -> Prepa
 
     - the weights W of a spiking layer become `a (W - mean) + d`, one factor a per layer and one shift d per output
       channel, such that each channel fires at `target_rate`: one that never fires never learns. Where the input has
-      negative values, as behind batch norm, they become `a W` with a factor per channel;
+      negative values, as behind batch norm, and where no shift gives the rate, as for neurons that answer inhibition
+      with spikes, they become `a W` with a factor per channel;
     - a readout (`SRMReadout`) is scaled so that its potentials have an RMS of 1;
     - neurons that stand alone, as `LIF` behind `PerStep(conv, batch norm)`, get their rate by the bias of the module
       before them, and where that is no batch norm by a factor that gives the potential a spread of one threshold;
@@ -80,9 +83,10 @@ def prepare_(net: nn.Module, x: Tensor, target_rate: TargetRate = None) -> Prepa
             neurons alone.
         x: one batch of training data as the net takes it, spike tensor `[T, N, ...]` (`[N, T, ...]` with
             `batch_first`). 25 samples are enough; each class should be among them.
-        target_rate: spikes per neuron and time step, in (0, 1): a number for all hidden layers, or a mapping from layer
-            names to rates for the layers named. Default 0.03 in hidden layers (up to 0.1 in those of less than 100
-            neurons, for about 3 spikes per step) and 0.5 in spiking output layers.
+        target_rate: spikes per neuron and time step, in (0, 1): a number for all hidden layers (for all layers where
+            none is hidden, as in a recurrent layer alone), or a mapping from layer names to rates for the layers named.
+            Default 0.03 in hidden layers (up to 0.1 in those of less than 100 neurons, for about 3 spikes per step) and
+            0.5 in spiking output layers.
 
     Returns:
         A report to print: rates and gains per layer, and what is wrong, if anything is.
@@ -120,10 +124,13 @@ def prepare_(net: nn.Module, x: Tensor, target_rate: TargetRate = None) -> Prepa
         if isinstance(target_rate, Mapping):
             targets.update(target_rate)
         elif target_rate is not None:
-            targets.update({name: target_rate for name in spiking if name not in outputs})
+            hidden = [name for name in spiking if name not in outputs]
+            # A layer alone is hidden where a rate is asked for it.
+            targets.update(dict.fromkeys(hidden or spiking, target_rate))
         with ExitStack() as hooks:
             for name, layer in layers.items():
-                spread = _OUTPUT_SPREAD if name in outputs else _HIDDEN_SPREAD
+                asked = isinstance(target_rate, float) and set(outputs) == set(spiking)
+                spread = _OUTPUT_SPREAD if name in outputs and not asked else _HIDDEN_SPREAD
                 hook = _Once(
                     partial(_prepare_layer, name=name or "net", target=targets.get(name), spread=spread),
                     found,
@@ -235,13 +242,19 @@ def _prepare_layer(
     current = layer.input_current(x, weight)
     if target is None:
         target = hidden_rate(current)
-    rates = channel_rates(current, layer)
+    rates = before = channel_rates(current, layer)
     if any(parameter.requires_grad for parameter in layer.parameters()):
         search = _search(layer, x, weight, spread, name)
         wanted_rates = (REACHABLE_SHARE * search.highest_rates()).clamp(max=target)
         wanted = weight
         if not (search.in_place(SPREAD_TOLERANCE) and close(rates, wanted_rates)):
             found, rates = search.find(wanted_rates)
+            if isinstance(search, RateSearch) and not _reached(rates, wanted_rates):
+                if _reached(before, wanted_rates):
+                    # It was scaled before.
+                    found, rates = weight, before
+                else:
+                    found, rates = _by_scale(layer, x, weight, wanted_rates, (found, rates), name)
             # A search that found what is there already keeps its bits.
             if not torch.allclose(found, weight, rtol=0, atol=1e-4 * float(found.abs().max())):
                 wanted = found
@@ -268,6 +281,28 @@ def _search(
     if float(centred.abs().max()) <= 1e-6 * float(weight.abs().max()):
         raise ValueError(f"{name}: expected a weight drawn at random, got one whose channels are constant")
     return RateSearch(layer, x, centred, spread, name)
+
+
+def _reached(rates: Tensor, wanted: Tensor) -> bool:
+    """Whether a layer fires about as much as is wanted, in the mean of its channels."""
+    return abs(float(rates.mean() / wanted.mean().clamp(min=1e-12)) - 1) <= _MISSED
+
+
+def _by_scale(
+    layer: NeuronLayer,
+    x: Tensor,
+    weight: Tensor,
+    wanted: Tensor,
+    shifted: tuple[Tensor, Tensor],
+    name: str,
+) -> tuple[Tensor, Tensor]:
+    """Weight and rates by a factor per channel, or those by a shift where they are nearer.
+
+    Neurons that answer inhibition with spikes, as adaptive and resonating ones do, fire on however far weights go down.
+    """
+    found, rates = ScaleSearch(layer, x, weight, name).find(wanted)
+    nearer = abs(float((rates - wanted).mean())) < abs(float((shifted[1] - wanted).mean()))
+    return (found, rates) if nearer else shifted
 
 
 def _prepare_readout(readout: SRMReadout, x: Tensor, name: str) -> LayerPreparation:

@@ -259,6 +259,13 @@ def test_ecg(tmp_path):
     spikes, labels = ECG(tmp_path)[3]
     assert torch.equal(spikes, torch.from_numpy(x[3, :1300]).float())
     assert labels[:100].unique().tolist() == [-1] and labels[100:].unique().tolist() == [2]
+    mixed = [ECG(tmp_path, split, apart="sequences").spikes for split in ("train", "val", "test")]
+    assert [len(part) for part in mixed] == [14, 2, 4]
+    drawn, blocks = torch.cat(mixed).flatten(1), torch.from_numpy(x[:, :1300]).flatten(1)
+    assert not torch.equal(drawn, blocks)
+    assert sorted(map(tuple, drawn.tolist())) == sorted(map(tuple, blocks.tolist()))
+    with pytest.raises(ValueError, match="apart must be one of 'blocks', 'sequences', got 'patients'"):
+        ECG(tmp_path, apart="patients")
     scipy_io.savemat(tmp_path / "QTDB_test.mat", {"x": x[:5], "y": y[:5]})
     assert sizes(ECG, tmp_path) == [18, 2, 5]
     scipy_io.savemat(tmp_path / "QTDB_test.mat", {"x": x[:5, :, :3], "y": y[:5]})
