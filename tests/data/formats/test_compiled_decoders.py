@@ -62,6 +62,7 @@ def test_the_same_in_any_chunking(name, monkeypatch):
     assert len(whole[0]) > 500 * 13
     for chunk in (1, 37):
         monkeypatch.setattr(base.EventFile.words, "__defaults__", (1, chunk))
+        monkeypatch.setattr("snnlib.data.formats.compiled.CHUNK_BYTES", 8 * chunk)
         assert assert_same(data, name)[:2] == whole[:2]
     for options in ({"sensor_size": (30, 40)}, {"sensor_size": (30, 40), "outside": "drop"}, {"origin": 7}):
         assert_same(data, name, **options)
