@@ -90,6 +90,9 @@ docs: $(READY)  ## The documentation site in build/site; warnings are errors, an
 gpu-check:  ## Build, check and measure on a GPU machine, with the packages of its own python3.
 	python3 benchmarks/gpu_check.py --build build/gpu-check --commit "$(shell git describe --always --dirty 2>/dev/null)"
 
+# Python compiles the modules that are imported; pip would compile them all, for half a minute.
+export PIP_NO_COMPILE := 1
+
 # torch comes first and alone: pinned, so that nothing after it pulls another build.
 $(READY): pyproject.toml constraints.txt CMakeLists.txt $(wildcard cmake/*.cmake snnlib/exchange/integers/*.h cpp/*/*.cpp cpp/*/*/*.h cpp/*/*/*/*.h cpp/*/*.h cuda/*.*)
 	test -x $(PYTHON) || python3 -m venv $(VENV)
