@@ -32,6 +32,12 @@
 #define SNN_RESTRICT restrict
 #endif
 
+#if defined(__GNUC__)
+#define SNN_INLINE static inline __attribute__((always_inline))
+#else
+#define SNN_INLINE static
+#endif
+
 /* The place of the lowest byte that is not 0, for processors whose words begin with the lowest byte. */
 #if defined(__GNUC__) && defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
 #define SNN_LOWEST_BYTE(word) (__builtin_ctzll(word) >> 3)
@@ -120,8 +126,8 @@ static void snn_move_parts(int32_t n, int32_t is_first, int16_t* SNN_RESTRICT pa
 }
 
 /* part[k] += count * weights[first + k] for n weights. */
-static void snn_add(const uint8_t* SNN_RESTRICT weights, int32_t packed, int64_t first, int32_t count, int32_t n,
-                    int16_t* SNN_RESTRICT part) {
+SNN_INLINE void snn_add(const uint8_t* SNN_RESTRICT weights, int32_t packed, int64_t first, int32_t count, int32_t n,
+                        int16_t* SNN_RESTRICT part) {
   int32_t k = 0;
   if (packed) {
     for (; k < n; ++k) {
@@ -131,22 +137,26 @@ static void snn_add(const uint8_t* SNN_RESTRICT weights, int32_t packed, int64_t
     }
   } else {
     const int8_t* SNN_RESTRICT weight = (const int8_t*)weights + first;
+#if defined(__AVX512BW__) && defined(__AVX512VL__)
+    const __m512i times = _mm512_set1_epi16((int16_t)count);
+    for (; k < n; k += 32) {
+      const __mmask32 lanes = n - k >= 32 ? 0xffffffffu : (1u << (n - k)) - 1u;
+      __m512i wide = _mm512_cvtepi8_epi16(_mm256_maskz_loadu_epi8(lanes, weight + k));
+      if (count != 1) wide = _mm512_mullo_epi16(wide, times);
+      _mm512_mask_storeu_epi16(part + k, lanes, _mm512_add_epi16(_mm512_maskz_loadu_epi16(lanes, part + k), wide));
+    }
+#else
     if (count == 1) {
-#if defined(__AVX512BW__)
-      for (; k + 32 <= n; k += 32) {
-        const __m512i wide = _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i*)(weight + k)));
-        _mm512_storeu_si512(part + k, _mm512_add_epi16(_mm512_loadu_si512(part + k), wide));
-      }
-#endif
       for (; k < n; ++k) part[k] = (int16_t)(part[k] + weight[k]);
     } else {
       for (; k < n; ++k) part[k] = (int16_t)(part[k] + (int16_t)(count * weight[k]));
     }
+#endif
   }
 }
 
 /* Makes room for that many more spikes in 16 bits. */
-static void snn_take_room(snn_row* row, int32_t count) {
+SNN_INLINE void snn_take_room(snn_row* row, int32_t count) {
   if (row->room < count) {
     snn_move_parts(row->n, !row->is_split, row->part, row->sum);
     memset(row->part, 0, (size_t)row->n * sizeof(int16_t));
@@ -276,10 +286,15 @@ static int32_t snn_fire16(const snn_layer* layer, int32_t n, const int16_t* SNN_
       }
       {
         /* Two bits a neuron. */
-        uint32_t bits = (uint32_t)_mm256_movemask_epi8(s), place = 0;
+        uint32_t bits = (uint32_t)_mm256_movemask_epi8(s);
+#if defined(SNN_LOWEST_BYTE)
+        for (; bits; bits &= bits - 1, bits &= bits - 1) fired[found++] = (uint16_t)(k + (__builtin_ctz(bits) >> 1));
+#else
+        int32_t place = k;
         for (; bits; bits >>= 2, ++place) {
-          if (bits & 1) fired[found++] = (uint16_t)(k + (int32_t)place);
+          if (bits & 1) fired[found++] = (uint16_t)place;
         }
+#endif
       }
     }
   }
