@@ -1,6 +1,6 @@
 """Electrocardiograms labelled at every step: a recurrent net of spiking neurons names the wave it is in.
 
-    python ecg.py --root FOLDER [--bidirectional] [--neuron AdLIF|CubaLIF] [--hidden 128] [--epochs 30] [--seed 0]
+    python ecg.py --root FOLDER [--bidirectional] [--neuron AdLIF|CubaLIF] [--hidden 128] [--epochs 40] [--seed 0]
 
 The folder holds QTDB_train.mat (`snnlib.data.ECG` says where to get it). Without `--root` the net learns from a few
 made-up rhythms, to show that it runs.
@@ -136,7 +136,7 @@ def main() -> None:
     if options.root:
         train_set, test_set = recorded(options.root, options.apart)
         hidden = options.hidden or (96 if options.bidirectional else 128)
-        epochs, classes = options.epochs or 30, len(snnlib.data.ECG.classes)
+        epochs, classes = options.epochs or 40, len(snnlib.data.ECG.classes)
     else:
         train_set, test_set = made_up(64, seed=1), made_up(32, seed=2)
         hidden, epochs, classes = options.hidden or 32, options.epochs or 6, 4
