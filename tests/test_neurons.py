@@ -429,3 +429,7 @@ def test_wrong_state() -> None:
         neuron.run(torch.zeros(4, 2, 3), (torch.zeros(1, 3, 2),))
     with pytest.raises(ValueError, match=r"^threshold: expected 3 values, one per channel, got 2$"):
         LIF(threshold=torch.ones(2))(torch.zeros(4, 2, 3))
+
+
+def test_repr_of_plif_has_no_minus_zero() -> None:
+    assert "w=0," in repr(snnlib.neurons.PLIF(tau=2.0))

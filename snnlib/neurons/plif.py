@@ -82,7 +82,8 @@ class PLIF(SpikingNeuron):
         start = torch.as_tensor(check_tau("tau", chosen["tau"]), dtype=torch.float64)
         if not bool(((start > 1) & start.isfinite()).all()):
             raise ValueError(f"tau: expected finite numbers of time steps > 1, got {chosen['tau']}")
-        constants = {"w": -torch.log(start - 1)}
+        # The sum makes a plain 0 of the -0 that tau = 2 gives.
+        constants = {"w": -torch.log(start - 1) + 0.0}
         super().__init__(constants, chosen, learnable=learnable, channels=channels, batch_first=batch_first)
         self.decay_input = bool(chosen["decay_input"])
         self.rest = self.reset_value if chosen["rest"] is None else float(chosen["rest"])
