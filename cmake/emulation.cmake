@@ -18,4 +18,5 @@ target_link_libraries(snnlib_emulated PRIVATE snnlib_flags)
 
 pybind11_add_module(_C_emulated NO_EXTRAS cuda/emulation/module.cpp cuda/kernels.cpp ${SNNLIB_BINDINGS})
 target_compile_options(_C_emulated PRIVATE -O1)
+set_target_properties(_C_emulated PROPERTIES UNITY_BUILD ON)
 target_link_libraries(_C_emulated PRIVATE snnlib_flags snnlib_emulated)

@@ -73,10 +73,9 @@ def linear_backward_sample(name: str, needs: tuple[bool, bool] = (True, True)) -
 
 def _arriving(x: Tensor, steps: int) -> Tensor:
     """What arrives of `[T, ...]` so many steps later."""
-    out = torch.zeros_like(x)
-    for t in range(len(x)):
-        if 0 <= t - steps < len(x):
-            out[t] = x[t - steps]
+    out, kept = torch.zeros_like(x), len(x) - abs(steps)
+    if kept > 0:
+        out[max(steps, 0) :][:kept] = x[max(-steps, 0) :][:kept]
     return out
 
 

@@ -25,7 +25,7 @@ ROWS = {
     "convolution": ["snnlib layer, with neurons", "torch, channels-last", "torch, contiguous"],
     "segments": ["snnlib", "scatter_add"],
     "recurrent": ["snnlib", "snnlib, ATan", "dense torch loop"],
-    "event_files": ["floor", "snnlib", "snnlib, NumPy"],
+    "event_readers": ["floor", "snnlib", "snnlib, NumPy"],
     "scan": ["copy_", "snnlib scan, forward", "snnlib scan, backward, weights", "LIF scan, backward"],
 }
 

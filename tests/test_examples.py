@@ -10,7 +10,7 @@ import torch
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 # Shorter than what the example shows by default, as far as it still learns.
-ARGUMENTS = {"nmnist.py": ("--epochs", "2")}
+ARGUMENTS = {"nmnist.py": ("--epochs", "2", "--samples", "200")}
 
 
 def run(

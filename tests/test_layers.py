@@ -224,7 +224,7 @@ def test_threshold_is_a_buffer_that_belongs_to_the_layer() -> None:
     limit.fill_(7)
     assert layer.threshold.tolist() == [1, 1, 1]
     constants = {f"neuron.{name}" for name in ("tau_m", "tau_s", "tau_grad", "grad_clamp")}
-    assert set(layer.state_dict()) == {"weight", "threshold", "gain"} | constants
+    assert set(layer.state_dict()) == {"weight", "threshold", "gain", "input_grad_scale"} | constants
     assert [name for name, _ in layer.named_parameters()] == ["weight"]
 
 

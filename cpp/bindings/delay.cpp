@@ -8,11 +8,11 @@ namespace snnlib {
 namespace {
 
 // As snnlib/ops/delay.py has them: (steps, batch, channels, space, then the strides in this order).
-using Sizes = std::array<int64_t, 8>;
+using ShiftSizes = std::array<int64_t, 8>;
 // (steps, batch, inputs, outputs, step rows, batch rows, longest delay)
 using LinearSizes = std::array<int64_t, 7>;
 
-DelayShiftArgs sequence(const Sizes& v, int dtype, Address x, Address delays, intptr_t executor) {
+DelayShiftArgs sequence(const ShiftSizes& v, int dtype, Address x, Address delays, intptr_t executor) {
   DelayShiftArgs args{};
   args.dtype = DType(dtype);
   args.steps = v[0], args.batch = v[1], args.channels = v[2], args.space = v[3];
@@ -41,7 +41,7 @@ void bind_delay(pybind11::module_& module) {
   const auto unlocked = py::call_guard<py::gil_scoped_release>();
   module.def(
       "delay_shift",
-      [](const Sizes& sizes, int dtype, Address x, Address delays, Address first, Address second, Address out,
+      [](const ShiftSizes& sizes, int dtype, Address x, Address delays, Address first, Address second, Address out,
          bool earlier, intptr_t executor) {
         DelayShiftArgs args = sequence(sizes, dtype, x, delays, executor);
         args.first = pointer(first), args.second = pointer(second), args.out = pointer(out), args.earlier = earlier;
@@ -50,7 +50,7 @@ void bind_delay(pybind11::module_& module) {
       unlocked);
   module.def(
       "delay_shift_sums",
-      [](const Sizes& sizes, int dtype, Address x, Address delays, Address grad, Address sums, intptr_t executor) {
+      [](const ShiftSizes& sizes, int dtype, Address x, Address delays, Address grad, Address sums, intptr_t executor) {
         kernels().delay->shift_sums(
             {sequence(sizes, dtype, x, delays, executor), pointer(grad), static_cast<double*>(pointer(sums))});
       },

@@ -3,16 +3,15 @@
 #include <array>
 
 #include "bindings.h"
+#include "srm_constants.h"
 
 namespace snnlib {
 namespace {
 
-// (outer, steps, inner, outer stride, step stride) and (e_m, e_s, e_g, r_s, grad_clamp), as snnlib/ops/srm.py has them.
+// (outer, steps, inner, outer stride, step stride), as snnlib/ops/srm.py has them.
 using View = std::array<int64_t, 5>;
-using Constants = std::array<double, 5>;
 
 TrainView to_view(const View& v) { return {v[0], v[1], v[2], v[3], v[4]}; }
-SrmConstants to_constants(const Constants& c) { return {c[0], c[1], c[2], c[3], c[4]}; }
 
 }  // namespace
 

@@ -9,6 +9,7 @@
 
 #include "bindings.h"
 #include "linear_flags.h"
+#include "srm_constants.h"
 #include "snnlib/isa.h"
 #include "snnlib/parallel.h"
 
@@ -23,7 +24,6 @@ using BandList = std::array<int64_t, 2>;
 using Stored = std::tuple<Address, int>;
 using Input = std::tuple<Stored, std::array<int64_t, 5>>;
 using Pair = std::array<int64_t, 2>;
-using Constants = std::array<double, 5>;
 // (LayerNeuron, address of the coefficients, their period, flags); the last three for neurons of one state.
 using Neuron = std::tuple<int, Address, int64_t, Flags>;
 
@@ -38,7 +38,6 @@ InputTrain to_input(const Input& x) {
 }
 FrameOrder to_frames(const Pair& f) { return {f[0], f[1]}; }
 PoolWindow to_pool(const Pair& p) { return {p[0], p[1]}; }
-SrmConstants to_constants(const Constants& c) { return {c[0], c[1], c[2], c[3], c[4]}; }
 LayerNeuron to_kind(const Neuron& n) { return LayerNeuron(std::get<0>(n)); }
 LinearNeuron to_linear(const Neuron& n) {
   return {static_cast<const float*>(pointer(std::get<1>(n))), std::get<2>(n), to_flags(std::get<3>(n))};

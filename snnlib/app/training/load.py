@@ -98,8 +98,8 @@ class Predictor:
         return scores
 
     def names_of(self, scores: Tensor) -> tuple[str, str]:
-        """The classes with the highest and the second highest score."""
-        first, second = scores.topk(2).indices.tolist()
+        """The classes with the highest and the second highest score; ties go to the lower class."""
+        first, second = scores.argsort(descending=True, stable=True)[:2].tolist()
         return self._module.facts.classes[first], self._module.facts.classes[second]
 
 
