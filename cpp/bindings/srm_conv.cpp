@@ -9,9 +9,9 @@
 
 #include "bindings.h"
 #include "linear_flags.h"
-#include "srm_constants.h"
 #include "snnlib/isa.h"
 #include "snnlib/parallel.h"
+#include "srm_constants.h"
 
 namespace snnlib {
 namespace {
