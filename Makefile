@@ -21,8 +21,9 @@ demo: $(READY)  ## Train on the embedded data and show the result.
 	$(VENV)/bin/snnlib train
 
 test: $(READY)  ## All tests, README and docstring examples included.
-# A file at a time on every core, with one thread each: tests that need threads set their number.
-	OMP_NUM_THREADS=1 $(PYTHON) -m pytest --numprocesses auto --dist loadfile
+# A file at a time on every core, with one thread each: tests that need threads set their number. In the order of
+# tests/conftest.py, where the longest files come first.
+	OMP_NUM_THREADS=1 $(PYTHON) -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 lint: $(READY)  ## Style, types and formatting of Python and C++.
 	$(VENV)/bin/ruff check .

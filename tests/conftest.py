@@ -32,6 +32,28 @@ settings.register_profile("explore", deadline=None, max_examples=500, suppress_h
 settings.load_profile("repeatable")
 
 
+# Files that take longest, in order: they come first, so that no core waits for another's last file.
+LONGEST = [
+    *(
+        "test_examples.py",
+        "test_ops.py",
+        "test_benchmarks.py",
+        "test_cli.py",
+        "test_cuda_emulation.py",
+        "test_report.py",
+    ),
+    *("test_spike_regression.py", "test_data_digits.py", "test_neurons.py", "test_training_resume.py"),
+    *("test_gpu_check.py", "test_native.py", "test_visual.py", "test_compile.py", "test_cudnn.py"),
+    *("test_models_published.py", "test_invariance.py", "test_fuzz.py"),
+]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The order in which `--dist loadfile` hands files out."""
+    places = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.name, len(LONGEST)))
+
+
 @pytest.fixture(params=["native", "reference"])
 def path(request: pytest.FixtureRequest) -> Iterator[str]:
     """Runs the test once per path of the ops."""
