@@ -5,6 +5,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <array>
 #include <cstdint>
 
 #include "snnlib/isa.h"
@@ -15,6 +16,10 @@ namespace snnlib {
 using Address = uintptr_t;
 
 inline void* pointer(Address address) { return reinterpret_cast<void*>(address); }
+
+// (e_m, e_s, e_g, r_s, grad_clamp) of SRM neurons, as snnlib/ops/srm.py has them.
+using Constants = std::array<double, 5>;
+inline SrmConstants to_constants(const Constants& c) { return {c[0], c[1], c[2], c[3], c[4]}; }
 
 // Gives the kernels of a call: those of the instruction set in use, or CUDA's.
 using KernelTable = const Kernels& (*)();

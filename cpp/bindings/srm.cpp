@@ -3,7 +3,6 @@
 #include <array>
 
 #include "bindings.h"
-#include "srm_constants.h"
 
 namespace snnlib {
 namespace {

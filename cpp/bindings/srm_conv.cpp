@@ -11,7 +11,6 @@
 #include "linear_flags.h"
 #include "snnlib/isa.h"
 #include "snnlib/parallel.h"
-#include "srm_constants.h"
 
 namespace snnlib {
 namespace {
