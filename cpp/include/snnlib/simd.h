@@ -38,10 +38,19 @@ inline void prefetch(const T* p, int64_t length) {
 #endif
 }
 
+#if defined(__AVX512F__)
+// The mask in a general register. GCC 12 else may keep it in memory with 16 bits and read 32.
+inline uint32_t lane_bits(__mmask16 mask) {
+  uint32_t bits = mask;
+  __asm__("" : "+r"(bits));
+  return bits;
+}
+#endif
+
 // Bit i is set where lane i of `v` is not zero (NaN included).
 inline uint32_t nonzero_lanes(Floats v) {
 #if defined(__AVX512F__)
-  return _mm512_cmp_ps_mask(__m512(v), _mm512_setzero_ps(), _CMP_NEQ_UQ);
+  return lane_bits(_mm512_cmp_ps_mask(__m512(v), _mm512_setzero_ps(), _CMP_NEQ_UQ));
 #elif defined(__AVX__)
   return uint32_t(_mm256_movemask_ps(_mm256_cmp_ps(__m256(v), _mm256_setzero_ps(), _CMP_NEQ_UQ)));
 #elif defined(__SSE2__)
@@ -58,7 +67,7 @@ inline uint32_t nonzero_lanes(Floats v) {
 // Bit i is set where lane i of `a` is at least that of `b` (not for NaN).
 inline uint32_t lanes_at_least(Floats a, Floats b) {
 #if defined(__AVX512F__)
-  return _mm512_cmp_ps_mask(__m512(a), __m512(b), _CMP_GE_OS);
+  return lane_bits(_mm512_cmp_ps_mask(__m512(a), __m512(b), _CMP_GE_OS));
 #elif defined(__AVX__)
   return uint32_t(_mm256_movemask_ps(_mm256_cmp_ps(__m256(a), __m256(b), _CMP_GE_OS)));
 #elif defined(__SSE2__)
