@@ -28,6 +28,7 @@ from snnlib.functional import grad_scale, resize_bicubic, segment_sum, superpixe
 from snnlib.inspect.kernels import explain_dispatch
 from snnlib.inspect.memory import memory_report
 from snnlib.inspect.operations import profile
+from snnlib.learning.graph_step import graph_step
 from snnlib.learning.health import SpikeDoctor
 from snnlib.learning.prepare import prepare_
 from snnlib.nn import (
@@ -121,6 +122,7 @@ __all__ = [
     "functional",
     "fuse_",
     "grad_scale",
+    "graph_step",
     "init",
     "keep_freed_memory",
     "losses",

@@ -55,6 +55,14 @@ void bind_recurrent(pybind11::module_& module) {
             {rows, inputs, outputs, pointer(events), pointer(signal), pointer(grad_weight), {executor}});
       },
       unlocked);
+  module.def(
+      "event_rows",
+      [](int64_t rows, int64_t inputs, int64_t outputs, Address events, Address weight, int64_t row, Address current,
+         intptr_t executor) {
+        kernels().recurrent->event_rows(
+            {rows, inputs, outputs, pointer(events), pointer(weight), row, pointer(current), {executor}});
+      },
+      unlocked);
 }
 
 }  // namespace snnlib

@@ -4,6 +4,7 @@
 #include "snnlib/recurrent.h"
 
 #include "snnlib/kernels/linear_block.h"
+#include "snnlib/kernels/outer_products.h"
 #include "snnlib/kernels/recurrent_rows.h"
 #include "snnlib/parallel.h"
 
@@ -13,9 +14,9 @@ namespace {
 
 // What the repeated forward of a sample may occupy in the L2 cache; longer sequences go segment by segment.
 constexpr int64_t kScratchBytes = 512 << 10;
-// What the gradients of a task's weights may occupy in the L2 cache: many, so that a signal is read once for all of
-// them.
-constexpr int64_t kGradientBytes = 384 << 10;
+
+// Rows of a task of `event_rows`: enough to hide the scheduling.
+constexpr int64_t kTaskRows = 256;
 
 int64_t steps_of(const RecurrentArgs& a, int64_t n) { return a.lengths ? a.lengths[n] : a.view.steps; }
 
@@ -27,7 +28,7 @@ struct Rows {
   Scratch<S> sum, signal, back, amounts;
   Scratch<int32_t> neurons;
 
-  Fired<S> fired(int64_t most) { return {neurons.reserve(most + 1), amounts.reserve(most + 1), 0}; }
+  Fired<S> fired(int64_t most) { return {neurons.reserve(most + kMoreEvents), amounts.reserve(most + kMoreEvents), 0}; }
 };
 
 template <class S>
@@ -62,7 +63,7 @@ class Forward {
     S* sum = rows_.sum.reserve(a.row);
     Fired<S> fired = rows_.fired(count);
     const S* before = state_row<S>(a, a.state_in, K + Next, n);
-    if (before) fired.add_row(before, count);
+    if (before) fired.count = append_row(before, count, fired.neuron, fired.amount);
     for (int64_t t = 0; t < steps; ++t) {
       const int64_t at = a.view.offset(n, t, 0);
       const S* current = static_cast<const S*>(a.current) + at;
@@ -91,7 +92,8 @@ class Forward {
       const int64_t lanes = count - i < L ? count - i : L;
       store_lanes<S>(value + i, out.spike, lanes);
       // Lanes behind the last neuron count for nothing.
-      fired.add(i, value + i, nonzero_bits<S>(out.spike) & (~uint32_t(0) >> (32 - lanes)));
+      const uint32_t bits = nonzero_bits<S>(out.spike) & (~uint32_t(0) >> (32 - lanes));
+      fired.count += append_events<S>(i, out.spike, bits, fired.neuron + fired.count, fired.amount + fired.count);
     }
   }
 
@@ -154,7 +156,7 @@ class Backward {
   void begin() {
     carry_.reserve(vectors_), sum_.zeroed(Learn ? vectors_ : 1);
     rows_.signal.zeroed(a_->row), rows_.back.zeroed(a_->row);
-    rows_.neurons.reserve(count_ + 1);
+    rows_.neurons.reserve(count_ + kMoreRows);
     for (int64_t i = 0; i < vectors_; ++i) {
       const int64_t lanes = count_ - i * L < L ? count_ - i * L : L;
       for (int s = 0; s < K + Next; ++s) {
@@ -222,7 +224,7 @@ class Backward {
     multiply(neurons, found);
   }
 
-  void multiply(const int32_t* neurons, int64_t count) {
+  void multiply(int32_t* neurons, int64_t count) {
     rows_times(neurons, count, static_cast<const S*>(a_->weight), a_->row, rows_.signal.data(), rows_.back.data());
   }
 
@@ -284,24 +286,12 @@ class Backward {
   Rows<S> rows_;
 };
 
-// grad[j] += events[j] * signal for a row's events from `sources` neurons.
-template <class S>
-inline void add_outer(const S* events, int64_t sources, const S* signal, int64_t count, S* grad, int64_t row) {
-  constexpr int64_t L = Simd<S>::kLanes;
-  for (int64_t j = 0; j < sources; j += L) {
-    for (uint32_t bits = nonzero_bits<S>(load_lanes<S>(events + j, sources - j)); bits; bits &= bits - 1) {
-      const int64_t source = j + lowest_bit(bits);
-      add_scaled(events[source], signal, count, grad + source * row);
-    }
-  }
-}
-
 // dL/dW of the weights that lead from neurons `first` to `first + sources`.
 template <class S>
 void weight_gradient(const RecurrentBackwardArgs& a, int states, int64_t first, int64_t sources) {
   const int64_t count = a.view.inner;
   S* grad = static_cast<S*>(a.grad_weight) + first * a.row;
-  std::memset(grad, 0, size_t(sources * a.row) * sizeof(S));
+  OuterProducts<S> products(sources, count);
   for (int64_t t = 0; t < a.view.steps; ++t) {
     for (int64_t n = 0; n < a.view.outer; ++n) {
       if (t >= steps_of(a, n)) continue;
@@ -309,20 +299,20 @@ void weight_gradient(const RecurrentBackwardArgs& a, int states, int64_t first, 
           t ? static_cast<const S*>(a.value) + a.view.offset(n, t - 1, 0) : state_row<S>(a, a.state_in, states, n);
       if (!spikes) continue;
       const S* signal = static_cast<const S*>(a.grad_current) + a.view.offset(n, t, 0);
-      add_outer(spikes + first, sources, signal, count, grad, a.row);
+      products.add(spikes + first, signal);
     }
   }
+  products.store(grad, a.row);
 }
 
-// Calls f(first, sources) in parallel for blocks of the neurons that weights lead from, `bytes` of weights from each.
+// Calls f(first, sources) in parallel for an equal share of the neurons that weights lead from.
 template <class F>
-void for_sources(int64_t inputs, int64_t bytes, int threads, const F& f) {
+void for_sources(int64_t inputs, int threads, const F& f) {
+  const int64_t share = (inputs + threads - 1) / threads;
   if (!inputs) return;
-  const int64_t share = (inputs + threads - 1) / threads, fit = kGradientBytes / bytes;
-  const int64_t sources = share < fit ? share : fit < kGroup ? kGroup : fit;
-  parallel_for((inputs + sources - 1) / sources, threads, [&](int64_t task) {
-    const int64_t first = task * sources, left = inputs - first;
-    f(first, left < sources ? left : sources);
+  parallel_for((inputs + share - 1) / share, threads, [&](int64_t task) {
+    const int64_t first = task * share, left = inputs - first;
+    f(first, left < share ? left : share);
   });
 }
 
@@ -343,7 +333,7 @@ void backward_with(const RecurrentBackwardArgs& a) {
     backward.run(a, n);
   });
   if (!a.grad_weight) return;
-  for_sources(a.view.inner, a.row * int64_t(sizeof(S)), threads_of(a.executor),
+  for_sources(a.view.inner, threads_of(a.executor),
               [&](int64_t first, int64_t sources) { weight_gradient<S>(a, K + Next, first, sources); });
 }
 
@@ -386,20 +376,32 @@ void backward(const RecurrentBackwardArgs& a) {
 }
 
 void event_outer(const EventOuterArgs& a) {
-  for_sources(a.inputs, a.outputs * int64_t(sizeof(float)) + 1, threads_of(a.executor),
-              [&](int64_t first, int64_t sources) {
-                float* grad = static_cast<float*>(a.grad_weight) + first * a.outputs;
-                std::memset(grad, 0, size_t(sources * a.outputs) * sizeof(float));
-                const float* events = static_cast<const float*>(a.events) + first;
-                const float* signal = static_cast<const float*>(a.signal);
-                for (int64_t r = 0; r < a.rows; ++r)
-                  add_outer(events + r * a.inputs, sources, signal + r * a.outputs, a.outputs, grad, a.outputs);
-              });
+  for_sources(a.inputs, threads_of(a.executor), [&](int64_t first, int64_t sources) {
+    OuterProducts<float> products(sources, a.outputs);
+    const float *events = static_cast<const float*>(a.events) + first, *signal = static_cast<const float*>(a.signal);
+    for (int64_t r = 0; r < a.rows; ++r) products.add(events + r * a.inputs, signal + r * a.outputs);
+    products.store(static_cast<float*>(a.grad_weight) + first * a.outputs, a.outputs);
+  });
+}
+
+void event_rows(const EventRowsArgs& a) {
+  parallel_for((a.rows + kTaskRows - 1) / kTaskRows, a.executor.threads(), [&](int64_t task) {
+    thread_local Rows<float> room;
+    const int64_t end = (task + 1) * kTaskRows < a.rows ? (task + 1) * kTaskRows : a.rows;
+    Fired<float> fired = room.fired(a.inputs);
+    for (int64_t r = task * kTaskRows; r < end; ++r) {
+      const float* events = static_cast<const float*>(a.events) + r * a.inputs;
+      fired.count = append_row(events, a.inputs, fired.neuron, fired.amount);
+      float* sum = room.sum.zeroed(a.row);
+      add_rows(fired, static_cast<const float*>(a.weight), a.row, sum);
+      std::memcpy(static_cast<float*>(a.current) + r * a.outputs, sum, size_t(a.outputs) * sizeof(float));
+    }
+  });
 }
 
 }  // namespace
 
-extern const RecurrentKernels recurrent_kernels = {forward, backward, event_outer};
+extern const RecurrentKernels recurrent_kernels = {forward, backward, event_outer, event_rows};
 
 }  // namespace SNNLIB_ISA
 }  // namespace snnlib

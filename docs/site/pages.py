@@ -24,7 +24,12 @@ REFERENCE = {
     "surrogates": ("Surrogate gradients", ["snnlib.surrogate"]),
     "learning": (
         "Learning",
-        ["snnlib.learning.prepare", "snnlib.learning.calibration", "snnlib.learning.health"],
+        [
+            "snnlib.learning.prepare",
+            "snnlib.learning.calibration",
+            "snnlib.learning.health",
+            "snnlib.learning.graph_step",
+        ],
     ),
     "losses": ("Losses", ["snnlib.learning.losses"]),
     "readout": ("Reading outputs", ["snnlib.learning.decoding"]),

@@ -100,9 +100,14 @@ def decide(x: Tensor, g: Geometry, spikes: int, need_weight: bool = True) -> Bac
     return BackwardPaths(weight, _cheapest(input_costs(g, spikes)))  # type: ignore[arg-type]
 
 
+def is_matrix(g: Geometry) -> bool:
+    """Whether the layer is fully connected over channels alone."""
+    return not g.obstacle and (g.in_height, g.in_width, g.taps) == (1, 1, 1)
+
+
 def rows_by_events(x: Tensor, g: Geometry) -> bool:
     """Whether a fully connected layer's weight gradient, for a dense signal, goes by input events row by row."""
-    if g.obstacle or choice.chosen() == "dense" or (g.in_height, g.in_width, g.taps) != (1, 1, 1):
+    if not is_matrix(g) or choice.chosen() == "dense":
         return False
     if choice.chosen() == "events":
         return True

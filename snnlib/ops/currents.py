@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from snnlib.backends import choice, choice_backward, native, reference
 from snnlib.backends.reference.srm import state_dtype
 from snnlib.ops import checks, conv_layout, dense
 from snnlib.ops.forward_call import ForwardCall
-from snnlib.ops.geometry import ConvOptions, Geometry, geometry
+from snnlib.ops.geometry import GROUP, ConvOptions, Geometry, geometry
 from snnlib.ops.gradient_call import GradientCall
 
 
@@ -46,6 +47,16 @@ def weight_gradient(
     )
     call = GradientCall(x, weight, g, options, time_dim, 1.0, g.batch * bands[1], kept)
     return call.by_events(True, False, True)[0]
+
+
+def _currents_of_rows(x: Tensor, weight: Tensor, g: Geometry, out: Tensor) -> Tensor:
+    """Currents of a fully connected layer: each input event adds its row of weights."""
+    events = x.reshape(-1, g.in_channels).contiguous()
+    rows = F.pad(weight.reshape(g.channels, g.in_channels).t().float(), (0, -g.channels % GROUP)).contiguous()
+    sizes = (len(events), g.in_channels, g.channels)
+    kernel = conv_layout.kernel("event_rows", x)
+    kernel(*sizes, events.data_ptr(), rows.data_ptr(), rows.shape[1], out.data_ptr())  # type: ignore[misc]
+    return out
 
 
 def _weight_gradient_of_rows(signal: Tensor, x: Tensor, weight: Tensor, g: Geometry) -> Tensor:
@@ -83,6 +94,8 @@ def currents_forward(
         currents = dense.currents(x, weight, options).view(*x.shape[:2], g.channels, *g.space)
         return currents if currents.stride() == out.stride() else out.copy_(currents)
     native.on_huge_pages(out)
+    if choice_backward.is_matrix(g) and x.dtype == torch.float32:
+        return _currents_of_rows(x, weight, g, out)
     call = ForwardCall(x, weight, g, options, time_dim, (1, 1), "events")
     call.run(kernel, conv_layout.NONE, out)
     return out

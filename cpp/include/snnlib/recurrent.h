@@ -46,10 +46,21 @@ struct EventOuterArgs {
   Executor executor;
 };
 
+// Currents `I = W x` whose inputs are rows of events, for float32 alone.
+struct EventRowsArgs {
+  int64_t rows, inputs, outputs;
+  const void* events;  // [rows][inputs]
+  const void* weight;  // [inputs][row], whole groups of kGroup long
+  int64_t row;
+  void* current;  // [rows][outputs]
+  Executor executor;
+};
+
 struct RecurrentKernels {
   void (*forward)(const RecurrentForwardArgs&);
   void (*backward)(const RecurrentBackwardArgs&);
   void (*event_outer)(const EventOuterArgs&);
+  void (*event_rows)(const EventRowsArgs&);
 };
 
 }  // namespace snnlib

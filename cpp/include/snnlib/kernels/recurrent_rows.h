@@ -2,6 +2,8 @@
 // products of a weight gradient. Each sum is taken in one order on every instruction set.
 #pragma once
 
+#include <utility>
+
 #include "snnlib/dtype.h"
 #include "snnlib/simd.h"
 
@@ -22,26 +24,48 @@ inline uint32_t nonzero_bits(typename Simd<S>::Vector v) {
   }
 }
 
+// Writes the lanes whose bit is set next to each other, with their numbers from `first` on; both places need room for
+// all lanes. How many there are.
+template <class S>
+inline int64_t append_events(int64_t first, typename Simd<S>::Vector amounts, uint32_t bits, int32_t* number,
+                             S* amount) {
+  if constexpr (sizeof(S) == sizeof(float)) {
+    store_selected(number, lane_numbers(first), bits);
+    store_selected(amount, amounts, bits);
+    return count_bits(bits);
+  } else {
+    S lane[Simd<S>::kLanes];
+    std::memcpy(lane, &amounts, sizeof lane);
+    int64_t count = 0;
+    for (; bits; bits &= bits - 1) {
+      number[count] = int32_t(first + lowest_bit(bits));
+      amount[count++] = lane[lowest_bit(bits)];
+    }
+    return count;
+  }
+}
+
+// What `append_events` may write behind the last event.
+constexpr int64_t kMoreEvents = kGroup;
+
+// Those of a row that are not zero (NaN included).
+template <class S>
+inline int64_t append_row(const S* row, int64_t length, int32_t* number, S* amount) {
+  constexpr int64_t L = Simd<S>::kLanes;
+  int64_t count = 0;
+  for (int64_t i = 0; i < length; i += L) {
+    const auto v = load_lanes<S>(row + i, length - i);
+    count += append_events<S>(i, v, nonzero_bits<S>(v), number + count, amount + count);
+  }
+  return count;
+}
+
 // Events of a row in rising order: where, and how large.
 template <class S>
 struct Fired {
   int32_t* neuron;
   S* amount;
   int64_t count;
-
-  void add(int64_t first, const S* amounts, uint32_t bits) {
-    for (; bits; bits &= bits - 1) {
-      const int lane = lowest_bit(bits);
-      neuron[count] = int32_t(first + lane);
-      amount[count++] = amounts[lane];
-    }
-  }
-
-  void add_row(const S* amounts, int64_t length) {
-    constexpr int64_t L = Simd<S>::kLanes;
-    for (int64_t i = 0; i < length; i += L)
-      add(i, amounts + i, nonzero_bits<S>(load_lanes<S>(amounts + i, length - i)));
-  }
 };
 
 template <class S, int N>
@@ -68,9 +92,34 @@ inline void add_rows(const Fired<S>& fired, const S* weight, int64_t row, S* sum
   for (; i < row; i += L) add_rows_of<S, 1>(fired, weight + i, row, sum + i);
 }
 
-// Products of N rows with a signal: 16 sums of every 16th term each, then halves onto halves.
+#if defined(__GNUC__)
+// `a` and `b` hold the terms of a row in every 2 W lanes; the halves of each row's are added, those of `a` first.
+template <int W, class V, size_t... Lane>
+inline V add_halves(V a, V b, std::index_sequence<Lane...>) {
+  return __builtin_shufflevector(a, b, int(Lane / W * 2 * W + Lane % W)...) +
+         __builtin_shufflevector(a, b, int(Lane / W * 2 * W + Lane % W + W)...);
+}
+#endif
+
+// As many vectors as lanes become one vector of the sums of their lanes, halves onto halves.
+template <class S, int W = Simd<S>::kLanes / 2>
+inline void sum_lanes(typename Simd<S>::Vector* v) {
+#if defined(__GNUC__)
+  if constexpr (W > 0) {
+    for (int n = 0; n < W; ++n)
+      v[n] = add_halves<W>(v[2 * n], v[2 * n + 1], std::make_index_sequence<Simd<S>::kLanes>());
+    sum_lanes<S, W / 2>(v);
+  }
+#else
+  (void)v;
+#endif
+}
+
+// The products of N rows with a signal, element by element: 16 sums of every 16th term, of which halves are added onto
+// halves until they are one vector.
 template <class S, int N>
-inline void rows_times_of(const int32_t* rows, const S* weight, int64_t row, const S* signal, S* out) {
+inline void multiply_rows(const int32_t* rows, const S* weight, int64_t row, const S* signal,
+                          typename Simd<S>::Vector* out) {
   using V = typename Simd<S>::Vector;
   constexpr int64_t L = Simd<S>::kLanes, P = kGroup / L;
   V sums[N][P] = {};
@@ -83,23 +132,34 @@ inline void rows_times_of(const int32_t* rows, const S* weight, int64_t row, con
     }
   }
   for (int n = 0; n < N; ++n) {
-    S part[kGroup];
-    std::memcpy(part, sums[n], sizeof part);
-    for (int half = int(kGroup) / 2; half; half /= 2) {
-      for (int i = 0; i < half; ++i) part[i] = part[i] + part[i + half];
+    for (int half = int(P) / 2; half; half /= 2) {
+      for (int p = 0; p < half; ++p) sums[n][p] = sums[n][p] + sums[n][p + half];
     }
-    out[rows[n]] = part[0];
+    out[n] = sums[n][0];
   }
 }
 
+// What `rows_times` may write behind a list of rows.
+constexpr int64_t kMoreRows = kGroup;
+
 // out[j] = weight[j] . signal for the rows j that are listed.
 template <class S>
-inline void rows_times(const int32_t* rows, int64_t count, const S* weight, int64_t row, const S* signal, S* out) {
+inline void rows_times(int32_t* rows, int64_t count, const S* weight, int64_t row, const S* signal, S* out) {
+  constexpr int64_t L = Simd<S>::kLanes;
   // As many sums as there are registers for.
-  constexpr int N = sizeof(typename Simd<S>::Vector) == 64 && sizeof(S) == sizeof(float) ? 8 : 4;
-  int64_t n = 0;
-  for (; n + N <= count; n += N) rows_times_of<S, N>(rows + n, weight, row, signal, out);
-  for (; n < count; ++n) rows_times_of<S, 1>(rows + n, weight, row, signal, out);
+  constexpr int64_t M = sizeof(typename Simd<S>::Vector) == 64 ? (sizeof(S) == sizeof(float) ? 8 : 4) : 4,
+                    N = L < M ? L : M;
+  if (!count) return;
+  // The last row fills up the last vector of results.
+  for (int64_t n = count; n % L; ++n) rows[n] = rows[count - 1];
+  for (int64_t first = 0; first < count; first += L) {
+    typename Simd<S>::Vector sums[L];
+    for (int64_t n = 0; n < L; n += N) multiply_rows<S, N>(rows + first + n, weight, row, signal, sums + n);
+    sum_lanes<S>(sums);
+    S lanes[L];
+    std::memcpy(lanes, sums, sizeof lanes);
+    for (int64_t n = 0; n < L; ++n) out[rows[first + n]] = lanes[n];
+  }
 }
 
 // to += amount * signal, for whole groups in both.

@@ -1,0 +1,183 @@
+"""Stages of gpu_check.py: whole nets on the device, eager, captured, compiled and trained."""
+
+from __future__ import annotations
+
+import copy
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+from gpu_check_tools import (
+    Results,
+    assert_bits,
+    assert_close,
+    close,
+    dyadic_net,
+    gradients,
+    without_tf32,
+)
+from gpu_stages import Setting
+from torch import Tensor, nn
+
+import snnlib
+
+
+def network(run: Setting) -> Results:
+    """A net on the device against the same net on the CPU, without TF32."""
+    net, x = dyadic_net(run)
+    with without_tf32():
+        on_device = gradients(net, net, x)
+    cpu = net.to("cpu")
+    return close(on_device, gradients(cpu, cpu, x.cpu()), "device and CPU")
+
+
+def determinism(run: Setting) -> Results:
+    """The same bits in every run."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    net, x = dyadic_net(run)
+    torch.use_deterministic_algorithms(True)
+    try:
+        first, *rest = (gradients(net, net, x) for _ in range(4))
+    finally:
+        torch.use_deterministic_algorithms(False)
+    for other in rest:
+        for a, b in zip(first, other, strict=True):
+            assert_bits(a, b, "a repeated step")
+    return {"training steps with the same bits": 4}
+
+
+def graph(run: Setting) -> Results:
+    """A training step captured as a CUDA graph and replayed on new data gives the eager result."""
+    net, x = dyadic_net(run)
+    if not run.on_gpu:
+        return {"CUDA graphs": "none on a CPU"}
+    other = torch.flip(x, [0])
+    expected = gradients(net, net, other)
+    static = x.clone()
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            gradients(net, net, static)
+    torch.cuda.current_stream().wait_stream(side)
+    captured = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(captured):
+        outputs = gradients(net, net, static)
+    static.copy_(other)
+    captured.replay()
+    torch.cuda.synchronize()
+    return close(outputs, expected, "graph and eager") | _captured_losses(run) | _graph_step(run)
+
+
+def _graph_step(run: Setting) -> Results:
+    """`snnlib.graph_step` trains as eager steps do, and its warm-up changes nothing."""
+    start, x = dyadic_net(run)
+    batches = [x, torch.flip(x, [0]), torch.flip(x, [1])]
+    nets = [copy.deepcopy(start), copy.deepcopy(start)]
+    eager, captured = (torch.optim.Adam(net.parameters(), lr=1e-3, capturable=True) for net in nets)
+
+    def loss(output: Tensor, y: Tensor) -> Tensor:
+        return (output.float() - y).square().mean()
+
+    with torch.no_grad():
+        y = torch.zeros_like(start(x), dtype=torch.float32)
+    step = snnlib.graph_step(nets[1], loss, captured, (x, y))
+    values = []
+    for batch in batches:
+        eager.zero_grad(set_to_none=True)
+        value = loss(nets[0](batch), y)
+        value.backward()
+        eager.step()
+        values.append((value.detach(), step(batch, y)))
+    for number, (expected, out) in enumerate(values):
+        assert_close(out.cpu(), expected.double().cpu(), 1e-5, f"loss of captured step {number}")
+    for (name, expected), out in zip(nets[0].named_parameters(), nets[1].parameters(), strict=True):
+        assert_close(
+            out.detach().cpu(), expected.detach().double().cpu(), 1e-4, f"{name} after captured steps"
+        )
+    return {"captured training steps": len(batches)}
+
+
+def _captured_losses(run: Setting) -> Results:
+    """Losses, read-outs and the teacher inside a captured step: values as without the graph."""
+    torch.manual_seed(4)
+    net = nn.Sequential(snnlib.SRMLinear(20, 30), snnlib.SRMLinear(30, 5)).to(run.device)
+    head = snnlib.SRMReadout(30, 5).to(run.device)
+    x = (torch.rand(20, 4, 20, device=run.device) < 0.3).float()
+    y = torch.arange(4, device=run.device)
+
+    def values() -> list[Tensor]:
+        with snnlib.nn.supervised_spikes(net[1], y):
+            spikes = net(x)
+        counts, times = snnlib.readout.spike_count(spikes), snnlib.readout.first_spike_time(spikes)
+        wanted = snnlib.losses.target_spike_train(y, 20, 5, desired=6, undesired=1)
+        return [
+            snnlib.losses.spike_count_loss(counts, y, desired=6, undesired=1),
+            snnlib.losses.count_cross_entropy_plus(counts, y),
+            snnlib.losses.first_spike_loss(times, y, scale=0.5),
+            snnlib.losses.van_rossum_loss(spikes, wanted),
+            snnlib.losses.tet_loss(head(net[0](x)), y),
+        ]
+
+    expected = values()
+    torch.cuda.synchronize()
+    captured = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(captured):
+        outputs = values()
+    captured.replay()
+    torch.cuda.synchronize()
+    for number, (out, value) in enumerate(zip(outputs, expected, strict=True)):
+        assert_close(out.cpu(), value.double().cpu(), 1e-5, f"captured loss {number}")
+    return {"losses captured": len(outputs)}
+
+
+def autocast(run: Setting) -> Results:
+    """bfloat16 and float16 layers with float32 weights: spikes in the half type, finite float32 gradients."""
+    net, x = dyadic_net(run)
+    results: Results = {}
+    for dtype in (torch.bfloat16, torch.float16):
+        with torch.autocast(run.device.type, dtype):
+            spikes = net(x)
+        assert spikes.dtype == dtype, spikes.dtype
+        gradients = torch.autograd.grad(spikes.float().sum(), list(net.parameters()))
+        assert all(g.dtype == torch.float32 and bool(g.isfinite().all()) for g in gradients)
+        assert any(bool(g.any()) for g in gradients)
+        results[f"spikes per neuron and step, {dtype}"] = round(spikes.double().mean().item(), 4)
+    return results
+
+
+def compiled(run: Setting) -> Results:
+    """torch.compile(fullgraph=True) of a net, forward and backward."""
+    net, x = dyadic_net(run)
+    # The default backend writes kernels with Triton; its C++ backend would take a minute on a CPU.
+    function = torch.compile(net, fullgraph=True, backend="inductor" if run.on_gpu else "aot_eager")
+    with without_tf32():
+        return close(gradients(function, net, x), gradients(net, net, x), "compiled and eager")
+
+
+def training(run: Setting) -> Results:
+    """One epoch on the embedded digits, through the command line."""
+    if run.small:
+        return {"training": "skipped: the test suite trains on the CPU"}
+    with tempfile.TemporaryDirectory() as folder:
+        command = [
+            sys.executable,
+            "-m",
+            "snnlib.app.command",
+            "train",
+            "--epochs",
+            "1",
+            "--out",
+            f"{folder}/run",
+        ]
+        command += ["--device", run.device.type]
+        environment = {**os.environ, "SNNLIB_CACHE": f"{folder}/cache"}
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, env=environment, cwd=folder
+        )
+        assert done.returncode == 0, done.stdout[-1500:] + done.stderr[-1500:]
+        metrics = Path(folder, "run", "metrics.csv").read_text(encoding="utf-8").splitlines()
+    return {"metrics": metrics[0], "after one epoch": metrics[-1]}
