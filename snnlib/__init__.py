@@ -68,6 +68,7 @@ from snnlib.nn import (
     checkpoint_time,
     fuse_,
     parameter_groups,
+    run_ragged,
     unfuse_,
 )
 from snnlib.nn.renamed import fuse as fuse
@@ -137,6 +138,7 @@ __all__ = [
     "readout",
     "reference",
     "resize_bicubic",
+    "run_ragged",
     "segment_sum",
     "superpixel_unpool",
     "surrogate",

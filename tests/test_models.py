@@ -41,7 +41,9 @@ ZEROS = ["0", "0C3", "4C0", "P0", "4C3s0"]
 
 @pytest.mark.parametrize("notation", UNKNOWN + ZEROS)
 def test_unknown_words(notation: str) -> None:
-    with pytest.raises(ValueError, match=r"notation: expected words like 12C5p1, P2 or 100, got '.*' in"):
+    with pytest.raises(
+        ValueError, match=r"notation: expected words like 12C5p1, P2, 100 or 100R, got '.*' in"
+    ):
         from_notation(notation, (2, 34, 34))
 
 

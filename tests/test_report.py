@@ -262,7 +262,7 @@ X = torch.zeros(3, 2, 6)
     ("arguments", "message"),
     [
         ({"loader": []}, r"loader: expected at least one batch \(x, labels\), got none"),
-        ({"loader": [X]}, r"loader: expected batches \(x, labels\), got Tensor as batch 0"),
+        ({"loader": [X]}, r"loader: expected batches \(x, labels\) or \(x, labels, lengths\), got Tensor"),
         ({"loader": _one(X, torch.zeros(2))}, r"loader: expected x .* integer labels .*float32 as batch 0"),
         ({"loader": _one(X[0], torch.tensor([0, 1]))}, r"loader: expected x \[T, N, ...\]"),
         ({"loader": _one(X, torch.tensor([0, 2]))}, r"expected one label in 0\.\.1 per sample, .* one of them 2"),

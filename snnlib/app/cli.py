@@ -18,9 +18,11 @@ from snnlib import __version__
 from snnlib.app.data_cli import app as data_app
 from snnlib.app.export_cli import app as export_app
 from snnlib.app.nir_cli import app as nir_app
+from snnlib.app.recipes import RECIPES
 from snnlib.app.recipes import recipe as find_recipe
 from snnlib.app.training.config import (
     MACHINE_FIELDS,
+    SEQUENCES,
     DataName,
     Device,
     FrameMode,
@@ -82,7 +84,8 @@ def train(
     recipe: Annotated[
         str,
         _option(
-            "Take the settings of this recipe, digits or nmnist; options given beside it override them.",
+            "Take the settings of this recipe; options given beside it override them. Default: digits, and for data "
+            "without frames the recipe of their name.",
             "Recipe",
         ),
     ] = "digits",
@@ -90,7 +93,8 @@ def train(
         DataName,
         _option(
             "Train on the embedded digits, which need no download, on a copy of N-MNIST (nmnist), or on a folder of "
-            "event files (folder).",
+            "event files (folder); or on sequences without frames: electrocardiograms with a label at every step "
+            "(ecg), Spiking Heidelberg Digits (shd), Spiking Speech Commands (ssc).",
             "Data",
         ),
     ] = _D.data,
@@ -98,7 +102,7 @@ def train(
         Path | None,
         _option(
             "Read the data from this folder, which holds Train/ and Test/ or zips of them (nmnist), or one folder per "
-            "class with event files of any formats (folder).",
+            "class with event files of any formats (folder), or the files of the data set.",
             "Data",
         ),
     ] = None,
@@ -119,7 +123,12 @@ def train(
         _option("Put events after the last step into it (clamp) or leave them out (drop).", "Data"),
     ] = _D.late,
     net: Annotated[
-        str, _option("Build these layers: 12C5p1 is a convolution, P2 a pooling, 10 a linear layer.", "Net")
+        str,
+        _option(
+            "Build these layers: 12C5p1 is a convolution, P2 a pooling, 10 a linear layer, 128R a recurrent one, 64RB "
+            "one that reads in both directions.",
+            "Net",
+        ),
     ] = _D.net,
     neuron: Annotated[
         NeuronName,
@@ -178,6 +187,13 @@ def train(
         float, _option("Let the learning rate rise linearly for this many epochs.", "Learning")
     ] = _D.warmup_epochs,
     weight_decay: Annotated[float, _option("Set the weight decay of AdamW.", "Learning")] = _D.weight_decay,
+    clip_norm: Annotated[
+        float | None,
+        _option(
+            "Scale gradients down to this norm; leave out steps whose gradient is not finite.",
+            "Learning",
+        ),
+    ] = _D.clip_norm,
     shift: Annotated[int, _option("Move training samples by up to this many pixels.", "Learning")] = _D.shift,
     rotate: Annotated[
         float, _option("Rotate training samples by up to this many degrees.", "Learning")
@@ -241,6 +257,8 @@ def train(
 
     Any event files, one folder per class: snnlib train --data folder --root recordings
 
+    A label at every step: snnlib train --data ecg --root qtdb
+
     Go on after a stop: snnlib train --resume runs/first
     """
     # Lightning takes seconds to import; its own further processes, which have a rank, keep quiet.
@@ -259,7 +277,8 @@ def train(
     if resume is not None:
         run, config = _open_for_resume(resume, {name: given[name] for name in given if name != "resume"})
     else:
-        chosen = find_recipe(recipe)
+        by_data = "recipe" not in given and given.get("data") in RECIPES and given["data"] in SEQUENCES
+        chosen = find_recipe(given["data"] if by_data else recipe)
         changes = {name: given[name] for name in given if name in _D.__dataclass_fields__}
         chosen_here = None
         if changes.get("data") == "folder":

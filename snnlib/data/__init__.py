@@ -1,6 +1,8 @@
 """Event-camera data: N-MNIST files, the embedded `EventDigits`, binning into spike trains `[T, 2, H, W]`."""
 
 from snnlib.data.cache_dir import user_cache_dir
+from snnlib.data.channels import ToChannels
+from snnlib.data.cochlea import Cochlea
 from snnlib.data.datasets import (
     ASLDVS,
     CIFAR10DVS,
@@ -44,6 +46,7 @@ from snnlib.data.transforms import (
     Transformed,
 )
 from snnlib.data.voxel_grid import ToVoxelGrid, voxel_grid
+from snnlib.data.wav import read_wav
 from snnlib.data.writing import write
 
 __all__ = [
@@ -59,6 +62,7 @@ __all__ = [
     "AugmentFrames",
     "BatchAugmentation",
     "CenterCrop",
+    "Cochlea",
     "CropPool",
     "DVSGesture",
     "Denoise",
@@ -83,6 +87,7 @@ __all__ = [
     "RemoveHotPixels",
     "SpokenDigits",
     "TimeWindow",
+    "ToChannels",
     "ToFrames",
     "ToTimeSurface",
     "ToVoxelGrid",
@@ -95,6 +100,7 @@ __all__ = [
     "iter_events",
     "read",
     "read_nmnist",
+    "read_wav",
     "stack_time_first",
     "time_surface",
     "to_frames",

@@ -54,6 +54,18 @@ def collate_ragged(batch: Sequence[tuple[Tensor, int | Tensor]]) -> tuple[Tensor
     return spikes, padded.to(torch.int64), lengths
 
 
+def batches_of_like_lengths(
+    order: Sequence[int], lengths: Sequence[int], batch_size: int, generator: torch.Generator
+) -> list[list[int]]:
+    """Batches of shuffled samples, sorted by length within groups of eight batches, and shuffled as batches."""
+    bucket = batch_size * _BATCHES_PER_BUCKET
+    batches: list[list[int]] = []
+    for first in range(0, len(order), bucket):
+        near = sorted(order[first : first + bucket], key=lambda sample: lengths[sample])
+        batches += [near[i : i + batch_size] for i in range(0, len(near), batch_size)]
+    return [batches[i] for i in torch.randperm(len(batches), generator=generator).tolist()]
+
+
 class LengthBatches(Sampler[list[int]]):
     """Random batches of samples of like lengths, so that little of a batch is padding: a `batch_sampler`.
 
@@ -94,10 +106,4 @@ class LengthBatches(Sampler[list[int]]):
         generator = torch.Generator().manual_seed(self.seed + self.epoch)
         self.epoch += 1
         order = torch.randperm(len(self.lengths), generator=generator).tolist()
-        bucket = self.batch_size * _BATCHES_PER_BUCKET
-        batches: list[list[int]] = []
-        for first in range(0, len(order), bucket):
-            near = sorted(order[first : first + bucket], key=lambda sample: self.lengths[sample])
-            batches += [near[i : i + self.batch_size] for i in range(0, len(near), self.batch_size)]
-        for i in torch.randperm(len(batches), generator=generator).tolist():
-            yield batches[i]
+        yield from batches_of_like_lengths(order, self.lengths, self.batch_size, generator)

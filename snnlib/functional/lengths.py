@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 from torch import Tensor
@@ -10,6 +12,9 @@ from torch import Tensor
 from snnlib.ops.checks import check_floating, check_lengths, check_rank
 
 State = tuple[Tensor, ...]
+
+# Lengths of the samples and number of steps T of the call of a net that is under way, see `snnlib.run_ragged`.
+_OF_CALL: ContextVar[tuple[Tensor, int] | None] = ContextVar("lengths of the call", default=None)
 
 
 def valid_steps(lengths: Tensor, steps: int, *, batch_first: bool = False) -> Tensor:
@@ -27,6 +32,35 @@ def without_padding(x: Tensor, lengths: Tensor, time_dim: int) -> Tensor:
     """The sequences with zeros, and gradients of zero, in the steps that belong to no sample."""
     valid = valid_steps(lengths, x.shape[time_dim], batch_first=bool(time_dim))
     return torch.where(valid.reshape(*valid.shape, *[1] * (x.dim() - 2)), x, torch.zeros_like(x))
+
+
+@contextmanager
+def sequences_of(lengths: Tensor, steps: int) -> Iterator[None]:
+    """Within the block, sequences of `steps` steps hold samples of these lengths, for hooks and layers that ask."""
+    token = _OF_CALL.set((lengths, steps))
+    try:
+        yield
+    finally:
+        _OF_CALL.reset(token)
+
+
+def lengths_of_call(x: Tensor, *, batch_first: bool = False) -> Tensor | None:
+    """Lengths `[N]` of the samples of `x` in a call of `snnlib.run_ragged`, None outside one.
+
+    Raises:
+        ValueError: `x` has other steps or samples than the net's input.
+    """
+    given = _OF_CALL.get()
+    if given is None:
+        return None
+    lengths, steps = given
+    found = x.shape[1] if batch_first else x.shape[0], x.shape[0] if batch_first else x.shape[1]
+    if found != (steps, len(lengths)):
+        raise ValueError(
+            f"lengths: expected layers that keep the {steps} steps of {len(lengths)} samples, got one that gives "
+            f"{found[0]} steps of {found[1]}"
+        )
+    return lengths.to(x.device)
 
 
 def run_with_lengths(

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from snnlib.functional.lengths import lengths_of_call, without_padding
 from snnlib.functional.srm import Streamed
 from snnlib.neurons import Integrator, Neuron
 from snnlib.nn.neuron_layer import NeuronLayer
@@ -111,9 +112,10 @@ class SpikeCounter:
 
     def add(self, name: str, spikes: Tensor) -> None:
         """Count the spikes of one layer in one pass, for callers with hooks of their own: see `spikes_of`."""
-        batch = count_per_neuron(spikes.detach())
+        spikes, steps = own_steps(self._layers[name], spikes.detach())
+        batch = count_per_neuron(spikes)
         self.counts[name] = batch if name not in self.counts else self.counts[name] + batch
-        self.steps[self._numbers[name]] += spikes.shape[0] * spikes.shape[1]
+        self.steps[self._numbers[name]] += steps
 
     def _hook(self, name: str) -> Any:
         return lambda _layer, _inputs, output: self.add(name, spikes_of(output))
@@ -122,6 +124,15 @@ class SpikeCounter:
 def spikes_of(output: Tensor | Streamed) -> Tensor:
     """The spikes in a layer's output, which a call of version 0.1 with `return_state` has the state beside."""
     return output.spikes if isinstance(output, Streamed) else output
+
+
+def own_steps(layer: nn.Module, spikes: Tensor) -> tuple[Tensor, int]:
+    """A layer's spikes without those in padding, and how many time steps its samples have, all together."""
+    batch_first = bool(getattr(layer, "batch_first", False))
+    lengths = lengths_of_call(spikes, batch_first=batch_first)
+    if lengths is None:
+        return spikes, spikes.shape[0] * spikes.shape[1]
+    return without_padding(spikes, lengths, int(batch_first)), int(lengths.sum())
 
 
 def count_per_neuron(spikes: Tensor) -> Tensor:

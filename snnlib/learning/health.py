@@ -10,7 +10,7 @@ from typing import Any, Self, cast
 from torch import Tensor, nn
 
 from snnlib.functional.srm import Streamed
-from snnlib.inspect.activity import SpikeCounter, spikes_of, spiking_modules
+from snnlib.inspect.activity import SpikeCounter, own_steps, spikes_of, spiking_modules
 from snnlib.neurons import Integrator, Neuron
 from snnlib.nn.fusion import blocks_by_part
 from snnlib.nn.neuron_layer import NeuronLayer
@@ -60,6 +60,8 @@ class SpikeDoctor:
     theirs. The last layer's neurons are the output neurons unless the net has an `SRMReadout` or `Integrator`. In a
     block of `snnlib.fuse_` that pools, a neuron here is a pool window, with the mean of its neurons' spikes; rates and
     dead channels stay what they are.
+
+    Of sequences of different lengths, in calls by `snnlib.run_ragged`, only the samples' own steps count.
 
     Use it as a context manager, or with `attach()` and `detach()`; detached, it leaves no hook behind and can still be
     asked. It counts spikes and squares the weights' gradients: 2 % of a training step of the published N-MNIST net.
@@ -249,8 +251,9 @@ class SpikeDoctor:
                 self._samples, self._silent_samples = 0, 0
             self._counter.add(name, spikes)
             if name == next(reversed(self._counter.counts)):
+                own, _ = own_steps(layer, spikes.detach())
                 # Along memory first: a sequence may lie channels-last.
-                per_step = spikes.detach().sum(tuple(range(2, spikes.dim())))
+                per_step = own.sum(tuple(range(2, spikes.dim())))
                 silent = (per_step == 0).all(int(getattr(layer, "batch_first", False)))
                 self._samples += len(silent)
                 self._silent_samples = self._silent_samples + silent.sum()

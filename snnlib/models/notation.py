@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
+from collections.abc import Callable
 from copy import deepcopy
 from typing import Any, Unpack
 
 from torch import nn
 
 from snnlib.neurons import Neuron
+from snnlib.nn.bidirectional import Bidirectional
 from snnlib.nn.per_step import AvgPool2d, PerStep
 from snnlib.nn.pool import SpikeAvgPool2d
+from snnlib.nn.recurrent import SpikingRNN
 from snnlib.nn.spiking import SpikingConv2d, SpikingLinear
 from snnlib.nn.srm import LayerOptions, SRMConv2d, SRMLinear
 
@@ -20,6 +23,7 @@ _CONV = re.compile(
 )
 _CONV_DEFAULTS = (("kernel", 0), ("stride", 1), ("padding", 0))
 _POOL = re.compile(r"P(?P<size>[1-9]\d*)")
+_RECURRENT = re.compile(r"(?P<features>[1-9]\d*)R(?P<both>B?)")
 _LINEAR = re.compile(r"(?P<features>[1-9]\d*)")
 
 
@@ -28,29 +32,33 @@ def from_notation(
     input_shape: tuple[int, int, int],
     *,
     neuron: Neuron | None = None,
+    recurrent_neuron: Callable[[int], Neuron] | None = None,
     batch_norm: bool = False,
     **options: Unpack[LayerOptions],
 ) -> nn.Sequential:
     """A spiking net from the papers' notation, layers joined by `-`.
 
     `12C5` is a 5x5 convolution to 12 channels, `12C5p1` with padding 1, `12C5s2p1` with stride 2 as well; `P2` is a
-    2x2 average pooling; `100` a fully connected layer of 100 neurons. Layers are `SRMConv2d`, `SpikeAvgPool2d` and
+    2x2 average pooling; `100` a fully connected layer of 100 neurons, `100R` a recurrent one (`SpikingRNN`) and `100RB`
+    one of 100 neurons in each direction of time (`Bidirectional`). Layers are `SRMConv2d`, `SpikeAvgPool2d` and
     `SRMLinear`, or with a `neuron` `SpikingConv2d`, `SpikingLinear` and the pooling of its kind of gradient.
 
     Args:
         notation: the layers, first to last.
         input_shape: `(C, H, W)` of the events.
         neuron: a neuron model, of which every layer gets a copy. Default: SRM neurons.
-        batch_norm: whether every layer but the last is `PerStep` of a torch layer and its batch norm, with neurons of a
-            surrogate gradient behind it: `conv1`, `neuron1`, ... Default False.
+        recurrent_neuron: gives the neurons of a recurrent layer from their number, for constants of their own. Default:
+            copies of `neuron`, which recurrent layers need.
+        batch_norm: whether every convolution and linear layer but the last is `PerStep` of a torch layer and its batch
+            norm, with neurons of a surrogate gradient behind it: `conv1`, `neuron1`, ... Default False.
         options: constants of all SRM layers, as in `SRMConv2d`; with a `neuron`, `batch_first`, `device` and `dtype`.
 
     Returns:
-        A Sequential whose modules are named `conv1`, `pool1`, ..., `fc1`, ...
+        A Sequential whose modules are named `conv1`, `pool1`, ..., `rnn1`, ..., `fc1`, ...
 
     Raises:
-        ValueError: batch norm without neurons of a surrogate gradient; a layer that is not understood or does not fit
-            what comes before it.
+        ValueError: batch norm or a recurrent layer without neurons of a surrogate gradient; a layer that is not
+            understood or does not fit what comes before it.
 
     >>> import snnlib
     >>> net = snnlib.models.from_notation("4C3p1-P2-10", (1, 8, 8), tau_m=8.0, tau_s=4.0)
@@ -60,6 +68,9 @@ def from_notation(
     >>> net = snnlib.models.from_notation("4C3p1-P2-10", (1, 8, 8), neuron=lif, batch_norm=True)
     >>> [name for name, _ in net.named_children()]
     ['conv1', 'neuron1', 'pool1', 'fc1']
+    >>> cuba = snnlib.neurons.CubaLIF(surrogate=snnlib.surrogate.Triangle(width=0.5, height=0.4))
+    >>> [name for name, _ in snnlib.models.from_notation("32R-10", (4, 1, 1), neuron=cuba).named_children()]
+    ['flatten', 'rnn1', 'fc1']
     """
     layers: OrderedDict[str, nn.Module] = OrderedDict()
     if batch_norm and (neuron is None or neuron.gradient != "surrogate"):
@@ -96,6 +107,13 @@ def from_notation(
             layer = (SpikeAvgPool2d if by_event else AvgPool2d)(int(match["size"]))
             height, width = (side // int(match["size"]) for side in (height, width))
             kind = "pool"
+        elif match := _RECURRENT.fullmatch(word):
+            if not features:
+                layers["flatten"] = nn.Flatten(2)
+            size = int(match["features"])
+            makers = neuron, recurrent_neuron
+            layer = _recurrent(features or channels * height * width, match, makers, options)
+            features, kind = size * (1 + bool(match["both"])), "rnn"
         elif match := _LINEAR.fullmatch(word):
             flat = features or channels * height * width, int(match["features"])
             if normalized and not features:
@@ -104,19 +122,38 @@ def from_notation(
             features = int(match["features"])
             kind = "fc"
         else:
-            raise ValueError(f"notation: expected words like 12C5p1, P2 or 100, got {word!r} in {notation!r}")
-        if kind != "fc" and (features or min(height, width) < 1):
+            raise ValueError(
+                f"notation: expected words like 12C5p1, P2, 100 or 100R, got {word!r} in {notation!r}"
+            )
+        if kind in ("conv", "pool") and (features or min(height, width) < 1):
             raise ValueError(
                 f"notation: {word!r} in {notation!r} does not fit: expected a window within the frames before it, "
                 f"got {'neurons without axes' if features else f'{height} x {width} cells after it'}"
             )
         layers[name_for(kind)] = layer
-        if normalized and kind != "pool":
+        if normalized and kind in ("conv", "fc"):
             own = deepcopy(neuron)
             assert own is not None
             own.batch_first = options.get("batch_first", False)
             layers[name_for("neuron")] = own.to(options.get("device"))
     return nn.Sequential(layers)
+
+
+def _recurrent(
+    inputs: int,
+    word: re.Match[str],
+    makers: tuple[Neuron | None, Callable[[int], Neuron] | None],
+    options: LayerOptions,
+) -> nn.Module:
+    neuron, own = makers
+    if neuron is None or neuron.gradient != "surrogate":
+        raise ValueError(
+            f"notation: expected a neuron with a surrogate gradient for {word[0]!r}, got {neuron or 'SRM neurons'}"
+        )
+    size = int(word["features"])
+    made = deepcopy(neuron) if own is None else own(size)
+    rnn = SpikingRNN(inputs, size, neuron=made, **options)  # type: ignore[misc]
+    return Bidirectional(rnn) if word["both"] else rnn
 
 
 def _normalized_conv(shape: tuple[int, int, int, int, int], options: LayerOptions) -> PerStep:

@@ -12,6 +12,7 @@ from snnlib.nn.parameter_groups import parameter_groups
 from snnlib.nn.per_step import AvgPool2d, MaxPool2d, PerStep
 from snnlib.nn.pool import SpikeAvgPool1d, SpikeAvgPool2d, SpikeAvgPool3d, SpikeMaxPool2d
 from snnlib.nn.quantize import Quantizer, RangeObserver
+from snnlib.nn.ragged import run_ragged
 from snnlib.nn.readout import SRMReadout
 from snnlib.nn.recurrent import SpikingRNN
 from snnlib.nn.renamed import fold_standardization as fold_standardization
@@ -72,6 +73,7 @@ __all__ = [
     "fuse_",
     "parameter_groups",
     "reversed_in_time",
+    "run_ragged",
     "standardize_weights_",
     "supervised_spikes",
     "unfuse_",

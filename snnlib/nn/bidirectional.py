@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.functional._check import check_floating, check_lengths, check_rank
+from snnlib.functional.lengths import lengths_of_call
 from snnlib.neurons import Output
 
 
@@ -72,9 +73,10 @@ class Bidirectional(nn.Module):
                 module.reset_parameters()  # type: ignore[operator]
 
     def forward(self, x: Tensor) -> Tensor:
-        """Both directions of sequences that are all as long as the tensor."""
-        back = reversed_in_time(x, batch_first=self.batch_first)
-        after = reversed_in_time(self.backwards(back), batch_first=self.batch_first)
+        """Both directions of sequences that are all as long as the tensor, but for calls by `snnlib.run_ragged`."""
+        lengths = lengths_of_call(x, batch_first=self.batch_first)
+        back = reversed_in_time(x, lengths, batch_first=self.batch_first)
+        after = reversed_in_time(self.backwards(back), lengths, batch_first=self.batch_first)
         return torch.cat((self.forwards(x), after), dim=2)
 
     def run(

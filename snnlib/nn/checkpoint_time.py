@@ -17,8 +17,8 @@ from snnlib.nn.spiking import SpikingLayer
 from snnlib.nn.stream import run_chunk
 
 # Modules whose output at a step depends on other steps in ways that no state carries.
-_BATCH_NORMS = (nn.modules.batchnorm._BatchNorm, BatchNorm)
-_MIX_TIME = (*_BATCH_NORMS, nn.MultiheadAttention, nn.RNNBase)
+BATCH_NORMS = (nn.modules.batchnorm._BatchNorm, BatchNorm)
+_MIX_TIME = (*BATCH_NORMS, nn.MultiheadAttention, nn.RNNBase)
 
 
 # Whose states a flat tuple holds, and of how many parts.
@@ -128,7 +128,7 @@ def _chunk(
 def _check_net(net: nn.Module) -> None:
     for name, module in net.named_modules():
         what = f"net: module {name or 'net'} ({type(module).__name__})"
-        mixes = isinstance(module, _MIX_TIME) and (module.training or not isinstance(module, _BATCH_NORMS))
+        mixes = isinstance(module, _MIX_TIME) and (module.training or not isinstance(module, BATCH_NORMS))
         if mixes or getattr(module, "mixes_time", False):
             raise ValueError(f"{what} mixes time steps, so its sequence cannot be cut into chunks")
         other_layer = isinstance(module, NeuronLayer) and not isinstance(module, SpikingLayer)

@@ -10,13 +10,15 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.app.report.recorder import recording, spiking_layers
+from snnlib.data.ragged import NO_LABEL
+from snnlib.functional._check import check_lengths
 from snnlib.inspect.activity import SATURATED_RATE, LayerActivity, count_per_neuron
 from snnlib.inspect.operation_counter import OperationCounter
 from snnlib.inspect.operation_profile import Profile
 from snnlib.inspect.operations import as_input, evaluating, profile_of
 
 Scores = Callable[[Any], Tensor]
-Decision = Literal["spike count", "mean potential", "output", "scores"]
+Decision = Literal["spike count", "mean potential", "output", "scores", "every step"]
 
 # Samples kept for pictures: enough to hold a mistake of most nets, in a quarter of a gigabyte at most.
 _KEPT_SAMPLES, _KEPT_BYTES = 60, 2**28
@@ -24,11 +26,17 @@ _KEPT_SAMPLES, _KEPT_BYTES = 60, 2**28
 
 @dataclass(frozen=True)
 class Sample:
-    """A sample kept for pictures: its input `[T, ...]` (uint8 where that holds it), its label and the prediction."""
+    """A sample kept for pictures: its input `[T, ...]` (uint8 where that holds it), its label and the prediction.
+
+    Where every step is labelled, `label` and `predicted` are those of the most frequent label of the sample, and
+    `labels` and `answers` those of the steps `[T]`.
+    """
 
     x: Tensor
     label: int
     predicted: int
+    labels: Tensor | None = None
+    answers: Tensor | None = None
 
 
 @dataclass
@@ -36,7 +44,7 @@ class Evaluation:
     """What a pass over a data set found.
 
     Attributes:
-        confusion: samples by label (row) and prediction (column) `[classes, classes]`.
+        confusion: samples, or labelled steps, by label (row) and prediction (column) `[classes, classes]`.
         counts: layer name to spikes of each neuron over the data set, float64.
         over_time: layer name to spikes of all its neurons in each time step `[T]`, float64.
         samples: a few samples, classes in turn, mistakes among them.
@@ -45,6 +53,7 @@ class Evaluation:
         operations: what every layer computed.
         steps: time steps of all samples together.
         seen: number of samples.
+        running: samples that have a time step `[T]`, float64.
     """
 
     confusion: Tensor
@@ -58,10 +67,16 @@ class Evaluation:
     samples: list[Sample] = field(default_factory=list)
     steps: int = 0
     seen: int = 0
+    running: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
+
+    @property
+    def unit(self) -> str:
+        """What is classified."""
+        return "labelled steps" if self.decision == "every step" else "samples"
 
     @property
     def accuracy(self) -> float:
-        """Share of samples on the diagonal."""
+        """Share of the confusion matrix on its diagonal."""
         return int(self.confusion.diagonal().sum()) / max(int(self.confusion.sum()), 1)
 
     def rates(self) -> dict[str, Tensor]:
@@ -71,7 +86,7 @@ class Evaluation:
     def rates_over_time(self) -> dict[str, Tensor]:
         """Spikes per neuron in each time step `[T]`, by layer."""
         return {
-            name: total / (max(self.seen, 1) * self.counts[name].numel())
+            name: total / (self.running[: len(total)].clamp(min=1) * self.counts[name].numel())
             for name, total in self.over_time.items()
         }
 
@@ -98,50 +113,86 @@ def evaluate(
 ) -> Evaluation:
     """Run a net over a loader of `(x, labels)` in evaluation mode; training flags are as before afterwards.
 
+    Batches `(x, labels, lengths)` run in parts of equal lengths, so that padding is seen by nothing.
+
     Raises:
-        ValueError: no batch, a batch of another form, scores or labels that do not fit.
+        ValueError: no batch, a batch of another form, scores, labels or lengths that do not fit.
     """
     result: Evaluation | None = None
     with evaluating(net), torch.no_grad():
         for number, batch in enumerate(loader):
-            x, labels = _checked(batch, number)
-            frames = as_input(net, x)
-            if result is None:
-                result = _start(net, frames, classes, scores, batch_first)
-            _add(result, net, frames, x, labels, batch_first)
+            for x, labels in _parts(batch, number, batch_first):
+                frames = as_input(net, x)
+                if result is None:
+                    result = _start(net, frames, classes, scores, batch_first, per_step=labels.dim() == 2)
+                _add(result, net, frames, x, labels, batch_first)
     if result is None:
         raise ValueError("loader: expected at least one batch (x, labels), got none")
     return result
 
 
-def _checked(batch: Any, number: int) -> tuple[Tensor, Tensor]:
-    if not (isinstance(batch, (tuple, list)) and len(batch) == 2):
+def _parts(batch: Any, number: int, batch_first: bool) -> list[tuple[Tensor, Tensor]]:
+    """Inputs and labels of a batch, cut to the samples' own steps: a part for each length."""
+    if not (isinstance(batch, (tuple, list)) and len(batch) in (2, 3)):
         raise ValueError(
-            f"loader: expected batches (x, labels), got {type(batch).__name__} as batch {number}"
+            f"loader: expected batches (x, labels) or (x, labels, lengths), got {type(batch).__name__} as batch "
+            f"{number}"
         )
-    x, labels = batch
+    x, labels, *rest = batch
     labels = torch.as_tensor(labels)
-    if not isinstance(x, Tensor) or x.dim() < 3 or labels.dim() != 1 or labels.is_floating_point():
+    per_step = isinstance(x, Tensor) and labels.shape == x.shape[:2]
+    if (
+        not isinstance(x, Tensor)
+        or x.dim() < 3
+        or (labels.dim() != 1 and not per_step)
+        or labels.is_floating_point()
+    ):
         shape = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
         raise ValueError(
-            f"loader: expected x [T, N, ...] and integer labels [N], got {shape} and {tuple(labels.shape)} "
-            f"{labels.dtype} as batch {number}"
+            f"loader: expected x [T, N, ...] and integer labels [N], or [T, N] with one per step, got {shape} and "
+            f"{tuple(labels.shape)} {labels.dtype} as batch {number}"
         )
-    return x, labels.long()
+    labels = labels.long()
+    if not rest:
+        return [(x, labels)]
+    time_dim = int(batch_first)
+    lengths = check_lengths(
+        torch.as_tensor(rest[0]).to(x.device), x.shape[time_dim], x.shape[1 - time_dim], x
+    )
+    if len(lengths) and int(lengths.min()) < 1:
+        raise ValueError(f"loader: expected samples of at least one step, got lengths {lengths.tolist()}")
+    parts = []
+    for length in sorted(set(lengths.tolist())):
+        own = (lengths == length).nonzero().squeeze(1)
+        kept = x.index_select(1 - time_dim, own).narrow(time_dim, 0, length)
+        some = labels.index_select(1 - time_dim if per_step else 0, own.to(labels.device))
+        parts.append((kept, some.narrow(time_dim, 0, length) if per_step else some))
+    return parts
 
 
 def _start(
-    net: nn.Module, frames: Tensor, classes: int | None, scores: Scores | None, batch_first: bool
+    net: nn.Module,
+    frames: Tensor,
+    classes: int | None,
+    scores: Scores | None,
+    batch_first: bool,
+    *,
+    per_step: bool,
 ) -> Evaluation:
     few = frames[:2] if batch_first else frames[:, :2]
     output = net(few)
     decision: Decision
-    decision, read = default_scores(output, batch_first) if scores is None else ("scores", scores)
+    if per_step:
+        decision, read = "every step", scores or (lambda answer: answer)
+    else:
+        decision, read = default_scores(output, batch_first) if scores is None else ("scores", scores)
     found = read(output)
-    if found.dim() != 2 or (classes is not None and found.shape[1] != classes):
-        expected = "[N, K]" if classes is None else f"[N, {classes}], one score per class,"
+    dims = 3 if per_step else 2
+    if found.dim() != dims or (classes is not None and found.shape[-1] != classes):
+        sizes = "T, N" if per_step else "N"
+        expected = f"[{sizes}, K]" if classes is None else f"[{sizes}, {classes}], one score per class,"
         raise ValueError(f"scores: expected {expected} of the net's output, got shape {tuple(found.shape)}")
-    size = found.shape[1]
+    size = found.shape[-1]
     confusion = torch.zeros(size, size, dtype=torch.long)
     batch_size = frames.shape[0 if batch_first else 1]
     layers = spiking_layers(net, few)
@@ -168,28 +219,47 @@ def _add(
 ) -> None:
     with recording(net, result.layers, batch_first) as recorded, result.operations.counting():
         output = net(frames)
-    predicted = result.scores(output).argmax(1).cpu()
+    predicted = result.scores(output).argmax(-1).cpu()
     classes = len(result.confusion)
-    wrong = labels[(labels < 0) | (labels >= classes)]
-    if len(wrong) or len(labels) != len(predicted):
+    # Steps may be without a label.
+    counted = labels != NO_LABEL if labels.dim() == 2 else torch.ones_like(labels, dtype=torch.bool)
+    wrong = labels[counted & ((labels < 0) | (labels >= classes))]
+    if len(wrong) or labels.shape != predicted.shape:
         raise ValueError(
-            f"loader: expected one label in 0..{classes - 1} per sample, got {len(labels)} labels for "
-            f"{len(predicted)} samples{f', one of them {int(wrong[0])}' if len(wrong) else ''}"
+            f"loader: expected one label in 0..{classes - 1} per {'step' if labels.dim() == 2 else 'sample'}, got "
+            f"{labels.numel()} labels for {predicted.numel()} {result.unit}"
+            f"{f', one of them {int(wrong[0])}' if len(wrong) else ''}"
         )
-    result.confusion += torch.bincount(labels * classes + predicted, minlength=classes**2).view(
-        classes, classes
-    )
+    labels = labels.cpu()
+    pairs = (labels * classes + predicted)[counted.cpu()]
+    result.confusion += torch.bincount(pairs, minlength=classes**2).view(classes, classes)
     for name, layer in recorded.items():
         spikes = layer.spikes
         batch = count_per_neuron(spikes).cpu()
         result.counts[name] = result.counts[name] + batch if name in result.counts else batch
         in_time = spikes.flatten(1).sum(1, dtype=torch.float64).cpu()
         result.over_time[name] = _longer(result.over_time.get(name), in_time)
-    result.steps += x.shape[0] * x.shape[1]
-    result.seen += len(labels)
     samples = x if batch_first else x.transpose(0, 1)
-    for sample, label, answer in zip(samples, labels.tolist(), predicted.tolist(), strict=True):
-        _keep(result, sample, label, answer)
+    result.steps += x.shape[0] * x.shape[1]
+    result.running = _longer(result.running, torch.full((samples.shape[1],), len(samples)).double())
+    result.seen += len(samples)
+    if labels.dim() == 2 and not batch_first:
+        labels, predicted = labels.t(), predicted.t()
+    for sample, label, answer in zip(samples, labels, predicted, strict=True):
+        _keep(result, _sample(sample, label, answer))
+
+
+def _sample(x: Tensor, label: Tensor, answer: Tensor) -> Sample:
+    # Event counts fit into a byte; other inputs stay as they are.
+    small = x.to(torch.uint8)
+    small = (small if torch.equal(small.to(x.dtype), x) else x).cpu().clone()
+    if label.dim() == 0:
+        return Sample(small, int(label), int(answer))
+    known = label != NO_LABEL
+    if not known.any():
+        return Sample(small, NO_LABEL, NO_LABEL, label, answer)
+    most = int(label[known].mode().values)
+    return Sample(small, most, int(answer[label == most].mode().values), label, answer)
 
 
 def _longer(total: Tensor | None, more: Tensor) -> Tensor:
@@ -200,18 +270,17 @@ def _longer(total: Tensor | None, more: Tensor) -> Tensor:
     return sum(torch.nn.functional.pad(part, (0, steps - len(part))) for part in (total, more))  # type: ignore[return-value]
 
 
-def _keep(result: Evaluation, sample: Tensor, label: int, predicted: int) -> None:
+def _keep(result: Evaluation, sample: Sample) -> None:
     """Keep a sample while there is room: each class has its share, and so have mistakes."""
     classes = len(result.confusion)
-    right = predicted == label
+    right = sample.predicted == sample.label
     same = [
-        kept for kept in result.samples if kept.label == label and (kept.predicted == kept.label) == right
+        kept
+        for kept in result.samples
+        if kept.label == sample.label and (kept.predicted == kept.label) == right
     ]
     share = max(_KEPT_SAMPLES // (2 * classes), 1)
     if len(result.samples) >= _KEPT_SAMPLES or len(same) >= share:
         return
-    # Event counts fit into a byte; other inputs stay as they are.
-    small = sample.to(torch.uint8)
-    small = small if torch.equal(small.to(sample.dtype), sample) else sample
-    if (len(result.samples) + 1) * small.nbytes <= _KEPT_BYTES:
-        result.samples.append(Sample(small.cpu().clone(), label, predicted))
+    if (len(result.samples) + 1) * sample.x.nbytes <= _KEPT_BYTES:
+        result.samples.append(sample)

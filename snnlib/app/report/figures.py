@@ -16,18 +16,21 @@ from snnlib.app.report.recorder import Recorded, recording
 from snnlib.app.visual import (
     confusion_matrix,
     curves,
+    labels_over_time,
     membrane_potentials,
     operations,
     raster,
     rate_histograms,
     rates_over_time,
 )
+from snnlib.data.ragged import NO_LABEL
 from snnlib.inspect.operation_profile import Profile
 from snnlib.inspect.operations import as_input
 
 # Above this ratio of the largest to the smallest value a loss is drawn on a logarithmic axis.
 _LOG_RATIO = 20
 _MOST_LAYERS = 8
+_MOST_SEQUENCES = 4
 
 
 @dataclass(frozen=True)
@@ -106,11 +109,11 @@ def _curves(
 def confusion_section(evaluation: Evaluation, classes: list[str]) -> Section:
     """Which class was taken for which."""
     counts = evaluation.confusion
-    title = f"{int(counts.diagonal().sum())} of {int(counts.sum())} samples classified correctly"
+    title = f"{int(counts.diagonal().sum())} of {int(counts.sum())} {evaluation.unit} classified correctly"
     text = (
         "Rows are true classes, columns are predictions; the diagonal is correct. Recall, on the right, is the share "
-        "of a class's samples that were recognised; precision, on top, the share of a class's predictions that were "
-        "correct."
+        f"of a class's {evaluation.unit} that were recognised; precision, on top, the share of a class's predictions "
+        "that were correct."
     )
     return Section("confusion.png", "Confusion matrix", text, confusion_matrix(counts, classes, title=title))
 
@@ -173,6 +176,10 @@ def sample_sections(
         f"class is decided by {_DECISIONS[evaluation.decision]}; the true class is in bold."
     )
     title = f"True class {classes[sample.label]}, predicted {classes[sample.predicted]}"
+    if sample.labels is not None and sample.answers is not None:
+        known = sample.labels != NO_LABEL
+        right_steps = int((sample.labels == sample.answers)[known].sum())
+        title = f"{right_steps} of {int(known.sum())} labelled steps classified correctly"
     sections = [
         Section(
             "raster.png",
@@ -181,6 +188,8 @@ def sample_sections(
             _raster(evaluation, sample, spikes, output, batch_first, classes, step_ms, title),
         )
     ]
+    if sample.labels is not None:
+        sections.append(_labels_section(evaluation, classes, step_ms))
     potentials = _potentials(evaluation, recorded, neurons)
     if potentials:
         sections.append(
@@ -201,7 +210,23 @@ _DECISIONS = {
     "mean potential": "the output neuron with the highest mean membrane potential",
     "output": "the highest output",
     "scores": "the highest score",
+    "every step": "the highest output of each step",
 }
+
+
+def _labels_section(evaluation: Evaluation, classes: list[str], step_ms: float | None) -> Section:
+    """True and predicted class of every step, for a few samples."""
+    rows: dict[str, tuple[Tensor, Tensor]] = {}
+    for sample in evaluation.samples[:_MOST_SEQUENCES]:
+        assert sample.labels is not None
+        assert sample.answers is not None
+        rows[f"sequence {len(rows) + 1}"] = sample.labels, sample.answers
+    text = (
+        "True class (upper line) and prediction (lower line) at every step of a few samples; steps without a label are "
+        "white, and so are the predictions there, which count for nothing."
+    )
+    figure = labels_over_time(rows, classes, step_ms=step_ms, no_label=NO_LABEL)
+    return Section("labels_over_time.png", "Classes over time", text, figure)
 
 
 def operations_section(profile: Profile) -> list[Section]:
@@ -244,8 +269,9 @@ def _raster(
         step_ms=step_ms,
         title=title,
         classes=classes if classed else None,
-        label=sample.label if classed else None,
+        label=sample.label if classed and sample.labels is None else None,
         potentials=potentials,
+        every_step=sample.labels is not None,
     )
 
 

@@ -44,9 +44,12 @@ def heat_maps(
     batch_first: bool,
     step_ms: float | None,
 ) -> Heat | None:
-    """Grad-CAM of two recognised classes and a mistake; None for a net without a convolutional spiking layer."""
+    """Grad-CAM of two recognised classes and a mistake.
+
+    None for a net without a convolutional spiking layer, and where every step is labelled.
+    """
     samples = [sample for sample in evaluation.samples if sample.x.shape == evaluation.samples[0].x.shape]
-    if samples[0].x.dim() != 4:
+    if samples[0].x.dim() != 4 or samples[0].labels is not None:
         return None
     with torch.no_grad(), recording(net, evaluation.layers, batch_first) as recorded:
         net(_batch(net, samples[:1], batch_first))

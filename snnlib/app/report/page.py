@@ -41,11 +41,12 @@ class Report:
     Args:
         path: the HTML file.
         classes: names of the classes.
-        confusion: samples by label (row) and prediction (column) `[classes, classes]`.
+        confusion: samples, or labelled steps, by label (row) and prediction (column) `[classes, classes]`.
         layers: firing of each spiking layer.
         images: file name to PNG of every figure of the page.
         occlusion: the test of the heat maps; None for a net without a convolutional layer.
         profile: operations, sparsity, traffic and energy of each layer.
+        unit: what is classified, `"samples"` or `"labelled steps"`.
     """
 
     path: Path
@@ -55,15 +56,16 @@ class Report:
     images: Mapping[str, bytes]
     occlusion: Occlusion | None
     profile: Profile
+    unit: str = "samples"
 
     @property
     def accuracy(self) -> float:
-        """Share of the samples that were classified correctly."""
+        """Share of the samples, or of the labelled steps, that were classified correctly."""
         return int(self.confusion.diagonal().sum()) / max(int(self.confusion.sum()), 1)
 
     def __repr__(self) -> str:
-        samples = int(self.confusion.sum())
-        return f"Report({str(self.path)!r}, accuracy {self.accuracy:.2%} of {samples} samples)"
+        number = int(self.confusion.sum())
+        return f"Report({str(self.path)!r}, accuracy {self.accuracy:.2%} of {number} {self.unit})"
 
 
 def report(
@@ -97,13 +99,16 @@ def report(
     Args:
         net: any module that maps `[T, N, ...]` to class scores `[N, K]`, output spikes `[T, N, K]` (counted) or output
             potentials `[T, N, K]` (averaged over time).
-        loader: gives batches `(x, labels)`: `[T, N, ...]` of any dtype and integer labels `[N]`.
+        loader: gives batches `(x, labels)`: `[T, N, ...]` of any dtype and integer labels `[N]`, or a label for every
+            step, `[T, N]` with -1 for "no label"; or `(x, labels, lengths)` of `snnlib.data.collate_ragged`, whose
+            padding counts for nothing.
         classes: names of the classes; their numbers if None.
         out: the HTML file, or a folder for `report.html`. Replaced whole, or left as it was.
         history: one mapping of numbers per epoch, or columns of numbers by name. Names with `loss` or `acc` in them are
             drawn as losses and accuracies, `lr` or `learning_rate` as learning rates, `rate_<layer>` and `dead_<layer>`
             as firing rates and numbers of dead neurons; all columns go into a table.
         scores: maps the net's output to class scores `[N, K]`; the highest decides. Default: as described at `net`.
+            With a label for every step, to scores `[T, N, K]`; default the output itself.
         batch_first: whether x and outputs are `[N, T, ...]`.
         step_ms: length of a time step in milliseconds; axes count steps if None.
         target_layer: name of the module that Grad-CAM looks at; default the last spiking layer with a grid of neurons.
@@ -161,6 +166,7 @@ def report(
         title=title,
         origin=origin(net, seed),
         facts={**_test_facts(evaluation), **(facts or {})},
+        unit=evaluation.unit,
         class_rows=_class_rows(evaluation.confusion, names),
         layer_columns=COLUMNS,
         layer_rows=layer_table(net, activity),
@@ -177,7 +183,7 @@ def report(
     path.parent.mkdir(parents=True, exist_ok=True)
     write_bytes_atomically(path, page.encode())
     occlusion = None if heat is None else heat.occlusion
-    return Report(path, names, evaluation.confusion, activity, images, occlusion, profile)
+    return Report(path, names, evaluation.confusion, activity, images, occlusion, profile, evaluation.unit)
 
 
 def _html_path(out: Path) -> Path:
@@ -204,14 +210,14 @@ def _test_facts(evaluation: Evaluation) -> dict[str, str]:
     right, samples = int(counts.diagonal().sum()), int(counts.sum())
     recall = recall_precision(counts)[0]
     return {
-        "accuracy": f"{evaluation.accuracy:.2%} ({right} of {samples} samples)",
+        "accuracy": f"{evaluation.accuracy:.2%} ({right} of {samples} {evaluation.unit})",
         "mean recall of the classes": f"{float(recall.nanmean()):.2%}",
         "accuracy of always guessing the largest class": f"{int(counts.sum(1).max()) / max(samples, 1):.2%}",
     }
 
 
 def _class_rows(counts: Tensor, names: list[str]) -> list[tuple[str, ...]]:
-    """Per class: name, samples, recall, precision, and what its samples were most often mistaken for."""
+    """Per class: name, samples or labelled steps, recall, precision, and what they were most often mistaken for."""
     recall, precision = recall_precision(counts)
     rows = []
     for index, name in enumerate(names):

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -14,14 +15,23 @@ import torch
 from torch import Tensor, nn
 
 from snnlib import __version__
-from snnlib.app.training.config import TrainConfig
+from snnlib.app.training.config import STEPS_LABELLED, TrainConfig
 from snnlib.app.training.data_module import DataFacts
 from snnlib.app.training.errors import ConfigError
-from snnlib.app.training.neuron import build_neuron
+from snnlib.app.training.neuron import build_neuron, build_recurrent_neuron
 from snnlib.app.training.objective import build_objective
+from snnlib.data.ragged import NO_LABEL
 from snnlib.inspect.activity import LayerActivity, SpikeCounter
 from snnlib.models import from_notation
-from snnlib.nn import SpikingLinear, SRMLinear, SRMReadout, standardize_weights_, supervised_spikes
+from snnlib.nn import (
+    SpikingLinear,
+    SRMLinear,
+    SRMReadout,
+    parameter_groups,
+    run_ragged,
+    standardize_weights_,
+    supervised_spikes,
+)
 from snnlib.nn.neuron_layer import NeuronLayer
 
 
@@ -30,10 +40,11 @@ class TestResult:
     """What a pass over the test set found.
 
     Args:
-        confusion: samples by label (row) and prediction (column) `[classes, classes]`.
+        confusion: samples, or labelled steps, by label (row) and prediction (column) `[classes, classes]`.
         loss: mean loss of a sample.
         layers: firing of each layer of neurons.
         classes: names of the classes.
+        unit: what is classified, `"samples"` or `"labelled steps"`.
     """
 
     # Not a test case, whatever its name says to pytest.
@@ -43,10 +54,11 @@ class TestResult:
     loss: float
     layers: list[LayerActivity]
     classes: tuple[str, ...]
+    unit: str = "samples"
 
     @property
     def accuracy(self) -> float:
-        """Share of samples on the diagonal."""
+        """Share of the confusion matrix on its diagonal."""
         return int(self.confusion.diagonal().sum()) / max(int(self.confusion.sum()), 1)
 
 
@@ -75,26 +87,30 @@ class SpikingClassifier(pl.LightningModule):
         # Of the test set and of the validation set: confusion, and the sum of the samples' losses.
         self._confusions: list[Tensor] = []
         self._losses: list[Tensor] = []
+        self._samples: list[Tensor] = []
 
     def forward(self, frames: Tensor) -> Tensor:
         """Scores `[N, classes]` of frames `[T, N, C, H, W]` of any dtype."""
         return self.objective.scores(self._output(frames))
 
-    def training_step(self, batch: tuple[Tensor, Tensor], batch_index: int) -> Tensor:
+    def training_step(self, batch: tuple[Tensor, ...], batch_index: int) -> Tensor:
         """Loss of a batch; loss and accuracy go to the log."""
-        frames, labels = batch
+        frames, labels, *rest = batch
+        lengths = rest[0] if rest else None
         output_layer = list(self.net.children())[-1]
         if isinstance(output_layer, SRMLinear):
             with supervised_spikes(output_layer, labels) as teacher:
-                output = self._output(frames)
+                output = self._output(frames, lengths)
             # An answer that the teacher gave is none.
             answered = ~teacher.taught
         else:
-            output, answered = self._output(frames), torch.ones_like(labels, dtype=torch.bool)
-        loss = self.objective.loss(output, labels)
-        right = (self.objective.scores(output).argmax(1) == labels) & answered
-        scores = {"train_loss": loss.detach(), "train_accuracy": right.float().mean()}
-        self.log_dict(scores, on_step=False, on_epoch=True, batch_size=len(labels), sync_dist=True)
+            output, answered = self._output(frames, lengths), torch.ones_like(labels, dtype=torch.bool)
+        loss = self.objective.loss(output, labels, lengths)
+        right = (self.objective.scores(output, lengths).argmax(-1) == labels) & answered
+        # Steps without a label are never right.
+        share = right.sum() / (labels != NO_LABEL).sum().clamp(min=1)
+        scores = {"train_loss": loss.detach(), "train_accuracy": share}
+        self.log_dict(scores, on_step=False, on_epoch=True, batch_size=frames.shape[1], sync_dist=True)
         # Logging it for the progress bar takes two milliseconds a step.
         self.last_step = {"loss": scores["train_loss"], "accuracy": scores["train_accuracy"]}
         return loss
@@ -116,21 +132,23 @@ class SpikingClassifier(pl.LightningModule):
         zeros = torch.zeros(classes, classes, dtype=torch.float64, device=self.device)
         self._confusions = [zeros.clone() for _ in range(sets)]
         self._losses = [zeros.new_zeros(()) for _ in range(sets)]
+        self._samples = [zeros.new_zeros(()) for _ in range(sets)]
         self.activity.reset()
 
-    def validation_step(
-        self, batch: tuple[Tensor, Tensor], batch_index: int, dataloader_idx: int = 0
-    ) -> None:
+    def validation_step(self, batch: tuple[Tensor, ...], batch_index: int, dataloader_idx: int = 0) -> None:
         """Count the predictions of a batch of the test set (0) or of the validation set (1)."""
-        frames, labels = batch
+        frames, labels, *rest = batch
+        lengths = rest[0] if rest else None
         # Spikes are counted on the test set alone.
         with self.activity.counting() if dataloader_idx == 0 else nullcontext():
-            output = self._output(frames)
+            output = self._output(frames, lengths)
         classes = len(self.facts.classes)
-        pairs = labels * classes + self.objective.scores(output).argmax(1)
-        counts = torch.bincount(pairs, minlength=classes**2)
+        pairs = labels * classes + self.objective.scores(output, lengths).argmax(-1)
+        counts = torch.bincount(pairs[labels != NO_LABEL], minlength=classes**2)
         self._confusions[dataloader_idx] += counts.view(classes, classes)
-        self._losses[dataloader_idx] += self.objective.loss(output, labels).double() * len(labels)
+        loss = self.objective.loss(output, labels, lengths)
+        self._losses[dataloader_idx] += loss.double() * frames.shape[1]
+        self._samples[dataloader_idx] += frames.shape[1]
 
     def on_validation_epoch_end(self) -> None:
         """Sum up over processes and keep the result."""
@@ -140,10 +158,12 @@ class SpikingClassifier(pl.LightningModule):
         }
         self.activity.steps = reduce(self.activity.steps.to(self.device), reduce_op="sum")
         results = []
-        for counts, total in zip(self._confusions, self._losses, strict=True):
+        unit = "labelled steps" if self.config.data in STEPS_LABELLED else "samples"
+        for counts, total, samples in zip(self._confusions, self._losses, self._samples, strict=True):
             confusion = reduce(counts, reduce_op="sum").long().cpu()
-            loss = float(reduce(total, reduce_op="sum")) / max(int(confusion.sum()), 1)
-            results.append(TestResult(confusion, loss, self.activity.layers(), self.facts.classes))
+            number = max(float(reduce(samples, reduce_op="sum")), 1.0)
+            loss = float(reduce(total, reduce_op="sum")) / number
+            results.append(TestResult(confusion, loss, self.activity.layers(), self.facts.classes, unit))
         self.test_result = results[0]
         # The same numbers in every process already.
         scores = {"test_accuracy": self.test_result.accuracy, "test_loss": self.test_result.loss}
@@ -156,14 +176,24 @@ class SpikingClassifier(pl.LightningModule):
         """Record which snnlib made the checkpoint."""
         checkpoint["snnlib_version"] = __version__
 
-    def _output(self, frames: Tensor) -> Tensor:
-        output: Tensor = self.net(frames.to(next(self.net.parameters()).dtype))
+    def _output(self, frames: Tensor, lengths: Tensor | None = None) -> Tensor:
+        x = frames.to(next(self.net.parameters()).dtype)
+        output: Tensor = self.net(x) if lengths is None else run_ragged(self.net, x, lengths)
         return output
+
+    def configure_gradient_clipping(self, optimizer: Any, *_: Any, **__: Any) -> None:
+        """Scale the gradient down to `clip_norm`; without one where it is not finite, so that its step does nothing."""
+        if self.config.clip_norm is None:
+            return
+        norm = nn.utils.clip_grad_norm_(self.parameters(), self.config.clip_norm)
+        if not norm.isfinite():
+            optimizer.zero_grad()
 
     def configure_optimizers(self) -> Any:
         """AdamW with a linear warm-up and a cosine decay to 0, per step."""
         config = self.config
-        optimizer = torch.optim.AdamW(self.parameters(), lr=config.lr, weight_decay=config.weight_decay)
+        groups = parameter_groups(self.net, config.lr, weight_decay=config.weight_decay)
+        optimizer = torch.optim.AdamW(groups)
         steps = int(self.trainer.estimated_stepping_batches)
         warmup = config.warmup_epochs * steps / config.epochs
 
@@ -181,12 +211,20 @@ def _layers(config: TrainConfig, facts: DataFacts) -> nn.Sequential:
     if neuron is None:
         taus = {"tau_m": config.tau_m, "tau_s": config.tau_s, "tau_grad": config.tau_grad}
         return from_notation(config.net, facts.input_shape, **taus)  # type: ignore[arg-type]
-    return from_notation(config.net, facts.input_shape, neuron=neuron, batch_norm=config.batch_norm)
+    return from_notation(
+        config.net,
+        facts.input_shape,
+        neuron=neuron,
+        recurrent_neuron=partial(build_recurrent_neuron, config),
+        batch_norm=config.batch_norm,
+    )
 
 
 def _build_net(config: TrainConfig, facts: DataFacts) -> nn.Module:
     try:
         net = _layers(config, facts)
+    except ConfigError:
+        raise
     except ValueError as error:
         # The library's messages start with the name of the argument that they refuse.
         field, _, text = str(error).partition(": ")

@@ -15,7 +15,7 @@ from snnlib import __version__
 from snnlib.app.training.errors import ConfigError
 from snnlib.data.atomic import write_bytes_atomically
 
-DataName = Literal["digits", "nmnist", "folder"]
+DataName = Literal["digits", "nmnist", "folder", "ecg", "shd", "ssc"]
 LossName = Literal[
     "count", "count+", "cross-entropy", "cross-entropy+", "first-spike", "spike-time", "van-rossum", "tet"
 ]
@@ -26,6 +26,11 @@ LateEvents = Literal["clamp", "drop", "error"]
 Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["32-true", "64-true", "bf16-true", "bf16-mixed"]
 
+# Data without frames `[T, 2, H, W]`: sequences `[T, channels]`, of different lengths; and those labelled at every step.
+SEQUENCES: frozenset[DataName] = frozenset({"ecg", "shd", "ssc"})
+STEPS_LABELLED: frozenset[DataName] = frozenset({"ecg"})
+# Losses that know lengths; others count steps to the end of the batch.
+_LOSSES_WITH_LENGTHS: tuple[LossName, ...] = ("tet", "count", "count+", "cross-entropy", "cross-entropy+")
 # Settings that may differ when a run is resumed: they say how the work is done, not what is learned.
 MACHINE_FIELDS = frozenset({"root", "threads", "workers"})
 # Key of snnlib's version in `config.json`; 0.1 wrote none.
@@ -37,14 +42,17 @@ class TrainConfig:
     """Settings of a run, checked when made. The defaults are the recipe for the embedded digits.
 
     Args:
-        data: `"digits"`, the embedded event digits; `"nmnist"`, a copy of N-MNIST in `root`; or `"folder"`, event files
-            of any formats in `root`, see `snnlib.data.EventFolder`.
+        data: `"digits"`, the embedded event digits; `"nmnist"`, a copy of N-MNIST in `root`; `"folder"`, event files
+            of any formats in `root`, see `snnlib.data.EventFolder`; or sequences without frames: `"ecg"`,
+            electrocardiograms labelled at every step (`snnlib.data.ECG`), `"shd"` and `"ssc"`, speech as spikes of 700
+            channels, each recording as long as it is (`snnlib.data.SHD`, `SSC`). Padding of a batch counts for nothing.
         root: folder of the data; None for the user's cache (digits only).
         classes: names of the classes of a folder, in the order of the net's outputs; None to take those in `root`.
         net: layers in the papers' notation, see `snnlib.models.from_notation`. The last must have one neuron per class.
         neuron: `"srm"`, which learns from spike times, or a model of `snnlib.neurons` that learns with a surrogate
             gradient.
-        tau: membrane time constant of all neurons but SRM, in time steps.
+        tau: membrane time constant of all neurons but SRM, in time steps. Those of recurrent layers are spread over a
+            decade from it upwards and learned, see `snnlib.app.training.neuron`.
         surrogate: shape of the surrogate gradient; `"triangle"` and `"rectangle"` are zero away from the threshold, so
             that the backward pass costs what the steps near it cost.
         surrogate_width: half width of a triangle or rectangle, in thresholds.
@@ -53,8 +61,8 @@ class TrainConfig:
         tau_m: membrane time constant of SRM neurons and of the read-out, in time steps.
         tau_s: synaptic time constant of SRM neurons and of the read-out, in time steps.
         tau_grad: time constant of the gradient kernel in time steps; None for `tau_s`.
-        time_steps: time steps per sample, T.
-        step_ms: length of a time step in milliseconds.
+        time_steps: time steps per sample, T; sequences without frames have lengths of their own.
+        step_ms: length of a time step in milliseconds; that of electrocardiograms is the data's.
         crop: part of the sensor that is used, as `WIDTHxHEIGHT+LEFT+TOP` in pixels; None for all of it. See
             `snnlib.data.CropPool`, also for `pool`.
         pool: side of the square of pixels that becomes one.
@@ -71,7 +79,8 @@ class TrainConfig:
         undesired: wanted spikes of the other output neurons.
         val_split: share of the training samples, of each class alike, that is held out of training to choose the best
             epoch by (`best.ckpt`). Default 0: none is held out, and the net of the last epoch is the result. The test
-            set never chooses anything.
+            set never chooses anything. Of sequences without frames any share above 0 holds out the data set's own
+            validation set, which has other speakers or other recordings.
         epochs: passes over the training set.
         batch_size: samples in a batch, of which every device has one per step.
         accumulate: batches of a device whose gradients are added before a step. R devices give the same bits as one
@@ -84,7 +93,9 @@ class TrainConfig:
         warp: training samples are bent smoothly by about this many pixels.
         lr: learning rate at its peak; AdamW.
         warmup_epochs: epochs of linear rise to `lr`, before the cosine decay to 0.
-        weight_decay: AdamW's decoupled weight decay.
+        weight_decay: AdamW's decoupled weight decay, of weights; learned constants of neurons have none.
+        clip_norm: largest norm of the gradient of a step, which is scaled down to it; a step whose gradient is not
+            finite is left out. None (default) does neither.
         target_rate: spikes per neuron and time step to which hidden layers are calibrated on one batch before training.
         output_rate: the same for the last layer, whose spikes are counted.
             0.05 is half of what a first layer can reach on the digits, where large parts of the frame are empty.
@@ -139,6 +150,7 @@ class TrainConfig:
     lr: float = 2e-2
     warmup_epochs: float = 0.5
     weight_decay: float = 0.05
+    clip_norm: float | None = None
     target_rate: float = 0.01
     output_rate: float = 0.1
     seed: int = 0
@@ -177,6 +189,7 @@ class TrainConfig:
             ("lr", 0),
             ("target_rate", 0),
             ("output_rate", 0),
+            ("clip_norm", 0),
         ):
             self._check_number(field, above=above)
         for field, least in (
@@ -193,6 +206,7 @@ class TrainConfig:
             self._check_number(field, least=least)
         self._check_wanted_counts()
         self._check_batch_norm()
+        self._check_sequences()
         for field in ("target_rate", "output_rate"):
             if not getattr(self, field) < 1:
                 raise self._error(field, "a rate in spikes per step, below 1")
@@ -203,7 +217,7 @@ class TrainConfig:
         if self.step_us < 1:
             raise self._error("step_ms", "at least 0.001 ms")
         if self.data != "digits" and self.root is None:
-            what = "N-MNIST copy" if self.data == "nmnist" else "recordings"
+            what = {"nmnist": "N-MNIST copy", "folder": "recordings"}.get(self.data, "data set")
             raise ConfigError("root", f"expected the folder of the {what} for data {self.data}, got none")
         names = self.classes
         named = isinstance(names, list) and len(names) > 0 and all(isinstance(name, str) for name in names)
@@ -288,13 +302,34 @@ class TrainConfig:
 
     def _check_number(self, field: str, above: float = -math.inf, least: float = -math.inf) -> None:
         value: Any = getattr(self, field)
-        if value is None and field == "tau_grad":
+        if value is None and field in ("tau_grad", "clip_norm"):
             return
         number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
         if not (number and value > above and value >= least):
             raise self._error(
                 field, f"a number > {above:g}" if above > -math.inf else f"a number >= {least:g}"
             )
+
+    def _check_sequences(self) -> None:
+        if self.data not in SEQUENCES:
+            return
+        for field, fixed in (
+            ("shift", 0),
+            ("rotate", 0),
+            ("warp", 0),
+            ("crop", None),
+            ("pool", 1),
+            ("copies", 1),
+        ):
+            if getattr(self, field) != fixed:
+                raise self._error(field, f"{fixed} for {self.data}, which has no frames")
+        if self.batch_norm:
+            raise self._error(
+                "batch_norm", f"false for {self.data}, as padding would be part of its statistics"
+            )
+        losses = ("tet",) if self.data in STEPS_LABELLED else _LOSSES_WITH_LENGTHS
+        if self.loss not in losses:
+            raise self._error("loss", f"one of {', '.join(losses)} for {self.data}")
 
     def _check_batch_norm(self) -> None:
         if type(self.batch_norm) is not bool:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sized
+from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import lightning.pytorch as pl
 import torch
 from torch.utils.data import DataLoader, Dataset, Subset
 
-from snnlib.app.training.config import TrainConfig
+from snnlib.app.training.config import SEQUENCES, TrainConfig
 from snnlib.app.training.errors import ConfigError
 from snnlib.app.training.order import SeededCopies, TrainingBatches, stack_copies
+from snnlib.app.training.sequences import Sequences, channels_of, classes_of, open_sequences
 from snnlib.data import (
     NMNIST,
     AugmentFrames,
@@ -25,8 +27,10 @@ from snnlib.data import (
     Events,
     FrameCache,
     ToFrames,
+    collate_ragged,
     stack_time_first,
 )
+from snnlib.data.datasets.splits import Split
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,7 @@ class DataFacts:
 
     Args:
         classes: names of the classes; the label is the index.
-        input_shape: polarities, height and width of a frame `[C, H, W]`.
+        input_shape: polarities, height and width of a frame `[C, H, W]`; channels, 1 and 1 of sequences without frames.
     """
 
     classes: tuple[str, ...]
@@ -50,6 +54,11 @@ def data_facts(config: TrainConfig) -> DataFacts:
     Raises:
         ConfigError: the folder is missing or holds no recordings.
     """
+    if config.data in SEQUENCES:
+        try:
+            return DataFacts(classes_of(config), (channels_of(config), 1, 1))
+        except (OSError, ValueError, ImportError) as error:
+            raise ConfigError("root", str(error)) from error
     # The embedded digits share N-MNIST's.
     classes, sensor_size = tuple(NMNIST.classes), NMNIST.sensor_size
     if config.data == "folder":
@@ -96,13 +105,19 @@ def frames_of(config: TrainConfig, dtype: torch.dtype) -> ToFrames | CroppedFram
     return CroppedFrames(CropPool(config.crop_box or whole, config.pool), frames)
 
 
-Samples = Dataset[tuple[torch.Tensor, int]]
+Samples = Dataset[tuple[torch.Tensor, Any]]
+
+
+def collate(config: TrainConfig) -> Callable[[Sequence[Any]], tuple[torch.Tensor, ...]]:
+    """How samples become a batch: `(x, labels)`, and of sequences without frames `(x, labels, lengths)`."""
+    return collate_ragged if config.data in SEQUENCES else stack_time_first
 
 
 class EventData(pl.LightningDataModule):
     """Training, validation and test set of a run as batches `[T, N, C, H, W]` (uint8) and labels `[N]`.
 
-    The validation set is a share of the training samples (`config.val_split`), chosen by the seed. Frames are
+    Sequences without frames are batches `[T, N, channels]`, labels `[N]` or `[T, N]`, and lengths `[N]`. The validation
+    set is a share of the training samples (`config.val_split`), chosen by the seed, or the data set's own. Frames are
     kept in memory where they fit into half of it, so that only the first epoch reads files; else the events are kept in
     an `EventCache`.
 
@@ -128,14 +143,17 @@ class EventData(pl.LightningDataModule):
             self.test_set = self._open(train=False)
         if stage == "fit" and not hasattr(self, "train_set"):
             self.train_set = self._open(train=True)
-            if self.config.val_split:
+            if self.config.val_split and self.config.data in SEQUENCES:
+                self.val_set = self._open_sequences("val")
+            elif self.config.val_split:
                 self.train_set, self.val_set = self._hold_out(self.train_set)
 
     def train_dataloader(self) -> DataLoader[Any]:
         """Augmented batches; samples, order and random numbers follow from the seed and the epoch alone."""
         config = self.config
+        sequences = isinstance(self.train_set, Sequences)
         augment = AugmentFrames(shift=config.shift, rotate=config.rotate, warp=config.warp)
-        samples = SeededCopies(self.train_set, augment, config.copies, config.seed)
+        samples = SeededCopies(self.train_set, None if sequences else augment, config.copies, config.seed)
         batches = TrainingBatches(
             len(samples),
             config.batch_size,
@@ -143,8 +161,9 @@ class EventData(pl.LightningDataModule):
             config.accumulate * self._processes,
             self._rank,
             self._processes,
+            lengths=self.train_set.lengths if isinstance(self.train_set, Sequences) else None,
         )
-        return self._loader(samples, batch_sampler=batches, collate_fn=stack_copies)
+        return self._loader(samples, batch_sampler=batches, collate_fn=partial(stack_copies, collate(config)))
 
     def val_dataloader(self) -> list[DataLoader[Any]]:
         """The test set and, where there is one, the validation set, in their own order.
@@ -156,7 +175,9 @@ class EventData(pl.LightningDataModule):
             if samples is not None:
                 share = range(self._rank, len(cast(Sized, samples)), self._processes)
                 loader = self._loader(
-                    Subset(samples, share), batch_size=self.config.batch_size, collate_fn=stack_time_first
+                    Subset(samples, share),
+                    batch_size=self.config.batch_size,
+                    collate_fn=collate(self.config),
                 )
                 loaders.append(loader)
         return loaders
@@ -166,6 +187,14 @@ class EventData(pl.LightningDataModule):
         self.setup("fit")
         generator = torch.Generator().manual_seed(self.config.seed)
         order = torch.randperm(len(cast(Sized, self.train_set)), generator=generator)
+        if isinstance(self.train_set, Sequences):
+            # Of like lengths, cut to the shortest: padding would count as time without spikes.
+            drawn = sorted(
+                order[: 8 * self.config.batch_size].tolist(), key=self.train_set.lengths.__getitem__
+            )
+            start = (len(drawn) - min(self.config.batch_size, len(drawn))) // 2
+            near = [self.train_set[i] for i in drawn[start : start + self.config.batch_size]]
+            return collate_ragged(near)[0][: min(len(sequence) for sequence, _ in near)]
         chosen = [self.train_set[int(index)] for index in order[: self.config.batch_size]]
         return stack_time_first(chosen)[0]
 
@@ -187,7 +216,23 @@ class EventData(pl.LightningDataModule):
             **options,
         )
 
+    def _open_sequences(self, *splits: Split) -> Sequences:
+        try:
+            sequences = open_sequences(
+                self.config, splits, memory=_memory_bytes() / 2, progress=self.progress
+            )
+        except (OSError, ValueError, ImportError) as error:
+            raise ConfigError("root", str(error)) from error
+        if not len(sequences):
+            raise ConfigError(
+                "root", f"expected samples to {'/'.join(splits)} with in {self.config.root}, got none"
+            )
+        return sequences
+
     def _open(self, train: bool) -> Samples:
+        if self.config.data in SEQUENCES:
+            held_out: tuple[Split, ...] = () if self.config.val_split else ("val",)
+            return self._open_sequences("train", *held_out) if train else self._open_sequences("test")
         config, transform = self.config, frames_of(self.config, torch.uint8)
         try:
             samples: NMNIST | EventFolder

@@ -11,8 +11,9 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from snnlib.app.training.classifier import SpikingClassifier
-from snnlib.app.training.config import TrainConfig
+from snnlib.app.training.config import SEQUENCES, TrainConfig
 from snnlib.app.training.data_module import EventData
+from snnlib.app.training.errors import ConfigError
 from snnlib.app.training.load import load_module
 from snnlib.app.training.run import Checkpoint
 from snnlib.app.training.run_folder import RunFolder
@@ -69,6 +70,8 @@ def _opened(
     folder: Path, checkpoint: Checkpoint, root: Path | None
 ) -> tuple[SpikingClassifier, TrainConfig, EventData]:
     run, config = RunFolder.open(folder, "RUN_FOLDER")
+    if config.data in SEQUENCES:
+        raise ConfigError("RUN_FOLDER", f"expected a net that takes frames, got one of {config.data}")
     if root is not None:
         config = dataclasses.replace(config, root=str(root))
     module = load_module(config, run, checkpoint)

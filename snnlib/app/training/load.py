@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from snnlib.app.training.classifier import SpikingClassifier
-from snnlib.app.training.config import TrainConfig
-from snnlib.app.training.data_module import CroppedFrames, data_facts, frames_of
+from snnlib.app.training.config import SEQUENCES, STEPS_LABELLED, TrainConfig
+from snnlib.app.training.data_module import data_facts, frames_of
+from snnlib.app.training.errors import ConfigError
 from snnlib.app.training.run import Checkpoint, checkpoint_path, load_weights
 from snnlib.app.training.run_folder import RunFolder
-from snnlib.data import Events, ToFrames, read
+from snnlib.app.training.sequences import sequence_of
+from snnlib.data import ToFrames, read
 
 # dtype of a run's weights by the name of its precision.
 _DTYPES = {"64-true": torch.float64, "bf16-true": torch.bfloat16}
@@ -26,12 +28,13 @@ class LoadedRun(NamedTuple):
     Args:
         net: the trained net in evaluation mode; it maps spike tensors `[T, N, C, H, W]` to output potentials or spikes
             `[T, N, classes]`.
-        transform: maps an event array to the net's input for one sample `[T, C, H, W]`.
+        transform: maps an event array to the net's input for one sample `[T, C, H, W]`, or `[T, channels]` for data
+            without frames; spikes `[T, 4]` of an electrocardiogram to the net's dtype.
         classes: names of the classes.
     """
 
     net: nn.Module
-    transform: Callable[[Events], Tensor]
+    transform: Callable[[Any], Tensor]
     classes: tuple[str, ...]
 
 
@@ -75,9 +78,16 @@ class Predictor:
         config: the run's settings.
         run: the run's folder.
         checkpoint: as in `load`.
+
+    Raises:
+        ConfigError: a net with a class for every step.
     """
 
     def __init__(self, config: TrainConfig, run: RunFolder, checkpoint: Checkpoint) -> None:
+        if config.data in STEPS_LABELLED:
+            raise ConfigError(
+                "RUN_FOLDER", f"expected a net that classifies whole recordings, got one of {config.data}"
+            )
         self._module = load_module(config, run, checkpoint)
         self._transform = _transform(config)
         # As `EventFolder` reads its files.
@@ -103,5 +113,6 @@ class Predictor:
         return self._module.facts.classes[first], self._module.facts.classes[second]
 
 
-def _transform(config: TrainConfig) -> ToFrames | CroppedFrames:
-    return frames_of(config, _DTYPES.get(config.precision, torch.float32))
+def _transform(config: TrainConfig) -> Callable[[Any], Tensor]:
+    dtype = _DTYPES.get(config.precision, torch.float32)
+    return sequence_of(config, dtype) if config.data in SEQUENCES else frames_of(config, dtype)

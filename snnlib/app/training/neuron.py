@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
+
 from snnlib import neurons, surrogate
 from snnlib.app.training.config import SurrogateName, TrainConfig
+from snnlib.app.training.errors import ConfigError
 from snnlib.neurons.surrogate import Surrogate
+
+# Peak of the surrogate of recurrent layers: from 1 on gradients can grow until they are no numbers (docs/time.md).
+_RECURRENT_PEAK = 0.4
 
 _SHAPES: dict[SurrogateName, Callable[[float], Surrogate]] = {
     "triangle": surrogate.Triangle,
@@ -32,3 +38,50 @@ def build_neuron(config: TrainConfig) -> neurons.Neuron | None:
         "adlif": lambda: neurons.AdLIF(tau, surrogate=shape),
     }
     return models[config.neuron]()
+
+
+def build_recurrent_neuron(config: TrainConfig, size: int) -> neurons.Neuron:
+    """Neurons of a recurrent layer, each with constants of its own that learn within bounds.
+
+    Time constants are drawn log-uniformly: of membranes from `tau` to `10 tau`, of the synapses of `cubalif` from
+    `0.4 tau` to `4 tau`, of the adaptation of `adlif` from `10 tau` to `60 tau`, with couplings a in 0..1 and b in
+    0..2. The surrogate has a peak of 0.4. With `tau` 5 these are the neurons of `examples/ecg.py`.
+
+    Raises:
+        ConfigError: a neuron or a surrogate that recurrent layers do not take.
+    """
+    if config.surrogate not in ("triangle", "rectangle"):
+        raise ConfigError(
+            "surrogate", f"expected triangle or rectangle for recurrent layers, got {config.surrogate!r}"
+        )
+    shape = surrogate.Triangle if config.surrogate == "triangle" else surrogate.Rectangle
+    bump, tau = shape(config.surrogate_width, _RECURRENT_PEAK), config.tau
+
+    def spread(low: float, high: float) -> torch.Tensor:
+        return neurons.log_uniform(max(low * tau, 1.0), max(high * tau, 1.0), size)
+
+    def bounds(low: float, high: float) -> tuple[float, float]:
+        return max(low * tau, 1.0), high * tau
+
+    if config.neuron == "lif":
+        lif = neurons.LIF(spread(1, 10), reset="subtract", surrogate=bump, learnable=("tau",))
+        return neurons.bound_(lif, tau=bounds(0.3, 60))
+    if config.neuron == "cubalif":
+        cuba = neurons.CubaLIF(
+            spread(1, 10), spread(0.4, 4), reset="subtract", surrogate=bump, learnable=("tau_m", "tau_s")
+        )
+        return neurons.bound_(cuba, tau_m=bounds(0.3, 60), tau_s=bounds(0.2, 20))
+    if config.neuron == "adlif":
+        adlif = neurons.AdLIF(
+            tau_m=spread(1, 10),
+            tau_a=spread(10, 60),
+            a=torch.rand(size),
+            b=2 * torch.rand(size),
+            rho=60.0,
+            surrogate=bump,
+            learnable=("tau_m", "tau_a", "a", "b"),
+        )
+        return neurons.bound_(
+            adlif, tau_m=bounds(0.3, 60), tau_a=bounds(2, 200), a=(0.01, 1.0), b=(0.01, 2.0)
+        )
+    raise ConfigError("neuron", f"expected lif, cubalif or adlif for recurrent layers, got {config.neuron!r}")

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from snnlib.app.training.config import TrainConfig
+from snnlib.app.training.config import STEPS_LABELLED, TrainConfig
+from snnlib.functional.lengths import without_padding
 from snnlib.learning import losses
 from snnlib.learning.decoding import first_spike_time, spike_count
 
@@ -22,12 +23,15 @@ class Objective:
     """Loss and decision of a run, both read from the net's output `[T, N, classes]`.
 
     Args:
-        loss: of output and labels `[N]`.
-        scores: of the output, `[N, classes]`; the highest wins, ties go to the lowest class.
+        loss: of output, labels `[N]` or `[T, N]` and lengths `[N]`.
+        scores: of output and lengths, `[N, classes]`; the highest wins, ties go to the lowest class. `[T, N, classes]`
+            where every step is labelled.
+
+    Lengths are None where all samples are as long as the batch.
     """
 
-    loss: Callable[[Tensor, Tensor], Tensor]
-    scores: Callable[[Tensor], Tensor]
+    loss: Callable[..., Tensor]
+    scores: Callable[..., Tensor]
 
 
 def build_objective(config: TrainConfig) -> Objective:
@@ -45,17 +49,41 @@ def build_objective(config: TrainConfig) -> Objective:
         "van-rossum": partial(losses.van_rossum_loss, tau=config.tau_s),
     }
     if loss := of_counts.get(config.loss):
-        return Objective(lambda spikes, labels: loss(spike_count(spikes), labels), spike_count)
+        return Objective(
+            lambda spikes, labels, lengths=None: loss(spike_count(spikes, lengths=lengths), labels),
+            lambda spikes, lengths=None: spike_count(spikes, lengths=lengths),
+        )
     if distance := of_trains.get(config.loss):
-        return Objective(partial(_distance_to_wanted_train, distance, config), spike_count)
+        return Objective(
+            lambda spikes, labels, _=None: _distance_to_wanted_train(distance, config, spikes, labels),
+            lambda spikes, _=None: spike_count(spikes),
+        )
     if config.loss == "first-spike":
         return Objective(
-            lambda spikes, labels: losses.first_spike_loss(
+            lambda spikes, labels, _=None: losses.first_spike_loss(
                 first_spike_time(spikes), labels, scale=scale, deadline=config.time_steps / 2
             ),
-            lambda spikes: -first_spike_time(spikes),
+            lambda spikes, _=None: -first_spike_time(spikes),
         )
-    return Objective(losses.tet_loss, lambda potential: potential.mean(0))
+    if config.data in STEPS_LABELLED:
+        # Labels change within a sequence, so no step is pulled to the potential of another: no regulariser.
+        return Objective(
+            lambda potential, labels, lengths=None: losses.tet_loss(
+                potential, labels, regularization=0.0, lengths=lengths
+            ),
+            lambda potential, _=None: potential,
+        )
+    return Objective(
+        lambda potential, labels, lengths=None: losses.tet_loss(potential, labels, lengths=lengths),
+        _mean_potential,
+    )
+
+
+def _mean_potential(potential: Tensor, lengths: Tensor | None = None) -> Tensor:
+    """Mean over a sample's own steps `[N, classes]`."""
+    if lengths is None:
+        return potential.mean(0)
+    return without_padding(potential, lengths, 0).sum(0) / lengths.clamp(min=1).unsqueeze(1)
 
 
 def _distance_to_wanted_train(loss: Loss, config: TrainConfig, spikes: Tensor, labels: Tensor) -> Tensor:

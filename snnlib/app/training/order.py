@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence, Sized
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset, Sampler
 
-from snnlib.data import stack_time_first
+from snnlib.data.ragged import batches_of_like_lengths
 
 # Epoch and number of a sample.
 Draw = tuple[int, int]
-Sample = tuple[Tensor, int]
+Sample = tuple[Tensor, Any]
 
 
 class TrainingBatches(Sampler[list[Draw]]):
@@ -30,11 +30,20 @@ class TrainingBatches(Sampler[list[Draw]]):
         group: batches in a step, over all processes.
         rank: this process, from 0.
         processes: how many there are.
+        lengths: time steps of each sample, to put samples of like lengths into a batch; None where all are as long.
     """
 
     def __init__(
-        self, samples: int, batch_size: int, seed: int, group: int = 1, rank: int = 0, processes: int = 1
+        self,
+        samples: int,
+        batch_size: int,
+        seed: int,
+        group: int = 1,
+        rank: int = 0,
+        processes: int = 1,
+        lengths: Sequence[int] | None = None,
     ) -> None:
+        self.lengths = lengths
         self.samples, self.batch_size, self.seed = samples, batch_size, seed
         self.group, self.rank, self.processes = group, rank, processes
         self.epoch = 0
@@ -58,7 +67,11 @@ class TrainingBatches(Sampler[list[Draw]]):
     def __iter__(self) -> Iterator[list[Draw]]:
         generator = torch.Generator().manual_seed(self.seed + self.epoch)
         order = torch.randperm(self.samples, generator=generator).tolist()
-        chunks = [order[first : first + self.batch_size] for first in range(0, self.samples, self.batch_size)]
+        if self.lengths is None:
+            starts = range(0, self.samples, self.batch_size)
+            chunks = [order[first : first + self.batch_size] for first in starts]
+        else:
+            chunks = batches_of_like_lengths(order, self.lengths, self.batch_size, generator)
         for number in range(self.rank, self._batches(), self.processes):
             yield [(self.epoch, index) for index in chunks[number % len(chunks)]]
 
@@ -70,13 +83,14 @@ class SeededCopies(Dataset[list[Sample]]):
 
     Args:
         samples: frames and labels.
-        augment: gives new frames from a sample's, with numbers of torch's global generator.
+        augment: gives new frames from a sample's, with numbers of torch's global generator; None for copies as they
+            are.
         copies: of each sample.
         seed: of the run.
     """
 
     def __init__(
-        self, samples: Dataset[Sample], augment: Callable[[Tensor], Tensor], copies: int, seed: int
+        self, samples: Dataset[Sample], augment: Callable[[Tensor], Tensor] | None, copies: int, seed: int
     ) -> None:
         self.samples, self.augment, self.copies, self.seed = samples, augment, copies, seed
 
@@ -85,12 +99,16 @@ class SeededCopies(Dataset[list[Sample]]):
 
     def __getitem__(self, draw: Draw) -> list[Sample]:
         frames, label = self.samples[draw[1]]
+        if self.augment is None:
+            return [(frames, label)] * self.copies
         number = int(np.random.SeedSequence((self.seed, *draw)).generate_state(1, np.uint64)[0])
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(number)
             return [(self.augment(frames), label) for _ in range(self.copies)]
 
 
-def stack_copies(batch: Sequence[list[Sample]]) -> tuple[Tensor, Tensor]:
+def stack_copies(
+    collate: Callable[[list[Sample]], tuple[Tensor, ...]], batch: Sequence[list[Sample]]
+) -> tuple[Tensor, ...]:
     """Batch of the samples' copies, those of a sample side by side."""
-    return stack_time_first([copy for copies in batch for copy in copies])
+    return collate([copy for copies in batch for copy in copies])

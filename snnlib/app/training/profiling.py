@@ -7,12 +7,11 @@ from typing import cast
 
 from torch.utils.data import DataLoader, Subset
 
-from snnlib.app.training.config import TrainConfig
-from snnlib.app.training.data_module import EventData
+from snnlib.app.training.config import SEQUENCES, TrainConfig
+from snnlib.app.training.data_module import EventData, collate
 from snnlib.app.training.load import load_module
 from snnlib.app.training.run import Checkpoint
 from snnlib.app.training.run_folder import RunFolder
-from snnlib.data import stack_time_first
 from snnlib.inspect.operation_profile import Profile
 from snnlib.inspect.operations import profile
 
@@ -31,4 +30,6 @@ def run_profile(
     chosen = data.test_set
     if samples is not None:
         chosen = Subset(chosen, range(min(samples, len(cast(Sized, chosen)))))
-    return profile(net, DataLoader(chosen, batch_size=config.batch_size, collate_fn=stack_time_first))
+    # A sequence at a time, without padding.
+    size = 1 if config.data in SEQUENCES else config.batch_size
+    return profile(net, DataLoader(chosen, batch_size=size, collate_fn=collate(config)))

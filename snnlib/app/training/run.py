@@ -25,7 +25,8 @@ from snnlib.app.training.run_folder import RunFolder
 from snnlib.app.training.trainer import build_trainer, quiet_lightning
 from snnlib.backends.native import keep_freed_memory
 from snnlib.learning.calibration import calibrate_firing_rate_
-from snnlib.nn import fuse_, unfuse_
+from snnlib.learning.prepare import prepare_
+from snnlib.nn import SpikingRNN, fuse_, unfuse_
 
 Checkpoint = Literal["last", "best"]
 
@@ -216,6 +217,10 @@ def _newest_checkpoint(run: RunFolder) -> Path | None:
 def _calibrate(module: SpikingClassifier, data: EventData) -> None:
     batch = data.first_batch().to(next(module.net.parameters()).dtype)
     try:
-        calibrate_firing_rate_(module.net, batch, module.target_rates())
+        if any(isinstance(layer, SpikingRNN) for layer in module.net.modules()):
+            # With the recurrence at work, and the read-out's potentials as well.
+            prepare_(module.net, batch, module.target_rates())
+        else:
+            calibrate_firing_rate_(module.net, batch, module.target_rates())
     except ValueError as error:
         raise ConfigError("target_rate", str(error).removeprefix("target: ")) from error

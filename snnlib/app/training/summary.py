@@ -18,9 +18,9 @@ LAYER_NOTE = (
 
 
 def test_facts(test: TestResult) -> dict[str, str]:
-    """Accuracy on the test set, with its samples."""
+    """Accuracy on the test set, with its samples or labelled steps."""
     right, samples = int(test.confusion.diagonal().sum()), int(test.confusion.sum())
-    return {"test accuracy": f"{test.accuracy:.2%} ({right} of {samples} samples)"}
+    return {"test accuracy": f"{test.accuracy:.2%} ({right} of {samples} {test.unit})"}
 
 
 # Not a test case, whatever its name says to pytest.

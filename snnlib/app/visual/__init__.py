@@ -6,6 +6,7 @@ from snnlib.app.visual.confusion import confusion_matrix, recall_precision
 from snnlib.app.visual.curves import curves
 from snnlib.app.visual.events import accumulated_events
 from snnlib.app.visual.heat import heat_strips
+from snnlib.app.visual.labels import labels_over_time
 from snnlib.app.visual.operations import operations
 from snnlib.app.visual.potentials import membrane_potentials
 from snnlib.app.visual.raster import raster
@@ -18,6 +19,7 @@ __all__ = [
     "curves",
     "heat_animation",
     "heat_strips",
+    "labels_over_time",
     "membrane_potentials",
     "operations",
     "raster",

@@ -25,6 +25,7 @@ def raster(
     classes: Sequence[str] | None = None,
     label: int | None = None,
     potentials: Tensor | None = None,
+    every_step: bool = False,
 ) -> Figure:
     """Spikes of one sample through a net: events as pictures, a raster per layer, the outputs' scores as bars.
 
@@ -41,6 +42,8 @@ def raster(
         label: the true class, marked among the bars.
         potentials: `[T, classes]`, of output neurons that do not fire (`SRMReadout`): curves over time, and bars of
             their means.
+        every_step: whether the highest potential decides at each step, not the highest mean; the bars are then shares
+            of the steps.
 
     Raises:
         ValueError: no sequences.
@@ -84,17 +87,19 @@ def raster(
             )
     if potentials is not None:
         colour = PALETTE[rows % len(PALETTE)]
-        _draw_potentials(figure.add_subplot(grid[-1, 0]), potentials, step_ms, colour)
-        bars = _draw_scores(figure.add_subplot(grid[-1, 1]), potentials.mean(0), classes, label, colour)
-        bars.set_xlabel("mean output potential")
-        bars.set_title("highest mean decides", fontsize=10, color=INK, loc="left")
+        highest = potentials == potentials.max(1, keepdim=True).values
+        scores = highest.double().mean(0) if every_step else potentials.mean(0)
+        _draw_potentials(figure.add_subplot(grid[-1, 0]), potentials, int(scores.argmax()), step_ms, colour)
+        bars = _draw_scores(figure.add_subplot(grid[-1, 1]), scores, classes, label, colour)
+        bars.set_xlabel("share of the steps" if every_step else "mean output potential")
+        decides = "highest of a step decides" if every_step else "highest mean decides"
+        bars.set_title(decides, fontsize=10, color=INK, loc="left")
     return figure
 
 
-def _draw_potentials(axes: Axes, potentials: Tensor, step_ms: float | None, colour: str) -> None:
+def _draw_potentials(axes: Axes, potentials: Tensor, best: int, step_ms: float | None, colour: str) -> None:
     length, unit = time_unit(step_ms)
     time = [(step + 0.5) * length for step in range(len(potentials))]
-    best = int(potentials.mean(0).argmax())
     for number, potential in enumerate(potentials.T):
         answer = number == best
         tidy(axes).plot(time, potential.numpy(), color=colour if answer else FAINT, zorder=2 + answer)
@@ -102,7 +107,10 @@ def _draw_potentials(axes: Axes, potentials: Tensor, step_ms: float | None, colo
     axes.set_xlabel(unit)
     axes.set_ylabel("potential")
     axes.set_title(
-        "output: membrane potentials, the predicted class in colour", fontsize=11, color=colour, loc="left"
+        "output: membrane potentials, the class with the longest bar in colour",
+        fontsize=11,
+        color=colour,
+        loc="left",
     )
 
 

@@ -45,6 +45,7 @@ class ECG(Dataset[tuple[torch.Tensor, torch.Tensor]]):
 
     Attributes:
         classes: names of the labels.
+        channels, steps: of every sequence, 4 and 1300.
         spikes: all sequences of the split, int8 `[S, T, 4]`.
         labels: int64 `[S, T]`.
 
@@ -58,6 +59,7 @@ class ECG(Dataset[tuple[torch.Tensor, torch.Tensor]]):
     """
 
     classes = ("P", "PQ", "QR", "RS", "ST", "TP")
+    channels, steps = CHANNELS, STEPS
 
     def __init__(
         self, root: str | os.PathLike[str], split: Split = "train", *, apart: str = "blocks"

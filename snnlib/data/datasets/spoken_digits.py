@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import os
 import re
 import warnings
-import wave
 import zipfile
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch.utils.data import Dataset
 
@@ -21,6 +18,7 @@ from snnlib.data.checks import check_choice, check_index
 from snnlib.data.datasets.event_folder import Transform
 from snnlib.data.datasets.splits import SPLITS, Split, some_names
 from snnlib.data.formats.base import EventFileError
+from snnlib.data.wav import decode_wav
 
 _FETCH = "fetch the recordings from github.com/Jakobovski/free-spoken-digit-dataset"
 _NAME = re.compile(r"(\d)_([A-Za-z]+)_(\d+)\.wav")
@@ -152,17 +150,7 @@ class SpokenDigits(Dataset[tuple[Any, Any]]):
                 data = member.read(_LARGEST_FILE + 1)
         if len(data) > _LARGEST_FILE:
             raise EventFileError(f"{name}: expected at most {_LARGEST_FILE} bytes, found more")
-        try:
-            with wave.open(io.BytesIO(data)) as file:
-                if file.getnchannels() != 1 or file.getsampwidth() != 2:
-                    raise EventFileError(
-                        f"{name}: expected one channel of 16 bits, found {file.getnchannels()} of "
-                        f"{8 * file.getsampwidth()} bits"
-                    )
-                samples = np.frombuffer(file.readframes(file.getnframes()), "<i2")
-                return torch.from_numpy(samples.astype(np.float32) / 2**15), file.getframerate()
-        except (wave.Error, EOFError) as error:
-            raise EventFileError(f"{name}: expected a WAV file, found a damaged one ({error})") from error
+        return decode_wav(data, name)
 
     def __repr__(self) -> str:
         return (

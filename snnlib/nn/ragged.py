@@ -1,0 +1,68 @@
+"""A net on a batch of sequences of different lengths, whose padding counts for nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from snnlib.functional._check import check_floating, check_lengths, check_rank
+from snnlib.functional.lengths import sequences_of, without_padding
+from snnlib.nn.checkpoint_time import BATCH_NORMS
+
+
+def run_ragged(net: nn.Module, x: Tensor, lengths: Tensor, *, batch_first: bool = False) -> Any:
+    """Output of a net for sequences of different lengths: each sample gets what it would get alone.
+
+    Layers of neurons are causal, so later steps change nothing before them: the net runs once on the padded batch.
+    Within the call `Bidirectional` starts each sample at its own last step, and `SpikeDoctor` counts only the steps and
+    spikes of samples. The padding of the input is replaced by zeros, whatever it holds, and so is that of an output
+    over time, whose gradient there is 0: counts of output spikes need no mask.
+
+    Args:
+        net: any module over sequences that keeps their time steps.
+        x: padded sequences `[T, N, ...]` as of `snnlib.data.collate_ragged`, floating.
+        lengths: number of steps of each sample, int `[N]`, 0 to T.
+        batch_first: whether sequences are `[N, T, ...]`.
+
+    Returns:
+        What the net returns: an output `[T, N, ...]` has zeros after each sample's last step, others are left as they
+        are.
+
+    Raises:
+        TypeError: an input that is not floating, or lengths that are no integers.
+        ValueError: lengths that do not fit; a net whose modules would mix padding into other steps: batch normalisation
+            in training mode, attention over time, a bidirectional `torch.nn.RNN`; a layer that changes the number of
+            steps and is asked for its lengths.
+
+    >>> import torch, snnlib
+    >>> net = torch.nn.Sequential(snnlib.Bidirectional(snnlib.SpikingRNN(20, 32)), torch.nn.Linear(64, 5))
+    >>> samples = [(torch.rand(steps, 20).round(), 0) for steps in (30, 50)]
+    >>> x, labels, lengths = snnlib.data.collate_ragged(samples)
+    >>> scores = snnlib.run_ragged(net, x, lengths)
+    >>> alone = net(samples[0][0].unsqueeze(1))
+    >>> scores.shape, bool(scores[30:, 0].any()), torch.allclose(scores[:30, :1], alone, atol=1e-6)
+    (torch.Size([50, 2, 5]), False, True)
+    """
+    check_floating("x", x)
+    check_rank("x", x, "[T, N, ...]", at_least=2)
+    time_dim = int(batch_first)
+    steps, samples = x.shape[time_dim], x.shape[1 - time_dim]
+    lengths = check_lengths(lengths.to(x.device), steps, samples, x)
+    if bool((lengths < steps).any()):
+        _check_net(net)
+    with sequences_of(lengths, steps):
+        out = net(without_padding(x, lengths, time_dim))
+    over_time = isinstance(out, Tensor) and out.dim() > 2 and out.shape[:2] == x.shape[:2]
+    return without_padding(out, lengths, time_dim) if over_time else out
+
+
+def _check_net(net: nn.Module) -> None:
+    for name, module in net.named_modules():
+        statistics = isinstance(module, BATCH_NORMS) and module.training
+        both_ways = isinstance(module, nn.RNNBase) and module.bidirectional
+        if statistics or both_ways or isinstance(module, nn.MultiheadAttention):
+            raise ValueError(
+                f"net: expected modules that padding cannot reach, got {name or 'net'} ({type(module).__name__}), "
+                f"which {'takes statistics over all steps in training mode' if statistics else 'mixes time steps'}"
+            )

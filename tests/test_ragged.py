@@ -1,0 +1,148 @@
+"""Sequences of different lengths through whole nets: padding counts for nothing, in outputs, gradients and reports."""
+
+import pytest
+import torch
+from compare import assert_close
+from torch import nn
+
+import snnlib
+from snnlib import neurons
+from snnlib.app.report.evaluation import evaluate
+from snnlib.data import collate_ragged
+
+LENGTHS = torch.tensor([12, 5, 1, 9])
+
+
+def _net(bidirectional: bool = False) -> nn.Sequential:
+    torch.manual_seed(0)
+    rnn: nn.Module = snnlib.SpikingRNN(6, 8, neuron=neurons.ALIF())
+    rnn = snnlib.Bidirectional(rnn) if bidirectional else rnn
+    width = 16 if bidirectional else 8
+    net = nn.Sequential(rnn, snnlib.SpikingLinear(width, 7, neuron=neurons.CubaLIF()), nn.Linear(7, 3))
+    snnlib.prepare_(net, _x(padding=0.0), 0.3)
+    return net
+
+
+def _x(padding: float = float("nan")) -> torch.Tensor:
+    x = (torch.rand(12, 4, 6, generator=torch.Generator().manual_seed(1)) < 0.4).float()
+    return torch.where(snnlib.functional.valid_steps(LENGTHS, 12).unsqueeze(2), x, padding)
+
+
+@pytest.mark.filterwarnings("ignore:neuron. its surrogate")
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_each_sample_is_as_alone(bidirectional: bool) -> None:
+    """Outputs bit for bit, gradients of weights to 1e-5, whatever the padding holds."""
+    net = _net(bidirectional).eval()
+    out = snnlib.run_ragged(net, _x(), LENGTHS)
+    out.square().sum().backward()
+    together = [parameter.grad.clone() for parameter in net.parameters()]
+    net.zero_grad()
+    for sample, steps in enumerate(LENGTHS.tolist()):
+        alone = net(_x()[:steps, sample : sample + 1])
+        # The dense product of the output layer sums in an order that depends on the number of rows.
+        assert_close(out[:steps, sample : sample + 1], alone.detach().double(), 1e-6)
+        assert not out[steps:, sample].any()
+        alone.square().sum().backward()
+    for a, b in zip(together, net.parameters(), strict=True):
+        assert b.grad.abs().sum() > 0
+        assert_close(a, b.grad.double(), 1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:neuron. its surrogate")
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_the_doctor_counts_own_steps(bidirectional: bool) -> None:
+    net = _net(bidirectional).eval()
+    with snnlib.SpikeDoctor(net) as together:
+        snnlib.run_ragged(net, _x(), LENGTHS)
+    with snnlib.SpikeDoctor(net) as alone:
+        for sample, steps in enumerate(LENGTHS.tolist()):
+            net(_x()[:steps, sample : sample + 1])
+    assert together.layers() == alone.layers()
+    assert together.layers()[0].rate > 0.1
+    with snnlib.SpikeDoctor(net) as padded:
+        net(_x(padding=0.0))
+    assert padded.layers() != alone.layers()
+
+
+def test_batch_first() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(snnlib.SpikingRNN(6, 8, batch_first=True), nn.Linear(8, 3))
+    x = _x().transpose(0, 1)
+    with snnlib.SpikeDoctor(net) as doctor:
+        out = snnlib.run_ragged(net, x, LENGTHS, batch_first=True)
+    assert_close(out[1:2, :5], net(x[1:2, :5]).detach().double(), 1e-6)
+    assert not out[1, 5:].any()
+    (layer,) = doctor.layers()
+    spikes = sum(
+        float(net[0](x[n : n + 1, :steps]).detach().sum()) for n, steps in enumerate(LENGTHS.tolist())
+    )
+    assert layer.rate == pytest.approx(spikes / (8 * int(LENGTHS.sum())))
+
+
+def test_what_padding_would_reach_is_refused() -> None:
+    net = nn.Sequential(snnlib.PerStep(nn.Linear(6, 4), nn.BatchNorm1d(4)), neurons.LIF())
+    with pytest.raises(
+        ValueError, match=r"net: expected modules that padding cannot reach, got 0\.1 \(BatchNorm1d\)"
+    ):
+        snnlib.run_ragged(net, _x(), LENGTHS)
+    assert snnlib.run_ragged(net.eval(), _x(), LENGTHS).shape == (12, 4, 4)
+    # Without padding there is nothing to refuse.
+    assert snnlib.run_ragged(net.train(), _x(0.0), torch.full((4,), 12)).shape == (12, 4, 4)
+    with pytest.raises(ValueError, match=r"lengths: expected shape \(4,\), one number of steps per sample"):
+        snnlib.run_ragged(net, _x(), LENGTHS[:3])
+    with pytest.raises(ValueError, match=r"lengths: expected numbers from 0 to 12 steps, got 1 to 13"):
+        snnlib.run_ragged(net, _x(), torch.tensor([13, 5, 1, 9]))
+
+    class Half(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x[::2]
+
+    halved = nn.Sequential(Half(), snnlib.SpikingLinear(6, 4))
+    with (
+        snnlib.SpikeDoctor(halved),
+        pytest.raises(
+            ValueError, match=r"lengths: expected layers that keep the 12 steps of 4 samples, got one"
+        ),
+    ):
+        snnlib.run_ragged(halved, _x(), LENGTHS)
+    # The call that failed leaves nothing behind.
+    assert halved(_x(0.0)).shape == (6, 4, 4)
+
+
+def test_labels_at_every_step_in_a_report(tmp_path) -> None:
+    """Counts of the evaluation are those of the samples alone, of labelled steps only."""
+    net = nn.Sequential(snnlib.SRMLinear(6, 8), snnlib.SRMReadout(8, 3))
+    generator = torch.Generator().manual_seed(2)
+    samples = [
+        (_x()[:steps, n], torch.randint(-1, 3, (steps,), generator=generator))
+        for n, steps in enumerate(LENGTHS.tolist())
+    ]
+    batch = collate_ragged(samples)
+    found = evaluate(net, [batch], classes=3, scores=None, batch_first=False)
+    confusion, spikes, steps = torch.zeros(3, 3, dtype=torch.long), torch.zeros(8), 0
+    for x, labels in samples:
+        answers = net(x.unsqueeze(1)).argmax(2).squeeze(1)
+        for label, answer in zip(labels.tolist(), answers.tolist(), strict=True):
+            if label >= 0:
+                confusion[label, answer] += 1
+        spikes += net[0](x.unsqueeze(1)).detach().sum((0, 1))
+        steps += len(x)
+    assert torch.equal(found.confusion, confusion)
+    assert torch.equal(found.counts["0"].float(), spikes)
+    assert (found.unit, found.steps, found.seen) == ("labelled steps", steps, 4)
+    assert found.running.tolist() == [4] + [3] * 4 + [2] * 4 + [1] * 3
+    page = snnlib.report(net, [batch], classes=["P", "QRS", "T"], out=tmp_path)
+    assert repr(page).endswith(f"of {int(confusion.sum())} labelled steps)")
+    assert "labels_over_time.png" in page.images
+    text = page.path.read_text()
+    assert "<th>labelled steps</th>" in text
+    with pytest.raises(ValueError, match=r"lengths: expected shape \(4,\)"):
+        snnlib.report(net, [(*batch[:2], LENGTHS[:2])], out=tmp_path)
+
+
+def test_one_label_per_recording_in_a_report() -> None:
+    net = nn.Sequential(snnlib.SRMLinear(6, 8), snnlib.SRMReadout(8, 3))
+    samples = [(_x()[:steps, n], n % 3) for n, steps in enumerate(LENGTHS.tolist())]
+    found = evaluate(net, [collate_ragged(samples)], classes=3, scores=None, batch_first=False)
+    right = sum(int(net(x.unsqueeze(1)).mean(0).argmax()) == label for x, label in samples)
+    assert (found.unit, int(found.confusion.diagonal().sum())) == ("samples", right)
