@@ -163,7 +163,9 @@ class EventData(pl.LightningDataModule):
             self._processes,
             lengths=self.train_set.lengths if isinstance(self.train_set, Sequences) else None,
         )
-        return self._loader(samples, batch_sampler=batches, collate_fn=partial(stack_copies, collate(config)))
+        return self._loader(
+            samples, batch_sampler=batches, collate_fn=partial(stack_copies, collate=collate(config))
+        )
 
     def val_dataloader(self) -> list[DataLoader[Any]]:
         """The test set and, where there is one, the validation set, in their own order.

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, Sampler
 
+from snnlib.data import stack_time_first
 from snnlib.data.ragged import batches_of_like_lengths
 
 # Epoch and number of a sample.
@@ -108,7 +109,8 @@ class SeededCopies(Dataset[list[Sample]]):
 
 
 def stack_copies(
-    collate: Callable[[list[Sample]], tuple[Tensor, ...]], batch: Sequence[list[Sample]]
+    batch: Sequence[list[Sample]],
+    collate: Callable[[Sequence[Sample]], tuple[Tensor, ...]] = stack_time_first,
 ) -> tuple[Tensor, ...]:
     """Batch of the samples' copies, those of a sample side by side."""
     return collate([copy for copies in batch for copy in copies])

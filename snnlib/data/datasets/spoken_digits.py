@@ -18,6 +18,7 @@ from snnlib.data.checks import check_choice, check_index
 from snnlib.data.datasets.event_folder import Transform
 from snnlib.data.datasets.splits import SPLITS, Split, some_names
 from snnlib.data.formats.base import EventFileError
+from snnlib.data.sources import ZipSource
 from snnlib.data.wav import decode_wav
 
 _FETCH = "fetch the recordings from github.com/Jakobovski/free-spoken-digit-dataset"
@@ -71,20 +72,13 @@ class SpokenDigits(Dataset[tuple[Any, Any]]):
         check_choice("split", split, SPLITS)
         self.split, self.transform, self.target_transform = split, transform, target_transform
         place = Path(root)
-        self._archive = next(
-            (
-                path
-                for path in (place, place / "recordings.zip")
-                if path.is_file() and zipfile.is_zipfile(path)
-            ),
-            None,
-        )
         self._folder = place / "recordings" if (place / "recordings").is_dir() else place
-        if self._archive is not None and not (place / "recordings").is_dir():
-            with zipfile.ZipFile(self._archive) as archive:
-                names = archive.namelist()
+        archives = [path for path in (place, place / "recordings.zip") if zipfile.is_zipfile(path)]
+        self._archive: ZipSource | None = None
+        if archives and not (place / "recordings").is_dir():
+            self._archive = ZipSource(archives[0])
+            names = self._archive.names()
         elif self._folder.is_dir():
-            self._archive = None
             names = [path.name for path in self._folder.iterdir()]
         else:
             names = []
@@ -143,11 +137,7 @@ class SpokenDigits(Dataset[tuple[Any, Any]]):
         return waveform, label if self.target_transform is None else self.target_transform(label)
 
     def _read(self, name: str) -> tuple[torch.Tensor, int]:
-        if self._archive is None:
-            data = (self._folder / name).read_bytes()
-        else:
-            with zipfile.ZipFile(self._archive) as archive, archive.open(name) as member:
-                data = member.read(_LARGEST_FILE + 1)
+        data = (self._folder / name).read_bytes() if self._archive is None else self._archive.read(name)
         if len(data) > _LARGEST_FILE:
             raise EventFileError(f"{name}: expected at most {_LARGEST_FILE} bytes, found more")
         return decode_wav(data, name)
