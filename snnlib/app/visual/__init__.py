@@ -2,6 +2,7 @@
 
 from snnlib.app.visual.animation import heat_animation, save_gif
 from snnlib.app.visual.canvas import save_png
+from snnlib.app.visual.cochleagram import cochleagram
 from snnlib.app.visual.confusion import confusion_matrix, recall_precision
 from snnlib.app.visual.curves import curves
 from snnlib.app.visual.events import accumulated_events
@@ -15,6 +16,7 @@ from snnlib.app.visual.recording import recording_animation, recording_overview
 
 __all__ = [
     "accumulated_events",
+    "cochleagram",
     "confusion_matrix",
     "curves",
     "heat_animation",
