@@ -94,7 +94,7 @@ def train(
         _option(
             "Train on the embedded digits, which need no download, on a copy of N-MNIST (nmnist), or on a folder of "
             "event files (folder); or on sequences without frames: electrocardiograms with a label at every step "
-            "(ecg), Spiking Heidelberg Digits (shd), Spiking Speech Commands (ssc).",
+            "(ecg), recorded voices (spoken-digits), Spiking Heidelberg Digits (shd), Spiking Speech Commands (ssc).",
             "Data",
         ),
     ] = _D.data,
@@ -110,6 +110,9 @@ def train(
     step_ms: Annotated[
         float, _option("Make each time step this many milliseconds long.", "Data")
     ] = _D.step_ms,
+    channels: Annotated[
+        int, _option("Hear spoken digits with a cochlea of this many frequency channels.", "Data")
+    ] = _D.channels,
     crop: Annotated[
         str | None, _option("Use this part of the sensor, WIDTHxHEIGHT+LEFT+TOP in pixels.", "Data")
     ] = _D.crop,
@@ -390,7 +393,10 @@ def profile_run(
 def predict(
     run_folder: Annotated[Path, typer.Argument(help="Folder of a run, as `snnlib train` printed it.")],
     files: Annotated[
-        list[Path], typer.Argument(help="Event files of any format that snnlib.data.read knows.")
+        list[Path],
+        typer.Argument(
+            help="Event files of any format that snnlib.data.read knows, WAV files for spoken digits."
+        ),
     ],
     checkpoint: Annotated[
         Literal["last", "best"],

@@ -15,7 +15,7 @@ from snnlib import __version__
 from snnlib.app.training.errors import ConfigError
 from snnlib.data.atomic import write_bytes_atomically
 
-DataName = Literal["digits", "nmnist", "folder", "ecg", "shd", "ssc"]
+DataName = Literal["digits", "nmnist", "folder", "ecg", "spoken-digits", "shd", "ssc"]
 LossName = Literal[
     "count", "count+", "cross-entropy", "cross-entropy+", "first-spike", "spike-time", "van-rossum", "tet"
 ]
@@ -27,7 +27,7 @@ Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["32-true", "64-true", "bf16-true", "bf16-mixed"]
 
 # Data without frames `[T, 2, H, W]`: sequences `[T, channels]`, of different lengths; and those labelled at every step.
-SEQUENCES: frozenset[DataName] = frozenset({"ecg", "shd", "ssc"})
+SEQUENCES: frozenset[DataName] = frozenset({"ecg", "spoken-digits", "shd", "ssc"})
 STEPS_LABELLED: frozenset[DataName] = frozenset({"ecg"})
 # Losses that know lengths; others count steps to the end of the batch.
 _LOSSES_WITH_LENGTHS: tuple[LossName, ...] = ("tet", "count", "count+", "cross-entropy", "cross-entropy+")
@@ -44,8 +44,9 @@ class TrainConfig:
     Args:
         data: `"digits"`, the embedded event digits; `"nmnist"`, a copy of N-MNIST in `root`; `"folder"`, event files
             of any formats in `root`, see `snnlib.data.EventFolder`; or sequences without frames: `"ecg"`,
-            electrocardiograms labelled at every step (`snnlib.data.ECG`), `"shd"` and `"ssc"`, speech as spikes of 700
-            channels, each recording as long as it is (`snnlib.data.SHD`, `SSC`). Padding of a batch counts for nothing.
+            electrocardiograms labelled at every step (`snnlib.data.ECG`); `"spoken-digits"`, sound through
+            `snnlib.data.Cochlea` (`snnlib.data.SpokenDigits`), and `"shd"` and `"ssc"`, speech as spikes of 700
+            channels (`snnlib.data.SHD`, `SSC`), each recording as long as it is. Padding of a batch counts for nothing.
         root: folder of the data; None for the user's cache (digits only).
         classes: names of the classes of a folder, in the order of the net's outputs; None to take those in `root`.
         net: layers in the papers' notation, see `snnlib.models.from_notation`. The last must have one neuron per class.
@@ -63,6 +64,7 @@ class TrainConfig:
         tau_grad: time constant of the gradient kernel in time steps; None for `tau_s`.
         time_steps: time steps per sample, T; sequences without frames have lengths of their own.
         step_ms: length of a time step in milliseconds; that of electrocardiograms is the data's.
+        channels: frequency channels of the cochlea that hears spoken digits.
         crop: part of the sensor that is used, as `WIDTHxHEIGHT+LEFT+TOP` in pixels; None for all of it. See
             `snnlib.data.CropPool`, also for `pool`.
         pool: side of the square of pixels that becomes one.
@@ -131,6 +133,7 @@ class TrainConfig:
     tau_grad: float | None = 8.0
     time_steps: int = 30
     step_ms: float = 10.0
+    channels: int = 70
     crop: str | None = None
     pool: int = 1
     frames: FrameMode = "binary"
@@ -169,6 +172,7 @@ class TrainConfig:
             ("batch_size", 1),
             ("accumulate", 1),
             ("pool", 1),
+            ("channels", 1),
             ("copies", 1),
             ("shift", 0),
             ("devices", 1),

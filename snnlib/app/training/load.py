@@ -15,8 +15,8 @@ from snnlib.app.training.data_module import data_facts, frames_of
 from snnlib.app.training.errors import ConfigError
 from snnlib.app.training.run import Checkpoint, checkpoint_path, load_weights
 from snnlib.app.training.run_folder import RunFolder
-from snnlib.app.training.sequences import sequence_of
-from snnlib.data import ToFrames, read
+from snnlib.app.training.sequences import Heard, sequence_of
+from snnlib.data import ToFrames, read, read_wav
 
 # dtype of a run's weights by the name of its precision.
 _DTYPES = {"64-true": torch.float64, "bf16-true": torch.bfloat16}
@@ -29,7 +29,7 @@ class LoadedRun(NamedTuple):
         net: the trained net in evaluation mode; it maps spike tensors `[T, N, C, H, W]` to output potentials or spikes
             `[T, N, classes]`.
         transform: maps an event array to the net's input for one sample `[T, C, H, W]`, or `[T, channels]` for data
-            without frames; spikes `[T, 4]` of an electrocardiogram to the net's dtype.
+            without frames; sound `[samples]` likewise; spikes `[T, 4]` of an electrocardiogram to the net's dtype.
         classes: names of the classes.
     """
 
@@ -72,7 +72,7 @@ def load_module(config: TrainConfig, run: RunFolder, checkpoint: Checkpoint) -> 
 
 
 class Predictor:
-    """Class scores of event files.
+    """Class scores of event files, or of sound files.
 
     Args:
         config: the run's settings.
@@ -98,13 +98,17 @@ class Predictor:
         """Scores of the classes `[classes]`.
 
         Raises:
-            EventFileError: the file is damaged, or has events outside the frame that the net was trained on.
+            EventFileError: the file is damaged, has events outside the frame that the net was trained on, or sound of
+                another rate.
             OSError: the file cannot be read.
         """
         # A crop leaves out what is outside; without one that is an error.
         size = self._transform.sensor_size if isinstance(self._transform, ToFrames) else None
-        events, _ = read(file, strict=True, sensor_size=size, origin=self._origin)
-        scores: Tensor = self._module(self._transform(events).unsqueeze(1))[0]
+        if isinstance(self._transform, Heard):
+            heard: Any = read_wav(file, sample_rate=self._transform.cochlea.sample_rate)[0]
+        else:
+            heard, _ = read(file, strict=True, sensor_size=size, origin=self._origin)
+        scores: Tensor = self._module(self._transform(heard).unsqueeze(1))[0]
         return scores
 
     def names_of(self, scores: Tensor) -> tuple[str, str]:

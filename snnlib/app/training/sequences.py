@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from snnlib.app.training.config import DataName, TrainConfig
-from snnlib.data import ECG, SHD, SSC, ToChannels
+from snnlib.data import ECG, SHD, SSC, Cochlea, SpokenDigits, ToChannels
 from snnlib.data.datasets.shd import UNITS
 from snnlib.data.datasets.splits import Split
 from snnlib.data.progress import progress_bar
@@ -57,7 +57,7 @@ class Sequences(Dataset[tuple[Tensor, Any]]):
 
 def channels_of(config: TrainConfig) -> int:
     """Channels of the sequences."""
-    return ECG.channels if config.data == "ecg" else UNITS
+    return {"ecg": ECG.channels, "spoken-digits": config.channels}.get(config.data, UNITS)
 
 
 def classes_of(config: TrainConfig) -> tuple[str, ...]:
@@ -66,14 +66,26 @@ def classes_of(config: TrainConfig) -> tuple[str, ...]:
     Raises:
         OSError, ValueError, ImportError: as of the data set.
     """
-    return ECG.classes if config.data == "ecg" else tuple(_open(config, "test").classes)
+    known = {"ecg": ECG.classes, "spoken-digits": SpokenDigits.classes}.get(config.data)
+    return tuple(_open(config, "test").classes) if known is None else known
+
+
+class Heard:
+    """A cochlea, and its spikes binned; a class, so that processes that read data can be sent it."""
+
+    def __init__(self, cochlea: Cochlea, bins: ToChannels) -> None:
+        self.cochlea, self.bins = cochlea, bins
+
+    def __call__(self, waveform: Tensor) -> Tensor:
+        return self.bins(self.cochlea(waveform))
 
 
 def sequence_of(config: TrainConfig, dtype: torch.dtype) -> Callable[[Any], Tensor]:
-    """What makes a sequence `[T, channels]` of a recording: of its events, or of the spikes of an electrocardiogram."""
+    """What makes a sequence `[T, channels]` of a recording: of its events or sound, or of an electrocardiogram."""
     if config.data == "ecg":
         return partial(torch.as_tensor, dtype=dtype)
-    return ToChannels(step_us=config.step_us, channels=UNITS, mode=config.frames, dtype=dtype)
+    bins = ToChannels(step_us=config.step_us, channels=channels_of(config), mode=config.frames, dtype=dtype)
+    return Heard(Cochlea(config.channels), bins) if config.data == "spoken-digits" else bins
 
 
 def open_sequences(
@@ -95,4 +107,7 @@ def _open(config: TrainConfig, split: Split) -> Any:
     root = config.root or ""
     if config.data == "ecg":
         return ECG(root, split)
-    return _HDF5[config.data](root, split, sequence_of(config, torch.uint8))
+    transform = sequence_of(config, torch.uint8)
+    if config.data == "spoken-digits":
+        return SpokenDigits(root, split, transform)
+    return _HDF5[config.data](root, split, transform)
