@@ -12,6 +12,7 @@ machine does not lengthen so much.
 from __future__ import annotations
 
 import importlib.util
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -25,6 +26,7 @@ RATE = 0.08
 SNNTORCH, SPIKINGJELLY = "snnTorch RSynaptic", "SpikingJelly container"
 
 
+@cache
 def example() -> ModuleType:
     """`examples/spoken_digits.py` as a module."""
     path = Path(__file__).parents[1] / "examples" / "spoken_digits.py"

@@ -22,7 +22,7 @@ from snnlib import neurons, surrogate
 from snnlib.data import Cochlea, Events, LengthBatches, SpokenDigits, ToChannels, collate_ragged
 
 CHANNELS, STEP_US, LONGEST_DELAY = 70, 10_000, 20
-EPOCHS = 20
+EPOCHS = 15
 NETS = ("recurrent", "delays", "feed-forward", "wide")
 # Recordings of one speaker: events and digits.
 Voice = list[tuple[Events, int]]

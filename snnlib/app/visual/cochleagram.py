@@ -28,7 +28,7 @@ def cochleagram(waveform: Tensor, cochlea: Cochlea, *, title: str = "Cochleagram
     >>> sound = torch.sin(2 * torch.pi * 500 * torch.arange(4000) / 8000)
     >>> figure = cochleagram(sound, snnlib.data.Cochlea(32))
     >>> [axes.get_title(loc="left") for axes in figure.axes[1:3]]
-    ['level of each channel', '471 spikes of 32 channels']
+    ['level of each channel', '... spikes of 32 channels']
     """
     levels = cochlea.levels(waveform)
     events = cochlea.events_of(levels)
