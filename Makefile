@@ -15,7 +15,7 @@ SANITIZED_TESTS := tests/test_fuzz.py tests/test_op_checks.py tests/test_ops.py 
 # The reference has no kernels to check; a comparison with it runs them as tests of values do.
 SANITIZED_CHOICE := (not reference and not native_equals) or test_equals_reference
 
-.PHONY: demo test test-peers lint sanitize bench bench-accuracy bench-peers format cuda-check cuda-emulation-asan docs test-versions gpu-check clean
+.PHONY: demo test test-peers lint sanitize fuzz-files bench bench-accuracy bench-peers format cuda-check cuda-emulation-asan docs test-versions gpu-check clean
 
 demo: $(READY)  ## Train on the embedded data and show the result.
 	$(VENV)/bin/snnlib train
@@ -74,6 +74,10 @@ sanitize: $(READY)  ## Fuzz and op tests with the CPU kernels under AddressSanit
 	UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
 	LD_PRELOAD="$(shell c++ -print-file-name=libasan.so) $(shell c++ -print-file-name=libubsan.so)" \
 	$(PYTHON) -m pytest -q --numprocesses auto -k "$(SANITIZED_CHOICE)" $(SANITIZED_TESTS)
+
+fuzz-files: $(READY)  ## Ten thousand damaged files of every event format and of the SHD family: some ten minutes.
+	SNNLIB_MUTATIONS=10000 OMP_NUM_THREADS=1 $(PYTHON) -m pytest -q --numprocesses auto \
+		tests/data/formats/test_formats_damaged.py tests/data/test_datasets.py -k "flipped or damaged"
 
 cuda-emulation-asan: $(READY)  ## The CUDA kernels as loops on the CPU, under AddressSanitizer and UBSan.
 	SNNLIB_SANITIZE=address,undefined ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1 \

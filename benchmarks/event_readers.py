@@ -63,21 +63,22 @@ def evlib_reader(path: Path) -> None:
 
 
 def dv_reader(path: Path) -> None:
-    """Read by dv-processing into NumPy arrays."""
+    """Read by dv-processing into NumPy arrays, one per batch, all kept as the others keep theirs."""
     import dv_processing  # noqa: PLC0415
 
+    kept = []
     file = dv_processing.io.MonoCameraRecording(str(path))
     while file.isRunning():
         if (events := file.getNextEventBatch()) is not None:
-            events.numpy()
+            kept.append(events.numpy())
 
 
 def aedat_reader(path: Path) -> None:
-    """Read by aedat into arrays, a packet each."""
+    """Read by aedat into arrays, one per packet, all kept."""
     import aedat  # noqa: PLC0415
 
-    for packet in aedat.Decoder(str(path)):
-        packet.get("events")
+    kept = [packet.get("events") for packet in aedat.Decoder(str(path))]
+    del kept
 
 
 def h5py_reader(path: Path) -> None:

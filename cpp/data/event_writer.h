@@ -200,6 +200,7 @@ class EventWriter {
   bool is_in_order(int64_t time) const { return events() > 0 && time >= last_; }
   int32_t right() const { return int32_t(width_) - 1; }
   int32_t bottom() const { return int32_t(height_) - 1; }
+  bool stopped() const { return stopped_; }
   // Time of the last event; far ahead of any time before there is one.
   int64_t last() const { return last_; }
 

@@ -237,6 +237,34 @@ def test_shd(tmp_path):
         SHD(tmp_path / "damaged")
 
 
+def test_shd_damaged(tmp_path):
+    path = tmp_path / "shd_train.h5"
+    fake_shd(path, [0, 19, 3, 4], [1, 5, 1, 2])
+    data = path.read_bytes()
+    # A length of 2^31 spikes: refused before memory is taken.
+    with pytest.importorskip("h5py").File(path) as file:
+        place = file["spikes/units"].id.get_offset()
+    path.write_bytes(data[: place + 3] + b"\x80" + data[place + 4 :])
+    with pytest.raises(
+        EventFileError, match=r"sample 0: /spikes/units: an element of 4294967300 bytes in a file"
+    ):
+        SHD(tmp_path)[0]
+    rng, clear = np.random.default_rng(7), 0
+    for _ in range(int(os.environ.get("SNNLIB_MUTATIONS", "60"))):
+        broken = bytearray(data)
+        for changed in rng.integers(0, len(data), rng.integers(1, 5)):
+            broken[changed] = rng.integers(0, 256)
+        path.write_bytes(broken)
+        try:
+            samples = SHD(tmp_path)
+            for number in range(len(samples)):
+                samples[number]
+        except EventFileError as error:
+            assert str(path) in str(error)
+            clear += 1
+    assert clear > 0
+
+
 def test_ssc(tmp_path):
     for part, count in (("train", 4), ("valid", 2), ("test", 3)):
         fake_shd(tmp_path / f"ssc_{part}.h5", [34] * count)

@@ -37,9 +37,17 @@ int64_t decode_dat(const uint8_t*, int64_t, char*, int64_t, EventDecoder&);
 int64_t decode_aedat2(const uint8_t*, int64_t, char*, int64_t, EventDecoder&);
 // Packets that are whole, of polarity events and no more than `variant` of them; it ends before any other packet.
 int64_t decode_aedat3(const uint8_t*, int64_t, char*, int64_t, EventDecoder&);
+// Packets that are whole, of stream `variant >> 1`, plain or with `variant & 1` in LZ4 frames; it ends before any other
+// and before damaged ones.
+int64_t decode_aedat4(const uint8_t*, int64_t, char*, int64_t, EventDecoder&);
 int64_t decode_evt2(const uint8_t*, int64_t, char*, int64_t, EventDecoder&);
 // variant: 1 where the upper half of a word comes first.
 int64_t decode_evt21(const uint8_t*, int64_t, char*, int64_t, EventDecoder&);
 int64_t decode_evt3(const uint8_t*, int64_t, char*, int64_t, EventDecoder&);
+
+// Unpacks an LZ4 frame of `bytes` into `capacity` bytes: how many there are, -1 for a damaged frame,
+// kLacksRoom where they do not fit.
+constexpr int64_t kLacksRoom = -2;
+int64_t unpack_lz4(const uint8_t* input, int64_t bytes, uint8_t* output, int64_t capacity);
 
 }  // namespace snnlib

@@ -17,7 +17,7 @@ from snnlib.data.datasets.event_folder import Transform
 from snnlib.data.datasets.splits import SPLITS, Split, some_names
 from snnlib.data.events import as_events
 from snnlib.data.formats.base import EventFileError
-from snnlib.data.formats.hdf5 import import_h5py
+from snnlib.data.formats.hdf5 import DAMAGED, check_size, import_h5py
 
 CHANNELS = 64
 FILE = "n-tidigits.hdf5"
@@ -117,8 +117,10 @@ class NTIDIGITS(Dataset[tuple[Any, Any]]):
         number = check_index(index, len(self))
         name, file = self.files[number], self._open()
         try:
-            times = np.asarray(file[f"{self._part}_timestamps"][name], np.float64)
-            channels = np.asarray(file[f"{self._part}_addresses"][name])
+            parts = [file[f"{self._part}_{kind}"][name] for kind in ("timestamps", "addresses")]
+            for part in parts:
+                check_size(part, self.path.stat().st_size)
+            times, channels = np.asarray(parts[0], np.float64), np.asarray(parts[1])
             if channels.size and not 0 <= int(channels.min()) <= int(channels.max()) < CHANNELS:
                 raise ValueError(
                     f"expected channels in 0..{CHANNELS - 1}, found {channels.min()}..{channels.max()}"
@@ -127,7 +129,7 @@ class NTIDIGITS(Dataset[tuple[Any, Any]]):
             events: Any = as_events(
                 times, channels.astype(np.int64), zeros, zeros + 1, unit="s", origin="first"
             )
-        except (KeyError, OSError, TypeError, ValueError) as error:
+        except DAMAGED as error:
             raise EventFileError(f"{self.path}: recording {name}: {error}") from error
         label: Any = self.targets[number]
         if not self.connected:
@@ -141,7 +143,7 @@ class NTIDIGITS(Dataset[tuple[Any, Any]]):
         try:
             file = self._open()
             times, addresses = set(file[f"{part}_timestamps"]), set(file[f"{part}_addresses"])
-        except (KeyError, OSError, TypeError) as error:
+        except DAMAGED as error:
             raise EventFileError(
                 f"{self.path}: expected the groups {part}_timestamps and {part}_addresses, found another or a damaged "
                 f"file ({error})"

@@ -15,7 +15,7 @@ from snnlib.data.datasets.event_folder import Transform
 from snnlib.data.datasets.splits import SPLITS, Split, split_by_hash
 from snnlib.data.events import as_events
 from snnlib.data.formats.base import EventFileError
-from snnlib.data.formats.hdf5 import import_h5py
+from snnlib.data.formats.hdf5 import DAMAGED, check_element, check_size, import_h5py
 
 UNITS = 700
 _FETCH = "fetch it from zenkelab.org/datasets and unpack it"
@@ -46,7 +46,7 @@ class SHD(Dataset[tuple[Any, Any]]):
 
     Raises:
         FileNotFoundError: a file is missing; says what to fetch.
-        EventFileError: the file does not hold what it should.
+        EventFileError: the file does not hold what it should; also of a sample that is damaged, when it is taken.
         ImportError: the package h5py is missing.
 
     Source: Cramer et al., "The Heidelberg Spiking Data Sets for the Systematic Evaluation of Spiking Neural Networks",
@@ -78,14 +78,17 @@ class SHD(Dataset[tuple[Any, Any]]):
             )
         self._file: Any = None
         self._process = 0
+        self._size = self.path.stat().st_size
         try:
             file = self._open()
+            for name in ("labels", "spikes/times", "spikes/units"):
+                check_size(file[name], self._size)
             labels = np.asarray(file["labels"], np.int64)
             speakers = np.asarray(file["extra/speaker"], np.int64) if "extra/speaker" in file else None
             if "extra/keys" in file and len(file["extra/keys"]) == len(self.classes):
                 self.classes = tuple(_text(key) for key in file["extra/keys"])
             lengths = {file["spikes/times"].shape, file["spikes/units"].shape, labels.shape}
-        except (KeyError, OSError, TypeError, ValueError) as error:
+        except DAMAGED as error:
             raise EventFileError(
                 f"{self.path}: expected spikes/times, spikes/units and labels, found another or a damaged file "
                 f"({error})"
@@ -119,14 +122,18 @@ class SHD(Dataset[tuple[Any, Any]]):
 
     def __getitem__(self, index: int) -> tuple[Any, Any]:
         number = check_index(index, len(self))
-        place, file = int(self._places[number]), self._open()
-        times, units = np.asarray(file["spikes/times"][place]), np.asarray(file["spikes/units"][place])
+        place = int(self._places[number])
         try:
+            file = self._open()
+            parts = [file["spikes/times"], file["spikes/units"]]
+            for part in parts:
+                check_element(part, place, self._size)
+            times, units = (np.asarray(part[place]) for part in parts)
             if units.size and int(units.max()) >= UNITS:
                 raise ValueError(f"expected channels in 0..{UNITS - 1}, found {units.max()}")
             zeros = np.zeros(len(times), np.int64)
             events: Any = as_events(times, units.astype(np.int64), zeros, zeros + 1, unit="s")
-        except ValueError as error:
+        except DAMAGED as error:
             raise EventFileError(f"{self.path}: sample {place}: {error}") from error
         if self.transform is not None:
             events = self.transform(events)

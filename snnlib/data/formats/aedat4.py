@@ -8,7 +8,8 @@
 The packets are read in their order, up to the data table at the end. Streams that are no events are counted as
 skipped. Rows count from the top.
 
-Compressed files need the package lz4 or zstandard (`pip install snnlib[formats]`).
+Files compressed with ZSTD need the package zstandard; those with LZ4 need the package lz4 where there is no compiled
+module (`pip install snnlib[formats]`).
 
 Source: inivation, "AEDAT 4.0 file format", and the schemas `fileheader.fbs` and `events.fbs`.
 """
@@ -17,19 +18,32 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
 
+from snnlib.backends import native
 from snnlib.data.events import Events
-from snnlib.data.formats.base import CHUNK, EventFile, Format, Header, Room
+from snnlib.data.formats.base import CHUNK, Array, EventFile, Format, Header, Room
+from snnlib.data.formats.compiled import CompiledDecoder, Decode, find_decoder
 
 MAGIC = b"#!AER-DAT4.0\r\n"
 COMPRESSIONS = {0: "none", 1: "LZ4", 2: "LZ4", 3: "ZSTD", 4: "ZSTD"}
 EVENT_DTYPE_4 = np.dtype([("t", "<i8"), ("x", "<i2"), ("y", "<i2"), ("on", "u1"), ("pad", "V3")])
 # Of one packet: a recorder writes some ten thousand events, 16 bytes each.
 LARGEST_PACKET = 1 << 28
+# Stream and size of a packet.
+HEAD_BYTES = 8
+# What the compiled decoder gets at once: some packets of the usual size.
+COMPILED_BYTES = 1 << 20
+# What `unpack_lz4` gives where its output does not fit.
+LACKS_ROOM = -2
+# Room for an unpacked packet, at first.
+USUAL_PACKET = 1 << 18
+# Times stay below 2**62 microseconds.
+LARGEST_TIME = 2**62
 
 
 class _TableError(Exception):
@@ -55,11 +69,13 @@ def decode(file: EventFile, room: Room, options: dict[str, Any]) -> tuple[Header
         raise file.error(f"expected a compression in 0..4, found {compression}", place)
     header, streams = _describe(text, file, place)
     header.fields["compression"] = COMPRESSIONS[compression]
-    unpack = _unpacker(compression)
     if not place <= table_at <= file.size:
         # Also -1, of a recorder that was killed: the packets go on to the end.
         table_at = file.size
-    return header, _chunks(file, room, header, streams, unpack, table_at)
+    packets = _Packets(file, room, header, streams, compression)
+    if (compiled := find_decoder("aedat4")) is not None and COMPRESSIONS[compression] != "ZSTD":
+        return header, _compiled_chunks(packets, compiled, table_at)
+    return header, _chunks(packets, table_at)
 
 
 def _describe(text: str, file: EventFile, place: int) -> tuple[Header, dict[int, str]]:
@@ -88,49 +104,87 @@ def _describe(text: str, file: EventFile, place: int) -> tuple[Header, dict[int,
     return header, streams
 
 
-def _chunks(
-    file: EventFile,
-    room: Room,
-    header: Header,
-    streams: dict[int, str],
-    unpack: Callable[[bytes], bytes],
-    end: int,
-) -> Iterator[Events]:
-    while file.tell() < end:
+@dataclass
+class _Packets:
+    """What reads packets one by one."""
+
+    file: EventFile
+    room: Room
+    header: Header
+    streams: dict[int, str]
+    compression: int
+
+    def __post_init__(self) -> None:
+        self._unpack = _unpacker(self.compression)
+
+    def next(self) -> Iterator[Events]:
+        """The events of the packet at the position, which is then behind it."""
+        file = self.file
         place = file.tell()
-        head = file.read(8)
-        if len(head) < 8:
-            file.truncated(f"a packet header of 8 bytes, found {len(head)} bytes", place)
+        head = file.read(HEAD_BYTES)
+        if len(head) < HEAD_BYTES:
+            file.truncated(f"a packet header of {HEAD_BYTES} bytes, found {len(head)} bytes", place)
             return
         stream, size = struct.unpack("<ii", head)
-        if size < 0 or stream not in streams:
+        if size < 0 or stream not in self.streams:
             raise file.error(
                 f"expected a packet of a known stream, found stream {stream} with {size} bytes", place
             )
         if size > file.left:
             file.truncated(f"a packet of {size} bytes, found {file.left} bytes", place)
+            file.seek(file.size)
             return
-        if streams[stream] != "EVTS":
-            header.skip(f"{streams[stream] or 'unknown'} packets", 1)
+        if self.streams[stream] != "EVTS":
+            self.header.skip(f"{self.streams[stream] or 'unknown'} packets", 1)
             file.seek(file.tell() + size)
-            continue
+            return
         try:
-            data = unpack(file.read(size))
-            words = _events(data)
+            words = _events(self._unpack(file.read(size)))
         except ImportError:
             raise
         except Exception as error:
             # Each library has exceptions of its own for damaged data.
             raise file.error(f"expected a packet of events, found a damaged one ({error})", place) from None
         for start in range(0, len(words), CHUNK):
-            part = words[start : start + CHUNK]
-            yield room.put(part["t"], part["x"].copy(), part["y"].copy(), part["on"].copy())
+            yield _put(words[start : start + CHUNK], self.room, file, place)
 
 
-def _events(data: bytes) -> np.ndarray[Any, Any]:
+def _chunks(packets: _Packets, end: int) -> Iterator[Events]:
+    while packets.file.tell() < end:
+        yield from packets.next()
+
+
+def _compiled_chunks(packets: _Packets, compiled: Decode, end: int) -> Iterator[Events]:
+    """Packets of the first stream of events by the compiled decoder; `_Packets` takes others and damaged ones."""
+    file = packets.file
+    stream = next(number for number, kind in packets.streams.items() if kind == "EVTS")
+    variant = stream << 1 | (COMPRESSIONS[packets.compression] == "LZ4")
+    decoder = CompiledDecoder(compiled, packets.room, variant=variant)
+    while (place := file.tell()) < end:
+        data = np.frombuffer(file.read(min(COMPILED_BYTES, end - place)), np.uint8)
+        most, used, done = max(len(data) // EVENT_DTYPE_4.itemsize, CHUNK), -1, 0
+        while used and done < len(data):
+            events, used = decoder(data[done:], most, most)
+            done += used
+            if len(events):
+                yield events
+        file.seek(place + done)
+        # After some packets it may be the end of the data that cut one off.
+        if not done:
+            yield from packets.next()
+
+
+def _put(part: Array, room: Room, file: EventFile, place: int) -> Events:
+    t = part["t"]
+    if not 0 <= int(t.min()) <= int(t.max()) < LARGEST_TIME:
+        raise file.error("expected times from 0 to 2**62 us, found others in a packet", place)
+    return room.put(t, part["x"].copy(), part["y"].copy(), part["on"].copy())
+
+
+def _events(data: bytes | memoryview) -> Array:
     """The events of a size-prefixed flatbuffer EVTS."""
     if len(data) < 12 or data[8:12] != b"EVTS":
-        raise _TableError(f"no EVTS: {data[8:12]!r}")
+        raise _TableError(f"no EVTS: {bytes(data[8:12])!r}")
     table = _table(data, 4)
     field = _field(data, table, 0)
     if field is None:
@@ -142,17 +196,17 @@ def _events(data: bytes) -> np.ndarray[Any, Any]:
     return np.frombuffer(data, EVENT_DTYPE_4, count, vector + 4)
 
 
-def _read(data: bytes, place: int, kind: str) -> int:
+def _read(data: bytes | memoryview, place: int, kind: str) -> int:
     if not 0 <= place <= len(data) - struct.calcsize(kind):
         raise _TableError(f"points to byte {place} of {len(data)}")
     return int(struct.unpack_from(kind, data, place)[0])
 
 
-def _table(data: bytes, start: int) -> int:
+def _table(data: bytes | memoryview, start: int) -> int:
     return start + _read(data, start, "<I")
 
 
-def _field(data: bytes, table: int, number: int) -> int | None:
+def _field(data: bytes | memoryview, table: int, number: int) -> int | None:
     """Where a field of a table lies, or None where it has its default."""
     vtable = table - _read(data, table, "<i")
     size = _read(data, vtable, "<H")
@@ -178,11 +232,13 @@ def _string(data: bytes, table: int, number: int) -> str:
     return data[place + 4 : place + 4 + length].decode("utf-8", errors="replace")
 
 
-def _unpacker(compression: int) -> Callable[[bytes], bytes]:
+def _unpacker(compression: int) -> Callable[[bytes], bytes | memoryview]:
     if COMPRESSIONS[compression] == "none":
         return lambda data: data
     try:
         if COMPRESSIONS[compression] == "LZ4":
+            if (compiled := native.plain_function("unpack_lz4")) is not None:
+                return _UnpackLZ4(compiled)
             from lz4.frame import LZ4FrameDecompressor  # noqa: PLC0415
 
             return lambda data: _limited(LZ4FrameDecompressor().decompress(data, LARGEST_PACKET + 1))
@@ -201,6 +257,28 @@ def _unpacker(compression: int) -> Callable[[bytes], bytes]:
     return unpack_zstd
 
 
+class _UnpackLZ4:
+    """LZ4 frames, unpacked into memory that the next one overwrites."""
+
+    def __init__(self, unpack: Callable[..., int]) -> None:
+        self._unpack = unpack
+        self._buffer = np.empty(USUAL_PACKET, np.uint8)
+
+    def __call__(self, data: bytes) -> memoryview:
+        source = np.frombuffer(data, np.uint8)
+        size = LACKS_ROOM
+        while size == LACKS_ROOM:
+            buffer = self._buffer
+            size = self._unpack(source.ctypes.data, len(source), buffer.ctypes.data, len(buffer))
+            if size == LACKS_ROOM and len(buffer) > LARGEST_PACKET:
+                raise _TableError(f"a packet above {LARGEST_PACKET} bytes")
+            if size == LACKS_ROOM:
+                self._buffer = np.empty(min(2 * len(buffer), LARGEST_PACKET + 1), np.uint8)
+        if size < 0:
+            raise _TableError("no LZ4 frame, or a damaged one")
+        return memoryview(buffer)[:size]  # type: ignore[arg-type]
+
+
 def _limited(data: bytes) -> bytes:
     if len(data) > LARGEST_PACKET:
         raise _TableError(f"a packet above {LARGEST_PACKET} bytes")
@@ -213,5 +291,6 @@ FORMAT = Format(
     (".aedat4",),
     lambda head: head.startswith(b"#!AER-DAT4"),
     decode,
-    smallest=16,
+    # Compressed.
+    smallest=4,
 )

@@ -20,6 +20,7 @@ NAMES = {
     "y": ("y", "ys"),
     "p": ("p", "ps", "pol", "polarity", "polarities"),
 }
+LARGEST_TIME = 2**62
 ORDER = "the columns in their order, one letter each of t, x, y, p; _ for one to leave out, like 'xypt'"
 OPTIONS = {
     "unit": "of the times: us (default), ms, s, ns",
@@ -77,4 +78,9 @@ def put_columns(
     except (TypeError, ValueError) as error:
         hint = "; one_based=True counts rows and columns from 1" if first == 0 and "x:" in str(error) else ""
         raise file.error(f"{where}: {error}{hint}", 0) from error
+    # Differences of times must fit as well.
+    if len(events) and not -LARGEST_TIME <= int(events["t"][0]) <= int(events["t"][-1]) < LARGEST_TIME:
+        raise file.error(
+            f"{where}: t: expected times within 2**62 us, got {events['t'][0]} to {events['t'][-1]} us", 0
+        )
     return room.put(*(events[field].copy() for field in "txyp"))

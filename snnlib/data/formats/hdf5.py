@@ -8,6 +8,7 @@ Files of the SHD family hold many recordings of a cochlea, not events of a camer
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +20,10 @@ from snnlib.data.formats.columns import OPTIONS, find_columns, put_columns
 
 MAGIC = b"\x89HDF\r\n\x1a\n"
 PLACES = ("", "events", "CD", "prophesee/left", "cd", "event")
+# What h5py raises for damaged files.
+DAMAGED = (AttributeError, KeyError, MemoryError, OSError, OverflowError, RuntimeError, TypeError, ValueError)
+# Deflate, the strongest of the usual filters, makes one byte of at most 1032.
+_LARGEST_RATIO = 1032
 
 
 def import_h5py() -> Any:
@@ -28,6 +33,34 @@ def import_h5py() -> Any:
     except ImportError as error:
         raise ImportError("HDF5 files need the package h5py: pip install 'snnlib[formats]'") from error
     return h5py
+
+
+def check_size(dataset: Any, size: int) -> None:
+    """Raise ValueError where a data set claims more bytes than a file of this size can hold."""
+    if dataset.nbytes > _LARGEST_RATIO * size:
+        raise ValueError(f"{dataset.name}: {dataset.nbytes} bytes in a file of {size}")
+
+
+def check_element(dataset: Any, index: int, size: int) -> None:
+    """Raise ValueError where an element of variable length claims more bytes than a file of this size holds.
+
+    The HDF5 library takes memory for it before it looks for the bytes. What is stored in place is a reference: the
+    length in 4 bytes, then where the values lie.
+    """
+    h5py, place = import_h5py(), dataset.id
+    width = place.get_type().get_size()
+    if dataset.chunks is None:
+        if (offset := place.get_offset()) is None:
+            return
+        reference = os.pread(dataset.file.id.get_vfd_handle(), 4, offset + width * index)
+    else:
+        if place.get_create_plist().get_nfilters():
+            return
+        first, within = index // dataset.chunks[0] * dataset.chunks[0], index % dataset.chunks[0]
+        reference = place.read_direct_chunk((first,))[1][width * within : width * within + 4]
+    length = int.from_bytes(reference, "little") * h5py.check_vlen_dtype(dataset.dtype).itemsize
+    if length > size:
+        raise ValueError(f"{dataset.name}: an element of {length} bytes in a file of {size}")
 
 
 def decode(file: EventFile, room: Room, options: dict[str, Any]) -> tuple[Header, Iterator[Events]]:
@@ -40,6 +73,8 @@ def decode(file: EventFile, room: Room, options: dict[str, Any]) -> tuple[Header
         lengths = {field: column.shape for field, column in columns.items()}
         if len(set(lengths.values())) != 1 or len(lengths["t"]) != 1:
             raise file.error(f"expected columns of one length, found shapes {lengths}", 0)
+        for column in columns.values():
+            check_size(column, file.size)
     except EventFileError:
         raise
     except Exception as error:
@@ -78,11 +113,13 @@ class _Field:
     """One field of a structured data set, sliced like a data set of its own."""
 
     def __init__(self, dataset: Any, name: str) -> None:
-        self.dataset, self.name = dataset, name
+        self.dataset, self.field, self.name = dataset, name, dataset.name
         self.shape = dataset.shape
+        # Of all fields, which are read together.
+        self.nbytes = dataset.nbytes
 
     def __getitem__(self, part: slice) -> Any:
-        return self.dataset[part][self.name]
+        return self.dataset[part][self.field]
 
 
 def _chunks(
