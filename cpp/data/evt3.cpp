@@ -1,8 +1,10 @@
 // Prophesee EVT 3.0: 16-bit words that change a state.
 #include "event_writer.h"
 
-#if defined(__SSE2__)
-#include <emmintrin.h>
+#if defined(__GNUC__) && defined(__x86_64__)
+#include <tmmintrin.h>
+#define SNNLIB_SHUFFLES
+#define SNNLIB_SSSE3 __attribute__((target("ssse3")))
 #endif
 
 namespace snnlib {
@@ -98,57 +100,59 @@ struct State {
   int64_t other = 0, untimed = 0;
 };
 
-#if defined(__SSE2__)
+#if defined(SNNLIB_SHUFFLES)
 
 constexpr int64_t kLanes = 8, kBlock = 256;
 
-// Lanes of each set of eight, ascending, a byte each; and how many they are.
-struct LaneTable {
-  uint64_t lanes[256];
+// Shuffles of eight words for each set of them: the words of the set side by side, and for every word the nearest of
+// the set that is not behind it, or 0.
+struct ShuffleTable {
+  alignas(16) uint8_t chosen[256][16];
+  alignas(16) uint8_t nearest[256][16];
   uint8_t counts[256];
 };
-constexpr LaneTable make_lane_table() {
-  LaneTable table = {};
-  for (uint64_t set = 0; set < 256; ++set) {
-    for (uint64_t lane = 0; lane < 8; ++lane) {
-      if (set >> lane & 1) table.lanes[set] |= lane << (8 * table.counts[set]++);
+constexpr ShuffleTable make_shuffle_table() {
+  ShuffleTable table = {};
+  for (int set = 0; set < 256; ++set) {
+    int count = 0, last = -1;
+    for (int byte = 0; byte < 16; ++byte) table.chosen[set][byte] = 0x80;
+    for (int lane = 0; lane < 8; ++lane) {
+      if (set >> lane & 1) {
+        last = lane;
+        table.chosen[set][2 * count] = uint8_t(2 * lane);
+        table.chosen[set][2 * count + 1] = uint8_t(2 * lane + 1);
+        ++count;
+      }
+      table.nearest[set][2 * lane] = last < 0 ? 0x80 : uint8_t(2 * last);
+      table.nearest[set][2 * lane + 1] = last < 0 ? 0x80 : uint8_t(2 * last + 1);
     }
+    table.counts[set] = uint8_t(count);
   }
   return table;
 }
-constexpr LaneTable kLaneTable = make_lane_table();
+constexpr ShuffleTable kShuffles = make_shuffle_table();
 
-template <int kBytes>
-SNNLIB_INLINE void fill_from(__m128i& values, __m128i& known) {
-  values = _mm_or_si128(values, _mm_andnot_si128(known, _mm_slli_si128(values, kBytes)));
-  known = _mm_or_si128(known, _mm_slli_si128(known, kBytes));
-}
-
-// Every lane without a value takes that of the nearest lane before it that has one, or `before`, which becomes the
-// last.
-SNNLIB_INLINE __m128i fill(__m128i values, __m128i known, __m128i& before) {
-  values = _mm_and_si128(values, known);
-  fill_from<2>(values, known);
-  fill_from<4>(values, known);
-  fill_from<8>(values, known);
-  values = _mm_or_si128(values, _mm_andnot_si128(known, before));
-  before = _mm_shufflehi_epi16(values, 0xFF);
-  before = _mm_unpackhi_epi64(before, before);
-  return values;
-}
-
-// Words of single events side by side: row and low part of the time as they stand at each, and where the events are.
+// Single events: their words, with row and low part of the time as they stand at each.
 struct Singles {
-  alignas(16) uint16_t rows[kBlock], lows[kBlock];
-  uint8_t places[kBlock + kLanes];
+  uint16_t words[kBlock + kLanes], rows[kBlock + kLanes], lows[kBlock + kLanes];
   int64_t count, end;
+  uint32_t row, low;
   // Whether all events are in order and inside.
   bool ordinary;
 };
 
+// Every lane takes the value of the nearest lane of the set, or `before`, which becomes the last.
+SNNLIB_SSSE3 inline __m128i fill(__m128i values, uint32_t set, __m128i& before) {
+  const __m128i shuffle = _mm_load_si128(reinterpret_cast<const __m128i*>(kShuffles.nearest[set]));
+  const __m128i none = _mm_srai_epi16(shuffle, 15);
+  values = _mm_or_si128(_mm_shuffle_epi8(values, shuffle), _mm_and_si128(none, before));
+  before = _mm_shuffle_epi8(values, _mm_set1_epi16(0x0F0E));
+  return values;
+}
+
 // Takes words as far as they are ADDR_X, ADDR_Y and TIME_LOW, a multiple of eight.
-SNNLIB_NOINLINE void find_singles(const uint8_t* words, int64_t count, const State& state, const EventWriter& out,
-                                  Singles& found) {
+SNNLIB_SSSE3 SNNLIB_NOINLINE void find_singles(const uint8_t* words, int64_t count, const State& state,
+                                               const EventWriter& out, Singles& found) {
   const __m128i right = _mm_set1_epi16(int16_t(out.right())), bottom = _mm_set1_epi16(int16_t(out.bottom()));
   const __m128i position = _mm_set1_epi16(0x7FF), value = _mm_set1_epi16(0xFFF);
   __m128i row = _mm_set1_epi16(int16_t(state.row)), low = _mm_set1_epi16(int16_t(state.low));
@@ -160,23 +164,26 @@ SNNLIB_NOINLINE void find_singles(const uint8_t* words, int64_t count, const Sta
     const __m128i is_x = _mm_cmpeq_epi16(kind, _mm_set1_epi16(kAddressX));
     const __m128i is_y = _mm_cmpeq_epi16(kind, _mm_set1_epi16(kAddressY));
     const __m128i is_low = _mm_cmpeq_epi16(kind, _mm_set1_epi16(kTimeLow));
-    if (_mm_movemask_epi8(_mm_or_si128(is_x, _mm_or_si128(is_y, is_low))) != 0xFFFF) break;
+    const uint32_t sets = uint32_t(_mm_movemask_epi8(_mm_packs_epi16(is_y, is_low)));
+    const uint32_t set = uint32_t(_mm_movemask_epi8(_mm_packs_epi16(is_x, _mm_setzero_si128())));
+    if (((sets | sets >> 8 | set) & 0xFF) != 0xFF) break;
     const __m128i low_before = low;
-    const __m128i rows = fill(_mm_and_si128(eight, position), is_y, row);
-    const __m128i lows = fill(_mm_and_si128(eight, value), is_low, low);
-    _mm_store_si128(reinterpret_cast<__m128i*>(found.rows + place), rows);
-    _mm_store_si128(reinterpret_cast<__m128i*>(found.lows + place), lows);
-    const __m128i earlier = _mm_or_si128(_mm_slli_si128(lows, 2), _mm_srli_si128(low_before, 14));
+    const __m128i rows = fill(_mm_and_si128(eight, position), sets & 0xFF, row);
+    const __m128i lows = fill(_mm_and_si128(eight, value), sets >> 8, low);
+    const __m128i earlier = _mm_alignr_epi8(lows, low_before, 14);
     const __m128i outside =
         _mm_or_si128(_mm_cmpgt_epi16(_mm_and_si128(eight, position), right), _mm_cmpgt_epi16(rows, bottom));
     odd = _mm_or_si128(odd, _mm_or_si128(_mm_cmpgt_epi16(earlier, lows), _mm_and_si128(outside, is_x)));
-    const uint32_t set = uint32_t(_mm_movemask_epi8(_mm_packs_epi16(is_x, _mm_setzero_si128())));
-    const uint64_t places = kLaneTable.lanes[set] + 0x0101010101010101u * uint64_t(place);
-    std::memcpy(found.places + events, &places, 8);
-    events += kLaneTable.counts[set];
+    const __m128i chosen = _mm_load_si128(reinterpret_cast<const __m128i*>(kShuffles.chosen[set]));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(found.words + events), _mm_shuffle_epi8(eight, chosen));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(found.rows + events), _mm_shuffle_epi8(rows, chosen));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(found.lows + events), _mm_shuffle_epi8(lows, chosen));
+    events += kShuffles.counts[set];
   }
   found.count = events;
   found.end = place;
+  found.row = uint32_t(_mm_extract_epi16(row, 0));
+  found.low = uint32_t(_mm_extract_epi16(low, 0));
   found.ordinary = _mm_movemask_epi8(odd) == 0;
 }
 
@@ -184,18 +191,19 @@ SNNLIB_NOINLINE void find_singles(const uint8_t* words, int64_t count, const Sta
 // order or inside, `plain` is how many not to try again.
 SNNLIB_NOINLINE int64_t put_singles(const uint8_t* words, int64_t count, State& state, EventWriter& out,
                                     int64_t& plain) {
-  if (!state.timed || !out.is_in_order(state.time() | state.low)) return 0;
+  static const bool shuffles = __builtin_cpu_supports("ssse3");
+  if (!shuffles || !state.timed || !out.is_in_order(state.time() | state.low)) return 0;
   Singles found;
   find_singles(words, std::min(count, kBlock), state, out, found);
   if (!found.ordinary) plain = std::max(plain, found.end);
   if (!found.end || !found.ordinary || !out.has_places(found.count + 1)) return 0;
   const auto pixel = [&](int64_t i) {
-    const uint32_t place = found.places[i], word = little16(words + place * 2);
-    return Pixel{found.lows[place], pack(word & 0x7FF, found.rows[place], word >> 11 & 1), 0};
+    const uint32_t word = found.words[i];
+    return Pixel{found.lows[i], pack(word & 0x7FF, found.rows[i], word >> 11 & 1), 0};
   };
   out.put_checked(found.count, state.time(), pixel);
-  state.row = found.rows[found.end - 1];
-  state.low = found.lows[found.end - 1];
+  state.row = found.row;
+  state.low = found.low;
   return found.end;
 }
 
