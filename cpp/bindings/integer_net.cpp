@@ -76,22 +76,14 @@ class Net {
       layer.potential = own.potential.data();
       layer.current = layer.has_synapse ? own.current.data() : nullptr;
       layer.last = layer.recurrent ? own.last.data() : nullptr;
-      if (k + 1 < layers_.size()) {
-        own.output.resize(int64_t(layer.height / layer.pool_y) * (layer.width / layer.pool_x) * layer.channels);
-        layer.output = own.output.data();
-        layer.output_size = int64_t(own.output.size());
-      }
       row = std::max(row, int64_t(layer.width) * layer.channels);
-      own.column.resize(int64_t(layer.in_height) * layer.in_width * layer.in_channels);
-      own.channel.resize(own.column.size());
-      // Rows outside of whole windows are listed as well, without any cell.
-      own.row.resize(int64_t(layer.in_height) + 2);
-      lists_.push_back({own.column.data(), own.channel.data(), own.row.data()});
+      lists_.push_back(own.inputs.of(int64_t(layer.in_height) * layer.in_width * layer.in_channels, layer.in_height));
     }
     sum_.resize(row);
-    part_.resize(row);
+    part_.resize(row + SNN_SPARE);
     fired_.resize(row);
-    scratch_ = {sum_.data(), part_.data(), fired_.data()};
+    pooled_.resize(row);
+    scratch_ = {sum_.data(), part_.data(), fired_.data(), pooled_.data()};
   }
 
   void clear() {
@@ -102,16 +94,28 @@ class Net {
     snn_list_frame(&layers_[0], frame, &lists_[0]);
     for (size_t k = 0; k < layers_.size(); ++k) {
       const bool last = k + 1 == layers_.size();
-      snn_step(&layers_[k], frame, &lists_[k], last ? nullptr : &lists_[k + 1], &scratch_, last ? result : nullptr);
-      frame = layers_[k].output;
+      snn_step(&layers_[k], &lists_[k], last ? nullptr : &lists_[k + 1], &scratch_, last ? result : nullptr);
     }
   }
 
  private:
+  struct List {
+    std::vector<uint16_t> column, place;
+    std::vector<uint8_t> count;
+    std::vector<int32_t> row;
+
+    snn_list of(int64_t cells, int64_t rows) {
+      column.resize(cells);
+      place.resize(cells);
+      count.resize(cells);
+      row.resize(rows + 1);
+      return {column.data(), place.data(), count.data(), row.data()};
+    }
+  };
   struct Memory {
-    std::vector<int32_t> potential, current, row;
-    std::vector<uint8_t> last, output;
-    std::vector<uint16_t> column, channel;
+    std::vector<int32_t> potential, current;
+    std::vector<uint8_t> last;
+    List inputs;
   };
   std::vector<snn_layer> layers_;
   std::vector<Memory> memory_;
@@ -119,6 +123,7 @@ class Net {
   std::vector<int32_t> sum_;
   std::vector<int16_t> part_;
   std::vector<uint16_t> fired_;
+  std::vector<uint8_t> pooled_;
   snn_scratch scratch_;
 };
 

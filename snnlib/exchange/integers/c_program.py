@@ -14,12 +14,13 @@ from snnlib.exchange.integers.integer_net import (
     IntegerNet,
     list_sizes,
     numbers_of,
-    row_size,
+    row_sizes,
     rows_of,
     weights_in_order,
 )
 
-_KERNELS = Path(__file__).with_name("integer_net.h")
+# In the order in which they include each other.
+_KERNELS = ("net_layer.h", "net_list.h", "net_sums.h", "net_neurons.h", "integer_net.h")
 _PER_LINE = 24
 
 
@@ -105,29 +106,38 @@ void net_step(int32_t output[NET_OUTPUTS]);
 
 
 def _program(net: IntegerNet, binary: bool) -> str:
-    parts = ['#include "net.h"\n', _KERNELS.read_text(encoding="utf-8")]
+    parts = ['#include "net.h"\n', *(_kernels(name) for name in _KERNELS)]
     initialisers = []
     for number, layer in enumerate(net.layers):
         parts += list(_constants(number, layer))
-        parts += list(_memory(number, layer, number == len(net.layers) - 1))
-        initialisers.append(_initialiser(number, layer, number == len(net.layers) - 1))
-    row = row_size(net.layers)
+        parts += list(_memory(number, layer))
+        initialisers.append(_initialiser(number, layer))
+    row, window_row = row_sizes(net.layers)
     frame = net.layers[0].input
     parts += [
         f"static uint8_t frame[{frame[0] * frame[1] * frame[2]}];",
         *(
-            f"static uint16_t columns{turn}[{cells}], channels{turn}[{cells}];\nstatic int32_t rows{turn}[{rows}];"
+            f"static uint16_t columns{turn}[{cells}], places{turn}[{cells}];\n"
+            f"static uint8_t counts{turn}[{cells}];\nstatic int32_t rows{turn}[{rows}];"
             for turn, (cells, rows) in enumerate(list_sizes(net.layers))
         ),
-        "static const snn_list lists[2] = {{columns0, channels0, rows0}, {columns1, channels1, rows1}};",
+        "static const snn_list lists[2] = {{columns0, places0, counts0, rows0}, {columns1, places1, counts1, rows1}};",
         f"static int32_t sums[{row}];",
-        f"static int16_t parts[{row}];",
+        f"static int16_t parts[{row} + SNN_SPARE];",
         f"static uint16_t fired[{row}];",
-        "static const snn_scratch scratch = {sums, parts, fired};",
+        f"static uint8_t pooled[{window_row}];",
+        "static const snn_scratch scratch = {sums, parts, fired, pooled};",
         f"static const snn_layer layers[{len(net.layers)}] = {{\n" + ",\n".join(initialisers) + "};",
-        _FUNCTIONS.replace("BINARY", "1" if binary else "0").replace("LAYERS", str(len(net.layers))),
+        _FUNCTIONS.replace("BINARY", "1" if binary else "0")
+        .replace("LAYERS", str(len(net.layers)))
+        .replace("  STEPS;\n", "".join(_step(number, len(net.layers)) for number in range(len(net.layers)))),
     ]
     return "\n".join(parts)
+
+
+def _kernels(name: str) -> str:
+    lines = Path(__file__).with_name(name).read_text(encoding="utf-8").splitlines(keepends=True)
+    return "".join(line for line in lines if not line.startswith('#include "'))
 
 
 def _constants(number: int, layer: IntegerLayer) -> Iterator[str]:
@@ -146,7 +156,7 @@ def _array(kind: str, name: str, values: Tensor) -> str:
     return f"static const {kind} {name}[{len(numbers)}] = {{\n" + ",\n".join(lines) + "};"
 
 
-def _memory(number: int, layer: IntegerLayer, last: bool) -> Iterator[str]:
+def _memory(number: int, layer: IntegerLayer) -> Iterator[str]:
     channels, height, width = layer.neurons
     state = f"int{layer.state_bits}_t"
     yield f"static {state} potential{number}[{channels * height * width}];"
@@ -154,16 +164,16 @@ def _memory(number: int, layer: IntegerLayer, last: bool) -> Iterator[str]:
         yield f"static {state} current{number}[{channels * height * width}];"
     if layer.recurrent is not None:
         yield f"static uint8_t last{number}[{channels}];"
-    if not last:
-        yield f"static uint8_t output{number}[{_output_size(layer)}];"
 
 
-def _output_size(layer: IntegerLayer) -> int:
-    channels, height, width = layer.output
-    return channels * height * width
+def _step(number: int, layers: int) -> str:
+    """A call of its own for every layer, so that the compiler knows its sizes."""
+    last = number == layers - 1
+    turns = f"&lists[{number & 1}], {'0' if last else f'&lists[{~number & 1}]'}"
+    return f"  snn_step(&layers[{number}], {turns}, &scratch, {'output' if last else '0'});\n"
 
 
-def _initialiser(number: int, layer: IntegerLayer, last: bool) -> str:
+def _initialiser(number: int, layer: IntegerLayer) -> str:
     n = numbers_of(layer)
 
     def name(kind: str, there: bool) -> str:
@@ -186,8 +196,7 @@ def _initialiser(number: int, layer: IntegerLayer, last: bool) -> str:
         *(n["leak_m"], n["leak_s"], n["fraction"]),
         *(n["has_synapse"], n["resets_all"], n["keep"], n["is_wide"], n["packed"]),
         *(f"potential{number}", name("current", layer.leak_s is not None)),
-        *(name("last", layer.recurrent is not None), name("output", not last)),
-        0 if last else _output_size(layer),
+        name("last", layer.recurrent is not None),
     ]
     return "    {" + ", ".join(map(str, fields)) + "}"
 
@@ -238,13 +247,8 @@ void net_frame(const uint8_t* counts) {
 }
 
 void net_step(int32_t output[NET_OUTPUTS]) {
-  const uint8_t* from = frame;
-  int k;
   snn_list_frame(&layers[0], frame, &lists[0]);
-  for (k = 0; k < LAYERS; ++k) {
-    snn_step(&layers[k], from, &lists[k & 1], &lists[~k & 1], &scratch, k == LAYERS - 1 ? output : (int32_t*)0);
-    from = layers[k].output;
-  }
+  STEPS;
   memset(frame, 0, sizeof frame);
 }
 """

@@ -12,7 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.exchange.integers.chain import Stage, decay_numbers, stages_of
-from snnlib.exchange.integers.integer_net import BOUNDS, LEAK_BITS, IntegerLayer, IntegerNet
+from snnlib.exchange.integers.integer_net import (
+    BOUNDS,
+    LARGEST_NUMBER,
+    LEAK_BITS,
+    IntegerLayer,
+    IntegerNet,
+)
 from snnlib.exchange.integers.scales import ScaleRule, check_scale, check_weight_bits, rounded, weight_scale
 from snnlib.exchange.nir.cells import Array
 
@@ -100,6 +106,12 @@ def _layer(
     if stage.recurrent is not None and stage.neurons[1:] != (1, 1):
         raise ValueError(
             f"{stage.name}: expected recurrence of a layer without space axes, got {stage.neurons}"
+        )
+    (channels, height, _), (neurons, _, width) = stage.input, stage.neurons
+    if max(channels * height, stage.input[2], neurons * width) > LARGEST_NUMBER:
+        raise ValueError(
+            f"{stage.name}: expected at most {LARGEST_NUMBER} inputs in a column and neurons in a row, got inputs "
+            f"{stage.input} and neurons {stage.neurons}"
         )
     weight = stage.weight * divisor
     outputs = len(weight)

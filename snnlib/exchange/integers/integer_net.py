@@ -13,13 +13,18 @@ from snnlib.backends import native
 
 # Bits of a leak: a product with a state of 16 bits fits into 32.
 LEAK_BITS = 15
+# Places of a row of parts beyond its neurons, as in net_layer.h, and bytes of a cell in a list.
+SPARE = 32
+_CELL_BYTES = 5
+# Cells of a column are numbered in 16 bits, as are those of a row of neurons.
+LARGEST_NUMBER = 2**16 - 1
 # Widths of states, and the numbers that they hold.
 BOUNDS = {16: (-(2**15), 2**15 - 1), 32: (-(2**31), 2**31 - 1)}
 
 
 @dataclass(frozen=True)
 class IntegerLayer:
-    """A layer in integers; what it computes stands at the head of `integer_net.h`.
+    """A layer in integers; what it computes stands at the head of `net_layer.h`.
 
     Args:
         name: path of the layer in the float net.
@@ -151,14 +156,15 @@ class IntegerNet(nn.Module):
 
     @property
     def ram_bytes(self) -> int:
-        """Bytes of states, frames and scratch in the exported program."""
-        frames = sum(_size(layer.input) for layer in self.layers)
+        """Bytes of states, frame, lists and scratch in the exported program."""
         states = sum(
             _size(layer.neurons) * layer.state_bits // 8 * (1 if layer.leak_s is None else 2)
             + (layer.neurons[0] if layer.recurrent is not None else 0)
             for layer in self.layers
         )
-        return frames + states + scratch_bytes(self.layers)
+        lists = sum(_CELL_BYTES * cells + 4 * rows for cells, rows in list_sizes(self.layers))
+        row, window_row = row_sizes(self.layers)
+        return _size(self.layers[0].input) + states + lists + 8 * row + 2 * SPARE + window_row
 
     def extra_repr(self) -> str:
         """One line per layer."""
@@ -178,19 +184,14 @@ def list_sizes(layers: list[IntegerLayer]) -> list[tuple[int, int]]:
     found = []
     for turn in (layers[0::2], layers[1::2]):
         cells = max((_size(layer.input) for layer in turn), default=1)
-        # Rows outside of whole windows are listed as well, without any cell.
-        found.append((cells, max((layer.input[1] for layer in turn), default=0) + 2))
+        found.append((cells, max((layer.input[1] for layer in turn), default=0) + 1))
     return found
 
 
-def row_size(layers: list[IntegerLayer]) -> int:
-    """Neurons of the widest row."""
-    return max(layer.neurons[0] * layer.neurons[2] for layer in layers)
-
-
-def scratch_bytes(layers: list[IntegerLayer]) -> int:
-    """Bytes of the memory that layers share."""
-    return sum(4 * cells + 4 * rows for cells, rows in list_sizes(layers)) + 8 * row_size(layers)
+def row_sizes(layers: list[IntegerLayer]) -> tuple[int, int]:
+    """Neurons of the widest row, and cells of the widest row of windows."""
+    windows = max((layer.neurons[0] * layer.output[2] for layer in layers[:-1]), default=1)
+    return max(layer.neurons[0] * layer.neurons[2] for layer in layers), max(windows, 1)
 
 
 def _constant_bytes(layer: IntegerLayer) -> int:
