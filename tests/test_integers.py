@@ -171,9 +171,7 @@ def test_wrong_input_is_named() -> None:
     with pytest.raises(ValueError, match=r"0 \(SpikingLinear\): delays have no counterpart in integers"):
         snnlib.to_integers(late, x)
     wide = nn.Sequential(snnlib.SpikingLinear(70_000, 2))
-    with pytest.raises(
-        ValueError, match="0: expected at most 65535 inputs in a column and neurons in a row, got inputs"
-    ):
+    with pytest.raises(ValueError, match="0: expected at most 65535 inputs in a column and neurons in a row"):
         snnlib.to_integers(wide, torch.zeros(2, 1, 70_000))
     branch = nn.Sequential(snnlib.nn.Residual(snnlib.SpikingLinear(12, 12)))
     with pytest.raises(ValueError, match=r"0 \(Residual\): a module that has no counterpart in integers"):

@@ -246,8 +246,21 @@ def test_shd_damaged(tmp_path):
         place = file["spikes/units"].id.get_offset()
     path.write_bytes(data[: place + 3] + b"\x80" + data[place + 4 :])
     with pytest.raises(
-        EventFileError, match=r"sample 0: /spikes/units: an element of 4294967300 bytes in a file"
+        EventFileError, match=r"sample 0: /spikes/units: no element of 4294967300 bytes in the heap"
     ):
+        SHD(tmp_path)[0]
+    # A heap whose objects lead back to themselves: the HDF5 library walks through it for ever.
+    heap = data.index(b"GCOL")
+    size = int.from_bytes(data[heap + 24 : heap + 32], "little")
+    assert size == 4
+    path.write_bytes(
+        data[: heap + 16]
+        + b"\x09\0"
+        + data[heap + 18 : heap + 24]
+        + bytes([240] + 7 * [255])
+        + data[heap + 32 :]
+    )
+    with pytest.raises(EventFileError, match="no element of 4 bytes in the heap at byte"):
         SHD(tmp_path)[0]
     rng, clear = np.random.default_rng(7), 0
     for _ in range(int(os.environ.get("SNNLIB_MUTATIONS", "60"))):

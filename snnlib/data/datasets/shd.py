@@ -15,7 +15,7 @@ from snnlib.data.datasets.event_folder import Transform
 from snnlib.data.datasets.splits import SPLITS, Split, split_by_hash
 from snnlib.data.events import as_events
 from snnlib.data.formats.base import EventFileError
-from snnlib.data.formats.hdf5 import DAMAGED, check_element, check_size, import_h5py
+from snnlib.data.formats.hdf5 import DAMAGED, check_size, import_h5py, read_element
 
 UNITS = 700
 _FETCH = "fetch it from zenkelab.org/datasets and unpack it"
@@ -125,10 +125,9 @@ class SHD(Dataset[tuple[Any, Any]]):
         place = int(self._places[number])
         try:
             file = self._open()
-            parts = [file["spikes/times"], file["spikes/units"]]
-            for part in parts:
-                check_element(part, place, self._size)
-            times, units = (np.asarray(part[place]) for part in parts)
+            times, units = (
+                read_element(file[f"spikes/{name}"], place, self._size) for name in ("times", "units")
+            )
             if units.size and int(units.max()) >= UNITS:
                 raise ValueError(f"expected channels in 0..{UNITS - 1}, found {units.max()}")
             zeros = np.zeros(len(times), np.int64)

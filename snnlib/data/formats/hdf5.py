@@ -9,13 +9,14 @@ Files of the SHD family hold many recordings of a cochlea, not events of a camer
 from __future__ import annotations
 
 import os
+import struct
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from snnlib.data.events import Events
-from snnlib.data.formats.base import CHUNK, EventFile, EventFileError, Format, Header, Room
+from snnlib.data.formats.base import CHUNK, Array, EventFile, EventFileError, Format, Header, Room
 from snnlib.data.formats.columns import OPTIONS, find_columns, put_columns
 
 MAGIC = b"\x89HDF\r\n\x1a\n"
@@ -41,26 +42,59 @@ def check_size(dataset: Any, size: int) -> None:
         raise ValueError(f"{dataset.name}: {dataset.nbytes} bytes in a file of {size}")
 
 
-def check_element(dataset: Any, index: int, size: int) -> None:
-    """Raise ValueError where an element of variable length claims more bytes than a file of this size holds.
+def read_element(dataset: Any, index: int, size: int) -> Array:
+    """An element of variable length `[n]`, read without the HDF5 library where it is stored plainly.
 
-    The HDF5 library takes memory for it before it looks for the bytes. What is stored in place is a reference: the
-    length in 4 bytes, then where the values lie.
+    In damaged files the library takes memory for any length that is claimed, and may walk through a heap without end.
+
+    Raises:
+        ValueError: what is stored is damaged, in a file of this size.
+
+    Source: HDF Group, "HDF5 File Format Specification Version 3.0", sections III.E (global heap) and IV.A.2.d.
     """
-    h5py, place = import_h5py(), dataset.id
-    width = place.get_type().get_size()
+    base = import_h5py().check_vlen_dtype(dataset.dtype)
+    if (reference := _reference(dataset, index, base)) is None:
+        return np.asarray(dataset[index])
+    count, heap, number = struct.unpack("<IQI", reference)
+    if count == 0:
+        return np.empty(0, base)
+    handle, wanted = dataset.file.id.get_vfd_handle(), count * base.itemsize
+    head = os.pread(handle, 16, heap) if heap < size else b""
+    end = heap + int.from_bytes(head[8:], "little")
+    if head[:5] != b"GCOL\x01" or end > size:
+        raise ValueError(f"{dataset.name}: no heap at byte {heap} of {size}")
+    place = heap + 16
+    while place + 16 <= end:
+        found, length = struct.unpack("<H6xQ", os.pread(handle, 16, place))
+        place += 16
+        if found == number and wanted <= length <= end - place:
+            return np.frombuffer(os.pread(handle, wanted, place), base)
+        if found in (0, number):
+            break
+        place += -(-length // 8) * 8
+    raise ValueError(f"{dataset.name}: no element of {wanted} bytes in the heap at byte {heap}")
+
+
+def _reference(dataset: Any, index: int, base: Any) -> bytes | None:
+    """Length, heap and number of an element, 16 bytes; None where filters or other types hide them."""
+    place, width = dataset.id, 16
+    stored = place.get_type()
+    plain = import_h5py().h5t.py_create(base, logical=True)
+    if stored.get_size() != width or not stored.get_super().equal(plain):
+        return None
     if dataset.chunks is None:
-        if (offset := place.get_offset()) is None:
-            return
-        reference = os.pread(dataset.file.id.get_vfd_handle(), 4, offset + width * index)
+        offset = place.get_offset()
+        data = (
+            b""
+            if offset is None
+            else os.pread(dataset.file.id.get_vfd_handle(), width, offset + width * index)
+        )
+    elif place.get_create_plist().get_nfilters():
+        return None
     else:
-        if place.get_create_plist().get_nfilters():
-            return
-        first, within = index // dataset.chunks[0] * dataset.chunks[0], index % dataset.chunks[0]
-        reference = place.read_direct_chunk((first,))[1][width * within : width * within + 4]
-    length = int.from_bytes(reference, "little") * h5py.check_vlen_dtype(dataset.dtype).itemsize
-    if length > size:
-        raise ValueError(f"{dataset.name}: an element of {length} bytes in a file of {size}")
+        first = index // dataset.chunks[0] * dataset.chunks[0]
+        data = place.read_direct_chunk((first,))[1][width * (index - first) :][:width]
+    return data if len(data) == width else None
 
 
 def decode(file: EventFile, room: Room, options: dict[str, Any]) -> tuple[Header, Iterator[Events]]:
