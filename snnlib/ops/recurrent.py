@@ -297,12 +297,16 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tens
     value, _, total = output
     ctx.dtype = current.dtype
     ctx.save_for_backward(total, value, weight, coefficients, state, lengths)
+    # The sums have no gradient, for which zeros of their size would be filled in.
+    ctx.set_materialize_grads(False)
 
 
 def _backward(
-    ctx: Any, grad_value: Tensor, grad_state: Tensor | None, _total: Tensor | None
+    ctx: Any, grad_value: Tensor | None, grad_state: Tensor | None, _total: Tensor | None
 ) -> tuple[Tensor | None, ...]:
     *tensors, state, lengths = ctx.saved_tensors
+    if grad_value is None:
+        grad_value = torch.zeros_like(tensors[1])
     need_weight, learn = ctx.needs_input_grad[1:3]
     grad, grad_weight, rows, start = recurrent_backward(
         grad_value, grad_state, *tensors, state, lengths, ctx.flags, ctx.time_dim, learn, need_weight
