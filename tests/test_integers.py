@@ -52,6 +52,29 @@ NETS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
         ),
         (12,),
     ),
+    "delays": (
+        lambda: nn.Sequential(
+            snnlib.SpikingConv2d(2, 5, 3, stride=2, neuron=LIF(tau=3.0), delays=snnlib.Delays(6)),
+            snnlib.AvgPool2d(2),
+            nn.Flatten(2),
+            snnlib.SpikingLinear(20, 9, neuron=LIF(tau=2.0), delays=snnlib.Delays(4)),
+            snnlib.SpikingLinear(9, 4, neuron=CubaLIF(), delays=snnlib.Delays(5, per="connection")),
+        ),
+        (2, 9, 9),
+    ),
+    "recurrent delays": (
+        lambda: nn.Sequential(
+            snnlib.SpikingRNN(
+                *(12, 9, 2),
+                neuron=LIF(tau=4.0, surrogate=LOW),
+                delays=snnlib.Delays(4, per="connection"),
+                recurrent_delays=snnlib.Delays(6, per="connection"),
+            ),
+            snnlib.SpikingRNN(9, 7, neuron=LIF(tau=4.0, surrogate=LOW), recurrent_delays=snnlib.Delays(3)),
+            snnlib.SpikingLinear(7, 4, neuron=SRM(4.0, 2.0), delays=snnlib.Delays(2)),
+        ),
+        (12,),
+    ),
     "one axis": (
         lambda: nn.Sequential(
             snnlib.SpikingConv1d(3, 5, 3, padding=1, neuron=LIF(tau=1.0, reset_value=-0.25, compare=">")),
@@ -99,6 +122,28 @@ def test_sums_of_binary_fractions_lose_nothing(reset: str) -> None:
     with torch.no_grad():
         for parameter in net.parameters():
             parameter.copy_((parameter * 16 + 2).round().clamp(-60, 60) / 16)
+    x = counts(40, 3, 2, 6, 6)
+    small = snnlib.to_integers(net, x, scale="power-of-two")
+    assert torch.equal(small(x), net(x)) and net(x).any()
+
+
+def test_delays_are_those_of_the_float_net() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        snnlib.SpikingConv2d(2, 4, 3, neuron=IF(threshold=1.25), delays=snnlib.Delays(5)),
+        nn.Flatten(2),
+        snnlib.SpikingRNN(
+            *(64, 6),
+            neuron=IF(threshold=2.0, surrogate=LOW),
+            delays=snnlib.Delays(7, per="connection"),
+            recurrent_delays=snnlib.Delays(4, per="connection"),
+        ),
+        snnlib.SpikingLinear(6, 3, neuron=IF(), delays=snnlib.Delays(3)),
+    ).eval()
+    with torch.no_grad():
+        for name, parameter in net.named_parameters():
+            if "delays" not in name:
+                parameter.copy_((parameter * 16 + 1).round().clamp(-60, 60) / 16)
     x = counts(40, 3, 2, 6, 6)
     small = snnlib.to_integers(net, x, scale="power-of-two")
     assert torch.equal(small(x), net(x)) and net(x).any()
@@ -167,9 +212,12 @@ def test_wrong_input_is_named() -> None:
     odd = nn.Sequential(snnlib.SpikingLinear(12, 4, neuron=snnlib.neurons.ALIF()))
     with pytest.raises(ValueError, match=r"0 \(SpikingLinear\): ALIF has dynamics that no neuron of NIR has"):
         snnlib.to_integers(odd, x)
-    late = nn.Sequential(snnlib.SpikingLinear(12, 4, delays=snnlib.Delays(3)))
-    with pytest.raises(ValueError, match=r"0 \(SpikingLinear\): delays have no counterpart in integers"):
+    late = nn.Sequential(snnlib.SpikingLinear(12, 4, delays=snnlib.Delays(300)))
+    with pytest.raises(ValueError, match=r"0 \(SpikingLinear\): delays above 255 steps have no counterpart"):
         snnlib.to_integers(late, x)
+    late = nn.Sequential(snnlib.SpikingConv1d(12, 4, 1, delays=snnlib.Delays(3, per="connection")))
+    with pytest.raises(ValueError, match=r'0 \(SpikingConv1d\): delays per="connection" of a convolution'):
+        snnlib.to_integers(late, x[..., None])
     wide = nn.Sequential(snnlib.SpikingLinear(70_000, 2))
     with pytest.raises(ValueError, match="0: expected at most 65535 inputs in a column and neurons in a row"):
         snnlib.to_integers(wide, torch.zeros(2, 1, 70_000))
@@ -184,7 +232,8 @@ def test_wrong_input_is_named() -> None:
     [
         ("SRM", {}, True),
         ("convolutions", {"weight_bits": 4}, False),
-        ("recurrent", {"state_bits": 32}, False),
+        ("delays", {}, False),
+        ("recurrent delays", {"state_bits": 32}, False),
     ],
 )
 def test_the_program_is_the_simulation(

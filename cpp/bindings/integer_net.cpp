@@ -53,6 +53,10 @@ snn_layer to_layer(const pybind11::dict& values) {
   layer.packed = read.number("packed");
   layer.weight = read.tensor<uint8_t>("weight");
   layer.recurrent = read.tensor<uint8_t>("recurrent");
+  layer.delay = read.tensor<uint8_t>("delay");
+  layer.weight_delay = read.tensor<uint8_t>("weight_delay");
+  layer.recurrent_delay = read.tensor<uint8_t>("recurrent_delay");
+  layer.period = read.number("period");
   layer.bias = read.tensor<int32_t>("bias");
   layer.above = read.tensor<void>("above");
   layer.offset = read.tensor<void>("offset");
@@ -76,6 +80,15 @@ class Net {
       layer.potential = own.potential.data();
       layer.current = layer.has_synapse ? own.current.data() : nullptr;
       layer.last = layer.recurrent ? own.last.data() : nullptr;
+      if (layer.delay) {
+        own.waiting.resize(int64_t(layer.period) * layer.in_height * layer.in_width * layer.in_channels);
+        layer.waiting = own.waiting.data();
+      }
+      if (layer.weight_delay || layer.recurrent_delay) {
+        own.waiting_sum.resize(int64_t(layer.period) * layer.channels);
+        layer.waiting_sum = own.waiting_sum.data();
+      }
+      if (layer.waiting || layer.waiting_sum) layer.now = &own.now;
       row = std::max(row, int64_t(layer.width) * layer.channels);
       lists_.push_back(own.inputs.of(int64_t(layer.in_height) * layer.in_width * layer.in_channels, layer.in_height));
     }
@@ -113,8 +126,9 @@ class Net {
     }
   };
   struct Memory {
-    std::vector<int32_t> potential, current;
-    std::vector<uint8_t> last;
+    std::vector<int32_t> potential, current, waiting_sum;
+    std::vector<uint8_t> last, waiting;
+    int32_t now = 0;
     List inputs;
   };
   std::vector<snn_layer> layers_;

@@ -12,6 +12,7 @@ from snnlib.data.atomic import write_bytes_atomically
 from snnlib.exchange.integers.integer_net import (
     IntegerLayer,
     IntegerNet,
+    delays_in_order,
     list_sizes,
     numbers_of,
     row_sizes,
@@ -20,7 +21,7 @@ from snnlib.exchange.integers.integer_net import (
 )
 
 # In the order in which they include each other.
-_KERNELS = ("net_layer.h", "net_list.h", "net_sums.h", "net_neurons.h", "integer_net.h")
+_KERNELS = ("net_layer.h", "net_list.h", "net_sums.h", "net_delays.h", "net_neurons.h", "integer_net.h")
 _PER_LINE = 24
 
 
@@ -145,6 +146,9 @@ def _constants(number: int, layer: IntegerLayer) -> Iterator[str]:
     yield _array("uint8_t", f"weight{number}", weight)
     if recurrent is not None:
         yield _array("uint8_t", f"recurrent{number}", recurrent)
+    for name, steps in delays_in_order(layer).items():
+        if steps is not None:
+            yield _array("uint8_t", f"{name}{number}", steps)
     for name, row in rows_of(layer).items():
         if row is not None:
             yield _array(f"int{8 * row.element_size()}_t", f"{name}{number}", row)
@@ -164,6 +168,12 @@ def _memory(number: int, layer: IntegerLayer) -> Iterator[str]:
         yield f"static {state} current{number}[{channels * height * width}];"
     if layer.recurrent is not None:
         yield f"static uint8_t last{number}[{channels}];"
+    if layer.waiting[0]:
+        yield f"static uint8_t waiting{number}[{layer.waiting[0]}];"
+    if layer.waiting[1]:
+        yield f"static int32_t waiting_sum{number}[{layer.waiting[1]}];"
+    if any(layer.waiting):
+        yield f"static int32_t now{number};"
 
 
 def _step(number: int, layers: int) -> str:
@@ -191,12 +201,16 @@ def _initialiser(number: int, layer: IntegerLayer) -> str:
         ),
         *(n["dilation_y"], n["dilation_x"], n["pool_y"], n["pool_x"]),
         *(f"weight{number}", name("recurrent", layer.recurrent is not None)),
+        *(name(kind, steps is not None) for kind, steps in delays_in_order(layer).items()),
+        layer.period,
         *(name("bias", layer.bias is not None), name("above", layer.threshold is not None)),
         name("offset", layer.threshold is not None),
         *(n["leak_m"], n["leak_s"], n["fraction"]),
         *(n["has_synapse"], n["resets_all"], n["keep"], n["is_wide"], n["packed"]),
         *(f"potential{number}", name("current", layer.leak_s is not None)),
         name("last", layer.recurrent is not None),
+        *(name("waiting", layer.waiting[0] > 0), name("waiting_sum", layer.waiting[1] > 0)),
+        name("&now", any(layer.waiting)),
     ]
     return "    {" + ", ".join(map(str, fields)) + "}"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -29,10 +30,13 @@ from snnlib.nn import (
     SRMReadout,
 )
 from snnlib.nn.batch_norm import BatchNorm
+from snnlib.nn.delays import Delays
 from snnlib.nn.recurrent import RecurrentLayer
 
 Shape = tuple[int, int, int]
 
+# A byte each.
+LONGEST_DELAY = 255
 _PASSED_ON = (nn.Identity, nn.Dropout, nn.Dropout2d, SpikeDropout)
 
 
@@ -52,6 +56,9 @@ class Stage:
         pool: windows whose spikes are averaged for the next stage.
         unit: what a unit of the cell's membrane is in the net's own, for a stage that gives potentials.
         end: how many of the net's modules this stage and those before it are.
+        delay: whole steps that each cell of the input waits `[C, H, W]`, or None.
+        weight_delay: those of each weight, in its shape, or None.
+        recurrent_delay: those of each recurrent weight, beyond the one step that spikes take to return, or None.
     """
 
     name: str
@@ -67,6 +74,9 @@ class Stage:
     pool: tuple[int, int] = (1, 1)
     unit: float = 1.0
     end: int = 0
+    delay: Tensor | None = None
+    weight_delay: Tensor | None = None
+    recurrent_delay: Tensor | None = None
 
     @property
     def neurons(self) -> Shape:
@@ -142,11 +152,10 @@ class _Chain:
         elif isinstance(module, AvgPool2d | SpikeAvgPool2d | nn.AvgPool2d):
             self.pool(module)
         elif isinstance(module, SpikingLayer | SRMLayer | SRMReadout):
-            if any(getattr(module, name, None) is not None for name in ("delays", "recurrent_delays")):
-                raise Unsupported("delays have no counterpart in integers")
             self.weights(path, module.effective_weight, None, module)
             if isinstance(module, RecurrentLayer):
                 self.stages[-1].recurrent = module.recurrent_weight.detach().double()
+            self.delays(module)
             if isinstance(module, SpikingLayer):
                 self.neuron(module.neuron)
             elif isinstance(module, SRMLayer):
@@ -181,6 +190,22 @@ class _Chain:
         own = None if bias is None else bias.detach().double().cpu()
         axes = (sizes["stride"], sizes["padding"], sizes["dilation"])
         self.stages.append(Stage(path, values, own, *axes, self.shape))
+
+    def delays(self, module: Any) -> None:
+        stage, shape = self.stages[-1], self.stages[-1].input
+        given, back = (getattr(module, name, None) for name in ("delays", "recurrent_delays"))
+        if given is not None and given.per == "channel":
+            steps = _whole_steps(given)
+            # Of a linear layer each cell is a channel.
+            stage.delay = steps.view(shape if len(steps) == math.prod(shape) else (-1, 1, 1)).expand(shape)
+        elif given is not None:
+            if stage.neurons[1:] != (1, 1) or module.weight.dim() != 2:
+                raise Unsupported('delays per="connection" of a convolution have no counterpart')
+            stage.weight_delay = _whole_steps(given).view_as(stage.weight)
+        if back is not None:
+            assert stage.recurrent is not None
+            # A channel's delay is that of all its connections.
+            stage.recurrent_delay = _whole_steps(back).expand_as(stage.recurrent)
 
     def normalise(self, module: Any) -> None:
         if not self.stages or self.stages[-1].cell is not None:
@@ -242,6 +267,12 @@ class _Chain:
             raise Unsupported("a membrane that does not start where its reset puts it has no counterpart")
         last.cell = replace(cell, gain=ones, offset=0 * ones, gain_s=None if cell.decay_s is None else ones)
         last.resets_all = resets_all
+
+
+def _whole_steps(delays: Delays) -> Tensor:
+    if delays.max_delay > LONGEST_DELAY:
+        raise Unsupported(f"delays above {LONGEST_DELAY} steps have no counterpart")
+    return torch.floor(delays().detach().cpu() + 0.5).long()
 
 
 def _as_two_axes(values: Tensor, options: Any) -> tuple[Tensor, dict[str, tuple[int, int]]]:

@@ -144,6 +144,9 @@ def _layer(
         input=stage.input,
         neurons=stage.neurons,
         weight_bits=weight_bits,
+        delay=stage.delay,
+        weight_delay=stage.weight_delay,
+        recurrent_delay=stage.recurrent_delay,
     )
 
 
@@ -205,16 +208,17 @@ def _at(layer: IntegerLayer, fraction: int, strict: bool) -> IntegerLayer:
 
 def _largest_state(layer: IntegerLayer, frames: Tensor) -> float:
     """Largest size of a membrane or current on the data, in units of the sums."""
-    sums = layer.sums(frames.flatten(0, 1)).view(*frames.shape[:2], *layer.neurons)
+    sums = layer.sums(frames)
     v = torch.zeros_like(sums[0])
     i, largest = v, torch.zeros(())
     keep_m, keep_s = (1 - (leak or 0) / 2**LEAK_BITS for leak in (layer.leak_m, layer.leak_s))
     threshold = torch.full((1,), torch.inf) if layer.threshold is None else layer.threshold.view(1, -1, 1, 1)
     limit = threshold.double() / 2**layer.fraction
-    back = None if layer.recurrent is None else layer.recurrent.double().t()
-    last = torch.zeros_like(v)
+    spikes: list[Tensor] = []
     for now in sums:
-        total = now if back is None else now + (last.flatten(1) @ back).view(now.shape)
+        total = (
+            now + layer.returned(spikes).view(now.shape) if spikes and layer.recurrent is not None else now
+        )
         i = total if layer.leak_s is None else keep_s * i + total
         v = keep_m * v + i
         # Where a spike sets the membrane, what lies beyond the threshold saturates without a trace.
@@ -222,7 +226,7 @@ def _largest_state(layer: IntegerLayer, frames: Tensor) -> float:
         largest = torch.maximum(largest, torch.maximum(i.abs().max(), kept.abs().max()).float())
         s = v >= limit
         v = torch.where(s, v - limit if layer.subtracts else torch.zeros_like(v), v)
-        last = s.double()
+        spikes.insert(0, s)
         if layer.resets_all:
             i = torch.where(s, torch.zeros_like(i), i)
     return float(largest)

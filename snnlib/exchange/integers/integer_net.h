@@ -2,6 +2,7 @@
 #ifndef SNNLIB_INTEGER_NET_H
 #define SNNLIB_INTEGER_NET_H
 
+#include "net_delays.h"
 #include "net_neurons.h"
 
 /* One time step of a layer, from the list of its inputs.
@@ -13,13 +14,15 @@ SNN_INLINE void snn_step(const snn_layer* layer, const snn_list* inputs, const s
                          const snn_scratch* scratch, int32_t* result) {
   const int32_t n = layer->width * layer->channels;
   int32_t y, k, found = 0;
+  if (layer->delay) snn_delay_inputs(layer, inputs);
   for (y = 0; y < layer->height; ++y) {
     const int64_t first = (int64_t)y * n;
     int32_t count;
     snn_row row;
     snn_begin_row(layer, scratch, &row);
-    snn_add_inputs(&row, inputs, y);
-    if (layer->recurrent) snn_add_recurrent(&row);
+    if (!layer->weight_delay) snn_add_inputs(&row, inputs, y);
+    if (layer->recurrent && !layer->recurrent_delay) snn_add_recurrent(&row);
+    if (layer->waiting_sum) snn_add_delayed(&row, inputs);
     if (layer->is_wide) {
       snn_move_parts(n, !row.is_split, row.part, row.sum);
       count = snn_fire32(layer, n, row.sum, (int32_t*)layer->potential + first,
@@ -42,6 +45,7 @@ SNN_INLINE void snn_step(const snn_layer* layer, const snn_list* inputs, const s
       }
     }
   }
+  if (layer->now) *layer->now = snn_later(layer, 1);
 }
 
 /* The state before the first step: membranes where a reset puts them. */
@@ -57,6 +61,7 @@ static void snn_clear(const snn_layer* layer) {
     }
   }
   if (layer->current) memset(layer->current, 0, (size_t)layer->height * row);
+  if (layer->now) snn_clear_delays(layer);
   if (layer->last) memset(layer->last, 0, (size_t)(layer->width * layer->channels));
 }
 

@@ -38,6 +38,9 @@ class IntegerLayer:
         fraction: bits of a state below a unit of the sums.
         state_bits: 16 or 32.
         input: shape of the input frame `[C, H, W]`.
+        delay: steps that each cell of the input waits `[C, H, W]`, or None.
+        weight_delay: steps of each weight, for a layer of one cell, or None.
+        recurrent_delay: steps of each recurrent weight beyond one, or None.
     """
 
     name: str
@@ -60,6 +63,22 @@ class IntegerLayer:
     input: tuple[int, int, int]
     neurons: tuple[int, int, int]
     weight_bits: int
+    delay: Tensor | None = None
+    weight_delay: Tensor | None = None
+    recurrent_delay: Tensor | None = None
+
+    @property
+    def period(self) -> int:
+        """One more than the longest delay."""
+        given = (self.delay, self.weight_delay, self.recurrent_delay)
+        return 1 + max((int(steps.max()) for steps in given if steps is not None), default=0)
+
+    @property
+    def waiting(self) -> tuple[int, int]:
+        """Bytes of input frames that wait, and numbers of sums that do."""
+        frames = 0 if self.delay is None else self.period * _size(self.input)
+        summed = self.weight_delay is not None or self.recurrent_delay is not None
+        return frames, self.period * self.neurons[0] if summed else 0
 
     @property
     def output(self) -> tuple[int, int, int]:
@@ -68,9 +87,41 @@ class IntegerLayer:
         return channels, height // self.pool[0], width // self.pool[1]
 
     def sums(self, frames: Tensor) -> Tensor:
-        """Sums over inputs `[B, O, H, W]` of frames of counts, exact in float64."""
-        bias = None if self.bias is None else self.bias.double()
-        return F.conv2d(frames.double(), self.weight.double(), bias, self.stride, self.padding, self.dilation)
+        """Sums over inputs `[T, B, O, H, W]` of frames of counts `[T, B, C, H, W]`, exact in float64."""
+        x = frames.double()
+        if self.delay is not None:
+            x = torch.stack([_later(x, step) * (self.delay == step) for step in _values(self.delay)]).sum(0)
+        if self.weight_delay is None:
+            return self._products(x, self.weight.double())
+        steps, weight = self.weight_delay, self.weight.double()
+        # Without the bias, which comes once.
+        parts = [self._products(_later(x, step), weight * (steps == step), False) for step in _values(steps)]
+        return torch.stack(parts).sum(0) + (0 if self.bias is None else self.bias.double().view(-1, 1, 1))
+
+    def _products(self, x: Tensor, weight: Tensor, biased: bool = True) -> Tensor:
+        bias = self.bias.double() if biased and self.bias is not None else None
+        sums = F.conv2d(x.flatten(0, 1), weight, bias, self.stride, self.padding, self.dilation)
+        return sums.view(*x.shape[:2], *self.neurons)
+
+    def returned(self, spikes: list[Tensor]) -> Tensor:
+        """What the neurons' own spikes `[B, O, 1, 1]`, the newest first, bring in the next step `[B, O]`."""
+        assert self.recurrent is not None
+        weight = self.recurrent.double()
+        steps = torch.zeros_like(weight) if self.recurrent_delay is None else self.recurrent_delay
+        total = spikes[0].new_zeros(spikes[0].flatten(1).shape, dtype=torch.float64)
+        for step in _values(steps):
+            if step < len(spikes):
+                total += spikes[step].flatten(1).double() @ (weight * (steps == step)).t()
+        return total
+
+
+def _values(steps: Tensor) -> list[int]:
+    return sorted({int(step) for step in steps.flatten().tolist()})
+
+
+def _later(x: Tensor, steps: int) -> Tensor:
+    """A sequence `[T, ...]` so many steps later."""
+    return torch.cat((torch.zeros_like(x[:steps]), x[: max(len(x) - steps, 0)]))
 
 
 class IntegerNet(nn.Module):
@@ -160,6 +211,7 @@ class IntegerNet(nn.Module):
         states = sum(
             _size(layer.neurons) * layer.state_bits // 8 * (1 if layer.leak_s is None else 2)
             + (layer.neurons[0] if layer.recurrent is not None else 0)
+            + (layer.waiting[0] + 4 * layer.waiting[1] + 4 if any(layer.waiting) else 0)
             for layer in self.layers
         )
         lists = sum(_CELL_BYTES * cells + 4 * rows for cells, rows in list_sizes(self.layers))
@@ -195,7 +247,7 @@ def row_sizes(layers: list[IntegerLayer]) -> tuple[int, int]:
 
 
 def _constant_bytes(layer: IntegerLayer) -> int:
-    constants = (*weights_in_order(layer), *rows_of(layer).values())
+    constants = (*weights_in_order(layer), *rows_of(layer).values(), *delays_in_order(layer).values())
     return sum(part.numel() * part.element_size() for part in constants if part is not None)
 
 
@@ -209,8 +261,7 @@ def _pooled(spikes: Tensor, pool: tuple[int, int]) -> Tensor:
 
 def _layer_reference(layer: IntegerLayer, frames: Tensor) -> Tensor:
     """Spikes or potentials `[T, N, O, H, W]` of a layer, as the equations say."""
-    steps, batch = frames.shape[:2]
-    sums = layer.sums(frames.flatten(0, 1)).view(steps, batch, *layer.neurons).long()
+    sums = layer.sums(frames).long()
     low, high = BOUNDS[layer.state_bits]
 
     def decayed(z: Tensor, leak: int) -> Tensor:
@@ -221,13 +272,12 @@ def _layer_reference(layer: IntegerLayer, frames: Tensor) -> Tensor:
 
     reset = torch.zeros(1, dtype=torch.long) if layer.reset is None else by_channel(layer.reset)
     v = sums.new_zeros(sums.shape[1:]) + (0 if layer.subtracts else reset)
-    i, last = torch.zeros_like(v), torch.zeros_like(v)
+    i, spikes = torch.zeros_like(v), list[Tensor]()
     values = []
     for now in sums:
         total = now
-        if layer.recurrent is not None:
-            back = last.flatten(1).double() @ layer.recurrent.double().t()
-            total = total + back.long().view(total.shape)
+        if layer.recurrent is not None and spikes:
+            total = total + layer.returned(spikes).long().view(total.shape)
         current = total.clamp(low >> layer.fraction, high >> layer.fraction) << layer.fraction
         if layer.leak_s is not None:
             i = current = (decayed(i, layer.leak_s) + current).clamp(low, high)
@@ -240,7 +290,7 @@ def _layer_reference(layer: IntegerLayer, frames: Tensor) -> Tensor:
         v = torch.where(s, v + reset if layer.subtracts else reset, v)
         if layer.resets_all:
             i = torch.where(s, 0, i)
-        last = s.long()
+        spikes.insert(0, s)
         values.append(s.int())
     return torch.stack(values)
 
@@ -252,6 +302,17 @@ def weights_in_order(layer: IntegerLayer) -> tuple[Tensor, Tensor | None]:
     return _as_bytes(weight, layer.weight_bits), None if recurrent is None else _as_bytes(
         recurrent, layer.weight_bits
     )
+
+
+def delays_in_order(layer: IntegerLayer) -> dict[str, Tensor | None]:
+    """Bytes of delays as the header reads them: of inputs `[H][W][C]`, of weights as these lie."""
+    delay = None if layer.delay is None else layer.delay.permute(1, 2, 0)
+    weight = None if layer.weight_delay is None else layer.weight_delay.flip(3).permute(2, 1, 3, 0)
+    recurrent = None if layer.recurrent_delay is None else layer.recurrent_delay.t()
+    found = {"delay": delay, "weight_delay": weight, "recurrent_delay": recurrent}
+    return {
+        name: None if steps is None else steps.to(torch.uint8).contiguous() for name, steps in found.items()
+    }
 
 
 def _as_bytes(weight: Tensor, bits: int) -> Tensor:
@@ -298,6 +359,7 @@ def numbers_of(layer: IntegerLayer) -> dict[str, int]:
         "dilation_x": layer.dilation[1],
         "pool_y": layer.pool[0],
         "pool_x": layer.pool[1],
+        "period": layer.period,
         "leak_m": layer.leak_m,
         "leak_s": layer.leak_s or 0,
         "fraction": layer.fraction,
@@ -312,6 +374,11 @@ def numbers_of(layer: IntegerLayer) -> dict[str, int]:
 def described_layer(layer: IntegerLayer) -> tuple[dict[str, int], list[Tensor]]:
     """A layer for the native simulation: numbers and addresses, and the tensors that these point to."""
     weight, recurrent = weights_in_order(layer)
-    tensors: dict[str, Any] = {"weight": weight, "recurrent": recurrent, **rows_of(layer)}
+    tensors: dict[str, Any] = {
+        "weight": weight,
+        "recurrent": recurrent,
+        **delays_in_order(layer),
+        **rows_of(layer),
+    }
     addresses = {name: 0 if tensor is None else tensor.data_ptr() for name, tensor in tensors.items()}
     return {**numbers_of(layer), **addresses}, [tensor for tensor in tensors.values() if tensor is not None]

@@ -70,6 +70,13 @@ typedef struct {
   const uint8_t* weight;
   /* From each neuron to all, [channels][channels], for layers of one cell; null without recurrence. */
   const uint8_t* recurrent;
+  /* Steps that an input waits, [in_height][in_width][in_channels]; or each weight, as the weights lie, for layers of
+   * one cell that see the whole frame; and each recurrent weight. Null without delays. */
+  const uint8_t* delay;
+  const uint8_t* weight_delay;
+  const uint8_t* recurrent_delay;
+  /* One more than the longest delay. */
+  int32_t period;
   /* Of a row of neurons [width][channels]; null for no bias. */
   const int32_t* bias;
   /* The largest membrane that does not fire, and what a spike sets or adds; of the state's width, of a row of neurons.
@@ -85,6 +92,11 @@ typedef struct {
   void* current;
   /* Spikes of the last step, for recurrence: [channels]. */
   uint8_t* last;
+  /* What waits: frames of inputs [period][in_height][in_width][in_channels], and sums [period][channels]; null where
+   * nothing does. And the current place in them. */
+  uint8_t* waiting;
+  int32_t* waiting_sum;
+  int32_t* now;
 } snn_layer;
 
 /* Of the 16 bits of a part, how many spikes with weights of 8 bits fit: 258 times 127. */
