@@ -29,11 +29,11 @@ Voice = list[tuple[Events, int]]
 
 
 def made_up(cochlea: Cochlea) -> dict[str, Voice]:
-    """Three voices of different pitch, each with 16 rising and 16 falling tones in noise."""
+    """Three voices of different pitch, each with 12 rising and 12 falling tones in noise."""
     generator = torch.Generator().manual_seed(0)
     voices: dict[str, Voice] = {}
     for number, name in enumerate(("high", "low", "middle")):
-        for sample in range(32):
+        for sample in range(24):
             samples = int(torch.randint(1600, 3200, (1,), generator=generator))
             t = torch.linspace(0, 1, samples)
             low = 400 + 100 * number
@@ -103,16 +103,22 @@ def batch_of(voice: Voice, rng: np.random.Generator | None) -> tuple[Tensor, Ten
             moved["x"] += rng.integers(-4, 5)
             events = moved[(moved["x"] >= 0) & (moved["x"] < CHANNELS)]
         samples.append((ToChannels(step_us=step_us, channels=CHANNELS)(events), digit))
-    return collate_ragged(samples)
+    spikes, digits, lengths = collate_ragged(samples)
+    # A delay needs a sequence that is longer; padding counts for nothing.
+    return (
+        nn.functional.pad(spikes, (0, 0, 0, 0, 0, max(LONGEST_DELAY + 1 - len(spikes), 0))),
+        digits,
+        lengths,
+    )
 
 
 def train(net: Net, voice: Voice, epochs: int, lr: float, batch: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     lengths = [1 + int(events["t"].max(initial=0)) // STEP_US for events, _ in voice]
     batches = LengthBatches(lengths, batch, seed=seed)
-    # On recordings of like lengths, without their padding.
+    # On recordings of like lengths, with little of their padding.
     spikes, _, own = batch_of([voice[i] for i in next(iter(batches))], None)
-    net.train().start(spikes[: int(own.min())])
+    net.train().start(spikes[: max(int(own.min()), LONGEST_DELAY + 1)])
     optimiser = torch.optim.AdamW(snnlib.parameter_groups(net, lr, weight_decay=1e-2))
     rates = [group["lr"] for group in optimiser.param_groups]
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, rates, epochs * len(batches), pct_start=0.15)

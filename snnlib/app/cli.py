@@ -18,11 +18,10 @@ from snnlib import __version__
 from snnlib.app.data_cli import app as data_app
 from snnlib.app.export_cli import app as export_app
 from snnlib.app.nir_cli import app as nir_app
-from snnlib.app.recipes import RECIPES
+from snnlib.app.recipes import BY_DATA
 from snnlib.app.recipes import recipe as find_recipe
 from snnlib.app.training.config import (
     MACHINE_FIELDS,
-    SEQUENCES,
     DataName,
     Device,
     FrameMode,
@@ -84,8 +83,8 @@ def train(
     recipe: Annotated[
         str,
         _option(
-            "Take the settings of this recipe; options given beside it override them. Default: digits, and for data "
-            "without frames the recipe of their name.",
+            "Take the settings of this recipe; options given beside it override them. Default: digits, ecg for "
+            "electrocardiograms and speech for speech.",
             "Recipe",
         ),
     ] = "digits",
@@ -280,13 +279,13 @@ def train(
     if resume is not None:
         run, config = _open_for_resume(resume, {name: given[name] for name in given if name != "resume"})
     else:
-        by_data = "recipe" not in given and given.get("data") in RECIPES and given["data"] in SEQUENCES
-        chosen = find_recipe(given["data"] if by_data else recipe)
+        named, own = (recipe, {}) if "recipe" in given else BY_DATA.get(given.get("data", ""), (recipe, {}))
+        chosen = find_recipe(named)
         changes = {name: given[name] for name in given if name in _D.__dataclass_fields__}
         chosen_here = None
         if changes.get("data") == "folder":
             chosen_here = choose_settings(changes.get("root"), changes)
-        config = chosen.config(**{**(chosen_here.settings if chosen_here else {}), **changes})
+        config = chosen.config(**{**own, **(chosen_here.settings if chosen_here else {}), **changes})
         # Only the first of several processes makes the folder; the others would find it full.
         run = RunFolder.create(out, config) if is_first_process() else RunFolder(out or Path("runs"))
         if is_first_process():

@@ -95,7 +95,7 @@ def recipe(name: str) -> Recipe:
 
     >>> recipe("mnist")
     Traceback (most recent call last):
-    snnlib.app.training.errors.ConfigError: recipe: expected one of digits, nmnist, ecg, got 'mnist'
+    snnlib.app.training.errors.ConfigError: recipe: expected one of digits, nmnist, ecg, speech, got 'mnist'
     """
     if name not in RECIPES:
         raise ConfigError("recipe", f"expected one of {', '.join(RECIPES)}, got {name!r}")
@@ -177,4 +177,48 @@ _ECG = Recipe(
         }
     ),
 )
-RECIPES: Mapping[str, Recipe] = MappingProxyType({each.name: each for each in (_DIGITS, _NMNIST, _ECG)})
+_SPEECH = Recipe(
+    name="speech",
+    source="neurons of examples/spoken_digits.py; the cochlea's filters of Patterson et al., 1987",
+    note="recordings of different lengths, tested on a speaker that trains nothing; not measured on SHD and SSC",
+    measured=(
+        Measurement(
+            data="free spoken digits, 1500 recordings of three speakers to train and 500 of another to test",
+            runs="seed 0",
+            epochs=15,
+            last=0.0,
+            error=None,
+            best=0.0,
+            command="snnlib train --data spoken-digits",
+        ),
+    ),
+    settings=MappingProxyType(
+        {
+            **_SEQUENCES,
+            "data": "spoken-digits",
+            "net": "128R-10",
+            "neuron": "cubalif",
+            "tau": 3.0,
+            "tau_m": 20.0,
+            "tau_s": 1.0,
+            "epochs": 15,
+            "batch_size": 32,
+            "lr": 5e-3,
+            "warmup_epochs": 2.0,
+            "weight_decay": 1e-2,
+        }
+    ),
+)
+# The recipe of data without frames, and what differs from it: nets with a neuron per class.
+BY_DATA: Mapping[str, tuple[str, Mapping[str, Any]]] = MappingProxyType(
+    {
+        "ecg": ("ecg", {}),
+        "spoken-digits": ("speech", {}),
+        "shd": ("speech", {"net": "256R-20"}),
+        "ssc": ("speech", {"net": "512R-35"}),
+    }
+)
+
+RECIPES: Mapping[str, Recipe] = MappingProxyType(
+    {each.name: each for each in (_DIGITS, _NMNIST, _ECG, _SPEECH)}
+)

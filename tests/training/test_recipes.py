@@ -91,7 +91,10 @@ def test_the_command_says_source_and_figures_and_keeps_overrides(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--recipe", "mnist"], "error: --recipe: expected one of digits, nmnist, ecg, got 'mnist'\n"),
+        (
+            ["--recipe", "mnist"],
+            "error: --recipe: expected one of digits, nmnist, ecg, speech, got 'mnist'\n",
+        ),
         (["--recipe", "nmnist"], "error: --root: expected the folder of the N-MNIST copy .*, got none\n"),
         (
             ["--resume", "x", "--recipe", "nmnist"],
