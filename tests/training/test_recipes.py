@@ -25,7 +25,7 @@ def test_every_recipe_says_what_it_reached(name: str) -> None:
     assert chosen.measured
     for measured in chosen.measured:
         # The best epoch is chosen on the test samples: it cannot be worse than the last.
-        assert 0.8 < measured.last <= measured.best <= 1
+        assert 0.6 < measured.last <= measured.best <= 1
         assert f"{measured.last:.1%}" in str(chosen)
         assert f"{measured.best:.1%} at the best epoch" in str(chosen)
 
