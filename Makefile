@@ -49,8 +49,11 @@ $(PEERS)/.ready: $(READY) release/peers.txt
 	$(PYTHON) -m pip install --quiet --no-deps --target $(PEERS) --requirement release/peers.txt
 	touch $@
 
-test-peers: $(PEERS)/.ready  ## Tests against snnTorch, SpikingJelly, Norse, sinabs and NeuroBench, in versions that are pinned.
-	PYTHONPATH=$(PEERS) OMP_NUM_THREADS=1 $(PYTHON) -m pytest --numprocesses auto --dist loadfile $(PEER_TESTS)
+test-peers: $(PEERS)/.ready  ## Tests against snnTorch, SpikingJelly, Norse, sinabs and NeuroBench, in versions that are pinned; the table of pairs in docs/moving-nets.md.
+	rm -f build/pairs.jsonl
+	SNNLIB_PAIRS=$(CURDIR)/build/pairs.jsonl PYTHONPATH=$(PEERS) OMP_NUM_THREADS=1 \
+		$(PYTHON) -m pytest --numprocesses auto --dist loadfile $(PEER_TESTS)
+	$(PYTHON) tests/pairs.py build/pairs.jsonl
 
 bench-peers: $(PEERS)/.ready  ## Time and accuracy beside the other libraries; build/bench-peers/index.html is the page to show.
 	rm -rf build/bench-peers

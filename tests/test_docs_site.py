@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import pairs
 import pytest
 import yaml
 
@@ -58,3 +59,8 @@ def test_examples_in_docstrings_are_blocks_of_code() -> None:
     assert convert(text).split("\n") == [
         *("Adds.", "", "", "", "    y = x", "", "```pycon", ">>> 1", "1", "```", "", "More:", "", "    z", "")
     ]
+
+
+def test_the_table_of_pairs_is_what_tests_found() -> None:
+    text = pairs.PAGE.read_text(encoding="utf-8")
+    assert pairs.BEGIN + pairs.table(pairs.stored()) + pairs.END in text

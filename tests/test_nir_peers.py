@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pairs
 import pytest
 import torch
 from test_nir import DT, LOW, dyadic, single, spikes
@@ -102,11 +103,15 @@ def test_importers_do_what_is_said_of_them(importer: str, name: str, quantised: 
             real = IMPORTERS[importer](copy.deepcopy(graph), x).numpy()
         assert SpikeCounts.of(said(graph, importer, x), real).identical >= least
         assert (SpikeCounts.of(ours, real).identical >= least) == found.exact
+    how = "`to_nir`"
     if not found.exact:
         assert found.variant is not None, str(found)
         with torch.no_grad():
             real = IMPORTERS[importer](copy.deepcopy(found.variant), x).numpy()
-        assert SpikeCounts.of(ours, real).identical >= least
+        how = "`to_nir`, the variant of `snnlib nir verify`"
+    share = SpikeCounts.of(ours, real).identical
+    assert share >= least
+    pairs.record("snnlib", importer, how, name, share)
 
 
 def said(graph: Any, importer: str, x: Tensor) -> Any:
@@ -195,3 +200,23 @@ def test_graphs_of_other_libraries_become_the_same_nets(library: str) -> None:
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
     else:
         assert torch.equal(found, expected)
+        pairs.record(library, "snnlib", "`from_nir`", "one layer", 1.0)
+
+
+@pytest.mark.parametrize("importer", IMPORTERS)
+@pytest.mark.parametrize("library", ["snntorch", "spikingjelly", "norse"])
+def test_a_net_of_one_library_runs_in_another(library: str, importer: str) -> None:
+    if library == importer:
+        pytest.skip("one library, not a pair")
+    graph, net, dt, discretisation = exported(library)
+    x = spikes(STEPS, BATCH, 12)
+    with torch.no_grad():
+        expected = net(x).numpy()
+        between = snnlib.to_nir(snnlib.from_nir(graph, dt, discretisation=discretisation).eval(), x=x)
+        checked = verify_nir(between, importer, DT, x=x.numpy())
+        read = between if checked.exact else checked.variant
+        assert read is not None, str(checked)
+        real = IMPORTERS[importer](copy.deepcopy(read), x).numpy()
+    share = SpikeCounts.of(expected, real).identical
+    assert expected.any() and share == 1.0
+    pairs.record(library, importer, "`from_nir`, `to_nir`", "one layer", share)

@@ -213,7 +213,7 @@ class OperationCounter:
         cells = (slice(None), *(slice(size) for size in space))
 
         def fan_outs() -> tuple[Tensor, Tensor]:
-            return how.fan_out(weight), how.fan_out(weight, nonzero=False)[cells]
+            return how.fan_out(weight), how.dense_fan_out(weight)[cells]
 
         key = (tuple(space), *(tuple(part) if isinstance(part, Sequence) else part for part in how))
         fan_out, dense = self._of_weight(known, weight, key, fan_outs)

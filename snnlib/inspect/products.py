@@ -78,10 +78,12 @@ class ConvolutionMap(NamedTuple):
     output_padding: Sequence[int]
     groups: int
 
-    def fan_out(self, weight: Tensor, nonzero: bool = True) -> Tensor:
-        """Weights that each input cell `[C, ...]` meets, nonzero ones or all, in float64."""
-        binary = weight.ne(0) if nonzero else torch.ones_like(weight, dtype=torch.bool)
+    def fan_out(self, weight: Tensor) -> Tensor:
+        """Nonzero weights that each input cell `[C, ...]` meets, in float64."""
+        if int(weight.count_nonzero()) == weight.numel():
+            return self.dense_fan_out(weight)
         # Outputs of a group are alike here: one stands for all, with the sum of their weights.
+        binary = weight.ne(0)
         if self.transposed:
             sums = binary.sum(1, keepdim=True)
         else:
@@ -101,6 +103,31 @@ class ConvolutionMap(NamedTuple):
             ones, like, sums.double(), None, *options, [True, False, False]
         )[0]
         return fan_out[0]
+
+    def dense_fan_out(self, weight: Tensor) -> Tensor:
+        """All weights that each input cell `[C, ...]` meets, in float64: the product of what each axis has."""
+        outputs = weight.shape[1] if self.transposed else len(weight) // self.groups
+        fan_out = torch.full((self.frame[0],), float(outputs), dtype=torch.float64, device=weight.device)
+        axes = zip(
+            self.frame[1:],
+            self.out_frame[1:],
+            weight.shape[2:],
+            *(_per_axis(value, len(self.frame) - 1) for value in (self.stride, self.padding, self.dilation)),
+            strict=True,
+        )
+        for size, out_size, taps, stride, padding, dilation in axes:
+            # The wider side of the map as seen from each place of the other one, tap by tap.
+            small, large = (size, out_size) if self.transposed else (out_size, size)
+            steps = torch.arange(taps, device=weight.device) * dilation - padding
+            places = torch.arange(small, device=weight.device)[:, None] * stride + steps
+            inside = (places >= 0) & (places < large)
+            met = inside.sum(1) if self.transposed else places[inside].bincount(minlength=large)
+            fan_out = fan_out[..., None] * met.double()
+        return fan_out
+
+
+def _per_axis(value: Sequence[int], axes: int) -> list[int]:
+    return list(value) * axes if len(value) == 1 else list(value)
 
 
 def of_cells(counts: Counts, frames: int, fan_out: Tensor, dense_fan_out: Tensor) -> Products:
