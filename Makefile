@@ -10,12 +10,17 @@ PEER_TESTS := tests/test_neurons_peers.py tests/test_convert_peers.py tests/test
 PEER_BENCHMARKS := training_step surrogate_step batch_norm_step recurrent small_batch long_trains spike_rates
 
 SANITIZED := build/sanitize
+COMMA := ,
 SANITIZED_TESTS := tests/test_fuzz.py tests/test_op_checks.py tests/test_ops.py tests/test_layouts.py \
                    tests/test_backward_paths.py tests/test_half.py
 # The reference has no kernels to check; a comparison with it runs them as tests of values do.
 SANITIZED_CHOICE := (not reference and not native_equals) or test_equals_reference
+# Sequences of several tasks for every op, then what random calls do.
+THREADED_TESTS := tests/test_thread_sanitizer.py tests/test_invariance.py tests/test_batch_norm.py tests/test_recurrent.py tests/test_delays.py \
+                  tests/test_fuzz.py
+THREADED_CHOICE := not reference and not instruction and not twenty_calls and not large
 
-.PHONY: demo test test-peers lint sanitize fuzz-files bench bench-accuracy bench-peers format cuda-check cuda-emulation-asan docs test-versions gpu-check clean
+.PHONY: demo test test-peers lint sanitize sanitize-memory sanitize-threads fuzz fuzz-files reliability bench bench-accuracy bench-peers format cuda-check cuda-emulation-asan docs test-versions gpu-check clean
 
 demo: $(READY)  ## Train on the embedded data and show the result.
 	$(VENV)/bin/snnlib train
@@ -68,11 +73,18 @@ bench-peers: $(PEERS)/.ready  ## Time and accuracy beside the other libraries; b
 cuda-check: $(READY)  ## Compile the CUDA kernels for the oldest architecture and Hopper; no GPU needed.
 	$(PYTHON) cuda/check.py
 
-sanitize: $(READY)  ## Fuzz and op tests with the CPU kernels under AddressSanitizer and UBSan.
-	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cmake -S . -B $(SANITIZED) -G Ninja -DSNNLIB_CUDA=OFF \
-		-DSNNLIB_SANITIZE=address,undefined -DPython_EXECUTABLE=$(CURDIR)/$(PYTHON) \
-		-DPYTHON_EXECUTABLE=$(CURDIR)/$(PYTHON) -Dpybind11_DIR="$$($(PYTHON) -m pybind11 --cmakedir)"
-	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cmake --build $(SANITIZED) --target _C
+# $(call sanitized_module,FOLDER,SANITIZERS): the compiled module for the tests.
+define sanitized_module
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cmake -S . -B $(1) -G Ninja -DSNNLIB_CUDA=OFF -DSNNLIB_SANITIZE=$(2) \
+		-DPython_EXECUTABLE=$(CURDIR)/$(PYTHON) -DPYTHON_EXECUTABLE=$(CURDIR)/$(PYTHON) \
+		-Dpybind11_DIR="$$($(PYTHON) -m pybind11 --cmakedir)"
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cmake --build $(1) --target _C
+endef
+
+sanitize: sanitize-memory sanitize-threads  ## Fuzz and op tests with the CPU kernels under AddressSanitizer and UBSan, then under ThreadSanitizer.
+
+sanitize-memory: $(READY)
+	$(call sanitized_module,$(SANITIZED),address$(COMMA)undefined)
 	SNNLIB_TEST_MODULE="$$(ls $(CURDIR)/$(SANITIZED)/_C.*)" ASAN_OPTIONS=detect_leaks=0 \
 	UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
 	LD_PRELOAD="$(shell c++ -print-file-name=libasan.so) $(shell c++ -print-file-name=libubsan.so)" \
@@ -82,13 +94,27 @@ fuzz-files: $(READY)  ## Ten thousand damaged files of every event format and of
 	SNNLIB_MUTATIONS=10000 OMP_NUM_THREADS=1 $(PYTHON) -m pytest -q --numprocesses auto \
 		tests/data/formats/test_formats_damaged.py tests/data/test_datasets.py -k "flipped or damaged"
 
+# Kernels on three threads whatever torch has: torch's own loops are not compiled for the sanitizer.
+sanitize-threads: $(READY)
+	$(call sanitized_module,$(SANITIZED)-threads,thread)
+	SNNLIB_TEST_MODULE="$$(ls $(CURDIR)/$(SANITIZED)-threads/_C.*)" SNNLIB_TEST_THREADS=3 OMP_NUM_THREADS=1 \
+	TSAN_OPTIONS=halt_on_error=1:suppressions=$(CURDIR)/tests/thread_sanitizer.supp \
+	LD_PRELOAD="$(shell c++ -print-file-name=libtsan.so)" \
+	$(PYTHON) -m pytest -q --numprocesses auto -k "$(THREADED_CHOICE)" $(THREADED_TESTS)
+
 cuda-emulation-asan: $(READY)  ## The CUDA kernels as loops on the CPU, under AddressSanitizer and UBSan.
 	SNNLIB_SANITIZE=address,undefined ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1 \
 	LD_PRELOAD="$(shell c++ -print-file-name=libasan.so) $(shell c++ -print-file-name=libubsan.so)" \
 	$(PYTHON) -m pytest tests/test_cuda_emulation.py
 
+fuzz: $(READY)  ## Random ops, layers and damaged files for SECONDS=120; what fails is kept in build/fuzz and tried first next time.
+	$(PYTHON) tests/fuzz_run.py --seconds $(or $(SECONDS),120)
+
+reliability: $(READY)  ## Run the commands of docs/reliability.md, or of ROWS="1 16", and note the day of those that pass.
+	$(PYTHON) release/reliability.py $(ROWS)
+
 test-versions:  ## A wheel per Python, installed and tried against every supported torch, as far as interpreters are here.
-	python3 release/versions.py
+	python3 release/versions.py $(if $(BUILD),--build $(BUILD))
 
 docs: $(READY)  ## The documentation site in build/site; warnings are errors, and nothing is fetched while it is built.
 	$(PYTHON) -m pip install --quiet --constraint constraints.txt mkdocs-material 'mkdocstrings[python]'

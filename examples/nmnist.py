@@ -39,7 +39,7 @@ def frames(root: str | None, train: bool, samples: int | None) -> FrameCache:
 
 @torch.no_grad()
 def accuracy(net: nn.Module, batches: DataLoader) -> float:
-    hits = [(net(trains).mean(0).argmax(1) == labels).float() for trains, labels in batches]
+    hits = [(net(x).mean(0).argmax(1) == labels).float() for x, labels in batches]
     return float(torch.cat(hits).mean())
 
 
@@ -78,8 +78,8 @@ def main() -> None:
     )
     for epoch in range(settings.epochs):
         start, losses = time.perf_counter(), []
-        for trains, labels in tqdm(train, desc=f"epoch {epoch + 1}/{settings.epochs}", leave=False):
-            loss = snnlib.losses.tet_loss(net(trains), labels)
+        for x, labels in tqdm(train, desc=f"epoch {epoch + 1}/{settings.epochs}", leave=False):
+            loss = snnlib.losses.tet_loss(net(x), labels)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

@@ -2,9 +2,11 @@
 
     python release/versions.py [--pairs 3.11:2.6.0 3.12:2.13.0 ...] [--build build/versions]
 
-One wheel serves all torch versions of its Python, as the compiled module does not link torch. Interpreters are looked
-for as `python3.X` on PATH and under pyenv; what is not there, or whose torch does not install, is printed as such. The
-exit status is 1 where a suite failed, and 0 where pairs were missing.
+One wheel serves all torch versions of its Python, as the compiled module does not link torch. It is built in isolation,
+from the source distribution. Interpreters are looked for as `python3.X` on PATH and under pyenv; what is not there, or
+whose torch does not install, is printed as such. Every environment is removed when its suite has run; the wheels stay.
+At the end comes the matrix for docs/reliability.md. The exit status is 1 where a suite failed, and 0 where pairs were
+missing.
 """
 
 from __future__ import annotations
@@ -29,11 +31,12 @@ MOST_BYTES = 3_000_000
 
 
 def interpreter(version: str) -> str | None:
-    """A Python of this version on this machine, if there is one."""
-    if found := shutil.which(f"python{version}"):
-        return found
+    """A Python of this version on this machine, if there is one that runs: a shim of pyenv may have none behind it."""
     pyenv = sorted((Path.home() / ".pyenv" / "versions").glob(f"{version}.*/bin/python"))
-    return str(pyenv[-1]) if pyenv else None
+    for found in (shutil.which(f"python{version}"), *map(str, reversed(pyenv))):
+        if found and run(found, "-c", "import venv").returncode == 0:
+            return found
+    return None
 
 
 def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
@@ -64,15 +67,16 @@ def build(python: str, folder: Path) -> Path | str:
     return wheel if size < MOST_BYTES else f"the wheel has {size} bytes, expected less than {MOST_BYTES}"
 
 
-def check(python: str, torch: str, wheel: Path, folder: Path) -> tuple[bool | None, str]:
-    """(whether the smoke suite passed, its last line); None where the environment could not be made."""
+def check(python: str, torch: str, wheel: Path, folder: Path) -> tuple[bool | None, str, str]:
+    """(whether the smoke suite passed, its last line, torch's version); None where there was no environment."""
     run(python, "-m", "venv", "--clear", folder)
     tool = folder / "bin" / "python"
     wanted = "torch" if torch == "newest" else f"torch=={torch}"
     for packages in ([wanted, "numpy", "pytest"], [str(wheel)]):
         done = run(tool, "-m", "pip", "install", "--quiet", "--only-binary", ":all:", *packages)
         if done.returncode:
-            return None, last_line(done.stderr)
+            return None, last_line(done.stderr), torch
+    version = run(tool, "-c", "import importlib.metadata as m; print(m.version('torch'))").stdout.strip()
     # Outside the source tree, so that the installed package is the one that is found.
     done = subprocess.run(
         [str(tool), "-m", "pytest", "-q", "-p", "no:cacheprovider", "--pyargs", "snnlib.testing.smoke"],
@@ -81,11 +85,13 @@ def check(python: str, torch: str, wheel: Path, folder: Path) -> tuple[bool | No
         check=False,
         cwd=folder,
     )
-    return done.returncode == 0, last_line(done.stdout)
+    if done.returncode:
+        print(done.stdout[-5000:], done.stderr[-2000:], flush=True)
+    return done.returncode == 0, last_line(done.stdout), version
 
 
 def main() -> int:
-    """Print a line per pair."""
+    """Print a line per pair, then the matrix."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -94,29 +100,37 @@ def main() -> int:
     args = parser.parse_args()
     pairs = [tuple(pair.split(":")) for pair in args.pairs] if args.pairs else PAIRS
     wheels: dict[str, Path | str] = {}
+    matrix: list[str] = []
     failed = False
+
+    def say(version: str, torch: str, state: str, said: str) -> None:
+        nonlocal failed
+        failed = failed or state in ("FAILED", "no wheel")
+        print(f"Python {version}, torch {torch}: {state}: {said}", flush=True)
+        matrix.append(f"| {version} | {torch} | {state} | {said} |")
+
     for version, torch in pairs:
         folder = args.build.resolve() / version
         python = interpreter(version)
         if python is None:
-            print(f"Python {version}, torch {torch}: not tried, no interpreter", flush=True)
+            say(version, torch, "not tried", "no interpreter")
             continue
         if version not in wheels:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
             wheels[version] = build(python, folder)
+            shutil.rmtree(folder / "builder", ignore_errors=True)
         wheel = wheels[version]
         if isinstance(wheel, str):
-            print(f"Python {version}, torch {torch}: no wheel: {wheel}", flush=True)
-            failed = True
+            say(version, torch, "no wheel", wheel)
             continue
-        passed, said = check(python, torch, wheel, folder / f"torch-{torch}")
+        environment = folder / f"torch-{torch}"
+        passed, said, found = check(python, torch, wheel, environment)
+        # Builds with CUDA take gigabytes.
+        shutil.rmtree(environment)
         state = "not tried" if passed is None else "passed" if passed else "FAILED"
-        print(
-            f"Python {version}, torch {torch}: {state} ({wheel.stat().st_size / 1e6:.1f} MB): {said}",
-            flush=True,
-        )
-        failed = failed or passed is False
+        say(version, found, state, f"wheel of {wheel.stat().st_size / 1e6:.2f} MB; {said}")
+    print("\n".join(["", "| Python | torch | smoke suite | |", "| --- | --- | --- | --- |", *matrix]))
     return int(failed)
 
 

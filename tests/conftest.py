@@ -20,6 +20,12 @@ if "SNNLIB_TEST_MODULE" in os.environ:
 
 import snnlib
 
+# `make sanitize-threads` runs kernels on several threads, but torch's own loops, which it cannot follow, on one.
+if "SNNLIB_TEST_THREADS" in os.environ:
+    torch.set_num_threads(1)
+    torch.get_num_threads = lambda: int(os.environ["SNNLIB_TEST_THREADS"])
+    torch.set_num_threads = lambda _: None
+
 # Written for version 0.1, whose modules it imports.
 collect_ignore = ["stored/make_0_1.py"]
 

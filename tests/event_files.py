@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import io
 import struct
+import tracemalloc
+import warnings
+from functools import partial
 
 import numpy as np
 
-from snnlib.data import EVENT_DTYPE
+from snnlib.data import EVENT_DTYPE, EventFileError, read
 from snnlib.data.formats.base import Header
 from snnlib.data.formats.registry import FORMATS
 
@@ -94,3 +97,35 @@ def hdf5_file(events):
         for name in ("t", "x", "y", "p"):
             file[f"events/{name}"] = events[name]
     return buffer.getvalue()
+
+
+EVENTS = random_events(40, (30, 30), last_us=9_000)
+EVENT_FILES = {
+    **{name: partial(encoded, name, EVENTS) for name in WRITABLE},
+    "evt21": evt21_file,
+    "aedat4": lambda: aedat4_file(EVENTS),
+    "npz": lambda: npz_file(EVENTS),
+    "csv": lambda: csv_file(EVENTS),
+    "mat": lambda: mat_file(EVENTS),  # with options of its own: as `check` of fuzz_files.py reads it
+}
+
+
+def read_damaged(data, name, **options):
+    """Whether events are read; only the documented error may come, and no more memory than 100 bytes per byte."""
+    tracemalloc.start()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            events, _ = read(data, format=name, **options)
+            assert events.ndim == 1 and len(events) <= 12 * len(data)
+            assert bool((np.diff(events["t"]) >= 0).all()) and bool(
+                ((events["p"] == 0) | (events["p"] == 1)).all()
+            )
+        return True
+    except EventFileError as error:
+        assert str(error).startswith(f"<{len(data)} bytes>: byte offset ")
+        return False
+    finally:
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 4e6 + 100 * len(data), f"{name}: {peak} bytes for a file of {len(data)}"

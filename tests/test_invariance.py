@@ -218,3 +218,14 @@ def test_twenty_calls(case: OpCase, path: str) -> None:
     repetitions = 20 if path == "native" else 3
     for _ in range(repetitions):
         _assert_same(case(*args), expected, "the same arguments again")
+
+
+def test_deterministic_algorithms() -> None:
+    """No op is refused by torch's switch, or computed otherwise; torch fills fresh memory then."""
+    expected = {name: case(*_arguments(name)) for name, case in CASES.items()}
+    torch.use_deterministic_algorithms(True)
+    try:
+        for name, case in CASES.items():
+            _assert_same(case(*_arguments(name)), expected[name], f"{name}, deterministic algorithms")
+    finally:
+        torch.use_deterministic_algorithms(False)

@@ -121,3 +121,15 @@ def test_it_learns() -> None:
         loss.backward()
         optimizer.step()
     assert float((net(x.float()).sum(0).argmax(1) == labels).float().mean()) >= 0.95
+
+
+@pytest.mark.parametrize(
+    "make", [neurons.SRM, lambda: neurons.CubaLIF(gradient="event")], ids=["SRM", "CubaLIF"]
+)
+def test_layers_with_an_event_driven_gradient(make: Callable[[], neurons.Neuron]) -> None:
+    """Their potential is known as well, though no surrogate neuron of that model runs."""
+    torch.manual_seed(0)
+    layer = snnlib.SpikingConv2d(2, 6, 3, neuron=make())
+    report = snnlib.prepare_(nn.Sequential(layer, snnlib.SRMReadout(6 * 36, 3)), _events(), 0.05)
+    assert not report.findings()
+    assert layer(_events()).mean().item() == pytest.approx(0.05, rel=0.1)

@@ -1,5 +1,6 @@
 """Files of earlier versions still load, and give what they gave then; tests/stored/make_0_1.py says what they are."""
 
+import ast
 import shutil
 from pathlib import Path
 
@@ -128,3 +129,22 @@ def test_run_goes_on_from_its_first_epoch(tmp_path: Path, monkeypatch: pytest.Mo
     assert rows[0]["train_loss"] == 2.462676
     # What was learned in the second epoch then.
     assert rows[1]["train_loss"] == pytest.approx(1.891464, rel=0.05)
+
+
+def test_no_file_runs_code() -> None:
+    """Every torch.load of the package says weights_only=True, and nothing unpickles by itself."""
+    loads = 0
+    for file in Path(snnlib.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if not isinstance(node, ast.Call):
+                continue
+            called = ast.unparse(node.func)
+            options = {word.arg: ast.unparse(word.value) for word in node.keywords}
+            if called in ("torch.load", "load_state_dict_from_url"):
+                loads += 1
+                assert options.get("weights_only") == "True", f"{file}:{node.lineno}"
+            if called in ("np.load", "numpy.load"):
+                assert options.get("allow_pickle", "False") == "False", f"{file}:{node.lineno}"
+            assert not called.startswith(("pickle.load", "marshal.", "exec")), f"{file}:{node.lineno}"
+            assert called not in ("eval", "exec", "pickle.Unpickler", "joblib.load"), f"{file}:{node.lineno}"
+    assert loads >= 2

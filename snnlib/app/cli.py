@@ -276,8 +276,13 @@ def train(
     given = {name: value for name, value in context.params.items() if _was_given(context, name)}
     if root is not None:
         given["root"] = str(root)
-    if resume is not None:
-        run, config = _open_for_resume(resume, {name: given[name] for name in given if name != "resume"})
+    # torchrun starts the same command again where a process has failed: the run then goes on.
+    again = resume is None and out is not None and _may_restart() and RunFolder(out).config.is_file()
+    going_on = out if again else resume
+    if going_on is not None:
+        left_out = {"out", "recipe"} if again else {"resume"}
+        changes = {name: value for name, value in given.items() if name not in left_out}
+        run, config = _open_for_resume(going_on, changes, "out" if again else "resume")
     else:
         named, own = (recipe, {}) if "recipe" in given else BY_DATA.get(given.get("data", ""), (recipe, {}))
         chosen = find_recipe(named)
@@ -300,7 +305,7 @@ def train(
     if is_first_process():
         console.print(f"run folder: {run.path}", soft_wrap=True)
     try:
-        result = train_run(config, run, resume=resume is not None, progress=sys.stderr.isatty())
+        result = train_run(config, run, resume=going_on is not None, progress=sys.stderr.isatty())
     except KeyboardInterrupt:
         console.print(f"stopped; to go on: snnlib train --resume {run.path}", soft_wrap=True)
         raise typer.Exit(130) from None
@@ -461,11 +466,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         warnings.formatwarning = standard
 
 
-def _open_for_resume(folder: Path, given: dict[str, Any]) -> tuple[RunFolder, TrainConfig]:
+def _may_restart() -> bool:
+    """Whether torchrun was given `--max-restarts`."""
+    return int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0")) > 0
+
+
+def _open_for_resume(folder: Path, given: dict[str, Any], option: str) -> tuple[RunFolder, TrainConfig]:
     for name in ("recipe", "out"):
         if name in given:
             raise ConfigError(name, f"expected none beside --resume, got {str(given[name])!r}")
-    run, config = RunFolder.open(folder, "resume", writable=True)
+    run, config = RunFolder.open(folder, option, writable=True)
     for name, value in given.items():
         before = getattr(config, name, None)
         if name not in MACHINE_FIELDS and value != before:

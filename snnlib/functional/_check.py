@@ -10,7 +10,16 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.backends.values import require
-from snnlib.ops.checks import check_device, check_dtype, check_floating, check_lengths, check_rank
+from snnlib.ops.checks import (
+    check_device,
+    check_dtype,
+    check_finite,
+    check_floating,
+    check_lengths,
+    check_rank,
+)
+
+_MOST_INT32 = 2**31 - 1
 
 __all__ = [
     "as_sizes",
@@ -18,6 +27,7 @@ __all__ = [
     "check_count",
     "check_device",
     "check_dtype",
+    "check_finite",
     "check_flag",
     "check_floating",
     "check_integer_labels",
@@ -106,6 +116,9 @@ def as_sizes(name: str, value: int | Sequence[int], dims: int, *, minimum: int) 
     )
     if not valid:
         raise ValueError(f"{name}: expected an integer >= {minimum} or {dims} of them, got {value!r}")
+    # What torch's convolutions and pooling take.
+    if any(size > _MOST_INT32 for size in sizes):
+        raise ValueError(f"{name}: expected integers up to {_MOST_INT32}, got {value!r}")
     return sizes
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, TypedDict, Unpack
 
@@ -12,7 +11,7 @@ from torch.autograd.function import once_differentiable
 
 from snnlib import ops
 from snnlib.functional._autocast import autocast_dtype
-from snnlib.functional._check import check_number, check_untransformed, time_dimension
+from snnlib.functional._check import check_finite, check_number, check_untransformed, time_dimension
 from snnlib.functional.event_driven import as_event_driven, event_driven_layer
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
 from snnlib.functional.pool import spike_avg_pool2d
@@ -101,9 +100,7 @@ def srm_layer_stream(
     check_untransformed("srm_layer")
     operator.check(x, weight)
     check_number("input_grad_scale", input_grad_scale)
-    # A comparison: compilers with dynamic shapes do not know `math.isfinite`.
-    if not -math.inf < input_grad_scale < math.inf:
-        raise ValueError(f"input_grad_scale: expected a finite number, got {input_grad_scale}")
+    check_finite("input_grad_scale", input_grad_scale)
     limit = as_threshold(threshold, weight, weight.shape[0])
     dtype = autocast_dtype(x)
     if dtype is not None:

@@ -220,6 +220,13 @@ def srm_trace(
     return SRMTrace(*ops.srm.srm_trace(current.detach(), limit, *neuron.taus, time_dimension(batch_first)))
 
 
+def free_srm_potential(current: Tensor, neuron: SRMNeuron, batch_first: bool) -> Tensor:
+    """Membrane potential at every step of neurons that never fire."""
+    tau_m, tau_s, _ = neuron.taus
+    never = torch.finfo(torch.float32).max
+    return srm_trace(current, tau_m=tau_m, tau_s=tau_s, threshold=never, batch_first=batch_first).potential
+
+
 def srm_backward(
     grad_spikes: Tensor,
     current: Tensor,

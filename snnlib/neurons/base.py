@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from snnlib import ops
-from snnlib.functional._check import check_device, check_floating, check_rank, first_state
+from snnlib.functional._check import check_device, check_flag, check_floating, check_rank, first_state
 from snnlib.functional._options import NEURON_HINTS, KnownOptions
 from snnlib.functional.lengths import run_with_lengths
 from snnlib.neurons.dialects import is_learned
@@ -82,6 +82,7 @@ class Neuron(KnownOptions, StoredConstants):
         batch_first: bool = False,
     ) -> None:
         super().__init__()
+        check_flag("batch_first", batch_first)
         constants = {} if constants is None else constants
         self.batch_first = batch_first
         self.learnable = (learnable,) if isinstance(learnable, str) else tuple(learnable)
@@ -171,6 +172,10 @@ class Neuron(KnownOptions, StoredConstants):
         """Coefficients for the native kernels, from constants `[]` or `[C]`; None runs `step` in torch."""
         return None
 
+    def forward_dynamics(self, params: Params) -> Dynamics | None:
+        """Coefficients of the forward pass, also of a model whose backward pass is not that of the kernels."""
+        return self.dynamics(params)
+
     def constants(self) -> dict[str, Tensor]:
         """Constants by name, `[]` or `[C]`, as `dynamics` gets them: in float64 where the device has it."""
         return {name: _widest(getattr(self, name)) for name in self.constant_names}
@@ -248,7 +253,7 @@ class Neuron(KnownOptions, StoredConstants):
         Raises:
             ValueError: a model without linear dynamics, whose potential is not known.
         """
-        dynamics = self.dynamics(self.constants())
+        dynamics = self.forward_dynamics(self.constants())
         if dynamics is None:
             raise ValueError(
                 f"neuron: expected a model with linear dynamics, whose potential is known, got {self}"

@@ -179,9 +179,13 @@ class CubaLIF(SpikingNeuron):
         return spikes, (v, i)
 
     def dynamics(self, params: Params) -> Dynamics | None:
-        """Two states; see `Dynamics`."""
+        """Two states; see `Dynamics`. None with `gradient="event"`, whose backward pass is another."""
+        return None if self.gradient == "event" else self.forward_dynamics(params)
+
+    def forward_dynamics(self, params: Params) -> Dynamics | None:
+        """The same with either gradient."""
         firing = self.firing(params, 2)
-        if firing is None or self.gradient == "event":
+        if firing is None:
             return None
         decay_m, decay_s, gain_m, gain_s = self._coefficients(params)
         return Dynamics(

@@ -98,6 +98,10 @@ class SRM(Neuron):
         out = functional.srm.srm_neuron_stream(x, start, self.neuron, self.threshold, self.batch_first)
         return Output(out.spikes, (out.state,))
 
+    def free_potential(self, x: Tensor) -> Tensor:
+        """Membrane potential at every step, in units of the mean threshold, of neurons that never fire."""
+        return functional.srm.free_srm_potential(x, self.neuron, self.batch_first) / self.mean_threshold()
+
     def run_layer(
         self,
         x: Tensor,

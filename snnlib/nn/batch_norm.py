@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from snnlib.functional._check import check_count, check_number
+from snnlib.functional._check import check_count, check_flag, check_floating, check_number
 
 
 class BatchNorm(_NormBase):
@@ -34,6 +36,16 @@ class BatchNorm(_NormBase):
         check_count("channels", channels)
         if time_steps is not None:
             check_count("time_steps", time_steps)
+        check_number("eps", eps)
+        if not 0 <= eps < math.inf:
+            raise ValueError(f"eps: expected a finite number >= 0, got {eps}")
+        if momentum is not None:
+            check_number("momentum", momentum)
+            if not 0 <= momentum <= 1:
+                raise ValueError(f"momentum: expected a share of 0 to 1, or None, got {momentum}")
+        flags = {"affine": affine, "track_running_stats": track_running_stats, "batch_first": batch_first}
+        for name, flag in flags.items():
+            check_flag(name, flag)
         for name, value in (("threshold", threshold), ("alpha", alpha)):
             if value is not None:
                 check_number(name, value)
@@ -51,6 +63,7 @@ class BatchNorm(_NormBase):
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalised currents, of the input's shape."""
+        check_floating("x", x)
         ranks = [layout.count(",") + 3 for layout in self.layouts]
         if x.dim() not in ranks or x.shape[2] != self.channels:
             first = "N, T" if self.batch_first else "T, N"
@@ -74,6 +87,11 @@ class BatchNorm(_NormBase):
                 frames.new_full((self.num_features,), self.scale) if weight is None else weight * self.scale
             )
         by_batch = self.training or self.running_mean is None
+        if by_batch and 0 < frames.numel() <= frames.shape[1]:
+            raise ValueError(
+                "x: expected more than one value per channel for statistics of the batch, got "
+                f"{frames.numel()} in {frames.shape[1]} channels"
+            )
         share = count_batch(self) if self.training and self.running_mean is not None else 0.0
         return F.batch_norm(
             frames, self.running_mean, self.running_var, weight, self.bias, by_batch, share, self.eps

@@ -7,7 +7,7 @@ from typing import cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.module import _has_any_global_hook
+from torch.nn.modules import module as torch_module
 from torch.nn.utils.parametrize import type_before_parametrizations
 
 from snnlib.nn.neuron_layer import NeuronLayer
@@ -17,6 +17,7 @@ from snnlib.nn.spiking import SpikingConv2d
 from snnlib.nn.srm import SRMConv2d
 
 Child = tuple[str, nn.Module]
+_GLOBAL_HOOKS = ("forward_pre", "forward", "backward_pre", "backward")
 
 
 class Block(nn.Module):
@@ -50,7 +51,9 @@ class Block(nn.Module):
 
     def _is_watched(self) -> bool:
         """Whether a hook, or a forward method put in the place of a part's own, would miss its call."""
-        if not torch.compiler.is_compiling() and _has_any_global_hook():  # type: ignore[no-untyped-call]
+        # Of all modules; torch 2.6 has no function that tells.
+        hooks = (getattr(torch_module, f"_global_{name}_hooks") for name in _GLOBAL_HOOKS)
+        if not torch.compiler.is_compiling() and any(hooks):
             return True
         return any(_has_hook(module) for part in self.parts for module in part.modules())
 

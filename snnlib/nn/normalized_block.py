@@ -12,6 +12,7 @@ from torch.nn.utils.parametrize import type_before_parametrizations
 
 from snnlib import ops
 from snnlib.functional._autocast import autocast_dtype
+from snnlib.functional._check import check_dtype, check_floating
 from snnlib.functional.event_driven import as_event_driven
 from snnlib.functional.normalized import after_affine, batch_normalized_neurons
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
@@ -66,8 +67,11 @@ class NormalizedNeurons(Block):
 
     def run_fused(self, x: Tensor) -> Tensor:
         """Pooled spikes."""
+        check_floating("x", x)
         (linear, norm), neuron = self._before, cast(Neuron, self.neurons)
         weight = linear.weight
+        if autocast_dtype(x) is None:
+            check_dtype("x", x, weight.dtype)
         plain = x.dtype == weight.dtype == torch.float32 and autocast_dtype(x) is None
         # torch's linear maps act on the last axis alone.
         if not plain or torch.compiler.is_compiling() or (isinstance(linear, nn.Linear) and x.dim() != 3):

@@ -9,7 +9,7 @@ from numbers import Integral
 import torch
 from torch import Tensor, nn
 
-from snnlib.functional._check import as_sizes, check_count
+from snnlib.functional._check import as_sizes, check_count, check_flag
 from snnlib.functional._options import LAYER_HINTS, KnownOptions
 from snnlib.functional.delayed import delayed_currents, delayed_layer
 from snnlib.functional.history import joined, last_steps
@@ -47,6 +47,7 @@ class SpikingLayer(KnownOptions, NeuronLayer):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
+        check_flag("batch_first", batch_first)
         if delays is not None and not isinstance(delays, Delays):
             raise TypeError(f"delays: expected an instance of snnlib.Delays, got {delays!r}")
         if neuron is not None and not isinstance(neuron, Neuron):

@@ -13,7 +13,7 @@ from snnlib.functional._check import as_sizes, as_tensor, check_count, check_num
 from snnlib.functional._options import check_options
 from snnlib.functional.layer import NeuronOptions, srm_layer_stream
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
-from snnlib.functional.srm import SRMNeuron, Streamed, srm_neuron_stream, srm_trace
+from snnlib.functional.srm import SRMNeuron, Streamed, free_srm_potential, srm_neuron_stream
 from snnlib.neurons import Output
 from snnlib.nn.first_batches import FirstBatches
 from snnlib.nn.neuron_layer import NeuronLayer
@@ -119,10 +119,7 @@ class SRMLayer(NeuronLayer):
 
     def free_potential(self, current: Tensor) -> Tensor:
         """Membrane potential at every step, in units of the mean threshold, of neurons that never fire."""
-        tau_m, tau_s, _ = self.neuron.taus
-        never = torch.finfo(torch.float32).max
-        trace = srm_trace(current, tau_m=tau_m, tau_s=tau_s, threshold=never, batch_first=self.batch_first)
-        return trace.potential / self.threshold.mean()
+        return free_srm_potential(current, self.neuron, self.batch_first) / self.threshold.mean()
 
     def sure_weight(self) -> float:
         """A weight with which a single event makes a neuron fire."""

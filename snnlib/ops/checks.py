@@ -19,6 +19,7 @@ from snnlib.ops.geometry import ConvOptions
 # Kernels number the neurons of an output row in 32 bits.
 MOST_PLACES = 2**31 - 2**16
 _MOST_INT32 = 2**31 - 1
+_MOST_FLOAT32 = torch.finfo(torch.float32).max
 
 
 def check_tensor(name: str, tensor: Tensor) -> None:
@@ -122,8 +123,9 @@ def check_grad_clamp(grad_clamp: float) -> None:
 
 
 def check_finite(name: str, value: float) -> None:
-    """Raise ValueError unless `value` is finite."""
-    if not math.isfinite(value):
+    """Raise ValueError unless `value` is finite as a float32."""
+    # A comparison: compilers with dynamic shapes do not know `math.isfinite`.
+    if not -_MOST_FLOAT32 <= value <= _MOST_FLOAT32:
         raise ValueError(f"{name}: expected a finite number, got {value}")
 
 

@@ -18,12 +18,14 @@ from snnlib.backends.reference.srm import state_dtype
 from snnlib.ops import checks
 
 
-def check_delays(x: Tensor, delay: Tensor, shape: tuple[int, ...], time_dim: int) -> None:
+def check_delays(x: Tensor, delay: Tensor, time_dim: int, weight: Tensor | None = None) -> None:
+    """Check a sequence and its delays, one per channel or one for each element of the weight."""
     checks.check_kernel_dtype("x", x)
     checks.check_rank("x", x, "[T, N, C, ...]", at_least=3)
     checks.check_time_dim(time_dim)
     checks.check_floating("delay", delay)
     checks.check_device("delay", delay, x)
+    shape = x.shape[2:3] if weight is None else weight.shape
     checks.check_shape("delay", delay, shape, f"shape {list(shape)}")
     if x.device.type == "cpu" and delay.numel() and not bool((delay >= 0).all()):
         raise ValueError(f"delay: expected numbers of time steps >= 0, got {float(delay.min())}")
@@ -80,7 +82,7 @@ def _shifted(x: Tensor, delay: Tensor, rounded: bool, time_dim: int, earlier: bo
 @torch.library.custom_op("snnlib::delay_forward", mutates_args=())
 def delay_forward(x: Tensor, delay: Tensor, rounded: bool, time_dim: int) -> Tensor:
     """Sequence with each channel delayed by `delay` `[C]` steps, >= 0; steps before the first are 0."""
-    check_delays(x, delay, (x.shape[2] if x.dim() > 2 else 1,), time_dim)
+    check_delays(x, delay, time_dim)
     out = _shifted(x, delay, rounded, time_dim, earlier=False)
     if out is not None:
         return out
@@ -99,7 +101,7 @@ def delay_backward(
     grad: Tensor, x: Tensor, delay: Tensor, rounded: bool, time_dim: int, need_x: bool, need_delay: bool
 ) -> tuple[Tensor, Tensor]:
     """dL/dx and dL/ddelay `[C]`; one that is not needed has no elements."""
-    check_delays(x, delay, (x.shape[2] if x.dim() > 2 else 1,), time_dim)
+    check_delays(x, delay, time_dim)
     checks.check_gradient("grad", grad, x.shape, "x's shape", x)
     grad_x, grad_delay = x.new_empty(0), delay.new_empty(0)
     kernel = native.kernel("delay_shift_sums", x, grad=grad, delay=delay)

@@ -80,10 +80,11 @@ def delayed_linear_forward(x: Tensor, weight: Tensor, delay: Tensor, rounded: bo
 
 
 def _check_linear(x: Tensor, weight: Tensor, delay: Tensor, time_dim: int) -> None:
+    checks.check_kernel_dtype("x", x)
     checks.check_kernel_dtype("weight", weight)
     checks.check_rank("weight", weight, "[O, I]", exactly=2)
     checks.check_device("weight", weight, x)
-    check_delays(x, delay, tuple(weight.shape), time_dim)
+    check_delays(x, delay, time_dim, weight)
     checks.check_rank("x", x, "[T, N, I]", exactly=3)
     if x.shape[2] != weight.shape[1]:
         raise ValueError(f"x: expected {weight.shape[1]} inputs in dimension 2, got shape {tuple(x.shape)}")

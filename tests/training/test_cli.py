@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -279,6 +280,35 @@ def test_wrong_words_name_the_option(option: str, value: str, capsys: pytest.Cap
     code, _, err = run(capsys, "train", option, value)
     assert code == 2
     assert f"Invalid value for {option}" in err.replace("'", "")
+
+
+# Lightning's, for a run folder that was moved.
+@pytest.mark.filterwarnings("ignore:The dirpath has changed")
+def test_torchrun_starts_the_same_command_again(
+    folder: Path,
+    config: TrainConfig,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """With --max-restarts it goes on with its run, here from the second of three epochs, and with no other one."""
+    monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "3")
+    monkeypatch.setattr("snnlib.app.training.report.write_report", lambda *_: None)
+    again = shutil.copytree(folder, tmp_path / "run")
+    last = again / "checkpoints" / "last.ckpt"
+    last.with_name("last.ckpt.previous").replace(last)
+    weights, expected = (
+        lambda file=file: SafeCheckpointIO().load_checkpoint(file)["state_dict"]
+        for file in (last, folder / "checkpoints" / "last.ckpt")
+    )
+    assert any(not torch.equal(value, expected()[name]) for name, value in weights().items())
+    code, out, err = run(capsys, "train", *options(config), "--out", again)
+    assert code == 0, err
+    assert re.search(r"epoch +3/3", out) and not re.search(r"epoch +2/3", out)
+    assert all(torch.equal(value, expected()[name]) for name, value in weights().items())
+    code, _, err = run(capsys, "train", *options(config, seed=5), "--out", again)
+    assert code == 2
+    assert re.match(r"error: --seed: expected no other value than the resumed run's, 0 in .*, got 5", err)
 
 
 def test_out_must_be_new(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

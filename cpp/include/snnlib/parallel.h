@@ -5,6 +5,12 @@
 
 #include <cstdint>
 
+#if defined(SNNLIB_STD_THREADS)
+#include <atomic>
+#include <thread>
+#include <vector>
+#endif
+
 namespace snnlib {
 
 // The first exception of the tasks of a loop. Compiled once, for any processor: inline code of the standard library
@@ -28,20 +34,41 @@ class TaskError {
   Kept* kept_;
 };
 
+#if defined(SNNLIB_STD_THREADS)
+// Each task on the next thread that is free. For the thread sanitizer, which does not see how OpenMP's runtime orders
+// its threads and would report every loop.
+template <class F>
+void on_threads(int64_t tasks, int threads, const F& run) {
+  std::atomic<int64_t> next{0};
+  const auto work = [&] {
+    for (int64_t task; (task = next.fetch_add(1, std::memory_order_relaxed)) < tasks;) run(task);
+  };
+  std::vector<std::thread> others;
+  for (int i = 1; i < threads; ++i) others.emplace_back(work);
+  work();
+  for (std::thread& other : others) other.join();
+}
+#endif
+
 template <class F>
 void parallel_for(int64_t tasks, int threads, const F& f) {
-#if defined(_OPENMP)
+#if defined(SNNLIB_STD_THREADS) || defined(_OPENMP)
   if (threads > 1 && tasks > 1) {
     TaskError error;
-#pragma omp parallel for schedule(dynamic) num_threads(threads)
-    for (int64_t task = 0; task < tasks; ++task) {
-      // No exception may leave a parallel region.
+    // No exception may leave a thread.
+    const auto run = [&](int64_t task) {
       try {
         if (!error.any()) f(task);
       } catch (...) {
         error.keep();
       }
-    }
+    };
+#if defined(SNNLIB_STD_THREADS)
+    on_threads(tasks, threads, run);
+#else
+#pragma omp parallel for schedule(dynamic) num_threads(threads)
+    for (int64_t task = 0; task < tasks; ++task) run(task);
+#endif
     error.rethrow();
     return;
   }
