@@ -16,6 +16,22 @@ SNNLIB_HD inline float to_state(__half x) { return __half2float(x); }
 SNNLIB_HD inline void from_state(float x, __nv_bfloat16* out) { *out = __float2bfloat16_rn(x); }
 SNNLIB_HD inline void from_state(float x, __half* out) { *out = __float2half_rn(x); }
 
+// Calls the instantiation that fits the tensors' dtype.
+template <class Args>
+inline void by_dtype(DType dtype, const Args& args, void (*f32)(const Args&), void (*f64)(const Args&),
+                     void (*bf16)(const Args&), void (*f16)(const Args&)) {
+  switch (dtype) {
+    case DType::kFloat32:
+      return f32(args);
+    case DType::kFloat64:
+      return f64(args);
+    case DType::kBFloat16:
+      return bf16(args);
+    case DType::kFloat16:
+      return f16(args);
+  }
+}
+
 template <class T, int V>
 struct alignas(sizeof(T) * V) Pack {
   T lane[V];

@@ -261,13 +261,19 @@ void linear_sums_of(const DelayedSumsArgs& a) {
   });
 }
 
-void shift(const DelayShiftArgs& a) { a.dtype == DType::kFloat64 ? shift_of<double>(a) : shift_of<float>(a); }
-void shift_sums(const DelaySumsArgs& a) {
-  a.sequence.dtype == DType::kFloat64 ? shift_sums_of<double>(a) : shift_sums_of<float>(a);
+void shift(const DelayShiftArgs& a) {
+  by_state(a.dtype, a, portable::delay_kernels.shift, [&](auto zero) { shift_of<decltype(zero)>(a); });
 }
-void linear(const DelayedLinearArgs& a) { a.dtype == DType::kFloat64 ? linear_of<double>(a) : linear_of<float>(a); }
+void shift_sums(const DelaySumsArgs& a) {
+  by_state(a.sequence.dtype, a, portable::delay_kernels.shift_sums,
+           [&](auto zero) { shift_sums_of<decltype(zero)>(a); });
+}
+void linear(const DelayedLinearArgs& a) {
+  by_state(a.dtype, a, portable::delay_kernels.linear, [&](auto zero) { linear_of<decltype(zero)>(a); });
+}
 void linear_sums(const DelayedSumsArgs& a) {
-  a.linear.dtype == DType::kFloat64 ? linear_sums_of<double>(a) : linear_sums_of<float>(a);
+  by_state(a.linear.dtype, a, portable::delay_kernels.linear_sums,
+           [&](auto zero) { linear_sums_of<decltype(zero)>(a); });
 }
 
 }  // namespace

@@ -230,13 +230,11 @@ void backward_planes(const PoolBackwardArgs& args) {
 }
 
 void forward(const PoolForwardArgs& a) {
-  by_dtype(a.pool.dtype, a, forward_planes<float>, forward_planes<double>, forward_planes<BFloat16>,
-           forward_planes<Float16>);
+  by_element(a.pool.dtype, a, portable::pool_kernels.forward, [&](auto zero) { forward_planes<decltype(zero)>(a); });
 }
 
 void backward(const PoolBackwardArgs& a) {
-  by_dtype(a.pool.dtype, a, backward_planes<float>, backward_planes<double>, backward_planes<BFloat16>,
-           backward_planes<Float16>);
+  by_element(a.pool.dtype, a, portable::pool_kernels.backward, [&](auto zero) { backward_planes<decltype(zero)>(a); });
 }
 
 }  // namespace

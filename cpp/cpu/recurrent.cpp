@@ -367,12 +367,12 @@ void backward_type(const RecurrentBackwardArgs& a) {
 
 void forward(const RecurrentForwardArgs& a) {
   if (!a.view.inner) return;
-  a.dtype == DType::kFloat64 ? forward_type<double>(a) : forward_type<float>(a);
+  by_state(a.dtype, a, portable::recurrent_kernels.forward, [&](auto zero) { forward_type<decltype(zero)>(a); });
 }
 
 void backward(const RecurrentBackwardArgs& a) {
   if (!a.view.inner) return;
-  a.dtype == DType::kFloat64 ? backward_type<double>(a) : backward_type<float>(a);
+  by_state(a.dtype, a, portable::recurrent_kernels.backward, [&](auto zero) { backward_type<decltype(zero)>(a); });
 }
 
 void event_outer(const EventOuterArgs& a) {

@@ -256,11 +256,11 @@ void backward_type(const ScanBackwardArgs& a) {
 }
 
 void forward(const ScanForwardArgs& a) {
-  a.dtype == DType::kFloat64 ? forward_type<double>(a) : forward_type<float>(a);
+  by_state(a.dtype, a, portable::scan_kernels.forward, [&](auto zero) { forward_type<decltype(zero)>(a); });
 }
 
 void backward(const ScanBackwardArgs& a) {
-  a.dtype == DType::kFloat64 ? backward_type<double>(a) : backward_type<float>(a);
+  by_state(a.dtype, a, portable::scan_kernels.backward, [&](auto zero) { backward_type<decltype(zero)>(a); });
 }
 
 }  // namespace

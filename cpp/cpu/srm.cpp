@@ -212,12 +212,11 @@ void backward_train(const SrmBackwardArgs& a) {
 }
 
 void forward(const SrmForwardArgs& a) {
-  by_dtype(a.dtype, a, forward_train<float>, forward_train<double>, forward_train<BFloat16>, forward_train<Float16>);
+  by_element(a.dtype, a, portable::srm_kernels.forward, [&](auto zero) { forward_train<decltype(zero)>(a); });
 }
 
 void backward(const SrmBackwardArgs& a) {
-  by_dtype(a.dtype, a, backward_train<float>, backward_train<double>, backward_train<BFloat16>,
-           backward_train<Float16>);
+  by_element(a.dtype, a, portable::srm_kernels.backward, [&](auto zero) { backward_train<decltype(zero)>(a); });
 }
 
 }  // namespace

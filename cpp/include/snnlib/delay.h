@@ -59,4 +59,8 @@ struct DelayKernels {
   void (*linear_sums)(const DelayedSumsArgs&);
 };
 
+namespace portable {
+extern const DelayKernels delay_kernels;
+}
+
 }  // namespace snnlib

@@ -95,20 +95,31 @@ SNNLIB_HD inline void from_state(double x, double* out) { *out = x; }
 inline void from_state(float x, BFloat16* out) { out->bits = uint16_t(narrow_bits<float>(float_bits(x), *out)); }
 inline void from_state(float x, Float16* out) { out->bits = uint16_t(narrow_bits<float>(float_bits(x), *out)); }
 
-// Calls the instantiation that fits the tensors' dtype.
-template <class Args>
-inline void by_dtype(DType dtype, const Args& args, void (*f32)(const Args&), void (*f64)(const Args&),
-                     void (*bf16)(const Args&), void (*f16)(const Args&)) {
-  switch (dtype) {
-    case DType::kFloat32:
-      return f32(args);
-    case DType::kFloat64:
-      return f64(args);
-    case DType::kBFloat16:
-      return bf16(args);
-    case DType::kFloat16:
-      return f16(args);
+// Wide vectors are for float32 and the half types. Float64 tensors, which gradient checks have, take the kernels that
+// are compiled for any processor: their bits are the same, and a third of the time to compile is saved.
+#if defined(SNNLIB_WIDE)
+constexpr bool kHasFloat64 = false;
+#else
+constexpr bool kHasFloat64 = true;
+#endif
+
+// Calls f(S()) for what the tensors are computed in, or for float64 the kernel `portable`.
+template <class Args, class F>
+inline void by_state(DType dtype, const Args& args, void (*portable)(const Args&), const F& f) {
+  if (dtype != DType::kFloat64) return f(float());
+  if constexpr (kHasFloat64) {
+    f(double());
+  } else {
+    portable(args);
   }
+}
+
+// Calls f(T()) for the tensors' element type, or for float64 the kernel `portable`.
+template <class Args, class F>
+inline void by_element(DType dtype, const Args& args, void (*portable)(const Args&), const F& f) {
+  if (dtype == DType::kBFloat16) return f(BFloat16());
+  if (dtype == DType::kFloat16) return f(Float16());
+  by_state(dtype, args, portable, f);
 }
 
 template <class T>

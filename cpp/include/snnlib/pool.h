@@ -34,4 +34,8 @@ struct PoolKernels {
   void (*backward)(const PoolBackwardArgs&);
 };
 
+namespace portable {
+extern const PoolKernels pool_kernels;
+}
+
 }  // namespace snnlib

@@ -63,4 +63,8 @@ struct RecurrentKernels {
   void (*event_rows)(const EventRowsArgs&);
 };
 
+namespace portable {
+extern const RecurrentKernels recurrent_kernels;
+}
+
 }  // namespace snnlib

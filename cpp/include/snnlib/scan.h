@@ -42,4 +42,8 @@ struct ScanKernels {
   void (*backward)(const ScanBackwardArgs&);
 };
 
+namespace portable {
+extern const ScanKernels scan_kernels;
+}
+
 }  // namespace snnlib

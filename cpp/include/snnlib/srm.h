@@ -52,4 +52,8 @@ struct SrmKernels {
   void (*backward)(const SrmBackwardArgs&);
 };
 
+namespace portable {
+extern const SrmKernels srm_kernels;
+}
+
 }  // namespace snnlib
