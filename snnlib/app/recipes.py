@@ -180,7 +180,8 @@ _ECG = Recipe(
 _SPEECH = Recipe(
     name="speech",
     source="neurons of examples/spoken_digits.py; the cochlea's filters of Patterson et al., 1987",
-    note="recordings of different lengths, tested on a speaker that trains nothing; not measured on SHD and SSC",
+    note="recordings of different lengths, tested on a speaker that trains nothing, though the learning rate was "
+    "chosen by that speaker; not measured on SHD and SSC",
     measured=(
         Measurement(
             data="free spoken digits, 1500 recordings of three speakers to train and 500 of another to test",
