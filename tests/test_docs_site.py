@@ -33,6 +33,13 @@ def test_every_public_name_is_documented_once(tmp_path: Path, monkeypatch: pytes
         pages.write_reference()
 
 
+def test_sessions_are_marked_as_such() -> None:
+    """So that the button copies no prompts; a block of plain code stays one."""
+    linked = load("pages").linked
+    assert linked("```python\n>>> 1 + 1\n2\n```") == "```pycon\n>>> 1 + 1\n2\n```"
+    assert linked("```python\nx = 1\n```") == "```python\nx = 1\n```"
+
+
 def test_every_page_is_in_the_navigation() -> None:
     listed = (ROOT / "mkdocs.yml").read_text()
     navigation = str(yaml.safe_load(listed)["nav"])

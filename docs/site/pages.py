@@ -70,6 +70,7 @@ def main() -> None:
     shutil.copytree(ROOT / "docs", PAGES, ignore=shutil.ignore_patterns("site"))
     for page in PAGES.glob("*.md"):
         page.write_text(linked(page.read_text(encoding="utf-8")), encoding="utf-8")
+    shutil.copy(ROOT / "docs" / "site" / "copy.css", PAGES)
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     (PAGES / "changelog.md").write_text(changelog, encoding="utf-8")
     write_examples()
@@ -78,7 +79,11 @@ def main() -> None:
 
 
 def linked(text: str) -> str:
-    """Links to examples as links to their pages, and those to other files of the repository as plain text."""
+    """Links to examples as links to their pages, those to other files as plain text, and sessions with their prompts.
+
+    Of a block marked as a session the site's button copies what was typed, without prompts and results (copy.css).
+    """
+    text = text.replace("```python\n>>> ", "```pycon\n>>> ")
     text = re.sub(r"\(\.\./examples/(\w+)\.py\)", r"(examples/\1.md)", text)
     return re.sub(r"\[([^\]]+)\]\(\.\./[^)]+\)", r"`\1`", text)
 
