@@ -222,7 +222,9 @@ def test_wrong_input_is_named() -> None:
     with pytest.raises(ValueError, match="0: expected at most 65535 inputs in a column and neurons in a row"):
         snnlib.to_integers(wide, torch.zeros(2, 1, 70_000))
     branch = nn.Sequential(snnlib.nn.Residual(snnlib.SpikingLinear(12, 12)))
-    with pytest.raises(ValueError, match=r"0 \(Residual\): a module that has no counterpart in integers"):
+    with pytest.raises(
+        ValueError, match=r"0 \(Residual\): a module that is no layer, neuron or pool of a chain"
+    ):
         snnlib.to_integers(branch, x)
 
 

@@ -1,4 +1,4 @@
-"""`snnlib export`: the net of a run as a C program or a NIR graph."""
+"""`snnlib export`: the net of a run as a C program, a NIR graph or an ONNX graph."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import typer
 
 from snnlib.app.training.errors import ConfigError
 
-app = typer.Typer(help="Write the net of a run as a C program or a NIR graph.", no_args_is_help=True)
+app = typer.Typer(
+    help="Write the net of a run as a C program, a NIR graph or an ONNX graph.", no_args_is_help=True
+)
 
 RunArgument = Annotated[Path, typer.Argument(help="Folder of a run, as `snnlib train` printed it.")]
 CheckpointOption = Annotated[
@@ -98,4 +100,24 @@ def nir(
     except ValueError as error:
         raise ConfigError("RUN_FOLDER", str(error)) from error
     write_graph(out, graph)
+    print(f"graph: {out}")
+
+
+@app.command()
+def onnx(
+    run_folder: RunArgument,
+    out: Annotated[Path, typer.Argument(help="File for the graph, .onnx.")],
+    checkpoint: CheckpointOption = "last",
+    root: RootOption = None,
+) -> None:
+    """Write the run's net as a dense ONNX graph of float32 for any number of steps and samples.
+
+    Example: snnlib export onnx runs/first net.onnx
+    """
+    from snnlib.app.training.exporting import export_run_to_onnx  # noqa: PLC0415
+
+    try:
+        export_run_to_onnx(run_folder, out, checkpoint, root)
+    except (ImportError, ValueError) as error:
+        raise ConfigError("RUN_FOLDER", str(error)) from error
     print(f"graph: {out}")

@@ -12,6 +12,7 @@ from snnlib.exchange.integers import (
     to_integers,
 )
 from snnlib.exchange.nir import Verification, from_nir, to_nir, verify_nir
+from snnlib.exchange.onnx_graph import export_onnx
 from snnlib.exchange.verify import Comparison, verify_conversion
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "compare_integers",
     "convert",
     "export_c",
+    "export_onnx",
     "from_nir",
     "quantise_weights_",
     "to_integers",

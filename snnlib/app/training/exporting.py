@@ -18,7 +18,7 @@ from snnlib.app.training.load import load_module
 from snnlib.app.training.run import Checkpoint
 from snnlib.app.training.run_folder import RunFolder
 from snnlib.data import stack_time_first
-from snnlib.exchange import compare_integers, export_c, to_integers, to_nir
+from snnlib.exchange import compare_integers, export_c, export_onnx, to_integers, to_nir
 from snnlib.exchange.integers.report import IntegerReport
 
 
@@ -64,6 +64,19 @@ def run_to_nir(
     module, _, data = _opened(folder, checkpoint, root)
     frames, _ = _batch(data.test_set, 4)
     return to_nir(module.net, dt, x=frames, discretisation=discretisation, approximate=approximate)
+
+
+def export_run_to_onnx(folder: Path, out: Path, checkpoint: Checkpoint, root: Path | None) -> None:
+    """Write a run's net as an ONNX graph.
+
+    Raises:
+        ConfigError, CheckpointError: as in `load`.
+        ImportError: the package onnx is missing.
+        ValueError: a net that has no counterpart in a dense graph.
+    """
+    module, _, data = _opened(folder, checkpoint, root)
+    frames, _ = _batch(data.test_set, 1)
+    export_onnx(module.net, out, frames)
 
 
 def _opened(

@@ -166,7 +166,7 @@ class _Chain:
         elif isinstance(module, Neuron):
             self.neuron(module)
         else:
-            raise Unsupported("a module that has no counterpart in integers")
+            raise Unsupported("a module that is no layer, neuron or pool of a chain")
 
     def weights(self, path: str, weight: Tensor, bias: Tensor | None, options: Any) -> None:
         if self.stages:
