@@ -91,7 +91,7 @@ sanitize-memory: $(READY)
 	$(PYTHON) -m pytest -q --numprocesses auto -k "$(SANITIZED_CHOICE)" $(SANITIZED_TESTS)
 
 fuzz-files: $(READY)  ## Ten thousand damaged files of every event format and of the SHD family: some ten minutes.
-	SNNLIB_MUTATIONS=10000 OMP_NUM_THREADS=1 $(PYTHON) -m pytest -q --numprocesses auto \
+	SNNLIB_MUTATIONS=10000 OMP_NUM_THREADS=1 $(PYTHON) -m pytest -q --numprocesses auto --timeout 3600 \
 		tests/data/formats/test_formats_damaged.py tests/data/test_datasets.py -k "flipped or damaged"
 
 # Kernels on three threads whatever torch has: torch's own loops are not compiled for the sanitizer.
