@@ -234,6 +234,6 @@ def layer_case(seed: int) -> Case:
         return [out.detach(), *(g for g in gradients if g is not None)]
 
     names = {*options, "x", "weight", "state", "size", "scale_factor", "channels", "in_channels", "current"}
-    names |= {"bias", "input"} if make is normalised_block else set()
+    names |= {"bias", "input", "kernel"} if make is normalised_block else set()
     what = f"seed {seed}: {make.__name__}({options}) on {shape}, changed {changed}"
     return Case(what, call, frozenset(names), 1e-4)
