@@ -193,3 +193,18 @@ def test_ops_refuse_a_gradient_of_another_shape(name: str, path: str) -> None:
             op(x[:2], x, torch.tensor(1.0), None, 5.0, 3.0, 3.0, 4.0, 0, True, True)
         else:
             op(torch.ones(2, 1, 2), x, [2], [2], [0], False)
+
+
+@pytest.mark.parametrize("path", ["native", "reference"])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_a_volume_layer_without_outputs_has_a_gradient_of_zeros(path: str, groups: int) -> None:
+    x = (torch.rand(3, 2, 2, 4, 4, 4) < 0.5).float().requires_grad_()
+    weight = torch.zeros(0, 2 // groups, 3, 3, 3, requires_grad=True)
+    with snnlib.use_path(path):
+        spikes = snnlib.functional.srm_conv3d(x, weight, groups=groups)
+        spikes.sum().backward()
+    assert spikes.shape == (3, 2, 0, 2, 2, 2)
+    assert weight.grad is not None
+    assert weight.grad.shape == weight.shape
+    assert x.grad is not None
+    assert not x.grad.any()

@@ -18,7 +18,7 @@ from snnlib.functional._check import (
     check_floating,
     check_rank,
 )
-from snnlib.ops.dense import with_a_channel
+from snnlib.ops.dense import convolve
 from snnlib.ops.geometry import ConvOptions
 
 
@@ -205,12 +205,13 @@ class Convolution:
     def forward(self, x: Tensor, weight: Tensor) -> Tensor:
         """Currents `[B, C_out, ...]`."""
         padding, extra = self._margins(weight)
-        convolve = (F.conv1d, F.conv2d, F.conv3d)[self.dims - 1]
-        frames, weight = with_a_channel(self._frames(x, extra), weight, self.groups)
-        return convolve(frames, weight, None, self.stride, padding, self.dilation, self.groups)
+        options = ConvOptions(self.stride, padding, self.dilation, self.groups)
+        return convolve(self._frames(x, extra), weight, options)
 
     def _backward(self, signal: Tensor, x: Tensor, weight: Tensor, mask: list[bool]) -> tuple[Tensor, ...]:
         padding, extra = self._margins(weight)
+        if not len(weight):
+            return torch.zeros_like(x), torch.zeros_like(weight)
         return torch.ops.aten.convolution_backward(  # type: ignore[no-any-return]
             signal,
             self._frames(x, extra),

@@ -45,12 +45,21 @@ def _is_linear(x: Tensor, weight: Tensor, options: ConvOptions) -> bool:
     return x.shape[3:] == weight.shape[2:] and not any(options.padding) and options.groups == 1
 
 
-def with_a_channel(frames: Tensor, weight: Tensor, groups: int) -> tuple[Tensor, Tensor]:
-    """Frames `[B, C, ...]` and the weight `[O, C / groups, ...]`, of zeros where C = 0, for which torch forgets O."""
-    if weight.shape[1]:
-        return frames, weight
+def convolve(frames: Tensor, weight: Tensor, options: ConvOptions) -> Tensor:
+    """The convolution of frames `[B, C, ...]` by torch, also without inputs or outputs.
+
+    Where the input has no channels torch forgets those of the output, and it refuses an output of none: channels of
+    zeros stand in.
+    """
     axes = [0, 0] * (weight.dim() - 2)
-    return F.pad(frames, [*axes, 0, groups]), F.pad(weight, [*axes, 0, 1])
+    outputs, inputs = weight.shape[:2]
+    if not inputs:
+        frames, weight = F.pad(frames, [*axes, 0, options.groups]), F.pad(weight, [*axes, 0, 1])
+    if not outputs:
+        weight = F.pad(weight, [*axes, 0, 0, 0, options.groups])
+    function = (F.conv1d, F.conv2d, F.conv3d)[weight.dim() - 3]
+    out = function(frames, weight, None, *options)
+    return out if outputs else out[:, :0]
 
 
 def currents(x: Tensor, weight: Tensor, options: ConvOptions) -> Tensor:
@@ -62,16 +71,16 @@ def currents(x: Tensor, weight: Tensor, options: ConvOptions) -> Tensor:
 
 
 def _convolve(sequence: Tensor, weight: Tensor, options: ConvOptions) -> Tensor:
-    convolve = F.conv2d if sequence.dim() == 5 else F.conv3d
-    frames, weight = with_a_channel(_frames(sequence), weight, options.groups)
     with torch.autocast("cpu", enabled=False):
-        return _channels_last(convolve(frames, weight, None, *options))
+        return _channels_last(convolve(_frames(sequence), weight, options))
 
 
 def _convolution_backward(
     signal: Tensor, x: Tensor, weight: Tensor, options: ConvOptions, mask: list[bool]
 ) -> tuple[Tensor, ...]:
     stride, padding, dilation, groups = options
+    if not len(weight):
+        return torch.zeros_like(x.flatten(0, 1)), torch.zeros_like(weight)
     rest = (None, stride, padding, dilation, False, [0] * len(stride), groups, mask)
     return torch.ops.aten.convolution_backward(  # type: ignore[no-any-return]
         _frames(signal), _frames(x), _channels_last(weight), *rest
