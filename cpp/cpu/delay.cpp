@@ -154,15 +154,11 @@ struct Events {
 
   // Takes up those of a row of `inputs`.
   void add(const S* x, int64_t inputs, int64_t t) {
-    constexpr int64_t L = Simd<S>::kLanes;
-    int32_t *steps = step.grow(count + inputs, count), *numbers = input.grow(count + inputs, count);
-    S* amounts = amount.grow(count + inputs, count);
-    for (int64_t i = 0; i < inputs; i += L) {
-      for (uint32_t bits = nonzero_bits<S>(load_lanes<S>(x + i, inputs - i)); bits; bits &= bits - 1) {
-        const int64_t e = i + lowest_bit(bits);
-        steps[count] = int32_t(t), numbers[count] = int32_t(e), amounts[count++] = x[e];
-      }
-    }
+    const int64_t room = count + inputs + kMoreEvents;
+    int32_t *steps = step.grow(room, count), *numbers = input.grow(room, count);
+    const int64_t found = append_row(x, inputs, numbers + count, amount.grow(room, count) + count);
+    for (int64_t e = count; e < count + found; ++e) steps[e] = int32_t(t);
+    count += found;
   }
 };
 

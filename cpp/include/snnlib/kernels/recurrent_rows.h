@@ -1,5 +1,5 @@
-// A dense matrix by events: sums of the rows of neurons that fired, products of rows with a signal, and the outer
-// products of a weight gradient. Each sum is taken in one order on every instruction set.
+// A dense matrix by events: sums of the rows of neurons that fired, and products of rows with a signal. Each sum is
+// taken in one order on every instruction set.
 #pragma once
 
 #include <utility>
@@ -160,13 +160,6 @@ inline void rows_times(int32_t* rows, int64_t count, const S* weight, int64_t ro
     std::memcpy(lanes, sums, sizeof lanes);
     for (int64_t n = 0; n < L; ++n) out[rows[first + n]] = lanes[n];
   }
-}
-
-// to += amount * signal, for whole groups in both.
-template <class S>
-inline void add_scaled(S amount, const S* signal, int64_t length, S* to) {
-  SNNLIB_SIMD
-  for (int64_t i = 0; i < length; ++i) to[i] = to[i] + amount * signal[i];
 }
 
 }  // namespace SNNLIB_ISA
