@@ -1,7 +1,7 @@
 # Everything here sets itself up: the first target that needs Python makes .venv with pinned versions.
 VENV := .venv
 PYTHON := $(VENV)/bin/python
-READY := $(VENV)/.ready
+READY := $(VENV)/.built $(VENV)/.testing
 BENCHMARKS := training_step surrogate_step batch_norm_step small_batch long_trains spike_rates convolution segments scan recurrent event_readers
 CPP = $(shell git ls-files 'cpp/*.cpp' 'cpp/*.h' 'cuda/*.cu' 'cuda/*.cpp' 'cuda/*.h' 'tests/*.cpp' 'snnlib/*.h')
 
@@ -22,7 +22,7 @@ THREADED_CHOICE := not reference and not instruction and not twenty_calls and no
 
 .PHONY: demo test test-peers lint sanitize sanitize-memory sanitize-threads fuzz fuzz-files reliability bench bench-accuracy bench-peers format cuda-check cuda-emulation-asan docs test-versions gpu-check clean
 
-demo: $(READY)  ## Train on the embedded data and show the result.
+demo: $(VENV)/.built $(VENV)/.fetched  ## Train on the embedded data and show the result.
 	$(VENV)/bin/snnlib train
 
 test: $(READY)  ## All tests, README and docstring examples included.
@@ -81,7 +81,9 @@ define sanitized_module
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cmake --build $(1) --target _C
 endef
 
-sanitize: sanitize-memory sanitize-threads  ## Fuzz and op tests with the CPU kernels under AddressSanitizer and UBSan, then under ThreadSanitizer.
+sanitize: $(READY)  ## Fuzz and op tests with the CPU kernels under AddressSanitizer and UBSan, then under ThreadSanitizer.
+	$(MAKE) sanitize-memory
+	$(MAKE) sanitize-threads
 
 sanitize-memory: $(READY)
 	$(call sanitized_module,$(SANITIZED),address$(COMMA)undefined)
@@ -127,13 +129,28 @@ gpu-check:  ## Build, check and measure on a GPU machine, with the packages of i
 # Python compiles the modules that are imported; pip would compile them all, for half a minute.
 export PIP_NO_COMPILE := 1
 
-# torch comes first and alone: pinned, so that nothing after it pulls another build.
-$(READY): pyproject.toml constraints.txt CMakeLists.txt $(wildcard cmake/*.cmake snnlib/exchange/integers/*.h cpp/*/*.cpp cpp/*/*/*.h cpp/*/*/*/*.h cpp/*/*.h cuda/*.*)
+# The module links no torch, so it is compiled while packages are fetched: set-up takes the longer of the two.
+MAKEFLAGS += --jobs=2
+INSTALL := $(PYTHON) -m pip install --quiet --constraint constraints.txt
+
+$(VENV)/.building: constraints.txt
 	test -x $(PYTHON) || python3 -m venv $(VENV)
-	$(PYTHON) -m pip install --quiet --constraint constraints.txt torch numpy
-	$(PYTHON) -m pip install --quiet --constraint constraints.txt scikit-build-core pybind11 cmake ninja
-	$(PYTHON) -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[test,lint]'
-	touch $(READY)
+	$(INSTALL) scikit-build-core pybind11 cmake ninja
+	touch $@
+
+$(VENV)/.built: $(VENV)/.building pyproject.toml CMakeLists.txt $(wildcard cmake/*.cmake snnlib/exchange/integers/*.h cpp/*/*.cpp cpp/*/*/*.h cpp/*/*/*/*.h cpp/*/*.h cuda/*.*)
+	$(INSTALL) --no-deps --no-build-isolation --editable .
+	touch $@
+
+# torch comes first and alone: pinned, so that nothing after it pulls another build.
+$(VENV)/.fetched: $(VENV)/.building pyproject.toml
+	$(INSTALL) torch numpy
+	$(INSTALL) $$($(PYTHON) release/requirements.py train)
+	touch $@
+
+$(VENV)/.testing: $(VENV)/.fetched
+	$(INSTALL) $$($(PYTHON) release/requirements.py test lint)
+	touch $@
 
 clean:  ## Remove the environment and everything built.
 	rm -rf $(VENV) build

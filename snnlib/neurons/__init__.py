@@ -6,6 +6,7 @@ from snnlib.neurons.alif import ALIF
 from snnlib.neurons.alpha import Alpha
 from snnlib.neurons.base import Neuron, Output
 from snnlib.neurons.brf import BRF
+from snnlib.neurons.config import config, from_config
 from snnlib.neurons.cuba_lif import CubaLIF
 from snnlib.neurons.dynamics import Dynamics
 from snnlib.neurons.firing import SpikingNeuron
@@ -59,6 +60,8 @@ __all__ = [
     "Resonate",
     "SpikingNeuron",
     "bound_",
+    "config",
+    "from_config",
     "log_uniform",
     "surrogate",
 ]

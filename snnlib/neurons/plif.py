@@ -88,6 +88,11 @@ class PLIF(SpikingNeuron):
         self.decay_input = bool(chosen["decay_input"])
         self.rest = self.reset_value if chosen["rest"] is None else float(chosen["rest"])
 
+    @property
+    def tau(self) -> Tensor:
+        """Membrane time constant in time steps, as it was learned: `1 + exp(-w)`."""
+        return 1 + torch.exp(-self.constants()["w"].detach())
+
     def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
         """One time step."""
         leak = params["w"].sigmoid()

@@ -83,6 +83,26 @@ class SRM(Neuron):
         self.reset_states = check_choice("reset_states", reset_states, "all", "membrane")
         self.differentiable_state = self.reset_states == "membrane"
 
+    @property
+    def tau_m(self) -> float:
+        """Time constant of the membrane, in time steps."""
+        return self.neuron.taus[0]
+
+    @property
+    def tau_s(self) -> float:
+        """Time constant of the synapse, in time steps."""
+        return self.neuron.taus[1]
+
+    @property
+    def tau_grad(self) -> float:
+        """Time constant of the gradient's trace, in time steps."""
+        return self.neuron.taus[2]
+
+    @property
+    def grad_clamp(self) -> float | None:
+        """Bound of `1 / (h - u)` in the gradient; None is none."""
+        return self.neuron.grad_clamp
+
     def run(
         self, x: Tensor, state: tuple[Tensor, ...] | None = None, lengths: Tensor | None = None
     ) -> Output:

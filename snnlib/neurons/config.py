@@ -1,0 +1,116 @@
+"""Neurons as plain data: what a `state_dict` does not hold, such as the reset and the surrogate gradient."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from snnlib.neurons import surrogate as surrogates
+from snnlib.neurons.base import Neuron
+
+# A dialect is expanded when a neuron is made, and constants have their values per channel.
+_EXPANDED = ("self", "dialect", "channels")
+
+
+def config(neuron: Neuron) -> dict[str, Any]:
+    """The arguments that make this neuron again, as JSON takes them: `"model"`, then every constant and option.
+
+    Files of weights hold tensors alone; this is for the rest. Values per channel are lists, learned constants have the
+    values that they have now, a surrogate gradient is its name with its numbers, and infinity is the word `"inf"`.
+
+    Raises:
+        TypeError: not a neuron.
+        ValueError: a surrogate that is a function of your own, or a model of your own that does not keep an argument
+            under its name.
+
+    >>> import json, snnlib
+    >>> neuron = snnlib.neurons.IF(dialect="snntorch")
+    >>> text = json.dumps(snnlib.neurons.config(neuron))
+    >>> snnlib.neurons.from_config(json.loads(text))
+    IF(threshold=1, reset='subtract', reset_time='next', compare='>', surrogate=ATan(alpha=2.0))
+    """
+    if not isinstance(neuron, Neuron):
+        raise TypeError(f"neuron: expected an instance of snnlib.neurons.Neuron, got {type(neuron).__name__}")
+    names = [name for name in inspect.signature(type(neuron)).parameters if name not in _EXPANDED]
+    return {"model": type(neuron).__name__, **{name: _argument(neuron, name) for name in names}}
+
+
+def from_config(config: Mapping[str, Any], models: Mapping[str, type[Neuron]] | None = None) -> Neuron:
+    """The neuron that `config` described.
+
+    Args:
+        config: what `config` gave.
+        models: models by name. Default: those of the library, `snnlib.neurons.MODELS`.
+
+    Raises:
+        ValueError: a model or a surrogate that is not known, or an argument out of its range.
+        TypeError: an argument that the model does not have.
+    """
+    models = _library() if models is None else models
+    given = dict(config)
+    model = given.pop("model", None)
+    if model not in models:
+        raise ValueError(f"config: expected a model of {', '.join(models)}, got {model!r}")
+    if given.get("surrogate") is not None:
+        given["surrogate"] = _surrogate(given["surrogate"])
+    return models[model](**{name: _value(value) for name, value in given.items()})
+
+
+def _library() -> Mapping[str, type[Neuron]]:
+    # The list of models stands where they are gathered, above this file.
+    from snnlib.neurons import MODELS  # noqa: PLC0415
+
+    return MODELS
+
+
+def _argument(neuron: Neuron, name: str) -> Any:
+    if name not in neuron.constant_names and not hasattr(neuron, name):
+        # A constant that was left out has no buffer.
+        if inspect.signature(type(neuron)).parameters[name].default is None:
+            return None
+        raise ValueError(f"neuron: expected {type(neuron).__name__} to keep {name}, got no such attribute")
+    value = getattr(neuron, name)
+    if name == "surrogate":
+        return _plain_surrogate(value)
+    return _plain(value)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return _plain(value.tolist())
+    if isinstance(value, (tuple, list)):
+        return [_plain(part) for part in value]
+    # JSON has no word for infinity.
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _plain_surrogate(value: Any) -> dict[str, Any]:
+    name = type(value).__name__
+    if getattr(surrogates, name, None) is not type(value):
+        raise ValueError(
+            f"surrogate: expected one of snnlib.surrogate, got {value!r}, which is not plain data"
+        )
+    return {"name": name, **asdict(value)}
+
+
+def _surrogate(made: Mapping[str, Any]) -> Any:
+    numbers = dict(made)
+    name = numbers.pop("name", None)
+    shape = getattr(surrogates, str(name), None)
+    if not isinstance(shape, type) or shape.__module__ != surrogates.__name__:
+        raise ValueError(f"config: expected a surrogate of snnlib.surrogate, got {name!r}")
+    return shape(**numbers)
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, str) and value in ("inf", "-inf"):
+        return float(value)
+    if isinstance(value, list) and value and not isinstance(value[0], str):
+        return torch.tensor([float(part) for part in value], dtype=torch.float64)
+    return tuple(value) if isinstance(value, list) else value

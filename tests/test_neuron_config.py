@@ -1,0 +1,96 @@
+"""Neurons as plain data: every model and dialect is made again with the same spikes; what is not plain is refused."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import snnlib
+from snnlib.neurons import ALIF, LIF, MODELS, PLIF, Neuron, config, from_config
+
+MADE = [
+    (name, dialect) for name, model in MODELS.items() for dialect in (None, *getattr(model, "dialects", ()))
+]
+
+
+def again(neuron: Neuron, **options: Any) -> Neuron:
+    return from_config(json.loads(json.dumps(config(neuron))), **options)
+
+
+def same(neuron: Neuron, other: Neuron) -> bool:
+    """Whether both print the same and give the same values and the same gradients."""
+    x = 2 * torch.rand(20, 2, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    results = []
+    for each in (neuron, other):
+        leaf = x.clone().requires_grad_()
+        value = each(leaf)
+        value.mul(torch.arange(20.0).reshape(20, 1, 1)).sum().backward()
+        results.append((value, leaf.grad))
+    return repr(neuron) == repr(other) and all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+@pytest.mark.parametrize(("name", "dialect"), MADE)
+def test_every_model_and_dialect_is_made_again(name: str, dialect: str | None) -> None:
+    neuron = MODELS[name]() if dialect is None else MODELS[name](dialect=dialect)
+    assert same(neuron, again(neuron))
+
+
+def test_values_per_channel_and_learned_ones_are_kept() -> None:
+    neuron = ALIF(tau_s=3.0, threshold=torch.tensor([0.5, 1.0, 2.0]), learnable=("tau_m",), channels=3)
+    assert isinstance(neuron.tau_m, Tensor)
+    with torch.no_grad():
+        neuron.tau_m.copy_(torch.tensor([2.0, 3.25, 7.5]))
+    made = again(neuron)
+    assert same(neuron, made)
+    assert [name for name, _ in made.named_parameters()] == ["tau_m"]
+
+
+def test_options_that_differ_from_the_defaults_are_kept() -> None:
+    neuron = LIF(torch.inf, rest=0.25, reset="none", detach_reset=False, compare=">", floor=-1.0)
+    assert same(neuron, again(neuron))
+    shared = LIF(surrogate=snnlib.surrogate.Triangle(width=0.3, height=0.4, share=0.1))
+    assert again(shared).surrogate == shared.surrogate
+
+
+def test_a_model_of_a_user_is_found_by_name() -> None:
+    class Slow(LIF):
+        """A model of a user."""
+
+    assert isinstance(again(Slow(4.0), models={"Slow": Slow}), Slow)
+
+
+def test_learned_membrane_of_plif_is_kept_to_rounding() -> None:
+    neuron = PLIF(torch.tensor([2.0, 5.0]))
+    torch.testing.assert_close(again(neuron).w, neuron.w)
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        ({"model": "Lif"}, "config: expected a model of IF, LIF,"),
+        ({"tau": 2.0}, "config: expected a model of IF, LIF,"),
+        ({"model": "LIF", "surrogate": {"name": "Tent"}}, "config: expected a surrogate of snnlib.surrogate"),
+        (
+            {"model": "LIF", "surrogate": {"name": "Tensor"}},
+            "config: expected a surrogate of snnlib.surrogate",
+        ),
+        ({"model": "LIF", "tau": 0.5}, "tau: expected numbers of time steps >= 1"),
+    ],
+)
+def test_unknown_names_are_refused(made: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        from_config(made)
+
+
+def test_functions_and_other_modules_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"surrogate: expected one of snnlib\.surrogate"):
+        config(LIF(surrogate=torch.ones_like))
+    with pytest.raises(
+        TypeError, match=r"neuron: expected an instance of snnlib\.neurons\.Neuron, got Linear"
+    ):
+        config(torch.nn.Linear(2, 2))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="alpha: expected an option of LIF"):
+        from_config({"model": "LIF", "alpha": 2.0})
