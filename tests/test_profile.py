@@ -10,6 +10,8 @@ from torch import Tensor, nn
 
 import snnlib
 from snnlib.inspect.energy import ENERGY_MODELS
+from snnlib.inspect.products import nonzero_counts
+from snnlib.nn.fused_block import Block
 from snnlib.nn.fusion import unfused
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")
@@ -164,6 +166,64 @@ def test_fused_net_counts_as_the_unfused_one() -> None:
     assert expected["0"].macs == 0 < expected["0"].acs and expected["2"].acs == 0 < expected["2"].macs
     frames = net[3](net[2](pooled.detach())).flatten(0, 1).flatten(1)
     assert expected["4"].dense == 12 * 4 * 3 and expected["4"].nonzero_inputs == int(frames.count_nonzero())
+
+
+def test_fused_blocks_count_without_running_as_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    conv = nn.Conv2d(3, 20, 3, padding="same", bias=False)
+    net = nn.Sequential(
+        snnlib.SpikingConv2d(2, 3, 3, padding=1, stride=2),
+        snnlib.AvgPool2d(2),
+        snnlib.PerStep(conv, nn.BatchNorm2d(20)),
+        snnlib.neurons.LIF(),
+        snnlib.AvgPool2d(2),
+        snnlib.SpikingConv2d(20, 2, 1, neuron=snnlib.neurons.CubaLIF()),
+        snnlib.AvgPool2d(1),
+    ).eval()
+    # One sample is many bands of rows, which share inputs; windows leave out a row and a column.
+    x = _spikes(6, 1, 2, 21, 19)
+    snnlib.prepare_(net, x)
+    conv.weight.data *= 30
+    expected = snnlib.profile(net, x)
+    assert expected["3"].nonzero_outputs > 0 and expected["0"].membrane_updates == 6 * 3 * 11 * 10
+    fused, apart = snnlib.fuse_(net), Block.run_apart
+    assert snnlib.profile(fused, x) == expected
+
+    def only_two_states(block: Block, x: Tensor) -> Tensor:
+        assert isinstance(block.neurons, snnlib.SpikingConv2d) and block.neurons is net[5]
+        return apart(block, x)
+
+    monkeypatch.setattr(Block, "run_apart", only_two_states)
+    assert snnlib.profile(fused, x) == expected
+
+
+@pytest.mark.parametrize("value", [1.0, 0.5])
+def test_inputs_that_no_neuron_sees_count_as_inputs(value: float) -> None:
+    layer, x = snnlib.SRMConv2d(1, 20, 1, stride=3), torch.zeros(2, 1, 1, 9, 9)
+    x[0, 0, 0, 0, 0], x[1, 0, 0, 7, 7], x[1, 0, 0, 8, 8] = 1.0, value, 1.0
+    found = snnlib.profile(nn.Sequential(layer), x)["0"]
+    assert (found.acs, found.macs) == ((20, 0) if value == 1 else (0, 20))
+    assert found.nonzero_inputs == 3 and found.inputs == 162
+
+
+def test_spikes_of_nan_are_counted() -> None:
+    layer = snnlib.SRMLinear(3, 4)
+    layer.weight.data[2] = math.nan
+    found = snnlib.profile(nn.Sequential(layer), torch.ones(5, 2, 3))["0"]
+    assert found.nonzero_outputs == int(layer(torch.ones(5, 2, 3)).count_nonzero()) >= 10
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+def test_counts_of_the_kernel_are_those_of_torch(dtype: torch.dtype) -> None:
+    plain = (torch.rand(300, 3, 700, generator=torch.Generator().manual_seed(0)) < 0.2).to(dtype)
+    for last in (1.0, -1.0, -0.0, 0.5, math.inf, math.nan, 2.0**-24):
+        plain[-1, -1, -1] = last
+        for x in (plain, plain.transpose(1, 2), plain[::2, :, ::3], plain[:, :1, :1]):
+            found = nonzero_counts(x)
+            with snnlib.use_path("reference"):
+                expected = nonzero_counts(x)
+            assert torch.equal(found.per_cell, expected.per_cell) and found.unit == expected.unit
+            assert found.total == int(x.count_nonzero())
 
 
 def test_any_function_that_multiplies_is_counted() -> None:

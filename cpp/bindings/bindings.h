@@ -29,6 +29,7 @@ void bind_scan(pybind11::module_& module, KernelTable table);
 void bind_pool(pybind11::module_& module, KernelTable table);
 void bind_srm_conv(pybind11::module_& module);
 void bind_superpixel(pybind11::module_& module, KernelTable table);
+void bind_nonzero(pybind11::module_& module, KernelTable table);
 void bind_batch_norm(pybind11::module_& module, KernelTable table);
 void bind_cuda(pybind11::module_& module);
 void bind_cudnn(pybind11::module_& module);

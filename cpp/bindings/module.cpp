@@ -95,6 +95,7 @@ PYBIND11_MODULE(_C, module) {
   snnlib::bind_pool(module, &snnlib::kernels);
   snnlib::bind_srm_conv(module);
   snnlib::bind_superpixel(module, &snnlib::kernels);
+  snnlib::bind_nonzero(module, &snnlib::kernels);
   snnlib::bind_batch_norm(module, &snnlib::kernels);
   snnlib::bind_decoders(module);
 #ifdef SNNLIB_HAS_CUDA

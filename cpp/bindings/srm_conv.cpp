@@ -43,10 +43,11 @@ LinearNeuron to_linear(const Neuron& n) {
 }
 float* floats(Address address) { return static_cast<float*>(pointer(address)); }
 
-// Slopes and gains of a forward pass until a tensor of the right size takes them.
+// Slopes and gains of a forward pass until a tensor of the right size takes them, or what it counted instead.
 class SpikeRecord {
  public:
-  explicit SpikeRecord(int64_t tasks) : tasks_(size_t(tasks)) {}
+  SpikeRecord(int64_t tasks, bool keeps, bool counts)
+      : tasks_(keeps ? size_t(tasks) : 0), tallies_(counts ? size_t(tasks) : 0) {}
   SpikeRecord(const SpikeRecord&) = delete;
   SpikeRecord& operator=(const SpikeRecord&) = delete;
   ~SpikeRecord() {
@@ -54,6 +55,16 @@ class SpikeRecord {
   }
 
   TaskSpikes* tasks() { return tasks_.data(); }
+  Tally* tallies() { return tallies_.empty() ? nullptr : tallies_.data(); }
+  // The fields of `Tally`, summed over all tasks.
+  std::array<int64_t, 5> tally() const {
+    std::array<int64_t, 5> sum = {};
+    for (const Tally& t : tallies_) {
+      const int64_t parts[] = {t.products, t.events, t.graded, t.spikes, t.unknown};
+      for (size_t i = 0; i < sum.size(); ++i) sum[i] += parts[i];
+    }
+    return sum;
+  }
   int64_t count() const {
     int64_t total = 0;
     for (const TaskSpikes& task : tasks_) total += task.count;
@@ -78,19 +89,36 @@ class SpikeRecord {
 
  private:
   std::vector<TaskSpikes> tasks_;
+  std::vector<Tally> tallies_;
 };
 
 std::unique_ptr<SpikeRecord> forward(const Shape& shape, const BandList& bands, const Constants& constants,
                                      const Input& input, Address weight, bool scatter, Address current,
                                      const Pair& frames, const Pair& pool, Address threshold, int64_t threshold_period,
                                      Address state_in, Address state_out, const Stored& output, Address bits,
-                                     const Neuron& neuron, int threads) {
-  auto record = std::make_unique<SpikeRecord>(bits ? shape[1] * bands[1] : 0);
-  kernels().srm_conv->forward({to_shape(shape), to_bands(bands), to_constants(constants), to_input(input),
-                               floats(weight), scatter, floats(current), to_frames(frames), to_pool(pool),
-                               floats(threshold), threshold_period, floats(state_in), floats(state_out),
-                               to_elements(output), static_cast<uint16_t*>(pointer(bits)), record->tasks(), threads,
-                               to_kind(neuron), to_linear(neuron)});
+                                     const Neuron& neuron, Address fan_out, int threads) {
+  auto record = std::make_unique<SpikeRecord>(shape[1] * bands[1], bits, fan_out && !bits);
+  kernels().srm_conv->forward({to_shape(shape),
+                               to_bands(bands),
+                               to_constants(constants),
+                               to_input(input),
+                               floats(weight),
+                               scatter,
+                               floats(current),
+                               to_frames(frames),
+                               to_pool(pool),
+                               floats(threshold),
+                               threshold_period,
+                               floats(state_in),
+                               floats(state_out),
+                               to_elements(output),
+                               static_cast<uint16_t*>(pointer(bits)),
+                               record->tasks(),
+                               threads,
+                               to_kind(neuron),
+                               to_linear(neuron),
+                               static_cast<const int32_t*>(pointer(fan_out)),
+                               record->tallies()});
   return record;
 }
 
@@ -134,6 +162,7 @@ void bind_srm_conv(pybind11::module_& module) {
   const auto unlocked = py::call_guard<py::gil_scoped_release>();
   py::class_<SpikeRecord>(module, "SpikeRecord")
       .def_property_readonly("count", &SpikeRecord::count)
+      .def_property_readonly("tally", &SpikeRecord::tally)
       .def("move_to", &SpikeRecord::move_to, unlocked);
   module.def("srm_conv_forward", &forward, unlocked);
   module.def("srm_conv_backward", &backward, unlocked);

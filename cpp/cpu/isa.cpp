@@ -15,6 +15,7 @@ namespace snnlib {
   extern const BatchNormKernels batch_norm_kernels;  \
   extern const RecurrentKernels recurrent_kernels;   \
   extern const DelayKernels delay_kernels;           \
+  extern const NonzeroKernels nonzero_kernels;       \
   }
 #define SNNLIB_KERNELS(isa)  \
   {#isa,                     \
@@ -25,7 +26,8 @@ namespace snnlib {
    &isa::scan_kernels,       \
    &isa::batch_norm_kernels, \
    &isa::recurrent_kernels,  \
-   &isa::delay_kernels}
+   &isa::delay_kernels,      \
+   &isa::nonzero_kernels}
 SNNLIB_DECLARE(portable)
 #ifdef SNNLIB_HAS_avx2
 SNNLIB_DECLARE(avx2)

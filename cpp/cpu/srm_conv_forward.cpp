@@ -22,6 +22,8 @@ struct Workspace {
   Scratch<float*> reached;
   Scratch<float> in_row, tile, current, spike_row, pooled_row, threshold, state, delta_u, delta_ut;
   RowCoefficients coefficients;
+  // Spikes of one time step, lane by lane.
+  Floats fired;
 };
 
 RowConv row_conv(const ConvShape& s, bool scatter) {
@@ -61,6 +63,8 @@ class Band {
         last_(first_ + a.bands.rows < s_.height ? first_ + a.bands.rows : s_.height),
         in_first_(clamped(first_ * s_.stride_h - s_.padding_h)),
         in_last_(clamped((last_ - 1) * s_.stride_h - s_.padding_h + s_.kernel_h)),
+        own_first_(first_ ? clamped((first_ - 1) * s_.stride_h - s_.padding_h + s_.kernel_h) : 0),
+        own_last_(last_ == s_.height ? s_.in_height : in_last_),
         row_(s_.row()),
         padded_row_(padded(row_)),
         strip_(strip_rows(padded(conv_.tile_floats()), last_ - first_)) {
@@ -79,11 +83,12 @@ class Band {
   }
 
   // Returns the number of spikes, whose deltas lie in the workspace.
-  template <bool Keep>
+  template <bool Keep, bool Count>
   int64_t run() {
     int64_t count = 0;
     for (int64_t t = 0; t < s_.steps; ++t) {
-      if (!a_.current) list_events(t);
+      if (!a_.current) list_events<Count>(t);
+      if (Count) w_.fired = Floats{};
       const int64_t frame = a_.frames(t, n_);
       for (int64_t y = first_; y < last_; ++y) {
         const float* current = current_row(frame, y);
@@ -101,7 +106,7 @@ class Band {
         float* out = place ? place : w_.spike_row.data();
         uint16_t* bits = Keep ? a_.bits + (frame * s_.height + y) * s_.row_words() : nullptr;
         const int64_t line = y % a_.pool.h;
-        const int64_t kept = step_row<Keep>(current, y, line > 0, out, bits, count);
+        const int64_t kept = step_row<Keep, Count>(current, y, line > 0, out, bits, count);
         if (a_.pool.none()) {
           if (!place) write_floats(out, row_, a_.output, at);
         } else if (line == a_.pool.h - 1) {
@@ -109,23 +114,55 @@ class Band {
         }
         count += kept;
       }
+      if (Count) add_fired();
     }
     store_state();
     return count;
   }
+  const Tally& tally() const { return tally_; }
 
  private:
   // One step of the neurons of row y; returns the number of entries kept behind the first `count`.
-  template <bool Keep>
+  template <bool Keep, bool Count>
   int64_t step_row(const float* current, int64_t y, bool add, float* out, uint16_t* bits, int64_t count) {
     float* du = w_.delta_u.data() + count;
     if (a_.neuron == LayerNeuron::kLinear) {
-      const auto step = add ? linear_row<Keep, true> : linear_row<Keep, false>;
-      return step(current, w_.coefficients, a_.linear.flags, state(0, y), row_, out, bits, du);
+      const auto step = add ? linear_row<Keep, true, Count> : linear_row<Keep, false, Count>;
+      return step(current, w_.coefficients, a_.linear.flags, state(0, y), row_, out, bits, du, &w_.fired);
     }
-    const auto step = add ? srm_row<Keep, true> : srm_row<Keep, false>;
+    const auto step = add ? srm_row<Keep, true, Count> : srm_row<Keep, false, Count>;
     return step(current, w_.threshold.data(), state(0, y), state(1, y), state(2, y), row_, decay(), out, bits, du,
-                w_.delta_ut.data() + count);
+                w_.delta_ut.data() + count, &w_.fired);
+  }
+
+  void add_fired() {
+    float lanes[kLanes];
+    store(lanes, w_.fired);
+    for (const float spikes : lanes) {
+      // NaN: what fired cannot be told from sums.
+      tally_.unknown += !(spikes >= 0);
+      tally_.spikes += spikes >= 0 ? int64_t(spikes) : 0;
+    }
+  }
+
+  // Counts the events of an input row, of which neighbouring bands may see some: each row belongs to one.
+  void count_events(int64_t y, const float* row, const int32_t* at, int64_t count, bool binary) {
+    if (y < own_first_ || y >= own_last_) return;
+    const int32_t* fan_out = a_.fan_out + y * s_.in_width * s_.in_channels;
+    int64_t products = 0;
+    for (int64_t i = 0; i < count; ++i) products += fan_out[at[i]];
+    tally_.products += products;
+    tally_.events += count;
+    // One graded event is enough.
+    if (binary || tally_.graded) return;
+    for (int64_t i = 0; i < count; ++i) tally_.graded += row[at[i]] != 1.0f && row[at[i]] != -1.0f;
+  }
+
+  // The same of a row that no neuron sees.
+  SNNLIB_NOINLINE void count_unseen(int64_t t, int64_t y) {
+    const float* row = read_row(a_.input, s_, t, n_, y, w_.in_row.data());
+    const int64_t count = find_events(row, s_.in_width * s_.in_channels, w_.events.found());
+    count_events(y, row, w_.events.found(), count, false);
   }
 
   // Variables of a neuron's state.
@@ -161,10 +198,17 @@ class Band {
     }
   }
 
+  template <bool Count>
   void list_events(int64_t t) {
     w_.events.clear();
     for (int64_t y = in_first_; y < in_last_; ++y) {
-      w_.events.add_row(read_row(a_.input, s_, t, n_, y, w_.in_row.data()));
+      const float* row = read_row(a_.input, s_, t, n_, y, w_.in_row.data());
+      const int64_t count = w_.events.add_row(row);
+      if (Count) count_events(y, row, w_.events.found(), count, w_.events.binary());
+    }
+    if (Count) {
+      for (int64_t y = own_first_; y < in_first_; ++y) count_unseen(t, y);
+      for (int64_t y = in_last_; y < own_last_; ++y) count_unseen(t, y);
     }
   }
 
@@ -240,8 +284,12 @@ class Band {
   const ConvShape& s_;
   Workspace& w_;
   const RowConv conv_;
-  const int64_t n_, first_, last_, in_first_, in_last_, row_, padded_row_, strip_;
+  const int64_t n_, first_, last_, in_first_, in_last_;
+  // Input rows whose events this band counts.
+  const int64_t own_first_, own_last_;
+  const int64_t row_, padded_row_, strip_;
   int64_t scattered_ = 0;  // input row that is next
+  Tally tally_;
 };
 
 // The exact size, from malloc: the bindings hand it over to a tensor and free it.
@@ -263,9 +311,12 @@ void forward(const SrmConvForwardArgs& a) {
     thread_local Workspace workspace;
     Band band(a, task, workspace);
     if (a.bits) {
-      keep_entries(a.tasks[task], workspace, band.run<true>(), a);
+      keep_entries(a.tasks[task], workspace, band.run<true, false>(), a);
+    } else if (a.tallies) {
+      band.run<false, true>();
+      a.tallies[task] = band.tally();
     } else {
-      band.run<false>();
+      band.run<false, false>();
     }
   });
 }

@@ -10,19 +10,22 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from snnlib.backends import native
 from snnlib.exchange.peers import neuron_library, neuron_output
 from snnlib.inspect import products
 from snnlib.inspect.activity import spikes_of
-from snnlib.inspect.products import ConvolutionMap, Products
+from snnlib.inspect.operation_mode import shown_to
+from snnlib.inspect.products import ConvolutionMap, FanOut, Products
 from snnlib.neurons import Integrator, Neuron
+from snnlib.nn.fused_block import Block
+from snnlib.nn.fusion import blocks_by_part
 from snnlib.nn.neuron_layer import NeuronLayer
 from snnlib.nn.readout import SRMReadout
 from snnlib.nn.spiking import SpikingLayer
 from snnlib.nn.srm import SRMLayer
 from snnlib.ops.geometry import ConvOptions, geometry
+from snnlib.ops.tally import tallying
 
 # Membrane potential, synaptic current and gradient trace; without the trace in the readout, which never spikes.
 _SRM_STATES, _READOUT_STATES = 3, 2
@@ -42,6 +45,8 @@ _MATRIX_ARGUMENTS = {
 _OPAQUE = frozenset(
     {"aten::_trilinear", "aten::mkldnn_rnn_layer", "aten::_cudnn_rnn", "aten::_cdist_forward"}
 )
+_CONVOLUTION, _RECURRENT = "aten::convolution", "snnlib::recurrent_forward"
+_COUNTED = frozenset({_CONVOLUTION, _RECURRENT, *_SEQUENCE_OPS, *_MATRIX_ARGUMENTS, *_OPAQUE})
 
 
 @dataclass
@@ -67,11 +72,42 @@ class ModuleCounts:
         self.inputs += found.inputs
         self.nonzero_inputs += found.nonzero
 
+    def add_neurons(self, updates: int, fired: int | None, states: int, state_bytes: int) -> None:
+        """Add updates of membranes and what came out of them, None where that are no spikes."""
+        self.membrane_updates += updates
+        self.states, self.state_bytes = states, state_bytes
+        if fired is not None:
+            self.outputs += updates
+            self.nonzero_outputs += fired
+
+
+@dataclass
+class _Call:
+    """A call of a module that is under way."""
+
+    name: str
+    module: nn.Module
+    # Of its input.
+    shape: torch.Size | None
+    # Steps of neurons that its ops took, neurons of one sample, and spikes that were counted on the way.
+    updates: int = 0
+    per_sample: int = 0
+    fired: int = 0
+    # Membrane updates of a block's neurons before the call.
+    before: int = 0
+
+    def add_steps(self, updates: int, per_sample: int, fired: int) -> None:
+        """Add what an op did."""
+        self.updates += updates
+        self.per_sample = per_sample
+        self.fired += fired
+
 
 class OperationCounter:
     """Counts in the forward passes of `with counter.counting():` and sums up by module.
 
-    Nothing of a pass is kept but numbers. Hooks make blocks of a fused net run as layers, so that every neuron is seen.
+    Nothing of a pass is kept but numbers. Layer ops count events and spikes while these are in the cache; blocks of a
+    fused net whose kernels do not count run as layers, so that every neuron is seen.
 
     Args:
         net: any module.
@@ -82,7 +118,10 @@ class OperationCounter:
         self.by_module: dict[str, ModuleCounts] = {}
         # Operations that multiply but are not counted.
         self.uncounted: set[str] = set()
-        self._stack: list[tuple[str, nn.Module, Any]] = []
+        self._stack: list[_Call] = []
+        self._names = {module: name for name, module in net.named_modules()}
+        # Storages of the net's own tensors, within the block.
+        self._known: set[int] = set()
         # Of modules that are counted as a whole.
         self._paused = 0
         self._cache: dict[Any, tuple[Tensor, Any]] = {}
@@ -90,40 +129,40 @@ class OperationCounter:
     @contextmanager
     def counting(self) -> Iterator[None]:
         """Count what runs within the block."""
-        known = {
-            tensor.untyped_storage().data_ptr() for tensor in (*self.net.parameters(), *self.net.buffers())
+        tensors = (*self.net.parameters(), *self.net.buffers())
+        self._known = {tensor.untyped_storage().data_ptr() for tensor in tensors}
+        # What is inside a spiking layer is the layer's.
+        inside = {
+            id(part)
+            for layer in self.net.modules()
+            if isinstance(layer, NeuronLayer)
+            for part in layer.modules()
+            if part is not layer
         }
-        fast = torch.backends.mha.get_fastpath_enabled()
-        recurrent = any(isinstance(module, nn.RNNBase) for module in self.net.modules())
+        blocks = blocks_by_part(self.net)
         with ExitStack() as stack:
-            # What is inside a spiking layer is the layer's.
-            inside = {
-                id(part)
-                for layer in self.net.modules()
-                if isinstance(layer, NeuronLayer)
-                for part in layer.modules()
-                if part is not layer
-            }
             for name, module in self.net.named_modules():
-                if id(module) in inside:
-                    continue
-                before = module.register_forward_pre_hook(self._enter(name), with_kwargs=True)
-                after = module.register_forward_hook(self._leave(name))
-                stack.callback(before.remove)
-                stack.callback(after.remove)
-            stack.callback(torch.backends.mha.set_fastpath_enabled, fast)
-            torch.backends.mha.set_fastpath_enabled(False)
-            # As products of matrices.
-            stack.enter_context(sdpa_kernel(SDPBackend.MATH))
-            if recurrent:
-                stack.enter_context(_without_onednn())
-                stack.enter_context(torch.backends.cudnn.flags(enabled=False))
+                if id(module) not in inside:
+                    fused = module in blocks and _counts_spikes(blocks[module])
+                    self._hook(stack, module, self._enter(name), self._leave(name), fused)
+            for block in set(blocks.values()):
+                self._hook(stack, block, self._enter_block(block), self._leave_block(block), True)
             # A pass that ended in an error left its modules behind.
             stack.callback(self._stack.clear)
-            stack.enter_context(_Mode(self, known))
+            stack.enter_context(shown_to(self._run, _COUNTED, self.net))
             yield
         self._paused = 0
         self._cache.clear()
+
+    @staticmethod
+    def _hook(stack: ExitStack, module: nn.Module, before: Any, after: Any, sees_blocks: bool) -> None:
+        if sees_blocks:
+            before.sees_blocks = after.sees_blocks = True
+        for handle in (
+            module.register_forward_pre_hook(before, with_kwargs=True),
+            module.register_forward_hook(after),
+        ):
+            stack.callback(handle.remove)
 
     def _enter(self, name: str) -> Callable[..., None]:
         def hook(module: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any]) -> None:
@@ -132,16 +171,40 @@ class OperationCounter:
                 # Its potentials are products with a kernel over time, which are no synaptic operations.
                 self._paused += 1
                 self._of_readout(name, module, x)
-            self._stack.append((name, module, None if x is None else x.shape))
+            self._stack.append(_Call(name, module, None if x is None else x.shape))
 
         return hook
 
     def _leave(self, name: str) -> Callable[..., None]:
         def hook(module: nn.Module, _inputs: tuple[Any, ...], output: Any) -> None:
-            self._stack.pop()
+            call = self._stack.pop()
             if isinstance(module, SRMReadout):
                 self._paused -= 1
-            self._of_neurons(self._of(name), module, output)
+            self._of_neurons(self._of(name), module, output, call)
+
+        return hook
+
+    def _enter_block(self, block: Block) -> Callable[..., None]:
+        def hook(_module: nn.Module, inputs: tuple[Any, ...], _options: dict[str, Any]) -> None:
+            name, neurons = self._names[block.weighted], self._of(self._names[block.neurons])
+            self._stack.append(_Call(name, block.weighted, inputs[0].shape, before=neurons.membrane_updates))
+
+        return hook
+
+    def _leave_block(self, block: Block) -> Callable[..., None]:
+        def hook(_module: nn.Module, _inputs: tuple[Any, ...], output: Tensor) -> None:
+            call, name = self._stack.pop(), self._names[block.neurons]
+            counts = self._of(name)
+            if counts.membrane_updates > call.before:
+                # It ran as layers, whose hooks have counted.
+                return
+            if not call.updates:
+                self.uncounted.add(f"neurons of {name}")
+                return
+            states = _states_of(block.neurons)
+            counts.add_neurons(
+                call.updates, call.fired, states, states * call.per_sample * max(output.element_size(), 4)
+            )
 
         return hook
 
@@ -149,16 +212,18 @@ class OperationCounter:
         return self.by_module.setdefault(name, ModuleCounts())
 
     def _of_readout(self, name: str, module: SRMReadout, x: Tensor) -> None:
-        frames = x.flatten(2).flatten(0, 1)
-        left = products.matrix_counts(frames)
-        right = products.matrix_counts(module.effective_weight)
-        self._of(name).add(products.of_matrices(left, right, len(frames), module.out_features, "left"))
+        counts = products.nonzero_counts(x.flatten(0, 1))
+        left = products.Counts(counts.per_cell.flatten(), counts.unit)
+        weight = module.effective_weight
+        right = self._of_weight(weight, (), partial(products.matrix_counts, weight))
+        frames = x.shape[0] * x.shape[1]
+        self._of(name).add(products.of_matrices(left, right, frames, module.out_features, "left"))
 
-    def _of_neurons(self, counts: ModuleCounts, module: nn.Module, output: Any) -> None:
+    def _of_neurons(self, counts: ModuleCounts, module: nn.Module, output: Any, call: _Call) -> None:
         """Outputs of activations and neurons, and what their states cost."""
         if isinstance(module, nn.ReLU | nn.Sigmoid):
             counts.outputs += output.numel()
-            counts.nonzero_outputs += int(output.count_nonzero())
+            counts.nonzero_outputs += products.nonzero(output)
             return
         if isinstance(module, NeuronLayer | Neuron | SRMReadout):
             spikes = spikes_of(output)
@@ -171,80 +236,106 @@ class OperationCounter:
             state_bytes = sum(part.nbytes // max(len(part), 1) for part in parts)
         else:
             return
-        counts.membrane_updates += spikes.numel()
-        counts.states, counts.state_bytes = states, state_bytes
+        fired = None
         if not isinstance(module, SRMReadout | Integrator):
-            counts.outputs += spikes.numel()
-            counts.nonzero_outputs += int(spikes.count_nonzero())
+            counted = call.updates and call.updates == spikes.numel()
+            fired = call.fired if counted else products.nonzero(spikes)
+        counts.add_neurons(spikes.numel(), fired, states, state_bytes)
 
-    def record(self, name: str, known: set[int], args: Mapping[str, Any], output: Any) -> None:
-        """Count one operation, if it is one that multiplies."""
+    def _run(self, name: str, args: Mapping[str, Any], run: Callable[[], Any]) -> Any:
+        """Run one of the operations that multiply, and count it."""
         if self._paused:
-            return
-        found: Products | None = None
-        if name == "aten::convolution":
-            x, keys = (
-                args["input"],
-                ("stride", "padding", "dilation", "transposed", "output_padding", "groups"),
-            )
-            how = ConvolutionMap._make((x.shape[1:], output.shape[1:], *(args[key] for key in keys)))
-            found = self._of_convolution(known, x, args["weight"], how)
-        elif name in _SEQUENCE_OPS:
-            x, weight = args["x"].flatten(0, 1), args["weight"]
-            options = ConvOptions(args["stride"], args["padding"], args["dilation"], args["groups"])
-            space = geometry(args["x"], weight, options, 0).space
-            sizes = (x.shape[1:], (len(weight), *space))
-            how = ConvolutionMap(*sizes, *options[:3], False, [0] * len(space), options.groups)
-            found = self._of_convolution(known, x, weight, how)
-        elif name == "snnlib::recurrent_forward":
-            found = self._of_matrices(known, _spikes_before(args, output[0]), args["weight"].t())
-        elif name in _MATRIX_ARGUMENTS:
-            a, b = (args[key] for key in _MATRIX_ARGUMENTS[name])
-            found = self._of_matrices(
-                known, a[None] if a.dim() == 1 else a, b[:, None] if b.dim() == 1 else b
-            )
-        elif name in _OPAQUE:
-            self.uncounted.add(name.removeprefix("aten::"))
+            return run()
+        if name in _SEQUENCE_OPS:
+            found: Products | None
+            output, found = self._run_sequence(args, run)
+        else:
+            output = run()
+            found = self._products(name, args, output)
         if found is not None:
-            self._of(self._stack[-1][0] if self._stack else "").add(found)
+            self._of(self._stack[-1].name if self._stack else "").add(found)
+        return output
 
-    def _of_convolution(self, known: set[int], x: Tensor, weight: Tensor, how: ConvolutionMap) -> Products:
-        space = self._space_before_padding(x)
-        cells = (slice(None), *(slice(size) for size in space))
+    def _run_sequence(self, args: Mapping[str, Any], run: Callable[[], Any]) -> tuple[Any, Products]:
+        """A layer op, which counts in its kernel where it can."""
+        x, weight = args["x"], args["weight"]
+        options = ConvOptions(args["stride"], args["padding"], args["dilation"], args["groups"])
+        g = geometry(x, weight, options, 0)
+        frames = x.shape[0] * x.shape[1]
+        sizes = (x.shape[2:], (len(weight), *g.space))
+        how = ConvolutionMap(*sizes, *options[:3], False, [0] * len(g.space), options.groups)
+        fan_out = self._fan_out(weight, how, x.shape[3:])
+        with tallying(fan_out.table) as tally:
+            output = run()
+        if tally.spikes is not None and self._stack and args.get("pool") is not None:
+            self._stack[-1].add_steps(g.neuron_steps, g.height * g.row, tally.spikes)
+        if tally.products is None:
+            return output, products.of_cells(products.nonzero_counts(x.flatten(0, 1)), frames, fan_out)
+        return output, fan_out.products(frames, tally.products, tally.events, tally.graded == 0)
 
-        def fan_outs() -> tuple[Tensor, Tensor]:
-            return how.fan_out(weight), how.dense_fan_out(weight)[cells]
+    def _products(self, name: str, args: Mapping[str, Any], output: Any) -> Products | None:
+        if name == _CONVOLUTION:
+            x, weight = args["input"], args["weight"]
+            keys = ("stride", "padding", "dilation", "transposed", "output_padding", "groups")
+            how = ConvolutionMap._make((x.shape[1:], output.shape[1:], *(args[key] for key in keys)))
+            fan_out = self._fan_out(weight, how, x.shape[2:])
+            return products.of_cells(products.nonzero_counts(x), len(x), fan_out)
+        if name == _RECURRENT:
+            return self._of_recurrence(args, output[0])
+        if name in _OPAQUE:
+            self.uncounted.add(name.removeprefix("aten::"))
+            return None
+        a, b = (args[key] for key in _MATRIX_ARGUMENTS[name])
+        return self._of_matrices(a[None] if a.dim() == 1 else a, b[:, None] if b.dim() == 1 else b)
 
-        key = (tuple(space), *(tuple(part) if isinstance(part, Sequence) else part for part in how))
-        fan_out, dense = self._of_weight(known, weight, key, fan_outs)
-        return products.of_cells(products.nonzero_counts(x), len(x), fan_out, dense)
+    def _fan_out(self, weight: Tensor, how: ConvolutionMap, space: Sequence[int]) -> FanOut:
+        own_space = self._space_before_padding(space)
+        key = (own_space, *(tuple(part) if isinstance(part, Sequence) else part for part in how))
+        made: FanOut = self._of_weight(weight, key, partial(FanOut.of, weight, how, own_space))
+        return made
 
-    def _space_before_padding(self, x: Tensor) -> Sequence[int]:
+    def _space_before_padding(self, space: Sequence[int]) -> tuple[int, ...]:
         """Size of the module's input where "same" has added zeros to it, which are no inputs; else that of x."""
         if self._stack:
-            _, module, shape = self._stack[-1]
-            operator = getattr(module, "operator", None)
+            call = self._stack[-1]
+            operator = getattr(call.module, "operator", None)
             same = getattr(operator, "same", False) or (
-                getattr(module, "padding", None) == "same"
-                and getattr(module, "padding_mode", None) == "zeros"
+                getattr(call.module, "padding", None) == "same"
+                and getattr(call.module, "padding_mode", None) == "zeros"
             )
-            if same and shape is not None:
-                return tuple(shape[-(x.dim() - 2) :])
-        return tuple(x.shape[2:])
+            if same and call.shape is not None:
+                # The op of a layer has two axes at least: the first one of a sequence over one axis has size 1.
+                return tuple(map(min, space, call.shape[-len(space) :]))
+        return tuple(space)
 
-    def _of_matrices(self, known: set[int], a: Tensor, b: Tensor) -> Products:
-        is_weight = [tensor.untyped_storage().data_ptr() in known for tensor in (a, b)]
+    def _of_recurrence(self, args: Mapping[str, Any], spikes: Tensor) -> Products:
+        """Recurrent weights meet the spikes of the step before."""
+        steps = spikes.movedim(args["time_dim"], 0)
+        counts, last = (products.nonzero_counts(part.flatten(0, 1)) for part in (steps, steps[-1:]))
+        if self._stack and spikes.numel():
+            self._stack[-1].add_steps(spikes.numel(), spikes[0, 0].numel(), counts.total)
+        before = counts.per_cell - last.per_cell
+        counts = products.Counts(before, counts.unit)
+        if args["state"] is not None:
+            first = products.nonzero_counts(args["state"][-1])
+            counts = products.Counts(before + first.per_cell, counts.unit and first.unit)
+        weight = args["weight"]
+        right = self._of_weight(weight, (), partial(products.matrix_counts, weight))
+        return products.of_matrices(counts, right, len(steps) * steps.shape[1], len(weight), "left")
+
+    def _of_matrices(self, a: Tensor, b: Tensor) -> Products:
+        is_weight = [tensor.untyped_storage().data_ptr() in self._known for tensor in (a, b)]
         role = "both" if is_weight[0] == is_weight[1] else "right" if is_weight[0] else "left"
         left, right = (
-            self._of_weight(known, tensor, (), partial(products.matrix_counts, tensor))
+            self._of_weight(tensor, (), partial(products.matrix_counts, tensor))
             for tensor in (a, b.transpose(-1, -2))
         )
         return products.of_matrices(left, right, a.shape[-2], b.shape[-1], role)
 
-    def _of_weight(self, known: set[int], weight: Tensor, key: Any, make: Callable[[], Any]) -> Any:
+    def _of_weight(self, weight: Tensor, key: Any, make: Callable[[], Any]) -> Any:
         """What follows from a weight alone, made once for the net's own and anew for others."""
         address = weight.untyped_storage().data_ptr()
-        if address not in known or weight.is_inference():
+        if address not in self._known or weight.is_inference():
             return make()
         full = (address, weight.storage_offset(), weight.shape, weight.stride(), weight._version, key)
         if full not in self._cache:
@@ -253,11 +344,21 @@ class OperationCounter:
         return self._cache[full][1]
 
 
-def _spikes_before(args: Mapping[str, Any], spikes: Tensor) -> Tensor:
-    """The spikes `[T * N, H]` that recurrent weights meet: those of the step before."""
-    steps = spikes.movedim(args["time_dim"], 0)
-    first = steps.new_zeros(1, *steps.shape[1:]) if args["state"] is None else args["state"][-1:]
-    return torch.cat((first.to(steps.dtype), steps[:-1])).flatten(0, 1)
+def _counts_spikes(block: Block) -> bool:
+    """Whether the kernel that a block runs in is sure to count."""
+    neurons, weight = block.neurons, block.weighted.weight
+    assert isinstance(weight, Tensor)
+    if weight.dtype == torch.float64 or not native.has_kernel("srm_conv_forward", weight):
+        return False
+    if isinstance(neurons, SRMLayer):
+        return True
+    if isinstance(neurons, SpikingLayer):
+        if neurons.delays is not None:
+            return False
+        neurons = neurons.neuron
+    assert isinstance(neurons, Neuron)
+    dynamics = neurons.dynamics(neurons.constants())
+    return dynamics is not None and dynamics.runs_in_layer
 
 
 def _states_of(module: nn.Module) -> int:
@@ -268,42 +369,3 @@ def _states_of(module: nn.Module) -> int:
     neuron = module.neuron if isinstance(module, SpikingLayer) else module
     assert isinstance(neuron, Neuron)
     return len(neuron.state_names)
-
-
-@contextmanager
-def _without_onednn() -> Iterator[None]:
-    # `torch.backends.mkldnn.flags` sets more than this, and warns about it.
-    enabled = torch._C._get_mkldnn_enabled()
-    torch._C._set_mkldnn_enabled(False)
-    try:
-        yield
-    finally:
-        torch._C._set_mkldnn_enabled(enabled)
-
-
-class _Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Shows the counter every operation that torch runs."""
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        # Torch would import its compiler, which takes seconds, to keep it away from here.
-        return False
-
-    def __init__(self, counter: OperationCounter, known: set[int]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._counter, self._known = counter, known
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        if func._can_decompose() and func.namespace == "aten":
-            # In inference mode operations arrive whole.
-            with self:
-                taken_apart = func.decompose(*args, **kwargs)
-            if taken_apart is not NotImplemented:
-                return taken_apart
-        out = func(*args, **kwargs)
-        named = {argument.name: value for argument, value in zip(func._schema.arguments, args, strict=False)}
-        self._counter.record(func._schema.name, self._known, {**named, **kwargs}, out)
-        return out

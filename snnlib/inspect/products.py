@@ -7,15 +7,21 @@ and one frame's worth of work for the fan-outs, in which borders, strides, dilat
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from snnlib.backends import native
+
 # Elements looked at at once, which stay in the cache.
 _BLOCK = 1 << 17
+# Frames that are worth a thread of their own.
+_FRAMES = 64
 
 
 @dataclass(frozen=True)
@@ -55,15 +61,46 @@ def nonzero_counts(frames: Tensor) -> Counts:
     order = sorted(range(1, frames.dim()), key=frames.stride, reverse=True)
     ordered = frames.permute(0, *order)
     rows = ordered.flatten(1)
-    counts = torch.zeros(rows.shape[1], dtype=torch.float64, device=frames.device)
+    if rows.numel() and 1 in (rows.stride(1), rows.shape[1]) and native.has_kernel("count_nonzero", rows):
+        counts, unit = _native_counts(rows)
+    else:
+        counts, unit = _plain_counts(rows)
+    per_cell = counts.view(ordered.shape[1:]).permute([order.index(dim) for dim in range(1, frames.dim())])
+    return Counts(per_cell, unit)
+
+
+def _native_counts(rows: Tensor) -> tuple[Tensor, bool]:
+    frames, cells = rows.shape
+    parts = max(1, min(torch.get_num_threads(), frames // _FRAMES))
+    counts = torch.empty(parts, cells, dtype=torch.int64)
+    kernel = native.kernel("count_nonzero", rows)
+    assert kernel is not None
+    code, addresses = native.DTYPE_CODES[rows.dtype], (rows.data_ptr(), counts.data_ptr())
+    unit = bool(kernel(code, frames, cells, rows.stride(0), parts, *addresses))
+    return counts.sum(0).double(), unit
+
+
+def _plain_counts(rows: Tensor) -> tuple[Tensor, bool]:
+    """The same in torch, block by block."""
+    counts = torch.zeros(rows.shape[1], dtype=torch.float64, device=rows.device)
     unit = True
     for block in torch.split(rows, max(1, _BLOCK // max(rows.shape[1], 1))):
         nonzero = block.ne(0).to(torch.float32)
         # A product with ones sums many times faster than sum(0); exact, as a block has fewer than 2**24 rows.
         counts += torch.mv(nonzero.t(), nonzero.new_ones(len(nonzero)))
         unit = unit and torch.equal(block.abs().to(torch.float32), nonzero)
-    per_cell = counts.view(ordered.shape[1:]).permute([order.index(dim) for dim in range(1, frames.dim())])
-    return Counts(per_cell, unit)
+    return counts, unit
+
+
+def nonzero(x: Tensor) -> int:
+    """Nonzero elements of a tensor."""
+    if not x.numel():
+        return 0
+    if x.dim() < 2:
+        return nonzero_counts(x.reshape(1, -1)).total
+    # Many small frames where that needs no copy.
+    apart = x.dim() > 2 and x.stride(0) == x.shape[1] * x.stride(1)
+    return nonzero_counts(x.flatten(0, 1) if apart else x).total
 
 
 class ConvolutionMap(NamedTuple):
@@ -78,10 +115,10 @@ class ConvolutionMap(NamedTuple):
     output_padding: Sequence[int]
     groups: int
 
-    def fan_out(self, weight: Tensor) -> Tensor:
-        """Nonzero weights that each input cell `[C, ...]` meets, in float64."""
+    def fan_out(self, weight: Tensor, dense: Tensor) -> Tensor:
+        """Nonzero weights that each input cell `[C, ...]` meets, in float64; `dense` is the dense fan-out."""
         if int(weight.count_nonzero()) == weight.numel():
-            return self.dense_fan_out(weight)
+            return dense
         # Outputs of a group are alike here: one stands for all, with the sum of their weights.
         binary = weight.ne(0)
         if self.transposed:
@@ -107,7 +144,7 @@ class ConvolutionMap(NamedTuple):
     def dense_fan_out(self, weight: Tensor) -> Tensor:
         """All weights that each input cell `[C, ...]` meets, in float64: the product of what each axis has."""
         outputs = weight.shape[1] if self.transposed else len(weight) // self.groups
-        fan_out = torch.full((self.frame[0],), float(outputs), dtype=torch.float64, device=weight.device)
+        fan_out = torch.full((self.frame[0],), float(outputs), dtype=torch.float64)
         axes = zip(
             self.frame[1:],
             self.out_frame[1:],
@@ -115,34 +152,62 @@ class ConvolutionMap(NamedTuple):
             *(_per_axis(value, len(self.frame) - 1) for value in (self.stride, self.padding, self.dilation)),
             strict=True,
         )
-        for size, out_size, taps, stride, padding, dilation in axes:
-            # The wider side of the map as seen from each place of the other one, tap by tap.
-            small, large = (size, out_size) if self.transposed else (out_size, size)
-            steps = torch.arange(taps, device=weight.device) * dilation - padding
-            places = torch.arange(small, device=weight.device)[:, None] * stride + steps
-            inside = (places >= 0) & (places < large)
-            met = inside.sum(1) if self.transposed else places[inside].bincount(minlength=large)
-            fan_out = fan_out[..., None] * met.double()
-        return fan_out
+        for axis in axes:
+            fan_out = fan_out[..., None] * _met_along(*axis, self.transposed)
+        return fan_out.to(weight.device)
+
+
+@functools.cache
+def _met_along(
+    size: int, out_size: int, taps: int, stride: int, padding: int, dilation: int, transposed: bool
+) -> Tensor:
+    """Taps that each place of an axis of the input meets, in float64."""
+    # The wider side of the map as seen from each place of the other one, tap by tap.
+    small, large = (size, out_size) if transposed else (out_size, size)
+    places = np.arange(small)[:, None] * stride + np.arange(taps) * dilation - padding
+    inside = (places >= 0) & (places < large)
+    met = inside.sum(1) if transposed else np.bincount(places[inside], minlength=large)
+    return torch.from_numpy(met.astype(np.float64))
 
 
 def _per_axis(value: Sequence[int], axes: int) -> list[int]:
     return list(value) * axes if len(value) == 1 else list(value)
 
 
-def of_cells(counts: Counts, frames: int, fan_out: Tensor, dense_fan_out: Tensor) -> Products:
-    """Products of frames `[B, ...]`, from the counts and the fan-outs of their cells.
+@dataclass(frozen=True)
+class FanOut:
+    """The fan-outs of a convolution's input.
 
-    The cells of `dense_fan_out` may be fewer along space: the others are zeros that belong to the convolution.
+    Args:
+        per_cell: nonzero weights that each cell meets `[C, ...]`, in float64.
+        table: the same, int32 `[..., C]`, for kernels.
+        dense: all weights that the cells of a frame meet.
+        cells: of a frame; zeros that belong to the convolution, as "same" adds them, are none.
     """
-    cells = dense_fan_out.numel()
-    return Products(
-        effective=int((counts.per_cell * fan_out).sum()),
-        dense=frames * int(dense_fan_out.sum()),
-        unit=counts.unit,
-        inputs=frames * cells,
-        nonzero=counts.total,
-    )
+
+    per_cell: Tensor
+    table: Tensor
+    dense: int
+    cells: int
+
+    @staticmethod
+    def of(weight: Tensor, how: ConvolutionMap, space: Sequence[int]) -> FanOut:
+        """Those of a weight, for frames of which this part are inputs."""
+        everywhere = how.dense_fan_out(weight)
+        per_cell = how.fan_out(weight, everywhere)
+        dense = everywhere[(slice(None), *(slice(size) for size in space))]
+        table = per_cell.movedim(0, -1).to(torch.int32).contiguous()
+        return FanOut(per_cell, table, int(dense.sum()), dense.numel())
+
+    def products(self, frames: int, effective: int, nonzero: int, unit: bool) -> Products:
+        """Products of so many frames."""
+        return Products(effective, frames * self.dense, unit, frames * self.cells, nonzero)
+
+
+def of_cells(counts: Counts, frames: int, fan_out: FanOut) -> Products:
+    """Products of frames `[B, ...]`, from the counts and the fan-outs of their cells."""
+    effective = int((counts.per_cell * fan_out.per_cell).sum())
+    return fan_out.products(frames, effective, counts.total, counts.unit)
 
 
 def matrix_counts(matrix: Tensor) -> Counts:

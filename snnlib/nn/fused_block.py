@@ -21,19 +21,29 @@ _GLOBAL_HOOKS = ("forward_pre", "forward", "backward_pre", "backward")
 
 
 class Block(nn.Module):
-    """Neighbours in an `nn.Sequential` that are computed together; as layers where somebody watches one of them."""
+    """Neighbours in an `nn.Sequential` that are computed together; as layers where somebody watches one of them.
 
-    def __init__(self, parts: Sequence[nn.Module], neurons: nn.Module, window: tuple[int, int]) -> None:
+    A hook with an attribute `sees_blocks` watches nothing: whoever set it has one on the block, too.
+    """
+
+    def __init__(
+        self, parts: Sequence[nn.Module], weighted: nn.Module, neurons: nn.Module, window: tuple[int, int]
+    ) -> None:
         super().__init__()
         # A tuple, as the parts are children of the net and not of the block.
         self.parts = tuple(parts)
-        # The part that fires, and the window over which its spikes are averaged.
-        self._neurons, self.window = (neurons,), window
+        # The module with the weight, the part that fires, and the window over which its spikes are averaged.
+        self._modules_within, self.window = (weighted, neurons), window
+
+    @property
+    def weighted(self) -> nn.Module:
+        """The layer or the linear map whose weight the block applies."""
+        return self._modules_within[0]
 
     @property
     def neurons(self) -> nn.Module:
         """The layer with neurons, or the neurons that stand alone, among the parts."""
-        return self._neurons[0]
+        return self._modules_within[1]
 
     def forward(self, x: Tensor) -> Tensor:
         """Output of the last part."""
@@ -65,14 +75,15 @@ def _has_hook(module: nn.Module) -> bool:
         module._backward_pre_hooks,
         module._backward_hooks,
     )
-    return "forward" in module.__dict__ or any(own)
+    watches = any(not hasattr(hook, "sees_blocks") for hooks in own for hook in hooks.values())
+    return "forward" in module.__dict__ or watches
 
 
 class PooledLayer(Block):
     """A convolution with neurons and the average pooling of their spikes, in one kernel."""
 
     def __init__(self, layer: NeuronLayer, pool: nn.Module, window: tuple[int, int]) -> None:
-        super().__init__((layer, pool), layer, window)
+        super().__init__((layer, pool), layer, layer, window)
 
     def run_fused(self, x: Tensor) -> Tensor:
         """Pooled spikes."""

@@ -61,7 +61,7 @@ class NormalizedNeurons(Block):
         neuron: Neuron,
         window: tuple[int, int],
     ) -> None:
-        super().__init__(parts, neuron, window)
+        super().__init__(parts, linear, neuron, window)
         # A tuple, as they are children of the net and not of the block.
         self._before = linear, norm
 

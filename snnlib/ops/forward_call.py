@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 from torch import Tensor
 
 from snnlib.backends import native
-from snnlib.ops import conv_layout, dense
+from snnlib.ops import conv_layout, dense, tally
 from snnlib.ops.geometry import ConvOptions, Geometry, scatters
 from snnlib.ops.kernel_rows import kernel_rows
 
@@ -45,7 +45,8 @@ class ForwardCall(NamedTuple):
         by_events = self.algorithm == "events"
         rows = kernel_rows(weight, options.dilation, scatter) if by_events else None
         currents = None if by_events else dense.currents(x, weight, options)
-        return kernel(
+        counting = tally.active() if bits is None else None
+        record = kernel(
             g.shape,
             g.bands(self.pool[0]),
             constants,
@@ -62,4 +63,8 @@ class ForwardCall(NamedTuple):
             conv_layout.stored(out),
             native.address(bits),
             neuron,
+            0 if counting is None else counting.fan_out.data_ptr(),
         )
+        if counting is not None:
+            counting.take(record.tally, by_events)
+        return record

@@ -14,8 +14,9 @@
 
 namespace snnlib {
 
-// In delay.h.
+// In delay.h and nonzero.h.
 struct DelayKernels;
+struct NonzeroKernels;
 
 struct Kernels {
   const char* isa;
@@ -27,6 +28,7 @@ struct Kernels {
   const BatchNormKernels* batch_norm;
   const RecurrentKernels* recurrent;
   const DelayKernels* delay;
+  const NonzeroKernels* nonzero;
 };
 
 const Kernels& kernels();

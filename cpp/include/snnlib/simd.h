@@ -110,6 +110,9 @@ inline Ints lane_numbers(int64_t first) {
   return v + int32_t(first);
 }
 
+// The first `count` lanes, 0 in the others.
+inline Floats first_lanes(Floats v, int64_t count) { return lane_numbers(0) < int32_t(count) ? v : Floats{}; }
+
 #if defined(__AVX2__)
 // For each of 8 bits' patterns the lanes whose bit is set, in order.
 struct SelectedLanes {

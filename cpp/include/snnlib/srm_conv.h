@@ -64,6 +64,15 @@ struct TaskSpikes {
   int64_t count = 0;
 };
 
+// What a forward pass did, counted where its rows lie in the L1 cache (`snnlib.profile`).
+struct Tally {
+  int64_t products = 0;  // sum of the fan-outs of events
+  int64_t events = 0;    // nonzero inputs, those that meet no weight among them
+  int64_t graded = 0;    // not 0 if there are events other than -1 and 1
+  int64_t spikes = 0;    // nonzero outputs of neurons, before pooling
+  int64_t unknown = 0;   // not 0 where NaN among them kept these from being counted
+};
+
 // The work of a sample is cut into bands of output rows. Bands depend on shapes only, so that no result depends on the
 // number of threads.
 struct Bands {
@@ -93,6 +102,10 @@ struct SrmConvForwardArgs {
   int threads;
   LayerNeuron neuron;
   LinearNeuron linear;
+  // Nonzero weights that an input cell meets, [in_height, in_width, in_channels], and what is counted with them for
+  // each task; null where nothing is. A pass that keeps entries does not count.
+  const int32_t* fan_out;
+  Tally* tallies;
 };
 
 // What a forward pass kept of its spikes, and what comes back to them.

@@ -60,8 +60,8 @@ class EventRows {
     ends_.data()[0] = 0;
   }
 
-  // Appends a row, channels-last.
-  void add_row(const float* row) {
+  // Appends a row, channels-last; returns the number of its events, whose places are in `found()`.
+  int64_t add_row(const float* row) {
     const int64_t count = find_events(row, conv_.in_width * conv_.in_channels, found_.data());
     const Place* places = places_.data();
     Event* event = place_next();
@@ -71,7 +71,11 @@ class EventRows {
       binary_ &= row[at] == 1.0f;
     }
     finish_row(event + count);
+    return count;
   }
+  int32_t* found() { return found_.data(); }
+  // Whether all events since `clear` are 1.
+  bool binary() const { return binary_; }
 
   // For rows that are not read from memory: write events from `place_next()` on, then finish_row(end).
   Event* place_next() { return events_.data() + ends_.data()[rows_]; }

@@ -50,14 +50,16 @@ inline bool is_compact(SurrogateKind kind) {
 }
 
 // One step writes 0/1 to `spikes`, or with Add adds it to what is there, and with Keep writes the bits of the entries
-// of the row and their u; returns their number. All rows may be read and written up to padded(n).
-template <bool Keep, bool Add>
+// of the row and their u; returns their number. With Count the spikes of every lane are added to `fired`. All rows may
+// be read and written up to padded(n).
+template <bool Keep, bool Add, bool Count>
 SNNLIB_NOINLINE int64_t linear_row(const float* current, const RowCoefficients& coefficients, const LinearFlags& flags,
-                                   float* v, int64_t n, float* spikes, uint16_t* bits, float* distance) {
+                                   float* v, int64_t n, float* spikes, uint16_t* bits, float* distance, Floats* fired) {
   const Floats zero = Floats{}, one = zero + 1.0f;
   const bool compact = is_compact(flags.surrogate);
   const RowCoefficients::Coefficients shared = coefficients.at(0);
   int64_t count = 0;
+  Floats total = Count ? *fired : zero;
   for (int64_t i = 0; i < n; i += kGroup) {
     uint32_t group = 0;
     for (int64_t j = i; j < i + kGroup; j += kLanes) {
@@ -66,6 +68,13 @@ SNNLIB_NOINLINE int64_t linear_row(const float* current, const RowCoefficients& 
       const auto out = linear_step<1, false>(state, load(current + j), k, flags, 1.0f);
       store(v + j, state.y[0]);
       store(spikes + j, Add ? load(spikes + j) + out.spike : out.spike);
+      if (Count) {
+        if (j + kLanes <= n) {
+          total += out.spike;
+        } else {
+          total += first_lanes(out.spike, n - j);
+        }
+      }
       if (Keep) {
         const Floats u = linear_distance<1>(out.h, k), z = u * k.row[RowCoefficients::Rows::scale];
         uint32_t lanes = kAllLanes;
@@ -78,6 +87,7 @@ SNNLIB_NOINLINE int64_t linear_row(const float* current, const RowCoefficients& 
     }
     if (Keep) bits[i / kGroup] = uint16_t(group);
   }
+  if (Count) *fired = total;
   return count;
 }
 

@@ -9,13 +9,14 @@ namespace snnlib {
 namespace SNNLIB_ISA {
 
 // State of a band of neurons, u, s and g apart. One step writes 0/1 to `spikes`, or with Add adds it to what is there,
-// and with Keep writes the bits of the row and the deltas of its spikes; returns their number. All rows may be read and
-// written up to padded(n).
-template <bool Keep, bool Add>
+// and with Keep writes the bits of the row and the deltas of its spikes; returns their number. With Count the spikes of
+// every lane are added to `fired`. All rows may be read and written up to padded(n).
+template <bool Keep, bool Add, bool Count>
 SNNLIB_NOINLINE int64_t srm_row(const float* current, const float* threshold, float* u, float* s, float* g, int64_t n,
                                 const SrmDecay<float>& k, float* spikes, uint16_t* bits, float* delta_u,
-                                float* delta_ut) {
+                                float* delta_ut, Floats* fired) {
   int64_t count = 0;
+  Floats total = Count ? *fired : Floats{};
   for (int64_t i = 0; i < n; i += kGroup) {
     uint32_t group = 0;
     for (int64_t j = i; j < i + kGroup; j += kLanes) {
@@ -26,6 +27,13 @@ SNNLIB_NOINLINE int64_t srm_row(const float* current, const float* threshold, fl
       store(s + j, state.s);
       store(g + j, state.g);
       store(spikes + j, Add ? load(spikes + j) + out.spike : out.spike);
+      if (Count) {
+        if (j + kLanes <= n) {
+          total += out.spike;
+        } else {
+          total += first_lanes(out.spike, n - j);
+        }
+      }
       if (Keep) {
         uint32_t lanes = lanes_at_least(out.u, limit);
         if (j + kLanes > n) lanes &= j < n ? (uint32_t(1) << (n - j)) - 1 : 0;
@@ -37,6 +45,7 @@ SNNLIB_NOINLINE int64_t srm_row(const float* current, const float* threshold, fl
     }
     if (Keep) bits[i / kGroup] = uint16_t(group);
   }
+  if (Count) *fired = total;
   return count;
 }
 

@@ -1,0 +1,70 @@
+// Counts of nonzero elements, at the speed at which memory is read. Elements are compared as integers: all bits but the
+// sign are 0 in a zero, and those of `One` in 1 and -1.
+#include "snnlib/nonzero.h"
+
+#include <atomic>
+
+#include "snnlib/isa.h"
+#include "snnlib/parallel.h"
+#include "snnlib/scratch.h"
+
+namespace snnlib {
+namespace SNNLIB_ISA {
+namespace {
+
+// Cells whose counts stay in the L1 cache while frames go by.
+constexpr int64_t kCells = 2048;
+
+// Adds to the counts of neighbouring cells; returns bits, of which some are set if an element is not -1, 0 or 1.
+template <class Word, Word One>
+SNNLIB_NOINLINE uint32_t count_frame(const Word* __restrict x, int64_t cells, uint32_t* __restrict counts) {
+  constexpr Word kMagnitude = Word(~Word(0)) >> 1;
+  uint32_t graded = 0;
+  for (int64_t i = 0; i < cells; ++i) {
+    const Word magnitude = x[i] & kMagnitude;
+    const uint32_t there = magnitude != 0;
+    counts[i] += there;
+    graded |= there & uint32_t(magnitude != One);
+  }
+  return graded;
+}
+
+template <class Word, Word One>
+bool count_words(const NonzeroArgs& a) {
+  const Word* x = static_cast<const Word*>(a.elements);
+  const int64_t blocks = (a.cells + kCells - 1) / kCells;
+  std::atomic<bool> unit{true};
+  parallel_for(a.parts * blocks, a.executor.threads(), [&](int64_t task) {
+    thread_local Scratch<uint32_t> scratch;
+    const int64_t part = task / blocks, first = task % blocks * kCells;
+    const int64_t cells = a.cells - first < kCells ? a.cells - first : kCells;
+    uint32_t* counts = scratch.zeroed(cells);
+    uint32_t graded = 0;
+    for (int64_t f = part * a.frames / a.parts; f < (part + 1) * a.frames / a.parts; ++f) {
+      graded |= count_frame<Word, One>(x + f * a.frame_stride + first, cells, counts);
+    }
+    if (graded) unit = false;
+    for (int64_t i = 0; i < cells; ++i) a.counts[part * a.cells + first + i] = counts[i];
+  });
+  return unit;
+}
+
+bool count(const NonzeroArgs& a) {
+  switch (a.dtype) {
+    case DType::kFloat64:
+      return count_words<uint64_t, 0x3ff0000000000000>(a);
+    case DType::kBFloat16:
+      return count_words<uint16_t, 0x3f80>(a);
+    case DType::kFloat16:
+      return count_words<uint16_t, 0x3c00>(a);
+    default:
+      return count_words<uint32_t, 0x3f800000>(a);
+  }
+}
+
+}  // namespace
+
+extern const NonzeroKernels nonzero_kernels = {count};
+
+}  // namespace SNNLIB_ISA
+}  // namespace snnlib

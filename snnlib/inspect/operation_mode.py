@@ -1,0 +1,77 @@
+"""Shows every operation that torch runs within a `with` block, taken apart as far as its products can be counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
+
+# (name of the operation, its arguments by name, runs it) -> its result
+Observer = Callable[[str, Mapping[str, Any], Callable[[], Any]], Any]
+
+
+@contextmanager
+def shown_to(observer: Observer, names: frozenset[str], net: nn.Module) -> Iterator[None]:
+    """Let `observer` run the operations of these names, on this thread.
+
+    Attention and recurrent layers of the net run as products of matrices, which are among the operations.
+    """
+    fast = torch.backends.mha.get_fastpath_enabled()
+    with ExitStack() as stack:
+        stack.callback(torch.backends.mha.set_fastpath_enabled, fast)
+        torch.backends.mha.set_fastpath_enabled(False)
+        stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+        if any(isinstance(module, nn.RNNBase) for module in net.modules()):
+            stack.enter_context(_without_onednn())
+            stack.enter_context(torch.backends.cudnn.flags(enabled=False))
+        stack.enter_context(_Mode(observer, names))
+        yield
+
+
+class _Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # Torch would import its compiler, which takes seconds, to keep it away from here.
+        return False
+
+    def __init__(self, observer: Observer, names: frozenset[str]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._observer, self._names = observer, names
+        # Of each operation whether it is shown, and whether it may have to be taken apart.
+        self._kinds: dict[Any, tuple[bool, bool]] = {}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        kind = self._kinds.get(func)
+        if kind is None:
+            apart = func.namespace == "aten" and func._can_decompose()
+            kind = self._kinds[func] = func._schema.name in self._names, apart
+        shown, apart = kind
+        if apart:
+            # In inference mode operations arrive whole.
+            with self:
+                taken_apart = func.decompose(*args, **kwargs)
+            if taken_apart is not NotImplemented:
+                return taken_apart
+        if not shown:
+            return func(*args, **kwargs)
+        named = {argument.name: value for argument, value in zip(func._schema.arguments, args, strict=False)}
+        return self._observer(func._schema.name, {**named, **kwargs}, lambda: func(*args, **kwargs))
+
+
+@contextmanager
+def _without_onednn() -> Iterator[None]:
+    # `torch.backends.mkldnn.flags` sets more than this, and warns about it.
+    enabled = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(enabled)

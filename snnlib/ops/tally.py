@@ -1,0 +1,58 @@
+"""Counts that a layer's forward pass takes on its way, where events and spikes are in the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from torch import Tensor
+
+# In the order of `Tally` in cpp/include/snnlib/srm_conv.h.
+Counts = tuple[int, int, int, int, int]
+
+
+class Tally:
+    """What the layer ops of a `with` block counted.
+
+    Args:
+        fan_out: nonzero weights that each cell of the input meets, int32 `[H, W, C]`, contiguous.
+
+    Attributes:
+        spikes: nonzero outputs of neurons, before pooling; None as long as no kernel counted, or where some are NaN.
+        products: sum of the fan-outs of nonzero inputs; None where the currents came from a dense convolution.
+        events: nonzero inputs.
+        graded: not 0 if some inputs are other than -1, 0 and 1.
+    """
+
+    def __init__(self, fan_out: Tensor) -> None:
+        self.fan_out = fan_out
+        self.spikes: int | None = None
+        self.products: int | None = None
+        self.events = self.graded = 0
+
+    def take(self, counts: Counts, by_events: bool) -> None:
+        """Counts of a kernel."""
+        products, events, graded, spikes, unknown = counts
+        self.spikes = None if unknown else spikes
+        if by_events:
+            self.products, self.events, self.graded = products, events, graded
+
+
+_active: ContextVar[Tally | None] = ContextVar("tally", default=None)
+
+
+def active() -> Tally | None:
+    """The tally of the block that runs."""
+    return _active.get()
+
+
+@contextmanager
+def tallying(fan_out: Tensor) -> Iterator[Tally]:
+    """Let one call of an op count."""
+    tally = Tally(fan_out)
+    token = _active.set(tally)
+    try:
+        yield tally
+    finally:
+        _active.reset(token)
