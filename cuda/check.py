@@ -5,8 +5,8 @@
 Machine code is made for the oldest generation that nvcc 13 knows and for Hopper: the sources ask nowhere for the
 architecture, so what compiles for both compiles for those between, at a fraction of the time. A kernel whose registers
 do not suffice keeps values in slow memory; ptxas reports that, and here it is an error. Where there is a disassembler
-(cuobjdump of CUDA or of Triton's wheel), the kernels for 2 x 2 pooling on Hopper are held to a number of instructions
-per window and to loads of 16 bytes. Skips without nvcc.
+(cuobjdump of CUDA or of Triton's wheel), kernels for Hopper are held to a number of instructions per neuron and step or
+per window and to the width of their loads, and the share of a copy's speed that follows is printed. Skips without nvcc.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
+
+from assembly import ADJOINT, BACKWARD, FORWARD, Instruction, Phase, count, functions, per_step
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build" / "cuda-check"
@@ -27,6 +30,33 @@ USED = re.compile(r"Used (\d+) registers")
 # Instructions per window that memory leaves time for, with the windows of a thread: at 4.3 TB/s an H200 issues 33e12.
 MOST_INSTRUCTIONS = 30
 PAIRS = re.compile(r"pair_forward_kernel<(float|__half|__nv_bfloat16), (\d), (true|false), true>")
+# Lane instructions and bytes copied per second by an H200: 132 multiprocessors at 1.98 GHz issue 4 x 32 each.
+ISSUED, COPIED = 33.4e12, 4.3e12
+
+
+class Bound(NamedTuple):
+    """Kernels of a pattern whose first group is the element type: what a neuron-step costs and moves at most."""
+
+    name: str
+    pattern: str
+    phases: tuple[Phase, ...]
+    neurons: dict[str, int]
+    tensors: int  # of the current's size that are read or written
+    most: dict[str, float]
+
+
+_TYPES = "(float|__half|__nv_bfloat16)"
+_PAIRS, _PACKS = {"float": 2, "__half": 2, "__nv_bfloat16": 2}, {"float": 4, "__half": 8, "__nv_bfloat16": 8}
+BOUNDS = (
+    Bound("SRM forward", rf"srm_forward_kernel<{_TYPES}, [48]>", FORWARD, _PACKS, 2,
+          {"float": 16, "__half": 16, "__nv_bfloat16": 16}),
+    Bound("SRM backward", rf"srm_backward_kernel<{_TYPES}, 2, true>", BACKWARD, _PAIRS, 4,
+          {"float": 43, "__half": 45, "__nv_bfloat16": 45}),
+    Bound("SRM backward, weights only", rf"srm_backward_kernel<{_TYPES}, 2, false>", BACKWARD, _PAIRS, 3,
+          {"float": 43, "__half": 45, "__nv_bfloat16": 45}),
+    Bound("LIF forward", r"::forward_kernel<(float), 1, false>", FORWARD, {"float": 1}, 2, {"float": 22}),
+    Bound("LIF backward", r"::backward_kernel<(float), 1, false, false>", ADJOINT, {"float": 1}, 3, {"float": 110}),
+)  # fmt: skip
 ENTRY = re.compile(r"Compiling entry function '(\S+)' for '(sm_\w+)'")
 MEMORY = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 
@@ -64,35 +94,62 @@ def demangled(text: str) -> str:
     return subprocess.run(["c++filt"], input=text, capture_output=True, text=True, check=True).stdout
 
 
-def instructions(assembly: str) -> dict[str, list[str]]:
-    """Instructions of every kernel in what cuobjdump prints, without the padding behind the end."""
-    found: dict[str, list[str]] = {}
-    now: list[str] = []
-    for line in assembly.splitlines():
-        if "Function : " in line:
-            now = found.setdefault(line.partition("Function : ")[2], [])
-        elif step := re.match(r"\s*/\*[0-9a-f]{4,}\*/\s+(.*?);", line):
-            now.append(step[1])
-    return {
-        name: [step for step in steps if not step.startswith(("NOP", "BRA"))] for name, steps in found.items()
-    }
-
-
-def check_pools(kernels: dict[str, list[str]]) -> list[str]:
+def check_pools(kernels: dict[str, list[Instruction]]) -> list[str]:
     """One line per kernel of the 2 x 2 pools; raises SystemExit above the bound or without loads of 16 bytes."""
     lines = []
     for name, steps in kernels.items():
         if not (match := PAIRS.search(name)):
             continue
         cells, channels_last = int(match[2]), match[3] == "true"
-        per_window = len(steps) / (cells if channels_last else cells // 2)
-        loads = [step for step in steps if "LDG" in step]
+        length = sum(not step.name.startswith(("NOP", "BRA")) for step in steps)
+        per_window = length / (cells if channels_last else cells // 2)
+        loads = [step.text for step in steps if step.name.startswith("LDG")]
         lines.append(f"{match[0]}: {per_window:.1f} instructions per window, {len(loads)} loads of 16 bytes")
         if per_window > MOST_INSTRUCTIONS or not all("LDG.E.128" in load for load in loads):
             sys.exit(f"expected at most {MOST_INSTRUCTIONS} and whole vectors: {lines[-1]}: {loads}")
     if not lines:
         sys.exit("expected kernels for 2 x 2 pooling, got none")
     return lines
+
+
+def expected_share(instructions: float, moved: float) -> float:
+    """Of a copy's speed, for a kernel with so many instructions and bytes per element: docs/cuda.md has the formula."""
+    issue = instructions * COPIED / moved / ISSUED
+    return float(0.95 / (1 + issue**3) ** (1 / 3))
+
+
+def check_scans(kernels: dict[str, list[Instruction]]) -> list[str]:
+    """One line per bound and element type; raises SystemExit above a bound or where a kernel is missing."""
+    lines = []
+    for bound in BOUNDS:
+        found = {
+            match[1]: steps for name, steps in kernels.items() if (match := re.search(bound.pattern, name))
+        }
+        if set(found) != set(bound.most):
+            sys.exit(
+                f"{bound.name}: expected kernels for {', '.join(bound.most)}, got {', '.join(found) or 'none'}"
+            )
+        for element, steps in found.items():
+            cost = per_step(steps, bound.phases) / bound.neurons[element]
+            moved = bound.tensors * (4 if element == "float" else 2)
+            lines.append(
+                f"{bound.name}, {element.strip('_')}: {cost:.1f} instructions per neuron-step, {moved} bytes, "
+                f"{expected_share(cost, moved):.0%} of a copy expected"
+            )
+            if cost > bound.most[element]:
+                sys.exit(f"expected at most {bound.most[element]:g}: {lines[-1]}")
+    return lines
+
+
+def check_all(kernels: dict[str, list[Instruction]]) -> None:
+    """Raises SystemExit where a kernel divides integers, or stores past the cache what the next kernel reads."""
+    for name, steps in kernels.items():
+        if any(step.name.startswith("STG") and ".EF" in step.name for step in steps):
+            sys.exit(f"expected stores that stay in the cache, got evict-first stores in {name}")
+        # Windows that overlap have several divisors, and their kernels divide.
+        divisions = 0 if "::pool_" in name else count(steps, "I2F")
+        if divisions:
+            sys.exit(f"expected divisions by Divider, got {divisions} of integers in {name}")
 
 
 def disassembler() -> Path | None:
@@ -105,6 +162,16 @@ def disassembler() -> Path | None:
         if tool.exists():
             return tool
     return None
+
+
+def disassembled(tool: Path, source: str) -> str:
+    """What cuobjdump prints of a source's machine code for Hopper."""
+    (binary,) = BUILD.rglob(f"{source}.cu.o")
+    # It calls nvdisasm, which lies beside it.
+    path = os.pathsep.join([str(tool.parent), os.environ["PATH"]])
+    command = [tool, "-arch", "sm_90", "-sass", binary]
+    environment = {**os.environ, "PATH": path}
+    return subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
 
 
 def compile_kernels() -> str:
@@ -155,17 +222,14 @@ def main() -> None:
     if tool is None:
         print("instructions were not counted: there is no cuobjdump")
     else:
-        (binary,) = BUILD.rglob("pool.cu.o")
-        # It calls nvdisasm, which lies beside it.
-        path = os.pathsep.join([str(tool.parent), os.environ["PATH"]])
-        assembly = subprocess.run(
-            [tool, "-arch", "sm_90", "-sass", binary],
-            capture_output=True, text=True, check=True, env={**os.environ, "PATH": path},
-        ).stdout  # fmt: skip
-        print("\n".join(check_pools(instructions(demangled(assembly)))))
-    kernels = len(ENTRY.findall(report))
+        kernels = {}
+        for source in ("srm", "scan", "pool"):
+            kernels[source] = functions(demangled(disassembled(tool, source)))
+            check_all(kernels[source])
+        print("\n".join([*check_scans(kernels["srm"] | kernels["scan"]), *check_pools(kernels["pool"])]))
+    number = len(ENTRY.findall(report))
     print(
-        f"cuda-check passed: {kernels} kernels for {', '.join(sorted(architectures))}, none uses local memory"
+        f"cuda-check passed: {number} kernels for {', '.join(sorted(architectures))}, none uses local memory"
     )
 
 

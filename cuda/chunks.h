@@ -3,6 +3,7 @@
 
 #include <type_traits>
 
+#include "divider.h"
 #include "element.h"
 #include "launch.h"
 #include "snnlib/train_view.h"
@@ -15,23 +16,25 @@ struct NeuronPlace {
   int64_t outer, inner;
 };
 
-// Division of 64 bits is a subroutine of some 80 instructions, and almost no tensor needs it.
-__device__ inline int64_t quotient(int64_t index, int64_t size) {
-  return ((index | size) >> 32) == 0 ? int64_t(uint32_t(index) / uint32_t(size)) : index / size;
-}
+// Where a thread finds its neurons and their constants, which repeat after `period` neurons of a step.
+struct Places {
+  Divider<uint64_t> inner, period;
 
-__device__ inline int64_t remainder(int64_t index, int64_t size) { return index - quotient(index, size) * size; }
-
-__device__ inline NeuronPlace place_of(const TrainView& view, int64_t neuron) {
-  const int64_t outer = view.outer == 1 ? 0 : quotient(neuron, view.inner);
-  return {outer, neuron - outer * view.inner};
-}
+  Places(const TrainView& view, int64_t every) : inner(view.inner), period(every) {}
+  __device__ NeuronPlace of(const TrainView& view, int64_t neuron) const {
+    const int64_t outer = view.outer == 1 ? 0 : int64_t(inner.quotient(uint64_t(neuron)));
+    return {outer, neuron - outer * view.inner};
+  }
+  __device__ int64_t constants(const NeuronPlace& place) const {
+    return period.size == 1 ? 0 : int64_t(period.remainder(uint64_t(place.inner)));
+  }
+};
 
 // Calls f(constant, first) for groups of N of `count` steps, then for the steps that are left one by one: loops over a
 // constant number of steps unroll without a condition in between.
-template <int N, class F>
-__device__ void for_each_group(int count, const F& f) {
-  int t = 0;
+template <int N, class I, class F>
+__device__ void for_each_group(I count, const F& f) {
+  I t = 0;
   for (; t + N <= count; t += N) f(std::integral_constant<int, N>{}, t);
   for (; t < count; ++t) f(std::integral_constant<int, 1>{}, t);
 }
@@ -58,13 +61,19 @@ struct StateInColumn {
   }
 };
 
-// Steps of a chunk, of even chunks whose `bytes` per step fit into the shared memory that any device has. A chunk that
-// is not the last has room for a state.
+// Even chunks of a sequence whose `Bytes` per step fit into the shared memory that any device has: steps of all chunks
+// but the last, and the index of the last. A chunk that is not the last has room for a state.
+struct Chunks {
+  int steps;
+  int64_t last;
+};
+
 template <int Bytes>
-int chunk_steps(int64_t steps) {
+Chunks even_chunks(int64_t steps) {
+  if (steps == 0) return {1, -1};
   constexpr int64_t kMost = kScratchBytes / Bytes;
-  const int64_t chunks = (steps + kMost - 1) / kMost;
-  return int((steps + chunks - 1) / chunks);
+  const int64_t chunks = (steps + kMost - 1) / kMost, size = (steps + chunks - 1) / chunks;
+  return {int(size), (steps - 1) / size};
 }
 
 }  // namespace cuda

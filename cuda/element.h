@@ -59,19 +59,76 @@ struct WordOf<16> {
 template <class T>
 using Word = typename WordOf<int(sizeof(T))>::type;
 
-template <class T, int V>
-__device__ inline Pack<T, V> load_pack(const void* base, int64_t offset) {
-  const Word<Pack<T, V>> word = *reinterpret_cast<const Word<Pack<T, V>>*>(static_cast<const T*>(base) + offset);
-  Pack<T, V> pack;
+// A pack P at an address that is a multiple of its size; `write_pack` for scratch, `store_pack` for tensors.
+template <class P>
+__device__ inline P read_pack(const void* from) {
+  const Word<P> word = *static_cast<const Word<P>*>(from);
+  P pack;
   memcpy(static_cast<void*>(&pack), &word, sizeof pack);
   return pack;
 }
 
+template <class P>
+__device__ inline void write_pack(void* to, const P& pack) {
+  Word<P> word;
+  memcpy(&word, &pack, sizeof word);
+  *static_cast<Word<P>*>(to) = word;
+}
+
+template <class T, int V>
+__device__ inline Pack<T, V> load_pack(const void* base, int64_t offset) {
+  return read_pack<Pack<T, V>>(static_cast<const T*>(base) + offset);
+}
+
 template <class T, int V>
 __device__ inline void store_pack(void* base, int64_t offset, const Pack<T, V>& pack) {
-  Word<Pack<T, V>> word;
+  using W = Word<Pack<T, V>>;
+  W word;
   memcpy(&word, &pack, sizeof word);
-  store_streaming(reinterpret_cast<Word<Pack<T, V>>*>(static_cast<T*>(base) + offset), word);
+  store_word(reinterpret_cast<W*>(static_cast<T*>(base) + offset), word);
+}
+
+template <class T, int V>
+__device__ inline void to_states(const Pack<T, V>& pack, typename StateOf<T>::type (&out)[V]) {
+  SNNLIB_UNROLL
+  for (int v = 0; v < V; ++v) out[v] = to_state(pack.lane[v]);
+}
+// One instruction each: a bfloat16 is the upper half of a float.
+template <int V>
+__device__ inline void to_states(const Pack<__nv_bfloat16, V>& pack, float (&out)[V]) {
+  uint32_t words[(V + 1) / 2] = {};
+  memcpy(words, &pack, sizeof pack);
+  SNNLIB_UNROLL
+  for (int v = 0; v < V; ++v) out[v] = bits_float(v % 2 ? words[v / 2] & 0xffff0000u : words[v / 2] << 16);
+}
+
+// Two at a time where the hardware converts two by one instruction.
+__device__ inline void from_states(float x, float y, __nv_bfloat16* out) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(x, y);
+  out[0] = pair.x;
+  out[1] = pair.y;
+}
+__device__ inline void from_states(float x, float y, __half* out) {
+  const __half2 pair = __floats2half2_rn(x, y);
+  out[0] = pair.x;
+  out[1] = pair.y;
+}
+template <class S>
+__device__ inline void from_states(S x, S y, S* out) {
+  out[0] = x;
+  out[1] = y;
+}
+
+template <class T, int V>
+__device__ inline Pack<T, V> to_pack(const typename StateOf<T>::type (&values)[V]) {
+  Pack<T, V> pack;
+  if constexpr (V == 1) {
+    from_state(values[0], &pack.lane[0]);
+  } else {
+    SNNLIB_UNROLL
+    for (int v = 0; v < V; v += 2) from_states(values[v], values[v + 1], &pack.lane[v]);
+  }
+  return pack;
 }
 
 }  // namespace cuda

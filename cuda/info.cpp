@@ -1,8 +1,17 @@
 #include <cuda_runtime_api.h>
 
+#include <stdexcept>
+
 #include "snnlib/cuda.h"
 
 namespace snnlib {
+
+void cuda_use_device(int index) {
+  const cudaError_t status = cudaSetDevice(index);
+  if (status == cudaSuccess) return;
+  (void)cudaGetLastError();
+  throw std::runtime_error("CUDA device " + std::to_string(index) + ": " + cudaGetErrorString(status));
+}
 
 CudaInfo cuda_info() {
   CudaInfo info = {CUDART_VERSION, 0, 0, ""};

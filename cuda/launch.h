@@ -3,22 +3,8 @@
 // a device and the loops on the CPU that cuda/emulation makes of the same kernels.
 #pragma once
 
+#include "launch_shape.h"
 #include "snnlib/executor.h"
-
-namespace snnlib {
-namespace cuda {
-
-// Four warps: small blocks share a multiprocessor's registers and shared memory with little rest.
-constexpr int kBlockThreads = 128;
-
-// Shared memory that each thread of a launch has to itself, and the most that a block can have without asking.
-struct Scratch {
-  int bytes;
-};
-constexpr int kScratchBytes = (48 << 10) / kBlockThreads;
-
-}  // namespace cuda
-}  // namespace snnlib
 
 #ifdef SNNLIB_EMULATION
 #include "emulation/launch.h"
@@ -26,44 +12,81 @@ constexpr int kScratchBytes = (48 << 10) / kBlockThreads;
 
 #include <cuda_runtime.h>
 
-#include <stdexcept>
-#include <string>
-
 #define SNNLIB_UNROLL _Pragma("unroll")
 
 namespace snnlib {
 namespace cuda {
 
 __device__ inline uint32_t multiply_high(uint32_t a, uint32_t b) { return __umulhi(a, b); }
+__device__ inline uint64_t multiply_high(uint64_t a, uint64_t b) { return __umul64hi(a, b); }
 
-__device__ inline int64_t thread_index() { return int64_t(blockIdx.x) * kBlockThreads + threadIdx.x; }
+// a b + c, rounded once.
+__device__ inline float multiply_add(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 
-// The thread's scratch: elements 0, kBlockThreads, 2 kBlockThreads ... of this pointer, so that a warp meets no bank
-// twice.
+// 1 / x to a unit in the last place; numbers below 2^-126 count as 0, in x and in the result.
+__device__ inline float approximate_reciprocal(float x) {
+  float reciprocal;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(reciprocal) : "f"(x));
+  return reciprocal;
+}
+
+__device__ inline int64_t thread_index() { return int64_t(blockIdx.x) * blockDim.x + threadIdx.x; }
+
+// The thread's scratch: elements 0, kScratchThreads, 2 kScratchThreads ... of this pointer, so that a warp meets no
+// bank twice.
 template <class E>
 __device__ E* scratch() {
-  extern __shared__ double block_scratch[];
+  extern __shared__ uint4 block_scratch[];
   return reinterpret_cast<E*>(block_scratch) + threadIdx.x;
 }
 
-// Stores what is not read again soon: its cache lines are the first to make room for others.
+// Stores a word to a tensor. Vectors by name: the compiler takes an assignment apart and puts it together in part.
 template <class W>
-__device__ void store_streaming(W* p, W word) {
-  __stcs(p, word);
+__device__ void store_word(W* p, W word) {
+  *p = word;
+}
+template <>
+__device__ inline void store_word(uint2* p, uint2 word) {
+  asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(p), "r"(word.x), "r"(word.y) : "memory");
+}
+template <>
+__device__ inline void store_word(uint4* p, uint4 word) {
+  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(word.x), "r"(word.y), "r"(word.z), "r"(word.w)
+               : "memory");
+}
+
+// Starts to copy `Bytes` from a tensor to the thread's scratch, by which no register waits for memory. `copies_wait`
+// is for all copies that the thread has started; it sees its own alone, so that no other thread has to wait.
+template <int Bytes>
+__device__ void copy_async(void* to, const void* from) {
+#if __CUDA_ARCH__ >= 800
+  if constexpr (Bytes >= 4) {
+    const unsigned place = unsigned(__cvta_generic_to_shared(to));
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(place), "l"(from), "n"(Bytes) : "memory");
+    return;
+  }
+#endif
+  __builtin_memcpy(__builtin_assume_aligned(to, Bytes), __builtin_assume_aligned(from, Bytes), Bytes);
+}
+
+__device__ inline void copies_wait() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
 }
 
 template <class... Parameters, class... Arguments>
 void launch(const char* name, void (*kernel)(Parameters...), int64_t threads, Executor executor, Scratch scratch,
             const Arguments&... arguments) {
   if (threads == 0) return;
-  const int64_t blocks = (threads + kBlockThreads - 1) / kBlockThreads;
-  constexpr int64_t kMostBlocks = (int64_t(1) << 31) - 1;
-  if (blocks > kMostBlocks) throw std::runtime_error(std::string(name) + ": the tensor is too large for one launch");
+  LaunchShape shape = launch_shape(name, threads, scratch);
   cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(unsigned(blocks));
-  config.blockDim = dim3(kBlockThreads);
-  config.dynamicSmemBytes = size_t(scratch.bytes) * kBlockThreads;
+  config.gridDim = dim3(shape.blocks);
+  config.blockDim = dim3(unsigned(shape.threads));
+  config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = static_cast<cudaStream_t>(executor.stream());
+  config.attrs = &shape.attribute;
+  config.numAttrs = shape.attributes;
   const cudaError_t status = cudaLaunchKernelEx(&config, kernel, arguments...);
   if (status == cudaSuccess) return;
   // The error was taken: the next launch must not report it again.

@@ -4,6 +4,7 @@
 
 #include <cfloat>
 
+#include "divider.h"
 #include "element.h"
 #include "launch.h"
 #include "snnlib/kernels/pool.h"
@@ -12,23 +13,10 @@
 namespace snnlib {
 namespace cuda {
 
-// n / size for n, size < 2^31 by one multiplication: division costs a GPU some twenty instructions. Granlund and
-// Montgomery, "Division by invariant integers using multiplication", PLDI 1994.
-struct Divider {
-  uint32_t size, factor, shift;
-
-  Divider() = default;
-  explicit Divider(int64_t divisor) : size(uint32_t(divisor)), factor(0), shift(0) {
-    while ((uint64_t(1) << shift) < size) ++shift;
-    factor = uint32_t(((uint64_t(1) << 32) * ((uint64_t(1) << shift) - size)) / size + 1);
-  }
-  __device__ uint32_t quotient(uint32_t n) const { return (multiply_high(n, factor) + n) >> shift; }
-};
-
 struct PairPool {
   uint32_t threads;
   // Threads of a row of windows (of a pixel in channels-last), windows of a row, rows of windows of a plane.
-  Divider groups, columns, rows;
+  Divider<uint32_t> groups, columns, rows;
   // Elements of a row of cells and of a row of windows, and rows of cells of a plane that are in no window.
   int64_t in_row, out_row, skipped;
   int64_t inner;
@@ -142,7 +130,8 @@ bool split(const PoolArgs& a, PairPool* pool) {
   const int64_t groups = Last ? a.inner / P : a.out[2] / (P / 2);
   const int64_t threads = rows * groups * (Last ? a.out[2] : 1);
   if (threads >= (int64_t(1) << 31)) return false;
-  *pool = {uint32_t(threads), Divider(groups),    Divider(a.out[2]),      Divider(a.out[1]),
+  using Narrow = Divider<uint32_t>;
+  *pool = {uint32_t(threads), Narrow(groups),     Narrow(a.out[2]),       Narrow(a.out[1]),
            a.in[2] * a.inner, a.out[2] * a.inner, a.in[1] - 2 * a.out[1], a.inner};
   return true;
 }

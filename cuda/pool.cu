@@ -77,7 +77,7 @@ __device__ void for_each_cell(const Axes& a, const T* input, const Cell& c, int6
 }
 
 template <class T>
-__global__ void forward_kernel(PoolForwardArgs args, int64_t outputs) {
+__global__ void pool_forward_kernel(PoolForwardArgs args, int64_t outputs) {
   using S = typename StateOf<T>::type;
   const int64_t index = thread_index();
   if (index >= outputs) return;
@@ -106,7 +106,7 @@ struct Windows {
 };
 
 template <class T>
-__global__ void backward_kernel(PoolBackwardArgs args, int64_t inputs) {
+__global__ void pool_backward_kernel(PoolBackwardArgs args, int64_t inputs) {
   using S = typename StateOf<T>::type;
   const int64_t index = thread_index();
   if (index >= inputs) return;
@@ -145,14 +145,14 @@ template <class T>
 void forward_planes(const PoolForwardArgs& a) {
   if (pair_forward<T>(a)) return;
   const int64_t outputs = a.pool.outer * a.pool.out[0] * a.pool.out[1] * a.pool.out[2] * a.pool.inner;
-  launch("pool_forward", forward_kernel<T>, outputs, a.pool.executor, Scratch{}, a, outputs);
+  launch("pool_forward", pool_forward_kernel<T>, outputs, a.pool.executor, Scratch{}, a, outputs);
 }
 
 template <class T>
 void backward_planes(const PoolBackwardArgs& a) {
   if (pair_backward<T>(a)) return;
   const int64_t inputs = a.pool.outer * a.pool.in[0] * a.pool.in[1] * a.pool.in[2] * a.pool.inner;
-  launch("pool_backward", backward_kernel<T>, inputs, a.pool.executor, Scratch{}, a, inputs);
+  launch("pool_backward", pool_backward_kernel<T>, inputs, a.pool.executor, Scratch{}, a, inputs);
 }
 
 void forward(const PoolForwardArgs& a) {

@@ -26,8 +26,8 @@ constexpr int kAheadBackward = sizeof(T) == 8 ? 1
                                               : 2;
 
 template <class S, int K>
-__device__ LinearCoefficients<K, S> coefficients_of(const ScanArgs& a, int64_t inner) {
-  const S* p = static_cast<const S*>(a.coefficients) + (a.period == 1 ? 0 : remainder(inner, a.period));
+__device__ LinearCoefficients<K, S> coefficients_of(const ScanArgs& a, int64_t first) {
+  const S* p = static_cast<const S*>(a.coefficients) + first;
   LinearCoefficients<K, S> k;
   SNNLIB_UNROLL
   for (int row = 0; row < LinearRows<K>::count; ++row) k.row[row] = p[row * a.period];
@@ -47,11 +47,11 @@ __device__ LinearState<K, S> state_at(const void* states, int64_t neurons, int64
 }
 
 template <class T, int K, bool Next>
-__global__ void forward_kernel(ScanForwardArgs a) {
+__global__ void forward_kernel(ScanForwardArgs a, Places places) {
   const int64_t neurons = a.view.outer * a.view.inner, neuron = thread_index();
   if (neuron >= neurons) return;
-  const NeuronPlace place = place_of(a.view, neuron);
-  const auto k = coefficients_of<T, K>(a, place.inner);
+  const NeuronPlace place = places.of(a.view, neuron);
+  const auto k = coefficients_of<T, K>(a, places.constants(place));
   const LinearFlags flags = a.flags;
   LinearState<K, T> state = state_at<T, K, Next>(a.state_in, neurons, neuron);
   const int64_t stride = a.view.step_stride, start = a.view.offset(place.outer, 0, place.inner);
@@ -65,7 +65,7 @@ __global__ void forward_kernel(ScanForwardArgs a) {
     SNNLIB_UNROLL
     for (int j = 0; j < n; ++j, value += stride) {
       const LinearStep<K, T> out = linear_step<K, Next>(state, x[j], k, flags, T(1));
-      store_streaming(value, flags.membrane ? out.h[0] : out.spike);
+      *value = flags.membrane ? out.h[0] : out.spike;
     }
   });
   T* out = static_cast<T*>(a.state_out) + neuron;
@@ -80,13 +80,13 @@ template <int K, bool Next, bool Learn>
 constexpr int kKept = K + (Next ? 1 : 0) + (Learn ? K : 0);
 
 template <class T, int K, bool Next, bool Learn>
-__global__ void backward_kernel(ScanBackwardArgs a, int chunk_steps) {
+__global__ void backward_kernel(ScanBackwardArgs a, Places places, Chunks chunks) {
   constexpr int kValues = kKept<K, Next, Learn>;
   using Parked = StateInColumn<T, LinearState<K, T>>;
   const int64_t neurons = a.view.outer * a.view.inner, neuron = thread_index();
   if (neuron >= neurons) return;
-  const NeuronPlace place = place_of(a.view, neuron);
-  const auto k = coefficients_of<T, K>(a, place.inner);
+  const NeuronPlace place = places.of(a.view, neuron);
+  const auto k = coefficients_of<T, K>(a, places.constants(place));
   const LinearFlags flags = a.flags;
   const int64_t stride = a.view.step_stride, start = a.view.offset(place.outer, 0, place.inner);
   const T* current = static_cast<const T*>(a.current) + start;
@@ -111,11 +111,11 @@ __global__ void backward_kernel(ScanBackwardArgs a, int chunk_steps) {
     });
   };
 
-  const int64_t last = a.view.steps > 0 ? (a.view.steps - 1) / chunk_steps : -1;
+  const int64_t last = chunks.last;
   for (int64_t chunk = 0; chunk < last; ++chunk) {
-    const int64_t first = chunk * chunk_steps;
+    const int64_t first = chunk * chunks.steps;
     if (chunk > 0) Parked::store(grad_current + first * stride, stride, state);
-    repeat(first, chunk_steps, [](int, const LinearState<K, T>&, const LinearStep<K, T>&) {});
+    repeat(first, chunks.steps, [](int, const LinearState<K, T>&, const LinearStep<K, T>&) {});
   }
   const LinearState<K, T> given = state_at<T, K, Next>(a.grad_state_out, neurons, neuron);
   LinearCarry<K, T> carry = {};
@@ -124,19 +124,19 @@ __global__ void backward_kernel(ScanBackwardArgs a, int chunk_steps) {
   carry.qs = given.fired;
   LinearCoefficients<K, T> sum = {};
   for (int64_t chunk = last; chunk >= 0; --chunk) {
-    const int64_t first = chunk * chunk_steps;
-    const int count = chunk == last ? int(a.view.steps - first) : chunk_steps;
+    const int64_t first = chunk * chunks.steps;
+    const int count = chunk == last ? int(a.view.steps - first) : chunks.steps;
     if (chunk < last) {
       state = chunk == 0 ? state_at<T, K, Next>(a.state_in, neurons, neuron)
                          : Parked::load(grad_current + first * stride, stride);
     }
     repeat(first, count, [&](int t, const LinearState<K, T>& before, const LinearStep<K, T>& out) {
-      T* at = &kept[t * kValues * kBlockThreads];
+      T* at = &kept[t * kValues * kScratchThreads];
       SNNLIB_UNROLL
-      for (int s = 0; s < K; ++s) at[s * kBlockThreads] = out.raw[s];
-      if (Next) at[K * kBlockThreads] = before.fired;
+      for (int s = 0; s < K; ++s) at[s * kScratchThreads] = out.raw[s];
+      if (Next) at[K * kScratchThreads] = before.fired;
       SNNLIB_UNROLL
-      for (int s = 0; s < K && Learn; ++s) at[(K + Next + s) * kBlockThreads] = before.y[s];
+      for (int s = 0; s < K && Learn; ++s) at[(K + Next + s) * kScratchThreads] = before.y[s];
     });
     int64_t read_at = (first + count - 1) * stride, write_at = read_at;
     for_each_group<kAheadBackward<T, K>>(count, [&](auto size, int done) {
@@ -149,17 +149,17 @@ __global__ void backward_kernel(ScanBackwardArgs a, int chunk_steps) {
       }
       SNNLIB_UNROLL
       for (int j = 0; j < n; ++j, write_at -= stride) {
-        const T* at = &kept[(count - 1 - done - j) * kValues * kBlockThreads];
+        const T* at = &kept[(count - 1 - done - j) * kValues * kScratchThreads];
         LinearSeen<K, T> seen = {};
         SNNLIB_UNROLL
-        for (int s = 0; s < K; ++s) seen.raw[s] = at[s * kBlockThreads];
-        if (Next) seen.fired_before = at[K * kBlockThreads];
+        for (int s = 0; s < K; ++s) seen.raw[s] = at[s * kScratchThreads];
+        if (Next) seen.fired_before = at[K * kScratchThreads];
         if (Learn) {
           SNNLIB_UNROLL
-          for (int s = 0; s < K; ++s) seen.y[s] = at[(K + Next + s) * kBlockThreads];
+          for (int s = 0; s < K; ++s) seen.y[s] = at[(K + Next + s) * kScratchThreads];
           seen.x = x[j];
         }
-        store_streaming(&grad_current[write_at], linear_back<K, Next, Learn>(carry, q[j], seen, k, flags, T(1), sum));
+        grad_current[write_at] = linear_back<K, Next, Learn>(carry, q[j], seen, k, flags, T(1), sum);
       }
     });
   }
@@ -175,7 +175,8 @@ __global__ void backward_kernel(ScanBackwardArgs a, int chunk_steps) {
 
 template <class T, int K, bool Next>
 void launch_forward(const ScanForwardArgs& a) {
-  launch("scan_forward", forward_kernel<T, K, Next>, a.view.outer * a.view.inner, a.executor, Scratch{}, a);
+  launch("scan_forward", forward_kernel<T, K, Next>, a.view.outer * a.view.inner, a.executor, Scratch{}, a,
+         Places(a.view, a.period));
 }
 
 template <class T, int K, bool Next, bool Learn>
@@ -183,9 +184,9 @@ void launch_backward(const ScanBackwardArgs& a) {
   constexpr int kBytes = kKept<K, Next, Learn> * int(sizeof(T));
   static_assert((kScratchBytes / kBytes + 2) / 2 * sizeof(T) >= sizeof(LinearState<K, T>),
                 "a chunk has room for a state");
-  const int steps = chunk_steps<kBytes>(a.view.steps > 0 ? a.view.steps : 1);
+  const Chunks chunks = even_chunks<kBytes>(a.view.steps);
   launch("scan_backward", backward_kernel<T, K, Next, Learn>, a.view.outer * a.view.inner, a.executor,
-         Scratch{steps * kBytes}, a, steps);
+         Scratch{chunks.steps * kBytes}, a, Places(a.view, a.period), chunks);
 }
 
 template <class T, int K>

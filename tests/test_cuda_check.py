@@ -21,7 +21,8 @@ ptxas info    : Used 255 registers, used 0 barriers, 8 bytes cumulative stack si
 
 
 @pytest.fixture
-def check() -> ModuleType:
+def check(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "cuda")
     spec = importlib.util.spec_from_file_location("check", Path(__file__).parents[1] / "cuda" / "check.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -43,7 +44,7 @@ ASSEMBLY = """
 \t\tFunction : void pair_forward_kernel<float, 4, false, true>(PairPool)
         /*0000*/                   LDG.E.128 R4, [R2] ;
         /*0010*/                   FADD R4, R4, R5 ;
-        /*0020*/                   STG.E.EF.64 [R2], R4 ;
+        /*0020*/                   STG.E.64 [R2], R4 ;
         /*0030*/                   EXIT ;
         /*0040*/                   BRA 0x40 ;
         /*0050*/                   NOP ;
@@ -51,19 +52,61 @@ ASSEMBLY = """
 
 
 def test_instructions_per_window_and_widths_of_loads(check: ModuleType) -> None:
-    kernels = check.instructions(ASSEMBLY)
+    kernels = check.functions(ASSEMBLY)
     assert check.check_pools(kernels) == [
         "pair_forward_kernel<float, 4, false, true>: 2.0 instructions per window, 1 loads of 16 bytes"
     ]
     with pytest.raises(SystemExit, match="whole vectors"):
-        check.check_pools(check.instructions(ASSEMBLY.replace(".128", "")))
+        check.check_pools(check.functions(ASSEMBLY.replace(".128", "")))
     many = "        /*0010*/                   FADD R4, R4, R5 ;\n" * 60
     with pytest.raises(SystemExit, match="at most 30"):
-        check.check_pools(
-            check.instructions(ASSEMBLY.replace("        /*0010*/", many + "        /*0010*/", 1))
-        )
+        check.check_pools(check.functions(ASSEMBLY.replace("        /*0010*/", many + "        /*0010*/", 1)))
     with pytest.raises(SystemExit, match="got none"):
         check.check_pools({})
+
+
+LOOP = """
+		Function : kernel
+        /*0000*/                   MOV R1, c[0x0][0x28] ;
+        /*0010*/              @!P0 LDG.E R4, desc[UR4][R2.64] ;
+        /*0020*/                   FADD R4, R4, R5 ;
+        /*0030*/                   STG.E desc[UR4][R2.64], R4 ;
+        /*0040*/                   STG.E desc[UR4][R2.64+0x4], R4 ;
+        /*0050*/               @P0 BRA 0x10 ;
+        /*0060*/               @P1 BRA 0x0 ;
+        /*0070*/                   EXIT ;
+"""
+
+
+def test_instructions_per_step_are_those_of_the_innermost_loop(check: ModuleType) -> None:
+    (kernel,) = check.functions(LOOP).values()
+    assert check.per_step(kernel, check.FORWARD) == 5 / 2
+    with pytest.raises(ValueError, match="expected a loop with LDGSTS, got none"):
+        check.per_step(kernel, check.BACKWARD)
+
+
+def test_a_scan_above_its_bound_is_refused(check: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    bound = check.Bound("Copy", "(kernel)", check.FORWARD, {"kernel": 1}, 2, {"kernel": 3})
+    monkeypatch.setattr(check, "BOUNDS", (bound,))
+    kernels = check.functions(LOOP)
+    assert check.check_scans(kernels) == [
+        "Copy, kernel: 2.5 instructions per neuron-step, 4 bytes, 95% of a copy expected"
+    ]
+    monkeypatch.setattr(check, "BOUNDS", (bound._replace(most={"kernel": 2}),))
+    with pytest.raises(SystemExit, match="expected at most 2: Copy"):
+        check.check_scans(kernels)
+    with pytest.raises(SystemExit, match="Copy: expected kernels for kernel, got none"):
+        check.check_scans({})
+
+
+def test_evict_first_stores_and_integer_divisions_are_refused(check: ModuleType) -> None:
+    check.check_all(check.functions(LOOP))
+    with pytest.raises(SystemExit, match="stay in the cache"):
+        check.check_all(check.functions(LOOP.replace("STG.E", "STG.E.EF")))
+    divides = LOOP.replace("FADD R4, R4, R5", "I2F.U32.RP R4, R5")
+    with pytest.raises(SystemExit, match="got 1 of integers in kernel"):
+        check.check_all(check.functions(divides))
+    check.check_all(check.functions(divides.replace("kernel", "snnlib::pool_forward_kernel")))
 
 
 def test_without_nvcc_it_says_so(

@@ -213,12 +213,6 @@ def test_benchmark_limit(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert fake.library.fake_last_engine() == 0
 
 
-def test_nothing_is_timed_while_a_graph_is_captured(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
-    _run(_tensors(), ANY._replace(benchmark=True))
-    assert fake.library.fake_last_engine() == 0
-
-
 @pytest.mark.parametrize(
     "change",
     [

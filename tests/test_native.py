@@ -93,7 +93,7 @@ def test_cuda_kernels_take_the_arguments_of_the_cpu() -> None:
     if cuda is None:
         pytest.skip("the compiled module was built without CUDA")
     for name, function in vars(cuda).items():
-        if callable(function) and name != "info":
+        if callable(function) and name not in ("info", "problem", "use_device"):
             assert function.__doc__ == getattr(native._module, name).__doc__
     assert re.fullmatch(
         r"built with \d+\.\d+ for \S.*; (no driver|driver takes up to \d+\.\d+); .+",
@@ -250,10 +250,11 @@ def test_warning_of_the_reference_path_points_at_the_caller(monkeypatch: pytest.
 def test_gpu_that_the_kernels_cannot_run_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """A driver too old or a GPU without machine code: the reference path, one warning, and the truth when asked."""
     problem = "CUDA driver version is insufficient for CUDA runtime version"
-    cuda = types.SimpleNamespace(problem=lambda: problem, srm_forward=None)
+    cuda = types.SimpleNamespace(problem=lambda: problem, srm_forward=None, use_device=lambda index: None)
     monkeypatch.setitem(native._kernels, "cuda", cuda)  # type: ignore[arg-type]
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device", lambda index: contextlib.nullcontext())
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(native, "_warned", False)
     monkeypatch.setattr(native, "_cuda_problem", functools.cache(native._cuda_problem.__wrapped__))
     tensor: Any = types.SimpleNamespace(device=torch.device("cuda", 0), dtype=torch.float32)
@@ -268,6 +269,25 @@ def test_gpu_that_the_kernels_cannot_run_on(monkeypatch: pytest.MonkeyPatch) -> 
     cuda.problem = lambda: ""
     native._cuda_problem.cache_clear()
     assert native.explain_path("cuda", "srm_forward")[0] == "native"
+
+
+def test_a_kernel_runs_on_the_device_of_its_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The module has a runtime of its own, which is told the device in whatever thread a kernel starts."""
+    calls: list[object] = []
+    cuda = types.SimpleNamespace(
+        problem=lambda: "", use_device=calls.append, srm_forward=lambda *arguments: calls.append(arguments)
+    )
+    monkeypatch.setitem(native._kernels, "cuda", cuda)  # type: ignore[arg-type]
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: types.SimpleNamespace(cuda_stream=7))
+    monkeypatch.setattr(native, "_cuda_problem", functools.cache(native._cuda_problem.__wrapped__))
+    tensor: Any = types.SimpleNamespace(device=torch.device("cuda", 1), dtype=torch.float32)
+    kernel = native.kernel("srm_forward", tensor)
+    assert kernel is not None
+    kernel("current")
+    assert calls == [1, 1, ("current", 7)]
 
 
 def test_public_names_are_listed_once() -> None:

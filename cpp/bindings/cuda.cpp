@@ -11,6 +11,7 @@ void bind_cuda(pybind11::module_& module) {
   bind_pool(cuda, &cuda_kernels);
   bind_scan(cuda, &cuda_kernels);
   cuda.attr("architectures") = SNNLIB_CUDA_ARCHITECTURES;
+  cuda.def("use_device", &cuda_use_device);
   cuda.def("problem", &cuda_problem);
   cuda.def("info", [] {
     const CudaInfo info = cuda_info();

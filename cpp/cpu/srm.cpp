@@ -171,9 +171,10 @@ void backward_block(const SrmBackwardArgs& a, Rise<T> rise, int64_t vectors, int
         Line<T> weight, input;
         for (int64_t j = 0; j < V; ++j) {
           const int64_t at = t * vectors + i / L * kRows + row * V + j;
-          const StateVector<T> q = rows[row].vector[j], slope = rise.delta_u[at];
-          if (Weight) srm_credit_weight(credit[j], q, slope, clamp, k);
-          if (Input) srm_credit_input(credit[j], q, slope, rise.delta_ut[at], k);
+          const StateVector<T> q = rows[row].vector[j], delta_u = rise.delta_u[at];
+          const auto fired = delta_u > StateVector<T>{};
+          if (Weight) srm_credit_weight(credit[j], fired, q * srm_slope(delta_u, clamp, RiseReciprocal()), k);
+          if (Input) srm_credit_input(credit[j], fired, q * srm_gain(rise.delta_ut[at], RiseReciprocal()), k);
           weight.vector[j] = credit[j].au;
           input.vector[j] = credit[j].bg;
         }

@@ -1,9 +1,21 @@
 #include "../../cpp/bindings/bindings.h"
+#include "../launch.h"
 #include "snnlib/cuda.h"
 
 PYBIND11_MODULE(_C_emulated, module) {
+  namespace py = pybind11;
   module.doc() = "The CUDA kernels as loops on the CPU; imported by tests only.";
   snnlib::bind_srm(module, &snnlib::cuda_kernels);
   snnlib::bind_pool(module, &snnlib::cuda_kernels);
   snnlib::bind_scan(module, &snnlib::cuda_kernels);
+  module.def("last_launch", [] {
+    const snnlib::cuda::LaunchShape& shape = snnlib::cuda::emulated.shape;
+    py::dict facts;
+    facts["blocks"] = shape.blocks;
+    facts["threads"] = shape.threads;
+    facts["shared bytes"] = shape.shared_bytes;
+    const bool asked = shape.attributes && shape.attribute.id == cudaLaunchAttributePreferredSharedMemoryCarveout;
+    facts["shared memory in per cent"] = asked ? int(shape.attribute.val.sharedMemCarveout) : -1;
+    return facts;
+  });
 }

@@ -95,21 +95,32 @@ class _Solver:
 
     def run(self, *tensors: Tensor) -> None:
         """Start the chosen engine on (x, weight, grad_output)."""
-        if self._plan is not None:
+        if torch.cuda.is_current_stream_capturing():
+            if self._plan is None:
+                raise RuntimeError(
+                    "convolution_backward: expected a run of this geometry before the capture of a CUDA graph, "
+                    "as cuDNN looks for its engine in the first one and cannot inside a capture; run the step once"
+                )
+            _captured.add(self)
+        if self._plan is None:
+            self._plan = self._chosen_plan(*tensors)
+        else:
             self._start(self._plan, *tensors)
-            return
+
+    def _chosen_plan(self, *tensors: Tensor) -> Any:
+        """The engine to keep, after it ran on the tensors."""
         plans = self._plans_that_run(*tensors)
-        # Nothing can be timed while a graph is captured; the best guess stays, as the graph needs its code.
-        if self._benchmark and not torch.cuda.is_current_stream_capturing():
+        if not self._benchmark:
+            plan = next(plans, None)
+        else:
             limit = torch.backends.cudnn.benchmark_limit or None
             times = [(self._milliseconds(plan, *tensors), plan) for plan in islice(plans, limit)]
-            self._plan = min(times, key=lambda pair: pair[0])[1] if times else None
-            if self._plan is not None:
-                self._start(self._plan, *tensors)
-        else:
-            self._plan = next(plans, None)
-        if self._plan is None:
+            plan = min(times, key=lambda pair: pair[0])[1] if times else None
+            if plan is not None:
+                self._start(plan, *tensors)
+        if plan is None:
             raise UnavailableError(f"cuDNN: {self._problem}")
+        return plan
 
     def _plans_that_run(self, *tensors: Tensor) -> Iterator[Any]:
         """Engines from the best guess down, each after one run; engines that fail are left out, from now on."""
@@ -142,6 +153,10 @@ class _Solver:
         end.record()
         end.synchronize()
         return float(start.elapsed_time(end))
+
+
+# Solvers that are part of a CUDA graph, which starts their code again at any time.
+_captured: set[_Solver] = set()
 
 
 def _event() -> torch.cuda.Event:

@@ -89,6 +89,7 @@ def _cuda_problem(index: int | None) -> str:
     if not torch.cuda.is_available():
         return str(_kernels["cuda"].info()["problem"]) or "torch sees no CUDA device"
     with torch.cuda.device(index):
+        _kernels["cuda"].use_device(torch.cuda.current_device())
         problem = str(_kernels["cuda"].problem())
     return f"CUDA kernels cannot run on this GPU: {problem}" if problem else ""
 
@@ -171,6 +172,8 @@ def _on_cpu(function: Callable[..., Any]) -> Callable[..., Any]:
 def _on_cuda(function: Callable[..., None], device: torch.device) -> Callable[..., None]:
     def run(*arguments: object) -> None:
         with torch.cuda.device(device):
+            # The module's copy of the runtime may know nothing of torch's choice in a thread that it has not met.
+            _kernels["cuda"].use_device(device.index)
             function(*arguments, torch.cuda.current_stream(device).cuda_stream)
 
     return run

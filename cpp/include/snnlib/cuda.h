@@ -20,6 +20,10 @@ struct CudaInfo {
 
 CudaInfo cuda_info();
 
+// Makes a device the current one of this thread for the module's own copy of the runtime, which need not know what
+// torch's has chosen.
+void cuda_use_device(int index);
+
 // Why kernels cannot run on the current device: a driver too old for the module, or no machine code for the GPU. Empty
 // if they can.
 std::string cuda_problem();

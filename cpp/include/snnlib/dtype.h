@@ -40,14 +40,14 @@ inline HalfWords narrow(FloatWords w) { return HalfWords(w); }
 #endif
 
 template <class To, class From>
-inline To same_bits(const From& x) {
+SNNLIB_HD inline To same_bits(const From& x) {
   static_assert(sizeof(To) == sizeof(From), "only the type changes");
   To out;
   std::memcpy(&out, &x, sizeof out);
   return out;
 }
-inline float bits_float(uint32_t bits) { return same_bits<float>(bits); }
-inline uint32_t float_bits(float x) { return same_bits<uint32_t>(x); }
+SNNLIB_HD inline float bits_float(uint32_t bits) { return same_bits<float>(bits); }
+SNNLIB_HD inline uint32_t float_bits(float x) { return same_bits<uint32_t>(x); }
 
 // The bits of a float for those of a half type, and back: of one (U is uint32_t, F is float) or of a vector. They
 // select instead of branching, so that a vector takes the same way.

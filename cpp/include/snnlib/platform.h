@@ -54,6 +54,18 @@ SNNLIB_HD inline int64_t opaque(int64_t x) {
   return x;
 }
 
+// The smaller of two numbers, the second where the first is NaN.
+template <class F>
+SNNLIB_HD inline F smaller(F x, F y) {
+  return x < y ? x : y;
+}
+#if defined(__CUDA_ARCH__)
+template <>
+SNNLIB_HD inline float smaller(float x, float y) {
+  return fminf(x, y);
+}
+#endif
+
 #if defined(__AVX512F__)
 constexpr int kVectorBytes = 64;
 #elif defined(__AVX2__)

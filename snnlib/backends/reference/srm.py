@@ -106,11 +106,10 @@ def srm_backward(
         fired = spike > 0
         # From a given state above the threshold u may not rise: the spike time then has no derivative.
         to_weights = q * torch.where(delta_u > 0, 1.0 / delta_u, 0.0).clamp(max=as_bound(grad_clamp, q))
-        to_inputs = torch.where(delta_ut > 0, q / delta_ut, 0.0)
-        au, a_s = (
-            torch.where(fired, to_weights * decay.r_s, au * decay.e_m + a_s * decay.r_s),
-            torch.where(fired, to_weights * decay.e_s, a_s * decay.e_s),
-        )
+        to_inputs = q * torch.where(delta_ut > 0, 1.0 / delta_ut, 0.0)
+        a_s = torch.where(fired, to_weights, a_s)
+        au = torch.where(fired, 0.0, au * decay.e_m) + a_s * decay.r_s
+        a_s = a_s * decay.e_s
         bg = torch.where(fired, to_inputs, bg) * decay.e_g
         a.append(au)
         b.append(bg)

@@ -54,10 +54,8 @@ inline void to_slope_and_gain(const float* __restrict delta_u, const float* __re
                               float clamp, float* __restrict slope, float* __restrict gain) {
   SNNLIB_SIMD
   for (int64_t i = 0; i < count; ++i) {
-    const float rise = 1.0f / delta_u[i], steep = rise < clamp ? rise : clamp;
-    const float inverse = 1.0f / delta_ut[i];
-    slope[i] = delta_u[i] > 0.0f ? steep : 0.0f;
-    gain[i] = delta_ut[i] > 0.0f ? inverse : 0.0f;
+    slope[i] = srm_slope(delta_u[i], clamp, RiseReciprocal());
+    gain[i] = srm_gain(delta_ut[i], RiseReciprocal());
   }
 }
 

@@ -7,7 +7,7 @@
 //              spike = u >= threshold;  at a spike u = s = g = 0
 //   backward   q = dL/ds, read at spikes only; each input event is credited to the first output spike at or after it
 //              a[t] = q min(1/delta_u, clamp) eps[dt]     signal for the weights
-//              b[t] = q / delta_ut e_g^(dt+1)             signal for the inputs, 0 where delta_ut <= 0
+//              b[t] = q (1/delta_ut) e_g^(dt+1)           signal for the inputs, 0 where delta_ut <= 0
 //              If u starts above the threshold and does not rise, the spike time has no derivative: a = 0.
 //
 // e_x = 1 - 1/tau_x and r_s = 1/tau_s with tau in time steps. The recurrence equals u = c (m - s) with
@@ -56,7 +56,7 @@ SNNLIB_HD inline SrmStep<F> srm_step(SrmState<F>& state, F current, F threshold,
   return out;
 }
 
-// What the credit functions take as delta_u: positive at spikes (infinite without a rise) and 0 elsewhere.
+// What is kept of a step for the backward pass: delta_u, positive at spikes (infinite without a rise) and 0 elsewhere.
 template <class F>
 SNNLIB_HD inline F srm_rise(const SrmStep<F>& step) {
   const F zero = F{};
@@ -65,46 +65,48 @@ SNNLIB_HD inline F srm_rise(const SrmStep<F>& step) {
   return step.spike > zero ? rise : zero;
 }
 
+// 1 / x where x > 0, else 0. A CUDA thread has a cheaper one with the same bits.
+struct RiseReciprocal {
+  template <class F>
+  SNNLIB_HD F operator()(F x) const {
+    const F zero = F{};
+    const F reciprocal = 1.0f / x;
+    return x > zero ? reciprocal : zero;
+  }
+};
+
+// What q = dL/ds of a spike is multiplied by: slope = min(1/delta_u, clamp) for the signal a, gain = 1/delta_ut for b,
+// each 0 where its trace does not rise.
+template <class F, class S, class R>
+SNNLIB_HD inline F srm_slope(F delta_u, S clamp, const R& reciprocal) {
+  return smaller(reciprocal(delta_u), F{} + clamp);
+}
+
+template <class F, class R>
+SNNLIB_HD inline F srm_gain(F delta_ut, const R& reciprocal) {
+  return reciprocal(delta_ut);
+}
+
 // Credit that flows from an output spike to the inputs before it: (au, as) runs the membrane's impulse response
-// scaled by q min(1/delta_u, clamp), bg the exponential kernel scaled by q / delta_ut.
+// scaled by q slope, bg the exponential kernel scaled by q gain.
 template <class F>
 struct SrmCredit {
   F au, as, bg;
 };
 
-// Operand of a division whose result counts where `chosen` only. A CUDA thread that divides zeros holds up its whole
-// warp, so it gets 1 elsewhere; a vector divides all lanes at the same cost.
-template <class M, class F>
-SNNLIB_HD inline F operand_where(M chosen, F x) {
-#if defined(__CUDA_ARCH__)
-  return opaque(chosen ? x : F(1));
-#else
-  (void)chosen;
-  return x;
-#endif
+// One step backwards in time; `amount` is q slope, and counts where the neuron fired.
+template <class M, class F, class S>
+SNNLIB_HD inline void srm_credit_weight(SrmCredit<F>& credit, M fired, F amount, const SrmDecay<S>& k) {
+  const F zero = F{};
+  const F left = credit.au * k.e_m;
+  const F as = fired ? amount : credit.as;
+  credit.au = (fired ? zero : left) + as * k.r_s;
+  credit.as = as * k.e_s;
 }
 
-// One step backwards in time, with `delta_u` as `srm_rise` gives it.
-template <class F, class S>
-SNNLIB_HD inline void srm_credit_weight(SrmCredit<F>& credit, F q, F delta_u, S clamp, const SrmDecay<S>& k) {
-  const F zero = F{};
-  const F limit = zero + clamp;
-  const auto fired = delta_u > zero;
-  const F slope = S(1) / operand_where(fired, delta_u);
-  const F amount = q * (slope < limit ? slope : limit);
-  const F au = credit.au * k.e_m + credit.as * k.r_s;
-  const F as = credit.as * k.e_s;
-  credit.au = fired ? amount * k.r_s : au;
-  credit.as = fired ? amount * k.e_s : as;
-}
-
-template <class F, class S>
-SNNLIB_HD inline void srm_credit_input(SrmCredit<F>& credit, F q, F delta_u, F delta_ut, const SrmDecay<S>& k) {
-  const F zero = F{};
-  const auto fired = delta_u > zero;
-  const auto rising = (fired ? delta_ut : zero) > zero;
-  const F quotient = operand_where(rising, q) / operand_where(rising, delta_ut);
-  const F amount = rising ? quotient : zero;
+// The same for the input signal, with q gain.
+template <class M, class F, class S>
+SNNLIB_HD inline void srm_credit_input(SrmCredit<F>& credit, M fired, F amount, const SrmDecay<S>& k) {
   credit.bg = (fired ? amount : credit.bg) * k.e_g;
 }
 

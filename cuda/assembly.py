@@ -1,0 +1,93 @@
+"""What the disassembly of a kernel says: its instructions, its loops, and how many of them a neuron costs per step.
+
+A GPU issues one instruction of a warp per cycle and scheduler, so instructions per element and bytes per element decide
+together how near a kernel comes to the memory's speed (docs/cuda.md has the formula).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+
+class Instruction(NamedTuple):
+    """An instruction without its predicate, such as `LDG.E.128`, and the whole text."""
+
+    address: int
+    name: str
+    text: str
+
+
+_LINE = re.compile(r"\s*/\*([0-9a-f]{4,})\*/\s+((?:@!?U?P\w+\s+)?(\S+).*?)\s*;")
+_BACK = re.compile(r"BRA\S*\s.*?0x([0-9a-f]+)")
+
+
+def functions(assembly: str) -> dict[str, list[Instruction]]:
+    """Instructions of every kernel in what cuobjdump prints."""
+    found: dict[str, list[Instruction]] = {}
+    now: list[Instruction] = []
+    for line in assembly.splitlines():
+        if "Function : " in line:
+            now = found.setdefault(line.partition("Function : ")[2], [])
+        elif match := _LINE.match(line):
+            now.append(Instruction(int(match[1], 16), match[3], match[2]))
+    return found
+
+
+def loops(kernel: list[Instruction]) -> list[list[Instruction]]:
+    """Bodies of the innermost loops, which branch back to an earlier address."""
+    ends = []
+    for step in kernel:
+        target = _BACK.search(step.text)
+        if target and int(target[1], 16) < step.address:
+            ends.append((int(target[1], 16), step.address))
+    inner = [
+        (first, last)
+        for first, last in ends
+        if not any((first, last) != other and first <= other[0] and other[1] <= last for other in ends)
+    ]
+    return [[step for step in kernel if first <= step.address <= last] for first, last in inner]
+
+
+def count(body: list[Instruction], name: str) -> int:
+    """How often an instruction stands there, by the first part of its name."""
+    return sum(step.name.partition(".")[0] == name for step in body)
+
+
+class Phase(NamedTuple):
+    """A loop over time steps: what it must and may not hold, and which instruction it has `per_step` times a step."""
+
+    holds: tuple[str, ...]
+    without: tuple[str, ...]
+    counted: str
+    per_step: int = 1
+
+
+# Forward: loads a pack and stores a pack. Backward: asynchronous copies; the recurrence with its reciprocals (the loop
+# with calls has exact divisions, and runs where a number is beyond the range of the others); the two signals.
+FORWARD = (Phase(("LDG", "STG"), (), "STG"),)
+BACKWARD = (
+    Phase(("LDGSTS",), (), "LDGSTS", 2),
+    Phase(("MUFU", "STS"), ("CALL",), "STS"),
+    Phase(("LDS", "STG"), (), "LDS"),
+)
+# Backward of linear neurons, which loads straight into registers: the repeated recurrence, and the adjoint.
+ADJOINT = (Phase(("LDG", "STS"), (), "LDG"), Phase(("LDS", "LDG", "STG"), (), "STG"))
+
+
+def per_step(kernel: list[Instruction], phases: tuple[Phase, ...]) -> float:
+    """Instructions per time step of a thread, in the loops that take most steps at a time."""
+    bodies = loops(kernel)
+    total = 0.0
+    for phase in phases:
+        costs = [
+            (count(body, phase.counted) / phase.per_step, len(body))
+            for body in bodies
+            if all(count(body, name) for name in phase.holds)
+            and not any(count(body, name) for name in phase.without)
+        ]
+        if not costs:
+            raise ValueError(f"expected a loop with {' and '.join(phase.holds)}, got none")
+        steps, length = max(costs)
+        total += length / steps
+    return total
