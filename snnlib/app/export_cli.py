@@ -7,18 +7,12 @@ from typing import Annotated, Literal
 
 import typer
 
+from snnlib.app.cli_tools import CheckpointOption, RootOption, RunArgument
 from snnlib.app.training.errors import ConfigError
 
 app = typer.Typer(
     help="Write the net of a run as a C program, a NIR graph or an ONNX graph.", no_args_is_help=True
 )
-
-RunArgument = Annotated[Path, typer.Argument(help="Folder of a run, as `snnlib train` printed it.")]
-CheckpointOption = Annotated[
-    Literal["last", "best"],
-    typer.Option(help="Take the net after the last epoch, or after the best one on the validation set."),
-]
-RootOption = Annotated[Path | None, typer.Option(help="Read the data from another folder than the run's.")]
 
 
 @app.command()

@@ -1,0 +1,35 @@
+"""What the commands share: the arguments that name a run, the console, and what to install."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Console
+
+_EXTRAS = ("lightning", "tensorboard", "matplotlib", "jinja2")
+
+RunArgument = Annotated[Path, typer.Argument(help="Folder of a run, as `snnlib train` printed it.")]
+CheckpointOption = Annotated[
+    Literal["last", "best"],
+    typer.Option(help="Take the net after the last epoch, or after the best one on the validation set."),
+]
+RootOption = Annotated[Path | None, typer.Option(help="Read the data from another folder than the run's.")]
+
+
+def need_extras() -> None:
+    """Raise ImportError that says what to install, before a command that trains or tests begins."""
+    for package in _EXTRAS:
+        try:
+            __import__(package)
+        except ImportError as error:
+            raise ImportError(
+                f"training needs the package {package}, which is not installed: pip install 'snnlib[train]'"
+            ) from error
+
+
+def console() -> Console:
+    """A terminal, or a pipe, which gets lines as wide as they need to be."""
+    return Console(width=None if sys.stdout.isatty() else 160, highlight=False)

@@ -1,0 +1,117 @@
+"""Commands that take the folder of a run: `eval`, `profile` and `predict`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from snnlib.app.cli_tools import CheckpointOption, RootOption, RunArgument, console, need_extras
+from snnlib.app.training.config import DataName, Device
+from snnlib.app.training.run_folder import RunFolder
+from snnlib.data import EventFileError
+from snnlib.data.atomic import write_bytes_atomically
+
+
+def evaluate(
+    run_folder: RunArgument,
+    checkpoint: CheckpointOption = "last",
+    data: Annotated[DataName | None, typer.Option(help="Test on other data than the run's.")] = None,
+    root: RootOption = None,
+    device: Annotated[
+        Device, typer.Option(help="Compute on this device; auto takes a GPU where there is one.")
+    ] = "auto",
+) -> None:
+    """Test a trained net: accuracy, confusion and spike rates on the test set.
+
+    Example: snnlib eval runs/first
+    """
+    need_extras()
+    from snnlib.app.training.run import test_run  # noqa: PLC0415
+    from snnlib.app.training.summary import print_confusion, print_summary, test_facts  # noqa: PLC0415
+
+    run, config = RunFolder.open(run_folder, "RUN_FOLDER")
+    # One device is enough for a test, and the machine need not be the run's.
+    changes: dict[str, Any] = {"device": device, "devices": 1, "nodes": 1}
+    if root is not None:
+        changes["root"] = str(root)
+    if data is not None and data != config.data:
+        # Where the run's data lie says nothing about other data.
+        changes = {"root": None, **changes, "data": data}
+    result = test_run(
+        dataclasses.replace(config, **changes), run, checkpoint=checkpoint, progress=sys.stderr.isatty()
+    )
+    screen = console()
+    print_summary(test_facts(result), result, screen)
+    screen.print()
+    print_confusion(result, screen)
+
+
+def profile_run(
+    run_folder: RunArgument,
+    checkpoint: CheckpointOption = "last",
+    samples: Annotated[
+        int | None, typer.Option(help="Look at the first samples of the test set only, this many.", min=1)
+    ] = None,
+    root: RootOption = None,
+    json_file: Annotated[
+        Path | None,
+        typer.Option("--json", help="Also write the numbers to this file, under the names of NeuroBench."),
+    ] = None,
+) -> None:
+    """Count what a trained net does with its test set: operations, sparsity, memory and energy of each layer.
+
+    Example: snnlib profile runs/first
+    """
+    need_extras()
+    from snnlib.app.training.profiling import run_profile  # noqa: PLC0415
+
+    run, config = RunFolder.open(run_folder, "RUN_FOLDER")
+    if root is not None:
+        config = dataclasses.replace(config, root=str(root))
+    found = run_profile(config, run, checkpoint, samples, progress=sys.stderr.isatty())
+    print(found)
+    if json_file is not None:
+        write_bytes_atomically(json_file, json.dumps(found.neurobench(), indent=4).encode())
+        print(f"numbers: {json_file}")
+
+
+def predict(
+    run_folder: RunArgument,
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Event files of any format that snnlib.data.read knows, WAV files for spoken digits."
+        ),
+    ],
+    checkpoint: CheckpointOption = "last",
+) -> None:
+    """Classify event files with a trained net: one line per file, fields separated by tabs.
+
+    The fields are the file, its class and the score of that class, then the class with the second highest score and its
+    score. A file that cannot be read is reported, the others are classified all the same, and the exit code is 2.
+
+    Example: snnlib predict runs/first sample.bin
+    """
+    need_extras()
+    from snnlib.app.training.load import Predictor  # noqa: PLC0415
+
+    run, config = RunFolder.open(run_folder, "RUN_FOLDER")
+    predictor = Predictor(config, run, checkpoint)
+    print("file\tclass\tscore\tsecond class\tscore")
+    failed = False
+    for file in files:
+        try:
+            scores = predictor.scores(file)
+        except (EventFileError, OSError, ImportError) as error:
+            print(f"error: {error}", file=sys.stderr)
+            failed = True
+            continue
+        (first, second), order = predictor.names_of(scores), scores.sort(descending=True).values
+        print(f"{file}\t{first}\t{order[0]:.4g}\t{second}\t{order[1]:.4g}")
+    if failed:
+        raise typer.Exit(2)
