@@ -92,7 +92,7 @@ class srmConvFunc(torch.autograd.Function):  # noqa: N801
     """Convolution and SRM neurons with event-driven gradients by kernel tables: `srmConvFunc.apply(inputs, ...)`.
 
     `inputs` `[N, T, C, H, W]`, `epsw` and `epst` tables of at least T entries. It honours any table, which is why it
-    keeps three trains for the backward pass; `srmConv2d` keeps one.
+    keeps three sequences for the backward pass; `srmConv2d` keeps one.
     """
 
     @staticmethod
@@ -221,7 +221,7 @@ class srmLinear(nn.Linear):  # noqa: N801
         eps: beside the variance.
 
     Raises:
-        ValueError: a single input with `weight_norm`; in the forward pass, a constant or train that does not fit.
+        ValueError: a single input with `weight_norm`; in the forward pass, a constant or spike tensor that does not fit.
 
     >>> import torch, snnlib
     >>> snnlib.srmLinear(640, 300)(torch.ones(2, 6, 640)).shape

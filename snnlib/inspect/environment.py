@@ -1,4 +1,4 @@
-"""Facts about an installation: versions, the machine, and which path every op takes and why."""
+"""Facts about an installation: versions, the machine, and which backend every op takes and why."""
 
 from __future__ import annotations
 

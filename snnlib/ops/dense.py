@@ -1,6 +1,6 @@
 """A convolution and its gradients by torch: for dense sequences, and where no event-driven kernel fits.
 
-Sequences are `[T, N, C, (D), H, W]`; the kernel of a fully connected layer is as large as the image. Trains and
+Sequences are `[T, N, C, (D), H, W]`; the kernel of a fully connected layer is as large as the image. Sequences and
 weights of half precision are convolved in float32, as in the event-driven kernels, whatever autocast says: currents
 rounded to 8 bits would move spikes. So currents, signals and gradients are float32.
 """
