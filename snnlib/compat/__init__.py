@@ -1,7 +1,7 @@
 """Names and call signatures known from published code, each a thin call into the library's own functions.
 
 Code written against those names runs unchanged apart from its import line, on CPU and GPU. `docs/compat.md` maps every
-name to the library's own and says what differs from the published code. Spike tensors are `[N, T, ...]`, and the SRM layers
+name to the library's own and says what differs from the published code. Sequences are `[N, T, ...]`, and the SRM layers
 keep the papers' convention that gradients are dL/dt: put `LossReverse` before a loss on spike counts.
 """
 

@@ -221,7 +221,7 @@ class srmLinear(nn.Linear):  # noqa: N801
         eps: beside the variance.
 
     Raises:
-        ValueError: a single input with `weight_norm`; in the forward pass, a constant or spike tensor that does not fit.
+        ValueError: a single input with `weight_norm`; in the forward pass, a constant or sequence that does not fit.
 
     >>> import torch, snnlib
     >>> snnlib.srmLinear(640, 300)(torch.ones(2, 6, 640)).shape

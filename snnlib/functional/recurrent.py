@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from snnlib import ops
 from snnlib.backends import reference
 from snnlib.functional._check import check_device, check_floating, check_lengths, check_rank
 from snnlib.functional.lengths import without_padding
+from snnlib.functional.operators import LinearOperator
 from snnlib.neurons.base import Neuron, Output
 from snnlib.neurons.dynamics import Dynamics
 
@@ -21,38 +23,42 @@ def spiking_recurrent(
     weight: Tensor,
     neuron: Neuron,
     *,
+    operator: LinearOperator | None = None,
     state: tuple[Tensor, ...] | None = None,
     lengths: Tensor | None = None,
     delay: Tensor | None = None,
     max_delay: int = 0,
     rounded: bool = False,
 ) -> Output:
-    """Spikes of fully recurrent neurons for their input currents, and the state to go on from.
+    """Spikes of recurrent neurons for their input currents, and the state to go on from.
 
     ::
 
-        s[t] = neuron(current[t] + weight s[t-1])
+        s[t] = neuron(current[t] + weight s[t-1])                 or operator(s[t-1], weight)
 
     `weight[i, j]` leads from neuron j to neuron i, as in `torch.nn.RNN`, with a delay of one step, to which `delay` is
     added. Gradients flow to the current, the weight, the neuron's learnable constants, the delay and the state.
 
     Args:
-        current: input currents `[T, N, H]` (`[N, T, H]` where the neuron is `batch_first`).
-        weight: recurrent weights `[H, H]`, of the current's dtype.
+        current: input currents `[T, N, H]`, or `[T, N, C, ...]` with an operator (`[N, T, ...]` where the neuron is
+            `batch_first`).
+        weight: recurrent weights `[H, H]`, or the operator's, of the current's dtype.
         neuron: any neuron model; one with several values per spike feeds these back.
+        operator: what takes the spikes of one step to the currents of the next, in frames of one shape, such as
+            `Convolution(2, padding="same")`; it runs by the neuron's `step`. None for a full matrix.
         state: what an earlier call returned: the neurons' states `[K, N, H]` in the order of `neuron.state_names`, and
             their last spikes `[1, N, H]`. None starts anew.
         lengths: number of steps of each sample `[N]`, 0 to T; None for T. Later steps have spikes and gradients of 0,
             and the state is that after the sample's own last step.
         delay: further steps until a spike comes back, per neuron `[H]` or per connection `[H, H]`, from 0 to
             `max_delay`; None for none. The state then has `max_delay + 2` last spikes, the newest first. It runs by the
-            neuron's `step`.
+            neuron's `step`, and with a full matrix only.
         max_delay: longest `delay`.
         rounded: whether delays are rounded to whole steps; else those between steps are interpolated.
 
     Raises:
         TypeError: current or weight is no floating tensor, they differ in dtype, or lengths are no integers.
-        ValueError: a shape that does not fit, or a length outside 0 to T.
+        ValueError: a shape that does not fit, a length outside 0 to T, or delays with an operator.
 
     Source: Neftci et al., "Surrogate gradient learning in spiking neural networks", IEEE Signal Processing Magazine
     2019, equations 1 to 4.
@@ -63,19 +69,24 @@ def spiking_recurrent(
     >>> snnlib.functional.spiking_recurrent(current, torch.ones(1, 1), neuron).value.flatten().tolist()
     [1.0, 1.0, 1.0, 1.0]
     """
-    _check(current, weight, neuron)
+    _check(current, weight, neuron, operator)
+    if operator is not None and delay is not None:
+        raise ValueError(
+            "delay: expected None with an operator, whose connections take one step, got a tensor"
+        )
     time_dim = int(neuron.batch_first)
     steps, batch = current.shape[time_dim], current.shape[1 - time_dim]
     if lengths is not None:
         lengths = check_lengths(lengths, steps, batch, current)
         current = without_padding(current, lengths, time_dim)
-    shape = [batch, current.shape[2]]
+    shape = [batch, *current.shape[2:]]
     wide = torch.promote_types(current.dtype, torch.float32)
     kept = 1 if delay is None else max_delay + 2
     own, spikes = _split(state, kept, shape, current)
     start = neuron.start(shape, current, own)
     dynamics = neuron.dynamics(neuron.constants())
-    if delay is None and dynamics is not None and not dynamics.membrane and current.device.type == "cpu":
+    plain = operator is None and delay is None
+    if plain and dynamics is not None and not dynamics.membrane and current.device.type == "cpu":
         newest = None if spikes is None else spikes[0]
         return _by_kernels(current, weight, dynamics, start, newest, lengths, time_dim)
     if start is None:
@@ -86,7 +97,11 @@ def spiking_recurrent(
         _check_delay(delay, weight, max_delay)
         whole = weight if delay.dim() == 2 else weight.new_ones(delay.shape)
         back = _Taps.apply(whole, delay.to(wide), rounded, max_delay)  # type: ignore[no-untyped-call]
-    return _by_steps(current, weight, back, neuron, start, spikes, lengths)
+
+    def sent_back(past: list[Tensor]) -> Tensor:
+        return _sent_back(past, back, weight) if operator is None else _through(operator, past[0], weight)
+
+    return _by_steps(current, sent_back, neuron, start, spikes, lengths)
 
 
 def _by_kernels(
@@ -111,8 +126,7 @@ def _by_kernels(
 
 def _by_steps(
     current: Tensor,
-    weight: Tensor,
-    back: Tensor | None,
+    sent_back: Callable[[list[Tensor]], Tensor],
     neuron: Neuron,
     start: Tensor,
     spikes: Tensor,
@@ -120,18 +134,18 @@ def _by_steps(
 ) -> Output:
     """The definition: one step after the other, by the neuron's own `step`."""
     time_dim, wide, before = int(neuron.batch_first), start.dtype, start.unbind(0)
-    params = neuron._broadcast(neuron.constants(), 2, wide)
+    params = neuron._broadcast(neuron.constants(), current.dim() - 1, wide)
     past = list(spikes.unbind(0))
     values = []
     for t, now in enumerate(current.to(wide).unbind(time_dim)):
         if not neuron.gradient_through_time:
             before, past = tuple(part.detach() for part in before), [part.detach() for part in past]
-        value, after = neuron.step(before, now + _sent_back(past, back, weight), params)
+        value, after = neuron.step(before, now + sent_back(past), params)
         neuron._check_step(value, after, list(past[0].shape))
         if lengths is None:
             before, past = after, [value, *past[:-1]]
         else:
-            valid = (t < lengths)[:, None]
+            valid = (t < lengths).reshape(-1, *[1] * (now.dim() - 1))
             before = tuple(torch.where(valid, *pair) for pair in zip(after, before, strict=True))
             shifted = (value, *past[:-1])
             past = [torch.where(valid, *pair) for pair in zip(shifted, past, strict=True)]
@@ -153,6 +167,17 @@ def _sent_back(past: list[Tensor], back: Tensor | None, weight: Tensor) -> Tenso
     for part in arriving[1:]:
         total = total + part
     return total if by_connection else total @ weight.t()
+
+
+def _through(operator: LinearOperator, spikes: Tensor, weight: Tensor) -> Tensor:
+    """Currents of the spikes of the step before, in frames of the same shape."""
+    back = operator.forward(spikes, weight)
+    if back.shape != spikes.shape:
+        raise ValueError(
+            f"weight: expected an operator that keeps the frames' shape {tuple(spikes.shape[1:])}, got one that "
+            f"makes them {tuple(back.shape[1:])}"
+        )
+    return back
 
 
 class _Taps(torch.autograd.Function):
@@ -187,18 +212,21 @@ def _check_delay(delay: Tensor, weight: Tensor, max_delay: int) -> None:
         )
 
 
-def _check(current: Tensor, weight: Tensor, neuron: Neuron) -> None:
+def _check(current: Tensor, weight: Tensor, neuron: Neuron, operator: LinearOperator | None) -> None:
     check_floating("current", current)
     check_floating("weight", weight)
-    layout = "[N, T, H]" if neuron.batch_first else "[T, N, H]"
-    check_rank("current", current, layout, exactly=3)
-    neurons = current.shape[2]
-    if tuple(weight.shape) != (neurons, neurons):
-        raise ValueError(f"weight: expected shape {(neurons, neurons)}, got {tuple(weight.shape)}")
+    if operator is None:
+        layout = "[N, T, H]" if neuron.batch_first else "[T, N, H]"
+        check_rank("current", current, layout, exactly=3)
+        neurons = current.shape[2]
+        if tuple(weight.shape) != (neurons, neurons):
+            raise ValueError(f"weight: expected shape {(neurons, neurons)}, got {tuple(weight.shape)}")
+    else:
+        operator.check(current, weight)
     if weight.dtype != current.dtype:
         raise TypeError(f"weight: expected {current.dtype}, got {weight.dtype}")
     check_device("weight", weight, current)
-    neuron.check_channels(neurons, current)
+    neuron.check_channels(current.shape[2], current)
 
 
 def _split(

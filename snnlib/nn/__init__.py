@@ -15,6 +15,7 @@ from snnlib.nn.quantize import Quantizer, RangeObserver
 from snnlib.nn.ragged import run_ragged
 from snnlib.nn.readout import SRMReadout
 from snnlib.nn.recurrent import SpikingRNN
+from snnlib.nn.recurrent_conv import SpikingConvRNN1d, SpikingConvRNN2d, SpikingConvRNN3d
 from snnlib.nn.renamed import fold_standardization as fold_standardization
 from snnlib.nn.renamed import fuse as fuse
 from snnlib.nn.renamed import standardize_weights as standardize_weights
@@ -61,6 +62,9 @@ __all__ = [
     "SpikingConv1d",
     "SpikingConv2d",
     "SpikingConv3d",
+    "SpikingConvRNN1d",
+    "SpikingConvRNN2d",
+    "SpikingConvRNN3d",
     "SpikingLayer",
     "SpikingLinear",
     "SpikingRNN",

@@ -3,167 +3,16 @@
 from __future__ import annotations
 
 import copy
-import math
 
 import torch
 from torch import Tensor, nn
 
-from snnlib.functional._check import check_count, check_floating, check_lengths, check_rank
+from snnlib.functional._check import check_count
 from snnlib.functional._options import LAYER_HINTS, KnownOptions
-from snnlib.functional.delayed import delayed_currents
-from snnlib.functional.history import last_steps
-from snnlib.functional.lengths import run_with_lengths, without_padding
-from snnlib.functional.operators import FullyConnected
-from snnlib.functional.recurrent import spiking_recurrent
-from snnlib.functional.spiking import layer_currents
-from snnlib.neurons import CubaLIF, Neuron, Output
-from snnlib.neurons.stored import warn_caller
-from snnlib.neurons.surrogate import Surrogate, Triangle
-from snnlib.nn.delays import Delays, check_sequence
+from snnlib.neurons import Neuron, Output
+from snnlib.nn.delays import Delays
 from snnlib.nn.dropout import SpikeDropout
-from snnlib.nn.spiking import SpikingLayer
-
-# Of a surrogate under recurrence: from this peak on, gradients grew until they were no numbers (docs/time.md).
-_HIGHEST_PEAK = 1.0
-
-
-class RecurrentLayer(SpikingLayer):
-    """One layer of a `SpikingRNN`: `s[t] = neuron(weight x[t] + recurrent_weight s[t-1])`.
-
-    `weight` `[H, inputs]` acts on the input and `recurrent_weight` `[H, H]` on the layer's own last spikes; `prepare_`
-    sets the rates by the first with the second at work. With `recurrent_delays` spikes come back so many steps later
-    still; they are built as for a weight `[H, H]`.
-    """
-
-    recurrent_weight: nn.Parameter
-
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        neuron: Neuron | None = None,
-        *,
-        delays: Delays | None = None,
-        recurrent_delays: Delays | None = None,
-        batch_first: bool = False,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        check_count("input_size", input_size)
-        check_count("hidden_size", hidden_size)
-        self.input_size, self.hidden_size = input_size, hidden_size
-        super().__init__(
-            FullyConnected(),
-            (hidden_size, input_size),
-            CubaLIF(surrogate=Triangle(width=0.5, height=0.4)) if neuron is None else neuron,
-            delays=delays,
-            batch_first=batch_first,
-            device=device,
-            dtype=dtype,
-        )
-        self.recurrent_weight = nn.Parameter(
-            torch.empty(hidden_size, hidden_size, device=device, dtype=dtype)
-        )
-        self._reset_recurrent()
-        if recurrent_delays is not None and not isinstance(recurrent_delays, Delays):
-            raise TypeError(
-                f"recurrent_delays: expected an instance of snnlib.Delays, got {recurrent_delays!r}"
-            )
-        self.recurrent_delays = recurrent_delays
-        if recurrent_delays is not None:
-            recurrent_delays.build(hidden_size, self.recurrent_weight)
-
-    def reset_parameters(self) -> None:
-        """Draw both weights, uniform with mean 0.
-
-        The input's as in the other layers; the recurrent one with `std = threshold / (sqrt(H) potential_gain)`, so that
-        neurons that fire in a share r of the steps give each other a potential of `sqrt(r)` thresholds.
-        """
-        super().reset_parameters()
-        if hasattr(self, "recurrent_weight"):
-            self._reset_recurrent()
-
-    def _reset_recurrent(self) -> None:
-        if self.recurrent_weight.is_meta:
-            return
-        bound = self.mean_threshold() * math.sqrt(3 / self.hidden_size) / self.potential_gain()
-        nn.init.uniform_(self.recurrent_weight, -bound, bound)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Spikes of a sequence from the initial state."""
-        weight = self.effective_weight
-        for delays in (self.delays, self.recurrent_delays):
-            if delays is not None:
-                check_sequence(delays, x.shape[int(self.batch_first)])
-        out = self._spikes(x, weight, None, None).value
-        self.first_batches.watch(self, x, weight, out)
-        return out
-
-    def run(
-        self, x: Tensor, state: tuple[Tensor, ...] | None = None, lengths: Tensor | None = None
-    ) -> Output:
-        """Spikes and the state after the last step: neuron states `[K, N, H]`, last spikes `[D, N, H]`, newest first.
-
-        D is 1, or `max_delay + 2` with recurrent delays. With delays of the input its last steps follow as a third
-        part, packed to bits where they are 0 and 1 and no gradient flows through them.
-        """
-        if lengths is not None and self.delays is not None:
-            return Output(*run_with_lengths(self.run, x, state, lengths, int(self.batch_first)))
-        return self._spikes(x, self.effective_weight, state, lengths)
-
-    def _spikes(
-        self, x: Tensor, weight: Tensor, state: tuple[Tensor, ...] | None, lengths: Tensor | None
-    ) -> Output:
-        if lengths is not None:
-            # Padding may hold anything, and a product with the signal of 0 would keep what is no number.
-            check_floating("x", x)
-            check_rank("x", x, "[T, N, inputs]", at_least=3)
-            time_dim = int(self.batch_first)
-            lengths = check_lengths(lengths, x.shape[time_dim], x.shape[1 - time_dim], x)
-            x = without_padding(x, lengths, time_dim)
-        if self.delays is None:
-            current = layer_currents(x, weight, self.operator, int(self.batch_first))
-            out = self._recur(current, state, lengths)
-            return Output(out.value.to(x.dtype), out.state)
-        own, events, before = self._with_history(x, state)
-        current = delayed_currents(
-            events,
-            weight,
-            self.operator,
-            self.delays(),
-            before=before,
-            rounded=not self.training or self.neuron.gradient == "event",
-            time_dim=int(self.batch_first),
-        )
-        out = self._recur(current, own, lengths)
-        after = last_steps(events, self.delays.history, int(self.batch_first))
-        return Output(out.value.to(x.dtype), (*out.state, after))
-
-    def _recur(
-        self, current: Tensor, state: tuple[Tensor, ...] | None = None, lengths: Tensor | None = None
-    ) -> Output:
-        weight = self.recurrent_weight.to(current.dtype)
-        delays = self.recurrent_delays
-        if delays is None:
-            return spiking_recurrent(current, weight, self.neuron, state=state, lengths=lengths)
-        return spiking_recurrent(
-            current,
-            weight,
-            self.neuron,
-            state=state,
-            lengths=lengths,
-            delay=delays(),
-            max_delay=delays.max_delay,
-            rounded=not self.training or self.neuron.gradient == "event",
-        )
-
-    def fire(self, current: Tensor) -> Tensor:
-        """Spikes for an input current `[T, N, H]`, with the recurrence."""
-        return self._recur(current).value
-
-    def extra_repr(self) -> str:
-        """Sizes."""
-        return f"{self.input_size}, {self.hidden_size}{super().extra_repr()}"
+from snnlib.nn.recurrent_layer import RecurrentLayer, warn_of_high_surrogate
 
 
 class SpikingRNN(KnownOptions, nn.Module):
@@ -255,7 +104,7 @@ class SpikingRNN(KnownOptions, nn.Module):
             )
             for i in range(num_layers)
         )
-        _warn_of_high_surrogate(self.layers[0].neuron)  # type: ignore[arg-type]
+        warn_of_high_surrogate(self.layers[0].neuron)  # type: ignore[arg-type]
         self.between = SpikeDropout(dropout, batch_first) if dropout and num_layers > 1 else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
@@ -294,18 +143,3 @@ class SpikingRNN(KnownOptions, nn.Module):
         text += f", num_layers={self.num_layers}" if self.num_layers > 1 else ""
         text += f", dropout={self.dropout}" if self.dropout else ""
         return text + (", batch_first=True" if self.batch_first else "")
-
-
-def _warn_of_high_surrogate(neuron: Neuron) -> None:
-    bump = getattr(neuron, "surrogate", None)
-    if not isinstance(bump, Surrogate) or neuron.gradient != "surrogate":
-        return
-    threshold = neuron.constants().get("threshold")
-    if threshold is None or threshold.is_meta:
-        return
-    peak = float(bump.coefficients(threshold.detach())[0].max())
-    if peak >= _HIGHEST_PEAK:
-        warn_caller(
-            f"neuron: its surrogate {bump} has a peak of {peak:g}; under recurrence a peak of 1 and more can let "
-            "gradients grow until they are no numbers: take surrogate=snnlib.surrogate.Triangle(width=0.5, height=0.4)",
-        )

@@ -192,7 +192,9 @@ class SpikingLayer(KnownOptions, NeuronLayer):
         return ", batch_first=True" if self.batch_first else ""
 
 
-class _SpikingConv(SpikingLayer):
+class SpikingConv(SpikingLayer):
+    """Convolution and neurons over `dims` axes; see `SpikingConv2d`."""
+
     dims: int
 
     def __init__(
@@ -234,13 +236,13 @@ class _SpikingConv(SpikingLayer):
         return f"{shape}, {self.operator!r}{super().extra_repr()}"
 
 
-class SpikingConv1d(_SpikingConv):
+class SpikingConv1d(SpikingConv):
     """1-D convolution and neurons: `[T, N, C_in, L]` to `[T, N, C_out, L_out]`; see `SpikingConv2d`."""
 
     dims = 1
 
 
-class SpikingConv2d(_SpikingConv):
+class SpikingConv2d(SpikingConv):
     """2-D convolution with neurons behind it: `[T, N, C_in, H, W]` to `[T, N, C_out, H', W']`.
 
     ::
@@ -283,7 +285,7 @@ class SpikingConv2d(_SpikingConv):
     dims = 2
 
 
-class SpikingConv3d(_SpikingConv):
+class SpikingConv3d(SpikingConv):
     """3-D convolution and neurons: `[T, N, C_in, D, H, W]` to `[T, N, C_out, D', H', W']`; see `SpikingConv2d`."""
 
     dims = 3

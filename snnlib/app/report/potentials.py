@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from snnlib.functional import srm_trace
 from snnlib.neurons.base import Params
 from snnlib.neurons.firing import SpikingNeuron
+from snnlib.nn.recurrent_layer import Recurrent
 from snnlib.nn.spiking import SpikingLayer
 from snnlib.nn.srm import SRMLayer
 
@@ -49,7 +50,8 @@ def _input_current(layer: nn.Module, x: Tensor) -> Tensor:
     if not isinstance(layer, (SRMLayer, SpikingLayer)):
         return x
     current = layer.operator.forward(x.flatten(0, 1), layer.effective_weight)
-    return current.reshape(*x.shape[:2], *current.shape[1:])
+    current = current.reshape(*x.shape[:2], *current.shape[1:])
+    return current + layer.sent_back(layer(x)) if isinstance(layer, Recurrent) else current
 
 
 def _before_reset(neuron: SpikingNeuron, current: Tensor) -> Tensor | None:

@@ -31,7 +31,7 @@ from snnlib.nn import (
 )
 from snnlib.nn.batch_norm import BatchNorm
 from snnlib.nn.delays import Delays
-from snnlib.nn.recurrent import RecurrentLayer
+from snnlib.nn.recurrent_layer import Recurrent, RecurrentLayer
 
 Shape = tuple[int, int, int]
 
@@ -151,6 +151,8 @@ class _Chain:
             self.normalise(module)
         elif isinstance(module, AvgPool2d | SpikeAvgPool2d | nn.AvgPool2d):
             self.pool(module)
+        elif isinstance(module, Recurrent) and not isinstance(module, RecurrentLayer):
+            raise Unsupported("convolutional recurrence")
         elif isinstance(module, SpikingLayer | SRMLayer | SRMReadout):
             self.weights(path, module.effective_weight, None, module)
             if isinstance(module, RecurrentLayer):

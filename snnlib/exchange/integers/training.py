@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from snnlib.exchange.integers.scales import ScaleRule, check_scale, check_weight_bits, rounded, weight_scale
 from snnlib.nn.gain import WeightWithGain
-from snnlib.nn.recurrent import RecurrentLayer
+from snnlib.nn.recurrent_layer import RecurrentLayer
 
 
 class RoundedWeight(nn.Module):

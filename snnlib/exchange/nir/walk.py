@@ -34,7 +34,7 @@ from snnlib.nn import (
     SRMReadout,
 )
 from snnlib.nn.batch_norm import BatchNorm
-from snnlib.nn.recurrent import RecurrentLayer
+from snnlib.nn.recurrent_layer import Recurrent, RecurrentLayer
 
 _PASSED_ON = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, SpikeDropout)
 _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, BatchNorm)
@@ -239,6 +239,8 @@ class Walk:
             value = self._flatten(f"{name}.flatten", value, lead, -1, lead)
         weight = module.effective_weight
         value = self._delay(name, module, value)
+        if isinstance(module, Recurrent) and not isinstance(module, RecurrentLayer):
+            raise Unsupported("convolutional recurrence is not written")
         if isinstance(module, RecurrentLayer):
             value = self.add(f"{name}.w_in", linear_node(weight, None), value)
             return self._recurrent(name, module.neuron, module.recurrent_weight, None, value)

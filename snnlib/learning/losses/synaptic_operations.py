@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from snnlib.functional.operators import FullyConnected
+from snnlib.functional.operators import FullyConnected, LinearOperator
 from snnlib.inspect.products import nonzero_counts
 from snnlib.nn.neuron_layer import NeuronLayer
 from snnlib.nn.readout import SRMReadout
-from snnlib.nn.recurrent import RecurrentLayer
+from snnlib.nn.recurrent_layer import Recurrent
 
 _Convolutions = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
@@ -75,7 +75,7 @@ class SynapticOperationsLoss:
         self._handles = [
             layer.register_forward_pre_hook(self._count, with_kwargs=True) for layer in self._layers
         ]
-        recurrent = [layer for layer in self._layers if isinstance(layer, RecurrentLayer)]
+        recurrent = [layer for layer in self._layers if isinstance(layer, Recurrent)]
         self._handles += [layer.register_forward_hook(self._count_recurrent) for layer in recurrent]
         self._handles.append(self.net.register_forward_pre_hook(self._count_samples, with_kwargs=True))
         return self
@@ -111,14 +111,16 @@ class SynapticOperationsLoss:
             fan_out, dense = (_fan_out(layer, frames, binary) for binary in (True, False))
         self._add(frames, fan_out, dense)
 
-    def _count_recurrent(self, layer: RecurrentLayer, _inputs: tuple[Any, ...], spikes: Tensor) -> None:
-        """The spikes of every step but the last come back to all neurons of the layer."""
-        weight = layer.recurrent_weight.detach()
+    def _count_recurrent(self, layer: Recurrent, _inputs: tuple[Any, ...], spikes: Tensor) -> None:
+        """The spikes of every step but the last come back to neurons of the layer."""
         frames = (spikes[:, :-1] if layer.batch_first else spikes[:-1]).flatten(0, 1)
+        operator = FullyConnected() if layer.recurrent_operator is None else layer.recurrent_operator
+        with torch.no_grad():
+            weight = layer.recurrent_weight
+            fan_out, dense = (_adjoint_of_ones(operator, weight, frames, binary) for binary in (True, False))
+        self._add(frames, fan_out, dense)
         # The first step has none before it, but a dense product all the same.
-        steps = spikes.shape[1 if layer.batch_first else 0]
-        self._add(frames, weight.ne(0).double().sum(0), torch.ones_like(weight).double().sum(0))
-        self._dense += spikes.numel() // max(steps, 1) * len(weight)
+        self._dense += spikes.shape[0 if layer.batch_first else 1] * int(dense.sum())
 
     def _add(self, frames: Tensor, fan_out: Tensor, dense: Tensor) -> None:
         self._operations.append(_Effective.apply(frames, fan_out))  # type: ignore[no-untyped-call]
@@ -150,13 +152,10 @@ def _first(inputs: tuple[Any, ...], options: dict[str, Any]) -> Tensor:
 
 def _fan_out(layer: Any, frames: Tensor, nonzero: bool) -> Tensor:
     """Weights that each input of a frame meets, in float64: nonzero ones, or all."""
-    weight = layer.weight.detach()
-    weight = weight.ne(0).double() if nonzero else torch.ones_like(weight, dtype=torch.float64)
-    frame = torch.zeros(1, *frames.shape[1:], dtype=torch.float64, device=frames.device)
     if isinstance(layer, NeuronLayer | SRMReadout):
         operator = layer.operator if isinstance(layer, NeuronLayer) else FullyConnected()
-        signal = torch.ones_like(operator.forward(frame, weight))
-        return operator.input_backward(signal, frame, weight)[0]
+        return _adjoint_of_ones(operator, layer.weight, frames, nonzero)
+    weight, frame = _counted(layer.weight, nonzero), _frame(frames)
     if isinstance(layer, nn.Linear):
         return weight.sum(0)
     # The adjoint of the convolution, with its own padding of any mode.
@@ -164,3 +163,18 @@ def _fan_out(layer: Any, frames: Tensor, nonzero: bool) -> Tensor:
         frame.requires_grad_()
         out = layer._conv_forward(frame, weight, None).sum()
         return torch.autograd.grad(out, frame)[0][0]
+
+
+def _adjoint_of_ones(operator: LinearOperator, weight: Tensor, frames: Tensor, nonzero: bool) -> Tensor:
+    """Weights that each input of a frame meets in an operator: what ones at all outputs give back."""
+    counted, frame = _counted(weight, nonzero), _frame(frames)
+    return operator.input_backward(torch.ones_like(operator.forward(frame, counted)), frame, counted)[0]
+
+
+def _counted(weight: Tensor, nonzero: bool) -> Tensor:
+    weight = weight.detach()
+    return weight.ne(0).double() if nonzero else torch.ones_like(weight, dtype=torch.float64)
+
+
+def _frame(frames: Tensor) -> Tensor:
+    return torch.zeros(1, *frames.shape[1:], dtype=torch.float64, device=frames.device)

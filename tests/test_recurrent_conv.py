@@ -1,0 +1,167 @@
+"""Convolutional recurrence: its definition, gradients, chunks, lengths, what tools make of it, and errors."""
+
+import re
+from typing import Any
+
+import pytest
+import torch
+from compare import assert_bits
+from test_recurrent import Soft
+from torch import Tensor, nn
+
+import snnlib
+from snnlib import neurons, surrogate
+from snnlib.functional import Convolution, spiking_recurrent
+
+COMPACT = surrogate.Triangle(width=0.5, height=0.4)
+
+
+def _layer(**options: Any) -> tuple[nn.Module, Tensor]:
+    torch.manual_seed(0)
+    layer = snnlib.SpikingConvRNN2d(2, 4, 3, padding=1, **options)
+    x = (torch.rand(8, 3, 2, 6, 5) < 0.3).float()
+    snnlib.prepare_(layer, x.transpose(0, 1) if options.get("batch_first") else x, 0.2)
+    return layer, x
+
+
+def test_every_gradient_by_finite_differences() -> None:
+    neuron = Soft()
+    generator = torch.Generator().manual_seed(1)
+    current, weight, state = (
+        torch.randn(shape, generator=generator, dtype=torch.float64)
+        for shape in ((3, 2, 2, 4), (2, 1, 3), (1, 2, 2, 4))
+    )
+    lengths = torch.tensor([3, 2])
+
+    def run(current: Tensor, w: Tensor, v: Tensor, s: Tensor) -> Any:
+        operator = Convolution(1, padding="same", groups=2)
+        value, after = spiking_recurrent(current, w, neuron, operator=operator, state=(v, s), lengths=lengths)
+        return value, *after
+
+    leaves = [current, weight, state, state.flip(0, 1).clone()]
+    assert torch.autograd.gradcheck(run, [leaf.requires_grad_() for leaf in leaves])
+
+
+def test_a_kernel_as_large_as_its_frame_is_a_full_matrix() -> None:
+    """One pixel: the centre of the kernel is the matrix of a fully connected recurrent layer."""
+    torch.manual_seed(0)
+    neuron = neurons.LIF(3.0, surrogate=COMPACT)
+    current, weight = torch.randn(12, 2, 5) + 0.5, torch.randn(5, 5) / 2
+    results = []
+    for conv in (False, True):
+        leaves = [part.clone().requires_grad_() for part in (current, weight)]
+        if conv:
+            operator = Convolution(2, padding="same")
+            frames, kernel = leaves[0][..., None, None], leaves[1][..., None, None]
+            out = spiking_recurrent(frames, kernel, neuron, operator=operator).value[..., 0, 0]
+        else:
+            out = spiking_recurrent(leaves[0], leaves[1], neuron).value
+        out.mul(torch.arange(12.0)[:, None, None]).sum().backward()
+        results.append((out, *(leaf.grad for leaf in leaves)))
+    assert float(results[0][0].detach().mean()) > 0.05
+    assert_bits(results[0][0], results[1][0])
+    for ours, theirs in zip(*results, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_chunks_give_the_whole_sequence_with_its_gradient() -> None:
+    layer, x = _layer(neuron=neurons.AdLIF(surrogate=COMPACT))
+    grads = []
+    for sizes in ([8], [1, 2, 5]):
+        layer.zero_grad()
+        state, values = None, []
+        for part in x.split(sizes):
+            value, state = layer.run(part, state)
+            values.append(value)
+        values = torch.cat(values)
+        assert_bits(values, layer(x))
+        (values * torch.arange(8.0)[:, None, None, None, None]).sum().backward()
+        grads.append([parameter.grad.clone() for parameter in layer.parameters()])
+    assert all(float(gradient.abs().sum()) > 0 for gradient in grads[0])
+    for whole, chunked in zip(*grads, strict=True):
+        torch.testing.assert_close(whole, chunked)
+
+
+def test_a_sample_in_a_batch_is_the_sample_alone() -> None:
+    layer, x = _layer()
+    lengths = torch.tensor([8, 3, 5])
+    value, state = layer.run(x, lengths=lengths)
+    for sample, length in enumerate(lengths.tolist()):
+        alone, after = layer.run(x[:length, sample : sample + 1])
+        assert_bits(value[:length, sample], alone[:, 0])
+        assert not value[length:, sample].any()
+        assert all(torch.equal(part[:, sample], own[:, 0]) for part, own in zip(state, after, strict=True))
+
+
+def test_batch_first_groups_and_more_axes() -> None:
+    layer, x = _layer(batch_first=True)
+    again, _ = _layer()
+    assert_bits(layer(x.transpose(0, 1)).transpose(0, 1), again(x))
+    line = snnlib.SpikingConvRNN1d(4, 6, 5, stride=2, padding=2, groups=2, recurrent_kernel_size=5)
+    assert line(torch.rand(5, 2, 4, 9)).shape == (5, 2, 6, 5)
+    assert line.recurrent_weight.shape == (6, 3, 5)
+    volume = snnlib.SpikingConvRNN3d(1, 2, 3)
+    assert volume(torch.rand(2, 1, 1, 4, 5, 6)).shape == (2, 1, 2, 2, 3, 4)
+
+
+def test_tools_see_the_recurrence() -> None:
+    layer, x = _layer()
+    pooled = snnlib.fuse_(nn.Sequential(layer, snnlib.AvgPool2d(2)))
+    torch.testing.assert_close(
+        pooled(x), nn.functional.avg_pool2d(layer(x).flatten(0, 1), 2).unflatten(0, (8, 3))
+    )
+    operations = snnlib.losses.SynapticOperationsLoss(layer)
+    with operations:
+        spikes = layer(x)
+    assert float(spikes.detach().mean()) > 0.05
+    profile = snnlib.profile(layer, x)
+    assert operations.operations().item() == (profile.total.acs + profile.total.macs) / 3
+    assert snnlib.explain_dispatch(layer, x).rate == pytest.approx(float(spikes.detach().mean()))
+    restored = snnlib.SpikingConvRNN2d(2, 4, 3, padding=1)
+    restored.load_state_dict(layer.state_dict())
+    assert_bits(restored(x), layer(x))
+    with pytest.raises(ValueError, match="convolutional recurrence"):
+        snnlib.to_nir(layer, x=x)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: snnlib.SpikingConvRNN2d(2, 4, 3, recurrent_kernel_size=0),
+            "recurrent_kernel_size: expected",
+        ),
+        (lambda: snnlib.SpikingConvRNN2d(3, 4, 3, groups=2), "in_channels: expected a positive multiple"),
+        (
+            lambda: _layer()[0].run(torch.ones(2, 1, 2, 6, 5), (torch.zeros(2, 1, 4, 6, 5),) * 3),
+            "state: expected",
+        ),
+        (
+            lambda: spiking_recurrent(
+                torch.ones(2, 1, 2, 4),
+                torch.ones(2, 2, 3),
+                neurons.LIF(),
+                operator=Convolution(1),
+            ),
+            "weight: expected an operator that keeps the frames' shape (2, 4), got one that makes them (2, 2)",
+        ),
+        (
+            lambda: spiking_recurrent(
+                torch.ones(2, 1, 2, 4),
+                torch.ones(2, 2, 3),
+                neurons.LIF(),
+                operator=Convolution(1, padding="same"),
+                delay=torch.zeros(2),
+            ),
+            "delay: expected None with an operator",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_named(call: Any, message: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=re.escape(message)):
+        call()
+
+
+def test_a_high_surrogate_warns() -> None:
+    with pytest.warns(UserWarning, match="has a peak of 1"):
+        snnlib.SpikingConvRNN2d(1, 1, 3, neuron=neurons.LIF())
