@@ -111,6 +111,25 @@ def test_native_simulation_is_the_definition(name: str, options: str) -> None:
     assert small(x).shape == net(x).shape
 
 
+@pytest.mark.parametrize("largest", [1, 5, 255])
+@pytest.mark.parametrize(
+    ("kernel", "padding"), [((5, 3), (0, 0)), ((2, 7), (3, 8)), ((17, 2), (9, 1)), ((3, 1), (1, 0))]
+)
+def test_short_runs_of_weights_sum_up_to_any_count(
+    kernel: tuple[int, int], padding: tuple[int, int], largest: int
+) -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        snnlib.SpikingConv2d(2, 7, kernel, padding=padding, neuron=LIF(tau=2.0), delays=snnlib.Delays(2)),
+        snnlib.SpikingConv2d(7, 3, 2, neuron=Integrator(3.0)),
+    )
+    x = (torch.rand(4, 2, 2, 18, 11) < 0.5) * torch.randint(1, largest + 1, (4, 2, 2, 18, 11)).float()
+    small = snnlib.to_integers(net.eval(), x)
+    with snnlib.use_path("reference"):
+        expected = small.integers(x)
+    assert expected.count_nonzero() > 0 and torch.equal(small.integers(x), expected)
+
+
 @pytest.mark.parametrize("reset", ["zero", "subtract"])
 def test_sums_of_binary_fractions_lose_nothing(reset: str) -> None:
     torch.manual_seed(0)

@@ -15,13 +15,22 @@ from snnlib.exchange.integers.integer_net import (
     delays_in_order,
     list_sizes,
     numbers_of,
+    ring_size,
     row_sizes,
     rows_of,
     weights_in_order,
 )
 
 # In the order in which they include each other.
-_KERNELS = ("net_layer.h", "net_list.h", "net_sums.h", "net_delays.h", "net_neurons.h", "integer_net.h")
+_KERNELS = (
+    "net_layer.h",
+    "net_list.h",
+    "net_sums.h",
+    "net_delays.h",
+    "net_neurons.h",
+    "net_scatter.h",
+    "integer_net.h",
+)
 _PER_LINE = 24
 
 
@@ -127,7 +136,8 @@ def _program(net: IntegerNet, binary: bool) -> str:
         f"static int16_t parts[{row} + SNN_SPARE];",
         f"static uint16_t fired[{row}];",
         f"static uint8_t pooled[{window_row}];",
-        "static const snn_scratch scratch = {sums, parts, fired, pooled};",
+        f"static int16_t ring[{ring_size(net.layers)}];",
+        "static const snn_scratch scratch = {sums, parts, fired, pooled, ring};",
         f"static const snn_layer layers[{len(net.layers)}] = {{\n" + ",\n".join(initialisers) + "};",
         _FUNCTIONS.replace("BINARY", "1" if binary else "0")
         .replace("LAYERS", str(len(net.layers)))

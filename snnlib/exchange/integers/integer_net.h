@@ -4,6 +4,7 @@
 
 #include "net_delays.h"
 #include "net_neurons.h"
+#include "net_scatter.h"
 
 /* One time step of a layer, from the list of its inputs.
  *
@@ -12,15 +13,21 @@
  */
 SNN_INLINE void snn_step(const snn_layer* layer, const snn_list* inputs, const snn_list* next,
                          const snn_scratch* scratch, int32_t* result) {
-  const int32_t n = layer->width * layer->channels;
-  int32_t y, k, found = 0;
+  const int32_t n = layer->width * layer->channels, scatters = snn_scatters(layer);
+  int32_t y, k, next_input = 0, found = 0, largest = 0;
   if (layer->delay) snn_delay_inputs(layer, inputs);
+  if (scatters) largest = snn_largest(layer, inputs);
   for (y = 0; y < layer->height; ++y) {
     const int64_t first = (int64_t)y * n;
     int32_t count;
     snn_row row;
     snn_begin_row(layer, scratch, &row);
-    if (!layer->weight_delay) snn_add_inputs(&row, inputs, y);
+    if (scatters) {
+      next_input = snn_scatter_until(&row, inputs, y, next_input, largest, scratch);
+    } else {
+      snn_clear_parts(&row);
+      if (!layer->weight_delay) snn_add_inputs(&row, inputs, y);
+    }
     if (layer->recurrent && !layer->recurrent_delay) snn_add_recurrent(&row);
     if (layer->waiting_sum) snn_add_delayed(&row, inputs);
     if (layer->is_wide) {
@@ -32,6 +39,7 @@ SNN_INLINE void snn_step(const snn_layer* layer, const snn_list* inputs, const s
       count = snn_fire16(layer, n, row.part, (int16_t*)layer->potential + first,
                          layer->has_synapse ? (int16_t*)layer->current + first : (int16_t*)0, scratch->fired);
     }
+    if (scatters) snn_scatter_done(layer, y, scratch);
     if (layer->recurrent) {
       memset(layer->last, 0, (size_t)n);
       for (k = 0; k < count; ++k) layer->last[scratch->fired[k]] = 1;

@@ -13,8 +13,9 @@ from snnlib.backends import native
 
 # Bits of a leak: a product with a state of 16 bits fits into 32.
 LEAK_BITS = 15
-# Places of a row of parts beyond its neurons, as in net_layer.h, and bytes of a cell in a list.
-SPARE = 32
+# As in net_layer.h: places of a row of parts beyond its neurons, and which layers' inputs go to all rows at once.
+SPARE, SHORT_RUN, RING_ROWS = 32, 128, 16
+# Bytes of a cell in a list.
 _CELL_BYTES = 5
 # Cells of a column are numbered in 16 bits, as are those of a row of neurons.
 LARGEST_NUMBER = 2**16 - 1
@@ -216,7 +217,8 @@ class IntegerNet(nn.Module):
         )
         lists = sum(_CELL_BYTES * cells + 4 * rows for cells, rows in list_sizes(self.layers))
         row, window_row = row_sizes(self.layers)
-        return _size(self.layers[0].input) + states + lists + 8 * row + 2 * SPARE + window_row
+        scratch = 8 * row + 2 * SPARE + window_row + 2 * ring_size(self.layers)
+        return _size(self.layers[0].input) + states + lists + scratch
 
     def extra_repr(self) -> str:
         """One line per layer."""
@@ -244,6 +246,19 @@ def row_sizes(layers: list[IntegerLayer]) -> tuple[int, int]:
     """Neurons of the widest row, and cells of the widest row of windows."""
     windows = max((layer.neurons[0] * layer.output[2] for layer in layers[:-1]), default=1)
     return max(layer.neurons[0] * layer.neurons[2] for layer in layers), max(windows, 1)
+
+
+def ring_size(layers: list[IntegerLayer]) -> int:
+    """Numbers in the rows of sums of layers whose inputs go to all rows at once (`net_scatter.h`)."""
+    numbers = 1
+    for layer in layers:
+        channels, height, width = layer.neurons
+        kernel, taps = layer.weight.shape[2:]
+        plain = layer.stride == (1, 1) and layer.dilation == (1, 1)
+        if height > 1 and 1 < kernel <= RING_ROWS and taps * channels <= SHORT_RUN and plain:
+            margin, reached = max(taps - 1 - layer.padding[1], 0), layer.input[2] + layer.padding[1]
+            numbers = max(numbers, kernel * (margin + max(reached, width)) * channels + SPARE)
+    return numbers
 
 
 def _constant_bytes(layer: IntegerLayer) -> int:

@@ -104,13 +104,19 @@ typedef struct {
 /* Lanes of a vector may reach beyond the end of a row of parts. */
 #define SNN_SPARE 32
 
+/* Runs of weights up to this length go to all rows that see an input at once, under so many kernel rows at most. */
+#define SNN_SHORT_RUN 128
+#define SNN_RING_ROWS 16
+
 /* Memory that layers share, as they run one after the other, of the widest row of neurons: sums, those of a few inputs
- * in 16 bits (and SNN_SPARE more), the places of the neurons that fire, and a row of windows of spikes. */
+ * in 16 bits (and SNN_SPARE more), the places of the neurons that fire, and a row of windows of spikes. Of layers that
+ * `snn_scatters` as many rows of sums as the kernel has (and SNN_SPARE numbers more), zeros between steps. */
 typedef struct {
   int32_t* sum;
   int16_t* part;
   uint16_t* fired;
   uint8_t* pooled;
+  int16_t* ring;
 } snn_scratch;
 
 #endif

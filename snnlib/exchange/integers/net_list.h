@@ -25,6 +25,15 @@ static int32_t snn_next(const uint8_t* bytes, int32_t at, int32_t end) {
 /* A number below 2^16 divided by d, as (number * SNN_INVERSE(d)) >> 32. */
 #define SNN_INVERSE(d) (UINT64_C(0xffffffff) / (uint64_t)(d) + 1)
 
+SNN_INLINE int32_t snn_list_cell(const uint8_t* row, int32_t at, uint64_t inverse, int32_t channels, int32_t y,
+                                 const snn_list* list, int32_t found) {
+  const int32_t x = (int32_t)((uint64_t)at * inverse >> 32);
+  list->column[found] = (uint16_t)x;
+  list->place[found] = (uint16_t)(y * channels + at - x * channels);
+  list->count[found] = row[at];
+  return found + 1;
+}
+
 /* Lists the cells of row y of a frame; returns how many there are then. */
 SNN_INLINE int32_t snn_list_row(const uint8_t* row, int32_t width, int32_t channels, int32_t y, const snn_list* list,
                                 int32_t found) {
@@ -32,12 +41,19 @@ SNN_INLINE int32_t snn_list_row(const uint8_t* row, int32_t width, int32_t chann
   const int32_t cells = width * channels;
   int32_t at;
   list->row[y] = found;
-  for (at = snn_next(row, 0, cells); at < cells; at = snn_next(row, at + 1, cells)) {
-    const int32_t x = (int32_t)((uint64_t)at * inverse >> 32);
-    list->column[found] = (uint16_t)x;
-    list->place[found] = (uint16_t)(y * channels + at - x * channels);
-    list->count[found++] = row[at];
+#if defined(SNN_AVX512)
+  for (at = 0; at < cells; at += 64) {
+    const __mmask64 there = cells - at < 64 ? ((__mmask64)1 << (cells - at)) - 1 : ~(__mmask64)0;
+    const __m512i some = _mm512_maskz_loadu_epi8(there, row + at);
+    uint64_t set = _mm512_test_epi8_mask(some, some);
+    for (; set; set &= set - 1)
+      found = snn_list_cell(row, at + __builtin_ctzll(set), inverse, channels, y, list, found);
   }
+#else
+  for (at = snn_next(row, 0, cells); at < cells; at = snn_next(row, at + 1, cells)) {
+    found = snn_list_cell(row, at, inverse, channels, y, list, found);
+  }
+#endif
   list->row[y + 1] = found;
   return found;
 }

@@ -22,7 +22,6 @@ static void snn_begin_row(const snn_layer* layer, const snn_scratch* scratch, sn
   row->part = scratch->part;
   row->room = SNN_ROOM;
   row->is_split = layer->bias != 0;
-  memset(row->part, 0, (size_t)row->n * sizeof(int16_t));
   if (layer->bias) memcpy(row->sum, layer->bias, (size_t)row->n * sizeof(int32_t));
 }
 
@@ -35,21 +34,30 @@ static void snn_move_parts(int32_t n, int32_t is_first, int16_t* SNN_RESTRICT pa
   }
 }
 
+#if defined(SNN_AVX512)
+/* The first n of 32 weights, and zeros. */
+SNN_INLINE __m256i snn_weights(const int8_t* weight, int32_t n) {
+  if (n >= 32) return _mm256_loadu_si256((const __m256i*)weight);
+  return _mm256_maskz_loadu_epi8((1u << n) - 1u, weight);
+}
+#endif
+
 /* part[k] += count * weight[k] for n weights. */
 SNN_INLINE void snn_add_bytes(const int8_t* SNN_RESTRICT weight, int32_t count, int32_t n, int16_t* SNN_RESTRICT part) {
   int32_t k = 0;
 #if defined(SNN_AVX512)
   const __m512i times = _mm512_set1_epi16((int16_t)count);
-  for (; k + 32 <= n; k += 32) {
-    const __m512i wide = _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i*)(weight + k)));
-    const __m512i more = count == 1 ? wide : _mm512_mullo_epi16(wide, times);
-    _mm512_storeu_si512(part + k, _mm512_add_epi16(_mm512_loadu_si512(part + k), more));
-  }
-  if (k < n) {
-    /* The whole vector is stored, as a load that follows a cut store has to wait for it. */
-    const __m256i last = _mm256_maskz_loadu_epi8((1u << (n - k)) - 1u, weight + k);
-    const __m512i more = _mm512_mullo_epi16(_mm512_cvtepi8_epi16(last), times);
-    _mm512_storeu_si512(part + k, _mm512_add_epi16(_mm512_loadu_si512(part + k), more));
+  /* The last vector is stored as a whole, as a load that follows a cut store has to wait for it. */
+  if (count == 1) {
+    for (; k < n; k += 32) {
+      const __m512i more = _mm512_cvtepi8_epi16(snn_weights(weight + k, n - k));
+      _mm512_storeu_si512(part + k, _mm512_add_epi16(_mm512_loadu_si512(part + k), more));
+    }
+  } else {
+    for (; k < n; k += 32) {
+      const __m512i more = _mm512_mullo_epi16(_mm512_cvtepi8_epi16(snn_weights(weight + k, n - k)), times);
+      _mm512_storeu_si512(part + k, _mm512_add_epi16(_mm512_loadu_si512(part + k), more));
+    }
   }
 #else
   if (count == 1) {
@@ -80,10 +88,13 @@ SNN_INLINE void snn_add(const uint8_t* weights, int32_t packed, int64_t first, i
   }
 }
 
+/* Leaves the sums in 16 bits empty. */
+static void snn_clear_parts(const snn_row* row) { memset(row->part, 0, (size_t)row->n * sizeof(int16_t)); }
+
 /* Moves the sums out of 16 bits. */
 static void snn_make_room(snn_row* row) {
   snn_move_parts(row->n, !row->is_split, row->part, row->sum);
-  memset(row->part, 0, (size_t)row->n * sizeof(int16_t));
+  snn_clear_parts(row);
   row->is_split = 1;
   row->room = SNN_ROOM;
 }
