@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import torch
 from gpu_check_tools import (
@@ -47,6 +48,33 @@ def determinism(run: Setting) -> Results:
         for a, b in zip(first, other, strict=True):
             assert_bits(a, b, "a repeated step")
     return {"training steps with the same bits": 4}
+
+
+def exact(run: Setting) -> Results:
+    """With `use_convolution("events")` nets of any weights spike as on the CPU, bit for bit."""
+    torch.manual_seed(5)
+    x = (torch.rand(12, 3, 2, 16, 16) < 0.15).float()
+    kinds: dict[str, dict[str, Any]] = {"SRM": {}, "LIF": {"neuron": snnlib.neurons.LIF(tau=3.0)}}
+    results: Results = {}
+    for kind, options in kinds.items():
+        convolution, linear = (
+            (snnlib.SpikingConv2d, snnlib.SpikingLinear) if options else (snnlib.SRMConv2d, snnlib.SRMLinear)
+        )
+        layers = [
+            convolution(2, 12, 5, padding=2, **options), snnlib.SpikeAvgPool2d(2),
+            convolution(12, 40, 3, stride=2, **options), nn.Flatten(2), linear(40 * 9, 10, **options),
+        ]  # fmt: skip
+        net = nn.Sequential(*layers)
+        snnlib.prepare_(net, x)
+        for dtype in (torch.float32, torch.bfloat16):
+            with snnlib.use_convolution("events"), torch.no_grad():
+                expected = net.to("cpu", dtype)(x.to(dtype))
+                out = net.to(run.device)(x.to(run.device, dtype))
+            assert expected.any(), f"{kind}: no spike to compare"
+            assert_bits(out.cpu(), expected, f"{kind}, {dtype}")
+            results[f"{kind}, {dtype}: spikes equal to the CPU's"] = int(expected.sum())
+        net.float()
+    return results
 
 
 def graph(run: Setting) -> Results:
@@ -160,7 +188,16 @@ def compiled(run: Setting) -> Results:
 
 def training(run: Setting) -> Results:
     """One epoch on the embedded digits, through the command line."""
-    if run.small:
+    return _epoch(run)
+
+
+def graph_training(run: Setting) -> Results:
+    """The same with a CUDA graph a step."""
+    return _epoch(run, "--graph")
+
+
+def _epoch(run: Setting, *options: str) -> Results:
+    if run.small or (options and not run.on_gpu):
         return {"training": "skipped: the test suite trains on the CPU"}
     with tempfile.TemporaryDirectory() as folder:
         command = [
@@ -173,7 +210,7 @@ def training(run: Setting) -> Results:
             "--out",
             f"{folder}/run",
         ]
-        command += ["--device", run.device.type]
+        command += ["--device", run.device.type, *options]
         environment = {**os.environ, "SNNLIB_CACHE": f"{folder}/cache"}
         done = subprocess.run(
             command, capture_output=True, text=True, check=False, env=environment, cwd=folder

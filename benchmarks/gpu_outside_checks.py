@@ -21,6 +21,8 @@ from gpu_check_tools import (
 )
 from gpu_stages import Setting
 
+import snnlib
+
 
 def pytest(run: Setting) -> Results:
     """The tests that need a GPU, with the module that was built: the source folder must not shadow it."""
@@ -61,6 +63,11 @@ def kernels(run: Setting) -> Results:
         limit = torch.ones((), device=run.device)
         torch.ops.snnlib.srm_backward(current, current, limit, None, *CONSTANTS, 0, True, True)
         calls += 1
+    with snnlib.use_convolution("events"):
+        for dtype in (torch.float32, torch.bfloat16, torch.float16):
+            x = (currents(run, 5, 2, 3, 7, 6) > 1).to(dtype)
+            snnlib.SRMConv2d(3, 5, 3, padding=1, stride=2).to(run.device, dtype)(x)
+            calls += 1
     if run.on_gpu:
         torch.cuda.synchronize()
     return {"calls of kernels": calls}

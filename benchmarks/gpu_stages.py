@@ -19,6 +19,7 @@ STAGES = {
     "network": ("gpu_net_checks", 60),
     "streams": ("gpu_op_checks", 40),
     "determinism": ("gpu_net_checks", 40),
+    "exact": ("gpu_net_checks", 40),
     "graph": ("gpu_net_checks", 40),
     "autocast": ("gpu_net_checks", 40),
     "errors": ("gpu_op_checks", 40),
@@ -28,6 +29,7 @@ STAGES = {
     "pytest": ("gpu_outside_checks", 60),
     "compiled": ("gpu_net_checks", 100),
     "training": ("gpu_net_checks", 120),
+    "graph_training": ("gpu_net_checks", 120),
     "kernels": ("gpu_outside_checks", 60),
     "sanitizer": ("gpu_outside_checks", 120),
 }

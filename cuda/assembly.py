@@ -71,8 +71,9 @@ BACKWARD = (
     Phase(("MUFU", "STS"), ("CALL",), "STS"),
     Phase(("LDS", "STG"), (), "LDS"),
 )
-# Backward of linear neurons, which loads straight into registers: the repeated recurrence, and the adjoint.
-ADJOINT = (Phase(("LDG", "STS"), (), "LDG"), Phase(("LDS", "LDG", "STG"), (), "STG"))
+# Backward of linear neurons, which loads straight into registers: the repeated recurrence, and the adjoint with a
+# surrogate gradient that does not divide.
+ADJOINT = (Phase(("LDG", "STS"), (), "LDG"), Phase(("LDS", "LDG", "STG"), ("CALL",), "STG"))
 
 
 def per_step(kernel: list[Instruction], phases: tuple[Phase, ...]) -> float:

@@ -79,6 +79,30 @@ __global__ void forward_kernel(ScanForwardArgs a, Places places) {
 template <int K, bool Next, bool Learn>
 constexpr int kKept = K + (Next ? 1 : 0) + (Learn ? K : 0);
 
+// f(flags), with the kind of the surrogate gradient a constant: the choice is then made outside of the loop over steps.
+template <bool Constant, class F>
+__device__ void by_surrogate(LinearFlags flags, const F& f) {
+  if constexpr (Constant) {
+    switch (flags.surrogate) {
+      case SurrogateKind::kTriangle:
+        flags.surrogate = SurrogateKind::kTriangle;
+        return f(flags);
+      case SurrogateKind::kRectangle:
+        flags.surrogate = SurrogateKind::kRectangle;
+        return f(flags);
+      case SurrogateKind::kATan:
+        flags.surrogate = SurrogateKind::kATan;
+        return f(flags);
+      case SurrogateKind::kFastSigmoid:
+        flags.surrogate = SurrogateKind::kFastSigmoid;
+        return f(flags);
+      default:
+        break;
+    }
+  }
+  f(flags);
+}
+
 template <class T, int K, bool Next, bool Learn>
 __global__ void backward_kernel(ScanBackwardArgs a, Places places, Chunks chunks) {
   constexpr int kValues = kKept<K, Next, Learn>;
@@ -138,29 +162,31 @@ __global__ void backward_kernel(ScanBackwardArgs a, Places places, Chunks chunks
       SNNLIB_UNROLL
       for (int s = 0; s < K && Learn; ++s) at[(K + Next + s) * kScratchThreads] = before.y[s];
     });
-    int64_t read_at = (first + count - 1) * stride, write_at = read_at;
-    for_each_group<kAheadBackward<T, K>>(count, [&](auto size, int done) {
-      constexpr int n = decltype(size)::value;
-      T q[n], x[n];
-      SNNLIB_UNROLL
-      for (int j = 0; j < n; ++j, read_at -= stride) {
-        q[j] = grad_value[read_at];
-        if (Learn) x[j] = current[read_at];
-      }
-      SNNLIB_UNROLL
-      for (int j = 0; j < n; ++j, write_at -= stride) {
-        const T* at = &kept[(count - 1 - done - j) * kValues * kScratchThreads];
-        LinearSeen<K, T> seen = {};
+    by_surrogate<sizeof(T) == 4 && K == 1 && !Learn>(flags, [&](const LinearFlags& own) {
+      int64_t read_at = (first + count - 1) * stride, write_at = read_at;
+      for_each_group<kAheadBackward<T, K>>(count, [&](auto size, int done) {
+        constexpr int n = decltype(size)::value;
+        T q[n], x[n];
         SNNLIB_UNROLL
-        for (int s = 0; s < K; ++s) seen.raw[s] = at[s * kScratchThreads];
-        if (Next) seen.fired_before = at[K * kScratchThreads];
-        if (Learn) {
-          SNNLIB_UNROLL
-          for (int s = 0; s < K; ++s) seen.y[s] = at[(K + Next + s) * kScratchThreads];
-          seen.x = x[j];
+        for (int j = 0; j < n; ++j, read_at -= stride) {
+          q[j] = grad_value[read_at];
+          if (Learn) x[j] = current[read_at];
         }
-        grad_current[write_at] = linear_back<K, Next, Learn>(carry, q[j], seen, k, flags, T(1), sum);
-      }
+        SNNLIB_UNROLL
+        for (int j = 0; j < n; ++j, write_at -= stride) {
+          const T* at = &kept[(count - 1 - done - j) * kValues * kScratchThreads];
+          LinearSeen<K, T> seen = {};
+          SNNLIB_UNROLL
+          for (int s = 0; s < K; ++s) seen.raw[s] = at[s * kScratchThreads];
+          if (Next) seen.fired_before = at[K * kScratchThreads];
+          if (Learn) {
+            SNNLIB_UNROLL
+            for (int s = 0; s < K; ++s) seen.y[s] = at[(K + Next + s) * kScratchThreads];
+            seen.x = x[j];
+          }
+          grad_current[write_at] = linear_back<K, Next, Learn>(carry, q[j], seen, k, own, T(1), sum);
+        }
+      });
     });
   }
   T* out = static_cast<T*>(a.grad_state_in) + neuron;

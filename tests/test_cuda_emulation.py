@@ -267,3 +267,59 @@ def test_training_step(emulated: Callable[..., Any], monkeypatch: pytest.MonkeyP
         expected = gradients()
     assert all(bool(tensor.any()) for tensor in expected)
     _assert_same(emulated(gradients), expected)
+
+
+# Kernels of odd and even size, strides, padding, dilation, one channel and many; frames that a flat layer reads.
+LAYERS: dict[str, Callable[[], torch.nn.Module]] = {
+    "SRM": lambda: torch.nn.Sequential(
+        snnlib.SRMConv2d(2, 5, 3, padding=1),
+        snnlib.SpikeAvgPool2d(2),
+        snnlib.SRMConv2d(5, 40, (2, 3), stride=(2, 1), dilation=(1, 2), padding=(1, 2)),
+        torch.nn.Flatten(2),
+        snnlib.SRMLinear(40 * 3 * 4, 7),
+    ),
+    "LIF": lambda: torch.nn.Sequential(
+        snnlib.SpikingConv2d(2, 9, 3, padding="same", neuron=neurons.LIF(tau=3.0)),
+        snnlib.SpikingConv2d(9, 4, 2, stride=2, neuron=neurons.CubaLIF()),
+        torch.nn.Flatten(2),
+        snnlib.SpikingLinear(4 * 16, 7, neuron=neurons.LIF(reset_time="next")),
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, *HALVES), ids=str)
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_whole_net_spikes_as_on_the_cpu(
+    name: str, dtype: torch.dtype, emulated: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Events are added in the order of the CPU's kernels: equal bits of spikes, and gradients that fit."""
+    torch.manual_seed(2)
+    net = LAYERS[name]()
+    x = (torch.rand(9, 2, 2, 8, 8) < 0.2).float() * torch.randint(1, 3, (9, 2, 2, 8, 8))
+    with snnlib.use_path("auto"):
+        snnlib.prepare_(net, x)
+    net, x = net.to(dtype), x.to(dtype)
+    calls: list[str] = []
+    kernel = emulation.module().event_currents
+    counting = SimpleNamespace(**vars(emulation.module()))
+    counting.event_currents = lambda *arguments: (calls.append("currents"), kernel(*arguments))
+    monkeypatch.setattr(emulation, "module", lambda: counting)
+
+    def step() -> list[Tensor]:
+        spikes = net(x)
+        q = torch.linspace(-1, 1, spikes.numel()).reshape(spikes.shape).to(dtype)
+        return [spikes.detach(), *torch.autograd.grad((spikes * q).sum(), list(net.parameters()))]
+
+    with snnlib.use_path("auto"), snnlib.use_convolution("events"):
+        expected = step()
+        with monkeypatch.context() as patch:
+            patch.setattr(native, "_kernels", {"cpu": counting})
+            found, again = step(), step()
+    assert len(calls) == 6
+    assert expected[0].any()
+    assert_bits(found[0], expected[0], "spikes")
+    _assert_same(found, again)
+    for gradient, other in zip(found[1:], expected[1:], strict=True):
+        assert other.any()
+        distance = (gradient.float() - other.float()).norm() / other.float().norm()
+        assert distance < (1e-5 if dtype == torch.float32 else 0.02)

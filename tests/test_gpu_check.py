@@ -15,8 +15,8 @@ import torch
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 STAGES = (
     "install", "ops", "scans", "kernels", "pytest", "bandwidth", "layer", "step", "network", "streams",
-    "determinism", "graph", "autocast", "errors", "large", "convolution", "convolution_speed", "sanitizer",
-    "training",
+    "determinism", "exact", "graph", "autocast", "errors", "large", "convolution", "convolution_speed", "sanitizer",
+    "training", "graph_training",
 )  # fmt: skip
 
 

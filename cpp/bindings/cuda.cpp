@@ -4,12 +4,15 @@
 
 namespace snnlib {
 
+void bind_currents(pybind11::module_& module);
+
 // The functions of the module again, for tensors of the current CUDA device and with a stream for the last argument.
 void bind_cuda(pybind11::module_& module) {
   pybind11::module_ cuda = module.def_submodule("cuda", "Kernels for CUDA tensors.");
   bind_srm(cuda, &cuda_kernels);
   bind_pool(cuda, &cuda_kernels);
   bind_scan(cuda, &cuda_kernels);
+  bind_currents(cuda);
   cuda.attr("architectures") = SNNLIB_CUDA_ARCHITECTURES;
   cuda.def("use_device", &cuda_use_device);
   cuda.def("problem", &cuda_problem);

@@ -2,12 +2,17 @@
 #include "../launch.h"
 #include "snnlib/cuda.h"
 
+namespace snnlib {
+void bind_currents(pybind11::module_& module);
+}  // namespace snnlib
+
 PYBIND11_MODULE(_C_emulated, module) {
   namespace py = pybind11;
   module.doc() = "The CUDA kernels as loops on the CPU; imported by tests only.";
   snnlib::bind_srm(module, &snnlib::cuda_kernels);
   snnlib::bind_pool(module, &snnlib::cuda_kernels);
   snnlib::bind_scan(module, &snnlib::cuda_kernels);
+  snnlib::bind_currents(module);
   module.def("last_launch", [] {
     const snnlib::cuda::LaunchShape& shape = snnlib::cuda::emulated.shape;
     py::dict facts;

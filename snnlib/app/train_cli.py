@@ -195,6 +195,14 @@ def train(
     nodes: Annotated[
         int, _option("Train on this many machines together; start the command on each by torchrun.", "Run")
     ] = _D.nodes,
+    graph: Annotated[
+        bool,
+        _option(
+            "Capture a training step as one CUDA graph, by which small nets are faster on a GPU.",
+            "Run",
+            "--graph/--no-graph",
+        ),
+    ] = _D.graph,
     precision: Annotated[
         Precision,
         _option("Store weights and spikes in this precision; bf16-mixed keeps weights in float32.", "Run"),

@@ -54,7 +54,8 @@ def use_convolution(choice: Convolution) -> Iterator[None]:
 
     Forward and backward passes alike, each by the choice at its time. The choice holds for the whole process; of blocks
     in several threads that of the block that began last. Spikes may differ by the rounding of the currents, as a dense
-    convolution library adds in an order of its own.
+    convolution library adds in an order of its own. On a GPU `"events"` takes the CPU's order, slowly, for its spikes
+    bit for bit (`docs/cuda.md`); the others leave convolutions to torch there.
 
     >>> import torch, snnlib
     >>> layer = snnlib.SRMConv2d(1, 2, 3)

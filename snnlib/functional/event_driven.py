@@ -64,6 +64,20 @@ def as_event_driven(operator: LinearOperator, x: Tensor, weight: Tensor) -> Trai
     return operator.unfolded(x, weight)
 
 
+def currents_in_order(x: Tensor, weight: Tensor, operator: LinearOperator, time_dim: int) -> Tensor | None:
+    """Currents `[T, N, C, ...]` of a layer on a GPU with the bits of the CPU; None unless asked for and possible.
+
+    In float32 for half precision as well, as on the CPU.
+    """
+    if not isinstance(operator, Convolution | FullyConnected):
+        return None
+    conv = operator.unfolded(x, weight)
+    if not ops.currents.in_order(conv.x, geometry(conv.x, conv.weight, conv.options, time_dim)):
+        return None
+    current: Tensor = ops.currents.currents_forward(conv.x, conv.weight, *conv.options, time_dim)
+    return current.squeeze(tuple(range(3, 5 - conv.axes)))
+
+
 def event_driven_layer(
     conv: TrainConvolution,
     threshold: Tensor,

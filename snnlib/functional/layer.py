@@ -12,7 +12,7 @@ from torch.autograd.function import once_differentiable
 from snnlib import ops
 from snnlib.functional._autocast import autocast_dtype
 from snnlib.functional._check import check_finite, check_number, check_untransformed, time_dimension
-from snnlib.functional.event_driven import as_event_driven, event_driven_layer
+from snnlib.functional.event_driven import as_event_driven, currents_in_order, event_driven_layer
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
 from snnlib.functional.pool import spike_avg_pool2d
 from snnlib.functional.srm import SRMNeuron, Streamed, as_threshold, check_state
@@ -46,9 +46,10 @@ class _SRMLayer(torch.autograd.Function):
         time_dim: int,
         return_state: bool,
     ) -> tuple[Tensor, Tensor]:
-        steps = x.shape[:2]
-        current = operator.forward(x.flatten(0, 1), weight)
-        current = current.reshape(*steps, *current.shape[1:])
+        current = currents_in_order(x, weight, operator, time_dim)
+        if current is None:
+            current = operator.forward(x.flatten(0, 1), weight)
+            current = current.reshape(*x.shape[:2], *current.shape[1:])
         check_state(state, current.shape, current, time_dim)
         spikes, final = ops.srm.srm_forward(
             current, threshold, state, *neuron.constants, time_dim, return_state
@@ -57,7 +58,7 @@ class _SRMLayer(torch.autograd.Function):
         ctx.operator, ctx.neuron = operator, neuron
         ctx.input_grad_scale, ctx.time_dim = input_grad_scale, time_dim
         ctx.mark_non_differentiable(final)
-        return spikes, final
+        return spikes.to(x.dtype), final
 
     @staticmethod
     @once_differentiable
@@ -70,12 +71,12 @@ class _SRMLayer(torch.autograd.Function):
         events = x.flatten(0, 1)
         grad_x = grad_weight = None
         if need_x:
-            grad_x = ctx.operator.input_backward(b.flatten(0, 1), events, weight).reshape(x.shape)
+            grad_x = ctx.operator.input_backward(b.to(x.dtype).flatten(0, 1), events, weight).reshape(x.shape)
             grad_x = grad_x.mul_(x)
             if ctx.input_grad_scale != 1:
                 grad_x = grad_x.mul_(ctx.input_grad_scale)
         if need_weight:
-            grad_weight = ctx.operator.weight_backward(a.flatten(0, 1), events, weight)
+            grad_weight = ctx.operator.weight_backward(a.to(x.dtype).flatten(0, 1), events, weight)
         return grad_x, grad_weight, *[None] * 7
 
 

@@ -13,7 +13,7 @@ from snnlib import ops
 from snnlib.functional._autocast import autocast_dtype
 from snnlib.functional._check import check_untransformed
 from snnlib.functional.average import apart_avg_pool2d
-from snnlib.functional.event_driven import as_event_driven
+from snnlib.functional.event_driven import as_event_driven, currents_in_order
 from snnlib.functional.operators import LinearOperator, TrainConvolution
 from snnlib.neurons.base import Neuron, Output
 from snnlib.neurons.dynamics import Dynamics
@@ -112,8 +112,8 @@ def spiking_layer(
     conv = as_event_driven(operator, x, weight)
     time_dim = int(neuron.batch_first)
     if isinstance(conv, str):
-        value, final = neuron.run(_dense_currents(x, weight, operator), state)
-        return Output(pooled(value, pool), final)
+        value, final = neuron.run(_currents(x, weight, operator, time_dim), state)
+        return Output(pooled(value.to(x.dtype), pool), final)
     dynamics = neuron.dynamics(neuron.constants())
     differentiable_state = return_state or state is not None
     if dynamics is not None and not (differentiable_state and torch.is_grad_enabled()):
@@ -132,11 +132,15 @@ def layer_currents(x: Tensor, weight: Tensor, operator: LinearOperator, time_dim
         x, weight = x.to(dtype), weight.to(dtype)
     conv = as_event_driven(operator, x, weight)
     if isinstance(conv, str):
-        return _dense_currents(x, weight, operator)
+        return _currents(x, weight, operator, time_dim)
     return _event_driven_currents(conv, time_dim)
 
 
-def _dense_currents(x: Tensor, weight: Tensor, operator: LinearOperator) -> Tensor:
+def _currents(x: Tensor, weight: Tensor, operator: LinearOperator, time_dim: int) -> Tensor:
+    """Without the event-driven kernels of a CPU: densely, or on a GPU in their order where it is asked for."""
+    ordered = currents_in_order(x, weight, operator, time_dim)
+    if ordered is not None:
+        return ordered
     folded = operator.forward(x.flatten(0, 1), weight)
     return folded.reshape(*x.shape[:2], *folded.shape[1:])
 

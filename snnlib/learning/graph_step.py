@@ -5,7 +5,7 @@ Source: NVIDIA, CUDA Programming Guide, CUDA Graphs; PyTorch, CUDA semantics, wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -15,13 +15,83 @@ from torch import Tensor, nn
 _WARM_UPS = 3
 
 
+class CapturedStep:
+    """A training step as one CUDA graph: forward, loss, backward and optimiser.
+
+    Args:
+        module: holds all parameters and buffers.
+        compute: of a batch, gives tensors of which the first is the loss; reads nothing back.
+        optimizer: makes the step.
+        example: a batch on the device of the module.
+
+    Raises:
+        ValueError, RuntimeError: as `graph_step`.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        compute: Callable[..., tuple[Tensor, ...]],
+        optimizer: torch.optim.Optimizer,
+        example: Sequence[Tensor],
+    ) -> None:
+        _check(module, optimizer, example)
+        self._module, self._compute, self._optimizer = module, compute, optimizer
+        self._batch = [tensor.detach().clone() for tensor in example]
+        self._rates = [group["lr"] for group in optimizer.param_groups]
+        self._capture()
+
+    def _capture(self) -> None:
+        device = self._batch[0].device
+        stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.stream(stream), undone(self._module, self._optimizer), without_cast_cache():
+            for _ in range(_WARM_UPS):
+                self._optimizer.zero_grad(set_to_none=True)
+                self._step()
+        torch.cuda.current_stream(device).wait_stream(stream)
+        # Gradients that do not exist yet are written in the graph, not added to.
+        self._optimizer.zero_grad(set_to_none=True)
+        self._graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(self._graph), without_cast_cache():
+                self.outputs = self._step()
+        except RuntimeError as error:
+            raise RuntimeError(
+                "graph_step: the step cannot be captured as a CUDA graph; nothing in it may read a value back to the "
+                f"host (item(), bool() of a tensor) or copy one from it, and shapes may not depend on data: {error}"
+            ) from error
+
+    def _step(self) -> tuple[Tensor, ...]:
+        outputs = self._compute(*self._batch)
+        outputs[0].backward()  # type: ignore[no-untyped-call]
+        self._optimizer.step()
+        return tuple(output.detach() for output in outputs)
+
+    def fits(self, batch: Sequence[Tensor]) -> bool:
+        """Whether a batch has the shapes and dtypes of the example."""
+        return [(x.shape, x.dtype) for x in batch] == [(x.shape, x.dtype) for x in self._batch]
+
+    def __call__(self, *batch: Tensor) -> tuple[Tensor, ...]:
+        """Train on a batch of the example's shapes; what `compute` gave before the step, until the next call."""
+        for rate, group in zip(self._rates, self._optimizer.param_groups, strict=True):
+            # A tensor is read by the graph itself.
+            if group["lr"] is not rate and group["lr"] != rate:
+                raise ValueError(
+                    f"optimizer: expected the learning rate {rate} that was captured, got {group['lr']}; for a rate "
+                    "that changes give a tensor on the device and capturable=True"
+                )
+        for own, given in zip(self._batch, batch, strict=True):
+            own.copy_(given, non_blocking=True)
+        self._graph.replay()
+        return self.outputs
+
+
 class GraphStep:
     """A captured training step: `step(x, y)` trains and gives the loss; made by `graph_step`.
 
     `output` is what the net gave in the last call; the next call overwrites it.
     """
-
-    output: Tensor
 
     def __init__(
         self,
@@ -30,38 +100,17 @@ class GraphStep:
         optimizer: torch.optim.Optimizer,
         example: tuple[Tensor, Tensor],
     ) -> None:
-        _check(net, optimizer, example)
-        self._net, self._loss, self._optimizer = net, loss, optimizer
-        self._x, self._y = (tensor.detach().clone() for tensor in example)
-        self._rates = [group["lr"] for group in optimizer.param_groups]
-        self._capture()
+        def compute(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+            output = net(x)
+            return loss(output, y), output
 
-    def _capture(self) -> None:
-        stream = torch.cuda.Stream(self._x.device)  # type: ignore[no-untyped-call]
-        stream.wait_stream(torch.cuda.current_stream(self._x.device))
-        with torch.cuda.stream(stream), undone(self._net, self._optimizer):
-            for _ in range(_WARM_UPS):
-                self._optimizer.zero_grad(set_to_none=True)
-                self._step()
-        torch.cuda.current_stream(self._x.device).wait_stream(stream)
-        # Gradients that do not exist yet are written in the graph, not added to.
-        self._optimizer.zero_grad(set_to_none=True)
-        self._graph = torch.cuda.CUDAGraph()
-        try:
-            with torch.cuda.graph(self._graph):
-                self._value, self.output = self._step()
-        except RuntimeError as error:
-            raise RuntimeError(
-                "graph_step: the step cannot be captured as a CUDA graph; nothing in it may read a value back to the "
-                f"host (item(), bool() of a tensor) or copy one from it, and shapes may not depend on data: {error}"
-            ) from error
+        self._step = CapturedStep(net, compute, optimizer, example)
+        self._example = [(tensor.shape, tensor.dtype) for tensor in example]
 
-    def _step(self) -> tuple[Tensor, Tensor]:
-        output = self._net(self._x)
-        value = self._loss(output, self._y)
-        value.backward()  # type: ignore[no-untyped-call]
-        self._optimizer.step()
-        return value.detach(), output.detach()
+    @property
+    def output(self) -> Tensor:
+        """What the net gave in the last call."""
+        return self._step.outputs[1]
 
     def __call__(self, x: Tensor, y: Tensor) -> Tensor:
         """Train on one batch; the loss before the step, as a tensor of its own.
@@ -71,23 +120,13 @@ class GraphStep:
                 that the graph cannot see (make it a tensor on the device: `Adam(..., lr=torch.tensor(1e-3),
                 capturable=True)`).
         """
-        for name, given, own in (("x", x, self._x), ("y", y, self._y)):
-            if given.shape != own.shape or given.dtype != own.dtype:
+        for name, given, (shape, dtype) in zip("xy", (x, y), self._example, strict=True):
+            if given.shape != shape or given.dtype != dtype:
                 raise ValueError(
-                    f"{name}: expected shape {tuple(own.shape)} and {own.dtype} as in the example that was captured, "
+                    f"{name}: expected shape {tuple(shape)} and {dtype} as in the example that was captured, "
                     f"got {tuple(given.shape)} and {given.dtype}"
                 )
-        for rate, group in zip(self._rates, self._optimizer.param_groups, strict=True):
-            # A tensor is read by the graph itself.
-            if group["lr"] is not rate and group["lr"] != rate:
-                raise ValueError(
-                    f"optimizer: expected the learning rate {rate} that was captured, got {group['lr']}; for a rate "
-                    "that changes give a tensor on the device and capturable=True"
-                )
-        self._x.copy_(x, non_blocking=True)
-        self._y.copy_(y, non_blocking=True)
-        self._graph.replay()
-        return self._value.clone()
+        return self._step(x, y)[0].clone()
 
 
 def graph_step(
@@ -126,14 +165,15 @@ def graph_step(
     return GraphStep(net, loss, optimizer, example)
 
 
-def _check(net: nn.Module, optimizer: torch.optim.Optimizer, example: tuple[Tensor, Tensor]) -> None:
+def _check(net: nn.Module, optimizer: torch.optim.Optimizer, example: Sequence[Tensor]) -> None:
     devices = {tensor.device for tensor in (*net.parameters(), *net.buffers())}
     on_gpu = len(devices) == 1 and next(iter(devices)).type == "cuda"
     if not on_gpu:
         got = ", ".join(sorted(map(str, devices))) or "none"
         raise ValueError(f"net: expected parameters on a CUDA device, got {got}")
-    for name, tensor in zip("xy", example, strict=True):
+    for number, tensor in enumerate(example):
         if {tensor.device} != devices:
+            name = "xy"[number] if number < 2 else f"tensor {number}"
             raise ValueError(
                 f"example: expected {name} on {next(iter(devices))} as the net, got {tensor.device}"
             )
@@ -141,6 +181,18 @@ def _check(net: nn.Module, optimizer: torch.optim.Optimizer, example: tuple[Tens
         raise ValueError(
             f"optimizer: expected {type(optimizer).__name__}(..., capturable=True), got capturable=False"
         )
+
+
+@contextmanager
+def without_cast_cache() -> Iterator[None]:
+    """Autocast casts weights anew at every use: casts that it kept would be of the weights before a step."""
+    kept = torch.is_autocast_cache_enabled()
+    torch.clear_autocast_cache()
+    torch.set_autocast_cache_enabled(False)
+    try:
+        yield
+    finally:
+        torch.set_autocast_cache_enabled(kept)
 
 
 @contextmanager

@@ -49,6 +49,32 @@ def weight_gradient(
     return call.by_events(True, False, True)[0]
 
 
+def in_order(x: Tensor, g: Geometry) -> bool:
+    """Whether a GPU adds events as the CPU's event-driven kernels do, which `use_convolution("events")` asks for."""
+    asked = choice.chosen() == "events" and not g.obstacle and x.dtype != torch.float64
+    return asked and native.has_kernel("event_currents", x)
+
+
+def _currents_in_order(x: Tensor, weight: Tensor, g: Geometry, options: ConvOptions, out: Tensor) -> Tensor:
+    kernel = native.kernel("event_currents", x, weight=weight)
+    assert kernel is not None
+    # Neighbouring threads have neighbouring output channels.
+    rows = weight.permute(2, 3, 1, 0).to(torch.float32).contiguous()
+    sizes = (g.in_channels, g.in_height, g.in_width, g.channels, g.height, g.width)
+    taps = (*weight.shape[2:], *options.stride, *options.padding, *options.dilation)
+    kernel(
+        *conv_layout.stored(x)[1:],
+        x.shape[:2],
+        sizes,
+        taps,
+        x.data_ptr(),
+        x.stride(),
+        rows.data_ptr(),
+        out.data_ptr(),
+    )
+    return out
+
+
 def _currents_of_rows(x: Tensor, weight: Tensor, g: Geometry, out: Tensor) -> Tensor:
     """Currents of a fully connected layer: each input event adds its row of weights."""
     events = x.reshape(-1, g.in_channels).contiguous()
@@ -87,6 +113,8 @@ def currents_forward(
     options = ConvOptions(stride, padding, dilation, groups)
     g = geometry(x, weight, options, time_dim)
     out = conv_layout.empty_sequence(x, g.channels, g.space, state_dtype(x))
+    if in_order(x, g):
+        return _currents_in_order(x, weight, g, options, out)
     kernel = conv_layout.kernel("srm_conv_forward", x, weight=weight)
     if kernel is None:
         return out.copy_(reference.srm_conv.convolve(x, weight, options))
@@ -135,7 +163,7 @@ def currents_backward(
     g = geometry(x, weight, options, time_dim)
     checks.check_gradient("signal", signal, (*x.shape[:2], g.channels, *g.space), "the currents' shape", x)
     grad_weight, grad_x = weight.new_empty(0), x.new_empty(0)
-    if conv_layout.kernel("srm_conv_backward", x, signal=signal) is None:
+    if in_order(x, g) or conv_layout.kernel("srm_conv_backward", x, signal=signal) is None:
         gradients = reference.layer.convolution_backward(signal, x, weight, options)
         if need_weight:
             grad_weight = gradients[0].to(weight.dtype).contiguous()

@@ -18,6 +18,7 @@ from snnlib import __version__
 from snnlib.app.training.config import STEPS_LABELLED, TrainConfig
 from snnlib.app.training.data_module import DataFacts
 from snnlib.app.training.errors import ConfigError
+from snnlib.app.training.graph_training import GraphTraining
 from snnlib.app.training.neuron import build_neuron, build_recurrent_neuron
 from snnlib.app.training.objective import build_objective
 from snnlib.data.ragged import NO_LABEL
@@ -84,6 +85,7 @@ class SpikingClassifier(pl.LightningModule):
         self.net = _build_net(config, facts)
         self.objective = build_objective(config)
         self.activity = SpikeCounter(self.net)
+        self._graph: GraphTraining | None = None
         # Of the test set and of the validation set: confusion, and the sum of the samples' losses.
         self._confusions: list[Tensor] = []
         self._losses: list[Tensor] = []
@@ -93,10 +95,34 @@ class SpikingClassifier(pl.LightningModule):
         """Scores `[N, classes]` of frames `[T, N, C, H, W]` of any dtype."""
         return self.objective.scores(self._output(frames))
 
-    def training_step(self, batch: tuple[Tensor, ...], batch_index: int) -> Tensor:
-        """Loss of a batch; loss and accuracy go to the log."""
-        frames, labels, *rest = batch
-        lengths = rest[0] if rest else None
+    def training_step(self, batch: tuple[Tensor, ...], batch_index: int) -> Tensor | None:
+        """Loss of a batch; loss and accuracy go to the log. With `graph` the step is made here, and nothing is left."""
+        if self.config.graph:
+            if self._graph is None:
+                optimizer = self.optimizers(use_pl_optimizer=False)
+                assert isinstance(optimizer, torch.optim.Optimizer)
+                self._graph = GraphTraining(self, self._loss_and_share, optimizer)
+            loss, share = self._graph(batch)
+        else:
+            loss, share = self._loss_and_share(*batch)
+        scores = {"train_loss": loss.detach().clone(), "train_accuracy": share.clone()}
+        self.log_dict(scores, on_step=False, on_epoch=True, batch_size=batch[0].shape[1], sync_dist=True)
+        # Logging it for the progress bar takes two milliseconds a step.
+        self.last_step = {"loss": scores["train_loss"], "accuracy": scores["train_accuracy"]}
+        return None if self.config.graph else loss
+
+    def optimizer_step(self, *arguments: Any, **options: Any) -> None:
+        """Lightning's, but where a graph has made the step already."""
+        if not self.config.graph:
+            return super().optimizer_step(*arguments, **options)
+        closure = arguments[3] if len(arguments) > 3 else options["optimizer_closure"]
+        closure()
+        return None
+
+    def _loss_and_share(
+        self, frames: Tensor, labels: Tensor, lengths: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Loss of a batch, and the share of labels that are answered right."""
         output_layer = list(self.net.children())[-1]
         if isinstance(output_layer, SRMLinear):
             with supervised_spikes(output_layer, labels) as teacher:
@@ -108,12 +134,7 @@ class SpikingClassifier(pl.LightningModule):
         loss = self.objective.loss(output, labels, lengths)
         right = (self.objective.scores(output, lengths).argmax(-1) == labels) & answered
         # Steps without a label are never right.
-        share = right.sum() / (labels != NO_LABEL).sum().clamp(min=1)
-        scores = {"train_loss": loss.detach(), "train_accuracy": share}
-        self.log_dict(scores, on_step=False, on_epoch=True, batch_size=frames.shape[1], sync_dist=True)
-        # Logging it for the progress bar takes two milliseconds a step.
-        self.last_step = {"loss": scores["train_loss"], "accuracy": scores["train_accuracy"]}
-        return loss
+        return loss, right.sum() / (labels != NO_LABEL).sum().clamp(min=1)
 
     def target_rates(self) -> dict[str, float]:
         """Firing rate that each layer of weights and neurons is calibrated to before training."""
@@ -193,7 +214,7 @@ class SpikingClassifier(pl.LightningModule):
         """AdamW with a linear warm-up and a cosine decay to 0, per step."""
         config = self.config
         groups = parameter_groups(self.net, config.lr, weight_decay=config.weight_decay)
-        optimizer = torch.optim.AdamW(groups)
+        optimizer = torch.optim.AdamW(groups, capturable=config.graph and self.device.type == "cuda")
         steps = int(self.trainer.estimated_stepping_batches)
         warmup = config.warmup_epochs * steps / config.epochs
 

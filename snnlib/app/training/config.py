@@ -105,6 +105,9 @@ class TrainConfig:
         device: `"cpu"`, `"cuda"` or `"auto"`: CUDA where there is a GPU.
         devices: processes (CPU) or GPUs of a machine that train together.
         nodes: machines that train together, each with `devices`; start the same command on each by `torchrun`.
+        graph: whether a training step is captured as one CUDA graph (`snnlib.graph_step`), by which small nets are
+            faster. Not with `clip_norm`, `accumulate`, several devices or sequences without frames; the firing of
+            layers is then not watched during training.
         precision: dtype of weights and spikes, in Lightning's words; `"bf16-mixed"` keeps weights in float32 and runs
             the layers under bfloat16 autocast.
         threads: CPU threads; None for torch's own choice.
@@ -160,6 +163,7 @@ class TrainConfig:
     device: Device = "auto"
     devices: int = 1
     nodes: int = 1
+    graph: bool = False
     precision: Precision = "32-true"
     threads: int | None = None
     workers: int = 0
@@ -210,6 +214,7 @@ class TrainConfig:
             self._check_number(field, least=least)
         self._check_wanted_counts()
         self._check_batch_norm()
+        self._check_graph()
         self._check_sequences()
         for field in ("target_rate", "output_rate"):
             if not getattr(self, field) < 1:
@@ -340,6 +345,26 @@ class TrainConfig:
             raise self._error("batch_norm", "true or false")
         if self.batch_norm and self.neuron == "srm":
             raise ConfigError("batch_norm", "expected a neuron with a surrogate gradient beside it, got srm")
+
+    def _check_graph(self) -> None:
+        if type(self.graph) is not bool:
+            raise self._error("graph", "true or false")
+        if not self.graph:
+            return
+        reasons = {
+            "clip_norm": (None, "whether a gradient is finite would have to be read back"),
+            "accumulate": (1, "a graph holds a whole step"),
+            "devices": (1, "processes exchange gradients outside of the graph"),
+            "nodes": (1, "processes exchange gradients outside of the graph"),
+        }
+        for field, (wanted, reason) in reasons.items():
+            if getattr(self, field) != wanted:
+                got = getattr(self, field)
+                raise ConfigError("graph", f"expected {field} {wanted} beside it, as {reason}, got {got}")
+        if self.data in SEQUENCES:
+            raise ConfigError("graph", f"expected data of one length beside it, got {self.data}")
+        if self.device == "cpu":
+            raise ConfigError("graph", "expected a CUDA device beside it, got cpu")
 
     def _check_wanted_counts(self) -> None:
         if not self.undesired < self.desired:

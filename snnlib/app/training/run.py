@@ -86,7 +86,10 @@ def train_run(
             checkpoint = _newest_checkpoint(run) if resume else None
             module, data = _prepare(config, progress)
             history = History(run.metrics, tqdm.write)
-            watchers = (history, Checkup(module.net, tqdm.write), StopWhenDiverged(tqdm.write))
+            watchers = [history, StopWhenDiverged(tqdm.write)]
+            if not config.graph:
+                # Nothing of a graph passes through the hooks of a module.
+                watchers.insert(1, Checkup(module.net, tqdm.write))
             trainer = build_trainer(config, run, *watchers)
             _say("reading the data")
             data.setup("fit")

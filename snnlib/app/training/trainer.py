@@ -11,8 +11,10 @@ from typing import Any, cast
 
 import lightning.pytorch as pl
 import torch
+import torch.distributed as dist
 from lightning.pytorch.callbacks import TQDMProgressBar
 from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.strategies import DDPStrategy, Strategy
 from torch.nn.parallel import DistributedDataParallel
 
 from snnlib.app.training.checkpoint_io import SafeCheckpointIO
@@ -37,6 +39,8 @@ _NOISE = (
     ".*Checkpoint directory.*exists and is not empty.*",
     # Checkpoints of 0.1 hold the state of one more callback, which chose the best epoch on the test set.
     ".*callbacks used to create the checkpoint need to be provided.*",
+    # Where a CUDA graph makes the step, nothing is left for Lightning.
+    ".*training_step.* returned .None.*",
     # torch's own trees, through Lightning's data loaders.
     ".*treespec.*is deprecated.*",
 )
@@ -80,6 +84,7 @@ def build_trainer(config: TrainConfig, run: RunFolder | None = None, *callbacks:
     """
     options: dict[str, Any] = {"logger": False, "enable_checkpointing": False}
     accelerator = _accelerator(config)
+    _check_graph(config, accelerator)
     bars: list[pl.Callback] = [ProgressBar()] if sys.stdout.isatty() else []
     checkpoints: list[pl.Callback] = []
     if run is not None:
@@ -92,6 +97,7 @@ def build_trainer(config: TrainConfig, run: RunFolder | None = None, *callbacks:
         accelerator=accelerator,
         devices=config.devices,
         num_nodes=config.nodes,
+        strategy=_strategy(config, accelerator),
         accumulate_grad_batches=config.accumulate,
         precision=config.precision,
         callbacks=[OrderedGradients(), *bars, *callbacks, *checkpoints],
@@ -139,6 +145,23 @@ def _keep(run: RunFolder, name: str, monitor: str) -> FiniteCheckpoint:
         save_on_train_epoch_end=True,
         enable_version_counter=False,
     )
+
+
+def _strategy(config: TrainConfig, accelerator: str) -> Strategy | str:
+    """Processes that train together exchange gradients by NCCL between GPUs, by gloo between CPUs."""
+    if config.devices * config.nodes == 1:
+        return "auto"
+    if accelerator == "cuda" and not dist.is_nccl_available():
+        # gloo cannot gather what lies on GPUs.
+        raise ConfigError("devices", f"expected one GPU, as this torch has no NCCL, got {config.devices}")
+    return DDPStrategy(process_group_backend="nccl" if accelerator == "cuda" else "gloo")
+
+
+def _check_graph(config: TrainConfig, accelerator: str) -> None:
+    if config.graph and accelerator != "cuda":
+        raise ConfigError(
+            "graph", "expected a CUDA device to capture training steps on, got none on this machine"
+        )
 
 
 def _accelerator(config: TrainConfig) -> str:
