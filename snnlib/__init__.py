@@ -72,6 +72,7 @@ from snnlib.nn import (
     fuse_,
     parameter_groups,
     run_ragged,
+    save_packed,
     unfuse_,
 )
 from snnlib.nn.renamed import fuse as fuse
@@ -145,6 +146,7 @@ __all__ = [
     "reference",
     "resize_bicubic",
     "run_ragged",
+    "save_packed",
     "segment_sum",
     "superpixel_unpool",
     "surrogate",

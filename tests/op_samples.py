@@ -289,7 +289,7 @@ def srm_conv_backward_sample(
         options = (*options, list(pool))
         out, _, *record = forward(x, weight, _SCALAR, None, *options, *_taus(), time_dim, False, True, True)
         q = torch.randn(out.shape, generator=generator, dtype=torch.float64)
-        return (q, x, weight, out, *record, *options, *_taus()[:3], 0.5, time_dim, *needs)
+        return (q, x, weight, out, *record, *options, *_taus()[:3], 0.5, time_dim, *needs, None, False)
 
     marks = {f"needs {needs}": not all(needs), "pooled": pool != (1, 1)}
     return Sample(", ".join([name, *(mark for mark, on in marks.items() if on)]), make)

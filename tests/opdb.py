@@ -193,10 +193,11 @@ def _srm_conv_backward_answer(
     q: Tensor, x: Tensor, weight: Tensor, _out: Tensor | None, *rest: Any
 ) -> list[Tensor | None]:
     *options, pool = rest[3:8]
-    *taus, scale, time_dim, need_weight, need_input = rest[8:]
+    *taus, scale, time_dim, need_weight, need_input, _, _ = rest[8:]
     current = _conv_current(x, weight, *options)
     if not current.numel():
-        return [torch.zeros(weight.shape if need_weight else 0), torch.zeros(x.shape if need_input else 0)]
+        empty = [torch.zeros(weight.shape if need_weight else 0), torch.zeros(x.shape if need_input else 0)]
+        return [*empty, torch.zeros(0)]
     run = _run(current, torch.tensor(1.0), None, tuple(taus), time_dim)
     if pool != [1, 1]:
         spikes = _like_train(run.spikes, current, time_dim).flatten(0, 1).numpy()
@@ -214,6 +215,7 @@ def _srm_conv_backward_answer(
     return [
         grad_weight if need_weight else torch.zeros(0),
         grad_x.reshape(x.shape) if need_input else torch.zeros(0),
+        torch.zeros(0),
     ]
 
 

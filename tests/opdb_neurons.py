@@ -169,7 +169,11 @@ def layer_sample(
 
 
 def layer_backward_sample(
-    name: str, flags: list[int], needs: tuple[bool, bool] = (True, True), pool: tuple[int, int] = (1, 1)
+    name: str,
+    flags: list[int],
+    needs: tuple[bool, bool] = (True, True),
+    pool: tuple[int, int] = (1, 1),
+    state: bool = False,
 ) -> Sample:
     own = name in ("gather back", "grouped")
 
@@ -177,11 +181,17 @@ def layer_backward_sample(
         x, weight, table, options, time_dim, _ = _layer_arguments(generator, name, flags, own)
         options = (*options, list(pool), flags, time_dim)
         forward = torch.ops.snnlib.layer_forward
-        out, _, *record = forward(x, weight, table, None, *options, False, True, True)
+        out, final, *record = forward(x, weight, table, None, *options, state, True, True)
         q = torch.randn(out.shape, generator=generator, dtype=torch.float64)
-        return (q, x, weight, table, *record, *options, *needs)
+        of_state = torch.randn(final.shape, generator=generator, dtype=torch.float64) if state else None
+        return (q, x, weight, table, *record, *options, *needs, of_state, state)
 
-    marks = {f"needs {needs}": not all(needs), "pooled": pool != (1, 1), f"flags {flags}": flags[0]}
+    marks = {
+        f"needs {needs}": not all(needs),
+        "pooled": pool != (1, 1),
+        f"flags {flags}": flags[0],
+        "state": state,
+    }
     return Sample(", ".join([name, *(mark for mark, on in marks.items() if on)]), make)
 
 
@@ -213,16 +223,22 @@ def layer_answer(
 def layer_backward_answer(
     q: Tensor, x: Tensor, weight: Tensor, table: Tensor, *rest: Any
 ) -> list[Tensor | None]:
-    *options, pool, flags, time_dim, need_weight, need_input = rest[3:]
+    *options, pool, flags, time_dim, need_weight, need_input, of_state, need_state = rest[3:]
     events, w = x.double().requires_grad_(), weight.double().requires_grad_()
+    start = torch.zeros(0) if of_state is None else torch.zeros_like(of_state, dtype=torch.float64)
+    start.requires_grad_()
     current = _convolved(events, w, *options)
     if current.numel():
-        out = linear_oracle.run(current, table.double(), None, flags, time_dim)
+        given = None if of_state is None else start
+        out = linear_oracle.run(current, table.double(), given, flags, time_dim)
         loss = (_pooled(out.value, pool) * q.double()).sum()
+        if of_state is not None:
+            loss = loss + (out.state * of_state.double()).sum()
     else:
         loss = current.sum()
-    grad_w, grad_x = torch.autograd.grad(loss, (w, events), allow_unused=True, materialize_grads=True)
-    return [grad_w if need_weight else torch.zeros(0), grad_x if need_input else torch.zeros(0)]
+    gradients = torch.autograd.grad(loss, (w, events, start), allow_unused=True, materialize_grads=True)
+    needs = (need_weight, need_input, need_state)
+    return [grad if need else torch.zeros(0) for grad, need in zip(gradients, needs, strict=True)]
 
 
 def currents_sample(name: str) -> Sample:
@@ -274,6 +290,8 @@ LAYERS_BACKWARD = (
     *(layer_backward_sample(name, COMPACT) for name in SRM_CONVS),
     *(layer_backward_sample(name, WIDE) for name in (*_FEW, "gather back")),
     layer_backward_sample("scatter", COMPACT, (True, False)),
+    layer_backward_sample("scatter", COMPACT, pool=(2, 2), state=True),
+    layer_backward_sample("gather back", COMPACT, state=True),
     layer_backward_sample("gather back", COMPACT, (False, True)),
     layer_backward_sample("scatter", WIDE, pool=(2, 2)),
     layer_backward_sample("gather back", COMPACT, pool=(2, 4)),

@@ -81,7 +81,8 @@ def test_half_precision_is_float32_rounded_once(
     arguments = sample.arguments(dtype)
     wide = [x.float() if isinstance(x, Tensor) and x.is_floating_point() else x for x in arguments]
     wide[3] = sample.arguments(torch.float32)[3]
-    for gradient, answer in zip(_run(arguments), _run(tuple(wide)), strict=True):
+    # That of the state is none.
+    for gradient, answer in zip(_run(arguments)[:2], _run(tuple(wide))[:2], strict=True):
         assert_bits(gradient, answer.to(dtype))
 
 

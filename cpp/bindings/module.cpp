@@ -13,6 +13,7 @@ namespace snnlib {
 
 void bind_recurrent(pybind11::module_& module);
 void bind_delay(pybind11::module_& module);
+void bind_pack(pybind11::module_& module);
 void bind_integer_net(pybind11::module_& module);
 
 namespace {
@@ -91,6 +92,7 @@ PYBIND11_MODULE(_C, module) {
   snnlib::bind_scan(module, &snnlib::kernels);
   snnlib::bind_recurrent(module);
   snnlib::bind_delay(module);
+  snnlib::bind_pack(module);
   snnlib::bind_integer_net(module);
   snnlib::bind_pool(module, &snnlib::kernels);
   snnlib::bind_srm_conv(module);

@@ -123,11 +123,12 @@ std::unique_ptr<SpikeRecord> forward(const Shape& shape, const BandList& bands, 
 }
 
 // As the Python side hands it over, in the order of the struct.
-using Record =
-    std::tuple<Shape, BandList, Constants, Pair, Address, Address, Address, Address, Pair, Stored, Stored, Neuron>;
+using Record = std::tuple<Shape, BandList, Constants, Pair, Address, Address, Address, Address, Pair, Stored, Stored,
+                          Neuron, Address>;
 
 SrmConvRecord to_record(const Record& record) {
-  const auto& [shape, bands, constants, frames, bits, slope, gain, starts, pool, output, grad_output, neuron] = record;
+  const auto& [shape, bands, constants, frames, bits, slope, gain, starts, pool, output, grad_output, neuron,
+               grad_state] = record;
   return {to_shape(shape),
           to_bands(bands),
           to_constants(constants),
@@ -140,7 +141,8 @@ SrmConvRecord to_record(const Record& record) {
           to_elements(output),
           to_elements(grad_output),
           to_kind(neuron),
-          to_linear(neuron)};
+          to_linear(neuron),
+          floats(grad_state)};
 }
 
 void backward(const Record& record, const Input& input, int64_t by_inputs, Address grad_weight_blocks,
@@ -151,8 +153,8 @@ void backward(const Record& record, const Input& input, int64_t by_inputs, Addre
                                 to_frames(input_frames), floats(weight), scatter, float(input_grad_scale), threads});
 }
 
-void signals(const Record& record, Address a, Address b, int threads) {
-  kernels().srm_conv->signals({to_record(record), floats(a), floats(b), threads});
+void signals(const Record& record, Address a, Address b, Address grad_start, int threads) {
+  kernels().srm_conv->signals({to_record(record), floats(a), floats(b), floats(grad_start), threads});
 }
 
 }  // namespace

@@ -16,6 +16,7 @@ namespace snnlib {
   extern const RecurrentKernels recurrent_kernels;   \
   extern const DelayKernels delay_kernels;           \
   extern const NonzeroKernels nonzero_kernels;       \
+  extern const PackKernels pack_kernels;             \
   }
 #define SNNLIB_KERNELS(isa)  \
   {#isa,                     \
@@ -27,7 +28,8 @@ namespace snnlib {
    &isa::batch_norm_kernels, \
    &isa::recurrent_kernels,  \
    &isa::delay_kernels,      \
-   &isa::nonzero_kernels}
+   &isa::nonzero_kernels,    \
+   &isa::pack_kernels}
 SNNLIB_DECLARE(portable)
 #ifdef SNNLIB_HAS_avx2
 SNNLIB_DECLARE(avx2)

@@ -48,7 +48,7 @@ void run_band(const SrmConvBackwardArgs& a, int64_t task, float* grad, Workspace
   if (own.count() && a.by_inputs) w.weights_by_inputs.start(a, n, own, grad);
   if (in.count()) w.inputs.start(a, n, in, reaching);
   const bool linear = a.neuron == LayerNeuron::kLinear;
-  if (linear) w.adjoint.start(a, all);
+  if (linear) w.adjoint.start(a, n, all);
   for (int64_t t = s.steps - 1; t >= 0; --t) {
     if (in.count()) w.inputs.begin_step();
     for (int64_t y = all.first; y < all.last; ++y) {

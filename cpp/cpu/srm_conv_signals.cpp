@@ -1,4 +1,5 @@
-// The dense signals a and b of convolution and SRM neurons from the record of their spikes, for a dense backward pass.
+// The dense signals a and b of convolution and SRM neurons from the record of their spikes, for a dense backward pass,
+// and what comes back to the state that the sequence started from.
 #include "snnlib/kernels/band_rows.h"
 #include "snnlib/kernels/linear_adjoint.h"
 #include "snnlib/kernels/spike_rows.h"
@@ -23,40 +24,57 @@ void run_band(const SrmConvSignalsArgs& args, int64_t task, Workspace& w) {
   const SrmDecay<float> decay = float_decay(args.constants);
   SpikeRows rows(args, n, own.first, own.last, w.rows);
   if (args.neuron == LayerNeuron::kLinear) {
-    w.adjoint.start(args, own);
+    w.adjoint.start(args, n, own);
     for (int64_t t = s.steps - 1; t >= 0; --t) {
       for (int64_t y = own.first; y < own.last; ++y) {
-        std::memcpy(args.a + (args.frames(t, n) * s.height + y) * row, w.adjoint.step(y, rows.next()), bytes);
+        const float* lam = w.adjoint.step(y, rows.next());
+        if (args.a) std::memcpy(args.a + (args.frames(t, n) * s.height + y) * row, lam, bytes);
       }
+    }
+    for (int64_t y = own.first; args.grad_start && y < own.last; ++y) {
+      std::memcpy(args.grad_start + (n * s.height + y) * row, w.adjoint.before(y), bytes);
     }
     return;
   }
   const int64_t plane = own.count() * stored;
   w.carried.zeroed(3 * plane);
+  const float ratio = credit_ratio(args.constants);
+  for (int64_t y = own.first; args.grad_state && y < own.last; ++y) {
+    float* u = w.carried.data() + (y - own.first) * stored;
+    credit_of_state(args.grad_state_row(0, n, y), args.grad_state_row(1, n, y), row, ratio, u, u + plane);
+    std::memcpy(u + 2 * plane, args.grad_state_row(2, n, y), bytes);
+  }
   for (int64_t t = s.steps - 1; t >= 0; --t) {
     for (int64_t y = own.first; y < own.last; ++y) {
       const int64_t at = (args.frames(t, n) * s.height + y) * row;
       const SpikeRow spikes = rows.next();
       float* u = w.carried.data() + (y - own.first) * stored;
       float *synapse = u + plane, *g = synapse + plane;
-      if (args.a) {
+      if (args.a || args.grad_start) {
         for (int64_t i = 0; i < spikes.count; ++i) {
           const int32_t place = spikes.places[i];
           u[place] = 0.0f;
           synapse[place] = spikes.q[place] * spikes.slope[i];
         }
         step_back(u, synapse, stored, decay);
-        std::memcpy(args.a + at, u, bytes);
+        if (args.a) std::memcpy(args.a + at, u, bytes);
       }
-      if (args.b) {
+      if (args.b || args.grad_start) {
         for (int64_t i = 0; i < spikes.count; ++i) {
           const int32_t place = spikes.places[i];
           g[place] = spikes.q[place] * spikes.gain[i];
         }
         scale(g, stored, decay.e_g);
-        std::memcpy(args.b + at, g, bytes);
+        if (args.b) std::memcpy(args.b + at, g, bytes);
       }
     }
+  }
+  const int64_t image = s.height * row, variable = s.batch * image;
+  for (int64_t y = own.first; args.grad_start && y < own.last; ++y) {
+    const float* u = w.carried.data() + (y - own.first) * stored;
+    float* out = args.grad_start + n * image + y * row;
+    state_of_credit(u, u + plane, row, ratio, out, out + variable);
+    std::memcpy(out + 2 * variable, u + 2 * plane, bytes);
   }
 }
 

@@ -89,11 +89,16 @@ def _cheapest(costs: dict[str, float]) -> str:
     return min(costs, key=lambda way: costs[way])
 
 
-def decide(x: Tensor, g: Geometry, spikes: int, need_weight: bool = True) -> BackwardPaths:
+def decide(
+    x: Tensor, g: Geometry, spikes: int, need_weight: bool = True, from_state: bool = False
+) -> BackwardPaths:
     """The paths of one call, whose forward pass gave this number of spikes.
 
     Only the weight gradient's path asks for a look at the sequence; where it is not needed it is said to go by spikes.
+    A gradient that comes back to the state after the last step (`from_state`) acts like a spike of every neuron there.
     """
+    if from_state:
+        spikes += g.neuron_steps // max(g.steps, 1)
     if g.obstacle or choice.chosen() == "dense":
         return BackwardPaths("dense", "dense")
     weight = _cheapest(weight_costs(g, choice.density(_inner(x, g)), spikes)) if need_weight else "spikes"

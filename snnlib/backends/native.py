@@ -144,6 +144,18 @@ def plain_function(name: str) -> Callable[..., Any] | None:
     return function
 
 
+def pack_words(words: Tensor) -> Any:
+    """Packed blocks of an int32 tensor (`PackedBlocks` of cpp/bindings/pack.cpp); None on the reference path."""
+    function = plain_function("pack_words") if words.device.type == "cpu" else None
+    return None if function is None else function(words.data_ptr(), len(words), torch.get_num_threads())
+
+
+def unpack_words(packed: int, starts: int, words: int, count: int) -> None:
+    """The words again, from and to these addresses, whatever the path is by now."""
+    assert _module is not None
+    _module.unpack_words(packed, starts, words, count, torch.get_num_threads())
+
+
 def _warn_once(problem: str) -> None:
     global _warned  # noqa: PLW0603
     if not _warned:

@@ -40,17 +40,36 @@ class _EventDrivenLayer(torch.autograd.Function):
         if keep:
             ctx.save_for_backward(x, weight, out if pool != (1, 1) else None, *record)
             ctx.options = (*map_, *neuron.taus, input_grad_scale, time_dim)
-        ctx.mark_non_differentiable(final)
+        # A state that nobody uses has no gradient, not one of zeros.
+        ctx.set_materialize_grads(False)
+        ctx.gives_state = return_state
+        if not return_state:
+            ctx.mark_non_differentiable(final)
         return out, final
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_output: Tensor, _grad_state: Tensor) -> tuple[Tensor | None, ...]:
-        need_x, need_weight = ctx.needs_input_grad[:2]
-        grad_weight, grad_x = ops.srm_conv_backward.srm_conv_backward(
-            grad_output, *ctx.saved_tensors, *ctx.options, need_weight, need_x
+    def backward(
+        ctx: Any, grad_output: Tensor | None, grad_state: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
+        need_x, need_weight, _, need_state = ctx.needs_input_grad[:4]
+        saved = ctx.saved_tensors
+        if not ctx.gives_state:
+            # A compiler's is one without elements.
+            grad_state = None
+        if grad_output is None:
+            x, weight = saved[:2]
+            grad_output = ops.conv_layout.no_gradient(x, weight, ctx.options[:5], ctx.options[-1])
+        grad_weight, grad_x, grad_start = ops.srm_conv_backward.srm_conv_backward(
+            grad_output, *saved, *ctx.options, need_weight, need_x, grad_state, need_state
         )
-        return grad_x if need_x else None, grad_weight if need_weight else None, *[None] * 9
+        return (
+            grad_x if need_x else None,
+            grad_weight if need_weight else None,
+            None,
+            grad_start if need_state else None,
+            *[None] * 7,
+        )
 
 
 def as_event_driven(operator: LinearOperator, x: Tensor, weight: Tensor) -> TrainConvolution | str:
@@ -95,7 +114,8 @@ def event_driven_layer(
         shape = (*x.shape[:2], weight.shape[0], *geometry(x, weight, options, time_dim).space)
         check_state(state, [size for dim, size in enumerate(shape) if dim not in added], x, time_dim)
         state = state.reshape(3, *(size for dim, size in enumerate(shape) if dim != time_dim))
-    keep = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
+    learns = x.requires_grad or weight.requires_grad or (state is not None and state.requires_grad)
+    keep = torch.is_grad_enabled() and learns
     out, final = _EventDrivenLayer.apply(  # type: ignore[no-untyped-call]
         x, weight, threshold, state, options, pool, neuron, input_grad_scale, time_dim, return_state, keep
     )

@@ -16,6 +16,7 @@ from snnlib.functional.event_driven import as_event_driven, currents_in_order, e
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
 from snnlib.functional.pool import spike_avg_pool2d
 from snnlib.functional.srm import SRMNeuron, Streamed, as_threshold, check_state
+from snnlib.ops.srm_credit import through_state
 
 
 class NeuronOptions(TypedDict, total=False):
@@ -54,20 +55,43 @@ class _SRMLayer(torch.autograd.Function):
         spikes, final = ops.srm.srm_forward(
             current, threshold, state, *neuron.constants, time_dim, return_state
         )
-        ctx.save_for_backward(x, weight, current, threshold, state)
+        with_state = return_state or state is not None
+        ctx.save_for_backward(x, weight, current, threshold, state, spikes if with_state else None)
         ctx.operator, ctx.neuron = operator, neuron
         ctx.input_grad_scale, ctx.time_dim = input_grad_scale, time_dim
-        ctx.mark_non_differentiable(final)
+        # A state that nobody uses has no gradient, not one of zeros.
+        ctx.set_materialize_grads(False)
+        ctx.gives_state = return_state
+        if not return_state:
+            ctx.mark_non_differentiable(final)
         return spikes.to(x.dtype), final
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_spikes: Tensor, _grad_state: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, current, threshold, state = ctx.saved_tensors
-        need_x, need_weight = ctx.needs_input_grad[:2]
+    def backward(
+        ctx: Any, grad_spikes: Tensor | None, grad_state: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
+        x, weight, current, threshold, state, spikes = ctx.saved_tensors
+        need_x, need_weight, _, need_state = ctx.needs_input_grad[:4]
+        if not ctx.gives_state:
+            # A compiler's is one without elements.
+            grad_state = None
+        with_state = need_state or grad_state is not None
+        if grad_spikes is None:
+            grad_spikes = torch.zeros_like(current)
         a, b = ops.srm.srm_backward(
-            grad_spikes, current, threshold, state, *ctx.neuron.constants, ctx.time_dim, need_weight, need_x
+            grad_spikes,
+            current,
+            threshold,
+            state,
+            *ctx.neuron.constants,
+            ctx.time_dim,
+            need_weight or with_state,
+            need_x or with_state,
         )
+        grad_start = None
+        if with_state:
+            a, b, grad_start = through_state(a, b, spikes, grad_state, ctx.neuron.taus, ctx.time_dim)
         events = x.flatten(0, 1)
         grad_x = grad_weight = None
         if need_x:
@@ -77,7 +101,7 @@ class _SRMLayer(torch.autograd.Function):
                 grad_x = grad_x.mul_(ctx.input_grad_scale)
         if need_weight:
             grad_weight = ctx.operator.weight_backward(a.to(x.dtype).flatten(0, 1), events, weight)
-        return grad_x, grad_weight, *[None] * 7
+        return grad_x, grad_weight, None, grad_start if need_state else None, *[None] * 5
 
 
 def srm_layer_stream(
@@ -96,7 +120,7 @@ def srm_layer_stream(
     """One chunk of a sequence through a layer, from `state` (None: zero) and with the state to go on from.
 
     Arguments and errors as in `srm_layer`; `pool` averages the spikes of a 2-D convolution in windows without overlap.
-    Gradients stop at the chunk's borders.
+    Gradients flow through the states: chunks give the gradients of the whole.
     """
     check_untransformed("srm_layer")
     operator.check(x, weight)

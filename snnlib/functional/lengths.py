@@ -69,8 +69,6 @@ def run_with_lengths(
     state: State | None,
     lengths: Tensor,
     time_dim: int,
-    *,
-    differentiable_state: bool = True,
 ) -> tuple[Tensor, State]:
     """Value and state of sequences of different lengths by `run(x, state)` of a causal module, which gives both.
 
@@ -83,12 +81,6 @@ def run_with_lengths(
     steps = x.shape[time_dim]
     lengths = check_lengths(lengths, steps, x.shape[1 - time_dim], x)
     x = without_padding(x, lengths, time_dim)
-    if not differentiable_state:
-        # Values from one call, so that no chunk border cuts their gradient.
-        value, _ = run(x, state)
-        with torch.no_grad():
-            _, final = run_with_lengths(run, x, state, lengths, time_dim)
-        return without_padding(value, lengths, time_dim), final
     values: list[Tensor] = []
     last: State | None = None
     done = 0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -18,6 +20,22 @@ from snnlib.functional.operators import LinearOperator, TrainConvolution
 from snnlib.neurons.base import Neuron, Output
 from snnlib.neurons.dynamics import Dynamics
 from snnlib.ops.geometry import ConvOptions
+
+# Whether layers that take and give a state save their entries alone in the place of currents.
+_ENTRIES_ONLY: ContextVar[bool] = ContextVar("entries only", default=False)
+
+
+@contextmanager
+def entries_only() -> Iterator[None]:
+    """Within the block, layers that run from a state save what they would without one, which takes less memory.
+
+    Gradients by the input then equal those of the whole sequence up to the order of their sums, not bit for bit.
+    """
+    token = _ENTRIES_ONLY.set(True)
+    try:
+        yield
+    finally:
+        _ENTRIES_ONLY.reset(token)
 
 
 class _FusedLayer(torch.autograd.Function):
@@ -51,17 +69,36 @@ class _FusedLayer(torch.autograd.Function):
         if keep:
             ctx.save_for_backward(x, weight, coefficients, *record)
             ctx.options = (*options, pool, flags, time_dim)
-        ctx.mark_non_differentiable(final)
+        # A state that nobody uses has no gradient, not one of zeros.
+        ctx.set_materialize_grads(False)
+        ctx.gives_state = return_state
+        if not return_state:
+            ctx.mark_non_differentiable(final)
         return out, final
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_output: Tensor, _grad_state: Tensor) -> tuple[Tensor | None, ...]:
-        need_x, need_weight = ctx.needs_input_grad[:2]
-        grad_weight, grad_x = ops.layer.layer_backward(
-            grad_output, *ctx.saved_tensors, *ctx.options, need_weight, need_x
+    def backward(
+        ctx: Any, grad_output: Tensor | None, grad_state: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
+        need_x, need_weight, _, need_state = ctx.needs_input_grad[:4]
+        saved = ctx.saved_tensors
+        if not ctx.gives_state:
+            # A compiler's is one without elements.
+            grad_state = None
+        if grad_output is None:
+            x, weight = saved[:2]
+            grad_output = ops.conv_layout.no_gradient(x, weight, ctx.options[:5], ctx.options[-1])
+        grad_weight, grad_x, grad_start = ops.layer.layer_backward(
+            grad_output, *saved, *ctx.options, need_weight, need_x, grad_state, need_state
         )
-        return grad_x if need_x else None, grad_weight if need_weight else None, *[None] * 9
+        return (
+            grad_x if need_x else None,
+            grad_weight if need_weight else None,
+            None,
+            grad_start if need_state else None,
+            *[None] * 7,
+        )
 
 
 def spiking_layer(
@@ -115,8 +152,9 @@ def spiking_layer(
         value, final = neuron.run(_currents(x, weight, operator, time_dim), state)
         return Output(pooled(value.to(x.dtype), pool), final)
     dynamics = neuron.dynamics(neuron.constants())
-    differentiable_state = return_state or state is not None
-    if dynamics is not None and not (differentiable_state and torch.is_grad_enabled()):
+    # The adjoint of a state is a sum over entries, whose order depends on where a chunk ends; by currents it does not.
+    by_currents = (return_state or state is not None) and torch.is_grad_enabled() and not _ENTRIES_ONLY.get()
+    if dynamics is not None and not by_currents:
         out = fused_layer(conv, neuron, dynamics, state, return_state, pool)
         if out is not None:
             return out
@@ -167,7 +205,9 @@ def fused_layer(
     x, weight, options, axes = conv
     added = tuple(range(3, 5 - axes))
     time_dim = int(neuron.batch_first)
-    keep = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
+    learns = x.requires_grad or weight.requires_grad
+    learns |= state is not None and any(part.requires_grad for part in state)
+    keep = torch.is_grad_enabled() and learns
     if not dynamics.runs_in_layer or (keep and not dynamics.one_field):
         return None
     coefficients = dynamics.pack(torch.empty((), dtype=torch.float32, device=x.device))

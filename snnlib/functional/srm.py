@@ -171,7 +171,7 @@ def srm_neuron_stream(
 ) -> Streamed:
     """One chunk of a sequence: as `srm_neuron`, from `state` (None: zero) and with the state to go on from.
 
-    Gradients stop at the chunk's borders.
+    Gradients flow through the states: chunks give the gradients of the whole.
     """
     check_floating("current", current)
     check_rank("current", current, "[T, N, ...]", at_least=2)

@@ -70,8 +70,6 @@ class Neuron(KnownOptions, StoredConstants):
     gradient: str = "surrogate"
     # Whether gradients flow to earlier steps.
     gradient_through_time: bool = True
-    # Whether gradients flow through the states that `run` takes and gives.
-    differentiable_state: bool = True
 
     def __init__(
         self,
@@ -198,10 +196,7 @@ class Neuron(KnownOptions, StoredConstants):
             ValueError: `x`, the state or the lengths do not fit; the message says which.
         """
         if lengths is not None:
-            differentiable = {"differentiable_state": self.differentiable_state}
-            return Output(
-                *run_with_lengths(self.run, x, state, lengths, int(self.batch_first), **differentiable)
-            )
+            return Output(*run_with_lengths(self.run, x, state, lengths, int(self.batch_first)))
         return self._run(x, state, self.dynamics(self.constants()))
 
     def _run(self, x: Tensor, state: tuple[Tensor, ...] | None, dynamics: Dynamics | None) -> Output:

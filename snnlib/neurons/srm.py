@@ -53,8 +53,6 @@ class SRM(Neuron):
     Raises:
         ValueError: a constant out of its range.
 
-    Gradients stop at the state that a call starts from with `reset_states="all"`.
-
     >>> import torch, snnlib
     >>> snnlib.neurons.SRM()(torch.full((8, 1, 1), 1.2)).flatten().tolist()
     [0.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0]
@@ -81,7 +79,6 @@ class SRM(Neuron):
         self.neuron = self_neuron
         self.threshold: Tensor
         self.reset_states = check_choice("reset_states", reset_states, "all", "membrane")
-        self.differentiable_state = self.reset_states == "membrane"
 
     @property
     def tau_m(self) -> float:

@@ -22,6 +22,7 @@ from snnlib.nn.renamed import standardize_weights as standardize_weights
 from snnlib.nn.renamed import unfuse as unfuse
 from snnlib.nn.residual import SpikingBlock
 from snnlib.nn.residual_connection import Residual
+from snnlib.nn.save_packed import save_packed
 from snnlib.nn.spiking import SpikingConv1d, SpikingConv2d, SpikingConv3d, SpikingLayer, SpikingLinear
 from snnlib.nn.srm import SRMConv1d, SRMConv2d, SRMConv3d, SRMLayer, SRMLinear
 from snnlib.nn.stream import Stream
@@ -78,6 +79,7 @@ __all__ = [
     "parameter_groups",
     "reversed_in_time",
     "run_ragged",
+    "save_packed",
     "standardize_weights_",
     "supervised_spikes",
     "unfuse_",

@@ -1,4 +1,4 @@
-"""Long sequences in chunks with the gradient of the whole: what is kept for backward is one chunk's, and the states."""
+"""Long sequences in chunks with the gradient of the whole, and memory that follows events instead of time."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from snnlib.functional._check import check_count, check_rank
-from snnlib.neurons import Neuron
+from snnlib.functional.spiking import entries_only
 from snnlib.nn.batch_norm import BatchNorm
-from snnlib.nn.neuron_layer import NeuronLayer
-from snnlib.nn.spiking import SpikingLayer
+from snnlib.nn.save_packed import save_packed
 from snnlib.nn.stream import run_chunk
 
 # Modules whose output at a step depends on other steps in ways that no state carries.
@@ -44,14 +43,16 @@ def checkpoint_time(
 ) -> Tensor:
     """Output of a net on a long sequence, with the gradient of the whole and the memory of a part.
 
-    The sequence runs in chunks of `steps` steps. Between the passes only the states at their borders and the outputs
-    are kept; the backward pass runs each chunk once more, from its states. Memory then follows `steps` and not T, for
-    one more forward pass; `steps` near the root of T needs least. Spikes, states and gradients by the input are those
-    of one call; gradients of weights and constants are, up to the order of their sums.
+    The sequence runs in chunks of `steps` steps. What the backward pass needs of a chunk is packed by content
+    (`snnlib.save_packed`), so that memory follows events and spikes and not T. Where that takes more than the states at
+    the chunk's border, as with surrogates of unbounded support, these alone are kept from then on, and the backward
+    pass runs each chunk once more: memory then follows `steps` and T / `steps`, for one more forward pass, and `steps`
+    near the root of T needs least. Spikes and states are those of one call, bit for bit; gradients are up to the order
+    of their sums.
 
     Args:
-        net: layers and nets as `snnlib.Stream` takes them, whose states pass gradients: `SpikingRNN`, spiking layers,
-            neurons, modules without time such as `torch.nn.Linear`.
+        net: layers and nets as `snnlib.Stream` takes them: SRM layers, `SpikingRNN`, spiking layers, neurons, modules
+            without time such as `torch.nn.Linear`.
         x: sequence `[T, N, ...]`, or an object with `time_steps` and `frames(first, end)` such as `data.EventBatch`, of
             whose frames only a chunk exists at a time.
         steps: length of a chunk; the last one may be shorter.
@@ -64,7 +65,7 @@ def checkpoint_time(
 
     Raises:
         ValueError: a net with modules that mix time steps: batch normalisation in training mode, attention,
-            `torch.nn.RNN`, `Bidirectional`; or layers whose states pass no gradient: SRM layers; or no step at all.
+            `torch.nn.RNN`, `Bidirectional`; or no step at all.
 
     Source: Chen et al., "Training deep nets with sublinear memory cost", 2016, along time.
 
@@ -87,6 +88,8 @@ def checkpoint_time(
     keys: Keys = []
     flat: tuple[Tensor, ...] = ()
     outputs: list[Tensor] = []
+    replayed = False
+    held = [x] if isinstance(x, Tensor) else []
     for first in range(0, total, steps):
         end = min(first + steps, total)
 
@@ -95,7 +98,17 @@ def checkpoint_time(
             given = x.narrow(time_dim, first, end - first) if isinstance(x, Tensor) else x.frames(first, end)
             return _chunk(net, given, keys, states, reduce, first)
 
-        out, *rest = checkpoint(run, *flat, use_reentrant=False)
+        parts: tuple[Tensor, ...] | None = None
+        if not replayed:
+            keys_before, random = tuple(keys), torch.get_rng_state()
+            with save_packed(besides=held) as saved:
+                parts = run(*flat)
+            replayed = saved.kept > sum(state.nbytes for state in parts[1:])
+            if replayed:
+                # Once more, with what was kept let go.
+                parts, keys[:] = None, keys_before
+                torch.set_rng_state(random)
+        out, *rest = parts or checkpoint(run, *flat, use_reentrant=False)
         flat = tuple(rest)
         outputs.append(out)
     if reduce is None:
@@ -119,7 +132,8 @@ def _chunk(
     before = {}
     for key, parts in keys if states else ():
         before[key] = tuple(next(given) for _ in range(parts))
-    out, after = run_chunk(net, x, before, detach=False)
+    with entries_only():
+        out, after = run_chunk(net, x, before, detach=False)
     keys[:] = [(key, len(state)) for key, state in after.items()]
     flat = [part for state in after.values() for part in state]
     return (out if reduce is None else reduce(out, first), *flat)
@@ -131,8 +145,3 @@ def _check_net(net: nn.Module) -> None:
         mixes = isinstance(module, _MIX_TIME) and (module.training or not isinstance(module, BATCH_NORMS))
         if mixes or getattr(module, "mixes_time", False):
             raise ValueError(f"{what} mixes time steps, so its sequence cannot be cut into chunks")
-        other_layer = isinstance(module, NeuronLayer) and not isinstance(module, SpikingLayer)
-        if other_layer or (isinstance(module, Neuron) and not module.differentiable_state):
-            raise ValueError(
-                f"{what} has a state that passes no gradient; take a neuron with a surrogate gradient such as CubaLIF"
-            )

@@ -102,10 +102,7 @@ class SpikingLayer(KnownOptions, NeuronLayer):
         sample's own last step; as many chunks are run as there are different lengths.
         """
         if lengths is not None:
-            differentiable = {"differentiable_state": self.neuron.differentiable_state}
-            return Output(
-                *run_with_lengths(self.run, x, state, lengths, int(self.batch_first), **differentiable)
-            )
+            return Output(*run_with_lengths(self.run, x, state, lengths, int(self.batch_first)))
         if self.delays is None:
             return spiking_layer(x, self.effective_weight, self.operator, self.neuron, state=state)
         own, events, before = self._with_history(x, state)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from snnlib.backends import native
 from snnlib.backends.reference.srm import state_dtype
-from snnlib.ops.geometry import GROUP, Geometry
+from snnlib.ops.geometry import GROUP, ConvOptions, Geometry, geometry
 
 # `Neuron` of cpp/bindings/srm_conv.cpp: SRM neurons, and no neurons, which leaves the currents.
 SRM = (0, 0, 1, (0,) * 7)
@@ -53,6 +53,17 @@ def empty_output(x: Tensor, g: Geometry, pool: Sequence[int]) -> Tensor:
 def empty_state(x: Tensor, g: Geometry, variables: int = 3) -> Tensor:
     """State of the neurons `[K, N, C, ...]`; u, s and g of SRM neurons."""
     return _empty((variables, g.batch, g.channels, *g.space), x, state_dtype(x))
+
+
+def empty_grad_state(x: Tensor, g: Geometry, variables: int, needed: bool) -> Tensor:
+    """dL/dstate of the neurons, without elements where it is not needed."""
+    return empty_state(x, g, variables) if needed else x.new_empty(0, dtype=state_dtype(x))
+
+
+def no_gradient(x: Tensor, weight: Tensor, options: Sequence[Any], time_dim: int) -> Tensor:
+    """A gradient of zeros by the output, which has these (stride, padding, dilation, groups, pool)."""
+    *map_, pool = options
+    return empty_output(x, geometry(x, weight, ConvOptions(*map_), time_dim), pool).zero_()
 
 
 def bits_shape(x: Tensor, g: Geometry) -> tuple[int, ...]:

@@ -44,6 +44,7 @@ def weight_gradient(
         conv_layout.stored(None),
         conv_layout.stored(signal),
         conv_layout.NONE,
+        0,
     )
     call = GradientCall(x, weight, g, options, time_dim, 1.0, g.batch * bands[1], kept)
     return call.by_events(True, False, True)[0]

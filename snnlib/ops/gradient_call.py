@@ -35,10 +35,13 @@ class GradientCall(NamedTuple):
         signal = conv_layout.empty_sequence(self.x, self.g.channels, self.g.space, torch.float32)
         return native.on_huge_pages(signal)
 
-    def signals(self, a: Tensor | None, b: Tensor | None) -> None:
-        """Fill the dense signals for the weights and for the inputs; neurons with a surrogate have a alone."""
+    def signals(self, a: Tensor | None, b: Tensor | None, start: Tensor | None = None) -> None:
+        """Fill the dense signals for the weights and for the inputs, and dL/dstate before the first step.
+
+        Neurons with a surrogate have a alone.
+        """
         kernel = conv_layout.kernel("srm_conv_signals", self.x)
-        kernel(self.kept, native.address(a), native.address(b))  # type: ignore[misc]
+        kernel(self.kept, native.address(a), native.address(b), native.address(start))  # type: ignore[misc]
 
     def by_events(self, of_weight: bool, of_input: bool, by_inputs: bool) -> tuple[Tensor, Tensor]:
         """From the input's events or the output's spikes; the weight's as a sum over blocks of tasks."""

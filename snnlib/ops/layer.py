@@ -163,8 +163,13 @@ def layer_backward(
     time_dim: int,
     need_weight: bool,
     need_input: bool,
-) -> tuple[Tensor, Tensor]:
-    """dL/dW and dL/dx from the record of the forward pass; one that is not needed has no elements."""
+    grad_state: Tensor | None = None,
+    need_state: bool = False,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """dL/dW, dL/dx and dL/dstate before the first step; one that is not needed has no elements.
+
+    `grad_state` is dL/dstate after the last step.
+    """
     checks.check_conv_sizes(x, weight, stride, padding, dilation, groups, pool)
     checks.check_time_dim(time_dim)
     _check_coefficients(coefficients, weight.shape[0], x)
@@ -175,10 +180,13 @@ def layer_backward(
     checks.check_gradient("grad_output", grad_output, layout.shape, "the output's shape", x)
     bands = g.bands(pool[0])
     tasks = g.batch * bands[1]
+    checks.check_state_shape(grad_state, STATE_NAMES, (g.batch, g.channels, *g.space), x, "grad_state")
     checks.check_device("bits", bits, x)
     checks.check_record(bits, record, starts, conv_layout.bits_shape(x, g), tasks, values=1)
-    if conv_layout.kernel("srm_conv_backward", x, grad_output=grad_output) is None:
-        grad_weight, grad_input = reference.layer.backward(
+    grad_start = conv_layout.empty_grad_state(x, g, 1, need_state)
+    kernel = conv_layout.kernel("srm_conv_backward", x, grad_output=grad_output, grad_state=grad_state)
+    if kernel is None:
+        grad_weight, grad_input, grad_before = reference.layer.backward(
             grad_output,
             x,
             weight,
@@ -189,16 +197,21 @@ def layer_backward(
             options_of_neuron,
             bands[0],
             time_dim,
+            grad_state,
         )
         grad_x = conv_layout.empty_sequence(x, x.shape[2], x.shape[3:]) if need_input else x.new_empty(0)
         if need_input:
             grad_x.copy_(grad_input)
-        return grad_weight.to(weight.dtype).contiguous() if need_weight else weight.new_empty(0), grad_x
+        if need_state:
+            grad_start.copy_(grad_before)
+        grad_weight = grad_weight.to(weight.dtype).contiguous() if need_weight else weight.new_empty(0)
+        return grad_weight, grad_x, grad_start
     if grad_output.stride() != layout.stride() or grad_output.dtype != x.dtype:
         grad_output = layout.copy_(grad_output)
     record = record.to(torch.float32).contiguous()
     bits, starts = bits.contiguous(), starts.contiguous()
     rows_of_neuron = coefficients.to(torch.float32).contiguous()
+    after = None if grad_state is None else conv_layout.empty_state(x, g, 1).copy_(grad_state)
     kept = (
         g.shape,
         bands,
@@ -212,16 +225,19 @@ def layer_backward(
         conv_layout.stored(None),
         conv_layout.stored(grad_output),
         conv_layout.linear(rows_of_neuron, flags),
+        native.address(after),
     )
     gain = float(rows_of_neuron[_ROWS["b0"], 0])
     call = GradientCall(x, weight, g, options, time_dim, gain, tasks, kept)
-    algorithms = choice_backward.decide(x, g, int(starts[tasks]), need_weight)
+    algorithms = choice_backward.decide(x, g, int(starts[tasks]), need_weight, after is not None)
     dense_input = need_input and algorithms.input == "dense"
     if dense_input or (need_weight and algorithms.weight == "dense"):
         grad_weight, grad_x = _by_signal(call, need_weight, need_input)
     else:
         grad_weight, grad_x = call.by_events(need_weight, need_input, algorithms.weight == "inputs")
-    return (grad_weight * gain).to(weight.dtype), grad_x.to(x.dtype)
+    if need_state:
+        call.signals(None, None, grad_start)
+    return (grad_weight * gain).to(weight.dtype), grad_x.to(x.dtype), grad_start
 
 
 def _by_signal(call: GradientCall, need_weight: bool, need_input: bool) -> tuple[Tensor, Tensor]:
@@ -241,9 +257,13 @@ def _by_signal(call: GradientCall, need_weight: bool, need_input: bool) -> tuple
 
 
 @layer_backward.register_fake
-def _(_grad_output: Tensor, x: Tensor, weight: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
-    *_, need_weight, need_input = others
+def _(
+    _grad_output: Tensor, x: Tensor, weight: Tensor, *others: Any, **last: Any
+) -> tuple[Tensor, Tensor, Tensor]:
+    stride, padding, dilation, groups = others[4:8]
+    need_weight, need_input = others[11:13]
+    need_state = dict(zip(("grad_state", "need_state"), others[13:], strict=False), **last).get("need_state")
+    g = geometry(x, weight, ConvOptions(stride, padding, dilation, groups), others[10])
     grad_weight = weight.new_empty(weight.shape if need_weight else 0)
-    return grad_weight, conv_layout.empty_sequence(x, x.shape[2], x.shape[3:]) if need_input else x.new_empty(
-        0
-    )
+    grad_x = conv_layout.empty_sequence(x, x.shape[2], x.shape[3:]) if need_input else x.new_empty(0)
+    return grad_weight, grad_x, conv_layout.empty_grad_state(x, g, 1, bool(need_state))

@@ -17,6 +17,7 @@ from torch import Tensor
 from snnlib.backends import native, reference
 from snnlib.backends.reference.srm import Decay, decay_factors, state_dtype
 from snnlib.ops import checks
+from snnlib.ops.srm_credit import through_state
 
 STATE_NAMES = ("u", "s", "g")
 
@@ -231,15 +232,30 @@ def _(
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    current, threshold, state, *ctx.constants, _ = inputs
-    ctx.save_for_backward(current, threshold, state)
-    ctx.mark_non_differentiable(output[1])
+    current, threshold, state, *ctx.constants, return_state = inputs
+    ctx.save_for_backward(current, threshold, state, output[0] if return_state or state is not None else None)
+    # A state that nobody uses has no gradient, not one of zeros.
+    ctx.set_materialize_grads(False)
+    ctx.gives_state = return_state
+    if not return_state:
+        ctx.mark_non_differentiable(output[1])
 
 
-def _backward(ctx: Any, grad_spikes: Tensor, _grad_state: Tensor | None) -> tuple[Tensor | None, ...]:
-    current, threshold, state = ctx.saved_tensors
-    a, _ = srm_backward(grad_spikes, current, threshold, state, *ctx.constants, True, False)
-    return (a, *[None] * 8)
+def _backward(ctx: Any, grad_spikes: Tensor | None, grad_state: Tensor | None) -> tuple[Tensor | None, ...]:
+    current, threshold, state, spikes = ctx.saved_tensors
+    need_state = ctx.needs_input_grad[2]
+    if not ctx.gives_state:
+        # A compiler's is one without elements.
+        grad_state = None
+    with_state = need_state or grad_state is not None
+    if grad_spikes is None:
+        grad_spikes = torch.zeros_like(current)
+    a, b = srm_backward(grad_spikes, current, threshold, state, *ctx.constants, True, with_state)
+    grad_start = None
+    if with_state:
+        *taus, _, time_dim = ctx.constants
+        a, _, grad_start = through_state(a, b, spikes, grad_state, taus, time_dim)
+    return (a, None, grad_start if need_state else None, *[None] * 6)
 
 
 # A neuron without a layer around it has one gradient to give: the weight signal, as dL/dcurrent.

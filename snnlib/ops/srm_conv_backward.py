@@ -1,4 +1,4 @@
-"""Convolution and SRM neurons as one op: both gradients, from the record of the spikes.
+"""Convolution and SRM neurons as one op: its gradients, from the record of the spikes.
 
 Each gradient is driven by input events, by output spikes, or dense, by torch (`backends.choice_backward`).
 Kernels: cpp/cpu/srm_conv_backward.cpp and srm_conv_signals.cpp; equations: cpp/include/snnlib/kernels/spike_credit.h;
@@ -14,11 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from snnlib.backends import choice_backward, reference
+from snnlib.backends import choice_backward, native, reference
 from snnlib.backends.reference.srm import decay_factors
 from snnlib.ops import checks, conv_layout, dense
 from snnlib.ops.geometry import ConvOptions, geometry
 from snnlib.ops.gradient_call import GradientCall
+from snnlib.ops.srm import STATE_NAMES
 
 
 @torch.library.custom_op("snnlib::srm_conv_backward", mutates_args=())
@@ -42,10 +43,12 @@ def srm_conv_backward(
     time_dim: int,
     need_weight: bool,
     need_input: bool,
-) -> tuple[Tensor, Tensor]:
-    """dL/dW and dL/dx from the record of the forward pass; one that is not needed has no elements.
+    grad_state: Tensor | None = None,
+    need_state: bool = False,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """dL/dW, dL/dx and dL/dstate before the first step; one that is not needed has no elements.
 
-    `output` is the forward pass's, which only a pool needs.
+    `output` is the forward pass's, which only a pool needs; `grad_state` is dL/dstate after the last step.
     """
     checks.check_conv_sizes(x, weight, stride, padding, dilation, groups, pool)
     checks.check_time_dim(time_dim)
@@ -57,6 +60,7 @@ def srm_conv_backward(
     checks.check_gradient("grad_output", grad_output, layout.shape, "the output's shape", x)
     decay, bands = decay_factors(tau_m, tau_s, tau_grad), g.bands(pool[0])
     tasks = g.batch * bands[1]
+    checks.check_state_shape(grad_state, STATE_NAMES, (g.batch, g.channels, *g.space), x, "grad_state")
     checks.check_device("bits", bits, x)
     checks.check_record(bits, record, starts, conv_layout.bits_shape(x, g), tasks)
     if tuple(pool) == (1, 1):
@@ -65,21 +69,27 @@ def srm_conv_backward(
         raise ValueError("output: expected the forward pass's beside a pool, got None")
     else:
         checks.check_gradient("output", output, layout.shape, "the output's shape", x)
-    if conv_layout.kernel("srm_conv_backward", x, grad_output=grad_output) is None:
+    grad_start = conv_layout.empty_grad_state(x, g, 3, need_state)
+    kernel = conv_layout.kernel("srm_conv_backward", x, grad_output=grad_output, grad_state=grad_state)
+    if kernel is None:
         spikes = (bits, record, starts)
-        grad_weight, grad_input = reference.srm_conv.backward(
-            grad_output, x, weight, *spikes, options, pool, decay, bands[0], time_dim
+        grad_weight, grad_input, grad_before = reference.srm_conv.backward(
+            grad_output, x, weight, *spikes, options, pool, decay, bands[0], time_dim, grad_state
         )
         grad_x = conv_layout.empty_sequence(x, x.shape[2], x.shape[3:]) if need_input else x.new_empty(0)
         if need_input:
             grad_x.copy_(grad_input * input_grad_scale)
-        return grad_weight.to(weight.dtype).contiguous() if need_weight else weight.new_empty(0), grad_x
+        if need_state:
+            grad_start.copy_(grad_before)
+        grad_weight = grad_weight.to(weight.dtype).contiguous() if need_weight else weight.new_empty(0)
+        return grad_weight, grad_x, grad_start
     if output is not None and (output.stride() != layout.stride() or output.dtype != x.dtype):
         output = torch.empty_like(layout).copy_(output)
     if grad_output.stride() != layout.stride() or grad_output.dtype != x.dtype:
         grad_output = layout.copy_(grad_output)
     record = record.to(torch.float32).contiguous()
     bits, starts = bits.contiguous(), starts.contiguous()
+    after = None if grad_state is None else conv_layout.empty_state(x, g).copy_(grad_state)
     kept = (
         g.shape,
         bands,
@@ -93,8 +103,9 @@ def srm_conv_backward(
         conv_layout.stored(output),
         conv_layout.stored(grad_output),
         conv_layout.SRM,
+        native.address(after),
     )
-    paths = choice_backward.decide(x, g, int(starts[tasks]), need_weight)
+    paths = choice_backward.decide(x, g, int(starts[tasks]), need_weight, after is not None)
     dense_weight, dense_input = need_weight and paths.weight == "dense", need_input and paths.input == "dense"
     event_weight, event_input = need_weight and not dense_weight, need_input and not dense_input
     call = GradientCall(x, weight, g, options, time_dim, input_grad_scale, tasks, kept)
@@ -102,7 +113,9 @@ def srm_conv_backward(
     by_events = call.by_events(event_weight, event_input, paths.weight == "inputs")
     grad_weight = by_torch[0] if dense_weight else by_events[0]
     grad_x = by_torch[1] if dense_input else by_events[1]
-    return grad_weight.to(weight.dtype), grad_x.to(x.dtype)
+    if need_state:
+        call.signals(None, None, grad_start)
+    return grad_weight.to(weight.dtype), grad_x.to(x.dtype), grad_start
 
 
 def _by_torch(call: GradientCall, of_weight: bool, of_input: bool) -> tuple[Tensor, Tensor]:
@@ -118,9 +131,13 @@ def _by_torch(call: GradientCall, of_weight: bool, of_input: bool) -> tuple[Tens
 
 
 @srm_conv_backward.register_fake
-def _(_grad_output: Tensor, x: Tensor, weight: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
-    *_, need_weight, need_input = others
+def _(
+    _grad_output: Tensor, x: Tensor, weight: Tensor, *others: Any, **last: Any
+) -> tuple[Tensor, Tensor, Tensor]:
+    stride, padding, dilation, groups = others[4:8]
+    need_weight, need_input = others[14:16]
+    need_state = dict(zip(("grad_state", "need_state"), others[16:], strict=False), **last).get("need_state")
+    g = geometry(x, weight, ConvOptions(stride, padding, dilation, groups), others[13])
     grad_weight = weight.new_empty(weight.shape if need_weight else 0)
-    return grad_weight, conv_layout.empty_sequence(x, x.shape[2], x.shape[3:]) if need_input else x.new_empty(
-        0
-    )
+    grad_x = conv_layout.empty_sequence(x, x.shape[2], x.shape[3:]) if need_input else x.new_empty(0)
+    return grad_weight, grad_x, conv_layout.empty_grad_state(x, g, 3, bool(need_state))

@@ -14,9 +14,10 @@
 
 namespace snnlib {
 
-// In delay.h and nonzero.h.
+// In delay.h, nonzero.h and pack.h.
 struct DelayKernels;
 struct NonzeroKernels;
+struct PackKernels;
 
 struct Kernels {
   const char* isa;
@@ -29,6 +30,7 @@ struct Kernels {
   const RecurrentKernels* recurrent;
   const DelayKernels* delay;
   const NonzeroKernels* nonzero;
+  const PackKernels* pack;
 };
 
 const Kernels& kernels();

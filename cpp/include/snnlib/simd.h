@@ -82,6 +82,24 @@ inline uint32_t lanes_at_least(Floats a, Floats b) {
 #endif
 }
 
+// Bit i is set where lane i of `v` is not zero.
+inline uint32_t nonzero_lanes(Ints v) {
+#if defined(__AVX512F__)
+  return lane_bits(_mm512_test_epi32_mask(__m512i(v), __m512i(v)));
+#elif defined(__AVX2__)
+  return ~uint32_t(_mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(__m256i(v), _mm256_setzero_si256())))) &
+         kAllLanes;
+#elif defined(__SSE2__)
+  return ~uint32_t(_mm_movemask_ps(_mm_castsi128_ps(_mm_cmpeq_epi32(__m128i(v), _mm_setzero_si128())))) & kAllLanes;
+#else
+  int32_t lane[kLanes];
+  std::memcpy(lane, &v, sizeof v);
+  uint32_t bits = 0;
+  for (int i = 0; i < kLanes; ++i) bits |= uint32_t(lane[i] != 0) << i;
+  return bits;
+#endif
+}
+
 inline int lowest_bit(uint64_t bits) {
 #if defined(__GNUC__)
   return __builtin_ctzll(bits);

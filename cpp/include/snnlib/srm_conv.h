@@ -123,6 +123,12 @@ struct SrmConvRecord {
   Elements grad_output;
   LayerNeuron neuron;
   LinearNeuron linear;
+  // dL/dstate after the last step, [K][batch][height][row], with K = 3 (u, s, g) or 1. Null: zero.
+  const float* grad_state;
+
+  const float* grad_state_row(int64_t variable, int64_t n, int64_t y) const {
+    return grad_state + ((variable * shape.batch + n) * shape.height + y) * shape.row();
+  }
 };
 
 struct SrmConvBackwardArgs : SrmConvRecord {
@@ -144,10 +150,12 @@ struct SrmConvBackwardArgs : SrmConvRecord {
   int threads;
 };
 
-// The signals a and b of kernels/srm.h, each null where it is not wanted; frames as `frames`, channels-last.
+// The signals a and b of kernels/srm.h, each null where it is not wanted; frames as `frames`, channels-last. And
+// dL/dstate before the first step, as `grad_state`.
 struct SrmConvSignalsArgs : SrmConvRecord {
   float* a;
   float* b;
+  float* grad_start;
   int threads;
 };
 

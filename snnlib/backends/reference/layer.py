@@ -60,8 +60,9 @@ def backward(
     flags: Flags,
     band: int,
     time_dim: int,
-) -> tuple[Tensor, Tensor]:
-    """dL/dW and dL/dx in the state's dtype: the dense adjoint, then torch's convolution gradients."""
+    grad_state: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """dL/dW, dL/dx and dL/dstate in the state's dtype: the dense adjoint, then torch's convolution gradients."""
     dtype = state_dtype(x)
     stride, padding, dilation, _ = options
     sizes = zip(x.shape[3:], weight.shape[2:], stride, padding, dilation, strict=True)
@@ -70,7 +71,8 @@ def backward(
     entry, (u,) = read_entries(*record, shape, band, time_dim)
     q = _spread(grad_output.to(dtype), shape, pool)
     rows = {name: linear.per_neuron(coefficients, row, u) for row, name in enumerate(linear.row_names(1))}
-    lam = torch.zeros_like(q.select(time_dim, 0)) if q.shape[time_dim] else q
+    # What comes back to the state from later steps.
+    g = grad_state[0].to(dtype) if grad_state is not None else q.new_zeros(shape[1 - time_dim], *shape[2:])
     adjoint = torch.empty_like(q)
     shape_of = SHAPES[KINDS[flags.kind]]
     columns = [tensor.unbind(time_dim) for tensor in (q, entry, u.to(dtype))]
@@ -82,10 +84,10 @@ def backward(
         if not flags.detach_reset:
             h = u_t + rows["threshold"]
             carry = carry + slope * (rows["keep0"] * h + rows["offset0"] - h)
-        g = lam * rows["a00"] if flags.through_time else torch.zeros_like(lam)
         lam = torch.where(entry_t, slope * q_t + carry * g, g)
         adjoint.select(time_dim, t).copy_(lam * rows["b0"])
-    return convolution_backward(adjoint, x, weight, options)
+        g = lam * rows["a00"] if flags.through_time else torch.zeros_like(lam)
+    return *convolution_backward(adjoint, x, weight, options), g.unsqueeze(0)
 
 
 def _spread(grad: Tensor, shape: Sequence[int], pool: Sequence[int]) -> Tensor:

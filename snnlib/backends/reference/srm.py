@@ -86,6 +86,17 @@ def srm_forward(
     return trace.spikes.to(current.dtype), trace.state
 
 
+def credit_of_state(grad_state: Tensor, decay: Decay) -> tuple[Tensor, Tensor, Tensor]:
+    """(au, as, bg) of `srm_backward` from dL/d(u, s, g): the same adjoint in another basis."""
+    u, s, g = grad_state
+    return s, u - (1 - (1 - decay.e_m) / decay.r_s) * s, g
+
+
+def state_of_credit(au: Tensor, a_s: Tensor, bg: Tensor, decay: Decay) -> Tensor:
+    """dL/d(u, s, g) `[3, N, ...]` from the credit."""
+    return torch.stack(((1 - (1 - decay.e_m) / decay.r_s) * au + a_s, au, bg))
+
+
 def srm_backward(
     grad_spikes: Tensor,
     current: Tensor,

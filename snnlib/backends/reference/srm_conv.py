@@ -9,7 +9,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from snnlib.backends.reference.srm import Decay, Trace, as_bound, state_dtype
+from snnlib.backends.reference.srm import (
+    Decay,
+    Trace,
+    as_bound,
+    credit_of_state,
+    state_dtype,
+    state_of_credit,
+)
 from snnlib.backends.values import require
 
 # Stride, padding and dilation by space axis; groups.
@@ -145,8 +152,9 @@ def backward(
     decay: Decay,
     band: int,
     time_dim: int,
-) -> tuple[Tensor, Tensor]:
-    """dL/dW and dL/dx in the state's dtype: dense signals a and b, then torch's convolution gradients."""
+    grad_state: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """dL/dW, dL/dx and dL/dstate in the state's dtype: dense signals a and b, then torch's convolution gradients."""
     dtype = state_dtype(x)
     stride, padding, dilation, groups = options
     sizes = zip(x.shape[3:], weight.shape[2:], stride, padding, dilation, strict=True)
@@ -155,7 +163,10 @@ def backward(
     fired, (slope, gain) = read_entries(bits, record, starts, shape, band, time_dim)
     q = _shared_out(grad_output.to(dtype), fired, pool)
     columns = (q, fired, slope, gain)
-    au = a_s = bg = torch.zeros_like(q.select(time_dim, 0)) if q.shape[time_dim] else q
+    step = (shape[1 - time_dim], *shape[2:])
+    au = a_s = bg = q.new_zeros(step)
+    if grad_state is not None:
+        au, a_s, bg = credit_of_state(grad_state.to(dtype), decay)
     a, b = torch.empty_like(q), torch.empty_like(q)
     steps = list(zip(*(column.unbind(time_dim) for column in columns), strict=True))
     for t in reversed(range(len(steps))):
@@ -185,4 +196,4 @@ def backward(
 
     grad_weight = convolution_backward(a, [False, True, False])[1]
     grad_x = convolution_backward(b, [True, False, False])[0]
-    return grad_weight, grad_x.reshape(x.shape) * x.to(dtype)
+    return grad_weight, grad_x.reshape(x.shape) * x.to(dtype), state_of_credit(au, a_s, bg, decay)

@@ -59,11 +59,14 @@ class InputsBySpikes {
     streamed_ = grad && streamable(grad, s.steps * s.batch * s.in_height * row_bytes, row_bytes);
     spikes_.start(conv_, reaching.count());
     decay_ = a.neuron == LayerNeuron::kSrm ? float(a.constants.e_g) : linear_decay(a.linear);
-    if (a.neuron != LayerNeuron::kSrm) return;
-    no_successors(successors_, reaching.count() * s.row(), s.steps);
-    double power = 1.0;
-    float* left = left_.reserve(s.steps + 1);
-    for (int64_t d = 0; d <= s.steps; ++d, power *= decay_) left[d] = float(power);
+    if (a.neuron == LayerNeuron::kSrm) {
+      no_successors(successors_, reaching.count() * s.row(), s.steps);
+      double power = 1.0;
+      float* left = left_.reserve(s.steps + 1);
+      for (int64_t d = 0; d <= s.steps; ++d, power *= decay_) left[d] = float(power);
+    }
+    undecayed_ = false;
+    if (a.grad_state) start_from_state();
   }
 
   void begin_step() {
@@ -101,12 +104,10 @@ class InputsBySpikes {
   void step(int64_t t) {
     const ConvShape& s = a_->shape;
     const int64_t row = s.in_width * s.in_channels;
-    scale(field_.data(), in_.count() * tile_, decay_);
-    if (a_->scatter) {
-      for (int64_t y = reaching_.first; y < reaching_.last; ++y) scatter_row(y);
-    }
+    if (!undecayed_) scale(field_.data(), in_.count() * tile_, decay_);
+    undecayed_ = false;
+    add_to_field();
     for (int64_t y = in_.first; y < in_.last; ++y) {
-      if (!a_->scatter) gather_row(y);
       const int64_t at = (a_->input_frames(t, n_) * s.in_height + y) * row;
       if (a_->neuron != LayerNeuron::kSrm) {
         scaled(field_row(y) + conv_.first_pixel(), row, a_->input_grad_scale, grad_row_.data());
@@ -125,6 +126,32 @@ class InputsBySpikes {
 
  private:
   float* field_row(int64_t y) const { return field_.data() + (y - in_.first) * tile_; }
+
+  // The field of what comes back to the state after the last step. Of SRM neurons it decays from the last step on as
+  // that of a spike there does, to that of other neurons the last step adds its entries as it is.
+  void start_from_state() {
+    const ConvShape& s = a_->shape;
+    const bool srm = a_->neuron == LayerNeuron::kSrm;
+    const Place* places = &spikes_.place(0);
+    begin_step();
+    for (int64_t y = reaching_.first; y < reaching_.last; ++y) {
+      const float* grad = a_->grad_state_row(srm ? 2 : 0, n_, y);
+      Event* event = spikes_.place_next();
+      for (int64_t i = 0; i < s.row(); ++i) {
+        if (srm) successors_.data()[(y - reaching_.first) * s.row() + i] = {grad[i], int32_t(s.steps - 1)};
+        if (grad[i] != 0.0f) *event++ = {places[i].at, places[i].row, grad[i]};
+      }
+      spikes_.finish_row(event);
+    }
+    add_to_field();
+    undecayed_ = !srm;
+  }
+
+  // The spikes of all rows that were listed.
+  void add_to_field() {
+    for (int64_t y = reaching_.first; a_->scatter && y < reaching_.last; ++y) scatter_row(y);
+    for (int64_t y = in_.first; !a_->scatter && y < in_.last; ++y) gather_row(y);
+  }
 
   // The spikes of output row y, to the input rows that they reach.
   void scatter_row(int64_t y) {
@@ -153,6 +180,7 @@ class InputsBySpikes {
   int64_t n_ = 0, tile_ = 0;
   float decay_ = 0.0f;
   bool streamed_ = false;
+  bool undecayed_ = false;  // whether the next step takes the field as it is
   Scratch<float> field_, in_row_, grad_row_;
   Scratch<float> left_;  // of C after some steps: e_g^D
   Scratch<Successor> successors_;

@@ -2,6 +2,7 @@
 // changes at entries (kernels/linear_row.h) by an amount m,
 //
 //   g[t] = decay lam[t+1],   lam[t] = slope q + carry g[t],   m[t] = lam[t] - g[t]
+//   g of the last step is what comes back to the state after it
 //   carry = (keep where s = 1, else 1) + slope (keep h + offset - h) (reset not detached)
 //
 // slope is the surrogate's derivative at u and h = u + threshold; from neurons/linear.h with one state.
@@ -21,13 +22,17 @@ inline float linear_decay(const LinearNeuron& neuron) {
 
 class LinearAdjoint {
  public:
-  // Rows `rows` of neurons of one sample.
-  void start(const SrmConvRecord& a, const Rows& rows) {
+  // Rows `rows` of neurons of sample `n`.
+  void start(const SrmConvRecord& a, int64_t n, const Rows& rows) {
     neuron_ = &a.linear;
     rows_ = rows;
     row_ = a.shape.row();
     coefficients_.load(a.linear, row_);
     lam_.zeroed(rows.count() * padded(row_));
+    for (int64_t y = rows.first; a.grad_state && y < rows.last; ++y) {
+      std::memcpy(lam(y), a.grad_state_row(0, n, y), size_t(row_) * sizeof(float));
+    }
+    last_step_ = rows.count();
     slope_.reserve(padded(row_) + kGroup);
     carry_.reserve(padded(row_) + kGroup);
     amount_.reserve(padded(row_) + kGroup);
@@ -35,8 +40,12 @@ class LinearAdjoint {
 
   // Goes one step back in row y. `amounts` gets m of every entry.
   SNNLIB_NOINLINE const float* step(int64_t y, const SpikeRow& entries) {
-    float* lam = lam_.data() + (y - rows_.first) * padded(row_);
-    scale(lam, padded(row_), linear_decay(*neuron_));
+    float* lam = this->lam(y);
+    if (last_step_ > 0) {
+      --last_step_;
+    } else {
+      scale(lam, padded(row_), linear_decay(*neuron_));
+    }
     const bool all = entries.count == row_;
     all ? weigh<true>(entries) : weigh<false>(entries);
     const float *slope = slope_.data(), *carry = carry_.data();
@@ -61,8 +70,16 @@ class LinearAdjoint {
 
   const float* amounts() const { return amount_.data(); }
 
+  // After the first step, what comes back to row y of the state before it. Call it once.
+  const float* before(int64_t y) {
+    if (last_step_ == 0) scale(lam(y), padded(row_), linear_decay(*neuron_));
+    return lam(y);
+  }
+
  private:
   using Coefficients = LinearRows<1>;
+
+  float* lam(int64_t y) const { return lam_.data() + (y - rows_.first) * padded(row_); }
 
   static Floats tail(const float* p, int64_t count) { return load_lanes<float>(p, count); }
 
@@ -103,6 +120,7 @@ class LinearAdjoint {
   const LinearNeuron* neuron_ = nullptr;
   Rows rows_ = {};
   int64_t row_ = 0;
+  int64_t last_step_ = 0;  // rows of the last step that are still to come
   RowCoefficients coefficients_;
   Scratch<float> lam_, slope_, carry_, amount_;
 };

@@ -8,6 +8,12 @@
 //                dW += (A - A' e_m^D) U[t] - A' k(D) S[t],    A = q slope, A' the successor's (0 without one)
 //              where k(D) is what a unit of S leaves in U after D steps; and with V <- e_g V backwards in time it adds
 //                e_g (C - C' e_g^D) W to its patch of V,      C = q gain,    dL/dx[t] = x[t] V[t]
+//   state      what comes back to the state after the last step T - 1, (Gu, Gs, Gg) = dL/d(u, s, g), acts like a
+//              successor there: it adds dW += Gu U[T-1] + Gs S[T-1] and e_g Gg W to V, less what a spike at t takes
+//              off,
+//                dW -= Gu e_m^D U[t] + (Gu k(D) + Gs e_s^D) S[t] and e_g Gg e_g^D W, D = T-1 - t
+//              A credit (au, as) of kernels/srm.h is the same in another basis:
+//                Gs = au,   Gu = (1 - tau_s/tau_m) au + as
 #pragma once
 
 #include "snnlib/kernels/srm.h"
@@ -21,6 +27,9 @@ namespace SNNLIB_ISA {
 inline SrmDecay<float> float_decay(const SrmConstants& c) {
   return {float(c.e_m), float(c.e_s), float(c.e_g), float(c.r_s)};
 }
+
+// 1 - tau_s/tau_m
+inline float credit_ratio(const SrmConstants& c) { return float(1.0 - (1.0 - c.e_m) / c.r_s); }
 
 // The spikes of a row, in ascending order.
 struct SpikeRow {
@@ -41,6 +50,22 @@ SNNLIB_NOINLINE inline void step_back(float* u, float* s, int64_t n, SrmDecay<fl
 
 SNNLIB_NOINLINE inline void scale(float* x, int64_t n, float factor) {
   for (int64_t i = 0; i < n; i += kLanes) store(x + i, load(x + i) * factor);
+}
+
+// A row of (au, as) from (Gu, Gs), and back.
+SNNLIB_NOINLINE inline void credit_of_state(const float* grad_u, const float* grad_s, int64_t n, float ratio, float* au,
+                                            float* as) {
+  for (int64_t i = 0; i < n; ++i) {
+    au[i] = grad_s[i];
+    as[i] = grad_u[i] - ratio * grad_s[i];
+  }
+}
+SNNLIB_NOINLINE inline void state_of_credit(const float* au, const float* as, int64_t n, float ratio, float* grad_u,
+                                            float* grad_s) {
+  for (int64_t i = 0; i < n; ++i) {
+    grad_u[i] = ratio * au[i] + as[i];
+    grad_s[i] = au[i];
+  }
 }
 
 // The next spike of a neuron: its A or C, and its step.

@@ -39,6 +39,9 @@ class WeightsByInputs {
       const int64_t x = i / s.channels, o = i % s.channels;
       places[i] = int32_t(o / pixel_ * block_ + margin_ + x * pixel_ + o % pixel_);
     }
+    if (a.neuron == LayerNeuron::kSrm && a.grad_state) {
+      for (int64_t y = own.first; y < own.last; ++y) set_credit(y);
+    }
     length_ = s.kernel_w * pixel_;
     // Input rows, counted from the first one seen, whose output row under a kernel row is one of ours.
     Rows* rows_under = rows_under_.reserve(s.kernel_h);
@@ -89,6 +92,17 @@ class WeightsByInputs {
   }
 
  private:
+  // What comes back to the state of row y.
+  void set_credit(int64_t y) {
+    const int64_t shift = (y - own_.first) * signal_row_, row = a_->shape.row();
+    float *u = credit_.reserve(2 * row), *s = u + row;
+    credit_of_state(a_->grad_state_row(0, n_, y), a_->grad_state_row(1, n_, y), row, credit_ratio(a_->constants), u, s);
+    for (int64_t i = 0; i < row; ++i) {
+      signal_.data()[shift + places_.data()[i]] = u[i];
+      synapse_.data()[shift + places_.data()[i]] = s[i];
+    }
+  }
+
   template <bool Binary>
   void add_block(const float* signal, float* grad) const {
     // As many sums as 16 registers hold.
@@ -130,7 +144,7 @@ class WeightsByInputs {
   float* grad_ = nullptr;
   int64_t n_ = 0, pixel_ = 0, margin_ = 0, signal_row_ = 0, block_ = 0, length_ = 0;
   // The neurons' (u, s) in blocks.
-  Scratch<float> signal_, synapse_;
+  Scratch<float> signal_, synapse_, credit_;
   Scratch<int32_t> places_;
   Scratch<Rows> rows_under_;
   ChannelEvents events_;

@@ -37,7 +37,7 @@ class WeightsBySpikes {
     length_ = s.kernel_w * s.in_channels;
     // From column -padding on, with room for a whole vector at the end.
     trace_row_ = padded((s.in_width + 2 * s.padding_w) * s.in_channels + kGroup);
-    picks_.reserve(spikes);
+    picks_.reserve(spikes + (a.grad_state ? own.count() * s.row() : 0));
     begins_.reserve(s.steps * own.count() + 1)[0] = 0;
     in_row_.reserve(s.in_width * s.in_channels);
     Place* places = places_.reserve(s.row());
@@ -58,12 +58,12 @@ class WeightsBySpikes {
     const Place* places = places_.data();
     const int32_t shift = int32_t((y * s.stride_h - s.padding_h - seen_.first) * trace_row_);
     int64_t* begin = begins(t) + y;
-    Pick* pick = picks_.data() + begin[0];
+    Pick* pick = add_state(t, y, shift, picks_.data() + begin[0]);
     for (int64_t i = 0; i < row.count; ++i) {
       const Place place = places[row.places[i]];
       pick[i] = {shift + place.at, place.row, amounts[i], 0.0f};
     }
-    begin[1] = begin[0] + row.count;
+    begin[1] = pick + row.count - picks_.data();
   }
 
   // The spikes of row y at step t; steps in descending order, rows of a step in ascending.
@@ -74,16 +74,21 @@ class WeightsBySpikes {
     const Left* left = left_.data();
     const int32_t shift = int32_t((y * s.stride_h - s.padding_h - seen_.first) * trace_row_);
     int64_t* begin = begins(t) + y;
-    Pick* pick = picks_.data() + begin[0];
+    Pick* pick = add_state(t, y, shift, picks_.data() + begin[0]);
+    const bool from_state = a_->grad_state != nullptr;
+    const float* grad_s = from_state ? a_->grad_state_row(1, n_, y) : nullptr;
     for (int64_t i = 0; i < row.count; ++i) {
       const int32_t place = row.places[i];
       const float amount = row.q[place] * row.slope[i];
       const Successor next = successors[place];
       successors[place] = {amount, int32_t(t)};
-      const Left& l = left[next.step - t];
-      pick[i] = {shift + places[place].at, places[place].row, amount - next.amount * l.of_u, -(next.amount * l.of_s)};
+      // The state after the last step succeeds the last spike.
+      const bool last = from_state && next.step == s.steps;
+      const Left& l = left[last ? s.steps - 1 - t : next.step - t];
+      const float of_s = next.amount * l.of_s + (last ? grad_s[place] * l.synapse : 0.0f);
+      pick[i] = {shift + places[place].at, places[place].row, amount - next.amount * l.of_u, -of_s};
     }
-    begin[1] = begin[0] + row.count;
+    begin[1] = pick + row.count - picks_.data();
   }
 
   void run() {
@@ -116,16 +121,31 @@ class WeightsBySpikes {
   }
 
  private:
-  // What a unit of U and a unit of S leave in U after some steps: e_m^D and k(D).
+  // dL/dstate of row y, which samples the traces at the last step; returns where the next sample goes.
+  Pick* add_state(int64_t t, int64_t y, int32_t shift, Pick* pick) {
+    const ConvShape& s = a_->shape;
+    if (!a_->grad_state || t != s.steps - 1) return pick;
+    const bool srm = a_->neuron == LayerNeuron::kSrm;
+    const float *u = a_->grad_state_row(0, n_, y), *synapse = srm ? a_->grad_state_row(1, n_, y) : nullptr;
+    const Place* places = places_.data();
+    for (int64_t i = 0; i < s.row(); ++i) {
+      const float of_s = srm ? synapse[i] : 0.0f;
+      if (srm) successors_.data()[(y - own_.first) * s.row() + i].amount = u[i];
+      if (u[i] != 0.0f || of_s != 0.0f) *pick++ = {shift + places[i].at, places[i].row, u[i], of_s};
+    }
+    return pick;
+  }
+
+  // What a unit of U and a unit of S leave in U after some steps, e_m^D and k(D), and a unit of S in S, e_s^D.
   struct Left {
-    float of_u, of_s;
+    float of_u, of_s, synapse;
   };
   void make_left() {
     const SrmDecay<float> k = float_decay(a_->constants);
     Left* left = left_.reserve(a_->shape.steps + 1);
     double of_u = 1.0, of_s = 0.0, s = 1.0;
     for (int64_t d = 0; d <= a_->shape.steps; ++d) {
-      left[d] = {float(of_u), float(of_s)};
+      left[d] = {float(of_u), float(of_s), float(s)};
       of_u *= k.e_m;
       of_s = of_s * k.e_m + s * k.r_s;
       s *= k.e_s;

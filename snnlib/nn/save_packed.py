@@ -1,0 +1,159 @@
+"""What autograd saves for the backward pass, packed by content: spike tensors take what their spikes take."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from snnlib.backends import native, reference
+
+# Smaller tensors are kept as they are: below this, calls cost more than memory.
+_LEAST_BYTES = 1 << 16
+# Of its own size, above which a packed tensor is not worth the time.
+_MOST = 0.75
+_WORD = 4
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A tensor whose elements lie in memory without gaps, packed without loss."""
+
+    parts: tuple[Tensor, ...]
+    words: int
+    native: bool
+    shape: torch.Size
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that it takes."""
+        return sum(part.nbytes for part in self.parts)
+
+    def unpack(self) -> Tensor:
+        """The tensor again, bit for bit."""
+        device = self.parts[0].device
+        out = torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device=device)
+        flat = _in_memory(out).view(torch.int32)
+        if self.native:
+            native.on_huge_pages(out)
+            packed, starts = self.parts
+            native.unpack_words(packed.data_ptr(), starts.data_ptr(), flat.data_ptr(), self.words)
+        else:
+            places, values = self.parts
+            flat.copy_(reference.pack.unpack(places, values, self.words))
+        return out
+
+
+def pack(tensor: Tensor) -> Packed | None:
+    """The tensor, packed; None where that would not save a quarter of its memory.
+
+    It is read in blocks of 64 KiB, each of which takes the shortest of these forms: places and values of what is not 0,
+    with numbers in a table in the place of at most 31 different values; such a number for every element, in 1 to 8
+    bits; or the elements themselves.
+    """
+    if tensor.nbytes < _LEAST_BYTES or tensor.nbytes % _WORD or not _fills_memory(tensor):
+        return None
+    flat = _in_memory(tensor.detach()).view(torch.int32)
+    blocks = native.pack_words(flat)
+    parts: tuple[Tensor, ...]
+    if blocks is not None:
+        if blocks.bytes > _MOST * tensor.nbytes:
+            return None
+        parts = torch.empty(blocks.bytes, dtype=torch.uint8), torch.empty(blocks.count, dtype=torch.int64)
+        blocks.move_to(*(part.data_ptr() for part in parts))
+    else:
+        parts = reference.pack.pack(flat)
+    packed = Packed(parts, len(flat), blocks is not None, tensor.shape, tensor.stride(), tensor.dtype)
+    return packed if packed.nbytes <= _MOST * tensor.nbytes else None
+
+
+def _fills_memory(tensor: Tensor) -> bool:
+    """Whether the elements lie next to each other in some order of the dimensions."""
+    if tensor.layout != torch.strided or tensor.is_meta:
+        return False
+    expected = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size != 1 and stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+def _in_memory(tensor: Tensor) -> Tensor:
+    """The elements in the order of their addresses, `[elements]`."""
+    return tensor.as_strided((math.prod(tensor.shape),), (1,))
+
+
+@dataclass
+class SavedBytes:
+    """What the forward passes within `save_packed` keep for their backward passes.
+
+    Args:
+        kept: bytes that are kept.
+        given: bytes of the tensors that autograd saved, each counted once.
+    """
+
+    kept: int = 0
+    given: int = 0
+    _besides: frozenset[int] = field(default=frozenset(), repr=False)
+    # By address: whose memory it is, its version, and what is kept in its place.
+    _known: dict[int, tuple[StorageWeakRef, tuple[object, ...], Packed | None]] = field(
+        default_factory=dict, repr=False
+    )
+
+    def save(self, tensor: Tensor) -> Packed | Tensor:
+        """What to keep of a tensor that autograd saves."""
+        if isinstance(tensor, torch.nn.Parameter) or torch.compiler.is_compiling():
+            return tensor
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() in self._besides:
+            return tensor
+        key = tensor.data_ptr()
+        same = (tensor._version, tensor.shape, tensor.stride(), tensor.dtype)
+        known = self._known.get(key)
+        alive = known is not None and not known[0].expired()  # type: ignore[no-untyped-call]
+        if known is not None and alive and known[1] == same:
+            return known[2] or tensor
+        packed = pack(tensor)
+        self._known[key] = StorageWeakRef(storage), same, packed  # type: ignore[no-untyped-call]
+        self.given += tensor.nbytes
+        self.kept += tensor.nbytes if packed is None else packed.nbytes
+        return packed or tensor
+
+
+@contextmanager
+def save_packed(*, besides: Sequence[Tensor] = ()) -> Iterator[SavedBytes]:
+    """Within the block, tensors that autograd saves for the backward pass are packed by content, without loss.
+
+    A spike tensor `[T, N, C, H, W]` then takes one bit per element, means of pooling windows two to four, and where
+    spikes are few, two to three bytes per spike; silence takes none. Results and gradients keep every bit. What cannot
+    be packed to three quarters, such as currents and weights, is kept as it is. Packing and unpacking read and write
+    every saved tensor once more.
+
+    Args:
+        besides: tensors that live on anyway, such as the net's input, and are left as they are and not counted.
+
+    Yields:
+        A count of the bytes, `kept` and `given`.
+
+    >>> import torch, snnlib
+    >>> net = torch.nn.Sequential(snnlib.SRMLinear(100, 50), snnlib.SRMLinear(50, 10))
+    >>> x = (torch.rand(100, 64, 100) < 0.05).float()
+    >>> with snnlib.save_packed() as saved:
+    ...     out = net(x)
+    >>> saved.kept < saved.given / 4
+    True
+    >>> out.sum().backward()
+    """
+    saved = SavedBytes(_besides=frozenset(tensor.untyped_storage().data_ptr() for tensor in besides))
+    unpack = lambda kept: kept.unpack() if isinstance(kept, Packed) else kept  # noqa: E731
+    with torch.autograd.graph.saved_tensors_hooks(saved.save, unpack):
+        yield saved
+    saved._known.clear()

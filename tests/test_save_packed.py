@@ -1,0 +1,118 @@
+"""Saved tensors packed by content: every bit comes back, and memory follows events."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import snnlib
+from snnlib.nn.save_packed import Packed, pack
+
+SHAPE = (10, 5, 3, 32, 32)
+
+
+def _bits(tensor: Tensor) -> Tensor:
+    return tensor.as_strided((tensor.numel(),), (1,)).view(torch.int16)
+
+
+def _tensors() -> dict[str, tuple[Tensor, float]]:
+    """Tensors, and the share of their memory that is left at most; 1 for those that are not packed."""
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.rand(SHAPE, generator=generator)
+    means = nn.functional.avg_pool2d((torch.rand(50, 3, 64, 64, generator=generator) < 0.3).float(), 2)
+    levels = (noise * 29).floor()
+    return {
+        "nothing": (torch.zeros(SHAPE), 0.001),
+        "few spikes": ((noise < 0.001).float(), 0.002),
+        "spikes": ((noise < 0.3).float(), 0.04),
+        "means of windows": (means.reshape(SHAPE), 0.13),
+        "channels-last": (means.to(memory_format=torch.channels_last).unflatten(0, (10, 5)), 0.13),
+        "29 levels": (levels, 0.27),
+        "few different numbers": (noise * (noise < 0.02), 0.05),
+        "numbers": (noise, 1.0),
+        "negative zeros": (-torch.zeros(SHAPE), 0.04),
+        "half": ((noise < 0.1).bfloat16(), 0.13),
+        "float64": ((noise < 0.1).double(), 0.06),
+        "bits of a record": ((noise < 0.01).to(torch.int16) * -32768, 0.03),
+        "gaps": ((noise < 0.1).float()[..., ::2], 1.0),
+    }
+
+
+@pytest.mark.parametrize("name", _tensors())
+def test_every_bit_comes_back(name: str) -> None:
+    tensor, most = _tensors()[name]
+    packed = pack(tensor)
+    if most == 1.0:
+        assert packed is None
+        return
+    assert packed is not None
+    assert packed.nbytes <= most * tensor.nbytes
+    again = packed.unpack()
+    assert again.stride() == tensor.stride()
+    assert torch.equal(_bits(again), _bits(tensor))
+    with snnlib.use_path("reference"):
+        plain = pack(tensor)
+        assert (plain is None) == (
+            name in ("means of windows", "channels-last", "29 levels", "negative zeros")
+        )
+    if plain is not None:
+        assert torch.equal(_bits(plain.unpack()), _bits(tensor))
+
+
+def _net() -> nn.Sequential:
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        snnlib.SRMConv2d(2, 12, 5, padding=1),
+        snnlib.SpikeAvgPool2d(2),
+        snnlib.SRMConv2d(12, 16, 3),
+        nn.Flatten(2),
+        snnlib.SRMLinear(16 * 6 * 6, 10),
+    )
+    snnlib.init.calibrate_firing_rate_(net, _input(), 0.1)
+    return net
+
+
+def _input() -> Tensor:
+    return (torch.rand(20, 4, 2, 18, 18, generator=torch.Generator().manual_seed(1)) < 0.05).float()
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_gradients_keep_every_bit(fused: bool) -> None:
+    gradients = []
+    for packing in (False, True):
+        net, x = _net(), _input().requires_grad_()
+        if fused:
+            snnlib.fuse_(net)
+        if packing:
+            with snnlib.save_packed() as saved:
+                out = net(x)
+            assert saved.kept < (0.5 if fused else 0.25) * saved.given
+        else:
+            out = net(x)
+        assert out.sum() > 0
+        out.sum(0).square().sum().backward()
+        gradients.append([x.grad, *(p.grad for p in net.parameters())])
+    for plain, packed in zip(*gradients, strict=True):
+        assert plain.abs().max() > 0
+        assert torch.equal(plain, packed)
+
+
+def test_a_tensor_that_two_save_is_packed_once() -> None:
+    x = (torch.rand(100, 400) < 0.1).float()
+    a, b = (torch.rand(400, 3, requires_grad=True) for _ in range(2))
+    with snnlib.save_packed() as saved:
+        loss = (x @ a).sum() + (x @ b).sum()
+    assert saved.given == x.nbytes
+    loss.backward()
+    with snnlib.save_packed(besides=[x]) as saved:
+        (x[20:] @ a).sum()
+    assert saved.given == 0
+    # Written over between two calls: what the first saved stays as it was.
+    own = x.clone()
+    with snnlib.save_packed():
+        first = (own @ a).sum()
+        own.zero_()
+        second = (own @ b).sum()
+    a.grad = None
+    (first + second).backward()
+    assert torch.equal(a.grad, x.sum(0)[:, None].expand(400, 3))
+    assert isinstance(pack(x), Packed)

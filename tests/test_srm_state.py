@@ -1,0 +1,131 @@
+"""Gradients through the states of SRM neurons: finite differences, and chunks against the whole."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import snnlib
+from snnlib import neurons, surrogate
+from snnlib.functional import srm_trace
+from snnlib.functional.spiking import entries_only
+
+CHUNKS = [1, 7, 100]
+
+
+def _layers() -> dict[str, Callable[[], nn.Module]]:
+    narrow = surrogate.Triangle(0.5, 0.4)
+    return {
+        "scatter": lambda: snnlib.SRMConv2d(2, 8, 5, padding=1),
+        "gather": lambda: snnlib.SRMConv2d(2, 40, 3, tau_grad=4.0),
+        "stride": lambda: snnlib.SRMConv2d(2, 6, 3, stride=2, tau_m=3.0, tau_s=3.0),
+        "groups": lambda: snnlib.SRMConv2d(2, 6, 3, groups=2),
+        "linear": lambda: snnlib.SRMLinear(2 * 9 * 9, 7, batch_first=True),
+        "LIF": lambda: snnlib.SpikingConv2d(2, 8, 5, padding=1, neuron=neurons.LIF(4.0, surrogate=narrow)),
+        "LIF, linear": lambda: snnlib.SpikingLinear(
+            2 * 9 * 9, 7, neuron=neurons.LIF(4.0, surrogate=narrow, detach_reset=False)
+        ),
+        "LIF, stride": lambda: snnlib.SpikingConv2d(2, 6, 3, stride=2, neuron=neurons.LIF(4.0)),
+    }
+
+
+def _case(name: str, dtype: torch.dtype) -> tuple[nn.Module, Tensor]:
+    """A layer of which some neurons fire and some never do, and its input."""
+    torch.manual_seed(3)
+    layer = _layers()[name]().to(dtype)
+    x = (torch.rand(23, 3, 2, 9, 9) < 0.1).to(dtype)
+    with torch.no_grad():
+        layer.weight.mul_(3.0)
+    return layer, x.requires_grad_()
+
+
+def _gradients(layer: nn.Module, x: Tensor, steps: int | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Spikes, dL/dx and dL/dW of a call, or of chunks of so many steps; the loss reads the last state as well."""
+    time_dim = int(getattr(layer, "batch_first", False))
+    state, parts = None, []
+    for chunk in [x] if steps is None else x.split(steps, time_dim):
+        value, state = layer.run(chunk, state)
+        parts.append(value)
+    out = torch.cat(parts, time_dim)
+    generator = torch.Generator().manual_seed(5)
+    weights = torch.rand(out.shape, generator=generator).to(out) - 0.3
+    of_state = torch.rand(state[0].shape, generator=generator).to(out) - 0.3
+    loss = (out * weights).sum() + (state[0] * of_state).sum()
+    return out, *torch.autograd.grad(loss, (x, layer.weight))
+
+
+@pytest.mark.parametrize("name", _layers())
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_chunks_have_the_gradients_of_the_whole(name: str, dtype: torch.dtype) -> None:
+    layer, x = _case(name, dtype)
+    wide = _gradients(layer.double(), x.detach().double().requires_grad_(), None)
+    layer.to(dtype)
+    whole = _gradients(layer, x, None)
+    assert 0 < whole[0].mean() < 0.5
+    silent = whole[0].sum(int(getattr(layer, "batch_first", False))) == 0
+    assert 0.02 < silent.double().mean() < 0.98
+    bound = 3e-6 if dtype == torch.float32 else 1e-12
+    for algorithm in ("auto", "events", "dense"):
+        for steps in (None, *CHUNKS):
+            with snnlib.use_convolution(algorithm), entries_only():
+                out, *gradients = _gradients(layer, x, steps)
+            assert torch.equal(out, whole[0])
+            for gradient, expected in zip(gradients, wide[1:], strict=True):
+                assert (gradient - expected).abs().max() <= bound * expected.abs().max()
+
+
+@pytest.mark.parametrize("path", ["native", "reference"])
+def test_finite_differences_of_the_first_spike(path: str) -> None:
+    """Up to the first spike the potential is linear in the state before: du/dstate over the slope moves its time."""
+    torch.manual_seed(0)
+    current = torch.rand(20, 1, 6, dtype=torch.float64) * 0.9
+    start = torch.rand(3, 1, 6, dtype=torch.float64) * 0.5
+    neuron = neurons.SRM(tau_m=6.0, tau_s=2.5, grad_clamp=None)
+
+    def potentials(state: Tensor) -> Tensor:
+        """u at every step of neurons that never fire: what the state adds to that of zero state is free as well."""
+        e_m, e_s, r_s = 1 - 1 / 6.0, 1 - 1 / 2.5, 1 / 2.5
+        u, s, out = state[0], state[1], []
+        for step in current:
+            u, s = e_m * u + (s + step) * r_s, e_s * (s + step)
+            out.append(u)
+        return torch.stack(out)
+
+    with snnlib.use_path(path):
+        state = start.clone().requires_grad_()
+        spikes = neuron.run(current, (state,)).value
+        first = spikes.argmax(0)[0]
+        assert (spikes.sum(0) > 1).any()
+        q = torch.zeros_like(spikes).scatter_(0, first.view(1, 1, 6), 1.0)
+        (gradient,) = torch.autograd.grad((spikes * q).sum(), state)
+    free = potentials(start)
+    before = torch.cat((start[:1], free[:-1]))
+    at = first.view(1, 1, 6)
+    slope = (free - before).gather(0, at)[0]
+    step = 1e-4
+    for variable in (0, 1):
+        moved = start.clone()
+        moved[variable] += step
+        difference = (potentials(moved) - free).gather(0, at)[0] / step
+        assert torch.allclose(gradient[variable], difference / slope, rtol=1e-8, atol=1e-12)
+    # The trace of the input gradient: e_g^(n + 1) over its value at the spike, n steps later.
+    trace = srm_trace(current, tau_m=6.0, tau_s=2.5, threshold=1e9).delta_ut
+    free_trace = trace + start[2] * (1 - 1 / 2.5) ** torch.arange(1.0, 21.0, dtype=torch.float64).view(
+        -1, 1, 1
+    )
+    expected = (1 - 1 / 2.5) ** (first + 1).double() / free_trace.gather(0, at)[0]
+    assert torch.allclose(gradient[2], expected, rtol=1e-8)
+
+
+def test_state_alone_has_a_gradient() -> None:
+    """Where the loss reads the last state only, and where only the state before learns."""
+    layer, x = _case("scatter", torch.float32)
+    start = torch.zeros(3, 3, 8, 7, 7, requires_grad=True)
+    with torch.no_grad():
+        silent = layer.run(x, (start,)).value.sum(0) == 0
+    (gradient,) = torch.autograd.grad(layer.run(x, (start,)).state[0][0].sum(), start)
+    assert torch.allclose(gradient[0][silent], torch.tensor(0.8**23))
+    layer.weight.requires_grad_(False)
+    (alone,) = torch.autograd.grad(layer.run(x.detach(), (start,)).value.sum(), start)
+    assert alone.abs().sum() > 0
