@@ -139,6 +139,16 @@ def write(report: dict[str, Any], file: Path | None) -> None:
         partial.replace(file)
 
 
+def earlier_stages(file: Path | None, facts: dict[str, str]) -> dict[str, Any]:
+    """Stages of a report of the same code and device, which a call for some stages adds to."""
+    try:
+        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file is not None else {}
+        same = all(found["facts"][name] == facts[name] for name in ("commit", "device", "torch"))
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+    return dict(found["stages"]) if same else {}
+
+
 def problem_with(device: str) -> str:
     """Why the checks cannot run on this machine; empty if they can."""
     try:
@@ -191,6 +201,8 @@ def main() -> int:
     if file is None and arguments.device == "cuda":
         gpu = re.sub(r"[^a-z0-9]+", "-", report["facts"]["device"].lower())
         file = ROOT / "benchmarks" / "results" / f"{gpu}.json"
+    if arguments.stages:
+        report["stages"] = earlier_stages(file, report["facts"])
     write(report, file)
     for name in arguments.stages.split(",") if arguments.stages else LIMITS:
         left = MINUTES * 60 - (time.monotonic() - start)

@@ -47,6 +47,7 @@ class Bound(NamedTuple):
 
 _TYPES = "(float|__half|__nv_bfloat16)"
 _PAIRS, _PACKS = {"float": 2, "__half": 2, "__nv_bfloat16": 2}, {"float": 4, "__half": 8, "__nv_bfloat16": 8}
+_SINGLE = {"float": 1, "__half": 1, "__nv_bfloat16": 1}
 BOUNDS = (
     Bound("SRM forward", rf"srm_forward_kernel<{_TYPES}, [48]>", FORWARD, _PACKS, 2,
           {"float": 16, "__half": 16, "__nv_bfloat16": 16}),
@@ -54,9 +55,10 @@ BOUNDS = (
           {"float": 43, "__half": 45, "__nv_bfloat16": 45}),
     Bound("SRM backward, weights only", rf"srm_backward_kernel<{_TYPES}, 2, false>", BACKWARD, _PAIRS, 3,
           {"float": 43, "__half": 45, "__nv_bfloat16": 45}),
-    Bound("LIF forward", r"::forward_kernel<(float), 1, false>", FORWARD, {"float": 1}, 2, {"float": 22}),
-    Bound("LIF backward, triangle", r"::backward_kernel<(float), 1, false, false>", ADJOINT,
-          {"float": 1}, 3, {"float": 55}),
+    Bound("LIF forward", rf"::forward_kernel<{_TYPES}, 1, false>", FORWARD, _SINGLE, 2,
+          {"float": 22, "__half": 25, "__nv_bfloat16": 25}),
+    Bound("LIF backward, triangle", rf"::backward_kernel<{_TYPES}, 1, false, false>", ADJOINT, _SINGLE, 3,
+          {"float": 55, "__half": 60, "__nv_bfloat16": 60}),
 )  # fmt: skip
 ENTRY = re.compile(r"Compiling entry function '(\S+)' for '(sm_\w+)'")
 MEMORY = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")

@@ -48,12 +48,13 @@ __device__ LinearState<K, S> state_at(const void* states, int64_t neurons, int64
 
 template <class T, int K, bool Next>
 __global__ void forward_kernel(ScanForwardArgs a, Places places) {
+  using S = typename StateOf<T>::type;
   const int64_t neurons = a.view.outer * a.view.inner, neuron = thread_index();
   if (neuron >= neurons) return;
   const NeuronPlace place = places.of(a.view, neuron);
-  const auto k = coefficients_of<T, K>(a, places.constants(place));
+  const auto k = coefficients_of<S, K>(a, places.constants(place));
   const LinearFlags flags = a.flags;
-  LinearState<K, T> state = state_at<T, K, Next>(a.state_in, neurons, neuron);
+  LinearState<K, S> state = state_at<S, K, Next>(a.state_in, neurons, neuron);
   const int64_t stride = a.view.step_stride, start = a.view.offset(place.outer, 0, place.inner);
   const T* current = static_cast<const T*>(a.current) + start;
   T* value = static_cast<T*>(a.value) + start;
@@ -64,11 +65,11 @@ __global__ void forward_kernel(ScanForwardArgs a, Places places) {
     for (int j = 0; j < n; ++j, current += stride) x[j] = *current;
     SNNLIB_UNROLL
     for (int j = 0; j < n; ++j, value += stride) {
-      const LinearStep<K, T> out = linear_step<K, Next>(state, x[j], k, flags, T(1));
-      *value = flags.membrane ? out.h[0] : out.spike;
+      const LinearStep<K, S> out = linear_step<K, Next>(state, to_state(x[j]), k, flags, S(1));
+      from_state(flags.membrane ? out.h[0] : out.spike, value);
     }
   });
-  T* out = static_cast<T*>(a.state_out) + neuron;
+  S* out = static_cast<S*>(a.state_out) + neuron;
   SNNLIB_UNROLL
   for (int s = 0; s < K; ++s) out[s * neurons] = state.y[s];
   if (Next) out[K * neurons] = state.fired;
@@ -105,20 +106,21 @@ __device__ void by_surrogate(LinearFlags flags, const F& f) {
 
 template <class T, int K, bool Next, bool Learn>
 __global__ void backward_kernel(ScanBackwardArgs a, Places places, Chunks chunks) {
+  using S = typename StateOf<T>::type;
   constexpr int kValues = kKept<K, Next, Learn>;
-  using Parked = StateInColumn<T, LinearState<K, T>>;
+  using Parked = StateInColumn<T, LinearState<K, S>>;
   const int64_t neurons = a.view.outer * a.view.inner, neuron = thread_index();
   if (neuron >= neurons) return;
   const NeuronPlace place = places.of(a.view, neuron);
-  const auto k = coefficients_of<T, K>(a, places.constants(place));
+  const auto k = coefficients_of<S, K>(a, places.constants(place));
   const LinearFlags flags = a.flags;
   const int64_t stride = a.view.step_stride, start = a.view.offset(place.outer, 0, place.inner);
   const T* current = static_cast<const T*>(a.current) + start;
   const T* grad_value = static_cast<const T*>(a.grad_value) + start;
   T* grad_current = static_cast<T*>(a.grad_current) + start;
-  T* kept = scratch<T>();
+  S* kept = scratch<S>();
 
-  LinearState<K, T> state = state_at<T, K, Next>(a.state_in, neurons, neuron);
+  LinearState<K, S> state = state_at<S, K, Next>(a.state_in, neurons, neuron);
   // Repeats steps [first, first + count); `keep(step - first, state before, out)` sees each.
   const auto repeat = [&](int64_t first, int count, const auto& keep) {
     const T* at = current + first * stride;
@@ -129,8 +131,8 @@ __global__ void backward_kernel(ScanBackwardArgs a, Places places, Chunks chunks
       for (int j = 0; j < n; ++j, at += stride) x[j] = *at;
       SNNLIB_UNROLL
       for (int j = 0; j < n; ++j) {
-        const LinearState<K, T> before = state;
-        keep(t + j, before, linear_step<K, Next>(state, x[j], k, flags, T(1)));
+        const LinearState<K, S> before = state;
+        keep(t + j, before, linear_step<K, Next>(state, to_state(x[j]), k, flags, S(1)));
       }
     });
   };
@@ -139,30 +141,30 @@ __global__ void backward_kernel(ScanBackwardArgs a, Places places, Chunks chunks
   for (int64_t chunk = 0; chunk < last; ++chunk) {
     const int64_t first = chunk * chunks.steps;
     if (chunk > 0) Parked::store(grad_current + first * stride, stride, state);
-    repeat(first, chunks.steps, [](int, const LinearState<K, T>&, const LinearStep<K, T>&) {});
+    repeat(first, chunks.steps, [](int, const LinearState<K, S>&, const LinearStep<K, S>&) {});
   }
-  const LinearState<K, T> given = state_at<T, K, Next>(a.grad_state_out, neurons, neuron);
-  LinearCarry<K, T> carry = {};
+  const LinearState<K, S> given = state_at<S, K, Next>(a.grad_state_out, neurons, neuron);
+  LinearCarry<K, S> carry = {};
   SNNLIB_UNROLL
   for (int s = 0; s < K; ++s) carry.g[s] = given.y[s];
   carry.qs = given.fired;
-  LinearCoefficients<K, T> sum = {};
+  LinearCoefficients<K, S> sum = {};
   for (int64_t chunk = last; chunk >= 0; --chunk) {
     const int64_t first = chunk * chunks.steps;
     const int count = chunk == last ? int(a.view.steps - first) : chunks.steps;
     if (chunk < last) {
-      state = chunk == 0 ? state_at<T, K, Next>(a.state_in, neurons, neuron)
+      state = chunk == 0 ? state_at<S, K, Next>(a.state_in, neurons, neuron)
                          : Parked::load(grad_current + first * stride, stride);
     }
-    repeat(first, count, [&](int t, const LinearState<K, T>& before, const LinearStep<K, T>& out) {
-      T* at = &kept[t * kValues * kScratchThreads];
+    repeat(first, count, [&](int t, const LinearState<K, S>& before, const LinearStep<K, S>& out) {
+      S* at = &kept[t * kValues * kScratchThreads];
       SNNLIB_UNROLL
       for (int s = 0; s < K; ++s) at[s * kScratchThreads] = out.raw[s];
       if (Next) at[K * kScratchThreads] = before.fired;
       SNNLIB_UNROLL
       for (int s = 0; s < K && Learn; ++s) at[(K + Next + s) * kScratchThreads] = before.y[s];
     });
-    by_surrogate<sizeof(T) == 4 && K == 1 && !Learn>(flags, [&](const LinearFlags& own) {
+    by_surrogate<sizeof(S) == 4 && K == 1 && !Learn>(flags, [&](const LinearFlags& own) {
       int64_t read_at = (first + count - 1) * stride, write_at = read_at;
       for_each_group<kAheadBackward<T, K>>(count, [&](auto size, int done) {
         constexpr int n = decltype(size)::value;
@@ -174,27 +176,28 @@ __global__ void backward_kernel(ScanBackwardArgs a, Places places, Chunks chunks
         }
         SNNLIB_UNROLL
         for (int j = 0; j < n; ++j, write_at -= stride) {
-          const T* at = &kept[(count - 1 - done - j) * kValues * kScratchThreads];
-          LinearSeen<K, T> seen = {};
+          const S* at = &kept[(count - 1 - done - j) * kValues * kScratchThreads];
+          LinearSeen<K, S> seen = {};
           SNNLIB_UNROLL
           for (int s = 0; s < K; ++s) seen.raw[s] = at[s * kScratchThreads];
           if (Next) seen.fired_before = at[K * kScratchThreads];
           if (Learn) {
             SNNLIB_UNROLL
             for (int s = 0; s < K; ++s) seen.y[s] = at[(K + Next + s) * kScratchThreads];
-            seen.x = x[j];
+            seen.x = to_state(x[j]);
           }
-          grad_current[write_at] = linear_back<K, Next, Learn>(carry, q[j], seen, k, own, T(1), sum);
+          from_state(linear_back<K, Next, Learn>(carry, to_state(q[j]), seen, k, own, S(1), sum),
+                     &grad_current[write_at]);
         }
       });
     });
   }
-  T* out = static_cast<T*>(a.grad_state_in) + neuron;
+  S* out = static_cast<S*>(a.grad_state_in) + neuron;
   SNNLIB_UNROLL
   for (int s = 0; s < K; ++s) out[s * neurons] = carry.g[s];
   if (Next) out[K * neurons] = carry.qs;
   if (!Learn || !a.grad_coefficients) return;
-  T* grads = static_cast<T*>(a.grad_coefficients) + neuron;
+  S* grads = static_cast<S*>(a.grad_coefficients) + neuron;
   SNNLIB_UNROLL
   for (int row = 0; row < LinearRows<K>::count; ++row) grads[row * neurons] = sum.row[row];
 }
@@ -207,8 +210,9 @@ void launch_forward(const ScanForwardArgs& a) {
 
 template <class T, int K, bool Next, bool Learn>
 void launch_backward(const ScanBackwardArgs& a) {
-  constexpr int kBytes = kKept<K, Next, Learn> * int(sizeof(T));
-  static_assert((kScratchBytes / kBytes + 2) / 2 * sizeof(T) >= sizeof(LinearState<K, T>),
+  using S = typename StateOf<T>::type;
+  constexpr int kBytes = kKept<K, Next, Learn> * int(sizeof(S));
+  static_assert((kScratchBytes / kBytes + 2) / 2 * sizeof(T) >= sizeof(LinearState<K, S>),
                 "a chunk has room for a state");
   const Chunks chunks = even_chunks<kBytes>(a.view.steps);
   launch("scan_backward", backward_kernel<T, K, Next, Learn>, a.view.outer * a.view.inner, a.executor,
@@ -222,34 +226,45 @@ void forward_states(const ScanForwardArgs& a) {
 
 template <class T, int K>
 void backward_states(const ScanBackwardArgs& a) {
-  // float64 has one kernel less to compile: it sums gradients that nobody asked for.
-  if (a.grad_coefficients || sizeof(T) == 8) {
+  if constexpr (sizeof(T) == 2) {
+    if (a.grad_coefficients) throw std::runtime_error("scan_backward: half precision has no gradients of coefficients");
+    a.flags.reset_next ? launch_backward<T, K, true, false>(a) : launch_backward<T, K, false, false>(a);
+  } else if (a.grad_coefficients || sizeof(T) == 8) {
+    // float64 has one kernel less to compile: it sums gradients that nobody asked for.
     a.flags.reset_next ? launch_backward<T, K, true, true>(a) : launch_backward<T, K, false, true>(a);
   } else if constexpr (sizeof(T) == 4) {
     a.flags.reset_next ? launch_backward<T, K, true, false>(a) : launch_backward<T, K, false, false>(a);
   }
 }
 
+// Half precision is for neurons of one state: others are bound by arithmetic, and ops/scan.py widens them.
 template <class T>
 void forward_type(const ScanForwardArgs& a) {
   if (a.states == 1) return forward_states<T, 1>(a);
-  if (a.states == 2) return forward_states<T, 2>(a);
-  forward_states<T, 3>(a);
+  if constexpr (sizeof(T) > 2) {
+    if (a.states == 2) return forward_states<T, 2>(a);
+    return forward_states<T, 3>(a);
+  }
+  throw std::runtime_error("scan_forward: half precision is for one state");
 }
 
 template <class T>
 void backward_type(const ScanBackwardArgs& a) {
   if (a.states == 1) return backward_states<T, 1>(a);
-  if (a.states == 2) return backward_states<T, 2>(a);
-  backward_states<T, 3>(a);
+  if constexpr (sizeof(T) > 2) {
+    if (a.states == 2) return backward_states<T, 2>(a);
+    return backward_states<T, 3>(a);
+  }
+  throw std::runtime_error("scan_backward: half precision is for one state");
 }
 
 void forward(const ScanForwardArgs& a) {
-  a.dtype == DType::kFloat64 ? forward_type<double>(a) : forward_type<float>(a);
+  by_dtype(a.dtype, a, forward_type<float>, forward_type<double>, forward_type<__nv_bfloat16>, forward_type<__half>);
 }
 
 void backward(const ScanBackwardArgs& a) {
-  a.dtype == DType::kFloat64 ? backward_type<double>(a) : backward_type<float>(a);
+  by_dtype(a.dtype, a, backward_type<float>, backward_type<double>, backward_type<__nv_bfloat16>,
+           backward_type<__half>);
 }
 
 }  // namespace

@@ -148,6 +148,10 @@ def test_what_a_launch_asks_for(steps: int, emulated: Callable[..., Any]) -> Non
 SCANS: dict[str, Callable[..., neurons.Neuron]] = {
     "LIF": functools.partial(neurons.LIF, learnable=("tau", "threshold")),
     "LIF, next": functools.partial(neurons.LIF, reset_time="next"),
+    "LIF, rectangle": functools.partial(neurons.LIF, surrogate=snnlib.surrogate.Rectangle(0.5)),
+    "LIF, triangle": functools.partial(neurons.LIF, surrogate=snnlib.surrogate.Triangle(0.5)),
+    "LIF, fast sigmoid": functools.partial(neurons.LIF, surrogate=snnlib.surrogate.FastSigmoid()),
+    "LIF, sigmoid": functools.partial(neurons.LIF, surrogate=snnlib.surrogate.Sigmoid()),
     "CubaLIF": functools.partial(neurons.CubaLIF),
     "Alpha, next": functools.partial(neurons.Alpha, reset_time="next", learnable=("tau_decay",)),
 }

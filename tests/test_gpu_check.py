@@ -62,6 +62,20 @@ def test_script(tmp_path: Path) -> None:
     assert run.stdout.rstrip().endswith("1 of 2 stages passed; failed: nothing")
 
 
+def test_a_call_for_some_stages_adds_to_the_report(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A command on a GPU machine is short: what found no time in the first one runs in a second."""
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    check = importlib.import_module("gpu_check")
+    facts = {"commit": "abc", "device": "cuda", "torch": "2"}
+    file = tmp_path / "report.json"
+    assert check.earlier_stages(file, facts) == check.earlier_stages(None, facts) == {}
+    check.write({"facts": facts, "stages": {"ops": {"passed": True}}}, file)
+    assert check.earlier_stages(file, facts) == {"ops": {"passed": True}}
+    assert check.earlier_stages(file, facts | {"commit": "def"}) == {}
+    file.write_text("[]")
+    assert check.earlier_stages(file, facts) == {}
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_a_gpu() -> None:
     run = _script()

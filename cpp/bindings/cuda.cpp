@@ -13,6 +13,7 @@ void bind_cuda(pybind11::module_& module) {
   bind_pool(cuda, &cuda_kernels);
   bind_scan(cuda, &cuda_kernels);
   bind_currents(cuda);
+  cuda.attr("scan_takes_half") = true;
   cuda.attr("architectures") = SNNLIB_CUDA_ARCHITECTURES;
   cuda.def("use_device", &cuda_use_device);
   cuda.def("problem", &cuda_problem);

@@ -13,6 +13,7 @@ PYBIND11_MODULE(_C_emulated, module) {
   snnlib::bind_pool(module, &snnlib::cuda_kernels);
   snnlib::bind_scan(module, &snnlib::cuda_kernels);
   snnlib::bind_currents(module);
+  module.attr("scan_takes_half") = true;
   module.def("last_launch", [] {
     const snnlib::cuda::LaunchShape& shape = snnlib::cuda::emulated.shape;
     py::dict facts;

@@ -134,6 +134,11 @@ def kernel(name: str, tensor: Tensor, **others: Tensor | None) -> Callable[..., 
     return None
 
 
+def scan_takes_half(tensor: Tensor) -> bool:
+    """Whether the scan kernels of the tensor's device read half precision themselves, for neurons of one state."""
+    return bool(getattr(_kernels.get(tensor.device.type), "scan_takes_half", False))
+
+
 def plain_function(name: str) -> Callable[..., Any] | None:
     """The compiled function `name` of work without tensors, like the decoders of event files; None as from `kernel`."""
     if _path.value == "reference":

@@ -76,10 +76,19 @@ class _Call:
     """Arguments that both native calls share; keeps the tensors behind the addresses alive."""
 
     def __init__(
-        self, current: Tensor, coefficients: Tensor, state: Tensor | None, flags: Flags, time_dim: int
+        self,
+        current: Tensor,
+        coefficients: Tensor,
+        state: Tensor | None,
+        flags: Flags,
+        time_dim: int,
+        learn: bool = False,
     ) -> None:
-        # Half precision is widened as a whole: the kernels' arithmetic is in float32 anyhow.
-        self.current = current = current.to(state_dtype(current))
+        self.states = count_states(len(coefficients))
+        # The arithmetic is in float32 anyhow: a kernel that does not convert itself gets a wider copy.
+        if self.states > 1 or learn or not native.scan_takes_half(current):
+            current = current.to(state_dtype(current))
+        self.current = current
         first, second = current.shape[:2]
         inner = math.prod(current.shape[2:])
         if time_dim == 0:
@@ -87,7 +96,6 @@ class _Call:
         else:
             self.view = (first, second, inner, second * inner, inner)
         self.rows = _per_neuron(coefficients, current)
-        self.states = count_states(len(coefficients))
         self.flags = flags
         self.state = None
         if state is not None:
@@ -164,7 +172,7 @@ def scan_backward(
             _sum_neurons(rows, coefficients) if learn else coefficients.new_empty(0),
             grad_start.copy_(start),
         )
-    call = _Call(current, coefficients, state, options, time_dim)
+    call = _Call(current, coefficients, state, options, time_dim, learn)
     if grad_value.stride() != call.current.stride() or grad_value.dtype != call.current.dtype:
         grad_value = native.empty_like(call.current).copy_(grad_value)
     final = None if grad_state is None else _empty_state(call.current, states, time_dim).copy_(grad_state)
