@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from peer_standins import Leaky
 from torch import Tensor, nn
 
 import snnlib
@@ -398,3 +399,43 @@ def test_the_command_writes_the_variant(tmp_path: Path, capsys: pytest.CaptureFi
     assert run("verify", path, "--target", "sinabs")[0] == 1
     code, said = run("show", tmp_path / "none.nir")
     assert code == 2 and said.startswith("error: ")
+
+
+class Looping(nn.Module):
+    """A loop over time in the manner of snnTorch, with a sum of two branches; the readout never fires."""
+
+    def __init__(self, scaled: bool = False) -> None:
+        super().__init__()
+        self.scaled = scaled
+        self.conv, self.lif, self.more = nn.Conv2d(2, 3, 3), Leaky(0.75), nn.Conv2d(2, 3, 3)
+        self.fc, self.out = nn.Linear(12, 5), Leaky(0.5)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        mem, last, spikes, potentials = self.lif.reset_mem(), self.out.reset_mem(), [], []
+        for now in x:
+            hidden, mem = self.lif(self.conv(now) + self.more(now), mem)
+            current = self.fc(hidden.view(hidden.shape[0], -1))
+            spike, last = self.out(current * 2 if self.scaled else current, last)
+            spikes.append(spike)
+            potentials.append(last)
+        return torch.stack(potentials), torch.stack(spikes)
+
+
+def test_a_converted_loop_is_a_graph(capsys: pytest.CaptureFixture[str]) -> None:
+    torch.manual_seed(0)
+    x, net = spikes(20, 3, 2, 4, 4), dyadic(Looping())
+    made = snnlib.convert(net, x, quiet=True).eval()
+    with pytest.raises(ValueError, match=r"lif \(LIF\): reset='subtract'"):
+        snnlib.to_nir(made, x=x)
+    graph = snnlib.to_nir(made, x=x, approximate=True)
+    assert "lif: written without reset='subtract'" in capsys.readouterr().out
+    assert {("conv_0", "lif"), ("more_0", "lif"), ("fc_0", "out"), ("out", "output")} <= set(graph.edges)
+    # With a reset to zero in the step that fired the same modules are what the graph is.
+    for neuron in (made.leaf("lif"), made.leaf("out").neuron):
+        neuron.reset, neuron.reset_time = "zero", "same"
+    graph = snnlib.to_nir(made, DT, x=x)
+    expected = made(x)[1].detach().numpy()
+    assert expected.sum() > 0 and np.array_equal(interpret(graph, x.numpy(), DT)["output"], expected)
+    scaled = snnlib.convert(Looping(scaled=True).eval(), x, quiet=True)
+    with pytest.raises(ValueError, match="the call of mul in its loop has no counterpart"):
+        snnlib.to_nir(scaled, x=x, approximate=True)

@@ -75,6 +75,10 @@ class FoldedNet(nn.Module):
         output = [self._outer(leaf, values, lanes) for leaf in self.loop.output]
         return pytree.tree_unflatten(output, self.out_spec)
 
+    def leaf(self, path: str) -> nn.Module:
+        """The module over sequences that a call of a step names."""
+        return self._paths[path]
+
     def code(self) -> str:
         """The calls of a step, one per line."""
         return "\n".join(

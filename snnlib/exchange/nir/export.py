@@ -7,8 +7,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
+from snnlib.exchange.folded import FoldedNet
 from snnlib.exchange.nir.interpret import interpret
+from snnlib.exchange.nir.loop_walk import in_time
 from snnlib.exchange.nir.package import nir_package
 from snnlib.exchange.nir.reading import check_discretisation, check_dt
 from snnlib.exchange.nir.spikes import SpikeCounts
@@ -36,7 +39,8 @@ def to_nir(
 
     Args:
         net: an `nn.Sequential` or a module whose forward can be traced symbolically, of this library's layers and
-            neurons, `PerStep` and torch's stateless layers; in evaluation mode where it has batch normalisation.
+            neurons, `PerStep` and torch's stateless layers, or what `snnlib.convert` made, a loop over time of which
+            one output is a sequence of spikes; in evaluation mode where it has batch normalisation.
         dt: length of a time step in seconds. Default 1e-4, the step that importers assume who have none of their own.
         x: an input `[T, N, ...]`: its shape is the graph's input. Needed where the net begins with a convolution.
         discretisation: what the reader of the graph will do, `"euler"` or `"exponential"`. Default `"euler"`.
@@ -95,7 +99,10 @@ def _print_change(net: nn.Module, graph: Any, walk: Walk, x: Tensor | None) -> N
         generator = torch.Generator().manual_seed(0)
         x = (torch.rand(_STEPS, _BATCH, *shape, generator=generator) < _RATE).float()
     with torch.no_grad():
-        ours = net(x).cpu().numpy()
+        output = net(x)
+    if isinstance(net, FoldedNet):
+        output = in_time(net, tree_leaves(output))
+    ours = output.cpu().numpy()
     theirs = interpret(graph, x.cpu().numpy(), walk.dt, discretisation=walk.discretisation)["output"]
     for name, fault in walk.faults.items():
         print(f"{name}: written without {fault}")

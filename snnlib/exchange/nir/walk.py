@@ -10,7 +10,9 @@ import numpy as np
 import torch
 from torch import fx, nn
 
+from snnlib.exchange.folded import FoldedNet
 from snnlib.exchange.nir.cells import Cell
+from snnlib.exchange.nir.loop_walk import walk_loop
 from snnlib.exchange.nir.modules import conv_node, linear_node, normalisation, pool_node
 from snnlib.exchange.nir.neuron_cells import cell_of_neuron, potential_cell, srm_cell
 from snnlib.exchange.nir.package import nir_package
@@ -18,7 +20,7 @@ from snnlib.exchange.nir.reading import Discretisation, kind_of
 from snnlib.exchange.nir.structure import Shape, output_shape
 from snnlib.exchange.nir.write_cell import node_of_cell
 from snnlib.exchange.recurrence import LinearRecurrence
-from snnlib.exchange.sequence import EachStep, RecurrentNeurons
+from snnlib.exchange.sequence import EachStep, RecurrentNeurons, WithStates
 from snnlib.exchange.shared import Unsupported
 from snnlib.neurons import Neuron
 from snnlib.nn import (
@@ -137,7 +139,7 @@ class Walk:
         if isinstance(module, _CONVOLUTIONS):
             return self.add(name, conv_node(module.weight, module.bias, module), value)
         if isinstance(module, nn.Flatten):
-            return self._flatten(name, value, module.start_dim, module.end_dim, lead)
+            return self.flatten(name, value, module.start_dim, module.end_dim, lead)
         if isinstance(module, _POOLS):
             return self.add(name, pool_node(module, value.shape), value)
         if isinstance(module, _NORMS):
@@ -150,6 +152,10 @@ class Walk:
             return self._recurrent(name, module.neuron, module.weight, module.bias, value)
         if isinstance(module, LinearRecurrence):
             return self._container(name, module, value)
+        if isinstance(module, WithStates):
+            return self._neuron(name, module.neuron, value)
+        if isinstance(module, FoldedNet):
+            return walk_loop(self, path, module, value)
         return self._traced(path, module, value, lead)
 
     def chain(self, path: str, modules: nn.Module, value: Value, lead: int) -> Value:
@@ -164,9 +170,10 @@ class Walk:
         value = Value(value.sources, value.shape, shared=True)
         body = self.module(f"{path}.body".lstrip("."), module.body, value, lead)
         shortcut = self.module(f"{path}.shortcut".lstrip("."), module.shortcut, value, lead)
-        return self._sum(path, body, shortcut)
+        return self.sum(path, body, shortcut)
 
-    def _sum(self, name: str, a: Value, b: Value) -> Value:
+    def sum(self, name: str, a: Value, b: Value) -> Value:
+        """Both values as one."""
         if a.shape != b.shape:
             raise Unsupported(f"a sum of shapes {a.shape} and {b.shape} has no counterpart")
         if set(a.sources) & set(b.sources):
@@ -175,7 +182,8 @@ class Walk:
             b = self.add(f"{name.replace('.', '_')}_again", ones, b)
         return Value((*a.sources, *b.sources), a.shape)
 
-    def _flatten(self, name: str, value: Value, start: int, end: int, lead: int) -> Value:
+    def flatten(self, name: str, value: Value, start: int, end: int, lead: int) -> Value:
+        """Axes `start` to `end` as one, counted with those that lead."""
         axes = len(value.shape) + lead
         first, last = start % axes - lead, end % axes - lead
         if first < 0:
@@ -236,7 +244,7 @@ class Walk:
             return value
         linear = not hasattr(module, "kernel_size")
         if linear and len(value.shape) > 1:
-            value = self._flatten(f"{name}.flatten", value, lead, -1, lead)
+            value = self.flatten(f"{name}.flatten", value, lead, -1, lead)
         weight = module.effective_weight
         value = self._delay(name, module, value)
         if isinstance(module, Recurrent) and not isinstance(module, RecurrentLayer):
@@ -338,11 +346,11 @@ class Walk:
         args: list[Any] = [known.get(arg, arg) if isinstance(arg, fx.Node) else arg for arg in node.args]
         values = [arg for arg in args if isinstance(arg, Value)]
         if node.target in (operator.add, torch.add, "add", operator.iadd) and len(values) == len(args) == 2:
-            return self._sum(name, *values)
+            return self.sum(name, *values)
         if node.target in (torch.flatten, "flatten") and len(values) == 1:
             dims = [*args[1:], *node.kwargs.values()]
             start, end = (*dims, -1)[:2] if dims else (0, -1)
-            return self._flatten(name.replace(".", "_"), values[0], start, end, lead)
+            return self.flatten(name.replace(".", "_"), values[0], start, end, lead)
         what = getattr(node.target, "__name__", node.target)
         raise Unsupported(f"the call of {what} in its forward has no counterpart")
 
