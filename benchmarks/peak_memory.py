@@ -39,8 +39,8 @@ def main() -> None:
     name, file = sys.argv[1:]
     # A first task of no size imports what `name` needs.
     make_task(name, torch.zeros(1, 1, 2, 34, 34), torch.zeros(1, dtype=torch.int64), _no_weights())()
-    _forget_peak()
-    before = _peak()
+    forget_peak()
+    before = peak()
     x, y, weights, threads, keep_freed = torch.load(file)
     torch.set_num_threads(threads)
     if keep_freed:
@@ -48,15 +48,15 @@ def main() -> None:
     task = make_task(name, x, y, weights)
     task()
     task()
-    print((_peak() - before) / 1e6)
+    print((peak() - before) / 1e6)
 
 
 def _no_weights() -> Weights:
     return snnlib.models.nmnist_net().state_dict()
 
 
-def _peak() -> int:
-    """Bytes; on Linux since `_forget_peak`, elsewhere of the process so far."""
+def peak() -> int:
+    """Bytes; on Linux since `forget_peak`, elsewhere of the process so far."""
     if _STATUS.exists():
         (line,) = (line for line in _STATUS.read_text().splitlines() if line.startswith("VmHWM:"))
         return int(line.split()[1]) * 1024
@@ -64,7 +64,7 @@ def _peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def _forget_peak() -> None:
+def forget_peak() -> None:
     """Importing may have taken more than what is left of it."""
     if _STATUS.exists():
         Path("/proc/self/clear_refs").write_text("5")

@@ -19,6 +19,7 @@ ROWS = {
     ],
     "small_batch": ["snnlib, fused", "dense convolutions, channels-last"],
     "long_trains": ["T = 30"],
+    "fine_bins": ["T = 30"],
     "surrogate_step": ["LIF, triangle 0.5", "LIF, ATan", "SRM"],
     "batch_norm_step": ["snnlib, fused, triangle", "snnlib, fused, ATan", "snnlib, layer by layer, ATan"],
     "spike_rates": ["snnlib, fused, 1% of neurons fire", "snnlib, fused, 50% of neurons fire"],

@@ -1,0 +1,193 @@
+"""Time and peak memory of a training step for the same recordings in finer and finer bins, input as events.
+
+    SNNLIB_DATA=FOLDER python benchmarks/fine_bins.py [--steps 300 3000] [--chunk 50] [--neurons srm lif] [--json FILE]
+
+The N-MNIST net 12C5(p1)-P2-64C5-P2-10, fused, 50 recordings of 300 ms in one pass of `snnlib.checkpoint_time` in T
+bins, with as many spikes per sample at every T: weights are scaled until a layer fires at a rate of 0.08 * 30 / T. Time
+constants are the same numbers of steps at every T, or with `--stretch` the same milliseconds. The first row has T = 30
+and frames in one call, and ratios are to it. With `--repeat` a longer T is the recording over and over again in bins of
+10 ms at a rate of 0.08. LIF neurons have a triangle of 0.5 thresholds. Peak memory is that of a process of its own over
+what imports take.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+from charts import lines
+from matplotlib.figure import Figure
+from nmnist_nets import RATE, training_step
+from peak_memory import forget_peak, peak
+from torch import Tensor, nn
+from turns import Report, Table, Task, parser, take_turns
+
+import snnlib
+from snnlib.data import NMNIST, EventBatch, EventDigits
+from snnlib.data.events import Events
+from snnlib.nn.neuron_layer import NeuronLayer
+
+_WINDOW_US, _FEWEST = 300_000, 30
+# Samples that the rates are set on, and halvings of the range of factors.
+_RATED, _HALVINGS = 2, 11
+
+
+def recordings(samples: int) -> tuple[list[Events], Tensor]:
+    """Events of N-MNIST where `SNNLIB_DATA` has it, else the embedded digits, and labels."""
+    folder = Path(os.environ.get("SNNLIB_DATA", ""), "nmnist_800")
+    here = "SNNLIB_DATA" in os.environ and folder.is_dir()
+    data = NMNIST(folder, True) if here else EventDigits()
+    every = len(data) // samples
+    pairs = [data[number * every] for number in range(samples)]
+    return [events for events, _ in pairs], torch.tensor([int(label) for _, label in pairs])
+
+
+def repeated(events: Events, times: int) -> Events:
+    """The recording over and over again, each in a window of its own."""
+    parts = []
+    for number in range(times):
+        part = events.copy()
+        part["t"] = np.minimum(part["t"], _WINDOW_US - 1) + number * _WINDOW_US
+        parts.append(part)
+    return np.concatenate(parts)
+
+
+def make_net(kind: str, stretch: float) -> nn.Module:
+    """The net with SRM or LIF neurons, whose time constants are stretched."""
+    torch.manual_seed(0)
+    if kind == "lif":
+        neuron: snnlib.neurons.Neuron = snnlib.neurons.LIF(
+            2.0 * stretch, surrogate=snnlib.surrogate.Triangle(0.5)
+        )
+    else:
+        return snnlib.models.nmnist_net(tau_m=5.0 * stretch, tau_s=3.0 * stretch)
+    return snnlib.models.from_notation("12C5p1-P2-64C5-P2-10", (2, 34, 34), neuron=neuron)
+
+
+@torch.no_grad()
+def set_rates(net: nn.Module, batch: EventBatch, rate: float, chunk: int) -> None:
+    """Scale the weight of each layer of neurons, first to last, until it fires so often."""
+    for layer in [module for module in net.modules() if isinstance(module, NeuronLayer)]:
+        fired: list[float] = []
+        hook = layer.register_forward_hook(
+            lambda _m, _i, out, fired=fired: fired.append(float(out.mean()) * len(out))
+        )
+        start, low, high = layer.weight.clone(), -4.0, 10.0
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            layer.weight.copy_(start * 2**middle)
+            fired.clear()
+            stream = snnlib.Stream(net)
+            for first in range(0, batch.time_steps, chunk):
+                stream(batch.frames(first, min(first + chunk, batch.time_steps)))
+            low, high = (low, middle) if sum(fired) / batch.time_steps > rate else (middle, high)
+        hook.remove()
+
+
+def make_task(
+    kind: str, stretch: float, weights: dict[str, Tensor], batch: EventBatch, y: Tensor, chunk: int
+) -> Task:
+    """One training step; in one call with a chunk of 0."""
+    net = make_net(kind, stretch)
+    net.load_state_dict(weights)
+    snnlib.fuse_(net)
+    if not chunk:
+        return training_step(net, batch.frames(0, batch.time_steps), y)
+    optimizer = torch.optim.Adam(net.parameters(), lr=1e-4)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        counts = snnlib.checkpoint_time(net, batch, steps=chunk, reduce=lambda out, first: out.sum(0))
+        nn.functional.cross_entropy(counts, y).backward()
+        optimizer.step()
+
+    return step
+
+
+def peak_mb(arguments: tuple[object, ...], keep_freed: bool) -> float:
+    """MB of 1e6 bytes of two training steps, with the net and its input, in a process of their own."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "task.pt")
+        torch.save((arguments, torch.get_num_threads(), keep_freed), file)
+        command = [sys.executable, __file__, "--task", str(file)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr}")
+    return float(done.stdout.split()[-1])
+
+
+def _run_task(file: str) -> None:
+    # A first step of no size imports what the others need.
+    tiny = EventBatch(
+        [np.zeros(1, snnlib.data.as_events(t=[0], x=[0], y=[0], p=[0]).dtype)], step_us=1, time_steps=2
+    )
+    make_task("srm", 1.0, make_net("srm", 1.0).state_dict(), tiny, torch.zeros(1, dtype=torch.int64), 1)()
+    forget_peak()
+    before = peak()
+    arguments, threads, keep_freed = torch.load(file, weights_only=False)
+    torch.set_num_threads(threads)
+    if keep_freed:
+        snnlib.keep_freed_memory()
+    task = make_task(*arguments)
+    task()
+    task()
+    print((peak() - before) / 1e6)
+
+
+def main() -> None:
+    wanted = parser(__doc__, turns=3)
+    wanted.add_argument("--steps", type=int, nargs="+", default=[300, 3000], help="bins T of a recording")
+    wanted.add_argument("--chunk", type=int, default=50)
+    wanted.add_argument("--batch", type=int, default=50)
+    wanted.add_argument("--neurons", nargs="+", choices=["srm", "lif"], default=["srm", "lif"])
+    wanted.add_argument("--stretch", action="store_true", help="time constants in milliseconds")
+    wanted.add_argument("--repeat", action="store_true", help="longer recordings in the place of finer bins")
+    arguments = wanted.parse_args()
+    report = Report(arguments)
+    quick = arguments.quick
+    given, y = recordings(2 if quick else arguments.batch)
+    title = ""
+    for kind in ["srm"] if quick else arguments.neurons:
+        tasks: dict[str, Task] = {}
+        peaks: dict[str, float] = {}
+        for steps in [_FEWEST] if quick else [_FEWEST, *arguments.steps]:
+            finer = 1 if arguments.repeat else steps // _FEWEST
+            events = [repeated(one, steps // _FEWEST) if arguments.repeat else one for one in given]
+            window = {"step_us": _WINDOW_US // _FEWEST // finer, "time_steps": steps}
+            stretch = float(finer) if arguments.stretch else 1.0
+            net = make_net(kind, stretch)
+            set_rates(net, EventBatch(events[:_RATED], **window), RATE / finer, 300)
+            chunk = 0 if steps == _FEWEST else arguments.chunk
+            task = (kind, stretch, net.state_dict(), EventBatch(events, **window), y, chunk)
+            name = f"T = {steps}" + (f", chunks of {chunk}" if chunk else "")
+            tasks[name] = make_task(*task)
+            peaks[name] = peak_mb(task, not arguments.fresh_memory)
+        table = take_turns(tasks, arguments.turns)
+        for name, row in table.items():
+            row["peak_mb"] = peaks[name]
+        what = "longer recordings" if arguments.repeat else "finer bins"
+        title = f"{kind}, {what}, batch {len(y)}"
+        report.add(title, table)
+
+    def figure(tables: dict[str, Table]) -> Figure:
+        panels = {}
+        for label, key in (("median ms of a training step", "median_ms"), ("peak memory, MB", "peak_mb")):
+            panels[label] = {
+                name: [(int(row.split(",")[0][4:]), values[key]) for row, values in table.items()]
+                for name, table in tables.items()
+            }
+        return lines(panels, title="The N-MNIST net in finer bins", xlabel="time steps T")
+
+    report.write(figure)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--task"]:
+        _run_task(sys.argv[2])
+    else:
+        main()
