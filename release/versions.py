@@ -12,6 +12,7 @@ missing.
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shutil
 import subprocess
@@ -77,9 +78,13 @@ def check(python: str, torch: str, wheel: Path, folder: Path) -> tuple[bool | No
         if done.returncode:
             return None, last_line(done.stderr), torch
     version = run(tool, "-c", "import importlib.metadata as m; print(m.version('torch'))").stdout.strip()
-    # Outside the source tree, so that the installed package is the one that is found.
+    # Outside the source tree, so that the installed package is the one that is found, and without the settings of the
+    # project's own tests, which name plugins that are not there.
     done = subprocess.run(
-        [str(tool), "-m", "pytest", "-q", "-p", "no:cacheprovider", "--pyargs", "snnlib.testing.smoke"],
+        [
+            *(str(tool), "-m", "pytest", "-q", "-p", "no:cacheprovider"),
+            *("-c", os.devnull, "--pyargs", "snnlib.testing.smoke"),
+        ],
         capture_output=True,
         text=True,
         check=False,
