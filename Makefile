@@ -2,12 +2,12 @@
 VENV := .venv
 PYTHON := $(VENV)/bin/python
 READY := $(VENV)/.built $(VENV)/.testing
-BENCHMARKS := training_step surrogate_step batch_norm_step small_batch long_trains fine_bins spike_rates convolution segments scan recurrent event_readers
+BENCHMARKS := training_step surrogate_step batch_norm_step small_batch long_sequences fine_bins spike_rates convolution segments scan recurrent event_readers
 CPP = $(shell git ls-files 'cpp/*.cpp' 'cpp/*.h' 'cuda/*.cu' 'cuda/*.cpp' 'cuda/*.h' 'tests/*.cpp' 'snnlib/*.h')
 
 PEERS := build/peers
 PEER_TESTS := tests/test_neurons_peers.py tests/test_convert_peers.py tests/test_nir_peers.py tests/test_profile.py
-PEER_BENCHMARKS := training_step surrogate_step batch_norm_step recurrent small_batch long_trains spike_rates
+PEER_BENCHMARKS := training_step surrogate_step batch_norm_step recurrent small_batch long_sequences spike_rates
 
 SANITIZED := build/sanitize
 COMMA := ,

@@ -39,7 +39,7 @@ def install(run: Setting) -> Results:
 def ops(run: Setting) -> Results:
     """Every op, sample and dtype of the test suite on the device and on the CPU."""
     with without_tf32():
-        compared = [*_op_matrix(run), *_long_trains(run)]
+        compared = [*_op_matrix(run), *_long_sequences(run)]
     return {"outputs compared with the CPU": len(compared), "of these equal to the bit": sum(compared)}
 
 
@@ -61,7 +61,7 @@ def _op_matrix(run: Setting) -> Iterator[bool]:
                     yield torch.equal(out.cpu(), expected)
 
 
-def _long_trains(run: Setting) -> Iterator[bool]:
+def _long_sequences(run: Setting) -> Iterator[bool]:
     """The same for the backward pass of sequences that the kernel takes in one chunk, two and many."""
     case = OPS["srm_backward"]
     for steps in (48, 49, 97, 300):

@@ -6,7 +6,7 @@
 #include "divider.h"
 #include "element.h"
 #include "launch.h"
-#include "snnlib/train_view.h"
+#include "snnlib/sequence_view.h"
 
 namespace snnlib {
 namespace cuda {
@@ -20,8 +20,8 @@ struct NeuronPlace {
 struct Places {
   Divider<uint64_t> inner, period;
 
-  Places(const TrainView& view, int64_t every) : inner(view.inner), period(every) {}
-  __device__ NeuronPlace of(const TrainView& view, int64_t neuron) const {
+  Places(const SequenceView& view, int64_t every) : inner(view.inner), period(every) {}
+  __device__ NeuronPlace of(const SequenceView& view, int64_t neuron) const {
     const int64_t outer = view.outer == 1 ? 0 : int64_t(inner.quotient(uint64_t(neuron)));
     return {outer, neuron - outer * view.inner};
   }

@@ -10,7 +10,7 @@ namespace {
 
 // Whether packs of V elements can be loaded at every step of every tensor.
 template <class T, int V>
-bool fits_packs(const TrainView& view, std::initializer_list<const void*> tensors) {
+bool fits_packs(const SequenceView& view, std::initializer_list<const void*> tensors) {
   uintptr_t bits = 0;
   for (const void* tensor : tensors) bits |= reinterpret_cast<uintptr_t>(tensor);
   return bits % (sizeof(T) * V) == 0 && (view.inner | view.outer_stride | view.step_stride) % V == 0;

@@ -18,7 +18,7 @@ ROWS = {
         "dense convolutions, channels-last",
     ],
     "small_batch": ["snnlib, fused", "dense convolutions, channels-last"],
-    "long_trains": ["T = 30"],
+    "long_sequences": ["T = 30"],
     "fine_bins": ["T = 30"],
     "surrogate_step": ["LIF, triangle 0.5", "LIF, ATan", "SRM"],
     "batch_norm_step": ["snnlib, fused, triangle", "snnlib, fused, ATan", "snnlib, layer by layer, ATan"],

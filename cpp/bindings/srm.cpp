@@ -10,7 +10,7 @@ namespace {
 // (outer, steps, inner, outer stride, step stride), as snnlib/ops/srm.py has them.
 using View = std::array<int64_t, 5>;
 
-TrainView to_view(const View& v) { return {v[0], v[1], v[2], v[3], v[4]}; }
+SequenceView to_view(const View& v) { return {v[0], v[1], v[2], v[3], v[4]}; }
 
 }  // namespace
 

@@ -7,7 +7,7 @@
 #include "snnlib/isa.h"
 #include "snnlib/kernels/linear_block.h"
 #include "snnlib/scratch.h"
-#include "snnlib/train_lines.h"
+#include "snnlib/sequence_lines.h"
 
 namespace snnlib {
 namespace SNNLIB_ISA {
@@ -18,7 +18,7 @@ namespace {
 constexpr int64_t kBlockNeurons = 2048, kOwnBlockNeurons = 256;
 // What the repeated forward of a block may occupy in the L2 cache, which long sequences pay with smaller blocks.
 constexpr int64_t kScratchBytes = 512 << 10;
-// Groups of steps as in train_lines.h; neurons of several states are bound by arithmetic, so they take step by step.
+// Groups of steps as in sequence_lines.h; neurons of several states are bound by arithmetic, so they take step by step.
 template <int K, class F>
 void for_each_group(int64_t steps, const F& f) {
   if constexpr (K == 1) return for_each_step_group(steps, f);

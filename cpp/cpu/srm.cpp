@@ -6,7 +6,7 @@
 #include "snnlib/isa.h"
 #include "snnlib/kernels/srm.h"
 #include "snnlib/scratch.h"
-#include "snnlib/train_lines.h"
+#include "snnlib/sequence_lines.h"
 
 namespace snnlib {
 namespace SNNLIB_ISA {

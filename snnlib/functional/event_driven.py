@@ -10,7 +10,7 @@ from torch.autograd.function import once_differentiable
 
 from snnlib import ops
 from snnlib.backends import native
-from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator, TrainConvolution
+from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator, SequenceConvolution
 from snnlib.functional.srm import SRMNeuron, Streamed, check_state
 from snnlib.ops.geometry import ConvOptions, geometry
 
@@ -72,7 +72,7 @@ class _EventDrivenLayer(torch.autograd.Function):
         )
 
 
-def as_event_driven(operator: LinearOperator, x: Tensor, weight: Tensor) -> TrainConvolution | str:
+def as_event_driven(operator: LinearOperator, x: Tensor, weight: Tensor) -> SequenceConvolution | str:
     """The layer's map as the op takes it, or why it does not."""
     if not isinstance(operator, Convolution | FullyConnected):
         return f"the event-driven kernels know convolutions only, not a {type(operator).__name__}"
@@ -98,7 +98,7 @@ def currents_in_order(x: Tensor, weight: Tensor, operator: LinearOperator, time_
 
 
 def event_driven_layer(
-    conv: TrainConvolution,
+    conv: SequenceConvolution,
     threshold: Tensor,
     state: Tensor | None,
     neuron: SRMNeuron,

@@ -22,7 +22,7 @@ from snnlib.ops.dense import convolve
 from snnlib.ops.geometry import ConvOptions
 
 
-class TrainConvolution(NamedTuple):
+class SequenceConvolution(NamedTuple):
     """A convolution over two or three axes: x `[T, N, C, (D), H, W]`, weight `[O, C / groups, (kd), kh, kw]`."""
 
     x: Tensor
@@ -103,12 +103,12 @@ class FullyConnected:
         """`a^T x`."""
         return signal.t() @ x.flatten(1)
 
-    def unfolded(self, x: Tensor, weight: Tensor) -> TrainConvolution:
+    def unfolded(self, x: Tensor, weight: Tensor) -> SequenceConvolution:
         """The same map of an unfolded sequence: a kernel as large as the image; one pixel where frames have no axes."""
         if x.dim() != 5:
             x = x.flatten(2)[..., None, None]
         options = ConvOptions((1, 1), (0, 0), (1, 1), 1)
-        return TrainConvolution(x, weight.view(len(weight), *x.shape[2:]), options, axes=0)
+        return SequenceConvolution(x, weight.view(len(weight), *x.shape[2:]), options, axes=0)
 
 
 class Convolution:
@@ -237,7 +237,7 @@ class Convolution:
         """Correlation of the signal with the events."""
         return self._backward(signal, x, weight, [False, True, False])[1]
 
-    def unfolded(self, x: Tensor, weight: Tensor) -> TrainConvolution:
+    def unfolded(self, x: Tensor, weight: Tensor) -> SequenceConvolution:
         """The same map of an unfolded sequence: one row for a single axis; the odd zeros of a "same" are in x."""
         padding, extra = self._margins(weight)
         x = _with_zeros(x, extra)
@@ -245,4 +245,4 @@ class Convolution:
         if self.dims == 1:
             x, weight = x.unsqueeze(3), weight.unsqueeze(2)
             options = ConvOptions((1, *self.stride), (0, *padding), (1, *self.dilation), self.groups)
-        return TrainConvolution(x, weight, options, self.dims)
+        return SequenceConvolution(x, weight, options, self.dims)

@@ -16,7 +16,7 @@ from snnlib.functional._autocast import autocast_dtype
 from snnlib.functional._check import check_untransformed
 from snnlib.functional.average import apart_avg_pool2d
 from snnlib.functional.event_driven import as_event_driven, currents_in_order
-from snnlib.functional.operators import LinearOperator, TrainConvolution
+from snnlib.functional.operators import LinearOperator, SequenceConvolution
 from snnlib.neurons.base import Neuron, Output
 from snnlib.neurons.dynamics import Dynamics
 from snnlib.ops.geometry import ConvOptions
@@ -183,7 +183,7 @@ def _currents(x: Tensor, weight: Tensor, operator: LinearOperator, time_dim: int
     return folded.reshape(*x.shape[:2], *folded.shape[1:])
 
 
-def _event_driven_currents(conv: TrainConvolution, time_dim: int) -> Tensor:
+def _event_driven_currents(conv: SequenceConvolution, time_dim: int) -> Tensor:
     current: Tensor = ops.currents.currents_forward(conv.x, conv.weight, *conv.options, time_dim)
     return current.squeeze(tuple(range(3, 5 - conv.axes)))
 
@@ -194,7 +194,7 @@ def pooled(value: Tensor, pool: tuple[int, int]) -> Tensor:
 
 
 def fused_layer(
-    conv: TrainConvolution,
+    conv: SequenceConvolution,
     neuron: Neuron,
     dynamics: Dynamics,
     state: tuple[Tensor, ...] | None,

@@ -13,7 +13,7 @@ from snnlib.backends import choice, choice_backward
 from snnlib.backends.choice import Decision
 from snnlib.backends.choice_backward import BackwardPaths
 from snnlib.functional.event_driven import as_event_driven
-from snnlib.functional.operators import TrainConvolution
+from snnlib.functional.operators import SequenceConvolution
 from snnlib.neurons import SRM, Neuron
 from snnlib.nn.neuron_layer import NeuronLayer
 from snnlib.nn.spiking import SpikingLayer
@@ -82,7 +82,7 @@ def explain_dispatch(layer: NeuronLayer, x: Tensor) -> Dispatch:
 
 
 def _backward(
-    conv: TrainConvolution, g: Geometry, neuron: Neuron, rate: float, time_dim: int
+    conv: SequenceConvolution, g: Geometry, neuron: Neuron, rate: float, time_dim: int
 ) -> tuple[BackwardPaths, float]:
     """Algorithms of the gradients, and the share of steps that they visit."""
     if isinstance(neuron, SRM) and neuron.reset_states == "all":

@@ -3,7 +3,7 @@
 
 #include "snnlib/parallel.h"
 #include "snnlib/platform.h"
-#include "snnlib/train_view.h"
+#include "snnlib/sequence_view.h"
 
 namespace snnlib {
 namespace SNNLIB_ISA {
@@ -13,7 +13,7 @@ constexpr int64_t kTaskNeurons = 8192;
 
 // Calls f(outer index, first neuron, neurons) for each block of at most kTaskNeurons neurons.
 template <class F>
-void for_each_block(const TrainView& view, int64_t block, int threads, const F& f) {
+void for_each_block(const SequenceView& view, int64_t block, int threads, const F& f) {
   const int64_t blocks = (view.inner + block - 1) / block;
   const int64_t total = view.outer * blocks;
   const int64_t per_task = kTaskNeurons / block;

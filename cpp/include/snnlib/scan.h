@@ -5,13 +5,13 @@
 #include "snnlib/dtype.h"
 #include "snnlib/executor.h"
 #include "snnlib/neurons/linear.h"
-#include "snnlib/train_view.h"
+#include "snnlib/sequence_view.h"
 
 namespace snnlib {
 
 // All tensors of one call share `view` and `dtype`; coefficients and states are float (double for float64 tensors).
 struct ScanArgs {
-  TrainView view;
+  SequenceView view;
   DType dtype;
   int states;  // K: 1 to 3
   LinearFlags flags;

@@ -3,7 +3,7 @@
 
 #include "snnlib/dtype.h"
 #include "snnlib/executor.h"
-#include "snnlib/train_view.h"
+#include "snnlib/sequence_view.h"
 
 namespace snnlib {
 
@@ -15,7 +15,7 @@ struct SrmConstants {
 // All tensors of one call share `view` and `dtype`; state and threshold are float (double for float64 sequences).
 // Threshold of neuron i of one step: threshold[i % threshold_period].
 struct SrmForwardArgs {
-  TrainView view;
+  SequenceView view;
   DType dtype;
   SrmConstants constants;
   const void* current;
@@ -33,7 +33,7 @@ struct SrmForwardArgs {
 };
 
 struct SrmBackwardArgs {
-  TrainView view;
+  SequenceView view;
   DType dtype;
   SrmConstants constants;
   const void* current;

@@ -3,7 +3,7 @@
 
 #include "snnlib/scan.h"
 #include "snnlib/scratch.h"
-#include "snnlib/train_lines.h"
+#include "snnlib/sequence_lines.h"
 
 namespace snnlib {
 namespace SNNLIB_ISA {

@@ -37,7 +37,7 @@ class WeightsBySpikes {
     length_ = s.kernel_w * s.in_channels;
     // From column -padding on, with room for a whole vector at the end.
     trace_row_ = padded((s.in_width + 2 * s.padding_w) * s.in_channels + kGroup);
-    picks_.reserve(spikes + (a.grad_state ? own.count() * s.row() : 0));
+    samples_.reserve(spikes + (a.grad_state ? own.count() * s.row() : 0));
     begins_.reserve(s.steps * own.count() + 1)[0] = 0;
     in_row_.reserve(s.in_width * s.in_channels);
     Place* places = places_.reserve(s.row());
@@ -58,12 +58,12 @@ class WeightsBySpikes {
     const Place* places = places_.data();
     const int32_t shift = int32_t((y * s.stride_h - s.padding_h - seen_.first) * trace_row_);
     int64_t* begin = begins(t) + y;
-    Pick* pick = add_state(t, y, shift, picks_.data() + begin[0]);
+    TraceSample* sample = add_state(t, y, shift, samples_.data() + begin[0]);
     for (int64_t i = 0; i < row.count; ++i) {
       const Place place = places[row.places[i]];
-      pick[i] = {shift + place.at, place.row, amounts[i], 0.0f};
+      sample[i] = {shift + place.at, place.row, amounts[i], 0.0f};
     }
-    begin[1] = pick + row.count - picks_.data();
+    begin[1] = sample + row.count - samples_.data();
   }
 
   // The spikes of row y at step t; steps in descending order, rows of a step in ascending.
@@ -74,7 +74,7 @@ class WeightsBySpikes {
     const Left* left = left_.data();
     const int32_t shift = int32_t((y * s.stride_h - s.padding_h - seen_.first) * trace_row_);
     int64_t* begin = begins(t) + y;
-    Pick* pick = add_state(t, y, shift, picks_.data() + begin[0]);
+    TraceSample* sample = add_state(t, y, shift, samples_.data() + begin[0]);
     const bool from_state = a_->grad_state != nullptr;
     const float* grad_s = from_state ? a_->grad_state_row(1, n_, y) : nullptr;
     for (int64_t i = 0; i < row.count; ++i) {
@@ -86,9 +86,9 @@ class WeightsBySpikes {
       const bool last = from_state && next.step == s.steps;
       const Left& l = left[last ? s.steps - 1 - t : next.step - t];
       const float of_s = next.amount * l.of_s + (last ? grad_s[place] * l.synapse : 0.0f);
-      pick[i] = {shift + places[place].at, places[place].row, amount - next.amount * l.of_u, -of_s};
+      sample[i] = {shift + places[place].at, places[place].row, amount - next.amount * l.of_u, -of_s};
     }
-    begin[1] = pick + row.count - picks_.data();
+    begin[1] = sample + row.count - samples_.data();
   }
 
   void run() {
@@ -105,7 +105,7 @@ class WeightsBySpikes {
       if (length_ <= kGroup) {
         for (int64_t y = own_.first; y < own_.last; ++y) {
           const int64_t top = y * s.stride_h - s.padding_h, first = clamp(seen_.first - top, 0, s.kernel_h);
-          collect_narrow(picks_.data() + begin[y], picks_.data() + begin[y + 1], trace_u + first * trace_row_,
+          collect_narrow(samples_.data() + begin[y], samples_.data() + begin[y + 1], trace_u + first * trace_row_,
                          trace_s + first * trace_row_, trace_row_, grad_ + first * grad_row(), grad_row(),
                          clamp(seen_.last - top, first, s.kernel_h) - first);
         }
@@ -114,7 +114,7 @@ class WeightsBySpikes {
       // Kernel row by kernel row for all rows of the step: its weights stay in the cache.
       for (int64_t ky = 0; ky < s.kernel_h; ++ky) {
         const Rows valid = rows_under(ky);
-        collect(picks_.data() + begin[valid.first], picks_.data() + begin[valid.last], trace_u + ky * trace_row_,
+        collect(samples_.data() + begin[valid.first], samples_.data() + begin[valid.last], trace_u + ky * trace_row_,
                 trace_s + ky * trace_row_, grad_ + ky * grad_row(), length_);
       }
     }
@@ -122,18 +122,18 @@ class WeightsBySpikes {
 
  private:
   // dL/dstate of row y, which samples the traces at the last step; returns where the next sample goes.
-  Pick* add_state(int64_t t, int64_t y, int32_t shift, Pick* pick) {
+  TraceSample* add_state(int64_t t, int64_t y, int32_t shift, TraceSample* sample) {
     const ConvShape& s = a_->shape;
-    if (!a_->grad_state || t != s.steps - 1) return pick;
+    if (!a_->grad_state || t != s.steps - 1) return sample;
     const bool srm = a_->neuron == LayerNeuron::kSrm;
     const float *u = a_->grad_state_row(0, n_, y), *synapse = srm ? a_->grad_state_row(1, n_, y) : nullptr;
     const Place* places = places_.data();
     for (int64_t i = 0; i < s.row(); ++i) {
       const float of_s = srm ? synapse[i] : 0.0f;
       if (srm) successors_.data()[(y - own_.first) * s.row() + i].amount = u[i];
-      if (u[i] != 0.0f || of_s != 0.0f) *pick++ = {shift + places[i].at, places[i].row, u[i], of_s};
+      if (u[i] != 0.0f || of_s != 0.0f) *sample++ = {shift + places[i].at, places[i].row, u[i], of_s};
     }
-    return pick;
+    return sample;
   }
 
   // What a unit of U and a unit of S leave in U after some steps, e_m^D and k(D), and a unit of S in S, e_s^D.
@@ -168,7 +168,7 @@ class WeightsBySpikes {
   float* grad_ = nullptr;
   int64_t n_ = 0, length_ = 0, trace_row_ = 0;
   SrmDecay<float> decay_ = {};
-  Scratch<Pick> picks_;
+  Scratch<TraceSample> samples_;
   Scratch<int64_t> begins_;
   Scratch<Place> places_;
   Scratch<Left> left_;

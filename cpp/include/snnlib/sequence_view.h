@@ -1,4 +1,4 @@
-// Where the elements of a spike train lie: [outer, steps, inner], the innermost neurons next to each other.
+// Where the elements of a sequence lie: [outer, steps, inner], the innermost neurons next to each other.
 // [T, N, ...] is outer = 1; [N, T, ...] is outer = N. Any dense order of the neurons of one step will do, so
 // channels-last needs no copy. Strides count elements; indices are 64 bit.
 #pragma once
@@ -7,7 +7,7 @@
 
 namespace snnlib {
 
-struct TrainView {
+struct SequenceView {
   int64_t outer, steps, inner;
   int64_t outer_stride, step_stride;
 

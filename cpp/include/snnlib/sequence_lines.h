@@ -4,9 +4,9 @@
 #include <type_traits>
 
 #include "snnlib/dtype.h"
+#include "snnlib/sequence_view.h"
 #include "snnlib/simd.h"
 #include "snnlib/stream.h"
-#include "snnlib/train_view.h"
 
 namespace snnlib {
 namespace SNNLIB_ISA {
@@ -87,7 +87,7 @@ inline void load_rows(const T* p, const T* next, int64_t stride, int64_t neurons
 }
 
 template <class T>
-bool streamable_train(const TrainView& view, const void* output) {
+bool streamable_train(const SequenceView& view, const void* output) {
   constexpr int64_t bytes = sizeof(T);
   return streamable(output, view.outer * view.steps * view.inner * bytes, view.step_stride * bytes);
 }
