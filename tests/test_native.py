@@ -10,6 +10,7 @@ import sys
 import threading
 import types
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -85,6 +86,18 @@ def test_a_launch_that_fails_is_reported() -> None:
         RuntimeError, match=r"pool_forward: CUDA driver version is insufficient|no CUDA-capable device"
     ):
         cuda.pool_forward(0, 1, 1, [(1, 1, 1, 1, 0)] * 3, True, 0, 0, 0, 0)
+
+
+def test_a_module_older_than_its_sources_says_so(tmp_path: Path) -> None:
+    """An editable installation whose sources moved on calls functions with other arguments than they have."""
+    module, source = tmp_path / "_C.so", tmp_path / "scan.cpp"
+    module.touch()
+    source.touch()
+    os.utime(module, (1000, 1000))
+    assert native._age(module, tmp_path) == ", older than cpp/bindings/scan.cpp: build it again"
+    os.utime(source, (999, 999))
+    assert native._age(module, tmp_path) == ""
+    assert native._age(module, tmp_path / "absent") == ""
 
 
 def test_cuda_kernels_take_the_arguments_of_the_cpu() -> None:

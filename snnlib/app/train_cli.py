@@ -276,6 +276,12 @@ def _start(recipe: str, given: dict[str, Any], out: Path | None) -> tuple[RunFol
     changes = {name: given[name] for name in given if name in _D.__dataclass_fields__}
     fitting = choose_settings(changes.get("root"), changes) if changes.get("data") == "folder" else None
     config = chosen.config(**{**own, **(fitting.settings if fitting else {}), **changes})
+    if "root" in changes and "data" not in changes and config.data == _D.data:
+        raise ConfigError(
+            "root",
+            "expected --data beside it, as the embedded digits need no folder: --data folder for recordings in one "
+            f"folder per class, got --root {changes['root']} alone",
+        )
     # Only the first of several processes makes the folder; the others would find it full.
     if not is_first_process():
         return RunFolder(out or Path("runs")), config

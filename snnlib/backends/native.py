@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import importlib
 import os
+import pathlib
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -24,6 +25,9 @@ from torch import Tensor
 from snnlib.backends.process_choice import Choice
 
 Path = Literal["auto", "native", "reference"]
+
+# Sources of the module's functions, beside an editable installation.
+_BINDINGS = pathlib.Path(__file__).parents[2] / "cpp" / "bindings"
 
 # The same codes as `DType` in cpp/include/snnlib/dtype.h.
 DTYPE_CODES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3}
@@ -223,11 +227,19 @@ def module_info() -> dict[str, str]:
     if _module is None:
         return {"native module": f"not available: {load_error}"}
     return {
-        "native module": str(_module.__file__),
+        "native module": f"{_module.__file__}{_age(pathlib.Path(str(_module.__file__)))}",
         "instruction sets": f"{', '.join(_module.available_isas())} (in use: {_module.isa()})",
         "OpenMP": "yes" if _module.openmp else "no",
         "CUDA": _cuda_info(),
     }
+
+
+def _age(module: pathlib.Path, sources: pathlib.Path = _BINDINGS) -> str:
+    """A note where the sources beside an editable installation changed after the module was built."""
+    newer = sorted(
+        path.name for path in sources.glob("*.cpp") if path.stat().st_mtime > module.stat().st_mtime
+    )
+    return f", older than cpp/bindings/{newer[0]}: build it again" if newer else ""
 
 
 def _cuda_info() -> str:

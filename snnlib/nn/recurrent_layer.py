@@ -21,7 +21,7 @@ from snnlib.neurons.surrogate import Surrogate, Triangle
 from snnlib.nn.delays import Delays, check_sequence
 from snnlib.nn.spiking import SpikingLayer
 
-# Of a surrogate under recurrence: from this peak on, gradients grew until they were no numbers (docs/time.md).
+# Of a surrogate under recurrence: from this peak on, gradients grew to NaN (docs/time.md).
 _HIGHEST_PEAK = 1.0
 
 
@@ -210,5 +210,5 @@ def warn_of_high_surrogate(neuron: Neuron) -> None:
     if peak >= _HIGHEST_PEAK:
         warn_caller(
             f"neuron: its surrogate {bump} has a peak of {peak:g}; under recurrence a peak of 1 and more can let "
-            "gradients grow until they are no numbers: take surrogate=snnlib.surrogate.Triangle(width=0.5, height=0.4)",
+            "gradients grow to NaN: take surrogate=snnlib.surrogate.Triangle(width=0.5, height=0.4)",
         )

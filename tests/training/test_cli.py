@@ -192,12 +192,29 @@ def test_predict_and_load_agree_with_eval(
     assert classes[int(counts.argmax())] == rows[1][1]
     assert float(rows[1][2]) == pytest.approx(float(counts.max()), rel=1e-3)
 
+    # Nothing to see is no class, though scores of 0 have an order.
+    nothing = tmp_path / "nothing.bin"
+    nothing.touch()
+    _, _, err = run(capsys, "predict", folder, nothing)
+    assert re.match(r"warning: .*nothing\.bin: expected events in the part of the sensor .*, got none", err)
+
     # A file that cannot be read keeps no other from being classified.
     (tmp_path / "bad.bin").write_bytes(b"abc")
     code, out, err = run(capsys, "predict", folder, tmp_path / "bad.bin", tmp_path / "absent.bin", files[0])
     assert code == 2
     assert len(out.splitlines()) == 2
     assert re.search(r"error: .*bad\.bin", err) and re.search(r"error: .*absent\.bin", err)
+
+
+def test_export_writes_a_program_that_says_what_it_is_fed(
+    folder: Path, config: TrainConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = run(capsys, "export", "c", folder, tmp_path / "c", "--calibrate", "5", "--vectors", "2")
+    assert code == 0
+    assert re.search(r"RAM \d+ bytes, flash \d+ bytes", out)
+    header = (tmp_path / "c" / "net.h").read_text()
+    assert f"A time step is {config.step_ms:g} ms, a recording {config.time_steps} of them" in header
+    assert "0 0, 1 1, 2 2" in header and "x = (column - 0) / 1, y = (row - 0) / 1" in header
 
 
 def test_eval_takes_its_device_from_the_command_line(
@@ -255,6 +272,7 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
         (["--net", "4C5-P2-7"], r"error: --net: expected 10 output neurons.*, got '7'"),
         (["--data", "nmnist"], r"error: --root: expected the folder of the N-MNIST copy .*, got none"),
         (["--data", "nmnist", "--root", "absent"], r"error: --root: root 'absent': expected a folder .*found nothing"),
+        (["--root", "recordings"], r"error: --root: expected --data beside it, .*, got --root recordings alone"),
         (["--resume", "absent"], r"error: --resume: expected the folder of a run .*, got nothing there: 'absent'"),
         (["--resume", "."], r"error: --resume: expected the folder of a run .*, got a folder without config\.json"),
         (["--device", "cuda", "--devices", "99"], r"error: --device: expected 99 CUDA device\(s\) .*, got \d+"),

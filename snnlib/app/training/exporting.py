@@ -48,8 +48,28 @@ def export_run_to_c(
     integers = to_integers(module.net, calibration, **options)
     frames, labels = _batch(data.test_set, None)
     report = compare_integers(module.net, integers, frames, labels, scores=module.objective.scores)
-    sizes = export_c(integers, out, frames[:, : samples[1]], binary=config.frames == "binary")
+    sizes = export_c(
+        integers,
+        out,
+        frames[:, : samples[1]],
+        binary=config.frames == "binary",
+        notes=_how_to_feed(config, module.facts.classes),
+    )
     return report, sizes
+
+
+def _how_to_feed(config: TrainConfig, classes: tuple[str, ...]) -> list[str]:
+    """What stands between a camera's events and the net's frames, for the header of the program."""
+    top, left, *_ = config.crop_box or (0, 0)
+    late = "left out" if config.late == "drop" else "counted in the last one"
+    named = ", ".join(f"{number} {name}" for number, name in enumerate(classes))
+    return [
+        f"x = (column - {left}) / {config.pool}, y = (row - {top}) / {config.pool}; channel = polarity, 0 or 1.",
+        "Leave out columns and rows below the offsets.",
+        f"A time step is {config.step_ms:g} ms, a recording {config.time_steps} of them; later events are {late}.",
+        "net_reset() before each recording. Its class is the largest output, summed over the steps:",
+        f"{named}.",
+    ]
 
 
 def run_to_nir(

@@ -17,6 +17,7 @@ from snnlib.app.training.run import Checkpoint, checkpoint_path, load_weights
 from snnlib.app.training.run_folder import RunFolder
 from snnlib.app.training.sequences import Heard, sequence_of
 from snnlib.data import ToFrames, read, read_wav
+from snnlib.neurons.stored import warn_caller
 
 # dtype of a run's weights by the name of its precision.
 _DTYPES = {"64-true": torch.float64, "bf16-true": torch.bfloat16}
@@ -108,7 +109,12 @@ class Predictor:
             heard: Any = read_wav(file, sample_rate=self._transform.cochlea.sample_rate)[0]
         else:
             heard, _ = read(file, strict=True, sensor_size=size, origin=self._origin)
-        scores: Tensor = self._module(self._transform(heard).unsqueeze(1))[0]
+        x = self._transform(heard)
+        if not x.any():
+            warn_caller(
+                f"{file}: expected events in the part of the sensor and the time that the net sees, got none"
+            )
+        scores: Tensor = self._module(x.unsqueeze(1))[0]
         return scores
 
     def names_of(self, scores: Tensor) -> tuple[str, str]:

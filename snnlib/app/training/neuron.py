@@ -11,7 +11,7 @@ from snnlib.app.training.config import SurrogateName, TrainConfig
 from snnlib.app.training.errors import ConfigError
 from snnlib.neurons.surrogate import Surrogate
 
-# Peak of the surrogate of recurrent layers: from 1 on gradients can grow until they are no numbers (docs/time.md).
+# Peak of the surrogate of recurrent layers: from 1 on gradients can grow to NaN (docs/time.md).
 _RECURRENT_PEAK = 0.4
 
 _SHAPES: dict[SurrogateName, Callable[[float], Surrogate]] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -34,7 +34,9 @@ _KERNELS = (
 _PER_LINE = 24
 
 
-def export_c(net: IntegerNet, folder: str | Path, x: Tensor, *, binary: bool = True) -> dict[str, int]:
+def export_c(
+    net: IntegerNet, folder: str | Path, x: Tensor, *, binary: bool = True, notes: Sequence[str] = ()
+) -> dict[str, int]:
     """Write an integer net as a C99 program without dependencies or allocation, and a test of it.
 
     `net.c` and `net.h` are the program: `net_event` takes an event, `net_frame` all counts of a step, `net_step` ends
@@ -48,6 +50,8 @@ def export_c(net: IntegerNet, folder: str | Path, x: Tensor, *, binary: bool = T
         x: inputs of the test `[T, N, ...]`.
         binary: whether a cell with several events in a step counts as one, as in binary frames; otherwise it counts
             them, up to 255. Default True.
+        notes: lines for whoever writes the program's caller, such as the length of a time step; they stand at the top
+            of `net.h`. Default none.
 
     Returns:
         Bytes of RAM (`"ram"`: states, frames, scratch) and of constants (`"flash"`), without the program's code.
@@ -68,7 +72,7 @@ def export_c(net: IntegerNet, folder: str | Path, x: Tensor, *, binary: bool = T
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
     files = {
-        "net.h": _header(net, binary),
+        "net.h": _header(net, binary, notes),
         "net.c": _program(net, binary),
         "check.c": _CHECK,
         "Makefile": _MAKEFILE,
@@ -80,12 +84,15 @@ def export_c(net: IntegerNet, folder: str | Path, x: Tensor, *, binary: bool = T
     return {"ram": net.ram_bytes, "flash": net.flash_bytes}
 
 
-def _header(net: IntegerNet, binary: bool) -> str:
+def _header(net: IntegerNet, binary: bool, notes: Sequence[str]) -> str:
     channels, height, width = net.layers[0].input
     outputs, rows, columns = net.layers[-1].neurons
     kind = "spikes, 0 or 1" if net.layers[-1].threshold is not None else "membrane potentials"
+    lines = [f"{net.ram_bytes} bytes of RAM, {net.flash_bytes} of constants.", *notes]
+    # A name of a class may hold what ends a comment.
+    about = "\n".join(f" * {line}".replace("*/", "* /") for line in lines)
     return f"""/* A spiking net in integers, written by snnlib.
- * {net.ram_bytes} bytes of RAM, {net.flash_bytes} of constants. */
+{about} */
 #ifndef NET_H
 #define NET_H
 
