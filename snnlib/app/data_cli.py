@@ -11,6 +11,7 @@ import numpy as np
 import typer
 
 from snnlib.app.data_check import check_data
+from snnlib.app.read_options import HELP, read_options, size_option
 from snnlib.data import EventFileError, EventFolder, Recording, describe_events, read, write
 from snnlib.data.formats.registry import FORMATS, format_to_write
 
@@ -18,11 +19,7 @@ app = typer.Typer(
     help="Look at event files, change their format, make pictures of them.", no_args_is_help=True
 )
 
-_READ_HELP = (
-    "Pass this option to the reader, for example columns=xypt, unit=ms, polarity=signed or camera=dvs128; repeat it "
-    "for several."
-)
-ReadOptions = Annotated[list[str] | None, typer.Option("--read", help=_READ_HELP)]
+ReadOptions = Annotated[list[str] | None, typer.Option("--read", help=HELP)]
 _HOT_SHOWN = 5
 
 
@@ -41,7 +38,7 @@ def info(
 
     Example: snnlib data info recording.raw --picture recording.png
     """
-    options = _read_options(read_option)
+    options = read_options(read_option)
     if path.is_dir():
         _folder_info(path, options, picture)
         return
@@ -81,7 +78,8 @@ def convert(
     if target.exists() and not force:
         raise FileExistsError(f"{target} exists; --force replaces it")
     outside = "drop" if drop_outside else "error"
-    recording = _read(source, {**_read_options(read_option), "outside": outside, **_size_option(sensor_size)})
+    size = {} if sensor_size is None else {"sensor_size": size_option(sensor_size, "--sensor-size")}
+    recording = _read(source, {**read_options(read_option), "outside": outside, **size})
     events, header = recording
     try:
         write(target, events, format=chosen.name, sensor_size=header.sensor_size)
@@ -115,7 +113,7 @@ def show(
     target = out if out is not None else Path(file.name).with_suffix(".gif")
     if target.suffix.lower() not in (".png", ".gif"):
         raise EventFileError(f"--out: expected a file ending in .png or .gif, got {str(target)!r}")
-    recording = _read(file, _read_options(read_option))
+    recording = _read(file, read_options(read_option))
     if target.suffix.lower() == ".png":
         _save_picture(file, recording, target, parts or 3)
     else:
@@ -140,7 +138,7 @@ def check(
 
     Example: snnlib data check recordings
     """
-    faults = check_data(path, _read_options(read_option))
+    faults = check_data(path, read_options(read_option))
     _print_faults(faults)
     if faults:
         raise typer.Exit(1)
@@ -243,27 +241,6 @@ def _read(path: Path, options: dict[str, Any]) -> Recording:
         raise
     except (TypeError, ValueError) as error:
         raise EventFileError(f"--read: {error}") from error
-
-
-def _read_options(given: list[str] | None) -> dict[str, Any]:
-    options: dict[str, Any] = {}
-    for text in given or ():
-        name, equals, value = text.partition("=")
-        if not equals or not name:
-            raise EventFileError(f"--read: expected NAME=VALUE, got {text!r}")
-        options[name] = {"true": True, "false": False}.get(value.lower(), value)
-        if name == "sensor_size":
-            options |= _size_option(value)
-    return options
-
-
-def _size_option(text: str | None) -> dict[str, Any]:
-    if text is None:
-        return {}
-    height, _, width = text.partition("x")
-    if not (height.isdigit() and width.isdigit()):
-        raise EventFileError(f"--sensor-size: expected HEIGHTxWIDTH, got {text!r}")
-    return {"sensor_size": (int(height), int(width))}
 
 
 def _size(recording: Recording) -> tuple[int, int]:

@@ -12,6 +12,7 @@ import typer
 
 from snnlib import __version__
 from snnlib.app.cli_tools import console, need_extras
+from snnlib.app.read_options import HELP
 from snnlib.app.recipes import BY_DATA
 from snnlib.app.recipes import recipe as find_recipe
 from snnlib.app.training.config import (
@@ -62,6 +63,10 @@ def train(
             "class with event files of any formats (folder), or the files of the data set.",
             "Data",
         ),
+    ] = None,
+    read: Annotated[
+        list[str] | None,
+        typer.Option("--read", help=f"{HELP} For --data folder.", rich_help_panel="Data"),
     ] = None,
     time_steps: Annotated[int, _option("Bin each sample into this many time steps.", "Data")] = _D.time_steps,
     step_ms: Annotated[

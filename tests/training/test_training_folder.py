@@ -2,6 +2,7 @@
 
 import csv
 
+import numpy as np
 import pytest
 from event_files import random_events
 
@@ -52,6 +53,34 @@ def test_settings_follow_from_the_recordings(root):
     )
     given = choose_settings(str(root), {"step_ms": 10.0, "pool": 6, "batch_size": 4})
     assert given.settings["time_steps"] == 8 and not {"step_ms", "pool", "batch_size"} & set(given.settings)
+
+
+def test_readers_get_their_options(tmp_path, capsys):
+    """Text without a header, times in seconds since 1970, polarities -1 and 1."""
+    generator = np.random.default_rng(0)
+    for name, left in (("left", 0), ("right", 20)):
+        for number in range(8):
+            t = 1.8e9 + np.sort(generator.random(200)) / 5
+            x, y = left + generator.integers(0, 20, 200), generator.integers(0, 30, 200)
+            p = generator.choice([-1, 1], 200)
+            (tmp_path / "data" / name).mkdir(parents=True, exist_ok=True)
+            rows = zip(t, x, y, p, strict=True)
+            text = "\n".join(f"{row[0]:.6f},{row[1]},{row[2]},{row[3]}" for row in rows)
+            (tmp_path / "data" / name / f"{number}.csv").write_text(text)
+    run_folder = tmp_path / "run"
+    said = ["unit=s", "columns=txyp", "polarity=signed", "sensor_size=32x40"]
+    options = [word for text in said for word in ("--read", text)]
+    command = ["train", "--data", "folder", "--root", tmp_path / "data", "--out", run_folder]
+    small = ["--epochs", 1, "--threads", 1, "--net", "2C5s4-P2-2"]
+    code, out, err = run(capsys, *command, *options, *small)
+    assert code == 0, err
+    assert TrainConfig.load(run_folder / "config.json").read == said
+    code, out, err = run(capsys, "predict", run_folder, tmp_path / "data" / "left" / "3.csv")
+    assert code == 0 and len(out.splitlines()) == 2 and not err
+    code, _, err = run(capsys, "train", "--data", "nmnist", "--root", tmp_path, "--read", "unit=s")
+    assert code == 2 and "--read: expected none for nmnist, whose files need no options" in err
+    code, _, err = run(capsys, *command[:-2], "--read", "unit")
+    assert code == 2 and "--read: expected NAME=VALUE, got 'unit'" in err
 
 
 def test_train_resume_and_eval(root, tmp_path, capsys):

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from snnlib import __version__
+from snnlib.app.read_options import read_options
 from snnlib.app.training.errors import ConfigError
+from snnlib.data import EventFileError
 from snnlib.data.atomic import write_bytes_atomically
 
 DataName = Literal["digits", "nmnist", "folder", "ecg", "spoken-digits", "shd", "ssc"]
@@ -49,6 +51,8 @@ class TrainConfig:
             channels (`snnlib.data.SHD`, `SSC`), each recording as long as it is. Padding of a batch counts for nothing.
         root: folder of the data; None for the user's cache (digits only).
         classes: names of the classes of a folder, in the order of the net's outputs; None to take those in `root`.
+        read: options of the reader of event files as `NAME=VALUE` texts, such as `"unit=s"` (folder only); see
+            `snnlib.data.read`.
         net: layers in the papers' notation, see `snnlib.models.from_notation`. The last must have one neuron per class.
         neuron: `"srm"`, which learns from spike times, or a model of `snnlib.neurons` that learns with a surrogate
             gradient.
@@ -125,6 +129,7 @@ class TrainConfig:
     data: DataName = "digits"
     root: str | None = None
     classes: list[str] | None = None
+    read: list[str] | None = None
     net: str = "12C5p1-P2-64C5-P2-10"
     neuron: NeuronName = "srm"
     tau: float = 2.0
@@ -232,6 +237,7 @@ class TrainConfig:
         named = isinstance(names, list) and len(names) > 0 and all(isinstance(name, str) for name in names)
         if names is not None and not named:
             raise self._error("classes", "a list of names")
+        self._check_read()
         if self.crop is not None and not re.fullmatch(
             r"[1-9]\d{0,4}x[1-9]\d{0,4}\+\d{1,5}\+\d{1,5}", str(self.crop)
         ):
@@ -308,6 +314,18 @@ class TrainConfig:
         for field in ("net", "root"):
             if not isinstance(getattr(self, field), str | None if field == "root" else str):
                 raise self._error(field, "text")
+
+    def _check_read(self) -> None:
+        if self.read is None:
+            return
+        if self.data != "folder":
+            raise self._error("read", f"none for {self.data}, whose files need no options")
+        if not (isinstance(self.read, list) and all(isinstance(text, str) for text in self.read)):
+            raise self._error("read", "a list of texts NAME=VALUE")
+        try:
+            read_options(self.read)
+        except EventFileError as error:
+            raise ConfigError("read", str(error).removeprefix("--read: ")) from error
 
     def _check_number(self, field: str, above: float = -math.inf, least: float = -math.inf) -> None:
         value: Any = getattr(self, field)

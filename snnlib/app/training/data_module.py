@@ -13,6 +13,7 @@ import lightning.pytorch as pl
 import torch
 from torch.utils.data import DataLoader, Dataset, Subset
 
+from snnlib.app.read_options import folder_options
 from snnlib.app.training.config import SEQUENCES, TrainConfig
 from snnlib.app.training.errors import ConfigError
 from snnlib.app.training.order import SeededCopies, TrainingBatches, stack_copies
@@ -65,7 +66,7 @@ def data_facts(config: TrainConfig) -> DataFacts:
         classes = tuple(config.classes or ())
         if not classes or config.crop is None:
             try:
-                samples = EventFolder(config.root or "", None)
+                samples = EventFolder(config.root or "", None, **folder_options(config.read))
                 classes = classes or tuple(samples.classes)
                 sensor_size = samples.sensor_size if config.crop is None else sensor_size
             except (OSError, ValueError) as error:
@@ -242,7 +243,8 @@ class EventData(pl.LightningDataModule):
                 assert config.root is not None
                 samples = NMNIST(config.root, train)
             elif config.data == "folder":
-                samples = EventFolder(config.root or "", "train" if train else "test", val_share=0.0)
+                split: Split = "train" if train else "test"
+                samples = EventFolder(config.root or "", split, val_share=0.0, **folder_options(config.read))
                 if tuple(samples.classes) != self.facts.classes:
                     raise ValueError(
                         f"expected the classes that the net was made for, {', '.join(self.facts.classes)}; found "

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from snnlib.app.read_options import folder_options
 from snnlib.app.training.errors import ConfigError
 from snnlib.data import EventFolder
 
@@ -57,7 +58,7 @@ def choose_settings(root: str | None, given: Mapping[str, Any]) -> FolderChoice:
     if root is None:
         raise ConfigError("root", "expected the folder of the recordings for data folder, got none")
     try:
-        samples = EventFolder(root, "train", val_share=0.0)
+        samples = EventFolder(root, "train", val_share=0.0, **folder_options(given.get("read")))
         looked = np.unique(np.linspace(0, len(samples) - 1, min(LOOKED_AT, len(samples))).astype(int))
         recordings = [samples.read(int(index)).events for index in looked]
     except (OSError, ValueError) as error:

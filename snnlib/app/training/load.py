@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from snnlib.app.read_options import read_options
 from snnlib.app.training.classifier import SpikingClassifier
 from snnlib.app.training.config import SEQUENCES, STEPS_LABELLED, TrainConfig
 from snnlib.app.training.data_module import data_facts, frames_of
@@ -92,7 +93,10 @@ class Predictor:
         self._module = load_module(config, run, checkpoint)
         self._transform = _transform(config)
         # As `EventFolder` reads its files.
-        self._origin: Literal["auto", "first"] = "first" if config.data == "folder" else "auto"
+        self._options = {
+            "origin": "first" if config.data == "folder" else "auto",
+            **read_options(config.read),
+        }
 
     @torch.no_grad()
     def scores(self, file: Path) -> Tensor:
@@ -108,7 +112,7 @@ class Predictor:
         if isinstance(self._transform, Heard):
             heard: Any = read_wav(file, sample_rate=self._transform.cochlea.sample_rate)[0]
         else:
-            heard, _ = read(file, strict=True, sensor_size=size, origin=self._origin)
+            heard, _ = read(file, strict=True, **{"sensor_size": size, **self._options})
         x = self._transform(heard)
         if not x.any():
             warn_caller(

@@ -1,0 +1,48 @@
+"""Options of readers on the command line: `--read unit=s --read polarity=signed`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from snnlib.data import EventFileError
+
+HELP = (
+    "Pass this option to the reader, for example columns=xypt, unit=ms, polarity=signed or camera=dvs128; repeat it "
+    "for several."
+)
+
+
+def read_options(given: Sequence[str] | None) -> dict[str, Any]:
+    """`NAME=VALUE` texts as options of `snnlib.data.read`.
+
+    Raises:
+        EventFileError: a text that is no such pair, or a sensor size that is none.
+
+    >>> read_options(["unit=ms", "sensor_size=34x34"])
+    {'unit': 'ms', 'sensor_size': (34, 34)}
+    """
+    options: dict[str, Any] = {}
+    for text in given or ():
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise EventFileError(f"--read: expected NAME=VALUE, got {text!r}")
+        options[name] = {"true": True, "false": False}.get(value.lower(), value)
+        if name == "sensor_size":
+            options[name] = size_option(value, "--read sensor_size")
+    return options
+
+
+def size_option(text: str, option: str) -> tuple[int, int]:
+    """`HEIGHTxWIDTH` as a pair of numbers."""
+    height, _, width = text.partition("x")
+    if not (height.isdigit() and width.isdigit()):
+        raise EventFileError(f"{option}: expected HEIGHTxWIDTH, got {text!r}")
+    return int(height), int(width)
+
+
+def folder_options(given: Sequence[str] | None) -> dict[str, Any]:
+    """The same as arguments of `snnlib.data.EventFolder`."""
+    options = read_options(given)
+    size = options.pop("sensor_size", None)
+    return {"sensor_size": size, "read_options": options}
