@@ -20,15 +20,18 @@ THREADED_TESTS := tests/test_thread_sanitizer.py tests/test_invariance.py tests/
                   tests/test_fuzz.py
 THREADED_CHOICE := not reference and not instruction and not twenty_calls and not large
 
-.PHONY: demo test test-peers lint sanitize sanitize-memory sanitize-threads fuzz fuzz-files reliability bench bench-accuracy bench-peers format cuda-check cuda-emulation-asan docs test-versions gpu-check clean
+.PHONY: demo test test-slow test-peers lint sanitize sanitize-memory sanitize-threads fuzz fuzz-files reliability bench bench-accuracy bench-peers format cuda-check cuda-emulation-asan docs test-versions gpu-check clean
 
 demo: $(VENV)/.built $(VENV)/.fetched  ## Train on the embedded data and show the result.
 	$(VENV)/bin/snnlib train
 
-test: $(READY)  ## All tests, README and docstring examples included.
+test: $(READY)  ## All tests but the slow ones, README and docstring examples included.
 # A file at a time on every core, with one thread each: tests that need threads set their number. In the order of
 # tests/conftest.py, where the longest files come first.
-	OMP_NUM_THREADS=1 $(PYTHON) -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
+	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -m "not slow" --numprocesses auto --dist loadfile --no-loadscope-reorder
+
+test-slow: $(READY)  ## The slow tests: examples that train for long, benchmarks of memory, the script for a GPU.
+	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -m slow --numprocesses auto tests
 
 lint: $(READY)  ## Style, types and formatting of Python and C++.
 	$(VENV)/bin/ruff check .
@@ -71,7 +74,7 @@ bench-peers: $(PEERS)/.ready  ## Time and accuracy beside the other libraries; b
 	PYTHONPATH=$(PEERS) $(PYTHON) benchmarks/page.py build/bench-peers
 
 cuda-check: $(READY)  ## Compile the CUDA kernels for the oldest architecture and Hopper; no GPU needed.
-	$(PYTHON) cuda/check.py
+	$(PYTHON) cuda/check.py $(ARCHITECTURES)
 
 # $(call sanitized_module,FOLDER,SANITIZERS): the compiled module for the tests.
 define sanitized_module
@@ -130,12 +133,13 @@ gpu-check:  ## Build, check and measure on a GPU machine, with the packages of i
 export PIP_NO_COMPILE := 1
 
 # The module links no torch, so it is compiled while packages are fetched: set-up takes the longer of the two.
-MAKEFLAGS += --jobs=2
+MAKEFLAGS += --jobs=3
 INSTALL := $(PYTHON) -m pip install --quiet --constraint constraints.txt
 
 $(VENV)/.building: constraints.txt
 	test -x $(PYTHON) || python3 -m venv $(VENV)
-	$(INSTALL) scikit-build-core pybind11 cmake ninja
+# typing-extensions is what torch and mypy share, which are installed side by side.
+	$(INSTALL) scikit-build-core pybind11 cmake ninja typing-extensions
 	touch $@
 
 $(VENV)/.built: $(VENV)/.building pyproject.toml CMakeLists.txt $(wildcard cmake/*.cmake snnlib/exchange/integers/*.h cpp/*/*.cpp cpp/*/*/*.h cpp/*/*/*/*.h cpp/*/*.h cuda/*.*)
@@ -148,8 +152,13 @@ $(VENV)/.fetched: $(VENV)/.building pyproject.toml
 	$(INSTALL) $$($(PYTHON) release/requirements.py train)
 	touch $@
 
-$(VENV)/.testing: $(VENV)/.fetched
-	$(INSTALL) $$($(PYTHON) release/requirements.py test lint)
+# Beside the others, with which it shares no package.
+$(VENV)/.linting: $(VENV)/.building pyproject.toml
+	$(INSTALL) $$($(PYTHON) release/requirements.py lint)
+	touch $@
+
+$(VENV)/.testing: $(VENV)/.fetched $(VENV)/.linting
+	$(INSTALL) $$($(PYTHON) release/requirements.py test)
 	touch $@
 
 clean:  ## Remove the environment and everything built.

@@ -31,7 +31,13 @@ ROWS = {
 }
 
 
-@pytest.mark.parametrize("name", ROWS)
+# Those that start processes to measure memory.
+SLOW = ("fine_bins", "long_sequences")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in ROWS]
+)
 def test_benchmark(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(BENCHMARKS)
     # Allocation and threads are the test process's own.
@@ -97,6 +103,7 @@ def test_turns_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(table) == ["a", "b"]
 
 
+@pytest.mark.slow
 def test_peak_memory_counts_what_a_step_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(BENCHMARKS)
     nets, peak = (importlib.import_module(name) for name in ("nmnist_nets", "peak_memory"))

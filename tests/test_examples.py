@@ -11,6 +11,22 @@ import torch
 EXAMPLES = Path(__file__).parent.parent / "examples"
 # Shorter than what the example shows by default, as far as it still learns.
 ARGUMENTS = {"nmnist.py": ("--epochs", "2", "--samples", "200")}
+# Those that train on all digits, or for long.
+SLOW = {
+    *(
+        "decoupled_heads.py",
+        "explain.py",
+        "labelled_steps.py",
+        "nmnist.py",
+        "pipeline.py",
+        "published_names.py",
+    ),
+    *("quantize.py", "voxels.py"),
+}
+NAMES = [
+    pytest.param(path.name, marks=pytest.mark.slow if path.name in SLOW else ())
+    for path in sorted(EXAMPLES.glob("*.py"))
+]
 
 
 def run(
@@ -27,7 +43,7 @@ def run(
 
 # Lightning asks torch's trees in a deprecated way.
 @pytest.mark.filterwarnings("ignore:.*treespec.*is deprecated")
-@pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.glob("*.py")))
+@pytest.mark.parametrize("name", NAMES)
 def test_runs_with_its_defaults(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -48,6 +48,7 @@ def _script(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
 
 
+@pytest.mark.slow
 def test_script(tmp_path: Path) -> None:
     """A stage that fails is told apart, and does not stop the next."""
     file = tmp_path / "report.json"

@@ -195,8 +195,10 @@ def test_predict_and_load_agree_with_eval(
     # Nothing to see is no class, though scores of 0 have an order.
     nothing = tmp_path / "nothing.bin"
     nothing.touch()
-    _, _, err = run(capsys, "predict", folder, nothing)
-    assert re.match(r"warning: .*nothing\.bin: expected events in the part of the sensor .*, got none", err)
+    with pytest.warns(
+        UserWarning, match=r"nothing\.bin: expected events in the part of the sensor .*, got none"
+    ):
+        run(capsys, "predict", folder, nothing)
 
     # A file that cannot be read keeps no other from being classified.
     (tmp_path / "bad.bin").write_bytes(b"abc")
