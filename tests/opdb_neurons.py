@@ -276,7 +276,7 @@ def currents_backward_answer(signal: Tensor, x: Tensor, weight: Tensor, *rest: A
 COMPACT, WIDE = [0, 1, 1, 1, 0, 0, 1], [2, 0, 0, 0, 0, 0, 1]
 _FEW = ("scatter", "gather, many channels", "stride", "fully connected", "grouped", "T = 0")
 # The kernels of currents are those of the layers, so a sample of each kind will do.
-CURRENTS = (*_FEW, "gather, dilated", "gather back", "three axes, grouped", "N = 0")
+CURRENTS = (*_FEW, "gather, dilated", "gather back", "one pixel, padded", "three axes, grouped", "N = 0")
 LAYERS = (
     *(layer_sample(name, COMPACT) for name in SRM_CONVS),
     *(layer_sample(name, WIDE) for name in _FEW),

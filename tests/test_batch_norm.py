@@ -87,6 +87,19 @@ def test_errors_and_repr() -> None:
         snnlib.BatchNorm1d(3, batch_first=True)(torch.zeros(4, 3))
     with pytest.raises(ValueError, match=r"threshold: expected a number > 0, got 0"):
         snnlib.BatchNorm2d(5, threshold=0)
+    for options in ({}, {"affine": False}):
+        with pytest.raises(TypeError, match=r"x: expected torch\.float32, the dtype of .*got torch\.float64"):
+            snnlib.BatchNorm1d(3, **options)(torch.zeros(4, 2, 3).double())
+
+
+@pytest.mark.parametrize("affine", [True, False])
+def test_half_precision_currents_with_parameters_of_float32(affine: bool) -> None:
+    norm = snnlib.BatchNorm1d(3, affine=affine, threshold=2.0)
+    x = _sequence(4, 2, 3)
+    expected = snnlib.BatchNorm1d(3, affine=affine, threshold=2.0)(x)
+    out = norm(x.bfloat16())
+    assert out.dtype == torch.bfloat16
+    torch.testing.assert_close(out.float(), expected, rtol=2e-2, atol=2e-2)
 
 
 @pytest.mark.parametrize("channels", [1, 3, 12, 64, 300, 5000])

@@ -123,6 +123,8 @@ CONV_CASES: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"padding": [-1, 0]}, ValueError, r"padding: expected 2 integers >= 0, got \[-1, 0\]"),
     ({"padding": [0, 0, 0]}, ValueError, r"padding: expected 2 integers"),
     ({"dilation": [1, 0]}, ValueError, r"dilation: expected 2 integers >= 1"),
+    ({"dilation": [2**62, 1]}, ValueError, r"dilation: expected integers up to 2147483647"),
+    ({"padding": [2**62, 0]}, ValueError, r"padding: expected integers up to 2147483647"),
     ({"pool": [0, 1]}, ValueError, r"pool: expected 2 integers >= 1"),
     ({"pool": [2]}, ValueError, r"pool: expected 2 integers >= 1"),
     ({"pool": [1, 7]}, ValueError, r"kernel_size: expected windows that fit"),

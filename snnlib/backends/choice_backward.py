@@ -106,8 +106,9 @@ def decide(
 
 
 def is_matrix(g: Geometry) -> bool:
-    """Whether the layer is fully connected over channels alone."""
-    return not g.obstacle and (g.in_height, g.in_width, g.taps) == (1, 1, 1)
+    """Whether the layer is fully connected over channels alone: one cell, one tap, and no cells of padding around."""
+    one_cell = (g.in_height, g.in_width, g.taps) == (1, 1, 1)
+    return not g.obstacle and one_cell and (g.padding_h, g.padding_w) == (0, 0)
 
 
 def rows_by_events(x: Tensor, g: Geometry) -> bool:

@@ -69,6 +69,7 @@ class BatchNorm(_NormBase):
             first = "N, T" if self.batch_first else "T, N"
             expected = " or ".join(f"[{first}, {layout}]" for layout in self.layouts)
             raise ValueError(f"x: expected {expected} with C = {self.channels}, got shape {tuple(x.shape)}")
+        self._check_dtype(x)
         if self.time_steps is None:
             return self._normalize(x.flatten(0, 1)).view_as(x)
         if x.shape[int(self.batch_first)] != self.time_steps:
@@ -80,11 +81,30 @@ class BatchNorm(_NormBase):
         out = self._normalize(by_sample.flatten(1, 2)).view(by_sample.shape)
         return out if self.batch_first else out.transpose(0, 1)
 
+    @property
+    def _dtype(self) -> torch.dtype | None:
+        """That of weight and running statistics; None without either."""
+        own = self.weight if self.weight is not None else self.running_mean
+        return None if own is None else own.dtype
+
+    def _check_dtype(self, x: Tensor) -> None:
+        # Half-precision currents with parameters of float32 are torch's mixed precision.
+        mixed = x.dtype in (torch.float16, torch.bfloat16) and self._dtype == torch.float32
+        if self._dtype is not None and x.dtype != self._dtype and not mixed:
+            raise TypeError(
+                f"x: expected {self._dtype}, the dtype of weight and running statistics, got {x.dtype}; "
+                f"convert one of them, e.g. with .to({self._dtype})"
+            )
+
     def _normalize(self, frames: Tensor) -> Tensor:
         weight: Tensor | None = self.weight
         if self.scale != 1:
             weight = (
-                frames.new_full((self.num_features,), self.scale) if weight is None else weight * self.scale
+                torch.full(
+                    (self.num_features,), self.scale, dtype=self._dtype or frames.dtype, device=frames.device
+                )
+                if weight is None
+                else weight * self.scale
             )
         by_batch = self.training or self.running_mean is None
         if by_batch and 0 < frames.numel() <= frames.shape[1]:

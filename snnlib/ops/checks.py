@@ -173,9 +173,12 @@ def check_state_shape(
 
 
 def check_axes(name: str, sizes: Sequence[int], axes: int, minimum: int) -> None:
-    """Raise ValueError unless there is one integer per axis, each at least `minimum`."""
+    """Raise ValueError unless there is one integer per axis, each at least `minimum` and of 32 bits."""
     if len(sizes) != axes or any(size < minimum for size in sizes):
         raise ValueError(f"{name}: expected {axes} integers >= {minimum}, got {list(sizes)}")
+    # What torch's convolutions and pooling take, which the reference goes by.
+    if any(size > _MOST_INT32 for size in sizes):
+        raise ValueError(f"{name}: expected integers up to {_MOST_INT32}, got {list(sizes)}")
 
 
 def check_pool_sizes(x: Tensor, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int]) -> None:
@@ -188,10 +191,6 @@ def check_pool_sizes(x: Tensor, kernel: Sequence[int], stride: Sequence[int], pa
     check_axes("kernel", kernel, axes, 1)
     check_axes("stride", stride, axes, 1)
     check_axes("padding", padding, axes, 0)
-    # What torch's pooling takes, which the reference goes by.
-    if max(*kernel, *stride) > _MOST_INT32:
-        name, sizes = ("kernel", kernel) if max(kernel) > _MOST_INT32 else ("stride", stride)
-        raise ValueError(f"{name}: expected integers up to {_MOST_INT32}, got {list(sizes)}")
     if any(2 * margin > size for margin, size in zip(padding, kernel, strict=True)):
         raise ValueError(f"padding: expected at most half of kernel {list(kernel)}, got {list(padding)}")
 
