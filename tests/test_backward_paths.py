@@ -1,4 +1,4 @@
-"""Every way of the event-driven backward pass gives the gradients of the reference, and the choice follows the data."""
+"""All algorithms of the event-driven backward pass give the gradients of the reference; the choice follows the data."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -11,17 +11,17 @@ from torch import Tensor
 
 import snnlib
 from snnlib.backends import choice_backward
-from snnlib.backends.choice_backward import BackwardPaths
+from snnlib.backends.choice_backward import BackwardAlgorithms
 from snnlib.ops.geometry import ConvOptions, Geometry, geometry
 
 pytestmark = pytest.mark.skipif(snnlib.backends.native._module is None, reason="needs the compiled module")
 
-EVENTS = [BackwardPaths("inputs", "spikes"), BackwardPaths("spikes", "spikes")]
-WAYS = [
+EVENTS = [BackwardAlgorithms("inputs", "spikes"), BackwardAlgorithms("spikes", "spikes")]
+CHOICES = [
     *EVENTS,
-    BackwardPaths("dense", "spikes"),
-    BackwardPaths("spikes", "dense"),
-    BackwardPaths("dense", "dense"),
+    BackwardAlgorithms("dense", "spikes"),
+    BackwardAlgorithms("spikes", "dense"),
+    BackwardAlgorithms("dense", "dense"),
 ]
 SAMPLES = [
     *(srm_conv_backward_sample(name) for name in SRM_CONVS),
@@ -41,28 +41,28 @@ def _geometry(arguments: tuple[Any, ...]) -> Geometry:
 
 
 @pytest.fixture
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> BackwardPaths:
+def chosen(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> BackwardAlgorithms:
     monkeypatch.setattr(choice_backward, "decide", lambda *_: request.param)
     return request.param
 
 
-def _possible(sample: Sample, way: BackwardPaths) -> bool:
+def _possible(sample: Sample, chosen: BackwardAlgorithms) -> bool:
     g = _geometry(sample.arguments(torch.float32))
     if g.obstacle:
-        return way == ("dense", "dense")
-    return way.weight != "inputs" or choice_backward.windows_are_rows(g)
+        return chosen == ("dense", "dense")
+    return chosen.weight != "inputs" or choice_backward.windows_are_rows(g)
 
 
 CALLS = [
-    pytest.param(sample, way, id=f"{sample.name}: {way.weight}, {way.input}")
+    pytest.param(sample, chosen, id=f"{sample.name}: {chosen.weight}, {chosen.input}")
     for sample in SAMPLES
-    for way in WAYS
-    if _possible(sample, way)
+    for chosen in CHOICES
+    if _possible(sample, chosen)
 ]
 
 
-@pytest.mark.parametrize(("sample", "way"), CALLS, indirect=["way"])
-def test_equals_reference(sample: Sample, way: BackwardPaths) -> None:
+@pytest.mark.parametrize(("sample", "chosen"), CALLS, indirect=["chosen"])
+def test_equals_reference(sample: Sample, chosen: BackwardAlgorithms) -> None:
     arguments = sample.arguments(torch.float32)
     with snnlib.use_path("reference"):
         expected = _run(arguments)
@@ -73,9 +73,9 @@ def test_equals_reference(sample: Sample, way: BackwardPaths) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize(("sample", "way"), CALLS, indirect=["way"])
+@pytest.mark.parametrize(("sample", "chosen"), CALLS, indirect=["chosen"])
 def test_half_precision_is_float32_rounded_once(
-    sample: Sample, way: BackwardPaths, dtype: torch.dtype
+    sample: Sample, chosen: BackwardAlgorithms, dtype: torch.dtype
 ) -> None:
     """Gradients of inputs and weights are rounded as they are written; rounded means of windows cost nothing."""
     arguments = sample.arguments(dtype)
@@ -96,12 +96,12 @@ def restored() -> Iterator[list[str]]:
     torch.set_num_threads(threads)
 
 
-@pytest.mark.parametrize("way", EVENTS, ids=str, indirect=True)
+@pytest.mark.parametrize("chosen", EVENTS, ids=str, indirect=True)
 @pytest.mark.parametrize(
     "name", ["scatter", "gather, whole vectors", "gather, many channels", "fully connected"]
 )
 def test_same_bits_on_any_instruction_set_with_any_threads(
-    name: str, way: BackwardPaths, restored: list[str]
+    name: str, chosen: BackwardAlgorithms, restored: list[str]
 ) -> None:
     arguments = srm_conv_backward_sample(name).arguments(torch.float32)
     expected = _run(arguments)
@@ -110,10 +110,10 @@ def test_same_bits_on_any_instruction_set_with_any_threads(
         for threads in (1, 3, 16):
             torch.set_num_threads(threads)
             for gradient, answer in zip(_run(arguments), expected, strict=True):
-                assert_bits(gradient, answer, f"{isa}, {threads} threads, {way}")
+                assert_bits(gradient, answer, f"{isa}, {threads} threads, {chosen}")
 
 
-def _chosen(density: float, rate: float, channels: int = 32, **others: int) -> BackwardPaths:
+def _chosen(density: float, rate: float, channels: int = 32, **others: int) -> BackwardAlgorithms:
     """For a 3x3 convolution of 32x32 pixels, 12 steps of 4 samples."""
     x = (torch.rand(12, 4, channels, 32, 32, generator=torch.Generator().manual_seed(6)) < density).float()
     weight, stride = torch.empty(64, channels, 3, 3), others.get("stride", 1)

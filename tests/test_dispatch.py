@@ -89,7 +89,7 @@ def _way_of_gradients(layer: snnlib.SRMConv2d, x: Tensor, pool: tuple[int, int] 
     """What backward of the layer really asked for."""
     ways: list[tuple[str, ...]] = []
 
-    def decide(*arguments: Any) -> choice_backward.BackwardPaths:
+    def decide(*arguments: Any) -> choice_backward.BackwardAlgorithms:
         ways.append(choose(*arguments))
         return ways[-1]  # type: ignore[return-value]
 

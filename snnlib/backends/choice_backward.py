@@ -28,7 +28,7 @@ _SIGNAL, _MULTIPLY = 0.7, 1.0
 _SMALL = 1e6
 
 
-class BackwardPaths(NamedTuple):
+class BackwardAlgorithms(NamedTuple):
     """What drives each gradient."""
 
     weight: Literal["inputs", "spikes", "dense"]
@@ -54,7 +54,7 @@ def _pixels(g: Geometry) -> int:
 
 
 def weight_costs(g: Geometry, share: float, spikes: int) -> dict[str, float]:
-    """Cost of each way for inputs of which this share is not zero."""
+    """Cost of each algorithm for inputs of which this share is not zero."""
     frames, block = g.steps * g.batch, block_channels(g)
     window = _pixels(g) * g.kernel_h * g.kernel_w * g.in_channels * math.ceil(g.channels / GROUP)
     dense = _pixels(g) * g.taps * g.in_channels * math.ceil(g.channels / GROUP)
@@ -69,7 +69,7 @@ def weight_costs(g: Geometry, share: float, spikes: int) -> dict[str, float]:
 
 
 def input_costs(g: Geometry, spikes: int) -> dict[str, float]:
-    """Cost of each way."""
+    """Cost of each algorithm."""
     vectors = math.ceil(g.in_channels / GROUP)
     if scatters_back(g):
         patch = _SCATTER * g.kernel_h * math.ceil(g.kernel_w * g.in_channels / GROUP)
@@ -83,26 +83,26 @@ def input_costs(g: Geometry, spikes: int) -> dict[str, float]:
 
 
 def _cheapest(costs: dict[str, float]) -> str:
-    by_events = min((way for way in costs if way != "dense"), key=lambda way: costs[way])
+    by_events = min((name for name in costs if name != "dense"), key=lambda name: costs[name])
     if choice.chosen() == "events" or costs[by_events] < _SMALL:
         return by_events
-    return min(costs, key=lambda way: costs[way])
+    return min(costs, key=lambda name: costs[name])
 
 
 def decide(
     x: Tensor, g: Geometry, spikes: int, need_weight: bool = True, from_state: bool = False
-) -> BackwardPaths:
-    """The paths of one call, whose forward pass gave this number of spikes.
+) -> BackwardAlgorithms:
+    """The algorithms of one call, whose forward pass gave this number of spikes.
 
-    Only the weight gradient's path asks for a look at the sequence; where it is not needed it is said to go by spikes.
+    Only the choice for the weight gradient looks at the sequence; where that gradient is not needed it is "spikes".
     A gradient that comes back to the state after the last step (`from_state`) acts like a spike of every neuron there.
     """
     if from_state:
         spikes += g.neuron_steps // max(g.steps, 1)
     if g.obstacle or choice.chosen() == "dense":
-        return BackwardPaths("dense", "dense")
+        return BackwardAlgorithms("dense", "dense")
     weight = _cheapest(weight_costs(g, choice.density(_inner(x, g)), spikes)) if need_weight else "spikes"
-    return BackwardPaths(weight, _cheapest(input_costs(g, spikes)))  # type: ignore[arg-type]
+    return BackwardAlgorithms(weight, _cheapest(input_costs(g, spikes)))  # type: ignore[arg-type]
 
 
 def is_matrix(g: Geometry) -> bool:

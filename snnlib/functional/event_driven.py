@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,6 +14,45 @@ from snnlib.backends import native
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator, SequenceConvolution
 from snnlib.functional.srm import SRMNeuron, Streamed, check_state
 from snnlib.ops.geometry import ConvOptions, geometry
+
+
+def give_state(ctx: Any, final: Tensor, return_state: bool) -> None:
+    """At the end of a layer's forward: whether its second result is a state, through which gradients come back."""
+    # A state that nobody uses has no gradient, not one of zeros.
+    ctx.set_materialize_grads(False)
+    ctx.gives_state = return_state
+    if not return_state:
+        ctx.mark_non_differentiable(final)
+
+
+def layer_gradients(
+    ctx: Any,
+    op: Callable[..., tuple[Tensor, Tensor, Tensor]],
+    grad_output: Tensor | None,
+    grad_state: Tensor | None,
+) -> tuple[Tensor | None, ...]:
+    """Gradients of the eleven arguments of a layer's forward by its backward op.
+
+    The first four arguments are x, weight, the neurons' constants and the state to start from.
+    """
+    need_x, need_weight, _, need_state = ctx.needs_input_grad[:4]
+    saved = ctx.saved_tensors
+    if not ctx.gives_state:
+        # A compiler's is one without elements.
+        grad_state = None
+    if grad_output is None:
+        x, weight = saved[:2]
+        grad_output = ops.conv_layout.no_gradient(x, weight, ctx.options[:5], ctx.options[-1])
+    grad_weight, grad_x, grad_start = op(
+        grad_output, *saved, *ctx.options, need_weight, need_x, grad_state, need_state
+    )
+    return (
+        grad_x if need_x else None,
+        grad_weight if need_weight else None,
+        None,
+        grad_start if need_state else None,
+        *[None] * 7,
+    )
 
 
 class _EventDrivenLayer(torch.autograd.Function):
@@ -40,11 +80,7 @@ class _EventDrivenLayer(torch.autograd.Function):
         if keep:
             ctx.save_for_backward(x, weight, out if pool != (1, 1) else None, *record)
             ctx.options = (*map_, *neuron.taus, input_grad_scale, time_dim)
-        # A state that nobody uses has no gradient, not one of zeros.
-        ctx.set_materialize_grads(False)
-        ctx.gives_state = return_state
-        if not return_state:
-            ctx.mark_non_differentiable(final)
+        give_state(ctx, final, return_state)
         return out, final
 
     @staticmethod
@@ -52,24 +88,7 @@ class _EventDrivenLayer(torch.autograd.Function):
     def backward(
         ctx: Any, grad_output: Tensor | None, grad_state: Tensor | None
     ) -> tuple[Tensor | None, ...]:
-        need_x, need_weight, _, need_state = ctx.needs_input_grad[:4]
-        saved = ctx.saved_tensors
-        if not ctx.gives_state:
-            # A compiler's is one without elements.
-            grad_state = None
-        if grad_output is None:
-            x, weight = saved[:2]
-            grad_output = ops.conv_layout.no_gradient(x, weight, ctx.options[:5], ctx.options[-1])
-        grad_weight, grad_x, grad_start = ops.srm_conv_backward.srm_conv_backward(
-            grad_output, *saved, *ctx.options, need_weight, need_x, grad_state, need_state
-        )
-        return (
-            grad_x if need_x else None,
-            grad_weight if need_weight else None,
-            None,
-            grad_start if need_state else None,
-            *[None] * 7,
-        )
+        return layer_gradients(ctx, ops.srm_conv_backward.srm_conv_backward, grad_output, grad_state)
 
 
 def as_event_driven(operator: LinearOperator, x: Tensor, weight: Tensor) -> SequenceConvolution | str:
@@ -93,6 +112,11 @@ def currents_in_order(x: Tensor, weight: Tensor, operator: LinearOperator, time_
     conv = operator.unfolded(x, weight)
     if not ops.currents.in_order(conv.x, geometry(conv.x, conv.weight, conv.options, time_dim)):
         return None
+    return event_driven_currents(conv, time_dim)
+
+
+def event_driven_currents(conv: SequenceConvolution, time_dim: int) -> Tensor:
+    """Currents `[T, N, C, ...]` of a layer's map as the op takes it: sums over events."""
     current: Tensor = ops.currents.currents_forward(conv.x, conv.weight, *conv.options, time_dim)
     return current.squeeze(tuple(range(3, 5 - conv.axes)))
 

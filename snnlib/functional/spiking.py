@@ -15,7 +15,13 @@ from snnlib import ops
 from snnlib.functional._autocast import autocast_dtype
 from snnlib.functional._check import check_untransformed
 from snnlib.functional.average import apart_avg_pool2d
-from snnlib.functional.event_driven import as_event_driven, currents_in_order
+from snnlib.functional.event_driven import (
+    as_event_driven,
+    currents_in_order,
+    event_driven_currents,
+    give_state,
+    layer_gradients,
+)
 from snnlib.functional.operators import LinearOperator, SequenceConvolution
 from snnlib.neurons.base import Neuron, Output
 from snnlib.neurons.dynamics import Dynamics
@@ -69,11 +75,7 @@ class _FusedLayer(torch.autograd.Function):
         if keep:
             ctx.save_for_backward(x, weight, coefficients, *record)
             ctx.options = (*options, pool, flags, time_dim)
-        # A state that nobody uses has no gradient, not one of zeros.
-        ctx.set_materialize_grads(False)
-        ctx.gives_state = return_state
-        if not return_state:
-            ctx.mark_non_differentiable(final)
+        give_state(ctx, final, return_state)
         return out, final
 
     @staticmethod
@@ -81,24 +83,7 @@ class _FusedLayer(torch.autograd.Function):
     def backward(
         ctx: Any, grad_output: Tensor | None, grad_state: Tensor | None
     ) -> tuple[Tensor | None, ...]:
-        need_x, need_weight, _, need_state = ctx.needs_input_grad[:4]
-        saved = ctx.saved_tensors
-        if not ctx.gives_state:
-            # A compiler's is one without elements.
-            grad_state = None
-        if grad_output is None:
-            x, weight = saved[:2]
-            grad_output = ops.conv_layout.no_gradient(x, weight, ctx.options[:5], ctx.options[-1])
-        grad_weight, grad_x, grad_start = ops.layer.layer_backward(
-            grad_output, *saved, *ctx.options, need_weight, need_x, grad_state, need_state
-        )
-        return (
-            grad_x if need_x else None,
-            grad_weight if need_weight else None,
-            None,
-            grad_start if need_state else None,
-            *[None] * 7,
-        )
+        return layer_gradients(ctx, ops.layer.layer_backward, grad_output, grad_state)
 
 
 def spiking_layer(
@@ -158,7 +143,7 @@ def spiking_layer(
         out = fused_layer(conv, neuron, dynamics, state, return_state, pool)
         if out is not None:
             return out
-    value, final = neuron.run(_event_driven_currents(conv, time_dim), state)
+    value, final = neuron.run(event_driven_currents(conv, time_dim), state)
     return Output(pooled(value.to(x.dtype), pool), final)
 
 
@@ -171,7 +156,7 @@ def layer_currents(x: Tensor, weight: Tensor, operator: LinearOperator, time_dim
     conv = as_event_driven(operator, x, weight)
     if isinstance(conv, str):
         return _currents(x, weight, operator, time_dim)
-    return _event_driven_currents(conv, time_dim)
+    return event_driven_currents(conv, time_dim)
 
 
 def _currents(x: Tensor, weight: Tensor, operator: LinearOperator, time_dim: int) -> Tensor:
@@ -181,11 +166,6 @@ def _currents(x: Tensor, weight: Tensor, operator: LinearOperator, time_dim: int
         return ordered
     folded = operator.forward(x.flatten(0, 1), weight)
     return folded.reshape(*x.shape[:2], *folded.shape[1:])
-
-
-def _event_driven_currents(conv: SequenceConvolution, time_dim: int) -> Tensor:
-    current: Tensor = ops.currents.currents_forward(conv.x, conv.weight, *conv.options, time_dim)
-    return current.squeeze(tuple(range(3, 5 - conv.axes)))
 
 
 def pooled(value: Tensor, pool: tuple[int, int]) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor
 from snnlib import ops
 from snnlib.backends import choice, choice_backward
 from snnlib.backends.choice import Decision
-from snnlib.backends.choice_backward import BackwardPaths
+from snnlib.backends.choice_backward import BackwardAlgorithms
 from snnlib.functional.event_driven import as_event_driven
 from snnlib.functional.operators import SequenceConvolution
 from snnlib.neurons import SRM, Neuron
@@ -34,7 +34,7 @@ class Dispatch(NamedTuple):
 
     forward: Decision
     rate: float
-    gradients: BackwardPaths
+    gradients: BackwardAlgorithms
     entries: float
 
     def __str__(self) -> str:
@@ -74,7 +74,7 @@ def explain_dispatch(layer: NeuronLayer, x: Tensor) -> Dispatch:
         conv = as_event_driven(layer.operator, x, weight)
         if isinstance(conv, str):
             forward = Decision("dense", choice.density(x), math.nan, math.nan, conv)
-            return Dispatch(forward, rate, BackwardPaths("dense", "dense"), 1.0)
+            return Dispatch(forward, rate, BackwardAlgorithms("dense", "dense"), 1.0)
         g = geometry(*conv[:3], time_dim=int(layer.batch_first))
         forward = choice.decide(conv.x, g, streaming=False)
         neuron = layer.neuron if isinstance(layer, SpikingLayer) else SRM()
@@ -83,14 +83,14 @@ def explain_dispatch(layer: NeuronLayer, x: Tensor) -> Dispatch:
 
 def _backward(
     conv: SequenceConvolution, g: Geometry, neuron: Neuron, rate: float, time_dim: int
-) -> tuple[BackwardPaths, float]:
+) -> tuple[BackwardAlgorithms, float]:
     """Algorithms of the gradients, and the share of steps that they visit."""
     if isinstance(neuron, SRM) and neuron.reset_states == "all":
         return choice_backward.decide(conv.x, g, round(rate * g.neuron_steps)), rate
     dynamics = neuron.dynamics(neuron.constants())
     in_kernel = dynamics is not None and dynamics.runs_in_layer and dynamics.one_field
     if not in_kernel or any(parameter.requires_grad for parameter in neuron.parameters()):
-        return BackwardPaths(choice_backward.decide_for_signal(conv.x, g), "dense"), 1.0
+        return BackwardAlgorithms(choice_backward.decide_for_signal(conv.x, g), "dense"), 1.0
     assert dynamics is not None
     coefficients = dynamics.pack(torch.empty((), dtype=torch.float32, device=conv.x.device))
     steps = {"time_dim": time_dim, "return_state": False, "keep": True, "exact": True}

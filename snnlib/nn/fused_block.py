@@ -21,9 +21,10 @@ _GLOBAL_HOOKS = ("forward_pre", "forward", "backward_pre", "backward")
 
 
 class Block(nn.Module):
-    """Neighbours in an `nn.Sequential` that are computed together; as layers where somebody watches one of them.
+    """Neighbours in an `nn.Sequential` that are computed together; apart where a hook is registered on one of them.
 
-    A hook with an attribute `sees_blocks` watches nothing: whoever set it has one on the block, too.
+    A hook with an attribute `sees_blocks` does not keep a block from running fused: the tool that registered it has
+    registered one on the block as well.
     """
 
     def __init__(

@@ -76,7 +76,7 @@ class Geometry(NamedTuple):
 
     @property
     def neuron_steps(self) -> int:
-        """Elements of the spike train."""
+        """Elements of the output spike tensor before pooling."""
         return self.steps * self.batch * self.height * self.row
 
     @property

@@ -50,8 +50,8 @@ def export_c(
         x: inputs of the test `[T, N, ...]`.
         binary: whether a cell with several events in a step counts as one, as in binary frames; otherwise it counts
             them, up to 255. Default True.
-        notes: lines for whoever writes the program's caller, such as the length of a time step; they stand at the top
-            of `net.h`. Default none.
+        notes: lines of a comment at the top of `net.h`, such as the length of a time step in microseconds. Default
+            none.
 
     Returns:
         Bytes of RAM (`"ram"`: states, frames, scratch) and of constants (`"flash"`), without the program's code.
