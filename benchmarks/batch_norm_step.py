@@ -6,19 +6,21 @@ Convolution, batch norm by the statistics of the batch, LIF with tau 2 and a det
 backward and Adam, float32, random events of 4 %. `nmnist` is 12C5p1-P2-64C5-P2-10 at T = 30; `vgg` and `gesture` are
 the layers of `models.cifar10_dvs_vgg` and `models.dvs_gesture_net` at T = 20, without dropout. Ratios are to the first
 row, snnlib fused with a triangle of half width 0.5. SpikingJelly runs with ATan(2) in channels-last where it is
-installed.
+installed. Peak memory is that of two steps in a process of its own over what imports take.
 """
 
 from __future__ import annotations
 
 import re
+import sys
 from functools import partial
 
 import torch
 from charts import bars
 from nmnist_nets import DENSITY, SPIKINGJELLY, TUNED, installed, training_step
+from peak_memory import peak_apart, print_peak
 from torch import Tensor, nn
-from turns import Report, parser, take_turns
+from turns import Report, Task, parser, take_turns
 
 import snnlib
 from snnlib import surrogate
@@ -33,7 +35,12 @@ NETS = {
     ),
     "gesture": ("128C3p1-P2-" * 6 + "512-128-11", (2, 128, 128), 20),
 }
-TRIANGLE = "snnlib, fused, triangle"
+ROWS = (
+    "snnlib, fused, triangle",
+    "snnlib, fused, ATan",
+    "snnlib, layer by layer, ATan",
+    SPIKINGJELLY + TUNED,
+)
 
 
 def our_net(notation: str, shape: tuple[int, int, int], bump: surrogate.Surrogate) -> nn.Sequential:
@@ -88,35 +95,42 @@ class SpikingJellyNet(nn.Module):
         return spikes
 
 
+def make_task(row: str, net_name: str, batch: int, steps: int) -> Task:
+    """One training step of a row of the table."""
+    notation, shape, _ = NETS[net_name]
+    generator = torch.Generator().manual_seed(0)
+    x = (torch.rand(steps, batch, *shape, generator=generator) < DENSITY).float()
+    y = torch.randint(0, 10, (batch,), generator=generator)
+    if row == SPIKINGJELLY + TUNED:
+        return training_step(SpikingJellyNet(notation, shape), x, y)
+    bump = surrogate.Triangle() if "triangle" in row else surrogate.ATan()
+    net = our_net(notation, shape, bump)
+    return training_step(snnlib.fuse_(net) if "fused" in row else net, x, y)
+
+
 def main() -> None:
     wanted = parser(__doc__, turns=7)
     wanted.add_argument("--net", nargs="+", choices=NETS, default=["nmnist"])
     wanted.add_argument("--batch", type=int, default=16)
     arguments = wanted.parse_args()
     report = Report(arguments)
+    rows = ROWS if installed(SPIKINGJELLY) else ROWS[:-1]
+    if not installed(SPIKINGJELLY):
+        print(f"{SPIKINGJELLY}: not installed, not timed")
     for name in arguments.net:
-        notation, shape, steps = NETS[name]
         batch = 2 if arguments.quick else arguments.batch
-        generator = torch.Generator().manual_seed(0)
-        x = (torch.rand(steps, batch, *shape, generator=generator) < DENSITY).float()
-        y = torch.randint(0, 10, (batch,), generator=generator)
-        nets: dict[str, nn.Module] = {
-            TRIANGLE: snnlib.fuse_(our_net(notation, shape, surrogate.Triangle())),
-            "snnlib, fused, ATan": snnlib.fuse_(our_net(notation, shape, surrogate.ATan())),
-            "snnlib, layer by layer, ATan": our_net(notation, shape, surrogate.ATan()),
-        }
-        if installed(SPIKINGJELLY):
-            nets[SPIKINGJELLY + TUNED] = SpikingJellyNet(notation, shape)
-        else:
-            print(f"{SPIKINGJELLY}: not installed, not timed")
-        tasks = {title: training_step(net, x, y) for title, net in nets.items()}
-        report.add(
-            f"one training step of {name} with batch norm, batch {batch}", take_turns(tasks, arguments.turns)
-        )
-    report.write(
-        partial(bars, title="One training step of nets with batch norm and LIF neurons", keys=["median_ms"])
-    )
+        size = (name, batch, NETS[name][2])
+        table = take_turns({row: make_task(row, *size) for row in rows}, arguments.turns)
+        for row in () if arguments.quick else rows:
+            table[row]["peak_mb"] = peak_apart(__file__, (row, *size), not arguments.fresh_memory)
+        report.add(f"one training step of {name} with batch norm, batch {batch}", table)
+    keys = ["median_ms"] if arguments.quick else ["median_ms", "peak_mb"]
+    report.write(partial(bars, title="One training step of nets with batch norm and LIF neurons", keys=keys))
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == ["--task"]:
+        (task_row, *_), *_ = torch.load(sys.argv[2], weights_only=False)
+        print_peak(sys.argv[2], make_task, (task_row, "nmnist", 1, 1))
+    else:
+        main()

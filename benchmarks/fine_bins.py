@@ -13,17 +13,16 @@ what imports take.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from charts import lines
 from matplotlib.figure import Figure
 from nmnist_nets import RATE, training_step
-from peak_memory import forget_peak, peak
+from peak_memory import peak_apart, print_peak
 from torch import Tensor, nn
 from turns import Report, Table, Task, parser, take_turns
 
@@ -109,34 +108,11 @@ def make_task(
     return step
 
 
-def peak_mb(arguments: tuple[object, ...], keep_freed: bool) -> float:
-    """MB of 1e6 bytes of two training steps, with the net and its input, in a process of their own."""
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "task.pt")
-        torch.save((arguments, torch.get_num_threads(), keep_freed), file)
-        command = [sys.executable, __file__, "--task", str(file)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr}")
-    return float(done.stdout.split()[-1])
-
-
-def _run_task(file: str) -> None:
-    # A first step of no size imports what the others need.
-    tiny = EventBatch(
-        [np.zeros(1, snnlib.data.as_events(t=[0], x=[0], y=[0], p=[0]).dtype)], step_us=1, time_steps=2
-    )
-    make_task("srm", 1.0, make_net("srm", 1.0).state_dict(), tiny, torch.zeros(1, dtype=torch.int64), 1)()
-    forget_peak()
-    before = peak()
-    arguments, threads, keep_freed = torch.load(file, weights_only=False)
-    torch.set_num_threads(threads)
-    if keep_freed:
-        snnlib.keep_freed_memory()
-    task = make_task(*arguments)
-    task()
-    task()
-    print((peak() - before) / 1e6)
+def _tiny() -> tuple[Any, ...]:
+    """Arguments of `make_task` of hardly any size."""
+    events = [np.zeros(1, snnlib.data.as_events(t=[0], x=[0], y=[0], p=[0]).dtype)]
+    batch = EventBatch(events, step_us=1, time_steps=2)
+    return "srm", 1.0, make_net("srm", 1.0).state_dict(), batch, torch.zeros(1, dtype=torch.int64), 1
 
 
 def main() -> None:
@@ -166,7 +142,7 @@ def main() -> None:
             task = (kind, stretch, net.state_dict(), EventBatch(events, **window), y, chunk)
             name = f"T = {steps}" + (f", chunks of {chunk}" if chunk else "")
             tasks[name] = make_task(*task)
-            peaks[name] = peak_mb(task, not arguments.fresh_memory)
+            peaks[name] = peak_apart(__file__, task, not arguments.fresh_memory)
         table = take_turns(tasks, arguments.turns)
         for name, row in table.items():
             row["peak_mb"] = peaks[name]
@@ -188,6 +164,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--task"]:
-        _run_task(sys.argv[2])
+        print_peak(sys.argv[2], make_task, _tiny())
     else:
         main()

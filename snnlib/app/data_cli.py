@@ -36,6 +36,8 @@ def info(
 ) -> None:
     """Describe a file or a folder: counts, duration, rate over time, polarities, hot pixels, faults.
 
+    Ends with code 1 where no file of a folder could be read.
+
     Example: snnlib data info recording.raw --picture recording.png
     """
     options = read_options(read_option)
@@ -55,7 +57,8 @@ def convert(
     format: Annotated[
         str | None,
         typer.Option(
-            help=f"Write this format: {', '.join(name for name, item in FORMATS.items() if item.encode)}."
+            help="Write this format where the suffix leaves a choice, as .raw does: "
+            f"{', '.join(name for name, item in FORMATS.items() if item.encode)}."
         ),
     ] = None,
     sensor_size: Annotated[
@@ -153,7 +156,7 @@ def _folder_info(path: Path, options: dict[str, Any], picture: Path | None) -> N
         }
     faults = list(dict.fromkeys(str(warning.message) for warning in caught))
     counts, lengths, formats, sizes = [], [], Counter[str](), Counter[str]()
-    first: Recording | None = None
+    first: tuple[Path, Recording] | None = None
     for name in samples.files:
         try:
             recording, new_faults = _read_with_faults(path / name, {**options, "origin": "first"})
@@ -161,7 +164,7 @@ def _folder_info(path: Path, options: dict[str, Any], picture: Path | None) -> N
             faults.append(str(error))
             continue
         faults += new_faults
-        first = first or recording
+        first = first or (path / name, recording)
         counts.append(len(recording.events))
         lengths.append(int(recording.events["t"].max(initial=0)) / 1000)
         formats[FORMATS[recording.header.format].title] += 1
@@ -172,17 +175,21 @@ def _folder_info(path: Path, options: dict[str, Any], picture: Path | None) -> N
             f"{int((part.targets == label).sum())} {split}" for split, part in splits.items()
         )
         print(f"  {name}: {int((samples.targets == label).sum())} ({per_split})")
-    print("formats: " + ", ".join(f"{name} {count}" for name, count in formats.most_common()))
-    print("sensor: " + ", ".join(f"{name} ({count})" for name, count in sizes.most_common(5)))
-    if counts:
+    if not counts:
+        print("none of them could be read")
+    else:
+        print("formats: " + ", ".join(f"{name} {count}" for name, count in formats.most_common()))
+        print("sensor: " + ", ".join(f"{name} ({count})" for name, count in sizes.most_common(5)))
         print(f"events per recording: {_spread(counts)}")
         print(f"duration in ms: {_spread(lengths)}")
         empty = counts.count(0)
         if empty:
             faults.append(f"{empty} recordings without events")
     _print_faults(faults)
-    if picture is not None and first is not None:
-        _save_picture(path / samples.files[0], first, picture)
+    if first is None:
+        raise typer.Exit(1)
+    if picture is not None:
+        _save_picture(*first, picture)
 
 
 def _has_split(path: Path, split: Any) -> bool:

@@ -51,6 +51,15 @@ def test_info_of_a_file(file, command, tmp_path):
         assert picture.size[0] > 600
 
 
+def test_info_of_a_folder_without_a_readable_file(command, tmp_path):
+    (tmp_path / "left").mkdir()
+    (tmp_path / "left" / "a.raw").write_bytes(b"no events")
+    code, out, _ = command("info", tmp_path)
+    assert code == 1
+    assert "none of them could be read" in out and "sensor" not in out
+    assert "a.raw: byte offset 0: expected the header of" in out
+
+
 def test_info_names_faults(file, command):
     data = bytearray(file.read_bytes())
     # The last event's column becomes 2047.

@@ -40,6 +40,8 @@ class SpikeCounts(NamedTuple):
         return self.matched / total if total else 1.0
 
     def __str__(self) -> str:
+        if not self.matched + self.missing + self.extra:
+            return "no spike in either, so nothing was compared"
         text = f"{self.matched} alike, {self.missing} missing, {self.extra} extra ({self.identical:.4%} identical)"
         if self.first is not None:
             step, sample, *neuron = self.first
