@@ -29,6 +29,7 @@ COLUMNS = {
     "min_ms": ("min ms", 1),
     "ratio": ("ratio", 2),
     "processor_ms": ("processor ms", 1),
+    "processor_ratio": ("of processor", 2),
     "ms_per_step": ("ms per step", 2),
     "peak_mb": ("peak MB", 0),
     "mb_per_step": ("MB per step", 2),
@@ -55,7 +56,8 @@ def take_turns(tasks: dict[str, Task], turns: int) -> Table:
     """Time tasks one after the other, again and again, so that a drift of the machine's speed meets all of them.
 
     `ratio` is the median, over turns, of the time of a task over that of the first one; `processor_ms` is the median
-    of the time that all threads together were busy, which another process on the machine does not lengthen so much.
+    of the time that all threads together were busy, which another process on the machine does not lengthen so much, and
+    `processor_ratio` is for it what `ratio` is for the time.
     """
     walls: dict[str, list[float]] = {name: [] for name in tasks}
     busy: dict[str, list[float]] = {name: [] for name in tasks}
@@ -69,16 +71,22 @@ def take_turns(tasks: dict[str, Task], turns: int) -> Table:
                 if turn:
                     busy[name].append((time.process_time() - processor) * 1000)
                     walls[name].append((time.perf_counter() - wall) * 1000)
-    first = next(iter(walls.values()))
+    first, first_busy = next(iter(walls.values())), next(iter(busy.values()))
     return {
         name: {
             "median_ms": statistics.median(values),
             "min_ms": min(values),
-            "ratio": statistics.median(one / base for one, base in zip(values, first, strict=True)),
+            "ratio": _over(values, first),
             "processor_ms": statistics.median(busy[name]),
+            "processor_ratio": _over(busy[name], first_busy),
         }
         for name, values in walls.items()
     }
+
+
+def _over(values: list[float], first: list[float]) -> float:
+    """Median, over turns, of the quotients."""
+    return statistics.median(one / base for one, base in zip(values, first, strict=True))
 
 
 def parser(description: str | None, turns: int = 15) -> argparse.ArgumentParser:

@@ -368,7 +368,9 @@ OPS = {
             "delayed_linear_backward",
             (
                 *(opdb_delay.linear_backward_sample(name) for name in opdb_delay.LINEARS),
-                opdb_delay.linear_backward_sample("between steps", (False, True)),
+                opdb_delay.linear_backward_sample("between steps", (False, True, True)),
+                opdb_delay.linear_backward_sample("whole steps, batch first", (True, False, True)),
+                opdb_delay.linear_backward_sample("per channel, whole steps", (False, True, False)),
             ),
             opdb_delay.linear_backward_answer,
             lambda *_: None,

@@ -14,11 +14,14 @@ SHIFTS: dict[str, tuple[tuple[int, ...], int, bool, float]] = {
     "frames": ((5, 2, 3, 2, 9), 0, False, 7.0),
     "T = 0": ((0, 2, 3), 0, False, 3.0),
 }
-# name: (shape of x, outputs, time dimension, rounded, largest delay)
-LINEARS: dict[str, tuple[tuple[int, int, int], int, int, bool, float]] = {
-    "between steps": ((35, 2, 17), 5, 0, False, 6.0),
-    "whole steps, batch first": ((2, 9, 5), 18, 1, True, 4.0),
-    "longer than the sequence": ((3, 2, 4), 2, 0, False, 9.0),
+# name: (shape of x, outputs, time dimension, rounded, largest delay, whether a delay is one for all outputs)
+LINEARS: dict[str, tuple[tuple[int, int, int], int, int, bool, float, bool]] = {
+    "between steps": ((35, 2, 17), 5, 0, False, 6.0, False),
+    "whole steps, batch first": ((2, 9, 5), 18, 1, True, 4.0, False),
+    "longer than the sequence": ((3, 2, 4), 2, 0, False, 9.0, False),
+    "parts of a sequence": ((270, 1, 3), 2, 0, False, 5.0, False),
+    "per channel": ((18, 9, 5), 70, 0, False, 6.0, True),
+    "per channel, whole steps": ((2, 9, 17), 3, 1, True, 12.0, True),
 }
 
 
@@ -52,17 +55,17 @@ def shift_backward_sample(name: str) -> Sample:
 
 
 def linear_sample(name: str) -> Sample:
-    shape, outputs, time_dim, rounded, longest = LINEARS[name]
+    shape, outputs, time_dim, rounded, longest, per_channel = LINEARS[name]
 
     def make(generator: torch.Generator) -> Arguments:
         weight = torch.randint(-4, 5, (outputs, shape[2]), generator=generator).double() / 4
-        delay = _delays(generator, (outputs, shape[2]), longest)
+        delay = _delays(generator, shape[2:] if per_channel else (outputs, shape[2]), longest)
         return _events(generator, shape), weight, delay, rounded, time_dim
 
     return Sample(name, make)
 
 
-def linear_backward_sample(name: str, needs: tuple[bool, bool] = (True, True)) -> Sample:
+def linear_backward_sample(name: str, needs: tuple[bool, bool, bool] = (True, True, True)) -> Sample:
     def make(generator: torch.Generator) -> Arguments:
         x, weight, *rest = linear_sample(name).make(generator)
         shape = (*x.shape[:2], len(weight))
@@ -126,7 +129,7 @@ def linear_answer(
             (weight[o, i].double() * _at(first[:, :, i], float(d), rounded) for i, d in enumerate(row)),
             torch.zeros(first.shape[:2], dtype=torch.float64),
         )
-        for o, row in enumerate(delay)
+        for o, row in enumerate(delay.expand_as(weight))
     ]
     return [torch.stack(columns, 2).movedim(0, time_dim)]
 
@@ -140,6 +143,7 @@ def linear_backward_answer(
     time_dim: int,
     need_x: bool,
     need_weight: bool,
+    need_delay: bool,
 ) -> list[Tensor | None]:
     leaves = [x.double().requires_grad_(), weight.double().requires_grad_()]
     (out,) = linear_answer(*leaves, delay, rounded, time_dim)
@@ -152,7 +156,10 @@ def linear_backward_answer(
     slopes = torch.zeros(weight.shape, dtype=torch.float64)
     for o in range(len(weight)):
         for i in range(weight.shape[1]):
-            slopes[o, i] = _slope(events[:, :, i], signal[:, :, o], float(delay[o, i]), rounded)
-    nothing = torch.zeros(0, dtype=torch.float64)
-    found: list[Tensor | None] = [grad_x if need_x else nothing]
-    return [*found, *((grad_weight, weight.double() * slopes) if need_weight else (nothing, nothing))]
+            slopes[o, i] = _slope(
+                events[:, :, i], signal[:, :, o], float(delay.expand_as(weight)[o, i]), rounded
+            )
+    slopes = weight.double() * slopes
+    by_delay = slopes.sum(0) if delay.dim() == 1 else slopes
+    needed = zip((grad_x, grad_weight, by_delay), (need_x, need_weight, need_delay), strict=True)
+    return [part if need else torch.zeros(0, dtype=torch.float64) for part, need in needed]

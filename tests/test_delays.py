@@ -228,6 +228,71 @@ def test_planted_delays_are_found(per: str) -> None:
     assert float(found.float().mean()) >= 0.95
 
 
+@pytest.mark.parametrize("rounded", [False, True])
+def test_dense_products_give_what_events_give(rounded: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, weight, signal = (
+        torch.randn(shape, generator=generator).double() for shape in ((12, 3, 7), (5, 7), (12, 3, 5))
+    )
+    delay = torch.rand(7, generator=generator).double() * 4
+    found = []
+    for algorithm in ("events", "dense"):
+        leaves = [part.clone().requires_grad_() for part in (x, weight, delay)]
+        with snnlib.use_convolution(algorithm):  # type: ignore[arg-type]
+            operator = snnlib.functional.FullyConnected()
+            out = snnlib.functional.delayed_currents(
+                leaves[0], leaves[1], operator, leaves[2], rounded=rounded
+            )
+            found.append([out, *torch.autograd.grad(out, leaves, signal)])
+    for got, want in zip(*found, strict=True):
+        assert torch.allclose(got, want, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("per", ["channel", "connection"])
+def test_events_are_listed_part_by_part(per: str) -> None:
+    """Inputs that are too large for one list of events: sums for gradients go on from part to part."""
+    generator = torch.Generator().manual_seed(0)
+    x = (torch.rand(1100, 9, 512, generator=generator) < 1e-3).float()
+    shape = (3, 512) if per == "connection" else (512,)
+    weight, delay = torch.randn(3, 512, generator=generator), torch.rand(shape, generator=generator) * 3
+    signal = torch.randn(1100, 9, 3, generator=generator)
+    backward = torch.ops.snnlib.delayed_linear_backward
+    whole = backward(signal, x, weight, delay, False, 0, False, True, True)
+    parts = [
+        backward(signal[:, n : n + 1], x[:, n : n + 1], weight, delay, False, 0, False, True, True)
+        for n in range(9)
+    ]
+    for got, *one in zip(whole, *parts, strict=True):
+        assert torch.allclose(got, sum(one), atol=1e-4)
+
+
+def test_srm_delays_of_groups() -> None:
+    """Groups are a weight that is zero between them."""
+    torch.manual_seed(0)
+    grouped = snnlib.SpikingConv2d(
+        4,
+        6,
+        3,
+        groups=2,
+        neuron=neurons.SRM(),
+        delays=snnlib.Delays(4, initial=torch.tensor([1.0, 2.0, 3.0, 1.0])),
+    ).double()
+    full = snnlib.SpikingConv2d(
+        4, 6, 3, neuron=neurons.SRM(), delays=snnlib.Delays(4, initial=torch.tensor([1.0, 2.0, 3.0, 1.0]))
+    ).double()
+    _positive(grouped)
+    with torch.no_grad():
+        full.weight.zero_()
+        full.weight[:3, :2], full.weight[3:, 2:] = grouped.weight[:3], grouped.weight[3:]
+    x = (torch.rand(20, 2, 4, 5, 5) < 0.3).double()
+    signal = torch.randn(20, 2, 6, 3, 3).double()
+    for layer in (grouped, full):
+        layer(x).backward(signal)
+    assert full.delays.steps.grad is not None
+    assert float(full.delays.steps.grad.abs().min()) > 0
+    assert torch.allclose(grouped.delays.steps.grad, full.delays.steps.grad, atol=1e-9)
+
+
 def test_bad_delays() -> None:
     with pytest.raises(ValueError, match=r"max_delay: expected a whole number of time steps >= 1, got 0"):
         snnlib.Delays(0)

@@ -27,7 +27,7 @@ def _delay_arguments(name: str, dtype: torch.dtype) -> tuple[object, ...]:
         "delay_forward": (rows, delays[0], False, 0),
         "delay_backward": (signal, rows, delays[0], False, 0, True, True),
         "delayed_linear_forward": connections,
-        "delayed_linear_backward": (signal[..., :40].contiguous(), *connections, True, True),
+        "delayed_linear_backward": (signal[..., :40].contiguous(), *connections, True, True, True),
     }[name]
 
 

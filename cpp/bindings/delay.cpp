@@ -3,14 +3,16 @@
 #include <array>
 
 #include "bindings.h"
+#include "snnlib/delayed_linear.h"
 
 namespace snnlib {
 namespace {
 
 // As snnlib/ops/delay.py has them: (steps, batch, channels, space, then the strides in this order).
 using ShiftSizes = std::array<int64_t, 8>;
-// (steps, batch, inputs, outputs, step rows, batch rows, longest delay)
-using LinearSizes = std::array<int64_t, 7>;
+// As snnlib/ops/delayed_linear.py has them: (steps, batch, inputs, outputs, step rows, batch rows, longest delay,
+// whether delays are per channel, whether there are second taps).
+using LinearSizes = std::array<int64_t, 9>;
 
 DelayShiftArgs sequence(const ShiftSizes& v, int dtype, Address x, Address delays, intptr_t executor) {
   DelayShiftArgs args{};
@@ -23,13 +25,15 @@ DelayShiftArgs sequence(const ShiftSizes& v, int dtype, Address x, Address delay
   return args;
 }
 
-DelayedLinearArgs linear(const LinearSizes& v, int dtype, Address x, Address delays, intptr_t executor) {
+DelayedLinearArgs linear(const LinearSizes& v, int dtype, Address x, Address delays, Address taps, intptr_t executor) {
   DelayedLinearArgs args{};
   args.dtype = DType(dtype);
   args.steps = v[0], args.batch = v[1], args.inputs = v[2], args.outputs = v[3];
   args.step_rows = v[4], args.batch_rows = v[5], args.longest = v[6];
+  args.per_channel = v[7], args.two = v[8];
   args.x = pointer(x);
   args.delays = static_cast<const int32_t*>(pointer(delays));
+  args.taps = pointer(taps);
   args.executor = {executor};
   return args;
 }
@@ -57,18 +61,27 @@ void bind_delay(pybind11::module_& module) {
       unlocked);
   module.def(
       "delayed_linear",
-      [](const LinearSizes& sizes, int dtype, Address x, Address delays, Address taps, Address out, intptr_t executor) {
-        DelayedLinearArgs args = linear(sizes, dtype, x, delays, executor);
-        args.taps = pointer(taps), args.out = pointer(out);
-        kernels().delay->linear(args);
+      [](const LinearSizes& sizes, int dtype, Address x, Address delays, Address taps, Address weight,
+         int64_t weight_row, Address out, intptr_t executor) {
+        DelayedLinearArgs args = linear(sizes, dtype, x, delays, taps, executor);
+        args.weight = pointer(weight), args.weight_row = weight_row;
+        kernels().delayed_linear->currents({args, pointer(out)});
       },
       unlocked);
   module.def(
       "delayed_linear_sums",
-      [](const LinearSizes& sizes, int dtype, Address x, Address delays, Address grad, int64_t padded, int64_t before,
-         Address sums, intptr_t executor) {
-        kernels().delay->linear_sums(
-            {linear(sizes, dtype, x, delays, executor), pointer(grad), padded, before, pointer(sums)});
+      [](const LinearSizes& sizes, int dtype, Address x, Address delays, Address grad, Address sums, int64_t first,
+         int64_t count, intptr_t executor) {
+        kernels().delayed_linear->sums(
+            {linear(sizes, dtype, x, delays, 0, executor), pointer(grad), pointer(sums), first, count});
+      },
+      unlocked);
+  module.def(
+      "delayed_linear_input",
+      [](const LinearSizes& sizes, int dtype, Address delays, Address taps, Address grad, Address grad_x,
+         intptr_t executor) {
+        kernels().delayed_linear->input(
+            {linear(sizes, dtype, 0, delays, taps, executor), pointer(grad), pointer(grad_x)});
       },
       unlocked);
 }

@@ -5,30 +5,32 @@
 
 namespace snnlib {
 
-#define SNNLIB_DECLARE(isa)                          \
-  namespace isa {                                    \
-  extern const SrmKernels srm_kernels;               \
-  extern const PoolKernels pool_kernels;             \
-  extern const SrmConvKernels srm_conv_kernels;      \
-  extern const SuperpixelKernels superpixel_kernels; \
-  extern const ScanKernels scan_kernels;             \
-  extern const BatchNormKernels batch_norm_kernels;  \
-  extern const RecurrentKernels recurrent_kernels;   \
-  extern const DelayKernels delay_kernels;           \
-  extern const NonzeroKernels nonzero_kernels;       \
-  extern const PackKernels pack_kernels;             \
+#define SNNLIB_DECLARE(isa)                                 \
+  namespace isa {                                           \
+  extern const SrmKernels srm_kernels;                      \
+  extern const PoolKernels pool_kernels;                    \
+  extern const SrmConvKernels srm_conv_kernels;             \
+  extern const SuperpixelKernels superpixel_kernels;        \
+  extern const ScanKernels scan_kernels;                    \
+  extern const BatchNormKernels batch_norm_kernels;         \
+  extern const RecurrentKernels recurrent_kernels;          \
+  extern const DelayKernels delay_kernels;                  \
+  extern const DelayedLinearKernels delayed_linear_kernels; \
+  extern const NonzeroKernels nonzero_kernels;              \
+  extern const PackKernels pack_kernels;                    \
   }
-#define SNNLIB_KERNELS(isa)  \
-  {#isa,                     \
-   &isa::srm_kernels,        \
-   &isa::pool_kernels,       \
-   &isa::srm_conv_kernels,   \
-   &isa::superpixel_kernels, \
-   &isa::scan_kernels,       \
-   &isa::batch_norm_kernels, \
-   &isa::recurrent_kernels,  \
-   &isa::delay_kernels,      \
-   &isa::nonzero_kernels,    \
+#define SNNLIB_KERNELS(isa)      \
+  {#isa,                         \
+   &isa::srm_kernels,            \
+   &isa::pool_kernels,           \
+   &isa::srm_conv_kernels,       \
+   &isa::superpixel_kernels,     \
+   &isa::scan_kernels,           \
+   &isa::batch_norm_kernels,     \
+   &isa::recurrent_kernels,      \
+   &isa::delay_kernels,          \
+   &isa::delayed_linear_kernels, \
+   &isa::nonzero_kernels,        \
    &isa::pack_kernels}
 SNNLIB_DECLARE(portable)
 #ifdef SNNLIB_HAS_avx2

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from snnlib import ops
+from snnlib.functional._autocast import autocast_dtype
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
 from snnlib.functional.spiking import layer_currents, pooled, spiking_layer
 from snnlib.functional.srm import as_threshold, check_state
@@ -59,7 +60,7 @@ def delayed_layer(
     if isinstance(neuron, SRM) and neuron.reset_states == "all":
         value, final = _srm(x, weight, operator, neuron, delay, before, state)
         return Output(pooled(value, pool), (final,))
-    if delay.dim() == 1:
+    if delay.dim() == 1 and not _is_matrix(x, operator):
         late = _after(ops.delay.delay_forward(x, delay, rounded, time_dim), before, time_dim)
         return spiking_layer(
             late, weight, operator, neuron, state=state, return_state=return_state, pool=pool
@@ -80,13 +81,21 @@ def delayed_currents(
     time_dim: int = 0,
 ) -> Tensor:
     """Currents `[T, N, C, ...]` of a linear operator whose events arrive later; arguments as in `delayed_layer`."""
-    if delay.dim() == 1:
+    per_channel = delay.dim() == 1
+    if per_channel and not _is_matrix(x, operator):
         late = _after(ops.delay.delay_forward(x, delay, rounded, time_dim), before, time_dim)
         return layer_currents(late, weight, operator, time_dim)
+    dtype = autocast_dtype(x)
+    if dtype is not None:
+        x = x.to(dtype)
     rows, space = _rows(x, weight, operator, time_dim)
     flat = (len(weight), weight.shape[1:].numel())
+    # Cells of a frame have the delay of their channel.
+    own = delay if per_channel else delay.reshape(flat)
+    if per_channel and x.dim() > 3:
+        own = delay.repeat_interleave(x.shape[3:].numel())
     currents = ops.delayed_linear.delayed_linear_forward(
-        rows, weight.reshape(flat).to(rows.dtype), delay.reshape(flat), rounded, time_dim
+        rows, weight.reshape(flat).to(rows.dtype), own, rounded, time_dim
     )
     currents = _after(currents, before, time_dim)
     if not space:
@@ -103,6 +112,11 @@ def delayed_currents(
 
 def _after(x: Tensor, before: int, time_dim: int) -> Tensor:
     return x.narrow(time_dim, before, x.shape[time_dim] - before) if before else x
+
+
+def _is_matrix(x: Tensor, operator: LinearOperator) -> bool:
+    """Whether an operator takes delays per channel as it takes up events, so that there is no delayed sequence."""
+    return isinstance(operator, FullyConnected) and not x.is_cuda
 
 
 def _rows(
@@ -201,7 +215,13 @@ class _SRMBehindDelays(torch.autograd.Function):
             with torch.enable_grad():
                 leaves = [x.detach().requires_grad_(to_x), weight.detach().requires_grad_()]
                 out = delayed_currents(
-                    leaves[0], leaves[1], operator, delay, before=before, rounded=True, time_dim=time_dim
+                    leaves[0],
+                    leaves[1],
+                    operator,
+                    delay.detach(),
+                    before=before,
+                    rounded=True,
+                    time_dim=time_dim,
                 )
                 wanted = leaves if to_x else leaves[1:]
                 return list(torch.autograd.grad(out, wanted, signal.to(out.dtype)))
@@ -213,16 +233,22 @@ class _SRMBehindDelays(torch.autograd.Function):
             found = adjoint(b, to_x=True)[0]
             grad_x = None if found is None else x * found
         if need_delay:
-            signal = eps_slope(a, spikes, neuron.neuron.taus, time_dim)
-            by_x, by_weight = adjoint(signal, to_x=True)
-            assert by_x is not None
+            by_weight = adjoint(eps_slope(a, spikes, neuron.neuron.taus, time_dim), to_x=False)[0]
             assert by_weight is not None
-            if delay.dim() == 1:
-                products = (x * by_x).movedim(2, 0)
-                grad_delay = -products.flatten(1).sum(1).to(delay.dtype)
-            else:
-                grad_delay = -(weight * by_weight).to(delay.dtype)
+            # For a channel the products with its inputs and with its weights have one sum.
+            products = -weight * by_weight
+            grad_delay = (_sum_of_channels(products, len(delay)) if delay.dim() == 1 else products).to(
+                delay.dtype
+            )
         return grad_x, grad_weight, grad_delay, *[None] * 6
+
+
+def _sum_of_channels(products: Tensor, channels: int) -> Tensor:
+    """Sums of a tensor of the weight's shape for each input channel: of cells of frames, taps, outputs and groups."""
+    if products.dim() == 2:
+        return products.sum(0).view(channels, -1).sum(1)
+    inputs = products.shape[1]
+    return products.view(channels // inputs, -1, inputs, products.shape[2:].numel()).sum((1, 3)).flatten()
 
 
 def eps_slope(a: Tensor, spikes: Tensor, taus: tuple[float, float, float], time_dim: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Events that arrive later, with a delay per channel; delays per connection are in delayed_linear.py.
+"""Sequences whose channels arrive later; in front of a fully connected map delayed_linear.py makes none of them.
 
 A delay between whole steps is two taps, so both have gradients by their delays; rounded ones get the slope between the
 neighbouring steps. Kernels: cpp/include/snnlib/delay.h and cpp/cpu/delay.cpp; reference:
@@ -58,10 +58,14 @@ def time_first(x: Tensor, time_dim: int) -> Tensor:
     return x.transpose(0, 1) if time_dim else x
 
 
-def _shifted(x: Tensor, delay: Tensor, rounded: bool, time_dim: int, earlier: bool) -> Tensor | None:
+def shifted(x: Tensor, delay: Tensor, rounded: bool, time_dim: int, earlier: bool) -> Tensor:
+    """The sequence later by the delays, or the adjoint of that, by which a signal comes earlier."""
     kernel = native.kernel("delay_shift", x, delay=delay)
     if kernel is None:
-        return None
+        wide = time_first(x, time_dim).to(state_dtype(x))
+        by = reference.delay.shift_adjoint if earlier else reference.delay.shift
+        found = by(wide, delay.to(wide.dtype), rounded)
+        return torch.empty_like(x).copy_(time_first(found, time_dim))
     whole, rest = split(delay.to(state_dtype(x)), rounded)
     dense = _dense(x)
     out = native.on_huge_pages(torch.empty_like(dense))
@@ -83,12 +87,7 @@ def _shifted(x: Tensor, delay: Tensor, rounded: bool, time_dim: int, earlier: bo
 def delay_forward(x: Tensor, delay: Tensor, rounded: bool, time_dim: int) -> Tensor:
     """Sequence with each channel delayed by `delay` `[C]` steps, >= 0; steps before the first are 0."""
     check_delays(x, delay, time_dim)
-    out = _shifted(x, delay, rounded, time_dim, earlier=False)
-    if out is not None:
-        return out
-    wide = time_first(x, time_dim).to(state_dtype(x))
-    shifted = reference.delay.shift(wide, delay.to(wide.dtype), rounded)
-    return torch.empty_like(x).copy_(time_first(shifted, time_dim))
+    return shifted(x, delay, rounded, time_dim, earlier=False)
 
 
 @delay_forward.register_fake
@@ -104,20 +103,18 @@ def delay_backward(
     check_delays(x, delay, time_dim)
     checks.check_gradient("grad", grad, x.shape, "x's shape", x)
     grad_x, grad_delay = x.new_empty(0), delay.new_empty(0)
+    if need_x:
+        earlier = shifted(grad, delay, rounded, time_dim, earlier=True)
+        grad_x = torch.empty_like(x)
+        grad_x = earlier.to(x.dtype) if earlier.stride() == grad_x.stride() else grad_x.copy_(earlier)
+    if not need_delay:
+        return grad_x, grad_delay
     kernel = native.kernel("delay_shift_sums", x, grad=grad, delay=delay)
     if kernel is None:
         wide = state_dtype(x)
-        found = reference.delay.shift_backward(
-            time_first(grad, time_dim).to(wide), time_first(x, time_dim).to(wide), delay.to(wide), rounded
-        )
-        grad_x = torch.empty_like(x).copy_(time_first(found[0], time_dim)) if need_x else grad_x
-        return grad_x, found[1].to(delay.dtype) if need_delay else grad_delay
-    if need_x:
-        shifted = _shifted(grad, delay, rounded, time_dim, earlier=True)
-        assert shifted is not None
-        grad_x = torch.empty_like(x)
-        grad_x = shifted.to(x.dtype) if shifted.stride() == grad_x.stride() else grad_x.copy_(shifted)
-    if need_delay:
+        signal, events = (time_first(part, time_dim).to(wide) for part in (grad, x))
+        grad_delay = reference.delay.shift_slopes(signal, events, delay.to(wide), rounded).to(delay.dtype)
+    else:
         dense = _dense(x)
         signal = torch.empty_like(dense).copy_(grad)
         whole = split(delay.to(dense.dtype), rounded)[0].int().contiguous()

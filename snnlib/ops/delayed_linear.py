@@ -1,7 +1,7 @@
-"""Currents of a fully connected map whose events take a time of their own on each connection.
+"""Currents of a fully connected map whose events arrive later: a delay for each input channel or each connection.
 
-Kernels: cpp/include/snnlib/delay.h and cpp/cpu/delay.cpp; reference: snnlib/backends/reference/delay.py. The gradient
-by the input is dense: one product for each whole delay.
+Kernels: cpp/include/snnlib/delayed_linear.h and cpp/cpu/delayed_linear.cpp; reference:
+snnlib/backends/reference/delay.py.
 """
 
 from __future__ import annotations
@@ -9,73 +9,135 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from snnlib.backends import native, reference
+from snnlib.backends import choice, native, reference
 from snnlib.backends.reference.delay import slope, split
 from snnlib.backends.reference.srm import state_dtype
 from snnlib.ops import checks
-from snnlib.ops.delay import check_delays, time_first
+from snnlib.ops.delay import check_delays, shifted, time_first
+from snnlib.ops.geometry import GROUP
+
+# Delays per channel: share of inputs that are not zero from which products of delayed sequences cost less than their
+# events, and elements of a sequence below which it does not matter.
+_DENSE, _SMALL = 0.25, 1 << 20
+
+
+def _by_products(x: Tensor, delay: Tensor) -> bool:
+    """Whether delays per channel go by dense products of delayed sequences."""
+    if delay.dim() > 1 or choice.chosen() == "events":
+        return False
+    return choice.chosen() == "dense" or (x.numel() > _SMALL and choice.density(x) > _DENSE)
+
+
+def _sums_by_products(x: Tensor, grad: Tensor, whole: Tensor, time_dim: int) -> list[Tensor]:
+    """The sums of `_Linear.sums` for delays per channel."""
+    signal = grad.to(whole.dtype).flatten(0, 1).t()
+    events = x.to(whole.dtype)
+    # Nobody reads the sum before the arrival of an event without delay.
+    steps = (whole - 1).clamp(min=0), whole, whole + 1
+    return [signal @ shifted(events, by, True, time_dim, earlier=False).flatten(0, 1) for by in steps]
 
 
 class _Linear:
-    """Arguments that the kernels with a delay per connection share; keeps the tensors behind the addresses alive."""
+    """Arguments that the kernels share; keeps the tensors behind the addresses alive."""
 
     def __init__(self, x: Tensor, weight: Tensor, delay: Tensor, rounded: bool, time_dim: int) -> None:
         dtype = state_dtype(x)
         self.x = x.to(dtype).contiguous()
+        self.per_channel, self.rounded = delay.dim() == 1, rounded
+        # Rows of a connection's outputs, as events meet them.
         whole, self.rest = split(delay.t().to(dtype), rounded)
         self.delays = whole.int().contiguous()
-        self.longest = int(self.delays.max()) if self.delays.numel() else 0
+        longest = int(self.delays.max()) if self.delays.numel() else 0
         self.weight = weight.t().to(dtype)
         batch, steps = x.shape[1 - time_dim], x.shape[time_dim]
         rows = (1, steps) if time_dim else (batch, 1)
-        self.sizes = (steps, batch, x.shape[2], weight.shape[0], *rows, self.longest)
+        self.sizes = (
+            *(steps, batch, x.shape[2], weight.shape[0], *rows),
+            *(longest, self.per_channel, not rounded),
+        )
         self.code = native.DTYPE_CODES[dtype]
-        self.time_dim = time_dim
 
-    def sums(self, kernel: Any, grad: Tensor, earlier: int) -> Tensor:
-        """Sums `[I, O, 2]` of `x[t] grad[t + k - earlier]` and of the step behind it."""
-        time_last = grad.to(self.x.dtype).movedim(self.time_dim, 2)
-        # Zeros where a delayed event arrives before the first or after the last step.
-        around = torch.nn.functional.pad(time_last, (1, self.longest + 2)).contiguous()
-        out = around.new_empty(*self.delays.shape, 2)
+    def taps(self, of: Tensor) -> Tensor:
+        """The taps `[..., 2]` of weights, or without the second `[...]`, which is 0 for whole steps."""
+        if self.rounded and not self.per_channel:
+            return of.contiguous()
+        return torch.stack((of * (1 - self.rest), of * self.rest), -1)
+
+    def currents(self, kernel: Any, out: Tensor) -> None:
+        of = torch.ones_like(self.rest) if self.per_channel else self.weight
+        rows = F.pad(self.weight, (0, -self.weight.shape[1] % GROUP)) if self.per_channel else self.weight
+        taps, rows = self.taps(of), rows.contiguous()
         kernel(
             self.sizes,
             self.code,
             self.x.data_ptr(),
             self.delays.data_ptr(),
-            around.data_ptr(),
-            around.shape[2],
-            1 - earlier,
+            taps.data_ptr(),
+            rows.data_ptr(),
+            rows.shape[1],
             out.data_ptr(),
+        )
+
+    def sums(self, kernel: Any, grad: Tensor, need_delay: bool) -> list[Tensor]:
+        """Sums `[O, I]` of `x[t] grad[t + k + i]` for i = -1, 0, 1, of which the first and last may be missing."""
+        signal = grad.to(self.x.dtype).contiguous()
+        first = -1 if self.rounded and need_delay else 0
+        count = 3 if self.rounded and need_delay else 1 if self.rounded else 2
+        shape = self.weight.shape
+        out = signal.new_empty((count, *shape) if self.per_channel else (*shape, 4))
+        kernel(
+            self.sizes,
+            self.code,
+            self.x.data_ptr(),
+            self.delays.data_ptr(),
+            signal.data_ptr(),
+            out.data_ptr(),
+            first,
+            count,
+        )
+        if not self.per_channel:
+            return [part.t() for part in out.unbind(-1)[:3]]
+        found = [part.t() for part in out]
+        before = found[0] if first else found[0].new_zeros(())
+        now = found[-first]
+        return [before, now, found[1 - first] if count > 1 else now]
+
+    def input_gradient(self, kernel: Any, grad: Tensor) -> Tensor:
+        """dL/dx for delays per connection, of the kernels' dtype."""
+        signal = grad.to(self.x.dtype).contiguous()
+        taps, out = self.taps(self.weight), native.on_huge_pages(torch.empty_like(self.x))
+        kernel(
+            self.sizes, self.code, self.delays.data_ptr(), taps.data_ptr(), signal.data_ptr(), out.data_ptr()
         )
         return out
 
 
 @torch.library.custom_op("snnlib::delayed_linear_forward", mutates_args=())
 def delayed_linear_forward(x: Tensor, weight: Tensor, delay: Tensor, rounded: bool, time_dim: int) -> Tensor:
-    """Currents `[T, N, O]` of events `[T, N, I]` that reach output o from input i after `delay[o, i]` steps."""
+    """Currents `[T, N, O]` of events `[T, N, I]`, which reach output o from input i after `delay[o, i]` steps.
+
+    A delay `[I]` is one for all outputs.
+    """
     _check_linear(x, weight, delay, time_dim)
     out = x.new_empty(*x.shape[:2], weight.shape[0])
     kernel = native.kernel("delayed_linear", x, weight=weight, delay=delay)
     if kernel is None:
         wide = state_dtype(x)
         found = reference.delay.linear(
-            time_first(x, time_dim).to(wide), weight.to(wide), delay.to(wide), rounded
+            time_first(x, time_dim).to(wide),
+            weight.to(wide),
+            delay.to(wide).expand_as(weight),
+            rounded,
         )
         return out.copy_(time_first(found, time_dim))
-    call = _Linear(x, weight, delay, rounded, time_dim)
-    taps = torch.stack((call.weight * (1 - call.rest), call.weight * call.rest), 2).contiguous()
-    currents = native.on_huge_pages(out.to(call.x.dtype))
-    kernel(
-        call.sizes,
-        call.code,
-        call.x.data_ptr(),
-        call.delays.data_ptr(),
-        taps.data_ptr(),
-        currents.data_ptr(),
-    )
+    if _by_products(x, delay):
+        late = shifted(x.to(state_dtype(x)), delay, rounded, time_dim, earlier=False)
+        return (late @ weight.t().to(late.dtype)).to(x.dtype)
+    currents = native.on_huge_pages(torch.empty_like(out, dtype=state_dtype(x)))
+    _Linear(x, weight, delay, rounded, time_dim).currents(kernel, currents)
     return currents.to(x.dtype)
 
 
@@ -84,7 +146,7 @@ def _check_linear(x: Tensor, weight: Tensor, delay: Tensor, time_dim: int) -> No
     checks.check_kernel_dtype("weight", weight)
     checks.check_rank("weight", weight, "[O, I]", exactly=2)
     checks.check_device("weight", weight, x)
-    check_delays(x, delay, time_dim, weight)
+    check_delays(x, delay, time_dim, None if delay.dim() == 1 else weight)
     checks.check_rank("x", x, "[T, N, I]", exactly=3)
     if x.shape[2] != weight.shape[1]:
         raise ValueError(f"x: expected {weight.shape[1]} inputs in dimension 2, got shape {tuple(x.shape)}")
@@ -93,6 +155,22 @@ def _check_linear(x: Tensor, weight: Tensor, delay: Tensor, time_dim: int) -> No
 @delayed_linear_forward.register_fake
 def _(x: Tensor, weight: Tensor, delay: Tensor, rounded: bool, time_dim: int) -> Tensor:
     return x.new_empty(*x.shape[:2], weight.shape[0])
+
+
+def _input_gradient(
+    grad: Tensor, x: Tensor, weight: Tensor, delay: Tensor, rounded: bool, time_dim: int
+) -> Tensor:
+    if delay.dim() == 1:
+        field = grad.to(state_dtype(x)) @ weight.to(state_dtype(x))
+        return shifted(field, delay, rounded, time_dim, earlier=True).to(x.dtype)
+    kernel = native.kernel("delayed_linear_input", x, grad=grad, weight=weight, delay=delay)
+    if kernel is not None:
+        return _Linear(x, weight, delay, rounded, time_dim).input_gradient(kernel, grad).to(x.dtype)
+    wide = state_dtype(x)
+    found = reference.delay.linear_input_backward(
+        time_first(grad, time_dim).to(wide), weight.to(wide), delay.to(wide), rounded
+    )
+    return torch.empty_like(x).copy_(time_first(found, time_dim))
 
 
 @torch.library.custom_op("snnlib::delayed_linear_backward", mutates_args=())
@@ -105,33 +183,33 @@ def delayed_linear_backward(
     time_dim: int,
     need_x: bool,
     need_weight: bool,
+    need_delay: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """dL/dx, dL/dweight and dL/ddelay; the first without elements unless `need_x`, the others unless `need_weight`."""
+    """dL/dx, dL/dweight and dL/ddelay; one that is not needed has no elements."""
     _check_linear(x, weight, delay, time_dim)
     shape = (*x.shape[:2], weight.shape[0])
     checks.check_gradient("grad", grad, shape, "the currents' shape", x)
-    wide = state_dtype(x)
     grad_x, grad_weight, grad_delay = x.new_empty(0), weight.new_empty(0), delay.new_empty(0)
     if need_x:
-        found = reference.delay.linear_input_backward(
-            time_first(grad, time_dim).to(wide), weight.to(wide), delay.to(wide), rounded
-        )
-        grad_x = torch.empty_like(x).copy_(time_first(found, time_dim))
-    if not need_weight:
+        grad_x = _input_gradient(grad, x, weight, delay, rounded, time_dim)
+    if not need_weight and not need_delay:
         return grad_x, grad_weight, grad_delay
+    wide = state_dtype(x)
+    whole, rest = split(delay.to(wide), rounded)
     kernel = native.kernel("delayed_linear_sums", x, grad=grad, weight=weight, delay=delay)
     if kernel is None:
-        whole, rest = split(delay.to(wide), rounded)
         signal, events = (time_first(part, time_dim).to(wide) for part in (grad, x))
-        sums = reference.delay.linear_sums(signal, events, whole)
+        sums = reference.delay.linear_sums(signal, events, whole.expand_as(weight))
+    elif _by_products(x, delay):
+        sums = _sums_by_products(x, grad, whole.to(wide), time_dim)
     else:
-        call = _Linear(x, weight, delay, rounded, time_dim)
-        whole, rest = call.delays.t(), call.rest.t()
-        now, after = call.sums(kernel, grad, 0).permute(2, 1, 0)
-        sums = [call.sums(kernel, grad, 1)[..., 0].t() if rounded else now, now, after]
-    grad_weight = (sums[1] + rest * (sums[2] - sums[1])).to(weight.dtype).contiguous()
-    grad_delay = weight.to(wide) * slope(sums, whole, rounded)
-    return grad_x, grad_weight, grad_delay.to(delay.dtype).contiguous()
+        sums = _Linear(x, weight, delay, rounded, time_dim).sums(kernel, grad, need_delay)
+    if need_weight:
+        grad_weight = (sums[1] + rest * (sums[2] - sums[1])).to(weight.dtype).contiguous()
+    if need_delay:
+        slopes = weight.to(wide) * slope(sums, whole, rounded)
+        grad_delay = (slopes.sum(0) if delay.dim() == 1 else slopes).to(delay.dtype).contiguous()
+    return grad_x, grad_weight, grad_delay
 
 
 @delayed_linear_backward.register_fake
@@ -144,11 +222,12 @@ def _(
     time_dim: int,
     need_x: bool,
     need_weight: bool,
+    need_delay: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     return (
         torch.empty_like(x) if need_x else x.new_empty(0),
         weight.new_empty(weight.shape if need_weight else 0),
-        delay.new_empty(delay.shape if need_weight else 0),
+        delay.new_empty(delay.shape if need_delay else 0),
     )
 
 
@@ -158,17 +237,9 @@ def _setup_linear(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 def _backward_linear(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    need_x, need_weight, need_delay = ctx.needs_input_grad[:3]
-    grad_x, grad_weight, grad_delay = delayed_linear_backward(
-        grad, *ctx.saved_tensors, ctx.rounded, ctx.time_dim, need_x, need_weight or need_delay
-    )
-    return (
-        grad_x if need_x else None,
-        grad_weight if need_weight else None,
-        grad_delay if need_delay else None,
-        None,
-        None,
-    )
+    needs = ctx.needs_input_grad[:3]
+    gradients = delayed_linear_backward(grad, *ctx.saved_tensors, ctx.rounded, ctx.time_dim, *needs)
+    return *(part if need else None for part, need in zip(gradients, needs, strict=True)), None, None
 
 
 delayed_linear_forward.register_autograd(_backward_linear, setup_context=_setup_linear)

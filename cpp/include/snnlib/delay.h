@@ -1,9 +1,9 @@
-// Events that arrive later: the launchers that the bindings call. A delay of k + f steps, 0 <= f < 1, is two taps:
+// Sequences whose channels arrive later: the launchers that the bindings call. A delay of k + f steps, 0 <= f < 1, is
+// two taps, first = 1 - f and second = f:
 //
-//   per channel      y[t]_c = first_c x[t - k_c]_c + second_c x[t - k_c - 1]_c
-//   per connection   I[t]_o = sum over i of first_io x[t - k_io]_i + second_io x[t - k_io - 1]_i
+//   y[t]_c = first_c x[t - k_c]_c + second_c x[t - k_c - 1]_c
 //
-// The taps are (1 - f) and f, times the weight for a connection. Steps before the first are 0.
+// Steps before the first are 0. In front of a dense matrix it takes no tensor of its own: delayed_linear.h.
 #pragma once
 
 #include "snnlib/dtype.h"
@@ -31,32 +31,9 @@ struct DelaySumsArgs {
   double* sums;
 };
 
-struct DelayedLinearArgs {
-  DType dtype;
-  int64_t steps, batch, inputs, outputs;
-  int64_t step_rows, batch_rows;  // strides of x and out in rows
-  int64_t longest;                // of the delays
-  const void* x;
-  const int32_t* delays;  // [inputs][outputs]
-  const void* taps;       // [inputs][outputs][2]
-  void* out;
-  Executor executor;
-};
-
-// Per connection the sums over samples and t of x[t]_i grad[t + k]_o and x[t]_i grad[t + k + 1]_o:
-// [inputs][outputs][2]. `grad` is [batch][outputs][padded], step t of it at t + before, with zeros around.
-struct DelayedSumsArgs {
-  DelayedLinearArgs linear;
-  const void* grad;
-  int64_t padded, before;
-  void* sums;
-};
-
 struct DelayKernels {
   void (*shift)(const DelayShiftArgs&);
   void (*shift_sums)(const DelaySumsArgs&);
-  void (*linear)(const DelayedLinearArgs&);
-  void (*linear_sums)(const DelayedSumsArgs&);
 };
 
 namespace portable {

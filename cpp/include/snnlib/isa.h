@@ -14,8 +14,9 @@
 
 namespace snnlib {
 
-// In delay.h, nonzero.h and pack.h.
+// In delay.h, delayed_linear.h, nonzero.h and pack.h.
 struct DelayKernels;
+struct DelayedLinearKernels;
 struct NonzeroKernels;
 struct PackKernels;
 
@@ -29,6 +30,7 @@ struct Kernels {
   const BatchNormKernels* batch_norm;
   const RecurrentKernels* recurrent;
   const DelayKernels* delay;
+  const DelayedLinearKernels* delayed_linear;
   const NonzeroKernels* nonzero;
   const PackKernels* pack;
 };

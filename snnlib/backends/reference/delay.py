@@ -1,4 +1,4 @@
-"""Delayed events, tap by tap. Equations: cpp/include/snnlib/delay.h."""
+"""Delayed events, tap by tap. Equations: cpp/include/snnlib/delay.h and delayed_linear.h."""
 
 from __future__ import annotations
 
@@ -40,16 +40,25 @@ def shift(x: Tensor, delay: Tensor, rounded: bool) -> Tensor:
     return torch.stack(columns, 2) if columns else x.clone()
 
 
-def shift_backward(grad: Tensor, x: Tensor, delay: Tensor, rounded: bool) -> tuple[Tensor, Tensor]:
-    """dL/dx and dL/ddelay `[C]`."""
+def shift_adjoint(grad: Tensor, delay: Tensor, rounded: bool) -> Tensor:
+    """dL/dx of `shift`."""
     whole, rest = split(delay, rounded)
-    grad_x, grad_delay = torch.zeros_like(x), torch.zeros_like(delay)
+    out = torch.zeros_like(grad)
     for c, (k, f) in enumerate(zip(whole.tolist(), rest, strict=True)):
         signal = grad[:, :, c]
-        grad_x[:, :, c] = (1 - f) * later(signal, -k) + f * later(signal, -k - 1)
-        sums = [(x[:, :, c].double() * later(signal, 1 - k - i).double()).sum() for i in range(3)]
-        grad_delay[c] = slope(sums, whole[c], rounded)
-    return grad_x, grad_delay
+        out[:, :, c] = (1 - f) * later(signal, -k) + f * later(signal, -k - 1)
+    return out
+
+
+def shift_slopes(grad: Tensor, x: Tensor, delay: Tensor, rounded: bool) -> Tensor:
+    """dL/ddelay `[C]` of `shift`."""
+    whole, _ = split(delay, rounded)
+    slopes = torch.zeros_like(delay)
+    for c, k in enumerate(whole.tolist()):
+        signal = grad[:, :, c].double()
+        sums = [(x[:, :, c].double() * later(signal, 1 - k - i)).sum() for i in range(3)]
+        slopes[c] = slope(sums, whole[c], rounded)
+    return slopes
 
 
 def taps(weight: Tensor, delay: Tensor, rounded: bool, longest: int) -> Tensor:

@@ -1,0 +1,89 @@
+"""Milliseconds of forward + backward of a fully connected layer with learnable delays, over the layer without them.
+
+    python benchmarks/delays.py [--max-delay 25] [--batch 128] [--neuron LIF] [--json FILE]
+
+Workload: 700 inputs of which 3 % fire in a step, 256 neurons scaled to 5 % of neuron-steps, T = 100, batch 128,
+float32. Rows: no delays; delays per channel and per connection, between steps (learned by surrogate neurons) and at
+rounded steps (`eval()`), all with gradients for weights and delays. Each is timed without and with a gradient for the
+layer's input, and its ratio is to the layer without delays under the same demand; processor time counts all threads.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from charts import bars
+from torch import Tensor, nn
+from turns import Report, Task, parser, take_turns
+
+import snnlib
+from snnlib import neurons, surrogate
+
+INPUT_RATE, RATE = 0.03, 0.05
+NO_DELAYS = "no delays"
+# Scalings of the weight until the rate is right to a few percent.
+_SCALINGS = 12
+
+
+def make_neuron(name: str) -> neurons.Neuron:
+    """A neuron whose surrogate has compact support."""
+    bump = surrogate.Triangle(0.5, 0.4)
+    if name == "CubaLIF":
+        return neurons.CubaLIF(5.0, 3.0, decay_input=False, surrogate=bump)
+    return neurons.LIF(5.0, decay_input=False, surrogate=bump)
+
+
+@torch.no_grad()
+def scale(layer: snnlib.SpikingLinear, x: Tensor, rate: float) -> None:
+    """Scale the weight, by bisection of the logarithm, until so many neurons fire in a step."""
+    start, low, high = layer.weight.clone(), -6.0, 6.0
+    for _ in range(_SCALINGS):
+        middle = (low + high) / 2
+        layer.weight.copy_(start * 2**middle)
+        low, high = (low, middle) if float(layer(x).mean()) > rate else (middle, high)
+
+
+def step(layer: nn.Module, x: Tensor, signal: Tensor) -> None:
+    """Forward and backward."""
+    layer.zero_grad(set_to_none=True)
+    x.grad = None
+    layer(x).backward(signal)
+
+
+def main() -> None:
+    wanted = parser(__doc__)
+    wanted.add_argument("--max-delay", type=int, default=25)
+    wanted.add_argument("--batch", type=int, default=128)
+    wanted.add_argument("--neuron", choices=["CubaLIF", "LIF"], default="CubaLIF")
+    arguments = wanted.parse_args()
+    report = Report(arguments)
+    steps, batch, inputs, hidden = (8, 4, 30, 24) if arguments.quick else (100, arguments.batch, 700, 256)
+    longest = 5 if arguments.quick else arguments.max_delay
+    torch.manual_seed(0)
+    x = (torch.rand(steps, batch, inputs) < INPUT_RATE).float()
+    signal = torch.randn(steps, batch, hidden)
+    layers: dict[str, nn.Module] = {}
+    for per in (None, "channel", "connection"):
+        for mode in ("between steps", "rounded")[: 1 if per is None else 2]:
+            delays = None if per is None else snnlib.Delays(longest, per)
+            layer = snnlib.SpikingLinear(inputs, hidden, neuron=make_neuron(arguments.neuron), delays=delays)
+            layer.train(mode == "between steps")
+            scale(layer, x[:, :8], RATE)
+            # What a layer looks at in its first batches is not timed.
+            layer.first_batches.stop()
+            layers[NO_DELAYS if per is None else f"per {per}, {mode}"] = layer
+    for title, leaf in (
+        ("input without gradient", x),
+        ("input with gradient", x.clone().requires_grad_()),
+    ):
+        tasks: dict[str, Task] = {name: partial(step, layer, leaf, signal) for name, layer in layers.items()}
+        report.add(
+            f"{title}, {inputs} -> {hidden}, T = {steps}, batch {batch}, delays up to {longest}",
+            take_turns(tasks, arguments.turns),
+        )
+    report.write(partial(bars, title="A layer with delays", keys=["processor_ms"]))
+
+
+if __name__ == "__main__":
+    main()

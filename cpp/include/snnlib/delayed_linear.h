@@ -1,0 +1,62 @@
+// A fully connected map whose events arrive later: the launchers that the bindings call. A delay of k + f steps,
+// 0 <= f < 1, is two taps:
+//
+//   I[t]_o = sum over i of first_io x[t - k_io]_i + second_io x[t - k_io - 1]_i
+//
+// first = (1 - f) w and second = f w; the delay k + f is one for each connection or one for each input channel. Steps
+// before the first are 0.
+#pragma once
+
+#include "snnlib/dtype.h"
+#include "snnlib/executor.h"
+
+namespace snnlib {
+
+// A fully connected map of events that arrive later.
+struct DelayedLinearArgs {
+  DType dtype;
+  int64_t steps, batch, inputs, outputs;
+  int64_t step_rows, batch_rows;  // strides of x, out and signals in rows
+  int64_t longest;                // of the delays
+  bool per_channel;
+  bool two;  // whether there are second taps; else delays are whole steps
+  const void* x;
+  const int32_t* delays;  // [inputs][outputs], per channel [inputs]
+  const void* taps;       // per connection [inputs][outputs][1 + two], times the weight; per channel [inputs][2]
+  const void* weight;     // per channel [inputs][weight_row], with zeros behind the outputs
+  int64_t weight_row;     // a multiple of kGroup
+  Executor executor;
+};
+
+struct DelayedCurrentsArgs {
+  DelayedLinearArgs linear;
+  void* out;
+};
+
+// Sums over samples and t of x[t]_i grad[t + k + j]_o. Per connection [inputs][outputs][4] for j = -1 to 2; per channel
+// [count][inputs][outputs] for j = first to first + count - 1, of -1 to 1. Taps and weights of `linear` are not read.
+struct DelayedSumsArgs {
+  DelayedLinearArgs linear;
+  const void* grad;
+  void* sums;
+  int64_t first, count;
+};
+
+// Per connection dL/dx[t]_i = sum over o of first_io grad[t + k_io]_o + second_io grad[t + k_io + 1]_o.
+struct DelayedInputArgs {
+  DelayedLinearArgs linear;
+  const void* grad;
+  void* grad_x;
+};
+
+struct DelayedLinearKernels {
+  void (*currents)(const DelayedCurrentsArgs&);
+  void (*sums)(const DelayedSumsArgs&);
+  void (*input)(const DelayedInputArgs&);
+};
+
+namespace portable {
+extern const DelayedLinearKernels delayed_linear_kernels;
+}
+
+}  // namespace snnlib

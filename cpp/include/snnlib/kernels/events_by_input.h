@@ -1,0 +1,74 @@
+// Lists of the events of some rows of a sequence, sorted by input, for kernels that keep in registers what belongs to
+// an input (its weights, its delays, their gradients) while its events go by.
+#pragma once
+
+#include "snnlib/kernels/recurrent_rows.h"
+#include "snnlib/scratch.h"
+
+namespace snnlib {
+namespace SNNLIB_ISA {
+
+template <class S>
+struct PlacedEvent {
+  int32_t place;
+  S amount;
+};
+
+// Events as they are found; one serves all lists that a thread makes.
+template <class S>
+struct FoundEvents {
+  Scratch<int32_t> input, place;
+  Scratch<S> amount;
+};
+
+template <class S>
+class EventsByInput {
+ public:
+  using Event = PlacedEvent<S>;
+
+  void clear(int64_t inputs) {
+    inputs_ = inputs;
+    count_ = 0;
+    unit_ = true;
+    ends_.zeroed(inputs + 1);
+  }
+
+  // Takes up a row; `place` goes with each of its events.
+  void add(const S* row, int64_t place, FoundEvents<S>& found) {
+    const int64_t room = count_ + inputs_ + kMoreEvents;
+    int32_t *inputs = found.input.grow(room, count_), *places = found.place.grow(room, count_);
+    S* amounts = found.amount.grow(room, count_);
+    const int64_t end = count_ + append_row(row, inputs_, inputs + count_, amounts + count_);
+    bool unit = true;
+    for (int64_t e = count_; e < end; ++e) {
+      places[e] = int32_t(place);
+      unit &= amounts[e] == S(1);
+      ++ends_.data()[inputs[e] + 1];
+    }
+    unit_ &= unit;
+    count_ = end;
+  }
+
+  // After the last row. Events of an input stay in the order of the rows.
+  void sort(const FoundEvents<S>& found) {
+    Event* sorted = sorted_.reserve(count_);
+    int32_t* ends = ends_.data();
+    for (int64_t i = 0; i < inputs_; ++i) ends[i + 1] += ends[i];
+    for (int64_t e = 0; e < count_; ++e)
+      sorted[ends[found.input.data()[e]]++] = {found.place.data()[e], found.amount.data()[e]};
+  }
+
+  const Event* begin(int64_t input) const { return sorted_.data() + (input ? ends_.data()[input - 1] : 0); }
+  const Event* end(int64_t input) const { return sorted_.data() + ends_.data()[input]; }
+  // Whether all amounts are 1.
+  bool unit() const { return unit_; }
+
+ private:
+  int64_t inputs_ = 0, count_ = 0;
+  bool unit_ = true;
+  Scratch<int32_t> ends_;
+  Scratch<Event> sorted_;
+};
+
+}  // namespace SNNLIB_ISA
+}  // namespace snnlib
