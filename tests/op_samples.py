@@ -137,6 +137,26 @@ def pool_backward_sample(name: str) -> Sample:
     return Sample(name, make)
 
 
+def max_pool_sample(name: str) -> Sample:
+    shape, kernel, stride, padding, ceil_mode, *_, kind = POOLS[name]
+    return Sample(
+        name, lambda generator: (_events(generator, shape, kind), kernel, stride, padding, ceil_mode)
+    )
+
+
+def max_pool_backward_sample(name: str) -> Sample:
+    shape, kernel, stride, padding, ceil_mode, *_, kind = POOLS[name]
+
+    def make(generator: torch.Generator) -> Arguments:
+        _, taps = oracles.max_pool(
+            _events(generator, shape, kind).numpy(), kernel, stride, padding, ceil_mode
+        )
+        g = torch.randn(taps.shape, generator=generator, dtype=torch.float64)
+        return (g, torch.from_numpy(taps).byte(), list(shape[2:]), kernel, stride, padding)
+
+    return Sample(name, make)
+
+
 # name: (input, weight, stride, padding, dilation, groups, channels last)
 CONVS: dict[str, tuple[tuple[int, ...], tuple[int, ...], list[int], list[int], list[int], int, bool]] = {
     "one tap": ((2, 3, 5, 4), (4, 3, 1, 1), [1, 1], [0, 0], [1, 1], 1, False),

@@ -22,6 +22,8 @@ from op_samples import (
     backward_sample,
     conv_backward_sample,
     forward_sample,
+    max_pool_backward_sample,
+    max_pool_sample,
     pool_backward_sample,
     pool_sample,
     srm_conv_backward_sample,
@@ -48,6 +50,8 @@ SRM_CONV_GRADIENT_TOLERANCE = {
 }
 # A window sum is a few roundings; half types as above.
 POOL_TOLERANCE = {torch.float64: 1e-14, torch.float32: 2e-6, torch.bfloat16: 2**-8, torch.float16: 2**-10}
+# A cell's gradient is rounded at every window that is added, as torch does.
+MAX_POOL_GRADIENT_TOLERANCE = {**POOL_TOLERANCE, torch.bfloat16: 2**-6, torch.float16: 2**-9}
 # A superpixel's sum is rounded once, to float32 for half types.
 SUPERPIXEL_TOLERANCE = {torch.float64: 1e-14, **dict.fromkeys(DTYPES[1:], 1e-7)}
 # Sums of some hundred products of about 1; a GPU may take them by Winograd's method, which costs float32 a digit, and
@@ -441,6 +445,32 @@ OPS = {
             # torch adds the shares of overlapping windows in an order of its own.
             bit_equal=False,
             events=1,
+        ),
+        OpCase(
+            "max_pool",
+            tuple(max_pool_sample(name) for name in POOLS),
+            lambda x, *options: [
+                torch.from_numpy(out) for out in oracles.max_pool(x.double().numpy(), *options)
+            ],
+            lambda *_: None,
+            # A value is copied.
+            dict.fromkeys(DTYPES, 0.0),
+            bit_equal=True,
+            events=0,
+            differentiable=True,
+        ),
+        OpCase(
+            "max_pool_backward",
+            tuple(max_pool_backward_sample(name) for name in POOLS),
+            lambda g, taps, *options: [
+                torch.from_numpy(oracles.max_pool_credit(g.double().numpy(), taps.numpy(), *options))
+            ],
+            lambda *_: None,
+            MAX_POOL_GRADIENT_TOLERANCE,
+            # torch adds the gradients of half types in an order of its own; tests/test_max_pool.py compares bits.
+            bit_equal=False,
+            events=0,
+            differentiable=True,
         ),
         OpCase(
             "superpixel_sum",

@@ -130,6 +130,43 @@ def avg_pool(
     return out
 
 
+def max_pool(
+    x: Array, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int], ceil_mode: bool = False
+) -> tuple[Array, Array]:
+    """Largest values of windows of `[N, C, *spatial]` and which of a window's cells they are, padding counted."""
+    shape, found = windows(x.shape[2:], kernel, stride, padding, ceil_mode)
+    out, taps = np.zeros((*x.shape[:2], *shape)), np.zeros((*x.shape[:2], *shape), np.int64)
+    for index, cells, _ in found:
+        window = x[(..., *cells)]
+        first = window.reshape(*x.shape[:2], -1).argmax(-1) if window.size else taps[(..., *index)]
+        out[(..., *index)] = window.reshape(*x.shape[:2], -1).max(-1) if window.size else 0
+        places = np.unravel_index(first, window.shape[2:])
+        starts = [i * s - p for i, s, p in zip(index, stride, padding, strict=True)]
+        inside = [
+            place + cell.start - start for place, cell, start in zip(places, cells, starts, strict=True)
+        ]
+        taps[(..., *index)] = np.ravel_multi_index(inside, kernel)
+    return out, taps
+
+
+def max_pool_credit(
+    g: Array,
+    taps: Array,
+    space: Sequence[int],
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+) -> Array:
+    """Each window's gradient at its largest cell."""
+    out = np.zeros((*g.shape[:2], *space))
+    for n, c, *index in itertools.product(*map(range, g.shape)):
+        tap = np.unravel_index(taps[(n, c, *index)], kernel)
+        out[(n, c, *(i * s - p + k for i, s, p, k in zip(index, stride, padding, tap, strict=True)))] += g[
+            (n, c, *index)
+        ]
+    return out
+
+
 def avg_pool_credit(
     g: Array,
     x: Array,

@@ -134,7 +134,7 @@ def test_chain_whose_loop_is_outside(capsys: pytest.CaptureFixture[str]) -> None
     assert [type(layer).__name__ for layer in made] == [
         "PerStep",
         "LIF",
-        "PerStep",
+        "MaxPool2d",
         "PerStep",
         "PerStep",
         "LIF",

@@ -72,6 +72,7 @@ def _arguments(name: str, dtype: torch.dtype = torch.float32) -> tuple[object, .
         value, final, total = torch.ops.snnlib.recurrent_forward(recurrent, *loop, *options)
         grads = (torch.randn(part.shape, generator=generator).to(part.dtype) for part in (value, final))
         return (*grads, total, value, *loop, *options[:2], True, True)
+    taps = torch.randint(0, 4, g.shape, generator=generator, dtype=torch.uint8)
     segments = torch.randint(0, 20, (7, 31 * 38), generator=generator)
     return {
         "srm_forward": (current, limit, None, 5.0, 3.0, 3.0, 4.0, 0, True),
@@ -85,6 +86,8 @@ def _arguments(name: str, dtype: torch.dtype = torch.float32) -> tuple[object, .
         "currents_forward": (*conv[:2], *conv[4:8], 0),
         "spike_avg_pool": (frames, [2, 2], [2, 2], [0, 0], False, True, None),
         "spike_avg_pool_backward": (g, frames, [2, 2], [2, 2], [0, 0], False),
+        "max_pool": (frames, [2, 3], [2, 1], [1, 1], True),
+        "max_pool_backward": (g, taps, [31, 38], [2, 2], [2, 2], [0, 0]),
         "superpixel_sum": (frames + torch.rand(FRAMES, generator=generator).to(dtype), segments, 20),
     }[name]
 
@@ -193,7 +196,7 @@ def test_batch_split(case: OpCase, path: str) -> None:
     of_layers = ("srm_conv_forward", "layer_forward", "currents_forward", "recurrent_forward")
     shared = {id(whole[1])} if case.name in of_layers else set()
     shared |= {id(x) for x in whole if isinstance(x, Tensor) and x.dtype == torch.float64}
-    dim = 0 if case.name.startswith(("spike", "superpixel")) else 1
+    dim = 0 if case.name.startswith(("spike", "superpixel", "max_pool")) else 1
     size = (FRAMES if dim == 0 else TRAIN)[dim]
     shared |= {id(x) for x in whole[1:3]} if case.name == "delayed_linear_forward" else set()
     sums = ("srm_conv_backward", "layer_backward", "currents_backward", "recurrent_backward")

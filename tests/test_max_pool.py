@@ -1,10 +1,16 @@
 """Spike max pooling: a window fires when one of its inputs does; its gradient goes to the first largest event."""
 
+from typing import Any
+
+import pytest
 import torch
 import torch.nn.functional as torch_f
+from compare import assert_bits
+from opdb import DTYPES
 
 import snnlib
 from snnlib import functional as F
+from snnlib.functional.max_pool import max_pool2d
 
 
 def test_values_are_max_pool2d(rng: torch.Generator) -> None:
@@ -51,3 +57,76 @@ def test_frames_without_channels() -> None:
     y = F.spike_max_pool2d(x, 2)
     y.sum().backward()
     assert y.shape == (3, 2, 0, 2, 2)
+
+
+# (frames, kernel, stride, padding, dilation, ceil_mode)
+GEOMETRIES = [
+    ((3, 5, 9, 8), (2, 2), (2, 2), (0, 0), (1, 1), False),
+    ((3, 40, 9, 8), (3, 3), (2, 2), (1, 1), (1, 1), True),
+    ((2, 17, 11, 13), (2, 3), (3, 5), (0, 1), (1, 1), False),
+    ((2, 3, 20, 40), (3, 3), (1, 1), (1, 1), (1, 1), False),
+    ((2, 33, 12, 12), (5, 4), (2, 1), (2, 1), (1, 1), True),
+    ((2, 3, 9, 70), (4, 4), (4, 4), (0, 0), (1, 1), True),
+    ((2, 3, 9, 9), (2, 2), (2, 1), (1, 0), (2, 3), False),
+    ((1, 2, 20, 20), (17, 17), (1, 1), (0, 0), (1, 1), False),
+]
+
+
+@pytest.mark.parametrize("geometry", GEOMETRIES, ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("last", [False, True], ids=["contiguous", "channels last"])
+def test_bits_of_torch(
+    geometry: tuple[Any, ...], dtype: torch.dtype, last: bool, rng: torch.Generator
+) -> None:
+    """Ties, infinities, NaN and signed zeros; overlapping windows add in torch's order."""
+    shape, *options, ceil_mode = geometry
+    x = torch.randint(-1, 3, shape, generator=rng).to(dtype)
+    kind = torch.rand(shape, generator=rng)
+    x[kind < 0.1], x[kind > 0.5], x[(kind > 0.4) & (kind < 0.5)] = torch.nan, -torch.inf, -0.0
+    x = x.to(memory_format=torch.channels_last if last else torch.contiguous_format)
+    ours, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
+    with snnlib.use_path("auto"):
+        out = max_pool2d(ours, *options, ceil_mode)
+    expected = torch_f.max_pool2d(theirs, *options, ceil_mode)
+    assert_bits(out, expected)
+    number = ~out.isnan()
+    assert torch.equal(out.signbit()[number], expected.signbit()[number])
+    assert out.stride() == expected.stride()
+    g = torch.randn(out.shape, generator=rng).to(dtype)
+    g[torch.rand(g.shape, generator=rng) < 0.2] = -0.0
+    out.backward(g), expected.backward(g)
+    assert_bits(ours.grad, theirs.grad)
+    assert torch.equal(ours.grad.signbit(), theirs.grad.signbit())
+
+
+def test_kernels_keep_a_byte_per_window() -> None:
+    x = torch.rand(4, 2, 8, 8, requires_grad=True)
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.nbytes) or t, lambda t: t):
+        max_pool2d(x, (2, 2), (2, 2), (0, 0), (1, 1), False)
+    assert sum(kept) == 4 * 2 * 4 * 4
+
+
+def test_second_derivatives(rng: torch.Generator) -> None:
+    x = torch.randn(2, 3, 7, 6, generator=rng, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradgradcheck(
+        lambda x: max_pool2d(x.square(), (3, 2), (2, 1), (1, 0), (1, 1), True), x
+    )
+
+
+def test_taps_of_no_forward_pass() -> None:
+    options = ([4, 4], [2, 2], [2, 2], [1, 1])
+    taps = torch.full((1, 1, 3, 3), 255, dtype=torch.uint8)
+    for numbers in (taps, torch.zeros_like(taps)):
+        assert torch.ops.snnlib.max_pool_backward(torch.ones(1, 1, 3, 3), numbers, *options).isfinite().all()
+    with pytest.raises(ValueError, match=r"taps: expected the windows of \(4, 4\), got 2 on axis 1"):
+        torch.ops.snnlib.max_pool_backward(torch.ones(1, 1, 3, 2), taps[..., :2], *options)
+    with pytest.raises(ValueError, match=r"taps: expected the uint8 numbers of windows"):
+        torch.ops.snnlib.max_pool_backward(torch.ones(1, 1, 3, 3), taps.int(), *options)
+    with pytest.raises(ValueError, match=r"kernel: expected at most 256 cells, got \[17, 17\]"):
+        torch.ops.snnlib.max_pool(torch.ones(1, 1, 20, 20), [17, 17], [1, 1], [0, 0], False)
+
+
+def test_layer_over_sequences_refuses_indices() -> None:
+    with pytest.raises(ValueError, match="return_indices: expected False, got True"):
+        snnlib.MaxPool2d(2, return_indices=True)(torch.ones(1, 1, 1, 4, 4))

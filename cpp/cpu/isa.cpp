@@ -18,6 +18,7 @@ namespace snnlib {
   extern const DelayedLinearKernels delayed_linear_kernels; \
   extern const NonzeroKernels nonzero_kernels;              \
   extern const PackKernels pack_kernels;                    \
+  extern const MaxPoolKernels max_pool_kernels;             \
   }
 #define SNNLIB_KERNELS(isa)      \
   {#isa,                         \
@@ -31,7 +32,8 @@ namespace snnlib {
    &isa::delay_kernels,          \
    &isa::delayed_linear_kernels, \
    &isa::nonzero_kernels,        \
-   &isa::pack_kernels}
+   &isa::pack_kernels,           \
+   &isa::max_pool_kernels}
 SNNLIB_DECLARE(portable)
 #ifdef SNNLIB_HAS_avx2
 SNNLIB_DECLARE(avx2)

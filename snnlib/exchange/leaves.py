@@ -13,7 +13,7 @@ from snnlib.exchange.peers import Library, neuron_library
 from snnlib.exchange.sequence import EachStep, Steps, WithStates
 from snnlib.exchange.shared import Unsupported
 from snnlib.nn.dropout import SpikeDropout
-from snnlib.nn.per_step import PerStep
+from snnlib.nn.per_step import MaxPool2d, PerStep
 
 _BUILDERS = {"snntorch": snntorch.neuron, "spikingjelly": spikingjelly.neuron, "norse": norse.neuron}
 # Torch modules that treat every sample of dimension 0 alike, so that time and batch may be one dimension.
@@ -113,6 +113,11 @@ def torch_leaf(path: str, module: nn.Module, notes: Notes, statistics_per_step: 
     if isinstance(plain, _BATCH_NORMS) and statistics_per_step:
         notes.done[path] = f"{kind} -> EachStep({kind}), with statistics of each step"
         return EachStep(plain)
+    if type(plain) is nn.MaxPool2d and not plain.return_indices:
+        notes.done[path] = "MaxPool2d -> MaxPool2d over the sequence"
+        return MaxPool2d(
+            plain.kernel_size, plain.stride, plain.padding, plain.dilation, ceil_mode=plain.ceil_mode
+        )
     if isinstance(plain, (*_PER_SAMPLE, *_BATCH_NORMS)) or _keeps_samples(plain):
         notes.done[path] = f"{kind} -> PerStep({kind})"
         return PerStep(plain)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch.nn.functional as F
 from torch import Tensor
 
 from snnlib import ops
 from snnlib.backends.reference.pool import output_size
 from snnlib.functional._check import as_sizes, check_flag, check_floating, check_rank
+from snnlib.functional.max_pool import max_pool2d
 
 Sizes = int | Sequence[int]
 _LAYOUTS = {1: "[T, N, C, L]", 2: "[T, N, C, H, W]", 3: "[T, N, C, D, H, W]"}
@@ -172,7 +172,7 @@ def spike_max_pool2d(
     _check_fit(x, kernel, extents, steps, margins, ceil_mode)
     # torch pools no frames without channels, but no frames of one channel.
     frames = x.flatten(0, 1) if x.shape[2] else x.reshape(0, 1, *x.shape[3:])
-    frames = F.max_pool2d(frames, kernel, steps, margins, taps, ceil_mode)
+    frames = max_pool2d(frames, kernel, steps, margins, taps, ceil_mode)
     # Multiplying by 1 or 0 leaves the values as they are and stops the gradient of silent windows.
     frames = frames * (frames.detach() != 0)
     return frames.reshape(*x.shape[:3], *frames.shape[2:])

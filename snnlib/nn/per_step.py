@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from snnlib.functional._check import as_sizes
 from snnlib.functional.average import apart_avg_pool2d
+from snnlib.functional.max_pool import max_pool2d
 
 
 class PerStep(nn.Sequential):
@@ -71,6 +72,9 @@ class AvgPool2d(nn.AvgPool2d):
 class MaxPool2d(nn.MaxPool2d):
     """`torch.nn.MaxPool2d` over a sequence `[T, N, C, H, W]`, with ordinary gradients: for surrogate neurons.
 
+    Values and gradients have the bits of torch's. On a CPU it runs on the library's kernels, which keep a byte per
+    window for the backward pass; with dilation, on a GPU and for windows above 256 cells it is torch's.
+
     >>> import torch, snnlib
     >>> snnlib.MaxPool2d(2)(torch.ones(3, 1, 4, 6, 6)).shape
     torch.Size([3, 1, 4, 3, 3])
@@ -78,7 +82,16 @@ class MaxPool2d(nn.MaxPool2d):
 
     def forward(self, x: Tensor) -> Tensor:
         """Largest values of windows."""
-        return _per_frame(super().forward, x)
+        return _per_frame(self._pool, x)
+
+    def _pool(self, frames: Tensor) -> Tensor:
+        if self.return_indices:
+            raise ValueError("return_indices: expected False, got True")
+        kernel, stride, padding, dilation = (
+            as_sizes(name, getattr(self, name), 2, minimum=least)
+            for name, least in (("kernel_size", 1), ("stride", 1), ("padding", 0), ("dilation", 1))
+        )
+        return max_pool2d(frames, kernel, stride, padding, dilation, self.ceil_mode)
 
 
 def _per_frame(pool: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:

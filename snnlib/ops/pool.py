@@ -16,7 +16,8 @@ from snnlib.backends.reference.pool import output_size
 from snnlib.ops import checks
 
 
-def _is_channels_last(x: Tensor) -> bool:
+def is_channels_last(x: Tensor) -> bool:
+    """Whether channels are the last axis in memory."""
     if x.dim() == 4:
         return x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()
     if x.dim() == 5:
@@ -24,39 +25,42 @@ def _is_channels_last(x: Tensor) -> bool:
     return False
 
 
-def _as_walkable(x: Tensor) -> Tensor:
-    return x if _is_channels_last(x) else x.contiguous()
+def as_walkable(x: Tensor) -> Tensor:
+    """The frames in one of the two layouts that the kernels walk."""
+    return x if is_channels_last(x) else x.contiguous()
 
 
-def _empty_pooled(
+def empty_pooled(
     x: Tensor, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int], ceil_mode: bool
 ) -> Tensor:
+    """Room for the windows of `x`, in its layout."""
     spatial = [
         output_size(*axis, ceil_mode) for axis in zip(x.shape[2:], kernel, stride, padding, strict=True)
     ]
     shape = [*x.shape[:2], *spatial]
-    if not _is_channels_last(x):
+    if not is_channels_last(x):
         return x.new_empty(shape)
     channels_last = torch.channels_last if x.dim() == 4 else torch.channels_last_3d
     return torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=channels_last)
 
 
-def _check(
+def check(
     x: Tensor, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int], ceil_mode: bool
 ) -> None:
+    """Raise an error that names the argument."""
     checks.check_pool_sizes(x, kernel, stride, padding)
     space = x.shape[2:]
     windows = [output_size(*axis, ceil_mode) for axis in zip(space, kernel, stride, padding, strict=True)]
     checks.check_windows(windows, space, kernel)
 
 
-def _native_geometry(
+def native_geometry(
     x: Tensor, pooled: Tensor, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int]
 ) -> tuple[object, ...]:
     """(dtype, outer, inner, three axes of (in, out, kernel, stride, padding)) for tensors `[outer, *axes, inner]`."""
     axes = list(zip(x.shape[2:], pooled.shape[2:], kernel, stride, padding, strict=True))
     axes = [(1, 1, 1, 1, 0)] * (3 - len(axes)) + axes
-    outer, inner = (x.shape[0], x.shape[1]) if _is_channels_last(x) else (x.shape[0] * x.shape[1], 1)
+    outer, inner = (x.shape[0], x.shape[1]) if is_channels_last(x) else (x.shape[0] * x.shape[1], 1)
     return (native.DTYPE_CODES[x.dtype], outer, inner, axes)
 
 
@@ -71,11 +75,11 @@ def spike_avg_pool(
     divisor_override: int | None,
 ) -> Tensor:
     """Average pooling; backward shares the gradient of a window out to its events by amplitude."""
-    _check(x, kernel, stride, padding, ceil_mode)
+    check(x, kernel, stride, padding, ceil_mode)
     if divisor_override == 0:
         raise ValueError("divisor_override: expected an integer other than 0, got 0")
-    x = _as_walkable(x)
-    out = native.on_huge_pages(_empty_pooled(x, kernel, stride, padding, ceil_mode))
+    x = as_walkable(x)
+    out = native.on_huge_pages(empty_pooled(x, kernel, stride, padding, ceil_mode))
     run = native.kernel("pool_forward", x)
     if run is None:
         arguments = (
@@ -88,7 +92,7 @@ def spike_avg_pool(
         )
         return out.copy_(reference.pool.avg_pool_forward(x, *arguments))
     run(
-        *_native_geometry(x, out, kernel, stride, padding),
+        *native_geometry(x, out, kernel, stride, padding),
         count_include_pad,
         divisor_override or 0,
         x.data_ptr(),
@@ -107,7 +111,7 @@ def _(
     count_include_pad: bool,
     divisor_override: int | None,
 ) -> Tensor:
-    return _empty_pooled(_as_walkable(x), kernel, stride, padding, ceil_mode)
+    return empty_pooled(as_walkable(x), kernel, stride, padding, ceil_mode)
 
 
 @torch.library.custom_op("snnlib::spike_avg_pool_backward", mutates_args=())
@@ -120,9 +124,9 @@ def spike_avg_pool_backward(
     ceil_mode: bool,
 ) -> Tensor:
     """`x * sum_pool^T(g / sum_pool(x))`, zero for silent windows."""
-    _check(x, kernel, stride, padding, ceil_mode)
-    x = _as_walkable(x)
-    pooled = _empty_pooled(x, kernel, stride, padding, ceil_mode)
+    check(x, kernel, stride, padding, ceil_mode)
+    x = as_walkable(x)
+    pooled = empty_pooled(x, kernel, stride, padding, ceil_mode)
     checks.check_gradient("grad_output", grad_output, pooled.shape, "the output's shape", x)
     grad_input = native.empty_like(x)
     run = native.kernel("pool_backward", x, grad_output=grad_output)
@@ -132,7 +136,7 @@ def spike_avg_pool_backward(
     if grad_output.stride() != pooled.stride() or grad_output.dtype != x.dtype:
         grad_output = pooled.copy_(grad_output)
     run(
-        *_native_geometry(x, pooled, kernel, stride, padding),
+        *native_geometry(x, pooled, kernel, stride, padding),
         x.data_ptr(),
         grad_output.data_ptr(),
         grad_input.data_ptr(),
@@ -149,7 +153,7 @@ def _(
     padding: Sequence[int],
     ceil_mode: bool,
 ) -> Tensor:
-    return torch.empty_like(_as_walkable(x))
+    return torch.empty_like(as_walkable(x))
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

@@ -14,9 +14,10 @@
 
 namespace snnlib {
 
-// In delay.h, delayed_linear.h, nonzero.h and pack.h.
+// In delay.h, delayed_linear.h, max_pool.h, nonzero.h and pack.h.
 struct DelayKernels;
 struct DelayedLinearKernels;
+struct MaxPoolKernels;
 struct NonzeroKernels;
 struct PackKernels;
 
@@ -33,6 +34,7 @@ struct Kernels {
   const DelayedLinearKernels* delayed_linear;
   const NonzeroKernels* nonzero;
   const PackKernels* pack;
+  const MaxPoolKernels* max_pool;
 };
 
 const Kernels& kernels();

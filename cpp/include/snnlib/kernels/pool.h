@@ -33,6 +33,8 @@ struct PoolAxis {
     const int64_t stop = o * stride - padding + kernel;
     return stop < in ? stop : in;
   }
+  // The tap of window `o` that input `i` is.
+  SNNLIB_HD int64_t tap(int64_t o, int64_t i) const { return i - (o * stride - padding); }
   // Whether every input is in at most one window, and in at least one.
   SNNLIB_HD bool apart() const { return stride >= kernel; }
   SNNLIB_HD bool covered() const { return out > 0 && stride <= kernel && end(out - 1) >= in; }
