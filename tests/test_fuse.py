@@ -10,6 +10,9 @@ from compare import assert_bits, assert_gradient
 from torch import Tensor, nn
 
 import snnlib
+from snnlib.nn.fused_block import PooledLayer
+from snnlib.nn.fusion import blocks_by_part
+from snnlib.nn.neuron_layer import NeuronLayer
 
 
 def _net() -> nn.Sequential:
@@ -144,6 +147,57 @@ def test_streams_and_batch_first(batch_first: bool) -> None:
     stream = snnlib.Stream(snnlib.fuse_(net))
     chunks = [stream(chunk) for chunk in torch.tensor_split(x, [5, 6], int(batch_first))]
     assert_bits(torch.cat(chunks, int(batch_first)), expected)
+
+
+def _surrogate_net() -> nn.Sequential:
+    torch.manual_seed(3)
+    neuron = snnlib.neurons.LIF(surrogate=snnlib.surrogate.Triangle())
+    return snnlib.models.from_notation("5C3p1-P2-4", (2, 9, 9), neuron=neuron)
+
+
+class _FirstLayer(nn.Module):
+    """Calls one layer of a net that may be fused."""
+
+    def __init__(self, net: nn.Sequential) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.net[0](x)
+
+
+@pytest.mark.parametrize("make", [_net, _surrogate_net])
+def test_blocks_stay_fused_in_chunks(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    net, x, calls = snnlib.fuse_(make()), _events(), []
+    expected = _results(net, x)
+    layer, spikes = next(iter(net.children())), []
+    one_by_one = layer(x)
+    run = PooledLayer.run
+    monkeypatch.setattr(PooledLayer, "run", lambda self, *a: calls.append(self) or run(self, *a))
+    blocks = len(set(blocks_by_part(net).values()))
+
+    stream = snnlib.Stream(net)
+    assert_bits(torch.cat([stream(chunk) for chunk in x.split([5, 1, 6])]), expected[0])
+    assert len(calls) == 3 * blocks
+    assert list(stream.states) == [name for name, m in net.named_modules() if isinstance(m, NeuronLayer)]
+
+    x.requires_grad_()
+    out = snnlib.checkpoint_time(net, x, steps=5)
+    q = torch.randn(out.shape, generator=torch.Generator().manual_seed(5))
+    for gradient, whole in zip(
+        torch.autograd.grad(out, [x, *net.parameters()], q), expected[1:], strict=True
+    ):
+        assert_gradient(gradient, whole, 1e-5)
+    assert len(calls) >= 6 * blocks
+
+    # A hook sees its layer in chunks too, and a layer that is called by itself goes on from its state.
+    layer.register_forward_hook(lambda _m, _i, out: spikes.append(out))
+    stream = snnlib.Stream(net)
+    for chunk in x.detach().split([5, 1, 6]):
+        stream(chunk)
+    assert_bits(torch.cat(spikes), one_by_one)
+    alone = snnlib.Stream(_FirstLayer(net))
+    assert_bits(torch.cat([alone(chunk) for chunk in x.detach().split([5, 1, 6])]), one_by_one)
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,12 @@
-"""What a task of a parallel loop throws arrives in Python, whatever the number of threads."""
+"""Tasks of a parallel loop: what they throw arrives in Python; threads treat denormal numbers as the caller does."""
 
 import subprocess
 import sys
 
 import pytest
+import torch
 
+import snnlib
 from snnlib.backends import native
 
 pytestmark = pytest.mark.skipif(
@@ -36,3 +38,20 @@ def test_too_little_memory_is_an_exception() -> None:
     run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert run.returncode == 0, run.stderr
     assert run.stdout.split() == ["MemoryError", "True"]
+
+
+@pytest.mark.skipif(not torch.set_flush_denormal(False), reason="the processor cannot flush denormal numbers")
+@pytest.mark.parametrize("flush", [False, True])
+def test_denormal_numbers_on_every_thread(flush: bool) -> None:
+    """A potential that decays below 2^-126 is 0 where the caller asked for it, else denormal, on all threads."""
+    current = torch.zeros(20, 2, 2**16)
+    current[0] = 1e-37
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    torch.set_flush_denormal(flush)
+    try:
+        _, (potential,) = snnlib.neurons.LIF(2.0).run(current)
+    finally:
+        torch.set_flush_denormal(False)
+        torch.set_num_threads(threads)
+    assert (potential.view(torch.int32) == 0).float().mean() == float(flush)

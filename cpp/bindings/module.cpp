@@ -43,6 +43,15 @@ bool keep_freed_memory() {
 #endif
 }
 
+// Gives what the C library holds of freed blocks back to the system.
+bool hand_back_freed_memory() {
+#if defined(__GLIBC__)
+  return malloc_trim(0) == 1;
+#else
+  return false;
+#endif
+}
+
 // A decoder of event files; NumPy arrays arrive as addresses.
 void bind_decoder(pybind11::module_& module, const char* name, DecodeEvents decode) {
   module.def(
@@ -88,6 +97,7 @@ PYBIND11_MODULE(_C, module) {
   module.def("select_isa", &snnlib::select_isa);
   module.def("advise_huge_pages", &snnlib::advise_huge_pages);
   module.def("keep_freed_memory", &snnlib::keep_freed_memory);
+  module.def("hand_back_freed_memory", &snnlib::hand_back_freed_memory);
   snnlib::bind_srm(module, &snnlib::kernels);
   snnlib::bind_scan(module, &snnlib::kernels);
   snnlib::bind_recurrent(module);

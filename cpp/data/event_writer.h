@@ -36,7 +36,7 @@ SNNLIB_INLINE uint32_t big32(const uint8_t* in) {
 }
 
 constexpr int64_t kEventBytes = 13;
-// Words that are tried together; a word that is no ordinary one sends all of them the slow way.
+// Words that are tried together; with one that is no ordinary word, all of them are decoded one by one.
 constexpr int64_t kRun = 64;
 
 // An event of a word as its decoder sees it: x in bits 0..15 of `place`, y in 16..31, p in 32..47, each below 2^15. A

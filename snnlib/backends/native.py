@@ -292,6 +292,15 @@ def keep_freed_memory() -> bool:
     return _module is not None and bool(_module.keep_freed_memory())
 
 
+def hand_back_freed_memory() -> None:
+    """Give the memory of freed CPU tensors back to the system, where the compiled module and glibc can.
+
+    Chunk after chunk of tensors of changing sizes leaves gaps that nothing fits into, and the process grows.
+    """
+    if _module is not None:
+        _module.hand_back_freed_memory()
+
+
 def address(tensor: Tensor | None) -> int:
     """Address of the first element; 0 stands for "not given" in the native calls."""
     return 0 if tensor is None else tensor.data_ptr()

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from snnlib.backends import native
 from snnlib.functional._check import check_count, check_rank
 from snnlib.functional.spiking import entries_only
 from snnlib.nn.batch_norm import BatchNorm
@@ -95,6 +96,7 @@ def checkpoint_time(
 
         # The chunk's input is made inside: what is kept for its second pass is the whole x, or the events.
         def run(*states: Tensor, first: int = first, end: int = end) -> tuple[Tensor, ...]:
+            native.hand_back_freed_memory()
             given = x.narrow(time_dim, first, end - first) if isinstance(x, Tensor) else x.frames(first, end)
             return _chunk(net, given, keys, states, reduce, first)
 

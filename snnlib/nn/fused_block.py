@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.modules import module as torch_module
 from torch.nn.utils.parametrize import type_before_parametrizations
 
+from snnlib.neurons.base import Output
 from snnlib.nn.neuron_layer import NeuronLayer
 from snnlib.nn.per_step import AvgPool2d, pooling_window
 from snnlib.nn.pool import SpikeAvgPool2d
@@ -23,8 +24,8 @@ _GLOBAL_HOOKS = ("forward_pre", "forward", "backward_pre", "backward")
 class Block(nn.Module):
     """Neighbours in an `nn.Sequential` that are computed together; apart where a hook is registered on one of them.
 
-    A hook with an attribute `sees_blocks` does not keep a block from running fused: the tool that registered it has
-    registered one on the block as well.
+    A hook, or a forward method in the place of a part's own, with an attribute `sees_blocks` does not keep a block from
+    running fused: whoever put it there takes care of the block as well.
     """
 
     def __init__(
@@ -76,8 +77,10 @@ def _has_hook(module: nn.Module) -> bool:
         module._backward_pre_hooks,
         module._backward_hooks,
     )
-    watches = any(not hasattr(hook, "sees_blocks") for hooks in own for hook in hooks.values())
-    return "forward" in module.__dict__ or watches
+    found = [hook for hooks in own for hook in hooks.values()]
+    if "forward" in module.__dict__:
+        found.append(module.__dict__["forward"])
+    return any(not hasattr(hook, "sees_blocks") for hook in found)
 
 
 class PooledLayer(Block):
@@ -88,7 +91,11 @@ class PooledLayer(Block):
 
     def run_fused(self, x: Tensor) -> Tensor:
         """Pooled spikes."""
-        return cast(NeuronLayer, self.parts[0]).pooled(x, self.window)
+        return cast(NeuronLayer, self.neurons).pooled(x, self.window)
+
+    def run(self, x: Tensor, state: tuple[Tensor, ...] | None = None) -> Output:
+        """Pooled spikes from a state of the layer, and its state after the last step."""
+        return cast(NeuronLayer, self.neurons).run_pooled(x, state, self.window)
 
 
 def pooled_layer_at(children: Sequence[Child]) -> Block | None:

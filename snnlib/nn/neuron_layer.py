@@ -7,6 +7,7 @@ import math
 from torch import Tensor, nn
 
 from snnlib.functional.operators import LinearOperator
+from snnlib.neurons.base import Output
 from snnlib.nn.first_batches import FirstBatches
 from snnlib.nn.gain import WeightWithGain
 
@@ -28,6 +29,10 @@ class NeuronLayer(WeightWithGain):
 
     def pooled(self, x: Tensor, window: tuple[int, int]) -> Tensor:
         """`forward` and the average pooling of its kind of gradient over windows without overlap, as one op."""
+        raise NotImplementedError
+
+    def run_pooled(self, x: Tensor, state: tuple[Tensor, ...] | None, window: tuple[int, int]) -> Output:
+        """`pooled` from a given state and with the state after the last step."""
         raise NotImplementedError
 
     def reset_parameters(self) -> None:

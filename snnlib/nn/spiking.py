@@ -103,18 +103,24 @@ class SpikingLayer(KnownOptions, NeuronLayer):
         """
         if lengths is not None:
             return Output(*run_with_lengths(self.run, x, state, lengths, int(self.batch_first)))
+        return self.run_pooled(x, state, (1, 1))
+
+    def run_pooled(self, x: Tensor, state: tuple[Tensor, ...] | None, window: tuple[int, int]) -> Output:
+        """`pooled` from a given state and with the state after the last step."""
+        weight = self.effective_weight
         if self.delays is None:
-            return spiking_layer(x, self.effective_weight, self.operator, self.neuron, state=state)
+            return spiking_layer(x, weight, self.operator, self.neuron, state=state, pool=window)
         own, events, before = self._with_history(x, state)
         value, after = delayed_layer(
             events,
-            self.effective_weight,
+            weight,
             self.operator,
             self.neuron,
             self.delays(),
             before=before,
             rounded=not self.training,
             state=own,
+            pool=window,
         )
         return Output(value, (*after, last_steps(events, self.delays.history, int(self.batch_first))))
 

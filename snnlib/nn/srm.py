@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from numbers import Integral
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +19,9 @@ from snnlib.neurons import Output
 from snnlib.nn.first_batches import FirstBatches
 from snnlib.nn.neuron_layer import NeuronLayer
 from snnlib.nn.state_by_keyword import state_by_keyword
-from snnlib.nn.stream import Stream
+
+if TYPE_CHECKING:
+    from snnlib.nn.stream import Stream
 
 
 class SRMLayer(NeuronLayer):
@@ -86,7 +89,11 @@ class SRMLayer(NeuronLayer):
 
     def run(self, x: Tensor, state: tuple[Tensor, ...] | None = None) -> Output:
         """`forward` from a state `([3, N, C, ...],)` of u, s and g, and with the state after the last step."""
-        spikes, final = self.spikes_of(x, self.effective_weight, first_state(state))
+        return self.run_pooled(x, state, (1, 1))
+
+    def run_pooled(self, x: Tensor, state: tuple[Tensor, ...] | None, window: tuple[int, int]) -> Output:
+        """`pooled` from a given state and with the state after the last step."""
+        spikes, final = self.spikes_of(x, self.effective_weight, first_state(state), window)
         return Output(spikes, (final,))
 
     def spikes_of(
@@ -143,6 +150,9 @@ class SRMLayer(NeuronLayer):
 
     def stream(self) -> Stream:
         """A stream with its own state: feed it a sequence in chunks of any length and get the same spikes."""
+        # Streams know fused nets, and these know this layer.
+        from snnlib.nn.stream import Stream  # noqa: PLC0415
+
         return Stream(self)
 
     def extra_repr(self) -> str:

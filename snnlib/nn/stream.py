@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any, cast
+from typing import Any
 
 from torch import Tensor, nn
+
+from snnlib.neurons.base import Output
+from snnlib.nn.fused_block import Block, PooledLayer
+from snnlib.nn.fusion import blocks_by_part
 
 # By name and number of the call: the tuple that `run` gives.
 States = dict[tuple[str, int], tuple[Tensor, ...]]
@@ -79,10 +83,11 @@ def run_chunk(module: nn.Module, chunk: Tensor, states: States, *, detach: bool)
     after: States = {}
     # Call number of each layer within this chunk, so that a shared layer has a state for each place.
     calls: dict[str, int] = {}
+    blocks = blocks_by_part(module)
     with ExitStack() as undo:
         for name, layer in module.named_modules():
             if _runs_with_state(layer):
-                undo.enter_context(_running(layer, name, calls, states, after))
+                undo.enter_context(_running(layer, blocks.get(layer), name, calls, states, after))
         out = module(chunk)
     if detach:
         after = {key: tuple(part.detach() for part in state) for key, state in after.items()}
@@ -91,21 +96,37 @@ def run_chunk(module: nn.Module, chunk: Tensor, states: States, *, detach: bool)
 
 @contextmanager
 def _running(
-    layer: nn.Module, name: str, calls: dict[str, int], states: States, after: States
+    layer: nn.Module,
+    block: Block | None,
+    name: str,
+    calls: dict[str, int],
+    states: States,
+    after: States,
 ) -> Iterator[None]:
-    """Within the block the layer's calls go through `run`, with its state."""
+    """In the context the layer's calls go through `run`, with its state; so do those of the block that it runs in."""
 
-    def forward(x: Tensor) -> Tensor:
-        call = calls.get(name, 0)
-        calls[name] = call + 1
-        value, after[name, call] = layer.run(x, states.get((name, call)))  # type: ignore[operator]
-        return cast(Tensor, value)
+    def going_on(run: Callable[..., Output]) -> Callable[[Tensor], Tensor]:
+        def forward(x: Tensor) -> Tensor:
+            call = calls.get(name, 0)
+            calls[name] = call + 1
+            value, after[name, call] = run(x, states.get((name, call)))
+            return value
 
-    layer.__dict__["forward"] = forward
+        return forward
+
+    changed = {"forward": (layer, going_on(layer.run))}  # type: ignore[arg-type]
+    if isinstance(block, PooledLayer):
+        # The neurons within its layer have a `run` as well, which is not called.
+        changed["forward"][1].sees_blocks = True  # type: ignore[attr-defined]
+        if layer is block.neurons:
+            changed["run_fused"] = block, going_on(block.run)
+    for method, (owner, forward) in changed.items():
+        owner.__dict__[method] = forward
     try:
         yield
     finally:
-        del layer.__dict__["forward"]
+        for method, (owner, _) in changed.items():
+            del owner.__dict__[method]
 
 
 def _runs_with_state(layer: nn.Module) -> bool:

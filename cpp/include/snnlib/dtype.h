@@ -50,7 +50,7 @@ SNNLIB_HD inline float bits_float(uint32_t bits) { return same_bits<float>(bits)
 SNNLIB_HD inline uint32_t float_bits(float x) { return same_bits<uint32_t>(x); }
 
 // The bits of a float for those of a half type, and back: of one (U is uint32_t, F is float) or of a vector. They
-// select instead of branching, so that a vector takes the same way.
+// select instead of branching, so that the same lines serve a vector.
 template <class F, class U>
 inline U widen_bits(U half, BFloat16) {
   return half << 16;

@@ -34,6 +34,22 @@ class TaskError {
   Kept* kept_;
 };
 
+// While it lives, its thread treats denormal numbers as the thread does whose `current()` it was given: whether they
+// count as zero (`torch.set_flush_denormal`) is a setting of each thread, and no result may depend on the thread.
+class FloatMode {
+ public:
+  // That of this thread.
+  static uint64_t current() noexcept;
+
+  explicit FloatMode(uint64_t mode) noexcept;
+  FloatMode(const FloatMode&) = delete;
+  FloatMode& operator=(const FloatMode&) = delete;
+  ~FloatMode();
+
+ private:
+  uint64_t before_;
+};
+
 #if defined(SNNLIB_STD_THREADS)
 // Each task on the next thread that is free. For the thread sanitizer, which does not see how OpenMP's runtime orders
 // its threads and would report every loop.
@@ -55,8 +71,10 @@ void parallel_for(int64_t tasks, int threads, const F& f) {
 #if defined(SNNLIB_STD_THREADS) || defined(_OPENMP)
   if (threads > 1 && tasks > 1) {
     TaskError error;
+    const uint64_t mode = FloatMode::current();
     // No exception may leave a thread.
     const auto run = [&](int64_t task) {
+      const FloatMode scope(mode);
       try {
         if (!error.any()) f(task);
       } catch (...) {
