@@ -139,8 +139,14 @@ def test_instruction_sets(case: OpCase, dtype: torch.dtype, isas: list[str]) -> 
             native._module.select_isa(isa)
             assert native._module.isa() == isa
             results[isa] = case(*args)
+    first = 0
+    if case.name == "delayed_linear_backward":
+        # The dense gradient of inputs rounds multiply and add at once where the processor can, as a dense library does.
+        first = 1
+        for isa in isas[1:]:
+            torch.testing.assert_close(results[isa][0], results[isas[0]][0])
     for isa in isas[1:]:
-        _assert_same(results[isa], results[isas[0]], isa)
+        _assert_same(results[isa][first:], results[isas[0]][first:], isa)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -1,8 +1,9 @@
-// Sequences whose channels arrive later, at the speed of memory.
+// Sequences whose channels arrive later.
 #include "snnlib/delay.h"
 
 #include "snnlib/kernels/recurrent_rows.h"
 #include "snnlib/parallel.h"
+#include "snnlib/scratch.h"
 
 namespace snnlib {
 namespace SNNLIB_ISA {
@@ -47,26 +48,79 @@ void shift_events(const DelayShiftArgs& a, int64_t n) {
   }
 }
 
-// A sample of a signal, taken from its two later steps.
+// A sample of a signal, taken from its two later steps, where the cells of a channel lie together.
 template <class S>
-void shift_signal(const DelayShiftArgs& a, int64_t n) {
-  const bool by_channel = a.channel_stride == 1;
-  const int64_t lines = by_channel ? a.space : a.channels, length = by_channel ? a.channels : a.space;
+void shift_cells(const DelayShiftArgs& a, int64_t n) {
   const S *first = static_cast<const S*>(a.first), *second = static_cast<const S*>(a.second);
-  const auto tap = [&](const S* from, int64_t t, int64_t steps) {
-    return t + steps < a.steps ? from[steps * a.step_stride] : S(0);
-  };
   for (int64_t t = 0; t < a.steps; ++t) {
-    for (int64_t line = 0; line < lines; ++line) {
-      const int64_t here = t * a.step_stride + n * a.batch_stride + line * length;
+    for (int64_t c = 0; c < a.channels; ++c) {
+      const int64_t here = t * a.step_stride + n * a.batch_stride + c * a.space, k = a.delays[c];
       const S* x = static_cast<const S*>(a.x) + here;
       S* out = static_cast<S*>(a.out) + here;
-      for (int64_t i = 0; i < length; ++i) {
-        const int64_t c = by_channel ? i : line, k = a.delays[c];
-        out[i] = first[c] * tap(x + i, t, k) + second[c] * tap(x + i, t, k + 1);
+      // Behind the last step there is nothing.
+      const S *now = t + k < a.steps ? x + k * a.step_stride : nullptr,
+              *next = t + k + 1 < a.steps ? x + (k + 1) * a.step_stride : nullptr;
+      for (int64_t i = 0; i < a.space; ++i)
+        out[i] = first[c] * (now ? now[i] : S(0)) + second[c] * (next ? next[i] : S(0));
+    }
+  }
+}
+
+// The same where channels lie together, whose delays differ. Blocks of channels and steps are copied next to each
+// other, so that their delayed steps lie in the caches.
+constexpr int64_t kChannels = 64, kSteps = 128;
+
+// Whole vectors let several rows be under way at once; a copy of any length would not.
+template <class S>
+inline void copy_channels(const S* from, int64_t count, S* to) {
+  constexpr int64_t L = Simd<S>::kLanes;
+  if (count == kChannels) {
+    for (int64_t i = 0; i < kChannels; i += L) store_lanes<S>(to + i, load_lanes<S>(from + i, L), L);
+  } else {
+    for (int64_t i = 0; i < count; ++i) to[i] = from[i];
+  }
+}
+
+template <class S>
+void shift_channels(const DelayShiftArgs& a, int64_t n) {
+  thread_local Scratch<S> block;
+  const S *first = static_cast<const S*>(a.first), *second = static_cast<const S*>(a.second);
+  const int64_t lines = a.space * a.channels;
+  for (int64_t low = 0; low < lines; low += kChannels) {
+    const int64_t count = lines - low < kChannels ? lines - low : kChannels;
+    int32_t delay[kChannels] = {};
+    S by[kChannels] = {}, later_by[kChannels] = {};
+    int64_t longest = 0;
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t c = (low + i) % a.channels;
+      delay[i] = int32_t(a.delays[c] * kChannels + i);
+      by[i] = first[c], later_by[i] = second[c];
+      longest = a.delays[c] > longest ? a.delays[c] : longest;
+    }
+    for (int64_t start = 0; start < a.steps; start += kSteps) {
+      const int64_t steps = a.steps - start < kSteps ? a.steps - start : kSteps, all = steps + longest + 1;
+      S* signal = block.zeroed(all * kChannels);
+      const int64_t here = start * a.step_stride + n * a.batch_stride + low;
+      for (int64_t t = 0; t < all && start + t < a.steps; ++t)
+        copy_channels(static_cast<const S*>(a.x) + here + t * a.step_stride, count, signal + t * kChannels);
+      S now[kChannels], out[kChannels];
+      for (int64_t i = 0; i < kChannels; ++i) now[i] = signal[delay[i]];
+      for (int64_t t = 0; t < steps; ++t) {
+        const S* later = signal + (t + 1) * kChannels;
+        for (int64_t i = 0; i < kChannels; ++i) {
+          const S next = later[delay[i]];
+          out[i] = by[i] * now[i] + later_by[i] * next;
+          now[i] = next;
+        }
+        copy_channels(out, count, static_cast<S*>(a.out) + here + t * a.step_stride);
       }
     }
   }
+}
+
+template <class S>
+void shift_signal(const DelayShiftArgs& a, int64_t n) {
+  a.channel_stride == 1 ? shift_channels<S>(a, n) : shift_cells<S>(a, n);
 }
 
 // Adds the products of one event.

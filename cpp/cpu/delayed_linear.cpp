@@ -6,6 +6,7 @@
 
 #include "snnlib/kernels/delayed_channels.h"
 #include "snnlib/kernels/delayed_connections.h"
+#include "snnlib/kernels/transpose.h"
 #include "snnlib/parallel.h"
 
 namespace snnlib {
@@ -40,6 +41,16 @@ S* row_of(const DelayedLinearArgs& a, void* rows, int64_t t, int64_t n, int64_t 
   return static_cast<S*>(rows) + (t * a.step_rows + n * a.batch_rows) * length;
 }
 
+// f(sample, row) for the rows of x at step t of samples from `first` on. Those of the next step are fetched meanwhile,
+// as they lie too far away for the processor to foresee.
+template <class S, class F>
+inline void for_rows(const DelayedLinearArgs& a, int64_t t, int64_t first, int64_t samples, const F& f) {
+  for (int64_t n = 0; n < samples; ++n) {
+    if (t + 1 < a.steps) prefetch(row_of<S>(a, a.x, t + 1, first + n, a.inputs), a.inputs);
+    f(n, row_of<S>(a, a.x, t, first + n, a.inputs));
+  }
+}
+
 // Currents of samples from `first` on, by connections with these taps.
 template <class S, class Taps>
 void connect_samples(const DelayedCurrentsArgs& args, int64_t first, int64_t samples) {
@@ -53,7 +64,7 @@ void connect_samples(const DelayedCurrentsArgs& args, int64_t first, int64_t sam
     const int64_t end = smaller_of(start + chunk, a.steps), from = larger_of(start - reach, 0);
     for (int64_t n = 0; n < samples; ++n) lists[n].clear(a.inputs);
     for (int64_t t = from; t < end; ++t) {
-      for (int64_t n = 0; n < samples; ++n) lists[n].add(row_of<S>(a, a.x, t, first + n, a.inputs), t - from, found[n]);
+      for_rows<S>(a, t, first, samples, [&](int64_t n, const S* row) { lists[n].add(row, t - from, found[n]); });
     }
     for (int64_t n = 0; n < samples; ++n) lists[n].sort(found[n]);
     // An odd length: outputs do not meet in the same sets of a cache.
@@ -72,11 +83,8 @@ void connect_samples(const DelayedCurrentsArgs& args, int64_t first, int64_t sam
         S* to = buffer.zeroed(count * row);
         lists[n].unit() ? add_all_taps<S, Taps, true>(lists[n], a.inputs, arrivals, taps, a.outputs, count, to)
                         : add_all_taps<S, Taps, false>(lists[n], a.inputs, arrivals, taps, a.outputs, count, to);
-        for (int64_t t = start; t < end; ++t) {
-          S* out = row_of<S>(a, args.out, t, first + n, a.outputs) + low;
-          const S* now = to + t - from;
-          for (int64_t o = 0; o < count; ++o) out[o] = now[o * row];
-        }
+        transpose(to + start - from, row, count, end - start, row_of<S>(a, args.out, start, first + n, a.outputs) + low,
+                  a.step_rows * a.outputs);
       }
     }
   }
@@ -101,7 +109,7 @@ void delay_samples(const DelayedCurrentsArgs& args, int64_t first, int64_t sampl
   thread_local EventsByArrival<S> lists[kSamples];
   for (int64_t n = 0; n < samples; ++n) lists[n].clear(a.inputs, a.steps);
   for (int64_t t = 0; t < a.steps; ++t) {
-    for (int64_t n = 0; n < samples; ++n) lists[n].add(row_of<S>(a, a.x, t, first + n, a.inputs), t, a.delays);
+    for_rows<S>(a, t, first, samples, [&](int64_t n, const S* row) { lists[n].add(row, t, a.delays); });
   }
   for (int64_t n = 0; n < samples; ++n) {
     lists[n].sort(static_cast<const S*>(a.taps));
@@ -130,9 +138,8 @@ void list_blocks(const DelayedLinearArgs& a, int64_t first, int64_t blocks, int6
     EventsByInput<S>& list = lists[block];
     list.clear(a.inputs);
     const int64_t low = first + block * kSamples, samples = smaller_of(a.batch - low, kSamples);
-    for (int64_t n = 0; n < samples; ++n) {
-      for (int64_t t = 0; t < a.steps; ++t) list.add(row_of<S>(a, a.x, t, low + n, a.inputs), n * row + t, found);
-    }
+    for (int64_t t = 0; t < a.steps; ++t)
+      for_rows<S>(a, t, low, samples, [&](int64_t n, const S* x) { list.add(x, n * row + t, found); });
     list.sort(found);
   });
 }
@@ -157,12 +164,11 @@ void sum_connections(const DelayedSumsArgs& args, int64_t low, int64_t first, in
   for (int64_t block = 0; block < blocks; ++block) {
     const int64_t start = first + block * kSamples, samples = smaller_of(a.batch - start, kSamples);
     std::memset(static_cast<void*>(signal), 0, size_t(kGroup * row) * sizeof(S));
-    for (int64_t t = 0; t < a.steps; ++t) {
-      for (int64_t n = 0; n < samples; ++n) {
-        const S* grad = row_of<S>(a, args.grad, t, start + n, a.outputs) + low;
-        S* to = signal + n * time + t + 1;
-        for (int64_t o = 0; o < count; ++o) to[o * row] = grad[o];
-      }
+    // Some steps of all samples lie close together.
+    for (int64_t t = 0; t < a.steps; t += kGroup) {
+      for (int64_t n = 0; n < samples; ++n)
+        transpose(row_of<S>(a, args.grad, t, start + n, a.outputs) + low, a.step_rows * a.outputs,
+                  smaller_of(a.steps - t, kGroup), count, signal + n * time + t + 1, row);
     }
     for (int64_t half = 0; half < halves; ++half) {
       const S* from = signal + half * kSumOutputs * row;
@@ -172,12 +178,11 @@ void sum_connections(const DelayedSumsArgs& args, int64_t low, int64_t first, in
                           : add_all_seen<S, false>(lists[block], a.inputs, by, from, row, to);
     }
   }
-  S* out = static_cast<S*>(args.sums);
-  for (int64_t i = 0; i < a.inputs; ++i) {
-    for (int64_t o = 0; o < count; ++o) {
-      Seen<S> more;
-      std::memcpy(&more, sums + o / kSumOutputs * size * 4 + (i * kSumOutputs + o % kSumOutputs) * 4, sizeof more);
-      add_few(out + (i * a.outputs + low + o) * 4, more);
+  for (int64_t j = 0; j < args.count; ++j) {
+    for (int64_t i = 0; i < a.inputs; ++i) {
+      S* out = static_cast<S*>(args.sums) + (j * a.inputs + i) * a.outputs + low;
+      const S* from = sums + i * kSumOutputs * 4 + args.first + 1 + j;
+      for (int64_t o = 0; o < count; ++o) out[o] = out[o] + from[o / kSumOutputs * size * 4 + o % kSumOutputs * 4];
     }
   }
 }
@@ -227,7 +232,7 @@ template <class S>
 void sums_of(const DelayedSumsArgs& args) {
   const DelayedLinearArgs& a = args.linear;
   constexpr int64_t N = 4, L = Simd<S>::kLanes;
-  const int64_t elements = a.inputs * a.outputs * (a.per_channel ? args.count : 4);
+  const int64_t elements = args.count * a.inputs * a.outputs;
   if (elements) std::memset(args.sums, 0, size_t(elements) * sizeof(S));
   const int64_t row = a.steps + a.longest + 4, sample = larger_of(a.steps * a.inputs, 1);
   const int64_t at_once = larger_of(kListed / (kSamples * sample), 1), all = parts_of(a.batch, kSamples);
@@ -303,14 +308,9 @@ class InputGradient {
     S* signal = reinterpret_cast<S*>(signal_.zeroed(a.outputs * row_));
     const int64_t end = smaller_of(start + row_, a.steps);
     for (int64_t low = 0; low < a.outputs; low += kGroup) {
-      const int64_t count = smaller_of(a.outputs - low, kGroup);
-      for (int64_t t = start; t < end; ++t) {
-        for (int64_t n = 0; n < lanes_; ++n) {
-          const S* grad = row_of<S>(a, args.grad, t, sample + n, a.outputs) + low;
-          S* to = signal + (low * row_ + t - start) * L + n;
-          for (int64_t o = 0; o < count; ++o) to[o * row_ * L] = grad[o];
-        }
-      }
+      for (int64_t t = start; t < end; ++t)
+        transpose(row_of<S>(a, args.grad, t, sample, a.outputs) + low, a.batch_rows * a.outputs, lanes_,
+                  smaller_of(a.outputs - low, kGroup), signal + (low * row_ + t - start) * L, row_ * L);
     }
   }
 
@@ -329,15 +329,9 @@ class InputGradient {
              int64_t inputs) {
     const DelayedLinearArgs& a = args.linear;
     const S* sums = reinterpret_cast<const S*>(sums_.data());
-    for (int64_t t = 0; t < steps; ++t) {
-      for (int64_t low = 0; low < inputs; low += kGroup) {
-        const int64_t count = smaller_of(inputs - low, kGroup);
-        for (int64_t n = 0; n < lanes_; ++n) {
-          S* out = row_of<S>(a, args.grad_x, start + t, sample + n, a.inputs) + first + low;
-          for (int64_t i = 0; i < count; ++i) out[i] = sums[((low + i) * apart + t) * L + n];
-        }
-      }
-    }
+    for (int64_t t = 0; t < steps; ++t)
+      transpose(sums + t * L, apart * L, inputs, lanes_, row_of<S>(a, args.grad_x, start + t, sample, a.inputs) + first,
+                a.batch_rows * a.inputs);
   }
 
   int64_t row_ = 0, lanes_ = 0;

@@ -32,12 +32,12 @@ def _by_products(x: Tensor, delay: Tensor) -> bool:
 
 
 def _sums_by_products(x: Tensor, grad: Tensor, whole: Tensor, time_dim: int) -> list[Tensor]:
-    """The sums of `_Linear.sums` for delays per channel."""
-    signal = grad.to(whole.dtype).flatten(0, 1).t()
+    """The sums of `_Linear.sums`, all of them, for delays per channel."""
+    signal = grad.to(whole.dtype).flatten(0, 1)
     events = x.to(whole.dtype)
     # Nobody reads the sum before the arrival of an event without delay.
     steps = (whole - 1).clamp(min=0), whole, whole + 1
-    return [signal @ shifted(events, by, True, time_dim, earlier=False).flatten(0, 1) for by in steps]
+    return [shifted(events, by, True, time_dim, earlier=False).flatten(0, 1).t() @ signal for by in steps]
 
 
 class _Linear:
@@ -48,10 +48,10 @@ class _Linear:
         self.x = x.to(dtype).contiguous()
         self.per_channel, self.rounded = delay.dim() == 1, rounded
         # Rows of a connection's outputs, as events meet them.
-        whole, self.rest = split(delay.t().to(dtype), rounded)
+        whole, self.rest = split(delay.t().to(dtype).contiguous(), rounded)
         self.delays = whole.int().contiguous()
         longest = int(self.delays.max()) if self.delays.numel() else 0
-        self.weight = weight.t().to(dtype)
+        self.weight = weight.t().to(dtype).contiguous()
         batch, steps = x.shape[1 - time_dim], x.shape[time_dim]
         rows = (1, steps) if time_dim else (batch, 1)
         self.sizes = (
@@ -82,12 +82,11 @@ class _Linear:
         )
 
     def sums(self, kernel: Any, grad: Tensor, need_delay: bool) -> list[Tensor]:
-        """Sums `[O, I]` of `x[t] grad[t + k + i]` for i = -1, 0, 1, of which the first and last may be missing."""
+        """Sums `[I, O]` of `x[t] grad[t + k + i]` for i = -1, 0, 1; one that is not needed is that of i = 0."""
         signal = grad.to(self.x.dtype).contiguous()
         first = -1 if self.rounded and need_delay else 0
         count = 3 if self.rounded and need_delay else 1 if self.rounded else 2
-        shape = self.weight.shape
-        out = signal.new_empty((count, *shape) if self.per_channel else (*shape, 4))
+        out = signal.new_empty(count, *self.weight.shape)
         kernel(
             self.sizes,
             self.code,
@@ -98,12 +97,9 @@ class _Linear:
             first,
             count,
         )
-        if not self.per_channel:
-            return [part.t() for part in out.unbind(-1)[:3]]
-        found = [part.t() for part in out]
-        before = found[0] if first else found[0].new_zeros(())
-        now = found[-first]
-        return [before, now, found[1 - first] if count > 1 else now]
+        now = -first
+        before, after = max(now - 1, 0), min(now + 1, count - 1)
+        return [out[before], out[now], out[after]]
 
     def input_gradient(self, kernel: Any, grad: Tensor) -> Tensor:
         """dL/dx for delays per connection, of the kernels' dtype."""
@@ -195,19 +191,23 @@ def delayed_linear_backward(
     if not need_weight and not need_delay:
         return grad_x, grad_weight, grad_delay
     wide = state_dtype(x)
-    whole, rest = split(delay.to(wide), rounded)
+    # As events meet them, `[I, O]` or `[I, 1]`.
+    by_input = (delay[None] if delay.dim() == 1 else delay).t().to(wide).contiguous()
+    whole, rest = split(by_input, rounded)
     kernel = native.kernel("delayed_linear_sums", x, grad=grad, weight=weight, delay=delay)
     if kernel is None:
         signal, events = (time_first(part, time_dim).to(wide) for part in (grad, x))
-        sums = reference.delay.linear_sums(signal, events, whole.expand_as(weight))
+        sums = reference.delay.linear_sums(signal, events, whole.t().expand_as(weight))
+        sums = [part.t() for part in sums]
     elif _by_products(x, delay):
-        sums = _sums_by_products(x, grad, whole.to(wide), time_dim)
+        sums = _sums_by_products(x, grad, whole[:, 0].to(wide), time_dim)
     else:
         sums = _Linear(x, weight, delay, rounded, time_dim).sums(kernel, grad, need_delay)
     if need_weight:
-        grad_weight = (sums[1] + rest * (sums[2] - sums[1])).to(weight.dtype).contiguous()
+        found = sums[1] if rounded else sums[1] + rest * (sums[2] - sums[1])
+        grad_weight = found.t().to(weight.dtype).contiguous()
     if need_delay:
-        slopes = weight.to(wide) * slope(sums, whole, rounded)
+        slopes = weight.to(wide) * slope(sums, whole, rounded).t()
         grad_delay = (slopes.sum(0) if delay.dim() == 1 else slopes).to(delay.dtype).contiguous()
     return grad_x, grad_weight, grad_delay
 

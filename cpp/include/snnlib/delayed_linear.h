@@ -33,8 +33,8 @@ struct DelayedCurrentsArgs {
   void* out;
 };
 
-// Sums over samples and t of x[t]_i grad[t + k + j]_o. Per connection [inputs][outputs][4] for j = -1 to 2; per channel
-// [count][inputs][outputs] for j = first to first + count - 1, of -1 to 1. Taps and weights of `linear` are not read.
+// Sums over samples and t of x[t]_i grad[t + k + j]_o for j = first to first + count - 1, of -1 to 1:
+// [count][inputs][outputs]. Taps and weights of `linear` are not read.
 struct DelayedSumsArgs {
   DelayedLinearArgs linear;
   const void* grad;

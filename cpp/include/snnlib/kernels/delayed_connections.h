@@ -1,7 +1,7 @@
 // Delays per connection: what the events of some samples do to a block of outputs, and what a signal does to inputs.
-// Equations: snnlib/delayed_linear.h. Every sum is taken in one order, whatever the blocks and the instruction set are:
-// currents by input and then by time, sums for gradients by block of samples, time and sample, gradients of inputs by
-// output.
+// Equations: snnlib/delayed_linear.h. Sums are taken in one order on every instruction set: currents by input and then
+// by time, sums for gradients by block of samples, time and sample. The dense gradient of inputs alone is added up by
+// blocks of outputs and may round multiply and add at once.
 #pragma once
 
 #include "snnlib/delayed_linear.h"
@@ -124,6 +124,22 @@ SNNLIB_NOINLINE void add_all_seen(const EventsByInput<S>& events, int64_t inputs
   }
 }
 
+// sum + by v, rounded once where the processor can, as in the dense products of other layers' gradients of inputs.
+#if defined(__AVX512F__)
+inline Floats multiply_add(float by, Floats v, Floats sum) {
+  return Floats(_mm512_fmadd_ps(_mm512_set1_ps(by), __m512(v), __m512(sum)));
+}
+#elif defined(__FMA__)
+inline Floats multiply_add(float by, Floats v, Floats sum) {
+  return Floats(_mm256_fmadd_ps(_mm256_set1_ps(by), __m256(v), __m256(sum)));
+}
+#else
+template <class S, class V>
+inline V multiply_add(S by, V v, V sum) {
+  return sum + by * v;
+}
+#endif
+
 // A connection as the gradient of inputs needs it.
 template <class S>
 struct Connection {
@@ -137,23 +153,16 @@ template <class S, int T, bool Two>
 inline void add_signals(const Connection<S>* connections, int64_t count, const typename Simd<S>::Vector* signal,
                         int64_t row, typename Simd<S>::Vector* to) {
   using V = typename Simd<S>::Vector;
-  V total[T];
-  for (int t = 0; t < T; ++t) total[t] = to[t];
+  V total[T] = {};
   for (int64_t o = 0; o < count; ++o) {
     const Connection<S> c = connections[o];
     const V* from = signal + o * row + c.delay;
+    for (int t = 0; t < T; ++t) total[t] = multiply_add(c.first, from[t], total[t]);
     if constexpr (Two) {
-      V now = from[0];
-      for (int t = 0; t < T; ++t) {
-        const V next = from[t + 1];
-        total[t] = total[t] + (c.first * now + c.second * next);
-        now = next;
-      }
-    } else {
-      for (int t = 0; t < T; ++t) total[t] = total[t] + c.first * from[t];
+      for (int t = 0; t < T; ++t) total[t] = multiply_add(c.second, from[t + 1], total[t]);
     }
   }
-  for (int t = 0; t < T; ++t) to[t] = total[t];
+  for (int t = 0; t < T; ++t) to[t] = to[t] + total[t];
 }
 
 template <class S, int T, bool Two>
