@@ -187,7 +187,7 @@ void sum_connections(const DelayedSumsArgs& args, int64_t low, int64_t first, in
   }
 }
 
-// The same per channel, for N vectors of outputs from `low` on and inputs [begin, end).
+// The same per channel, for N vectors of outputs from `low` on.
 template <class S, int N, int J>
 void sum_channels(const DelayedSumsArgs& args, int64_t low, int64_t first, int64_t blocks,
                   const EventsByInput<S>* lists) {
