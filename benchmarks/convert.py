@@ -220,9 +220,9 @@ class Trainer:
         return float(loss.detach())
 
 
-def twin(case: Case) -> nn.Module:
-    """The net with its first weights, each time the same."""
-    torch.manual_seed(0)
+def twin(case: Case, seed: int = 0) -> nn.Module:
+    """The net with its first weights, the same for each call with a seed."""
+    torch.manual_seed(seed)
     return case.build(importlib.import_module(case.library))
 
 
