@@ -130,3 +130,13 @@ def test_taps_of_no_forward_pass() -> None:
 def test_layer_over_sequences_refuses_indices() -> None:
     with pytest.raises(ValueError, match="return_indices: expected False, got True"):
         snnlib.MaxPool2d(2, return_indices=True)(torch.ones(1, 1, 1, 4, 4))
+
+
+def test_taps_that_no_forward_pass_gives_get_nothing(path: str) -> None:
+    backward = torch.ops.snnlib.max_pool_backward
+    taps = torch.full((1, 2, 3), 255, dtype=torch.uint8)
+    assert not backward(torch.ones(1, 2, 3), taps, [6], [2], [2], [0]).any()
+    # The first cell of the first window is padding, the last one of the last window lies behind the image.
+    taps = torch.tensor([[[0, 0, 2]]], dtype=torch.uint8)
+    grad = backward(torch.tensor([[[1.0, 2.0, 4.0]]]), taps, [5], [3], [2], [1])
+    assert grad.tolist() == [[[0.0, 2.0, 0.0, 0.0, 0.0]]]

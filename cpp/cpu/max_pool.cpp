@@ -292,19 +292,32 @@ void backward_apart(const Axes& a, const T* grad_output, const uint8_t* taps, T*
   });
 }
 
-// The gradient of a plane of zeros, added window by window. `offset` is the way from a window's corner to each cell.
+inline bool is_inside(const PoolAxis& axis, int64_t o, int64_t tap) {
+  const int64_t cell = o * axis.stride - axis.padding + tap;
+  return cell >= 0 && cell < axis.in;
+}
+
+// Offset of a number that is no cell of a window: no corner makes a cell of it.
+constexpr int64_t kNoCell = INT64_MIN / 2;
+
+// The gradient of a plane of zeros, added window by window. `offset` is where each cell is, from its window's corner.
 template <class T>
 void backward_added(const Axes& a, const int64_t* offset, const T* grad_output, const uint8_t* taps, T* grad_input) {
-  const int64_t cells = a.in_plane();
   for_each_output_row(a, [&](int64_t to_row, int64_t z, int64_t y) {
     const int64_t line = (z * a.d.stride - a.d.padding) * a.h.in + y * a.h.stride - a.h.padding;
     for (int64_t x = 0; x < a.w.out; ++x) {
       const int64_t from = to_row + x * a.inner;
       const int64_t corner = (line * a.w.in + x * a.w.stride - a.w.padding) * a.inner;
+      const bool whole = a.d.whole(z) && a.h.whole(y) && a.w.whole(x);
       for (int64_t c = 0; c < a.inner; ++c) {
-        const int64_t cell = corner + c + offset[taps[from + c]];
-        // Taps of no forward pass may lie outside.
-        if (cell < 0 || cell >= cells) continue;
+        const int64_t tap = taps[from + c], cell = corner + c + offset[tap];
+        // Taps that no forward pass gives may lie outside of the window or the image, and get nothing.
+        if (offset[tap] == kNoCell) continue;
+        const int64_t line_of_tap = tap / a.w.kernel;
+        if (!whole && !(is_inside(a.w, x, tap % a.w.kernel) && is_inside(a.h, y, line_of_tap % a.h.kernel) &&
+                        is_inside(a.d, z, line_of_tap / a.h.kernel))) {
+          continue;
+        }
         from_state(to_state(grad_input[cell]) + to_state(grad_output[from + c]), grad_input + cell);
       }
     }
@@ -318,7 +331,8 @@ void backward_planes(const MaxPoolBackwardArgs& args) {
   const bool apart = a.inner >= Largest<typename StateOf<T>::type>::kLanes && a.d.apart() && a.h.apart() && a.w.apart();
   const bool covered = a.d.covered() && a.h.covered() && a.w.covered();
   Scratch<int64_t> offsets;
-  int64_t* offset = offsets.zeroed(256);
+  int64_t* offset = offsets.reserve(256);
+  for (int64_t tap = 0; tap < 256; ++tap) offset[tap] = kNoCell;
   for (int64_t z = 0, tap = 0; z < a.d.kernel; ++z) {
     for (int64_t y = 0; y < a.h.kernel; ++y) {
       for (int64_t x = 0; x < a.w.kernel; ++x, ++tap) offset[tap] = ((z * a.h.in + y) * a.w.in + x) * a.inner;

@@ -142,6 +142,7 @@ def _check_linear(x: Tensor, weight: Tensor, delay: Tensor, time_dim: int) -> No
     checks.check_kernel_dtype("weight", weight)
     checks.check_rank("weight", weight, "[O, I]", exactly=2)
     checks.check_device("weight", weight, x)
+    checks.check_tensor("delay", delay)
     check_delays(x, delay, time_dim, None if delay.dim() == 1 else weight)
     checks.check_rank("x", x, "[T, N, I]", exactly=3)
     if x.shape[2] != weight.shape[1]:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from snnlib.backends import native, reference
@@ -139,7 +140,8 @@ def _double_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     """The adjoint of adding to cells is to read them."""
     (taps,) = ctx.saved_tensors
     cells = reference.max_pool.cells_of(taps, ctx.space, *ctx.geometry)
-    return (grad.flatten(2).gather(2, cells).view(taps.shape), *[None] * 5)
+    read = F.pad(grad.flatten(2), (0, 1)).gather(2, cells)
+    return (read.view(taps.shape), *[None] * 5)
 
 
 max_pool_backward.register_autograd(_double_backward, setup_context=_setup_backward_context)

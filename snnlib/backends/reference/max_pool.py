@@ -64,16 +64,24 @@ def max_pool_forward(
 
 
 def cells_of(taps: Tensor, space: Sequence[int], kernel: Sizes, stride: Sizes, padding: Sizes) -> Tensor:
-    """The number in the image `[space]` of the cell that every tap is, `[N, C, windows]`."""
+    """The number in the image `[space]` of the cell that every tap is, `[N, C, windows]`.
+
+    It is the number of cells for taps that no forward pass gives, outside of the window or the image.
+    """
     starts = _starts(taps.shape[2:], stride, padding, taps.device)
     parts = zip(_split(taps.long(), kernel), starts, strict=True)
-    return _joined([tap + start for tap, start in parts], space).flatten(2)
+    coordinates = [tap + start for tap, start in parts]
+    outside = taps >= math.prod(kernel)
+    for coordinate, size in zip(coordinates, space, strict=True):
+        outside = outside | (coordinate < 0) | (coordinate >= size)
+    return _joined(coordinates, space).masked_fill(outside, math.prod(space)).flatten(2)
 
 
 def max_pool_backward(
     grad_output: Tensor, taps: Tensor, space: Sequence[int], kernel: Sizes, stride: Sizes, padding: Sizes
 ) -> Tensor:
-    """The gradient of every window, added to the cell that is its largest."""
+    """The gradient of every window, added to the cell that is its largest; to none where its tap is no cell."""
     cells = cells_of(taps, space, kernel, stride, padding)
-    zeros = grad_output.new_zeros(*grad_output.shape[:2], math.prod(space))
-    return zeros.scatter_add(2, cells, grad_output.flatten(2)).view(*zeros.shape[:2], *space)
+    zeros = grad_output.new_zeros(*grad_output.shape[:2], math.prod(space) + 1)
+    sums = zeros.scatter_add(2, cells, grad_output.flatten(2))[..., :-1]
+    return sums.reshape(*zeros.shape[:2], *space)
