@@ -105,7 +105,7 @@ PYBIND11_MODULE(_C, module) {
   snnlib::bind_pack(module);
   snnlib::bind_integer_net(module);
   snnlib::bind_pool(module, &snnlib::kernels);
-  snnlib::bind_max_pool(module);
+  snnlib::bind_max_pool(module, &snnlib::kernels);
   snnlib::bind_srm_conv(module);
   snnlib::bind_superpixel(module, &snnlib::kernels);
   snnlib::bind_nonzero(module, &snnlib::kernels);

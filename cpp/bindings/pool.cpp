@@ -31,23 +31,23 @@ PoolArgs to_args(int dtype, int64_t outer, int64_t inner, const AxisList& axes, 
 
 }  // namespace
 
-void bind_max_pool(pybind11::module_& module) {
+void bind_max_pool(pybind11::module_& module, KernelTable table) {
   namespace py = pybind11;
   const auto unlocked = py::call_guard<py::gil_scoped_release>();
   module.def(
       "max_pool_forward",
-      [](int dtype, int64_t outer, int64_t inner, const AxisList& axes, Address input, Address output, Address taps,
-         intptr_t executor) {
-        kernels().max_pool->forward({to_args(dtype, outer, inner, axes, input, executor), pointer(output),
-                                     static_cast<uint8_t*>(pointer(taps))});
+      [table](int dtype, int64_t outer, int64_t inner, const AxisList& axes, Address input, Address output,
+              Address taps, intptr_t executor) {
+        table().max_pool->forward({to_args(dtype, outer, inner, axes, input, executor), pointer(output),
+                                   static_cast<uint8_t*>(pointer(taps))});
       },
       unlocked);
   module.def(
       "max_pool_backward",
-      [](int dtype, int64_t outer, int64_t inner, const AxisList& axes, Address grad_output, Address taps,
-         Address grad_input, intptr_t executor) {
-        kernels().max_pool->backward({to_args(dtype, outer, inner, axes, 0, executor), pointer(grad_output),
-                                      static_cast<const uint8_t*>(pointer(taps)), pointer(grad_input)});
+      [table](int dtype, int64_t outer, int64_t inner, const AxisList& axes, Address grad_output, Address taps,
+              Address grad_input, intptr_t executor) {
+        table().max_pool->backward({to_args(dtype, outer, inner, axes, 0, executor), pointer(grad_output),
+                                    static_cast<const uint8_t*>(pointer(taps)), pointer(grad_input)});
       },
       unlocked);
 }
