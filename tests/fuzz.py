@@ -32,6 +32,8 @@ class Case:
     call: Callable[[], list[Tensor]]
     arguments: frozenset[str]
     tolerance: float
+    # Whether the arguments have one right result. A record of spikes that are not the output's has none.
+    defined: bool = True
 
 
 def check(case: Case) -> bool:
@@ -47,6 +49,8 @@ def check(case: Case) -> bool:
         return False
     for number, (out, expected) in enumerate(zip(native, reference, strict=True)):
         assert (out.shape, out.dtype) == (expected.shape, expected.dtype), f"{case.name}, output {number}"
+        if not case.defined:
+            continue
         same = (out == expected) | (out.isnan() & expected.isnan())
         finite = expected.isfinite() & ~same
         assert_close(out[finite], expected[finite].double(), case.tolerance, f"{case.name}, output {number}")
@@ -145,5 +149,13 @@ def op_case(seed: int) -> Case:
     changed = rng.sample(free, rng.choice([0, 1, 1, 1, 2]))
     for i in changed:
         arguments[i] = _changed(rng, arguments[i])
+    # Results have the precision of the coarsest argument.
+    tolerance = max(
+        case.tolerance.get(x.dtype, 0.0)
+        for x in (*arguments, torch.empty(0, dtype=dtype))
+        if isinstance(x, Tensor)
+    )
     what = f"seed {seed}: {case.name}, {sample.name}, {dtype}, changed {[names[i] for i in changed]}"
-    return Case(what, lambda: case(*arguments), frozenset(names) | aliases, 4 * case.tolerance[dtype])
+    of_output = "pool" in names and arguments[names.index("pool")] != [1, 1]
+    defined = not (of_output and "bits" in [names[i] for i in changed])
+    return Case(what, lambda: case(*arguments), frozenset(names) | aliases, 4 * tolerance, defined)

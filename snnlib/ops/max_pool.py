@@ -72,6 +72,8 @@ def max_pool_backward(
 ) -> Tensor:
     """The gradient of every window at its largest cell, in the layout of `taps`."""
     checks.check_kernel_dtype("grad_output", grad_output)
+    checks.check_tensor("taps", taps)
+    checks.check_axes("space", space, len(kernel), 1)
     if taps.dtype != torch.uint8 or taps.shape != grad_output.shape or taps.dim() != len(kernel) + 2:
         raise ValueError(
             f"taps: expected the uint8 numbers of windows {tuple(grad_output.shape)}, got {taps.dtype} of shape "
