@@ -140,3 +140,11 @@ def test_taps_that_no_forward_pass_gives_get_nothing(path: str) -> None:
     taps = torch.tensor([[[0, 0, 2]]], dtype=torch.uint8)
     grad = backward(torch.tensor([[[1.0, 2.0, 4.0]]]), taps, [5], [3], [2], [1])
     assert grad.tolist() == [[[0.0, 2.0, 0.0, 0.0, 0.0]]]
+
+
+def test_dilated_windows_of_padding_alone_are_refused() -> None:
+    """torch's backward writes outside of its memory there."""
+    with pytest.raises(ValueError, match=r"padding: expected a cell of the input in every window"):
+        F.spike_max_pool2d(torch.ones(1, 1, 3, 1, 9), (2, 4), 2, 1, (2, 2))
+    with pytest.raises(ValueError, match=r"padding: expected a cell of the input in every window"):
+        snnlib.MaxPool2d((2, 4), 2, 1, (2, 2))(torch.ones(1, 1, 3, 1, 9))

@@ -47,6 +47,27 @@ def max_pool2d(
         )
     )
     if not fits or 0 in frames.shape:
+        if max(dilation) > 1 and frames.dim() == 4:
+            _check_windows(frames, kernel, stride, padding, dilation, ceil_mode)
         return F.max_pool2d(frames, kernel, stride, padding, dilation, ceil_mode)
     out: Tensor = ops.max_pool.max_pool(frames, kernel, stride, padding, ceil_mode)[0]
     return out
+
+
+def _check_windows(
+    frames: Tensor,
+    kernel: tuple[int, ...],
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    dilation: tuple[int, ...],
+    ceil_mode: bool,
+) -> None:
+    """Raise ValueError for a window all of whose taps lie in the padding, where torch's gradient corrupts memory."""
+    for size, taps, step, zeros, gap in zip(frames.shape[2:], kernel, stride, padding, dilation, strict=True):
+        for window in range(output_size(size, gap * (taps - 1) + 1, step, zeros, ceil_mode)):
+            first = window * step - zeros
+            if not any(0 <= cell < size for cell in range(first, first + gap * taps, gap)):
+                raise ValueError(
+                    f"padding: expected a cell of the input in every window of {tuple(kernel)} with dilation "
+                    f"{tuple(dilation)}, got padding {tuple(padding)} around {tuple(frames.shape[2:])}"
+                )

@@ -6,6 +6,7 @@ snnlib/backends/reference/delay.py.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -22,6 +23,8 @@ from snnlib.ops.geometry import GROUP
 # Delays per channel: share of inputs that are not zero from which products of delayed sequences cost less than their
 # events, and elements of a sequence below which it does not matter.
 _DENSE, _SMALL = 0.25, 1 << 20
+# Outputs whose weights the kernel reads at once, beyond the end of a row as well: `N` of `add_all_arrivals`.
+_TILE = 8 * GROUP
 
 
 def _by_products(x: Tensor, delay: Tensor) -> bool:
@@ -68,7 +71,11 @@ class _Linear:
 
     def currents(self, kernel: Any, out: Tensor) -> None:
         of = torch.ones_like(self.rest) if self.per_channel else self.weight
-        rows = F.pad(self.weight, (0, -self.weight.shape[1] % GROUP)) if self.per_channel else self.weight
+        rows = self.weight
+        if self.per_channel:
+            rows = F.pad(rows, (0, -rows.shape[1] % GROUP))
+            # Rows behind the last one, so that no tile ends beyond the tensor.
+            rows = F.pad(rows, (0, 0, 0, math.ceil(_TILE / max(rows.shape[1], 1))))
         taps, rows = self.taps(of), rows.contiguous()
         kernel(
             self.sizes,
