@@ -51,7 +51,7 @@ void forward_planes(const PoolForwardArgs& args) {
         for (int64_t i = 0; i < row; ++i) sum[i] = S(0);
         for_each_input_row(a, z, y, [&](int64_t from_row, int64_t) {
           const T* __restrict from = input + from_row;
-          for_each_cell(a, [&](int64_t to, int64_t x, int64_t) { sum[to] += to_state(from[x]); });
+          for_each_cell(a, [&](int64_t to, int64_t x) { sum[to] += to_state(from[x]); });
         });
         const S* __restrict divisor = divisors.row(args, a, z, y);
         T* __restrict out = output + to_row;
@@ -99,7 +99,7 @@ void backward_planes(const PoolBackwardArgs& args) {
         for (int64_t i = 0; i < 2 * row; ++i) sum[i] = S(0);
         for_each_input_row(a, z, y, [&](int64_t from_row, int64_t) {
           const T* __restrict from = input + from_row;
-          for_each_cell(a, [&](int64_t to, int64_t x, int64_t) {
+          for_each_cell(a, [&](int64_t to, int64_t x) {
             const S value = to_state(from[x]);
             sum[to] += value;
             sum_abs[to] += value < S(0) ? -value : value;
@@ -113,12 +113,11 @@ void backward_planes(const PoolBackwardArgs& args) {
           if (apart) {
             const T* __restrict from = input + from_row;
             T* __restrict grad = grad_input + from_row;
-            for_each_cell(a, [&](int64_t to, int64_t x, int64_t) {
-              from_state(shared_out(to_state(from[x]), sum[to]), grad + x);
-            });
+            for_each_cell(a,
+                          [&](int64_t to, int64_t x) { from_state(shared_out(to_state(from[x]), sum[to]), grad + x); });
           } else {
             S* __restrict share = shares + from_row;
-            for_each_cell(a, [&](int64_t to, int64_t x, int64_t) { share[x] += sum[to]; });
+            for_each_cell(a, [&](int64_t to, int64_t x) { share[x] += sum[to]; });
           }
         });
       });

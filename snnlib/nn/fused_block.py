@@ -25,7 +25,7 @@ class Block(nn.Module):
     """Neighbours in an `nn.Sequential` that are computed together; apart where a hook is registered on one of them.
 
     A hook, or a forward method in the place of a part's own, with an attribute `sees_blocks` does not keep a block from
-    running fused: whoever put it there takes care of the block as well.
+    running fused: the tool that put it there handles the block as well.
     """
 
     def __init__(

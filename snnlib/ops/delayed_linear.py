@@ -73,10 +73,11 @@ class _Linear:
         of = torch.ones_like(self.rest) if self.per_channel else self.weight
         rows = self.weight
         if self.per_channel:
-            rows = F.pad(rows, (0, -rows.shape[1] % GROUP))
+            padding = -rows.shape[1] % GROUP
             # Rows behind the last one, so that no tile ends beyond the tensor.
-            rows = F.pad(rows, (0, 0, 0, math.ceil(_TILE / max(rows.shape[1], 1))))
-        taps, rows = self.taps(of), rows.contiguous()
+            behind = math.ceil(_TILE / max(rows.shape[1] + padding, 1))
+            rows = F.pad(rows, (0, padding, 0, behind))
+        taps = self.taps(of)
         kernel(
             self.sizes,
             self.code,

@@ -71,26 +71,26 @@ inline void for_each_window(const Axes& a, Span span, int64_t tap, const F& f) {
   }
 }
 
-// f(accumulator, input, tap) of a row for every window and tap, the taps of a window in their order.
+// f(accumulator, input) of a row for every window and tap, the taps of a window in their order.
 template <class F>
 inline void for_each_cell(const Axes& a, const F& f) {
   if (!a.pairs) {
     for (int64_t tap = 0; tap < a.w.kernel; ++tap) {
-      for_each_window(a, a.spans.data()[tap], tap, [&](int64_t to, int64_t from) { f(to, from, tap); });
+      for_each_window(a, a.spans.data()[tap], tap, f);
     }
   } else if (a.inner == 1) {
     SNNLIB_SIMD
     for (int64_t x = 0; x < a.w.out; ++x) {
-      f(x, 2 * x, int64_t(0));
-      f(x, 2 * x + 1, int64_t(1));
+      f(x, 2 * x);
+      f(x, 2 * x + 1);
     }
   } else {
     for (int64_t x = 0; x < a.w.out; ++x) {
       const int64_t to = x * a.inner;
       SNNLIB_SIMD
       for (int64_t c = 0; c < a.inner; ++c) {
-        f(to + c, 2 * to + c, int64_t(0));
-        f(to + c, 2 * to + a.inner + c, int64_t(1));
+        f(to + c, 2 * to + c);
+        f(to + c, 2 * to + a.inner + c);
       }
     }
   }

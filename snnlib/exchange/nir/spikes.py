@@ -34,13 +34,17 @@ class SpikeCounts(NamedTuple):
         return cls(int(both.sum()), int((a - both).sum()), int((b - both).sum()), first)
 
     @property
+    def total(self) -> int:
+        """Spikes of either run, those of both once."""
+        return self.matched + self.missing + self.extra
+
+    @property
     def identical(self) -> float:
-        """`matched / (matched + missing + extra)`; 1 without any spike."""
-        total = self.matched + self.missing + self.extra
-        return self.matched / total if total else 1.0
+        """`matched / total`; 1 without any spike."""
+        return self.matched / self.total if self.total else 1.0
 
     def __str__(self) -> str:
-        if not self.matched + self.missing + self.extra:
+        if not self.total:
             return "no spike in either, so nothing was compared"
         text = f"{self.matched} alike, {self.missing} missing, {self.extra} extra ({self.identical:.4%} identical)"
         if self.first is not None:
