@@ -18,8 +18,9 @@ from snnlib.ops.kernel_rows import block_channels
 # A vector of 16 channels: in a dense convolution, of the window that an input event sees, of the patch of traces that a
 # spike samples, and of the patch of inputs that it reaches by scatter or gather.
 _DENSE, _WINDOW, _PICK, _SCATTER, _GATHER = 0.28, 0.45, 1.05, 0.65, 0.57
-# The row of weights of an input event of a fully connected layer.
-_OUTER = 0.8
+# In a fully connected layer, whose weights fill the first cache: an input event and a vector of its row of weights; an
+# entry and a vector of the traces that it samples, or of the row of weights that it adds to the inputs' field.
+_ROW_EVENT, _OUTER, _ENTRY, _PICK_FAR, _GATHER_FAR = 4.0, 1.0, 15.0, 2.2, 1.0
 # Weights of one input channel and kernel row that are taken into registers, with each of their vectors; a spike.
 _SUMS, _SUMS_VECTOR, _SPIKE = 5.0, 0.8, 6.0
 # A neuron and step of a dense signal, and an input that is multiplied by its field.
@@ -111,13 +112,43 @@ def is_matrix(g: Geometry) -> bool:
     return not g.obstacle and one_cell and (g.padding_h, g.padding_w) == (0, 0)
 
 
+def _matrix_costs(g: Geometry, share: float) -> dict[str, float]:
+    """Of the weight gradient of a fully connected layer with a dense signal: by input events row by row, or densely."""
+    inputs, vectors = g.steps * g.batch * g.in_channels, math.ceil(g.channels / GROUP)
+    return {
+        "inputs": share * inputs * (_ROW_EVENT + vectors * _OUTER),
+        "dense": inputs * vectors * _DENSE,
+    }
+
+
 def rows_by_events(x: Tensor, g: Geometry) -> bool:
     """Whether a fully connected layer's weight gradient, for a dense signal, goes by input events row by row."""
     if not is_matrix(g) or choice.chosen() == "dense":
         return False
-    if choice.chosen() == "events":
-        return True
-    return choice.density(x) * _OUTER < _DENSE
+    return _cheapest(_matrix_costs(g, choice.density(x))) == "inputs"
+
+
+def decide_for_entries(
+    x: Tensor, g: Geometry, entries: int, need_weight: bool = True, from_state: bool = False
+) -> BackwardAlgorithms:
+    """`decide` for neurons with a surrogate, whose entries take the place of the spikes.
+
+    A fully connected layer's weight gradient "by inputs" takes a row of the dense adjoint for each input event.
+    """
+    if not is_matrix(g) or choice.chosen() == "dense":
+        return decide(x, g, entries, need_weight, from_state)
+    if from_state:
+        entries += g.batch * g.channels
+    vectors, signal = math.ceil(g.in_channels / GROUP), g.neuron_steps * _SIGNAL
+    weight = "spikes"
+    if need_weight:
+        costs = {name: cost + signal for name, cost in _matrix_costs(g, choice.density(x)).items()}
+        weight = _cheapest({**costs, "spikes": entries * (_ENTRY + vectors * _PICK_FAR)})
+    field = {
+        "spikes": entries * (_ENTRY + vectors * _GATHER_FAR),
+        "dense": g.neuron_steps * vectors * _DENSE + signal * (weight == "spikes"),
+    }
+    return BackwardAlgorithms(weight, _cheapest(field))  # type: ignore[arg-type]
 
 
 def decide_for_signal(x: Tensor, g: Geometry) -> Literal["inputs", "dense"]:

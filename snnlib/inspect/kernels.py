@@ -98,4 +98,4 @@ def _backward(
         conv.x, conv.weight, coefficients, None, *conv.options, (1, 1), dynamics.flags, **steps
     )
     share = entries.shape[1] / max(g.neuron_steps, 1)
-    return choice_backward.decide(conv.x, g, entries.shape[1]), share
+    return choice_backward.decide_for_entries(conv.x, g, entries.shape[1]), share

@@ -95,7 +95,7 @@ def _weight_gradient_of_rows(signal: Tensor, x: Tensor, weight: Tensor, g: Geome
     kernel(  # type: ignore[misc]
         len(events), g.in_channels, g.channels, events.data_ptr(), signals.data_ptr(), rows.data_ptr()
     )
-    return rows.t().reshape(weight.shape)
+    return rows.t().reshape(weight.shape).contiguous()
 
 
 @torch.library.custom_op("snnlib::currents_forward", mutates_args=())

@@ -119,6 +119,10 @@ def scatters(g: Geometry) -> bool:
 
 
 def scatters_back(g: Geometry) -> bool:
-    """The transposed convolution can scatter with any stride, and gather whole vectors of channels with stride 1."""
-    gathers = g.in_channels >= 2 * GROUP and g.in_channels % GROUP == 0 and g.stride_w == 1
+    """The transposed convolution can scatter with any stride, and gather whole vectors of channels with stride 1.
+
+    Pixels without a neighbour may end in part of a vector.
+    """
+    whole = g.in_channels % GROUP == 0 or g.in_width == 1
+    gathers = g.in_channels >= 2 * GROUP and whole and g.stride_w == 1
     return not (gathers and g.padding_w < g.kernel_w)

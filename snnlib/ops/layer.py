@@ -229,22 +229,30 @@ def layer_backward(
     )
     gain = float(rows_of_neuron[_ROWS["b0"], 0])
     call = GradientCall(x, weight, g, options, time_dim, gain, tasks, kept)
-    algorithms = choice_backward.decide(x, g, int(starts[tasks]), need_weight, after is not None)
-    dense_input = need_input and algorithms.input == "dense"
-    if dense_input or (need_weight and algorithms.weight == "dense"):
-        grad_weight, grad_x = _by_signal(call, need_weight, need_input)
-    else:
-        grad_weight, grad_x = call.by_events(need_weight, need_input, algorithms.weight == "inputs")
+    algorithms = choice_backward.decide_for_entries(x, g, int(starts[tasks]), need_weight, after is not None)
+    matrix = choice_backward.is_matrix(g)
+    # A fully connected layer's input events take rows of the dense adjoint.
+    signal_weight = need_weight and algorithms.weight in (("inputs", "dense") if matrix else ("dense",))
+    signal_input = need_input and algorithms.input == "dense"
+    if not matrix and (signal_weight or signal_input):
+        signal_weight, signal_input = need_weight, need_input
+    event_weight, event_input = need_weight and not signal_weight, need_input and not signal_input
+    by_signal = _by_signal(call, signal_weight, signal_input)
+    by_events = call.by_events(event_weight, event_input, algorithms.weight == "inputs")
+    grad_weight = by_signal[0] if signal_weight else by_events[0]
+    grad_x = by_signal[1] if signal_input else by_events[1]
     if need_state:
         call.signals(None, None, grad_start)
     return (grad_weight * gain).to(weight.dtype), grad_x.to(x.dtype), grad_start
 
 
 def _by_signal(call: GradientCall, need_weight: bool, need_input: bool) -> tuple[Tensor, Tensor]:
-    """Both gradients from the dense adjoint, which is computed once."""
+    """Gradients from the dense adjoint, which is computed once; one that is not needed has no elements."""
+    grad_weight, grad_x = call.weight.new_empty(0), call.x.new_empty(0)
+    if not (need_weight or need_input):
+        return grad_weight, grad_x
     signal = call.empty_signal()
     call.signals(signal, None)
-    grad_weight, grad_x = call.weight.new_empty(0), call.x.new_empty(0)
     if need_weight:
         grad_weight = currents.weight_gradient(
             signal, call.x, call.weight, call.g, call.options, call.time_dim

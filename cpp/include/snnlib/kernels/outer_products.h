@@ -63,16 +63,17 @@ class OuterProducts {
 
   void flush() {
     sort();
-    V* signals = packed_.reserve(kRows * kVectors);
     for (int64_t p = 0; p < pieces(); ++p) {
-      for (int64_t r = 0; r < rows_; ++r) {
-        const int64_t left = outputs_ - p * kPiece;
-        for (int64_t v = 0; v < kVectors && v * L < left; ++v)
-          signals[r * kVectors + v] = load_lanes<S>(signals_[r] + p * kPiece + v * L, left - v * L);
+      const int64_t left = outputs_ - p * kPiece;
+      if (left > 4 * L) {
+        add_events<8>(p);
+      } else if (left > 2 * L) {
+        add_events<4>(p);
+      } else if (left > L) {
+        add_events<2>(p);
+      } else {
+        add_events<1>(p);
       }
-      V* sums = sums_.data() + p * inputs_ * kVectors;
-      for (int64_t i = 0, at = 0; i < inputs_; at = counts_.data()[i++])
-        if (at < counts_.data()[i]) add_piece(at, counts_.data()[i], sums + i * kVectors);
     }
     std::memset(counts_.data(), 0, size_t(inputs_ + 1) * sizeof(int32_t));
     rows_ = count_ = 0;
@@ -89,16 +90,32 @@ class OuterProducts {
     }
   }
 
+  // Adds the events of a block to piece p of the gradient, of which N vectors hold outputs.
+  template <int N>
+  void add_events(int64_t p) {
+    V* signals = packed_.reserve(kRows * N);
+    for (int64_t r = 0; r < rows_; ++r) {
+      for (int64_t v = 0; v < N; ++v) {
+        const int64_t at = p * kPiece + v * L;
+        signals[r * N + v] = at < outputs_ ? load_lanes<S>(signals_[r] + at, outputs_ - at) : V{};
+      }
+    }
+    V* sums = sums_.data() + p * inputs_ * kVectors;
+    for (int64_t i = 0, at = 0; i < inputs_; at = counts_.data()[i++])
+      if (at < counts_.data()[i]) add_piece<N>(at, counts_.data()[i], sums + i * kVectors);
+  }
+
   // Adds events [at, end) of one input to a piece of its gradient.
+  template <int N>
   void add_piece(int64_t at, int64_t end, V* to) {
-    V sums[kVectors];
-    for (int64_t v = 0; v < kVectors; ++v) sums[v] = to[v];
+    V sums[N];
+    for (int64_t v = 0; v < N; ++v) sums[v] = to[v];
     for (; at < end; ++at) {
       const Event event = sorted_.data()[at];
-      const V* signal = packed_.data() + event.row * kVectors;
-      for (int64_t v = 0; v < kVectors; ++v) sums[v] = sums[v] + event.amount * signal[v];
+      const V* signal = packed_.data() + event.row * N;
+      for (int64_t v = 0; v < N; ++v) sums[v] = sums[v] + event.amount * signal[v];
     }
-    for (int64_t v = 0; v < kVectors; ++v) to[v] = sums[v];
+    for (int64_t v = 0; v < N; ++v) to[v] = sums[v];
   }
 
   int64_t inputs_, outputs_, rows_ = 0, count_ = 0;

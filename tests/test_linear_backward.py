@@ -1,0 +1,90 @@
+"""Fully connected layers of surrogate neurons: all backward algorithms agree, and the choice follows the data."""
+
+import pytest
+import torch
+from compare import assert_bits
+from torch import Tensor
+
+import snnlib
+from snnlib.backends import choice_backward, native
+from snnlib.backends.choice_backward import BackwardAlgorithms
+from snnlib.functional.operators import FullyConnected
+from snnlib.functional.spiking import layer_currents
+from snnlib.ops import gradient_call
+from snnlib.ops.geometry import ConvOptions, geometry
+
+pytestmark = pytest.mark.skipif(native._module is None, reason="needs the compiled module")
+
+# Part of a vector of inputs and of outputs at the end.
+INPUTS, OUTPUTS = 45, 21
+LIF = snnlib.neurons.LIF(2.0, surrogate=snnlib.surrogate.Triangle())
+
+
+def _sample() -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    x = (torch.rand(12, 5, INPUTS, generator=generator) < 0.2).float()
+    weight = torch.randn(OUTPUTS, INPUTS, generator=generator) * 0.4
+    return x, weight, torch.randn(12, 5, OUTPUTS, generator=generator)
+
+
+def _gradients(apart: bool = False) -> list[Tensor]:
+    """Spikes, and gradients by the weight and by the inputs."""
+    x, weight, gradient = _sample()
+    x.requires_grad_(), weight.requires_grad_()
+    if apart:
+        spikes = LIF(layer_currents(x, weight, FullyConnected(), 0))
+    else:
+        options = {"return_state": False}
+        spikes = snnlib.functional.spiking_layer(x, weight, FullyConnected(), LIF, **options).value
+    return [spikes.detach(), *torch.autograd.grad(spikes, (weight, x), gradient)]
+
+
+@pytest.mark.parametrize("weight", ["inputs", "spikes", "dense"])
+@pytest.mark.parametrize("field", ["spikes", "dense"])
+def test_every_algorithm_gives_the_gradients_of_the_layer_apart(
+    weight: str, field: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = BackwardAlgorithms(weight, field)  # type: ignore[arg-type]
+    monkeypatch.setattr(choice_backward, "decide_for_entries", lambda *_: chosen)
+    monkeypatch.setattr(choice_backward, "rows_by_events", lambda *_: weight == "inputs")
+    (spikes, *gradients), (expected, *answers) = _gradients(), _gradients(apart=True)
+    assert 0.05 < expected.mean() < 0.5
+    assert_bits(spikes, expected)
+    for gradient, answer, algorithm in zip(gradients, answers, chosen, strict=True):
+        assert (gradient - answer).abs().max() <= 1e-5 * answer.abs().max()
+        # The layer apart has the same signal for the same kernels.
+        if algorithm != "spikes":
+            assert_bits(gradient, answer)
+
+
+def test_input_gradient_has_the_same_bits_by_scatter_and_by_gather(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = BackwardAlgorithms("spikes", "spikes")
+    monkeypatch.setattr(choice_backward, "decide_for_entries", lambda *_: chosen)
+    by_gather = _gradients()[2]
+    monkeypatch.setattr(gradient_call, "scatters_back", lambda _: True)
+    assert_bits(_gradients()[2], by_gather)
+
+
+def _chosen(inputs: int, outputs: int, density: float, entries: float) -> BackwardAlgorithms:
+    x = torch.rand(20, 32, inputs, 1, 1, generator=torch.Generator().manual_seed(6)).lt(density).float()
+    g = geometry(x, torch.empty(outputs, inputs, 1, 1), ConvOptions((1, 1), (0, 0), (1, 1), 1), 0)
+    return choice_backward.decide_for_entries(x, g, int(entries * g.neuron_steps))
+
+
+def test_choice_follows_the_rates() -> None:
+    assert _chosen(700, 256, 0.03, 0.15) == ("inputs", "spikes")
+    assert _chosen(700, 256, 0.03, 1.0) == ("inputs", "dense")
+    assert _chosen(700, 256, 0.8, 0.01) == ("spikes", "spikes")
+    assert _chosen(700, 256, 0.8, 1.0) == ("dense", "dense")
+
+
+def test_explanation_names_the_algorithms_that_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = snnlib.SpikingLinear(200, 64, neuron=LIF)
+    x = torch.rand(20, 16, 200, generator=torch.Generator().manual_seed(0)).lt(0.05).float()
+    explained, ran = snnlib.explain_dispatch(layer, x).gradients, []
+    decide = choice_backward.decide_for_entries
+    monkeypatch.setattr(
+        choice_backward, "decide_for_entries", lambda *given: ran.append(decide(*given)) or ran[-1]
+    )
+    layer(x.requires_grad_()).sum().backward()
+    assert ran == [explained]
