@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 import snnlib
 from snnlib import neurons, surrogate
+from snnlib.backends import native
 from snnlib.data import EventBatch, as_events, to_frames
 
 NARROW = surrogate.Triangle(0.5, 0.4)
@@ -93,6 +94,22 @@ def test_memory_does_not_follow_the_length() -> None:
     assert kept[400] > 3.5 * kept[100]
     # What is kept beyond the input are the states at the borders.
     assert kept[-400] < kept[400] / 8
+
+
+@pytest.mark.parametrize("replayed", [False, True])
+def test_freed_memory_goes_back_before_each_chunk(replayed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+    monkeypatch.setattr(native, "hand_back_freed_memory", lambda: calls.append(1))
+    # Noise cannot be packed and takes more than the states of 4 neurons, which are kept in its place.
+    x = torch.randn(40, 8, 300) if replayed else torch.zeros(40, 8, 300)
+    neuron = neurons.LIF(surrogate=surrogate.Triangle(0.5))
+    layer = snnlib.SpikingLinear(300, 4 if replayed else 3000, neuron=neuron)
+    out = snnlib.checkpoint_time(layer, x.requires_grad_(), steps=10)
+    forward = len(calls)
+    out.sum().backward()
+    # Four chunks forward; backward before all but the last, and before each that runs once more.
+    assert len(calls) - forward == (3 + 4 if replayed else 3)
+    assert forward == (5 if replayed else 4)
 
 
 def test_nets_that_cannot_be_cut() -> None:

@@ -106,6 +106,10 @@ def test_a_tensor_that_two_save_is_packed_once() -> None:
     with snnlib.save_packed(besides=[x]) as saved:
         (x[20:] @ a).sum()
     assert saved.given == 0
+    # Nor is a view of a parameter something that is kept for the backward pass alone.
+    with snnlib.save_packed() as saved:
+        (x.clone().requires_grad_() @ nn.Parameter(torch.rand(3, 400)).t()).sum()
+    assert saved.given == x.nbytes
     # Written over between two calls: what the first saved stays as it was.
     own = x.clone()
     with snnlib.save_packed():

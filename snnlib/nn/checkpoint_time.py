@@ -113,12 +113,22 @@ def checkpoint_time(
         out, *rest = parts or checkpoint(run, *flat, use_reentrant=False)
         flat = tuple(rest)
         outputs.append(out)
+        _hand_back_before_backward(flat)
     if reduce is None:
         return torch.cat(outputs, time_dim)
     result = outputs[0]
     for out in outputs[1:]:
         result = result + out
     return result
+
+
+def _hand_back_before_backward(states: tuple[Tensor, ...]) -> None:
+    """Hand freed memory back between the backward passes of two chunks as well."""
+    for state in states:
+        if state.requires_grad:
+            # Called with the gradient of the states after a chunk, before the chunk's own backward pass.
+            state.register_hook(lambda _: native.hand_back_freed_memory())  # type: ignore[no-untyped-call]
+            return
 
 
 def _chunk(

@@ -110,7 +110,8 @@ class SavedBytes:
 
     def save(self, tensor: Tensor) -> Packed | Tensor:
         """What to keep of a tensor that autograd saves."""
-        if isinstance(tensor, torch.nn.Parameter) or torch.compiler.is_compiling():
+        owner = tensor if tensor._base is None else tensor._base
+        if isinstance(owner, torch.nn.Parameter) or torch.compiler.is_compiling():
             return tensor
         storage = tensor.untyped_storage()
         if storage.data_ptr() in self._besides:
