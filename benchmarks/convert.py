@@ -1,11 +1,15 @@
 """A training step of converted nets beside the originals', in turns in one process.
 
-Usage: python benchmarks/convert.py [--turns 7] [--threads 2] [NET ...]
+Usage: python benchmarks/convert.py [--turns 7] [--threads 2] [--fresh-memory] [--rounding] [NET ...]
 
 Each net is converted, checked (spikes equal in evaluation mode), and trained for 20 steps beside the original from the
 same weights; then both take training steps in turns, and the median over the nets is printed. On one thread times are
-processor times, so that other programs on the machine do not count. Needs snnTorch, SpikingJelly and Norse; nets of
-libraries that are not installed are left out.
+processor times, so that other programs on the machine do not count. Both nets keep freed memory
+(`snnlib.keep_freed_memory`) unless `--fresh-memory` is given. Needs snnTorch, SpikingJelly and Norse; nets of libraries
+that are not installed are left out.
+
+`--rounding` takes no times, and says on a few samples where a difference of the losses comes from: it trains both nets
+in float64 too, and the original beside itself with all weights one unit in the last place larger.
 """
 
 from __future__ import annotations
@@ -25,6 +29,8 @@ from snnlib.exchange.leaves import clear_states
 from snnlib.exchange.verify import run_original
 
 STEPS, BATCH = 25, 32
+# Samples that `--rounding` trains on: six nets, two of them in float64.
+_FEW = 4
 
 
 class Case(NamedTuple):
@@ -210,7 +216,7 @@ class Trainer:
     """Training steps of one net."""
 
     def __init__(self, net: nn.Module, run: Callable[[Tensor], Any]) -> None:
-        self.run, self.optimizer = run, torch.optim.Adam(net.parameters(), 1e-3)
+        self.net, self.run, self.optimizer = net, run, torch.optim.Adam(net.parameters(), 1e-3)
 
     def step(self, x: Tensor, labels: Tensor) -> float:
         loss = loss_of(self.run(x), labels)
@@ -226,21 +232,60 @@ def twin(case: Case, seed: int = 0) -> nn.Module:
     return case.build(importlib.import_module(case.library))
 
 
+def original(case: Case, net: nn.Module) -> Trainer:
+    """Training steps of a net of a peer, each from its initial states."""
+
+    def run(x: Tensor) -> Any:
+        clear_states(net)
+        return run_original(net, x, case.outside)
+
+    return Trainer(net.train(), run)
+
+
+def converted(case: Case, net: nn.Module, x: Tensor) -> Trainer:
+    """Training steps of the net that `snnlib.convert` makes."""
+    made = snnlib.convert(net, x, loop="outside" if case.outside else "inside", quiet=True)
+    return Trainer(made.train(), made)
+
+
+def largest_difference(trainers: tuple[Trainer, Trainer], x: Tensor, labels: Tensor) -> float:
+    """Of the losses of the first 20 training steps."""
+    losses = [[trainer.step(x, labels) for _ in range(20)] for trainer in trainers]
+    return max(abs(a - b) for a, b in zip(*losses, strict=True))
+
+
+def rounding(case: Case) -> str:
+    """Differences of 20 losses: of the converted net in both precisions, and of the original with other last bits."""
+    nets = [twin(case) for _ in range(4)]
+    x = case.x()[:, :_FEW]
+    labels = torch.randint(10, (_FEW,))
+    plain = largest_difference((original(case, nets[0]), converted(case, nets[1], x)), x, labels)
+    with torch.no_grad():
+        for parameter in nets[3].parameters():
+            parameter.copy_(torch.nextafter(parameter, torch.full_like(parameter, torch.inf)))
+    itself = largest_difference((original(case, nets[2]), original(case, nets[3])), x, labels)
+    exact = [twin(case).double() for _ in range(2)]
+    x = x.double()
+    try:
+        trainers = original(case, exact[0]), converted(case, exact[1], x)
+        wide = f"{largest_difference(trainers, x, labels):.1e}"
+    except RuntimeError:
+        # snnTorch's spikes are float32, whatever the potentials are.
+        wide = "(the original takes float32 only)"
+    return (
+        f"losses of the converted net differ by {plain:.1e}, in float64 by {wide}; "
+        f"those of the original by {itself:.1e} from its own with weights one unit in the last place larger"
+    )
+
+
 def measure(case: Case, turns: int) -> tuple[float, str]:
     """The ratio of the times of a step; and in words equal spikes and the largest difference of 20 losses."""
     net, other = (twin(case) for _ in range(2))
     x = case.x()
     labels = torch.randint(10, (BATCH,))
-    converted = snnlib.convert(other, x, loop="outside" if case.outside else "inside", quiet=True)
-    spikes = snnlib.verify_conversion(other, converted, x, loop="outside" if case.outside else "inside")
-
-    def original(x: Tensor) -> Any:
-        clear_states(net)
-        return run_original(net, x, case.outside)
-
-    net.train(), converted.train()
-    theirs, ours = Trainer(net, original), Trainer(converted, converted)
-    losses = [(theirs.step(x, labels), ours.step(x, labels)) for _ in range(20)]
+    theirs, ours = original(case, net), converted(case, other, x)
+    spikes = snnlib.verify_conversion(other, ours.net, x, loop="outside" if case.outside else "inside")
+    difference = largest_difference((theirs, ours), x, labels)
     clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
     ratios = []
     for _ in range(turns):
@@ -250,7 +295,6 @@ def measure(case: Case, turns: int) -> tuple[float, str]:
             trainer.step(x, labels)
             times.append(clock() - start)
         ratios.append(times[0] / times[1])
-    difference = max(abs(a - b) for a, b in losses)
     ratio = statistics.median(ratios)
     return ratio, (
         f"{spikes.identical:.4%} of spikes alike, losses differ by {difference:.1e}, {ratio:.2f} times as fast"
@@ -264,8 +308,12 @@ def main() -> None:
     parser.add_argument("nets", nargs="*", choices=[*CASES, []])
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--fresh-memory", action="store_true", help="let freed memory go back to the system")
+    parser.add_argument("--rounding", action="store_true", help="where differences of the losses come from")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
+    if not arguments.fresh_memory:
+        snnlib.keep_freed_memory()
     ratios = []
     for name, case in CASES.items():
         if arguments.nets and name not in arguments.nets:
@@ -274,6 +322,9 @@ def main() -> None:
             importlib.import_module(case.library)
         except ImportError:
             print(f"{name}: {case.library} is not installed")
+            continue
+        if arguments.rounding:
+            print(f"{name}: {rounding(case)}", flush=True)
             continue
         ratio, text = measure(case, arguments.turns)
         ratios.append(ratio)

@@ -12,7 +12,6 @@ import pytest
 import torch
 
 import snnlib
-from snnlib.exchange.leaves import clear_states
 
 _FILE = Path(__file__).parent.parent / "benchmarks" / "convert.py"
 _SPEC = importlib.util.spec_from_file_location("convert_benchmark", _FILE)
@@ -40,11 +39,19 @@ def test_converted_net_is_the_original(name: str, monkeypatch: pytest.MonkeyPatc
     # `found.ok` says that all of them are equal.
     pairs.record(library, "snnlib", "`convert`", name.partition(" ")[2], 1.0)
 
-    def original(x: torch.Tensor) -> Any:
-        clear_states(net)
-        return benchmark.run_original(net, x, case.outside)
+    trainers = benchmark.original(case, net), benchmark.Trainer(converted.train(), converted)
+    assert benchmark.largest_difference(trainers, x, labels) < 1e-4
 
-    net.train(), converted.train()
-    trainers = benchmark.Trainer(net, original), benchmark.Trainer(converted, converted)
-    losses = [[trainer.step(x, labels) for _ in range(20)] for trainer in trainers]
-    torch.testing.assert_close(*(torch.tensor(row) for row in losses), rtol=1e-4, atol=1e-4)
+
+@pytest.mark.parametrize("name", [name for name in benchmark.CASES if not name.startswith("snntorch")])
+def test_losses_are_the_originals_but_for_rounding(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In float64, where no potential is as close to the threshold as rounding; snnTorch has float32 only."""
+    case = benchmark.CASES[name]
+    library = case.library.partition(".")[0]
+    pytest.importorskip(case.library, reason=f"compares with {library}, which is not installed")
+    monkeypatch.setattr(benchmark, "STEPS", 8)
+    monkeypatch.setattr(benchmark, "BATCH", 2)
+    nets = [benchmark.twin(case).double() for _ in range(2)]
+    x, labels = 3 * case.x().double(), torch.randint(10, (2,))
+    trainers = benchmark.original(case, nets[0]), benchmark.converted(case, nets[1], x)
+    assert benchmark.largest_difference(trainers, x, labels) < 1e-7
