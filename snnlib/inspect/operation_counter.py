@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -228,7 +229,7 @@ class OperationCounter:
         if isinstance(module, NeuronLayer | Neuron | SRMReadout):
             spikes = spikes_of(output)
             states = _states_of(module)
-            per_sample = spikes[0, 0].numel() if spikes.numel() else 0
+            per_sample = math.prod(spikes.shape[2:]) if spikes.numel() else 0
             state_bytes = states * per_sample * max(spikes.element_size(), 4)
         elif neuron_library(module) is not None:
             spikes, parts = neuron_output(module, output)
@@ -290,8 +291,8 @@ class OperationCounter:
 
     def _fan_out(self, weight: Tensor, how: ConvolutionMap, space: Sequence[int]) -> FanOut:
         own_space = self._space_before_padding(space)
-        key = (own_space, *(tuple(part) if isinstance(part, Sequence) else part for part in how))
-        made: FanOut = self._of_weight(weight, key, partial(FanOut.of, weight, how, own_space))
+        how = ConvolutionMap._make(tuple(part) if isinstance(part, Sequence) else part for part in how)
+        made: FanOut = self._of_weight(weight, (own_space, how), partial(FanOut.of, weight, how, own_space))
         return made
 
     def _space_before_padding(self, space: Sequence[int]) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -42,28 +43,29 @@ class _Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, observer: Observer, names: frozenset[str]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._observer, self._names = observer, names
-        # Of each operation whether it is shown, and whether it may have to be taken apart.
-        self._kinds: dict[Any, tuple[bool, bool]] = {}
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        kind = self._kinds.get(func)
-        if kind is None:
-            apart = func.namespace == "aten" and func._can_decompose()
-            kind = self._kinds[func] = func._schema.name in self._names, apart
-        shown, apart = kind
+        name, apart = _kind(func)
         if apart:
             # In inference mode operations arrive whole.
             with self:
                 taken_apart = func.decompose(*args, **kwargs)
             if taken_apart is not NotImplemented:
                 return taken_apart
-        if not shown:
+        if name not in self._names:
             return func(*args, **kwargs)
         named = {argument.name: value for argument, value in zip(func._schema.arguments, args, strict=False)}
-        return self._observer(func._schema.name, {**named, **kwargs}, lambda: func(*args, **kwargs))
+        return self._observer(name, {**named, **kwargs}, lambda: func(*args, **kwargs))
+
+
+# For the whole process, as torch takes tens of microseconds to say it.
+@functools.cache
+def _kind(func: Any) -> tuple[str, bool]:
+    """An operation's name, and whether it may have to be taken apart."""
+    return func._schema.name, func.namespace == "aten" and func._can_decompose()
 
 
 @contextmanager

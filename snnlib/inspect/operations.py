@@ -103,13 +103,14 @@ def profile_of(counter: OperationCounter, samples: int) -> Profile:
 @contextmanager
 def evaluating(net: nn.Module) -> Iterator[None]:
     """Evaluation mode for the length of a block."""
-    modes = {module: module.training for module in net.modules()}
+    trained = [module for module in net.modules() if module.training]
     try:
-        net.eval()
+        if trained:
+            net.eval()
         yield
     finally:
-        for module, mode in modes.items():
-            module.training = mode
+        for module in trained:
+            module.training = True
 
 
 def as_input(net: nn.Module, x: Tensor) -> Tensor:

@@ -8,13 +8,15 @@ and one frame's worth of work for the fan-outs, in which borders, strides, dilat
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from snnlib.backends import native
 
@@ -58,26 +60,39 @@ class Counts:
 
 def nonzero_counts(frames: Tensor) -> Counts:
     """Nonzero elements of each cell over dimension 0."""
+    with _unseen(frames):
+        return _cell_counts(frames)
+
+
+def _unseen(x: Tensor) -> AbstractContextManager[Any]:
+    """Keeps a dispatch mode, which costs ten times what a small operation does, from seeing how a tensor is counted."""
+    plain = type(x) in (Tensor, nn.Parameter)
+    return torch._C._DisableTorchDispatch() if plain else nullcontext()
+
+
+def _cell_counts(frames: Tensor) -> Counts:
+    if frames.is_contiguous():
+        counts, unit = _row_counts(frames.view(len(frames), math.prod(frames.shape[1:])))
+        return Counts(counts.view(frames.shape[1:]), unit)
     order = sorted(range(1, frames.dim()), key=frames.stride, reverse=True)
     ordered = frames.permute(0, *order)
-    rows = ordered.flatten(1)
-    if rows.numel() and 1 in (rows.stride(1), rows.shape[1]) and native.has_kernel("count_nonzero", rows):
-        counts, unit = _native_counts(rows)
-    else:
-        counts, unit = _plain_counts(rows)
+    counts, unit = _row_counts(ordered.flatten(1))
     per_cell = counts.view(ordered.shape[1:]).permute([order.index(dim) for dim in range(1, frames.dim())])
     return Counts(per_cell, unit)
 
 
-def _native_counts(rows: Tensor) -> tuple[Tensor, bool]:
+def _row_counts(rows: Tensor) -> tuple[Tensor, bool]:
+    """Nonzero elements of each column, in float64, and whether all are -1, 0 or 1."""
     frames, cells = rows.shape
+    if not rows.numel() or 1 not in (rows.stride(1), cells) or not native.has_kernel("count_nonzero", rows):
+        return _plain_counts(rows)
     parts = max(1, min(torch.get_num_threads(), frames // _FRAMES))
     counts = torch.empty(parts, cells, dtype=torch.int64)
     kernel = native.kernel("count_nonzero", rows)
     assert kernel is not None
     code, addresses = native.DTYPE_CODES[rows.dtype], (rows.data_ptr(), counts.data_ptr())
     unit = bool(kernel(code, frames, cells, rows.stride(0), parts, *addresses))
-    return counts.sum(0).double(), unit
+    return (counts[0] if parts == 1 else counts.sum(0)).double(), unit
 
 
 def _plain_counts(rows: Tensor) -> tuple[Tensor, bool]:
@@ -96,11 +111,12 @@ def nonzero(x: Tensor) -> int:
     """Nonzero elements of a tensor."""
     if not x.numel():
         return 0
-    if x.dim() < 2:
-        return nonzero_counts(x.reshape(1, -1)).total
-    # Many small frames where that needs no copy.
-    apart = x.dim() > 2 and x.stride(0) == x.shape[1] * x.stride(1)
-    return nonzero_counts(x.flatten(0, 1) if apart else x).total
+    with _unseen(x):
+        if x.dim() < 2:
+            return _cell_counts(x.reshape(1, -1)).total
+        # Many small frames where that needs no copy.
+        apart = x.dim() > 2 and x.stride(0) == x.shape[1] * x.stride(1)
+        return _cell_counts(x.flatten(0, 1) if apart else x).total
 
 
 class ConvolutionMap(NamedTuple):
@@ -115,10 +131,8 @@ class ConvolutionMap(NamedTuple):
     output_padding: Sequence[int]
     groups: int
 
-    def fan_out(self, weight: Tensor, dense: Tensor) -> Tensor:
-        """Nonzero weights that each input cell `[C, ...]` meets, in float64; `dense` is the dense fan-out."""
-        if int(weight.count_nonzero()) == weight.numel():
-            return dense
+    def fan_out(self, weight: Tensor) -> Tensor:
+        """Nonzero weights that each input cell `[C, ...]` meets, in float64."""
         # Outputs of a group are alike here: one stands for all, with the sum of their weights.
         binary = weight.ne(0)
         if self.transposed:
@@ -141,20 +155,20 @@ class ConvolutionMap(NamedTuple):
         )[0]
         return fan_out[0]
 
-    def dense_fan_out(self, weight: Tensor) -> Tensor:
-        """All weights that each input cell `[C, ...]` meets, in float64: the product of what each axis has."""
-        outputs = weight.shape[1] if self.transposed else len(weight) // self.groups
+    def dense_fan_out(self, shape: Sequence[int]) -> Tensor:
+        """All weights, of this shape, that each input cell `[C, ...]` meets, in float64: a product over the axes."""
+        outputs = shape[1] if self.transposed else shape[0] // self.groups
         fan_out = torch.full((self.frame[0],), float(outputs), dtype=torch.float64)
         axes = zip(
             self.frame[1:],
             self.out_frame[1:],
-            weight.shape[2:],
+            shape[2:],
             *(_per_axis(value, len(self.frame) - 1) for value in (self.stride, self.padding, self.dilation)),
             strict=True,
         )
         for axis in axes:
             fan_out = fan_out[..., None] * _met_along(*axis, self.transposed)
-        return fan_out.to(weight.device)
+        return fan_out
 
 
 @functools.cache
@@ -193,15 +207,30 @@ class FanOut:
     @staticmethod
     def of(weight: Tensor, how: ConvolutionMap, space: Sequence[int]) -> FanOut:
         """Those of a weight, for frames of which this part are inputs."""
-        everywhere = how.dense_fan_out(weight)
-        per_cell = how.fan_out(weight, everywhere)
-        dense = everywhere[(slice(None), *(slice(size) for size in space))]
-        table = per_cell.movedim(0, -1).to(torch.int32).contiguous()
-        return FanOut(per_cell, table, int(dense.sum()), dense.numel())
+        full = _dense_fan_outs(how, tuple(weight.shape), tuple(space), weight.device)
+        if int(weight.count_nonzero()) == weight.numel():
+            return full
+        per_cell = how.fan_out(weight)
+        return replace(full, per_cell=per_cell, table=_as_table(per_cell))
 
     def products(self, frames: int, effective: int, nonzero: int, unit: bool) -> Products:
         """Products of so many frames."""
         return Products(effective, frames * self.dense, unit, frames * self.cells, nonzero)
+
+
+# They follow from the geometry alone, so that a net without zero weights works them out in its first profile only.
+@functools.lru_cache(maxsize=16)
+def _dense_fan_outs(
+    how: ConvolutionMap, shape: tuple[int, ...], space: tuple[int, ...], device: torch.device
+) -> FanOut:
+    everywhere = how.dense_fan_out(shape)
+    dense = everywhere[(slice(None), *(slice(size) for size in space))]
+    table = _as_table(everywhere).to(device)
+    return FanOut(everywhere.to(device), table, int(dense.sum()), dense.numel())
+
+
+def _as_table(per_cell: Tensor) -> Tensor:
+    return per_cell.movedim(0, -1).to(torch.int32).contiguous()
 
 
 def of_cells(counts: Counts, frames: int, fan_out: FanOut) -> Products:

@@ -99,11 +99,24 @@ class Dynamics:
             rows += [values[i] if i < len(values) else 0.0 for i in range(k)]
         rows += [self.threshold, self.floor, self.height, self.scale]
         tensors = [row for row in rows if isinstance(row, Tensor)]
+        numbers = [row for row in rows if not isinstance(row, Tensor)]
         channels = max([row.numel() for row in tensors] or [1])
-        columns = [
-            row.to(like).reshape(-1).expand(channels)
-            if isinstance(row, Tensor)
-            else like.new_full((channels,), row)
-            for row in rows
-        ]
-        return torch.stack(columns)
+        learned = iter(_columns(tensors, channels, like))
+        fixed = iter(_constant_columns(numbers, channels, like))
+        return torch.stack([next(learned if isinstance(row, Tensor) else fixed) for row in rows])
+
+
+def _columns(rows: Sequence[Tensor], channels: int, like: Tensor) -> Sequence[Tensor]:
+    """Tensors `[]`, `[1]` or `[channels]` as `[channels]`, in few operations where all have one shape and dtype."""
+    if len({(row.shape, row.dtype, row.device) for row in rows}) == 1:
+        table = torch.stack(tuple(rows)).to(like).reshape(len(rows), -1)
+        return table.expand(-1, channels).unbind()
+    return [row.to(like).reshape(-1).expand(channels) for row in rows]
+
+
+def _constant_columns(rows: Sequence[float], channels: int, like: Tensor) -> Sequence[Tensor]:
+    """Numbers as `[channels]`."""
+    if like.device.type == "cpu":
+        return torch.tensor(rows, dtype=like.dtype)[:, None].expand(-1, channels).unbind()
+    # Fill kernels, which a recorded graph of a GPU may hold, where a copy from the host may not stand.
+    return [like.new_full((channels,), row) for row in rows]
