@@ -44,11 +44,19 @@ inline bool is_usual(const LinearFlags& f) {
   return !f.strict && f.detach_reset && f.detach_jump && !f.reset_next && !f.membrane && f.through_time;
 }
 
+// Not inlined, as loops that knew where the block comes from would ask for its address in every turn: a call that
+// spills all registers.
+template <class T, int K>
+SNNLIB_NOINLINE LinearBlock<T, K>& block_of_thread() {
+  thread_local LinearBlock<T, K> block;
+  return block;
+}
+
 template <class T, int K, bool Next, bool Usual>
 void forward_block(const ScanForwardArgs& a, Own own, bool streamed, int64_t o, int64_t first, int64_t count) {
   using S = typename StateOf<T>::type;
   constexpr int64_t L = Line<T>::kLanes, V = Line<T>::kVectors;
-  thread_local LinearBlock<T, K> block;
+  LinearBlock<T, K>& block = block_of_thread<T, K>();
   block.load(a, own, o, first, count);
   const LinearFlags flags = Usual ? usual(a.flags.surrogate) : a.flags;
   const int64_t stride = a.view.step_stride;
@@ -97,7 +105,7 @@ void backward_block(const ScanBackwardArgs& a, Own own, bool streamed, StateVect
   using Vec = StateVector<T>;
   constexpr int64_t L = Line<T>::kLanes, V = Line<T>::kVectors;
   constexpr int64_t kKept = kSaved<K, Next, Learn>;
-  thread_local LinearBlock<T, K> block;
+  LinearBlock<T, K>& block = block_of_thread<T, K>();
   block.load(a, own, o, first, count);
   const LinearFlags flags = Usual ? usual(a.flags.surrogate) : a.flags;
   const int64_t stride = a.view.step_stride, start = a.view.offset(o, 0, first);
