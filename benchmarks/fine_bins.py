@@ -95,17 +95,7 @@ def make_task(
     net = make_net(kind, stretch)
     net.load_state_dict(weights)
     snnlib.fuse_(net)
-    if not chunk:
-        return training_step(net, batch.frames(0, batch.time_steps), y)
-    optimizer = torch.optim.Adam(net.parameters(), lr=1e-4)
-
-    def step() -> None:
-        optimizer.zero_grad()
-        counts = snnlib.checkpoint_time(net, batch, steps=chunk, reduce=lambda out, first: out.sum(0))
-        nn.functional.cross_entropy(counts, y).backward()
-        optimizer.step()
-
-    return step
+    return training_step(net, batch if chunk else batch.frames(0, batch.time_steps), y, chunk)
 
 
 def _tiny() -> tuple[Any, ...]:

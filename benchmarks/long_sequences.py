@@ -19,7 +19,7 @@ from turns import Report, Table, parser, take_turns
 def main() -> None:
     wanted = parser(__doc__, turns=5)
     wanted.add_argument(
-        "--steps", type=int, nargs="+", default=[30, 100, 300], help="lengths of the trains, T"
+        "--steps", type=int, nargs="+", default=[30, 100, 300], help="lengths of the sequences, T"
     )
     wanted.add_argument("--batch", type=int, default=50)
     arguments = wanted.parse_args()
@@ -27,29 +27,31 @@ def main() -> None:
     data, recording, y = recorded(2 if arguments.quick else arguments.batch)
     weights = calibrated(recording)
     lengths: list[int] = [len(recording)] if arguments.quick else arguments.steps
-    trains = {f"T = {steps}": _of_length(recording, steps) for steps in lengths}
-    table = take_turns({name: make_task(FUSED, x, y, weights) for name, x in trains.items()}, arguments.turns)
-    for name, x in trains.items():
+    sequences = {f"T = {steps}": _of_length(recording, steps) for steps in lengths}
+    table = take_turns(
+        {name: make_task(FUSED, x, y, weights) for name, x in sequences.items()}, arguments.turns
+    )
+    for name, x in sequences.items():
         table[name]["peak_mb"] = peak_mb(FUSED, x, y, weights, not arguments.fresh_memory)
-    for name, steps in zip(trains, lengths, strict=True):
+    for name, steps in zip(sequences, lengths, strict=True):
         table[name]["ms_per_step"] = table[name]["median_ms"] / steps
         table[name]["mb_per_step"] = table[name]["peak_mb"] / steps
     title = f"{FUSED}, batch {len(y)}, {data}"
     report.add(title, table)
 
     def figure(tables: dict[str, Table]) -> Figure:
-        rows = [tables[title][name] for name in trains]
+        rows = [tables[title][name] for name in sequences]
         panels = {
             label: {FUSED: [(steps, row[key]) for steps, row in zip(lengths, rows, strict=True)]}
             for label, key in (("median ms of a training step", "median_ms"), ("peak memory, MB", "peak_mb"))
         }
-        return lines(panels, title="The N-MNIST net on longer trains", xlabel="time steps T")
+        return lines(panels, title="The N-MNIST net on longer sequences", xlabel="time steps T")
 
     report.write(figure)
 
 
-def _of_length(train: Tensor, steps: int) -> Tensor:
-    return train.repeat(-(-steps // len(train)), 1, 1, 1, 1)[:steps]
+def _of_length(sequence: Tensor, steps: int) -> Tensor:
+    return sequence.repeat(-(-steps // len(sequence)), 1, 1, 1, 1)[:steps]
 
 
 if __name__ == "__main__":

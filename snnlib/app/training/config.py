@@ -81,7 +81,7 @@ class TrainConfig:
             `snnlib.losses`. TET is the default because it learns fastest by far. Of the others, count wants every
             output neuron to fire a little: one that cross-entropy has silenced learns no more.
         logit_scale: factor from output spike counts or steps to logits. Counts of one sample differ by about ten.
-        desired: wanted spikes of the right output neuron; whole numbers for losses on trains.
+        desired: wanted spikes of the right output neuron; whole numbers for losses on spike trains.
         undesired: wanted spikes of the other output neurons.
         val_split: share of the training samples, of each class alike, that is held out of training to choose the best
             epoch by (`best.ckpt`). Default 0: none is held out, and the net of the last epoch is the result. The test

@@ -35,7 +35,7 @@ class Objective:
 
 
 def build_objective(config: TrainConfig) -> Objective:
-    """The objective that the settings name. Losses on counts and on trains decide by counts."""
+    """The objective that the settings name. Losses on counts and on spike trains decide by counts."""
     wanted: dict[str, Any] = {"desired": config.desired, "undesired": config.undesired}
     scale = config.logit_scale
     of_counts: dict[str, Loss] = {
