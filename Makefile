@@ -76,12 +76,12 @@ bench-peers: $(PEERS)/.ready  ## Time and accuracy beside the other libraries; b
 cuda-check: $(READY)  ## Compile the CUDA kernels for the oldest architecture and Hopper; no GPU needed.
 	$(PYTHON) cuda/check.py $(ARCHITECTURES)
 
-# $(call sanitized_module,FOLDER,SANITIZERS): the compiled module for the tests.
+# $(call sanitized_module,FOLDER,SANITIZERS): the compiled module for the tests. Ninja shares out the cores by itself.
 define sanitized_module
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cmake -S . -B $(1) -G Ninja -DSNNLIB_CUDA=OFF -DSNNLIB_SANITIZE=$(2) \
 		-DPython_EXECUTABLE=$(CURDIR)/$(PYTHON) -DPYTHON_EXECUTABLE=$(CURDIR)/$(PYTHON) \
 		-Dpybind11_DIR="$$($(PYTHON) -m pybind11 --cmakedir)"
-	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cmake --build $(1) --target _C
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" MAKEFLAGS= cmake --build $(1) --target _C
 endef
 
 sanitize: $(READY)  ## Fuzz and op tests with the CPU kernels under AddressSanitizer and UBSan, then under ThreadSanitizer.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import os
 import re
 import shlex
 import subprocess
@@ -56,12 +57,16 @@ def main() -> int:
     parser.add_argument("rows", nargs="*", type=int, metavar="ROW")
     wanted = parser.parse_args().rows
     failed = False
+    # A make of its own, not a part of the one that called.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
     for row in rows():
         if wanted and row.number not in wanted:
             continue
         start = time.monotonic()
-        done = subprocess.run(row.arguments(), capture_output=True, text=True, check=False, cwd=ROOT)
-        lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+        done = subprocess.run(
+            row.arguments(), capture_output=True, text=True, check=False, cwd=ROOT, env=environment
+        )
+        lines = [line for line in (done.stderr + done.stdout).splitlines() if line.strip()]
         state = "passed" if done.returncode == 0 else "FAILED"
         print(
             f"{row.number}: {state} in {time.monotonic() - start:.0f} s: {lines[-1] if lines else ''}",

@@ -183,6 +183,8 @@ class TestFallback:
         assert not self._call()
 
 
+# `test_gpu_check.py` runs a small part of it every time.
+@pytest.mark.slow
 def test_benchmark_runs_dry(tmp_path: Path) -> None:
     script = Path(__file__).parent.parent / "benchmarks" / "cudnn_conv.py"
     report = tmp_path / "rows.json"
