@@ -129,8 +129,9 @@ docs: $(READY)  ## The documentation site in build/site; warnings are errors, an
 gpu-check:  ## Build, check and measure on a GPU machine, with the packages of its own python3.
 	python3 benchmarks/gpu_check.py --build build/gpu-check --commit "$(shell git describe --always --dirty 2>/dev/null)"
 
-# Python compiles the modules that are imported; pip would compile them all, for half a minute.
-export PIP_NO_COMPILE := 1
+# Python compiles the modules that are imported; pip would compile them all, for a minute. It reads the variable as the
+# value of its setting `compile`, so that 0 leaves it out.
+export PIP_NO_COMPILE := 0
 
 # The module links no torch, so it is compiled while packages are fetched: set-up takes the longer of the two.
 MAKEFLAGS += --jobs=3
@@ -138,6 +139,8 @@ INSTALL := $(PYTHON) -m pip install --quiet --constraint constraints.txt
 
 $(VENV)/.building: constraints.txt
 	test -x $(PYTHON) || python3 -m venv $(VENV)
+# Older versions take half a minute to compare the names of all wheels with what this machine supports.
+	$(INSTALL) 'pip>=26'
 # typing-extensions is what torch and mypy share, which are installed side by side.
 	$(INSTALL) scikit-build-core pybind11 cmake ninja typing-extensions
 	touch $@
