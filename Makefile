@@ -132,6 +132,8 @@ gpu-check:  ## Build, check and measure on a GPU machine, with the packages of i
 # Python compiles the modules that are imported; pip would compile them all, for a minute. It reads the variable as the
 # value of its setting `compile`, so that 0 leaves it out.
 export PIP_NO_COMPILE := 0
+# Where Python is told not to keep it, every process of the tests would compile torch again.
+unexport PYTHONDONTWRITEBYTECODE
 
 # The module links no torch, so it is compiled while packages are fetched: set-up takes the longer of the two.
 MAKEFLAGS += --jobs=3
