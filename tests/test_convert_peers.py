@@ -22,13 +22,23 @@ _SPEC.loader.exec_module(benchmark)
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
+def _small_case(name: str, samples: int, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The benchmark's case on few steps and samples; skips where its library is not installed."""
+    case = benchmark.CASES[name]
+    pytest.importorskip(case.library, reason=f"compares with {_library(case)}, which is not installed")
+    monkeypatch.setattr(benchmark, "STEPS", 8)
+    monkeypatch.setattr(benchmark, "BATCH", samples)
+    return case
+
+
+def _library(case: Any) -> str:
+    name: str = case.library.partition(".")[0]
+    return name
+
+
 @pytest.mark.parametrize("name", benchmark.CASES)
 def test_converted_net_is_the_original(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    case = benchmark.CASES[name]
-    library = case.library.partition(".")[0]
-    pytest.importorskip(case.library, reason=f"compares with {library}, which is not installed")
-    monkeypatch.setattr(benchmark, "STEPS", 8)
-    monkeypatch.setattr(benchmark, "BATCH", 4)
+    case = _small_case(name, 4, monkeypatch)
     net, other = (benchmark.twin(case) for _ in range(2))
     x, labels = 3 * case.x(), torch.randint(10, (4,))
     loop = "outside" if case.outside else "inside"
@@ -37,7 +47,7 @@ def test_converted_net_is_the_original(name: str, monkeypatch: pytest.MonkeyPatc
     assert found.ok, str(found)
     assert sum(counts[0] for counts in found.spikes.values()) > 0
     # `found.ok` says that all of them are equal.
-    pairs.record(library, "snnlib", "`convert`", name.partition(" ")[2], 1.0)
+    pairs.record(_library(case), "snnlib", "`convert`", name.partition(" ")[2], 1.0)
 
     trainers = benchmark.original(case, net), benchmark.Trainer(converted.train(), converted)
     assert benchmark.largest_difference(trainers, x, labels) < 1e-4
@@ -46,11 +56,7 @@ def test_converted_net_is_the_original(name: str, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("name", [name for name in benchmark.CASES if not name.startswith("snntorch")])
 def test_losses_are_the_originals_but_for_rounding(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In float64, where no potential is as close to the threshold as rounding; snnTorch has float32 only."""
-    case = benchmark.CASES[name]
-    library = case.library.partition(".")[0]
-    pytest.importorskip(case.library, reason=f"compares with {library}, which is not installed")
-    monkeypatch.setattr(benchmark, "STEPS", 8)
-    monkeypatch.setattr(benchmark, "BATCH", 2)
+    case = _small_case(name, 2, monkeypatch)
     nets = [benchmark.twin(case).double() for _ in range(2)]
     x, labels = 3 * case.x().double(), torch.randint(10, (2,))
     trainers = benchmark.original(case, nets[0]), benchmark.converted(case, nets[1], x)

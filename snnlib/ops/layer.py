@@ -232,7 +232,8 @@ def layer_backward(
     algorithms = choice_backward.decide_for_entries(x, g, int(starts[tasks]), need_weight, after is not None)
     matrix = choice_backward.is_matrix(g)
     # A fully connected layer's input events take rows of the dense adjoint.
-    signal_weight = need_weight and algorithms.weight in (("inputs", "dense") if matrix else ("dense",))
+    by_rows = matrix and algorithms.weight == "inputs"
+    signal_weight = need_weight and (by_rows or algorithms.weight == "dense")
     signal_input = need_input and algorithms.input == "dense"
     if not matrix and (signal_weight or signal_input):
         signal_weight, signal_input = need_weight, need_input
