@@ -1,4 +1,4 @@
-"""The `snnlib` command: what it has, and how it ends where something went wrong."""
+"""The commands of `snnlib`, and how one ends where something went wrong; `snnlib_command` starts it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
-from typing import Annotated
 
 import typer
 
-from snnlib import __version__
 from snnlib.app.data_cli import app as data_app
 from snnlib.app.export_cli import app as export_app
 from snnlib.app.nir_cli import app as nir_app
@@ -21,7 +19,6 @@ from snnlib.app.training.errors import CheckpointError, ConfigError
 from snnlib.data import EventFileError
 
 app = typer.Typer(
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
@@ -36,27 +33,6 @@ app.add_typer(nir_app, name="nir")
 app.add_typer(export_app, name="export")
 
 
-def _version(asked: bool) -> None:
-    if asked:
-        print(f"snnlib {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def about(
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version",
-            help="Print the version and exit.",
-            is_eager=True,
-            callback=_version,
-        ),
-    ] = False,
-) -> None:
-    """Spiking neural networks for event data: train, test, predict."""
-
-
 @app.command()
 def doctor() -> None:
     """Print versions, the machine, and which backend every op takes and why."""
@@ -66,7 +42,7 @@ def doctor() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point of the `snnlib` command; wrong input ends with one line and exit code 2.
+    """Run a command; wrong input ends with one line and exit code 2.
 
     A run that diverged ends with exit code 1. With the environment variable SNNLIB_DEBUG set, errors keep their
     traceback.
@@ -87,7 +63,3 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(2)
     finally:
         warnings.formatwarning = standard
-
-
-if __name__ == "__main__":
-    main()

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
-_EXTRAS = ("lightning", "tensorboard", "matplotlib", "jinja2")
+from snnlib_command import INSTALL, PACKAGES
 
 RunArgument = Annotated[Path, typer.Argument(help="Folder of a run, as `snnlib train` printed it.")]
 CheckpointOption = Annotated[
@@ -21,12 +21,12 @@ RootOption = Annotated[Path | None, typer.Option(help="Read the data from anothe
 
 def need_extras() -> None:
     """Raise ImportError that says what to install, before a command that trains or tests begins."""
-    for package in _EXTRAS:
+    for package in PACKAGES:
         try:
             __import__(package)
         except ImportError as error:
             raise ImportError(
-                f"training needs the package {package}, which is not installed: pip install 'snnlib[train]'"
+                f"training needs the package {package}, which is not installed: {INSTALL}"
             ) from error
 
 

@@ -63,7 +63,7 @@ def profile_run(
         typer.Option("--json", help="Also write the numbers to this file, under the names of NeuroBench."),
     ] = None,
 ) -> None:
-    """Count what a trained net does with its test set: operations, sparsity, memory and energy of each layer.
+    """Count what a trained net does with its test set: operations, sparsity, memory and energy per layer.
 
     Example: snnlib profile runs/first
     """

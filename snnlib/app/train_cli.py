@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -133,7 +134,11 @@ def train(
     ] = _D.output_rate,
     val_split: Annotated[
         float,
-        _option("Hold out this share of the training samples and choose the best epoch by them.", "Learning"),
+        _option(
+            "Hold out this share of the training samples and keep the checkpoint of the best epoch, the first with the "
+            "highest accuracy on them.",
+            "Learning",
+        ),
     ] = _D.val_split,
     epochs: Annotated[int, _option("Pass this many times over the training set.", "Learning")] = _D.epochs,
     batch_size: Annotated[
@@ -256,11 +261,15 @@ def train(
         run, config = _go_on(going_on, changes, "out" if again else "resume")
     screen = console()
     if is_first_process():
-        screen.print(f"run folder: {run.path}", soft_wrap=True)
+        screen.print(
+            f"run folder: {run.path}, for checkpoints and metrics.csv after every epoch and report.html at the end\n"
+            f"to stop: Ctrl-C; to go on after the last whole epoch: {_resume_command(run)}",
+            soft_wrap=True,
+        )
     try:
         result = train_run(config, run, resume=going_on is not None, progress=sys.stderr.isatty())
     except KeyboardInterrupt:
-        screen.print(f"stopped; to go on: snnlib train --resume {run.path}", soft_wrap=True)
+        screen.print(f"stopped; to go on: {_resume_command(run)}", soft_wrap=True)
         raise typer.Exit(130) from None
     if is_first_process():
         write_report(result, run)
@@ -291,12 +300,21 @@ def _start(recipe: str, given: dict[str, Any], out: Path | None) -> tuple[RunFol
     if not is_first_process():
         return RunFolder(out or Path("runs")), config
     run = RunFolder.create(out, config)
-    changed = [name for name in changes if changes[name] != chosen.settings.get(name, getattr(_D, name))]
+    usual = {name: chosen.settings.get(name, getattr(_D, name)) for name in changes}
+    changed = [
+        f"{name} {changes[name]}" + ("" if usual[name] is None else f" (recipe: {usual[name]})")
+        for name in changes
+        if changes[name] != usual[name]
+    ]
     screen = console()
     screen.print(f"{chosen}\n  changed here: {', '.join(changed) or 'nothing'}", soft_wrap=True)
     if fitting:
         screen.print("\n  ".join(["chosen for these recordings:", *fitting.reasons]), soft_wrap=True)
     return run, config
+
+
+def _resume_command(run: RunFolder) -> str:
+    return f"snnlib train --resume {shlex.quote(str(run.path))}"
 
 
 def _may_restart() -> bool:

@@ -11,11 +11,14 @@ from pathlib import Path
 
 import pytest
 import torch
+import typer
 
 import snnlib
+from snnlib.app import cli
 from snnlib.app.cli import main
-from snnlib.app.training import TrainConfig
+from snnlib.app.training import TrainConfig, history
 from snnlib.app.training.checkpoint_io import SafeCheckpointIO
+from snnlib_command import COMMANDS
 
 PICTURES = (
     *(
@@ -105,12 +108,26 @@ def test_report_shows_numbers_and_pictures(folder: Path) -> None:
     assert "://" not in page
 
 
-def test_summary_is_plain_text(
-    config: TrainConfig, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+def test_a_run_tells_what_it_does_in_plain_text(
+    config: TrainConfig, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(history, "ESTIMATE_AFTER_S", 0.0)
     with pytest.raises(SystemExit):
-        main(["train", *options(config, epochs=1), "--out", str(tmp_path / "run")])
+        main(["train", *options(config, epochs=2), "--out", str(tmp_path / "run")])
     out, err = capfd.readouterr()
+    # Which data, where results go, how to stop and go on, how long it takes.
+    assert "changed here: data nmnist (recipe: digits)" in out
+    assert f"reading the recordings (nmnist) in {config.root}" in out
+    assert "test samples of 10 classes; a sample: 8 steps of 5 ms, 2 x 34 x 34 cells" in out
+    assert f"run folder: {tmp_path / 'run'}, for " in out
+    assert (
+        f"to stop: Ctrl-C; to go on after the last whole epoch: snnlib train --resume {tmp_path / 'run'}"
+        in out
+    )
+    assert "training: epochs 1 to 2 of 4 batches" in out
+    assert len(re.findall(r"about \d+ s per epoch, \d+ s in all", out)) == 1
+    assert re.search(r"epoch  1/2 .* s   \d+ s left\n", out)
+    assert re.search(r"epoch  2/2 .* s\n", out)
     assert re.search(r"test accuracy +\d+\.\d\d% \(\d+ of 30 samples\)", out)
     assert re.search(r"conv1 +256 +\d+\.\d\d% +\d+ \(\d", out)
     assert re.search(r"training speed +\d+ samples/s", out)
@@ -160,13 +177,37 @@ def test_best_epoch_is_that_of_the_validation_split(
     assert err == "error: --checkpoint: expected last for a run without --val-split, got best\n"
 
 
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(capsys, "--version") == (0, f"snnlib {snnlib.__version__}\n", "")
+def test_help_and_version_need_neither_torch_nor_any_other_package() -> None:
+    """The command before its first import; without the extra, help says what to install."""
+    code = """
+import sys
+for name in ("torch", "numpy", "snnlib", "rich"):
+    sys.modules[name] = None
+missing, find_spec = sys.argv[1].split(), __import__("importlib.util").util.find_spec
+__import__("importlib.util").util.find_spec = lambda name: None if name in missing else find_spec("sys")
+from snnlib_command import main
+for word in sys.argv[2:]:
+    main([word] if word else [])
+"""
+    for missing, said in (
+        ("", "To begin: snnlib train\n"),
+        ("rich jinja2", "need rich, jinja2; .* pip install "),
+    ):
+        words = [sys.executable, "-c", code, missing, "", "--help", "--version"]
+        child = subprocess.run(words, check=True, capture_output=True, text=True)
+        text, again, version = re.split(r"(?=Spiking|^snnlib )", child.stdout, flags=re.MULTILINE)[1:]
+        assert text == again and re.search(said, text)
+        assert version == f"snnlib {snnlib.__version__}\n"
+
+
+def test_help_lists_every_command_with_its_own_words() -> None:
+    group = typer.main.get_command(cli.app)
+    assert {name: command.help.split("\n\n")[0] for name, command in group.commands.items()} == COMMANDS
 
 
 def test_first_line_comes_before_the_slow_imports(config: TrainConfig, tmp_path: Path) -> None:
     # Lightning cannot be imported.
-    code = "import sys; sys.modules['lightning'] = None\nfrom snnlib.app.command import main\nmain(['train'])"
+    code = "import sys; sys.modules['lightning'] = None\nfrom snnlib_command import main\nmain(['train'])"
     child = subprocess.run(
         [sys.executable, "-c", code], check=False, capture_output=True, text=True, cwd=tmp_path
     )
@@ -260,8 +301,6 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
     for name in {field.name for field in dataclasses.fields(TrainConfig)} - {"classes"}:
         assert f"--{name.replace('_', '-')}" in out
     assert "snnlib train --recipe nmnist --root" in out
-    code, out, _ = run(capsys, "--help")
-    assert all(command in out for command in ("train", "eval", "predict", "doctor"))
 
 
 @pytest.mark.parametrize(
@@ -470,7 +509,7 @@ import snnlib, torch
 # Caching frames shows no bar, but works.
 samples = [(torch.ones(3, 2, 4, 4), 1)] * 2
 assert snnlib.data.FrameCache(samples, preload=True).nbytes == 2 * 3 * 2 * 16
-from snnlib.app.command import main
+from snnlib_command import main
 main(sys.argv[1:])
 """
 

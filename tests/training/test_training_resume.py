@@ -16,6 +16,7 @@ from snnlib.app.training import CheckpointError, RunFolder, TrainConfig
 from snnlib.app.training.checkpoint_io import SafeCheckpointIO
 from snnlib.app.training.classifier import SpikingClassifier
 from snnlib.app.training.run import TrainResult, test_run, train_run
+from snnlib.app.training.summary import run_facts
 
 # Its name is no test's.
 test_run.__test__ = False  # type: ignore[attr-defined]
@@ -28,6 +29,24 @@ def start(config: TrainConfig, folder: Path) -> TrainResult:
 def go_on(folder: Path) -> TrainResult:
     run, config = RunFolder.open(folder, "resume")
     return train_run(config, run, resume=True, progress=False)
+
+
+def start_and_stop(config: TrainConfig, folder: Path, epoch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Interrupt a new run where this epoch, counted from 0, begins."""
+    start_of_epoch = SpikingClassifier.on_train_epoch_start
+
+    def stop(module: SpikingClassifier) -> None:
+        if module.current_epoch == epoch:
+            raise KeyboardInterrupt
+        start_of_epoch(module)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SpikingClassifier, "on_train_epoch_start", stop)
+        handler = signal.getsignal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            start(config, folder)
+        # Lightning ignores further interrupts from then on.
+        signal.signal(signal.SIGINT, handler)
 
 
 def assert_same(one: TrainResult, other: TrainResult, folders: tuple[Path, Path]) -> None:
@@ -92,20 +111,7 @@ def test_stopped_between_epochs(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    start_of_epoch = SpikingClassifier.on_train_epoch_start
-
-    def stop(module: SpikingClassifier) -> None:
-        if module.current_epoch == epoch:
-            raise KeyboardInterrupt
-        start_of_epoch(module)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(SpikingClassifier, "on_train_epoch_start", stop)
-        handler = signal.getsignal(signal.SIGINT)
-        with pytest.raises(KeyboardInterrupt):
-            start(config, tmp_path)
-        # Lightning ignores further interrupts from then on.
-        signal.signal(signal.SIGINT, handler)
+    start_and_stop(config, tmp_path, epoch, monkeypatch)
     assert_same(whole[0], go_on(tmp_path), (whole[1], tmp_path))
 
 
@@ -181,3 +187,17 @@ def test_data_are_learned(config: TrainConfig, tmp_path: Path) -> None:
     result = start(dataclasses.replace(config, net="10", epochs=15, lr=0.05), tmp_path)
     assert result.history[-1]["train_loss"] < result.history[0]["train_loss"]
     assert result.test.accuracy > 0.4
+
+
+def test_of_equal_epochs_the_first_is_best_also_in_a_folder_that_was_moved(
+    config: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # No epoch changes anything.
+    same = dataclasses.replace(config, lr=1e-30, epochs=2)
+    start_and_stop(same, tmp_path / "first", 1, monkeypatch)
+    result = go_on((tmp_path / "first").rename(tmp_path / "moved"))
+    assert result.history[0]["val_accuracy"] == result.history[1]["val_accuracy"]
+    best = SafeCheckpointIO().load_checkpoint(tmp_path / "moved/checkpoints/best.ckpt")
+    assert best["epoch"] == 0
+    assert run_facts(result)["best epoch (checkpoint best)"].startswith("1: ")
+    assert not (tmp_path / "first").exists()

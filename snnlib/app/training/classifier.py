@@ -189,7 +189,8 @@ class SpikingClassifier(pl.LightningModule):
         # The same numbers in every process already.
         scores = {"test_accuracy": self.test_result.accuracy, "test_loss": self.test_result.loss}
         if len(results) > 1:
-            self.validation = {"val_accuracy": results[1].accuracy, "val_loss": results[1].loss}
+            # Rounded as in the table of epochs, so that the checkpoint and the table name the same epoch.
+            self.validation = {"val_accuracy": round(results[1].accuracy, 6), "val_loss": results[1].loss}
         self.log_dict({**scores, **self.validation}, sync_dist=False)
         self.log_dict({f"rate/{layer.name}": layer.rate for layer in self.test_result.layers})
 

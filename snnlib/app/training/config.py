@@ -84,9 +84,9 @@ class TrainConfig:
         desired: wanted spikes of the right output neuron; whole numbers for losses on spike trains.
         undesired: wanted spikes of the other output neurons.
         val_split: share of the training samples, of each class alike, that is held out of training to choose the best
-            epoch by (`best.ckpt`). Default 0: none is held out, and the net of the last epoch is the result. The test
-            set never chooses anything. Of sequences without frames any share above 0 holds out the data set's own
-            validation set, which has other speakers or other recordings.
+            epoch by (`best.ckpt`): the first with the highest accuracy on them. Default 0: none is held out, and the
+            net of the last epoch is the result. The test set never chooses anything. Of sequences without frames any
+            share above 0 holds out the data set's own validation set, which has other speakers or other recordings.
         epochs: passes over the training set.
         batch_size: samples in a batch, of which every device has one per step.
         accumulate: batches of a device whose gradients are added before a step. R devices give the same bits as one

@@ -1,9 +1,10 @@
-"""Stop a training run whose loss is no number any more."""
+"""What a run keeps: the best epoch and the last one, but none whose loss is no number; such a run stops."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
@@ -37,7 +38,10 @@ class StopWhenDiverged(pl.Callback):
 
 
 class FiniteCheckpoint(ModelCheckpoint):
-    """Lightning's checkpoints, but none of a net that diverged: the last good one stays."""
+    """Lightning's checkpoints, but none of a net that diverged: the last good one stays.
+
+    Only a higher number replaces a checkpoint: of epochs that are equally good the first is kept.
+    """
 
     # Lightning stores a callback's state under this name, and checkpoints of snnlib 0.1 have it under Lightning's own.
     __qualname__ = ModelCheckpoint.__qualname__
@@ -46,6 +50,17 @@ class FiniteCheckpoint(ModelCheckpoint):
         """Save, if the epoch's loss is finite."""
         if loss_is_finite(trainer):
             super().on_train_epoch_end(trainer, pl_module)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from a stored state, also in a folder that was moved since, where Lightning would forget the best."""
+
+        def here(path: str) -> str:
+            return str(Path(str(self.dirpath), Path(path).name)) if path else path
+
+        paths = ("best_model_path", "kth_best_model_path", "last_model_path")
+        moved = {name: here(state_dict[name]) for name in paths if name in state_dict}
+        scores = {here(path): score for path, score in state_dict.get("best_k_models", {}).items()}
+        super().load_state_dict({**state_dict, **moved, "dirpath": self.dirpath, "best_k_models": scores})
 
 
 def loss_is_finite(trainer: pl.Trainer) -> bool:

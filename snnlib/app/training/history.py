@@ -14,9 +14,13 @@ import torch
 from lightning.pytorch.utilities import rank_zero_only
 
 from snnlib.app.training.classifier import SpikingClassifier
+from snnlib.app.training.config import SEQUENCES
 from snnlib.data.atomic import write_bytes_atomically
 
 Row = dict[str, float]
+
+# An epoch that has taken this long, and is not half done, gets a line that says how long it will take.
+ESTIMATE_AFTER_S = 10.0
 
 
 class History(pl.Callback):
@@ -33,22 +37,48 @@ class History(pl.Callback):
         self.path, self.show = path, show
         self.rows: list[Row] = []
         self._start = self._trained = 0.0
+        self._estimated = False
 
     @rank_zero_only
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Say what is trained on what."""
+        """Say what is trained on what, and for how many epochs."""
         assert isinstance(module, SpikingClassifier)
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
+        config, facts, threads = module.config, module.facts, torch.get_num_threads()
         held = "" if data.val_set is None else f", {len(data.val_set)} validation"
+        channels, height, width = facts.input_shape
+        sample = f"{config.time_steps} steps of {config.step_ms:g} ms, {channels} x {height} x {width} cells"
+        if config.data in SEQUENCES:
+            sample = f"steps of {config.step_ms:g} ms, {channels} channels"
         self.show(
-            f"net {module.config.net} with {sum(weight.numel() for weight in module.parameters()):,} weights "
-            f"on {module.device.type} ({torch.get_num_threads()} CPU threads), "
-            f"{len(data.train_set)} training{held} and {len(data.test_set)} test samples"
+            f"data: {len(data.train_set)} training{held} and {len(data.test_set)} test samples of "
+            f"{len(facts.classes)} classes; a sample: {sample}"
+        )
+        self.show(
+            f"net: {config.net} with {sum(weight.numel() for weight in module.parameters()):,} weights "
+            f"on {module.device.type} ({threads} CPU {'thread' if threads == 1 else 'threads'})"
+        )
+        self.show(
+            f"training: epochs {trainer.current_epoch + 1} to {trainer.max_epochs} of "
+            f"{trainer.num_training_batches} batches, each followed by a test and a line"
         )
 
     def on_train_epoch_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Start the clock."""
         self._start = time.perf_counter()
+
+    @rank_zero_only
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Say once how long a long training will take."""
+        seconds, share = time.perf_counter() - self._start, (batch_idx + 1) / trainer.num_training_batches
+        if self._estimated or seconds < ESTIMATE_AFTER_S or share > 0.5:
+            return
+        self._estimated = True
+        assert trainer.max_epochs is not None
+        epochs = trainer.max_epochs - trainer.current_epoch
+        self.show(f"about {duration(seconds / share)} per epoch, {duration(epochs * seconds / share)} in all")
 
     def on_validation_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Training is done, the test begins."""
@@ -97,9 +127,23 @@ class History(pl.Callback):
 
     @rank_zero_only
     def _say(self, row: Row, epochs: int | None) -> None:
+        # An epoch is as long as the one before; those of a resumed run may have run elsewhere.
+        remaining = row["seconds"] * ((epochs or 0) - row["epoch"])
+        left = f"   {duration(remaining)} left" if remaining > 0 else ""
         validation = f"val accuracy {row['val_accuracy']:7.2%}   " if "val_accuracy" in row else ""
         self.show(
             f"epoch {row['epoch']:>2.0f}/{epochs}   train loss {row['train_loss']:.4f}   "
             f"train accuracy {row['train_accuracy']:7.2%}   {validation}test accuracy {row['test_accuracy']:7.2%}   "
-            f"{row['samples_per_s']:6.0f} samples/s   {row['seconds']:5.1f} s"
+            f"{row['samples_per_s']:6.0f} samples/s   {row['seconds']:5.1f} s{left}"
         )
+
+
+def duration(seconds: float) -> str:
+    """A time as a person says it.
+
+    >>> duration(44), duration(600), duration(9000)
+    ('44 s', '10 min', '2.5 h')
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -91,10 +91,10 @@ def train_run(
                 # Nothing of a graph passes through the hooks of a module.
                 watchers.insert(1, Checkup(module.net, tqdm.write))
             trainer = build_trainer(config, run, *watchers)
-            _say("reading the data")
+            _say(f"reading {_described(config)}")
             data.setup("fit")
             if checkpoint is None:
-                _say("calibrating firing rates")
+                _say("scaling weights so that neurons fire at the wanted rates (calibration)")
                 _calibrate(module, data)
             else:
                 load_weights(module, checkpoint)
@@ -200,6 +200,13 @@ def _prepare(config: TrainConfig, progress: bool) -> tuple[SpikingClassifier, Ev
     torch.manual_seed(config.seed)
     data = EventData(config, progress and is_first_process())
     return SpikingClassifier(config, data.facts), data
+
+
+def _described(config: TrainConfig) -> str:
+    """Which data are read, and where they lie."""
+    if config.data == "digits":
+        return "the embedded digits: handwritten digits before a simulated event camera, no download"
+    return f"the recordings ({config.data}) in {config.root}"
 
 
 def _say(text: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from rich.console import Console
 from rich.table import Table
 
@@ -45,10 +47,12 @@ def run_facts(result: TrainResult) -> dict[str, str]:
 
 
 def _best_epoch(rows: list[Row]) -> dict[str, str]:
-    """The epoch that did best on the validation set, where there is one."""
-    if "val_accuracy" not in rows[0]:
+    """The epoch of the checkpoint `best`, if any: the first with the highest accuracy on the validation set."""
+    # An epoch that diverged leaves no checkpoint.
+    kept = [row for row in rows if "val_accuracy" in row and math.isfinite(row["train_loss"])]
+    if not kept:
         return {}
-    best = max(rows, key=lambda row: row["val_accuracy"])
+    best = max(kept, key=lambda row: row["val_accuracy"])
     return {
         "best epoch (checkpoint best)": f"{best['epoch']:.0f}: validation accuracy {best['val_accuracy']:.2%}, "
         f"test accuracy {best['test_accuracy']:.2%}"
