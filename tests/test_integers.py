@@ -75,9 +75,42 @@ NETS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
         ),
         (12,),
     ),
+    "delays of connections": (
+        lambda: nn.Sequential(
+            snnlib.SpikingConv2d(
+                *(2, 5, (3, 4)),
+                padding=(1, 2),
+                neuron=LIF(tau=3.0),
+                delays=snnlib.Delays(6, per="connection"),
+            ),
+            snnlib.AvgPool2d(2),
+            snnlib.SpikingConv2d(
+                *(5, 6, 2),
+                stride=(1, 2),
+                dilation=(2, 1),
+                neuron=CubaLIF(),
+                delays=snnlib.Delays(3, per="connection"),
+            ),
+            # One cell that sees more than the frame.
+            snnlib.SpikingConv2d(
+                *(6, 4, 3),
+                stride=3,
+                padding=1,
+                neuron=SRM(4.0, 2.0),
+                delays=snnlib.Delays(4, per="connection"),
+            ),
+            nn.Flatten(2),
+        ),
+        (2, 9, 9),
+    ),
     "one axis": (
         lambda: nn.Sequential(
-            snnlib.SpikingConv1d(3, 5, 3, padding=1, neuron=LIF(tau=1.0, reset_value=-0.25, compare=">")),
+            snnlib.SpikingConv1d(
+                *(3, 5, 3),
+                padding=1,
+                neuron=LIF(tau=1.0, reset_value=-0.25, compare=">"),
+                delays=snnlib.Delays(2, per="connection"),
+            ),
             snnlib.SpikingLinear(40, 3, neuron=IF()),
         ),
         (3, 8),
@@ -150,14 +183,17 @@ def test_delays_are_those_of_the_float_net() -> None:
     torch.manual_seed(0)
     net = nn.Sequential(
         snnlib.SpikingConv2d(2, 4, 3, neuron=IF(threshold=1.25), delays=snnlib.Delays(5)),
+        snnlib.SpikingConv2d(
+            *(4, 4, 3), padding=1, neuron=IF(threshold=0.5), delays=snnlib.Delays(5, per="connection")
+        ),
         nn.Flatten(2),
         snnlib.SpikingRNN(
             *(64, 6),
-            neuron=IF(threshold=2.0, surrogate=LOW),
+            neuron=IF(threshold=1.0, surrogate=LOW),
             delays=snnlib.Delays(7, per="connection"),
             recurrent_delays=snnlib.Delays(4, per="connection"),
         ),
-        snnlib.SpikingLinear(6, 3, neuron=IF(), delays=snnlib.Delays(3)),
+        snnlib.SpikingLinear(6, 3, neuron=IF(threshold=0.5), delays=snnlib.Delays(3)),
     ).eval()
     with torch.no_grad():
         for name, parameter in net.named_parameters():
@@ -234,8 +270,10 @@ def test_wrong_input_is_named() -> None:
     late = nn.Sequential(snnlib.SpikingLinear(12, 4, delays=snnlib.Delays(300)))
     with pytest.raises(ValueError, match=r"0 \(SpikingLinear\): delays above 255 steps have no counterpart"):
         snnlib.to_integers(late, x)
-    late = nn.Sequential(snnlib.SpikingConv1d(12, 4, 1, delays=snnlib.Delays(3, per="connection")))
-    with pytest.raises(ValueError, match=r'0 \(SpikingConv1d\): delays per="connection" of a convolution'):
+    late = nn.Sequential(snnlib.SpikingConv1d(12, 4, 1, groups=2, delays=snnlib.Delays(3, per="connection")))
+    with pytest.raises(
+        ValueError, match=r'0 \(SpikingConv1d\): delays per="connection" of a convolution with groups'
+    ):
         snnlib.to_integers(late, x[..., None])
     wide = nn.Sequential(snnlib.SpikingLinear(70_000, 2))
     with pytest.raises(ValueError, match="0: expected at most 65535 inputs in a column and neurons in a row"):
@@ -255,6 +293,7 @@ def test_wrong_input_is_named() -> None:
         ("convolutions", {"weight_bits": 4}, False),
         ("delays", {}, False),
         ("recurrent delays", {"state_bits": 32}, False),
+        ("delays of connections", {"weight_bits": 4}, False),
     ],
 )
 def test_the_program_is_the_simulation(

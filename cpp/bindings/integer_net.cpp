@@ -80,11 +80,12 @@ class Net {
       layer.potential = own.potential.data();
       layer.current = layer.has_synapse ? own.current.data() : nullptr;
       layer.last = layer.recurrent ? own.last.data() : nullptr;
-      if (layer.delay) {
+      const bool sees_all = snn_sees_all(&layer) != 0;
+      if (layer.delay || (layer.weight_delay && !sees_all)) {
         own.waiting.resize(int64_t(layer.period) * layer.in_height * layer.in_width * layer.in_channels);
         layer.waiting = own.waiting.data();
       }
-      if (layer.weight_delay || layer.recurrent_delay) {
+      if (layer.recurrent_delay || (layer.weight_delay && sees_all)) {
         own.waiting_sum.resize(int64_t(layer.period) * layer.channels);
         layer.waiting_sum = own.waiting_sum.data();
       }

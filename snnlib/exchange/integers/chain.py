@@ -201,8 +201,10 @@ class _Chain:
             # Of a linear layer each cell is a channel.
             stage.delay = steps.view(shape if len(steps) == math.prod(shape) else (-1, 1, 1)).expand(shape)
         elif given is not None:
-            if stage.neurons[1:] != (1, 1) or module.weight.dim() != 2:
-                raise Unsupported('delays per="connection" of a convolution have no counterpart')
+            if stage.weight.shape[1] != module.weight.shape[1] and module.weight.dim() > 2:
+                raise Unsupported(
+                    'delays per="connection" of a convolution with groups, which the layer itself refuses'
+                )
             stage.weight_delay = _whole_steps(given).view_as(stage.weight)
         if back is not None:
             assert stage.recurrent is not None

@@ -15,7 +15,7 @@ SNN_INLINE void snn_step(const snn_layer* layer, const snn_list* inputs, const s
                          const snn_scratch* scratch, int32_t* result) {
   const int32_t n = layer->width * layer->channels, scatters = snn_scatters(layer);
   int32_t y, k, next_input = 0, found = 0, largest = 0;
-  if (layer->delay) snn_delay_inputs(layer, inputs);
+  if (layer->waiting) snn_take_inputs(layer, inputs);
   if (scatters) largest = snn_largest(layer, inputs);
   for (y = 0; y < layer->height; ++y) {
     const int64_t first = (int64_t)y * n;
@@ -29,6 +29,7 @@ SNN_INLINE void snn_step(const snn_layer* layer, const snn_list* inputs, const s
       if (!layer->weight_delay) snn_add_inputs(&row, inputs, y);
     }
     if (layer->recurrent && !layer->recurrent_delay) snn_add_recurrent(&row);
+    if (layer->weight_delay && layer->waiting) snn_add_frames(&row, y);
     if (layer->waiting_sum) snn_add_delayed(&row, inputs);
     if (layer->is_wide) {
       snn_move_parts(n, !row.is_split, row.part, row.sum);

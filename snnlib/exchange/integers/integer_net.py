@@ -40,7 +40,7 @@ class IntegerLayer:
         state_bits: 16 or 32.
         input: shape of the input frame `[C, H, W]`.
         delay: steps that each cell of the input waits `[C, H, W]`, or None.
-        weight_delay: steps of each weight, for a layer of one cell, or None.
+        weight_delay: steps of each weight, or None.
         recurrent_delay: steps of each recurrent weight beyond one, or None.
     """
 
@@ -75,11 +75,20 @@ class IntegerLayer:
         return 1 + max((int(steps.max()) for steps in given if steps is not None), default=0)
 
     @property
+    def sees_all(self) -> bool:
+        """Whether one cell of neurons sees the whole frame, so that what its weights delay waits as sums."""
+        whole = tuple(self.weight.shape[2:]) == self.input[1:] and self.padding == (0, 0)
+        return self.neurons[1:] == (1, 1) and whole
+
+    @property
     def waiting(self) -> tuple[int, int]:
         """Bytes of input frames that wait, and numbers of sums that do."""
-        frames = 0 if self.delay is None else self.period * _size(self.input)
-        summed = self.weight_delay is not None or self.recurrent_delay is not None
-        return frames, self.period * self.neurons[0] if summed else 0
+        by_weight = self.weight_delay is not None
+        framed = self.delay is not None or (by_weight and not self.sees_all)
+        summed = self.recurrent_delay is not None or (by_weight and self.sees_all)
+        return self.period * _size(self.input) if framed else 0, self.period * self.neurons[
+            0
+        ] if summed else 0
 
     @property
     def output(self) -> tuple[int, int, int]:
@@ -254,7 +263,7 @@ def ring_size(layers: list[IntegerLayer]) -> int:
     for layer in layers:
         channels, height, width = layer.neurons
         kernel, taps = layer.weight.shape[2:]
-        plain = layer.stride == (1, 1) and layer.dilation == (1, 1)
+        plain = layer.stride == (1, 1) and layer.dilation == (1, 1) and layer.weight_delay is None
         if height > 1 and 1 < kernel <= RING_ROWS and taps * channels <= SHORT_RUN and plain:
             margin, reached = max(taps - 1 - layer.padding[1], 0), layer.input[2] + layer.padding[1]
             numbers = max(numbers, kernel * (margin + max(reached, width)) * channels + SPARE)

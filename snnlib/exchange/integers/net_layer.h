@@ -70,8 +70,8 @@ typedef struct {
   const uint8_t* weight;
   /* From each neuron to all, [channels][channels], for layers of one cell; null without recurrence. */
   const uint8_t* recurrent;
-  /* Steps that an input waits, [in_height][in_width][in_channels]; or each weight, as the weights lie, for layers of
-   * one cell that see the whole frame; and each recurrent weight. Null without delays. */
+  /* Steps that an input waits, [in_height][in_width][in_channels]; or each weight, as the weights lie; and each
+   * recurrent weight. Null without delays. */
   const uint8_t* delay;
   const uint8_t* weight_delay;
   const uint8_t* recurrent_delay;
@@ -92,8 +92,9 @@ typedef struct {
   void* current;
   /* Spikes of the last step, for recurrence: [channels]. */
   uint8_t* last;
-  /* What waits: frames of inputs [period][in_height][in_width][in_channels], and sums [period][channels]; null where
-   * nothing does. And the current place in them. */
+  /* What waits: frames of inputs [period][in_height][in_width][in_channels], for delays of inputs and for those of
+   * weights where not one cell of neurons sees the whole frame (`snn_sees_all`), else sums [period][channels]; null
+   * where nothing does. And the current place in them. */
   uint8_t* waiting;
   int32_t* waiting_sum;
   int32_t* now;

@@ -15,12 +15,12 @@ SNN_INLINE int32_t snn_ring_row(const snn_layer* layer) {
   return (snn_ring_margin(layer) + (reached > layer->width ? reached : layer->width)) * layer->channels;
 }
 
-/* Whether a layer's sums are taken this way: runs of weights are short, and `ring` holds the rows that one input
- * reaches. */
+/* Whether a layer's sums are taken this way: runs of weights are short and have no delays, and `ring` holds the rows
+ * that one input reaches. */
 SNN_INLINE int32_t snn_scatters(const snn_layer* layer) {
   return layer->height > 1 && layer->kernel_height > 1 && layer->kernel_height <= SNN_RING_ROWS &&
          layer->kernel_width * layer->channels <= SNN_SHORT_RUN && layer->stride_y == 1 && layer->stride_x == 1 &&
-         layer->dilation_y == 1 && layer->dilation_x == 1;
+         layer->dilation_y == 1 && layer->dilation_x == 1 && !layer->weight_delay;
 }
 
 SNN_INLINE int16_t* snn_ring_of(const snn_layer* layer, const snn_scratch* scratch, int32_t y) {

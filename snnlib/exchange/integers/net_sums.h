@@ -68,15 +68,17 @@ SNN_INLINE void snn_add_bytes(const int8_t* SNN_RESTRICT weight, int32_t count, 
 #endif
 }
 
+/* Weight number k of those of four bits. */
+SNN_INLINE int32_t snn_nibble(const uint8_t* weights, int64_t k) {
+  const int32_t both = weights[k >> 1], four = k & 1 ? both >> 4 : both & 15;
+  return four - ((four & 8) << 1);
+}
+
 /* The same with n weights of four bits, from number `first` on. */
 static void snn_add_nibbles(const uint8_t* SNN_RESTRICT weights, int64_t first, int32_t count, int32_t n,
                             int16_t* SNN_RESTRICT part) {
   int32_t k;
-  for (k = 0; k < n; ++k) {
-    const int32_t both = weights[(first + k) >> 1];
-    const int32_t four = (first + k) & 1 ? both >> 4 : both & 15;
-    part[k] = (int16_t)(part[k] + count * (four - ((four & 8) << 1)));
-  }
+  for (k = 0; k < n; ++k) part[k] = (int16_t)(part[k] + count * snn_nibble(weights, first + k));
 }
 
 SNN_INLINE void snn_add(const uint8_t* weights, int32_t packed, int64_t first, int32_t count, int32_t n,
