@@ -3,6 +3,7 @@
 import math
 import random
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -284,6 +285,42 @@ def test_recurrent_spiking_layers_are_counted_with_their_own_spikes() -> None:
         net(x)
     assert loss.operations().item() == counted.acs / 2
     assert loss().item() == pytest.approx(counted.acs / counted.dense)
+
+
+@pytest.mark.parametrize("per", ["channel", "connection"])
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize("kind", ["linear", "one axis", "two axes"])
+def test_events_that_arrive_later_are_counted_where_they_arrive(
+    kind: str, batch_first: bool, per: str
+) -> None:
+    torch.manual_seed(0)
+    neuron, how = snnlib.neurons.CubaLIF(), {"delays": snnlib.Delays(5, per), "batch_first": batch_first}
+    layer, space = {
+        "linear": lambda: (snnlib.SpikingLinear(6, 5, neuron=neuron, **how), ()),
+        "one axis": lambda: (snnlib.SpikingConv1d(6, 5, 3, padding=1, neuron=neuron, **how), (7,)),
+        "two axes": lambda: (
+            snnlib.SpikingConv2d(6, 5, (2, 3), stride=(2, 1), padding=1, neuron=neuron, **how),
+            (5, 6),
+        ),
+    }[kind]()
+    layer.eval().weight.data.flatten()[::4] = 0
+    x = _spikes(9, 2, 6, *space)
+    x = x.transpose(0, 1).contiguous() if batch_first else x
+    currents = partial(
+        snnlib.functional.delayed.delayed_currents,
+        operator=layer.operator,
+        rounded=True,
+        time_dim=int(batch_first),
+    )
+    now, all_now = x.double(), torch.ones_like(x).double()
+    still = torch.zeros_like(layer.delays())
+    met = currents(now, layer.weight.detach().ne(0).double(), delay=layer.delays().detach())
+    dense = currents(all_now, torch.ones_like(layer.weight).detach().double(), delay=still)
+    counted = snnlib.profile(nn.Sequential(layer), x, batch_first=batch_first)["0"]
+    assert counted.acs == round(float(met.sum())) > 0
+    assert counted.dense == round(float(dense.sum())) and counted.inputs == x.numel()
+    if kind == "linear" or per == "connection":
+        assert counted.nonzero_inputs == int(x.sum())
 
 
 def test_batches_add_up_and_leave_the_net_as_it_was() -> None:

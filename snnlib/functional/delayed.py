@@ -88,7 +88,7 @@ def delayed_currents(
     dtype = autocast_dtype(x)
     if dtype is not None:
         x = x.to(dtype)
-    rows, space = _rows(x, weight, operator, time_dim)
+    rows, space = unfolded_rows(x, weight, operator, time_dim)
     flat = (len(weight), weight.shape[1:].numel())
     # Cells of a frame have the delay of their channel.
     own = delay if per_channel else delay.reshape(flat)
@@ -119,7 +119,7 @@ def _is_matrix(x: Tensor, operator: LinearOperator) -> bool:
     return isinstance(operator, FullyConnected) and not x.is_cuda
 
 
-def _rows(
+def unfolded_rows(
     x: Tensor, weight: Tensor, operator: LinearOperator, time_dim: int
 ) -> tuple[Tensor, tuple[int, ...]]:
     """Inputs `[T, N, I]` of every output cell as a fully connected map has them, and the cells' axes, if any."""

@@ -14,8 +14,10 @@ from torch import Tensor, nn
 
 from snnlib.backends import native
 from snnlib.exchange.peers import neuron_library, neuron_output
+from snnlib.functional.operators import Convolution
 from snnlib.inspect import products
 from snnlib.inspect.activity import spikes_of
+from snnlib.inspect.delayed_products import of_convolution, of_delayed
 from snnlib.inspect.operation_mode import shown_to
 from snnlib.inspect.products import ConvolutionMap, FanOut, Products
 from snnlib.neurons import Integrator, Neuron
@@ -47,7 +49,8 @@ _OPAQUE = frozenset(
     {"aten::_trilinear", "aten::mkldnn_rnn_layer", "aten::_cudnn_rnn", "aten::_cdist_forward"}
 )
 _CONVOLUTION, _RECURRENT = "aten::convolution", "snnlib::recurrent_forward"
-_COUNTED = frozenset({_CONVOLUTION, _RECURRENT, *_SEQUENCE_OPS, *_MATRIX_ARGUMENTS, *_OPAQUE})
+_DELAYED = "snnlib::delayed_linear_forward"
+_COUNTED = frozenset({_CONVOLUTION, _RECURRENT, _DELAYED, *_SEQUENCE_OPS, *_MATRIX_ARGUMENTS, *_OPAQUE})
 
 
 @dataclass
@@ -88,8 +91,8 @@ class _Call:
 
     name: str
     module: nn.Module
-    # Of its input.
-    shape: torch.Size | None
+    # Its input.
+    x: Tensor | None
     # Steps of neurons that its ops took, neurons of one sample, and spikes that were counted on the way.
     updates: int = 0
     per_sample: int = 0
@@ -172,7 +175,7 @@ class OperationCounter:
                 # Its potentials are products with a kernel over time, which are no synaptic operations.
                 self._paused += 1
                 self._of_readout(name, module, x)
-            self._stack.append(_Call(name, module, None if x is None else x.shape))
+            self._stack.append(_Call(name, module, x))
 
         return hook
 
@@ -188,7 +191,7 @@ class OperationCounter:
     def _enter_block(self, block: Block) -> Callable[..., None]:
         def hook(_module: nn.Module, inputs: tuple[Any, ...], _options: dict[str, Any]) -> None:
             name, neurons = self._names[block.weighted], self._of(self._names[block.neurons])
-            self._stack.append(_Call(name, block.weighted, inputs[0].shape, before=neurons.membrane_updates))
+            self._stack.append(_Call(name, block.weighted, inputs[0], before=neurons.membrane_updates))
 
         return hook
 
@@ -283,6 +286,8 @@ class OperationCounter:
             return products.of_cells(products.nonzero_counts(x), len(x), fan_out)
         if name == _RECURRENT:
             return self._of_recurrence(args, output[0])
+        if name == _DELAYED:
+            return self._of_delays(args)
         if name in _OPAQUE:
             self.uncounted.add(name.removeprefix("aten::"))
             return None
@@ -304,9 +309,9 @@ class OperationCounter:
                 getattr(call.module, "padding", None) == "same"
                 and getattr(call.module, "padding_mode", None) == "zeros"
             )
-            if same and call.shape is not None:
+            if same and call.x is not None:
                 # The op of a layer has two axes at least: the first one of a sequence over one axis has size 1.
-                return tuple(map(min, space, call.shape[-len(space) :]))
+                return tuple(map(min, space, call.x.shape[-len(space) :]))
         return tuple(space)
 
     def _of_recurrence(self, args: Mapping[str, Any], spikes: Tensor) -> Products:
@@ -323,6 +328,15 @@ class OperationCounter:
         weight = args["weight"]
         right = self._of_weight(weight, (), partial(products.matrix_counts, weight))
         return products.of_matrices(counts, right, len(steps) * steps.shape[1], len(weight), "left")
+
+    def _of_delays(self, args: Mapping[str, Any]) -> Products:
+        x, weight, delay = args["x"].movedim(args["time_dim"], 0), args["weight"], args["delay"]
+        found = of_delayed(x, weight, delay, args["rounded"])
+        call = self._stack[-1] if self._stack else None
+        operator = None if call is None else getattr(call.module, "operator", None)
+        if call is None or call.x is None or not isinstance(operator, Convolution):
+            return found
+        return of_convolution(found, call.x, call.module.weight, operator)  # type: ignore[arg-type]
 
     def _of_matrices(self, a: Tensor, b: Tensor) -> Products:
         is_weight = [tensor.untyped_storage().data_ptr() in self._known for tensor in (a, b)]
