@@ -39,14 +39,14 @@ def _gradients(apart: bool = False) -> list[Tensor]:
     return [spikes.detach(), *torch.autograd.grad(spikes, (weight, x), gradient)]
 
 
-@pytest.mark.parametrize("weight", ["inputs", "spikes", "dense"])
+@pytest.mark.parametrize("weight", ["taps", "spikes", "dense"])
 @pytest.mark.parametrize("field", ["spikes", "dense"])
 def test_every_algorithm_gives_the_gradients_of_the_layer_apart(
     weight: str, field: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chosen = BackwardAlgorithms(weight, field)  # type: ignore[arg-type]
     monkeypatch.setattr(choice_backward, "decide_for_entries", lambda *_: chosen)
-    monkeypatch.setattr(choice_backward, "rows_by_events", lambda *_: weight == "inputs")
+    monkeypatch.setattr(choice_backward, "decide_for_signal", lambda *_: weight)
     (spikes, *gradients), (expected, *answers) = _gradients(), _gradients(apart=True)
     assert 0.05 < expected.mean() < 0.5
     assert_bits(spikes, expected)
@@ -72,8 +72,8 @@ def _chosen(inputs: int, outputs: int, density: float, entries: float) -> Backwa
 
 
 def test_choice_follows_the_rates() -> None:
-    assert _chosen(700, 256, 0.03, 0.15) == ("inputs", "spikes")
-    assert _chosen(700, 256, 0.03, 1.0) == ("inputs", "dense")
+    assert _chosen(700, 256, 0.03, 0.15) == ("taps", "spikes")
+    assert _chosen(700, 256, 0.03, 1.0) == ("taps", "dense")
     assert _chosen(700, 256, 0.8, 0.01) == ("spikes", "spikes")
     assert _chosen(700, 256, 0.8, 1.0) == ("dense", "dense")
 

@@ -47,22 +47,6 @@ void bind_recurrent(pybind11::module_& module) {
                                        pointer(grad_state_in), pointer(grad_coefficients), pointer(grad_weight)});
       },
       unlocked);
-  module.def(
-      "event_outer",
-      [](int64_t rows, int64_t inputs, int64_t outputs, Address events, Address signal, Address grad_weight,
-         intptr_t executor) {
-        kernels().recurrent->event_outer(
-            {rows, inputs, outputs, pointer(events), pointer(signal), pointer(grad_weight), {executor}});
-      },
-      unlocked);
-  module.def(
-      "event_rows",
-      [](int64_t rows, int64_t inputs, int64_t outputs, Address events, Address weight, int64_t row, Address current,
-         intptr_t executor) {
-        kernels().recurrent->event_rows(
-            {rows, inputs, outputs, pointer(events), pointer(weight), row, pointer(current), {executor}});
-      },
-      unlocked);
 }
 
 }  // namespace snnlib

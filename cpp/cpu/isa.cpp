@@ -19,6 +19,7 @@ namespace snnlib {
   extern const NonzeroKernels nonzero_kernels;              \
   extern const PackKernels pack_kernels;                    \
   extern const MaxPoolKernels max_pool_kernels;             \
+  extern const TapKernels tap_kernels;                      \
   }
 #define SNNLIB_KERNELS(isa)      \
   {#isa,                         \
@@ -33,7 +34,8 @@ namespace snnlib {
    &isa::delayed_linear_kernels, \
    &isa::nonzero_kernels,        \
    &isa::pack_kernels,           \
-   &isa::max_pool_kernels}
+   &isa::max_pool_kernels,       \
+   &isa::tap_kernels}
 SNNLIB_DECLARE(portable)
 #ifdef SNNLIB_HAS_avx2
 SNNLIB_DECLARE(avx2)

@@ -15,9 +15,6 @@ namespace {
 // What the repeated forward of a sample may occupy in the L2 cache; longer sequences go segment by segment.
 constexpr int64_t kScratchBytes = 512 << 10;
 
-// Rows of a task of `event_rows`: enough to hide the scheduling.
-constexpr int64_t kTaskRows = 256;
-
 int64_t steps_of(const RecurrentArgs& a, int64_t n) { return a.lengths ? a.lengths[n] : a.view.steps; }
 
 Own own_of(const RecurrentArgs& a) { return a.period == 1 ? Own::kNothing : Own::kAll; }
@@ -305,19 +302,6 @@ void weight_gradient(const RecurrentBackwardArgs& a, int states, int64_t first, 
   products.store(grad, a.row);
 }
 
-// Calls f(first, sources) in parallel for an equal share of the neurons that weights lead from.
-template <class F>
-void for_sources(int64_t inputs, int threads, const F& f) {
-  const int64_t share = (inputs + threads - 1) / threads;
-  if (!inputs) return;
-  parallel_for((inputs + share - 1) / share, threads, [&](int64_t task) {
-    const int64_t first = task * share, left = inputs - first;
-    f(first, left < share ? left : share);
-  });
-}
-
-int threads_of(const Executor& executor) { return executor.threads() > 1 ? executor.threads() : 1; }
-
 template <class S, int K, bool Next>
 void forward_with(const RecurrentForwardArgs& a) {
   parallel_for(a.view.outer, a.executor.threads(), [&](int64_t n) {
@@ -333,7 +317,7 @@ void backward_with(const RecurrentBackwardArgs& a) {
     backward.run(a, n);
   });
   if (!a.grad_weight) return;
-  for_sources(a.view.inner, threads_of(a.executor),
+  for_sources(a.view.inner, a.executor.threads(),
               [&](int64_t first, int64_t sources) { weight_gradient<S>(a, K + Next, first, sources); });
 }
 
@@ -375,33 +359,9 @@ void backward(const RecurrentBackwardArgs& a) {
   by_state(a.dtype, a, portable::recurrent_kernels.backward, [&](auto zero) { backward_type<decltype(zero)>(a); });
 }
 
-void event_outer(const EventOuterArgs& a) {
-  for_sources(a.inputs, threads_of(a.executor), [&](int64_t first, int64_t sources) {
-    OuterProducts<float> products(sources, a.outputs);
-    const float *events = static_cast<const float*>(a.events) + first, *signal = static_cast<const float*>(a.signal);
-    for (int64_t r = 0; r < a.rows; ++r) products.add(events + r * a.inputs, signal + r * a.outputs);
-    products.store(static_cast<float*>(a.grad_weight) + first * a.outputs, a.outputs);
-  });
-}
-
-void event_rows(const EventRowsArgs& a) {
-  parallel_for((a.rows + kTaskRows - 1) / kTaskRows, a.executor.threads(), [&](int64_t task) {
-    thread_local Rows<float> room;
-    const int64_t end = (task + 1) * kTaskRows < a.rows ? (task + 1) * kTaskRows : a.rows;
-    Fired<float> fired = room.fired(a.inputs);
-    for (int64_t r = task * kTaskRows; r < end; ++r) {
-      const float* events = static_cast<const float*>(a.events) + r * a.inputs;
-      fired.count = append_row(events, a.inputs, fired.neuron, fired.amount);
-      float* sum = room.sum.zeroed(a.row);
-      add_rows(fired, static_cast<const float*>(a.weight), a.row, sum);
-      std::memcpy(static_cast<float*>(a.current) + r * a.outputs, sum, size_t(a.outputs) * sizeof(float));
-    }
-  });
-}
-
 }  // namespace
 
-extern const RecurrentKernels recurrent_kernels = {forward, backward, event_outer, event_rows};
+extern const RecurrentKernels recurrent_kernels = {forward, backward};
 
 }  // namespace SNNLIB_ISA
 }  // namespace snnlib

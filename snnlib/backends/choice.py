@@ -33,6 +33,8 @@ _LOOK, _EVENT = 0.5, 1.0
 # Gather: a vector of weights of an event, with those of one kernel row in the first and in the second cache; the least
 # for all vectors of an event, as they are added one after the other; start of a run of events.
 _GATHER, _GATHER_FAR, _NEAR_BYTES, _CHAIN, _RUN = 0.34, 0.58, 24 << 10, 0.75, 6.0
+# Where all weights do not fit into the second cache: a vector by gather, and tap by tap.
+_GATHER_FARTHEST, _TAPS, _FAR_BYTES = 1.7, 1.1, 2 << 20
 # Scatter: a vector of an event; start of a pixel with events, and a vector of it.
 _SCATTER, _PIXEL, _PIXEL_VECTOR = 0.55, 9.0, 0.2
 
@@ -95,8 +97,8 @@ def density(x: Tensor) -> float:
     return int(torch.count_nonzero(sample)) / sample.numel()
 
 
-def costs(g: Geometry, share: float) -> tuple[float, float]:
-    """(event-driven, dense) for inputs of which this share is not zero.
+def costs(g: Geometry, share: float, neurons: bool = True) -> tuple[float, float]:
+    """(event-driven, dense) for inputs of which this share is not zero; of currents with or without `neurons` behind.
 
     The event-driven algorithm has zeros between the taps of a dilated kernel, the dense one none.
     """
@@ -115,15 +117,31 @@ def costs(g: Geometry, share: float) -> tuple[float, float]:
         starts = active * (_PIXEL + _PIXEL_VECTOR * row_vectors)
         return lists + starts + share * inputs * row_vectors * _SCATTER, dense
     near = 4 * g.kernel_w * g.in_channels * g.channels <= _NEAR_BYTES
-    per_tap = max(vectors * (_GATHER if near else _GATHER_FAR), _CHAIN)
+    far = (_GATHER_FARTHEST if neurons else _TAPS) if _outgrows_cache(g) else _GATHER_FAR
+    per_tap = max(vectors * (_GATHER if near else far), _CHAIN)
     runs = pixels * g.kernel_h * math.ceil(vectors / 8)
     return lists + share * taps * per_tap + runs * _RUN, dense
 
 
-def decide(x: Tensor, g: Geometry, streaming: bool) -> Decision:
+def is_matrix(g: Geometry) -> bool:
+    """Whether the layer is fully connected over channels alone: one cell, one tap, and no cells of padding around."""
+    one_cell = (g.in_height, g.in_width, g.taps) == (1, 1, 1)
+    return not g.obstacle and one_cell and (g.padding_h, g.padding_w) == (0, 0)
+
+
+def by_taps(g: Geometry) -> bool:
+    """Whether currents without neurons are summed tap by tap: where the weights do not fit into the second cache."""
+    return is_matrix(g) or _outgrows_cache(g)
+
+
+def _outgrows_cache(g: Geometry) -> bool:
+    return not g.obstacle and not scatters(g) and 4 * g.taps * g.in_channels * g.channels > _FAR_BYTES
+
+
+def decide(x: Tensor, g: Geometry, streaming: bool, neurons: bool = True) -> Decision:
     """The algorithm of one call; a stream is event-driven if it can be, as those sums do not depend on the chunk."""
     share = density(x)
-    by_events, dense = costs(g, share)
+    by_events, dense = costs(g, share, neurons)
     if g.obstacle:
         return Decision("dense", share, by_events, dense, g.obstacle)
     facts = f"{share:.1%} of the inputs are events; cost {by_events:.3g} event-driven, {dense:.3g} dense"
@@ -136,7 +154,7 @@ def decide(x: Tensor, g: Geometry, streaming: bool) -> Decision:
     return Decision("events" if by_events <= dense else "dense", share, by_events, dense, facts)
 
 
-def path(x: Tensor, g: Geometry, streaming: bool) -> Literal["events", "dense"]:
+def path(x: Tensor, g: Geometry, streaming: bool, neurons: bool = True) -> Literal["events", "dense"]:
     """That of `decide`, without a look at the sequence where it does not matter."""
     if g.obstacle:
         return "dense"
@@ -144,4 +162,4 @@ def path(x: Tensor, g: Geometry, streaming: bool) -> Literal["events", "dense"]:
         return _choice.value
     if streaming or costs(g, 1.0)[0] < _SMALL:
         return "events"
-    return decide(x, g, streaming).path
+    return decide(x, g, streaming, neurons).path

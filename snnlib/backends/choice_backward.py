@@ -18,9 +18,12 @@ from snnlib.ops.kernel_rows import block_channels
 # A vector of 16 channels: in a dense convolution, of the window that an input event sees, of the patch of traces that a
 # spike samples, and of the patch of inputs that it reaches by scatter or gather.
 _DENSE, _WINDOW, _PICK, _SCATTER, _GATHER = 0.28, 0.45, 1.05, 0.65, 0.57
-# In a fully connected layer, whose weights fill the first cache: an input event and a vector of its row of weights; an
-# entry and a vector of the traces that it samples, or of the row of weights that it adds to the inputs' field.
-_ROW_EVENT, _OUTER, _ENTRY, _PICK_FAR, _GATHER_FAR = 4.0, 1.0, 15.0, 2.2, 1.0
+# The weight gradient tap by tap: an input event and a vector of its row of weights; a number of the rows of inputs and
+# of signals, which are read once a tap; a weight, whose gradient is transposed.
+_TAP_EVENT, _OUTER, _ROW, _TRANSPOSE = 4.0, 0.5, 0.35, 2.4
+# In a fully connected layer, whose weights fill the first cache: an entry, and a vector of the traces that it samples
+# or of the row of weights that it adds to the inputs' field.
+_ENTRY, _PICK_FAR, _GATHER_FAR = 15.0, 2.2, 1.0
 # Weights of one input channel and kernel row that are taken into registers, with each of their vectors; a spike.
 _SUMS, _SUMS_VECTOR, _SPIKE = 5.0, 0.8, 6.0
 # A neuron and step of a dense signal, and an input that is multiplied by its field.
@@ -30,9 +33,9 @@ _SMALL = 1e6
 
 
 class BackwardAlgorithms(NamedTuple):
-    """What drives each gradient."""
+    """What drives each gradient: "taps" are input events as well, all those under one tap of the kernel at a time."""
 
-    weight: Literal["inputs", "spikes", "dense"]
+    weight: Literal["inputs", "taps", "spikes", "dense"]
     input: Literal["spikes", "dense"]
 
 
@@ -106,26 +109,18 @@ def decide(
     return BackwardAlgorithms(weight, _cheapest(input_costs(g, spikes)))  # type: ignore[arg-type]
 
 
-def is_matrix(g: Geometry) -> bool:
-    """Whether the layer is fully connected over channels alone: one cell, one tap, and no cells of padding around."""
-    one_cell = (g.in_height, g.in_width, g.taps) == (1, 1, 1)
-    return not g.obstacle and one_cell and (g.padding_h, g.padding_w) == (0, 0)
+def tap_cost(g: Geometry, share: float) -> float:
+    """Cost of the weight gradient tap by tap, for a dense signal and inputs of which this share is not zero."""
+    inputs, pixels = g.steps * g.batch * g.in_height * g.in_width * g.in_channels, _pixels(g)
+    events = share * inputs * (_TAP_EVENT + math.ceil(g.channels / GROUP) * _OUTER)
+    rows = pixels * (g.in_channels + g.channels) * _ROW
+    return g.taps * (events + rows + g.in_channels * g.channels * _TRANSPOSE)
 
 
 def _matrix_costs(g: Geometry, share: float) -> dict[str, float]:
-    """Of the weight gradient of a fully connected layer with a dense signal: by input events row by row, or densely."""
+    """Of the weight gradient of a fully connected layer with a dense signal."""
     inputs, vectors = g.steps * g.batch * g.in_channels, math.ceil(g.channels / GROUP)
-    return {
-        "inputs": share * inputs * (_ROW_EVENT + vectors * _OUTER),
-        "dense": inputs * vectors * _DENSE,
-    }
-
-
-def rows_by_events(x: Tensor, g: Geometry) -> bool:
-    """Whether a fully connected layer's weight gradient, for a dense signal, goes by input events row by row."""
-    if not is_matrix(g) or choice.chosen() == "dense":
-        return False
-    return _cheapest(_matrix_costs(g, choice.density(x))) == "inputs"
+    return {"taps": tap_cost(g, share), "dense": inputs * vectors * _DENSE}
 
 
 def decide_for_entries(
@@ -133,9 +128,9 @@ def decide_for_entries(
 ) -> BackwardAlgorithms:
     """`decide` for neurons with a surrogate, whose entries take the place of the spikes.
 
-    A fully connected layer's weight gradient "by inputs" takes a row of the dense adjoint for each input event.
+    A fully connected layer's weight gradient by input events is that of a convolution of one tap.
     """
-    if not is_matrix(g) or choice.chosen() == "dense":
+    if not choice.is_matrix(g) or choice.chosen() == "dense":
         return decide(x, g, entries, need_weight, from_state)
     if from_state:
         entries += g.batch * g.channels
@@ -151,10 +146,13 @@ def decide_for_entries(
     return BackwardAlgorithms(weight, _cheapest(field))  # type: ignore[arg-type]
 
 
-def decide_for_signal(x: Tensor, g: Geometry) -> Literal["inputs", "dense"]:
+def decide_for_signal(x: Tensor, g: Geometry) -> Literal["inputs", "taps", "dense"]:
     """The weight gradient's algorithm where the signal is dense: by input events or densely."""
     if g.obstacle or choice.chosen() == "dense":
         return "dense"
-    costs = weight_costs(g, choice.density(_inner(x, g)), 0)
+    if choice.is_matrix(g):
+        return _cheapest(_matrix_costs(g, choice.density(x)))  # type: ignore[return-value]
+    share = choice.density(_inner(x, g))
+    costs = {**weight_costs(g, share, 0), "taps": tap_cost(g, share)}
     del costs["spikes"]
-    return _cheapest(costs) if math.isfinite(costs["inputs"]) else "dense"  # type: ignore[return-value]
+    return _cheapest(costs)  # type: ignore[return-value]

@@ -1,8 +1,8 @@
 """An event-driven convolution without neurons, for those that stand apart or have several states.
 
 Spike tensors are `[T, N, C, (D), H, W]`; the kernel of a fully connected layer is as large as the image. Sums are those
-of the layers with neurons, bit for bit. Kernels: cpp/cpu/srm_conv_forward.cpp and srm_conv_backward.cpp; reference:
-snnlib/backends/reference/srm_conv.py.
+of the layers with neurons, bit for bit. Kernels: cpp/cpu/taps.cpp, srm_conv_forward.cpp and srm_conv_backward.cpp;
+reference: snnlib/backends/reference/srm_conv.py.
 """
 
 from __future__ import annotations
@@ -11,24 +11,25 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from snnlib.backends import choice, choice_backward, native, reference
 from snnlib.backends.reference.srm import state_dtype
 from snnlib.ops import checks, conv_layout, dense
 from snnlib.ops.forward_call import ForwardCall
-from snnlib.ops.geometry import GROUP, ConvOptions, Geometry, geometry
+from snnlib.ops.geometry import ConvOptions, Geometry, geometry
 from snnlib.ops.gradient_call import GradientCall
+from snnlib.ops.kernel_rows import from_tap_rows, tap_rows
 
 
 def weight_gradient(
     signal: Tensor, x: Tensor, weight: Tensor, g: Geometry, options: ConvOptions, time_dim: int
 ) -> Tensor:
     """dL/dW of a dense float32 signal in the layout of `empty_sequence`: by input events or densely."""
-    if choice_backward.rows_by_events(x, g):
-        return _weight_gradient_of_rows(signal, x, weight, g)
-    if choice_backward.decide_for_signal(x, g) == "dense":
+    algorithm = choice_backward.decide_for_signal(x, g)
+    if algorithm == "taps":
+        return _weight_gradient_by_taps(signal, x, weight, g, options)
+    if algorithm == "dense":
         return dense.weight_gradient(signal, x, weight, options)
     bands = g.bands(1)
     kept = (
@@ -76,26 +77,33 @@ def _currents_in_order(x: Tensor, weight: Tensor, g: Geometry, options: ConvOpti
     return out
 
 
-def _currents_of_rows(x: Tensor, weight: Tensor, g: Geometry, out: Tensor) -> Tensor:
-    """Currents of a fully connected layer: each input event adds its row of weights."""
-    events = x.reshape(-1, g.in_channels).contiguous()
-    rows = F.pad(weight.reshape(g.channels, g.in_channels).t().float(), (0, -g.channels % GROUP)).contiguous()
-    sizes = (len(events), g.in_channels, g.channels)
-    kernel = conv_layout.kernel("event_rows", x)
-    kernel(*sizes, events.data_ptr(), rows.data_ptr(), rows.shape[1], out.data_ptr())  # type: ignore[misc]
+def _tap_sizes(x: Tensor, weight: Tensor, g: Geometry, options: ConvOptions) -> tuple[int, ...]:
+    frames = x.shape[0] * x.shape[1]
+    sizes = (frames, g.in_channels, g.in_height, g.in_width, g.channels, g.height, g.width)
+    return (*sizes, *weight.shape[2:], *options.stride, *options.padding, *options.dilation)
+
+
+def _channels_last(sequence: Tensor) -> Tensor:
+    return sequence.movedim(2, -1).to(torch.float32).contiguous()
+
+
+def _currents_by_taps(x: Tensor, weight: Tensor, g: Geometry, options: ConvOptions, out: Tensor) -> Tensor:
+    events, rows = _channels_last(x), tap_rows(weight)
+    kernel = conv_layout.kernel("tap_currents", x)
+    sizes = _tap_sizes(x, weight, g, options)
+    kernel(sizes, events.data_ptr(), rows.data_ptr(), rows.shape[-1], out.data_ptr())  # type: ignore[misc]
     return out
 
 
-def _weight_gradient_of_rows(signal: Tensor, x: Tensor, weight: Tensor, g: Geometry) -> Tensor:
-    """dL/dW of a fully connected layer: each input event adds the signal of its step to its weights."""
-    events = x.reshape(-1, g.in_channels).to(torch.float32).contiguous()
-    signals = signal.reshape(-1, g.channels).contiguous()
-    rows = signal.new_empty(g.in_channels, g.channels)
-    kernel = conv_layout.kernel("event_outer", x)
-    kernel(  # type: ignore[misc]
-        len(events), g.in_channels, g.channels, events.data_ptr(), signals.data_ptr(), rows.data_ptr()
-    )
-    return rows.t().reshape(weight.shape).contiguous()
+def _weight_gradient_by_taps(
+    signal: Tensor, x: Tensor, weight: Tensor, g: Geometry, options: ConvOptions
+) -> Tensor:
+    events, signals = _channels_last(x), _channels_last(signal)
+    rows = signals.new_empty(*weight.shape[2:], g.in_channels, g.channels)
+    kernel = conv_layout.kernel("tap_weights", x)
+    sizes = _tap_sizes(x, weight, g, options)
+    kernel(sizes, events.data_ptr(), signals.data_ptr(), rows.data_ptr())  # type: ignore[misc]
+    return from_tap_rows(rows)
 
 
 @torch.library.custom_op("snnlib::currents_forward", mutates_args=())
@@ -119,12 +127,12 @@ def currents_forward(
     kernel = conv_layout.kernel("srm_conv_forward", x, weight=weight)
     if kernel is None:
         return out.copy_(reference.srm_conv.convolve(x, weight, options))
-    if choice.path(x, g, streaming=False) == "dense":
+    if choice.path(x, g, streaming=False, neurons=False) == "dense":
         currents = dense.currents(x, weight, options).view(*x.shape[:2], g.channels, *g.space)
         return currents if currents.stride() == out.stride() else out.copy_(currents)
     native.on_huge_pages(out)
-    if choice_backward.is_matrix(g) and x.dtype == torch.float32:
-        return _currents_of_rows(x, weight, g, out)
+    if choice.by_taps(g) and out.dtype == torch.float32:
+        return _currents_by_taps(x, weight, g, options, out)
     call = ForwardCall(x, weight, g, options, time_dim, (1, 1), "events")
     call.run(kernel, conv_layout.NONE, out)
     return out

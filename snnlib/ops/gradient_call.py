@@ -59,7 +59,7 @@ class GradientCall(NamedTuple):
         if of_input:
             grad_x = native.on_huge_pages(conv_layout.empty_sequence(x, x.shape[2], x.shape[3:]))
         scatter = scatters_back(g)
-        rows = kernel_rows(weight.flip(3).transpose(0, 1), dilation, scatter)
+        rows = kernel_rows(weight.flip(3).transpose(0, 1), dilation, scatter) if of_input else None
         kernel = conv_layout.kernel("srm_conv_backward", x)
         kernel(  # type: ignore[misc]
             self.kept,
@@ -71,7 +71,7 @@ class GradientCall(NamedTuple):
             tasks_per_block,
             conv_layout.stored(grad_x if of_input else None),
             conv_layout.frame_order(g, self.time_dim),
-            rows.data_ptr(),
+            native.address(rows),
             scatter,
             self.input_grad_scale,
         )

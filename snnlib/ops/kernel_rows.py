@@ -6,6 +6,7 @@ those zeros are left out.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -14,6 +15,9 @@ from torch import Tensor
 
 from snnlib.ops.geometry import GROUP, Geometry
 
+# Channels whose weights under one tap lie next to each other: few enough for the second cache, and whole lines of it.
+_PIECE = 128
+
 
 def _padded(floats: int) -> int:
     return -(-floats // GROUP) * GROUP
@@ -21,10 +25,31 @@ def _padded(floats: int) -> int:
 
 def kernel_rows(weight: Tensor, dilation: Sequence[int], by_scatter: bool) -> Tensor:
     """Weight `[O, C, kh, kw]` in float32, in the order in which `scatter` (each event's row) or `gather` walk it."""
-    weight = _spread(weight.to(torch.float32), dilation)
-    scattered, gathered = weight.flip(3).permute(2, 1, 3, 0), weight.permute(2, 3, 1, 0)
-    rows = scattered.flatten(2) if by_scatter else gathered.flatten(1, 2)
+    by_tap = _by_tap(_spread(weight.to(torch.float32), dilation))
+    rows = by_tap.flip(1).transpose(1, 2).flatten(2) if by_scatter else by_tap.flatten(1, 2)
     return F.pad(rows, (0, -rows.shape[-1] % GROUP)).contiguous()
+
+
+def tap_rows(weight: Tensor) -> Tensor:
+    """Weight `[O, C, kh, kw]` as float32 rows `[pieces, kh, kw, C, O / pieces]`, padded to whole groups."""
+    rows = _by_tap(weight.to(torch.float32))
+    rows = F.pad(rows, (0, -rows.shape[-1] % GROUP))
+    piece = math.gcd(rows.shape[-1], _PIECE)
+    return rows.view(*rows.shape[:-1], rows.shape[-1] // piece, piece).movedim(3, 0).contiguous()
+
+
+def _by_tap(weight: Tensor) -> Tensor:
+    """`[kh, kw, C, O]`. Torch transposes matrices in blocks, and other tensors up to ten times as slowly."""
+    outputs, inputs, *taps = weight.shape
+    matrix = weight.flatten(1).t().contiguous()
+    return matrix.view(inputs, *taps, outputs).movedim(0, 2)
+
+
+def from_tap_rows(rows: Tensor) -> Tensor:
+    """`[O, C, kh, kw]` of a gradient `[kh, kw, C, O]`."""
+    *taps, inputs, outputs = rows.shape
+    matrix = rows.movedim(2, 0).flatten(0, 2).t().contiguous()
+    return matrix.view(outputs, inputs, *taps)
 
 
 def _spread(weight: Tensor, dilation: Sequence[int]) -> Tensor:

@@ -230,12 +230,9 @@ def layer_backward(
     gain = float(rows_of_neuron[_ROWS["b0"], 0])
     call = GradientCall(x, weight, g, options, time_dim, gain, tasks, kept)
     algorithms = choice_backward.decide_for_entries(x, g, int(starts[tasks]), need_weight, after is not None)
-    matrix = choice_backward.is_matrix(g)
-    # A fully connected layer's input events take rows of the dense adjoint.
-    by_rows = matrix and algorithms.weight == "inputs"
-    signal_weight = need_weight and (by_rows or algorithms.weight == "dense")
+    signal_weight = need_weight and algorithms.weight in ("taps", "dense")
     signal_input = need_input and algorithms.input == "dense"
-    if not matrix and (signal_weight or signal_input):
+    if (signal_weight or signal_input) and not choice.is_matrix(g):
         signal_weight, signal_input = need_weight, need_input
     event_weight, event_input = need_weight and not signal_weight, need_input and not signal_input
     by_signal = _by_signal(call, signal_weight, signal_input)

@@ -14,12 +14,13 @@
 
 namespace snnlib {
 
-// In delay.h, delayed_linear.h, max_pool.h, nonzero.h and pack.h.
+// In delay.h, delayed_linear.h, max_pool.h, nonzero.h, pack.h and taps.h.
 struct DelayKernels;
 struct DelayedLinearKernels;
 struct MaxPoolKernels;
 struct NonzeroKernels;
 struct PackKernels;
+struct TapKernels;
 
 struct Kernels {
   const char* isa;
@@ -35,6 +36,7 @@ struct Kernels {
   const NonzeroKernels* nonzero;
   const PackKernels* pack;
   const MaxPoolKernels* max_pool;
+  const TapKernels* taps;
 };
 
 const Kernels& kernels();

@@ -37,30 +37,9 @@ struct RecurrentBackwardArgs : RecurrentArgs {
   void* grad_weight;        // in the layout of `weight`; null where not wanted
 };
 
-// dL/dW of currents `I = W x` whose inputs are rows of events: the sum over rows of signal^T x, for float32 alone.
-struct EventOuterArgs {
-  int64_t rows, inputs, outputs;
-  const void* events;  // [rows][inputs]
-  const void* signal;  // [rows][outputs]
-  void* grad_weight;   // [inputs][outputs]
-  Executor executor;
-};
-
-// Currents `I = W x` whose inputs are rows of events, for float32 alone.
-struct EventRowsArgs {
-  int64_t rows, inputs, outputs;
-  const void* events;  // [rows][inputs]
-  const void* weight;  // [inputs][row], whole groups of kGroup long
-  int64_t row;
-  void* current;  // [rows][outputs]
-  Executor executor;
-};
-
 struct RecurrentKernels {
   void (*forward)(const RecurrentForwardArgs&);
   void (*backward)(const RecurrentBackwardArgs&);
-  void (*event_outer)(const EventOuterArgs&);
-  void (*event_rows)(const EventRowsArgs&);
 };
 
 namespace portable {

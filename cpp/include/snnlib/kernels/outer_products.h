@@ -9,10 +9,22 @@
 
 #include "snnlib/dtype.h"
 #include "snnlib/kernels/recurrent_rows.h"
+#include "snnlib/parallel.h"
 #include "snnlib/scratch.h"
 
 namespace snnlib {
 namespace SNNLIB_ISA {
+
+// Calls f(first, inputs) in parallel for an equal share of the inputs of a gradient.
+template <class F>
+void for_sources(int64_t inputs, int threads, const F& f) {
+  const int64_t shares = threads > 1 ? threads : 1, share = (inputs + shares - 1) / shares;
+  if (!inputs) return;
+  parallel_for((inputs + share - 1) / share, threads, [&](int64_t task) {
+    const int64_t first = task * share, left = inputs - first;
+    f(first, left < share ? left : share);
+  });
+}
 
 template <class S>
 class OuterProducts {
@@ -25,9 +37,13 @@ class OuterProducts {
 
  public:
   // For rows of `inputs` events and `outputs` signals.
-  OuterProducts(int64_t inputs, int64_t outputs) : inputs_(inputs), outputs_(outputs) {
-    counts_.zeroed(inputs + 1);
-    sums_.zeroed(inputs * pieces() * kVectors);
+  OuterProducts(int64_t inputs, int64_t outputs) : inputs_(inputs), outputs_(outputs) { clear(); }
+
+  // Forgets all rows.
+  void clear() {
+    rows_ = count_ = 0;
+    counts_.zeroed(inputs_ + 1);
+    sums_.zeroed(inputs_ * pieces() * kVectors);
   }
 
   // One more row; both stay in place until `store`.
