@@ -28,8 +28,7 @@ void bind_taps(pybind11::module_& module) {
   module.def(
       "tap_weights",
       [](const TapSizes& sizes, Address input, Address signal, Address grad_weight, intptr_t executor) {
-        kernels().taps->weights(
-            {to_tap_shape(sizes), floats(input), floats(signal), floats(grad_weight), {executor}});
+        kernels().taps->weights({to_tap_shape(sizes), floats(input), floats(signal), floats(grad_weight), {executor}});
       },
       unlocked);
 }

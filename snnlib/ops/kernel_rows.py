@@ -27,15 +27,20 @@ def kernel_rows(weight: Tensor, dilation: Sequence[int], by_scatter: bool) -> Te
     """Weight `[O, C, kh, kw]` in float32, in the order in which `scatter` (each event's row) or `gather` walk it."""
     by_tap = _by_tap(_spread(weight.to(torch.float32), dilation))
     rows = by_tap.flip(1).transpose(1, 2).flatten(2) if by_scatter else by_tap.flatten(1, 2)
-    return F.pad(rows, (0, -rows.shape[-1] % GROUP)).contiguous()
+    return _whole_groups(rows).contiguous()
 
 
 def tap_rows(weight: Tensor) -> Tensor:
     """Weight `[O, C, kh, kw]` as float32 rows `[pieces, kh, kw, C, O / pieces]`, padded to whole groups."""
-    rows = _by_tap(weight.to(torch.float32))
-    rows = F.pad(rows, (0, -rows.shape[-1] % GROUP))
+    rows = _whole_groups(_by_tap(weight.to(torch.float32)))
     piece = math.gcd(rows.shape[-1], _PIECE)
     return rows.view(*rows.shape[:-1], rows.shape[-1] // piece, piece).movedim(3, 0).contiguous()
+
+
+def _whole_groups(rows: Tensor) -> Tensor:
+    # Padding by nothing would copy.
+    missing = -rows.shape[-1] % GROUP
+    return F.pad(rows, (0, missing)) if missing else rows
 
 
 def _by_tap(weight: Tensor) -> Tensor:

@@ -23,8 +23,9 @@ struct TapShape {
 
 struct TapCurrentsArgs {
   TapShape shape;
-  const float* input;   // [frames][in_height][in_width][in_channels]
-  // Channels in pieces, whole groups of kGroup: [channels / piece][kernel_h][kernel_w][in_channels][piece], ends in zeros.
+  const float* input;  // [frames][in_height][in_width][in_channels]
+  // Channels in pieces, whole groups of kGroup: [channels / piece][kernel_h][kernel_w][in_channels][piece], ends in
+  // zeros.
   const float* weight;
   int64_t piece;
   float* current;  // [frames][height][width][channels]
