@@ -12,12 +12,12 @@ PEER_BENCHMARKS := training_step surrogate_step batch_norm_step recurrent small_
 SANITIZED := build/sanitize
 COMMA := ,
 SANITIZED_TESTS := tests/test_fuzz.py tests/test_op_checks.py tests/test_ops.py tests/test_layouts.py \
-                   tests/test_backward_paths.py tests/test_half.py
+                   tests/test_backward_paths.py tests/test_half.py tests/test_taps.py
 # The reference has no kernels to check; a comparison with it runs them as tests of values do.
 SANITIZED_CHOICE := (not reference and not native_equals) or test_equals_reference
 # Sequences of several tasks for every op, then what random calls do.
 THREADED_TESTS := tests/test_thread_sanitizer.py tests/test_invariance.py tests/test_batch_norm.py tests/test_recurrent.py tests/test_delays.py \
-                  tests/test_fuzz.py
+                  tests/test_fuzz.py tests/test_taps.py
 THREADED_CHOICE := not reference and not instruction and not twenty_calls and not large
 
 .PHONY: demo test test-slow test-peers lint sanitize sanitize-memory sanitize-threads fuzz fuzz-files reliability bench bench-accuracy bench-peers format cuda-check cuda-emulation-asan docs test-versions gpu-check clean

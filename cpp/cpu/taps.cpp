@@ -44,12 +44,6 @@ class CurrentBlock {
   }
 
  private:
-  // Output row y of frame f for the rows of the block, and where its pixels' sums lie.
-  template <class F>
-  void for_rows(const TapShape& s, const F& f) const {
-    for (int64_t row = first_; row < last_; ++row) f(row / s.height, row % s.height, (row - first_) * s.width);
-  }
-
   // Number of an input pixel among those of the frames of the block.
   int64_t pixel(const TapShape& s, int64_t frame, int64_t y, int64_t x) const {
     return ((frame - frame_) * s.in_height + y) * s.in_width + x;
@@ -85,15 +79,16 @@ class CurrentBlock {
     const int64_t right = tap % s.kernel_w * s.dilation_w - s.padding_w;
     const Span span = inside(right, s.stride_w, s.in_width, s.width);
     const int64_t* ends = ends_.data() + 1;
-    for_rows(s, [&](int64_t frame, int64_t y, int64_t start) {
-      const int64_t in_y = y * s.stride_h + down;
-      if (in_y < 0 || in_y >= s.in_height) return;
+    for (int64_t line = first_; line < last_; ++line) {
+      const int64_t in_y = line % s.height * s.stride_h + down;
+      if (in_y < 0 || in_y >= s.in_height) continue;
+      float* sums = sum + (line - first_) * s.width * row;
       for (int64_t x = span.first; x < span.last; ++x) {
-        const int64_t from = pixel(s, frame, in_y, x * s.stride_w + right), at = ends[from - 1];
+        const int64_t from = pixel(s, line / s.height, in_y, x * s.stride_w + right), at = ends[from - 1];
         const Fired<float> fired{channels_.data() + at, amounts_.data() + at, ends[from] - at};
-        add_rows(fired, weight, a.piece, sum + (start + x) * row);
+        add_rows(fired, weight, a.piece, sums + x * row);
       }
-    });
+    }
   }
 
   int64_t first_ = 0, last_ = 0, frame_ = 0;
