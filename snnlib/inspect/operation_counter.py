@@ -123,7 +123,9 @@ class OperationCounter:
         # Operations that multiply but are not counted.
         self.uncounted: set[str] = set()
         self._stack: list[_Call] = []
-        self._names = {module: name for name, module in net.named_modules()}
+        # Walked once: a walk through a net of many modules takes as long as a small layer.
+        self.modules = dict(net.named_modules())
+        self._names = {module: name for name, module in self.modules.items()}
         # Storages of the net's own tensors, within the block.
         self._known: set[int] = set()
         # Of modules that are counted as a whole.
@@ -138,18 +140,19 @@ class OperationCounter:
         # What is inside a spiking layer is the layer's.
         inside = {
             id(part)
-            for layer in self.net.modules()
+            for layer in self.modules.values()
             if isinstance(layer, NeuronLayer)
             for part in layer.modules()
             if part is not layer
         }
         blocks = blocks_by_part(self.net)
+        counting_blocks = {block: _counts_spikes(block) for block in set(blocks.values())}
         with ExitStack() as stack:
-            for name, module in self.net.named_modules():
+            for name, module in self.modules.items():
                 if id(module) not in inside:
-                    fused = module in blocks and _counts_spikes(blocks[module])
+                    fused = module in blocks and counting_blocks[blocks[module]]
                     self._hook(stack, module, self._enter(name), self._leave(name), fused)
-            for block in set(blocks.values()):
+            for block in counting_blocks:
                 self._hook(stack, block, self._enter_block(block), self._leave_block(block), True)
             # A pass that ended in an error left its modules behind.
             stack.callback(self._stack.clear)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,6 +12,7 @@ from torch.nn.utils.parametrize import type_before_parametrizations
 
 from snnlib.inspect.operation_counter import ModuleCounts, OperationCounter
 from snnlib.inspect.operation_profile import LayerOperations, Profile
+from snnlib.inspect.products import nonzero
 from snnlib.nn.neuron_layer import NeuronLayer
 
 # float32 states, read and written at every update.
@@ -71,11 +72,12 @@ def profile(net: nn.Module, data: Tensor | Iterable[Any], *, batch_first: bool =
     return profile_of(counter, samples)
 
 
+@torch.no_grad()
 def profile_of(counter: OperationCounter, samples: int) -> Profile:
     """The profile of what a counter has seen."""
-    own_parameters, own_bytes = _sizes(counter.net)
+    own_parameters, own_bytes = _sizes(counter.modules)
     layers = []
-    for name, module in counter.net.named_modules():
+    for name, module in counter.modules.items():
         counts = counter.by_module.get(name, ModuleCounts())
         weights, zeros, weight_bytes = _weights(module)
         parameters, size = own_parameters.get(name, 0), own_bytes.get(name, 0)
@@ -121,20 +123,25 @@ def as_input(net: nn.Module, x: Tensor) -> Tensor:
     return x.to(weight)
 
 
-def _sizes(net: nn.Module) -> tuple[dict[str, int], dict[str, int]]:
+def _sizes(modules: Mapping[str, nn.Module]) -> tuple[dict[str, int], dict[str, int]]:
     """Number of parameters, and bytes of parameters and buffers, by module; each tensor counts once."""
-    layers = [name for name, module in net.named_modules() if isinstance(module, NeuronLayer)]
+    layers = [name for name, module in modules.items() if isinstance(module, NeuronLayer)]
     counts: dict[str, int] = {}
     sizes: dict[str, int] = {}
-    for trained, tensors in ((True, net.named_parameters()), (False, net.named_buffers())):
-        for full, tensor in tensors:
-            name = owner(full)
-            # A layer's neuron is part of it.
-            name = next(
-                (layer for layer in layers if f"{name}.".startswith(f"{layer}." if layer else "")), name
-            )
-            counts[name] = counts.get(name, 0) + (tensor.numel() if trained else 0)
-            sizes[name] = sizes.get(name, 0) + tensor.numel() * tensor.element_size()
+    seen: set[Tensor] = set()
+    for path, module in modules.items():
+        for trained, tensors in ((True, module._parameters), (False, module._buffers)):
+            for key, tensor in tensors.items():
+                if tensor is None or tensor in seen:
+                    continue
+                seen.add(tensor)
+                name = owner(f"{path}.{key}" if path else key)
+                # A layer's neuron is part of it.
+                name = next(
+                    (layer for layer in layers if f"{name}.".startswith(f"{layer}." if layer else "")), name
+                )
+                counts[name] = counts.get(name, 0) + (tensor.numel() if trained else 0)
+                sizes[name] = sizes.get(name, 0) + tensor.numel() * tensor.element_size()
     return counts, sizes
 
 
@@ -145,7 +152,6 @@ def owner(parameter: str) -> str:
     return parameter.rpartition(".")[0]
 
 
-@torch.no_grad()
 def _weights(module: nn.Module) -> tuple[int, int, int]:
     """(elements, zeros, bytes of an element) of the weights that connect neurons."""
     weights: list[Tensor] = []
@@ -155,5 +161,5 @@ def _weights(module: nn.Module) -> tuple[int, int, int]:
         named = (getattr(module, name, None) for name in ("weight", "recurrent_weight"))
         weights = [weight for weight in named if isinstance(weight, Tensor)]
     total = sum(weight.numel() for weight in weights)
-    zeros = total - sum(int(weight.count_nonzero()) for weight in weights)
+    zeros = total - sum(map(nonzero, weights))
     return total, zeros, weights[0].element_size() if weights else 0

@@ -22,6 +22,10 @@ from snnlib.backends import native
 
 # Elements looked at at once, which stay in the cache.
 _BLOCK = 1 << 17
+# Elements that torch counts before the kernel is called.
+_SMALL = 1 << 15
+# Cells of a frame whose counts stay in the cache.
+_CELLS = 1 << 12
 # Frames that are worth a thread of their own.
 _FRAMES = 64
 
@@ -112,11 +116,17 @@ def nonzero(x: Tensor) -> int:
     if not x.numel():
         return 0
     with _unseen(x):
+        if x.numel() < _SMALL:
+            return int(torch.count_nonzero(x))
         if x.dim() < 2:
             return _cell_counts(x.reshape(1, -1)).total
-        # Many small frames where that needs no copy.
-        apart = x.dim() > 2 and x.stride(0) == x.shape[1] * x.stride(1)
-        return _cell_counts(x.flatten(0, 1) if apart else x).total
+        # Many small frames where that needs no copy, whose counts stay in the cache.
+        frames = x
+        while frames.dim() > 2 and frames.shape[1:].numel() > _CELLS:
+            if frames.stride(0) != frames.shape[1] * frames.stride(1):
+                break
+            frames = frames.flatten(0, 1)
+        return _cell_counts(frames).total
 
 
 class ConvolutionMap(NamedTuple):
@@ -208,7 +218,7 @@ class FanOut:
     def of(weight: Tensor, how: ConvolutionMap, space: Sequence[int]) -> FanOut:
         """Those of a weight, for frames of which this part are inputs."""
         full = _dense_fan_outs(how, tuple(weight.shape), tuple(space), weight.device)
-        if int(weight.count_nonzero()) == weight.numel():
+        if nonzero(weight) == weight.numel():
             return full
         per_cell = how.fan_out(weight)
         return replace(full, per_cell=per_cell, table=_as_table(per_cell))
