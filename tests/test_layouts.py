@@ -11,6 +11,7 @@ from torch import Tensor
 
 import snnlib
 from snnlib import functional
+from snnlib.ops import conv_layout
 
 
 def sliced(x: Tensor) -> Tensor:
@@ -148,3 +149,9 @@ def test_walkable_layouts_are_kept(path: str) -> None:
     )
     assert spikes.stride() == current.stride()
     assert state.stride()[1:] == current.stride()[1:]
+
+
+def test_strides_along_one_element_do_not_count() -> None:
+    batch_of_one = torch.empty(4, 1, 3, 2)
+    assert conv_layout.lie_alike(batch_of_one.as_strided((4, 1, 3, 2), (6, 99, 2, 1)), batch_of_one)
+    assert not conv_layout.lie_alike(torch.empty(3, 1, 4, 2).transpose(0, 2), batch_of_one)

@@ -41,6 +41,12 @@ def _empty(shape: Sequence[int], x: Tensor, dtype: torch.dtype | None) -> Tensor
     return torch.empty_permuted(shape, memory, dtype=x.dtype if dtype is None else dtype, device=x.device)
 
 
+def lie_alike(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors of one shape have their elements in one order; a stride along one element says nothing."""
+    strides = zip(a.shape, a.stride(), b.stride(), strict=True)
+    return all(first == second for size, first, second in strides if size > 1)
+
+
 def empty_output(x: Tensor, g: Geometry, pool: Sequence[int]) -> Tensor:
     """What the forward pass gives: spikes after pooling."""
     space = g.space[-2:]

@@ -129,7 +129,7 @@ def currents_forward(
         return out.copy_(reference.srm_conv.convolve(x, weight, options))
     if choice.path(x, g, streaming=False, neurons=False) == "dense":
         currents = dense.currents(x, weight, options).view(*x.shape[:2], g.channels, *g.space)
-        return currents if currents.stride() == out.stride() else out.copy_(currents)
+        return currents if conv_layout.lie_alike(currents, out) else out.copy_(currents)
     native.on_huge_pages(out)
     if choice.by_taps(g) and out.dtype == torch.float32:
         return _currents_by_taps(x, weight, g, options, out)
@@ -180,14 +180,14 @@ def currents_backward(
             grad_x = conv_layout.empty_sequence(x, x.shape[2], x.shape[3:]).copy_(gradients[1])
         return grad_weight, grad_x
     layout = conv_layout.empty_sequence(x, g.channels, g.space, torch.float32)
-    if signal.stride() != layout.stride() or signal.dtype != torch.float32:
+    if not conv_layout.lie_alike(signal, layout) or signal.dtype != torch.float32:
         signal = layout.copy_(signal)
     if need_weight:
         grad_weight = weight_gradient(signal, x, weight, g, options, time_dim).to(weight.dtype)
     if need_input:
         field = dense.field(signal, x, weight, options).to(x.dtype)
         grad_x = conv_layout.empty_sequence(x, x.shape[2], x.shape[3:])
-        grad_x = field if field.stride() == grad_x.stride() else grad_x.copy_(field)
+        grad_x = field if conv_layout.lie_alike(field, grad_x) else grad_x.copy_(field)
     return grad_weight, grad_x
 
 

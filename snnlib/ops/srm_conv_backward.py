@@ -83,9 +83,9 @@ def srm_conv_backward(
             grad_start.copy_(grad_before)
         grad_weight = grad_weight.to(weight.dtype).contiguous() if need_weight else weight.new_empty(0)
         return grad_weight, grad_x, grad_start
-    if output is not None and (output.stride() != layout.stride() or output.dtype != x.dtype):
+    if output is not None and (not conv_layout.lie_alike(output, layout) or output.dtype != x.dtype):
         output = torch.empty_like(layout).copy_(output)
-    if grad_output.stride() != layout.stride() or grad_output.dtype != x.dtype:
+    if not conv_layout.lie_alike(grad_output, layout) or grad_output.dtype != x.dtype:
         grad_output = layout.copy_(grad_output)
     record = record.to(torch.float32).contiguous()
     bits, starts = bits.contiguous(), starts.contiguous()
