@@ -23,7 +23,7 @@ import snnlib
 
 PEERS = ("spikingjelly", "snntorch", "norse", "sinabs")
 STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #1c2733; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 75rem; margin: 2rem auto; padding: 0 1rem; color: #1c2733; }
 table { border-collapse: collapse; margin: 1rem 0; display: block; overflow-x: auto; }
 th, td { padding: .25rem .8rem; text-align: right; border-bottom: 1px solid #d8dee4; white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; }

@@ -30,7 +30,7 @@ from turns import Report, parser, take_turns
 import snnlib
 from snnlib import surrogate
 
-TRIANGLE, NARROW, ATAN = "LIF, triangle 0.5", "LIF, triangle 0.25", "LIF, ATan"
+TRIANGLE, NARROW, ATAN = "snnlib, LIF, triangle 0.5", "snnlib, LIF, triangle 0.25", "snnlib, LIF, ATan"
 SURROGATES = {TRIANGLE: surrogate.Triangle(0.5), NARROW: surrogate.Triangle(0.25), ATAN: surrogate.ATan()}
 # Scalings of a layer's weight until its rate is right to a few percent.
 _SCALINGS = 25
@@ -86,7 +86,7 @@ def main() -> None:
     tasks = {
         name: training_step(lif_net(bump, few, arguments.rate), x, y) for name, bump in SURROGATES.items()
     }
-    tasks["SRM"] = make_task(FUSED, x, y, calibrated(x, arguments.rate))
+    tasks["snnlib, SRM"] = make_task(FUSED, x, y, calibrated(x, arguments.rate))
     if installed(SPIKINGJELLY):
         tasks[SPIKINGJELLY + TUNED] = training_step(spikingjelly_net(few, arguments.rate), x, y)
     else:

@@ -20,7 +20,7 @@ ROWS = {
     "small_batch": ["snnlib, fused", "dense convolutions, channels-last"],
     "long_sequences": ["T = 30"],
     "fine_bins": ["T = 30"],
-    "surrogate_step": ["LIF, triangle 0.5", "LIF, ATan", "SRM"],
+    "surrogate_step": ["snnlib, LIF, triangle 0.5", "snnlib, LIF, ATan", "snnlib, SRM"],
     "batch_norm_step": ["snnlib, fused, triangle", "snnlib, fused, ATan", "snnlib, layer by layer, ATan"],
     "spike_rates": ["snnlib, fused, 1% of neurons fire", "snnlib, fused, 50% of neurons fire"],
     "convolution": ["snnlib layer, with neurons", "torch, channels-last", "torch, contiguous"],
