@@ -75,8 +75,7 @@ class CurrentBlock {
   void add_tap(const TapCurrentsArgs& a, int64_t tap, const float* weight, float* sum) const {
     const TapShape& s = a.shape;
     const int64_t row = a.pieces() * a.piece;
-    const int64_t down = tap / s.kernel_w * s.dilation_h - s.padding_h;
-    const int64_t right = tap % s.kernel_w * s.dilation_w - s.padding_w;
+    const int64_t down = s.down(tap), right = s.right(tap);
     const Span span = inside(right, s.stride_w, s.in_width, s.width);
     const int64_t* ends = ends_.data() + 1;
     for (int64_t line = first_; line < last_; ++line) {
@@ -112,8 +111,7 @@ void currents(const TapCurrentsArgs& a) {
 // Every pair of an input pixel and an output pixel under one tap.
 template <class F>
 void for_pairs(const TapShape& s, int64_t tap, const F& f) {
-  const int64_t down = tap / s.kernel_w * s.dilation_h - s.padding_h;
-  const int64_t right = tap % s.kernel_w * s.dilation_w - s.padding_w;
+  const int64_t down = s.down(tap), right = s.right(tap);
   const Span lines = inside(down, s.stride_h, s.in_height, s.height);
   const Span span = inside(right, s.stride_w, s.in_width, s.width);
   for (int64_t frame = 0; frame < s.frames; ++frame) {

@@ -57,30 +57,30 @@ def in_order(x: Tensor, g: Geometry) -> bool:
     return asked and native.has_kernel("event_currents", x)
 
 
+def _sizes(g: Geometry) -> tuple[int, ...]:
+    return g.in_channels, g.in_height, g.in_width, g.channels, g.height, g.width
+
+
+def _taps(weight: Tensor, options: ConvOptions) -> tuple[int, ...]:
+    return (*weight.shape[2:], *options.stride, *options.padding, *options.dilation)
+
+
 def _currents_in_order(x: Tensor, weight: Tensor, g: Geometry, options: ConvOptions, out: Tensor) -> Tensor:
     kernel = native.kernel("event_currents", x, weight=weight)
     assert kernel is not None
     # Neighbouring threads have neighbouring output channels.
     rows = weight.permute(2, 3, 1, 0).to(torch.float32).contiguous()
-    sizes = (g.in_channels, g.in_height, g.in_width, g.channels, g.height, g.width)
-    taps = (*weight.shape[2:], *options.stride, *options.padding, *options.dilation)
     kernel(
         *conv_layout.stored(x)[1:],
         x.shape[:2],
-        sizes,
-        taps,
+        _sizes(g),
+        _taps(weight, options),
         x.data_ptr(),
         x.stride(),
         rows.data_ptr(),
         out.data_ptr(),
     )
     return out
-
-
-def _tap_sizes(x: Tensor, weight: Tensor, g: Geometry, options: ConvOptions) -> tuple[int, ...]:
-    frames = x.shape[0] * x.shape[1]
-    sizes = (frames, g.in_channels, g.in_height, g.in_width, g.channels, g.height, g.width)
-    return (*sizes, *weight.shape[2:], *options.stride, *options.padding, *options.dilation)
 
 
 def _channels_last(sequence: Tensor) -> Tensor:
@@ -90,7 +90,7 @@ def _channels_last(sequence: Tensor) -> Tensor:
 def _currents_by_taps(x: Tensor, weight: Tensor, g: Geometry, options: ConvOptions, out: Tensor) -> Tensor:
     events, rows = _channels_last(x), tap_rows(weight)
     kernel = conv_layout.kernel("tap_currents", x)
-    sizes = _tap_sizes(x, weight, g, options)
+    sizes = (g.steps * g.batch, *_sizes(g), *_taps(weight, options))
     kernel(sizes, events.data_ptr(), rows.data_ptr(), rows.shape[-1], out.data_ptr())  # type: ignore[misc]
     return out
 
@@ -101,7 +101,7 @@ def _weight_gradient_by_taps(
     events, signals = _channels_last(x), _channels_last(signal)
     rows = signals.new_empty(*weight.shape[2:], g.in_channels, g.channels)
     kernel = conv_layout.kernel("tap_weights", x)
-    sizes = _tap_sizes(x, weight, g, options)
+    sizes = (g.steps * g.batch, *_sizes(g), *_taps(weight, options))
     kernel(sizes, events.data_ptr(), signals.data_ptr(), rows.data_ptr())  # type: ignore[misc]
     return from_tap_rows(rows)
 

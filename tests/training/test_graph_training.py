@@ -6,17 +6,16 @@ There is no GPU: in the place of the captured step stands one that is made anew 
 from __future__ import annotations
 
 import dataclasses
-import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from interrupt import interrupted
 from torch import Tensor, nn
 
 from snnlib.app.training import ConfigError, RunFolder, TrainConfig, graph_training, trainer
-from snnlib.app.training.classifier import SpikingClassifier
 from snnlib.app.training.run import TrainResult, train_run
 from snnlib.learning.graph_step import without_cast_cache
 
@@ -102,19 +101,8 @@ def test_a_run_with_graphs_is_one_without(
     expected = start(plain, "plain")
     _same(expected, start(captured, "graph"))
     assert _Eager.made == 1
-    start_of_epoch = SpikingClassifier.on_train_epoch_start
-
-    def stop(module: SpikingClassifier) -> None:
-        if module.current_epoch == 2:
-            raise KeyboardInterrupt
-        start_of_epoch(module)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(SpikingClassifier, "on_train_epoch_start", stop)
-        handler = signal.getsignal(signal.SIGINT)
-        with pytest.raises(KeyboardInterrupt):
-            start(captured, "stopped")
-        signal.signal(signal.SIGINT, handler)
+    with interrupted(2, monkeypatch):
+        start(captured, "stopped")
     run, found = RunFolder.open(tmp_path / "stopped", "resume")
     assert found.graph
     _same(expected, train_run(found, run, resume=True, progress=False))

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from interrupt import interrupted
 from torch import Tensor
 
 import snnlib
@@ -29,24 +30,6 @@ def start(config: TrainConfig, folder: Path) -> TrainResult:
 def go_on(folder: Path) -> TrainResult:
     run, config = RunFolder.open(folder, "resume")
     return train_run(config, run, resume=True, progress=False)
-
-
-def start_and_stop(config: TrainConfig, folder: Path, epoch: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Interrupt a new run where this epoch, counted from 0, begins."""
-    start_of_epoch = SpikingClassifier.on_train_epoch_start
-
-    def stop(module: SpikingClassifier) -> None:
-        if module.current_epoch == epoch:
-            raise KeyboardInterrupt
-        start_of_epoch(module)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(SpikingClassifier, "on_train_epoch_start", stop)
-        handler = signal.getsignal(signal.SIGINT)
-        with pytest.raises(KeyboardInterrupt):
-            start(config, folder)
-        # Lightning ignores further interrupts from then on.
-        signal.signal(signal.SIGINT, handler)
 
 
 def assert_same(one: TrainResult, other: TrainResult, folders: tuple[Path, Path]) -> None:
@@ -111,7 +94,8 @@ def test_stopped_between_epochs(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    start_and_stop(config, tmp_path, epoch, monkeypatch)
+    with interrupted(epoch, monkeypatch):
+        start(config, tmp_path)
     assert_same(whole[0], go_on(tmp_path), (whole[1], tmp_path))
 
 
@@ -194,7 +178,8 @@ def test_of_equal_epochs_the_first_is_best_also_in_a_folder_that_was_moved(
 ) -> None:
     # No epoch changes anything.
     same = dataclasses.replace(config, lr=1e-30, epochs=2)
-    start_and_stop(same, tmp_path / "first", 1, monkeypatch)
+    with interrupted(1, monkeypatch):
+        start(same, tmp_path / "first")
     result = go_on((tmp_path / "first").rename(tmp_path / "moved"))
     assert result.history[0]["val_accuracy"] == result.history[1]["val_accuracy"]
     best = SafeCheckpointIO().load_checkpoint(tmp_path / "moved/checkpoints/best.ckpt")

@@ -19,6 +19,9 @@ struct TapShape {
   int64_t stride_h, stride_w, padding_h, padding_w, dilation_h, dilation_w;
 
   int64_t taps() const { return kernel_h * kernel_w; }
+  // Where input rows and columns under a tap begin: output (y, x) sees input (y stride_h + down, x stride_w + right).
+  int64_t down(int64_t tap) const { return tap / kernel_w * dilation_h - padding_h; }
+  int64_t right(int64_t tap) const { return tap % kernel_w * dilation_w - padding_w; }
 };
 
 struct TapCurrentsArgs {
