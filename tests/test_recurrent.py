@@ -90,10 +90,11 @@ def test_chunks_give_the_whole_sequence(name: str, sizes: list[int], path: str) 
         (loss + sum(part.sum() for part in state)).backward()
         results.append((out, *state, events.grad, *(p.grad.clone() for p in layer.parameters())))
     assert results[0][0].sum() > 0
-    exact = 1 if name == "own step" else len(state) + 1
+    # The reference's products by torch round by the number of rows on some processors, as an own step's may.
+    exact = len(state) + 1 if path == "native" and name != "own step" else 0
     for number, (whole, chunks) in enumerate(zip(*results, strict=True)):
         assert whole.abs().max() > 0
-        if number < exact and name != "own step":
+        if number < exact:
             assert_bits(chunks, whole)
         else:
             assert (whole - chunks).abs().max() <= 2e-6 * whole.abs().max(), number

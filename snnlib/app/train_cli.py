@@ -164,6 +164,14 @@ def train(
             "Learning",
         ),
     ] = _D.clip_norm,
+    operations_weight: Annotated[
+        float,
+        _option(
+            "Add the share of synaptic operations that spikes cause, times this factor, to the loss, so that the net "
+            "learns to do with fewer.",
+            "Learning",
+        ),
+    ] = _D.operations_weight,
     shift: Annotated[int, _option("Move training samples by up to this many pixels.", "Learning")] = _D.shift,
     rotate: Annotated[
         float, _option("Rotate training samples by up to this many degrees.", "Learning")

@@ -14,6 +14,7 @@ from snnlib.backends import reference
 from snnlib.functional._check import check_device, check_floating, check_lengths, check_rank
 from snnlib.functional.lengths import without_padding
 from snnlib.functional.operators import LinearOperator
+from snnlib.functional.spiking import layer_currents
 from snnlib.neurons.base import Neuron, Output
 from snnlib.neurons.dynamics import Dynamics
 
@@ -171,7 +172,7 @@ def _sent_back(past: list[Tensor], back: Tensor | None, weight: Tensor) -> Tenso
 
 def _through(operator: LinearOperator, spikes: Tensor, weight: Tensor) -> Tensor:
     """Currents of the spikes of the step before, in frames of the same shape."""
-    back = operator.forward(spikes, weight)
+    back = layer_currents(spikes[None], weight, operator, 0)[0]
     if back.shape != spikes.shape:
         raise ValueError(
             f"weight: expected an operator that keeps the frames' shape {tuple(spikes.shape[1:])}, got one that "

@@ -26,6 +26,7 @@ FRAMELESS = {"data": "shd", "root": ".", "net": "8R-20", "shift": 0, "rotate": 0
     ("options", "message"),
     [
         ({"clip_norm": 1.0}, "graph: expected clip_norm None beside it, as whether a gradient .* got 1.0"),
+        ({"operations_weight": 0.1}, "graph: expected operations_weight 0 beside it, .* got 0.1"),
         ({"accumulate": 2}, "graph: expected accumulate 1 beside it, as a graph holds a whole step, got 2"),
         ({"devices": 2}, "graph: expected devices 1 beside it"),
         ({"device": "cpu"}, "graph: expected a CUDA device beside it, got cpu"),

@@ -58,3 +58,25 @@ def test_the_net_of_batch_norm_is_fused() -> None:
     assert isinstance(net.fc2, snnlib.SRMReadout)
     blocks = [part for part in snnlib.fuse_(net).parts() if isinstance(part, snnlib.nn.fused_block.Block)]
     assert len(blocks) == 3
+
+
+@pytest.mark.parametrize("options", [{}, {"neuron": "lif", "batch_norm": True}], ids=str)
+def test_operations_are_part_of_the_loss(options: dict[str, Any]) -> None:
+    """Their share of the dense ones times the factor, in a fused net too; the gradient reaches the first weights."""
+    facts = DataFacts(classes=tuple(map(str, range(10))), input_shape=(2, 18, 18))
+    frames, labels = (torch.rand(6, 4, 2, 18, 18) < 0.1).float(), torch.tensor([0, 1, 2, 3])
+    results = []
+    for weight in (0.0, 2.0):
+        torch.manual_seed(0)
+        config = TrainConfig(net="4C3-P2-8C3-P2-10", operations_weight=weight, **options)
+        module = SpikingClassifier(config, facts)
+        snnlib.prepare_(module.net, frames)
+        snnlib.fuse_(module.net)
+        loss, _ = module._loss_and_share(frames, labels)
+        loss.backward()
+        results.append((loss.item(), next(module.parameters()).grad.clone()))
+    with snnlib.losses.SynapticOperationsLoss(module.net) as operations:
+        module.net(frames)
+    share = operations().item()
+    assert share > 0.01 and results[1][0] - results[0][0] == pytest.approx(2 * share, rel=1e-4)
+    assert not torch.equal(results[0][1], results[1][1])

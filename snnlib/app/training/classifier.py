@@ -23,6 +23,7 @@ from snnlib.app.training.neuron import build_neuron, build_recurrent_neuron
 from snnlib.app.training.objective import build_objective
 from snnlib.data.ragged import NO_LABEL
 from snnlib.inspect.activity import LayerActivity, SpikeCounter
+from snnlib.learning.losses import SynapticOperationsLoss
 from snnlib.models import from_notation
 from snnlib.nn import (
     SpikingLinear,
@@ -84,6 +85,7 @@ class SpikingClassifier(pl.LightningModule):
         self.config, self.facts = config, facts
         self.net = _build_net(config, facts)
         self.objective = build_objective(config)
+        self._operations = SynapticOperationsLoss(self.net) if config.operations_weight else None
         self.activity = SpikeCounter(self.net)
         self._graph: GraphTraining | None = None
         # Of the test set and of the validation set: confusion, and the sum of the samples' losses.
@@ -124,14 +126,17 @@ class SpikingClassifier(pl.LightningModule):
     ) -> tuple[Tensor, Tensor]:
         """Loss of a batch, and the share of labels that are answered right."""
         output_layer = list(self.net.children())[-1]
-        if isinstance(output_layer, SRMLinear):
-            with supervised_spikes(output_layer, labels) as teacher:
-                output = self._output(frames, lengths)
-            # An answer that the teacher gave is none.
-            answered = ~teacher.taught
-        else:
-            output, answered = self._output(frames, lengths), torch.ones_like(labels, dtype=torch.bool)
+        with self._operations or nullcontext():
+            if isinstance(output_layer, SRMLinear):
+                with supervised_spikes(output_layer, labels) as teacher:
+                    output = self._output(frames, lengths)
+                # An answer that the teacher gave is none.
+                answered = ~teacher.taught
+            else:
+                output, answered = self._output(frames, lengths), torch.ones_like(labels, dtype=torch.bool)
         loss = self.objective.loss(output, labels, lengths)
+        if self._operations is not None:
+            loss = loss + self.config.operations_weight * self._operations().to(loss.dtype)
         right = (self.objective.scores(output, lengths).argmax(-1) == labels) & answered
         # Steps without a label are never right.
         return loss, right.sum() / (labels != NO_LABEL).sum().clamp(min=1)

@@ -102,6 +102,9 @@ class TrainConfig:
         weight_decay: AdamW's decoupled weight decay, of weights; learned constants of neurons have none.
         clip_norm: largest norm of the gradient of a step, which is scaled down to it; a step whose gradient is not
             finite is left out. None (default) does neither.
+        operations_weight: factor of `snnlib.losses.SynapticOperationsLoss`, which is added to `loss`: the share of the
+            dense operations that spikes cause. Default 0: operations cost nothing. `docs/operations.md` tells what
+            factors do.
         target_rate: spikes per neuron and time step to which hidden layers are calibrated on one batch before training.
         output_rate: the same for the last layer, whose spikes are counted.
             0.05 is half of what a first layer can reach on the digits, where large parts of the frame are empty.
@@ -110,8 +113,8 @@ class TrainConfig:
         devices: processes (CPU) or GPUs of a machine that train together.
         nodes: machines that train together, each with `devices`; start the same command on each by `torchrun`.
         graph: whether a training step is captured as one CUDA graph (`snnlib.graph_step`), by which small nets are
-            faster. Not with `clip_norm`, `accumulate`, several devices or sequences without frames; the firing of
-            layers is then not watched during training.
+            faster. Not with `clip_norm`, `operations_weight`, `accumulate`, several devices or sequences without
+            frames; the firing of layers is then not watched during training.
         precision: dtype of weights and spikes, in Lightning's words; `"bf16-mixed"` keeps weights in float32 and runs
             the layers under bfloat16 autocast.
         threads: CPU threads; None for torch's own choice.
@@ -162,6 +165,7 @@ class TrainConfig:
     warmup_epochs: float = 0.5
     weight_decay: float = 0.05
     clip_norm: float | None = None
+    operations_weight: float = 0.0
     target_rate: float = 0.01
     output_rate: float = 0.1
     seed: int = 0
@@ -212,6 +216,7 @@ class TrainConfig:
             ("undesired", 0),
             ("warmup_epochs", 0),
             ("weight_decay", 0),
+            ("operations_weight", 0),
             ("rotate", 0),
             ("warp", 0),
             ("val_split", 0),
@@ -371,6 +376,7 @@ class TrainConfig:
             return
         reasons = {
             "clip_norm": (None, "whether a gradient is finite would have to be read back"),
+            "operations_weight": (0, "the numbers of operations would have to be read back"),
             "accumulate": (1, "a graph holds a whole step"),
             "devices": (1, "processes exchange gradients outside of the graph"),
             "nodes": (1, "processes exchange gradients outside of the graph"),

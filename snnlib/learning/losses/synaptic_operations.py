@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -63,6 +65,8 @@ class SynapticOperationsLoss:
             )
         self.net, self.target, self.batch_first = net, target, batch_first
         self._handles: list[Any] = []
+        # Fan-outs by all weights follow from shapes alone.
+        self._dense_fan_outs: dict[tuple[Any, ...], Tensor] = {}
         self._start()
 
     def _start(self) -> None:
@@ -108,7 +112,8 @@ class SynapticOperationsLoss:
         if isinstance(layer, nn.Linear):
             frames = x.reshape(-1, x.shape[-1])
         with torch.no_grad():
-            fan_out, dense = (_fan_out(layer, frames, binary) for binary in (True, False))
+            weight: Any = layer.weight
+            fan_out, dense = self._fan_outs(layer, weight, frames, partial(_fan_out, layer, weight, frames))
         self._add(frames, fan_out, dense)
 
     def _count_recurrent(self, layer: Recurrent, _inputs: tuple[Any, ...], spikes: Tensor) -> None:
@@ -117,10 +122,21 @@ class SynapticOperationsLoss:
         operator = FullyConnected() if layer.recurrent_operator is None else layer.recurrent_operator
         with torch.no_grad():
             weight = layer.recurrent_weight
-            fan_out, dense = (_adjoint_of_ones(operator, weight, frames, binary) for binary in (True, False))
+            count = partial(_adjoint_of_ones, operator, weight, frames)
+            fan_out, dense = self._fan_outs((layer, "recurrent"), weight, frames, count)
         self._add(frames, fan_out, dense)
         # The first step has none before it, but a dense product all the same.
         self._dense += spikes.shape[0 if layer.batch_first else 1] * int(dense.sum())
+
+    def _fan_outs(
+        self, owner: object, weight: Tensor, frames: Tensor, count: Callable[[bool], Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        """Weights that each input of a frame meets: those that are not zero, and all."""
+        key = (owner, weight.shape, frames.shape[1:], frames.device)
+        if key not in self._dense_fan_outs:
+            self._dense_fan_outs[key] = count(False)
+        dense = self._dense_fan_outs[key]
+        return (dense if bool(weight.all()) else count(True)), dense
 
     def _add(self, frames: Tensor, fan_out: Tensor, dense: Tensor) -> None:
         self._operations.append(_Effective.apply(frames, fan_out))  # type: ignore[no-untyped-call]
@@ -150,12 +166,12 @@ def _first(inputs: tuple[Any, ...], options: dict[str, Any]) -> Tensor:
     return next(value for value in (*inputs, *options.values()) if isinstance(value, Tensor))
 
 
-def _fan_out(layer: Any, frames: Tensor, nonzero: bool) -> Tensor:
+def _fan_out(layer: Any, weight: Tensor, frames: Tensor, nonzero: bool) -> Tensor:
     """Weights that each input of a frame meets, in float64: nonzero ones, or all."""
     if isinstance(layer, NeuronLayer | SRMReadout):
         operator = layer.operator if isinstance(layer, NeuronLayer) else FullyConnected()
-        return _adjoint_of_ones(operator, layer.weight, frames, nonzero)
-    weight, frame = _counted(layer.weight, nonzero), _frame(frames)
+        return _adjoint_of_ones(operator, weight, frames, nonzero)
+    weight, frame = _counted(weight, nonzero), _frame(frames)
     if isinstance(layer, nn.Linear):
         return weight.sum(0)
     # The adjoint of the convolution, with its own padding of any mode.
