@@ -79,7 +79,7 @@ def _layers() -> dict[str, tuple[nn.Module, Tensor]]:
 
 @pytest.mark.parametrize("name", list(_layers()))
 def test_chunks_give_the_whole_sequence(name: str) -> None:
-    """Spikes, states and dL/dx bit for bit; gradients of parameters to 1e-6 of the largest entry."""
+    """Spikes, states and a convolution's dL/dx bit for bit; other gradients to 1e-6 of the largest entry."""
     torch.manual_seed(0)
     layer, x = _layers()[name]
     results = []
@@ -93,13 +93,15 @@ def test_chunks_give_the_whole_sequence(name: str) -> None:
         weights = torch.linspace(-1, 2, out.numel()).reshape(out.shape)
         layer.zero_grad()
         ((out * weights).sum() + state[0].sum()).backward()
-        results.append((out, state[0], events.grad, [p.grad.clone() for p in layer.parameters()]))
+        results.append((out, state[0], events.grad, *(p.grad.clone() for p in layer.parameters())))
     whole, chunks = results
     assert whole[0].sum() > 0
-    for a, b in zip(whole[:3], chunks[:3], strict=True):
-        assert torch.equal(a, b)
-    for a, b in zip(whole[3], chunks[3], strict=True):
+    # The product that gives dL/dx of a fully connected layer is torch's: some processors round by its number of rows.
+    exact = 2 if isinstance(layer, snnlib.SpikingLinear) else 3
+    for number, (a, b) in enumerate(zip(whole, chunks, strict=True)):
         assert a.abs().max() > 0
+        if number < exact:
+            assert torch.equal(a, b)
         # Three axes are torch's convolution, which adds in an order of its own.
         tolerance = 4e-6 if name == "3-D" else 1e-6
         assert (a - b).abs().max() <= tolerance * a.abs().max()
