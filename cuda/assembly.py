@@ -73,16 +73,21 @@ BACKWARD = (
 )
 # Backward of linear neurons, which loads straight into registers: the repeated recurrence, and the adjoint with a
 # surrogate gradient that does not divide.
-ADJOINT = (Phase(("LDG", "STS"), (), "LDG"), Phase(("LDS", "LDG", "STG"), ("CALL",), "STG"))
+REPEATED = Phase(("LDG", "STS"), (), "LDG")
+ADJOINT = (REPEATED, Phase(("LDS", "LDG", "STG", "FMNMX"), ("CALL", "MUFU"), "STG"))
+RECIPROCAL_ADJOINT = (REPEATED, Phase(("LDS", "LDG", "STG", "FMNMX", "MUFU"), ("CALL",), "STG"))
 
 
 def per_step(kernel: list[Instruction], phases: tuple[Phase, ...]) -> float:
-    """Instructions per time step of a thread, in the loops that take most steps at a time."""
+    """Instructions per time step of a thread, in the shortest of the loops that take most steps at a time.
+
+    Others are for options that few nets have.
+    """
     bodies = loops(kernel)
     total = 0.0
     for phase in phases:
         costs = [
-            (count(body, phase.counted) / phase.per_step, len(body))
+            (count(body, phase.counted) / phase.per_step, -len(body))
             for body in bodies
             if all(count(body, name) for name in phase.holds)
             and not any(count(body, name) for name in phase.without)
@@ -90,5 +95,5 @@ def per_step(kernel: list[Instruction], phases: tuple[Phase, ...]) -> float:
         if not costs:
             raise ValueError(f"expected a loop with {' and '.join(phase.holds)}, got none")
         steps, length = max(costs)
-        total += length / steps
+        total -= length / steps
     return total

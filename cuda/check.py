@@ -22,7 +22,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from assembly import ADJOINT, BACKWARD, FORWARD, Instruction, Phase, count, functions, per_step
+from assembly import (
+    ADJOINT,
+    BACKWARD,
+    FORWARD,
+    RECIPROCAL_ADJOINT,
+    Instruction,
+    Phase,
+    count,
+    functions,
+    per_step,
+)
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build" / "cuda-check"
@@ -37,7 +47,10 @@ ISSUED, COPIED = 33.4e12, 4.3e12
 
 
 class Bound(NamedTuple):
-    """Kernels of a pattern whose first group is the element type: what a neuron-step costs and moves at most."""
+    """What a neuron-step costs and moves at most.
+
+    The groups of the pattern are the element type and the number of neurons of a thread.
+    """
 
     name: str
     pattern: str
@@ -49,18 +62,20 @@ class Bound(NamedTuple):
 
 _TYPES = "(float|__half|__nv_bfloat16)"
 _PAIRS, _PACKS = {"float": 2, "__half": 2, "__nv_bfloat16": 2}, {"float": 4, "__half": 8, "__nv_bfloat16": 8}
-_SINGLE = {"float": 1, "__half": 1, "__nv_bfloat16": 1}
+_HALVES = {"float": 1, "__half": 2, "__nv_bfloat16": 2}
 BOUNDS = (
-    Bound("SRM forward", rf"srm_forward_kernel<{_TYPES}, [48]>", FORWARD, _PACKS, 2,
+    Bound("SRM forward", rf"srm_forward_kernel<{_TYPES}, (\d)>", FORWARD, _PACKS, 2,
           {"float": 16, "__half": 16, "__nv_bfloat16": 16}),
-    Bound("SRM backward", rf"srm_backward_kernel<{_TYPES}, 2, true>", BACKWARD, _PAIRS, 4,
+    Bound("SRM backward", rf"srm_backward_kernel<{_TYPES}, (\d), true>", BACKWARD, _PAIRS, 4,
           {"float": 43, "__half": 45, "__nv_bfloat16": 45}),
-    Bound("SRM backward, weights only", rf"srm_backward_kernel<{_TYPES}, 2, false>", BACKWARD, _PAIRS, 3,
+    Bound("SRM backward, weights only", rf"srm_backward_kernel<{_TYPES}, (\d), false>", BACKWARD, _PAIRS, 3,
           {"float": 43, "__half": 45, "__nv_bfloat16": 45}),
-    Bound("LIF forward", rf"::forward_kernel<{_TYPES}, 1, false>", FORWARD, _SINGLE, 2,
-          {"float": 22, "__half": 25, "__nv_bfloat16": 25}),
-    Bound("LIF backward, triangle", rf"::backward_kernel<{_TYPES}, 1, false, false>", ADJOINT, _SINGLE, 3,
-          {"float": 55, "__half": 60, "__nv_bfloat16": 60}),
+    Bound("LIF forward", rf"::forward_kernel<{_TYPES}, 1, false, (\d)>", FORWARD, _HALVES, 2,
+          {"float": 18, "__half": 17, "__nv_bfloat16": 17}),
+    Bound("LIF backward, triangle", rf"::backward_kernel<{_TYPES}, 1, false, false, (\d)>", ADJOINT, _HALVES, 3,
+          {"float": 35, "__half": 30, "__nv_bfloat16": 30}),
+    Bound("LIF backward, ATan", rf"::backward_kernel<{_TYPES}, 1, false, false, (\d)>", RECIPROCAL_ADJOINT, _HALVES, 3,
+          {"float": 39, "__half": 34, "__nv_bfloat16": 34}),
 )  # fmt: skip
 ENTRY = re.compile(r"Compiling entry function '(\S+)' for '(sm_\w+)'")
 MEMORY = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
@@ -128,7 +143,9 @@ def check_scans(kernels: dict[str, list[Instruction]]) -> list[str]:
     lines = []
     for bound in BOUNDS:
         found = {
-            match[1]: steps for name, steps in kernels.items() if (match := re.search(bound.pattern, name))
+            match[1]: steps
+            for name, steps in kernels.items()
+            if (match := re.search(bound.pattern, name)) and int(match[2]) == bound.neurons.get(match[1])
         }
         if set(found) != set(bound.most):
             sys.exit(

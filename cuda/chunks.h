@@ -1,6 +1,7 @@
 // What the scans share: where a thread finds its neuron, and how it walks through time in groups and chunks of steps.
 #pragma once
 
+#include <initializer_list>
 #include <type_traits>
 
 #include "divider.h"
@@ -29,6 +30,14 @@ struct Places {
     return period.size == 1 ? 0 : int64_t(period.remainder(uint64_t(place.inner)));
   }
 };
+
+// Whether packs of V elements can be loaded at every step of every tensor.
+template <class T, int V>
+bool fits_packs(const SequenceView& view, std::initializer_list<const void*> tensors) {
+  uintptr_t bits = 0;
+  for (const void* tensor : tensors) bits |= reinterpret_cast<uintptr_t>(tensor);
+  return bits % (sizeof(T) * V) == 0 && (view.inner | view.outer_stride | view.step_stride) % V == 0;
+}
 
 // Calls f(constant, first) for groups of N of `count` steps, then for the steps that are left one by one: loops over a
 // constant number of steps unroll without a condition in between.

@@ -21,5 +21,17 @@ struct FastReciprocal {
   }
 };
 
+// The same for numbers of 1 and more: right where `most`, the largest of them, is_right; NaN gives NaN.
+struct BoundedReciprocal {
+  float& most;
+
+  __device__ float operator()(float x) const {
+    most = fmaxf(most, x);
+    float error;
+    return FastReciprocal{error}(x);
+  }
+  static __device__ bool is_right(float most) { return most <= 0x1p126f; }
+};
+
 }  // namespace cuda
 }  // namespace snnlib

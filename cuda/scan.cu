@@ -6,6 +6,7 @@
 #include "chunks.h"
 #include "element.h"
 #include "launch.h"
+#include "reciprocal.h"
 #include "snnlib/isa.h"
 #include "snnlib/neurons/linear.h"
 #include "snnlib/scan.h"
@@ -21,17 +22,31 @@ constexpr int kAheadForward = sizeof(T) == 8 ? 1
                               : K == 1       ? 8
                                              : 4;
 template <class T, int K>
-constexpr int kAheadBackward = sizeof(T) == 8 ? 1
-                               : K == 1       ? 6
-                                              : 2;
+constexpr int kAheadBackward = sizeof(T) == 8   ? 1
+                               : K > 1          ? 2
+                               : sizeof(T) == 4 ? 6
+                                                : 8;
 
-template <class S, int K>
-__device__ LinearCoefficients<K, S> coefficients_of(const ScanArgs& a, int64_t first) {
-  const S* p = static_cast<const S*>(a.coefficients) + first;
-  LinearCoefficients<K, S> k;
+// Whether two neurons can share a thread, and with it loads, stores and addresses: where arithmetic and not the memory
+// would else set the pace.
+template <class T, int K, bool Next, bool Learn>
+constexpr bool kPairs = sizeof(T) == 2 && K == 1 && !Next && !Learn;
+
+// Whether the options of most nets have a loop of their own: neurons that are bound by memory but for this.
+template <class S, int K, bool Next, bool Learn>
+constexpr bool kHasUsual = sizeof(S) == 4 && K == 1 && !Next && !Learn;
+
+// Coefficients of V neurons side by side.
+template <class S, int K, int V>
+__device__ void load_coefficients(const ScanArgs& a, int64_t first, LinearCoefficients<K, S> (&k)[V]) {
+  int64_t at = first;
   SNNLIB_UNROLL
-  for (int row = 0; row < LinearRows<K>::count; ++row) k.row[row] = p[row * a.period];
-  return k;
+  for (int v = 0; v < V; ++v) {
+    const S* p = static_cast<const S*>(a.coefficients) + at;
+    SNNLIB_UNROLL
+    for (int row = 0; row < LinearRows<K>::count; ++row) k[v].row[row] = p[row * a.period];
+    at = at + 1 == a.period ? 0 : at + 1;
+  }
 }
 
 // States of neurons lie [K (+ 1 with Next)][neurons]; null is zero.
@@ -46,177 +61,283 @@ __device__ LinearState<K, S> state_at(const void* states, int64_t neurons, int64
   return state;
 }
 
-template <class T, int K, bool Next>
+// f(flags, coefficients), with the options of most nets as constants where a thread has them: no floor among them,
+// which costs a fifth of a step. The choice is made outside of the loop over steps.
+template <bool Constant, class S, int K, int V, class F>
+__device__ void by_usual(const LinearFlags& flags, const LinearCoefficients<K, S> (&k)[V], const F& f) {
+  if constexpr (Constant) {
+    constexpr S kNone = S(-INFINITY);
+    bool usual = is_usual(flags);
+    SNNLIB_UNROLL
+    for (int v = 0; v < V; ++v) usual = usual && k[v].row[LinearRows<K>::floor] == kNone;
+    if (usual) {
+      LinearCoefficients<K, S> own[V];
+      SNNLIB_UNROLL
+      for (int v = 0; v < V; ++v) {
+        own[v] = k[v];
+        own[v].row[LinearRows<K>::floor] = kNone;
+      }
+      return f(usual_flags(flags.surrogate), own);
+    }
+  }
+  f(flags, k);
+}
+
+// f(flags, reciprocal) with the kind of the surrogate gradient a constant, where that is worth a loop of its own. Those
+// with a reciprocal take the fast one, and f runs again by division where one of them may not be right.
+template <bool Constant, class S, class F>
+__device__ void by_surrogate(const LinearFlags& flags, const F& f) {
+  LinearFlags constant = flags;
+  if constexpr (Constant) {
+    float most = 0.0f;
+    switch (flags.surrogate) {
+      case SurrogateKind::kTriangle:
+        constant.surrogate = SurrogateKind::kTriangle;
+        f(constant, Division<S>());
+        return;
+      case SurrogateKind::kRectangle:
+        constant.surrogate = SurrogateKind::kRectangle;
+        f(constant, Division<S>());
+        return;
+      case SurrogateKind::kATan:
+        constant.surrogate = SurrogateKind::kATan;
+        f(constant, BoundedReciprocal{most});
+        break;
+      case SurrogateKind::kFastSigmoid:
+        constant.surrogate = SurrogateKind::kFastSigmoid;
+        f(constant, BoundedReciprocal{most});
+        break;
+      default:
+        most = INFINITY;
+        break;
+    }
+    if (BoundedReciprocal::is_right(most)) return;
+  }
+  f(flags, Division<S>());
+}
+
+template <class T, int K, bool Next, int V>
 __global__ void forward_kernel(ScanForwardArgs a, Places places) {
   using S = typename StateOf<T>::type;
-  const int64_t neurons = a.view.outer * a.view.inner, neuron = thread_index();
+  const int64_t neurons = a.view.outer * a.view.inner, neuron = thread_index() * V;
   if (neuron >= neurons) return;
   const NeuronPlace place = places.of(a.view, neuron);
-  const auto k = coefficients_of<S, K>(a, places.constants(place));
-  const LinearFlags flags = a.flags;
-  LinearState<K, S> state = state_at<S, K, Next>(a.state_in, neurons, neuron);
+  LinearCoefficients<K, S> coefficients[V];
+  load_coefficients(a, places.constants(place), coefficients);
+  LinearState<K, S> state[V];
+  SNNLIB_UNROLL
+  for (int v = 0; v < V; ++v) state[v] = state_at<S, K, Next>(a.state_in, neurons, neuron + v);
   const int64_t stride = a.view.step_stride, start = a.view.offset(place.outer, 0, place.inner);
-  const T* current = static_cast<const T*>(a.current) + start;
-  T* value = static_cast<T*>(a.value) + start;
-  for_each_group<kAheadForward<T, K>>(int(a.view.steps), [&](auto size, int) {
-    constexpr int n = decltype(size)::value;
-    T x[n];
-    SNNLIB_UNROLL
-    for (int j = 0; j < n; ++j, current += stride) x[j] = *current;
-    SNNLIB_UNROLL
-    for (int j = 0; j < n; ++j, value += stride) {
-      const LinearStep<K, S> out = linear_step<K, Next>(state, to_state(x[j]), k, flags, S(1));
-      from_state(flags.membrane ? out.h[0] : out.spike, value);
-    }
+  by_usual<kHasUsual<S, K, Next, false>>(a.flags, coefficients, [&](const LinearFlags& flags, const auto& k) {
+    const T* current = static_cast<const T*>(a.current) + start;
+    T* value = static_cast<T*>(a.value) + start;
+    for_each_group<kAheadForward<T, K>>(int(a.view.steps), [&](auto size, int) {
+      constexpr int n = decltype(size)::value;
+      Pack<T, V> read[n];
+      SNNLIB_UNROLL
+      for (int j = 0; j < n; ++j, current += stride) read[j] = read_pack<Pack<T, V>>(current);
+      SNNLIB_UNROLL
+      for (int j = 0; j < n; ++j, value += stride) {
+        S x[V];
+        to_states(read[j], x);
+        SNNLIB_UNROLL
+        for (int v = 0; v < V; ++v) {
+          const LinearStep<K, S> out = linear_step<K, Next>(state[v], x[v], k[v], flags, S(1));
+          x[v] = flags.membrane ? out.h[0] : out.spike;
+        }
+        store_pack(value, 0, to_pack<T>(x));
+      }
+    });
   });
   S* out = static_cast<S*>(a.state_out) + neuron;
   SNNLIB_UNROLL
-  for (int s = 0; s < K; ++s) out[s * neurons] = state.y[s];
-  if (Next) out[K * neurons] = state.fired;
+  for (int v = 0; v < V; ++v) {
+    SNNLIB_UNROLL
+    for (int s = 0; s < K; ++s) out[s * neurons + v] = state[v].y[s];
+    if (Next) out[K * neurons + v] = state[v].fired;
+  }
 }
 
-// Values per step that wait in shared memory for the backward pass: h before the reset, with Next the last step's
-// spike, and with Learn the state before the step.
+// Values per step and neuron that wait in shared memory for the backward pass: h before the reset, with Next the last
+// step's spike, and with Learn the state before the step.
 template <int K, bool Next, bool Learn>
 constexpr int kKept = K + (Next ? 1 : 0) + (Learn ? K : 0);
 
-// f(flags), with the kind of the surrogate gradient a constant: the choice is then made outside of the loop over steps.
-template <bool Constant, class F>
-__device__ void by_surrogate(LinearFlags flags, const F& f) {
-  if constexpr (Constant) {
-    switch (flags.surrogate) {
-      case SurrogateKind::kTriangle:
-        flags.surrogate = SurrogateKind::kTriangle;
-        return f(flags);
-      case SurrogateKind::kRectangle:
-        flags.surrogate = SurrogateKind::kRectangle;
-        return f(flags);
-      case SurrogateKind::kATan:
-        flags.surrogate = SurrogateKind::kATan;
-        return f(flags);
-      case SurrogateKind::kFastSigmoid:
-        flags.surrogate = SurrogateKind::kFastSigmoid;
-        return f(flags);
-      default:
-        break;
-    }
-  }
-  f(flags);
-}
-
-template <class T, int K, bool Next, bool Learn>
+template <class T, int K, bool Next, bool Learn, int V>
 __global__ void backward_kernel(ScanBackwardArgs a, Places places, Chunks chunks) {
   using S = typename StateOf<T>::type;
   constexpr int kValues = kKept<K, Next, Learn>;
+  constexpr bool kUsual = kHasUsual<S, K, Next, Learn>;
   using Parked = StateInColumn<T, LinearState<K, S>>;
-  const int64_t neurons = a.view.outer * a.view.inner, neuron = thread_index();
+  using Kept = Pack<S, V>;
+  const int64_t neurons = a.view.outer * a.view.inner, neuron = thread_index() * V;
   if (neuron >= neurons) return;
   const NeuronPlace place = places.of(a.view, neuron);
-  const auto k = coefficients_of<S, K>(a, places.constants(place));
-  const LinearFlags flags = a.flags;
+  LinearCoefficients<K, S> coefficients[V];
+  load_coefficients(a, places.constants(place), coefficients);
   const int64_t stride = a.view.step_stride, start = a.view.offset(place.outer, 0, place.inner);
   const T* current = static_cast<const T*>(a.current) + start;
   const T* grad_value = static_cast<const T*>(a.grad_value) + start;
   T* grad_current = static_cast<T*>(a.grad_current) + start;
-  S* kept = scratch<S>();
+  Kept* kept = scratch<Kept>();
 
-  LinearState<K, S> state = state_at<S, K, Next>(a.state_in, neurons, neuron);
-  // Repeats steps [first, first + count); `keep(step - first, state before, out)` sees each.
-  const auto repeat = [&](int64_t first, int count, const auto& keep) {
-    const T* at = current + first * stride;
-    for_each_group<kAheadBackward<T, K>>(count, [&](auto size, int t) {
-      constexpr int n = decltype(size)::value;
-      T x[n];
-      SNNLIB_UNROLL
-      for (int j = 0; j < n; ++j, at += stride) x[j] = *at;
-      SNNLIB_UNROLL
-      for (int j = 0; j < n; ++j) {
-        const LinearState<K, S> before = state;
-        keep(t + j, before, linear_step<K, Next>(state, to_state(x[j]), k, flags, S(1)));
-      }
-    });
+  LinearState<K, S> state[V];
+  const auto begin = [&] {
+    SNNLIB_UNROLL
+    for (int v = 0; v < V; ++v) state[v] = state_at<S, K, Next>(a.state_in, neurons, neuron + v);
   };
-
-  const int64_t last = chunks.last;
-  for (int64_t chunk = 0; chunk < last; ++chunk) {
-    const int64_t first = chunk * chunks.steps;
-    if (chunk > 0) Parked::store(grad_current + first * stride, stride, state);
-    repeat(first, chunks.steps, [](int, const LinearState<K, S>&, const LinearStep<K, S>&) {});
-  }
-  const LinearState<K, S> given = state_at<S, K, Next>(a.grad_state_out, neurons, neuron);
-  LinearCarry<K, S> carry = {};
-  SNNLIB_UNROLL
-  for (int s = 0; s < K; ++s) carry.g[s] = given.y[s];
-  carry.qs = given.fired;
-  LinearCoefficients<K, S> sum = {};
-  for (int64_t chunk = last; chunk >= 0; --chunk) {
-    const int64_t first = chunk * chunks.steps;
-    const int count = chunk == last ? int(a.view.steps - first) : chunks.steps;
-    if (chunk < last) {
-      state = chunk == 0 ? state_at<S, K, Next>(a.state_in, neurons, neuron)
-                         : Parked::load(grad_current + first * stride, stride);
-    }
-    repeat(first, count, [&](int t, const LinearState<K, S>& before, const LinearStep<K, S>& out) {
-      S* at = &kept[t * kValues * kScratchThreads];
-      SNNLIB_UNROLL
-      for (int s = 0; s < K; ++s) at[s * kScratchThreads] = out.raw[s];
-      if (Next) at[K * kScratchThreads] = before.fired;
-      SNNLIB_UNROLL
-      for (int s = 0; s < K && Learn; ++s) at[(K + Next + s) * kScratchThreads] = before.y[s];
-    });
-    by_surrogate<sizeof(S) == 4 && K == 1 && !Learn>(flags, [&](const LinearFlags& own) {
-      int64_t read_at = (first + count - 1) * stride, write_at = read_at;
-      for_each_group<kAheadBackward<T, K>>(count, [&](auto size, int done) {
+  // Repeats steps [first, first + count), and keeps what the adjoint needs of them where Keep.
+  const auto repeat = [&](int64_t first, int count, auto keep) {
+    constexpr bool Keep = decltype(keep)::value;
+    by_usual<kUsual>(a.flags, coefficients, [&](const LinearFlags& flags, const auto& k) {
+      const T* at = current + first * stride;
+      Kept* to = kept;
+      for_each_group<kAheadBackward<T, K>>(count, [&](auto size, int) {
         constexpr int n = decltype(size)::value;
-        T q[n], x[n];
+        Pack<T, V> read[n];
         SNNLIB_UNROLL
-        for (int j = 0; j < n; ++j, read_at -= stride) {
-          q[j] = grad_value[read_at];
-          if (Learn) x[j] = current[read_at];
-        }
+        for (int j = 0; j < n; ++j, at += stride) read[j] = read_pack<Pack<T, V>>(at);
         SNNLIB_UNROLL
-        for (int j = 0; j < n; ++j, write_at -= stride) {
-          const S* at = &kept[(count - 1 - done - j) * kValues * kScratchThreads];
-          LinearSeen<K, S> seen = {};
+        for (int j = 0; j < n; ++j, to += Keep ? kValues * kScratchThreads : 0) {
+          S x[V];
+          to_states(read[j], x);
+          Kept values[kValues];
           SNNLIB_UNROLL
-          for (int s = 0; s < K; ++s) seen.raw[s] = at[s * kScratchThreads];
-          if (Next) seen.fired_before = at[K * kScratchThreads];
-          if (Learn) {
+          for (int v = 0; v < V; ++v) {
+            if (Next) values[K].lane[v] = state[v].fired;
             SNNLIB_UNROLL
-            for (int s = 0; s < K; ++s) seen.y[s] = at[(K + Next + s) * kScratchThreads];
-            seen.x = to_state(x[j]);
+            for (int s = 0; s < K && Learn; ++s) values[K + Next + s].lane[v] = state[v].y[s];
+            const LinearStep<K, S> out = linear_step<K, Next>(state[v], x[v], k[v], flags, S(1));
+            SNNLIB_UNROLL
+            for (int s = 0; s < K; ++s) values[s].lane[v] = out.raw[s];
           }
-          from_state(linear_back<K, Next, Learn>(carry, to_state(q[j]), seen, k, own, S(1), sum),
-                     &grad_current[write_at]);
+          SNNLIB_UNROLL
+          for (int i = 0; i < kValues && Keep; ++i) write_pack(&to[i * kScratchThreads], values[i]);
         }
       });
     });
+  };
+
+  begin();
+  const int64_t last = chunks.last;
+  for (int64_t chunk = 0; chunk < last; ++chunk) {
+    const int64_t first = chunk * chunks.steps;
+    SNNLIB_UNROLL
+    for (int v = 0; v < V && chunk > 0; ++v) Parked::store(grad_current + first * stride + v, stride, state[v]);
+    repeat(first, chunks.steps, std::false_type{});
   }
-  S* out = static_cast<S*>(a.grad_state_in) + neuron;
+  LinearCarry<K, S> carry[V] = {};
+  LinearCoefficients<K, S> sum[V] = {};
   SNNLIB_UNROLL
-  for (int s = 0; s < K; ++s) out[s * neurons] = carry.g[s];
-  if (Next) out[K * neurons] = carry.qs;
-  if (!Learn || !a.grad_coefficients) return;
-  S* grads = static_cast<S*>(a.grad_coefficients) + neuron;
+  for (int v = 0; v < V; ++v) {
+    const LinearState<K, S> given = state_at<S, K, Next>(a.grad_state_out, neurons, neuron + v);
+    SNNLIB_UNROLL
+    for (int s = 0; s < K; ++s) carry[v].g[s] = given.y[s];
+    carry[v].qs = given.fired;
+  }
+  for (int64_t chunk = last; chunk >= 0; --chunk) {
+    const int64_t first = chunk * chunks.steps;
+    const int count = chunk == last ? int(a.view.steps - first) : chunks.steps;
+    if (chunk == 0) {
+      begin();
+    } else if (chunk < last) {
+      SNNLIB_UNROLL
+      for (int v = 0; v < V; ++v) state[v] = Parked::load(grad_current + first * stride + v, stride);
+    }
+    repeat(first, count, std::true_type{});
+    LinearCarry<K, S> after[V];
+    SNNLIB_UNROLL
+    for (int v = 0; v < V; ++v) after[v] = carry[v];
+    const auto back = [&](const LinearFlags& flags, const auto& k, const auto& reciprocal) {
+      SNNLIB_UNROLL
+      for (int v = 0; v < V; ++v) carry[v] = after[v];
+      int64_t read_at = (first + count - 1) * stride, write_at = read_at;
+      const Kept* from = kept + count * kValues * kScratchThreads;
+      for_each_group<kAheadBackward<T, K>>(count, [&](auto size, int) {
+        constexpr int n = decltype(size)::value;
+        Pack<T, V> q[n], x[n];
+        SNNLIB_UNROLL
+        for (int j = 0; j < n; ++j, read_at -= stride) {
+          q[j] = load_pack<T, V>(grad_value, read_at);
+          if (Learn) x[j] = load_pack<T, V>(current, read_at);
+        }
+        SNNLIB_UNROLL
+        for (int j = 0; j < n; ++j, write_at -= stride) {
+          from -= kValues * kScratchThreads;
+          Kept values[kValues];
+          SNNLIB_UNROLL
+          for (int i = 0; i < kValues; ++i) values[i] = read_pack<Kept>(&from[i * kScratchThreads]);
+          S given[V], input[V], grad[V];
+          to_states(q[j], given);
+          if (Learn) to_states(x[j], input);
+          SNNLIB_UNROLL
+          for (int v = 0; v < V; ++v) {
+            LinearSeen<K, S> seen = {};
+            SNNLIB_UNROLL
+            for (int s = 0; s < K; ++s) seen.raw[s] = values[s].lane[v];
+            if (Next) seen.fired_before = values[K].lane[v];
+            if (Learn) {
+              SNNLIB_UNROLL
+              for (int s = 0; s < K; ++s) seen.y[s] = values[K + Next + s].lane[v];
+              seen.x = input[v];
+            }
+            grad[v] = linear_back<K, Next, Learn>(carry[v], given[v], seen, k[v], flags, S(1), sum[v], reciprocal);
+          }
+          store_pack(grad_current, write_at, to_pack<T>(grad));
+        }
+      });
+    };
+    by_usual<kUsual>(a.flags, coefficients, [&](const LinearFlags& usual, const auto& k) {
+      by_surrogate<kUsual, S>(usual,
+                              [&](const LinearFlags& flags, const auto& reciprocal) { back(flags, k, reciprocal); });
+    });
+  }
   SNNLIB_UNROLL
-  for (int row = 0; row < LinearRows<K>::count; ++row) grads[row * neurons] = sum.row[row];
+  for (int v = 0; v < V; ++v) {
+    S* out = static_cast<S*>(a.grad_state_in) + neuron + v;
+    SNNLIB_UNROLL
+    for (int s = 0; s < K; ++s) out[s * neurons] = carry[v].g[s];
+    if (Next) out[K * neurons] = carry[v].qs;
+    if (!Learn || !a.grad_coefficients) continue;
+    S* grads = static_cast<S*>(a.grad_coefficients) + neuron + v;
+    SNNLIB_UNROLL
+    for (int row = 0; row < LinearRows<K>::count; ++row) grads[row * neurons] = sum[v].row[row];
+  }
+}
+
+template <class T, int K, bool Next, int V>
+void launch_forward_packs(const ScanForwardArgs& a) {
+  launch("scan_forward", forward_kernel<T, K, Next, V>, a.view.outer * a.view.inner / V, a.executor, Scratch{}, a,
+         Places(a.view, a.period));
 }
 
 template <class T, int K, bool Next>
 void launch_forward(const ScanForwardArgs& a) {
-  launch("scan_forward", forward_kernel<T, K, Next>, a.view.outer * a.view.inner, a.executor, Scratch{}, a,
-         Places(a.view, a.period));
+  if constexpr (kPairs<T, K, Next, false>) {
+    if (fits_packs<T, 2>(a.view, {a.current, a.value})) return launch_forward_packs<T, K, Next, 2>(a);
+  }
+  launch_forward_packs<T, K, Next, 1>(a);
+}
+
+template <class T, int K, bool Next, bool Learn, int V>
+void launch_backward_packs(const ScanBackwardArgs& a) {
+  using S = typename StateOf<T>::type;
+  constexpr int kBytes = kKept<K, Next, Learn> * V * int(sizeof(S));
+  static_assert((kScratchBytes / kBytes + 2) / 2 * sizeof(T) >= sizeof(LinearState<K, S>),
+                "a chunk has room for a state");
+  const Chunks chunks = even_chunks<kBytes>(a.view.steps);
+  launch("scan_backward", backward_kernel<T, K, Next, Learn, V>, a.view.outer * a.view.inner / V, a.executor,
+         Scratch{chunks.steps * kBytes}, a, Places(a.view, a.period), chunks);
 }
 
 template <class T, int K, bool Next, bool Learn>
 void launch_backward(const ScanBackwardArgs& a) {
-  using S = typename StateOf<T>::type;
-  constexpr int kBytes = kKept<K, Next, Learn> * int(sizeof(S));
-  static_assert((kScratchBytes / kBytes + 2) / 2 * sizeof(T) >= sizeof(LinearState<K, S>),
-                "a chunk has room for a state");
-  const Chunks chunks = even_chunks<kBytes>(a.view.steps);
-  launch("scan_backward", backward_kernel<T, K, Next, Learn>, a.view.outer * a.view.inner, a.executor,
-         Scratch{chunks.steps * kBytes}, a, Places(a.view, a.period), chunks);
+  if constexpr (kPairs<T, K, Next, Learn>) {
+    if (fits_packs<T, 2>(a.view, {a.current, a.grad_value, a.grad_current})) {
+      return launch_backward_packs<T, K, Next, Learn, 2>(a);
+    }
+  }
+  launch_backward_packs<T, K, Next, Learn, 1>(a);
 }
 
 template <class T, int K>

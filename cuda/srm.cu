@@ -8,14 +8,6 @@ namespace snnlib {
 namespace cuda {
 namespace {
 
-// Whether packs of V elements can be loaded at every step of every tensor.
-template <class T, int V>
-bool fits_packs(const SequenceView& view, std::initializer_list<const void*> tensors) {
-  uintptr_t bits = 0;
-  for (const void* tensor : tensors) bits |= reinterpret_cast<uintptr_t>(tensor);
-  return bits % (sizeof(T) * V) == 0 && (view.inner | view.outer_stride | view.step_stride) % V == 0;
-}
-
 template <class T, int V>
 void launch_forward(const SrmForwardArgs& a) {
   launch("srm_forward", srm_forward_kernel<T, V>, a.view.outer * a.view.inner / V, a.executor, Scratch{}, a,

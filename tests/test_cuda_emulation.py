@@ -152,6 +152,11 @@ SCANS: dict[str, Callable[..., neurons.Neuron]] = {
     "LIF, triangle": functools.partial(neurons.LIF, surrogate=snnlib.surrogate.Triangle(0.5)),
     "LIF, fast sigmoid": functools.partial(neurons.LIF, surrogate=snnlib.surrogate.FastSigmoid()),
     "LIF, sigmoid": functools.partial(neurons.LIF, surrogate=snnlib.surrogate.Sigmoid()),
+    # Options that most nets do not have, one by one: the loops with constants are not for them.
+    "LIF, floor": functools.partial(neurons.LIF, floor=-0.5),
+    "LIF, strict": functools.partial(neurons.LIF, compare=">"),
+    "LIF, gradient of the reset": functools.partial(neurons.LIF, detach_reset=False),
+    "LIF, no gradient through time": functools.partial(neurons.LIF, gradient_through_time=False),
     "CubaLIF": functools.partial(neurons.CubaLIF),
     "Alpha, next": functools.partial(neurons.Alpha, reset_time="next", learnable=("tau_decay",)),
 }
@@ -176,6 +181,28 @@ def test_scans_of_any_number_of_steps(name: str, dtype: torch.dtype, emulated: C
             expected = run()
             assert steps < 25 or all(bool(tensor.any()) for tensor in expected)
             _assert_same(emulated(run), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("surrogate", [snnlib.surrogate.ATan(), snnlib.surrogate.FastSigmoid()], ids=str)
+def test_slopes_beyond_the_range_of_fast_reciprocals(
+    surrogate: snnlib.surrogate.Surrogate, dtype: torch.dtype, emulated: Callable[..., Any]
+) -> None:
+    """Far from the threshold 1 + z^2 has a subnormal reciprocal or overflows; numbers that are none stay in place."""
+    neuron = neurons.LIF(surrogate=surrogate, tau=1.0)
+    x = (torch.randn(20, 1, 8, generator=torch.Generator().manual_seed(4)) * 3).to(dtype)
+    scale = 1e4 if dtype == torch.float16 else 1e18
+    for column, size in enumerate(
+        (scale, 4 * scale, 8 * scale, 40 * scale, torch.inf, -torch.inf, torch.nan)
+    ):
+        x[3 + column, 0, column] = size
+    x.requires_grad_()
+
+    def run() -> list[Tensor]:
+        value = neuron(x)
+        return [value, *torch.autograd.grad(value.sum(), x)]
+
+    _assert_same(emulated(run), run())
 
 
 @pytest.mark.parametrize("neurons", [1, 7, 8, 16, 127, 128, 129, 1024])

@@ -38,12 +38,6 @@ inline int64_t block_neurons(Own own) { return own == Own::kAll ? kOwnBlockNeuro
 template <class T, int K, bool Next, bool Learn>
 constexpr bool kHasUsual = std::is_same_v<T, float> && K == 1 && !Next && !Learn;
 
-inline LinearFlags usual(SurrogateKind surrogate) { return {surrogate, false, true, true, false, false, true}; }
-
-inline bool is_usual(const LinearFlags& f) {
-  return !f.strict && f.detach_reset && f.detach_jump && !f.reset_next && !f.membrane && f.through_time;
-}
-
 // Not inlined, as loops that knew where the block comes from would ask for its address in every turn: a call that
 // spills all registers.
 template <class T, int K>
@@ -58,7 +52,7 @@ void forward_block(const ScanForwardArgs& a, Own own, bool streamed, int64_t o, 
   constexpr int64_t L = Line<T>::kLanes, V = Line<T>::kVectors;
   LinearBlock<T, K>& block = block_of_thread<T, K>();
   block.load(a, own, o, first, count);
-  const LinearFlags flags = Usual ? usual(a.flags.surrogate) : a.flags;
+  const LinearFlags flags = Usual ? usual_flags(a.flags.surrogate) : a.flags;
   const int64_t stride = a.view.step_stride;
   const T* current = static_cast<const T*>(a.current) + a.view.offset(o, 0, first);
   T* value = static_cast<T*>(a.value) + a.view.offset(o, 0, first);
@@ -107,7 +101,7 @@ void backward_block(const ScanBackwardArgs& a, Own own, bool streamed, StateVect
   constexpr int64_t kKept = kSaved<K, Next, Learn>;
   LinearBlock<T, K>& block = block_of_thread<T, K>();
   block.load(a, own, o, first, count);
-  const LinearFlags flags = Usual ? usual(a.flags.surrogate) : a.flags;
+  const LinearFlags flags = Usual ? usual_flags(a.flags.surrogate) : a.flags;
   const int64_t stride = a.view.step_stride, start = a.view.offset(o, 0, first);
   const int64_t all = a.view.outer * a.view.inner, at = o * a.view.inner + first;
   const T* current = static_cast<const T*>(a.current) + start;

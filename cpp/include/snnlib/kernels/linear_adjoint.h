@@ -105,7 +105,7 @@ class LinearAdjoint {
       const auto& k = gathered ? own : coefficients_.at(i);
       const Floats u = load_lanes<float>(entries.slope + i, entries.count - i);
       const Floats z = u * k.row[Coefficients::scale];
-      const Floats slope = k.row[Coefficients::height] * surrogate_shape(flags.surrogate, z < zero ? -z : z, 1.0f);
+      const Floats slope = k.row[Coefficients::height] * surrogate_shape(flags.surrogate, magnitude(z), 1.0f);
       const auto fired = linear_fires(u, flags);
       Floats carry = fired ? k.row[Coefficients::keep] : one;
       if (!flags.detach_reset) {

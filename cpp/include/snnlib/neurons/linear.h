@@ -33,6 +33,15 @@ struct LinearFlags {
   bool through_time;  // whether G' is passed on
 };
 
+// The options that most nets have: kernels take them as constants.
+SNNLIB_HD inline LinearFlags usual_flags(SurrogateKind surrogate) {
+  return {surrogate, false, true, true, false, false, true};
+}
+
+SNNLIB_HD inline bool is_usual(const LinearFlags& f) {
+  return !f.strict && f.detach_reset && f.detach_jump && !f.reset_next && !f.membrane && f.through_time;
+}
+
 // Rows of the coefficients: `row_names` of snnlib/neurons/dynamics.py.
 template <int K>
 struct LinearRows {
@@ -135,17 +144,18 @@ struct LinearSeen {
 };
 
 // The surrogate at distance u from the threshold.
-template <int K, class F, class S>
-SNNLIB_HD inline F linear_slope(F u, const LinearCoefficients<K, F>& k, const LinearFlags& flags, S one) {
-  const F scaled = u * k.row[LinearRows<K>::scale];
-  return k.row[LinearRows<K>::height] * surrogate_shape(flags.surrogate, scaled < F{} ? -scaled : scaled, one);
+template <int K, class F, class S, class Reciprocal = Division<S>>
+SNNLIB_HD inline F linear_slope(F u, const LinearCoefficients<K, F>& k, const LinearFlags& flags, S one,
+                                const Reciprocal& reciprocal = {}) {
+  const F z = magnitude(u * k.row[LinearRows<K>::scale]);
+  return k.row[LinearRows<K>::height] * surrogate_shape(flags.surrogate, z, one, reciprocal);
 }
 
 // One step backwards: dL/dx, with the gradients of the coefficients added to `grads` where Learn.
-template <int K, bool Next, bool Learn, class F, class S>
+template <int K, bool Next, bool Learn, class F, class S, class Reciprocal = Division<S>>
 SNNLIB_HD inline F linear_back(LinearCarry<K, F>& carry, F q, const LinearSeen<K, F>& seen,
                                const LinearCoefficients<K, F>& k, const LinearFlags& flags, S one,
-                               LinearCoefficients<K, F>& grads) {
+                               LinearCoefficients<K, F>& grads, const Reciprocal& reciprocal = {}) {
   using R = LinearRows<K>;
   const F zero = F{};
   F h[K], g[K], lam[K];
@@ -155,7 +165,7 @@ SNNLIB_HD inline F linear_back(LinearCarry<K, F>& carry, F q, const LinearSeen<K
   }
   const F u = linear_distance<K>(h, k);
   const auto fired = linear_fires(u, flags);
-  const F slope = linear_slope<K>(u, k, flags, one);
+  const F slope = linear_slope<K>(u, k, flags, one, reciprocal);
   const F after = Next ? h[0] : (fired ? linear_reset<K>(h, 0, k) : h[0]);
   const F unfloored = K > 1 ? (fired ? after + k.row[R::j] : after) : after;
   g[0] = unfloored < k.row[R::floor] ? zero : g[0];

@@ -2,6 +2,8 @@
 // set and CUDA give the same bits. Formulas and names: snnlib/neurons/surrogate.py.
 #pragma once
 
+#include <math.h>
+
 #include "snnlib/platform.h"
 
 namespace snnlib {
@@ -30,9 +32,25 @@ SNNLIB_HD SNNLIB_NOINLINE F surrogate_exponential(SurrogateKind kind, F z, S one
   return kind == SurrogateKind::kSigmoid ? S(4) * e / ((one + e) * (one + e)) : e;
 }
 
-// f(z) at z = |scale u|. S is the scalar type behind F.
-template <class F, class S>
-SNNLIB_HD inline F surrogate_shape(SurrogateKind kind, F z, S one) {
+// |x| but for the sign of a zero, which no shape sees.
+template <class F>
+SNNLIB_HD inline F magnitude(F x) {
+  return x < F{} ? -x : x;
+}
+SNNLIB_HD inline float magnitude(float x) { return fabsf(x); }
+
+// 1 / x. A CUDA thread has a cheaper one with the same bits.
+template <class S>
+struct Division {
+  template <class F>
+  SNNLIB_HD F operator()(F x) const {
+    return S(1) / x;
+  }
+};
+
+// f(z) at z = |scale u|. S is the scalar type behind F; the reciprocal is of numbers of 1 and more.
+template <class F, class S, class Reciprocal = Division<S>>
+SNNLIB_HD inline F surrogate_shape(SurrogateKind kind, F z, S one, const Reciprocal& reciprocal = {}) {
   const F zero = F{};
   switch (kind) {
     case SurrogateKind::kTriangle: {
@@ -42,9 +60,9 @@ SNNLIB_HD inline F surrogate_shape(SurrogateKind kind, F z, S one) {
     case SurrogateKind::kRectangle:
       return z < zero + one ? zero + one : zero;
     case SurrogateKind::kATan:
-      return one / (one + z * z);
+      return reciprocal(one + z * z);
     case SurrogateKind::kFastSigmoid:
-      return one / ((one + z) * (one + z));
+      return reciprocal((one + z) * (one + z));
     default:
       return surrogate_exponential(kind, z, one);
   }
