@@ -65,7 +65,7 @@ class Phase(NamedTuple):
 
 # Forward: loads a pack and stores a pack. Backward: asynchronous copies; the recurrence with its reciprocals (the loop
 # with calls has exact divisions, and runs where a number is beyond the range of the others); the two signals.
-FORWARD = (Phase(("LDG", "STG"), (), "STG"),)
+FORWARD = (Phase(("LDG", "STG"), (), "LDG"),)
 BACKWARD = (
     Phase(("LDGSTS",), (), "LDGSTS", 2),
     Phase(("MUFU", "STS"), ("CALL",), "STS"),

@@ -71,7 +71,7 @@ BOUNDS = (
     Bound("SRM backward, weights only", rf"srm_backward_kernel<{_TYPES}, (\d), false>", BACKWARD, _PAIRS, 3,
           {"float": 43, "__half": 45, "__nv_bfloat16": 45}),
     Bound("LIF forward", rf"::forward_kernel<{_TYPES}, 1, false, (\d)>", FORWARD, _HALVES, 2,
-          {"float": 18, "__half": 17, "__nv_bfloat16": 17}),
+          {"float": 18, "__half": 16, "__nv_bfloat16": 16}),
     Bound("LIF backward, triangle", rf"::backward_kernel<{_TYPES}, 1, false, false, (\d)>", ADJOINT, _HALVES, 3,
           {"float": 35, "__half": 30, "__nv_bfloat16": 30}),
     Bound("LIF backward, ATan", rf"::backward_kernel<{_TYPES}, 1, false, false, (\d)>", RECIPROCAL_ADJOINT, _HALVES, 3,

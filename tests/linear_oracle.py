@@ -38,7 +38,7 @@ class Run(NamedTuple):
 
 def run(current: Tensor, coefficients: Tensor, state: Tensor | None, flags: list[int], time_dim: int) -> Run:
     """All in float64; differentiable in current, coefficients and state."""
-    kind, strict, detach_reset, detach_jump, reset_next, membrane, through_time = flags
+    kind, strict, detach_reset, detach_jump, reset_next, membrane, through_time, rectified = flags
     axes = max(current.dim() - 3, 0)
     states = next(k for k in (1, 2, 3) if len(row_names(k)) == len(coefficients))
     shape = [-1, *[1] * axes] if coefficients.shape[1] > 1 else []
@@ -66,6 +66,8 @@ def run(current: Tensor, coefficients: Tensor, state: Tensor | None, flags: list
             y = [part.detach() for part in y]
             before = None if before is None else before.detach()
         h = [sum(row[f"a{i}{j}"] * y[j] for j in names) + row[f"b{i}"] * x + row[f"d{i}"] for i in names]
+        if rectified:
+            h = [(row["c0"] * h[0]).relu()]
         if before is not None:
             h = reset(h, before)
         level = h[0] if states == 1 else sum(row[f"c{i}"] * h[i] for i in names)

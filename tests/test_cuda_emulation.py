@@ -157,6 +157,8 @@ SCANS: dict[str, Callable[..., neurons.Neuron]] = {
     "LIF, strict": functools.partial(neurons.LIF, compare=">"),
     "LIF, gradient of the reset": functools.partial(neurons.LIF, detach_reset=False),
     "LIF, no gradient through time": functools.partial(neurons.LIF, gradient_through_time=False),
+    "KLIF": functools.partial(neurons.KLIF),
+    "KLIF, constant": functools.partial(neurons.KLIF, learnable=(), reset="subtract", detach_reset=False),
     "CubaLIF": functools.partial(neurons.CubaLIF),
     "Alpha, next": functools.partial(neurons.Alpha, reset_time="next", learnable=("tau_decay",)),
 }

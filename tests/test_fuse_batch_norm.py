@@ -44,7 +44,8 @@ NETS: dict[str, Make] = {
         snnlib.PerStep(_conv(), nn.BatchNorm2d(6, track_running_stats=False)),
         neurons.PLIF(3.0),
     ],
-    "by step": lambda: [snnlib.PerStep(_conv(), nn.BatchNorm2d(6)), neurons.KLIF()],
+    "rectified": lambda: [snnlib.PerStep(_conv(), nn.BatchNorm2d(6)), neurons.KLIF()],
+    "by step": lambda: [snnlib.PerStep(_conv(), nn.BatchNorm2d(6)), neurons.KLIF(scale_reset=True)],
     "no batch norm": lambda: [snnlib.PerStep(_conv()), _lif(), snnlib.AvgPool2d((2, 1))],
     "nothing but the convolution": lambda: [snnlib.PerStep(_conv(False)), _lif(), snnlib.AvgPool2d(2)],
     "linear": lambda: [

@@ -12,7 +12,7 @@ from compare import assert_bits, assert_close
 from torch import Tensor
 
 import snnlib
-from snnlib.neurons import BRF, IF, LIF, MODELS, SRM, Alpha, CubaLIF, Integrator, Neuron, SpikingNeuron
+from snnlib.neurons import BRF, IF, KLIF, LIF, MODELS, SRM, Alpha, CubaLIF, Integrator, Neuron, SpikingNeuron
 from snnlib.surrogate import Triangle
 
 # Each is tried with every model that has these options.
@@ -433,3 +433,34 @@ def test_wrong_state() -> None:
 
 def test_repr_of_plif_has_no_minus_zero() -> None:
     assert "w=0," in repr(snnlib.neurons.PLIF(tau=2.0))
+
+
+def test_rectified_membranes_are_for_one_state_and_no_other_kernels() -> None:
+    x, flags = torch.zeros(3, 2, 4), [0, 0, 1, 1, 0, 0, 1, 1]
+    one, two = torch.zeros(13, 1), torch.zeros(24, 1)
+    with pytest.raises(
+        ValueError, match=r"flags: expected a rectified membrane with one state .* and 2 states"
+    ):
+        torch.ops.snnlib.scan_forward(x, two, None, flags, 0)
+    with pytest.raises(ValueError, match=r"flags: expected a rectified membrane .* reset in the same step"):
+        torch.ops.snnlib.scan_forward(x, one, None, [*flags[:4], 1, 0, 1, 1], 0)
+    neuron = KLIF()
+    assert neuron.dynamics(neuron.constants()) is not None
+    assert KLIF(scale_reset=True).dynamics(neuron.constants()) is None
+    with pytest.raises(ValueError, match=r"neuron: expected a model with linear dynamics"):
+        neuron.free_potential(x)
+
+
+def test_klif_has_the_bits_of_its_step() -> None:
+    """Dynamics whose coefficients are exact: spikes, states and gradients of the same sums."""
+    x = (torch.randn(12, 3, 8, generator=torch.Generator().manual_seed(1)) * 3 + 1).requires_grad_()
+    for options in ({"k": 1.7}, {"k": 0.6, "reset": "subtract", "detach_reset": False, "decay_input": False}):
+        neuron = KLIF(surrogate=Triangle(2.0), **options)
+        runs = [neuron.run(x), neuron.reference(x)]
+        assert runs[0].value.any()
+        assert_bits(runs[0].value, runs[1].value)
+        assert_bits(runs[0].state[0], runs[1].state[0])
+        grads = [torch.autograd.grad((run.value * x.detach()).sum(), [x, neuron.k]) for run in runs]
+        for native, stepped in zip(*grads, strict=True):
+            assert native.any()
+            assert_close(native, stepped, 1e-5)

@@ -87,7 +87,9 @@ def spiking_recurrent(
     start = neuron.start(shape, current, own)
     dynamics = neuron.dynamics(neuron.constants())
     plain = operator is None and delay is None
-    if plain and dynamics is not None and not dynamics.membrane and current.device.type == "cpu":
+    known = dynamics is not None and not (dynamics.membrane or dynamics.rectified)
+    if plain and known and current.device.type == "cpu":
+        assert dynamics is not None
         newest = None if spikes is None else spikes[0]
         return _by_kernels(current, weight, dynamics, start, newest, lengths, time_dim)
     if start is None:

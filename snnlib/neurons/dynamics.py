@@ -3,6 +3,7 @@
 A step of K states y, in this order::
 
     h = A y + B x + d
+    rectified:   h_0 <- max(0, c_0 h_0)     of one state, with the reset in the same step
     next:   h_i <- keep_i h_i + offset_i    where the last step spiked (reset_time "next")
     u = c . h - threshold;   s = [u >= 0] or [u > 0]
     same:   h_i <- keep_i h_i + offset_i    where s = 1 (reset_time "same");   h_0 <- h_0 - s r . h
@@ -60,6 +61,8 @@ class Dynamics:
     membrane: bool = False
     # Whether the gradient flows to earlier steps.
     through_time: bool = True
+    # Whether the membrane is scaled by c_0 and not below zero before it is compared.
+    rectified: bool = False
 
     @property
     def states(self) -> int:
@@ -70,7 +73,7 @@ class Dynamics:
     def runs_in_layer(self) -> bool:
         """Whether the kernels of a layer know these neurons: one state that decays freely, and spikes."""
         unfloored = not isinstance(self.floor, Tensor) and self.floor == -math.inf
-        return self.states == 1 and unfloored and not (self.reset_next or self.membrane)
+        return self.states == 1 and unfloored and not (self.reset_next or self.membrane or self.rectified)
 
     @property
     def one_field(self) -> bool:
@@ -88,6 +91,7 @@ class Dynamics:
             self.reset_next,
             self.membrane,
             self.through_time,
+            self.rectified,
         )
         return [self.kind, *(int(switch) for switch in switches)]
 

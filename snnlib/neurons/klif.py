@@ -16,6 +16,7 @@ from torch import Tensor
 
 from snnlib.neurons.base import Params, Reset, State
 from snnlib.neurons.dialects import check_tau, decay_and_leak
+from snnlib.neurons.dynamics import Dynamics
 from snnlib.neurons.firing import SpikingNeuron
 from snnlib.neurons.surrogate import Sigmoid, SurrogateLike
 
@@ -23,7 +24,7 @@ from snnlib.neurons.surrogate import Sigmoid, SurrogateLike
 class KLIF(SpikingNeuron):
     """LIF neurons whose membrane is scaled by a learned `k` and rectified before it is compared.
 
-    The rectifier makes the step nonlinear, so the neuron runs by `step` in torch.
+    With `scale_reset` the neuron runs by `step` in torch.
 
     Args:
         tau: membrane time constant in time steps, >= 1. Default 2.
@@ -96,3 +97,13 @@ class KLIF(SpikingNeuron):
             return spikes, self.reset_states_by((h,), spikes, params)
         scaled = {**params, "threshold": params["threshold"] / k}
         return spikes, self.reset_states_by((h / k,), spikes, scaled)
+
+    def dynamics(self, params: Params) -> Dynamics | None:
+        """One state, rectified; see `Dynamics`."""
+        firing = self.firing(params, 1)
+        if firing is None or self.scale_reset:
+            return None
+        decay, leak = decay_and_leak(params["tau"], "euler")
+        gain = leak if self.decay_input else 1.0
+        scale = params["k"]
+        return Dynamics(a=[[decay]], b=[gain], d=[leak * self.rest], c=[scale], rectified=True, **firing)

@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 
 from snnlib.backends import native
+from snnlib.backends.reference.linear import Flags
 from snnlib.backends.reference.srm import state_dtype
 from snnlib.ops.geometry import GROUP, ConvOptions, Geometry, geometry
 
 # `Neuron` of cpp/bindings/srm_conv.cpp: SRM neurons, and no neurons, which leaves the currents.
-SRM = (0, 0, 1, (0,) * 7)
-NONE = (2, 0, 1, (0,) * 7)
+SRM = (0, 0, 1, (0,) * len(Flags._fields))
+NONE = (2, 0, 1, (0,) * len(Flags._fields))
 
 
 def linear(coefficients: Tensor, flags: Sequence[int]) -> tuple[int, int, int, tuple[int, ...]]:

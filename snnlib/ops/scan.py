@@ -40,6 +40,11 @@ def _check(
     checks.check_flags(flags, len(Flags._fields), len(KINDS))
     checks.check_coefficients(coefficients, current.shape[2] if current.dim() > 2 else 1, current)
     options = Flags(flags[0], *(bool(flag) for flag in flags[1:]))
+    if options.rectified and (options.reset_next or count_states(len(coefficients)) > 1):
+        raise ValueError(
+            f"flags: expected a rectified membrane with one state and a reset in the same step, got {list(flags)} "
+            f"and {count_states(len(coefficients))} states"
+        )
     _check_state("state", state, current, coefficients, options, time_dim)
     return options
 

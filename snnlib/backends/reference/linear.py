@@ -26,6 +26,7 @@ class Flags(NamedTuple):
     reset_next: bool
     membrane: bool
     through_time: bool
+    rectified: bool
 
 
 def row_names(states: int) -> tuple[str, ...]:
@@ -64,6 +65,10 @@ class _Rows:
                 out = out - self.r[m] * h[m]
         return out
 
+    def rectified(self, raw: Tensor) -> Tensor:
+        scaled = self.c[0] * raw
+        return torch.where(scaled < 0, torch.zeros_like(scaled), scaled)
+
     def distance(self, h: Sequence[Tensor]) -> Tensor:
         level = h[0]
         if self.states > 1:
@@ -96,6 +101,8 @@ def _run(
                 h = h + rows.a[i][j] * y[j]
             raw.append(h + rows.b[i] * x + rows.d[i])
         now = raw
+        if flags.rectified:
+            now = [rows.rectified(raw[0])]
         if before is not None:
             now = [torch.where(before > 0, rows.reset(raw, i), raw[i]) for i in range(k)]
         u = rows.distance(now)
@@ -223,6 +230,10 @@ class _Adjoint:
             self._learn(f"c{i}", e * h[i])
         if self.flags.membrane:
             lam[0] = lam[0] + q
+        if self.flags.rectified:
+            passes = k.c[0] * step.raw[0] > 0
+            self._learn("c0", torch.where(passes, lam[0] * step.raw[0], self.zero))
+            lam = [torch.where(passes, k.c[0] * lam[0], self.zero)]
         self.qs = self.zero
         if step.fired_before is not None:
             lam = self._reset_before(lam, step.raw, step.fired_before > 0)

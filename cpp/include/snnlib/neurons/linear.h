@@ -1,6 +1,7 @@
 // Spiking neurons with linear dynamics: K states y, a threshold and a reset. One step, in this order:
 //
 //   h = A y + B x + d
+//   rectified   h_0 <- max(0, c_0 h_0)      of one state, reset in the same step
 //   next   h_i <- keep_i h_i + offset_i     where the last step spiked (reset_time "next")
 //   u = c . h - threshold;   s = [u >= 0] or [u > 0]
 //   same   h_i <- keep_i h_i + offset_i     where s = 1 (reset_time "same");   h_0 <- h_0 - s r . h
@@ -12,6 +13,7 @@
 //   same   gs += sum of g_i (keep_i h_i + offset_i - h_i) (not detached);   g_i <- keep_i g_i where s = 1
 //   lam = g + gs sg c
 //   next   qs' = sum of lam_i (keep_i h_i + offset_i - h_i) (not detached);   lam_i <- keep_i lam_i where it was reset
+//   rectified   lam_0 <- c_0 lam_0 where c_0 h_0 > 0, else 0;   dL/dc_0 = lam_0 h_0 there
 //   dL/dx = B . lam,   dL/dA = lam y^T,   dL/dB = lam x,   dL/dd = lam,   dL/dthreshold = -gs sg;   G' = A^T lam
 //
 // x is the input current of a step, in the units of the threshold; coefficients are per neuron. docs/neurons.md.
@@ -31,15 +33,16 @@ struct LinearFlags {
   bool reset_next;    // the reset comes with the next step
   bool membrane;      // the value of a step is h_0 instead of s
   bool through_time;  // whether G' is passed on
+  bool rectified;     // the membrane is scaled and not below zero before it is compared
 };
 
 // The options that most nets have: kernels take them as constants.
 SNNLIB_HD inline LinearFlags usual_flags(SurrogateKind surrogate) {
-  return {surrogate, false, true, true, false, false, true};
+  return {surrogate, false, true, true, false, false, true, false};
 }
 
 SNNLIB_HD inline bool is_usual(const LinearFlags& f) {
-  return !f.strict && f.detach_reset && f.detach_jump && !f.reset_next && !f.membrane && f.through_time;
+  return !f.strict && f.detach_reset && f.detach_jump && !f.reset_next && !f.membrane && f.through_time && !f.rectified;
 }
 
 // Rows of the coefficients: `row_names` of snnlib/neurons/dynamics.py.
@@ -101,6 +104,12 @@ SNNLIB_HD inline F linear_reset(const F (&h)[K], int i, const LinearCoefficients
   return reset;
 }
 
+// Whether a call's membrane is rectified: known to be false where it cannot be.
+template <int K, bool Next>
+SNNLIB_HD inline bool linear_rectifies(const LinearFlags& flags) {
+  return K == 1 && !Next && flags.rectified;
+}
+
 // One time step. A NaN membrane gives a NaN spike: `h - h` is zero for every finite number.
 template <int K, bool Next, class F, class S>
 SNNLIB_HD inline LinearStep<K, F> linear_step(LinearState<K, F>& state, F x, const LinearCoefficients<K, F>& k,
@@ -115,6 +124,10 @@ SNNLIB_HD inline LinearStep<K, F> linear_step(LinearState<K, F>& state, F x, con
   }
   for (int i = 0; i < K; ++i) {
     out.h[i] = Next ? (state.fired > zero ? linear_reset<K>(out.raw, i, k) : out.raw[i]) : out.raw[i];
+  }
+  if (linear_rectifies<K, Next>(flags)) {
+    const F scaled = k.row[R::c] * out.raw[0];
+    out.h[0] = scaled < zero ? zero : scaled;
   }
   const auto fired = linear_fires(linear_distance<K>(out.h, k), flags);
   out.spike = fired ? zero + one : out.h[0] - out.h[0];
@@ -163,6 +176,9 @@ SNNLIB_HD inline F linear_back(LinearCarry<K, F>& carry, F q, const LinearSeen<K
     h[i] = Next ? (seen.fired_before > zero ? linear_reset<K>(seen.raw, i, k) : seen.raw[i]) : seen.raw[i];
     g[i] = carry.g[i];
   }
+  const bool rectifies = linear_rectifies<K, Next>(flags);
+  const F scaled = rectifies ? k.row[R::c] * seen.raw[0] : zero;
+  if (rectifies) h[0] = scaled < zero ? zero : scaled;
   const F u = linear_distance<K>(h, k);
   const auto fired = linear_fires(u, flags);
   const F slope = linear_slope<K>(u, k, flags, one, reciprocal);
@@ -201,6 +217,10 @@ SNNLIB_HD inline F linear_back(LinearCarry<K, F>& carry, F q, const LinearSeen<K
     if (Learn && K > 1) grads.row[R::c + i] = grads.row[R::c + i] + e * h[i];
   }
   if (flags.membrane) lam[0] = lam[0] + q;
+  if (rectifies) {
+    if (Learn) grads.row[R::c] = grads.row[R::c] + (scaled > zero ? lam[0] * seen.raw[0] : zero);
+    lam[0] = scaled > zero ? k.row[R::c] * lam[0] : zero;
+  }
   F qs = zero;
   if (Next) {
     const F l0 = lam[0];
