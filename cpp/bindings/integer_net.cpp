@@ -69,7 +69,7 @@ int64_t neurons(const snn_layer& layer) { return int64_t(layer.height) * layer.w
 class Net {
  public:
   explicit Net(const std::vector<snn_layer>& layers) : layers_(layers), memory_(layers.size()) {
-    int64_t row = 0, ring = 0;
+    int64_t row = 0, part = 0, ring = 0;
     for (size_t k = 0; k < layers_.size(); ++k) {
       snn_layer& layer = layers_[k];
       Memory& own = memory_[k];
@@ -91,15 +91,18 @@ class Net {
       }
       if (layer.waiting || layer.waiting_sum) layer.now = &own.now;
       row = std::max(row, int64_t(layer.width) * layer.channels);
-      if (snn_scatters(&layer)) ring = std::max(ring, int64_t(layer.kernel_height) * snn_ring_row(&layer));
+      part = std::max(part, int64_t(snn_part_row(&layer)));
+      if (snn_scatters(&layer)) ring = std::max(ring, int64_t(layer.kernel_height) * snn_reach(&layer));
       lists_.push_back(own.inputs.of(int64_t(layer.in_height) * layer.in_width * layer.in_channels, layer.in_height));
     }
     sum_.resize(row);
-    part_.resize(row + SNN_SPARE);
-    fired_.resize(row);
+    part_.resize(part + SNN_SPARE);
+    spikes_.resize(row);
+    window_.resize(row);
+    fired_.resize(row + SNN_SPARE);
     pooled_.resize(row);
     ring_.resize(ring + SNN_SPARE);
-    scratch_ = {sum_.data(), part_.data(), fired_.data(), pooled_.data(), ring_.data()};
+    scratch_ = {sum_.data(), part_.data(), spikes_.data(), window_.data(), fired_.data(), pooled_.data(), ring_.data()};
   }
 
   void clear() {
@@ -122,7 +125,7 @@ class Net {
 
     snn_list of(int64_t cells, int64_t rows) {
       column.resize(cells);
-      place.resize(cells);
+      place.resize(cells + SNN_SPARE);
       count.resize(cells);
       row.resize(rows + 1);
       return {column.data(), place.data(), count.data(), row.data()};
@@ -140,7 +143,7 @@ class Net {
   std::vector<int32_t> sum_;
   std::vector<int16_t> part_, ring_;
   std::vector<uint16_t> fired_;
-  std::vector<uint8_t> pooled_;
+  std::vector<uint8_t> spikes_, window_, pooled_;
   snn_scratch scratch_;
 };
 

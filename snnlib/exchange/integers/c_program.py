@@ -15,6 +15,7 @@ from snnlib.exchange.integers.integer_net import (
     delays_in_order,
     list_sizes,
     numbers_of,
+    part_size,
     ring_size,
     row_sizes,
     rows_of,
@@ -134,17 +135,18 @@ def _program(net: IntegerNet, binary: bool) -> str:
     parts += [
         f"static uint8_t frame[{frame[0] * frame[1] * frame[2]}];",
         *(
-            f"static uint16_t columns{turn}[{cells}], places{turn}[{cells}];\n"
+            f"static uint16_t columns{turn}[{cells}], places{turn}[{cells} + SNN_SPARE];\n"
             f"static uint8_t counts{turn}[{cells}];\nstatic int32_t rows{turn}[{rows}];"
             for turn, (cells, rows) in enumerate(list_sizes(net.layers))
         ),
         "static const snn_list lists[2] = {{columns0, places0, counts0, rows0}, {columns1, places1, counts1, rows1}};",
         f"static int32_t sums[{row}];",
-        f"static int16_t parts[{row} + SNN_SPARE];",
-        f"static uint16_t fired[{row}];",
+        f"static SNN_ALIGNED int16_t parts[{part_size(net.layers)}];",
+        f"static uint8_t spikes[{row}], window[{row}];",
+        f"static uint16_t fired[{row} + SNN_SPARE];",
         f"static uint8_t pooled[{window_row}];",
-        f"static int16_t ring[{ring_size(net.layers)}];",
-        "static const snn_scratch scratch = {sums, parts, fired, pooled, ring};",
+        f"static SNN_ALIGNED int16_t ring[{ring_size(net.layers)}];",
+        "static const snn_scratch scratch = {sums, parts, spikes, window, fired, pooled, ring};",
         f"static const snn_layer layers[{len(net.layers)}] = {{\n" + ",\n".join(initialisers) + "};",
         _FUNCTIONS.replace("BINARY", "1" if binary else "0")
         .replace("LAYERS", str(len(net.layers)))
@@ -174,15 +176,15 @@ def _constants(number: int, layer: IntegerLayer) -> Iterator[str]:
 def _array(kind: str, name: str, values: Tensor) -> str:
     numbers = [str(number) for number in values.flatten().tolist()]
     lines = [",".join(numbers[at : at + _PER_LINE]) for at in range(0, len(numbers), _PER_LINE)]
-    return f"static const {kind} {name}[{len(numbers)}] = {{\n" + ",\n".join(lines) + "};"
+    return f"static const SNN_ALIGNED {kind} {name}[{len(numbers)}] = {{\n" + ",\n".join(lines) + "};"
 
 
 def _memory(number: int, layer: IntegerLayer) -> Iterator[str]:
     channels, height, width = layer.neurons
     state = f"int{layer.state_bits}_t"
-    yield f"static {state} potential{number}[{channels * height * width}];"
+    yield f"static SNN_ALIGNED {state} potential{number}[{channels * height * width}];"
     if layer.leak_s is not None:
-        yield f"static {state} current{number}[{channels * height * width}];"
+        yield f"static SNN_ALIGNED {state} current{number}[{channels * height * width}];"
     if layer.recurrent is not None:
         yield f"static uint8_t last{number}[{channels}];"
     if layer.waiting[0]:

@@ -19,7 +19,6 @@ SNN_INLINE void snn_step(const snn_layer* layer, const snn_list* inputs, const s
   if (scatters) largest = snn_largest(layer, inputs);
   for (y = 0; y < layer->height; ++y) {
     const int64_t first = (int64_t)y * n;
-    int32_t count;
     snn_row row;
     snn_begin_row(layer, scratch, &row);
     if (scatters) {
@@ -33,25 +32,19 @@ SNN_INLINE void snn_step(const snn_layer* layer, const snn_list* inputs, const s
     if (layer->waiting_sum) snn_add_delayed(&row, inputs);
     if (layer->is_wide) {
       snn_move_parts(n, !row.is_split, row.part, row.sum);
-      count = snn_fire32(layer, n, row.sum, (int32_t*)layer->potential + first,
-                         layer->has_synapse ? (int32_t*)layer->current + first : (int32_t*)0, scratch->fired);
+      snn_fire32(layer, n, row.sum, (int32_t*)layer->potential + first,
+                 layer->has_synapse ? (int32_t*)layer->current + first : (int32_t*)0, scratch->spikes);
     } else {
       if (row.is_split) snn_saturate(&row);
-      count = snn_fire16(layer, n, row.part, (int16_t*)layer->potential + first,
-                         layer->has_synapse ? (int16_t*)layer->current + first : (int16_t*)0, scratch->fired);
+      snn_fire16(layer, n, row.part, (int16_t*)layer->potential + first,
+                 layer->has_synapse ? (int16_t*)layer->current + first : (int16_t*)0, scratch->spikes);
     }
     if (scatters) snn_scatter_done(layer, y, scratch);
-    if (layer->recurrent) {
-      memset(layer->last, 0, (size_t)n);
-      for (k = 0; k < count; ++k) layer->last[scratch->fired[k]] = 1;
-    }
-    if (next) found = snn_hand_on(layer, y, count, scratch, next, found);
+    if (layer->recurrent) memcpy(layer->last, scratch->spikes, (size_t)n);
+    if (next) found = snn_hand_on(layer, y, scratch, next, found);
     if (result) {
       int32_t* to = result + first;
-      for (k = 0; k < n; ++k) to[k] = layer->above ? 0 : ((const int32_t*)layer->potential)[first + k];
-      if (layer->above) {
-        for (k = 0; k < count; ++k) to[scratch->fired[k]] = 1;
-      }
+      for (k = 0; k < n; ++k) to[k] = layer->above ? scratch->spikes[k] : ((const int32_t*)layer->potential)[first + k];
     }
   }
   if (layer->now) *layer->now = snn_later(layer, 1);

@@ -13,7 +13,7 @@ from snnlib.backends import native
 
 # Bits of a leak: a product with a state of 16 bits fits into 32.
 LEAK_BITS = 15
-# As in net_layer.h: places of a row of parts beyond its neurons, and which layers' inputs go to all rows at once.
+# As in net_layer.h: what vectors may reach beyond an array, and which layers' inputs go to all rows at once.
 SPARE, SHORT_RUN, RING_ROWS = 32, 128, 16
 # Bytes of a cell in a list.
 _CELL_BYTES = 5
@@ -224,9 +224,10 @@ class IntegerNet(nn.Module):
             + (layer.waiting[0] + 4 * layer.waiting[1] + 4 if any(layer.waiting) else 0)
             for layer in self.layers
         )
-        lists = sum(_CELL_BYTES * cells + 4 * rows for cells, rows in list_sizes(self.layers))
+        lists = sum(_CELL_BYTES * cells + 2 * SPARE + 4 * rows for cells, rows in list_sizes(self.layers))
         row, window_row = row_sizes(self.layers)
-        scratch = 8 * row + 2 * SPARE + window_row + 2 * ring_size(self.layers)
+        # Sums, spikes, windows, and places of spikes.
+        scratch = 8 * row + 2 * SPARE + 2 * (part_size(self.layers) + ring_size(self.layers)) + window_row
         return _size(self.layers[0].input) + states + lists + scratch
 
     def extra_repr(self) -> str:
@@ -257,16 +258,37 @@ def row_sizes(layers: list[IntegerLayer]) -> tuple[int, int]:
     return max(layer.neurons[0] * layer.neurons[2] for layer in layers), max(windows, 1)
 
 
+def _is_plain(layer: IntegerLayer) -> bool:
+    return layer.stride == (1, 1) and layer.dilation == (1, 1) and layer.weight_delay is None
+
+
+def _reach(layer: IntegerLayer) -> int:
+    """Numbers of a row of sums with as many places beyond the neurons as inputs reach (`snn_reach`)."""
+    channels, _, width = layer.neurons
+    margin = max(layer.weight.shape[3] - 1 - layer.padding[1], 0)
+    return (margin + max(layer.input[2] + layer.padding[1], width)) * channels
+
+
+def part_size(layers: list[IntegerLayer]) -> int:
+    """Numbers in a row of sums of a few inputs (`snn_part_row`)."""
+    rows = [SPARE]
+    for layer in layers:
+        channels, _, width = layer.neurons
+        along_x = layer.stride[1] == layer.dilation[1] == 1 and layer.weight_delay is None
+        rows.append(
+            SPARE + (_reach(layer) if along_x and layer.weight.shape[3] <= width else channels * width)
+        )
+    return max(rows)
+
+
 def ring_size(layers: list[IntegerLayer]) -> int:
     """Numbers in the rows of sums of layers whose inputs go to all rows at once (`net_scatter.h`)."""
     numbers = 1
     for layer in layers:
-        channels, height, width = layer.neurons
+        channels, height, _ = layer.neurons
         kernel, taps = layer.weight.shape[2:]
-        plain = layer.stride == (1, 1) and layer.dilation == (1, 1) and layer.weight_delay is None
-        if height > 1 and 1 < kernel <= RING_ROWS and taps * channels <= SHORT_RUN and plain:
-            margin, reached = max(taps - 1 - layer.padding[1], 0), layer.input[2] + layer.padding[1]
-            numbers = max(numbers, kernel * (margin + max(reached, width)) * channels + SPARE)
+        if height > 1 and 1 < kernel <= RING_ROWS and taps * channels <= SHORT_RUN and _is_plain(layer):
+            numbers = max(numbers, kernel * _reach(layer) + SPARE)
     return numbers
 
 

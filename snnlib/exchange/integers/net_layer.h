@@ -43,6 +43,13 @@
 #define SNN_LOWEST_BYTE(word) (__builtin_ctzll(word) >> 3)
 #endif
 
+/* Arrays that vectors are taken from begin where a cache line does. */
+#if defined(__GNUC__) && defined(__SSE2__)
+#define SNN_ALIGNED __attribute__((aligned(64)))
+#else
+#define SNN_ALIGNED
+#endif
+
 /* Whether there are vectors of 64 bytes. */
 #if defined(__AVX512BW__) && defined(__AVX512VL__) && defined(SNN_LOWEST_BYTE)
 #define SNN_AVX512
@@ -50,7 +57,7 @@
 
 /* The cells of a frame that are not empty, row after row. */
 typedef struct {
-  /* Of each its column, y * channels + channel, and its count. */
+  /* Of each its column, y * channels + channel (and SNN_SPARE more), and its count. */
   uint16_t* column;
   uint16_t* place;
   uint8_t* count;
@@ -102,7 +109,7 @@ typedef struct {
 
 /* Of the 16 bits of a part, how many spikes with weights of 8 bits fit: 258 times 127. */
 #define SNN_ROOM 258
-/* Lanes of a vector may reach beyond the end of a row of parts. */
+/* Lanes of a vector may reach beyond the end of a row of parts, and of a list of places. */
 #define SNN_SPARE 32
 
 /* Runs of weights up to this length go to all rows that see an input at once, under so many kernel rows at most. */
@@ -110,11 +117,14 @@ typedef struct {
 #define SNN_RING_ROWS 16
 
 /* Memory that layers share, as they run one after the other, of the widest row of neurons: sums, those of a few inputs
- * in 16 bits (and SNN_SPARE more), the places of the neurons that fire, and a row of windows of spikes. Of layers that
- * `snn_scatters` as many rows of sums as the kernel has (and SNN_SPARE numbers more), zeros between steps. */
+ * in 16 bits with the margins of `snn_part_row` (and SNN_SPARE more), spikes of a row, spikes of the rows of a window,
+ * their places (and SNN_SPARE more), and a row of windows of spikes. Of layers that `snn_scatters` as many rows of sums
+ * as the kernel has (and SNN_SPARE numbers more), zeros between steps. */
 typedef struct {
   int32_t* sum;
   int16_t* part;
+  uint8_t* spikes;
+  uint8_t* window;
   uint16_t* fired;
   uint8_t* pooled;
   int16_t* ring;

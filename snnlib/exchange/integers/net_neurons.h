@@ -17,27 +17,13 @@ static void snn_saturate(const snn_row* row) {
   for (k = 0; k < row->n; ++k) part[k] = (int16_t)snn_clamp(sum[k] + part[k], INT16_MIN, INT16_MAX);
 }
 
-/* Lists the neurons from `first` whose bits are set, `bits` for each; returns how many there are then. */
-SNN_INLINE int32_t snn_list_fired(uint32_t set, int32_t bits, int32_t first, uint16_t* fired, int32_t found) {
-#if defined(SNN_LOWEST_BYTE)
-  for (; set; set &= ~(((1u << bits) - 1u) << __builtin_ctz(set))) {
-    fired[found++] = (uint16_t)(first + __builtin_ctz(set) / bits);
-  }
-#else
-  for (; set; set >>= bits, ++first) {
-    if (set & 1) fired[found++] = (uint16_t)first;
-  }
-#endif
-  return found;
-}
-
 #if defined(SNN_AVX512)
 
 #define SNN_LANES 32
 
-/* The neurons of whole vectors: the instructions saturate and round as the equations do. Returns how many fire. */
-SNN_INLINE int32_t snn_fire_vectors(const snn_layer* layer, int32_t n, const int16_t* x, int16_t* v, int16_t* current,
-                                    uint16_t* fired, const int32_t synapse, const int32_t shifts) {
+/* The neurons of whole vectors: the instructions saturate and round as the equations do, without branches. */
+SNN_INLINE void snn_fire_vectors(const snn_layer* layer, int32_t n, const int16_t* x, int16_t* v, int16_t* current,
+                                 uint8_t* spikes, const int32_t synapse, const int32_t shifts) {
   const __m512i by_m = _mm512_set1_epi16((int16_t)layer->leak_m), by_s = _mm512_set1_epi16((int16_t)layer->leak_s);
   const __m512i high = _mm512_set1_epi16((int16_t)(INT16_MAX >> layer->fraction));
   const __m512i low = _mm512_set1_epi16((int16_t)(INT16_MIN >> layer->fraction));
@@ -45,10 +31,10 @@ SNN_INLINE int32_t snn_fire_vectors(const snn_layer* layer, int32_t n, const int
   const __mmask32 kept_v = layer->keep ? 0xffffffffu : 0, kept_i = layer->resets_all ? 0 : 0xffffffffu;
   const int16_t* above = (const int16_t*)layer->above;
   const int16_t* offset = (const int16_t*)layer->offset;
-  int32_t found = 0, k;
+  int32_t k;
   for (k = 0; k + SNN_LANES <= n; k += SNN_LANES) {
     const __m512i u = _mm512_loadu_si512(v + k);
-    __m512i i = _mm512_loadu_si512(x + k), h;
+    __m512i i = _mm512_loadu_si512(x + k), h, set;
     __mmask32 s;
     if (shifts) i = _mm512_mullo_epi16(_mm512_min_epi16(_mm512_max_epi16(i, low), high), unit);
     if (synapse) {
@@ -57,24 +43,19 @@ SNN_INLINE int32_t snn_fire_vectors(const snn_layer* layer, int32_t n, const int
     }
     h = _mm512_adds_epi16(_mm512_sub_epi16(u, _mm512_mulhrs_epi16(u, by_m)), i);
     s = _mm512_cmpgt_epi16_mask(h, _mm512_loadu_si512(above + k));
-    if (s) {
-      const __m512i set = _mm512_add_epi16(_mm512_maskz_mov_epi16(kept_v, h), _mm512_loadu_si512(offset + k));
-      h = _mm512_mask_mov_epi16(h, s, set);
-      i = _mm512_maskz_mov_epi16(~s | kept_i, i);
-      found = snn_list_fired(s, 1, k, fired, found);
-    }
-    _mm512_storeu_si512(v + k, h);
-    if (synapse) _mm512_storeu_si512(current + k, i);
+    set = _mm512_add_epi16(_mm512_maskz_mov_epi16(kept_v, h), _mm512_loadu_si512(offset + k));
+    _mm512_storeu_si512(v + k, _mm512_mask_mov_epi16(h, s, set));
+    if (synapse) _mm512_storeu_si512(current + k, _mm512_maskz_mov_epi16(~s | kept_i, i));
+    _mm256_storeu_si256((__m256i*)(spikes + k), _mm256_maskz_set1_epi8(s, 1));
   }
-  return found;
 }
 
 #elif defined(__AVX2__)
 
 #define SNN_LANES 16
 
-SNN_INLINE int32_t snn_fire_vectors(const snn_layer* layer, int32_t n, const int16_t* x, int16_t* v, int16_t* current,
-                                    uint16_t* fired, const int32_t synapse, const int32_t shifts) {
+SNN_INLINE void snn_fire_vectors(const snn_layer* layer, int32_t n, const int16_t* x, int16_t* v, int16_t* current,
+                                 uint8_t* spikes, const int32_t synapse, const int32_t shifts) {
   const __m256i by_m = _mm256_set1_epi16((int16_t)layer->leak_m), by_s = _mm256_set1_epi16((int16_t)layer->leak_s);
   const __m256i high = _mm256_set1_epi16((int16_t)(INT16_MAX >> layer->fraction));
   const __m256i low = _mm256_set1_epi16((int16_t)(INT16_MIN >> layer->fraction));
@@ -83,11 +64,11 @@ SNN_INLINE int32_t snn_fire_vectors(const snn_layer* layer, int32_t n, const int
                 kept_i = _mm256_set1_epi16(layer->resets_all ? 0 : -1);
   const int16_t* above = (const int16_t*)layer->above;
   const int16_t* offset = (const int16_t*)layer->offset;
-  int32_t found = 0, k;
+  int32_t k;
   for (k = 0; k + SNN_LANES <= n; k += SNN_LANES) {
     const __m256i u = _mm256_loadu_si256((const __m256i*)(v + k));
-    __m256i i = _mm256_loadu_si256((const __m256i*)(x + k)), h, s;
-    uint32_t bits;
+    __m256i i = _mm256_loadu_si256((const __m256i*)(x + k)), h, s, to;
+    __m128i bytes;
     if (shifts) i = _mm256_mullo_epi16(_mm256_min_epi16(_mm256_max_epi16(i, low), high), unit);
     if (synapse) {
       const __m256i was = _mm256_loadu_si256((const __m256i*)(current + k));
@@ -95,37 +76,36 @@ SNN_INLINE int32_t snn_fire_vectors(const snn_layer* layer, int32_t n, const int
     }
     h = _mm256_adds_epi16(_mm256_sub_epi16(u, _mm256_mulhrs_epi16(u, by_m)), i);
     s = _mm256_cmpgt_epi16(h, _mm256_loadu_si256((const __m256i*)(above + k)));
-    bits = (uint32_t)_mm256_movemask_epi8(s);
-    if (bits) {
-      const __m256i to = _mm256_loadu_si256((const __m256i*)(offset + k));
-      h = _mm256_blendv_epi8(h, _mm256_add_epi16(_mm256_and_si256(h, kept_v), to), s);
-      i = _mm256_or_si256(_mm256_andnot_si256(s, i), _mm256_and_si256(i, kept_i));
-      found = snn_list_fired(bits, 2, k, fired, found);
-    }
-    _mm256_storeu_si256((__m256i*)(v + k), h);
+    to = _mm256_add_epi16(_mm256_and_si256(h, kept_v), _mm256_loadu_si256((const __m256i*)(offset + k)));
+    _mm256_storeu_si256((__m256i*)(v + k), _mm256_blendv_epi8(h, to, s));
+    i = _mm256_or_si256(_mm256_andnot_si256(s, i), _mm256_and_si256(i, kept_i));
     if (synapse) _mm256_storeu_si256((__m256i*)(current + k), i);
+    bytes = _mm_packs_epi16(_mm256_castsi256_si128(s), _mm256_extracti128_si256(s, 1));
+    _mm_storeu_si128((__m128i*)(spikes + k), _mm_and_si128(bytes, _mm_set1_epi8(1)));
   }
-  return found;
 }
 
 #endif
 
-/* The neurons of a row with states of 16 bits: how many fire, and which. */
-SNN_INLINE int32_t snn_fire16(const snn_layer* layer, int32_t n, const int16_t* SNN_RESTRICT x, int16_t* SNN_RESTRICT v,
-                              int16_t* SNN_RESTRICT current, uint16_t* SNN_RESTRICT fired) {
+/* The neurons of a row with states of 16 bits; a byte 1 for each that fires, else 0. */
+SNN_INLINE void snn_fire16(const snn_layer* layer, int32_t n, const int16_t* SNN_RESTRICT x, int16_t* SNN_RESTRICT v,
+                           int16_t* SNN_RESTRICT current, uint8_t* SNN_RESTRICT spikes) {
   const int32_t leak_m = layer->leak_m, leak_s = layer->leak_s, keep = layer->keep, synapse = layer->has_synapse;
   const int32_t kept_current = layer->resets_all ? 0 : -1, unit = 1 << layer->fraction;
   const int32_t high = INT16_MAX >> layer->fraction, low = -high - 1;
   const int16_t* SNN_RESTRICT above = (const int16_t*)layer->above;
   const int16_t* SNN_RESTRICT offset = (const int16_t*)layer->offset;
-  int32_t found = 0, k = 0;
+  int32_t k = 0;
 #if defined(SNN_LANES)
   if (leak_m <= INT16_MAX && leak_s <= INT16_MAX) {
     if (synapse) {
-      found = layer->fraction ? snn_fire_vectors(layer, n, x, v, current, fired, 1, 1)
-                              : snn_fire_vectors(layer, n, x, v, current, fired, 1, 0);
+      if (layer->fraction) {
+        snn_fire_vectors(layer, n, x, v, current, spikes, 1, 1);
+      } else {
+        snn_fire_vectors(layer, n, x, v, current, spikes, 1, 0);
+      }
     } else {
-      found = snn_fire_vectors(layer, n, x, v, current, fired, 0, 1);
+      snn_fire_vectors(layer, n, x, v, current, spikes, 0, 1);
     }
     k = n / SNN_LANES * SNN_LANES;
   }
@@ -141,9 +121,8 @@ SNN_INLINE int32_t snn_fire16(const snn_layer* layer, int32_t n, const int16_t* 
     s = h > above[k];
     v[k] = (int16_t)(s ? keep * h + offset[k] : h);
     if (synapse) current[k] = (int16_t)(s ? i & kept_current : i);
-    if (s) fired[found++] = (uint16_t)k;
+    spikes[k] = (uint8_t)s;
   }
-  return found;
 }
 
 static int64_t snn_decayed(int64_t z, int32_t leak) { return z - ((z * leak + 16384) >> 15); }
@@ -153,12 +132,12 @@ static int32_t snn_clamp_wide(int64_t value) {
 }
 
 /* The same with states of 32 bits; without `above`, membranes alone. */
-static int32_t snn_fire32(const snn_layer* layer, int32_t n, const int32_t* sum, int32_t* v, int32_t* current,
-                          uint16_t* fired) {
+static void snn_fire32(const snn_layer* layer, int32_t n, const int32_t* sum, int32_t* v, int32_t* current,
+                       uint8_t* spikes) {
   const int32_t* above = (const int32_t*)layer->above;
   const int32_t* offset = (const int32_t*)layer->offset;
   const int32_t high = INT32_MAX >> layer->fraction, low = -high - 1;
-  int32_t found = 0, k;
+  int32_t k;
   for (k = 0; k < n; ++k) {
     int32_t i = snn_clamp(sum[k], low, high) * (1 << layer->fraction), s = 0, h;
     if (layer->has_synapse) i = snn_clamp_wide(snn_decayed(current[k], layer->leak_s) + i);
@@ -169,9 +148,8 @@ static int32_t snn_fire32(const snn_layer* layer, int32_t n, const int32_t* sum,
     }
     v[k] = h;
     if (layer->has_synapse) current[k] = s && layer->resets_all ? 0 : i;
-    if (s) fired[found++] = (uint16_t)k;
+    spikes[k] = (uint8_t)s;
   }
-  return found;
 }
 
 #endif

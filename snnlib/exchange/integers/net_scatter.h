@@ -5,16 +5,6 @@
 
 #include "net_sums.h"
 
-/* Numbers of a row of sums: the neurons, and as many as inputs reach beyond them, so that no input is at a border. */
-SNN_INLINE int32_t snn_ring_margin(const snn_layer* layer) {
-  const int32_t margin = layer->kernel_width - 1 - layer->padding_x;
-  return margin > 0 ? margin : 0;
-}
-SNN_INLINE int32_t snn_ring_row(const snn_layer* layer) {
-  const int32_t reached = layer->in_width + layer->padding_x;
-  return (snn_ring_margin(layer) + (reached > layer->width ? reached : layer->width)) * layer->channels;
-}
-
 /* Whether a layer's sums are taken this way: runs of weights are short and have no delays, and `ring` holds the rows
  * that one input reaches. */
 SNN_INLINE int32_t snn_scatters(const snn_layer* layer) {
@@ -24,17 +14,17 @@ SNN_INLINE int32_t snn_scatters(const snn_layer* layer) {
 }
 
 SNN_INLINE int16_t* snn_ring_of(const snn_layer* layer, const snn_scratch* scratch, int32_t y) {
-  return scratch->ring + (int64_t)(y % layer->kernel_height) * snn_ring_row(layer);
+  return scratch->ring + (int64_t)(y % layer->kernel_height) * snn_reach(layer);
 }
 
 /* Adds the inputs of a row of the frame under kernel rows `from` to `to` to their rows of sums. */
 SNN_INLINE void snn_scatter_under(const snn_layer* layer, const snn_list* inputs, int32_t in_y, int32_t from,
                                   int32_t to, int16_t* const* rows) {
   const int32_t step = layer->kernel_width * layer->channels, end = inputs->row[in_y + 1];
-  const int32_t lead = layer->padding_x - (layer->kernel_width - 1) + snn_ring_margin(layer);
+  const int32_t lead = (layer->padding_x - (layer->kernel_width - 1)) * layer->channels + snn_margin(layer);
   int32_t k, ky;
   for (k = inputs->row[in_y]; k < end; ++k) {
-    const int32_t at = (inputs->column[k] + lead) * layer->channels, count = inputs->count[k];
+    const int32_t at = inputs->column[k] * layer->channels + lead, count = inputs->count[k];
     const int32_t channel = inputs->place[k] - in_y * layer->in_channels;
     for (ky = from; ky < to; ++ky) {
       const int64_t first = (int64_t)(ky * layer->in_channels + channel) * step;
@@ -51,7 +41,7 @@ SNN_INLINE void snn_scatter_row(const snn_layer* layer, const snn_list* inputs, 
   int32_t ky, slot = below % kernel;
   if (inputs->row[in_y] == inputs->row[in_y + 1]) return;
   for (ky = 0; ky < kernel; ++ky) {
-    rows[ky] = scratch->ring + (int64_t)slot * snn_ring_row(layer);
+    rows[ky] = scratch->ring + (int64_t)slot * snn_reach(layer);
     slot = slot ? slot - 1 : kernel - 1;
   }
   if (from == 0 && to == kernel) {
@@ -80,7 +70,7 @@ SNN_INLINE int32_t snn_scatter_until(snn_row* row, const snn_list* inputs, int32
   const int32_t top = y - layer->padding_y, seen = top + layer->kernel_height;
   const int32_t end = seen < layer->in_height ? seen : layer->in_height, begin = top > 0 ? top : 0;
   for (; next < end; ++next) snn_scatter_row(layer, inputs, next, scratch);
-  row->part = snn_ring_of(layer, scratch, y) + snn_ring_margin(layer) * layer->channels;
+  row->part = snn_ring_of(layer, scratch, y) + snn_margin(layer);
   if (begin < end && (inputs->row[end] - inputs->row[begin]) * largest > SNN_ROOM) {
     /* That may be more than 16 bits hold: once more, moving sums out of them on the way. */
     snn_clear_parts(row);
@@ -91,7 +81,7 @@ SNN_INLINE int32_t snn_scatter_until(snn_row* row, const snn_list* inputs, int32
 
 /* Leaves the sums of row y empty. */
 SNN_INLINE void snn_scatter_done(const snn_layer* layer, int32_t y, const snn_scratch* scratch) {
-  memset(snn_ring_of(layer, scratch, y), 0, (size_t)snn_ring_row(layer) * sizeof(int16_t));
+  memset(snn_ring_of(layer, scratch, y), 0, (size_t)snn_reach(layer) * sizeof(int16_t));
 }
 
 #endif

@@ -15,11 +15,30 @@ typedef struct {
   int32_t is_split;
 } snn_row;
 
+/* Places of a row of sums before its neurons, and of the whole row: as many as inputs reach beyond the neurons, so that
+ * no run of weights is cut at a border. */
+SNN_INLINE int32_t snn_margin(const snn_layer* layer) {
+  const int32_t margin = layer->kernel_width - 1 - layer->padding_x;
+  return margin > 0 ? margin * layer->channels : 0;
+}
+SNN_INLINE int32_t snn_reach(const snn_layer* layer) {
+  const int32_t reached = layer->in_width + layer->padding_x;
+  return snn_margin(layer) + (reached > layer->width ? reached : layer->width) * layer->channels;
+}
+
+/* Whether a row of parts has such places: not where most of them would be. */
+SNN_INLINE int32_t snn_has_margins(const snn_layer* layer) {
+  return layer->stride_x == 1 && layer->dilation_x == 1 && layer->kernel_width <= layer->width && !layer->weight_delay;
+}
+SNN_INLINE int32_t snn_part_row(const snn_layer* layer) {
+  return snn_has_margins(layer) ? snn_reach(layer) : layer->width * layer->channels;
+}
+
 static void snn_begin_row(const snn_layer* layer, const snn_scratch* scratch, snn_row* row) {
   row->layer = layer;
   row->n = layer->width * layer->channels;
   row->sum = scratch->sum;
-  row->part = scratch->part;
+  row->part = scratch->part + (snn_has_margins(layer) ? snn_margin(layer) : 0);
   row->room = SNN_ROOM;
   row->is_split = layer->bias != 0;
   if (layer->bias) memcpy(row->sum, layer->bias, (size_t)row->n * sizeof(int32_t));
@@ -47,17 +66,11 @@ SNN_INLINE void snn_add_bytes(const int8_t* SNN_RESTRICT weight, int32_t count, 
   int32_t k = 0;
 #if defined(SNN_AVX512)
   const __m512i times = _mm512_set1_epi16((int16_t)count);
-  /* The last vector is stored as a whole, as a load that follows a cut store has to wait for it. */
-  if (count == 1) {
-    for (; k < n; k += 32) {
-      const __m512i more = _mm512_cvtepi8_epi16(snn_weights(weight + k, n - k));
-      _mm512_storeu_si512(part + k, _mm512_add_epi16(_mm512_loadu_si512(part + k), more));
-    }
-  } else {
-    for (; k < n; k += 32) {
-      const __m512i more = _mm512_mullo_epi16(_mm512_cvtepi8_epi16(snn_weights(weight + k, n - k)), times);
-      _mm512_storeu_si512(part + k, _mm512_add_epi16(_mm512_loadu_si512(part + k), more));
-    }
+  /* The last vector is stored as a whole, as a load that follows a cut store has to wait for it. A product costs less
+   * than a branch for counts of 1, which is often missed. */
+  for (; k < n; k += 32) {
+    const __m512i more = _mm512_mullo_epi16(_mm512_cvtepi8_epi16(snn_weights(weight + k, n - k)), times);
+    _mm512_storeu_si512(part + k, _mm512_add_epi16(_mm512_loadu_si512(part + k), more));
   }
 #else
   if (count == 1) {
@@ -127,7 +140,10 @@ SNN_INLINE void snn_add_runs(snn_row* row, const snn_list* inputs, int32_t from,
       room = SNN_ROOM;
     }
     room -= count;
-    if (at >= 0 && at <= last) {
+    if (layer->width == 1 && layer->padding_x == 0) {
+      /* One cell of neurons sees each column through one tap. */
+      snn_add(layer->weight, layer->packed, first - at, count, channels, row->part);
+    } else if (snn_has_margins(layer) || (at >= 0 && at <= last)) {
       snn_add(layer->weight, layer->packed, first, count, step, row->part + at);
     } else {
       snn_add_border(row, first, count, step, at);
