@@ -15,6 +15,10 @@ namespace {
 // What the repeated forward of a sample may occupy in the L2 cache; longer sequences go segment by segment.
 constexpr int64_t kScratchBytes = 512 << 10;
 
+// How many steps ahead rows are fetched, those that are written too: one step takes about as long as one fetch, and
+// steps of a sample lie too far apart for the processor to foresee.
+constexpr int64_t kAhead = 2;
+
 int64_t steps_of(const RecurrentArgs& a, int64_t n) { return a.lengths ? a.lengths[n] : a.view.steps; }
 
 Own own_of(const RecurrentArgs& a) { return a.period == 1 ? Own::kNothing : Own::kAll; }
@@ -64,7 +68,12 @@ class Forward {
     for (int64_t t = 0; t < steps; ++t) {
       const int64_t at = a.view.offset(n, t, 0);
       const S* current = static_cast<const S*>(a.current) + at;
-      if (t + 1 < steps) prefetch(current + a.view.step_stride, count);
+      if (t + kAhead < steps) {
+        const int64_t later = at + kAhead * a.view.step_stride;
+        prefetch(static_cast<const S*>(a.current) + later, count);
+        prefetch(static_cast<const S*>(a.value) + later, count);
+        if (a.total) prefetch(static_cast<const S*>(a.total) + later, count);
+      }
       copy_padded(current, count, a.row, sum);
       add_rows(fired, weight, a.row, sum);
       if (a.total) std::memcpy(static_cast<S*>(a.total) + at, sum, size_t(count) * sizeof(S));
@@ -174,7 +183,7 @@ class Backward {
     V* keep = saved_.data();
     for (int64_t t = first; t < end; ++t) {
       const S* total = static_cast<const S*>(a_->current) + a_->view.offset(n_, t, 0);
-      if (t + 1 < end) prefetch(total + a_->view.step_stride, count_);
+      if (t + kAhead < end) prefetch(total + kAhead * a_->view.step_stride, count_);
       for (int64_t i = 0; i < vectors_; ++i) {
         LinearState<K, V> state = block_.states.data()[i];
         if (Keep && Next) keep[K] = state.fired;
@@ -232,9 +241,9 @@ class Backward {
     const S* total = static_cast<const S*>(a_->current) + at;
     const S* grad = static_cast<const S*>(a_->grad_value) + at;
     S* out = static_cast<S*>(a_->grad_current) + at;
-    if (t) {
-      prefetch(grad - a_->view.step_stride, count_);
-      prefetch(out - a_->view.step_stride, count_);
+    if (t >= kAhead) {
+      prefetch(grad - kAhead * a_->view.step_stride, count_);
+      prefetch(out - kAhead * a_->view.step_stride, count_);
     }
     for (int64_t i = 0; i < vectors_; ++i) {
       const int64_t lanes = count_ - i * L < L ? count_ - i * L : L;

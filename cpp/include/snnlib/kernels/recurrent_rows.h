@@ -154,11 +154,19 @@ inline void rows_times(int32_t* rows, int64_t count, const S* weight, int64_t ro
   for (int64_t n = count; n % L; ++n) rows[n] = rows[count - 1];
   for (int64_t first = 0; first < count; first += L) {
     typename Simd<S>::Vector sums[L];
-    for (int64_t n = 0; n < L; n += N) multiply_rows<S, N>(rows + first + n, weight, row, signal, sums + n);
+    for (int64_t n = 0; n < L; n += N) {
+      // What lies behind the list is not used.
+      if (first + n < count) {
+        multiply_rows<S, N>(rows + first + n, weight, row, signal, sums + n);
+      } else {
+        std::memset(static_cast<void*>(sums + n), 0, sizeof *sums * N);
+      }
+    }
     sum_lanes<S>(sums);
     S lanes[L];
     std::memcpy(lanes, sums, sizeof lanes);
-    for (int64_t n = 0; n < L; ++n) out[rows[first + n]] = lanes[n];
+    const int64_t left = count - first;
+    for (int64_t n = 0; n < (left < L ? left : L); ++n) out[rows[first + n]] = lanes[n];
   }
 }
 
