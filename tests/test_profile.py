@@ -288,6 +288,26 @@ def test_recurrent_spiking_layers_are_counted_with_their_own_spikes() -> None:
 
 
 @pytest.mark.parametrize("per", ["channel", "connection"])
+def test_spikes_that_come_back_later_meet_each_connection_once_a_step(per: str) -> None:
+    torch.manual_seed(0)
+    layer, x = snnlib.SpikingRNN(4, 6, recurrent_delays=snnlib.Delays(3, per)), _spikes(9, 2, 4)
+    one = layer.layers[0]
+    one.weight.data *= 3
+    assert one.recurrent_delays is not None
+    one.recurrent_delays.steps.data[...] = torch.rand(one.recurrent_delays.steps.shape) * 3
+    # At whole steps, as profiles are.
+    layer.eval()
+    counted, spikes = snnlib.profile(layer, x)["layers.0"], layer(x).detach()
+    assert counted.dense == 9 * 2 * 6 * (4 + 6) and counted.inputs == 9 * 2 * (4 + 6)
+    if per == "channel":
+        return
+    assert counted.nonzero_inputs == int(x.sum()) + int(spikes[:-1].sum())
+    delay = one.recurrent_delays.steps.detach().round()
+    back = sum(int((spikes[step].sum(0) * (delay + step < 8).sum(0)).sum()) for step in range(8))
+    assert back > 0 and counted.acs == int(x.sum()) * 6 + back
+
+
+@pytest.mark.parametrize("per", ["channel", "connection"])
 @pytest.mark.parametrize("batch_first", [False, True])
 @pytest.mark.parametrize("kind", ["linear", "one axis", "two axes"])
 def test_events_that_arrive_later_are_counted_where_they_arrive(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -25,6 +25,7 @@ from snnlib.nn.fused_block import Block
 from snnlib.nn.fusion import blocks_by_part
 from snnlib.nn.neuron_layer import NeuronLayer
 from snnlib.nn.readout import SRMReadout
+from snnlib.nn.recurrent_layer import Recurrent
 from snnlib.nn.spiking import SpikingLayer
 from snnlib.nn.srm import SRMLayer
 from snnlib.ops.geometry import ConvOptions, geometry
@@ -348,7 +349,18 @@ class OperationCounter:
             self._of_weight(tensor, (), partial(products.matrix_counts, tensor))
             for tensor in (a, b.transpose(-1, -2))
         )
-        return products.of_matrices(left, right, a.shape[-2], b.shape[-1], role)
+        found = products.of_matrices(left, right, a.shape[-2], b.shape[-1], role)
+        # Of a delay's taps at most two steps are not zero: the products with all of them are one step's connections.
+        return replace(found, dense=0, inputs=0, nonzero=0) if self._of_later_tap(b) else found
+
+    def _of_later_tap(self, b: Tensor) -> bool:
+        """Whether b has the taps of spikes that come back after more than the shortest delay."""
+        module = self._stack[-1].module if self._stack else None
+        delays = module.recurrent_delays if isinstance(module, Recurrent) else None
+        if delays is None or delays.per != "connection":
+            return False
+        taps = (delays.max_delay + 2) * b.numel() * b.element_size()
+        return b.storage_offset() > 0 and b.untyped_storage().nbytes() == taps
 
     def _of_weight(self, weight: Tensor, key: Any, make: Callable[[], Any]) -> Any:
         """What follows from a weight alone, made once for the net's own and anew for others."""
