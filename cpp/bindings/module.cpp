@@ -13,6 +13,7 @@ namespace snnlib {
 
 void bind_recurrent(pybind11::module_& module);
 void bind_taps(pybind11::module_& module);
+void bind_winograd(pybind11::module_& module);
 void bind_delay(pybind11::module_& module);
 void bind_pack(pybind11::module_& module);
 void bind_integer_net(pybind11::module_& module);
@@ -103,6 +104,7 @@ PYBIND11_MODULE(_C, module) {
   snnlib::bind_scan(module, &snnlib::kernels);
   snnlib::bind_recurrent(module);
   snnlib::bind_taps(module);
+  snnlib::bind_winograd(module);
   snnlib::bind_delay(module);
   snnlib::bind_pack(module);
   snnlib::bind_integer_net(module);

@@ -20,6 +20,7 @@ namespace snnlib {
   extern const PackKernels pack_kernels;                    \
   extern const MaxPoolKernels max_pool_kernels;             \
   extern const TapKernels tap_kernels;                      \
+  extern const WinogradKernels winograd_kernels;            \
   }
 #define SNNLIB_KERNELS(isa)      \
   {#isa,                         \
@@ -35,7 +36,8 @@ namespace snnlib {
    &isa::nonzero_kernels,        \
    &isa::pack_kernels,           \
    &isa::max_pool_kernels,       \
-   &isa::tap_kernels}
+   &isa::tap_kernels,            \
+   &isa::winograd_kernels}
 SNNLIB_DECLARE(portable)
 #ifdef SNNLIB_HAS_avx2
 SNNLIB_DECLARE(avx2)

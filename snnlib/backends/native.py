@@ -114,6 +114,11 @@ def has_kernel(name: str, tensor: Tensor) -> bool:
     return _path.value != "reference" and not _obstacle(name, tensor)
 
 
+def fuses_multiply_add() -> bool:
+    """Whether the kernels in use on the CPU have an instruction that multiplies and adds."""
+    return _module is not None and _module.isa() in ("avx2", "avx512")
+
+
 def kernel(name: str, tensor: Tensor, **others: Tensor | None) -> Callable[..., Any] | None:
     """The compiled function `name` for the device of `tensor` if this call takes the native path, else None.
 

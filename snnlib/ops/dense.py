@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from snnlib.ops import winograd
 from snnlib.ops.geometry import ConvOptions
 
 
@@ -122,4 +123,6 @@ def _transposed(signal: Tensor, x: Tensor, weight: Tensor, options: ConvOptions)
     ]
     if groups == x.shape[2] == weight.shape[0] and max(stride) == 1 and min(reach) >= 0:
         return _convolve(signal, weight.flip(*axes), ConvOptions(stride, reach, dilation, groups))
+    if winograd.suits(signal, weight, options):
+        return winograd.adjoint(_frames(signal), weight, x.shape[-2:], padding[0])
     return _channels_last(_convolution_backward(signal, x, weight, options, [True, False, False])[0])

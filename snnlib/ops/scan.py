@@ -67,10 +67,14 @@ def _empty_state(current: Tensor, states: int, time_dim: int) -> Tensor:
 
 
 def _per_neuron(coefficients: Tensor, current: Tensor) -> Tensor:
-    """Coefficients `[P, 1]`, or `[P, inner]` in the memory order of the neurons of one sample."""
+    """Coefficients `[P, period]` of neuron `i % period` in the memory order of one sample.
+
+    The period is 1, the channels where they lie next to each other, or else all neurons of a sample.
+    """
     coefficients = coefficients.to(state_dtype(current))
-    if coefficients.shape[1] > 1:
-        order = [dim - 1 for dim in _neuron_order(current) or []]
+    order = [dim - 1 for dim in _neuron_order(current) or []]
+    # Channel by channel: spread to all neurons the coefficients can be as large as the currents of several steps.
+    if coefficients.shape[1] > 1 and order[-1] != 1:
         spread = coefficients.view(*coefficients.shape, *[1] * (current.dim() - 3))
         spread = spread.expand(len(coefficients), *current.shape[2:])
         coefficients = spread.permute(0, *order).reshape(len(coefficients), -1)

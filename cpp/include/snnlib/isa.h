@@ -14,13 +14,14 @@
 
 namespace snnlib {
 
-// In delay.h, delayed_linear.h, max_pool.h, nonzero.h, pack.h and taps.h.
+// In delay.h, delayed_linear.h, max_pool.h, nonzero.h, pack.h, taps.h and winograd.h.
 struct DelayKernels;
 struct DelayedLinearKernels;
 struct MaxPoolKernels;
 struct NonzeroKernels;
 struct PackKernels;
 struct TapKernels;
+struct WinogradKernels;
 
 struct Kernels {
   const char* isa;
@@ -37,6 +38,7 @@ struct Kernels {
   const PackKernels* pack;
   const MaxPoolKernels* max_pool;
   const TapKernels* taps;
+  const WinogradKernels* winograd;
 };
 
 const Kernels& kernels();
