@@ -1,5 +1,7 @@
 """Long sequences in chunks: the gradient of the whole, the memory of a part; input as events."""
 
+import sys
+
 import pytest
 import torch
 from compare import assert_bits, assert_close
@@ -9,6 +11,7 @@ import snnlib
 from snnlib import neurons, surrogate
 from snnlib.backends import native
 from snnlib.data import EventBatch, as_events, to_frames
+from snnlib.nn import freed_memory
 
 NARROW = surrogate.Triangle(0.5, 0.4)
 
@@ -97,9 +100,9 @@ def test_memory_does_not_follow_the_length() -> None:
 
 
 @pytest.mark.parametrize("replayed", [False, True])
-def test_freed_memory_goes_back_before_each_chunk(replayed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_freed_memory_is_seen_to_before_each_chunk(replayed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
-    monkeypatch.setattr(native, "hand_back_freed_memory", lambda: calls.append(1))
+    monkeypatch.setattr(freed_memory.FreedMemory, "begin_chunk", lambda _: calls.append(1))
     # Noise cannot be packed and takes more than the states of 4 neurons, which are kept in its place.
     x = torch.randn(40, 8, 300) if replayed else torch.zeros(40, 8, 300)
     neuron = neurons.LIF(surrogate=surrogate.Triangle(0.5))
@@ -110,6 +113,36 @@ def test_freed_memory_goes_back_before_each_chunk(replayed: bool, monkeypatch: p
     # Four chunks forward; backward before all but the last, and before each that runs once more.
     assert len(calls) - forward == (3 + 4 if replayed else 3)
     assert forward == (5 if replayed else 4)
+
+
+def test_freed_memory_goes_back_where_the_process_grows(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int | None] = []
+    calls: list[int] = []
+    monkeypatch.setattr(native, "hand_back_freed_memory", lambda: calls.append(1))
+    monkeypatch.setattr(freed_memory, "resident_bytes", lambda: sizes[-1])
+    memory = freed_memory.FreedMemory()
+    # Before the first chunk; the second shows what a chunk leaves behind; others grow up to the bound and beyond.
+    for megabytes, handed_back in ((100, 1), (150, 1), (150, 1), (165, 1), (167, 2), (120, 2), (137, 3)):
+        sizes.append(megabytes << 20)
+        memory.begin_chunk()
+        assert len(calls) == handed_back, megabytes
+    # A system that does not say how large the process is.
+    sizes.append(None)
+    memory.begin_chunk()
+    memory.begin_chunk()
+    assert len(calls) == 5
+
+
+def test_the_size_of_the_process() -> None:
+    size = freed_memory.resident_bytes()
+    if not sys.platform.startswith("linux"):
+        assert size is None
+        return
+    assert size is not None
+    ballast = torch.ones(1 << 24)
+    grown = freed_memory.resident_bytes()
+    assert grown is not None
+    assert grown - size > ballast.nbytes / 2
 
 
 def test_nets_that_cannot_be_cut() -> None:

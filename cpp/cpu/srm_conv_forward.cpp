@@ -20,6 +20,7 @@ namespace {
 struct Workspace {
   EventRows events;
   Scratch<float*> reached;
+  Scratch<bool> touched;
   Scratch<float> in_row, tile, current, spike_row, pooled_row, threshold, state, delta_u, delta_ut;
   RowCoefficients coefficients;
   // Spikes of one time step, lane by lane.
@@ -79,14 +80,20 @@ class Band {
     } else if (a.neuron == LayerNeuron::kLinear) {
       w.coefficients.load(a.linear, row_);
     }
+    // Rows of the tile that may hold something but zeros.
+    const int64_t tile_rows = a.scatter ? s_.kernel_h : strip_;
+    w.tile.reserve(tile_rows * padded(conv_.tile_floats()));
+    bool* touched = w.touched.reserve(tile_rows);
+    for (int64_t i = 0; i < tile_rows; ++i) touched[i] = true;
     load_state();
   }
 
   // Returns the number of spikes, whose deltas lie in the workspace.
-  template <bool Keep, bool Count>
+  template <bool kKeep, bool Count>
   int64_t run() {
     int64_t count = 0;
     for (int64_t t = 0; t < s_.steps; ++t) {
+      const int64_t before = count;
       if (!a_.current) list_events<Count>(t);
       if (Count) w_.fired = Floats{};
       const int64_t frame = a_.frames(t, n_);
@@ -96,7 +103,7 @@ class Band {
           write_floats(current, row_, a_.output, (frame * s_.height + y) * row_);
           continue;
         }
-        if (Keep) {
+        if (kKeep) {
           w_.delta_u.grow(count + padded_row_ + kGroup, count);
           if (a_.neuron == LayerNeuron::kSrm) w_.delta_ut.grow(count + padded_row_ + kGroup, count);
         }
@@ -104,9 +111,9 @@ class Band {
         const int64_t at = (frame * s_.height + y) * row_;
         float* place = a_.pool.none() && row_ == padded_row_ ? in_place(a_.output, at) : nullptr;
         float* out = place ? place : w_.spike_row.data();
-        uint16_t* bits = Keep ? a_.bits + (frame * s_.height + y) * s_.row_words() : nullptr;
+        uint16_t* bits = kKeep ? a_.bits + (frame * s_.height + y) * s_.row_words() : nullptr;
         const int64_t line = y % a_.pool.h;
-        const int64_t kept = step_row<Keep, Count>(current, y, line > 0, out, bits, count);
+        const int64_t kept = step_row<kKeep, Count>(current, y, line > 0, out, bits, count);
         if (a_.pool.none()) {
           if (!place) write_floats(out, row_, a_.output, at);
         } else if (line == a_.pool.h - 1) {
@@ -115,6 +122,8 @@ class Band {
         count += kept;
       }
       if (Count) add_fired();
+      // The step that follows is mostly like this one.
+      few_ = (count - before) * kFewShare < (last_ - first_) * row_;
     }
     store_state();
     return count;
@@ -123,14 +132,21 @@ class Band {
 
  private:
   // One step of the neurons of row y; returns the number of entries kept behind the first `count`.
-  template <bool Keep, bool Count>
+  template <bool kKeep, bool Count>
   int64_t step_row(const float* current, int64_t y, bool add, float* out, uint16_t* bits, int64_t count) {
+    constexpr Keep kMany = kKeep ? Keep::kMany : Keep::kNothing, kFew = kKeep ? Keep::kFew : Keep::kNothing;
+    return few_ ? step_row_as<kFew, Count>(current, y, add, out, bits, count)
+                : step_row_as<kMany, Count>(current, y, add, out, bits, count);
+  }
+
+  template <Keep kKeep, bool Count>
+  int64_t step_row_as(const float* current, int64_t y, bool add, float* out, uint16_t* bits, int64_t count) {
     float* du = w_.delta_u.data() + count;
     if (a_.neuron == LayerNeuron::kLinear) {
-      const auto step = add ? linear_row<Keep, true, Count> : linear_row<Keep, false, Count>;
+      const auto step = add ? linear_row<kKeep, true, Count> : linear_row<kKeep, false, Count>;
       return step(current, w_.coefficients, a_.linear.flags, state(0, y), row_, out, bits, du, &w_.fired);
     }
-    const auto step = add ? srm_row<Keep, true, Count> : srm_row<Keep, false, Count>;
+    const auto step = add ? srm_row<kKeep, true, Count> : srm_row<kKeep, false, Count>;
     return step(current, w_.threshold.data(), state(0, y), state(1, y), state(2, y), row_, decay(), out, bits, du,
                 w_.delta_ut.data() + count, &w_.fired);
   }
@@ -216,11 +232,12 @@ class Band {
   const float* gathered_current(int64_t y) {
     const int64_t floats = padded(conv_.tile_floats()), line = (y - first_) % strip_;
     if (!line) {
-      w_.tile.zeroed(strip_ * floats);
+      for (int64_t i = 0; i < strip_; ++i) clear_tile_row(i);
       for (int64_t ky = 0; ky < s_.kernel_h; ++ky) {
         for (int64_t i = 0; i < strip_ && y + i < last_; ++i) {
           const int64_t in_y = (y + i) * s_.stride_h - s_.padding_h + ky;
-          if (in_y < in_first_ || in_y >= in_last_) continue;
+          if (in_y < in_first_ || in_y >= in_last_ || !w_.events.count(in_y - in_first_)) continue;
+          w_.touched.data()[i] = true;
           w_.events.add_kernel_row(in_y - in_first_, a_.weight + ky * conv_.kernel_row_floats(),
                                    w_.tile.data() + i * floats);
         }
@@ -238,27 +255,38 @@ class Band {
   // Input rows are scattered one after the other to all rows that they reach, of which there are `kernel_h` at a time.
   // Called with y = first, first + 1, ...
   const float* scattered_current(int64_t y) {
-    const int64_t floats = padded(conv_.tile_floats());
     if (y == first_) {
-      w_.tile.zeroed(s_.kernel_h * floats);
+      for (int64_t i = 0; i < s_.kernel_h; ++i) clear_tile_row(i);
       scattered_ = in_first_;
     } else {
-      std::memset(tile_row(y - 1), 0, size_t(floats) * sizeof(float));
+      clear_tile_row((y - 1) % s_.kernel_h);
     }
     const int64_t needed = clamped(y * s_.stride_h - s_.padding_h + s_.kernel_h);
     for (; scattered_ < needed; ++scattered_) scatter_row(scattered_);
     return tile_row(y) + conv_.first_pixel();
   }
 
+  // Makes a row of the tile zeros, which silence leaves it.
+  void clear_tile_row(int64_t row) {
+    if (!w_.touched.data()[row]) return;
+    const int64_t floats = padded(conv_.tile_floats());
+    std::memset(w_.tile.data() + row * floats, 0, size_t(floats) * sizeof(float));
+    w_.touched.data()[row] = false;
+  }
+
   float* tile_row(int64_t y) { return w_.tile.data() + y % s_.kernel_h * padded(conv_.tile_floats()); }
 
   void scatter_row(int64_t in_y) {
+    if (!w_.events.count(in_y - in_first_)) return;
     float** reached = w_.reached.reserve(s_.kernel_h);
     // The kernel rows go down as the rows of outputs go up.
     const int64_t below = in_y + s_.padding_h, lowest = below / s_.stride_h;
     const int64_t start = lowest < last_ ? lowest : last_ - 1;
     int64_t count = 0;
-    for (int64_t y = start; y >= first_ && below - y * s_.stride_h < s_.kernel_h; --y) reached[count++] = tile_row(y);
+    for (int64_t y = start; y >= first_ && below - y * s_.stride_h < s_.kernel_h; --y) {
+      w_.touched.data()[y % s_.kernel_h] = true;
+      reached[count++] = tile_row(y);
+    }
     const int64_t row = conv_.kernel_row_floats();
     w_.events.scatter_row(in_y - in_first_,
                           {a_.weight + (below - start * s_.stride_h) * row, s_.stride_h * row, reached, count});
@@ -289,6 +317,9 @@ class Band {
   const int64_t own_first_, own_last_;
   const int64_t row_, padded_row_, strip_;
   int64_t scattered_ = 0;  // input row that is next
+  // Whether fewer than one neuron in `kFewShare` had an entry in the last step: not one vector in four.
+  static constexpr int64_t kFewShare = 64;
+  bool few_ = false;
   Tally tally_;
 };
 

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from snnlib.backends import native
 from snnlib.functional._check import check_count, check_rank
 from snnlib.functional.spiking import entries_only
 from snnlib.nn.batch_norm import BatchNorm
+from snnlib.nn.freed_memory import FreedMemory
 from snnlib.nn.save_packed import save_packed
 from snnlib.nn.stream import run_chunk
 
@@ -90,13 +90,14 @@ def checkpoint_time(
     flat: tuple[Tensor, ...] = ()
     outputs: list[Tensor] = []
     replayed = False
+    freed = FreedMemory()
     held = [x] if isinstance(x, Tensor) else []
     for first in range(0, total, steps):
         end = min(first + steps, total)
 
         # The chunk's input is made inside: what is kept for its second pass is the whole x, or the events.
         def run(*states: Tensor, first: int = first, end: int = end) -> tuple[Tensor, ...]:
-            native.hand_back_freed_memory()
+            freed.begin_chunk()
             given = x.narrow(time_dim, first, end - first) if isinstance(x, Tensor) else x.frames(first, end)
             return _chunk(net, given, keys, states, reduce, first)
 
@@ -113,7 +114,7 @@ def checkpoint_time(
         out, *rest = parts or checkpoint(run, *flat, use_reentrant=False)
         flat = tuple(rest)
         outputs.append(out)
-        _hand_back_before_backward(flat)
+        _before_backward(flat, freed)
     if reduce is None:
         return torch.cat(outputs, time_dim)
     result = outputs[0]
@@ -122,12 +123,12 @@ def checkpoint_time(
     return result
 
 
-def _hand_back_before_backward(states: tuple[Tensor, ...]) -> None:
-    """Hand freed memory back between the backward passes of two chunks as well."""
+def _before_backward(states: tuple[Tensor, ...], freed: FreedMemory) -> None:
+    """See to freed memory between the backward passes of two chunks as well."""
     for state in states:
         if state.requires_grad:
             # Called with the gradient of the states after a chunk, before the chunk's own backward pass.
-            state.register_hook(lambda _: native.hand_back_freed_memory())  # type: ignore[no-untyped-call]
+            state.register_hook(lambda _: freed.begin_chunk())  # type: ignore[no-untyped-call]
             return
 
 

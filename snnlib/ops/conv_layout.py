@@ -48,6 +48,13 @@ def lie_alike(a: Tensor, b: Tensor) -> bool:
     return all(first == second for size, first, second in strides if size > 1)
 
 
+def laid_out(state: Tensor | None, layout: Tensor) -> Tensor | None:
+    """The state in dtype and order of elements of a tensor without content, to which it is copied if need be."""
+    if state is None or (state.dtype == layout.dtype and lie_alike(state, layout)):
+        return state
+    return layout.copy_(state)
+
+
 def empty_output(x: Tensor, g: Geometry, pool: Sequence[int]) -> Tensor:
     """What the forward pass gives: spikes after pooling."""
     space = g.space[-2:]

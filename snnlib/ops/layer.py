@@ -105,7 +105,7 @@ def layer_forward(
         return out, final, bits, record, starts
     native.on_huge_pages(out)
     rows_of_neuron = coefficients.to(torch.float32).contiguous()
-    start = None if state is None else conv_layout.empty_state(x, g, 1).copy_(state)
+    start = conv_layout.laid_out(state, conv_layout.empty_state(x, g, 1))
     algorithm = choice.path(x, g, streaming=return_state or state is not None)
     found = ForwardCall(x, weight, g, options, time_dim, pool, algorithm).run(
         kernel,
@@ -213,7 +213,7 @@ def layer_backward(
     record = record.to(torch.float32).contiguous()
     bits, starts = bits.contiguous(), starts.contiguous()
     rows_of_neuron = coefficients.to(torch.float32).contiguous()
-    after = None if grad_state is None else conv_layout.empty_state(x, g, 1).copy_(grad_state)
+    after = conv_layout.laid_out(grad_state, conv_layout.empty_state(x, g, 1))
     kept = (
         g.shape,
         bands,

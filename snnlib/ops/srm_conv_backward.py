@@ -89,7 +89,7 @@ def srm_conv_backward(
         grad_output = layout.copy_(grad_output)
     record = record.to(torch.float32).contiguous()
     bits, starts = bits.contiguous(), starts.contiguous()
-    after = None if grad_state is None else conv_layout.empty_state(x, g).copy_(grad_state)
+    after = conv_layout.laid_out(grad_state, conv_layout.empty_state(x, g))
     kept = (
         g.shape,
         bands,

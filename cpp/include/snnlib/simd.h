@@ -112,6 +112,13 @@ inline uint32_t nonzero_lanes(Ints v) {
 #endif
 }
 
+// Whether four vectors hold nothing but zeros.
+inline bool all_zero(const float* p) {
+  Ints v[4];
+  std::memcpy(v, p, sizeof v);
+  return !nonzero_lanes((v[0] | v[1]) | (v[2] | v[3]));
+}
+
 inline int lowest_bit(uint64_t bits) {
 #if defined(__GNUC__)
   return __builtin_ctzll(bits);

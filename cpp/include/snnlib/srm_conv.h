@@ -64,6 +64,10 @@ struct TaskSpikes {
   int64_t count = 0;
 };
 
+// What a forward pass keeps of a row for the backward pass. Where entries are few, vectors without any are branched
+// around, which costs more than it saves where they are many; what is kept is the same.
+enum class Keep { kNothing, kMany, kFew };
+
 // What a forward pass did, counted where its rows lie in the L1 cache (`snnlib.profile`).
 struct Tally {
   int64_t products = 0;  // sum of the fan-outs of events

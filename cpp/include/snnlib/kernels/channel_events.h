@@ -30,6 +30,7 @@ class ChannelEvents {
   void clear() {
     rows_ = 0;
     binary_ = true;
+    any_ = false;
     std::memset(ends_.data(), 0, size_t(channels_) * sizeof(int32_t));
   }
 
@@ -52,6 +53,9 @@ class ChannelEvents {
   // Whether all amounts are 1.
   bool binary() const { return binary_; }
 
+  // Whether there is any event.
+  bool any() const { return any_; }
+
   // Where the events of a channel from row `row` on begin.
   const Window* begin(int64_t channel, int64_t row) const {
     return windows_.data() + channel * room_ + ends_.data()[row * channels_ + channel];
@@ -67,10 +71,12 @@ class ChannelEvents {
       binary_ &= row[x] == 1.0f;
     }
     end[channel] += int32_t(count);
+    any_ |= count > 0;
   }
 
   SNNLIB_NOINLINE void add_pixels(const float* row, int32_t* end, int64_t shift, int64_t pixel) {
     const int64_t count = find_events(row, channels_ * width_, found_.data());
+    any_ |= count > 0;
     // Events are sorted by pixel, which saves a division.
     int64_t first = 0;
     for (int64_t i = 0; i < count; ++i) {
@@ -83,7 +89,7 @@ class ChannelEvents {
   }
 
   int64_t channels_ = 0, width_ = 0, room_ = 0, rows_ = 0;
-  bool binary_ = true;
+  bool binary_ = true, any_ = false;
   Scratch<float> in_row_;
   Scratch<int32_t> found_, ends_;
   Scratch<Window> windows_;

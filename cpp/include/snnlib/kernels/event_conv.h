@@ -34,15 +34,24 @@ struct Event {
 // Offset of an event's weights in a kernel row from those of input pixel `first`, both modulo 2^32.
 inline uint32_t weights_from(uint32_t first_row, uint32_t row) { return row - first_row; }
 
-// Writes the places of the nonzero entries of a row and returns their number. No branch depends on an entry: whether
-// one is an event cannot be foretold. `at` needs room for n + kGroup.
+// Writes the places of the nonzero entries of a row and returns their number. Silence is passed over four vectors at a
+// time; else no branch depends on an entry: whether one is an event cannot be foretold. `at` needs room for n + kGroup.
 SNNLIB_NOINLINE inline int64_t find_events(const float* row, int64_t n, int32_t* at) {
   int64_t count = 0, i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
+  const auto find = [&] {
     const uint32_t bits = nonzero_lanes(load(row + i));
     store_selected(at + count, lane_numbers(i), bits);
     count += count_bits(bits);
+    i += kLanes;
+  };
+  while (i + 4 * kLanes <= n) {
+    if (all_zero(row + i)) {
+      i += 4 * kLanes;
+      continue;
+    }
+    for (int v = 0; v < 4; ++v) find();
   }
+  while (i + kLanes <= n) find();
   for (; i < n; ++i) {
     at[count] = int32_t(i);
     count += row[i] != 0.0f;

@@ -84,12 +84,16 @@ class EventRows {
   void finish_row(Event* end) {
     const int64_t first = ends_.data()[rows_];
     ends_.data()[rows_ + 1] = end - events_.data();
-    if (!conv_.by_scatter) {
+    // Nothing looks for the pixels of a row without events.
+    if (!conv_.by_scatter && end != events_.data() + first) {
       find_pixels(events_.data() + first, int32_t(end - events_.data() - first), pixels_,
                   starts_.data() + rows_ * (pixels_ + 1));
     }
     ++rows_;
   }
+
+  // Events of row `row`.
+  int64_t count(int64_t row) const { return ends_.data()[row + 1] - ends_.data()[row]; }
 
   // Adds the events of row `row` to rows of outputs; for `by_scatter`.
   void scatter_row(int64_t row, const ScatterRows& rows) const {

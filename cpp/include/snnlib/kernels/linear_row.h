@@ -49,10 +49,10 @@ inline bool is_compact(SurrogateKind kind) {
   return kind == SurrogateKind::kTriangle || kind == SurrogateKind::kRectangle;
 }
 
-// One step writes 0/1 to `spikes`, or with Add adds it to what is there, and with Keep writes the bits of the entries
+// One step writes 0/1 to `spikes`, or with Add adds it to what is there, and where something is kept writes the bits of the entries
 // of the row and their u; returns their number. With Count the spikes of every lane are added to `fired`. All rows may
 // be read and written up to padded(n).
-template <bool Keep, bool Add, bool Count>
+template <Keep kKeep, bool Add, bool Count>
 SNNLIB_NOINLINE int64_t linear_row(const float* current, const RowCoefficients& coefficients, const LinearFlags& flags,
                                    float* v, int64_t n, float* spikes, uint16_t* bits, float* distance, Floats* fired) {
   const Floats zero = Floats{}, one = zero + 1.0f;
@@ -75,17 +75,18 @@ SNNLIB_NOINLINE int64_t linear_row(const float* current, const RowCoefficients& 
           total += first_lanes(out.spike, n - j);
         }
       }
-      if (Keep) {
+      if (kKeep != Keep::kNothing) {
         const Floats u = linear_distance<1>(out.h, k), z = u * k.row[RowCoefficients::Rows::scale];
         uint32_t lanes = kAllLanes;
         if (compact) lanes = lanes_at_least(out.spike, one) | lanes_at_least(one, z < zero ? -z : z);
         if (j + kLanes > n) lanes &= j < n ? (uint32_t(1) << (n - j)) - 1 : 0;
+        if (kKeep == Keep::kFew && !lanes) continue;
         store_selected(distance + count, u, lanes);
         count += count_bits(lanes);
         group |= lanes << (j - i);
       }
     }
-    if (Keep) bits[i / kGroup] = uint16_t(group);
+    if (kKeep != Keep::kNothing) bits[i / kGroup] = uint16_t(group);
   }
   if (Count) *fired = total;
   return count;

@@ -34,7 +34,7 @@ inline float credit_ratio(const SrmConstants& c) { return float(1.0 - (1.0 - c.e
 // The spikes of a row, in ascending order.
 struct SpikeRow {
   const int32_t* places;
-  const float* q;             // dL/ds of every neuron, by place
+  const float* q;             // dL/ds of the neurons that fired, by place
   const float *slope, *gain;  // of every spike
   int64_t count;
 };

@@ -9,9 +9,9 @@ namespace snnlib {
 namespace SNNLIB_ISA {
 
 // State of a band of neurons, u, s and g apart. One step writes 0/1 to `spikes`, or with Add adds it to what is there,
-// and with Keep writes the bits of the row and the deltas of its spikes; returns their number. With Count the spikes of
+// and where something is kept writes the bits of the row and the deltas of its spikes; returns their number. With Count the spikes of
 // every lane are added to `fired`. All rows may be read and written up to padded(n).
-template <bool Keep, bool Add, bool Count>
+template <Keep kKeep, bool Add, bool Count>
 SNNLIB_NOINLINE int64_t srm_row(const float* current, const float* threshold, float* u, float* s, float* g, int64_t n,
                                 const SrmDecay<float>& k, float* spikes, uint16_t* bits, float* delta_u,
                                 float* delta_ut, Floats* fired) {
@@ -34,16 +34,17 @@ SNNLIB_NOINLINE int64_t srm_row(const float* current, const float* threshold, fl
           total += first_lanes(out.spike, n - j);
         }
       }
-      if (Keep) {
+      if (kKeep != Keep::kNothing) {
         uint32_t lanes = lanes_at_least(out.u, limit);
         if (j + kLanes > n) lanes &= j < n ? (uint32_t(1) << (n - j)) - 1 : 0;
+        if (kKeep == Keep::kFew && !lanes) continue;
         store_selected(delta_u + count, out.delta_u, lanes);
         store_selected(delta_ut + count, out.delta_ut, lanes);
         count += count_bits(lanes);
         group |= lanes << (j - i);
       }
     }
-    if (Keep) bits[i / kGroup] = uint16_t(group);
+    if (kKeep != Keep::kNothing) bits[i / kGroup] = uint16_t(group);
   }
   if (Count) *fired = total;
   return count;

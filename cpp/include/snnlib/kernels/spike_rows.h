@@ -23,11 +23,19 @@ inline int64_t count_spikes(const uint16_t* bits, int64_t words) {
   return count;
 }
 
-// Writes the places of the spikes of a row and returns their number. No branch depends on a bit. `places` needs room
-// for all bits and kGroup.
+// Writes the places of the spikes of a row and returns their number. Silence is passed over four words at a time; else
+// no branch depends on a bit. `places` needs room for all bits and kGroup.
 SNNLIB_NOINLINE inline int64_t find_spikes(const uint16_t* bits, int64_t words, int32_t* places) {
   int64_t count = 0;
   for (int64_t w = 0; w < words; ++w) {
+    if (w % 4 == 0 && w + 4 <= words) {
+      uint64_t four = 0;
+      std::memcpy(&four, bits + w, 8);
+      if (!four) {
+        w += 3;
+        continue;
+      }
+    }
     const uint32_t group = bits[w];
     for (int64_t i = 0; i < kGroup; i += kLanes) {
       const uint32_t lanes = group >> i & kAllLanes;
@@ -74,6 +82,7 @@ SNNLIB_NOINLINE inline void spread_out(const float* share, int64_t windows, int6
 struct SpikeRowsMemory {
   Scratch<int64_t> starts;
   Scratch<int32_t> places[2];  // of a row and of the one after it
+  Scratch<int32_t> windows;    // in its row of windows, of every neuron of a row; -1 for none
   Scratch<float> q, share, grad_output, output;
 };
 
@@ -93,6 +102,7 @@ class SpikeRows {
     memory.share.reserve(padded(s_.row()) + kGroup);
     memory.grad_output.reserve(s_.row());
     memory.output.reserve(s_.row());
+    find_windows();
     const int64_t rows = a.bands.rows;
     for (int64_t band = first / rows; band * rows < last; ++band) {
       int64_t at = a.task_starts[n * a.bands.count + band];
@@ -124,7 +134,7 @@ class SpikeRows {
     const int64_t i = next_++, rows = last_ - first_, t = s_.steps - 1 - i / rows, y = i % rows;
     const int64_t count = counts_[i % 2], number = starts_[t * rows + y];
     if (next_ < s_.steps * rows) find(next_);
-    return {memory_.places[i % 2].data(), gradient(t, first_ + y), a_.slope + number, a_.gain + number, count};
+    return {memory_.places[i % 2].data(), gradient(t, first_ + y, memory_.places[i % 2].data(), count), a_.slope + number, a_.gain + number, count};
   }
 
  private:
@@ -144,15 +154,51 @@ class SpikeRows {
     for (int64_t k = 0; k < count; ++k) prefetch(q + places[k]);
   }
 
-  const float* gradient(int64_t t, int64_t y) {
+  void find_windows() {
+    if (a_.pool.none()) return;
+    int32_t* window = memory_.windows.reserve(s_.row());
+    for (int64_t x = 0; x < s_.width; ++x) {
+      const int64_t pooled = x / a_.pool.w;
+      for (int64_t c = 0; c < s_.channels; ++c) {
+        *window++ = pooled < s_.width / a_.pool.w ? int32_t(pooled * s_.channels + c) : -1;
+      }
+    }
+  }
+
+  // Element `at` of a tensor of floats.
+  static float element(const Elements& e, int64_t at) {
+    float value = 0.0f;
+    typed(e, at, [&](const auto* p) { value = to_state(*p); });
+    return value;
+  }
+
+  // q of the `count` spikes at `places`, and of other neurons of the row where most fire.
+  const float* gradient(int64_t t, int64_t y, const int32_t* places, int64_t count) {
     const int64_t frame = a_.frames(t, n_), row = s_.row();
     float* q = memory_.q.data();
+    if (!count) return q;
     if (a_.pool.none()) return read_floats(a_.grad_output, (frame * s_.height + y) * row, row, q);
     const int64_t height = s_.height / a_.pool.h, windows = s_.width / a_.pool.w, line = y / a_.pool.h;
     const int64_t shared = frame * height + line;
     if (shared == shared_ && line < height) return q;
-    shared_ = shared;
     const int64_t length = line < height ? windows * s_.channels : 0, from = shared * windows * s_.channels;
+    // Where few fire, a window at a time.
+    if (count < row / 16) {
+      shared_ = -1;
+      const float cells = float(a_.pool.h * a_.pool.w);
+      for (int64_t i = 0; i < count; ++i) {
+        const int32_t window = memory_.windows.data()[places[i]];
+        if (!length || window < 0) {
+          q[places[i]] = 0.0f;
+          continue;
+        }
+        const float grad = element(a_.grad_output, from + window);
+        const bool srm = a_.neuron == LayerNeuron::kSrm;
+        q[places[i]] = grad / (srm ? spikes_of_mean(element(a_.output, from + window), cells) : cells);
+      }
+      return q;
+    }
+    shared_ = shared;
     if (length) {
       const float* grad = read_floats(a_.grad_output, from, length, memory_.grad_output.data());
       const float cells = float(a_.pool.h * a_.pool.w);

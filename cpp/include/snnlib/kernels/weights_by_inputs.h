@@ -86,6 +86,7 @@ class WeightsByInputs {
     for (int64_t block = 0; block * pixel_ < s.channels; ++block) {
       float* signal = signal_.data() + block * block_;
       if (a_->neuron == LayerNeuron::kSrm) step_back(signal, synapse_.data() + block * block_, block_, decay);
+      if (!events_.any()) continue;
       float* grad = grad_ + block * s.in_channels * s.kernel_h * length_;
       events_.binary() ? add_block<true>(signal, grad) : add_block<false>(signal, grad);
     }

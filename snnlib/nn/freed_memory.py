@@ -1,0 +1,43 @@
+"""When a pass over many chunks gives the memory of freed tensors back to the system."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from snnlib.backends import native
+
+_PAGES = Path("/proc/self/statm")
+# Growth in bytes, beyond what one chunk leaves behind, at which freed memory goes back.
+_MOST_GROWTH = 16 << 20
+
+
+class FreedMemory:
+    """Keeps the memory of a chunk's tensors for those of the next one, as long as the process does not grow.
+
+    Memory that comes fresh from the system is slow to touch for the first time. But chunk after chunk of tensors of
+    changing sizes leaves gaps that nothing fits into, so that a process that never handed them back would grow.
+    """
+
+    def __init__(self) -> None:
+        # Of the process at the first chunk after memory was handed back; None until then.
+        self._after_one: int | None = None
+        self._fresh = False
+
+    def begin_chunk(self) -> None:
+        """To be called before each chunk of the forward and of the backward pass."""
+        now = resident_bytes()
+        if now is not None and self._fresh:
+            self._after_one, self._fresh = now, False
+            return
+        if now is None or self._after_one is None or now > self._after_one + _MOST_GROWTH:
+            native.hand_back_freed_memory()
+            self._after_one, self._fresh = None, True
+
+
+def resident_bytes() -> int | None:
+    """Memory of this process, None where the system does not say."""
+    try:
+        return int(_PAGES.read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError, AttributeError):
+        return None
