@@ -2,10 +2,13 @@
 
 import pytest
 import torch
+from compare import assert_bits
 from torch import Tensor, nn
 
 import snnlib
-from snnlib.nn.save_packed import Packed, pack
+from snnlib import neurons, surrogate
+from snnlib.nn.kept_memory import KeptMemory
+from snnlib.nn.save_packed import Packed, pack, save_packed
 
 SHAPE = (10, 5, 3, 32, 32)
 
@@ -120,3 +123,36 @@ def test_a_tensor_that_two_save_is_packed_once() -> None:
     (first + second).backward()
     assert torch.equal(a.grad, x.sum(0)[:, None].expand(400, 3))
     assert isinstance(pack(x), Packed)
+
+
+def test_what_is_kept_lies_together() -> None:
+    memory = KeptMemory()
+    first, second = memory.take(100, torch.uint8), memory.take(50, torch.int64)
+    assert first.shape == (100,)
+    assert second.dtype == torch.int64
+    assert second.data_ptr() - first.data_ptr() == 128
+    large = memory.take(1 << 22, torch.float32)
+    assert large.untyped_storage().nbytes() == large.nbytes
+    values = torch.rand(3, 5)
+    copied = memory.copy(values)
+    assert torch.equal(copied, values)
+    assert copied.untyped_storage().data_ptr() == first.untyped_storage().data_ptr()
+    # Parts of larger tensors stay where they are.
+    assert memory.copy(values[:2]) is not None
+    assert memory.copy(values[:2]).data_ptr() == values.data_ptr()
+
+
+def test_gradients_are_the_same_from_kept_memory() -> None:
+    torch.manual_seed(0)
+    neuron = neurons.LIF(surrogate=surrogate.Triangle(0.5))
+    net = torch.nn.Sequential(snnlib.SpikingLinear(300, 60, neuron=neuron), snnlib.SRMLinear(60, 10))
+    x = (torch.rand(40, 8, 300) < 0.1).float()
+    gradients: list[Tensor] = []
+    for memory in (None, KeptMemory()):
+        net.zero_grad()
+        with save_packed(memory=memory) as saved:
+            out = net(x)
+        assert 0 < saved.kept < saved.given
+        out.sum().backward()
+        gradients.append(torch.cat([parameter.grad.flatten() for parameter in net.parameters()]))  # type: ignore[union-attr]
+    assert_bits(*gradients)

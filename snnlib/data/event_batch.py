@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from snnlib.backends import native
 from snnlib.data.checks import check_choice, check_int, check_sensor_size
 from snnlib.data.events import Events, check_events
 from snnlib.data.formats.nmnist_bin import NMNIST_SENSOR_SIZE
@@ -70,7 +71,7 @@ class EventBatch:
             ):
                 check_field(field, column, high)
             bins.append(t // self.step_us)
-            cells.append((p * height + y) * width + x)
+            cells.append((y * width + x) * 2 + p)
             samples.append(np.full(t.size, number))
         self.batch_size = len(events)
         step = np.concatenate(bins)
@@ -103,12 +104,13 @@ class EventBatch:
         counts = torch.from_numpy(np.diff(self._starts[first : end + 1]))
         steps = torch.arange(end - first).repeat_interleave(counts)
         where = steps * per_step + self._cells[low:high]
-        flat = torch.zeros((end - first) * per_step)
+        flat = native.on_huge_pages(torch.empty((end - first) * per_step)).zero_()
         if self.mode == "binary":
             flat[where] = 1.0
         else:
             flat.index_add_(0, where, torch.ones(len(where)))
-        return flat.view(end - first, self.batch_size, 2, height, width)
+        # Channels-last, as event-driven layers read it.
+        return flat.view(end - first, self.batch_size, height, width, 2).movedim(-1, 2)
 
     def __len__(self) -> int:
         return self.batch_size

@@ -13,6 +13,7 @@ from snnlib.functional._check import check_count, check_rank
 from snnlib.functional.spiking import entries_only
 from snnlib.nn.batch_norm import BatchNorm
 from snnlib.nn.freed_memory import FreedMemory
+from snnlib.nn.kept_memory import KeptMemory
 from snnlib.nn.save_packed import save_packed
 from snnlib.nn.stream import run_chunk
 
@@ -90,7 +91,7 @@ def checkpoint_time(
     flat: tuple[Tensor, ...] = ()
     outputs: list[Tensor] = []
     replayed = False
-    freed = FreedMemory()
+    freed, memory = FreedMemory(), KeptMemory()
     held = [x] if isinstance(x, Tensor) else []
     for first in range(0, total, steps):
         end = min(first + steps, total)
@@ -104,7 +105,7 @@ def checkpoint_time(
         parts: tuple[Tensor, ...] | None = None
         if not replayed:
             keys_before, random = tuple(keys), torch.get_rng_state()
-            with save_packed(besides=held) as saved:
+            with save_packed(besides=held, memory=memory) as saved:
                 parts = run(*flat)
             replayed = saved.kept > sum(state.nbytes for state in parts[1:])
             if replayed:

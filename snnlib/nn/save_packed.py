@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from snnlib.backends import native, reference
+from snnlib.nn.kept_memory import KeptMemory
 
 # Smaller tensors are kept as they are: below this, calls cost more than memory.
 _LEAST_BYTES = 1 << 16
@@ -51,7 +52,7 @@ class Packed:
         return out
 
 
-def pack(tensor: Tensor) -> Packed | None:
+def pack(tensor: Tensor, memory: KeptMemory | None = None) -> Packed | None:
     """The tensor, packed; None where that would not save a quarter of its memory.
 
     It is read in blocks of 64 KiB, each of which takes the shortest of these forms: places and values of what is not 0,
@@ -66,7 +67,11 @@ def pack(tensor: Tensor) -> Packed | None:
     if blocks is not None:
         if blocks.bytes > _MOST * tensor.nbytes:
             return None
-        parts = torch.empty(blocks.bytes, dtype=torch.uint8), torch.empty(blocks.count, dtype=torch.int64)
+        sizes = (blocks.bytes, torch.uint8), (blocks.count, torch.int64)
+        if memory is None:
+            parts = tuple(torch.empty(count, dtype=dtype) for count, dtype in sizes)
+        else:
+            parts = tuple(memory.take(*size) for size in sizes)
         blocks.move_to(*(part.data_ptr() for part in parts))
     else:
         parts = reference.pack.pack(flat)
@@ -91,6 +96,11 @@ def _in_memory(tensor: Tensor) -> Tensor:
     return tensor.as_strided((math.prod(tensor.shape),), (1,))
 
 
+def _is_value(tensor: Tensor) -> bool:
+    """Whether a copy may stand for the tensor: an ordinary one without a gradient or a history of its own."""
+    return type(tensor) is Tensor and not tensor.requires_grad and tensor._base is None
+
+
 @dataclass
 class SavedBytes:
     """What the forward passes within `save_packed` keep for their backward passes.
@@ -103,8 +113,9 @@ class SavedBytes:
     kept: int = 0
     given: int = 0
     _besides: frozenset[int] = field(default=frozenset(), repr=False)
+    _memory: KeptMemory | None = field(default=None, repr=False)
     # By address: whose memory it is, its version, and what is kept in its place.
-    _known: dict[int, tuple[StorageWeakRef, tuple[object, ...], Packed | None]] = field(
+    _known: dict[int, tuple[StorageWeakRef, tuple[object, ...], Packed | Tensor | None]] = field(
         default_factory=dict, repr=False
     )
 
@@ -121,16 +132,18 @@ class SavedBytes:
         known = self._known.get(key)
         alive = known is not None and not known[0].expired()  # type: ignore[no-untyped-call]
         if known is not None and alive and known[1] == same:
-            return known[2] or tensor
-        packed = pack(tensor)
-        self._known[key] = StorageWeakRef(storage), same, packed  # type: ignore[no-untyped-call]
+            return tensor if known[2] is None else known[2]
+        kept: Packed | Tensor | None = pack(tensor, self._memory)
         self.given += tensor.nbytes
-        self.kept += tensor.nbytes if packed is None else packed.nbytes
-        return packed or tensor
+        self.kept += tensor.nbytes if kept is None else kept.nbytes
+        if kept is None and self._memory is not None and _is_value(tensor):
+            kept = self._memory.copy(tensor.detach())
+        self._known[key] = StorageWeakRef(storage), same, kept  # type: ignore[no-untyped-call]
+        return tensor if kept is None else kept
 
 
 @contextmanager
-def save_packed(*, besides: Sequence[Tensor] = ()) -> Iterator[SavedBytes]:
+def save_packed(*, besides: Sequence[Tensor] = (), memory: KeptMemory | None = None) -> Iterator[SavedBytes]:
     """Within the block, tensors that autograd saves for the backward pass are packed by content, without loss.
 
     A spike tensor `[T, N, C, H, W]` then takes one bit per element, means of pooling windows two to four, and where
@@ -140,6 +153,7 @@ def save_packed(*, besides: Sequence[Tensor] = ()) -> Iterator[SavedBytes]:
 
     Args:
         besides: tensors that live on anyway, such as the net's input, and are left as they are and not counted.
+        memory: where what is kept goes, shared by the blocks of many chunks; None for tensors of their own.
 
     Yields:
         A count of the bytes, `kept` and `given`.
@@ -153,7 +167,9 @@ def save_packed(*, besides: Sequence[Tensor] = ()) -> Iterator[SavedBytes]:
     True
     >>> out.sum().backward()
     """
-    saved = SavedBytes(_besides=frozenset(tensor.untyped_storage().data_ptr() for tensor in besides))
+    saved = SavedBytes(
+        _besides=frozenset(tensor.untyped_storage().data_ptr() for tensor in besides), _memory=memory
+    )
     unpack = lambda kept: kept.unpack() if isinstance(kept, Packed) else kept  # noqa: E731
     with torch.autograd.graph.saved_tensors_hooks(saved.save, unpack):
         yield saved

@@ -94,6 +94,24 @@ inline uint32_t lanes_at_least(Floats a, Floats b) {
 #endif
 }
 
+// Bit i is set where lane i of `a` is below that of `b` (not for NaN).
+inline uint32_t lanes_below(Floats a, Floats b) {
+#if defined(__AVX512F__)
+  return lane_bits(_mm512_cmp_ps_mask(__m512(a), __m512(b), _CMP_LT_OS));
+#elif defined(__AVX__)
+  return uint32_t(_mm256_movemask_ps(_mm256_cmp_ps(__m256(a), __m256(b), _CMP_LT_OS)));
+#elif defined(__SSE2__)
+  return uint32_t(_mm_movemask_ps(_mm_cmplt_ps(__m128(a), __m128(b))));
+#else
+  float left[kLanes], right[kLanes];
+  std::memcpy(left, &a, sizeof a);
+  std::memcpy(right, &b, sizeof b);
+  uint32_t bits = 0;
+  for (int i = 0; i < kLanes; ++i) bits |= uint32_t(left[i] < right[i]) << i;
+  return bits;
+#endif
+}
+
 // Bit i is set where lane i of `v` is not zero.
 inline uint32_t nonzero_lanes(Ints v) {
 #if defined(__AVX512F__)

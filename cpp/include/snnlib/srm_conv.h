@@ -64,8 +64,8 @@ struct TaskSpikes {
   int64_t count = 0;
 };
 
-// What a forward pass keeps of a row for the backward pass. Where entries are few, vectors without any are branched
-// around, which costs more than it saves where they are many; what is kept is the same.
+// What a forward pass keeps of a row for the backward pass. Where entries are few, what vectors without any do not
+// need is branched around, which costs more than it saves where they are many; what is kept is the same.
 enum class Keep { kNothing, kMany, kFew };
 
 // What a forward pass did, counted where its rows lie in the L1 cache (`snnlib.profile`).

@@ -65,6 +65,17 @@ SNNLIB_NOINLINE int64_t linear_row(const float* current, const RowCoefficients& 
     for (int64_t j = i; j < i + kGroup; j += kLanes) {
       const auto& k = coefficients.shared() ? shared : coefficients.at(j);
       LinearState<1, Floats> state{{load(v + j)}, zero};
+      if (kKeep == Keep::kFew && compact && !flags.rectified) {
+        Floats h[1];
+        linear_charge<1>(state.y, load(current + j), k, h);
+        // All are below the support of the surrogate and so below the threshold, and all are finite.
+        const Floats z = linear_distance<1>(h, k) * k.row[RowCoefficients::Rows::scale] + (h[0] - h[0]);
+        if (lanes_below(z, zero - one) == kAllLanes) {
+          store(v + j, linear_floor<1>(h[0], k));
+          if (!Add) store(spikes + j, zero);
+          continue;
+        }
+      }
       const auto out = linear_step<1, false>(state, load(current + j), k, flags, 1.0f);
       store(v + j, state.y[0]);
       store(spikes + j, Add ? load(spikes + j) + out.spike : out.spike);
@@ -80,7 +91,6 @@ SNNLIB_NOINLINE int64_t linear_row(const float* current, const RowCoefficients& 
         uint32_t lanes = kAllLanes;
         if (compact) lanes = lanes_at_least(out.spike, one) | lanes_at_least(one, z < zero ? -z : z);
         if (j + kLanes > n) lanes &= j < n ? (uint32_t(1) << (n - j)) - 1 : 0;
-        if (kKeep == Keep::kFew && !lanes) continue;
         store_selected(distance + count, u, lanes);
         count += count_bits(lanes);
         group |= lanes << (j - i);

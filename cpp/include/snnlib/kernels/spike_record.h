@@ -22,6 +22,17 @@ SNNLIB_NOINLINE int64_t srm_row(const float* current, const float* threshold, fl
     for (int64_t j = i; j < i + kGroup; j += kLanes) {
       SrmState<Floats> state{load(u + j), load(s + j), load(g + j)};
       const Floats limit = load(threshold + j);
+      if (kKeep == Keep::kFew) {
+        const SrmState<Floats> charged = srm_charge(state, load(current + j), k);
+        // None of them fires, and all are finite.
+        if (lanes_below(charged.u + (charged.u - charged.u), limit) == kAllLanes) {
+          store(u + j, charged.u);
+          store(s + j, charged.s);
+          store(g + j, charged.g);
+          if (!Add) store(spikes + j, Floats{});
+          continue;
+        }
+      }
       const SrmStep<Floats> out = srm_step(state, load(current + j), limit, k);
       store(u + j, state.u);
       store(s + j, state.s);
@@ -37,7 +48,6 @@ SNNLIB_NOINLINE int64_t srm_row(const float* current, const float* threshold, fl
       if (kKeep != Keep::kNothing) {
         uint32_t lanes = lanes_at_least(out.u, limit);
         if (j + kLanes > n) lanes &= j < n ? (uint32_t(1) << (n - j)) - 1 : 0;
-        if (kKeep == Keep::kFew && !lanes) continue;
         store_selected(delta_u + count, out.delta_u, lanes);
         store_selected(delta_ut + count, out.delta_ut, lanes);
         count += count_bits(lanes);

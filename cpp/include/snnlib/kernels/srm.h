@@ -39,20 +39,27 @@ struct SrmStep {
   F spike, u, delta_u, delta_ut;
 };
 
+// What a step's current makes of the state, before any spike.
+template <class F, class S>
+SNNLIB_HD inline SrmState<F> srm_charge(const SrmState<F>& state, F current, const SrmDecay<S>& k) {
+  const F x = state.s + current;
+  const F u = state.u * k.e_m + x * k.r_s;
+  const F g = (state.g + current) * k.e_g;
+  return {u, x * k.e_s, g};
+}
+
 // One time step of F neurons. A NaN potential gives a NaN spike: `u - u` is zero for every finite number.
 template <class F, class S>
 SNNLIB_HD inline SrmStep<F> srm_step(SrmState<F>& state, F current, F threshold, const SrmDecay<S>& k) {
   const F zero = F{};
   const F one = zero + S(1);
-  const F x = state.s + current;
-  const F u = state.u * k.e_m + x * k.r_s;
-  const F g = (state.g + current) * k.e_g;
-  const F s = x * k.e_s;
+  const SrmState<F> charged = srm_charge(state, current, k);
+  const F u = charged.u;
   const auto fired = u >= threshold;
-  const SrmStep<F> out{fired ? one : u - u, u, u - state.u, g};
+  const SrmStep<F> out{fired ? one : u - u, u, u - state.u, charged.g};
   state.u = fired ? zero : u;
-  state.s = fired ? zero : s;
-  state.g = fired ? zero : g;
+  state.s = fired ? zero : charged.s;
+  state.g = fired ? zero : charged.g;
   return out;
 }
 

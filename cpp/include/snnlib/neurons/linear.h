@@ -110,6 +110,22 @@ SNNLIB_HD inline bool linear_rectifies(const LinearFlags& flags) {
   return K == 1 && !Next && flags.rectified;
 }
 
+// h = A y + B x + d.
+template <int K, class F>
+SNNLIB_HD inline void linear_charge(const F (&y)[K], F x, const LinearCoefficients<K, F>& k, F (&h)[K]) {
+  using R = LinearRows<K>;
+  for (int i = 0; i < K; ++i) {
+    F sum = k.row[R::a(i, 0)] * y[0];
+    for (int j = 1; j < K; ++j) sum = sum + k.row[R::a(i, j)] * y[j];
+    h[i] = sum + k.row[R::b + i] * x + k.row[R::d + i];
+  }
+}
+
+template <int K, class F>
+SNNLIB_HD inline F linear_floor(F y, const LinearCoefficients<K, F>& k) {
+  return y < k.row[LinearRows<K>::floor] ? k.row[LinearRows<K>::floor] : y;
+}
+
 // One time step. A NaN membrane gives a NaN spike: `h - h` is zero for every finite number.
 template <int K, bool Next, class F, class S>
 SNNLIB_HD inline LinearStep<K, F> linear_step(LinearState<K, F>& state, F x, const LinearCoefficients<K, F>& k,
@@ -117,11 +133,7 @@ SNNLIB_HD inline LinearStep<K, F> linear_step(LinearState<K, F>& state, F x, con
   using R = LinearRows<K>;
   const F zero = F{};
   LinearStep<K, F> out;
-  for (int i = 0; i < K; ++i) {
-    F h = k.row[R::a(i, 0)] * state.y[0];
-    for (int j = 1; j < K; ++j) h = h + k.row[R::a(i, j)] * state.y[j];
-    out.raw[i] = h + k.row[R::b + i] * x + k.row[R::d + i];
-  }
+  linear_charge<K>(state.y, x, k, out.raw);
   for (int i = 0; i < K; ++i) {
     out.h[i] = Next ? (state.fired > zero ? linear_reset<K>(out.raw, i, k) : out.raw[i]) : out.raw[i];
   }
@@ -137,7 +149,7 @@ SNNLIB_HD inline LinearStep<K, F> linear_step(LinearState<K, F>& state, F x, con
   if (K > 1) {
     for (int i = 0; i < K; ++i) state.y[i] = fired ? state.y[i] + k.row[R::j + i] : state.y[i];
   }
-  state.y[0] = state.y[0] < k.row[R::floor] ? k.row[R::floor] : state.y[0];
+  state.y[0] = linear_floor<K>(state.y[0], k);
   return out;
 }
 
