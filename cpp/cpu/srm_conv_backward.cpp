@@ -29,11 +29,13 @@ void run_band_of_currents(const SrmConvBackwardArgs& a, int64_t task, float* gra
   w.weights_by_inputs.start(a, n, own, grad);
   float* copy = w.current.reserve(s.row() + kGroup);
   for (int64_t t = s.steps - 1; t >= 0; --t) {
+    w.weights_by_inputs.begin_step(t);
     for (int64_t y = own.first; y < own.last; ++y) {
+      if (!w.weights_by_inputs.sees(y)) continue;
       const int64_t at = (a.frames(t, n) * s.height + y) * s.row();
       w.weights_by_inputs.set_row(y, read_floats(a.grad_output, at, s.row(), copy));
     }
-    w.weights_by_inputs.step(t);
+    w.weights_by_inputs.step();
   }
 }
 
@@ -51,11 +53,12 @@ void run_band(const SrmConvBackwardArgs& a, int64_t task, float* grad, Workspace
   if (linear) w.adjoint.start(a, n, all);
   for (int64_t t = s.steps - 1; t >= 0; --t) {
     if (in.count()) w.inputs.begin_step();
+    if (own.count() && a.by_inputs) w.weights_by_inputs.begin_step(t);
     for (int64_t y = all.first; y < all.last; ++y) {
       const SpikeRow spikes = rows.next();
       if (linear) {
         const float* lam = w.adjoint.step(y, spikes);
-        if (own.has(y) && a.by_inputs) w.weights_by_inputs.set_row(y, lam);
+        if (own.has(y) && a.by_inputs && w.weights_by_inputs.sees(y)) w.weights_by_inputs.set_row(y, lam);
         if (own.has(y) && !a.by_inputs) w.weights_by_spikes.add_amounts(t, y, spikes, w.adjoint.amounts());
         if (reaching.has(y)) w.inputs.add_amounts(spikes, w.adjoint.amounts());
         continue;
@@ -65,7 +68,7 @@ void run_band(const SrmConvBackwardArgs& a, int64_t task, float* grad, Workspace
       if (reaching.has(y)) w.inputs.add_row(t, y, spikes);
     }
     if (in.count()) w.inputs.step(t);
-    if (own.count() && a.by_inputs) w.weights_by_inputs.step(t);
+    if (own.count() && a.by_inputs) w.weights_by_inputs.step();
   }
   if (own.count() && !a.by_inputs) w.weights_by_spikes.run();
 }

@@ -25,12 +25,13 @@ class ChannelEvents {
     in_row_.reserve(channels * width);
     windows_.reserve(channels * room_);
     ends_.reserve((rows + 1) * channels);
+    counts_.reserve(rows + 1);
   }
 
   void clear() {
     rows_ = 0;
     binary_ = true;
-    any_ = false;
+    counts_.data()[0] = 0;
     std::memset(ends_.data(), 0, size_t(channels_) * sizeof(int32_t));
   }
 
@@ -39,6 +40,7 @@ class ChannelEvents {
     int32_t* end = ends_.data() + (rows_ + 1) * channels_;
     std::memcpy(end, end - channels_, size_t(channels_) * sizeof(int32_t));
     ++rows_;
+    counts_.data()[rows_] = counts_.data()[rows_ - 1];
     if (x.width == 1 && !is_channels_last(x, s)) {
       const int64_t start = row_start(x, t, n, y);
       for (int64_t c = 0; c < channels_; ++c) {
@@ -53,8 +55,8 @@ class ChannelEvents {
   // Whether all amounts are 1.
   bool binary() const { return binary_; }
 
-  // Whether there is any event.
-  bool any() const { return any_; }
+  // Whether rows [first, last) have any event.
+  bool any(int64_t first, int64_t last) const { return counts_.data()[first] < counts_.data()[last]; }
 
   // Where the events of a channel from row `row` on begin.
   const Window* begin(int64_t channel, int64_t row) const {
@@ -71,12 +73,12 @@ class ChannelEvents {
       binary_ &= row[x] == 1.0f;
     }
     end[channel] += int32_t(count);
-    any_ |= count > 0;
+    counts_.data()[rows_] += int32_t(count);
   }
 
   SNNLIB_NOINLINE void add_pixels(const float* row, int32_t* end, int64_t shift, int64_t pixel) {
     const int64_t count = find_events(row, channels_ * width_, found_.data());
-    any_ |= count > 0;
+    counts_.data()[rows_] += int32_t(count);
     // Events are sorted by pixel, which saves a division.
     int64_t first = 0;
     for (int64_t i = 0; i < count; ++i) {
@@ -89,9 +91,10 @@ class ChannelEvents {
   }
 
   int64_t channels_ = 0, width_ = 0, room_ = 0, rows_ = 0;
-  bool binary_ = true, any_ = false;
+  bool binary_ = true;
   Scratch<float> in_row_;
   Scratch<int32_t> found_, ends_;
+  Scratch<int32_t> counts_;  // events of the rows before one
   Scratch<Window> windows_;
 };
 

@@ -75,18 +75,31 @@ class WeightsByInputs {
     }
   }
 
-  // With the spikes or signals of all rows at step t.
-  void step(int64_t t) {
+  // The events of step t.
+  void begin_step(int64_t t) {
     const ConvShape& s = a_->shape;
     events_.clear();
     for (int64_t y = seen_.first; y < seen_.last; ++y) {
       events_.add_row(a_->input, s, t, n_, y, (y + s.padding_h - own_.first) * signal_row_, pixel_);
     }
+  }
+
+  // Whether any event of the step sees row y, so that its signal counts.
+  bool sees(int64_t y) const {
+    const ConvShape& s = a_->shape;
+    const int64_t first = clamp(y - s.padding_h, seen_.first, seen_.last) - seen_.first;
+    return events_.any(first, clamp(y - s.padding_h + s.kernel_h, seen_.first, seen_.last) - seen_.first);
+  }
+
+  // With the spikes of all rows, or the signals of those that events see.
+  void step() {
+    const ConvShape& s = a_->shape;
+    const bool any = events_.any(0, seen_.count());
     const SrmDecay<float> decay = float_decay(a_->constants);
     for (int64_t block = 0; block * pixel_ < s.channels; ++block) {
       float* signal = signal_.data() + block * block_;
       if (a_->neuron == LayerNeuron::kSrm) step_back(signal, synapse_.data() + block * block_, block_, decay);
-      if (!events_.any()) continue;
+      if (!any) continue;
       float* grad = grad_ + block * s.in_channels * s.kernel_h * length_;
       events_.binary() ? add_block<true>(signal, grad) : add_block<false>(signal, grad);
     }
