@@ -49,9 +49,9 @@ inline bool is_compact(SurrogateKind kind) {
   return kind == SurrogateKind::kTriangle || kind == SurrogateKind::kRectangle;
 }
 
-// One step writes 0/1 to `spikes`, or with Add adds it to what is there, and where something is kept writes the bits of the entries
-// of the row and their u; returns their number. With Count the spikes of every lane are added to `fired`. All rows may
-// be read and written up to padded(n).
+// One step writes 0/1 to `spikes`, or with Add adds it to what is there, and where something is kept writes the bits of
+// the entries of the row and their u; returns their number. With Count the spikes of every lane are added to `fired`.
+// All rows may be read and written up to padded(n).
 template <Keep kKeep, bool Add, bool Count>
 SNNLIB_NOINLINE int64_t linear_row(const float* current, const RowCoefficients& coefficients, const LinearFlags& flags,
                                    float* v, int64_t n, float* spikes, uint16_t* bits, float* distance, Floats* fired) {

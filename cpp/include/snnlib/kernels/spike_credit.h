@@ -53,16 +53,16 @@ SNNLIB_NOINLINE inline void scale(float* x, int64_t n, float factor) {
 }
 
 // A row of (au, as) from (Gu, Gs), and back.
-SNNLIB_NOINLINE inline void credit_of_state(const float* __restrict grad_u, const float* __restrict grad_s, int64_t n, float ratio,
-                                            float* __restrict au, float* __restrict as) {
+SNNLIB_NOINLINE inline void credit_of_state(const float* __restrict grad_u, const float* __restrict grad_s, int64_t n,
+                                            float ratio, float* __restrict au, float* __restrict as) {
   SNNLIB_SIMD
   for (int64_t i = 0; i < n; ++i) {
     au[i] = grad_s[i];
     as[i] = grad_u[i] - ratio * grad_s[i];
   }
 }
-SNNLIB_NOINLINE inline void state_of_credit(const float* __restrict au, const float* __restrict as, int64_t n, float ratio,
-                                            float* __restrict grad_u, float* __restrict grad_s) {
+SNNLIB_NOINLINE inline void state_of_credit(const float* __restrict au, const float* __restrict as, int64_t n,
+                                            float ratio, float* __restrict grad_u, float* __restrict grad_s) {
   SNNLIB_SIMD
   for (int64_t i = 0; i < n; ++i) {
     grad_u[i] = ratio * au[i] + as[i];

@@ -9,8 +9,8 @@ namespace snnlib {
 namespace SNNLIB_ISA {
 
 // State of a band of neurons, u, s and g apart. One step writes 0/1 to `spikes`, or with Add adds it to what is there,
-// and where something is kept writes the bits of the row and the deltas of its spikes; returns their number. With Count the spikes of
-// every lane are added to `fired`. All rows may be read and written up to padded(n).
+// and where something is kept writes the bits of the row and the deltas of its spikes; returns their number. With Count
+// the spikes of every lane are added to `fired`. All rows may be read and written up to padded(n).
 template <Keep kKeep, bool Add, bool Count>
 SNNLIB_NOINLINE int64_t srm_row(const float* current, const float* threshold, float* u, float* s, float* g, int64_t n,
                                 const SrmDecay<float>& k, float* spikes, uint16_t* bits, float* delta_u,

@@ -134,7 +134,8 @@ class SpikeRows {
     const int64_t i = next_++, rows = last_ - first_, t = s_.steps - 1 - i / rows, y = i % rows;
     const int64_t count = counts_[i % 2], number = starts_[t * rows + y];
     if (next_ < s_.steps * rows) find(next_);
-    return {memory_.places[i % 2].data(), gradient(t, first_ + y, memory_.places[i % 2].data(), count), a_.slope + number, a_.gain + number, count};
+    return {memory_.places[i % 2].data(), gradient(t, first_ + y, memory_.places[i % 2].data(), count),
+            a_.slope + number, a_.gain + number, count};
   }
 
  private:
