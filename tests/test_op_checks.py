@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from opdb import OPS as CASES
 from torch import Tensor
 
 from snnlib.ops.geometry import ConvOptions, geometry
@@ -254,6 +255,26 @@ def test_bits_behind_the_last_neuron() -> None:
     assert geometry(X, WEIGHT, ConvOptions([1, 1], [0, 0], [1, 1], 1), 0).row == 30
     with pytest.raises(ValueError, match=r"bits: expected as many spikes"):
         _backward(move_a_spike)
+
+
+@pytest.mark.parametrize("name", ["srm_conv_forward", "layer_forward"])
+def test_windows_do_not_reach_from_plane_to_plane(name: str, path: str) -> None:
+    """Rows that a window leaves over would join the next plane's."""
+    op = CASES[name]
+    sample = next(sample for sample in op.samples if sample.name == "three axes")
+    names = [argument.name for argument in op.op.default._schema.arguments]
+    arguments = list(sample.arguments(torch.float32))
+    arguments[names.index("pool")] = [2, 1]
+    with pytest.raises(
+        ValueError, match=r"pool: expected windows of 3 rows or a divisor of it with three space"
+    ):
+        op(*arguments)
+    arguments[names.index("pool")] = [3, 2]
+    pooled = op(*arguments)[0]
+    arguments[names.index("pool")] = [1, 1]
+    whole = op(*arguments)[0]
+    expected = torch.nn.functional.avg_pool3d(whole.flatten(0, 1), (1, 3, 2)).reshape(pooled.shape)
+    torch.testing.assert_close(pooled, expected)
 
 
 def test_pooled_backward_wants_the_output(path: str) -> None:

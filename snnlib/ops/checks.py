@@ -243,8 +243,14 @@ def check_conv_sizes(
                 f"x: expected at least {extent} cells on space axis {axis} for the kernel, "
                 f"got {size + 2 * zeros} with padding"
             )
+        outputs = (size + 2 * zeros - extent) // step + 1
+        # Kernels take the rows of all planes as one image, in which no window may reach from plane to plane.
+        if axis == 1 and axes == 3 and outputs % pool[0]:
+            raise ValueError(
+                f"pool: expected windows of {outputs} rows or a divisor of it with three space axes, got {pool[0]}"
+            )
         if axis == axes - 1:
-            row *= (size + 2 * zeros - extent) // step + 1
+            row *= outputs
     if row > MOST_PLACES:
         raise ValueError(f"x: expected rows of at most {MOST_PLACES} neurons, got {row}")
 
