@@ -32,6 +32,8 @@ from snnlib.data import NMNIST, AugmentFrames, BatchAugmentation, FrameCache, To
 # Settings of `recipe`, and the augmentation of `spikingjelly-augmented`.
 RECIPE = "nmnist"
 T = 30
+# What LIF neurons change in the recipe, which is made for SRM neurons.
+LIF = {"neuron": "lif", "tau": 2.0, "batch_norm": True, "lr": 4e-3}
 # Takes a folder with Train/ and Test/, epochs and seed; gives the test accuracy after each epoch.
 Method = Callable[[Path, int, int], list[float]]
 
@@ -170,11 +172,10 @@ def train_spikingjelly(
 
 def methods() -> dict[str, Method]:
     """All methods, or those that can run here; the first is the one that others are compared with."""
-    lif = {"neuron": "lif", "tau": 2.0, "batch_norm": True, "lr": 4e-3}
     here: dict[str, Method] = {
         "recipe": train_recipe,
-        "lif": lambda *run: train_recipe(*run, **lif, surrogate="triangle"),
-        "lif-atan": lambda *run: train_recipe(*run, **lif, surrogate="atan"),
+        "lif": lambda *run: train_recipe(*run, **LIF, surrogate="triangle"),
+        "lif-atan": lambda *run: train_recipe(*run, **LIF, surrogate="atan"),
         "paper": train_paper,
     }
     if importlib.util.find_spec("spikingjelly"):

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from accuracy import fold_of_samples, mean_and_error, recordings, write_fold
+from accuracy_methods import LIF
 
 import snnlib
 from snnlib.app.recipes import recipe
@@ -29,7 +30,7 @@ from snnlib.app.training.run import train_run
 
 NEURONS: dict[str, dict[str, Any]] = {
     "srm": {},
-    "lif": {"neuron": "lif", "tau": 2.0, "batch_norm": True, "lr": 4e-3, "surrogate": "triangle"},
+    "lif": {**LIF, "surrogate": "triangle"},
 }
 
 
@@ -51,6 +52,12 @@ def trained(root: Path, weight: float, seed: int, epochs: int, neuron: str) -> d
     }
 
 
+def by_fold(values: dict[tuple[int, int], float]) -> list[float]:
+    """The mean over seeds of every fold, of values by fold and seed."""
+    folds = sorted({fold for fold, _ in values})
+    return [statistics.mean(value for (fold, _), value in values.items() if fold == of) for of in folds]
+
+
 def summary(runs: dict[float, dict[tuple[int, int], dict[str, float]]]) -> None:
     """A row per weight: accuracy, its difference to no weight, operations and their cut."""
     plain = runs[0.0]
@@ -59,11 +66,6 @@ def summary(runs: dict[float, dict[tuple[int, int], dict[str, float]]]) -> None:
         f"{'behind layer 1':>14}"
     )
     for weight, found in runs.items():
-        folds = sorted({fold for fold, _ in found})
-
-        def by_fold(values: dict[tuple[int, int], float], folds: list[int] = folds) -> list[float]:
-            return [statistics.mean(v for (of, _), v in values.items() if of == fold) for fold in folds]
-
         accuracy, error = mean_and_error(by_fold({key: run["accuracy"] for key, run in found.items()}))
         gained, gained_error = mean_and_error(
             by_fold({key: run["accuracy"] - plain[key]["accuracy"] for key, run in found.items()})

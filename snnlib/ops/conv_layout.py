@@ -48,11 +48,11 @@ def lie_alike(a: Tensor, b: Tensor) -> bool:
     return all(first == second for size, first, second in strides if size > 1)
 
 
-def laid_out(state: Tensor | None, layout: Tensor) -> Tensor | None:
-    """The state in dtype and order of elements of a tensor without content, to which it is copied if need be."""
-    if state is None or (state.dtype == layout.dtype and lie_alike(state, layout)):
-        return state
-    return layout.copy_(state)
+def laid_out(tensor: Tensor, layout: Tensor) -> Tensor:
+    """The tensor in the dtype and the order of elements of `layout`, copied if need be."""
+    if tensor.dtype == layout.dtype and lie_alike(tensor, layout):
+        return tensor
+    return torch.empty_like(layout).copy_(tensor)
 
 
 def empty_output(x: Tensor, g: Geometry, pool: Sequence[int]) -> Tensor:

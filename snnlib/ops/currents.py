@@ -180,14 +180,12 @@ def currents_backward(
             grad_x = conv_layout.empty_sequence(x, x.shape[2], x.shape[3:]).copy_(gradients[1])
         return grad_weight, grad_x
     layout = conv_layout.empty_sequence(x, g.channels, g.space, torch.float32)
-    if not conv_layout.lie_alike(signal, layout) or signal.dtype != torch.float32:
-        signal = layout.copy_(signal)
+    signal = conv_layout.laid_out(signal, layout)
     if need_weight:
         grad_weight = weight_gradient(signal, x, weight, g, options, time_dim).to(weight.dtype)
     if need_input:
-        field = dense.field(signal, x, weight, options).to(x.dtype)
-        grad_x = conv_layout.empty_sequence(x, x.shape[2], x.shape[3:])
-        grad_x = field if conv_layout.lie_alike(field, grad_x) else grad_x.copy_(field)
+        layout = conv_layout.empty_sequence(x, x.shape[2], x.shape[3:])
+        grad_x = conv_layout.laid_out(dense.field(signal, x, weight, options), layout)
     return grad_weight, grad_x
 
 

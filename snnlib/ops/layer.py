@@ -105,7 +105,7 @@ def layer_forward(
         return out, final, bits, record, starts
     native.on_huge_pages(out)
     rows_of_neuron = coefficients.to(torch.float32).contiguous()
-    start = conv_layout.laid_out(state, conv_layout.empty_state(x, g, 1))
+    start = None if state is None else conv_layout.laid_out(state, conv_layout.empty_state(x, g, 1))
     algorithm = choice.path(x, g, streaming=return_state or state is not None)
     found = ForwardCall(x, weight, g, options, time_dim, pool, algorithm).run(
         kernel,
@@ -208,12 +208,11 @@ def layer_backward(
             grad_start.copy_(grad_before)
         grad_weight = grad_weight.to(weight.dtype).contiguous() if need_weight else weight.new_empty(0)
         return grad_weight, grad_x, grad_start
-    if not conv_layout.lie_alike(grad_output, layout) or grad_output.dtype != x.dtype:
-        grad_output = layout.copy_(grad_output)
+    grad_output = conv_layout.laid_out(grad_output, layout)
     record = record.to(torch.float32).contiguous()
     bits, starts = bits.contiguous(), starts.contiguous()
     rows_of_neuron = coefficients.to(torch.float32).contiguous()
-    after = conv_layout.laid_out(grad_state, conv_layout.empty_state(x, g, 1))
+    after = None if grad_state is None else conv_layout.laid_out(grad_state, conv_layout.empty_state(x, g, 1))
     kept = (
         g.shape,
         bands,

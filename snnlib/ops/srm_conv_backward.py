@@ -83,13 +83,11 @@ def srm_conv_backward(
             grad_start.copy_(grad_before)
         grad_weight = grad_weight.to(weight.dtype).contiguous() if need_weight else weight.new_empty(0)
         return grad_weight, grad_x, grad_start
-    if output is not None and (not conv_layout.lie_alike(output, layout) or output.dtype != x.dtype):
-        output = torch.empty_like(layout).copy_(output)
-    if not conv_layout.lie_alike(grad_output, layout) or grad_output.dtype != x.dtype:
-        grad_output = layout.copy_(grad_output)
+    output = None if output is None else conv_layout.laid_out(output, layout)
+    grad_output = conv_layout.laid_out(grad_output, layout)
     record = record.to(torch.float32).contiguous()
     bits, starts = bits.contiguous(), starts.contiguous()
-    after = conv_layout.laid_out(grad_state, conv_layout.empty_state(x, g))
+    after = None if grad_state is None else conv_layout.laid_out(grad_state, conv_layout.empty_state(x, g))
     kept = (
         g.shape,
         bands,

@@ -258,10 +258,6 @@ def row_sizes(layers: list[IntegerLayer]) -> tuple[int, int]:
     return max(layer.neurons[0] * layer.neurons[2] for layer in layers), max(windows, 1)
 
 
-def _is_plain(layer: IntegerLayer) -> bool:
-    return layer.stride == (1, 1) and layer.dilation == (1, 1) and layer.weight_delay is None
-
-
 def _reach(layer: IntegerLayer) -> int:
     """Numbers of a row of sums with as many places beyond the neurons as inputs reach (`snn_reach`)."""
     channels, _, width = layer.neurons
@@ -287,7 +283,8 @@ def ring_size(layers: list[IntegerLayer]) -> int:
     for layer in layers:
         channels, height, _ = layer.neurons
         kernel, taps = layer.weight.shape[2:]
-        if height > 1 and 1 < kernel <= RING_ROWS and taps * channels <= SHORT_RUN and _is_plain(layer):
+        plain = layer.stride == (1, 1) and layer.dilation == (1, 1) and layer.weight_delay is None
+        if plain and height > 1 and 1 < kernel <= RING_ROWS and taps * channels <= SHORT_RUN:
             numbers = max(numbers, kernel * _reach(layer) + SPARE)
     return numbers
 

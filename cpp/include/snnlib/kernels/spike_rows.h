@@ -173,6 +173,15 @@ class SpikeRows {
     return value;
   }
 
+  // q of a spike at this place of a row whose windows begin at element `from`.
+  float share_of(int32_t place, int64_t from) const {
+    const int32_t window = memory_.windows.data()[place];
+    if (window < 0) return 0.0f;
+    const float grad = element(a_.grad_output, from + window), cells = float(a_.pool.h * a_.pool.w);
+    if (a_.neuron != LayerNeuron::kSrm) return grad / cells;
+    return grad / spikes_of_mean(element(a_.output, from + window), cells);
+  }
+
   // q of the `count` spikes at `places`, and of other neurons of the row where most fire.
   const float* gradient(int64_t t, int64_t y, const int32_t* places, int64_t count) {
     const int64_t frame = a_.frames(t, n_), row = s_.row();
@@ -186,17 +195,7 @@ class SpikeRows {
     // Where few fire, a window at a time.
     if (count < row / 16) {
       shared_ = -1;
-      const float cells = float(a_.pool.h * a_.pool.w);
-      for (int64_t i = 0; i < count; ++i) {
-        const int32_t window = memory_.windows.data()[places[i]];
-        if (!length || window < 0) {
-          q[places[i]] = 0.0f;
-          continue;
-        }
-        const float grad = element(a_.grad_output, from + window);
-        const bool srm = a_.neuron == LayerNeuron::kSrm;
-        q[places[i]] = grad / (srm ? spikes_of_mean(element(a_.output, from + window), cells) : cells);
-      }
+      for (int64_t i = 0; i < count; ++i) q[places[i]] = length ? share_of(places[i], from) : 0.0f;
       return q;
     }
     shared_ = shared;
