@@ -27,6 +27,16 @@ def _lif(**options: object) -> neurons.LIF:
 NETS: dict[str, Make] = {
     "batch norm": lambda: [snnlib.PerStep(_conv(False), nn.BatchNorm2d(6)), _lif()],
     "bias, pool": lambda: [snnlib.PerStep(_conv(), nn.BatchNorm2d(6)), _lif(), snnlib.AvgPool2d(2)],
+    "one window a row": lambda: [
+        snnlib.PerStep(_conv(), nn.BatchNorm2d(6)),
+        _lif(),
+        snnlib.AvgPool2d((1, 8)),
+    ],
+    "windows leave cells out": lambda: [
+        snnlib.PerStep(_conv(), nn.BatchNorm2d(6)),
+        _lif(),
+        snnlib.AvgPool2d(3),
+    ],
     "own batch norm": lambda: [
         snnlib.PerStep(_conv()),
         snnlib.BatchNorm2d(6, threshold=0.5, momentum=None),

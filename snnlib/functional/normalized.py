@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from snnlib import ops
+from snnlib.functional.average import average, spread
 from snnlib.neurons.base import Neuron
 from snnlib.neurons.dynamics import Coefficient, Dynamics
 
@@ -53,30 +54,39 @@ class _BatchNormalized(torch.autograd.Function):
         start: Tensor | None,
         flags: list[int],
         time_dim: int,
+        window: tuple[int, int],
     ) -> Tensor:
         value: Tensor = ops.scan.scan_forward(current, coefficients, start, flags, time_dim)[0]
         ctx.save_for_backward(current, moments, scale, coefficients, start)
-        ctx.epsilon, ctx.flags, ctx.time_dim = epsilon, flags, time_dim
+        ctx.epsilon, ctx.flags, ctx.time_dim, ctx.window = epsilon, flags, time_dim, window
         ctx.dtypes = gamma.dtype, beta.dtype
-        return value
+        return value if window == (1, 1) else average(value, window)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_value: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
         current, moments, scale, coefficients, start = ctx.saved_tensors
-        grad, _, _ = ops.scan.scan_backward(
-            grad_value, None, current, coefficients, start, ctx.flags, ctx.time_dim, False
-        )
+        neurons = current, coefficients, start, ctx.flags, ctx.time_dim
+        if ctx.window == (1, 1):
+            grad: Tensor = ops.scan.scan_backward(grad_output, None, *neurons, False)[0]
+        else:
+            grad = ops.scan.backward_(spread(grad_output, current.shape, ctx.window), *neurons)
         sums = ops.batch_norm.backward_(grad, current, moments, ctx.epsilon)
         per_scale = (sums / scale).to(torch.float64)
         grad_gamma = (per_scale[1] * (moments[1] + ctx.epsilon).rsqrt()).to(ctx.dtypes[0])
-        return grad, grad_gamma, per_scale[0].to(ctx.dtypes[1]), *[None] * 7
+        return grad, grad_gamma, per_scale[0].to(ctx.dtypes[1]), *[None] * 8
 
 
 def batch_normalized_neurons(
-    current: Tensor, moments: Tensor, gamma: Tensor, beta: Tensor, epsilon: float, neuron: Neuron
+    current: Tensor,
+    moments: Tensor,
+    gamma: Tensor,
+    beta: Tensor,
+    epsilon: float,
+    neuron: Neuron,
+    window: tuple[int, int],
 ) -> Tensor | None:
-    """Value of neurons on currents `[T, N, C, ...]` that are normalised by their own statistics.
+    """Value of neurons on currents `[T, N, C, ...]` that are normalised by their own statistics, pooled by `window`.
 
     `moments` are those of `ops.batch_norm.moments`. None where the neurons take no scaled currents: without linear
     dynamics, with learnable constants, or with a channel whose scale is 0.
@@ -98,6 +108,6 @@ def batch_normalized_neurons(
     shape = [size for dim, size in enumerate(current.shape) if dim != time_dim]
     start = neuron.start(shape, current, None)
     value: Tensor = _BatchNormalized.apply(  # type: ignore[no-untyped-call]
-        current, gamma, beta, moments, epsilon, scale, coefficients, start, dynamics.flags, time_dim
+        current, gamma, beta, moments, epsilon, scale, coefficients, start, dynamics.flags, time_dim, window
     )
     return value

@@ -86,7 +86,7 @@ class NormalizedNeurons(Block):
             if current.numel() // max(current.shape[2], 1) < 2:
                 # torch has an error for it.
                 return self.run_apart(x)
-            return pooled(_by_statistics(current, linear.bias, norm, neuron), self.window)
+            return _by_statistics(current, linear.bias, norm, neuron, self.window)
         scale, shift = _running_affine(linear.bias, norm, len(weight))
         conv = as_event_driven(operator, x, weight)
         dynamics = neuron.dynamics(neuron.constants())
@@ -134,8 +134,10 @@ def _along(values: Tensor, current: Tensor) -> Tensor:
     return values.reshape(-1, *[1] * (current.dim() - 3))
 
 
-def _by_statistics(current: Tensor, bias: Tensor | None, norm: Norm, neuron: Neuron) -> Tensor:
-    """Neurons on currents that are normalised by their own statistics, which also move the running ones."""
+def _by_statistics(
+    current: Tensor, bias: Tensor | None, norm: Norm, neuron: Neuron, window: tuple[int, int]
+) -> Tensor:
+    """Pooled neurons on currents that are normalised by their own statistics, which also move the running ones."""
     gamma = _gamma(norm)
     beta: Tensor = torch.zeros_like(gamma) if norm.bias is None else norm.bias
     if bias is not None:
@@ -144,11 +146,11 @@ def _by_statistics(current: Tensor, bias: Tensor | None, norm: Norm, neuron: Neu
     moments = ops.batch_norm.moments(current.detach())
     mean = moments[0] if bias is None else moments[0] + bias.detach().double()
     _update(norm, mean, moments[1], current.numel() // current.shape[2])
-    value = batch_normalized_neurons(current, moments, gamma, beta, norm.eps, neuron)
+    value = batch_normalized_neurons(current, moments, gamma, beta, norm.eps, neuron, window)
     if value is not None:
         return value
     frames = F.batch_norm(current.flatten(0, 1), None, None, gamma, beta, True, 0.0, norm.eps)
-    return neuron(frames.view_as(current))  # type: ignore[no-any-return]
+    return pooled(neuron(frames.view_as(current)), window)
 
 
 @torch.no_grad()

@@ -48,20 +48,27 @@ def lie_alike(a: Tensor, b: Tensor) -> bool:
     return all(first == second for size, first, second in strides if size > 1)
 
 
-def laid_out(tensor: Tensor, layout: Tensor) -> Tensor:
-    """The tensor in the dtype and the order of elements of `layout`, copied if need be."""
-    if tensor.dtype == layout.dtype and lie_alike(tensor, layout):
+def laid_out(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """A sequence or a state in this dtype and channels-last, copied if need be."""
+    # Asked of a tensor without memory, as one that is given back unused would leave a gap.
+    wanted = _empty(tensor.shape, tensor.new_empty(0, device="meta"), dtype)
+    if tensor.dtype == dtype and lie_alike(tensor, wanted):
         return tensor
-    return torch.empty_like(layout).copy_(tensor)
+    return _empty(tensor.shape, tensor, dtype).copy_(tensor)
 
 
-def empty_output(x: Tensor, g: Geometry, pool: Sequence[int]) -> Tensor:
-    """What the forward pass gives: spikes after pooling."""
+def output_shape(x: Tensor, g: Geometry, pool: Sequence[int]) -> tuple[int, ...]:
+    """Of what the forward pass gives: spikes after pooling."""
     space = g.space[-2:]
     height, width = (size // window for size, window in zip(space, pool, strict=True))
     if height == 0 or width == 0:
         raise ValueError(f"kernel_size: expected windows that fit into {tuple(space)}, got {tuple(pool)}")
-    return empty_sequence(x, g.channels, (*g.space[:-2], height, width))
+    return *x.shape[:2], g.channels, *g.space[:-2], height, width
+
+
+def empty_output(x: Tensor, g: Geometry, pool: Sequence[int]) -> Tensor:
+    """Memory for what the forward pass gives."""
+    return _empty(output_shape(x, g, pool), x, None)
 
 
 def empty_state(x: Tensor, g: Geometry, variables: int = 3) -> Tensor:

@@ -121,15 +121,16 @@ def currents_forward(
     checks.check_time_dim(time_dim)
     options = ConvOptions(stride, padding, dilation, groups)
     g = geometry(x, weight, options, time_dim)
-    out = conv_layout.empty_sequence(x, g.channels, g.space, state_dtype(x))
-    if in_order(x, g):
-        return _currents_in_order(x, weight, g, options, out)
     kernel = conv_layout.kernel("srm_conv_forward", x, weight=weight)
+    ordered = in_order(x, g)
+    if kernel and not ordered and choice.path(x, g, streaming=False, neurons=False) == "dense":
+        currents = dense.currents(x, weight, options).view(*x.shape[:2], g.channels, *g.space)
+        return conv_layout.laid_out(currents, state_dtype(x))
+    out = conv_layout.empty_sequence(x, g.channels, g.space, state_dtype(x))
+    if ordered:
+        return _currents_in_order(x, weight, g, options, out)
     if kernel is None:
         return out.copy_(reference.srm_conv.convolve(x, weight, options))
-    if choice.path(x, g, streaming=False, neurons=False) == "dense":
-        currents = dense.currents(x, weight, options).view(*x.shape[:2], g.channels, *g.space)
-        return currents if conv_layout.lie_alike(currents, out) else out.copy_(currents)
     native.on_huge_pages(out)
     if choice.by_taps(g) and out.dtype == torch.float32:
         return _currents_by_taps(x, weight, g, options, out)
@@ -179,13 +180,11 @@ def currents_backward(
         if need_input:
             grad_x = conv_layout.empty_sequence(x, x.shape[2], x.shape[3:]).copy_(gradients[1])
         return grad_weight, grad_x
-    layout = conv_layout.empty_sequence(x, g.channels, g.space, torch.float32)
-    signal = conv_layout.laid_out(signal, layout)
+    signal = conv_layout.laid_out(signal, torch.float32)
     if need_weight:
         grad_weight = weight_gradient(signal, x, weight, g, options, time_dim).to(weight.dtype)
     if need_input:
-        layout = conv_layout.empty_sequence(x, x.shape[2], x.shape[3:])
-        grad_x = conv_layout.laid_out(dense.field(signal, x, weight, options), layout)
+        grad_x = conv_layout.laid_out(dense.field(signal, x, weight, options), x.dtype)
     return grad_weight, grad_x
 
 

@@ -105,7 +105,7 @@ def layer_forward(
         return out, final, bits, record, starts
     native.on_huge_pages(out)
     rows_of_neuron = coefficients.to(torch.float32).contiguous()
-    start = None if state is None else conv_layout.laid_out(state, conv_layout.empty_state(x, g, 1))
+    start = None if state is None else conv_layout.laid_out(state, state_dtype(x))
     algorithm = choice.path(x, g, streaming=return_state or state is not None)
     found = ForwardCall(x, weight, g, options, time_dim, pool, algorithm).run(
         kernel,
@@ -178,8 +178,8 @@ def layer_backward(
     options_of_neuron = _flags(flags)
     options = ConvOptions(stride, padding, dilation, groups)
     g = geometry(x, weight, options, time_dim)
-    layout = conv_layout.empty_output(x, g, pool)
-    checks.check_gradient("grad_output", grad_output, layout.shape, "the output's shape", x)
+    shape = conv_layout.output_shape(x, g, pool)
+    checks.check_gradient("grad_output", grad_output, shape, "the output's shape", x)
     bands = g.bands(pool[0])
     tasks = g.batch * bands[1]
     checks.check_state_shape(grad_state, STATE_NAMES, (g.batch, g.channels, *g.space), x, "grad_state")
@@ -208,11 +208,11 @@ def layer_backward(
             grad_start.copy_(grad_before)
         grad_weight = grad_weight.to(weight.dtype).contiguous() if need_weight else weight.new_empty(0)
         return grad_weight, grad_x, grad_start
-    grad_output = conv_layout.laid_out(grad_output, layout)
+    grad_output = conv_layout.laid_out(grad_output, x.dtype)
     record = record.to(torch.float32).contiguous()
     bits, starts = bits.contiguous(), starts.contiguous()
     rows_of_neuron = coefficients.to(torch.float32).contiguous()
-    after = None if grad_state is None else conv_layout.laid_out(grad_state, conv_layout.empty_state(x, g, 1))
+    after = None if grad_state is None else conv_layout.laid_out(grad_state, state_dtype(x))
     kept = (
         g.shape,
         bands,

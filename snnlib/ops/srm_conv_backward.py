@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from snnlib.backends import choice_backward, native, reference
-from snnlib.backends.reference.srm import decay_factors
+from snnlib.backends.reference.srm import decay_factors, state_dtype
 from snnlib.ops import checks, conv_layout, dense
 from snnlib.ops.geometry import ConvOptions, geometry
 from snnlib.ops.gradient_call import GradientCall
@@ -56,8 +56,8 @@ def srm_conv_backward(
     checks.check_finite("input_grad_scale", input_grad_scale)
     options = ConvOptions(stride, padding, dilation, groups)
     g = geometry(x, weight, options, time_dim)
-    layout = conv_layout.empty_output(x, g, pool)
-    checks.check_gradient("grad_output", grad_output, layout.shape, "the output's shape", x)
+    shape = conv_layout.output_shape(x, g, pool)
+    checks.check_gradient("grad_output", grad_output, shape, "the output's shape", x)
     decay, bands = decay_factors(tau_m, tau_s, tau_grad), g.bands(pool[0])
     tasks = g.batch * bands[1]
     checks.check_state_shape(grad_state, STATE_NAMES, (g.batch, g.channels, *g.space), x, "grad_state")
@@ -68,7 +68,7 @@ def srm_conv_backward(
     elif output is None:
         raise ValueError("output: expected the forward pass's beside a pool, got None")
     else:
-        checks.check_gradient("output", output, layout.shape, "the output's shape", x)
+        checks.check_gradient("output", output, shape, "the output's shape", x)
     grad_start = conv_layout.empty_grad_state(x, g, 3, need_state)
     kernel = conv_layout.kernel("srm_conv_backward", x, grad_output=grad_output, grad_state=grad_state)
     if kernel is None:
@@ -83,11 +83,11 @@ def srm_conv_backward(
             grad_start.copy_(grad_before)
         grad_weight = grad_weight.to(weight.dtype).contiguous() if need_weight else weight.new_empty(0)
         return grad_weight, grad_x, grad_start
-    output = None if output is None else conv_layout.laid_out(output, layout)
-    grad_output = conv_layout.laid_out(grad_output, layout)
+    output = None if output is None else conv_layout.laid_out(output, x.dtype)
+    grad_output = conv_layout.laid_out(grad_output, x.dtype)
     record = record.to(torch.float32).contiguous()
     bits, starts = bits.contiguous(), starts.contiguous()
-    after = None if grad_state is None else conv_layout.laid_out(grad_state, conv_layout.empty_state(x, g))
+    after = None if grad_state is None else conv_layout.laid_out(grad_state, state_dtype(x))
     kept = (
         g.shape,
         bands,

@@ -76,7 +76,7 @@ def srm_conv_forward(
             record = F.pad(record, (0, trace.spikes.numel() - record.shape[1]))
         return out, final, bits, record, starts
     limit = threshold.to(torch.float32).reshape(-1).contiguous()
-    start = None if state is None else conv_layout.laid_out(state, conv_layout.empty_state(x, g))
+    start = None if state is None else conv_layout.laid_out(state, state_dtype(x))
     algorithm = choice.path(x, g, streaming=return_state or state is not None)
     found = ForwardCall(x, weight, g, options, time_dim, pool, algorithm).run(
         kernel,
