@@ -3,6 +3,8 @@
 // order of the blocks, so that no result depends on the threads or the instruction set.
 #include "snnlib/batch_norm.h"
 
+#include <type_traits>
+
 #include "snnlib/isa.h"
 #include "snnlib/parallel.h"
 #include "snnlib/scratch.h"
@@ -13,6 +15,11 @@ namespace {
 
 // A row of a block is at least so wide, and a block has about so many values.
 constexpr int64_t kWidth = 64, kBlockValues = 4096, kLeastRows = 16;
+// Long rows that are added at once.
+constexpr int64_t kTogether = 4;
+
+template <int64_t Rows>
+using Lines = std::integral_constant<int64_t, Rows>;
 
 struct Blocks {
   int64_t rows, channels, fold, width, per_block, count;
@@ -28,11 +35,14 @@ struct Blocks {
     const int64_t left = rows - block * per_block;
     return left < per_block ? left : per_block;
   }
-  // f(values from the start of the block, how many) for the long rows of a block; the last may be shorter.
+  // f(how many long rows, their first value from the start of the block, values of a row), some rows at a time: their
+  // sums are read and written once. The last row may be shorter.
   template <class F>
-  void for_each_line(int64_t block, const F& f) const {
+  void for_each_lines(int64_t block, const F& f) const {
     const int64_t values = size(block) * channels;
-    for (int64_t at = 0; at < values; at += width) f(at, values - at < width ? values - at : width);
+    int64_t at = 0;
+    for (; at + kTogether * width <= values; at += kTogether * width) f(Lines<kTogether>(), at, width);
+    for (; at < values; at += width) f(Lines<1>(), at, values - at < width ? values - at : width);
   }
   // Sums of a long row by channel.
   void unfold(const float* line, double* sums) const {
@@ -42,38 +52,61 @@ struct Blocks {
     }
   }
   void spread(const double* numbers, float* line) const {
-    for (int64_t i = 0; i < width; ++i) line[i] = float(numbers[i % channels]);
+    for (int64_t part = 0; part < fold; ++part, line += channels) {
+      for (int64_t c = 0; c < channels; ++c) line[c] = float(numbers[c]);
+    }
   }
 };
 
+template <int64_t Rows>
 SNNLIB_NOINLINE void add(const float* __restrict from, int64_t n, float* __restrict sums) {
   SNNLIB_SIMD
-  for (int64_t i = 0; i < n; ++i) sums[i] += from[i];
+  for (int64_t i = 0; i < n; ++i) {
+    float sum = sums[i];
+    for (int64_t row = 0; row < Rows; ++row) sum += from[row * n + i];
+    sums[i] = sum;
+  }
 }
 
+template <int64_t Rows>
 SNNLIB_NOINLINE void add_squares(const float* __restrict from, int64_t n, const float* __restrict mean,
                                  float* __restrict sums, float* __restrict squares) {
   SNNLIB_SIMD
   for (int64_t i = 0; i < n; ++i) {
-    const float d = from[i] - mean[i];
-    sums[i] += d;
-    squares[i] += d * d;
+    float sum = sums[i], square = squares[i];
+    for (int64_t row = 0; row < Rows; ++row) {
+      const float d = from[row * n + i] - mean[i];
+      sum += d;
+      square += d * d;
+    }
+    sums[i] = sum;
+    squares[i] = square;
   }
 }
 
+template <int64_t Rows>
 SNNLIB_NOINLINE void add_products(const float* __restrict grad, const float* __restrict value, int64_t n,
                                   const float* __restrict mean, float* __restrict sums, float* __restrict products) {
   SNNLIB_SIMD
   for (int64_t i = 0; i < n; ++i) {
-    sums[i] += grad[i];
-    products[i] += grad[i] * (value[i] - mean[i]);
+    float sum = sums[i], product = products[i];
+    for (int64_t row = 0; row < Rows; ++row) {
+      const float g = grad[row * n + i];
+      sum += g;
+      product += g * (value[row * n + i] - mean[i]);
+    }
+    sums[i] = sum;
+    products[i] = product;
   }
 }
 
+template <int64_t Rows>
 SNNLIB_NOINLINE void subtract(const float* __restrict value, int64_t n, const float* __restrict mean,
                               const float* __restrict constant, const float* __restrict slope, float* __restrict grad) {
-  SNNLIB_SIMD
-  for (int64_t i = 0; i < n; ++i) grad[i] -= constant[i] + slope[i] * (value[i] - mean[i]);
+  for (int64_t row = 0; row < Rows; ++row, grad += n, value += n) {
+    SNNLIB_SIMD
+    for (int64_t i = 0; i < n; ++i) grad[i] -= constant[i] + slope[i] * (value[i] - mean[i]);
+  }
 }
 
 // Mean and sum of squared distances from it of every block, [blocks, 2, channels], then merged pair by pair. In float32
@@ -90,13 +123,14 @@ void moments(const MomentsArgs& a) {
     const float* from = a.values + block * blocks.per_block * a.channels;
     double* mean = found + block * 2 * a.channels;
     double *squares = mean + a.channels, size = double(blocks.size(block));
-    blocks.for_each_line(block, [&](int64_t at, int64_t n) { add(from + at, n, sums); });
+    blocks.for_each_lines(block, [&](auto rows, int64_t at, int64_t n) { add<rows()>(from + at, n, sums); });
     blocks.unfold(sums, mean);
     for (int64_t c = 0; c < a.channels; ++c) mean[c] /= size;
     blocks.spread(mean, line_mean);
     for (int64_t i = 0; i < blocks.width; ++i) sums[i] = 0.0f;
-    blocks.for_each_line(block,
-                         [&](int64_t at, int64_t n) { add_squares(from + at, n, line_mean, sums, line_squares); });
+    blocks.for_each_lines(block, [&](auto rows, int64_t at, int64_t n) {
+      add_squares<rows()>(from + at, n, line_mean, sums, line_squares);
+    });
     thread_local Scratch<double> rest;
     double* distances = rest.reserve(a.channels);
     blocks.unfold(sums, distances);
@@ -135,8 +169,8 @@ void backward(const NormalizeBackwardArgs& a) {
     thread_local Scratch<float> scratch;
     float* sums = scratch.zeroed(2 * blocks.width);
     const int64_t first = block * blocks.per_block * a.channels;
-    blocks.for_each_line(block, [&](int64_t at, int64_t n) {
-      add_products(a.grad + first + at, a.values + first + at, n, mean, sums, sums + blocks.width);
+    blocks.for_each_lines(block, [&](auto rows, int64_t at, int64_t n) {
+      add_products<rows()>(a.grad + first + at, a.values + first + at, n, mean, sums, sums + blocks.width);
     });
     blocks.unfold(sums, found + block * 2 * a.channels);
     blocks.unfold(sums + blocks.width, found + block * 2 * a.channels + a.channels);
@@ -158,8 +192,8 @@ void backward(const NormalizeBackwardArgs& a) {
   blocks.spread(factors + a.channels, slope);
   parallel_for(blocks.count, a.executor.threads(), [&](int64_t block) {
     const int64_t first = block * blocks.per_block * a.channels;
-    blocks.for_each_line(block, [&](int64_t at, int64_t n) {
-      subtract(a.values + first + at, n, mean, constant, slope, a.grad + first + at);
+    blocks.for_each_lines(block, [&](auto rows, int64_t at, int64_t n) {
+      subtract<rows()>(a.values + first + at, n, mean, constant, slope, a.grad + first + at);
     });
   });
 }

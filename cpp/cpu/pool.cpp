@@ -11,6 +11,9 @@ namespace snnlib {
 namespace SNNLIB_ISA {
 namespace {
 
+// Loops over so many channels are long enough by themselves.
+constexpr int64_t kManyChannels = 32;
+
 // What the sums of output row (z, y) are divided by. Rows in the middle of an image share it.
 template <class S>
 class Divisors {
@@ -35,6 +38,21 @@ class Divisors {
   Scratch<S> memory_;
 };
 
+// Sums of the windows of output row (z, y), window by window: for many channels, whose sums stay in the L1 cache.
+template <class T, class S>
+void sum_windows(const Axes& a, const T* __restrict input, int64_t z, int64_t y, S* __restrict sum) {
+  for (int64_t x = 0; x < a.w.out; ++x, sum += a.inner) {
+    for (int64_t c = 0; c < a.inner; ++c) sum[c] = S(0);
+    for_each_input_row(a, z, y, [&](int64_t from_row, int64_t) {
+      for (int64_t cell = a.w.begin(x); cell < a.w.end(x); ++cell) {
+        const T* __restrict from = input + from_row + cell * a.inner;
+        SNNLIB_SIMD
+        for (int64_t c = 0; c < a.inner; ++c) sum[c] += to_state(from[c]);
+      }
+    });
+  }
+}
+
 template <class T>
 void forward_planes(const PoolForwardArgs& args) {
   using S = typename StateOf<T>::type;
@@ -48,11 +66,15 @@ void forward_planes(const PoolForwardArgs& args) {
       const T* __restrict input = static_cast<const T*>(args.pool.input) + plane * a.in_plane();
       T* __restrict output = static_cast<T*>(args.output) + plane * a.out_plane();
       for_each_output_row(a, [&](int64_t to_row, int64_t z, int64_t y) {
-        for (int64_t i = 0; i < row; ++i) sum[i] = S(0);
-        for_each_input_row(a, z, y, [&](int64_t from_row, int64_t) {
-          const T* __restrict from = input + from_row;
-          for_each_cell(a, [&](int64_t to, int64_t x) { sum[to] += to_state(from[x]); });
-        });
+        if (a.inner >= kManyChannels) {
+          sum_windows(a, input, z, y, sum);
+        } else {
+          for (int64_t i = 0; i < row; ++i) sum[i] = S(0);
+          for_each_input_row(a, z, y, [&](int64_t from_row, int64_t) {
+            const T* __restrict from = input + from_row;
+            for_each_cell(a, [&](int64_t to, int64_t x) { sum[to] += to_state(from[x]); });
+          });
+        }
         const S* __restrict divisor = divisors.row(args, a, z, y);
         T* __restrict out = output + to_row;
         SNNLIB_SIMD
@@ -78,7 +100,7 @@ void backward_planes(const PoolBackwardArgs& args) {
   const S tolerance = S(a.d.kernel * a.h.kernel * a.w.kernel) * std::numeric_limits<S>::epsilon();
   // Where an input is in one window at most, its gradient is final as soon as that window is. Loops over few channels
   // are too short for it: there the shares wait for one long loop.
-  const bool long_loops = a.inner == 1 || a.inner >= 32;
+  const bool long_loops = a.inner == 1 || a.inner >= kManyChannels;
   const bool apart = long_loops && a.d.apart() && a.h.apart() && a.w.apart();
   const bool covered = a.d.covered() && a.h.covered() && a.w.covered();
   for_each_task(args.pool, a, [&](int64_t plane, int64_t last) {

@@ -15,6 +15,9 @@
 namespace snnlib {
 namespace SNNLIB_ISA {
 
+// How many numbers of a signal are fetched ahead: it comes from memory, in rows that lie far apart.
+constexpr int64_t kAhead = 2048;
+
 class WeightsByInputs {
  public:
   // Output rows `own` of sample `n`; `grad` is [block][in_channels][kernel_h][kernel_w, backwards][channel of the
@@ -68,10 +71,18 @@ class WeightsByInputs {
   SNNLIB_NOINLINE void set_row(int64_t y, const float* signal) {
     const ConvShape& s = a_->shape;
     float* row = signal_.data() + (y - own_.first) * signal_row_ + margin_;
-    for (int64_t block = 0; block * pixel_ < s.channels; ++block, row += block_) {
-      const int64_t first = block * pixel_, count = s.channels - first < pixel_ ? s.channels - first : pixel_;
-      const size_t bytes = size_t(count) * sizeof(float);
-      for (int64_t x = 0; x < s.width; ++x) std::memcpy(row + x * pixel_, signal + x * s.channels + first, bytes);
+    const int64_t whole = s.channels / pixel_, rest = s.channels % pixel_;
+    // Pixel by pixel, in the order in which the signal lies in memory.
+    for (int64_t x = 0; x < s.width; ++x, row += pixel_, signal += s.channels) {
+      for (int64_t block = 0; block < whole; ++block) {
+        const float* from = signal + block * pixel_;
+        float* to = row + block * block_;
+        for (int64_t c = 0; c < pixel_; c += kLanes) {
+          prefetch(from + c + kAhead);
+          store(to + c, load(from + c));
+        }
+      }
+      std::memcpy(row + whole * block_, signal + whole * pixel_, size_t(rest) * sizeof(float));
     }
   }
 
