@@ -38,10 +38,11 @@ class Divisors {
   Scratch<S> memory_;
 };
 
-// Sums of the windows of output row (z, y), window by window: for many channels, whose sums stay in the L1 cache.
+// Output row (z, y), window by window: for many channels, whose sums stay in the L1 cache.
 template <class T, class S>
-void sum_windows(const Axes& a, const T* __restrict input, int64_t z, int64_t y, S* __restrict sum) {
-  for (int64_t x = 0; x < a.w.out; ++x, sum += a.inner) {
+void average_windows(const Axes& a, const T* __restrict input, int64_t z, int64_t y, const S* divisors,
+                     S* __restrict sum, T* __restrict out) {
+  for (int64_t x = 0; x < a.w.out; ++x, out += a.inner) {
     for (int64_t c = 0; c < a.inner; ++c) sum[c] = S(0);
     for_each_input_row(a, z, y, [&](int64_t from_row, int64_t) {
       for (int64_t cell = a.w.begin(x); cell < a.w.end(x); ++cell) {
@@ -50,6 +51,9 @@ void sum_windows(const Axes& a, const T* __restrict input, int64_t z, int64_t y,
         for (int64_t c = 0; c < a.inner; ++c) sum[c] += to_state(from[c]);
       }
     });
+    const S divisor = divisors[x * a.inner];
+    SNNLIB_SIMD
+    for (int64_t c = 0; c < a.inner; ++c) from_state(sum[c] / divisor, out + c);
   }
 }
 
@@ -66,17 +70,14 @@ void forward_planes(const PoolForwardArgs& args) {
       const T* __restrict input = static_cast<const T*>(args.pool.input) + plane * a.in_plane();
       T* __restrict output = static_cast<T*>(args.output) + plane * a.out_plane();
       for_each_output_row(a, [&](int64_t to_row, int64_t z, int64_t y) {
-        if (a.inner >= kManyChannels) {
-          sum_windows(a, input, z, y, sum);
-        } else {
-          for (int64_t i = 0; i < row; ++i) sum[i] = S(0);
-          for_each_input_row(a, z, y, [&](int64_t from_row, int64_t) {
-            const T* __restrict from = input + from_row;
-            for_each_cell(a, [&](int64_t to, int64_t x) { sum[to] += to_state(from[x]); });
-          });
-        }
         const S* __restrict divisor = divisors.row(args, a, z, y);
         T* __restrict out = output + to_row;
+        if (a.inner >= kManyChannels) return average_windows(a, input, z, y, divisor, sum, out);
+        for (int64_t i = 0; i < row; ++i) sum[i] = S(0);
+        for_each_input_row(a, z, y, [&](int64_t from_row, int64_t) {
+          const T* __restrict from = input + from_row;
+          for_each_cell(a, [&](int64_t to, int64_t x) { sum[to] += to_state(from[x]); });
+        });
         SNNLIB_SIMD
         for (int64_t i = 0; i < row; ++i) from_state(sum[i] / divisor[i], out + i);
       });
