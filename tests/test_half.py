@@ -26,7 +26,7 @@ def _native_pool(x: Tensor, *args: object, **kwargs: object) -> Tensor:
 
 
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
-def testevery_value_comes_back(dtype: torch.dtype) -> None:
+def test_every_value_comes_back(dtype: torch.dtype) -> None:
     """A window of one cell reads a value into float32 and writes it: the same bits, NaN as a NaN."""
     x = every_value(dtype)
     out = _native_pool(x, 1)

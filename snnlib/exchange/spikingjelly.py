@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import nn
-
 from snnlib.exchange.shared import Unsupported
 from snnlib.exchange.surrogates import match
 from snnlib.neurons import IF, KLIF, LIF, PLIF, CubaLIF, Izhikevich, Neuron
@@ -71,8 +69,3 @@ def _firing(module: Any) -> dict[str, Any]:
         "dialect": "spikingjelly",
         **options,
     }
-
-
-def is_stepwise(module: nn.Module) -> bool:
-    """Whether a module of SpikingJelly takes one time step, and not a sequence."""
-    return getattr(module, "step_mode", "m") == "s"

@@ -39,11 +39,6 @@ class Surrogate:
         """`(height, scale)` for a neuron's threshold, in units of the membrane potential."""
         raise NotImplementedError
 
-    @property
-    def compact(self) -> bool:
-        """Whether it is exactly zero away from the threshold."""
-        return self.kind in ("triangle", "rectangle")
-
     def derivative(self, u: Tensor, threshold: Tensor) -> Tensor:
         """`ds/du` at `u = h - threshold`."""
         height, scale = self.coefficients(threshold)

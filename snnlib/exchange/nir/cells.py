@@ -100,13 +100,3 @@ class Cell:
             start=self.start * factor,
             floor=times(self.floor),
         )
-
-
-def is_same(a: Cell, b: Cell) -> bool:
-    """Whether two cells compute the same numbers, up to the dtype of their states."""
-    return all(
-        (one is None) == (other is None) and (one is None or bool(np.all(one == other)))
-        for one, other in (
-            (getattr(a, each.name), getattr(b, each.name)) for each in fields(Cell) if each.name != "dtype"
-        )
-    )

@@ -42,10 +42,6 @@ class Structure:
     input: str
     outputs: tuple[str, ...]
 
-    def consumers(self, name: str) -> list[str]:
-        """Nodes that read this one."""
-        return [target for target, sources in self.sources.items() if name in sources]
-
 
 def structure_of(graph: Any) -> Structure:
     """The graph's structure.
