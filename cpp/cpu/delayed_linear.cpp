@@ -6,6 +6,8 @@
 
 #include "snnlib/kernels/delayed_channels.h"
 #include "snnlib/kernels/delayed_connections.h"
+#include "snnlib/kernels/delayed_input.h"
+#include "snnlib/kernels/delayed_rows.h"
 #include "snnlib/kernels/transpose.h"
 #include "snnlib/parallel.h"
 
@@ -21,73 +23,73 @@ constexpr int64_t kChunk = 256;
 constexpr int64_t kBufferBytes = 34 << 10;
 // Elements of the input whose events are listed at a time.
 constexpr int64_t kListed = 4 << 20;
-// What the windows of a block of signals may occupy, about the L1 cache.
-constexpr int64_t kWindowBytes = 40 << 10;
-// Inputs whose gradients stay in the L2 cache, and steps in registers.
-constexpr int64_t kInputs = 128, kSteps = 16, kFewSteps = 8;
-// Steps of a task of the gradient of inputs.
-constexpr int64_t kTaskSteps = 64;
-
-int64_t smaller_of(int64_t a, int64_t b) { return a < b ? a : b; }
-int64_t larger_of(int64_t a, int64_t b) { return a > b ? a : b; }
-int64_t parts_of(int64_t whole, int64_t part) { return (whole + part - 1) / part; }
+// How the currents of some samples are summed up, chunk by chunk of steps: every sample has `time` places in the row of
+// an output, for the steps of a chunk, those before it whose events still arrive, and those behind it.
+struct ConnectionPlaces {
+  int64_t chunk, time, samples, row;
+};
 
 template <class S>
-const S* row_of(const DelayedLinearArgs& a, const void* rows, int64_t t, int64_t n, int64_t length) {
-  return static_cast<const S*>(rows) + (t * a.step_rows + n * a.batch_rows) * length;
-}
-template <class S>
-S* row_of(const DelayedLinearArgs& a, void* rows, int64_t t, int64_t n, int64_t length) {
-  return static_cast<S*>(rows) + (t * a.step_rows + n * a.batch_rows) * length;
-}
-
-// f(sample, row) for the rows of x at step t of samples from `first` on. Those of the next step are fetched meanwhile,
-// as they lie too far away for the processor to foresee.
-template <class S, class F>
-inline void for_rows(const DelayedLinearArgs& a, int64_t t, int64_t first, int64_t samples, const F& f) {
-  for (int64_t n = 0; n < samples; ++n) {
-    if (t + 1 < a.steps) prefetch(row_of<S>(a, a.x, t + 1, first + n, a.inputs), a.inputs);
-    f(n, row_of<S>(a, a.x, t, first + n, a.inputs));
-  }
+ConnectionPlaces places_of(const DelayedLinearArgs& a) {
+  ConnectionPlaces p{};
+  const int64_t reach = a.longest + 1, threads = larger_of(a.executor.threads(), 1);
+  p.chunk = larger_of(kChunk, 4 * reach);
+  p.time = smaller_of(p.chunk + reach, a.steps) + reach + 1;
+  const int64_t fit = kBufferBytes / (kTileOutputs * p.time * int64_t(sizeof(S)));
+  p.samples = smaller_of(smaller_of(larger_of(fit, 1), kSamples), larger_of(parts_of(a.batch, threads), 1));
+  // An odd length: outputs do not meet in the same sets of a cache.
+  p.row = p.samples * p.time | 1;
+  return p;
 }
 
-// Currents of samples from `first` on, by connections with these taps.
-template <class S, class Taps>
-void connect_samples(const DelayedCurrentsArgs& args, int64_t first, int64_t samples) {
+// Currents of samples from `first` on; `arrivals` and `taps` are [outputs / kTileOutputs][inputs][kTileOutputs].
+template <class S, int N>
+void connect_samples(const DelayedCurrentsArgs& args, const ConnectionPlaces& p, int64_t first, const int32_t* arrivals,
+                     const Values<S, N>* taps) {
   const DelayedLinearArgs& a = args.linear;
-  thread_local EventsByInput<S> lists[kSamples];
-  thread_local FoundEvents<S> found[kSamples];
+  thread_local EventsByInput<S> events;
+  thread_local FoundEvents<S> found;
   thread_local Scratch<S> buffer;
-  thread_local Scratch<int32_t> all_arrivals;
-  const int64_t reach = a.longest + 1, chunk = larger_of(kChunk, 4 * reach);
-  for (int64_t start = 0; start < a.steps; start += chunk) {
-    const int64_t end = smaller_of(start + chunk, a.steps), from = larger_of(start - reach, 0);
-    for (int64_t n = 0; n < samples; ++n) lists[n].clear(a.inputs);
+  const int64_t samples = smaller_of(a.batch - first, p.samples);
+  for (int64_t start = 0; start < a.steps; start += p.chunk) {
+    const int64_t end = smaller_of(start + p.chunk, a.steps), from = larger_of(start - a.longest - 1, 0);
+    events.clear(a.inputs);
     for (int64_t t = from; t < end; ++t) {
-      for_rows<S>(a, t, first, samples, [&](int64_t n, const S* row) { lists[n].add(row, t - from, found[n]); });
+      for_rows<S>(a, t, first, samples,
+                  [&](int64_t n, const S* row) { events.add(row, n * p.time + t - from, found); });
     }
-    for (int64_t n = 0; n < samples; ++n) lists[n].sort(found[n]);
-    // An odd length: outputs do not meet in the same sets of a cache.
-    const int64_t row = (end - from + reach + 1) | 1;
-    const int64_t fit = kBufferBytes / (row * int64_t(sizeof(S))) / kSumOutputs * kSumOutputs;
-    const int64_t tile = larger_of(fit, kSumOutputs);
-    for (int64_t low = 0; low < a.outputs; low += tile) {
-      const int64_t count = smaller_of(a.outputs - low, tile);
-      int32_t* arrivals = all_arrivals.reserve(a.inputs * count);
-      for (int64_t i = 0; i < a.inputs; ++i) {
-        const int32_t* delays = a.delays + i * a.outputs + low;
-        for (int64_t o = 0; o < count; ++o) arrivals[i * count + o] = delays[o] + int32_t(o * row);
+    events.sort(found);
+    for (int64_t low = 0; low < a.outputs; low += kGroup) {
+      const int64_t count = smaller_of(a.outputs - low, kGroup);
+      S* sums = buffer.zeroed(kGroup * p.row);
+      for (int64_t o = 0; o < count; o += kTileOutputs) {
+        const int64_t tile = (low + o) * a.inputs;
+        S* to = sums + o * p.row;
+        events.unit() ? add_all_taps<S, N, true>(events, a.inputs, arrivals + tile, taps + tile, to)
+                      : add_all_taps<S, N, false>(events, a.inputs, arrivals + tile, taps + tile, to);
       }
-      const Taps* taps = static_cast<const Taps*>(a.taps) + low;
-      for (int64_t n = 0; n < samples; ++n) {
-        S* to = buffer.zeroed(count * row);
-        lists[n].unit() ? add_all_taps<S, Taps, true>(lists[n], a.inputs, arrivals, taps, a.outputs, count, to)
-                        : add_all_taps<S, Taps, false>(lists[n], a.inputs, arrivals, taps, a.outputs, count, to);
-        transpose(to + start - from, row, count, end - start, row_of<S>(a, args.out, start, first + n, a.outputs) + low,
-                  a.step_rows * a.outputs);
-      }
+      for (int64_t n = 0; n < samples; ++n)
+        transpose(sums + n * p.time + start - from, p.row, count, end - start,
+                  row_of<S>(a, args.out, start, first + n, a.outputs) + low, a.step_rows * a.outputs);
     }
   }
+}
+
+template <class S, int N>
+void connect(const DelayedCurrentsArgs& args) {
+  const DelayedLinearArgs& a = args.linear;
+  const int threads = a.executor.threads();
+  const ConnectionPlaces p = places_of<S>(a);
+  const int64_t tiles = parts_of(a.outputs, kTileOutputs), size = a.inputs * kTileOutputs;
+  thread_local Scratch<int32_t> all_arrivals;
+  thread_local Scratch<Values<S, N>> all_taps;
+  int32_t* arrivals = all_arrivals.reserve(tiles * size);
+  Values<S, N>* taps = all_taps.reserve(tiles * size);
+  parallel_for(tiles, threads, [&](int64_t tile) {
+    pack_taps<S, N>(a, tile * kTileOutputs, p.row, arrivals + tile * size, taps + tile * size);
+  });
+  parallel_for(parts_of(a.batch, p.samples), threads,
+               [&](int64_t task) { connect_samples<S, N>(args, p, task * p.samples, arrivals, taps); });
 }
 
 template <class S, bool Two>
@@ -121,14 +123,18 @@ void delay_samples(const DelayedCurrentsArgs& args, int64_t first, int64_t sampl
 template <class S>
 void currents_of(const DelayedCurrentsArgs& args) {
   const DelayedLinearArgs& a = args.linear;
+  if (!a.per_channel) return a.two ? connect<S, 2>(args) : connect<S, 1>(args);
   const int threads = a.executor.threads();
   const int64_t size = smaller_of(kSamples, larger_of(parts_of(a.batch, threads > 1 ? threads : 1), 1));
-  parallel_for(parts_of(a.batch, size), threads, [&](int64_t task) {
-    const int64_t first = task * size, samples = smaller_of(a.batch - first, size);
-    if (a.per_channel) return delay_samples<S>(args, first, samples);
-    a.two ? connect_samples<S, Few<S, 2>>(args, first, samples) : connect_samples<S, S>(args, first, samples);
-  });
+  parallel_for(parts_of(a.batch, size), threads,
+               [&](int64_t task) { delay_samples<S>(args, task * size, smaller_of(a.batch - task * size, size)); });
 }
+
+// Steps of a signal besides those of the sequence and of the longest delay: one before the first, and what an event
+// sees behind its arrival.
+constexpr int64_t kMoreSteps = 4;
+
+int64_t signal_row(const DelayedLinearArgs& a) { return kSamples * (a.steps + a.longest + kMoreSteps) | kGroup; }
 
 // Events of blocks of kSamples samples by input; the time of each sample takes `row` places.
 template <class S>
@@ -144,50 +150,7 @@ void list_blocks(const DelayedLinearArgs& a, int64_t first, int64_t blocks, int6
   });
 }
 
-// Sums of connections to the kGroup outputs from `low` on, over blocks of samples.
-template <class S>
-void sum_connections(const DelayedSumsArgs& args, int64_t low, int64_t first, int64_t blocks,
-                     const EventsByInput<S>* lists) {
-  const DelayedLinearArgs& a = args.linear;
-  thread_local Scratch<S> signals, totals;
-  thread_local Scratch<int32_t> all_delays;
-  // One step before the first and those that a delayed event sees behind the last.
-  const int64_t time = a.steps + a.longest + 4, row = kSamples * time | kGroup;
-  const int64_t count = smaller_of(a.outputs - low, kGroup), halves = parts_of(count, kSumOutputs);
-  const int64_t size = a.inputs * kSumOutputs;
-  S *signal = signals.reserve(kGroup * row), *sums = totals.zeroed(halves * size * 4);
-  int32_t* delays = all_delays.zeroed(halves * size);
-  for (int64_t i = 0; i < a.inputs; ++i) {
-    for (int64_t o = 0; o < count; ++o)
-      delays[o / kSumOutputs * size + i * kSumOutputs + o % kSumOutputs] = a.delays[i * a.outputs + low + o];
-  }
-  for (int64_t block = 0; block < blocks; ++block) {
-    const int64_t start = first + block * kSamples, samples = smaller_of(a.batch - start, kSamples);
-    std::memset(static_cast<void*>(signal), 0, size_t(kGroup * row) * sizeof(S));
-    // Some steps of all samples lie close together.
-    for (int64_t t = 0; t < a.steps; t += kGroup) {
-      for (int64_t n = 0; n < samples; ++n)
-        transpose(row_of<S>(a, args.grad, t, start + n, a.outputs) + low, a.step_rows * a.outputs,
-                  smaller_of(a.steps - t, kGroup), count, signal + n * time + t + 1, row);
-    }
-    for (int64_t half = 0; half < halves; ++half) {
-      const S* from = signal + half * kSumOutputs * row;
-      S* to = sums + half * size * 4;
-      const int32_t* by = delays + half * size;
-      lists[block].unit() ? add_all_seen<S, true>(lists[block], a.inputs, by, from, row, to)
-                          : add_all_seen<S, false>(lists[block], a.inputs, by, from, row, to);
-    }
-  }
-  for (int64_t j = 0; j < args.count; ++j) {
-    for (int64_t i = 0; i < a.inputs; ++i) {
-      S* out = static_cast<S*>(args.sums) + (j * a.inputs + i) * a.outputs + low;
-      const S* from = sums + i * kSumOutputs * 4 + args.first + 1 + j;
-      for (int64_t o = 0; o < count; ++o) out[o] = out[o] + from[o / kSumOutputs * size * 4 + o % kSumOutputs * 4];
-    }
-  }
-}
-
-// The same per channel, for N vectors of outputs from `low` on.
+// Sums per channel for N vectors of outputs from `low` on, over blocks of samples.
 template <class S, int N, int J>
 void sum_channels(const DelayedSumsArgs& args, int64_t low, int64_t first, int64_t blocks,
                   const EventsByInput<S>* lists) {
@@ -195,7 +158,7 @@ void sum_channels(const DelayedSumsArgs& args, int64_t low, int64_t first, int64
   constexpr int64_t L = Simd<S>::kLanes;
   const DelayedLinearArgs& a = args.linear;
   thread_local Scratch<V> signals, totals;
-  const int64_t time = a.steps + a.longest + 4, left = a.outputs - low;
+  const int64_t time = a.steps + a.longest + kMoreSteps, left = a.outputs - low;
   V *signal = signals.reserve(kSamples * time * N), *sums = totals.zeroed(a.inputs * J * N);
   for (int64_t block = 0; block < blocks; ++block) {
     const int64_t start = first + block * kSamples, samples = smaller_of(a.batch - start, kSamples);
@@ -228,115 +191,92 @@ void sum_channels_of(const DelayedSumsArgs& args, int64_t low, int64_t first, in
   sum_channels<S, N, 3>(args, low, first, blocks, lists);
 }
 
+// f(first sample, blocks, lists) for all events, listed as many blocks of samples at a time as have room.
+template <class S, class F>
+void for_listed(const DelayedLinearArgs& a, const F& f) {
+  const int64_t row = a.steps + a.longest + kMoreSteps, sample = larger_of(a.steps * a.inputs, 1);
+  const int64_t at_once = larger_of(kListed / (kSamples * sample), 1), all = parts_of(a.batch, kSamples);
+  const std::unique_ptr<EventsByInput<S>[]> lists(new EventsByInput<S>[size_t(smaller_of(at_once, all))]);
+  for (int64_t block = 0; block < all; block += at_once) {
+    const int64_t blocks = smaller_of(all - block, at_once);
+    list_blocks(a, block * kSamples, blocks, row, lists.get());
+    f(block * kSamples, blocks, lists.get());
+  }
+}
+
 template <class S>
 void sums_of(const DelayedSumsArgs& args) {
   const DelayedLinearArgs& a = args.linear;
   constexpr int64_t N = 4, L = Simd<S>::kLanes;
   const int64_t elements = args.count * a.inputs * a.outputs;
   if (elements) std::memset(args.sums, 0, size_t(elements) * sizeof(S));
-  const int64_t row = a.steps + a.longest + 4, sample = larger_of(a.steps * a.inputs, 1);
-  const int64_t at_once = larger_of(kListed / (kSamples * sample), 1), all = parts_of(a.batch, kSamples);
-  const int64_t width = !a.per_channel ? kGroup : a.outputs > L ? N * L : L;
-  const std::unique_ptr<EventsByInput<S>[]> lists(new EventsByInput<S>[size_t(smaller_of(at_once, all))]);
-  for (int64_t block = 0; block < all; block += at_once) {
-    const int64_t blocks = smaller_of(all - block, at_once), first = block * kSamples;
-    list_blocks(a, first, blocks, row, lists.get());
+  const int64_t width = a.outputs > L ? N * L : L;
+  for_listed<S>(a, [&](int64_t first, int64_t blocks, const EventsByInput<S>* lists) {
     parallel_for(parts_of(a.outputs, width), a.executor.threads(), [&](int64_t task) {
-      const int64_t low = task * width;
-      if (!a.per_channel) return sum_connections<S>(args, low, first, blocks, lists.get());
-      width == L ? sum_channels_of<S, 1>(args, low, first, blocks, lists.get())
-                 : sum_channels_of<S, N>(args, low, first, blocks, lists.get());
+      width == L ? sum_channels_of<S, 1>(args, task * width, first, blocks, lists)
+                 : sum_channels_of<S, N>(args, task * width, first, blocks, lists);
     });
+  });
+}
+
+// Sums of connections to the kGroup outputs from `low` on, over blocks of samples: [tile][inputs][kTileOutputs]. Events
+// see N steps from the one numbered `seen` on, where the one before the arrival has the number 0.
+template <class S, int N>
+void sum_connections(const DelayedGradientsArgs& args, int64_t low, int64_t first, int64_t blocks, int64_t seen,
+                     const EventsByInput<S>* lists, const int32_t* arrivals, Values<S, N>* sums) {
+  const DelayedLinearArgs& a = args.linear;
+  thread_local Scratch<S> signals;
+  const int64_t time = a.steps + a.longest + kMoreSteps, row = signal_row(a), size = a.inputs * kTileOutputs;
+  const int64_t count = smaller_of(a.outputs - low, kGroup);
+  S* signal = signals.reserve(kGroup * row);
+  for (int64_t block = 0; block < blocks; ++block) {
+    const int64_t start = first + block * kSamples, samples = smaller_of(a.batch - start, kSamples);
+    std::memset(static_cast<void*>(signal), 0, size_t(kGroup * row) * sizeof(S));
+    // Some steps of all samples lie close together.
+    for (int64_t t = 0; t < a.steps; t += kGroup) {
+      for (int64_t n = 0; n < samples; ++n)
+        transpose(row_of<S>(a, args.grad, t, start + n, a.outputs) + low, a.step_rows * a.outputs,
+                  smaller_of(a.steps - t, kGroup), count, signal + n * time + t + 1, row);
+    }
+    for (int64_t tile = 0; tile * kTileOutputs < count; ++tile) {
+      const S* from = signal + tile * kTileOutputs * row + seen;
+      const int32_t* by = arrivals + tile * size;
+      Values<S, N>* to = sums + tile * size;
+      lists[block].unit() ? add_all_seen<S, N, true>(lists[block], a.inputs, by, from, to)
+                          : add_all_seen<S, N, false>(lists[block], a.inputs, by, from, to);
+    }
   }
 }
 
-// The gradient of inputs for a vector of samples and some steps.
+template <class S, int N>
+void connection_gradients(const DelayedGradientsArgs& args, int64_t seen) {
+  const DelayedLinearArgs& a = args.linear;
+  const int threads = a.executor.threads();
+  const int64_t tiles = parts_of(a.outputs, kTileOutputs), size = a.inputs * kTileOutputs;
+  const int64_t tasks = parts_of(a.outputs, kGroup), apart = kGroup / kTileOutputs * size;
+  thread_local Scratch<int32_t> all_arrivals;
+  thread_local Scratch<Values<S, N>> all_sums;
+  int32_t* arrivals = all_arrivals.reserve(tiles * size);
+  Values<S, N>* sums = all_sums.zeroed(tiles * size);
+  parallel_for(tiles, threads,
+               [&](int64_t tile) { pack_arrivals<S>(a, tile * kTileOutputs, signal_row(a), arrivals + tile * size); });
+  for_listed<S>(a, [&](int64_t first, int64_t blocks, const EventsByInput<S>* lists) {
+    parallel_for(tasks, threads, [&](int64_t task) {
+      sum_connections<S, N>(args, task * kGroup, first, blocks, seen, lists, arrivals + task * apart,
+                            sums + task * apart);
+    });
+  });
+  parallel_for(tiles, threads, [&](int64_t tile) {
+    gradients_of_sums<S, N>(args, tile * kTileOutputs, sums + tile * size, int(1 - seen));
+  });
+}
+
 template <class S>
-class InputGradient {
-  using V = typename Simd<S>::Vector;
-  static constexpr int64_t L = Simd<S>::kLanes;
-
- public:
-  // Outputs whose windows of the signal stay in the L1 cache.
-  static int64_t outputs_at_once(const DelayedLinearArgs& a) {
-    const int64_t fit = kWindowBytes / ((kSteps + a.longest + 2) * int64_t(sizeof(V)));
-    return fit < 2 ? 2 : fit > 16 ? 16 : fit;
-  }
-
-  // Connections [outputs / block][inputs][block].
-  static void pack(const DelayedLinearArgs& a, int64_t block, Connection<S>* packed) {
-    const S* taps = static_cast<const S*>(a.taps);
-    for (int64_t low = 0; low < a.outputs; low += block) {
-      const int64_t count = smaller_of(a.outputs - low, block);
-      for (int64_t i = 0; i < a.inputs; ++i) {
-        for (int64_t o = 0; o < count; ++o) {
-          const int64_t at = i * a.outputs + low + o;
-          packed[low * a.inputs + i * count + o] = {a.delays[at], taps[a.two ? 2 * at : at],
-                                                    a.two ? taps[2 * at + 1] : S(0)};
-        }
-      }
-    }
-  }
-
-  void run(const DelayedInputArgs& args, const Connection<S>* packed, int64_t block, int64_t sample, int64_t start) {
-    const DelayedLinearArgs& a = args.linear;
-    const int64_t end = smaller_of(start + kTaskSteps, a.steps);
-    row_ = parts_of(end - start, kFewSteps) * kFewSteps + a.longest + 2;
-    lanes_ = smaller_of(a.batch - sample, L);
-    load_signal(args, sample, start);
-    for (int64_t first = 0; first < a.inputs; first += kInputs) {
-      const int64_t inputs = smaller_of(a.inputs - first, kInputs);
-      for (int64_t t = start, done; t < end; t += done) {
-        done = end - t > kFewSteps ? kSteps : kFewSteps;
-        const V* signal = signal_.data() + t - start;
-        const int64_t steps = smaller_of(end - t, done);
-        if (done == kSteps) {
-          a.two ? add<kSteps, true>(a, packed, block, first, inputs, signal)
-                : add<kSteps, false>(a, packed, block, first, inputs, signal);
-        } else {
-          a.two ? add<kFewSteps, true>(a, packed, block, first, inputs, signal)
-                : add<kFewSteps, false>(a, packed, block, first, inputs, signal);
-        }
-        store(args, sample, t, steps, done, first, inputs);
-      }
-    }
-  }
-
- private:
-  void load_signal(const DelayedInputArgs& args, int64_t sample, int64_t start) {
-    const DelayedLinearArgs& a = args.linear;
-    S* signal = reinterpret_cast<S*>(signal_.zeroed(a.outputs * row_));
-    const int64_t end = smaller_of(start + row_, a.steps);
-    for (int64_t low = 0; low < a.outputs; low += kGroup) {
-      for (int64_t t = start; t < end; ++t)
-        transpose(row_of<S>(a, args.grad, t, sample, a.outputs) + low, a.batch_rows * a.outputs, lanes_,
-                  smaller_of(a.outputs - low, kGroup), signal + (low * row_ + t - start) * L, row_ * L);
-    }
-  }
-
-  template <int T, bool Two>
-  void add(const DelayedLinearArgs& a, const Connection<S>* packed, int64_t block, int64_t first, int64_t inputs,
-           const V* signal) {
-    V* sums = sums_.zeroed(inputs * T);
-    for (int64_t low = 0; low < a.outputs; low += block) {
-      const int64_t count = smaller_of(a.outputs - low, block);
-      add_all_signals<S, T, Two>(packed + low * a.inputs + first * count, inputs, count, signal + low * row_, row_,
-                                 sums);
-    }
-  }
-
-  void store(const DelayedInputArgs& args, int64_t sample, int64_t start, int64_t steps, int64_t apart, int64_t first,
-             int64_t inputs) {
-    const DelayedLinearArgs& a = args.linear;
-    const S* sums = reinterpret_cast<const S*>(sums_.data());
-    for (int64_t t = 0; t < steps; ++t)
-      transpose(sums + t * L, apart * L, inputs, lanes_, row_of<S>(a, args.grad_x, start + t, sample, a.inputs) + first,
-                a.batch_rows * a.inputs);
-  }
-
-  int64_t row_ = 0, lanes_ = 0;
-  Scratch<V> signal_, sums_;
-};
+void gradients_of(const DelayedGradientsArgs& args) {
+  // Between steps the arrival and the step behind it, at rounded delays all three or the arrival alone.
+  if (args.linear.two) return connection_gradients<S, 2>(args, 1);
+  args.grad_delay ? connection_gradients<S, 4>(args, 0) : connection_gradients<S, 1>(args, 1);
+}
 
 template <class S>
 void input_of(const DelayedInputArgs& args) {
@@ -358,13 +298,17 @@ void currents(const DelayedCurrentsArgs& a) {
 void sums(const DelayedSumsArgs& a) {
   by_state(a.linear.dtype, a, portable::delayed_linear_kernels.sums, [&](auto zero) { sums_of<decltype(zero)>(a); });
 }
+void gradients(const DelayedGradientsArgs& a) {
+  by_state(a.linear.dtype, a, portable::delayed_linear_kernels.gradients,
+           [&](auto zero) { gradients_of<decltype(zero)>(a); });
+}
 void input(const DelayedInputArgs& a) {
   by_state(a.linear.dtype, a, portable::delayed_linear_kernels.input, [&](auto zero) { input_of<decltype(zero)>(a); });
 }
 
 }  // namespace
 
-extern const DelayedLinearKernels delayed_linear_kernels = {currents, sums, input};
+extern const DelayedLinearKernels delayed_linear_kernels = {currents, sums, gradients, input};
 
 }  // namespace SNNLIB_ISA
 }  // namespace snnlib

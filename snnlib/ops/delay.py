@@ -27,7 +27,8 @@ def check_delays(x: Tensor, delay: Tensor, time_dim: int, weight: Tensor | None 
     checks.check_device("delay", delay, x)
     shape = x.shape[2:3] if weight is None else weight.shape
     checks.check_shape("delay", delay, shape, f"shape {list(shape)}")
-    if x.device.type == "cpu" and delay.numel() and not bool((delay >= 0).all()):
+    # The smallest of numbers with a NaN among them is NaN.
+    if x.device.type == "cpu" and delay.numel() and not float(delay.min()) >= 0:
         raise ValueError(f"delay: expected numbers of time steps >= 0, got {float(delay.min())}")
 
 

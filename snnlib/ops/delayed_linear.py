@@ -43,41 +43,35 @@ def _sums_by_products(x: Tensor, grad: Tensor, whole: Tensor, time_dim: int) -> 
     return [shifted(events, by, True, time_dim, earlier=False).flatten(0, 1).t() @ signal for by in steps]
 
 
-class _Linear:
-    """Arguments that the kernels share; keeps the tensors behind the addresses alive."""
+def _sizes(
+    x: Tensor, outputs: int, longest: int, per_channel: bool, rounded: bool, time_dim: int
+) -> tuple[int, ...]:
+    """Sizes and options of a call, as the kernels take them."""
+    batch, steps = x.shape[1 - time_dim], x.shape[time_dim]
+    rows = (1, steps) if time_dim else (batch, 1)
+    return steps, batch, x.shape[2], outputs, *rows, longest, per_channel, not rounded
+
+
+class _Channels:
+    """Arguments that the kernels of delays per channel share; keeps the tensors behind the addresses alive."""
 
     def __init__(self, x: Tensor, weight: Tensor, delay: Tensor, rounded: bool, time_dim: int) -> None:
         dtype = state_dtype(x)
         self.x = x.to(dtype).contiguous()
-        self.per_channel, self.rounded = delay.dim() == 1, rounded
-        # Rows of a connection's outputs, as events meet them.
-        whole, self.rest = split(delay.t().to(dtype).contiguous(), rounded)
+        self.rounded = rounded
+        whole, self.rest = split(delay.to(dtype), rounded)
         self.delays = whole.int().contiguous()
         longest = int(self.delays.max()) if self.delays.numel() else 0
         self.weight = weight.t().to(dtype).contiguous()
-        batch, steps = x.shape[1 - time_dim], x.shape[time_dim]
-        rows = (1, steps) if time_dim else (batch, 1)
-        self.sizes = (
-            *(steps, batch, x.shape[2], weight.shape[0], *rows),
-            *(longest, self.per_channel, not rounded),
-        )
+        self.sizes = _sizes(x, len(weight), longest, True, rounded, time_dim)
         self.code = native.DTYPE_CODES[dtype]
 
-    def taps(self, of: Tensor) -> Tensor:
-        """The taps `[..., 2]` of weights, or without the second `[...]`, which is 0 for whole steps."""
-        if self.rounded and not self.per_channel:
-            return of.contiguous()
-        return torch.stack((of * (1 - self.rest), of * self.rest), -1)
-
     def currents(self, kernel: Any, out: Tensor) -> None:
-        of = torch.ones_like(self.rest) if self.per_channel else self.weight
-        rows = self.weight
-        if self.per_channel:
-            padding = -rows.shape[1] % GROUP
-            # Rows behind the last one, so that no tile ends beyond the tensor.
-            behind = math.ceil(_TILE / max(rows.shape[1] + padding, 1))
-            rows = F.pad(rows, (0, padding, 0, behind))
-        taps = self.taps(of)
+        padding = -self.weight.shape[1] % GROUP
+        # Rows behind the last one, so that no tile ends beyond the tensor.
+        behind = math.ceil(_TILE / max(self.weight.shape[1] + padding, 1))
+        rows = F.pad(self.weight, (0, padding, 0, behind))
+        taps = torch.stack((1 - self.rest, self.rest), -1)
         kernel(
             self.sizes,
             self.code,
@@ -109,13 +103,41 @@ class _Linear:
         before, after = max(now - 1, 0), min(now + 1, count - 1)
         return [out[before], out[now], out[after]]
 
-    def input_gradient(self, kernel: Any, grad: Tensor) -> Tensor:
-        """dL/dx for delays per connection, of the kernels' dtype."""
+
+class _Connections:
+    """Arguments that the kernels of delays per connection share; keeps the tensors behind the addresses alive."""
+
+    def __init__(self, x: Tensor, weight: Tensor, delay: Tensor, rounded: bool, time_dim: int) -> None:
+        dtype = state_dtype(x)
+        self.x, self.weight, self.delay = (part.to(dtype).contiguous() for part in (x, weight, delay))
+        # Whole steps, after the last of which nothing arrives or is seen.
+        longest = min(float(delay.max()) if delay.numel() else 0.0, x.shape[time_dim]) + 1
+        self.sizes = _sizes(x, len(weight), int(longest), False, rounded, time_dim)
+        self.code = native.DTYPE_CODES[dtype]
+
+    def currents(self, kernel: Any, out: Tensor) -> None:
+        addresses = [part.data_ptr() for part in (self.x, self.weight, self.delay, out)]
+        kernel(self.sizes, self.code, *addresses)
+
+    def gradients(
+        self, kernel: Any, grad: Tensor, need_weight: bool, need_delay: bool
+    ) -> tuple[Tensor, Tensor]:
+        """dL/dweight and dL/ddelay, of the kernels' dtype; one that is not needed has no elements."""
         signal = grad.to(self.x.dtype).contiguous()
-        taps, out = self.taps(self.weight), native.on_huge_pages(torch.empty_like(self.x))
-        kernel(
-            self.sizes, self.code, self.delays.data_ptr(), taps.data_ptr(), signal.data_ptr(), out.data_ptr()
+        by_weight, by_delay = (
+            torch.empty_like(self.weight) if need else self.weight.new_empty(0)
+            for need in (need_weight, need_delay)
         )
+        inputs = [part.data_ptr() for part in (self.x, self.weight, self.delay, signal)]
+        outputs = (by_weight.data_ptr() if need_weight else 0, by_delay.data_ptr() if need_delay else 0)
+        kernel(self.sizes, self.code, *inputs, *outputs)
+        return by_weight, by_delay
+
+    def input_gradient(self, kernel: Any, grad: Tensor) -> Tensor:
+        """dL/dx, of the kernels' dtype."""
+        signal, out = grad.to(self.x.dtype).contiguous(), native.on_huge_pages(torch.empty_like(self.x))
+        addresses = [part.data_ptr() for part in (self.weight, self.delay, signal, out)]
+        kernel(self.sizes, self.code, *addresses)
         return out
 
 
@@ -127,7 +149,8 @@ def delayed_linear_forward(x: Tensor, weight: Tensor, delay: Tensor, rounded: bo
     """
     _check_linear(x, weight, delay, time_dim)
     out = x.new_empty(*x.shape[:2], weight.shape[0])
-    kernel = native.kernel("delayed_linear", x, weight=weight, delay=delay)
+    name = "delayed_channels" if delay.dim() == 1 else "delayed_connections"
+    kernel = native.kernel(name, x, weight=weight, delay=delay)
     if kernel is None:
         wide = state_dtype(x)
         found = reference.delay.linear(
@@ -141,7 +164,8 @@ def delayed_linear_forward(x: Tensor, weight: Tensor, delay: Tensor, rounded: bo
         late = shifted(x.to(state_dtype(x)), delay, rounded, time_dim, earlier=False)
         return (late @ weight.t().to(late.dtype)).to(x.dtype)
     currents = native.on_huge_pages(torch.empty_like(out, dtype=state_dtype(x)))
-    _Linear(x, weight, delay, rounded, time_dim).currents(kernel, currents)
+    arguments = _Channels if delay.dim() == 1 else _Connections
+    arguments(x, weight, delay, rounded, time_dim).currents(kernel, currents)
     return currents.to(x.dtype)
 
 
@@ -168,9 +192,9 @@ def _input_gradient(
     if delay.dim() == 1:
         field = grad.to(state_dtype(x)) @ weight.to(state_dtype(x))
         return shifted(field, delay, rounded, time_dim, earlier=True).to(x.dtype)
-    kernel = native.kernel("delayed_linear_input", x, grad=grad, weight=weight, delay=delay)
+    kernel = native.kernel("delayed_connections_input", x, grad=grad, weight=weight, delay=delay)
     if kernel is not None:
-        return _Linear(x, weight, delay, rounded, time_dim).input_gradient(kernel, grad).to(x.dtype)
+        return _Connections(x, weight, delay, rounded, time_dim).input_gradient(kernel, grad).to(x.dtype)
     wide = state_dtype(x)
     found = reference.delay.linear_input_backward(
         time_first(grad, time_dim).to(wide), weight.to(wide), delay.to(wide), rounded
@@ -199,11 +223,17 @@ def delayed_linear_backward(
         grad_x = _input_gradient(grad, x, weight, delay, rounded, time_dim)
     if not need_weight and not need_delay:
         return grad_x, grad_weight, grad_delay
+    name = "delayed_channels_sums" if delay.dim() == 1 else "delayed_connections_gradients"
+    kernel = native.kernel(name, x, grad=grad, weight=weight, delay=delay)
+    if kernel is not None and delay.dim() > 1:
+        found = _Connections(x, weight, delay, rounded, time_dim).gradients(
+            kernel, grad, need_weight, need_delay
+        )
+        return grad_x, found[0].to(weight.dtype), found[1].to(delay.dtype)
     wide = state_dtype(x)
     # As events meet them, `[I, O]` or `[I, 1]`.
     by_input = (delay[None] if delay.dim() == 1 else delay).t().to(wide).contiguous()
     whole, rest = split(by_input, rounded)
-    kernel = native.kernel("delayed_linear_sums", x, grad=grad, weight=weight, delay=delay)
     if kernel is None:
         signal, events = (time_first(part, time_dim).to(wide) for part in (grad, x))
         sums = reference.delay.linear_sums(signal, events, whole.t().expand_as(weight))
@@ -211,10 +241,10 @@ def delayed_linear_backward(
     elif _by_products(x, delay):
         sums = _sums_by_products(x, grad, whole[:, 0].to(wide), time_dim)
     else:
-        sums = _Linear(x, weight, delay, rounded, time_dim).sums(kernel, grad, need_delay)
+        sums = _Channels(x, weight, delay, rounded, time_dim).sums(kernel, grad, need_delay)
     if need_weight:
-        found = sums[1] if rounded else sums[1] + rest * (sums[2] - sums[1])
-        grad_weight = found.t().to(weight.dtype).contiguous()
+        by_weight = sums[1] if rounded else sums[1] + rest * (sums[2] - sums[1])
+        grad_weight = by_weight.t().to(weight.dtype).contiguous()
     if need_delay:
         slopes = weight.to(wide) * slope(sums, whole, rounded).t()
         grad_delay = (slopes.sum(0) if delay.dim() == 1 else slopes).to(delay.dtype).contiguous()

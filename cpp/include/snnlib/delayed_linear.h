@@ -17,14 +17,15 @@ struct DelayedLinearArgs {
   DType dtype;
   int64_t steps, batch, inputs, outputs;
   int64_t step_rows, batch_rows;  // strides of x, out and signals in rows
-  int64_t longest;                // of the delays
+  int64_t longest;                // no delay is more whole steps, or events of longer ones never arrive
   bool per_channel;
-  bool two;  // whether there are second taps; else delays are whole steps
+  bool two;  // whether there are second taps; else delays are rounded to whole steps
   const void* x;
-  const int32_t* delays;  // [inputs][outputs], per channel [inputs]
-  const void* taps;       // per connection [inputs][outputs][1 + two], times the weight; per channel [inputs][2]
-  const void* weight;     // per channel [inputs][weight_row], with zeros behind the outputs
-  int64_t weight_row;     // a multiple of kGroup
+  const void* delay;      // per connection [outputs][inputs], of the kernels' dtype and >= 0
+  const int32_t* delays;  // per channel [inputs], whole steps
+  const void* taps;       // per channel [inputs][2]
+  const void* weight;  // per connection [outputs][inputs]; per channel [inputs][weight_row], zeros behind the outputs
+  int64_t weight_row;  // a multiple of kGroup
   Executor executor;
 };
 
@@ -33,13 +34,22 @@ struct DelayedCurrentsArgs {
   void* out;
 };
 
-// Sums over samples and t of x[t]_i grad[t + k + j]_o for j = first to first + count - 1, of -1 to 1:
+// Per channel, sums over samples and t of x[t]_i grad[t + k + j]_o for j = first to first + count - 1, of -1 to 1:
 // [count][inputs][outputs]. Taps and weights of `linear` are not read.
 struct DelayedSumsArgs {
   DelayedLinearArgs linear;
   const void* grad;
   void* sums;
   int64_t first, count;
+};
+
+// Per connection dL/dweight and dL/ddelay [outputs][inputs], either may be null. With sums S_j of x[t]_i grad[t + k +
+// j]_o over samples and t they are S_0 + f (S_1 - S_0) and w (S_1 - S_0); at a rounded delay S_0, and w (S_1 - S_-1) /
+// 2 or where k = 0 w (S_1 - S_0).
+struct DelayedGradientsArgs {
+  DelayedLinearArgs linear;
+  const void* grad;
+  void *grad_weight, *grad_delay;
 };
 
 // Per connection dL/dx[t]_i = sum over o of first_io grad[t + k_io]_o + second_io grad[t + k_io + 1]_o.
@@ -52,6 +62,7 @@ struct DelayedInputArgs {
 struct DelayedLinearKernels {
   void (*currents)(const DelayedCurrentsArgs&);
   void (*sums)(const DelayedSumsArgs&);
+  void (*gradients)(const DelayedGradientsArgs&);
   void (*input)(const DelayedInputArgs&);
 };
 

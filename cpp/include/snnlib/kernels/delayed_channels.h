@@ -86,14 +86,14 @@ SNNLIB_NOINLINE void add_arrivals(const EventsByArrival<S>& events, const Delaye
 
 // Sums of one input's events over the J steps of the signal from `signal` on that each sees, in rows of N vectors.
 template <class S, int N, int J>
-inline void add_steps(const PlacedEvent<S>* event, const PlacedEvent<S>* end, const typename Simd<S>::Vector* signal,
+inline void add_steps(const typename EventsByInput<S>::Events& events, const typename Simd<S>::Vector* signal,
                       typename Simd<S>::Vector* sums) {
   using V = typename Simd<S>::Vector;
   V total[J * N];
   for (int64_t v = 0; v < J * N; ++v) total[v] = sums[v];
-  for (; event != end; ++event) {
-    const V* from = signal + event->place * N;
-    for (int64_t v = 0; v < J * N; ++v) total[v] = total[v] + event->amount * from[v];
+  for (int64_t e = 0; e < events.count; ++e) {
+    const V* from = signal + events.places[e] * N;
+    for (int64_t v = 0; v < J * N; ++v) total[v] = total[v] + events.amounts[e] * from[v];
   }
   for (int64_t v = 0; v < J * N; ++v) sums[v] = total[v];
 }
@@ -103,8 +103,8 @@ template <class S, int N, int J>
 SNNLIB_NOINLINE void add_all_steps(const EventsByInput<S>& events, int64_t inputs, const int32_t* delays,
                                    const typename Simd<S>::Vector* signal, typename Simd<S>::Vector* sums) {
   for (int64_t i = 0; i < inputs; ++i) {
-    const PlacedEvent<S>*event = events.begin(i), *end = events.end(i);
-    if (event != end) add_steps<S, N, J>(event, end, signal + delays[i] * N, sums + i * J * N);
+    const auto own = events.of(i);
+    if (own.count) add_steps<S, N, J>(own, signal + delays[i] * N, sums + i * J * N);
   }
 }
 

@@ -1,14 +1,33 @@
-// Delays per connection: what the events of some samples do to a block of outputs, and what a signal does to inputs.
+// Delays per connection: what the events of some samples do to a block of outputs, and what these tell a connection.
 // Equations: snnlib/delayed_linear.h. Sums are taken in one order on every instruction set: currents by input and then
-// by time, sums for gradients by block of samples, time and sample. The dense gradient of inputs alone is added up by
-// blocks of outputs and may round multiply and add at once.
+// by time, sums for gradients by block of samples, time and sample.
 #pragma once
+
+#include <type_traits>
 
 #include "snnlib/delayed_linear.h"
 #include "snnlib/kernels/events_by_input.h"
 
 namespace snnlib {
 namespace SNNLIB_ISA {
+
+// Outputs whose taps, or whose sums, stay in registers while the events of an input go by.
+constexpr int64_t kTileOutputs = 8;
+
+// A delay of whole steps and the rest of a step, which is 0 where delays are rounded.
+template <class S>
+struct SplitDelay {
+  int32_t whole;
+  S rest;
+};
+template <class S>
+inline SplitDelay<S> split_delay(const DelayedLinearArgs& a, S delay) {
+  const S late = a.two ? delay : delay + S(0.5);
+  // Nothing sees an event that arrives so late.
+  if (!(late < S(a.longest + 1))) return {int32_t(a.longest), S(0)};
+  const int32_t whole = int32_t(late);
+  return {whole, a.two ? delay - S(whole) : S(0)};
+}
 
 // N neighbouring values as one vector, where there are vectors.
 #if defined(__GNUC__)
@@ -44,132 +63,135 @@ inline void add_few(S* p, const V& more) {
   std::memcpy(p, &sum, sizeof sum);
 }
 
-// E events of one input add their taps to `count` outputs, whose time lies in rows; `arrivals` are where an event of
-// step 0 arrives.
-template <class S, class Taps, int E, bool Unit>
-inline void add_taps(const PlacedEvent<S>* events, const int32_t* arrivals, const Taps* taps, int64_t count, S* to) {
-  int64_t at[E];
-  S amount[E];
-  for (int e = 0; e < E; ++e) at[e] = events[e].place, amount[e] = events[e].amount;
-  for (int64_t o = 0; o < count; ++o) {
-    const Taps tap = taps[o];
-    S* arrival = to + arrivals[o];
-#if defined(__GNUC__)
-    // One sum for all events, which then need no arithmetic for their addresses.
-    __asm__("" : "+r"(arrival));
-#endif
-    for (int e = 0; e < E; ++e) {
-      if constexpr (Unit) {
-        add_few(arrival + at[e], tap);
-      } else {
-        add_few(arrival + at[e], amount[e] * tap);
-      }
+// Few values, one of them as a number.
+template <class S, int N>
+using Values = std::conditional_t<N == 1, S, Few<S, N>>;
+
+// The taps of connections [inputs][kTileOutputs] to the outputs from `low` on, and where an event of step 0 arrives if
+// the outputs' time lies in rows of `row` elements. Outputs behind the last one have taps of 0.
+template <class S, int N>
+void pack_taps(const DelayedLinearArgs& a, int64_t low, int64_t row, int32_t* arrivals, Values<S, N>* taps) {
+  for (int64_t o = 0; o < kTileOutputs; ++o) {
+    const bool real = low + o < a.outputs;
+    const S* delay = static_cast<const S*>(a.delay) + (real ? (low + o) * a.inputs : 0);
+    const S* weight = static_cast<const S*>(a.weight) + (real ? (low + o) * a.inputs : 0);
+    for (int64_t i = 0; i < a.inputs; ++i) {
+      const SplitDelay<S> late = real ? split_delay(a, delay[i]) : SplitDelay<S>{};
+      const S w = real ? weight[i] : S(0), both[2] = {w * (S(1) - late.rest), w * late.rest};
+      arrivals[i * kTileOutputs + o] = late.whole + int32_t(o * row);
+      std::memcpy(static_cast<void*>(taps + i * kTileOutputs + o), both, sizeof *taps);
     }
   }
 }
 
-// All events add their taps to a block of `count` outputs; `arrivals` is [inputs][count], `taps` that of the first
-// input with rows of `row` taps.
-template <class S, class Taps, bool Unit>
-SNNLIB_NOINLINE void add_all_taps(const EventsByInput<S>& events, int64_t inputs, const int32_t* arrivals,
-                                  const Taps* taps, int64_t row, int64_t count, S* to) {
-  for (int64_t i = 0; i < inputs; ++i, arrivals += count, taps += row) {
-    const PlacedEvent<S>*event = events.begin(i), *end = events.end(i);
-    for (; end - event > 4; event += 3) add_taps<S, Taps, 3, Unit>(event, arrivals, taps, count, to);
-    if (end - event == 4) add_taps<S, Taps, 4, Unit>(event, arrivals, taps, count, to);
-    if (end - event == 3) add_taps<S, Taps, 3, Unit>(event, arrivals, taps, count, to);
-    if (end - event == 2) add_taps<S, Taps, 2, Unit>(event, arrivals, taps, count, to);
-    if (end - event == 1) add_taps<S, Taps, 1, Unit>(event, arrivals, taps, count, to);
+// The same places without taps.
+template <class S>
+void pack_arrivals(const DelayedLinearArgs& a, int64_t low, int64_t row, int32_t* arrivals) {
+  for (int64_t o = 0; o < kTileOutputs; ++o) {
+    const bool real = low + o < a.outputs;
+    const S* delay = static_cast<const S*>(a.delay) + (real ? (low + o) * a.inputs : 0);
+    for (int64_t i = 0; i < a.inputs; ++i)
+      arrivals[i * kTileOutputs + o] = (real ? split_delay(a, delay[i]).whole : 0) + int32_t(o * row);
   }
 }
 
-// What an event sees of a signal around its arrival: one step before, at, and one and two steps after it.
+// One address each for places of the same event, which then needs no other arithmetic.
 template <class S>
-using Seen = Few<S, 4>;
-// Outputs whose sums stay in registers.
-constexpr int64_t kSumOutputs = 8;
-
-// Sums of one input's events over what they see of `kSumOutputs` outputs.
-template <class S, bool Unit>
-inline void add_seen(const PlacedEvent<S>* event, const PlacedEvent<S>* end, const int32_t* delays, const S* signal,
-                     int64_t row, S* sums) {
-  const S* from[kSumOutputs];
-  Seen<S> total[kSumOutputs];
-  for (int64_t o = 0; o < kSumOutputs; ++o) {
-    from[o] = signal + o * row + delays[o];
+inline void at_arrivals(const int32_t* arrivals, S* base, S** at) {
+  for (int64_t o = 0; o < kTileOutputs; ++o) {
+    at[o] = base + arrivals[o];
+#if defined(__GNUC__)
+    __asm__("" : "+r"(at[o]));
+#endif
   }
-  std::memcpy(total, sums, sizeof total);
-  for (; event != end; ++event) {
-    for (int64_t o = 0; o < kSumOutputs; ++o) {
-      Seen<S> seen;
-      std::memcpy(&seen, from[o] + event->place, sizeof seen);
+}
+
+// The events of one input add their taps to a tile of outputs.
+template <class S, int N, bool Unit>
+inline void add_taps(const typename EventsByInput<S>::Events& events, const int32_t* arrivals, const Values<S, N>* taps,
+                     S* to) {
+  S* at[kTileOutputs];
+  Values<S, N> tap[kTileOutputs];
+  at_arrivals(arrivals, to, at);
+  for (int64_t o = 0; o < kTileOutputs; ++o) tap[o] = taps[o];
+  for (int64_t e = 0; e < events.count; ++e) {
+    const int64_t place = events.places[e];
+    for (int64_t o = 0; o < kTileOutputs; ++o) {
+      Values<S, N> sum;
+      std::memcpy(&sum, at[o] + place, sizeof sum);
+      if constexpr (Unit) {
+        sum = sum + tap[o];
+      } else {
+        sum = sum + events.amounts[e] * tap[o];
+      }
+      std::memcpy(at[o] + place, &sum, sizeof sum);
+    }
+  }
+}
+
+// All events add their taps; `arrivals` and `taps` are [inputs][kTileOutputs].
+template <class S, int N, bool Unit>
+SNNLIB_NOINLINE void add_all_taps(const EventsByInput<S>& events, int64_t inputs, const int32_t* arrivals,
+                                  const Values<S, N>* taps, S* to) {
+  for (int64_t i = 0; i < inputs; ++i) {
+    const auto own = events.of(i);
+    if (own.count) add_taps<S, N, Unit>(own, arrivals + i * kTileOutputs, taps + i * kTileOutputs, to);
+  }
+}
+
+// Sums of one input's events over the N neighbouring steps of the signals that each sees.
+template <class S, int N, bool Unit>
+inline void add_seen(const typename EventsByInput<S>::Events& events, const int32_t* arrivals, const S* signal,
+                     Values<S, N>* sums) {
+  const S* at[kTileOutputs];
+  Values<S, N> total[kTileOutputs];
+  at_arrivals(arrivals, signal, at);
+  for (int64_t o = 0; o < kTileOutputs; ++o) total[o] = sums[o];
+  for (int64_t e = 0; e < events.count; ++e) {
+    const int64_t place = events.places[e];
+    for (int64_t o = 0; o < kTileOutputs; ++o) {
+      Values<S, N> seen;
+      std::memcpy(&seen, at[o] + place, sizeof seen);
       if constexpr (Unit) {
         total[o] = total[o] + seen;
       } else {
-        total[o] = total[o] + event->amount * seen;
+        total[o] = total[o] + events.amounts[e] * seen;
       }
     }
   }
-  std::memcpy(sums, total, sizeof total);
+  for (int64_t o = 0; o < kTileOutputs; ++o) sums[o] = total[o];
 }
 
-// Sums [inputs][kSumOutputs][4] of all events; delays [inputs][kSumOutputs]. `signal` has the outputs' time in rows.
-template <class S, bool Unit>
-SNNLIB_NOINLINE void add_all_seen(const EventsByInput<S>& events, int64_t inputs, const int32_t* delays,
-                                  const S* signal, int64_t row, S* sums) {
+// Sums [inputs][kTileOutputs] of all events.
+template <class S, int N, bool Unit>
+SNNLIB_NOINLINE void add_all_seen(const EventsByInput<S>& events, int64_t inputs, const int32_t* arrivals,
+                                  const S* signal, Values<S, N>* sums) {
   for (int64_t i = 0; i < inputs; ++i) {
-    const PlacedEvent<S>*event = events.begin(i), *end = events.end(i);
-    if (event == end) continue;
-    add_seen<S, Unit>(event, end, delays + i * kSumOutputs, signal, row, sums + i * kSumOutputs * 4);
+    const auto own = events.of(i);
+    if (own.count) add_seen<S, N, Unit>(own, arrivals + i * kTileOutputs, signal, sums + i * kTileOutputs);
   }
 }
 
-// sum + by v, rounded once where the processor can, as in the dense products of other layers' gradients of inputs.
-#if defined(__AVX512F__)
-inline Floats multiply_add(float by, Floats v, Floats sum) {
-  return Floats(_mm512_fmadd_ps(_mm512_set1_ps(by), __m512(v), __m512(sum)));
-}
-#elif defined(__FMA__)
-inline Floats multiply_add(float by, Floats v, Floats sum) {
-  return Floats(_mm256_fmadd_ps(_mm256_set1_ps(by), __m256(v), __m256(sum)));
-}
-#else
-template <class S, class V>
-inline V multiply_add(S by, V v, V sum) {
-  return sum + by * v;
-}
-#endif
-
-// A connection as the gradient of inputs needs it.
-template <class S>
-struct Connection {
-  int32_t delay;
-  S first, second;
-};
-
-// total[t] += first signal[t + k] + second signal[t + k + 1] for T steps of a vector of samples, over `count`
-// connections whose signals lie `row` vectors apart.
-template <class S, int T, bool Two>
-inline void add_signals(const Connection<S>* connections, int64_t count, const typename Simd<S>::Vector* signal,
-                        int64_t row, typename Simd<S>::Vector* to) {
-  using V = typename Simd<S>::Vector;
-  V total[T] = {};
-  for (int64_t o = 0; o < count; ++o) {
-    const Connection<S> c = connections[o];
-    const V* from = signal + o * row + c.delay;
-    for (int t = 0; t < T; ++t) total[t] = multiply_add(c.first, from[t], total[t]);
-    if constexpr (Two) {
-      for (int t = 0; t < T; ++t) total[t] = multiply_add(c.second, from[t + 1], total[t]);
+// Gradients of connections to the outputs from `low` on, from sums [inputs][kTileOutputs] over N steps, of which that
+// of the arrival is the one numbered `now`.
+template <class S, int N>
+void gradients_of_sums(const DelayedGradientsArgs& args, int64_t low, const Values<S, N>* sums, int now) {
+  const DelayedLinearArgs& a = args.linear;
+  for (int64_t o = 0; o < kTileOutputs && low + o < a.outputs; ++o) {
+    const int64_t row = (low + o) * a.inputs;
+    const S *delay = static_cast<const S*>(a.delay) + row, *weight = static_cast<const S*>(a.weight) + row;
+    S *grad_weight = static_cast<S*>(args.grad_weight), *grad_delay = static_cast<S*>(args.grad_delay);
+    for (int64_t i = 0; i < a.inputs; ++i) {
+      const SplitDelay<S> late = split_delay(a, delay[i]);
+      S sum[N];
+      std::memcpy(sum, sums + i * kTileOutputs + o, sizeof sum);
+      const S after = N > 1 ? sum[N > 1 ? now + 1 : 0] - sum[now] : S(0);
+      if (grad_weight) grad_weight[row + i] = a.two ? sum[now] + late.rest * after : sum[now];
+      if (!grad_delay) continue;
+      const bool both = !a.two && late.whole > 0;
+      grad_delay[row + i] = weight[i] * (both ? (sum[N > 1 ? now + 1 : 0] - sum[0]) / S(2) : after);
     }
   }
-  for (int t = 0; t < T; ++t) to[t] = to[t] + total[t];
-}
-
-template <class S, int T, bool Two>
-SNNLIB_NOINLINE void add_all_signals(const Connection<S>* connections, int64_t inputs, int64_t count,
-                                     const typename Simd<S>::Vector* signal, int64_t row,
-                                     typename Simd<S>::Vector* to) {
-  for (int64_t i = 0; i < inputs; ++i) add_signals<S, T, Two>(connections + i * count, count, signal, row, to + i * T);
 }
 
 }  // namespace SNNLIB_ISA

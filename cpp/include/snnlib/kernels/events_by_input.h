@@ -8,12 +8,6 @@
 namespace snnlib {
 namespace SNNLIB_ISA {
 
-template <class S>
-struct PlacedEvent {
-  int32_t place;
-  S amount;
-};
-
 // Events as they are found; one serves all lists that a thread makes.
 template <class S>
 struct FoundEvents {
@@ -21,10 +15,16 @@ struct FoundEvents {
   Scratch<S> amount;
 };
 
+// Places and amounts lie apart: events that are all 1 need no amounts.
 template <class S>
 class EventsByInput {
  public:
-  using Event = PlacedEvent<S>;
+  // Events of an input: where they go, how large they are, and how many there are.
+  struct Events {
+    const int32_t* places;
+    const S* amounts;
+    int64_t count;
+  };
 
   void clear(int64_t inputs) {
     inputs_ = inputs;
@@ -51,23 +51,29 @@ class EventsByInput {
 
   // After the last row. Events of an input stay in the order of the rows.
   void sort(const FoundEvents<S>& found) {
-    Event* sorted = sorted_.reserve(count_);
+    int32_t* places = places_.reserve(count_);
+    S* amounts = amounts_.reserve(count_);
     int32_t* ends = ends_.data();
     for (int64_t i = 0; i < inputs_; ++i) ends[i + 1] += ends[i];
-    for (int64_t e = 0; e < count_; ++e)
-      sorted[ends[found.input.data()[e]]++] = {found.place.data()[e], found.amount.data()[e]};
+    for (int64_t e = 0; e < count_; ++e) {
+      const int32_t at = ends[found.input.data()[e]]++;
+      places[at] = found.place.data()[e];
+      amounts[at] = found.amount.data()[e];
+    }
   }
 
-  const Event* begin(int64_t input) const { return sorted_.data() + (input ? ends_.data()[input - 1] : 0); }
-  const Event* end(int64_t input) const { return sorted_.data() + ends_.data()[input]; }
+  Events of(int64_t input) const {
+    const int64_t start = input ? ends_.data()[input - 1] : 0;
+    return {places_.data() + start, amounts_.data() + start, ends_.data()[input] - start};
+  }
   // Whether all amounts are 1.
   bool unit() const { return unit_; }
 
  private:
   int64_t inputs_ = 0, count_ = 0;
   bool unit_ = true;
-  Scratch<int32_t> ends_;
-  Scratch<Event> sorted_;
+  Scratch<int32_t> ends_, places_;
+  Scratch<S> amounts_;
 };
 
 }  // namespace SNNLIB_ISA
