@@ -59,14 +59,15 @@ void connect_samples(const DelayedCurrentsArgs& args, const ConnectionPlaces& p,
                   [&](int64_t n, const S* row) { events.add(row, n * p.time + t - from, found); });
     }
     events.sort(found);
+    const SortedEvents<S> sorted = events.sorted();
     for (int64_t low = 0; low < a.outputs; low += kGroup) {
       const int64_t count = smaller_of(a.outputs - low, kGroup);
       S* sums = buffer.zeroed(kGroup * p.row);
       for (int64_t o = 0; o < count; o += kTileOutputs) {
         const int64_t tile = (low + o) * a.inputs;
         S* to = sums + o * p.row;
-        events.unit() ? add_all_taps<S, N, true>(events, a.inputs, arrivals + tile, taps + tile, to)
-                      : add_all_taps<S, N, false>(events, a.inputs, arrivals + tile, taps + tile, to);
+        !sorted.amounts ? add_all_taps<S, N, true>(sorted, a.inputs, arrivals + tile, taps + tile, to)
+                        : add_all_taps<S, N, false>(sorted, a.inputs, arrivals + tile, taps + tile, to);
       }
       for (int64_t n = 0; n < samples; ++n)
         transpose(sums + n * p.time + start - from, p.row, count, end - start,
@@ -170,7 +171,7 @@ void sum_channels(const DelayedSumsArgs& args, int64_t low, int64_t first, int64
         for (int64_t v = 0; v < N && v * L < left; ++v) to[v] = load_lanes<S>(grad + v * L, left - v * L);
       }
     }
-    add_all_steps<S, N, J>(lists[block], a.inputs, a.delays, signal + (args.first + 1) * N, sums);
+    add_all_steps<S, N, J>(lists[block].sorted(), a.inputs, a.delays, signal + (args.first + 1) * N, sums);
   }
   for (int64_t j = 0; j < J; ++j) {
     for (int64_t i = 0; i < a.inputs; ++i) {
@@ -238,12 +239,13 @@ void sum_connections(const DelayedGradientsArgs& args, int64_t low, int64_t firs
         transpose(row_of<S>(a, args.grad, t, start + n, a.outputs) + low, a.step_rows * a.outputs,
                   smaller_of(a.steps - t, kGroup), count, signal + n * time + t + 1, row);
     }
+    const SortedEvents<S> sorted = lists[block].sorted();
     for (int64_t tile = 0; tile * kTileOutputs < count; ++tile) {
       const S* from = signal + tile * kTileOutputs * row + seen;
       const int32_t* by = arrivals + tile * size;
       Values<S, N>* to = sums + tile * size;
-      lists[block].unit() ? add_all_seen<S, N, true>(lists[block], a.inputs, by, from, to)
-                          : add_all_seen<S, N, false>(lists[block], a.inputs, by, from, to);
+      sorted.amounts ? add_all_seen<S, N, false>(sorted, a.inputs, by, from, to)
+                     : add_all_seen<S, N, true>(sorted, a.inputs, by, from, to);
     }
   }
 }

@@ -28,8 +28,9 @@ class EventsByArrival {
     const int64_t room = count_ + inputs_ + kMoreEvents;
     int32_t *inputs = input_.grow(room, count_), *arrivals = arrival_.grow(room, count_);
     S* amounts = amount_.grow(room, count_);
-    const int64_t end = count_ + append_row(row, inputs_, inputs + count_, amounts + count_);
+    const int64_t end = count_ + append_numbers(row, inputs_, inputs + count_);
     for (int64_t e = count_; e < end; ++e) {
+      amounts[e] = row[inputs[e]];
       const int64_t arrival = t + delays[inputs[e]];
       arrivals[e] = int32_t(arrival < steps_ ? arrival : steps_);
       if (arrival < steps_) ++ends_.data()[arrival + 1];
@@ -86,21 +87,22 @@ SNNLIB_NOINLINE void add_arrivals(const EventsByArrival<S>& events, const Delaye
 
 // Sums of one input's events over the J steps of the signal from `signal` on that each sees, in rows of N vectors.
 template <class S, int N, int J>
-inline void add_steps(const typename EventsByInput<S>::Events& events, const typename Simd<S>::Vector* signal,
+inline void add_steps(const typename SortedEvents<S>::Some& events, const typename Simd<S>::Vector* signal,
                       typename Simd<S>::Vector* sums) {
   using V = typename Simd<S>::Vector;
   V total[J * N];
   for (int64_t v = 0; v < J * N; ++v) total[v] = sums[v];
   for (int64_t e = 0; e < events.count; ++e) {
     const V* from = signal + events.places[e] * N;
-    for (int64_t v = 0; v < J * N; ++v) total[v] = total[v] + events.amounts[e] * from[v];
+    const S amount = events.amounts ? events.amounts[e] : S(1);
+    for (int64_t v = 0; v < J * N; ++v) total[v] = total[v] + amount * from[v];
   }
   for (int64_t v = 0; v < J * N; ++v) sums[v] = total[v];
 }
 
 // Sums [inputs][J][N] of all events; `delays` are those of the inputs.
 template <class S, int N, int J>
-SNNLIB_NOINLINE void add_all_steps(const EventsByInput<S>& events, int64_t inputs, const int32_t* delays,
+SNNLIB_NOINLINE void add_all_steps(SortedEvents<S> events, int64_t inputs, const int32_t* delays,
                                    const typename Simd<S>::Vector* signal, typename Simd<S>::Vector* sums) {
   for (int64_t i = 0; i < inputs; ++i) {
     const auto own = events.of(i);

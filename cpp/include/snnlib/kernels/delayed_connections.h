@@ -108,7 +108,7 @@ inline void at_arrivals(const int32_t* arrivals, S* base, S** at) {
 
 // The events of one input add their taps to a tile of outputs.
 template <class S, int N, bool Unit>
-inline void add_taps(const typename EventsByInput<S>::Events& events, const int32_t* arrivals, const Values<S, N>* taps,
+inline void add_taps(const typename SortedEvents<S>::Some& events, const int32_t* arrivals, const Values<S, N>* taps,
                      S* to) {
   S* at[kTileOutputs];
   Values<S, N> tap[kTileOutputs];
@@ -131,7 +131,7 @@ inline void add_taps(const typename EventsByInput<S>::Events& events, const int3
 
 // All events add their taps; `arrivals` and `taps` are [inputs][kTileOutputs].
 template <class S, int N, bool Unit>
-SNNLIB_NOINLINE void add_all_taps(const EventsByInput<S>& events, int64_t inputs, const int32_t* arrivals,
+SNNLIB_NOINLINE void add_all_taps(SortedEvents<S> events, int64_t inputs, const int32_t* arrivals,
                                   const Values<S, N>* taps, S* to) {
   for (int64_t i = 0; i < inputs; ++i) {
     const auto own = events.of(i);
@@ -141,7 +141,7 @@ SNNLIB_NOINLINE void add_all_taps(const EventsByInput<S>& events, int64_t inputs
 
 // Sums of one input's events over the N neighbouring steps of the signals that each sees.
 template <class S, int N, bool Unit>
-inline void add_seen(const typename EventsByInput<S>::Events& events, const int32_t* arrivals, const S* signal,
+inline void add_seen(const typename SortedEvents<S>::Some& events, const int32_t* arrivals, const S* signal,
                      Values<S, N>* sums) {
   const S* at[kTileOutputs];
   Values<S, N> total[kTileOutputs];
@@ -164,8 +164,8 @@ inline void add_seen(const typename EventsByInput<S>::Events& events, const int3
 
 // Sums [inputs][kTileOutputs] of all events.
 template <class S, int N, bool Unit>
-SNNLIB_NOINLINE void add_all_seen(const EventsByInput<S>& events, int64_t inputs, const int32_t* arrivals,
-                                  const S* signal, Values<S, N>* sums) {
+SNNLIB_NOINLINE void add_all_seen(SortedEvents<S> events, int64_t inputs, const int32_t* arrivals, const S* signal,
+                                  Values<S, N>* sums) {
   for (int64_t i = 0; i < inputs; ++i) {
     const auto own = events.of(i);
     if (own.count) add_seen<S, N, Unit>(own, arrivals + i * kTileOutputs, signal, sums + i * kTileOutputs);

@@ -15,17 +15,27 @@ struct FoundEvents {
   Scratch<S> amount;
 };
 
-// Places and amounts lie apart: events that are all 1 need no amounts.
+// Events sorted by input. Places and amounts lie apart: events that are all 1 have no amounts.
 template <class S>
-class EventsByInput {
- public:
-  // Events of an input: where they go, how large they are, and how many there are.
-  struct Events {
+struct SortedEvents {
+  const int32_t *ends, *places;
+  const S* amounts;  // null where all are 1
+
+  // The events of an input.
+  struct Some {
     const int32_t* places;
     const S* amounts;
     int64_t count;
   };
+  Some of(int64_t input) const {
+    const int64_t start = input ? ends[input - 1] : 0;
+    return {places + start, amounts ? amounts + start : nullptr, ends[input] - start};
+  }
+};
 
+template <class S>
+class EventsByInput {
+ public:
   void clear(int64_t inputs) {
     inputs_ = inputs;
     count_ = 0;
@@ -38,10 +48,11 @@ class EventsByInput {
     const int64_t room = count_ + inputs_ + kMoreEvents;
     int32_t *inputs = found.input.grow(room, count_), *places = found.place.grow(room, count_);
     S* amounts = found.amount.grow(room, count_);
-    const int64_t end = count_ + append_row(row, inputs_, inputs + count_, amounts + count_);
+    const int64_t end = count_ + append_numbers(row, inputs_, inputs + count_);
     bool unit = true;
     for (int64_t e = count_; e < end; ++e) {
       places[e] = int32_t(place);
+      amounts[e] = row[inputs[e]];
       unit &= amounts[e] == S(1);
       ++ends_.data()[inputs[e] + 1];
     }
@@ -52,22 +63,17 @@ class EventsByInput {
   // After the last row. Events of an input stay in the order of the rows.
   void sort(const FoundEvents<S>& found) {
     int32_t* places = places_.reserve(count_);
-    S* amounts = amounts_.reserve(count_);
+    S* amounts = unit_ ? nullptr : amounts_.reserve(count_);
     int32_t* ends = ends_.data();
     for (int64_t i = 0; i < inputs_; ++i) ends[i + 1] += ends[i];
     for (int64_t e = 0; e < count_; ++e) {
       const int32_t at = ends[found.input.data()[e]]++;
       places[at] = found.place.data()[e];
-      amounts[at] = found.amount.data()[e];
+      if (amounts) amounts[at] = found.amount.data()[e];
     }
   }
 
-  Events of(int64_t input) const {
-    const int64_t start = input ? ends_.data()[input - 1] : 0;
-    return {places_.data() + start, amounts_.data() + start, ends_.data()[input] - start};
-  }
-  // Whether all amounts are 1.
-  bool unit() const { return unit_; }
+  SortedEvents<S> sorted() const { return {ends_.data(), places_.data(), unit_ ? nullptr : amounts_.data()}; }
 
  private:
   int64_t inputs_ = 0, count_ = 0;

@@ -60,6 +60,23 @@ inline int64_t append_row(const S* row, int64_t length, int32_t* number, S* amou
   return count;
 }
 
+// Only the numbers of those that are not zero (NaN included).
+template <class S>
+inline int64_t append_numbers(const S* row, int64_t length, int32_t* number) {
+  constexpr int64_t L = Simd<S>::kLanes;
+  int64_t count = 0;
+  for (int64_t i = 0; i < length; i += L) {
+    uint32_t bits = nonzero_bits<S>(load_lanes<S>(row + i, length - i));
+    if constexpr (sizeof(S) == sizeof(float)) {
+      store_selected(number + count, lane_numbers(i), bits);
+      count += count_bits(bits);
+    } else {
+      for (; bits; bits &= bits - 1) number[count++] = int32_t(i + lowest_bit(bits));
+    }
+  }
+  return count;
+}
+
 // Events of a row in rising order: where, and how large.
 template <class S>
 struct Fired {
