@@ -266,6 +266,48 @@ def test_events_are_listed_part_by_part(per: str) -> None:
         assert torch.allclose(got, sum(one), atol=1e-4)
 
 
+@pytest.mark.parametrize("rounded", [False, True])
+def test_events_that_are_all_one_give_what_others_give(rounded: bool) -> None:
+    """Kernels add taps of events that are all 1 without a product; one event of another sample takes that from all."""
+    generator = torch.Generator().manual_seed(0)
+    x = (torch.rand(40, 3, 21, generator=generator) < 0.2).float()
+    weight, signal = torch.randn(19, 21, generator=generator), torch.randn(40, 3, 19, generator=generator)
+    delay = torch.rand(19, 21, generator=generator) * 6
+    found = []
+    for last in (1.0, 2.0):
+        # The last step of the last sample, whose event arrives behind the end wherever it is late.
+        x[-1, 2, 0], delay[:, 0] = last, 3.0
+        current = torch.ops.snnlib.delayed_linear_forward(x, weight, delay, rounded, 0)
+        gradients = torch.ops.snnlib.delayed_linear_backward(
+            signal, x, weight, delay, rounded, 0, False, True, True
+        )
+        found.append([current, *gradients[1:]])
+    for one, other in zip(*found, strict=True):
+        assert torch.equal(one, other)
+
+
+def test_events_of_delays_beyond_the_sequence_never_arrive() -> None:
+    """Nor do kernels keep room for them, which would be many gigabytes."""
+    x, weight = torch.ones(5, 2, 3), torch.ones(4, 3)
+    delay = torch.full((4, 3), 2.0**30)
+    delay[0, 0] = 5.0
+    for rounded in (False, True):
+        leaves = [part.clone().requires_grad_() for part in (x, weight, delay)]
+        with snnlib.use_path("native"):
+            current = torch.ops.snnlib.delayed_linear_forward(*leaves, rounded, 0)
+            current.sum().backward()
+        assert not current.any()
+        for leaf in leaves[:2]:
+            assert leaf.grad is not None
+            assert not leaf.grad.any()
+        by_delay = leaves[2].grad
+        assert by_delay is not None
+        # At 5 rounded steps the event of step 0 would arrive one step earlier in the last step, in both samples.
+        assert float(by_delay[0, 0]) == (-1.0 if rounded else 0.0)
+        by_delay[0, 0] = 0.0
+        assert not by_delay.any()
+
+
 def test_srm_delays_of_groups() -> None:
     """Groups are a weight that is zero between them."""
     torch.manual_seed(0)

@@ -110,9 +110,10 @@ class _Connections:
     def __init__(self, x: Tensor, weight: Tensor, delay: Tensor, rounded: bool, time_dim: int) -> None:
         dtype = state_dtype(x)
         self.x, self.weight, self.delay = (part.to(dtype).contiguous() for part in (x, weight, delay))
-        # Whole steps, after the last of which nothing arrives or is seen.
-        longest = min(float(delay.max()) if delay.numel() else 0.0, x.shape[time_dim]) + 1
-        self.sizes = _sizes(x, len(weight), int(longest), False, rounded, time_dim)
+        latest = split(self.delay.max(), rounded)[0] if self.delay.numel() else 0
+        # Events that are later by more never arrive, and see nothing of a signal.
+        longest = min(int(latest), x.shape[time_dim] + 1)
+        self.sizes = _sizes(x, len(weight), longest, False, rounded, time_dim)
         self.code = native.DTYPE_CODES[dtype]
 
     def currents(self, kernel: Any, out: Tensor) -> None:
