@@ -1,11 +1,12 @@
-"""Milliseconds of forward + backward of a fully connected layer with learnable delays, over the layer without them.
+"""Milliseconds of forward + backward of a layer with learnable delays, over the layer without them.
 
-    python benchmarks/delays.py [--max-delay 25] [--batch 128] [--neuron LIF] [--json FILE]
+    python benchmarks/delays.py [--max-delay 25] [--batch 128] [--neuron LIF] [--convolution] [--json FILE]
 
 Workload: 700 inputs of which 3 % fire in a step, 256 neurons scaled to 5 % of neuron-steps, T = 100, batch 128,
-float32. Rows: no delays; delays per channel and per connection, between steps (learned by surrogate neurons) and at
-rounded steps (`eval()`), all with gradients for weights and delays. Each is timed without and with a gradient for the
-layer's input, and its ratio is to the layer without delays under the same demand; processor time counts all threads.
+float32; with `--convolution` 12 channels of 16x16, 5x5 kernels to 32 channels, T = 30, batch 8. Rows: no delays; delays
+per channel and per connection, between steps (learned by surrogate neurons) and at rounded steps (`eval()`), all with
+gradients for weights and delays. Each is timed without and with a gradient for the layer's input, and its ratio is to
+the layer without delays under the same demand; processor time counts all threads.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def make_neuron(name: str) -> neurons.Neuron:
 
 
 @torch.no_grad()
-def scale(layer: snnlib.SpikingLinear, x: Tensor, rate: float) -> None:
+def scale(layer: snnlib.SpikingLinear | snnlib.SpikingConv2d, x: Tensor, rate: float) -> None:
     """Scale the weight, by bisection of the logarithm, until so many neurons fire in a step."""
     start, low, high = layer.weight.clone(), -6.0, 6.0
     for _ in range(_SCALINGS):
@@ -54,32 +55,47 @@ def step(layer: nn.Module, x: Tensor, signal: Tensor) -> None:
 def main() -> None:
     wanted = parser(__doc__)
     wanted.add_argument("--max-delay", type=int, default=25)
-    wanted.add_argument("--batch", type=int, default=128)
+    wanted.add_argument("--batch", type=int)
+    wanted.add_argument(
+        "--convolution", action="store_true", help="a convolution in place of the fully connected layer"
+    )
     wanted.add_argument("--neuron", choices=["CubaLIF", "LIF"], default="CubaLIF")
     arguments = wanted.parse_args()
     report = Report(arguments)
-    steps, batch, inputs, hidden = (8, 4, 30, 24) if arguments.quick else (100, arguments.batch, 700, 256)
+    steps, batch, inputs, hidden = (
+        (8, 4, 30, 24) if arguments.quick else (100, arguments.batch or 128, 700, 256)
+    )
+    space: tuple[int, ...] = ()
+    if arguments.convolution:
+        steps, batch, inputs, hidden = (8, 2, 2, 3) if arguments.quick else (30, arguments.batch or 8, 12, 32)
+        space = (6, 6) if arguments.quick else (16, 16)
     longest = 5 if arguments.quick else arguments.max_delay
     torch.manual_seed(0)
-    x = (torch.rand(steps, batch, inputs) < INPUT_RATE).float()
-    signal = torch.randn(steps, batch, hidden)
+    x = (torch.rand(steps, batch, inputs, *space) < INPUT_RATE).float()
+    signal = torch.randn(steps, batch, hidden, *space)
     layers: dict[str, nn.Module] = {}
     for per in (None, "channel", "connection"):
         for mode in ("between steps", "rounded")[: 1 if per is None else 2]:
             delays = None if per is None else snnlib.Delays(longest, per)
-            layer = snnlib.SpikingLinear(inputs, hidden, neuron=make_neuron(arguments.neuron), delays=delays)
+            neuron = make_neuron(arguments.neuron)
+            layer = (
+                snnlib.SpikingConv2d(inputs, hidden, 5, padding=2, neuron=neuron, delays=delays)
+                if space
+                else snnlib.SpikingLinear(inputs, hidden, neuron=neuron, delays=delays)
+            )
             layer.train(mode == "between steps")
             scale(layer, x[:, :8], RATE)
             # What a layer looks at in its first batches is not timed.
             layer.first_batches.stop()
             layers[NO_DELAYS if per is None else f"per {per}, {mode}"] = layer
+    shape = f"{inputs} -> {hidden}" + (f", 5x5 on {space[0]}x{space[1]}" if space else "")
     for title, leaf in (
         ("input without gradient", x),
         ("input with gradient", x.clone().requires_grad_()),
     ):
         tasks: dict[str, Task] = {name: partial(step, layer, leaf, signal) for name, layer in layers.items()}
         report.add(
-            f"{title}, {inputs} -> {hidden}, T = {steps}, batch {batch}, delays up to {longest}",
+            f"{title}, {shape}, T = {steps}, batch {batch}, delays up to {longest}",
             take_turns(tasks, arguments.turns),
         )
     report.write(partial(bars, title="A layer with delays", keys=["processor_ms"]))
