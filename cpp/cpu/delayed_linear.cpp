@@ -229,10 +229,10 @@ void sum_connections(const DelayedGradientsArgs& args, int64_t low, int64_t firs
   thread_local Scratch<S> signals;
   const int64_t time = a.steps + a.longest + kMoreSteps, row = signal_row(a), size = a.inputs * kTileOutputs;
   const int64_t count = smaller_of(a.outputs - low, kGroup);
-  S* signal = signals.reserve(kGroup * row);
+  // What lies around the steps of a sample stays 0; samples behind the last one have no events.
+  S* signal = signals.zeroed(kGroup * row);
   for (int64_t block = 0; block < blocks; ++block) {
     const int64_t start = first + block * kSamples, samples = smaller_of(a.batch - start, kSamples);
-    std::memset(static_cast<void*>(signal), 0, size_t(kGroup * row) * sizeof(S));
     // Some steps of all samples lie close together.
     for (int64_t t = 0; t < a.steps; t += kGroup) {
       for (int64_t n = 0; n < samples; ++n)
