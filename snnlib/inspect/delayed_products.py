@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from snnlib.backends.reference.delay import split
-from snnlib.functional.delayed import unfolded_rows
 from snnlib.functional.operators import LinearOperator
+from snnlib.functional.unfolded import unfolded_rows
 from snnlib.inspect.products import Products, nonzero_counts
 
 
