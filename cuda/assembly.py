@@ -76,6 +76,8 @@ BACKWARD = (
 REPEATED = Phase(("LDG", "STS"), (), "LDG")
 ADJOINT = (REPEATED, Phase(("LDS", "LDG", "STG", "FMNMX"), ("CALL", "MUFU"), "STG"))
 RECIPROCAL_ADJOINT = (REPEATED, Phase(("LDS", "LDG", "STG", "FMNMX", "MUFU"), ("CALL",), "STG"))
+# The adjoint of neurons of several states, whose loop holds all surrogate gradients but those with exp, which it calls.
+ANY_ADJOINT = (REPEATED, Phase(("LDS", "LDG", "STG"), (), "STG"))
 
 
 def per_step(kernel: list[Instruction], phases: tuple[Phase, ...]) -> float:

@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 from assembly import (
     ADJOINT,
+    ANY_ADJOINT,
     BACKWARD,
     FORWARD,
     RECIPROCAL_ADJOINT,
@@ -70,12 +71,20 @@ BOUNDS = (
           {"float": 43, "__half": 45, "__nv_bfloat16": 45}),
     Bound("SRM backward, weights only", rf"srm_backward_kernel<{_TYPES}, (\d), false>", BACKWARD, _PAIRS, 3,
           {"float": 43, "__half": 45, "__nv_bfloat16": 45}),
-    Bound("LIF forward", rf"::forward_kernel<{_TYPES}, 1, false, (\d)>", FORWARD, _HALVES, 2,
+    Bound("LIF forward", rf"::forward_kernel<{_TYPES}, 1, false, false, (\d)>", FORWARD, _HALVES, 2,
           {"float": 18, "__half": 16, "__nv_bfloat16": 16}),
-    Bound("LIF backward, triangle", rf"::backward_kernel<{_TYPES}, 1, false, false, (\d)>", ADJOINT, _HALVES, 3,
+    Bound("LIF backward, triangle", rf"::backward_kernel<{_TYPES}, 1, false, false, false, (\d)>", ADJOINT, _HALVES, 3,
           {"float": 35, "__half": 30, "__nv_bfloat16": 30}),
-    Bound("LIF backward, ATan", rf"::backward_kernel<{_TYPES}, 1, false, false, (\d)>", RECIPROCAL_ADJOINT, _HALVES, 3,
-          {"float": 39, "__half": 34, "__nv_bfloat16": 34}),
+    Bound("LIF backward, ATan", rf"::backward_kernel<{_TYPES}, 1, false, false, false, (\d)>", RECIPROCAL_ADJOINT,
+          _HALVES, 3, {"float": 39, "__half": 34, "__nv_bfloat16": 34}),
+    Bound("Izhikevich forward", rf"::forward_kernel<{_TYPES}, 2, false, true, (\d)>", FORWARD, _HALVES, 2,
+          {"float": 46}),
+    Bound("Izhikevich backward", rf"::backward_kernel<{_TYPES}, 2, false, false, true, (\d)>", ANY_ADJOINT, _HALVES, 3,
+          {"float": 190}),
+    Bound("BRF forward", rf"::forward_kernel<{_TYPES}, 3, false, true, (\d)>", FORWARD, _HALVES, 2,
+          {"float": 69}),
+    Bound("BRF backward, learned", rf"::backward_kernel<{_TYPES}, 3, false, true, true, (\d)>", ANY_ADJOINT, _HALVES, 4,
+          {"float": 330}),
 )  # fmt: skip
 ENTRY = re.compile(r"Compiling entry function '(\S+)' for '(sm_\w+)'")
 MEMORY = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")

@@ -116,7 +116,7 @@ __device__ void by_surrogate(const LinearFlags& flags, const F& f) {
   f(flags, Division<S>());
 }
 
-template <class T, int K, bool Next, int V>
+template <class T, int K, bool Next, bool Quadratic, int V>
 __global__ void forward_kernel(ScanForwardArgs a, Places places) {
   using S = typename StateOf<T>::type;
   const int64_t neurons = a.view.outer * a.view.inner, neuron = thread_index() * V;
@@ -142,7 +142,7 @@ __global__ void forward_kernel(ScanForwardArgs a, Places places) {
         to_states(read[j], x);
         SNNLIB_UNROLL
         for (int v = 0; v < V; ++v) {
-          const LinearStep<K, S> out = linear_step<K, Next>(state[v], x[v], k[v], flags, S(1));
+          const LinearStep<K, S> out = linear_step<K, Next, Quadratic>(state[v], x[v], k[v], flags, S(1));
           x[v] = flags.membrane ? out.h[0] : out.spike;
         }
         store_pack(value, 0, to_pack<T>(x));
@@ -159,14 +159,14 @@ __global__ void forward_kernel(ScanForwardArgs a, Places places) {
 }
 
 // Values per step and neuron that wait in shared memory for the backward pass: h before the reset, with Next the last
-// step's spike, and with Learn the state before the step.
-template <int K, bool Next, bool Learn>
-constexpr int kKept = K + (Next ? 1 : 0) + (Learn ? K : 0);
+// step's spike, and with Learn or Quadratic the state before the step.
+template <int K, bool Next, bool Learn, bool Quadratic>
+constexpr int kKept = K + (Next ? 1 : 0) + (Learn || Quadratic ? K : 0);
 
-template <class T, int K, bool Next, bool Learn, int V>
+template <class T, int K, bool Next, bool Learn, bool Quadratic, int V>
 __global__ void backward_kernel(ScanBackwardArgs a, Places places, Chunks chunks) {
   using S = typename StateOf<T>::type;
-  constexpr int kValues = kKept<K, Next, Learn>;
+  constexpr int kValues = kKept<K, Next, Learn, Quadratic>;
   constexpr bool kUsual = kHasUsual<S, K, Next, Learn>;
   using Parked = StateInColumn<T, LinearState<K, S>>;
   using Kept = Pack<S, V>;
@@ -206,8 +206,8 @@ __global__ void backward_kernel(ScanBackwardArgs a, Places places, Chunks chunks
           for (int v = 0; v < V; ++v) {
             if (Next) values[K].lane[v] = state[v].fired;
             SNNLIB_UNROLL
-            for (int s = 0; s < K && Learn; ++s) values[K + Next + s].lane[v] = state[v].y[s];
-            const LinearStep<K, S> out = linear_step<K, Next>(state[v], x[v], k[v], flags, S(1));
+            for (int s = 0; s < K && (Learn || Quadratic); ++s) values[K + Next + s].lane[v] = state[v].y[s];
+            const LinearStep<K, S> out = linear_step<K, Next, Quadratic>(state[v], x[v], k[v], flags, S(1));
             SNNLIB_UNROLL
             for (int s = 0; s < K; ++s) values[s].lane[v] = out.raw[s];
           }
@@ -276,12 +276,13 @@ __global__ void backward_kernel(ScanBackwardArgs a, Places places, Chunks chunks
             SNNLIB_UNROLL
             for (int s = 0; s < K; ++s) seen.raw[s] = values[s].lane[v];
             if (Next) seen.fired_before = values[K].lane[v];
-            if (Learn) {
+            if (Learn || Quadratic) {
               SNNLIB_UNROLL
               for (int s = 0; s < K; ++s) seen.y[s] = values[K + Next + s].lane[v];
-              seen.x = input[v];
             }
-            grad[v] = linear_back<K, Next, Learn>(carry[v], given[v], seen, k[v], flags, S(1), sum[v], reciprocal);
+            if (Learn) seen.x = input[v];
+            grad[v] =
+                linear_back<K, Next, Learn, Quadratic>(carry[v], given[v], seen, k[v], flags, S(1), sum[v], reciprocal);
           }
           store_pack(grad_current, write_at, to_pack<T>(grad));
         }
@@ -305,28 +306,28 @@ __global__ void backward_kernel(ScanBackwardArgs a, Places places, Chunks chunks
   }
 }
 
-template <class T, int K, bool Next, int V>
+template <class T, int K, bool Next, bool Quadratic, int V>
 void launch_forward_packs(const ScanForwardArgs& a) {
-  launch("scan_forward", forward_kernel<T, K, Next, V>, a.view.outer * a.view.inner / V, a.executor, Scratch{}, a,
-         Places(a.view, a.period));
+  launch("scan_forward", forward_kernel<T, K, Next, Quadratic, V>, a.view.outer * a.view.inner / V, a.executor,
+         Scratch{}, a, Places(a.view, a.period));
 }
 
 template <class T, int K, bool Next>
 void launch_forward(const ScanForwardArgs& a) {
   if constexpr (kPairs<T, K, Next, false>) {
-    if (fits_packs<T, 2>(a.view, {a.current, a.value})) return launch_forward_packs<T, K, Next, 2>(a);
+    if (fits_packs<T, 2>(a.view, {a.current, a.value})) return launch_forward_packs<T, K, Next, false, 2>(a);
   }
-  launch_forward_packs<T, K, Next, 1>(a);
+  launch_forward_packs<T, K, Next, false, 1>(a);
 }
 
-template <class T, int K, bool Next, bool Learn, int V>
+template <class T, int K, bool Next, bool Learn, bool Quadratic, int V>
 void launch_backward_packs(const ScanBackwardArgs& a) {
   using S = typename StateOf<T>::type;
-  constexpr int kBytes = kKept<K, Next, Learn> * V * int(sizeof(S));
+  constexpr int kBytes = kKept<K, Next, Learn, Quadratic> * V * int(sizeof(S));
   static_assert((kScratchBytes / kBytes + 2) / 2 * sizeof(T) >= sizeof(LinearState<K, S>),
                 "a chunk has room for a state");
   const Chunks chunks = even_chunks<kBytes>(a.view.steps);
-  launch("scan_backward", backward_kernel<T, K, Next, Learn, V>, a.view.outer * a.view.inner / V, a.executor,
+  launch("scan_backward", backward_kernel<T, K, Next, Learn, Quadratic, V>, a.view.outer * a.view.inner / V, a.executor,
          Scratch{chunks.steps * kBytes}, a, Places(a.view, a.period), chunks);
 }
 
@@ -334,27 +335,38 @@ template <class T, int K, bool Next, bool Learn>
 void launch_backward(const ScanBackwardArgs& a) {
   if constexpr (kPairs<T, K, Next, Learn>) {
     if (fits_packs<T, 2>(a.view, {a.current, a.grad_value, a.grad_current})) {
-      return launch_backward_packs<T, K, Next, Learn, 2>(a);
+      return launch_backward_packs<T, K, Next, Learn, false, 2>(a);
     }
   }
-  launch_backward_packs<T, K, Next, Learn, 1>(a);
+  launch_backward_packs<T, K, Next, Learn, false, 1>(a);
 }
 
 template <class T, int K>
 void forward_states(const ScanForwardArgs& a) {
+  if constexpr (K > 1) {
+    if (a.flags.quadratic) return launch_forward_packs<T, K, false, true, 1>(a);
+  }
   a.flags.reset_next ? launch_forward<T, K, true>(a) : launch_forward<T, K, false>(a);
+}
+
+template <class T, int K, bool Learn>
+void backward_learn(const ScanBackwardArgs& a) {
+  if constexpr (K > 1) {
+    if (a.flags.quadratic) return launch_backward_packs<T, K, false, Learn, true, 1>(a);
+  }
+  a.flags.reset_next ? launch_backward<T, K, true, Learn>(a) : launch_backward<T, K, false, Learn>(a);
 }
 
 template <class T, int K>
 void backward_states(const ScanBackwardArgs& a) {
   if constexpr (sizeof(T) == 2) {
     if (a.grad_coefficients) throw std::runtime_error("scan_backward: half precision has no gradients of coefficients");
-    a.flags.reset_next ? launch_backward<T, K, true, false>(a) : launch_backward<T, K, false, false>(a);
+    backward_learn<T, K, false>(a);
   } else if (a.grad_coefficients || sizeof(T) == 8) {
     // float64 has one kernel less to compile: it sums gradients that nobody asked for.
-    a.flags.reset_next ? launch_backward<T, K, true, true>(a) : launch_backward<T, K, false, true>(a);
+    backward_learn<T, K, true>(a);
   } else if constexpr (sizeof(T) == 4) {
-    a.flags.reset_next ? launch_backward<T, K, true, false>(a) : launch_backward<T, K, false, false>(a);
+    backward_learn<T, K, false>(a);
   }
 }
 

@@ -15,6 +15,7 @@ _SHAPES = {
     4: lambda z: 1 / torch.cosh(z / 2) ** 2,
     5: lambda z: torch.exp(-z),
     6: lambda z: torch.exp(-(z**2)),
+    7: lambda z: (23 * torch.exp(-(z**2)) - torch.exp(-(z**2) / 36)) / 22,
 }
 
 
@@ -38,7 +39,7 @@ class Run(NamedTuple):
 
 def run(current: Tensor, coefficients: Tensor, state: Tensor | None, flags: list[int], time_dim: int) -> Run:
     """All in float64; differentiable in current, coefficients and state."""
-    kind, strict, detach_reset, detach_jump, reset_next, membrane, through_time, rectified = flags
+    kind, strict, detach_reset, detach_jump, reset_next, membrane, through_time, rectified, quadratic = flags
     axes = max(current.dim() - 3, 0)
     states = next(k for k in (1, 2, 3) if len(row_names(k)) == len(coefficients))
     shape = [-1, *[1] * axes] if coefficients.shape[1] > 1 else []
@@ -66,6 +67,9 @@ def run(current: Tensor, coefficients: Tensor, state: Tensor | None, flags: list
             y = [part.detach() for part in y]
             before = None if before is None else before.detach()
         h = [sum(row[f"a{i}{j}"] * y[j] for j in names) + row[f"b{i}"] * x + row[f"d{i}"] for i in names]
+        if quadratic:
+            products = [y[0] ** 2, y[0] ** 2] if states == 2 else [y[2] * y[i] for i in names]
+            h = [h[i] + row[f"p{i}"] * products[i] for i in names]
         if rectified:
             h = [(row["c0"] * h[0]).relu()]
         if before is not None:
@@ -76,7 +80,7 @@ def run(current: Tensor, coefficients: Tensor, state: Tensor | None, flags: list
         s = _Spike.apply(u, slope.expand_as(u), bool(strict))
         values.append(h[0] if membrane else s)
         z = h if before is not None else reset(h, s)
-        y = [z[0], *(z[i] + row[f"p{i}"] * z[0] for i in names if i)]
+        y = [z[0], *(z[i] if quadratic else z[i] + row[f"p{i}"] * z[0] for i in names if i)]
         if states > 1:
             y = [y[i] + row[f"j{i}"] * (s.detach() if detach_jump else s) for i in names]
         y[0] = torch.where(y[0] < row["floor"], row["floor"].detach(), y[0])

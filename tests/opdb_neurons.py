@@ -29,60 +29,89 @@ def coefficients(
     return table
 
 
-# Surrogate's shape, strict, detach_reset, detach_jump, reset_next, membrane, through_time, rectified.
-_PLAIN = [0, 0, 1, 1, 0, 0, 1, 0]
+# Surrogate's shape, strict, detach_reset, detach_jump, reset_next, membrane, through_time, rectified, quadratic.
+_PLAIN = [0, 0, 1, 1, 0, 0, 1, 0, 0]
 # name: (sample of TRAINS, states, flags, rows)
 NEURONS: dict[str, tuple[str, int, list[int], dict[str, float]]] = {
     "LIF, zero": ("prime sizes", 1, _PLAIN, {"keep0": 0.0, "offset0": 0.25}),
-    "LIF, zero, not detached": ("state", 1, [2, 0, 0, 0, 0, 0, 1, 0], {"keep0": 0.0}),
-    "LIF, subtract": ("more than a block", 1, [3, 1, 1, 1, 0, 0, 1, 0], {"offset0": -1.0, "d0": 0.25}),
+    "LIF, zero, not detached": ("state", 1, [2, 0, 0, 0, 0, 0, 1, 0, 0], {"keep0": 0.0}),
+    "LIF, subtract": ("more than a block", 1, [3, 1, 1, 1, 0, 0, 1, 0, 0], {"offset0": -1.0, "d0": 0.25}),
     "LIF, subtract, not detached, floor": (
         "batch first",
         1,
-        [0, 0, 0, 0, 0, 0, 1, 0],
+        [0, 0, 0, 0, 0, 0, 1, 0, 0],
         {"offset0": -1.0, "floor": -0.25},
     ),
-    "LIF, next, zero": ("no space axes", 1, [1, 0, 0, 0, 1, 0, 1, 0], {"keep0": 0.0, "scale": 2.0}),
-    "LIF, next, subtract": ("batch first, more than a block", 1, [0, 1, 1, 1, 1, 0, 1, 0], {"offset0": -1.0}),
-    "KLIF": ("more than a block", 1, [0, 0, 1, 1, 0, 0, 1, 1], {"keep0": 0.0, "c0": 2.0, "d0": -0.25}),
+    "LIF, next, zero": ("no space axes", 1, [1, 0, 0, 0, 1, 0, 1, 0, 0], {"keep0": 0.0, "scale": 2.0}),
+    "LIF, next, subtract": (
+        "batch first, more than a block",
+        1,
+        [0, 1, 1, 1, 1, 0, 1, 0, 0],
+        {"offset0": -1.0},
+    ),
+    "KLIF": ("more than a block", 1, [0, 0, 1, 1, 0, 0, 1, 1, 0], {"keep0": 0.0, "c0": 2.0, "d0": -0.25}),
     "KLIF, subtract, not detached": (
         "state",
         1,
-        [2, 0, 0, 0, 0, 0, 1, 1],
+        [2, 0, 0, 0, 0, 0, 1, 1, 0],
         {"offset0": -1.0, "c0": 0.5, "b0": 2.0},
     ),
-    "no gradient through time": ("state", 1, [0, 0, 1, 1, 0, 0, 0, 0], {"keep0": 0.0}),
-    "integrator": ("prime sizes", 1, [0, 0, 1, 1, 0, 1, 1, 0], {"threshold": torch.inf, "scale": 0.0}),
+    "no gradient through time": ("state", 1, [0, 0, 1, 1, 0, 0, 0, 0, 0], {"keep0": 0.0}),
+    "integrator": ("prime sizes", 1, [0, 0, 1, 1, 0, 1, 1, 0, 0], {"threshold": torch.inf, "scale": 0.0}),
     "CubaLIF": ("state", 2, _PLAIN, {"a01": 1.0, "b1": 1.0, "b0": 0.0, "a00": 0.75, "keep0": 0.0}),
     "CubaLIF, next": (
         "prime sizes",
         2,
-        [0, 1, 0, 0, 1, 0, 1, 0],
+        [0, 1, 0, 0, 1, 0, 1, 0, 0],
         {"a01": 1.0, "b1": 1.0, "b0": 0.0, "keep0": 0.0},
     ),
     "ALIF": (
         "batch first",
         2,
-        [2, 1, 0, 0, 0, 0, 1, 0],
+        [2, 1, 0, 0, 0, 0, 1, 0, 0],
         {"c1": -1.0, "r1": 1.0, "j1": 0.5, "a11": 0.75, "offset0": -0.5},
     ),
     "adLIF": (
         "more than a block",
         2,
-        [0, 0, 0, 1, 0, 0, 1, 0],
+        [0, 0, 0, 1, 0, 0, 1, 0, 0],
         {"a01": -0.5, "p1": 0.25, "j1": 0.5, "keep0": 0.0, "a11": 0.75},
     ),
     "three states": (
         "state",
         3,
-        [0, 0, 0, 0, 0, 0, 1, 0],
+        [0, 0, 0, 0, 0, 0, 1, 0, 0],
         {"a01": 0.5, "a02": -0.5, "a12": 0.25, "b1": 0.5, "j2": 0.5, "p1": 0.25, "keep0": 0.0, "keep1": 0.0},
     ),
     "three states, next": (
         "no space axes",
         3,
-        [2, 0, 0, 0, 1, 0, 1, 0],
+        [2, 0, 0, 0, 1, 0, 1, 0, 0],
         {"a01": 0.5, "b2": 0.5, "keep0": 0.0},
+    ),
+    "squares": (
+        "state",
+        2,
+        [2, 0, 0, 0, 0, 0, 1, 0, 1],
+        {"a01": -0.5, "b1": 0.5, "d0": 0.25, "p0": 0.5, "p1": -0.25, "j1": 0.25, "keep0": 0.0},
+    ),
+    "squares, detached": (
+        "batch first",
+        2,
+        [0, 1, 1, 0, 0, 0, 1, 0, 1],
+        {"p0": 0.25, "j1": 0.5, "keep0": 0.0},
+    ),
+    "products": (
+        "prime sizes",
+        3,
+        [7, 1, 0, 0, 0, 0, 1, 0, 1],
+        {"a01": -0.25, "a10": 0.25, "c2": -1.0, "p0": -0.25, "p1": -0.25, "p2": 0.25, "j2": 0.5},
+    ),
+    "products, no gradient through time": (
+        "state",
+        3,
+        [1, 0, 1, 1, 0, 0, 0, 0, 1],
+        {"a01": 0.25, "p0": -0.5, "p1": 0.25, "j2": 0.5, "keep0": 0.0},
     ),
     "T = 0": ("T = 0", 1, _PLAIN, {}),
     "T = 0, batch first": ("T = 0, batch first", 2, _PLAIN, {}),
@@ -146,9 +175,9 @@ def scan_backward_answer(
     loss = (out.value * q.double()).sum() + (out.state * grad_state.double()).sum()
     grads = torch.autograd.grad(loss, (x, k, start), allow_unused=True, materialize_grads=True)
     # Nobody learns whether a state is kept, nor the floor and the shape of the surrogate.
-    fixed = [
-        i for i, name in enumerate(names) if name.startswith(("keep", "floor", "height", "scale", "p0", "r0"))
-    ]
+    fixed = [i for i, name in enumerate(names) if name.startswith(("keep", "floor", "height", "scale", "r0"))]
+    if not flags[8]:
+        fixed.append(names.index("p0"))
     grads[1][fixed] = 0
     if len(grad_state) - flags[4] == 1:
         grads[1][names.index("j0")] = 0
@@ -285,7 +314,7 @@ def currents_backward_answer(signal: Tensor, x: Tensor, weight: Tensor, *rest: A
 
 
 # A compact surrogate with a detached subtracting reset, and one of unbounded support with a reset to a value.
-COMPACT, WIDE = [0, 1, 1, 1, 0, 0, 1, 0], [2, 0, 0, 0, 0, 0, 1, 0]
+COMPACT, WIDE = [0, 1, 1, 1, 0, 0, 1, 0, 0], [2, 0, 0, 0, 0, 0, 1, 0, 0]
 _FEW = ("scatter", "gather, many channels", "stride", "fully connected", "grouped", "T = 0")
 # The kernels of currents are those of the layers, so a sample of each kind will do.
 CURRENTS = (*_FEW, "gather, dilated", "gather back", "one pixel, padded", "three axes, grouped", "N = 0")

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from snnlib.backends.reference.linear import row_names
 
-_NEXT = [1, 0, 0, 0, 1, 0, 1, 0]
+_NEXT = [1, 0, 0, 0, 1, 0, 1, 0, 0]
 _CUBA = {"a01": 1.0, "b1": 1.0, "b0": 0.0, "keep0": 0.0}
 # name: (shape of the currents, time dimension, thresholds per neuron, initial state, lengths, states, flags, rows).
 # Sizes around the 16 lanes of the widest vectors.
@@ -19,8 +19,8 @@ RECURRENT: dict[
     tuple[tuple[int, int, int], int, bool, bool, tuple[int, ...] | None, int, list[int], dict[str, float]],
 ] = {
     "one neuron": ((5, 1, 1), 0, False, False, None, 1, _PLAIN, {"keep0": 0.0, "scale": 0.5}),
-    "state": ((7, 3, 17), 0, True, True, None, 1, [2, 0, 0, 0, 0, 0, 1, 0], {"keep0": 0.0}),
-    "lengths": ((7, 4, 33), 0, False, True, (7, 0, 3, 6), 2, [0, 0, 0, 0, 0, 0, 1, 0], _CUBA),
+    "state": ((7, 3, 17), 0, True, True, None, 1, [2, 0, 0, 0, 0, 0, 1, 0, 0], {"keep0": 0.0}),
+    "lengths": ((7, 4, 33), 0, False, True, (7, 0, 3, 6), 2, [0, 0, 0, 0, 0, 0, 1, 0, 0], _CUBA),
     "batch first": ((2, 6, 16), 1, True, False, (4, 6), 2, _PLAIN, _CUBA | {"scale": 2.0}),
     "next": ((6, 3, 20), 0, False, True, (6, 1, 4), 1, _NEXT, {"keep0": 0.0, "scale": 0.5}),
     "three states": (
@@ -30,7 +30,7 @@ RECURRENT: dict[
         True,
         None,
         3,
-        [3, 1, 0, 1, 0, 0, 1, 0],
+        [3, 1, 0, 1, 0, 0, 1, 0, 0],
         {"a01": 0.5, "a02": -0.5, "b1": 0.5, "j2": 0.5, "p1": 0.25, "keep0": 0.0},
     ),
     "no gradient through time": (
@@ -40,7 +40,7 @@ RECURRENT: dict[
         True,
         None,
         2,
-        [0, 0, 1, 1, 0, 0, 0, 0],
+        [0, 0, 1, 1, 0, 0, 0, 0, 0],
         _CUBA | {"scale": 0.5},
     ),
     "T = 0": ((0, 2, 3), 0, False, True, None, 1, _PLAIN, {}),

@@ -160,6 +160,12 @@ SCANS: dict[str, Callable[..., neurons.Neuron]] = {
     "KLIF": functools.partial(neurons.KLIF),
     "KLIF, constant": functools.partial(neurons.KLIF, learnable=(), reset="subtract", detach_reset=False),
     "CubaLIF": functools.partial(neurons.CubaLIF),
+    "BRF": functools.partial(neurons.BRF, 6.0, 0.5, dt=0.125, learnable=("omega", "offset", "threshold")),
+    "BRF, constant": functools.partial(neurons.BRF, 6.0, 0.5, dt=0.125, learnable=()),
+    "Izhikevich": functools.partial(
+        neurons.Izhikevich, a=0.5, b=0.25, learnable=("tau_m", "tau_a", "a", "b", "curvature", "threshold")
+    ),
+    "Izhikevich, constant": functools.partial(neurons.Izhikevich, a=0.5, b=0.25, integration="euler"),
     "Alpha, next": functools.partial(neurons.Alpha, reset_time="next", learnable=("tau_decay",)),
 }
 

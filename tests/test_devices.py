@@ -230,7 +230,7 @@ def _(device: torch.device) -> Any:
 @case("reference of linear neurons")
 def _(device: torch.device) -> Any:
     current, rows = events(device, 3, 4), torch.ones(13, 3, device=device)
-    flags = Flags(0, False, True, True, False, False, True, False)
+    flags = Flags(0, False, True, True, False, False, True, False, False)
     reference.linear.forward(current, rows, None, flags, 0)
     return reference.linear.backward(current, None, current, rows, None, flags, 0)
 

@@ -12,7 +12,20 @@ from compare import assert_bits, assert_close
 from torch import Tensor
 
 import snnlib
-from snnlib.neurons import BRF, IF, KLIF, LIF, MODELS, SRM, Alpha, CubaLIF, Integrator, Neuron, SpikingNeuron
+from snnlib.neurons import (
+    BRF,
+    IF,
+    KLIF,
+    LIF,
+    MODELS,
+    SRM,
+    Alpha,
+    CubaLIF,
+    Integrator,
+    Izhikevich,
+    Neuron,
+    SpikingNeuron,
+)
 from snnlib.surrogate import Triangle
 
 # Each is tried with every model that has these options.
@@ -436,19 +449,35 @@ def test_repr_of_plif_has_no_minus_zero() -> None:
 
 
 def test_rectified_membranes_are_for_one_state_and_no_other_kernels() -> None:
-    x, flags = torch.zeros(3, 2, 4), [0, 0, 1, 1, 0, 0, 1, 1]
+    x, flags = torch.zeros(3, 2, 4), [0, 0, 1, 1, 0, 0, 1, 1, 0]
     one, two = torch.zeros(13, 1), torch.zeros(24, 1)
     with pytest.raises(
         ValueError, match=r"flags: expected a rectified membrane with one state .* and 2 states"
     ):
         torch.ops.snnlib.scan_forward(x, two, None, flags, 0)
     with pytest.raises(ValueError, match=r"flags: expected a rectified membrane .* reset in the same step"):
-        torch.ops.snnlib.scan_forward(x, one, None, [*flags[:4], 1, 0, 1, 1], 0)
+        torch.ops.snnlib.scan_forward(x, one, None, [*flags[:4], 1, 0, 1, 1, 0], 0)
     neuron = KLIF()
     assert neuron.dynamics(neuron.constants()) is not None
     assert KLIF(scale_reset=True).dynamics(neuron.constants()) is None
     with pytest.raises(ValueError, match=r"neuron: expected a model with linear dynamics"):
         neuron.free_potential(x)
+
+
+def test_products_are_for_several_states_and_no_other_kernels() -> None:
+    x, flags = torch.zeros(3, 2, 4), [0, 0, 1, 1, 0, 0, 1, 0, 1]
+    one, two = torch.zeros(13, 1), torch.zeros(24, 1)
+    with pytest.raises(
+        ValueError, match=r"flags: expected products of states with two or three .* and 1 states"
+    ):
+        torch.ops.snnlib.scan_forward(x, one, None, flags, 0)
+    with pytest.raises(ValueError, match=r"flags: expected products .* reset in the same step"):
+        torch.ops.snnlib.scan_forward(x, two, None, [*flags[:4], 1, *flags[5:]], 0)
+    for neuron in (BRF(), Izhikevich()):
+        with pytest.raises(ValueError, match=r"neuron: expected a model with linear dynamics"):
+            neuron.free_potential(x)
+    assert BRF(gamma=0.0).dynamics(BRF().constants()) is None
+    assert BRF(gamma=0.0)(torch.full((4, 1, 1), 300.0)).any()
 
 
 def test_klif_has_the_bits_of_its_step() -> None:

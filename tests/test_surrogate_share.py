@@ -29,7 +29,10 @@ def _conv() -> nn.Conv2d:
 NETS: dict[str, Callable[[], nn.Sequential]] = {
     "layer": lambda: nn.Sequential(snnlib.SpikingConv2d(3, 6, 3, neuron=_neuron())),
     "two states": lambda: nn.Sequential(snnlib.SpikingConv2d(3, 6, 3, neuron=_neuron(model=neurons.CubaLIF))),
-    "by step": lambda: nn.Sequential(snnlib.PerStep(_conv()), _neuron(model=neurons.Izhikevich)),
+    "by step": lambda: nn.Sequential(
+        snnlib.PerStep(_conv()), neurons.KLIF(scale_reset=True, surrogate=surrogate.Triangle(share=0.05))
+    ),
+    "products": lambda: nn.Sequential(snnlib.PerStep(_conv()), _neuron(model=neurons.Izhikevich)),
     "ALIF": lambda: nn.Sequential(snnlib.PerStep(_conv()), _neuron(model=neurons.ALIF)),
     "batch norm": lambda: nn.Sequential(snnlib.PerStep(_conv(), nn.BatchNorm2d(6)), _neuron()),
     "batch norm, fused": lambda: snnlib.fuse_(

@@ -46,7 +46,7 @@ SNNLIB_NOINLINE LinearBlock<T, K>& block_of_thread() {
   return block;
 }
 
-template <class T, int K, bool Next, bool Usual>
+template <class T, int K, bool Next, bool Quadratic, bool Usual>
 void forward_block(const ScanForwardArgs& a, Own own, bool streamed, int64_t o, int64_t first, int64_t count) {
   using S = typename StateOf<T>::type;
   constexpr int64_t L = Line<T>::kLanes, V = Line<T>::kVectors;
@@ -67,7 +67,7 @@ void forward_block(const ScanForwardArgs& a, Own own, bool streamed, int64_t o, 
         const auto& k = block.of(i / L + j);
         LinearState<K, StateVector<T>> state = block.states.data()[i / L + j];
         for (int row = 0; row < kRows; ++row) {
-          const auto out = linear_step<K, Next>(state, rows[row].vector[j], k, flags, S(1));
+          const auto out = linear_step<K, Next, Quadratic>(state, rows[row].vector[j], k, flags, S(1));
           rows[row].vector[j] = flags.membrane ? out.h[0] : out.spike;
         }
         block.states.data()[i / L + j] = state;
@@ -88,17 +88,17 @@ void forward_block(const ScanForwardArgs& a, Own own, bool streamed, int64_t o, 
 }
 
 // Vectors that the repeated forward leaves for the backward pass of a vector of neurons at one step: h before the
-// reset, with "next" the last step's spike, and with Learn the state before the step.
-template <int K, bool Next, bool Learn>
-constexpr int64_t kSaved = K + (Next ? 1 : 0) + (Learn ? K : 0);
+// reset, with "next" the last step's spike, and with Learn or Quadratic the state before the step.
+template <int K, bool Next, bool Learn, bool Quadratic>
+constexpr int64_t kSaved = K + (Next ? 1 : 0) + (Learn || Quadratic ? K : 0);
 
-template <class T, int K, bool Next, bool Learn, bool Usual>
+template <class T, int K, bool Next, bool Learn, bool Quadratic, bool Usual>
 void backward_block(const ScanBackwardArgs& a, Own own, bool streamed, StateVector<T>* saved, int64_t vectors,
                     int64_t o, int64_t first, int64_t count) {
   using S = typename StateOf<T>::type;
   using Vec = StateVector<T>;
   constexpr int64_t L = Line<T>::kLanes, V = Line<T>::kVectors;
-  constexpr int64_t kKept = kSaved<K, Next, Learn>;
+  constexpr int64_t kKept = kSaved<K, Next, Learn, Quadratic>;
   LinearBlock<T, K>& block = block_of_thread<T, K>();
   block.load(a, own, o, first, count);
   const LinearFlags flags = Usual ? usual_flags(a.flags.surrogate) : a.flags;
@@ -123,10 +123,10 @@ void backward_block(const ScanBackwardArgs& a, Own own, bool streamed, StateVect
         for (int row = 0; row < kRows; ++row) {
           Vec* keep = place(t, i, kRows, row, j);
           if (Next) keep[K] = state.fired;
-          if (Learn) {
+          if (Learn || Quadratic) {
             for (int s = 0; s < K; ++s) keep[K + Next + s] = state.y[s];
           }
-          const auto out = linear_step<K, Next>(state, rows[row].vector[j], k, flags, S(1));
+          const auto out = linear_step<K, Next, Quadratic>(state, rows[row].vector[j], k, flags, S(1));
           for (int s = 0; s < K; ++s) keep[s] = out.raw[s];
         }
         block.states.data()[i / L + j] = state;
@@ -161,12 +161,12 @@ void backward_block(const ScanBackwardArgs& a, Own own, bool streamed, StateVect
           LinearSeen<K, Vec> seen;
           for (int s = 0; s < K; ++s) seen.raw[s] = keep[s];
           if (Next) seen.fired_before = keep[K];
-          if constexpr (Learn) {
+          if constexpr (Learn || Quadratic) {
             for (int s = 0; s < K; ++s) seen.y[s] = keep[K + Next + s];
-            seen.x = inputs[row].vector[j];
           }
-          rows[row].vector[j] =
-              linear_back<K, Next, Learn>(back, rows[row].vector[j], seen, k, flags, S(1), sum[Learn ? i / L + j : 0]);
+          if constexpr (Learn) seen.x = inputs[row].vector[j];
+          rows[row].vector[j] = linear_back<K, Next, Learn, Quadratic>(back, rows[row].vector[j], seen, k, flags, S(1),
+                                                                       sum[Learn ? i / L + j : 0]);
         }
         carry[i / L + j] = back;
       }
@@ -189,13 +189,13 @@ void backward_block(const ScanBackwardArgs& a, Own own, bool streamed, StateVect
   if (streamed) finish_streams();
 }
 
-template <class T, int K, bool Next>
+template <class T, int K, bool Next, bool Quadratic>
 void forward_with(const ScanForwardArgs& a) {
   const bool streamed = streamable_train<T>(a.view, a.value);
   const Own own = own_coefficients<typename StateOf<T>::type, K>(a);
   const auto run = [&](auto as_usual) {
     for_each_block(a.view, block_neurons(own), a.executor.threads(), [&](int64_t o, int64_t first, int64_t count) {
-      forward_block<T, K, Next, decltype(as_usual)::value>(a, own, streamed, o, first, count);
+      forward_block<T, K, Next, Quadratic, decltype(as_usual)::value>(a, own, streamed, o, first, count);
     });
   };
   if constexpr (kHasUsual<T, K, Next, false>) {
@@ -204,10 +204,10 @@ void forward_with(const ScanForwardArgs& a) {
   run(std::false_type());
 }
 
-template <class T, int K, bool Next, bool Learn>
+template <class T, int K, bool Next, bool Learn, bool Quadratic>
 void backward_with(const ScanBackwardArgs& a) {
   using Vec = StateVector<T>;
-  constexpr int64_t kKept = kSaved<K, Next, Learn>, line = Line<T>::kVectors;
+  constexpr int64_t kKept = kSaved<K, Next, Learn, Quadratic>, line = Line<T>::kVectors;
   const bool streamed = streamable_train<T>(a.view, a.grad_current);
   // The largest block whose scratch fits, in whole cache lines; at least one.
   const int64_t steps = a.view.steps > 0 ? a.view.steps : 1;
@@ -220,7 +220,8 @@ void backward_with(const ScanBackwardArgs& a) {
     for_each_block(a.view, block, a.executor.threads(), [&](int64_t o, int64_t first, int64_t count) {
       thread_local Scratch<Vec> scratch;
       Vec* saved = scratch.reserve(kKept * steps * vectors);
-      backward_block<T, K, Next, Learn, decltype(as_usual)::value>(a, own, streamed, saved, vectors, o, first, count);
+      backward_block<T, K, Next, Learn, Quadratic, decltype(as_usual)::value>(a, own, streamed, saved, vectors, o,
+                                                                              first, count);
     });
   };
   if constexpr (kHasUsual<T, K, Next, Learn>) {
@@ -231,16 +232,23 @@ void backward_with(const ScanBackwardArgs& a) {
 
 template <class T, int K>
 void forward_states(const ScanForwardArgs& a) {
-  a.flags.reset_next ? forward_with<T, K, true>(a) : forward_with<T, K, false>(a);
+  if constexpr (K > 1) {
+    if (a.flags.quadratic) return forward_with<T, K, false, true>(a);
+  }
+  a.flags.reset_next ? forward_with<T, K, true, false>(a) : forward_with<T, K, false, false>(a);
+}
+
+template <class T, int K, bool Learn>
+void backward_learn(const ScanBackwardArgs& a) {
+  if constexpr (K > 1) {
+    if (a.flags.quadratic) return backward_with<T, K, false, Learn, true>(a);
+  }
+  a.flags.reset_next ? backward_with<T, K, true, Learn, false>(a) : backward_with<T, K, false, Learn, false>(a);
 }
 
 template <class T, int K>
 void backward_states(const ScanBackwardArgs& a) {
-  if (a.grad_coefficients) {
-    a.flags.reset_next ? backward_with<T, K, true, true>(a) : backward_with<T, K, false, true>(a);
-  } else {
-    a.flags.reset_next ? backward_with<T, K, true, false>(a) : backward_with<T, K, false, false>(a);
-  }
+  a.grad_coefficients ? backward_learn<T, K, true>(a) : backward_learn<T, K, false>(a);
 }
 
 template <class T>

@@ -87,7 +87,7 @@ def spiking_recurrent(
     start = neuron.start(shape, current, own)
     dynamics = neuron.dynamics(neuron.constants())
     plain = operator is None and delay is None
-    known = dynamics is not None and not (dynamics.membrane or dynamics.rectified)
+    known = dynamics is not None and dynamics.linear and not dynamics.membrane
     if plain and known and current.device.type == "cpu":
         assert dynamics is not None
         newest = None if spikes is None else spikes[0]

@@ -184,7 +184,7 @@ class _Search:
 def _spread(neuron: Neuron, current: Tensor) -> float:
     """RMS of the potential without spikes in thresholds; of the current for models whose potential is not known."""
     dynamics = neuron.dynamics(neuron.constants())
-    known = dynamics is not None and not dynamics.rectified
+    known = dynamics is not None and dynamics.linear
     values = neuron.free_potential(current) if known else current / neuron.mean_threshold()
     return float(values.float().square().mean(dtype=torch.float64).sqrt())
 

@@ -249,7 +249,7 @@ class Neuron(KnownOptions, StoredConstants):
             ValueError: a model without linear dynamics, whose potential is not known.
         """
         dynamics = self.forward_dynamics(self.constants())
-        if dynamics is None or dynamics.rectified:
+        if dynamics is None or not dynamics.linear:
             raise ValueError(
                 f"neuron: expected a model with linear dynamics, whose potential is known, got {self}"
             )

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from snnlib.neurons.base import Params, State
+from snnlib.neurons.dynamics import Coefficient, Dynamics
 from snnlib.neurons.firing import SpikingNeuron
 from snnlib.neurons.surrogate import MultiGaussian, SurrogateLike
 
@@ -24,8 +25,8 @@ from snnlib.neurons.surrogate import MultiGaussian, SurrogateLike
 class BRF(SpikingNeuron):
     """Balanced resonate-and-fire neurons: currents `[T, N, C, ...]` to spikes of the same shape.
 
-    There is no reset: a spike raises `q`, which raises the threshold, damps the resonator and decays. As the dynamics
-    depend on `q`, the neuron runs by `step` in torch.
+    There is no reset: a spike raises `q`, which raises the threshold, damps the resonator and decays. With `gamma=0`
+    the neuron runs by `step` in torch.
 
     Args:
         omega: angular frequency in radians per unit of time, `dt omega < 1`. Default 10.
@@ -84,15 +85,37 @@ class BRF(SpikingNeuron):
         self.dt = self_dt
         self.gamma = float(chosen["gamma"])
 
+    def _damping(self, params: Params) -> Tensor:
+        """The damping b without spikes, per unit of time."""
+        # A learned frequency may leave the range in which the root exists.
+        balanced = ((1 - (self.dt * params["omega"]) ** 2).clamp(min=0).sqrt() - 1) / self.dt
+        return balanced - params["offset"].abs()
+
     def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
         """One time step."""
         u, v, q = state
         dt, omega = self.dt, params["omega"]
-        # A learned frequency may leave the range in which the root exists.
-        balanced = ((1 - (dt * omega) ** 2).clamp(min=0).sqrt() - 1) / dt
-        b = balanced - params["offset"].abs() - q
+        b = self._damping(params) - q
         u_new = u + dt * (b * u - omega * v + current)
         v_new = v + dt * (omega * u + b * v)
         distance = u_new - params["threshold"] - q
         spikes = self.spikes_at(distance, params["threshold"], params)
         return spikes, (u_new, v_new, self.gamma * q + spikes)
+
+    def dynamics(self, params: Params) -> Dynamics | None:
+        """Three states with products; q is compared as it was before it decayed. See `Dynamics`."""
+        firing = self.firing(params, 3)
+        if firing is None or self.gamma == 0:
+            return None
+        kept, turned = 1 + self.dt * self._damping(params), self.dt * params["omega"]
+        matrix: list[list[Coefficient]] = [[kept, -turned, 0.0], [turned, kept, 0.0], [0.0, 0.0, self.gamma]]
+        return Dynamics(
+            a=matrix,
+            b=[self.dt, 0.0, 0.0],
+            c=[1.0, 0.0, -1 / self.gamma],
+            p=[-self.dt, -self.dt, 0.0],
+            j=[0.0, 0.0, 1.0],
+            detach_jump=False,
+            quadratic=True,
+            **firing,
+        )

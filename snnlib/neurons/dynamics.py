@@ -3,11 +3,12 @@
 A step of K states y, in this order::
 
     h = A y + B x + d
+    quadratic:   h_i <- h_i + p_i y_0 y_0 of two states, h_i + p_i y_2 y_i of three; with the reset in the same step
     rectified:   h_0 <- max(0, c_0 h_0)     of one state, with the reset in the same step
     next:   h_i <- keep_i h_i + offset_i    where the last step spiked (reset_time "next")
     u = c . h - threshold;   s = [u >= 0] or [u > 0]
     same:   h_i <- keep_i h_i + offset_i    where s = 1 (reset_time "same");   h_0 <- h_0 - s r . h
-    y_0 = h_0,   y_k = h_k + p_k h_0  (k > 0),   y <- y + j s,   y_0 <- max(y_0, floor)
+    y_0 = h_0,   y_k = h_k + p_k h_0  (k > 0, unless quadratic),   y <- y + j s,   y_0 <- max(y_0, floor)
 
 `keep` 1 and `offset` minus an amount subtract, `keep` 0 and `offset` v_reset set. The coefficients are
 differentiable, and one per channel or shared. Gradients: docs/neurons.md; kernels:
@@ -63,6 +64,13 @@ class Dynamics:
     through_time: bool = True
     # Whether the membrane is scaled by c_0 and not below zero before it is compared.
     rectified: bool = False
+    # Whether p is of products of states: y_0 y_0 with two of them, y_2 y_i with three.
+    quadratic: bool = False
+
+    @property
+    def linear(self) -> bool:
+        """Whether a step is linear in state and current but for threshold and reset."""
+        return not (self.rectified or self.quadratic)
 
     @property
     def states(self) -> int:
@@ -92,6 +100,7 @@ class Dynamics:
             self.membrane,
             self.through_time,
             self.rectified,
+            self.quadratic,
         )
         return [self.kind, *(int(switch) for switch in switches)]
 

@@ -225,7 +225,7 @@ class SpikingNeuron(Neuron):
 
     def firing(self, params: Params, states: int) -> dict[str, Any] | None:
         """The arguments of `Dynamics` that say how it fires and is reset; None if only `step` can."""
-        if not isinstance(self.surrogate, Surrogate) or self.max_spikes != 1:
+        if not isinstance(self.surrogate, Surrogate) or not self.surrogate.has_shape or self.max_spikes != 1:
             return None
         threshold = params["threshold"]
         shape = cast(Surrogate, self.surrogate_of(params))

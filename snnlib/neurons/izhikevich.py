@@ -18,6 +18,7 @@ from torch import Tensor
 
 from snnlib.neurons.base import Params, Reset, State
 from snnlib.neurons.dialects import check_choice, check_tau
+from snnlib.neurons.dynamics import Dynamics
 from snnlib.neurons.firing import SpikingNeuron
 from snnlib.neurons.surrogate import Sigmoid, SuperSpike, SurrogateLike
 
@@ -34,8 +35,8 @@ class Izhikevich(SpikingNeuron):
         s[t] = h[t] >= threshold;   v[t] = reset_value where s[t] = 1, else h[t]
         w[t] = w[t-1] + (a (h[t] - w_rest) - w[t-1]) / tau_a + b s[t]
 
-    With `a = b = 0` it is a quadratic integrate-and-fire neuron. The step is not linear, so the neuron runs by `step`
-    in torch. The spike's share of `w` keeps its gradient whether or not the reset is detached.
+    With `a = b = 0` it is a quadratic integrate-and-fire neuron. The spike's share of `w` keeps its gradient whether
+    or not the reset is detached.
 
     Args:
         tau_m: membrane time constant in time steps, >= 1. Default 2.
@@ -161,3 +162,29 @@ class Izhikevich(SpikingNeuron):
         drift = params["a"] * (followed - self.w_rest) - w
         w = w + drift / params["tau_a"].clamp(min=1.0) + params["b"] * spikes
         return spikes, (*self.reset_states_by((h,), spikes, params), w)
+
+    def dynamics(self, params: Params) -> Dynamics | None:
+        """Two states with the membrane's square, the parabola multiplied out; see `Dynamics`."""
+        firing = self.firing(params, 2)
+        if firing is None:
+            return None
+        rise, rise_a = (1 / params[name].clamp(min=1.0) for name in ("tau_m", "tau_a"))
+        steep = params["curvature"] * rise
+        coupling = params["a"] * rise_a
+        # h = from_v v + from_w w + from_x x + shift + steep v^2
+        from_v, from_w, from_x = 1 - steep * (self.rest + self.critical), -rise, rise
+        shift = steep * (self.rest * self.critical)
+        kept, drift = 1 - rise_a, -coupling * self.w_rest
+        # What follows the new membrane h follows each of its terms.
+        symplectic = float(self.integration == "symplectic")
+        of_h, of_v = symplectic * coupling, (1 - symplectic) * coupling
+        return Dynamics(
+            a=[[from_v, from_w], [of_v + of_h * from_v, kept + of_h * from_w]],
+            b=[from_x, of_h * from_x],
+            d=[shift, drift + of_h * shift],
+            p=[steep, of_h * steep],
+            j=[0.0, params["b"]],
+            detach_jump=False,
+            quadratic=True,
+            **firing,
+        )

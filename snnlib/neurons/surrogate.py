@@ -16,6 +16,7 @@ no measurable loss of accuracy. Widths of 1 and above make silent neurons (poten
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -38,6 +39,11 @@ class Surrogate:
     def coefficients(self, threshold: Tensor) -> tuple[Tensor, Tensor]:
         """`(height, scale)` for a neuron's threshold, in units of the membrane potential."""
         raise NotImplementedError
+
+    @property
+    def has_shape(self) -> bool:
+        """Whether it is one of the shapes, with these arguments; neurons with others run by `step`."""
+        return True
 
     def derivative(self, u: Tensor, threshold: Tensor) -> Tensor:
         """`ds/du` at `u = h - threshold`."""
@@ -272,18 +278,34 @@ class Gaussian(Surrogate):
 
 
 @dataclass(frozen=True)
-class MultiGaussian:
+class MultiGaussian(Surrogate):
     """`gain [1.15 N(u; 0, .5) - .15 N(u; shift, 3) - .15 N(u; -shift, 3)]`, a bump with negative sides.
 
-    N is the normal density. `shift` is 0.5 in Yin et al. 2021 (default) and 0 in Higuchi et al. 2024. It runs through
-    the neuron's `step`: three bumps are no single shape.
+    N is the normal density. `shift` is 0.5 in Yin et al. 2021 (default) and 0 in Higuchi et al. 2024. With another
+    shift than 0 neurons run by `step`: three bumps are no single shape.
     """
 
     gain: float = 0.5
     shift: float = 0.5
+    kind: ClassVar[str] = "multi_gaussian"
 
     def __post_init__(self) -> None:
         _check_positive("gain", self.gain)
+
+    @property
+    def has_shape(self) -> bool:
+        """Whether the wide bumps lie on each other."""
+        return self.shift == 0
+
+    def coefficients(self, threshold: Tensor) -> tuple[Tensor, Tensor]:
+        """The slope at u = 0, and `sqrt(2)`: the inverse width of the narrow bump."""
+        narrow = 1.15 / 0.5
+        wide = 0.3 / 3 * math.exp(-((self.shift / 3) ** 2) / 2)
+        return _pair(threshold, self.gain * (narrow - wide) / math.sqrt(2 * math.pi), math.sqrt(2))
+
+    def derivative(self, u: Tensor, threshold: Tensor) -> Tensor:
+        """See `Surrogate.derivative`."""
+        return super().derivative(u, threshold) if self.has_shape else self(u)
 
     def __call__(self, u: Tensor) -> Tensor:
         """`ds/du`."""

@@ -180,7 +180,7 @@ class SpikingLayer(KnownOptions, NeuronLayer):
         """
         with torch.no_grad():
             dynamics = self.neuron.dynamics(self.neuron.constants())
-            if dynamics is None:
+            if dynamics is None or dynamics.quadratic:
                 return 1.0
             rows = [[float(torch.as_tensor(value).mean()) for value in row] for row in dynamics.a]
             state = [float(torch.as_tensor(value).mean()) for value in dynamics.b]

@@ -68,8 +68,10 @@ def _check(
     options = Flags(flags[0], *(bool(flag) for flag in flags[1:]))
     if options.membrane:
         raise ValueError("flags: expected spikes as values, got membrane potentials")
-    if options.rectified:
-        raise ValueError("flags: expected a membrane that is not rectified, got one that is")
+    if options.rectified or options.quadratic:
+        raise ValueError(
+            "flags: expected dynamics that are linear, got a rectified membrane or products of states"
+        )
     checks.check_kernel_dtype("weight", weight)
     checks.check_device("weight", weight, current)
     checks.check_shape("weight", weight, (neurons, neurons), "shape [H, H]")

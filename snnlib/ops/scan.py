@@ -45,6 +45,11 @@ def _check(
             f"flags: expected a rectified membrane with one state and a reset in the same step, got {list(flags)} "
             f"and {count_states(len(coefficients))} states"
         )
+    if options.quadratic and (options.reset_next or count_states(len(coefficients)) == 1):
+        raise ValueError(
+            f"flags: expected products of states with two or three of them and a reset in the same step, got "
+            f"{list(flags)} and {count_states(len(coefficients))} states"
+        )
     _check_state("state", state, current, coefficients, options, time_dim)
     return options
 

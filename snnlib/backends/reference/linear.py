@@ -27,6 +27,7 @@ class Flags(NamedTuple):
     membrane: bool
     through_time: bool
     rectified: bool
+    quadratic: bool
 
 
 def row_names(states: int) -> tuple[str, ...]:
@@ -69,6 +70,21 @@ class _Rows:
         scaled = self.c[0] * raw
         return torch.where(scaled < 0, torch.zeros_like(scaled), scaled)
 
+    def product(self, y: Sequence[Tensor], i: int) -> Tensor:
+        """The product of states in h_i of quadratic dynamics."""
+        return y[0] * y[0] if self.states == 2 else y[2] * y[i]
+
+    def product_back(self, y: Sequence[Tensor], lam: Sequence[Tensor], j: int) -> Tensor:
+        """dL/dy_j through the products."""
+        p, last = self.p, self.states - 1
+        if self.states == 2:
+            return (p[0] * lam[0] + p[1] * lam[1]) * (y[0] + y[0]) if j == 0 else torch.zeros_like(y[0])
+        out = p[j] * lam[j] * y[last]
+        if j == last:
+            for i in range(self.states):
+                out = out + p[i] * lam[i] * y[i]
+        return out
+
     def distance(self, h: Sequence[Tensor]) -> Tensor:
         level = h[0]
         if self.states > 1:
@@ -99,7 +115,8 @@ def _run(
             h = rows.a[i][0] * y[0]
             for j in range(1, k):
                 h = h + rows.a[i][j] * y[j]
-            raw.append(h + rows.b[i] * x + rows.d[i])
+            h = h + rows.b[i] * x + rows.d[i]
+            raw.append(h + rows.p[i] * rows.product(y, i) if flags.quadratic else h)
         now = raw
         if flags.rectified:
             now = [rows.rectified(raw[0])]
@@ -113,7 +130,7 @@ def _run(
             y, before = list(now), spike
         else:
             y = [torch.where(fired, rows.reset(now, i), now[i]) for i in range(k)]
-        for i in range(1, k):
+        for i in range(1, 1 if flags.quadratic else k):
             y[i] = y[i] + rows.p[i] * y[0]
         if k > 1:
             y = [torch.where(fired, y[i] + rows.j[i], y[i]) for i in range(k)]
@@ -254,7 +271,7 @@ class _Adjoint:
             if not self.flags.detach_jump:
                 gs = gs + k.j[i] * g[i]
             self._learn(f"j{i}", torch.where(fired, g[i], self.zero))
-        for i in range(1, n):
+        for i in range(1, 1 if self.flags.quadratic else n):
             self._learn(f"p{i}", g[i] * after)
             g[0] = g[0] + k.p[i] * g[i]
         return gs
@@ -295,6 +312,8 @@ class _Adjoint:
                 self._learn(f"a{i}{j}", lam[i] * step.before[j])
             self._learn(f"b{i}", lam[i] * x)
             self._learn(f"d{i}", lam[i])
+            if self.flags.quadratic:
+                self._learn(f"p{i}", lam[i] * k.product(step.before, i))
         if not self.flags.through_time:
             self.g, self.qs = [self.zero] * n, self.zero
             return grad_x
@@ -303,5 +322,7 @@ class _Adjoint:
             column = k.a[0][j] * lam[0]
             for i in range(1, n):
                 column = column + k.a[i][j] * lam[i]
+            if self.flags.quadratic:
+                column = column + k.product_back(step.before, lam, j)
             self.g.append(column)
         return grad_x

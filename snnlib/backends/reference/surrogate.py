@@ -48,6 +48,11 @@ def _gaussian(z: Tensor) -> Tensor:
     return exp_minus(z * z)
 
 
+def _multi_gaussian(z: Tensor) -> Tensor:
+    """A narrow bump on a wide trough, six times as wide."""
+    return (23 * exp_minus(z * z) - exp_minus(z * z / 36)) / 22
+
+
 # f(z) for z = |scale u|, in the order of `SurrogateKind` in cpp/include/snnlib/neurons/surrogate.h.
 SHAPES: dict[str, Callable[[Tensor], Tensor]] = {
     "triangle": _triangle,
@@ -57,5 +62,6 @@ SHAPES: dict[str, Callable[[Tensor], Tensor]] = {
     "sigmoid": _sigmoid,
     "exponential": exp_minus,
     "gaussian": _gaussian,
+    "multi_gaussian": _multi_gaussian,
 }
 KINDS = tuple(SHAPES)

@@ -1,6 +1,7 @@
 // Spiking neurons with linear dynamics: K states y, a threshold and a reset. One step, in this order:
 //
 //   h = A y + B x + d
+//   quadratic   h_i <- h_i + p_i y_0 y_0 of two states, h_i + p_i y_2 y_i of three; no p below; reset in the same step
 //   rectified   h_0 <- max(0, c_0 h_0)      of one state, reset in the same step
 //   next   h_i <- keep_i h_i + offset_i     where the last step spiked (reset_time "next")
 //   u = c . h - threshold;   s = [u >= 0] or [u > 0]
@@ -15,6 +16,8 @@
 //   next   qs' = sum of lam_i (keep_i h_i + offset_i - h_i) (not detached);   lam_i <- keep_i lam_i where it was reset
 //   rectified   lam_0 <- c_0 lam_0 where c_0 h_0 > 0, else 0;   dL/dc_0 = lam_0 h_0 there
 //   dL/dx = B . lam,   dL/dA = lam y^T,   dL/dB = lam x,   dL/dd = lam,   dL/dthreshold = -gs sg;   G' = A^T lam
+//   quadratic   dL/dp_i = lam_i y_0 y_0 or lam_i y_2 y_i;   G'_0 += 2 y_0 p . lam of two states,
+//               G'_i += p_i lam_i y_2 and G'_2 += sum of p_i lam_i y_i of three
 //
 // x is the input current of a step, in the units of the threshold; coefficients are per neuron. docs/neurons.md.
 #pragma once
@@ -34,11 +37,12 @@ struct LinearFlags {
   bool membrane;      // the value of a step is h_0 instead of s
   bool through_time;  // whether G' is passed on
   bool rectified;     // the membrane is scaled and not below zero before it is compared
+  bool quadratic;     // p is of products of states instead of the new membrane
 };
 
 // The options that most nets have: kernels take them as constants.
 SNNLIB_HD inline LinearFlags usual_flags(SurrogateKind surrogate) {
-  return {surrogate, false, true, true, false, false, true, false};
+  return {surrogate, false, true, true, false, false, true, false, false};
 }
 
 SNNLIB_HD inline bool is_usual(const LinearFlags& f) {
@@ -110,14 +114,21 @@ SNNLIB_HD inline bool linear_rectifies(const LinearFlags& flags) {
   return K == 1 && !Next && flags.rectified;
 }
 
-// h = A y + B x + d.
+// The product of states in h_i. Kernels are compiled apart for neurons that have it: of two or three states.
 template <int K, class F>
+SNNLIB_HD inline F linear_product(const F (&y)[K], int i) {
+  return K == 2 ? y[0] * y[0] : y[K - 1] * y[i];
+}
+
+// h = A y + B x + d, and the products.
+template <int K, bool Quadratic = false, class F>
 SNNLIB_HD inline void linear_charge(const F (&y)[K], F x, const LinearCoefficients<K, F>& k, F (&h)[K]) {
   using R = LinearRows<K>;
   for (int i = 0; i < K; ++i) {
     F sum = k.row[R::a(i, 0)] * y[0];
     for (int j = 1; j < K; ++j) sum = sum + k.row[R::a(i, j)] * y[j];
     h[i] = sum + k.row[R::b + i] * x + k.row[R::d + i];
+    if (Quadratic) h[i] = h[i] + k.row[R::p + i] * linear_product<K>(y, i);
   }
 }
 
@@ -127,13 +138,13 @@ SNNLIB_HD inline F linear_floor(F y, const LinearCoefficients<K, F>& k) {
 }
 
 // One time step. A NaN membrane gives a NaN spike: `h - h` is zero for every finite number.
-template <int K, bool Next, class F, class S>
+template <int K, bool Next, bool Quadratic = false, class F, class S>
 SNNLIB_HD inline LinearStep<K, F> linear_step(LinearState<K, F>& state, F x, const LinearCoefficients<K, F>& k,
                                               const LinearFlags& flags, S one) {
   using R = LinearRows<K>;
   const F zero = F{};
   LinearStep<K, F> out;
-  linear_charge<K>(state.y, x, k, out.raw);
+  linear_charge<K, Quadratic>(state.y, x, k, out.raw);
   for (int i = 0; i < K; ++i) {
     out.h[i] = Next ? (state.fired > zero ? linear_reset<K>(out.raw, i, k) : out.raw[i]) : out.raw[i];
   }
@@ -145,12 +156,22 @@ SNNLIB_HD inline LinearStep<K, F> linear_step(LinearState<K, F>& state, F x, con
   out.spike = fired ? zero + one : out.h[0] - out.h[0];
   for (int i = 0; i < K; ++i) state.y[i] = Next ? out.h[i] : (fired ? linear_reset<K>(out.h, i, k) : out.h[i]);
   if (Next) state.fired = out.spike;
-  for (int i = 1; i < K; ++i) state.y[i] = state.y[i] + k.row[R::p + i] * state.y[0];
+  for (int i = 1; i < K && !Quadratic; ++i) state.y[i] = state.y[i] + k.row[R::p + i] * state.y[0];
   if (K > 1) {
     for (int i = 0; i < K; ++i) state.y[i] = fired ? state.y[i] + k.row[R::j + i] : state.y[i];
   }
   state.y[0] = linear_floor<K>(state.y[0], k);
   return out;
+}
+
+// dL/dy_j through the products.
+template <int K, class F>
+SNNLIB_HD inline F linear_product_back(const F (&y)[K], const F (&lam)[K], int j, const LinearCoefficients<K, F>& k) {
+  const F* p = &k.row[LinearRows<K>::p];
+  if (K == 2) return j == 0 ? (p[0] * lam[0] + p[1] * lam[1]) * (y[0] + y[0]) : F{};
+  F sum = p[j] * lam[j] * y[K - 1];
+  for (int i = 0; i < K && j == K - 1; ++i) sum = sum + p[i] * lam[i] * y[i];
+  return sum;
 }
 
 // What flows from later steps to the end of a step: dL/dy, and dL/ds from the next step's reset.
@@ -165,7 +186,8 @@ template <int K, class F>
 struct LinearSeen {
   F raw[K];
   F fired_before;  // "next" only
-  F y[K], x;       // state and current before the step, for gradients of coefficients only
+  F y[K];          // state before the step, for gradients of coefficients and products only
+  F x;             // for gradients of coefficients only
 };
 
 // The surrogate at distance u from the threshold.
@@ -177,7 +199,7 @@ SNNLIB_HD inline F linear_slope(F u, const LinearCoefficients<K, F>& k, const Li
 }
 
 // One step backwards: dL/dx, with the gradients of the coefficients added to `grads` where Learn.
-template <int K, bool Next, bool Learn, class F, class S, class Reciprocal = Division<S>>
+template <int K, bool Next, bool Learn, bool Quadratic = false, class F, class S, class Reciprocal = Division<S>>
 SNNLIB_HD inline F linear_back(LinearCarry<K, F>& carry, F q, const LinearSeen<K, F>& seen,
                                const LinearCoefficients<K, F>& k, const LinearFlags& flags, S one,
                                LinearCoefficients<K, F>& grads, const Reciprocal& reciprocal = {}) {
@@ -204,7 +226,7 @@ SNNLIB_HD inline F linear_back(LinearCarry<K, F>& carry, F q, const LinearSeen<K
       if (!flags.detach_jump) gs = gs + k.row[R::j + i] * g[i];
       if (Learn) grads.row[R::j + i] = grads.row[R::j + i] + (fired ? g[i] : zero);
     }
-    for (int i = 1; i < K; ++i) {
+    for (int i = 1; i < K && !Quadratic; ++i) {
       if (Learn) grads.row[R::p + i] = grads.row[R::p + i] + g[i] * after;
       g[0] = g[0] + k.row[R::p + i] * g[i];
     }
@@ -253,11 +275,13 @@ SNNLIB_HD inline F linear_back(LinearCarry<K, F>& carry, F q, const LinearSeen<K
       for (int j = 0; j < K; ++j) grads.row[R::a(i, j)] = grads.row[R::a(i, j)] + lam[i] * seen.y[j];
       grads.row[R::b + i] = grads.row[R::b + i] + lam[i] * seen.x;
       grads.row[R::d + i] = grads.row[R::d + i] + lam[i];
+      if (Quadratic) grads.row[R::p + i] = grads.row[R::p + i] + lam[i] * linear_product<K>(seen.y, i);
     }
   }
   for (int j = 0; j < K; ++j) {
     F before = k.row[R::a(0, j)] * lam[0];
     for (int i = 1; i < K; ++i) before = before + k.row[R::a(i, j)] * lam[i];
+    if (Quadratic) before = before + linear_product_back<K>(seen.y, lam, j, k);
     carry.g[j] = flags.through_time ? before : zero;
   }
   carry.qs = flags.through_time ? qs : zero;

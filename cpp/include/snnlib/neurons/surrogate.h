@@ -9,7 +9,16 @@
 namespace snnlib {
 
 // In the order of SHAPES in snnlib/neurons/surrogate.py.
-enum class SurrogateKind : int { kTriangle, kRectangle, kATan, kFastSigmoid, kSigmoid, kExponential, kGaussian };
+enum class SurrogateKind : int {
+  kTriangle,
+  kRectangle,
+  kATan,
+  kFastSigmoid,
+  kSigmoid,
+  kExponential,
+  kGaussian,
+  kMultiGaussian
+};
 
 namespace SNNLIB_ISA {
 
@@ -28,7 +37,9 @@ SNNLIB_HD inline F exp_minus(F z, S) {
 // The shapes that need exp, apart: inlined they would fill the kernels.
 template <class F, class S>
 SNNLIB_HD SNNLIB_NOINLINE F surrogate_exponential(SurrogateKind kind, F z, S one) {
-  const F e = exp_minus(kind == SurrogateKind::kGaussian ? z * z : z, one);
+  const bool square = kind == SurrogateKind::kGaussian || kind == SurrogateKind::kMultiGaussian;
+  const F e = exp_minus(square ? z * z : z, one);
+  if (kind == SurrogateKind::kMultiGaussian) return (S(23) * e - exp_minus(z * z / S(36), one)) / S(22);
   return kind == SurrogateKind::kSigmoid ? S(4) * e / ((one + e) * (one + e)) : e;
 }
 
