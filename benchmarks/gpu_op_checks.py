@@ -54,7 +54,7 @@ def _op_matrix(run: Setting) -> Iterator[bool]:
                     what = f"{case.name}, {sample.name}, {dtype}, output {number}"
                     assert out.device.type == run.device.type, what
                     # Neurons compute in the same order everywhere: spikes, states and traces to the bit.
-                    if case.name in ("srm_forward", "srm_trace", "scan_forward"):
+                    if case.name in ("srm_forward", "srm_trace", "scan_forward", "scan_pool_forward"):
                         assert_bits(out.cpu(), expected, what)
                     else:
                         assert_close(out.cpu(), expected.double(), case.tolerance[dtype], what)

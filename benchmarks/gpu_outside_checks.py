@@ -49,7 +49,8 @@ def pytest(run: Setting) -> Results:
 def kernels(run: Setting) -> Results:
     """Every kernel of the library once, for `sanitizer`: torch's own would take most of the time."""
     calls = 0
-    for name in ("srm_forward", "srm_backward", "srm_trace", "scan_forward", "scan_backward"):
+    scans = ("scan_forward", "scan_backward", "scan_pool_forward", "scan_pool_backward")
+    for name in ("srm_forward", "srm_backward", "srm_trace", *scans):
         for sample in OPS[name].samples:
             for dtype in DTYPES:
                 OPS[name](*(to_device(run.device, value) for value in sample.arguments(dtype)))

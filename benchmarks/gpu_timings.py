@@ -67,6 +67,8 @@ def _rates(run: Setting, dtype: torch.dtype, neurons: int) -> Results:
     dynamics = neuron_model.dynamics(neuron_model.constants())
     assert dynamics is not None
     scan = (current, dynamics.pack(torch.empty((), device=run.device)), None, dynamics.flags, 0)
+    cells = current.view(30, 1, -1, 20, 50)
+    means = pooled.view(30, 1, -1, 10, 25)
     # Name: (tensors of the train's size that move, call).
     calls: dict[str, tuple[float, Callable[[], object]]] = {
         "copy": (2, lambda: out.copy_(current)),
@@ -75,6 +77,8 @@ def _rates(run: Setting, dtype: torch.dtype, neurons: int) -> Results:
         "SRM backward, weights only": (3, lambda: ops.srm_backward(q, *neuron, True, False)),
         "LIF forward": (2, lambda: ops.scan_forward(*scan)),
         "LIF backward": (3, lambda: ops.scan_backward(q, None, *scan, False)),
+        "LIF and pool forward": (1.25, lambda: ops.scan_pool_forward(cells, *scan[1:])),
+        "LIF and pool backward": (2.25, lambda: ops.scan_pool_backward(means, None, cells, *scan[1:])),
         "pool forward, 2x2": (1.25, lambda: ops.spike_avg_pool(frames, *window, True, None)),
         "pool backward, 2x2": (2.25, lambda: ops.spike_avg_pool_backward(pooled, frames, *window)),
     }

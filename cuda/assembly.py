@@ -78,6 +78,16 @@ ADJOINT = (REPEATED, Phase(("LDS", "LDG", "STG", "FMNMX"), ("CALL", "MUFU"), "ST
 RECIPROCAL_ADJOINT = (REPEATED, Phase(("LDS", "LDG", "STG", "FMNMX", "MUFU"), ("CALL",), "STG"))
 # The adjoint of neurons of several states, whose loop holds all surrogate gradients but those with exp, which it calls.
 ANY_ADJOINT = (REPEATED, Phase(("LDS", "LDG", "STG"), (), "STG"))
+# Scans with their pool: a thread loads as many packs of cells per step, and stores them backward, as there are rows in
+# a window, or in channels-last cells.
+POOLED_FORWARD, POOLED_LAST_FORWARD = ((Phase(("LDG", "STG"), (), "LDG", packs),) for packs in (2, 4))
+POOLED_ADJOINT, POOLED_LAST_ADJOINT = (
+    (
+        Phase(("LDG", "STS"), (), "LDG", packs),
+        Phase(("LDS", "LDG", "STG", "FMNMX"), ("CALL", "MUFU"), "STG", packs),
+    )
+    for packs in (2, 4)
+)
 
 
 def per_step(kernel: list[Instruction], phases: tuple[Phase, ...]) -> float:

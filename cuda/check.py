@@ -27,6 +27,10 @@ from assembly import (
     ANY_ADJOINT,
     BACKWARD,
     FORWARD,
+    POOLED_ADJOINT,
+    POOLED_FORWARD,
+    POOLED_LAST_ADJOINT,
+    POOLED_LAST_FORWARD,
     RECIPROCAL_ADJOINT,
     Instruction,
     Phase,
@@ -57,8 +61,10 @@ class Bound(NamedTuple):
     pattern: str
     phases: tuple[Phase, ...]
     neurons: dict[str, int]
-    tensors: int  # of the current's size that are read or written
+    tensors: float  # of the current's size that are read or written
     most: dict[str, float]
+    # Rows of so many neurons that a thread has.
+    rows: int = 1
 
 
 _TYPES = "(float|__half|__nv_bfloat16)"
@@ -85,6 +91,14 @@ BOUNDS = (
           {"float": 69}),
     Bound("BRF backward, learned", rf"::backward_kernel<{_TYPES}, 3, false, true, true, (\d)>", ANY_ADJOINT, _HALVES, 4,
           {"float": 330}),
+    Bound("LIF and pool forward", rf"scan_pool_forward_kernel<{_TYPES}, (\d), false>", POOLED_FORWARD, _PAIRS, 1.25,
+          {"float": 15, "__half": 16, "__nv_bfloat16": 16}, 2),
+    Bound("LIF and pool backward, triangle", rf"scan_pool_backward_kernel<{_TYPES}, (\d), false>", POOLED_ADJOINT,
+          _PAIRS, 2.25, {"float": 28, "__half": 33, "__nv_bfloat16": 33}, 2),
+    Bound("LIF and pool forward, channels-last", rf"scan_pool_forward_kernel<{_TYPES}, (\d), true>",
+          POOLED_LAST_FORWARD, _HALVES, 1.25, {"float": 17, "__half": 16, "__nv_bfloat16": 16}, 4),
+    Bound("LIF and pool backward, triangle, channels-last", rf"scan_pool_backward_kernel<{_TYPES}, (\d), true>",
+          POOLED_LAST_ADJOINT, _HALVES, 2.25, {"float": 31, "__half": 30, "__nv_bfloat16": 30}, 4),
 )  # fmt: skip
 ENTRY = re.compile(r"Compiling entry function '(\S+)' for '(sm_\w+)'")
 MEMORY = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
@@ -161,10 +175,10 @@ def check_scans(kernels: dict[str, list[Instruction]]) -> list[str]:
                 f"{bound.name}: expected kernels for {', '.join(bound.most)}, got {', '.join(found) or 'none'}"
             )
         for element, steps in found.items():
-            cost = per_step(steps, bound.phases) / bound.neurons[element]
+            cost = per_step(steps, bound.phases) / (bound.neurons[element] * bound.rows)
             moved = bound.tensors * (4 if element == "float" else 2)
             lines.append(
-                f"{bound.name}, {element.strip('_')}: {cost:.1f} instructions per neuron-step, {moved} bytes, "
+                f"{bound.name}, {element.strip('_')}: {cost:.1f} instructions per neuron-step, {moved:g} bytes, "
                 f"{expected_share(cost, moved):.0%} of a copy expected"
             )
             if cost > bound.most[element]:
@@ -258,10 +272,11 @@ def main() -> None:
         print("instructions were not counted: there is no cuobjdump")
     else:
         kernels = {}
-        for source in ("srm", "scan", "pool"):
+        for source in ("srm", "scan", "scan_pool", "pool"):
             kernels[source] = functions(demangled(disassembled(tool, source)))
             check_all(kernels[source])
-        print("\n".join([*check_scans(kernels["srm"] | kernels["scan"]), *check_pools(kernels["pool"])]))
+        scans = kernels["srm"] | kernels["scan"] | kernels["scan_pool"]
+        print("\n".join([*check_scans(scans), *check_pools(kernels["pool"])]))
     number = len(ENTRY.findall(report))
     print(
         f"cuda-check passed: {number} kernels for {', '.join(sorted(architectures))}, none uses local memory"

@@ -6,9 +6,8 @@
 #include "chunks.h"
 #include "element.h"
 #include "launch.h"
-#include "reciprocal.h"
+#include "scan_options.h"
 #include "snnlib/isa.h"
-#include "snnlib/neurons/linear.h"
 #include "snnlib/scan.h"
 
 namespace snnlib {
@@ -59,61 +58,6 @@ __device__ LinearState<K, S> state_at(const void* states, int64_t neurons, int64
   for (int s = 0; s < K; ++s) state.y[s] = p[s * neurons];
   if (Next) state.fired = p[K * neurons];
   return state;
-}
-
-// f(flags, coefficients), with the options of most nets as constants where a thread has them: no floor among them,
-// which costs a fifth of a step. The choice is made outside of the loop over steps.
-template <bool Constant, class S, int K, int V, class F>
-__device__ void by_usual(const LinearFlags& flags, const LinearCoefficients<K, S> (&k)[V], const F& f) {
-  if constexpr (Constant) {
-    constexpr S kNone = S(-INFINITY);
-    bool usual = is_usual(flags);
-    SNNLIB_UNROLL
-    for (int v = 0; v < V; ++v) usual = usual && k[v].row[LinearRows<K>::floor] == kNone;
-    if (usual) {
-      LinearCoefficients<K, S> own[V];
-      SNNLIB_UNROLL
-      for (int v = 0; v < V; ++v) {
-        own[v] = k[v];
-        own[v].row[LinearRows<K>::floor] = kNone;
-      }
-      return f(usual_flags(flags.surrogate), own);
-    }
-  }
-  f(flags, k);
-}
-
-// f(flags, reciprocal) with the kind of the surrogate gradient a constant, where that is worth a loop of its own. Those
-// with a reciprocal take the fast one, and f runs again by division where one of them may not be right.
-template <bool Constant, class S, class F>
-__device__ void by_surrogate(const LinearFlags& flags, const F& f) {
-  LinearFlags constant = flags;
-  if constexpr (Constant) {
-    float most = 0.0f;
-    switch (flags.surrogate) {
-      case SurrogateKind::kTriangle:
-        constant.surrogate = SurrogateKind::kTriangle;
-        f(constant, Division<S>());
-        return;
-      case SurrogateKind::kRectangle:
-        constant.surrogate = SurrogateKind::kRectangle;
-        f(constant, Division<S>());
-        return;
-      case SurrogateKind::kATan:
-        constant.surrogate = SurrogateKind::kATan;
-        f(constant, BoundedReciprocal{most});
-        break;
-      case SurrogateKind::kFastSigmoid:
-        constant.surrogate = SurrogateKind::kFastSigmoid;
-        f(constant, BoundedReciprocal{most});
-        break;
-      default:
-        most = INFINITY;
-        break;
-    }
-    if (BoundedReciprocal::is_right(most)) return;
-  }
-  f(flags, Division<S>());
 }
 
 template <class T, int K, bool Next, bool Quadratic, int V>

@@ -184,6 +184,77 @@ def scan_backward_answer(
     return list(grads)
 
 
+# name: (shape of the currents, time dimension, channels-last, thresholds per channel, initial state, flags, rows).
+POOLED: dict[
+    str, tuple[tuple[int, int, int, int, int], int, bool, bool, bool, list[int], dict[str, float]]
+] = {
+    "LIF": ((13, 2, 3, 4, 6), 0, False, False, False, _PLAIN, {"keep0": 0.0, "offset0": 0.25}),
+    "own thresholds": ((7, 2, 3, 2, 8), 0, False, True, True, _PLAIN, {"keep0": 0.0}),
+    "channels-last": ((9, 3, 6, 4, 2), 0, True, True, True, _PLAIN, {"offset0": -1.0}),
+    "channels-last, odd number": ((6, 2, 5, 2, 4), 0, True, True, False, _PLAIN, {"keep0": 0.0}),
+    "batch first": ((3, 6, 4, 6, 4), 1, False, True, True, [2, 0, 0, 0, 0, 0, 1, 0, 0], {"keep0": 0.0}),
+    "batch first, channels-last": (
+        (2, 5, 4, 2, 2),
+        1,
+        True,
+        False,
+        True,
+        [3, 1, 1, 1, 0, 0, 0, 0, 0],
+        {"offset0": -1.0, "floor": -0.25},
+    ),
+    "KLIF": ((5, 2, 2, 6, 2), 0, False, False, False, [1, 0, 0, 0, 0, 0, 1, 1, 0], {"keep0": 0.0, "c0": 2.0}),
+    "T = 0": ((0, 2, 3, 2, 2), 0, False, False, True, _PLAIN, {}),
+    "N = 0": ((4, 0, 3, 2, 2), 0, False, False, False, _PLAIN, {}),
+}
+
+
+def _pooled_arguments(generator: torch.Generator, name: str) -> Arguments:
+    shape, time_dim, last, per_channel, stateful, flags, rows = POOLED[name]
+    current = torch.randint(-4, 9, shape, generator=generator).double() / 4
+    if last:
+        current = current.movedim(2, -1).contiguous().movedim(-1, 2)
+    state = None
+    if stateful:
+        step = [size for dim, size in enumerate(shape) if dim != time_dim]
+        state = torch.randint(0, 3, (1, *step), generator=generator).double() / 4
+    table = coefficients(1, shape[2] if per_channel else 1, generator, **rows)
+    return current, table, state, flags, time_dim
+
+
+def pooled_sample(name: str) -> Sample:
+    return Sample(name, lambda generator: _pooled_arguments(generator, name))
+
+
+def pooled_backward_sample(name: str) -> Sample:
+    def make(generator: torch.Generator) -> Arguments:
+        arguments = _pooled_arguments(generator, name)
+        outputs = pooled_answer(*arguments)
+        grads = (torch.randint(-4, 5, part.shape, generator=generator).double() for part in outputs)
+        return (*grads, *arguments)
+
+    return Sample(name, make)
+
+
+def pooled_answer(
+    current: Tensor, rows: Tensor, state: Tensor | None, flags: list[int], time_dim: int
+) -> list[Tensor]:
+    wide = None if state is None else state.double()
+    out = linear_oracle.run(current.double(), rows.double(), wide, flags, time_dim)
+    frames = out.value.unflatten(3, (-1, 2)).unflatten(5, (-1, 2))
+    return [frames.mean((4, 6)), out.state]
+
+
+def pooled_backward_answer(
+    q: Tensor, of_state: Tensor, current: Tensor, rows: Tensor, state: Tensor | None, *rest: Any
+) -> list[Tensor]:
+    x = current.double().requires_grad_()
+    start = torch.zeros(of_state.shape, dtype=torch.float64) if state is None else state.double()
+    start.requires_grad_()
+    value, final = pooled_answer(x, rows, start, *rest)
+    loss = (value * q.double()).sum() + (final * of_state.double()).sum()
+    return list(torch.autograd.grad(loss, (x, start), allow_unused=True, materialize_grads=True))
+
+
 def _layer_arguments(generator: torch.Generator, name: str, flags: list[int], own: bool) -> tuple[Any, ...]:
     x, weight, options, time_dim, step = _conv_arguments(generator, name)
     weight = (weight * 64).round() / 64

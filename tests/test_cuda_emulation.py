@@ -1,5 +1,6 @@
 """The CUDA kernels, run as loops on the CPU, give the bits of the CPU kernels: all ops, dtypes, layouts and chunks."""
 
+import copy
 import functools
 import math
 from collections.abc import Callable, Iterator
@@ -9,7 +10,7 @@ from typing import Any
 import emulation
 import pytest
 import torch
-from compare import assert_bits
+from compare import assert_bits, assert_close
 from op_samples import Sample
 from opdb import DTYPES, OPS, OpCase
 from test_half import HALVES, every_value
@@ -18,11 +19,12 @@ from torch import Tensor
 
 import snnlib
 from snnlib import functional as F
-from snnlib import neurons
+from snnlib import neurons, ops
 from snnlib.backends import native
 
 KERNELS = (
-    "srm_forward", "srm_backward", "srm_trace", "scan_forward", "scan_backward",
+    "srm_forward", "srm_backward", "srm_trace", "scan_forward", "scan_backward", "scan_pool_forward",
+    "scan_pool_backward",
     "spike_avg_pool", "spike_avg_pool_backward",
 )  # fmt: skip
 CALLS = [
@@ -191,6 +193,36 @@ def test_scans_of_any_number_of_steps(name: str, dtype: torch.dtype, emulated: C
             _assert_same(emulated(run), expected)
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(
+    "name", ["LIF", "LIF, triangle", "LIF, fast sigmoid", "LIF, sigmoid", "KLIF, constant"]
+)
+def test_pooled_scans_of_any_number_of_steps(
+    name: str, dtype: torch.dtype, emulated: Callable[..., Any]
+) -> None:
+    """Both layouts, an even and an odd number of channels, whole chunks and rests."""
+    for number, steps in enumerate((1, 3, 9, 48, 49, 193, 500)):
+        channels, time_dim, generator = 3 + number % 2, number // 2 % 2, torch.Generator().manual_seed(steps)
+        neuron = SCANS[name](
+            threshold=0.5 + torch.rand(channels, generator=generator), batch_first=bool(time_dim)
+        )
+        shape = (2, steps, channels, 2, 6) if time_dim else (steps, 2, channels, 2, 6)
+        x = (torch.randn(shape, generator=generator) * 3 + 2).to(dtype)
+        for layout in (x, x.movedim(2, -1).contiguous().movedim(-1, 2)):
+            current = layout.requires_grad_()
+
+            def run(neuron: neurons.Neuron = neuron, x: Tensor = current) -> list[Tensor]:
+                dynamics = neuron.dynamics(neuron.constants())
+                time_dim = int(neuron.batch_first)
+                value, state = ops.scan_pool.run(x, dynamics, None, time_dim)
+                loss = (value * torch.linspace(-1, 1, value.numel()).reshape(value.shape)).sum() + state.sum()
+                return [value, state, *torch.autograd.grad(loss, [x, *neuron.parameters()])]
+
+            expected = run()
+            assert steps < 9 or all(bool(tensor.any()) for tensor in expected)
+            _assert_same(emulated(run), expected)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("surrogate", [snnlib.surrogate.ATan(), snnlib.surrogate.FastSigmoid()], ids=str)
 def test_slopes_beyond_the_range_of_fast_reciprocals(
@@ -306,6 +338,61 @@ def test_training_step(emulated: Callable[..., Any], monkeypatch: pytest.MonkeyP
         expected = gradients()
     assert all(bool(tensor.any()) for tensor in expected)
     _assert_same(emulated(gradients), expected)
+
+
+def test_a_fused_net_pools_in_the_scan(emulated: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Layers and their pool are one op, with the spikes and gradients of the parts, behind batch norm too."""
+    torch.manual_seed(3)
+
+    def lif(**options: Any) -> neurons.LIF:
+        return neurons.LIF(surrogate=snnlib.surrogate.Triangle(), **options)
+
+    norm = snnlib.PerStep(torch.nn.Conv2d(4, 6, 3, padding=1), torch.nn.BatchNorm2d(6)).eval()
+    net = torch.nn.Sequential(
+        snnlib.SpikingConv2d(2, 4, 3, padding=1, neuron=lif()),
+        snnlib.AvgPool2d(2),
+        *(norm, lif(learnable=("tau",)), snnlib.AvgPool2d(2)),
+        # Rows that are in no window, and a window that the kernel does not have.
+        *(snnlib.SpikingConv2d(6, 4, 2, neuron=lif()), snnlib.AvgPool2d(2)),
+        *(snnlib.SpikingConv2d(4, 4, 1, neuron=neurons.CubaLIF()), snnlib.AvgPool2d((1, 1))),
+    )
+    x = (torch.rand(9, 2, 2, 16, 16) < 0.4).float()
+    for parameter in net.parameters():
+        if parameter.dim() == 4:
+            parameter.data.mul_(8)
+    fused = snnlib.fuse_(copy.deepcopy(net))
+    calls: list[str] = []
+    kernels = emulation.module()
+    counting = SimpleNamespace(**vars(kernels))
+    for name in ("scan_pool_forward", "scan_pool_backward", "scan_backward"):
+
+        def counted(*arguments: Any, name: str = name) -> Any:
+            calls.append(name)
+            return getattr(kernels, name)(*arguments)
+
+        setattr(counting, name, counted)
+    monkeypatch.setattr(emulation, "module", lambda: counting)
+    results = []
+    with snnlib.use_path("auto"), monkeypatch.context() as patch:
+        patch.setattr(native, "_kernels", {"cpu": counting})
+        for module in (net, fused):
+            out = module(x)
+            q = torch.linspace(-1, 1, out.numel()).reshape(out.shape)
+            results.append([out.detach(), *torch.autograd.grad((out * q).sum(), list(module.parameters()))])
+        pooling = [calls.count(name) for name in ("scan_pool_forward", "scan_pool_backward")]
+        block = next(iter(fused.children()))
+        whole, (last,) = block.run(x)
+        first, state = block.run(x[:4])
+        second, (final,) = block.run(x[4:], state)
+    # One of the two layers learns its time constant: its gradient is that of the scan alone.
+    assert pooling == [2, 1]
+    assert_bits(results[1][0], results[0][0])
+    assert results[0][0].any()
+    for gradient, expected in zip(results[1][1:], results[0][1:], strict=True):
+        assert expected.any()
+        assert_close(gradient, expected.double(), 1e-5)
+    assert_bits(torch.cat((first, second)), whole)
+    assert_bits(final, last)
 
 
 # Kernels of odd and even size, strides, padding, dilation, one channel and many; frames that a flat layer reads.

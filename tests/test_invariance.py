@@ -73,6 +73,8 @@ def _arguments(name: str, dtype: torch.dtype = torch.float32) -> tuple[object, .
         grads = (torch.randn(part.shape, generator=generator).to(part.dtype) for part in (value, final))
         return (*grads, total, value, *loop, *options[:2], True, True)
     taps = torch.randint(0, 4, g.shape, generator=generator, dtype=torch.uint8)
+    thresholds = opdb_neurons.coefficients(1, 3, generator, keep0=0.0)
+    pooled = (current[..., :30, :36].contiguous(), thresholds, None, opdb_neurons.COMPACT, 0)
     segments = torch.randint(0, 20, (7, 31 * 38), generator=generator)
     return {
         "srm_forward": (current, limit, None, 5.0, 3.0, 3.0, 4.0, 0, True),
@@ -81,6 +83,12 @@ def _arguments(name: str, dtype: torch.dtype = torch.float32) -> tuple[object, .
         "srm_conv_forward": (*conv, True, True, True),
         "scan_forward": scan,
         "scan_backward": (q, states, *scan, False),
+        "scan_pool_forward": pooled,
+        "scan_pool_backward": (
+            q[..., :15, :18].contiguous(),
+            states[:1, ..., :30, :36].contiguous(),
+            *pooled,
+        ),
         "recurrent_forward": (recurrent, *loop, *options),
         "layer_forward": (*layer, True, True, True),
         "currents_forward": (*conv[:2], *conv[4:8], 0),

@@ -480,6 +480,22 @@ def test_products_are_for_several_states_and_no_other_kernels() -> None:
     assert BRF(gamma=0.0)(torch.full((4, 1, 1), 300.0)).any()
 
 
+def test_pooled_scans_are_for_one_state_and_whole_windows() -> None:
+    x, rows = torch.zeros(3, 2, 4, 4, 6), torch.zeros(13, 1)
+    flags = [0, 0, 1, 1, 0, 0, 1, 0, 0]
+    pooled = torch.ops.snnlib.scan_pool_forward
+    with pytest.raises(
+        ValueError, match=r"current: expected an even number of rows and columns, got \(3, 6\)"
+    ):
+        pooled(x[:, :, :, :3], rows, None, flags, 0)
+    with pytest.raises(ValueError, match=r"current: expected \[T, N, C, H, W\]"):
+        pooled(x[..., 0], rows, None, flags, 0)
+    with pytest.raises(ValueError, match=r"flags: expected one state, .* and 2 states"):
+        pooled(x, torch.zeros(24, 1), None, flags, 0)
+    with pytest.raises(ValueError, match=r"flags: expected one state, .* spikes as values"):
+        pooled(x, rows, None, [*flags[:5], 1, *flags[6:]], 0)
+
+
 def test_klif_has_the_bits_of_its_step() -> None:
     """Dynamics whose coefficients are exact: spikes, states and gradients of the same sums."""
     x = (torch.randn(12, 3, 8, generator=torch.Generator().manual_seed(1)) * 3 + 1).requires_grad_()

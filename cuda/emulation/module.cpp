@@ -4,6 +4,7 @@
 
 namespace snnlib {
 void bind_currents(pybind11::module_& module);
+void bind_scan_pool(pybind11::module_& module);
 }  // namespace snnlib
 
 PYBIND11_MODULE(_C_emulated, module) {
@@ -13,6 +14,7 @@ PYBIND11_MODULE(_C_emulated, module) {
   snnlib::bind_pool(module, &snnlib::cuda_kernels);
   snnlib::bind_scan(module, &snnlib::cuda_kernels);
   snnlib::bind_currents(module);
+  snnlib::bind_scan_pool(module);
   module.attr("scan_takes_half") = true;
   module.def("last_launch", [] {
     const snnlib::cuda::LaunchShape& shape = snnlib::cuda::emulated.shape;

@@ -134,8 +134,7 @@ def spiking_layer(
     conv = as_event_driven(operator, x, weight)
     time_dim = int(neuron.batch_first)
     if isinstance(conv, str):
-        value, final = neuron.run(_currents(x, weight, operator, time_dim), state)
-        return Output(pooled(value.to(x.dtype), pool), final)
+        return run_and_pool(neuron, _currents(x, weight, operator, time_dim), state, pool, x.dtype)
     dynamics = neuron.dynamics(neuron.constants())
     # The adjoint of a state is a sum over entries, whose order depends on where a chunk ends; by currents it does not.
     by_currents = (return_state or state is not None) and torch.is_grad_enabled() and not _ENTRIES_ONLY.get()
@@ -143,8 +142,7 @@ def spiking_layer(
         out = fused_layer(conv, neuron, dynamics, state, return_state, pool)
         if out is not None:
             return out
-    value, final = neuron.run(event_driven_currents(conv, time_dim), state)
-    return Output(pooled(value.to(x.dtype), pool), final)
+    return run_and_pool(neuron, event_driven_currents(conv, time_dim), state, pool, x.dtype)
 
 
 def layer_currents(x: Tensor, weight: Tensor, operator: LinearOperator, time_dim: int) -> Tensor:
@@ -171,6 +169,25 @@ def _currents(x: Tensor, weight: Tensor, operator: LinearOperator, time_dim: int
 def pooled(value: Tensor, pool: tuple[int, int]) -> Tensor:
     """Means of windows of a sequence `[T, N, C, H, W]` without overlap, with ordinary gradients."""
     return value if pool == (1, 1) else apart_avg_pool2d(value, pool)
+
+
+def run_and_pool(
+    neuron: Neuron,
+    current: Tensor,
+    state: tuple[Tensor, ...] | None,
+    pool: tuple[int, int],
+    dtype: torch.dtype,
+) -> Output:
+    """Means of the spikes of neurons over windows, in this dtype, and the state: in one pass where a kernel does it."""
+    dynamics = neuron.dynamics(neuron.constants()) if pool == (2, 2) and not neuron.wants_share else None
+    if dynamics is None or not ops.scan_pool.fits(current, dynamics):
+        value, final = neuron.run(current, state)
+        return Output(pooled(value.to(dtype), pool), final)
+    time_dim = int(neuron.batch_first)
+    shape = [size for dim, size in enumerate(current.shape) if dim != time_dim]
+    start = neuron.start(shape, current, state)
+    means, last = ops.scan_pool.run(current, dynamics, start, time_dim)
+    return Output(means.to(dtype), (last,))
 
 
 def fused_layer(

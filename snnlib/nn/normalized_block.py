@@ -16,7 +16,7 @@ from snnlib.functional._check import check_dtype, check_floating
 from snnlib.functional.event_driven import as_event_driven
 from snnlib.functional.normalized import after_affine, batch_normalized_neurons
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
-from snnlib.functional.spiking import fused_layer, layer_currents, pooled, spiking_layer
+from snnlib.functional.spiking import fused_layer, layer_currents, pooled, run_and_pool, spiking_layer
 from snnlib.neurons import Neuron
 from snnlib.nn.batch_norm import BatchNorm, BatchNorm1d, BatchNorm2d, count_batch
 from snnlib.nn.fused_block import Block, Child, check_pool
@@ -97,7 +97,7 @@ class NormalizedNeurons(Block):
                 return out.value
         current = layer_currents(x, weight, operator, time_dim)
         normalized = current * _along(scale.float(), current) + _along(shift.float(), current)
-        return pooled(neuron(normalized), self.window)
+        return run_and_pool(neuron, normalized, None, self.window, normalized.dtype).value
 
 
 def _operator(linear: Linear) -> LinearOperator:

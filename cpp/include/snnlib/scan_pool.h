@@ -1,0 +1,33 @@
+// Neurons of one state whose spikes are averaged over windows of 2 x 2 cells, on CUDA: the launchers that the bindings
+// call. Math: neurons/linear.h.
+#pragma once
+
+#include "snnlib/scan.h"
+
+namespace snnlib {
+
+// A step of a sample is [channels][height][width], or [height][width][channels] with channels_last; height and width
+// are even. `value` and `grad_value` have windows in the place of cells, everything else is of cells. The period of the
+// coefficients is 1 or the number of channels.
+struct CellPlanes {
+  int64_t channels, height, width;
+  bool channels_last;
+};
+
+struct ScanPoolForwardArgs {
+  ScanForwardArgs scan;
+  CellPlanes planes;
+};
+
+// Without gradients of coefficients.
+struct ScanPoolBackwardArgs {
+  ScanBackwardArgs scan;
+  CellPlanes planes;
+};
+
+namespace cuda {
+void scan_pool_forward(const ScanPoolForwardArgs& args);
+void scan_pool_backward(const ScanPoolBackwardArgs& args);
+}  // namespace cuda
+
+}  // namespace snnlib

@@ -1,0 +1,67 @@
+// Loops over steps with options of a call as constants, for neurons that are bound by memory but for this.
+#pragma once
+
+#include "element.h"
+#include "reciprocal.h"
+#include "snnlib/neurons/linear.h"
+
+namespace snnlib {
+namespace cuda {
+
+// f(flags, coefficients), with the options of most nets as constants where a thread has them: no floor among them,
+// which costs a fifth of a step. The choice is made outside of the loop over steps.
+template <bool Constant, class S, int K, int V, class F>
+__device__ void by_usual(const LinearFlags& flags, const LinearCoefficients<K, S> (&k)[V], const F& f) {
+  if constexpr (Constant) {
+    constexpr S kNone = S(-INFINITY);
+    bool usual = is_usual(flags);
+    SNNLIB_UNROLL
+    for (int v = 0; v < V; ++v) usual = usual && k[v].row[LinearRows<K>::floor] == kNone;
+    if (usual) {
+      LinearCoefficients<K, S> own[V];
+      SNNLIB_UNROLL
+      for (int v = 0; v < V; ++v) {
+        own[v] = k[v];
+        own[v].row[LinearRows<K>::floor] = kNone;
+      }
+      return f(usual_flags(flags.surrogate), own);
+    }
+  }
+  f(flags, k);
+}
+
+// f(flags, reciprocal) with the kind of the surrogate gradient a constant, where that is worth a loop of its own. Those
+// with a reciprocal take the fast one, and f runs again by division where one of them may not be right.
+template <bool Constant, class S, class F>
+__device__ void by_surrogate(const LinearFlags& flags, const F& f) {
+  LinearFlags constant = flags;
+  if constexpr (Constant) {
+    float most = 0.0f;
+    switch (flags.surrogate) {
+      case SurrogateKind::kTriangle:
+        constant.surrogate = SurrogateKind::kTriangle;
+        f(constant, Division<S>());
+        return;
+      case SurrogateKind::kRectangle:
+        constant.surrogate = SurrogateKind::kRectangle;
+        f(constant, Division<S>());
+        return;
+      case SurrogateKind::kATan:
+        constant.surrogate = SurrogateKind::kATan;
+        f(constant, BoundedReciprocal{most});
+        break;
+      case SurrogateKind::kFastSigmoid:
+        constant.surrogate = SurrogateKind::kFastSigmoid;
+        f(constant, BoundedReciprocal{most});
+        break;
+      default:
+        most = INFINITY;
+        break;
+    }
+    if (BoundedReciprocal::is_right(most)) return;
+  }
+  f(flags, Division<S>());
+}
+
+}  // namespace cuda
+}  // namespace snnlib

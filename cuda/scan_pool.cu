@@ -1,0 +1,266 @@
+// Neurons of one state and the means of their spikes over windows of 2 x 2 cells on CUDA, in one pass over the
+// currents: a thread takes the neurons of a window through all time steps. Spikes are never stored. Forward reads
+// currents and writes a quarter as many means; backward repeats the recurrence, and shares a window's gradient out to
+// its neurons. Math: neurons/linear.h; the bits are those of scan.cu followed by a pool.
+#include "scan_options.h"
+#include "snnlib/isa.h"
+#include "window_places.h"
+
+namespace snnlib {
+namespace cuda {
+namespace {
+
+// Steps that a thread loads before it needs the first: fewer for more cells, which keep as many loads on their way.
+// float64 is for gradient checks.
+template <class T, int Cells>
+constexpr int kAhead = sizeof(T) == 8 ? 1 : 16 / Cells;
+
+// Whether the options of most nets have a loop of their own.
+template <class S>
+constexpr bool kUsual = sizeof(S) == 4;
+
+template <class S, int C>
+__device__ void load_coefficients(const ScanArgs& a, uint32_t channel, LinearCoefficients<1, S> (&k)[C]) {
+  SNNLIB_UNROLL
+  for (int c = 0; c < C; ++c) {
+    const S* p = static_cast<const S*>(a.coefficients) + (a.period == 1 ? 0 : channel + c);
+    SNNLIB_UNROLL
+    for (int row = 0; row < LinearRows<1>::count; ++row) k[c].row[row] = p[row * a.period];
+  }
+}
+
+// The state of every cell, [neurons] in memory; null is zero.
+template <class S, int P, bool Last>
+__device__ void load_states(const void* states, const WindowPlaces& places, int64_t neuron,
+                            LinearState<1, S> (&state)[WindowShape<P, Last>::kCells]) {
+  SNNLIB_UNROLL
+  for (int n = 0; n < WindowShape<P, Last>::kCells; ++n) {
+    const int64_t at = neuron + places.offset<Last>(n / P) + n % P;
+    state[n] = {{states ? static_cast<const S*>(states)[at] : S(0)}, S(0)};
+  }
+}
+
+template <class T, int P, bool Last>
+__device__ void read_cells(const T* at, const WindowPlaces& places, Pack<T, P> (&cells)[WindowShape<P, Last>::kPacks]) {
+  SNNLIB_UNROLL
+  for (int k = 0; k < WindowShape<P, Last>::kPacks; ++k) cells[k] = read_pack<Pack<T, P>>(at + places.offset<Last>(k));
+}
+
+template <class T, int P, bool Last>
+__global__ void scan_pool_forward_kernel(ScanForwardArgs a, WindowPlaces places) {
+  using S = typename StateOf<T>::type;
+  using Shape = WindowShape<P, Last>;
+  const int64_t index = thread_index();
+  if (index >= places.threads) return;
+  const WindowPlace place = places.of<P, Last>(uint32_t(index));
+  LinearCoefficients<1, S> coefficients[Shape::kChannels];
+  load_coefficients(a, place.channel, coefficients);
+  LinearState<1, S> state[Shape::kCells];
+  load_states<S, P, Last>(a.state_in, places, place.neuron, state);
+  by_usual<kUsual<S>>(a.flags, coefficients, [&](const LinearFlags& flags, const auto& k) {
+    const T* current = static_cast<const T*>(a.current) + place.cell;
+    T* value = static_cast<T*>(a.value) + place.window;
+    for_each_group<kAhead<T, Shape::kCells>>(int(a.view.steps), [&](auto size, int) {
+      constexpr int n = decltype(size)::value;
+      Pack<T, P> cells[n][Shape::kPacks];
+      SNNLIB_UNROLL
+      for (int j = 0; j < n; ++j, current += places.step_stride) read_cells<T, P, Last>(current, places, cells[j]);
+      SNNLIB_UNROLL
+      for (int j = 0; j < n; ++j, value += places.step_stride / 4) {
+        S mean[Shape::kWindows] = {};
+        SNNLIB_UNROLL
+        for (int pack = 0; pack < Shape::kPacks; ++pack) {
+          S x[P];
+          to_states(cells[j][pack], x);
+          SNNLIB_UNROLL
+          for (int v = 0; v < P; ++v) {
+            S& sum = mean[Shape::window(v)];
+            sum += linear_step<1, false>(state[pack * P + v], x[v], k[Shape::channel(v)], flags, S(1)).spike;
+          }
+        }
+        SNNLIB_UNROLL
+        for (int w = 0; w < Shape::kWindows; ++w) mean[w] = mean[w] * S(0.25);
+        store_pack(value, 0, to_pack<T>(mean));
+      }
+    });
+  });
+  S* out = static_cast<S*>(a.state_out) + place.neuron;
+  SNNLIB_UNROLL
+  for (int n = 0; n < Shape::kCells; ++n) out[places.offset<Last>(n / P) + n % P] = state[n].y[0];
+}
+
+template <class T, int P, bool Last>
+__global__ void scan_pool_backward_kernel(ScanBackwardArgs a, WindowPlaces places, Chunks chunks) {
+  using S = typename StateOf<T>::type;
+  using Shape = WindowShape<P, Last>;
+  using Parked = StateInColumn<T, LinearState<1, S>>;
+  // The potentials of a step in scratch, two by two.
+  using Kept = Pack<S, 2>;
+  constexpr int kCells = Shape::kCells, kPairs = kCells / 2;
+  const int64_t index = thread_index();
+  if (index >= places.threads) return;
+  const WindowPlace place = places.of<P, Last>(uint32_t(index));
+  LinearCoefficients<1, S> coefficients[Shape::kChannels];
+  load_coefficients(a, place.channel, coefficients);
+  const int64_t stride = places.step_stride;
+  const T* current = static_cast<const T*>(a.current) + place.cell;
+  const T* grad_value = static_cast<const T*>(a.grad_value) + place.window;
+  T* grad_current = static_cast<T*>(a.grad_current) + place.cell;
+  Kept* kept = scratch<Kept>();
+  LinearState<1, S> state[kCells];
+  const auto column = [&](int64_t step, int n) {
+    return grad_current + step * stride + places.offset<Last>(n / P) + n % P;
+  };
+  // Repeats steps [first, first + count), and keeps the potentials before the reset where Keep.
+  const auto repeat = [&](int64_t first, int count, auto keep) {
+    constexpr bool Keep = decltype(keep)::value;
+    by_usual<kUsual<S>>(a.flags, coefficients, [&](const LinearFlags& flags, const auto& k) {
+      const T* at = current + first * stride;
+      Kept* to = kept;
+      for_each_group<kAhead<T, Shape::kCells>>(count, [&](auto size, int) {
+        constexpr int n = decltype(size)::value;
+        Pack<T, P> cells[n][Shape::kPacks];
+        SNNLIB_UNROLL
+        for (int j = 0; j < n; ++j, at += stride) read_cells<T, P, Last>(at, places, cells[j]);
+        SNNLIB_UNROLL
+        for (int j = 0; j < n; ++j, to += Keep ? kPairs * kScratchThreads : 0) {
+          Kept potentials[kPairs];
+          SNNLIB_UNROLL
+          for (int pack = 0; pack < Shape::kPacks; ++pack) {
+            S x[P];
+            to_states(cells[j][pack], x);
+            SNNLIB_UNROLL
+            for (int v = 0; v < P; ++v) {
+              const int c = pack * P + v;
+              potentials[c / 2].lane[c % 2] =
+                  linear_step<1, false>(state[c], x[v], k[Shape::channel(v)], flags, S(1)).raw[0];
+            }
+          }
+          SNNLIB_UNROLL
+          for (int i = 0; i < kPairs && Keep; ++i) write_pack(&to[i * kScratchThreads], potentials[i]);
+        }
+      });
+    });
+  };
+
+  load_states<S, P, Last>(a.state_in, places, place.neuron, state);
+  const int64_t last = chunks.last;
+  for (int64_t chunk = 0; chunk < last; ++chunk) {
+    const int64_t first = chunk * chunks.steps;
+    SNNLIB_UNROLL
+    for (int n = 0; n < kCells && chunk > 0; ++n) Parked::store(column(first, n), stride, state[n]);
+    repeat(first, chunks.steps, std::false_type{});
+  }
+  LinearState<1, S> given[kCells];
+  load_states<S, P, Last>(a.grad_state_out, places, place.neuron, given);
+  LinearCarry<1, S> carry[kCells];
+  SNNLIB_UNROLL
+  for (int n = 0; n < kCells; ++n) carry[n] = {{given[n].y[0]}, S(0)};
+  for (int64_t chunk = last; chunk >= 0; --chunk) {
+    const int64_t first = chunk * chunks.steps;
+    const int count = chunk == last ? int(a.view.steps - first) : chunks.steps;
+    if (chunk == 0) {
+      load_states<S, P, Last>(a.state_in, places, place.neuron, state);
+    } else if (chunk < last) {
+      SNNLIB_UNROLL
+      for (int n = 0; n < kCells; ++n) state[n] = Parked::load(column(first, n), stride);
+    }
+    repeat(first, count, std::true_type{});
+    LinearCarry<1, S> after[kCells];
+    SNNLIB_UNROLL
+    for (int n = 0; n < kCells; ++n) after[n] = carry[n];
+    const auto back = [&](const LinearFlags& flags, const auto& k, const auto& reciprocal) {
+      SNNLIB_UNROLL
+      for (int n = 0; n < kCells; ++n) carry[n] = after[n];
+      const T* q = grad_value + (first + count - 1) * (stride / 4);
+      T* out = grad_current + (first + count - 1) * stride;
+      const Kept* from = kept + count * kPairs * kScratchThreads;
+      for_each_group<kAhead<T, Shape::kCells>>(count, [&](auto size, int) {
+        constexpr int n = decltype(size)::value;
+        Pack<T, Shape::kWindows> grads[n];
+        SNNLIB_UNROLL
+        for (int j = 0; j < n; ++j, q -= stride / 4) grads[j] = read_pack<Pack<T, Shape::kWindows>>(q);
+        SNNLIB_UNROLL
+        for (int j = 0; j < n; ++j, out -= stride) {
+          from -= kPairs * kScratchThreads;
+          Kept potentials[kPairs];
+          SNNLIB_UNROLL
+          for (int i = 0; i < kPairs; ++i) potentials[i] = read_pack<Kept>(&from[i * kScratchThreads]);
+          // The share of a cell, rounded as a pool stores it.
+          S share[Shape::kWindows];
+          to_states(grads[j], share);
+          SNNLIB_UNROLL
+          for (int w = 0; w < Shape::kWindows; ++w) share[w] = share[w] * S(0.25);
+          to_states(to_pack<T>(share), share);
+          SNNLIB_UNROLL
+          for (int pack = 0; pack < Shape::kPacks; ++pack) {
+            S grad[P];
+            SNNLIB_UNROLL
+            for (int v = 0; v < P; ++v) {
+              const int c = pack * P + v;
+              LinearSeen<1, S> seen = {};
+              seen.raw[0] = potentials[c / 2].lane[c % 2];
+              LinearCoefficients<1, S> none;
+              grad[v] = linear_back<1, false, false>(carry[c], share[Shape::window(v)], seen, k[Shape::channel(v)],
+                                                     flags, S(1), none, reciprocal);
+            }
+            store_pack(out, places.offset<Last>(pack), to_pack<T>(grad));
+          }
+        }
+      });
+    };
+    by_usual<kUsual<S>>(a.flags, coefficients, [&](const LinearFlags& usual, const auto& k) {
+      by_surrogate<kUsual<S>, S>(usual,
+                                 [&](const LinearFlags& flags, const auto& reciprocal) { back(flags, k, reciprocal); });
+    });
+  }
+  S* out = static_cast<S*>(a.grad_state_in) + place.neuron;
+  SNNLIB_UNROLL
+  for (int n = 0; n < kCells; ++n) out[places.offset<Last>(n / P) + n % P] = carry[n].g[0];
+}
+
+template <class T, int P, bool Last>
+void run(const ScanPoolForwardArgs& a) {
+  WindowPlaces places;
+  if (!WindowPlaces::split<P, Last>(a.planes, a.scan.view, &places))
+    throw std::runtime_error("scan_pool_forward: expected fewer than 2^31 threads");
+  launch("scan_pool_forward", scan_pool_forward_kernel<T, P, Last>, places.threads, a.scan.executor, Scratch{}, a.scan,
+         places);
+}
+
+template <class T, int P, bool Last>
+void run(const ScanPoolBackwardArgs& a) {
+  using S = typename StateOf<T>::type;
+  constexpr int kBytes = WindowShape<P, Last>::kCells * int(sizeof(S));
+  static_assert((kScratchBytes / kBytes + 2) / 2 * sizeof(T) >= sizeof(LinearState<1, S>),
+                "a chunk has room for a state");
+  WindowPlaces places;
+  if (!WindowPlaces::split<P, Last>(a.planes, a.scan.view, &places))
+    throw std::runtime_error("scan_pool_backward: expected fewer than 2^31 threads");
+  const Chunks chunks = even_chunks<kBytes>(a.scan.view.steps);
+  launch("scan_pool_backward", scan_pool_backward_kernel<T, P, Last>, places.threads, a.scan.executor,
+         Scratch{chunks.steps * kBytes}, a.scan, places, chunks);
+}
+
+// Half precision takes channels two by two, so that a load has 4 bytes.
+template <class T, class Args>
+void by_layout(const Args& a) {
+  if (!a.planes.channels_last) return run<T, 2, false>(a);
+  if constexpr (sizeof(T) == 2) {
+    if (a.planes.channels % 2 == 0) return run<T, 2, true>(a);
+  }
+  run<T, 1, true>(a);
+}
+
+}  // namespace
+
+void scan_pool_forward(const ScanPoolForwardArgs& a) {
+  by_dtype(a.scan.dtype, a, by_layout<float>, by_layout<double>, by_layout<__nv_bfloat16>, by_layout<__half>);
+}
+
+void scan_pool_backward(const ScanPoolBackwardArgs& a) {
+  by_dtype(a.scan.dtype, a, by_layout<float>, by_layout<double>, by_layout<__nv_bfloat16>, by_layout<__half>);
+}
+
+}  // namespace cuda
+}  // namespace snnlib

@@ -1,0 +1,81 @@
+// Where a thread that takes windows of 2 x 2 cells through time finds them.
+#pragma once
+
+#include "chunks.h"
+#include "divider.h"
+#include "snnlib/scan_pool.h"
+
+namespace snnlib {
+namespace cuda {
+
+// Cells of a thread: packs of P columns of two rows, or with Last of P channels of two by two pixels.
+template <int P, bool Last>
+struct WindowShape {
+  static constexpr int kPacks = Last ? 4 : 2, kCells = kPacks * P, kWindows = kCells / 4;
+  // Neurons of a channel share their coefficients: sets of them that a thread has.
+  static constexpr int kChannels = Last ? P : 1;
+  // Window and set of coefficients of the cell at `lane` of any pack.
+  SNNLIB_HD static constexpr int window(int lane) { return Last ? lane : lane / 2; }
+  SNNLIB_HD static constexpr int channel(int lane) { return Last ? lane : 0; }
+};
+
+// Elements of the first cell and the first window at step 0, the cell among those of one step of all samples, and the
+// first channel.
+struct WindowPlace {
+  int64_t cell, window, neuron;
+  uint32_t channel;
+};
+
+struct WindowPlaces {
+  // Threads of an outer index; threads of a row of windows (of a pixel in channels-last), windows of a row, rows of
+  // windows of a plane, channels.
+  Divider<uint32_t> outer, groups, columns, rows, channels;
+  uint32_t threads;
+  // Elements of a row of cells and between cells side by side.
+  int64_t row, column;
+  // Elements of a step of cells, from one outer index to the next, and from step to step; a quarter of each for
+  // windows.
+  int64_t step, outer_stride, step_stride;
+
+  // Sets the places of threads with cells of this shape; false where an index would not fit.
+  template <int P, bool Last>
+  static bool split(const CellPlanes& planes, const SequenceView& view, WindowPlaces* places) {
+    using Shape = WindowShape<P, Last>;
+    const int64_t of_outer = view.inner / Shape::kCells;
+    if (view.outer * of_outer >= int64_t(1) << 31) return false;
+    using D = Divider<uint32_t>;
+    *places = {D(of_outer),
+               D(Last ? planes.channels / P : planes.width / 2 / Shape::kWindows),
+               D(planes.width / 2),
+               D(planes.height / 2),
+               D(planes.channels),
+               uint32_t(view.outer * of_outer),
+               planes.width * (Last ? planes.channels : 1),
+               Last ? planes.channels : 1,
+               view.inner,
+               view.outer_stride,
+               view.step_stride};
+    return true;
+  }
+
+  template <int P, bool Last>
+  __device__ WindowPlace of(uint32_t thread) const {
+    const uint32_t o = outer.quotient(thread), i = thread - o * outer.size;
+    const uint32_t rest = groups.quotient(i), group = i - rest * groups.size;
+    const uint32_t line = Last ? columns.quotient(rest) : rest;
+    const int64_t x = Last ? rest - line * columns.size : 0;
+    const int64_t at = 2 * int64_t(line) * row + 2 * x * column + int64_t(group) * P;
+    const int64_t windows = int64_t(line) * (row / 2) + x * column + int64_t(group) * WindowShape<P, Last>::kWindows;
+    const uint32_t plane = Last ? 0 : rows.quotient(line);
+    return {int64_t(o) * outer_stride + at, int64_t(o) * (outer_stride / 4) + windows, int64_t(o) * step + at,
+            Last ? group * P : channels.remainder(plane)};
+  }
+  // Of pack k: rows one after the other, in channels-last two pixels of each.
+  template <bool Last>
+  __device__ int64_t offset(int k) const {
+    return Last ? (k / 2) * row + (k % 2) * column : k * row;
+  }
+};
+
+}  // namespace cuda
+}  // namespace snnlib

@@ -1,0 +1,220 @@
+"""Neurons of one state and the means of their spikes over 2 x 2 windows as one op, for which a GPU reads currents once.
+
+Kernels: cuda/scan_pool.cu. Where there are none the op is scan.py and pool.py one after the other: the same bits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from snnlib.backends import native
+from snnlib.backends.reference.linear import Flags, count_states
+from snnlib.backends.reference.srm import state_dtype
+from snnlib.ops import checks, pool, scan
+from snnlib.ops.srm import _dense_strides, _neuron_order
+
+if TYPE_CHECKING:
+    from snnlib.neurons.dynamics import Dynamics
+
+# Memory orders of channels, rows and columns that the kernels know: one plane per channel, and channels-last.
+_PLANES, _CHANNELS_LAST = [2, 3, 4], [3, 4, 2]
+# A thread takes a window, and the number of threads has 31 bits.
+_MOST_NEURONS = 1 << 33
+
+
+def run(x: Tensor, dynamics: Dynamics, state: Tensor | None, time_dim: int) -> tuple[Tensor, Tensor]:
+    """Means of every window and step and the state after the last, with gradients as of `scan.run`."""
+    coefficients = dynamics.pack(x.new_zeros((), dtype=state_dtype(x)))
+    value, final = scan_pool_forward(x, coefficients, state, dynamics.flags, time_dim)
+    return value, final
+
+
+def fits(current: Tensor, dynamics: Dynamics) -> bool:
+    """Whether a kernel takes these neurons and currents `[T, N, C, H, W]`."""
+    if not native.has_kernel("scan_pool_forward", current):
+        return False
+    if current.dim() != 5 or dynamics.states != 1 or dynamics.reset_next or dynamics.membrane:
+        return False
+    return _is_whole(current) and current.numel() < _MOST_NEURONS
+
+
+def _is_whole(current: Tensor) -> bool:
+    """Whether every cell is in a window."""
+    return all(size > 0 and size % 2 == 0 for size in current.shape[3:])
+
+
+def _check(
+    current: Tensor, coefficients: Tensor, state: Tensor | None, flags: Sequence[int], time_dim: int
+) -> Flags:
+    checks.check_kernel_dtype("current", current)
+    checks.check_rank("current", current, "[T, N, C, H, W]", exactly=5)
+    options = scan._check(current, coefficients, state, flags, time_dim)
+    if options.reset_next or options.membrane or count_states(len(coefficients)) > 1:
+        raise ValueError(
+            f"flags: expected one state, a reset in the same step and spikes as values, got {list(flags)} and "
+            f"{count_states(len(coefficients))} states"
+        )
+    if not _is_whole(current):
+        raise ValueError(
+            f"current: expected an even number of rows and columns, got {tuple(current.shape[3:])}"
+        )
+    return options
+
+
+def _as_planes(current: Tensor) -> Tensor:
+    """The currents in a layout that the kernels walk, at an address where pairs begin."""
+    if _neuron_order(current) not in (_PLANES, _CHANNELS_LAST):
+        current = current.contiguous()
+    return current
+
+
+def _aligned(tensor: Tensor) -> Tensor:
+    return tensor.clone() if tensor.data_ptr() % (2 * tensor.element_size()) else tensor
+
+
+def _empty_value(current: Tensor) -> Tensor:
+    """Room for the windows, in the layout of the currents."""
+    shape = [*current.shape[:3], current.shape[3] // 2, current.shape[4] // 2]
+    strides = _dense_strides(shape, [0, 1, *(_neuron_order(current) or _PLANES)])
+    return torch.empty_strided(shape, strides, dtype=current.dtype, device=current.device)
+
+
+def _shares(grad_value: Tensor) -> Tensor:
+    """dL/dspikes."""
+    return (grad_value / 4).repeat_interleave(2, 3).repeat_interleave(2, 4)
+
+
+class _Call:
+    """Arguments that both kernels share; keeps the tensors behind the addresses alive."""
+
+    def __init__(
+        self, current: Tensor, coefficients: Tensor, state: Tensor | None, flags: Flags, time_dim: int
+    ) -> None:
+        self.current = _aligned(current)
+        first, second, channels, rows, columns = current.shape
+        inner = math.prod(current.shape[2:])
+        if time_dim == 0:
+            self.view = (1, first, second * inner, 0, second * inner)
+        else:
+            self.view = (first, second, inner, second * inner, inner)
+        self.planes = (channels, rows, columns, int(_neuron_order(current) == _CHANNELS_LAST))
+        self.rows = coefficients.to(state_dtype(current)).contiguous()
+        self.flags = flags
+        self.state = None
+        if state is not None:
+            self.state = scan._empty_state(current, 1, time_dim).copy_(state)
+
+    def arguments(self) -> tuple[object, ...]:
+        return (
+            self.view,
+            native.DTYPE_CODES[self.current.dtype],
+            tuple(int(flag) for flag in self.flags),
+            self.rows.data_ptr(),
+            self.rows.shape[1],
+            self.current.data_ptr(),
+            native.address(self.state),
+            self.planes,
+        )
+
+
+@torch.library.custom_op("snnlib::scan_pool_forward", mutates_args=())
+def scan_pool_forward(
+    current: Tensor, coefficients: Tensor, state: Tensor | None, flags: Sequence[int], time_dim: int
+) -> tuple[Tensor, Tensor]:
+    """(means of the spikes of every window and step, state of every neuron after the last)."""
+    options = _check(current, coefficients, state, flags, time_dim)
+    current = _as_planes(current)
+    value = _empty_value(current)
+    if not native.has_kernel("scan_pool_forward", current):
+        spikes, final = scan.scan_forward(current, coefficients, state, flags, time_dim)
+        means = pool.spike_avg_pool(spikes.flatten(0, 1), (2, 2), (2, 2), (0, 0), False, True, None)
+        return value.copy_(means.view(value.shape)), final
+    kernel = native.kernel("scan_pool_forward", current, coefficients=coefficients, state=state)
+    assert kernel is not None
+    final = scan._empty_state(current, 1, time_dim)
+    call = _Call(current, coefficients, state, options, time_dim)
+    kernel(*call.arguments(), value.data_ptr(), final.data_ptr())
+    return value, final
+
+
+@scan_pool_forward.register_fake
+def _(
+    current: Tensor, coefficients: Tensor, state: Tensor | None, flags: Sequence[int], time_dim: int
+) -> tuple[Tensor, Tensor]:
+    current = _as_planes(current)
+    return _empty_value(current), scan._empty_state(current, 1, time_dim)
+
+
+@torch.library.custom_op("snnlib::scan_pool_backward", mutates_args=())
+def scan_pool_backward(
+    grad_value: Tensor,
+    grad_state: Tensor | None,
+    current: Tensor,
+    coefficients: Tensor,
+    state: Tensor | None,
+    flags: Sequence[int],
+    time_dim: int,
+) -> tuple[Tensor, Tensor]:
+    """dL/dcurrent and dL/dstate; a cell's share of dL/dmean is a quarter, rounded to the currents' dtype."""
+    options = _check(current, coefficients, state, flags, time_dim)
+    current = _as_planes(current)
+    value = _empty_value(current)
+    checks.check_gradient("grad_value", grad_value, value.shape, "the output's shape", current)
+    scan._check_state("grad_state", grad_state, current, coefficients, options, time_dim)
+    if not native.has_kernel("scan_pool_backward", current):
+        grad, _, start = scan.scan_backward(
+            _shares(grad_value), grad_state, current, coefficients, state, flags, time_dim, False
+        )
+        return grad, start
+    kernel = native.kernel(
+        "scan_pool_backward", current, grad_value=grad_value, coefficients=coefficients, state=state
+    )
+    assert kernel is not None
+    call = _Call(current, coefficients, state, options, time_dim)
+    if grad_value.stride() != value.stride() or grad_value.dtype != value.dtype:
+        grad_value = value.copy_(grad_value)
+    grad_value = _aligned(grad_value)
+    final = None if grad_state is None else scan._empty_state(current, 1, time_dim).copy_(grad_state)
+    grad, start = torch.empty_like(current), scan._empty_state(current, 1, time_dim)
+    kernel(*call.arguments(), grad_value.data_ptr(), native.address(final), grad.data_ptr(), start.data_ptr())
+    return grad, start
+
+
+@scan_pool_backward.register_fake
+def _(
+    grad_value: Tensor,
+    grad_state: Tensor | None,
+    current: Tensor,
+    coefficients: Tensor,
+    state: Tensor | None,
+    flags: Sequence[int],
+    time_dim: int,
+) -> tuple[Tensor, Tensor]:
+    current = _as_planes(current)
+    return torch.empty_like(current), scan._empty_state(current, 1, time_dim)
+
+
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    current, coefficients, state, ctx.flags, ctx.time_dim = inputs
+    ctx.save_for_backward(current, coefficients, state)
+
+
+def _backward(ctx: Any, grad_value: Tensor, grad_state: Tensor | None) -> tuple[Tensor | None, ...]:
+    current, coefficients, state = ctx.saved_tensors
+    if ctx.needs_input_grad[1]:
+        grad, rows, start = scan.scan_backward(
+            _shares(grad_value), grad_state, current, coefficients, state, ctx.flags, ctx.time_dim, True
+        )
+        return grad, rows, start if state is not None else None, None, None
+    grad, start = scan_pool_backward(
+        grad_value, grad_state, current, coefficients, state, ctx.flags, ctx.time_dim
+    )
+    return grad, None, start if state is not None else None, None, None
+
+
+scan_pool_forward.register_autograd(_backward, setup_context=_setup_context)
