@@ -45,6 +45,7 @@ def ops(run: Setting) -> Results:
 
 def _op_matrix(run: Setting) -> Iterator[bool]:
     """Whether each output has the CPU's bits; raises where it is further away than it may be."""
+    forward = ("srm_forward", "srm_trace", "srm_pool_forward", "scan_forward", "scan_pool_forward")
     for case in OPS.values():
         for sample in case.samples[: 2 if run.small else None]:
             for dtype in DTYPES:
@@ -54,7 +55,7 @@ def _op_matrix(run: Setting) -> Iterator[bool]:
                     what = f"{case.name}, {sample.name}, {dtype}, output {number}"
                     assert out.device.type == run.device.type, what
                     # Neurons compute in the same order everywhere: spikes, states and traces to the bit.
-                    if case.name in ("srm_forward", "srm_trace", "scan_forward", "scan_pool_forward"):
+                    if case.name in forward:
                         assert_bits(out.cpu(), expected, what)
                     else:
                         assert_close(out.cpu(), expected.double(), case.tolerance[dtype], what)

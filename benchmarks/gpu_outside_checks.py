@@ -50,6 +50,7 @@ def kernels(run: Setting) -> Results:
     """Every kernel of the library once, for `sanitizer`: torch's own would take most of the time."""
     calls = 0
     scans = ("scan_forward", "scan_backward", "scan_pool_forward", "scan_pool_backward")
+    scans += ("srm_pool_forward", "srm_pool_backward")
     for name in ("srm_forward", "srm_backward", "srm_trace", *scans):
         for sample in OPS[name].samples:
             for dtype in DTYPES:

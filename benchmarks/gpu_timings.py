@@ -77,6 +77,11 @@ def _rates(run: Setting, dtype: torch.dtype, neurons: int) -> Results:
         "SRM backward, weights only": (3, lambda: ops.srm_backward(q, *neuron, True, False)),
         "LIF forward": (2, lambda: ops.scan_forward(*scan)),
         "LIF backward": (3, lambda: ops.scan_backward(q, None, *scan, False)),
+        "SRM and pool forward": (1.25, lambda: ops.srm_pool_forward(cells, limit, *CONSTANTS[:3], 0)),
+        "SRM and pool backward": (
+            3.25,
+            lambda: ops.srm_pool_backward(means, cells, limit, *CONSTANTS, 0, True, True),
+        ),
         "LIF and pool forward": (1.25, lambda: ops.scan_pool_forward(cells, *scan[1:])),
         "LIF and pool backward": (2.25, lambda: ops.scan_pool_backward(means, None, cells, *scan[1:])),
         "pool forward, 2x2": (1.25, lambda: ops.spike_avg_pool(frames, *window, True, None)),

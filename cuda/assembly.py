@@ -88,6 +88,11 @@ POOLED_ADJOINT, POOLED_LAST_ADJOINT = (
     )
     for packs in (2, 4)
 )
+# SRM neurons with their pool: the repeated recurrence with its reciprocals, and one or two signals.
+POOLED_WEIGHT_CREDIT, POOLED_CREDIT = (
+    (Phase(("LDG", "STS", "MUFU"), (), "LDG", 3), Phase(("LDS", "STG"), ("LDG",), "STG", 2 * signals))
+    for signals in (1, 2)
+)
 
 
 def per_step(kernel: list[Instruction], phases: tuple[Phase, ...]) -> float:

@@ -28,9 +28,11 @@ from assembly import (
     BACKWARD,
     FORWARD,
     POOLED_ADJOINT,
+    POOLED_CREDIT,
     POOLED_FORWARD,
     POOLED_LAST_ADJOINT,
     POOLED_LAST_FORWARD,
+    POOLED_WEIGHT_CREDIT,
     RECIPROCAL_ADJOINT,
     Instruction,
     Phase,
@@ -99,6 +101,12 @@ BOUNDS = (
           POOLED_LAST_FORWARD, _HALVES, 1.25, {"float": 17, "__half": 16, "__nv_bfloat16": 16}, 4),
     Bound("LIF and pool backward, triangle, channels-last", rf"scan_pool_backward_kernel<{_TYPES}, (\d), true>",
           POOLED_LAST_ADJOINT, _HALVES, 2.25, {"float": 31, "__half": 30, "__nv_bfloat16": 30}, 4),
+    Bound("SRM and pool forward", rf"srm_pool_forward_kernel<{_TYPES}, (\d), false>", POOLED_FORWARD, _PAIRS, 1.25,
+          {"float": 15, "__half": 17, "__nv_bfloat16": 17}, 2),
+    Bound("SRM and pool backward", rf"srm_pool_backward_kernel<{_TYPES}, (\d), false, true>", POOLED_CREDIT, _PAIRS,
+          3.25, {"float": 52, "__half": 56, "__nv_bfloat16": 56}, 2),
+    Bound("SRM and pool backward, weights only", rf"srm_pool_backward_kernel<{_TYPES}, (\d), false, false>",
+          POOLED_WEIGHT_CREDIT, _PAIRS, 2.25, {"float": 39, "__half": 42, "__nv_bfloat16": 42}, 2),
 )  # fmt: skip
 ENTRY = re.compile(r"Compiling entry function '(\S+)' for '(sm_\w+)'")
 MEMORY = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
@@ -272,10 +280,10 @@ def main() -> None:
         print("instructions were not counted: there is no cuobjdump")
     else:
         kernels = {}
-        for source in ("srm", "scan", "scan_pool", "pool"):
+        for source in ("srm", "srm_pool", "scan", "scan_pool", "pool"):
             kernels[source] = functions(demangled(disassembled(tool, source)))
             check_all(kernels[source])
-        scans = kernels["srm"] | kernels["scan"] | kernels["scan_pool"]
+        scans = kernels["srm"] | kernels["srm_pool"] | kernels["scan"] | kernels["scan_pool"]
         print("\n".join([*check_scans(scans), *check_pools(kernels["pool"])]))
     number = len(ENTRY.findall(report))
     print(

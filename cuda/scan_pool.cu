@@ -41,12 +41,6 @@ __device__ void load_states(const void* states, const WindowPlaces& places, int6
 }
 
 template <class T, int P, bool Last>
-__device__ void read_cells(const T* at, const WindowPlaces& places, Pack<T, P> (&cells)[WindowShape<P, Last>::kPacks]) {
-  SNNLIB_UNROLL
-  for (int k = 0; k < WindowShape<P, Last>::kPacks; ++k) cells[k] = read_pack<Pack<T, P>>(at + places.offset<Last>(k));
-}
-
-template <class T, int P, bool Last>
 __global__ void scan_pool_forward_kernel(ScanForwardArgs a, WindowPlaces places) {
   using S = typename StateOf<T>::type;
   using Shape = WindowShape<P, Last>;
@@ -64,7 +58,7 @@ __global__ void scan_pool_forward_kernel(ScanForwardArgs a, WindowPlaces places)
       constexpr int n = decltype(size)::value;
       Pack<T, P> cells[n][Shape::kPacks];
       SNNLIB_UNROLL
-      for (int j = 0; j < n; ++j, current += places.step_stride) read_cells<T, P, Last>(current, places, cells[j]);
+      for (int j = 0; j < n; ++j, current += places.step_stride) places.read<T, P, Last>(current, cells[j]);
       SNNLIB_UNROLL
       for (int j = 0; j < n; ++j, value += places.step_stride / 4) {
         S mean[Shape::kWindows] = {};
@@ -121,7 +115,7 @@ __global__ void scan_pool_backward_kernel(ScanBackwardArgs a, WindowPlaces place
         constexpr int n = decltype(size)::value;
         Pack<T, P> cells[n][Shape::kPacks];
         SNNLIB_UNROLL
-        for (int j = 0; j < n; ++j, at += stride) read_cells<T, P, Last>(at, places, cells[j]);
+        for (int j = 0; j < n; ++j, at += stride) places.read<T, P, Last>(at, cells[j]);
         SNNLIB_UNROLL
         for (int j = 0; j < n; ++j, to += Keep ? kPairs * kScratchThreads : 0) {
           Kept potentials[kPairs];
@@ -221,9 +215,7 @@ __global__ void scan_pool_backward_kernel(ScanBackwardArgs a, WindowPlaces place
 
 template <class T, int P, bool Last>
 void run(const ScanPoolForwardArgs& a) {
-  WindowPlaces places;
-  if (!WindowPlaces::split<P, Last>(a.planes, a.scan.view, &places))
-    throw std::runtime_error("scan_pool_forward: expected fewer than 2^31 threads");
+  const WindowPlaces places = WindowPlaces::split<P, Last>("scan_pool_forward", a.planes, a.scan.view);
   launch("scan_pool_forward", scan_pool_forward_kernel<T, P, Last>, places.threads, a.scan.executor, Scratch{}, a.scan,
          places);
 }
@@ -234,9 +226,7 @@ void run(const ScanPoolBackwardArgs& a) {
   constexpr int kBytes = WindowShape<P, Last>::kCells * int(sizeof(S));
   static_assert((kScratchBytes / kBytes + 2) / 2 * sizeof(T) >= sizeof(LinearState<1, S>),
                 "a chunk has room for a state");
-  WindowPlaces places;
-  if (!WindowPlaces::split<P, Last>(a.planes, a.scan.view, &places))
-    throw std::runtime_error("scan_pool_backward: expected fewer than 2^31 threads");
+  const WindowPlaces places = WindowPlaces::split<P, Last>("scan_pool_backward", a.planes, a.scan.view);
   const Chunks chunks = even_chunks<kBytes>(a.scan.view.steps);
   launch("scan_pool_backward", scan_pool_backward_kernel<T, P, Last>, places.threads, a.scan.executor,
          Scratch{chunks.steps * kBytes}, a.scan, places, chunks);

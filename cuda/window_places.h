@@ -1,6 +1,9 @@
 // Where a thread that takes windows of 2 x 2 cells through time finds them.
 #pragma once
 
+#include <stdexcept>
+#include <string>
+
 #include "chunks.h"
 #include "divider.h"
 #include "snnlib/scan_pool.h"
@@ -37,25 +40,26 @@ struct WindowPlaces {
   // windows.
   int64_t step, outer_stride, step_stride;
 
-  // Sets the places of threads with cells of this shape; false where an index would not fit.
+  // Of threads with cells of this shape.
   template <int P, bool Last>
-  static bool split(const CellPlanes& planes, const SequenceView& view, WindowPlaces* places) {
+  static WindowPlaces split(const char* name, const CellPlanes& planes, const SequenceView& view) {
     using Shape = WindowShape<P, Last>;
     const int64_t of_outer = view.inner / Shape::kCells;
-    if (view.outer * of_outer >= int64_t(1) << 31) return false;
+    if (view.outer * of_outer >= int64_t(1) << 31) {
+      throw std::runtime_error(std::string(name) + ": expected fewer than 2^31 threads");
+    }
     using D = Divider<uint32_t>;
-    *places = {D(of_outer),
-               D(Last ? planes.channels / P : planes.width / 2 / Shape::kWindows),
-               D(planes.width / 2),
-               D(planes.height / 2),
-               D(planes.channels),
-               uint32_t(view.outer * of_outer),
-               planes.width * (Last ? planes.channels : 1),
-               Last ? planes.channels : 1,
-               view.inner,
-               view.outer_stride,
-               view.step_stride};
-    return true;
+    return {D(of_outer),
+            D(Last ? planes.channels / P : planes.width / 2 / Shape::kWindows),
+            D(planes.width / 2),
+            D(planes.height / 2),
+            D(planes.channels),
+            uint32_t(view.outer * of_outer),
+            planes.width * (Last ? planes.channels : 1),
+            Last ? planes.channels : 1,
+            view.inner,
+            view.outer_stride,
+            view.step_stride};
   }
 
   template <int P, bool Last>
@@ -74,6 +78,11 @@ struct WindowPlaces {
   template <bool Last>
   __device__ int64_t offset(int k) const {
     return Last ? (k / 2) * row + (k % 2) * column : k * row;
+  }
+  template <class T, int P, bool Last>
+  __device__ void read(const T* at, Pack<T, P> (&cells)[WindowShape<P, Last>::kPacks]) const {
+    SNNLIB_UNROLL
+    for (int k = 0; k < WindowShape<P, Last>::kPacks; ++k) cells[k] = read_pack<Pack<T, P>>(at + offset<Last>(k));
   }
 };
 

@@ -95,6 +95,41 @@ def trace_sample(name: str) -> Sample:
     return Sample(name, make)
 
 
+# name: (shape of the currents, time dimension, channels-last, thresholds per channel, constants).
+POOLED_TRAINS: dict[str, tuple[tuple[int, ...], int, bool, bool, Arguments]] = {
+    "planes": ((13, 2, 3, 4, 6), 0, False, False, _taus()),
+    "channels-last": ((9, 2, 5, 2, 4), 0, True, True, _taus(clamp=math.inf)),
+    "batch first": ((2, 11, 4, 6, 4), 1, False, True, _taus(8.0, 4.0, 4.0)),
+    "batch first, channels-last": ((3, 7, 2, 4, 2), 1, True, False, _taus(4.0, 2.0, 2.0)),
+    "cells in no window": ((6, 2, 3, 5, 7), 0, False, True, _taus()),
+    "T = 0": ((0, 2, 3, 2, 2), 0, False, True, _taus()),
+    "N = 0": ((4, 0, 3, 2, 2), 0, False, False, _taus()),
+}
+
+
+def pooled_train_sample(name: str) -> Sample:
+    shape, time_dim, last, per_channel, taus = POOLED_TRAINS[name]
+
+    def make(generator: torch.Generator) -> Arguments:
+        current, limit, _ = _neuron_arguments(generator, shape, time_dim, per_channel, False)
+        if last:
+            current = current.movedim(2, -1).contiguous().movedim(-1, 2)
+        return (current, limit, *taus[:3], time_dim)
+
+    return Sample(name, make)
+
+
+def pooled_train_backward_sample(name: str, needs: tuple[bool, bool] = (True, True)) -> Sample:
+    shape, time_dim, *_, taus = POOLED_TRAINS[name]
+
+    def make(generator: torch.Generator) -> Arguments:
+        current, limit, *_ = pooled_train_sample(name).make(generator)
+        windows = (*shape[:3], shape[3] // 2, shape[4] // 2)
+        return (torch.randn(windows, generator=generator), current, limit, *taus, time_dim, *needs)
+
+    return Sample(name if all(needs) else f"{name}, needs {needs}", make)
+
+
 # name: (frames, kernel, stride, padding, ceil_mode, count_include_pad, divisor, kind of events)
 POOLS: dict[str, tuple[tuple[int, ...], list[int], list[int], list[int], bool, bool, int | None, str]] = {
     "1-D": ((3, 2, 11), [3], [2], [1], True, True, None, "counts"),

@@ -14,6 +14,7 @@ import scan_samples
 import torch
 from op_samples import (
     CONVS,
+    POOLED_TRAINS,
     POOLS,
     SRM_CONVS,
     SUPERPIXELS,
@@ -26,6 +27,8 @@ from op_samples import (
     max_pool_sample,
     pool_backward_sample,
     pool_sample,
+    pooled_train_backward_sample,
+    pooled_train_sample,
     srm_conv_backward_sample,
     srm_conv_sample,
     superpixel_sample,
@@ -175,6 +178,43 @@ def _pooled(train: Tensor, pool: list[int]) -> Tensor:
     return torch.from_numpy(frames).unflatten(0, train.shape[:2])
 
 
+def _means(train: Tensor) -> Tensor:
+    """Of windows of 2 x 2 cells, also of no steps."""
+    windows = (*train.shape[:3], train.shape[3] // 2, train.shape[4] // 2)
+    return _pooled(train, [2, 2]) if train.numel() else torch.zeros(windows, dtype=torch.float64)
+
+
+def _pooled_answer(current: Tensor, threshold: Tensor, *rest: Any) -> list[Tensor | None]:
+    *taus, time_dim = rest
+    run = _run(current, threshold, None, tuple(taus), time_dim)
+    return [_means(_like_train(run.spikes, current, time_dim))]
+
+
+def _pooled_doubtful(current: Tensor, threshold: Tensor, *rest: Any) -> Tensor:
+    *taus, time_dim = rest
+    return _means(_near_threshold(current, threshold, None, tuple(taus), time_dim).double()) > 0
+
+
+def _pooled_backward_answer(q: Tensor, current: Tensor, threshold: Tensor, *rest: Any) -> list[Tensor | None]:
+    *taus, clamp, time_dim, need_weight, need_input = rest
+    spikes = _like_train(_run(current, threshold, None, tuple(taus), time_dim).spikes, current, time_dim)
+    shared = torch.zeros(current.shape)
+    if current.numel():
+        frames, grads = spikes.flatten(0, 1).numpy(), q.double().flatten(0, 1).numpy()
+        window = ([2, 2], [2, 2], [0, 0], False)
+        shared = torch.from_numpy(oracles.avg_pool_credit(grads, frames, *window)).reshape(current.shape)
+    options = (*taus, clamp, time_dim, need_weight, need_input)
+    return _backward_answer(shared, current, threshold, None, *options)
+
+
+def _pooled_backward_doubtful(_: Tensor, current: Tensor, threshold: Tensor, *rest: Any) -> Tensor:
+    """All cells of a window share its gradient."""
+    close = _near_threshold(current, threshold, None, rest[:3], rest[4])
+    windows = (_means(close.double()) > 0).repeat_interleave(2, 3).repeat_interleave(2, 4)
+    close[..., : windows.shape[3], : windows.shape[4]] |= windows
+    return close
+
+
 def _srm_conv_answer(
     x: Tensor, weight: Tensor, limit: Tensor, state: Tensor | None, *rest: Any
 ) -> list[Tensor | None]:
@@ -257,6 +297,28 @@ OPS = {
             NEURON_TOLERANCE,
             bit_equal=True,
             events=0,
+        ),
+        OpCase(
+            "srm_pool_forward",
+            tuple(pooled_train_sample(name) for name in POOLED_TRAINS),
+            _pooled_answer,
+            _pooled_doubtful,
+            NEURON_TOLERANCE,
+            bit_equal=True,
+            events=0,
+        ),
+        OpCase(
+            "srm_pool_backward",
+            (
+                *(pooled_train_backward_sample(name) for name in POOLED_TRAINS),
+                pooled_train_backward_sample("planes", (True, False)),
+                pooled_train_backward_sample("channels-last", (False, True)),
+            ),
+            _pooled_backward_answer,
+            _pooled_backward_doubtful,
+            NEURON_TOLERANCE,
+            bit_equal=True,
+            events=1,
         ),
         OpCase(
             "srm_conv_forward",

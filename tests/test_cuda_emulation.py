@@ -24,7 +24,7 @@ from snnlib.backends import native
 
 KERNELS = (
     "srm_forward", "srm_backward", "srm_trace", "scan_forward", "scan_backward", "scan_pool_forward",
-    "scan_pool_backward",
+    "scan_pool_backward", "srm_pool_forward", "srm_pool_backward",
     "spike_avg_pool", "spike_avg_pool_backward",
 )  # fmt: skip
 CALLS = [
@@ -97,6 +97,32 @@ def test_any_number_of_steps(
     signals = OPS["srm_backward"](*backward)
     assert all(bool(signal.any()) == need for signal, need in zip(signals, needs, strict=True))
     _assert_same(emulated(OPS["srm_backward"], *backward), signals)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("needs", [(True, True), (True, False), (False, True)], ids=["ab", "a", "b"])
+def test_pooled_srm_neurons_of_any_number_of_steps(
+    dtype: torch.dtype, needs: tuple[bool, bool], emulated: Callable[..., Any]
+) -> None:
+    """Both layouts, chunks of 12 to 48 steps with rests, and a neuron that needs exact reciprocals."""
+    for number, steps in enumerate((1, 4, 13, 24, 25, 48, 49, 250)):
+        generator = torch.Generator().manual_seed(steps)
+        time_dim = number % 2
+        shape = (2, steps, 3, 4, 2) if time_dim else (steps, 2, 3, 4, 2)
+        current = torch.randn(shape, generator=generator) * 1.2 + 0.4
+        limit = 0.5 + torch.rand(3, generator=generator, dtype=torch.promote_types(dtype, torch.float32))
+        if dtype == torch.float32:
+            current[:, :, 0] *= 1e-38
+            limit[0] *= 1e-38
+        options = (limit, 5.0, 3.0, 3.0)
+        for x in (current.to(dtype), current.to(dtype).movedim(2, -1).contiguous().movedim(-1, 2)):
+            means = OPS["srm_pool_forward"](x, *options, time_dim)
+            _assert_same(emulated(OPS["srm_pool_forward"], x, *options, time_dim), means)
+            q = torch.randn(means[0].shape, generator=generator).to(dtype)
+            backward = (q, x, *options, 4.0, time_dim, *needs)
+            signals = OPS["srm_pool_backward"](*backward)
+            assert steps < 13 or all(bool(s.any()) == need for s, need in zip(signals, needs, strict=True))
+            _assert_same(emulated(OPS["srm_pool_backward"], *backward), signals)
 
 
 @pytest.mark.parametrize("scale", [1e-42, 1e-38, 1e-30, 1e30, 1e37, 1e38])
@@ -393,6 +419,48 @@ def test_a_fused_net_pools_in_the_scan(emulated: Callable[..., Any], monkeypatch
         assert_close(gradient, expected.double(), 1e-5)
     assert_bits(torch.cat((first, second)), whole)
     assert_bits(final, last)
+
+
+def test_a_fused_net_of_srm_neurons_pools_in_the_scan(
+    emulated: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spikes and gradients are those of layers and pools apart, also where cells are in no window."""
+    torch.manual_seed(4)
+    net = torch.nn.Sequential(
+        *(snnlib.SRMConv2d(2, 4, 3, padding=1), snnlib.SpikeAvgPool2d(2)),
+        *(snnlib.SRMConv2d(4, 5, 2), snnlib.SpikeAvgPool2d(2)),
+        *(torch.nn.Flatten(2), snnlib.SRMLinear(5 * 9, 6)),
+    )
+    x = (torch.rand(12, 3, 2, 16, 16) < 0.2).float()
+    snnlib.init.calibrate_firing_rate_(net, x, 0.15)
+    fused = snnlib.fuse_(copy.deepcopy(net))
+    calls: list[str] = []
+    kernels = emulation.module()
+    counting = SimpleNamespace(**vars(kernels))
+    for name in ("srm_pool_forward", "srm_pool_backward", "srm_forward", "srm_backward"):
+
+        def counted(*arguments: Any, name: str = name) -> Any:
+            calls.append(name)
+            return getattr(kernels, name)(*arguments)
+
+        setattr(counting, name, counted)
+    results = []
+    with monkeypatch.context() as patch:
+        patch.setattr(native, "_kernels", {"cpu": counting})
+        for module in (net, fused):
+            events = x.clone().requires_grad_()
+            calls.clear()
+            out = module(events)
+            loss = (out * torch.arange(6)).sum()
+            results.append([out.detach(), *torch.autograd.grad(loss, [events, *module.parameters()])])
+    # Seven rows of neurons are not whole windows: there the op is the scan and the pool, and finds the spikes again.
+    assert [calls.count(f"srm_pool_{way}") for way in ("forward", "backward")] == [1, 1]
+    assert [calls.count(f"srm_{way}") for way in ("forward", "backward")] == [3, 2]
+    assert_bits(results[1][0], results[0][0])
+    assert results[0][0].any()
+    for gradient, expected in zip(results[1][1:], results[0][1:], strict=True):
+        assert expected.any()
+        assert_close(gradient, expected.double(), 1e-5)
 
 
 # Kernels of odd and even size, strides, padding, dilation, one channel and many; frames that a flat layer reads.

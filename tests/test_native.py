@@ -106,7 +106,8 @@ def test_cuda_kernels_take_the_arguments_of_the_cpu() -> None:
     if cuda is None:
         pytest.skip("the compiled module was built without CUDA")
     for name, function in vars(cuda).items():
-        own = ("info", "problem", "use_device", "event_currents", "scan_pool_forward", "scan_pool_backward")
+        pools = (f"{kind}_pool_{way}" for kind in ("scan", "srm") for way in ("forward", "backward"))
+        own = ("info", "problem", "use_device", "event_currents", *pools)
         if callable(function) and name not in own:
             assert function.__doc__ == getattr(native._module, name).__doc__
     assert re.fullmatch(

@@ -496,6 +496,12 @@ def test_pooled_scans_are_for_one_state_and_whole_windows() -> None:
         pooled(x, rows, None, [*flags[:5], 1, *flags[6:]], 0)
 
 
+def test_pooled_srm_neurons_need_a_window() -> None:
+    x = torch.zeros(3, 2, 4, 1, 6)
+    with pytest.raises(ValueError, match=r"current: expected at least two rows and columns, got \(1, 6\)"):
+        torch.ops.snnlib.srm_pool_forward(x, torch.ones(()), 5.0, 3.0, 3.0, 0)
+
+
 def test_klif_has_the_bits_of_its_step() -> None:
     """Dynamics whose coefficients are exact: spikes, states and gradients of the same sums."""
     x = (torch.randn(12, 3, 8, generator=torch.Generator().manual_seed(1)) * 3 + 1).requires_grad_()

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from snnlib import ops
+from snnlib.backends.reference.srm import state_dtype
 from snnlib.functional._autocast import autocast_dtype
 from snnlib.functional._check import check_finite, check_number, check_untransformed, time_dimension
 from snnlib.functional.event_driven import as_event_driven, currents_in_order, event_driven_layer
@@ -46,19 +47,26 @@ class _SRMLayer(torch.autograd.Function):
         input_grad_scale: float,
         time_dim: int,
         return_state: bool,
+        pooled: bool,
     ) -> tuple[Tensor, Tensor]:
         current = currents_in_order(x, weight, operator, time_dim)
         if current is None:
             current = operator.forward(x.flatten(0, 1), weight)
             current = current.reshape(*x.shape[:2], *current.shape[1:])
         check_state(state, current.shape, current, time_dim)
-        spikes, final = ops.srm.srm_forward(
-            current, threshold, state, *neuron.constants, time_dim, return_state
-        )
+        ctx.pooled = pooled
+        if pooled:
+            # From a state of zero that nobody asks for again.
+            spikes = ops.srm_pool.srm_pool_forward(current, threshold, *neuron.taus, time_dim)
+            final = current.new_empty(0, dtype=state_dtype(current))
+        else:
+            spikes, final = ops.srm.srm_forward(
+                current, threshold, state, *neuron.constants, time_dim, return_state
+            )
         with_state = return_state or state is not None
         ctx.save_for_backward(x, weight, current, threshold, state, spikes if with_state else None)
         ctx.operator, ctx.neuron = operator, neuron
-        ctx.input_grad_scale, ctx.time_dim = input_grad_scale, time_dim
+        ctx.input_grad_scale, ctx.time_dim, ctx.shape = input_grad_scale, time_dim, spikes.shape
         # A state that nobody uses has no gradient, not one of zeros.
         ctx.set_materialize_grads(False)
         ctx.gives_state = return_state
@@ -78,17 +86,13 @@ class _SRMLayer(torch.autograd.Function):
             grad_state = None
         with_state = need_state or grad_state is not None
         if grad_spikes is None:
-            grad_spikes = torch.zeros_like(current)
-        a, b = ops.srm.srm_backward(
-            grad_spikes,
-            current,
-            threshold,
-            state,
-            *ctx.neuron.constants,
-            ctx.time_dim,
-            need_weight or with_state,
-            need_x or with_state,
-        )
+            grad_spikes = current.new_zeros(ctx.shape)
+        needs = (need_weight or with_state, need_x or with_state)
+        options = (*ctx.neuron.constants, ctx.time_dim, *needs)
+        if ctx.pooled:
+            a, b = ops.srm_pool.srm_pool_backward(grad_spikes, current, threshold, *options)
+        else:
+            a, b = ops.srm.srm_backward(grad_spikes, current, threshold, state, *options)
         grad_start = None
         if with_state:
             a, b, grad_start = through_state(a, b, spikes, grad_state, ctx.neuron.taus, ctx.time_dim)
@@ -101,7 +105,7 @@ class _SRMLayer(torch.autograd.Function):
                 grad_x = grad_x.mul_(ctx.input_grad_scale)
         if need_weight:
             grad_weight = ctx.operator.weight_backward(a.to(x.dtype).flatten(0, 1), events, weight)
-        return grad_x, grad_weight, None, grad_start if need_state else None, *[None] * 5
+        return grad_x, grad_weight, None, grad_start if need_state else None, *[None] * 6
 
 
 def srm_layer_stream(
@@ -135,10 +139,14 @@ def srm_layer_stream(
         return event_driven_layer(
             conv, limit, state, neuron, input_grad_scale, time_dimension(batch_first), return_state, pool
         )
+    time_dim = time_dimension(batch_first)
+    # One pass over the currents where there is a kernel for it.
+    pooled = pool == (2, 2) and state is None and not return_state
+    pooled = pooled and ops.srm_pool.has_kernels(x)
     spikes, final = _SRMLayer.apply(  # type: ignore[no-untyped-call]
-        x, weight, limit, state, operator, neuron, input_grad_scale, time_dimension(batch_first), return_state
+        x, weight, limit, state, operator, neuron, input_grad_scale, time_dim, return_state, pooled
     )
-    return Streamed(spike_avg_pool2d(spikes, pool) if pool != (1, 1) else spikes, final)
+    return Streamed(spikes if pooled or pool == (1, 1) else spike_avg_pool2d(spikes, pool), final)
 
 
 def srm_layer(

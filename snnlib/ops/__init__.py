@@ -18,6 +18,7 @@ from snnlib.ops import (
     srm,
     srm_conv_backward,
     srm_conv_forward,
+    srm_pool,
     superpixel,
 )
 
@@ -36,5 +37,6 @@ __all__ = [
     "srm",
     "srm_conv_backward",
     "srm_conv_forward",
+    "srm_pool",
     "superpixel",
 ]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # Memory orders of channels, rows and columns that the kernels know: one plane per channel, and channels-last.
 _PLANES, _CHANNELS_LAST = [2, 3, 4], [3, 4, 2]
 # A thread takes a window, and the number of threads has 31 bits.
-_MOST_NEURONS = 1 << 33
+MOST_NEURONS = 1 << 33
 
 
 def run(x: Tensor, dynamics: Dynamics, state: Tensor | None, time_dim: int) -> tuple[Tensor, Tensor]:
@@ -40,10 +40,10 @@ def fits(current: Tensor, dynamics: Dynamics) -> bool:
         return False
     if current.dim() != 5 or dynamics.states != 1 or dynamics.reset_next or dynamics.membrane:
         return False
-    return _is_whole(current) and current.numel() < _MOST_NEURONS
+    return is_whole(current) and current.numel() < MOST_NEURONS
 
 
-def _is_whole(current: Tensor) -> bool:
+def is_whole(current: Tensor) -> bool:
     """Whether every cell is in a window."""
     return all(size > 0 and size % 2 == 0 for size in current.shape[3:])
 
@@ -59,29 +59,44 @@ def _check(
             f"flags: expected one state, a reset in the same step and spikes as values, got {list(flags)} and "
             f"{count_states(len(coefficients))} states"
         )
-    if not _is_whole(current):
+    if not is_whole(current):
         raise ValueError(
             f"current: expected an even number of rows and columns, got {tuple(current.shape[3:])}"
         )
     return options
 
 
-def _as_planes(current: Tensor) -> Tensor:
-    """The currents in a layout that the kernels walk, at an address where pairs begin."""
+def as_planes(current: Tensor) -> Tensor:
+    """The currents in a layout that the kernels walk."""
     if _neuron_order(current) not in (_PLANES, _CHANNELS_LAST):
         current = current.contiguous()
     return current
 
 
-def _aligned(tensor: Tensor) -> Tensor:
+def aligned(tensor: Tensor) -> Tensor:
+    """The tensor, or a copy whose first element is at an address where pairs begin."""
     return tensor.clone() if tensor.data_ptr() % (2 * tensor.element_size()) else tensor
 
 
-def _empty_value(current: Tensor) -> Tensor:
+def empty_value(current: Tensor) -> Tensor:
     """Room for the windows, in the layout of the currents."""
     shape = [*current.shape[:3], current.shape[3] // 2, current.shape[4] // 2]
     strides = _dense_strides(shape, [0, 1, *(_neuron_order(current) or _PLANES)])
     return torch.empty_strided(shape, strides, dtype=current.dtype, device=current.device)
+
+
+def view_of(current: Tensor, time_dim: int) -> tuple[int, ...]:
+    """(outer, steps, inner, outer stride, step stride)."""
+    first, second = current.shape[:2]
+    inner = math.prod(current.shape[2:])
+    if time_dim == 0:
+        return (1, first, second * inner, 0, second * inner)
+    return (first, second, inner, second * inner, inner)
+
+
+def planes_of(current: Tensor) -> tuple[int, ...]:
+    """(channels, rows, columns, whether channels are last in memory)."""
+    return (*current.shape[2:], int(_neuron_order(current) == _CHANNELS_LAST))
 
 
 def _shares(grad_value: Tensor) -> Tensor:
@@ -95,14 +110,8 @@ class _Call:
     def __init__(
         self, current: Tensor, coefficients: Tensor, state: Tensor | None, flags: Flags, time_dim: int
     ) -> None:
-        self.current = _aligned(current)
-        first, second, channels, rows, columns = current.shape
-        inner = math.prod(current.shape[2:])
-        if time_dim == 0:
-            self.view = (1, first, second * inner, 0, second * inner)
-        else:
-            self.view = (first, second, inner, second * inner, inner)
-        self.planes = (channels, rows, columns, int(_neuron_order(current) == _CHANNELS_LAST))
+        self.current = aligned(current)
+        self.view, self.planes = view_of(current, time_dim), planes_of(current)
         self.rows = coefficients.to(state_dtype(current)).contiguous()
         self.flags = flags
         self.state = None
@@ -128,8 +137,8 @@ def scan_pool_forward(
 ) -> tuple[Tensor, Tensor]:
     """(means of the spikes of every window and step, state of every neuron after the last)."""
     options = _check(current, coefficients, state, flags, time_dim)
-    current = _as_planes(current)
-    value = _empty_value(current)
+    current = as_planes(current)
+    value = empty_value(current)
     if not native.has_kernel("scan_pool_forward", current):
         spikes, final = scan.scan_forward(current, coefficients, state, flags, time_dim)
         means = pool.spike_avg_pool(spikes.flatten(0, 1), (2, 2), (2, 2), (0, 0), False, True, None)
@@ -146,8 +155,8 @@ def scan_pool_forward(
 def _(
     current: Tensor, coefficients: Tensor, state: Tensor | None, flags: Sequence[int], time_dim: int
 ) -> tuple[Tensor, Tensor]:
-    current = _as_planes(current)
-    return _empty_value(current), scan._empty_state(current, 1, time_dim)
+    current = as_planes(current)
+    return empty_value(current), scan._empty_state(current, 1, time_dim)
 
 
 @torch.library.custom_op("snnlib::scan_pool_backward", mutates_args=())
@@ -162,8 +171,8 @@ def scan_pool_backward(
 ) -> tuple[Tensor, Tensor]:
     """dL/dcurrent and dL/dstate; a cell's share of dL/dmean is a quarter, rounded to the currents' dtype."""
     options = _check(current, coefficients, state, flags, time_dim)
-    current = _as_planes(current)
-    value = _empty_value(current)
+    current = as_planes(current)
+    value = empty_value(current)
     checks.check_gradient("grad_value", grad_value, value.shape, "the output's shape", current)
     scan._check_state("grad_state", grad_state, current, coefficients, options, time_dim)
     if not native.has_kernel("scan_pool_backward", current):
@@ -178,7 +187,7 @@ def scan_pool_backward(
     call = _Call(current, coefficients, state, options, time_dim)
     if grad_value.stride() != value.stride() or grad_value.dtype != value.dtype:
         grad_value = value.copy_(grad_value)
-    grad_value = _aligned(grad_value)
+    grad_value = aligned(grad_value)
     final = None if grad_state is None else scan._empty_state(current, 1, time_dim).copy_(grad_state)
     grad, start = torch.empty_like(current), scan._empty_state(current, 1, time_dim)
     kernel(*call.arguments(), grad_value.data_ptr(), native.address(final), grad.data_ptr(), start.data_ptr())
@@ -195,7 +204,7 @@ def _(
     flags: Sequence[int],
     time_dim: int,
 ) -> tuple[Tensor, Tensor]:
-    current = _as_planes(current)
+    current = as_planes(current)
     return torch.empty_like(current), scan._empty_state(current, 1, time_dim)
 
 
