@@ -55,11 +55,17 @@ class _BatchNormalized(torch.autograd.Function):
         flags: list[int],
         time_dim: int,
         window: tuple[int, int],
+        in_one_pass: bool,
     ) -> Tensor:
-        value: Tensor = ops.scan.scan_forward(current, coefficients, start, flags, time_dim)[0]
         ctx.save_for_backward(current, moments, scale, coefficients, start)
         ctx.epsilon, ctx.flags, ctx.time_dim, ctx.window = epsilon, flags, time_dim, window
         ctx.dtypes = gamma.dtype, beta.dtype
+        ctx.in_one_pass = in_one_pass
+        neurons = current, coefficients, start, flags, time_dim
+        if in_one_pass:
+            means: Tensor = ops.scan_pool.scan_pool_forward(*neurons)[0]
+            return means
+        value: Tensor = ops.scan.scan_forward(*neurons)[0]
         return value if window == (1, 1) else average(value, window)
 
     @staticmethod
@@ -67,14 +73,17 @@ class _BatchNormalized(torch.autograd.Function):
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
         current, moments, scale, coefficients, start = ctx.saved_tensors
         neurons = current, coefficients, start, ctx.flags, ctx.time_dim
-        if ctx.window == (1, 1):
-            grad: Tensor = ops.scan.scan_backward(grad_output, None, *neurons, False)[0]
+        grad: Tensor
+        if ctx.in_one_pass:
+            grad = ops.scan_pool.scan_pool_backward(grad_output, None, *neurons)[0]
+        elif ctx.window == (1, 1):
+            grad = ops.scan.scan_backward(grad_output, None, *neurons, False)[0]
         else:
             grad = ops.scan.backward_(spread(grad_output, current.shape, ctx.window), *neurons)
         sums = ops.batch_norm.backward_(grad, current, moments, ctx.epsilon)
         per_scale = (sums / scale).to(torch.float64)
         grad_gamma = (per_scale[1] * (moments[1] + ctx.epsilon).rsqrt()).to(ctx.dtypes[0])
-        return grad, grad_gamma, per_scale[0].to(ctx.dtypes[1]), *[None] * 8
+        return grad, grad_gamma, per_scale[0].to(ctx.dtypes[1]), *[None] * 9
 
 
 def batch_normalized_neurons(
@@ -107,7 +116,8 @@ def batch_normalized_neurons(
         neuron.measure_share(sample * scale.view(along).float() + shift.view(along).float())
     shape = [size for dim, size in enumerate(current.shape) if dim != time_dim]
     start = neuron.start(shape, current, None)
+    options = dynamics.flags, time_dim, window, window == (2, 2) and ops.scan_pool.fits(current, dynamics)
     value: Tensor = _BatchNormalized.apply(  # type: ignore[no-untyped-call]
-        current, gamma, beta, moments, epsilon, scale, coefficients, start, dynamics.flags, time_dim, window
+        current, gamma, beta, moments, epsilon, scale, coefficients, start, *options
     )
     return value

@@ -16,7 +16,7 @@ from snnlib.functional._check import check_dtype, check_floating
 from snnlib.functional.event_driven import as_event_driven
 from snnlib.functional.normalized import after_affine, batch_normalized_neurons
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
-from snnlib.functional.spiking import fused_layer, layer_currents, pooled, run_and_pool, spiking_layer
+from snnlib.functional.spiking import fused_layer, layer_currents, run_and_pool, spiking_layer
 from snnlib.neurons import Neuron
 from snnlib.nn.batch_norm import BatchNorm, BatchNorm1d, BatchNorm2d, count_batch
 from snnlib.nn.fused_block import Block, Child, check_pool
@@ -150,7 +150,7 @@ def _by_statistics(
     if value is not None:
         return value
     frames = F.batch_norm(current.flatten(0, 1), None, None, gamma, beta, True, 0.0, norm.eps)
-    return pooled(neuron(frames.view_as(current)), window)
+    return run_and_pool(neuron, frames.view_as(current), None, window, current.dtype).value
 
 
 @torch.no_grad()
