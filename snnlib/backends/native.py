@@ -148,6 +148,11 @@ def scan_takes_half(tensor: Tensor) -> bool:
     return bool(getattr(_kernels.get(tensor.device.type), "scan_takes_half", False))
 
 
+def scan_works_in_place(tensor: Tensor) -> bool:
+    """Whether the scan kernels of the tensor's device read a neuron's gradients before they write in their place."""
+    return bool(getattr(_kernels.get(tensor.device.type), "scan_works_in_place", False))
+
+
 def plain_function(name: str) -> Callable[..., Any] | None:
     """The compiled function `name` of work without tensors, like the decoders of event files; None as from `kernel`."""
     if _path.value == "reference":

@@ -218,8 +218,7 @@ def _gradients(
     call = _Call(current, coefficients, state, options, time_dim, learn)
     if grad_value.stride() != call.current.stride() or grad_value.dtype != call.current.dtype:
         grad_value, in_place = native.empty_like(call.current).copy_(grad_value), True
-    # The CPU's kernels read the gradients of some steps of a neuron before they write there.
-    in_place = in_place and grad_value.device.type == "cpu"
+    in_place = in_place and native.scan_works_in_place(grad_value)
     final = None if grad_state is None else _empty_state(call.current, states, time_dim).copy_(grad_state)
     grad = grad_value if in_place else native.empty_like(call.current)
     rows = _empty_state(call.current, len(coefficients), time_dim) if learn else coefficients.new_empty(0)
