@@ -242,15 +242,17 @@ void by_layout(const Args& a) {
   run<T, 1, true>(a);
 }
 
+void forward(const ScanPoolForwardArgs& a) {
+  by_dtype(a.scan.dtype, a, by_layout<float>, by_layout<double>, by_layout<__nv_bfloat16>, by_layout<__half>);
+}
+
+void backward(const ScanPoolBackwardArgs& a) {
+  by_dtype(a.scan.dtype, a, by_layout<float>, by_layout<double>, by_layout<__nv_bfloat16>, by_layout<__half>);
+}
+
 }  // namespace
 
-void scan_pool_forward(const ScanPoolForwardArgs& a) {
-  by_dtype(a.scan.dtype, a, by_layout<float>, by_layout<double>, by_layout<__nv_bfloat16>, by_layout<__half>);
-}
-
-void scan_pool_backward(const ScanPoolBackwardArgs& a) {
-  by_dtype(a.scan.dtype, a, by_layout<float>, by_layout<double>, by_layout<__nv_bfloat16>, by_layout<__half>);
-}
+extern const ScanPoolKernels scan_pool_kernels = {forward, backward};
 
 }  // namespace cuda
 }  // namespace snnlib

@@ -5,7 +5,6 @@
 namespace snnlib {
 
 void bind_currents(pybind11::module_& module);
-void bind_scan_pool(pybind11::module_& module);
 void bind_srm_pool(pybind11::module_& module);
 
 // The functions of the module again, for tensors of the current CUDA device and with a stream for the last argument.
@@ -15,9 +14,10 @@ void bind_cuda(pybind11::module_& module) {
   bind_pool(cuda, &cuda_kernels);
   bind_scan(cuda, &cuda_kernels);
   bind_currents(cuda);
-  bind_scan_pool(cuda);
+  bind_scan_pool(cuda, &cuda_kernels);
   bind_srm_pool(cuda);
   cuda.attr("scan_takes_half") = true;
+  cuda.attr("scan_pools_any_layout") = true;
   cuda.attr("architectures") = SNNLIB_CUDA_ARCHITECTURES;
   cuda.def("use_device", &cuda_use_device);
   cuda.def("problem", &cuda_problem);

@@ -102,7 +102,7 @@ PYBIND11_MODULE(_C, module) {
   module.def("hand_back_freed_memory", &snnlib::hand_back_freed_memory);
   snnlib::bind_srm(module, &snnlib::kernels);
   snnlib::bind_scan(module, &snnlib::kernels);
-  module.attr("scan_works_in_place") = true;
+  snnlib::bind_scan_pool(module, &snnlib::kernels);
   snnlib::bind_recurrent(module);
   snnlib::bind_taps(module);
   snnlib::bind_winograd(module);

@@ -29,24 +29,24 @@ CellPlanes to_planes(const Planes& p) { return {p[0], p[1], p[2], p[3] != 0}; }
 
 }  // namespace
 
-void bind_scan_pool(pybind11::module_& module) {
+void bind_scan_pool(pybind11::module_& module, KernelTable table) {
   namespace py = pybind11;
   const auto unlocked = py::call_guard<py::gil_scoped_release>();
   module.def(
       "scan_pool_forward",
-      [](const View& view, int dtype, const Flags& flags, Address coefficients, int64_t period, Address current,
-         Address state_in, const Planes& planes, Address value, Address state_out, intptr_t executor) {
-        cuda::scan_pool_forward({{to_args(view, dtype, flags, coefficients, period, current, state_in, executor),
-                                  pointer(value), pointer(state_out)},
-                                 to_planes(planes)});
+      [table](const View& view, int dtype, const Flags& flags, Address coefficients, int64_t period, Address current,
+              Address state_in, const Planes& planes, Address value, Address state_out, intptr_t executor) {
+        table().scan_pool->forward({{to_args(view, dtype, flags, coefficients, period, current, state_in, executor),
+                                     pointer(value), pointer(state_out)},
+                                    to_planes(planes)});
       },
       unlocked);
   module.def(
       "scan_pool_backward",
-      [](const View& view, int dtype, const Flags& flags, Address coefficients, int64_t period, Address current,
-         Address state_in, const Planes& planes, Address grad_value, Address grad_state_out, Address grad_current,
-         Address grad_state_in, intptr_t executor) {
-        cuda::scan_pool_backward(
+      [table](const View& view, int dtype, const Flags& flags, Address coefficients, int64_t period, Address current,
+              Address state_in, const Planes& planes, Address grad_value, Address grad_state_out, Address grad_current,
+              Address grad_state_in, intptr_t executor) {
+        table().scan_pool->backward(
             {{to_args(view, dtype, flags, coefficients, period, current, state_in, executor), pointer(grad_value),
               pointer(grad_state_out), pointer(grad_current), pointer(grad_state_in), nullptr},
              to_planes(planes)});

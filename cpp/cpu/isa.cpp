@@ -12,6 +12,7 @@ namespace snnlib {
   extern const SrmConvKernels srm_conv_kernels;             \
   extern const SuperpixelKernels superpixel_kernels;        \
   extern const ScanKernels scan_kernels;                    \
+  extern const ScanPoolKernels scan_pool_kernels;           \
   extern const BatchNormKernels batch_norm_kernels;         \
   extern const RecurrentKernels recurrent_kernels;          \
   extern const DelayKernels delay_kernels;                  \
@@ -29,6 +30,7 @@ namespace snnlib {
    &isa::srm_conv_kernels,       \
    &isa::superpixel_kernels,     \
    &isa::scan_kernels,           \
+   &isa::scan_pool_kernels,      \
    &isa::batch_norm_kernels,     \
    &isa::recurrent_kernels,      \
    &isa::delay_kernels,          \

@@ -4,7 +4,6 @@
 
 namespace snnlib {
 void bind_currents(pybind11::module_& module);
-void bind_scan_pool(pybind11::module_& module);
 void bind_srm_pool(pybind11::module_& module);
 }  // namespace snnlib
 
@@ -15,9 +14,10 @@ PYBIND11_MODULE(_C_emulated, module) {
   snnlib::bind_pool(module, &snnlib::cuda_kernels);
   snnlib::bind_scan(module, &snnlib::cuda_kernels);
   snnlib::bind_currents(module);
-  snnlib::bind_scan_pool(module);
+  snnlib::bind_scan_pool(module, &snnlib::cuda_kernels);
   snnlib::bind_srm_pool(module);
   module.attr("scan_takes_half") = true;
+  module.attr("scan_pools_any_layout") = true;
   module.def("last_launch", [] {
     const snnlib::cuda::LaunchShape& shape = snnlib::cuda::emulated.shape;
     py::dict facts;

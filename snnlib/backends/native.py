@@ -148,9 +148,9 @@ def scan_takes_half(tensor: Tensor) -> bool:
     return bool(getattr(_kernels.get(tensor.device.type), "scan_takes_half", False))
 
 
-def scan_works_in_place(tensor: Tensor) -> bool:
-    """Whether the scan kernels of the tensor's device read a neuron's gradients before they write in their place."""
-    return bool(getattr(_kernels.get(tensor.device.type), "scan_works_in_place", False))
+def scan_pools_any_layout(tensor: Tensor) -> bool:
+    """Whether the kernels of a scan with pooling take any dtype and layout, on the tensor's device."""
+    return bool(getattr(_kernels.get(tensor.device.type), "scan_pools_any_layout", False))
 
 
 def plain_function(name: str) -> Callable[..., Any] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -18,30 +17,21 @@ class _ApartAvgPool(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, window: tuple[int, int]) -> Tensor:
         ctx.shape, ctx.window = x.shape, window
-        return average(x, window)
+        frames: Tensor = ops.pool.spike_avg_pool(x.flatten(0, 1), window, window, (0, 0), False, True, None)
+        return frames.view(*x.shape[:2], *frames.shape[1:])
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return spread(grad, ctx.shape, ctx.window), None
-
-
-def average(x: Tensor, window: tuple[int, int]) -> Tensor:
-    """Means of windows `[T, N, C, H, W]`, without a gradient."""
-    frames: Tensor = ops.pool.spike_avg_pool(x.flatten(0, 1), window, window, (0, 0), False, True, None)
-    return frames.view(*x.shape[:2], *frames.shape[1:])
-
-
-def spread(grad: Tensor, shape: Sequence[int], window: tuple[int, int]) -> Tensor:
-    """The adjoint of `average` on sequences of this shape: a tensor of its own, channels-last."""
-    (high, wide), (rows, columns) = window, grad.shape[3:]
-    # Channels last, as the layers before it want their gradient: every share is copied to the cells of its window.
-    share = (grad / (high * wide)).permute(0, 1, 3, 4, 2)
-    cells = share[:, :, :, None, :, None].expand(-1, -1, -1, high, -1, wide, -1)
-    cells = cells.reshape(*shape[:2], rows * high, columns * wide, shape[2])
-    below, beside = shape[3] - rows * high, shape[4] - columns * wide
-    if below or beside:
-        cells = F.pad(cells, (0, 0, 0, beside, 0, below))
-    return cells.permute(0, 1, 4, 2, 3)
+        (high, wide), shape = ctx.window, ctx.shape
+        rows, columns = grad.shape[3:]
+        # Channels last, as the layers before it want their gradient: every share is copied to the cells of its window.
+        share = (grad / (high * wide)).permute(0, 1, 3, 4, 2)
+        spread = share[:, :, :, None, :, None].expand(-1, -1, -1, high, -1, wide, -1)
+        cells = spread.reshape(*shape[:2], rows * high, columns * wide, shape[2])
+        below, beside = shape[3] - rows * high, shape[4] - columns * wide
+        if below or beside:
+            cells = F.pad(cells, (0, 0, 0, beside, 0, below))
+        return cells.permute(0, 1, 4, 2, 3), None
 
 
 def apart_avg_pool2d(x: Tensor, window: tuple[int, int]) -> Tensor:

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from snnlib import ops
-from snnlib.functional.average import average, spread
+from snnlib.functional.spiking import pooled
 from snnlib.neurons.base import Neuron
 from snnlib.neurons.dynamics import Coefficient, Dynamics
 
@@ -54,32 +54,24 @@ class _BatchNormalized(torch.autograd.Function):
         start: Tensor | None,
         flags: list[int],
         time_dim: int,
-        window: tuple[int, int],
-        in_one_pass: bool,
+        pool: bool,
     ) -> Tensor:
+        run = ops.scan_pool.scan_pool_forward if pool else ops.scan.scan_forward
+        value: Tensor = run(current, coefficients, start, flags, time_dim)[0]
         ctx.save_for_backward(current, moments, scale, coefficients, start)
-        ctx.epsilon, ctx.flags, ctx.time_dim, ctx.window = epsilon, flags, time_dim, window
+        ctx.epsilon, ctx.flags, ctx.time_dim, ctx.pool = epsilon, flags, time_dim, pool
         ctx.dtypes = gamma.dtype, beta.dtype
-        ctx.in_one_pass = in_one_pass
-        neurons = current, coefficients, start, flags, time_dim
-        if in_one_pass:
-            means: Tensor = ops.scan_pool.scan_pool_forward(*neurons)[0]
-            return means
-        value: Tensor = ops.scan.scan_forward(*neurons)[0]
-        return value if window == (1, 1) else average(value, window)
+        return value
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad_value: Tensor) -> tuple[Tensor | None, ...]:
         current, moments, scale, coefficients, start = ctx.saved_tensors
         neurons = current, coefficients, start, ctx.flags, ctx.time_dim
-        grad: Tensor
-        if ctx.in_one_pass:
-            grad = ops.scan_pool.scan_pool_backward(grad_output, None, *neurons)[0]
-        elif ctx.window == (1, 1):
-            grad = ops.scan.scan_backward(grad_output, None, *neurons, False)[0]
+        if ctx.pool:
+            grad: Tensor = ops.scan_pool.scan_pool_backward(grad_value, None, *neurons)[0]
         else:
-            grad = ops.scan.backward_(spread(grad_output, current.shape, ctx.window), *neurons)
+            grad = ops.scan.scan_backward(grad_value, None, *neurons, False)[0]
         sums = ops.batch_norm.backward_(grad, current, moments, ctx.epsilon)
         per_scale = (sums / scale).to(torch.float64)
         grad_gamma = (per_scale[1] * (moments[1] + ctx.epsilon).rsqrt()).to(ctx.dtypes[0])
@@ -116,8 +108,8 @@ def batch_normalized_neurons(
         neuron.measure_share(sample * scale.view(along).float() + shift.view(along).float())
     shape = [size for dim, size in enumerate(current.shape) if dim != time_dim]
     start = neuron.start(shape, current, None)
-    options = dynamics.flags, time_dim, window, window == (2, 2) and ops.scan_pool.fits(current, dynamics)
+    pool = window == (2, 2) and ops.scan_pool.fits(current, dynamics)
     value: Tensor = _BatchNormalized.apply(  # type: ignore[no-untyped-call]
-        current, gamma, beta, moments, epsilon, scale, coefficients, start, *options
+        current, gamma, beta, moments, epsilon, scale, coefficients, start, dynamics.flags, time_dim, pool
     )
-    return value
+    return value if pool else pooled(value, window)

@@ -168,35 +168,6 @@ def scan_backward(
     learn: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """dL/dcurrent, dL/dcoefficients `[P, C]` (no elements unless `learn`), dL/dstate."""
-    return _gradients(grad_value, grad_state, current, coefficients, state, flags, time_dim, learn, False)
-
-
-def backward_(
-    grad_value: Tensor,
-    current: Tensor,
-    coefficients: Tensor,
-    state: Tensor | None,
-    flags: Sequence[int],
-    time_dim: int,
-) -> Tensor:
-    """dL/dcurrent, in the memory of `grad_value` where the kernel can write there.
-
-    For `functional.normalized`, which no compiler traces, so this is a function and no op of torch.
-    """
-    return _gradients(grad_value, None, current, coefficients, state, flags, time_dim, False, True)[0]
-
-
-def _gradients(
-    grad_value: Tensor,
-    grad_state: Tensor | None,
-    current: Tensor,
-    coefficients: Tensor,
-    state: Tensor | None,
-    flags: Sequence[int],
-    time_dim: int,
-    learn: bool,
-    in_place: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
     options = _check(current, coefficients, state, flags, time_dim)
     checks.check_gradient("grad_value", grad_value, current.shape, "the current's shape", current)
     _check_state("grad_state", grad_state, current, coefficients, options, time_dim)
@@ -217,10 +188,9 @@ def _gradients(
         )
     call = _Call(current, coefficients, state, options, time_dim, learn)
     if grad_value.stride() != call.current.stride() or grad_value.dtype != call.current.dtype:
-        grad_value, in_place = native.empty_like(call.current).copy_(grad_value), True
-    in_place = in_place and native.scan_works_in_place(grad_value)
+        grad_value = native.empty_like(call.current).copy_(grad_value)
     final = None if grad_state is None else _empty_state(call.current, states, time_dim).copy_(grad_state)
-    grad = grad_value if in_place else native.empty_like(call.current)
+    grad = native.empty_like(call.current)
     rows = _empty_state(call.current, len(coefficients), time_dim) if learn else coefficients.new_empty(0)
     kernel(
         *call.arguments(),

@@ -1,6 +1,7 @@
-"""Neurons of one state and the means of their spikes over 2 x 2 windows as one op, for which a GPU reads currents once.
+"""Neurons of one state and the means of their spikes over 2 x 2 windows as one op, which reads currents once.
 
-Kernels: cuda/scan_pool.cu. Where there are none the op is scan.py and pool.py one after the other: the same bits.
+Kernels: cpp/cpu/scan_pool.cpp and cuda/scan_pool.cu. Where they do not fit the op is scan.py and pool.py one after the
+other: the same bits.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
 
 # Memory orders of channels, rows and columns that the kernels know: one plane per channel, and channels-last.
 _PLANES, _CHANNELS_LAST = [2, 3, 4], [3, 4, 2]
-# A thread takes a window, and the number of threads has 31 bits.
+# Numbers of a CPU's cache line.
+_LINE = 16
+# A GPU's thread takes a window, and the number of threads has 31 bits.
 MOST_NEURONS = 1 << 33
 
 
@@ -36,11 +39,20 @@ def run(x: Tensor, dynamics: Dynamics, state: Tensor | None, time_dim: int) -> t
 
 def fits(current: Tensor, dynamics: Dynamics) -> bool:
     """Whether a kernel takes these neurons and currents `[T, N, C, H, W]`."""
-    if not native.has_kernel("scan_pool_forward", current):
+    if current.dim() != 5 or not _has_kernel(current):
         return False
-    if current.dim() != 5 or dynamics.states != 1 or dynamics.reset_next or dynamics.membrane:
+    if dynamics.states != 1 or dynamics.reset_next or dynamics.membrane:
         return False
     return is_whole(current) and current.numel() < MOST_NEURONS
+
+
+def _has_kernel(current: Tensor) -> bool:
+    if not native.scan_pools_any_layout(current):
+        # Channels-last in whole cache lines: the layout in which convolutions give their currents.
+        lines = _neuron_order(current) == _CHANNELS_LAST and current.shape[2] % _LINE == 0
+        if not lines or current.dtype != torch.float32:
+            return False
+    return native.has_kernel("scan_pool_forward", current)
 
 
 def is_whole(current: Tensor) -> bool:
@@ -139,7 +151,7 @@ def scan_pool_forward(
     options = _check(current, coefficients, state, flags, time_dim)
     current = as_planes(current)
     value = empty_value(current)
-    if not native.has_kernel("scan_pool_forward", current):
+    if not _has_kernel(current):
         spikes, final = scan.scan_forward(current, coefficients, state, flags, time_dim)
         means = pool.spike_avg_pool(spikes.flatten(0, 1), (2, 2), (2, 2), (0, 0), False, True, None)
         return value.copy_(means.view(value.shape)), final
@@ -175,7 +187,7 @@ def scan_pool_backward(
     value = empty_value(current)
     checks.check_gradient("grad_value", grad_value, value.shape, "the output's shape", current)
     scan._check_state("grad_state", grad_state, current, coefficients, options, time_dim)
-    if not native.has_kernel("scan_pool_backward", current):
+    if not _has_kernel(current):
         grad, _, start = scan.scan_backward(
             _shares(grad_value), grad_state, current, coefficients, state, flags, time_dim, False
         )

@@ -14,12 +14,13 @@
 
 namespace snnlib {
 
-// In delay.h, delayed_linear.h, max_pool.h, nonzero.h, pack.h, taps.h and winograd.h.
+// In delay.h, delayed_linear.h, max_pool.h, nonzero.h, pack.h, scan_pool.h, taps.h and winograd.h.
 struct DelayKernels;
 struct DelayedLinearKernels;
 struct MaxPoolKernels;
 struct NonzeroKernels;
 struct PackKernels;
+struct ScanPoolKernels;
 struct TapKernels;
 struct WinogradKernels;
 
@@ -30,6 +31,7 @@ struct Kernels {
   const SrmConvKernels* srm_conv;
   const SuperpixelKernels* superpixel;
   const ScanKernels* scan;
+  const ScanPoolKernels* scan_pool;
   const BatchNormKernels* batch_norm;
   const RecurrentKernels* recurrent;
   const DelayKernels* delay;

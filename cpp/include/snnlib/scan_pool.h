@@ -1,5 +1,5 @@
-// Neurons of one state whose spikes are averaged over windows of 2 x 2 cells, on CUDA: the launchers that the bindings
-// call. Math: neurons/linear.h.
+// Neurons of one state whose spikes are averaged over windows of 2 x 2 cells: the launchers that the bindings call.
+// Math: neurons/linear.h.
 #pragma once
 
 #include "snnlib/scan.h"
@@ -8,7 +8,7 @@ namespace snnlib {
 
 // A step of a sample is [channels][height][width], or [height][width][channels] with channels_last; height and width
 // are even. `value` and `grad_value` have windows in the place of cells, everything else is of cells. The period of the
-// coefficients is 1 or the number of channels.
+// coefficients is 1 or the number of channels. A CPU takes float32 alone, channels-last and in whole cache lines.
 struct CellPlanes {
   int64_t channels, height, width;
   bool channels_last;
@@ -25,9 +25,9 @@ struct ScanPoolBackwardArgs {
   CellPlanes planes;
 };
 
-namespace cuda {
-void scan_pool_forward(const ScanPoolForwardArgs& args);
-void scan_pool_backward(const ScanPoolBackwardArgs& args);
-}  // namespace cuda
+struct ScanPoolKernels {
+  void (*forward)(const ScanPoolForwardArgs&);
+  void (*backward)(const ScanPoolBackwardArgs&);
+};
 
 }  // namespace snnlib
