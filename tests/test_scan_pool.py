@@ -1,0 +1,100 @@
+"""Neurons of one state and their 2 x 2 average pool in one kernel of a CPU: the bits of scan and pool apart."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from compare import assert_bits
+from torch import Tensor
+
+from snnlib import neurons, surrogate
+from snnlib.backends import native
+from snnlib.functional.average import apart_avg_pool2d
+from snnlib.functional.normalized import after_affine
+from snnlib.ops import scan, scan_pool
+
+pytestmark = pytest.mark.skipif(native._module is None, reason="needs the compiled module")
+
+# name: [T, N, C, H, W]; steps in and beyond groups of five, blocks of some windows and of some channels.
+SHAPES = {
+    "one window": (1, 1, 16, 2, 2),
+    "samples": (7, 3, 32, 4, 6),
+    "whole blocks": (12, 2, 128, 8, 8),
+    "many channels": (5, 2, 1040, 2, 4),
+    "long": (300, 1, 512, 2, 2),
+    "no step": (0, 2, 16, 2, 2),
+    "no sample": (3, 0, 16, 4, 4),
+}
+NEURONS = {
+    "LIF": lambda: neurons.LIF(3.0, surrogate=surrogate.Triangle()),
+    "LIF, subtracts, attached": lambda: neurons.LIF(3.0, reset="subtract", detach_reset=False),
+    "IF": neurons.IF,
+    "KLIF": neurons.KLIF,
+}
+
+
+@pytest.fixture(autouse=True)
+def isa_and_threads_as_before() -> Iterator[None]:
+    isa, threads = native._module.isa(), torch.get_num_threads()
+    yield
+    native._module.select_isa(isa)
+    torch.set_num_threads(threads)
+
+
+def _channels_last(*shape: int, generator: torch.Generator) -> Tensor:
+    return torch.empty_permuted(shape, (0, 1, 3, 4, 2)).normal_(std=1.5, generator=generator)
+
+
+@pytest.mark.parametrize("time_dim", [0, 1])
+@pytest.mark.parametrize("per_channel", [False, True])
+@pytest.mark.parametrize("neuron", NEURONS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_bits_are_those_of_scan_and_pool(shape: str, neuron: str, per_channel: bool, time_dim: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    steps, batch, channels, height, width = SHAPES[shape]
+    leading = (batch, steps) if time_dim else (steps, batch)
+    current = _channels_last(*leading, channels, height, width, generator=generator)
+    module = NEURONS[neuron]()
+    dynamics = module.dynamics(module.constants())
+    assert dynamics is not None
+    if per_channel:
+        scale, shift = torch.randn(2, channels, dtype=torch.float64, generator=generator)
+        dynamics = after_affine(dynamics, scale, shift)
+    assert scan_pool.fits(current, dynamics) == bool(current.numel())
+    coefficients = dynamics.pack(current.new_empty(())).detach()
+    state = torch.randn(1, batch, channels, height, width, generator=generator) if per_channel else None
+    call = (current, coefficients, state, dynamics.flags, time_dim)
+    spikes, last = scan.scan_forward(*call)
+    expected = apart_avg_pool2d(spikes, (2, 2))
+    grad_value = torch.randn(expected.shape, generator=generator)
+    grad_state = torch.randn(last.shape, generator=generator) if per_channel else None
+    shares = (grad_value / 4).repeat_interleave(2, 3).repeat_interleave(2, 4)
+    grad, _, start = scan.scan_backward(shares, grad_state, *call, False)
+    for isa in native._module.available_isas():
+        native._module.select_isa(isa)
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            value, final = scan_pool.scan_pool_forward(*call)
+            assert_bits(value, expected, "means")
+            assert_bits(final, last, "state")
+            found, before = scan_pool.scan_pool_backward(grad_value, grad_state, *call)
+            assert_bits(found, grad, "dL/dcurrent")
+            assert_bits(before, start, "dL/dstate")
+
+
+@pytest.mark.parametrize("what", ["contiguous", "other channels", "odd size", "float64", "two states"])
+def test_other_currents_go_through_scan_and_pool(what: str) -> None:
+    generator = torch.Generator().manual_seed(0)
+    size = 3 if what == "odd size" else 4
+    current = _channels_last(4, 2, 12 if what == "other channels" else 16, size, 4, generator=generator)
+    if what == "contiguous":
+        current = current.contiguous()
+    if what == "float64":
+        current = current.double()
+    module = neurons.CubaLIF() if what == "two states" else neurons.LIF()
+    dynamics = module.dynamics(module.constants())
+    assert dynamics is not None and not scan_pool.fits(current, dynamics)
+    if what not in ("odd size", "two states"):
+        value, _ = scan_pool.run(current, dynamics, None, 0)
+        expected = apart_avg_pool2d(scan.run(current, dynamics, None, 0)[0], (2, 2))
+        assert_bits(value, expected)
