@@ -69,7 +69,7 @@ def _rates(run: Setting, dtype: torch.dtype, neurons: int) -> Results:
     scan = (current, dynamics.pack(torch.empty((), device=run.device)), None, dynamics.flags, 0)
     cells = current.view(30, 1, -1, 20, 50)
     means = pooled.view(30, 1, -1, 10, 25)
-    # Name: (tensors of the train's size that move, call).
+    # Name: (tensors of the currents' size that move, call).
     calls: dict[str, tuple[float, Callable[[], object]]] = {
         "copy": (2, lambda: out.copy_(current)),
         "SRM forward": (2, lambda: ops.srm_forward(*neuron, False)),

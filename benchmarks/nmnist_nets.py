@@ -185,12 +185,12 @@ class _SnnTorch(nn.Module):
         states = [neuron.reset_mem() for neuron in self.neurons]
         spikes = []
         for frame in x:
-            train = frame.contiguous(memory_format=self.layout)
+            spike = frame.contiguous(memory_format=self.layout)
             for number, convolution in enumerate(self.convolutions):
-                train, states[number] = self.neurons[number](convolution(train), states[number])
-                train = nn.functional.avg_pool2d(train, 2)
-            train, states[2] = self.neurons[2](self.out(train.flatten(1)), states[2])
-            spikes.append(train)
+                spike, states[number] = self.neurons[number](convolution(spike), states[number])
+                spike = nn.functional.avg_pool2d(spike, 2)
+            spike, states[2] = self.neurons[2](self.out(spike.flatten(1)), states[2])
+            spikes.append(spike)
         return torch.stack(spikes)
 
 

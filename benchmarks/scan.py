@@ -51,14 +51,14 @@ def scan_tasks(neurons: int, dtype: torch.dtype) -> Moves:
     def lif_backward() -> None:
         torch.ops.snnlib.scan_backward(gradient, None, current, *linear, False)
 
-    train = current.nbytes
+    size = current.nbytes
     return {
-        COPY: (lambda: copied.copy_(current), 2 * train),
-        "snnlib scan, forward": (forward, 2 * train),
-        "snnlib scan, backward, weights": (lambda: backward(False), 3 * train),
-        "snnlib scan, backward, both": (lambda: backward(True), 4 * train),
-        "LIF scan, forward": (lambda: torch.ops.snnlib.scan_forward(current, *linear), 2 * train),
-        "LIF scan, backward": (lif_backward, 3 * train),
+        COPY: (lambda: copied.copy_(current), 2 * size),
+        "snnlib scan, forward": (forward, 2 * size),
+        "snnlib scan, backward, weights": (lambda: backward(False), 3 * size),
+        "snnlib scan, backward, both": (lambda: backward(True), 4 * size),
+        "LIF scan, forward": (lambda: torch.ops.snnlib.scan_forward(current, *linear), 2 * size),
+        "LIF scan, backward": (lif_backward, 3 * size),
     }
 
 

@@ -15,7 +15,7 @@ void launch_forward(const SrmForwardArgs& a) {
 }
 
 template <class T>
-void forward_train(const SrmForwardArgs& a) {
+void forward_sequence(const SrmForwardArgs& a) {
   constexpr int V = 16 / sizeof(T);
   !a.potential&& fits_packs<T, V>(a.view, {a.current, a.spikes}) ? launch_forward<T, V>(a) : launch_forward<T, 1>(a);
 }
@@ -35,7 +35,7 @@ void backward_packs(const SrmBackwardArgs& a) {
 }
 
 template <class T>
-void backward_train(const SrmBackwardArgs& a) {
+void backward_sequence(const SrmBackwardArgs& a) {
   if (a.view.steps == 0 || (!a.input_signal && !a.weight_signal)) return;
   if constexpr (sizeof(T) < 8) {
     // Two neurons a thread share its loads, stores and addresses.
@@ -47,13 +47,13 @@ void backward_train(const SrmBackwardArgs& a) {
 }
 
 void forward(const SrmForwardArgs& a) {
-  by_dtype(a.dtype, a, forward_train<float>, forward_train<double>, forward_train<__nv_bfloat16>,
-           forward_train<__half>);
+  by_dtype(a.dtype, a, forward_sequence<float>, forward_sequence<double>, forward_sequence<__nv_bfloat16>,
+           forward_sequence<__half>);
 }
 
 void backward(const SrmBackwardArgs& a) {
-  by_dtype(a.dtype, a, backward_train<float>, backward_train<double>, backward_train<__nv_bfloat16>,
-           backward_train<__half>);
+  by_dtype(a.dtype, a, backward_sequence<float>, backward_sequence<double>, backward_sequence<__nv_bfloat16>,
+           backward_sequence<__half>);
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ def _taus(tau_m: float = 5.0, tau_s: float = 3.0, tau_grad: float = 3.0, clamp: 
 
 _SCALAR = torch.tensor(1.0, dtype=torch.float64)
 # name: (sequence shape, time dimension, thresholds per channel, initial state, constants)
-TRAINS: dict[str, tuple[tuple[int, ...], int, bool, bool, Arguments]] = {
+SEQUENCES: dict[str, tuple[tuple[int, ...], int, bool, bool, Arguments]] = {
     "one step of one neuron": ((1, 1, 1), 0, False, False, _taus()),
     "no space axes": ((7, 5), 0, False, False, _taus()),
     "no space axes, own threshold": ((7, 5), 0, True, True, _taus()),
@@ -66,7 +66,7 @@ def _neuron_arguments(
 
 
 def forward_sample(name: str) -> Sample:
-    shape, time_dim, per_channel, stateful, taus = TRAINS[name]
+    shape, time_dim, per_channel, stateful, taus = SEQUENCES[name]
 
     def make(generator: torch.Generator) -> Arguments:
         current, limit, state = _neuron_arguments(generator, shape, time_dim, per_channel, stateful)
@@ -76,7 +76,7 @@ def forward_sample(name: str) -> Sample:
 
 
 def backward_sample(name: str, needs: tuple[bool, bool] = (True, True)) -> Sample:
-    shape, time_dim, per_channel, stateful, taus = TRAINS[name]
+    shape, time_dim, per_channel, stateful, taus = SEQUENCES[name]
 
     def make(generator: torch.Generator) -> Arguments:
         current, limit, state = _neuron_arguments(generator, shape, time_dim, per_channel, stateful)
@@ -86,7 +86,7 @@ def backward_sample(name: str, needs: tuple[bool, bool] = (True, True)) -> Sampl
 
 
 def trace_sample(name: str) -> Sample:
-    shape, time_dim, per_channel, _, taus = TRAINS[name]
+    shape, time_dim, per_channel, _, taus = SEQUENCES[name]
 
     def make(generator: torch.Generator) -> Arguments:
         current, limit, _ = _neuron_arguments(generator, shape, time_dim, per_channel, False)
@@ -96,7 +96,7 @@ def trace_sample(name: str) -> Sample:
 
 
 # name: (shape of the currents, time dimension, channels-last, thresholds per channel, constants).
-POOLED_TRAINS: dict[str, tuple[tuple[int, ...], int, bool, bool, Arguments]] = {
+POOLED_SEQUENCES: dict[str, tuple[tuple[int, ...], int, bool, bool, Arguments]] = {
     "planes": ((13, 2, 3, 4, 6), 0, False, False, _taus()),
     "channels-last": ((9, 2, 5, 2, 4), 0, True, True, _taus(clamp=math.inf)),
     "batch first": ((2, 11, 4, 6, 4), 1, False, True, _taus(8.0, 4.0, 4.0)),
@@ -107,8 +107,8 @@ POOLED_TRAINS: dict[str, tuple[tuple[int, ...], int, bool, bool, Arguments]] = {
 }
 
 
-def pooled_train_sample(name: str) -> Sample:
-    shape, time_dim, last, per_channel, taus = POOLED_TRAINS[name]
+def pooled_sequence_sample(name: str) -> Sample:
+    shape, time_dim, last, per_channel, taus = POOLED_SEQUENCES[name]
 
     def make(generator: torch.Generator) -> Arguments:
         current, limit, _ = _neuron_arguments(generator, shape, time_dim, per_channel, False)
@@ -119,11 +119,11 @@ def pooled_train_sample(name: str) -> Sample:
     return Sample(name, make)
 
 
-def pooled_train_backward_sample(name: str, needs: tuple[bool, bool] = (True, True)) -> Sample:
-    shape, time_dim, *_, taus = POOLED_TRAINS[name]
+def pooled_sequence_backward_sample(name: str, needs: tuple[bool, bool] = (True, True)) -> Sample:
+    shape, time_dim, *_, taus = POOLED_SEQUENCES[name]
 
     def make(generator: torch.Generator) -> Arguments:
-        current, limit, *_ = pooled_train_sample(name).make(generator)
+        current, limit, *_ = pooled_sequence_sample(name).make(generator)
         windows = (*shape[:3], shape[3] // 2, shape[4] // 2)
         return (torch.randn(windows, generator=generator), current, limit, *taus, time_dim, *needs)
 

@@ -14,11 +14,11 @@ import scan_samples
 import torch
 from op_samples import (
     CONVS,
-    POOLED_TRAINS,
+    POOLED_SEQUENCES,
     POOLS,
+    SEQUENCES,
     SRM_CONVS,
     SUPERPIXELS,
-    TRAINS,
     Sample,
     backward_sample,
     conv_backward_sample,
@@ -27,8 +27,8 @@ from op_samples import (
     max_pool_sample,
     pool_backward_sample,
     pool_sample,
-    pooled_train_backward_sample,
-    pooled_train_sample,
+    pooled_sequence_backward_sample,
+    pooled_sequence_sample,
     srm_conv_backward_sample,
     srm_conv_sample,
     superpixel_sample,
@@ -89,13 +89,13 @@ class OpCase:
         return [out] if isinstance(out, Tensor) else list(out)
 
 
-def _columns(train: Tensor, time_dim: int) -> np.ndarray:
-    first = train.double().movedim(time_dim, 0)
+def _columns(sequence: Tensor, time_dim: int) -> np.ndarray:
+    first = sequence.double().movedim(time_dim, 0)
     return first.reshape(first.shape[0], math.prod(first.shape[1:])).numpy()
 
 
-def _like_train(columns: np.ndarray, train: Tensor, time_dim: int) -> Tensor:
-    moved = train.movedim(time_dim, 0).shape
+def _like_train(columns: np.ndarray, sequence: Tensor, time_dim: int) -> Tensor:
+    moved = sequence.movedim(time_dim, 0).shape
     return torch.from_numpy(columns).reshape(moved).movedim(0, time_dim)
 
 
@@ -170,18 +170,18 @@ def _conv_current(x: Tensor, weight: Tensor, *options: Any) -> Tensor:
     return frames.reshape(*x.shape[:2], *frames.shape[1:])
 
 
-def _pooled(train: Tensor, pool: list[int]) -> Tensor:
+def _pooled(sequence: Tensor, pool: list[int]) -> Tensor:
     """Mean over windows without overlap."""
-    if train.numel() == 0 or pool == [1, 1]:
-        return train
-    frames = oracles.avg_pool(train.flatten(0, 1).numpy(), pool, pool, [0, 0], False, True, None)
-    return torch.from_numpy(frames).unflatten(0, train.shape[:2])
+    if sequence.numel() == 0 or pool == [1, 1]:
+        return sequence
+    frames = oracles.avg_pool(sequence.flatten(0, 1).numpy(), pool, pool, [0, 0], False, True, None)
+    return torch.from_numpy(frames).unflatten(0, sequence.shape[:2])
 
 
-def _means(train: Tensor) -> Tensor:
+def _means(sequence: Tensor) -> Tensor:
     """Of windows of 2 x 2 cells, also of no steps."""
-    windows = (*train.shape[:3], train.shape[3] // 2, train.shape[4] // 2)
-    return _pooled(train, [2, 2]) if train.numel() else torch.zeros(windows, dtype=torch.float64)
+    windows = (*sequence.shape[:3], sequence.shape[3] // 2, sequence.shape[4] // 2)
+    return _pooled(sequence, [2, 2]) if sequence.numel() else torch.zeros(windows, dtype=torch.float64)
 
 
 def _pooled_answer(current: Tensor, threshold: Tensor, *rest: Any) -> list[Tensor | None]:
@@ -268,7 +268,7 @@ OPS = {
     for case in (
         OpCase(
             "srm_forward",
-            tuple(forward_sample(name) for name in TRAINS),
+            tuple(forward_sample(name) for name in SEQUENCES),
             _forward_answer,
             lambda i, limit, state, *rest: _near_threshold(i, limit, state, rest[:3], rest[4]),
             NEURON_TOLERANCE,
@@ -279,7 +279,7 @@ OPS = {
         OpCase(
             "srm_backward",
             (
-                *(backward_sample(name) for name in TRAINS),
+                *(backward_sample(name) for name in SEQUENCES),
                 backward_sample("prime sizes", (True, False)),
                 backward_sample("prime sizes", (False, True)),
             ),
@@ -291,7 +291,7 @@ OPS = {
         ),
         OpCase(
             "srm_trace",
-            tuple(trace_sample(name) for name in TRAINS),
+            tuple(trace_sample(name) for name in SEQUENCES),
             _trace_answer,
             lambda i, limit, *rest: _near_threshold(i, limit, None, rest[:3], rest[3]),
             NEURON_TOLERANCE,
@@ -300,7 +300,7 @@ OPS = {
         ),
         OpCase(
             "srm_pool_forward",
-            tuple(pooled_train_sample(name) for name in POOLED_TRAINS),
+            tuple(pooled_sequence_sample(name) for name in POOLED_SEQUENCES),
             _pooled_answer,
             _pooled_doubtful,
             NEURON_TOLERANCE,
@@ -310,9 +310,9 @@ OPS = {
         OpCase(
             "srm_pool_backward",
             (
-                *(pooled_train_backward_sample(name) for name in POOLED_TRAINS),
-                pooled_train_backward_sample("planes", (True, False)),
-                pooled_train_backward_sample("channels-last", (False, True)),
+                *(pooled_sequence_backward_sample(name) for name in POOLED_SEQUENCES),
+                pooled_sequence_backward_sample("planes", (True, False)),
+                pooled_sequence_backward_sample("channels-last", (False, True)),
             ),
             _pooled_backward_answer,
             _pooled_backward_doubtful,

@@ -7,7 +7,7 @@ from typing import Any
 
 import linear_oracle
 import torch
-from op_samples import SRM_CONVS, TRAINS, Arguments, Sample, _conv_arguments
+from op_samples import SEQUENCES, SRM_CONVS, Arguments, Sample, _conv_arguments
 from torch import Tensor
 
 from snnlib.backends.reference.linear import row_names
@@ -31,7 +31,7 @@ def coefficients(
 
 # Surrogate's shape, strict, detach_reset, detach_jump, reset_next, membrane, through_time, rectified, quadratic.
 _PLAIN = [0, 0, 1, 1, 0, 0, 1, 0, 0]
-# name: (sample of TRAINS, states, flags, rows)
+# name: (sample of SEQUENCES, states, flags, rows)
 NEURONS: dict[str, tuple[str, int, list[int], dict[str, float]]] = {
     "LIF, zero": ("prime sizes", 1, _PLAIN, {"keep0": 0.0, "offset0": 0.25}),
     "LIF, zero, not detached": ("state", 1, [2, 0, 0, 0, 0, 0, 1, 0, 0], {"keep0": 0.0}),
@@ -122,8 +122,8 @@ NEURONS: dict[str, tuple[str, int, list[int], dict[str, float]]] = {
 def _scan_arguments(
     generator: torch.Generator, name: str
 ) -> tuple[Tensor, Tensor, Tensor | None, list[int], int]:
-    train, states, flags, rows = NEURONS[name]
-    shape, time_dim, per_channel, stateful, _ = TRAINS[train]
+    sequence, states, flags, rows = NEURONS[name]
+    shape, time_dim, per_channel, stateful, _ = SEQUENCES[sequence]
     current = torch.randint(-4, 9, shape, generator=generator).double() / 4
     channels = shape[2] if per_channel and len(shape) > 2 else 1
     state = None

@@ -11,29 +11,29 @@ from snnlib.inspect.activity import LayerActivity, SpikeCounter
 def test_counts_are_sums_over_time_and_batch(dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     net = snnlib.models.from_notation("3C3p1-P2-7", (2, 6, 8)).to(dtype)
-    trains = [(torch.rand(9, batch, 2, 6, 8) < 0.3).to(dtype) for batch in (4, 1)]
+    sequences = [(torch.rand(9, batch, 2, 6, 8) < 0.3).to(dtype) for batch in (4, 1)]
     counter = SpikeCounter(net)
     with counter.counting():
-        for train in trains:
-            net(train)
+        for sequence in sequences:
+            net(sequence)
     # Not counted: the hooks are gone.
-    net(trains[0])
+    net(sequences[0])
     for name, layer, before in (("conv1", net.conv1, net[:0]), ("fc1", net.fc1, net[:2])):
-        sums = sum(layer(before(train)).double().sum((0, 1)) for train in trains)
+        sums = sum(layer(before(sequence)).double().sum((0, 1)) for sequence in sequences)
         assert torch.equal(counter.counts[name], sums)
     assert counter.steps.tolist() == [9 * 5, 9 * 5]
 
 
 def test_a_fused_net_is_counted_before_pooling() -> None:
     torch.manual_seed(0)
-    net, train = (
+    net, sequence = (
         snnlib.models.from_notation("3C3p1-P2-7", (2, 6, 8)),
         (torch.rand(9, 4, 2, 6, 8) < 0.3).float(),
     )
-    spikes = net.conv1(train)
+    spikes = net.conv1(sequence)
     counter = SpikeCounter(snnlib.fuse_(net))
     with counter.counting():
-        net(train)
+        net(sequence)
     assert torch.equal(counter.counts["conv1"], spikes.double().sum((0, 1)))
     assert counter.layers()[0].neurons == 3 * 6 * 8
 
@@ -65,11 +65,11 @@ def test_rates_of_layers_that_are_called_twice_or_never() -> None:
     net = _Branches()
     for layer in (net.twice, net.once):
         torch.nn.init.constant_(layer.weight, 2.0)
-    counter, train = SpikeCounter(net), torch.ones(5, 3, 4)
+    counter, sequence = SpikeCounter(net), torch.ones(5, 3, 4)
     with counter.counting():
-        net(train)
+        net(sequence)
     # Every input makes every neuron fire at every step.
     assert [(layer.name, layer.rate) for layer in counter.layers()] == [("twice", 1.0), ("once", 1.0)]
     with snnlib.SpikeDoctor(net) as doctor:
-        net(train)
+        net(sequence)
     assert [layer.rate for layer in doctor.layers()] == [1.0, 1.0]

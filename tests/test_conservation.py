@@ -38,19 +38,19 @@ def _events(dtype: torch.dtype) -> Tensor:
 
 def _boundary_sums(net: nn.Sequential, dtype: torch.dtype) -> tuple[list[float], float]:
     """(sum of dL/d(sequence) before each layer and after the last, sum of |q|)."""
-    trains = [_events(dtype).requires_grad_()]
+    sequences = [_events(dtype).requires_grad_()]
     for layer in net:
-        trains.append(layer(trains[-1]))
-        trains[-1].retain_grad()
-    rates = [float((train > 0).float().mean()) for train in trains]
+        sequences.append(layer(sequences[-1]))
+        sequences[-1].retain_grad()
+    rates = [float((sequence > 0).float().mean()) for sequence in sequences]
     assert min(rates) > 0.01, f"a silent layer would prove nothing: rates {rates}"
     # q is 0 where no spike is: those elements are no part of the sum that is kept.
     q = (
-        torch.randn(trains[-1].shape, generator=torch.Generator().manual_seed(9)).to(dtype)
-        * trains[-1].detach()
+        torch.randn(sequences[-1].shape, generator=torch.Generator().manual_seed(9)).to(dtype)
+        * sequences[-1].detach()
     )
-    trains[-1].backward(q)
-    return [float(train.grad.double().sum()) for train in trains], float(q.double().abs().sum())
+    sequences[-1].backward(q)
+    return [float(sequence.grad.double().sum()) for sequence in sequences], float(q.double().abs().sum())
 
 
 @pytest.mark.parametrize("tau_grad", [None, 3.5, 5.0])

@@ -180,7 +180,7 @@ def _(device: torch.device) -> Any:
     return losses.tet_loss(events(device, CLASSES), labels(device))
 
 
-@case("losses of trains")
+@case("losses of spike trains")
 def _(device: torch.device) -> Any:
     wanted = losses.target_spike_train(labels(device), T, CLASSES, desired=3, undesired=1)
     spikes = events(device, CLASSES)

@@ -37,7 +37,7 @@ def test_few_events_go_one_by_one_and_many_densely() -> None:
 
 # Break-even was measured between these densities; docs/performance.md has the table.
 @pytest.mark.parametrize(
-    ("train", "weight", "padding", "below", "above"),
+    ("sequence", "weight", "padding", "below", "above"),
     [
         ((30, 50, 2, 34, 34), (12, 2, 5, 5), 1, 0.3, 0.5),
         ((30, 50, 12, 16, 16), (64, 12, 5, 5), 0, 0.6, 0.95),
@@ -46,9 +46,9 @@ def test_few_events_go_one_by_one_and_many_densely() -> None:
     ],
 )
 def test_estimates_meet_where_times_do(
-    train: tuple[int, ...], weight: tuple[int, ...], padding: int, below: float, above: float
+    sequence: tuple[int, ...], weight: tuple[int, ...], padding: int, below: float, above: float
 ) -> None:
-    x, w = torch.empty(train, device="meta"), torch.empty(weight, device="meta")
+    x, w = torch.empty(sequence, device="meta"), torch.empty(weight, device="meta")
     g = geometry(x, w, ConvOptions((1, 1), (padding, padding), (1, 1), 1), 0)
     for density, fewer in ((0.0, True), (below, True), (above, False), (1.0, False)):
         events, dense = choice.costs(g, density)
@@ -204,23 +204,23 @@ def test_streams_go_by_events() -> None:
 @pytest.mark.parametrize("algorithm", ["auto", "events", "dense"])
 def test_the_path_is_the_one_that_is_explained(algorithm: choice.Convolution) -> None:
     small, large = torch.rand(2, 12, 4, 16, 16, 16).unbind()
-    for train in (small[:1, :1, :, :4, :4], large, _train(0.01, 12, 4, 16, 16, 16)):
-        g = geometry(train, _layer().weight, ConvOptions((1, 1), (1, 1), (1, 1), 1), 0)
+    for sequence in (small[:1, :1, :, :4, :4], large, _train(0.01, 12, 4, 16, 16, 16)):
+        g = geometry(sequence, _layer().weight, ConvOptions((1, 1), (1, 1), (1, 1), 1), 0)
         for streaming in (False, True):
             with snnlib.use_convolution(algorithm):
-                expected = choice.decide(train, g, streaming).path
-                assert choice.path(train, g, streaming) == expected
+                expected = choice.decide(sequence, g, streaming).path
+                assert choice.path(sequence, g, streaming) == expected
 
 
 @pytest.mark.parametrize("shape", [(0, 2, 3, 4, 4), (3, 0, 2), (1, 1, 1)])
-def test_density_of_odd_trains(shape: tuple[int, ...]) -> None:
+def test_density_of_odd_sequences(shape: tuple[int, ...]) -> None:
     assert choice.density(torch.ones(shape)) == float(0 not in shape)
 
 
 def test_density_reads_a_sample_of_any_layout() -> None:
     x = _train(0.2, 40, 10, 2, 30, 30)
-    for train in (x, x.transpose(0, 1), x.movedim(2, -1).contiguous().movedim(-1, 2)):
-        assert abs(choice.density(train) - 0.2) < 0.01
+    for sequence in (x, x.transpose(0, 1), x.movedim(2, -1).contiguous().movedim(-1, 2)):
+        assert abs(choice.density(sequence) - 0.2) < 0.01
 
 
 def test_wrong_choice() -> None:

@@ -71,16 +71,16 @@ def test_labels_of_any_integer_dtype(dtype: torch.dtype) -> None:
     assert spike_count_loss(COUNTS, LABELS.to(dtype), desired=15, undesired=2).item() == 12
 
 
-def cross_entropy(train: Tensor, target: Tensor) -> Tensor:
-    return F.cross_entropy(spike_count(train), target)
+def cross_entropy(sequence: Tensor, target: Tensor) -> Tensor:
+    return F.cross_entropy(spike_count(sequence), target)
 
 
-def count_loss(train: Tensor, target: Tensor) -> Tensor:
-    return spike_count_loss(spike_count(train), target, desired=10, undesired=2)
+def count_loss(sequence: Tensor, target: Tensor) -> Tensor:
+    return spike_count_loss(spike_count(sequence), target, desired=10, undesired=2)
 
 
-def rate_loss(train: Tensor, target: Tensor) -> Tensor:
-    return spike_count_loss(firing_rate(train), target, desired=0.5, undesired=0.1, reduction="sum")
+def rate_loss(sequence: Tensor, target: Tensor) -> Tensor:
+    return spike_count_loss(firing_rate(sequence), target, desired=0.5, undesired=0.1, reduction="sum")
 
 
 @pytest.mark.parametrize("loss", [cross_entropy, count_loss, rate_loss])

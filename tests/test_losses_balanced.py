@@ -87,29 +87,29 @@ def test_gradcheck_of_the_plain_one() -> None:
 def test_balanced_entropy_never_asks_for_fewer_spikes_as_a_whole(problem: tuple[int, int, int]) -> None:
     """Summed over all spikes of a sample; plain cross-entropy does ask."""
     counts, target = _problem(*problem)
-    train = (torch.arange(8).view(8, 1, 1) < counts).double().requires_grad_()
-    count_cross_entropy_plus(spike_count(train), target, reduction="sum").backward()
-    assert ((train.grad * train).sum((0, 2)) <= 1e-12).all()
+    sequence = (torch.arange(8).view(8, 1, 1) < counts).double().requires_grad_()
+    count_cross_entropy_plus(spike_count(sequence), target, reduction="sum").backward()
+    assert ((sequence.grad * sequence).sum((0, 2)) <= 1e-12).all()
 
 
 def test_plain_entropy_asks_for_fewer_spikes() -> None:
-    train = torch.ones(8, 1, 2, dtype=torch.float64)
-    train[2:, :, 0] = 0
-    train.requires_grad_()
-    count_cross_entropy(spike_count(train), torch.tensor([0])).backward()
-    assert (train.grad * train).sum() > 1
+    sequence = torch.ones(8, 1, 2, dtype=torch.float64)
+    sequence[2:, :, 0] = 0
+    sequence.requires_grad_()
+    count_cross_entropy(spike_count(sequence), torch.tensor([0])).backward()
+    assert (sequence.grad * sequence).sum() > 1
 
 
 def test_count_plus_weighs_every_neuron_once() -> None:
     """The sum of dL/ds over a neuron's spikes is r (count - wanted): the count itself does not come in."""
-    train = torch.zeros(12, 1, 3, dtype=torch.float64)
-    train[:2, :, 0], train[:3, :, 1], train[:10, :, 2] = 1, 1, 1
-    train.requires_grad_()
+    sequence = torch.zeros(12, 1, 3, dtype=torch.float64)
+    sequence[:2, :, 0], sequence[:3, :, 1], sequence[:10, :, 2] = 1, 1, 1
+    sequence.requires_grad_()
     target = torch.tensor([0])
-    spike_count_plus_loss(spike_count(train), target, desired=5, undesired=1).backward()
+    spike_count_plus_loss(spike_count(sequence), target, desired=5, undesired=1).backward()
     ratio = (3 + 10) / 2 / 2
     torch.testing.assert_close(
-        (train.grad * train).sum((0, 1)), torch.tensor([-3 * ratio, 2.0, 9.0], dtype=torch.float64)
+        (sequence.grad * sequence).sum((0, 1)), torch.tensor([-3 * ratio, 2.0, 9.0], dtype=torch.float64)
     )
 
 

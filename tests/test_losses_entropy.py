@@ -15,23 +15,23 @@ seeds = st.integers(0, 10**6)
 
 @given(seeds, st.floats(0, 0.9))
 def test_first_spike_by_loops(seed: int, smoothing: float) -> None:
-    train = (torch.rand(9, 2, 3, generator=torch.Generator().manual_seed(seed)) < 0.3).double()
+    sequence = (torch.rand(9, 2, 3, generator=torch.Generator().manual_seed(seed)) < 0.3).double()
     labels = [seed % 3, 1]
-    expected, gradient = [], torch.zeros_like(train)
+    expected, gradient = [], torch.zeros_like(sequence)
     for sample, label in enumerate(labels):
-        fired = [train[:, sample, neuron].nonzero().flatten().tolist() for neuron in range(3)]
-        times = [min(steps, default=len(train)) for steps in fired]
+        fired = [sequence[:, sample, neuron].nonzero().flatten().tolist() for neuron in range(3)]
+        times = [min(steps, default=len(sequence)) for steps in fired]
         odds = [math.exp(-0.4 * time) for time in times]
         wanted = [smoothing / 3 + (1 - smoothing) * (neuron == label) for neuron in range(3)]
         probable = [part / sum(odds) for part in odds]
         expected.append(-sum(w * math.log(p) for w, p in zip(wanted, probable, strict=True)))
         for neuron, time in enumerate(times):
-            if time < len(train):
+            if time < len(sequence):
                 # dL/dt = scale (wanted - p), and dL/ds its negative.
                 gradient[time, sample, neuron] = -0.4 * (wanted[neuron] - probable[neuron])
-    train.requires_grad_()
+    sequence.requires_grad_()
     loss = first_spike_loss(
-        first_spike_time(train),
+        first_spike_time(sequence),
         torch.tensor(labels),
         scale=0.4,
         label_smoothing=smoothing,
@@ -39,7 +39,7 @@ def test_first_spike_by_loops(seed: int, smoothing: float) -> None:
     )
     loss.sum().backward()
     torch.testing.assert_close(loss, torch.tensor(expected, dtype=torch.float64))
-    torch.testing.assert_close(train.grad, gradient)
+    torch.testing.assert_close(sequence.grad, gradient)
 
 
 def test_deadline_is_a_rival() -> None:

@@ -20,59 +20,59 @@ from snnlib.learning.losses import (
 seeds = st.integers(0, 10**6)
 
 
-def _trains(seed: int, rate: float = 0.3, steps: int = 9) -> tuple[Tensor, Tensor]:
+def _sequences(seed: int, rate: float = 0.3, steps: int = 9) -> tuple[Tensor, Tensor]:
     """Two spike tensors `[T, 2, 3]`."""
     generator = torch.Generator().manual_seed(seed)
-    train, wanted = (torch.rand(2, steps, 2, 3, generator=generator) < rate).double()
-    return train, wanted
+    sequence, wanted = (torch.rand(2, steps, 2, 3, generator=generator) < rate).double()
+    return sequence, wanted
 
 
-def _times(train: Tensor, sample: int, neuron: int) -> list[int]:
-    fired = [t for t in range(len(train)) if train[t, sample, neuron] != 0]
-    return fired + [len(train)] * (len(train) - len(fired))
+def _times(sequence: Tensor, sample: int, neuron: int) -> list[int]:
+    fired = [t for t in range(len(sequence)) if sequence[t, sample, neuron] != 0]
+    return fired + [len(sequence)] * (len(sequence) - len(fired))
 
 
 @given(seeds)
 def test_spike_times_by_loops(seed: int) -> None:
-    train, wanted = _trains(seed)
-    steps = len(train)
-    expected, gradient = [0.0, 0.0], torch.zeros_like(train)
+    sequence, wanted = _sequences(seed)
+    steps = len(sequence)
+    expected, gradient = [0.0, 0.0], torch.zeros_like(sequence)
     for sample in range(2):
         for neuron in range(3):
-            pairs = zip(_times(train, sample, neuron), _times(wanted, sample, neuron), strict=True)
+            pairs = zip(_times(sequence, sample, neuron), _times(wanted, sample, neuron), strict=True)
             for time, target in pairs:
                 expected[sample] += ((time - target) / steps) ** 2 / 2
                 if time < steps:
                     # dL/ds is minus dL/dt.
                     gradient[time, sample, neuron] = -(time - target) / steps**2
-    train.requires_grad_()
-    loss = spike_time_loss(train, wanted, reduction="none")
+    sequence.requires_grad_()
+    loss = spike_time_loss(sequence, wanted, reduction="none")
     loss.sum().backward()
     assert loss.tolist() == pytest.approx(expected)
-    torch.testing.assert_close(train.grad, gradient)
+    torch.testing.assert_close(sequence.grad, gradient)
 
 
 @given(seeds, st.floats(1, 20))
 def test_van_rossum_by_loops(seed: int, tau: float) -> None:
-    train, wanted = _trains(seed)
+    sequence, wanted = _sequences(seed)
     expected = [0.0, 0.0]
     for sample in range(2):
         for neuron in range(3):
             trace = 0.0
-            for t in range(len(train)):
-                trace = (1 - 1 / tau) * trace + float(train[t, sample, neuron] - wanted[t, sample, neuron])
+            for t in range(len(sequence)):
+                trace = (1 - 1 / tau) * trace + float(sequence[t, sample, neuron] - wanted[t, sample, neuron])
                 expected[sample] += trace**2 / tau
-    assert van_rossum_loss(train, wanted, tau=tau, reduction="none").tolist() == pytest.approx(expected)
+    assert van_rossum_loss(sequence, wanted, tau=tau, reduction="none").tolist() == pytest.approx(expected)
 
 
 def test_van_rossum_gradient_and_limits() -> None:
-    train, wanted = _trains(0)
+    sequence, wanted = _sequences(0)
     assert torch.autograd.gradcheck(
-        lambda train: van_rossum_loss(train, wanted, tau=3.0), train.requires_grad_()
+        lambda sequence: van_rossum_loss(sequence, wanted, tau=3.0), sequence.requires_grad_()
     )
     # tau 1 compares step by step.
-    steps_apart = (train - wanted).square().sum() / 2
-    torch.testing.assert_close(van_rossum_loss(train, wanted, tau=1.0), steps_apart)
+    steps_apart = (sequence - wanted).square().sum() / 2
+    torch.testing.assert_close(van_rossum_loss(sequence, wanted, tau=1.0), steps_apart)
     lone = torch.zeros(4000, 1, 1)
     pair = lone.clone()
     lone[100] = 1
@@ -84,12 +84,12 @@ def test_van_rossum_gradient_and_limits() -> None:
 @pytest.mark.parametrize("steps", [1, 7, 30])
 def test_target_trains_are_evenly_spaced(steps: int) -> None:
     for desired in range(1, steps + 1):
-        train = target_spike_train(torch.tensor([2, 0]), steps, 3, desired=desired, undesired=desired // 2)
-        assert train.sum(0).tolist() == [
+        sequence = target_spike_train(torch.tensor([2, 0]), steps, 3, desired=desired, undesired=desired // 2)
+        assert sequence.sum(0).tolist() == [
             [desired // 2, desired // 2, desired],
             [desired, desired // 2, desired // 2],
         ]
-        gaps = train[:, 0, 2].nonzero().flatten().diff()
+        gaps = sequence[:, 0, 2].nonzero().flatten().diff()
         assert gaps.numel() == 0 or gaps.max() - gaps.min() <= 1
         other = target_spike_train(
             torch.tensor([2, 0]),
@@ -100,44 +100,44 @@ def test_target_trains_are_evenly_spaced(steps: int) -> None:
             batch_first=True,
             dtype=torch.float64,
         )
-        assert torch.equal(other, train.transpose(0, 1).double())
+        assert torch.equal(other, sequence.transpose(0, 1).double())
 
 
 @pytest.mark.parametrize("loss", [spike_time_loss, van_rossum_loss])
 def test_layouts_shapes_and_dtypes(loss: object) -> None:
-    train, wanted = _trains(3)
-    each = loss(train, wanted, reduction="none")
-    first = loss(train.transpose(0, 1), wanted.transpose(0, 1), batch_first=True, reduction="none")
+    sequence, wanted = _sequences(3)
+    each = loss(sequence, wanted, reduction="none")
+    first = loss(sequence.transpose(0, 1), wanted.transpose(0, 1), batch_first=True, reduction="none")
     torch.testing.assert_close(first, each)
-    wide = loss(train.view(9, 2, 3, 1, 1), wanted.view(9, 2, 3, 1, 1), reduction="none")
+    wide = loss(sequence.view(9, 2, 3, 1, 1), wanted.view(9, 2, 3, 1, 1), reduction="none")
     torch.testing.assert_close(wide, each)
     neurons = torch.rand(2, 3, dtype=torch.float64)
-    alone = [loss(train[:, :, k : k + 1], wanted[:, :, k : k + 1], reduction="none") for k in range(3)]
-    weighted = loss(train, wanted, neuron_weight=neurons, reduction="none")
+    alone = [loss(sequence[:, :, k : k + 1], wanted[:, :, k : k + 1], reduction="none") for k in range(3)]
+    weighted = loss(sequence, wanted, neuron_weight=neurons, reduction="none")
     torch.testing.assert_close(weighted, (torch.stack(alone, 1) * neurons).sum(1))
     weight = torch.tensor([3.0, 1.0])
-    torch.testing.assert_close(loss(train, wanted, sample_weight=weight), (3 * each[0] + each[1]) / 4)
-    assert loss(train[:, :0], wanted[:, :0]) == 0
-    assert loss(train, train) == 0
+    torch.testing.assert_close(loss(sequence, wanted, sample_weight=weight), (3 * each[0] + each[1]) / 4)
+    assert loss(sequence[:, :0], wanted[:, :0]) == 0
+    assert loss(sequence, sequence) == 0
     for dtype in (torch.float16, torch.bfloat16, torch.float32):
-        half = loss(train.to(dtype), wanted.to(dtype), reduction="none")
+        half = loss(sequence.to(dtype), wanted.to(dtype), reduction="none")
         assert half.dtype == torch.float32
         torch.testing.assert_close(half.double(), each, rtol=1e-5, atol=1e-6)
 
 
 def test_silent_outputs_cost_but_have_no_gradient() -> None:
-    train = torch.zeros(9, 2, 3, requires_grad=True)
+    sequence = torch.zeros(9, 2, 3, requires_grad=True)
     labels = torch.tensor([0, 2])
     wanted = target_spike_train(labels, 9, 3, desired=3, undesired=1)
     for value in (
-        first_spike_loss(first_spike_time(train), labels, scale=1.0),
-        spike_time_loss(train, wanted),
+        first_spike_loss(first_spike_time(sequence), labels, scale=1.0),
+        spike_time_loss(sequence, wanted),
     ):
         assert value > 0
-        (grad,) = torch.autograd.grad(value, train)
+        (grad,) = torch.autograd.grad(value, sequence)
         assert grad.eq(0).all()
     # The plain gradient of van Rossum's distance is there; a spiking layer does not read it where no spike is.
-    assert torch.autograd.grad(van_rossum_loss(train, wanted), train)[0].ne(0).any()
+    assert torch.autograd.grad(van_rossum_loss(sequence, wanted), sequence)[0].ne(0).any()
 
 
 @pytest.mark.parametrize("name", ["first spike", "spike time", "van Rossum"])
@@ -165,34 +165,34 @@ def test_trains_a_spiking_layer(name: str, rng: torch.Generator) -> None:
 
 @pytest.mark.parametrize("loss", [spike_time_loss, van_rossum_loss])
 def test_compiles_in_one_graph(loss: object) -> None:
-    train, wanted = _trains(5)
+    sequence, wanted = _sequences(5)
     compiled = torch.compile(loss, backend="aot_eager", fullgraph=True)
-    torch.testing.assert_close(compiled(train, wanted), loss(train, wanted))
+    torch.testing.assert_close(compiled(sequence, wanted), loss(sequence, wanted))
 
 
 def test_train_errors() -> None:
-    train, wanted = _trains(0)
+    sequence, wanted = _sequences(0)
     for loss in (spike_time_loss, van_rossum_loss):
         with pytest.raises(TypeError, match=r"spikes: expected a floating dtype, got torch.bool"):
-            loss(train.bool(), wanted)
+            loss(sequence.bool(), wanted)
         with pytest.raises(TypeError, match=r"target_spikes: expected a floating dtype, got torch.int64"):
-            loss(train, wanted.long())
+            loss(sequence, wanted.long())
         with pytest.raises(ValueError, match=r"spikes: expected \[T, N, ...\], got shape \(9,\)"):
-            loss(train[:, 0, 0], wanted)
+            loss(sequence[:, 0, 0], wanted)
         with pytest.raises(
             ValueError, match=r"target_spikes: expected the shape of spikes, \(9, 2, 3\), got"
         ):
-            loss(train, wanted[:, :1])
+            loss(sequence, wanted[:, :1])
         with pytest.raises(
             ValueError, match=r"neuron_weight: expected shape \(2, 3\), one weight per sample and"
         ):
-            loss(train, wanted, neuron_weight=torch.ones(3))
+            loss(sequence, wanted, neuron_weight=torch.ones(3))
     with pytest.raises(ValueError, match=r"spikes: expected at least one time step"):
-        spike_time_loss(train[:0], wanted[:0])
-    assert van_rossum_loss(train[:0], wanted[:0]) == 0
+        spike_time_loss(sequence[:0], wanted[:0])
+    assert van_rossum_loss(sequence[:0], wanted[:0]) == 0
     for tau in (0.5, math.nan, math.inf):
         with pytest.raises(ValueError, match=rf"tau: expected a finite number of time steps >= 1, got {tau}"):
-            van_rossum_loss(train, wanted, tau=tau)
+            van_rossum_loss(sequence, wanted, tau=tau)
 
 
 def test_target_train_errors() -> None:
@@ -209,7 +209,7 @@ def test_target_train_errors() -> None:
 
 
 def test_autocast_leaves_the_distance_of_trains_in_float32() -> None:
-    train, wanted = (train.float() for train in _trains(0))
+    sequence, wanted = (sequence.float() for sequence in _sequences(0))
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        loss = van_rossum_loss(train, wanted)
-    assert torch.equal(loss, van_rossum_loss(train, wanted))
+        loss = van_rossum_loss(sequence, wanted)
+    assert torch.equal(loss, van_rossum_loss(sequence, wanted))

@@ -191,7 +191,7 @@ void backward_block(const ScanBackwardArgs& a, Own own, bool streamed, StateVect
 
 template <class T, int K, bool Next, bool Quadratic>
 void forward_with(const ScanForwardArgs& a) {
-  const bool streamed = streamable_train<T>(a.view, a.value);
+  const bool streamed = streamable_sequence<T>(a.view, a.value);
   const Own own = own_coefficients<typename StateOf<T>::type, K>(a);
   const auto run = [&](auto as_usual) {
     for_each_block(a.view, block_neurons(own), a.executor.threads(), [&](int64_t o, int64_t first, int64_t count) {
@@ -208,7 +208,7 @@ template <class T, int K, bool Next, bool Learn, bool Quadratic>
 void backward_with(const ScanBackwardArgs& a) {
   using Vec = StateVector<T>;
   constexpr int64_t kKept = kSaved<K, Next, Learn, Quadratic>, line = Line<T>::kVectors;
-  const bool streamed = streamable_train<T>(a.view, a.grad_current);
+  const bool streamed = streamable_sequence<T>(a.view, a.grad_current);
   // The largest block whose scratch fits, in whole cache lines; at least one.
   const int64_t steps = a.view.steps > 0 ? a.view.steps : 1;
   const int64_t room = kScratchBytes / (kKept * steps * int64_t(sizeof(Vec)));

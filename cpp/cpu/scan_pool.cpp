@@ -318,7 +318,7 @@ void backward(const ScanPoolBackwardArgs& a) {
   const int64_t steps = view.steps > 0 ? view.steps : 1, room = kScratchBytes / (steps * kCacheLine);
   const Windows w(a.scan, a.planes, room < kBlockLines ? room : kBlockLines);
   const Offsets offsets(w);
-  const bool streamed = streamable_train<float>(view, a.scan.grad_current);
+  const bool streamed = streamable_sequence<float>(view, a.scan.grad_current);
   for_each_block(w, a.scan.executor.threads(), [&](const Block& block) {
     is_usual(a.scan.flags) ? backward_block<true>(a, w, offsets, block, streamed)
                            : backward_block<false>(a, w, offsets, block, streamed);

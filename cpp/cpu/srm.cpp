@@ -112,10 +112,10 @@ void forward_block(const SrmForwardArgs& a, int64_t o, int64_t first, int64_t co
 }
 
 template <class T>
-void forward_train(const SrmForwardArgs& a) {
-  const auto run = a.potential                             ? forward_block<T, true, false>
-                   : streamable_train<T>(a.view, a.spikes) ? forward_block<T, false, true>
-                                                           : forward_block<T, false, false>;
+void forward_sequence(const SrmForwardArgs& a) {
+  const auto run = a.potential                                ? forward_block<T, true, false>
+                   : streamable_sequence<T>(a.view, a.spikes) ? forward_block<T, false, true>
+                                                              : forward_block<T, false, false>;
   for_each_block(a.view, kBlockNeurons, a.executor.threads(),
                  [&](int64_t o, int64_t first, int64_t count) { run(a, o, first, count); });
 }
@@ -205,19 +205,19 @@ void backward_train_with(const SrmBackwardArgs& a) {
 }
 
 template <class T>
-void backward_train(const SrmBackwardArgs& a) {
+void backward_sequence(const SrmBackwardArgs& a) {
   if (!a.weight_signal && !a.input_signal) return;
-  const bool streamed = (!a.weight_signal || streamable_train<T>(a.view, a.weight_signal)) &&
-                        (!a.input_signal || streamable_train<T>(a.view, a.input_signal));
+  const bool streamed = (!a.weight_signal || streamable_sequence<T>(a.view, a.weight_signal)) &&
+                        (!a.input_signal || streamable_sequence<T>(a.view, a.input_signal));
   streamed ? backward_train_with<T, true>(a) : backward_train_with<T, false>(a);
 }
 
 void forward(const SrmForwardArgs& a) {
-  by_element(a.dtype, a, portable::srm_kernels.forward, [&](auto zero) { forward_train<decltype(zero)>(a); });
+  by_element(a.dtype, a, portable::srm_kernels.forward, [&](auto zero) { forward_sequence<decltype(zero)>(a); });
 }
 
 void backward(const SrmBackwardArgs& a) {
-  by_element(a.dtype, a, portable::srm_kernels.backward, [&](auto zero) { backward_train<decltype(zero)>(a); });
+  by_element(a.dtype, a, portable::srm_kernels.backward, [&](auto zero) { backward_sequence<decltype(zero)>(a); });
 }
 
 }  // namespace

@@ -87,7 +87,7 @@ inline void load_rows(const T* p, const T* next, int64_t stride, int64_t neurons
 }
 
 template <class T>
-bool streamable_train(const SequenceView& view, const void* output) {
+bool streamable_sequence(const SequenceView& view, const void* output) {
   constexpr int64_t bytes = sizeof(T);
   return streamable(output, view.outer * view.steps * view.inner * bytes, view.step_stride * bytes);
 }
