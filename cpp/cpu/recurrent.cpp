@@ -3,6 +3,8 @@
 // is not zero. The weight gradient follows by spikes, in one order for each neuron that a weight leads from.
 #include "snnlib/recurrent.h"
 
+#include <type_traits>
+
 #include "snnlib/kernels/linear_block.h"
 #include "snnlib/kernels/outer_products.h"
 #include "snnlib/kernels/recurrent_rows.h"
@@ -20,6 +22,18 @@ constexpr int64_t kScratchBytes = 512 << 10;
 constexpr int64_t kAhead = 2;
 
 int64_t steps_of(const RecurrentArgs& a, int64_t n) { return a.lengths ? a.lengths[n] : a.view.steps; }
+
+// The options of the default neuron, as constants: a step asks for each of them, and the surrogates that need a call
+// would keep its coefficients out of the registers.
+template <class S, int K, bool Next>
+constexpr bool kHasUsual = std::is_same_v<S, float> && K < 3 && !Next;
+
+bool is_usual_here(const LinearFlags& flags) { return is_usual(flags) && flags.surrogate == SurrogateKind::kTriangle; }
+
+template <bool Usual>
+LinearFlags flags_of(const RecurrentArgs& a) {
+  return Usual ? usual_flags(SurrogateKind::kTriangle) : a.flags;
+}
 
 Own own_of(const RecurrentArgs& a) { return a.period == 1 ? Own::kNothing : Own::kAll; }
 
@@ -51,7 +65,7 @@ void copy_padded(const S* from, int64_t count, int64_t padded_count, S* to) {
 }
 
 // One sample forward.
-template <class S, int K, bool Next>
+template <class S, int K, bool Next, bool Usual>
 class Forward {
   using V = StateVector<S>;
   static constexpr int64_t L = Simd<S>::kLanes;
@@ -78,7 +92,7 @@ class Forward {
       add_rows(fired, weight, a.row, sum);
       if (a.total) std::memcpy(static_cast<S*>(a.total) + at, sum, size_t(count) * sizeof(S));
       fired.count = 0;
-      step(a.flags, sum, count, static_cast<S*>(a.value) + at, fired);
+      step(flags_of<Usual>(a), sum, count, static_cast<S*>(a.value) + at, fired);
     }
     for (int64_t t = steps; t < a.view.steps; ++t) {
       const int64_t at = a.view.offset(n, t, 0);
@@ -124,7 +138,7 @@ template <int K, bool Next, bool Learn>
 constexpr int64_t kSaved = K + (Next ? 1 : 0) + (Learn ? K : 0);
 
 // One sample backwards.
-template <class S, int K, bool Next, bool Learn>
+template <class S, int K, bool Next, bool Learn, bool Usual>
 class Backward {
   using V = StateVector<S>;
   static constexpr int64_t L = Simd<S>::kLanes, kKept = kSaved<K, Next, Learn>;
@@ -179,7 +193,7 @@ class Backward {
   // Steps forward by the sums of currents on record; what the adjoint needs of them is saved where Keep.
   template <bool Keep>
   void walk(int64_t first, int64_t end) {
-    const LinearFlags flags = a_->flags;
+    const LinearFlags flags = flags_of<Usual>(*a_);
     V* keep = saved_.data();
     for (int64_t t = first; t < end; ++t) {
       const S* total = static_cast<const S*>(a_->current) + a_->view.offset(n_, t, 0);
@@ -235,7 +249,7 @@ class Backward {
   }
 
   void back(int64_t t, int64_t kept, bool has_next) {
-    const LinearFlags flags = a_->flags;
+    const LinearFlags flags = flags_of<Usual>(*a_);
     const int64_t at = a_->view.offset(n_, t, 0);
     if (has_next && flags.through_time) back_through_weights(kept);
     const S* total = static_cast<const S*>(a_->current) + at;
@@ -313,18 +327,35 @@ void weight_gradient(const RecurrentBackwardArgs& a, int states, int64_t first, 
 
 template <class S, int K, bool Next>
 void forward_with(const RecurrentForwardArgs& a) {
-  parallel_for(a.view.outer, a.executor.threads(), [&](int64_t n) {
-    thread_local Forward<S, K, Next> forward;
-    forward.run(a, n);
-  });
+  const auto run = [&](auto as_usual) {
+    parallel_for(a.view.outer, a.executor.threads(), [&](int64_t n) {
+      thread_local Forward<S, K, Next, decltype(as_usual)::value> forward;
+      forward.run(a, n);
+    });
+  };
+  if constexpr (kHasUsual<S, K, Next>) {
+    if (is_usual_here(a.flags)) return run(std::true_type());
+  }
+  run(std::false_type());
+}
+
+template <class S, int K, bool Next, bool Learn>
+void walk_back(const RecurrentBackwardArgs& a) {
+  const auto run = [&](auto as_usual) {
+    parallel_for(a.view.outer, a.executor.threads(), [&](int64_t n) {
+      thread_local Backward<S, K, Next, Learn, decltype(as_usual)::value> backward;
+      backward.run(a, n);
+    });
+  };
+  if constexpr (kHasUsual<S, K, Next> && !Learn) {
+    if (is_usual_here(a.flags)) return run(std::true_type());
+  }
+  run(std::false_type());
 }
 
 template <class S, int K, bool Next, bool Learn>
 void backward_with(const RecurrentBackwardArgs& a) {
-  parallel_for(a.view.outer, a.executor.threads(), [&](int64_t n) {
-    thread_local Backward<S, K, Next, Learn> backward;
-    backward.run(a, n);
-  });
+  walk_back<S, K, Next, Learn>(a);
   if (!a.grad_weight) return;
   for_sources(a.view.inner, a.executor.threads(),
               [&](int64_t first, int64_t sources) { weight_gradient<S>(a, K + Next, first, sources); });
