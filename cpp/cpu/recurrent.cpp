@@ -64,14 +64,15 @@ void copy_padded(const S* from, int64_t count, int64_t padded_count, S* to) {
   for (int64_t i = count; i < padded_count; ++i) to[i] = S(0);
 }
 
-// One sample forward.
+// One sample forward. Runs are not inlined, as loops that knew this to be an object of the thread would ask for its
+// address in every turn: a call that spills all registers.
 template <class S, int K, bool Next, bool Usual>
 class Forward {
   using V = StateVector<S>;
   static constexpr int64_t L = Simd<S>::kLanes;
 
  public:
-  void run(const RecurrentForwardArgs& a, int64_t n) {
+  SNNLIB_NOINLINE void run(const RecurrentForwardArgs& a, int64_t n) {
     const int64_t count = a.view.inner, steps = steps_of(a, n);
     const S* weight = static_cast<const S*>(a.weight);
     block_.load(a, own_of(a), n, 0, count);
@@ -137,14 +138,14 @@ class Forward {
 template <int K, bool Next, bool Learn>
 constexpr int64_t kSaved = K + (Next ? 1 : 0) + (Learn ? K : 0);
 
-// One sample backwards.
+// One sample backwards; its run is not inlined either.
 template <class S, int K, bool Next, bool Learn, bool Usual>
 class Backward {
   using V = StateVector<S>;
   static constexpr int64_t L = Simd<S>::kLanes, kKept = kSaved<K, Next, Learn>;
 
  public:
-  void run(const RecurrentBackwardArgs& args, int64_t sample) {
+  SNNLIB_NOINLINE void run(const RecurrentBackwardArgs& args, int64_t sample) {
     a_ = &args, n_ = sample;
     count_ = args.view.inner, vectors_ = (count_ + L - 1) / L;
     const int64_t steps = steps_of(args, sample), fit = kScratchBytes / (kKept * vectors_ * int64_t(sizeof(V)));
@@ -238,8 +239,8 @@ class Backward {
     int64_t found = 0;
     for (int64_t i = 0; i < vectors_; ++i) {
       const int64_t left = count_ - i * L;
-      uint32_t bits = active[i] & (~uint32_t(0) >> (32 - (left < L ? left : L)));
-      for (; bits; bits &= bits - 1) neurons[found++] = int32_t(i * L + lowest_bit(bits));
+      const uint32_t bits = active[i] & (~uint32_t(0) >> (32 - (left < L ? left : L)));
+      found += append_numbers<S>(i * L, bits, neurons + found);
     }
     multiply(neurons, found);
   }

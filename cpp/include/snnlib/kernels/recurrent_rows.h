@@ -45,7 +45,20 @@ inline int64_t append_events(int64_t first, typename Simd<S>::Vector amounts, ui
   }
 }
 
-// What `append_events` may write behind the last event.
+// The same for the numbers alone.
+template <class S>
+inline int64_t append_numbers(int64_t first, uint32_t bits, int32_t* number) {
+  if constexpr (sizeof(S) == sizeof(float)) {
+    store_selected(number, lane_numbers(first), bits);
+    return count_bits(bits);
+  } else {
+    int64_t count = 0;
+    for (; bits; bits &= bits - 1) number[count++] = int32_t(first + lowest_bit(bits));
+    return count;
+  }
+}
+
+// What both may write behind the last event.
 constexpr int64_t kMoreEvents = kGroup;
 
 // Those of a row that are not zero (NaN included).
