@@ -100,9 +100,11 @@ def make_task(name: str, x: Tensor, y: Tensor, weights: Weights, training: bool 
     return _on_reference(task) if name == REFERENCE else task
 
 
-def training_step(net: nn.Module, x: Tensor | Frames, y: Tensor, chunk: int = 0) -> Task:
+def training_step(
+    net: nn.Module, x: Tensor | Frames, y: Tensor, chunk: int = 0, learning_rate: float = 1e-4
+) -> Task:
     """Cross-entropy of spike counts and Adam; in chunks of so many time steps, or in one call with 0."""
-    optimizer = torch.optim.Adam(net.parameters(), lr=1e-4)
+    optimizer = torch.optim.Adam(net.parameters(), lr=learning_rate)
 
     def step() -> None:
         optimizer.zero_grad()

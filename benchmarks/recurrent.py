@@ -4,7 +4,9 @@
 
 Workload: 700 inputs of which 3 % fire in a step, 256 recurrent neurons of which `--rate` fire, T = 100, batch 128, a
 linear read-out of the mean; forward + backward + Adam, float32. Input currents of all steps are one product for every
-net. Ratios are to the first row. Peers run where they are installed; `--compile` also compiles the dense loop's step.
+net. The learning rate is so small that rates stay: at 1e-4 the share of snnlib's neurons that fire grew from 5 to 12 %
+within 20 steps, and to 34 % within 60. The shares after the last turn are printed. Ratios are to the first row. Peers
+run where they are installed; `--compile` also compiles the dense loop's step.
 """
 
 from __future__ import annotations
@@ -24,6 +26,8 @@ from snnlib import neurons, surrogate
 INPUT_RATE = 0.03
 BUMP = surrogate.Triangle(width=0.5, height=0.4)
 ALPHA, BETA = 2 / 3, 0.8
+# Adam's arithmetic takes the same time at any learning rate.
+LEARNING_RATE = 1e-8
 
 
 class Layer(nn.Module):
@@ -152,9 +156,12 @@ def main() -> None:
         nets["SpikingJelly LinearRecurrentContainer"] = SpikingJelly(inputs, hidden)
     for net in nets.values():
         scale(net, x[:, :8], arguments.rate)
-    tasks = {name: training_step(net, x, y) for name, net in nets.items()}
+    tasks = {name: training_step(net, x, y, learning_rate=LEARNING_RATE) for name, net in nets.items()}
     title = f"one training step, {inputs} -> {hidden}, T = {steps}, batch {batch}"
     report.add(title, take_turns(tasks, arguments.turns))
+    with torch.no_grad():
+        shares = {name: float(net.spikes(x).mean()) for name, net in nets.items()}
+    print("fired in a step:", ", ".join(f"{name} {100 * share:.1f} %" for name, share in shares.items()))
     report.write(partial(bars, title="One training step of a recurrent layer", keys=["median_ms"]))
 
 

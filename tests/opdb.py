@@ -413,6 +413,9 @@ OPS = {
                 *(opdb_recurrent.recurrent_backward_sample(name) for name in opdb_recurrent.RECURRENT),
                 opdb_recurrent.recurrent_backward_sample("lengths", (True, False)),
                 opdb_recurrent.recurrent_backward_sample("next", (False, True)),
+                # The default options without gradients of the constants have kernels of their own.
+                opdb_recurrent.recurrent_backward_sample("one neuron", (False, True)),
+                opdb_recurrent.recurrent_backward_sample("batch first", (False, True)),
             ),
             opdb_recurrent.recurrent_backward_answer,
             lambda *_: None,
