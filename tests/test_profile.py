@@ -438,3 +438,13 @@ def test_operations_loss_says_what_it_lacks() -> None:
         snnlib.losses.SynapticOperationsLoss(nn.ReLU())
     with pytest.raises(ValueError, match="net: expected a forward pass within the with block, got none"):
         snnlib.losses.SynapticOperationsLoss(nn.Linear(2, 2))()
+
+
+def test_a_compiled_net_runs_as_it_was_written() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3))
+    compiled = torch.compile(net, backend="eager")
+    x = torch.randn(2, 4, 6)
+    with torch.no_grad():
+        compiled(x)
+    assert snnlib.profile(compiled, x).total.macs == snnlib.profile(net, x).total.macs > 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -20,7 +21,8 @@ Observer = Callable[[str, Mapping[str, Any], Callable[[], Any]], Any]
 def shown_to(observer: Observer, names: frozenset[str], net: nn.Module) -> Iterator[None]:
     """Let `observer` run the operations of these names, on this thread.
 
-    Attention and recurrent layers of the net run as products of matrices, which are among the operations.
+    Attention and recurrent layers of the net run as products of matrices, which are among the operations, and what is
+    compiled runs as it was written.
     """
     fast = torch.backends.mha.get_fastpath_enabled()
     with ExitStack() as stack:
@@ -30,6 +32,8 @@ def shown_to(observer: Observer, names: frozenset[str], net: nn.Module) -> Itera
         if any(isinstance(module, nn.RNNBase) for module in net.modules()):
             stack.enter_context(_without_onednn())
             stack.enter_context(torch.backends.cudnn.flags(enabled=False))
+        if "torch._dynamo" in sys.modules:
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
         stack.enter_context(_Mode(observer, names))
         yield
 
