@@ -57,6 +57,13 @@ def write_fold(root: Path, samples: list[tuple[np.ndarray, int]], fold: list[int
         write_nmnist(folder / f"{number:05}.bin", events)
 
 
+def check_folds(parser: argparse.ArgumentParser, only: list[int] | None, folds: int) -> None:
+    """End with an error that names a fold that is none."""
+    wrong = [number for number in only or [] if not 1 <= number <= folds]
+    if wrong:
+        parser.error(f"--only: expected folds 1 to {folds}, got {wrong[0]}")
+
+
 def mean_and_error(values: list[float]) -> tuple[float, float]:
     """Mean and its standard error; NaN of one value."""
     error = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan

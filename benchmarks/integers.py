@@ -18,7 +18,7 @@ import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
-from accuracy import fold_of_samples, mean_and_error, recordings, write_fold
+from accuracy import check_folds, fold_of_samples, mean_and_error, recordings, write_fold
 
 import snnlib
 from snnlib.app.recipes import recipe
@@ -58,6 +58,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=10, help="passes over the test samples for the speed")
     parser.add_argument("--keep", type=Path)
     args = parser.parse_args()
+    check_folds(parser, args.only, args.folds)
     snnlib.keep_freed_memory()
     name, samples = recordings()
     fold = fold_of_samples([label for _, label in samples], args.folds)

@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from accuracy import fold_of_samples, mean_and_error, recordings, write_fold
+from accuracy import check_folds, fold_of_samples, mean_and_error, recordings, write_fold
 from accuracy_methods import LIF
 
 import snnlib
@@ -93,6 +93,7 @@ def main() -> None:
     parser.add_argument("--neuron", choices=NEURONS, default="srm")
     parser.add_argument("--json", type=Path, help="also write the figures of every run to this file")
     args = parser.parse_args()
+    check_folds(parser, args.only, args.folds)
     snnlib.keep_freed_memory()
     name, samples = recordings()
     fold = fold_of_samples([label for _, label in samples], args.folds)
