@@ -49,13 +49,13 @@ def test_damaged_file_does_not_replace_the_good_one_before(files: SafeCheckpoint
     assert files.load_checkpoint(previous_of(path))["epoch"] == 0
 
 
-def test_every_truncation_and_bit_flip_is_found(files: SafeCheckpointIO, tmp_path: Path) -> None:
+def test_truncations_and_a_changed_bit_in_any_byte_are_found(files: SafeCheckpointIO, tmp_path: Path) -> None:
     path = tmp_path / "a.ckpt"
     files.save_checkpoint({"weight": torch.arange(8.0)}, path)
     data = path.read_bytes()
     draw = random.Random(0)
     damaged = [data[:size] for size in (0, 1, 22, 97, *draw.choices(range(len(data)), k=50))]
-    for place in draw.choices(range(len(data)), k=100):
+    for place in range(len(data)):
         damaged.append(data[:place] + bytes([data[place] ^ (1 << draw.randrange(8))]) + data[place + 1 :])
     for content in damaged:
         path.write_bytes(content)

@@ -134,13 +134,14 @@ def _with_digest(data: bytes) -> bytes:
             "checkpoint: expected a zip archive without a comment; torch has changed its file format"
         )
     body = data[: -len(_NO_COMMENT)]
-    return body + struct.pack("<H", _COMMENT_CHARS) + _COMMENT_MARK + _digest(body)
+    return body + _end_of(body)
 
 
 def _digest_fits(data: bytes) -> bool:
-    body, comment = data[: -_COMMENT_CHARS - len(_NO_COMMENT)], data[-_COMMENT_CHARS:]
-    return comment == _COMMENT_MARK + _digest(body)
+    length = len(_NO_COMMENT) + _COMMENT_CHARS
+    return data[-length:] == _end_of(data[:-length])
 
 
-def _digest(data: bytes) -> bytes:
-    return hashlib.sha256(data).hexdigest().encode()
+def _end_of(body: bytes) -> bytes:
+    """Length of the comment, and the comment, behind the rest of an archive."""
+    return struct.pack("<H", _COMMENT_CHARS) + _COMMENT_MARK + hashlib.sha256(body).hexdigest().encode()
