@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from snnlib import ops
@@ -22,16 +21,7 @@ class _ApartAvgPool(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        (high, wide), shape = ctx.window, ctx.shape
-        rows, columns = grad.shape[3:]
-        # Channels last, as the layers before it want their gradient: every share is copied to the cells of its window.
-        share = (grad / (high * wide)).permute(0, 1, 3, 4, 2)
-        spread = share[:, :, :, None, :, None].expand(-1, -1, -1, high, -1, wide, -1)
-        cells = spread.reshape(*shape[:2], rows * high, columns * wide, shape[2])
-        below, beside = shape[3] - rows * high, shape[4] - columns * wide
-        if below or beside:
-            cells = F.pad(cells, (0, 0, 0, beside, 0, below))
-        return cells.permute(0, 1, 4, 2, 3), None
+        return ops.pool.shares(grad, ctx.shape, ctx.window), None
 
 
 def apart_avg_pool2d(x: Tensor, window: tuple[int, int]) -> Tensor:

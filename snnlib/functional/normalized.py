@@ -75,7 +75,7 @@ class _BatchNormalized(torch.autograd.Function):
         sums = ops.batch_norm.backward_(grad, current, moments, ctx.epsilon)
         per_scale = (sums / scale).to(torch.float64)
         grad_gamma = (per_scale[1] * (moments[1] + ctx.epsilon).rsqrt()).to(ctx.dtypes[0])
-        return grad, grad_gamma, per_scale[0].to(ctx.dtypes[1]), *[None] * 9
+        return grad, grad_gamma, per_scale[0].to(ctx.dtypes[1]), *[None] * 8
 
 
 def batch_normalized_neurons(

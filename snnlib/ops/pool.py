@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from snnlib.backends import native, reference
@@ -62,6 +63,19 @@ def native_geometry(
     axes = [(1, 1, 1, 1, 0)] * (3 - len(axes)) + axes
     outer, inner = (x.shape[0], x.shape[1]) if is_channels_last(x) else (x.shape[0] * x.shape[1], 1)
     return (native.DTYPE_CODES[x.dtype], outer, inner, axes)
+
+
+def shares(grad: Tensor, shape: Sequence[int], window: tuple[int, int]) -> Tensor:
+    """The adjoint of means of windows without overlap and padding, of sequences `[T, N, C, H, W]` of this shape."""
+    (high, wide), (rows, columns) = window, grad.shape[3:]
+    # Channels last, as the layers before it want their gradient: every share is copied to the cells of its window.
+    share = (grad / (high * wide)).permute(0, 1, 3, 4, 2)
+    spread = share[:, :, :, None, :, None].expand(-1, -1, -1, high, -1, wide, -1)
+    cells = spread.reshape(*shape[:2], rows * high, columns * wide, shape[2])
+    below, beside = shape[3] - rows * high, shape[4] - columns * wide
+    if below or beside:
+        cells = F.pad(cells, (0, 0, 0, beside, 0, below))
+    return cells.permute(0, 1, 4, 2, 3)
 
 
 @torch.library.custom_op("snnlib::spike_avg_pool", mutates_args=())

@@ -111,11 +111,6 @@ def planes_of(current: Tensor) -> tuple[int, ...]:
     return (*current.shape[2:], int(_neuron_order(current) == _CHANNELS_LAST))
 
 
-def _shares(grad_value: Tensor) -> Tensor:
-    """dL/dspikes."""
-    return (grad_value / 4).repeat_interleave(2, 3).repeat_interleave(2, 4)
-
-
 class _Call:
     """Arguments that both kernels share; keeps the tensors behind the addresses alive."""
 
@@ -189,7 +184,14 @@ def scan_pool_backward(
     scan._check_state("grad_state", grad_state, current, coefficients, options, time_dim)
     if not _has_kernel(current):
         grad, _, start = scan.scan_backward(
-            _shares(grad_value), grad_state, current, coefficients, state, flags, time_dim, False
+            pool.shares(grad_value, current.shape, (2, 2)),
+            grad_state,
+            current,
+            coefficients,
+            state,
+            flags,
+            time_dim,
+            False,
         )
         return grad, start
     kernel = native.kernel(
@@ -229,7 +231,14 @@ def _backward(ctx: Any, grad_value: Tensor, grad_state: Tensor | None) -> tuple[
     current, coefficients, state = ctx.saved_tensors
     if ctx.needs_input_grad[1]:
         grad, rows, start = scan.scan_backward(
-            _shares(grad_value), grad_state, current, coefficients, state, ctx.flags, ctx.time_dim, True
+            pool.shares(grad_value, current.shape, (2, 2)),
+            grad_state,
+            current,
+            coefficients,
+            state,
+            ctx.flags,
+            ctx.time_dim,
+            True,
         )
         return grad, rows, start if state is not None else None, None, None
     grad, start = scan_pool_backward(
