@@ -90,6 +90,13 @@ def aligned(tensor: Tensor) -> Tensor:
     return tensor.clone() if tensor.data_ptr() % (2 * tensor.element_size()) else tensor
 
 
+def as_windows(grad: Tensor, value: Tensor) -> Tensor:
+    """The gradient of the windows as kernels read it; copied, if need be, to `value`, which has no content."""
+    if grad.stride() != value.stride() or grad.dtype != value.dtype:
+        grad = value.copy_(grad)
+    return aligned(grad)
+
+
 def empty_value(current: Tensor) -> Tensor:
     """Room for the windows, in the layout of the currents."""
     shape = [*current.shape[:3], current.shape[3] // 2, current.shape[4] // 2]
@@ -199,9 +206,7 @@ def scan_pool_backward(
     )
     assert kernel is not None
     call = _Call(current, coefficients, state, options, time_dim)
-    if grad_value.stride() != value.stride() or grad_value.dtype != value.dtype:
-        grad_value = value.copy_(grad_value)
-    grad_value = aligned(grad_value)
+    grad_value = as_windows(grad_value, value)
     final = None if grad_state is None else scan._empty_state(current, 1, time_dim).copy_(grad_state)
     grad, start = torch.empty_like(current), scan._empty_state(current, 1, time_dim)
     kernel(*call.arguments(), grad_value.data_ptr(), native.address(final), grad.data_ptr(), start.data_ptr())

@@ -13,7 +13,16 @@ from torch import Tensor
 from snnlib.backends import native
 from snnlib.backends.reference.srm import decay_factors, state_dtype
 from snnlib.ops import checks, pool, srm
-from snnlib.ops.scan_pool import MOST_NEURONS, aligned, as_planes, empty_value, is_whole, planes_of, view_of
+from snnlib.ops.scan_pool import (
+    MOST_NEURONS,
+    aligned,
+    as_planes,
+    as_windows,
+    empty_value,
+    is_whole,
+    planes_of,
+    view_of,
+)
 
 _WINDOW = ((2, 2), (2, 2), (0, 0), False)
 
@@ -111,9 +120,7 @@ def srm_pool_backward(
     kernel = native.kernel("srm_pool_backward", current, grad_means=grad_means, threshold=threshold)
     assert kernel is not None
     current, limit = aligned(current), _limit(threshold, current)
-    if grad_means.stride() != means.stride() or grad_means.dtype != means.dtype:
-        grad_means = means.copy_(grad_means)
-    grad_means = aligned(grad_means)
+    grad_means = as_windows(grad_means, means)
     a = torch.empty_like(current) if need_weight else current.new_empty(0)
     b = torch.empty_like(current) if need_input else current.new_empty(0)
     kernel(
