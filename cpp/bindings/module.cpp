@@ -17,6 +17,7 @@ void bind_winograd(pybind11::module_& module);
 void bind_delay(pybind11::module_& module);
 void bind_pack(pybind11::module_& module);
 void bind_integer_net(pybind11::module_& module);
+void bind_block_pool(pybind11::module_& module);
 
 namespace {
 
@@ -116,6 +117,7 @@ PYBIND11_MODULE(_C, module) {
   snnlib::bind_nonzero(module, &snnlib::kernels);
   snnlib::bind_batch_norm(module, &snnlib::kernels);
   snnlib::bind_decoders(module);
+  snnlib::bind_block_pool(module);
 #ifdef SNNLIB_HAS_CUDA
   snnlib::bind_cuda(module);
   snnlib::bind_cudnn(module);

@@ -220,6 +220,11 @@ def cudnn() -> ModuleType | None:
     return getattr(_module, "cudnn", None)
 
 
+def block_pool() -> ModuleType | None:
+    """The module, where it has a pool of large blocks for tensors on the CPU."""
+    return _module if _module is not None and _module.has_block_pool else None
+
+
 def explain_path(device: str = "cpu", name: str = "") -> tuple[Path, str]:
     """The path that float32 tensors on `device` take now (through the kernel `name`), and the reason."""
     if _path.value == "reference":
@@ -277,11 +282,6 @@ def on_huge_pages(fresh: Tensor) -> Tensor:
     if _module is not None and nbytes >= _HUGE_PAGE_BYTES and fresh.device.type == "cpu":
         _module.advise_huge_pages(fresh.data_ptr(), nbytes)
     return fresh
-
-
-def empty_like(tensor: Tensor) -> Tensor:
-    """`torch.empty_like` on huge pages."""
-    return on_huge_pages(torch.empty_like(tensor))
 
 
 def keep_freed_memory() -> bool:

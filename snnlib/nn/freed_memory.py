@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from snnlib.backends import native
+from snnlib.backends import block_pool, native
 
 _PAGES = Path("/proc/self/statm")
 # Growth in bytes, beyond what one chunk leaves behind, at which freed memory goes back.
@@ -20,19 +20,26 @@ class FreedMemory:
     """
 
     def __init__(self) -> None:
+        self._keeper = block_pool.BlockKeeper()
         # Of the process at the first chunk after memory was handed back; None until then.
         self._after_one: int | None = None
         self._fresh = False
 
     def begin_chunk(self) -> None:
         """To be called before each chunk of the forward and of the backward pass."""
-        now = resident_bytes()
+        now = _heap_bytes()
         if now is not None and self._fresh:
             self._after_one, self._fresh = now, False
             return
         if now is None or self._after_one is None or now > self._after_one + _MOST_GROWTH:
             native.hand_back_freed_memory()
             self._after_one, self._fresh = None, True
+
+
+def _heap_bytes() -> int | None:
+    """Memory of this process without the pool's blocks, which leave no gaps."""
+    resident = resident_bytes()
+    return None if resident is None else resident - block_pool.pooled_bytes()
 
 
 def resident_bytes() -> int | None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from snnlib.backends import native, reference
+from snnlib.backends import block_pool, native, reference
 from snnlib.nn.kept_memory import KeptMemory
 
 # Smaller tensors are kept as they are: below this, calls cost more than memory.
@@ -40,10 +40,12 @@ class Packed:
     def unpack(self) -> Tensor:
         """The tensor again, bit for bit."""
         device = self.parts[0].device
-        out = torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device=device)
+        if self.native:
+            out = block_pool.empty_strided(self.shape, self.stride, self.dtype)
+        else:
+            out = torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device=device)
         flat = _in_memory(out).view(torch.int32)
         if self.native:
-            native.on_huge_pages(out)
             packed, starts = self.parts
             native.unpack_words(packed.data_ptr(), starts.data_ptr(), flat.data_ptr(), self.words)
         else:

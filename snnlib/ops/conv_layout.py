@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from snnlib.backends import native
+from snnlib.backends import block_pool, native
 from snnlib.backends.reference.linear import Flags
 from snnlib.backends.reference.srm import state_dtype
 from snnlib.ops.geometry import GROUP, ConvOptions, Geometry, geometry
@@ -39,7 +39,15 @@ def empty_sequence(
 def _empty(shape: Sequence[int], x: Tensor, dtype: torch.dtype | None) -> Tensor:
     # No view of another tensor, as autograd lets nobody write into a view that comes out of a function.
     memory = (0, 1, *range(3, len(shape)), 2)
-    return torch.empty_permuted(shape, memory, dtype=x.dtype if dtype is None else dtype, device=x.device)
+    dtype = x.dtype if dtype is None else dtype
+    if _has_memory(x):
+        return block_pool.empty_permuted(shape, memory, dtype)
+    return torch.empty_permuted(shape, memory, dtype=dtype, device=x.device)
+
+
+def _has_memory(x: Tensor) -> bool:
+    """Whether it is on the CPU. Compilers ask with tensors of other classes, which have sizes and no memory."""
+    return type(x) is Tensor and x.device.type == "cpu"
 
 
 def lie_alike(a: Tensor, b: Tensor) -> bool:
@@ -85,6 +93,16 @@ def no_gradient(x: Tensor, weight: Tensor, options: Sequence[Any], time_dim: int
     """A gradient of zeros by the output, which has these (stride, padding, dilation, groups, pool)."""
     *map_, pool = options
     return empty_output(x, geometry(x, weight, ConvOptions(*map_), time_dim), pool).zero_()
+
+
+def empty_bits(x: Tensor, g: Geometry, keep: bool) -> Tensor:
+    """Memory for the record's spike bits, without elements unless they are kept."""
+    if not keep:
+        return x.new_empty(0, dtype=torch.int16)
+    shape = bits_shape(x, g)
+    if _has_memory(x):
+        return block_pool.empty_permuted(shape, range(len(shape)), torch.int16)
+    return x.new_empty(shape, dtype=torch.int16)
 
 
 def bits_shape(x: Tensor, g: Geometry) -> tuple[int, ...]:

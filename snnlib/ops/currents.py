@@ -131,7 +131,6 @@ def currents_forward(
         return _currents_in_order(x, weight, g, options, out)
     if kernel is None:
         return out.copy_(reference.srm_conv.convolve(x, weight, options))
-    native.on_huge_pages(out)
     if choice.by_taps(g) and out.dtype == torch.float32:
         return _currents_by_taps(x, weight, g, options, out)
     call = ForwardCall(x, weight, g, options, time_dim, (1, 1), "events")

@@ -32,8 +32,7 @@ class GradientCall(NamedTuple):
 
     def empty_signal(self) -> Tensor:
         """Memory for a dense signal, one number per neuron and step."""
-        signal = conv_layout.empty_sequence(self.x, self.g.channels, self.g.space, torch.float32)
-        return native.on_huge_pages(signal)
+        return conv_layout.empty_sequence(self.x, self.g.channels, self.g.space, torch.float32)
 
     def signals(self, a: Tensor | None, b: Tensor | None, start: Tensor | None = None) -> None:
         """Fill the dense signals for the weights and for the inputs, and dL/dstate before the first step.
@@ -57,7 +56,7 @@ class GradientCall(NamedTuple):
             blocks = math.ceil(self.tasks / tasks_per_block)
             partial = weight.new_empty(blocks + 1, *shape, dtype=torch.float32)
         if of_input:
-            grad_x = native.on_huge_pages(conv_layout.empty_sequence(x, x.shape[2], x.shape[3:]))
+            grad_x = conv_layout.empty_sequence(x, x.shape[2], x.shape[3:])
         scatter = scatters_back(g)
         rows = kernel_rows(weight.flip(3).transpose(0, 1), dilation, scatter) if of_input else None
         kernel = conv_layout.kernel("srm_conv_backward", x)

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from snnlib.backends import choice, choice_backward, native, reference
+from snnlib.backends import block_pool, choice, choice_backward, native, reference
 from snnlib.backends.reference.linear import Flags, row_names
 from snnlib.backends.reference.srm import state_dtype
 from snnlib.backends.reference.surrogate import KINDS
@@ -51,7 +51,7 @@ def _outputs(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     out = conv_layout.empty_output(x, g, pool)
     final = conv_layout.empty_state(x, g, 1) if return_state else x.new_empty(0, dtype=state_dtype(x))
-    bits = x.new_empty(conv_layout.bits_shape(x, g) if keep else 0, dtype=torch.int16)
+    bits = conv_layout.empty_bits(x, g, keep)
     starts = x.new_zeros(g.batch * g.height + 1 if keep else 0, dtype=torch.int64)
     return out, final, bits, starts
 
@@ -103,7 +103,6 @@ def layer_forward(
         if keep and not exact:
             record = F.pad(record, (0, g.neuron_steps - record.shape[1]))
         return out, final, bits, record, starts
-    native.on_huge_pages(out)
     rows_of_neuron = coefficients.to(torch.float32).contiguous()
     start = None if state is None else conv_layout.laid_out(state, state_dtype(x))
     algorithm = choice.path(x, g, streaming=return_state or state is not None)
@@ -116,7 +115,7 @@ def layer_forward(
         bits=bits if keep else None,
     )
     count = (found.count if exact else g.neuron_steps) if keep else 0
-    record = x.new_empty(1, count, dtype=state_dtype(x))
+    record = block_pool.empty_strided([1, count], [count, 1], state_dtype(x))
     if keep:
         found.move_to(record.data_ptr(), 0, starts.data_ptr(), torch.get_num_threads())
     return out, final, bits, record, starts

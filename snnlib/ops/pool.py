@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from snnlib.backends import native, reference
+from snnlib.backends import block_pool, native, reference
 from snnlib.backends.reference.pool import output_size
 from snnlib.ops import checks
 
@@ -142,7 +142,7 @@ def spike_avg_pool_backward(
     x = as_walkable(x)
     pooled = empty_pooled(x, kernel, stride, padding, ceil_mode)
     checks.check_gradient("grad_output", grad_output, pooled.shape, "the output's shape", x)
-    grad_input = native.empty_like(x)
+    grad_input = block_pool.empty_like(x)
     run = native.kernel("pool_backward", x, grad_output=grad_output)
     if run is None:
         arguments = (list(kernel), list(stride), list(padding), ceil_mode)

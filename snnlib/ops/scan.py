@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from snnlib.backends import native, reference
+from snnlib.backends import block_pool, native, reference
 from snnlib.backends.reference.linear import Flags, count_states
 from snnlib.backends.reference.srm import state_dtype
 from snnlib.backends.reference.surrogate import KINDS
@@ -142,7 +142,7 @@ def scan_forward(
         value, last = reference.linear.forward(current, coefficients, state, options, time_dim)
         return torch.empty_like(current).copy_(value), final.copy_(last)
     call = _Call(current, coefficients, state, options, time_dim)
-    value = native.empty_like(call.current)
+    value = block_pool.empty_like(call.current)
     kernel(*call.arguments(), value.data_ptr(), final.data_ptr())
     return value.to(current.dtype), final
 
@@ -188,9 +188,9 @@ def scan_backward(
         )
     call = _Call(current, coefficients, state, options, time_dim, learn)
     if grad_value.stride() != call.current.stride() or grad_value.dtype != call.current.dtype:
-        grad_value = native.empty_like(call.current).copy_(grad_value)
+        grad_value = block_pool.empty_like(call.current).copy_(grad_value)
     final = None if grad_state is None else _empty_state(call.current, states, time_dim).copy_(grad_state)
-    grad = native.empty_like(call.current)
+    grad = block_pool.empty_like(call.current)
     rows = _empty_state(call.current, len(coefficients), time_dim) if learn else coefficients.new_empty(0)
     kernel(
         *call.arguments(),

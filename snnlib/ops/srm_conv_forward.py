@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from snnlib.backends import choice, native, reference
+from snnlib.backends import block_pool, choice, reference
 from snnlib.backends.reference.srm import decay_factors, state_dtype
 from snnlib.ops import checks, conv_layout
 from snnlib.ops.forward_call import ForwardCall
@@ -58,7 +58,6 @@ def srm_conv_forward(
     checks.check_state_shape(state, STATE_NAMES, (g.batch, g.channels, *g.space), x)
     decay = decay_factors(tau_m, tau_s, tau_grad)
     out, final, bits, starts = _outputs(x, g, pool, return_state, keep)
-    native.on_huge_pages(out)
     kernel = conv_layout.kernel("srm_conv_forward", x, weight=weight, threshold=threshold, state=state)
     if kernel is None:
         trace = reference.srm.srm_trace(
@@ -89,7 +88,7 @@ def srm_conv_forward(
         bits=bits if keep else None,
     )
     count = (found.count if exact else g.neuron_steps) if keep else 0
-    record = x.new_empty(2, count, dtype=state_dtype(x))
+    record = block_pool.empty_strided([2, count], [count, 1], state_dtype(x))
     if keep:
         found.move_to(record[0].data_ptr(), record[1].data_ptr(), starts.data_ptr(), torch.get_num_threads())
     return out, final, bits, record, starts
@@ -100,7 +99,7 @@ def _outputs(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     out = conv_layout.empty_output(x, g, pool)
     final = conv_layout.empty_state(x, g) if return_state else x.new_empty(0, dtype=state_dtype(x))
-    bits = x.new_empty(conv_layout.bits_shape(x, g) if keep else 0, dtype=torch.int16)
+    bits = conv_layout.empty_bits(x, g, keep)
     starts = x.new_zeros(g.batch * g.height + 1 if keep else 0, dtype=torch.int64)
     return out, final, bits, starts
 
