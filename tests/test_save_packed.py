@@ -4,6 +4,7 @@ import pytest
 import torch
 from compare import assert_bits
 from torch import Tensor, nn
+from torch.multiprocessing.reductions import StorageWeakRef
 
 import snnlib
 from snnlib import neurons, surrogate
@@ -168,3 +169,18 @@ def test_gradients_are_the_same_from_kept_memory() -> None:
         out.sum().backward()
         gradients.append(torch.cat([parameter.grad.flatten() for parameter in net.parameters()]))  # type: ignore[union-attr]
     assert_bits(*gradients)
+
+
+@pytest.mark.parametrize("size", [12, 300])
+@pytest.mark.parametrize("backward", [False, True])
+def test_what_was_saved_is_freed_with_the_graph(size: int, backward: bool) -> None:
+    """Recurrent layers save their own spikes, small ones as they are."""
+    rnn = snnlib.SpikingRNN(20, size)
+    with snnlib.save_packed():
+        out = rnn((torch.rand(50, 8, 20) < 0.2).float())
+    memory = StorageWeakRef(out.untyped_storage())
+    if backward:
+        out.sum().backward()
+    assert not memory.expired()
+    del out
+    assert memory.expired()

@@ -147,10 +147,12 @@ SrmConvRecord to_record(const Record& record) {
 
 void backward(const Record& record, const Input& input, int64_t by_inputs, Address grad_weight_blocks,
               Address grad_weight, int64_t block_floats, int64_t tasks_per_block, const Stored& grad_input,
-              const Pair& input_frames, Address weight, bool scatter, double input_grad_scale, int threads) {
+              const Pair& input_frames, Address weight, bool scatter, double input_grad_scale, Address grad_start,
+              int threads) {
   kernels().srm_conv->backward({to_record(record), to_input(input), by_inputs, floats(grad_weight_blocks),
                                 floats(grad_weight), block_floats, tasks_per_block, to_elements(grad_input),
-                                to_frames(input_frames), floats(weight), scatter, float(input_grad_scale), threads});
+                                to_frames(input_frames), floats(weight), scatter, float(input_grad_scale),
+                                floats(grad_start), threads});
 }
 
 void signals(const Record& record, Address a, Address b, Address grad_start, int threads) {

@@ -1,8 +1,9 @@
 // Backward of convolution and SRM neurons from the spikes that the forward pass recorded. A task is one band of one
-// sample: of output rows for the weights, of input rows for the inputs. It goes back in time row by row; both gradients
-// take what they need from each.
+// sample: of output rows for the weights and the state, of input rows for the inputs. It goes back in time row by row;
+// all gradients take what they need from each.
 #include "snnlib/kernels/inputs_by_spikes.h"
 #include "snnlib/kernels/spike_rows.h"
+#include "snnlib/kernels/state_gradient.h"
 #include "snnlib/kernels/weights_by_inputs.h"
 #include "snnlib/kernels/weights_by_spikes.h"
 #include "snnlib/parallel.h"
@@ -18,6 +19,7 @@ struct Workspace {
   WeightsByInputs weights_by_inputs;
   InputsBySpikes inputs;
   LinearAdjoint adjoint;
+  StateGradient state;
   Scratch<float> current;
 };
 
@@ -44,13 +46,15 @@ void run_band(const SrmConvBackwardArgs& a, int64_t task, float* grad, Workspace
   const ConvShape& s = a.shape;
   const int64_t n = task / a.bands.count, band = task % a.bands.count;
   const Rows own = grad ? output_rows(a, band) : Rows{0, 0}, in = a.grad_input.data ? input_rows(a, band) : Rows{0, 0};
-  const Rows reaching = reaching_rows(s, in), all = either(own, reaching);
+  const Rows state = a.grad_start ? output_rows(a, band) : Rows{0, 0}, reaching = reaching_rows(s, in);
+  const Rows all = either(either(own, state), reaching);
   SpikeRows rows(a, n, all.first, all.last, w.rows);
   if (own.count() && !a.by_inputs) w.weights_by_spikes.start(a, n, own, rows.spikes(), grad);
   if (own.count() && a.by_inputs) w.weights_by_inputs.start(a, n, own, grad);
   if (in.count()) w.inputs.start(a, n, in, reaching);
   const bool linear = a.neuron == LayerNeuron::kLinear;
   if (linear) w.adjoint.start(a, n, all);
+  if (!linear && state.count()) w.state.start(a, n, state);
   for (int64_t t = s.steps - 1; t >= 0; --t) {
     if (in.count()) w.inputs.begin_step();
     if (own.count() && a.by_inputs) w.weights_by_inputs.begin_step(t);
@@ -66,11 +70,16 @@ void run_band(const SrmConvBackwardArgs& a, int64_t task, float* grad, Workspace
       if (own.has(y) && a.by_inputs) w.weights_by_inputs.add_row(y, spikes);
       if (own.has(y) && !a.by_inputs) w.weights_by_spikes.add_row(t, y, spikes);
       if (reaching.has(y)) w.inputs.add_row(t, y, spikes);
+      if (state.has(y)) w.state.add_row(t, y, spikes);
     }
     if (in.count()) w.inputs.step(t);
     if (own.count() && a.by_inputs) w.weights_by_inputs.step();
   }
   if (own.count() && !a.by_inputs) w.weights_by_spikes.run();
+  if (!linear && state.count()) w.state.finish(a.grad_start);
+  for (int64_t y = state.first; linear && y < state.last; ++y) {
+    std::memcpy(a.grad_start + (n * s.height + y) * s.row(), w.adjoint.before(y), size_t(s.row()) * sizeof(float));
+  }
 }
 
 // Sums of the blocks in their order, so that the number of threads changes nothing.

@@ -134,14 +134,15 @@ class SavedBytes:
         known = self._known.get(key)
         alive = known is not None and not known[0].expired()  # type: ignore[no-untyped-call]
         if known is not None and alive and known[1] == same:
-            return tensor if known[2] is None else known[2]
+            return tensor.detach() if known[2] is None else known[2]
         kept: Packed | Tensor | None = pack(tensor, self._memory)
         self.given += tensor.nbytes
         self.kept += tensor.nbytes if kept is None else kept.nbytes
         if kept is None and self._memory is not None and _is_value(tensor):
             kept = self._memory.copy(tensor.detach())
         self._known[key] = StorageWeakRef(storage), same, kept  # type: ignore[no-untyped-call]
-        return tensor if kept is None else kept
+        # Without its history: an output that its own node kept would keep the node, and neither would ever be freed.
+        return tensor.detach() if kept is None else kept
 
 
 @contextmanager

@@ -48,7 +48,7 @@ def weight_gradient(
         0,
     )
     call = GradientCall(x, weight, g, options, time_dim, 1.0, g.batch * bands[1], kept)
-    return call.by_events(True, False, True)[0]
+    return call.by_events(True, False, True, None)[0]
 
 
 def in_order(x: Tensor, g: Geometry) -> bool:

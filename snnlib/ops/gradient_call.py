@@ -34,7 +34,7 @@ class GradientCall(NamedTuple):
         """Memory for a dense signal, one number per neuron and step."""
         return conv_layout.empty_sequence(self.x, self.g.channels, self.g.space, torch.float32)
 
-    def signals(self, a: Tensor | None, b: Tensor | None, start: Tensor | None = None) -> None:
+    def signals(self, a: Tensor | None, b: Tensor | None, start: Tensor | None) -> None:
         """Fill the dense signals for the weights and for the inputs, and dL/dstate before the first step.
 
         Neurons with a surrogate have a alone.
@@ -42,11 +42,18 @@ class GradientCall(NamedTuple):
         kernel = conv_layout.kernel("srm_conv_signals", self.x)
         kernel(self.kept, native.address(a), native.address(b), native.address(start))  # type: ignore[misc]
 
-    def by_events(self, of_weight: bool, of_input: bool, by_inputs: bool) -> tuple[Tensor, Tensor]:
-        """From the input's events or the output's spikes; the weight's as a sum over blocks of tasks."""
+    def by_events(
+        self, of_weight: bool, of_input: bool, by_inputs: bool, start: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """From the input's events or the output's spikes; the weight's as a sum over blocks of tasks.
+
+        Fills `start` with dL/dstate before the first step.
+        """
         x, weight, g, dilation = self.x, self.weight, self.g, self.options.dilation
         partial, grad_x = weight.new_empty(0), x.new_empty(0)
         if not (of_weight or of_input):
+            if start is not None:
+                self.signals(None, None, start)
             return partial, grad_x
         shape = gradient_rows(g, by_inputs)
         size = math.prod(shape)
@@ -73,5 +80,6 @@ class GradientCall(NamedTuple):
             native.address(rows),
             scatter,
             self.input_grad_scale,
+            native.address(start),
         )
         return from_gradient_rows(partial[-1], g, dilation, by_inputs) if of_weight else partial, grad_x

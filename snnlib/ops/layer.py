@@ -235,22 +235,29 @@ def layer_backward(
     if (signal_weight or signal_input) and not choice.is_matrix(g):
         signal_weight, signal_input = need_weight, need_input
     event_weight, event_input = need_weight and not signal_weight, need_input and not signal_input
-    by_signal = _by_signal(call, signal_weight, signal_input)
-    by_events = call.by_events(event_weight, event_input, algorithms.weight == "inputs")
+    start = grad_start if need_state else None
+    signals = signal_weight or signal_input
+    by_signal = _by_signal(call, signal_weight, signal_input, start)
+    by_events = call.by_events(
+        event_weight, event_input, algorithms.weight == "inputs", None if signals else start
+    )
     grad_weight = by_signal[0] if signal_weight else by_events[0]
     grad_x = by_signal[1] if signal_input else by_events[1]
-    if need_state:
-        call.signals(None, None, grad_start)
     return (grad_weight * gain).to(weight.dtype), grad_x.to(x.dtype), grad_start
 
 
-def _by_signal(call: GradientCall, need_weight: bool, need_input: bool) -> tuple[Tensor, Tensor]:
-    """Gradients from the dense adjoint, which is computed once; one that is not needed has no elements."""
+def _by_signal(
+    call: GradientCall, need_weight: bool, need_input: bool, start: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Gradients from the dense adjoint, which is computed once; one that is not needed has no elements.
+
+    Beside others it fills `start` with dL/dstate before the first step.
+    """
     grad_weight, grad_x = call.weight.new_empty(0), call.x.new_empty(0)
     if not (need_weight or need_input):
         return grad_weight, grad_x
     signal = call.empty_signal()
-    call.signals(signal, None)
+    call.signals(signal, None, start)
     if need_weight:
         grad_weight = currents.weight_gradient(
             signal, call.x, call.weight, call.g, call.options, call.time_dim

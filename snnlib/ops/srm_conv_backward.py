@@ -107,21 +107,27 @@ def srm_conv_backward(
     dense_weight, dense_input = need_weight and paths.weight == "dense", need_input and paths.input == "dense"
     event_weight, event_input = need_weight and not dense_weight, need_input and not dense_input
     call = GradientCall(x, weight, g, options, time_dim, input_grad_scale, tasks, kept)
-    by_torch = _by_torch(call, dense_weight, dense_input)
-    by_events = call.by_events(event_weight, event_input, paths.weight == "inputs")
+    start = grad_start if need_state else None
+    by_torch = _by_torch(call, dense_weight, dense_input, start)
+    by_events = call.by_events(
+        event_weight, event_input, paths.weight == "inputs", None if dense_weight or dense_input else start
+    )
     grad_weight = by_torch[0] if dense_weight else by_events[0]
     grad_x = by_torch[1] if dense_input else by_events[1]
-    if need_state:
-        call.signals(None, None, grad_start)
     return grad_weight.to(weight.dtype), grad_x.to(x.dtype), grad_start
 
 
-def _by_torch(call: GradientCall, of_weight: bool, of_input: bool) -> tuple[Tensor, Tensor]:
-    """From the dense signals a and b; a gradient that is not asked for has no elements."""
+def _by_torch(
+    call: GradientCall, of_weight: bool, of_input: bool, start: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """From the dense signals a and b; a gradient that is not asked for has no elements.
+
+    Beside others it fills `start` with dL/dstate before the first step.
+    """
     x, weight, options = call.x, call.weight, call.options
     a, b = (call.empty_signal() if wanted else None for wanted in (of_weight, of_input))
     if a is not None or b is not None:
-        call.signals(a, b)
+        call.signals(a, b, start)
     return (
         weight.new_empty(0) if a is None else dense.weight_gradient(a, x, weight, options),
         x.new_empty(0) if b is None else dense.input_gradient(b, x, weight, options, call.input_grad_scale),

@@ -151,6 +151,8 @@ struct SrmConvBackwardArgs : SrmConvRecord {
   const float* weight;
   bool scatter;
   float input_grad_scale;
+  // dL/dstate before the first step, as `grad_state`; null: not wanted.
+  float* grad_start;
   int threads;
 };
 
