@@ -5,10 +5,9 @@
 
 #include "snnlib/isa.h"
 #include "snnlib/kernels/event_rows.h"
-#include "snnlib/kernels/input_row.h"
 #include "snnlib/kernels/linear_row.h"
 #include "snnlib/kernels/spike_record.h"
-#include "snnlib/kernels/stored_floats.h"
+#include "snnlib/kernels/stored_rows.h"
 #include "snnlib/parallel.h"
 #include "snnlib/srm_conv.h"
 

@@ -36,7 +36,7 @@ struct FrameOrder {
   int64_t operator()(int64_t t, int64_t n) const { return t * step_stride + n * batch_stride; }
 };
 
-// A tensor of float32 or a half type; arithmetic is in float32 (kernels/stored_floats.h). Null: not given.
+// A tensor of float32 or a half type; arithmetic is in float32 (kernels/stored_rows.h). Null: not given.
 struct Elements {
   void* data;
   DType dtype;

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "snnlib/kernels/event_conv.h"
-#include "snnlib/kernels/input_row.h"
+#include "snnlib/kernels/stored_rows.h"
 #include "snnlib/scratch.h"
 
 namespace snnlib {

@@ -4,9 +4,9 @@
 
 #include "snnlib/kernels/band_rows.h"
 #include "snnlib/kernels/event_rows.h"
-#include "snnlib/kernels/input_row.h"
 #include "snnlib/kernels/linear_adjoint.h"
 #include "snnlib/kernels/spike_credit.h"
+#include "snnlib/kernels/stored_rows.h"
 #include "snnlib/stream.h"
 
 namespace snnlib {

@@ -4,7 +4,7 @@
 #include <stdexcept>
 
 #include "snnlib/kernels/spike_credit.h"
-#include "snnlib/kernels/stored_floats.h"
+#include "snnlib/kernels/stored_rows.h"
 #include "snnlib/scratch.h"
 #include "snnlib/srm_conv.h"
 #include "snnlib/stream.h"

@@ -5,9 +5,9 @@
 #include "snnlib/kernels/band_rows.h"
 #include "snnlib/kernels/collect.h"
 #include "snnlib/kernels/event_conv.h"
-#include "snnlib/kernels/input_row.h"
 #include "snnlib/kernels/linear_adjoint.h"
 #include "snnlib/kernels/spike_credit.h"
+#include "snnlib/kernels/stored_rows.h"
 #include "snnlib/scratch.h"
 
 namespace snnlib {
