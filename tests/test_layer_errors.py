@@ -102,7 +102,7 @@ def test_devices() -> None:
         (torch.zeros(4, 2, 5), ValueError, r"x: expected 3 inputs in dimension 2, got shape \(4, 2, 5\)"),
         (torch.zeros(4, 2, 2, 2), ValueError, r"x: expected 3 inputs in a frame, got shape \(4, 2, 2, 2\)"),
         (TRAIN.bool(), TypeError, r"x: expected a floating dtype, got torch\.bool"),
-        (TRAIN.double(), TypeError, r"weight: expected torch\.float64, got torch\.float32"),
+        (TRAIN.double(), TypeError, r"x, weight: expected one dtype, got torch\.float64 and torch\.float32"),
     ],
     ids=["rank", "inputs", "frame", "integers", "dtype"],
 )

@@ -139,7 +139,9 @@ def test_errors() -> None:
         layer(torch.ones(5, 4))
     with pytest.raises(ValueError, match=r"x: expected 4 inputs in dimension 2, got shape \(5, 3, 3\)"):
         layer(torch.ones(5, 3, 3))
-    with pytest.raises(TypeError, match=r"weight: expected torch.float64, got torch.float32"):
+    with pytest.raises(
+        TypeError, match=r"x, weight: expected one dtype, got torch.float64 and torch.float32; convert"
+    ):
         layer(torch.ones(5, 3, 4).double())
     with pytest.raises(ValueError, match=r"state: expected shape \(2, 3, 2\) for u and s, got \(3, 3, 2\)"):
         layer.run(torch.ones(5, 3, 4), (torch.zeros(3, 3, 2),))

@@ -14,7 +14,6 @@ from snnlib.functional._check import (
     as_sizes,
     check_count,
     check_device,
-    check_dtype,
     check_floating,
     check_rank,
 )
@@ -56,8 +55,11 @@ def _check_pair(x: Tensor, weight: Tensor, weight_layout: str) -> None:
     check_floating("weight", weight)
     check_rank("weight", weight, weight_layout, exactly=weight_layout.count(",") + 1)
     check_device("weight", weight, x)
-    if autocast_dtype(x) is None:
-        check_dtype("weight", weight, x.dtype)
+    if autocast_dtype(x) is None and weight.dtype != x.dtype:
+        raise TypeError(
+            f"x, weight: expected one dtype, got {x.dtype} and {weight.dtype}; "
+            "convert the input or the layer with .to(...)"
+        )
 
 
 def _with_zeros(x: Tensor, after: list[int]) -> Tensor:
