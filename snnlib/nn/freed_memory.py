@@ -15,8 +15,9 @@ _MOST_GROWTH = 16 << 20
 class FreedMemory:
     """Keeps the memory of a chunk's tensors for those of the next one, as long as the process does not grow.
 
-    Memory that comes fresh from the system is slow to touch for the first time. But chunk after chunk of tensors of
-    changing sizes leaves gaps that nothing fits into, so that a process that never handed them back would grow.
+    Memory that comes fresh from the system is slow to touch for the first time. Large tensors of the kernels on the CPU
+    leave their blocks to the next ones (backends/block_pool.py). The others, chunk after chunk of changing sizes,
+    leave gaps in the heap that nothing fits into, so that a process that never handed them back would grow.
     """
 
     def __init__(self) -> None:
