@@ -16,7 +16,8 @@ from snnlib.app.training.config import TrainConfig
 from snnlib.app.training.data_module import EventData
 from snnlib.data import NMNIST, EventCache, EventFolder, FrameCache, ToFrames, as_events, write
 from snnlib.data.event_cache import SUFFIX
-from snnlib.data.packed_events import PackedEvents, pack_events, unpack_events
+from snnlib.data.formats.base import EventFileError
+from snnlib.data.packed_events import PackedEvents, pack_events, unpack_events, write_packed
 
 FRAMES = ToFrames(time_steps=30, step_us=70_000, sensor_size=(40, 400))
 
@@ -169,6 +170,28 @@ def run(capsys, *arguments):
     except SystemExit as stop:
         code = int(stop.code or 0)
     return code, "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "new"),
+    [
+        (16, 32, bytes(16)),
+        (16, 24, b"\xff" * 8),
+        (8, 16, bytes(8)),
+        (24, 32, bytes(8)),
+    ],
+    ids=["no index", "longer index", "elsewhere", "checksum"],
+)
+def test_a_damaged_head_is_refused(tmp_path, first, last, new):
+    path = tmp_path / "set.events"
+    write_packed(path, [(random_events(9), 1)], {})
+    sound = path.read_bytes()
+    assert len(PackedEvents(path)) == 1
+    path.write_bytes(sound[:first] + new + sound[last:])
+    with pytest.raises(
+        EventFileError, match=r"set\.events: expected an index of \d+ bytes at \d+, found a damaged"
+    ):
+        PackedEvents(path)
 
 
 def test_check_compares_caches_with_files(folder, capsys):
