@@ -4,14 +4,15 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from compare import assert_bits
+from compare import assert_bits, assert_close
 from op_samples import Sample
 from opdb import OPS, OpCase
-from torch import Tensor
+from torch import Tensor, nn
 
 import snnlib
 from snnlib import functional
-from snnlib.ops import conv_layout
+from snnlib.ops import conv_layout, dense
+from snnlib.ops.geometry import ConvOptions
 
 
 def sliced(x: Tensor) -> Tensor:
@@ -155,3 +156,37 @@ def test_strides_along_one_element_do_not_count() -> None:
     batch_of_one = torch.empty(4, 1, 3, 2)
     assert conv_layout.lie_alike(batch_of_one.as_strided((4, 1, 3, 2), (6, 99, 2, 1)), batch_of_one)
     assert not conv_layout.lie_alike(torch.empty(3, 1, 4, 2).transpose(0, 2), batch_of_one)
+
+
+def _with_strange_strides(tensor: Tensor) -> Tensor:
+    """Channels-last, with a stride along each axis of one element that no layout has."""
+    last = tensor.contiguous(memory_format=torch.channels_last)
+    stride = [9 if size == 1 else step for size, step in zip(last.shape, last.stride(), strict=True)]
+    return torch.empty_strided(last.shape, stride, dtype=tensor.dtype).copy_(tensor)
+
+
+@pytest.mark.parametrize("which", ["weight", "frames", "signal"])
+def test_grouped_convolutions_take_any_stride_along_one_element(which: str) -> None:
+    """torch's own give other numbers there."""
+    torch.manual_seed(0)
+    # One column of outputs, inputs or taps.
+    width, taps = {"weight": (7, 1), "frames": (1, 1), "signal": (3, 3)}[which]
+    x, weight = torch.randn(3, 2, 6, 8, width), torch.randn(10, 3, 3, taps)
+    options = ConvOptions([1, 1], [1, 0], [1, 1], 2)
+    exact_x, exact_weight = (tensor.double().requires_grad_() for tensor in (x.flatten(0, 1), weight))
+    exact = nn.functional.conv2d(exact_x, exact_weight, None, *options)
+    signal = torch.randn(exact.shape)
+    exact.backward(signal.double())
+    if which == "weight":
+        weight = _with_strange_strides(weight)
+    if which == "frames":
+        x = _with_strange_strides(x.flatten(0, 1)).unflatten(0, (3, 2))
+    if which == "signal":
+        signal = _with_strange_strides(signal)
+    signals = signal.unflatten(0, (3, 2))
+    assert_close(dense.currents(x, weight, options).flatten(), exact.detach().flatten(), 1e-5)
+    assert exact_x.grad is not None
+    field = dense.field(signals, x, weight, options)
+    assert_close(field.reshape(exact_x.shape), exact_x.grad, 1e-5)
+    assert exact_weight.grad is not None
+    assert_close(dense.weight_gradient(signals, x, weight, options), exact_weight.grad, 1e-5)

@@ -19,8 +19,27 @@ from snnlib.ops.geometry import ConvOptions
 
 def _channels_last(frames: Tensor) -> Tensor:
     """Frames as oneDNN convolves them about twice as fast, and as the neurons' kernels walk them."""
-    last = torch.channels_last if frames.dim() == 4 else torch.channels_last_3d
-    return frames.contiguous(memory_format=last)
+    return frames.contiguous(memory_format=_last(frames))
+
+
+def _last(frames: Tensor) -> torch.memory_format:
+    return torch.channels_last if frames.dim() == 4 else torch.channels_last_3d
+
+
+def _usual_strides(tensor: Tensor) -> Tensor:
+    """The same elements in the same memory, with the strides that its layout usually has.
+
+    A stride along one element says nothing, but torch 2.13 convolves groups of channels with other weights where an
+    axis of size 1 has an unusual one.
+    """
+    if 1 not in tensor.shape:
+        return tensor
+    layouts = (torch.contiguous_format, *([_last(tensor)] if tensor.dim() > 3 else []))
+    for layout in layouts:
+        if tensor.is_contiguous(memory_format=layout):
+            usual = torch.empty(tensor.shape, memory_format=layout, device="meta").stride()
+            return tensor if tensor.stride() == usual else tensor.as_strided(tensor.shape, usual)
+    return tensor
 
 
 def _frames(sequence: Tensor) -> Tensor:
@@ -58,6 +77,8 @@ def convolve(frames: Tensor, weight: Tensor, options: ConvOptions) -> Tensor:
         frames, weight = F.pad(frames, [*axes, 0, options.groups]), F.pad(weight, [*axes, 0, 1])
     if not outputs:
         weight = F.pad(weight, [*axes, 0, 0, 0, options.groups])
+    if options.groups > 1:
+        frames, weight = _usual_strides(frames), _usual_strides(weight)
     function = (F.conv1d, F.conv2d, F.conv3d)[weight.dim() - 3]
     out = function(frames, weight, None, *options)
     return out if outputs else out[:, :0]
@@ -83,9 +104,10 @@ def _convolution_backward(
     if not len(weight):
         return torch.zeros_like(x.flatten(0, 1)), torch.zeros_like(weight)
     rest = (None, stride, padding, dilation, False, [0] * len(stride), groups, mask)
-    return torch.ops.aten.convolution_backward(  # type: ignore[no-any-return]
-        _frames(signal), _frames(x), _channels_last(weight), *rest
-    )
+    operands = _frames(signal), _frames(x), _channels_last(weight)
+    if groups > 1:
+        operands = _usual_strides(operands[0]), _usual_strides(operands[1]), _usual_strides(operands[2])
+    return torch.ops.aten.convolution_backward(*operands, *rest)  # type: ignore[no-any-return]
 
 
 def weight_gradient(signal: Tensor, x: Tensor, weight: Tensor, options: ConvOptions) -> Tensor:
