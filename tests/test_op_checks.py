@@ -11,6 +11,7 @@ import torch
 from opdb import OPS as CASES
 from torch import Tensor
 
+from snnlib.backends.reference.linear import Flags
 from snnlib.ops.geometry import ConvOptions, geometry
 
 OPS = torch.ops.snnlib
@@ -349,3 +350,14 @@ def test_superpixels(
 ) -> None:
     with pytest.raises(error, match=message):
         OPS.superpixel_sum(image, segments, count)
+
+
+@pytest.mark.parametrize("name", ["layer_forward", "layer_backward"])
+@pytest.mark.parametrize("flag", ["reset_next", "membrane", "rectified", "quadratic"])
+def test_layers_of_one_state_refuse_what_their_kernels_do_not_know(name: str, path: str, flag: str) -> None:
+    case = CASES[name]
+    arguments = list(case.samples[0].arguments(torch.float32))
+    at = [argument.name for argument in case.op.default._schema.arguments].index("flags")
+    arguments[at] = list(Flags(*arguments[at])._replace(**{flag: 1}))
+    with pytest.raises(ValueError, match="flags: expected a reset in the same step"):
+        case(*arguments)

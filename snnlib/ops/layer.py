@@ -31,9 +31,10 @@ _ROWS = {name: row for row, name in enumerate(row_names(1))}
 def _flags(flags: Sequence[int]) -> Flags:
     checks.check_flags(flags, len(Flags._fields), len(KINDS))
     options = Flags(flags[0], *(bool(flag) for flag in flags[1:]))
-    if options.reset_next or options.membrane or options.rectified:
+    if options.reset_next or options.membrane or options.rectified or options.quadratic:
         raise ValueError(
-            "flags: expected a reset in the same step, spikes as values and no rectified membrane, got others"
+            "flags: expected a reset in the same step, spikes as values, no rectified membrane and no products of "
+            "states, got others"
         )
     return options
 
