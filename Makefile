@@ -13,7 +13,7 @@ SANITIZED := build/sanitize
 COMMA := ,
 SANITIZED_TESTS := tests/test_fuzz.py tests/test_op_checks.py tests/test_ops.py tests/test_layouts.py \
                    tests/test_backward_paths.py tests/test_half.py tests/test_taps.py tests/test_winograd.py \
-                   tests/test_scan_pool.py tests/test_rare_spikes.py tests/test_block_pool.py
+                   tests/test_scan_pool.py tests/test_rare_spikes.py tests/test_cpu_memory.py
 # The reference has no kernels to check; a comparison with it runs them as tests of values do.
 SANITIZED_CHOICE := (not reference and not native_equals) or test_equals_reference
 # Sequences of several tasks for every op, then what random calls do.

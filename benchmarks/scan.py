@@ -20,7 +20,7 @@ from torch import Tensor
 from turns import Report, Table, Task, parser, take_turns
 
 import snnlib
-from snnlib.backends import block_pool, native
+from snnlib.backends import cpu_memory
 
 COPY = "copy_"
 # A task and the bytes that it has to move.
@@ -28,13 +28,13 @@ Moves = dict[str, tuple[Task, int]]
 
 
 def placed(values: Tensor, dtype: torch.dtype) -> Tensor:
-    return native.on_huge_pages(torch.empty_like(values, dtype=dtype)).copy_(values)
+    return cpu_memory.empty_like(values, dtype).copy_(values)
 
 
 def scan_tasks(neurons: int, dtype: torch.dtype) -> Moves:
     noise = torch.randn(2, 30, 1, neurons, generator=torch.Generator().manual_seed(0))
     current, gradient = (placed(x, dtype) for x in (noise[0] * 0.3 + 0.15, noise[1]))
-    copied, threshold = block_pool.empty_like(current), torch.tensor(1.0)
+    copied, threshold = cpu_memory.empty_like(current), torch.tensor(1.0)
     constants = (5.0, 3.0, 3.0, 4.0, 0)
 
     def forward() -> None:
@@ -66,7 +66,7 @@ def pool_tasks(frames: int, dtype: torch.dtype) -> Moves:
     generator = torch.Generator().manual_seed(0)
     events = placed(torch.rand(frames, 12, 32, 32, generator=generator) < 0.08, dtype)
     pooled = placed(torch.randn(frames, 12, 16, 16, generator=generator), dtype)
-    copied, window = block_pool.empty_like(events), ([2, 2], [2, 2], [0, 0], False)
+    copied, window = cpu_memory.empty_like(events), ([2, 2], [2, 2], [0, 0], False)
 
     def forward(x: Tensor) -> None:
         torch.ops.snnlib.spike_avg_pool(x, *window, True, None)

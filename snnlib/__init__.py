@@ -21,7 +21,8 @@ from snnlib import (
     surrogate,
 )
 from snnlib.backends.choice import use_convolution
-from snnlib.backends.native import keep_freed_memory, use_path
+from snnlib.backends.cpu_memory import keep_freed_memory
+from snnlib.backends.native import use_path
 from snnlib.compat import *  # noqa: F403
 from snnlib.exchange import convert, from_nir, to_integers, to_nir, verify_conversion
 from snnlib.functional import grad_scale, resize_bicubic, segment_sum, superpixel_unpool

@@ -19,7 +19,7 @@ if "SNNLIB_TEST_MODULE" in os.environ:
     _spec.loader.exec_module(sys.modules["snnlib._C"])
 
 import snnlib
-from snnlib.backends import block_pool
+from snnlib.backends import cpu_memory
 
 # `make sanitize-threads` runs kernels on several threads, but torch's own loops, which it cannot follow, on one.
 if "SNNLIB_TEST_THREADS" in os.environ:
@@ -90,6 +90,6 @@ def poison(monkeypatch: pytest.MonkeyPatch) -> None:
         (torch, "empty_like"),
         (torch, "empty_strided"),
         (Tensor, "new_empty"),
-        (block_pool, "empty_strided"),
+        (cpu_memory, "empty_strided"),
     ):
         monkeypatch.setattr(owner, name, _poisoned(getattr(owner, name)))

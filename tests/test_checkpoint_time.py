@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import snnlib
 from snnlib import neurons, surrogate
-from snnlib.backends import native
+from snnlib.backends import cpu_memory
 from snnlib.data import EventBatch, as_events, to_frames
 from snnlib.nn import freed_memory
 
@@ -119,7 +119,7 @@ def test_freed_memory_is_seen_to_before_each_chunk(replayed: bool, monkeypatch: 
 def test_freed_memory_goes_back_where_the_process_grows(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int | None] = []
     calls: list[int] = []
-    monkeypatch.setattr(native, "hand_back_freed_memory", lambda: calls.append(1))
+    monkeypatch.setattr(cpu_memory, "hand_back_freed_memory", lambda: calls.append(1))
     monkeypatch.setattr(freed_memory, "resident_bytes", lambda: sizes[-1])
     memory = freed_memory.FreedMemory()
     # Before the first chunk; the second shows what a chunk leaves behind; others grow up to the bound and beyond.

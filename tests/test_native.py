@@ -17,7 +17,7 @@ import pytest
 import torch
 
 import snnlib
-from snnlib.backends import block_pool, choice, native
+from snnlib.backends import choice, cpu_memory, native
 
 READELF = shutil.which("readelf")
 on_linux_with_module = pytest.mark.skipif(
@@ -118,7 +118,7 @@ def test_cuda_kernels_take_the_arguments_of_the_cpu() -> None:
 
 def test_poison_is_in_place() -> None:
     """Memory that library code allocates is NaN in this suite; the tests' own is not touched."""
-    assert block_pool.empty_like(torch.zeros(3)).isnan().all()
+    assert cpu_memory.empty_like(torch.zeros(3)).isnan().all()
 
 
 def test_unknown_instruction_set_is_refused() -> None:

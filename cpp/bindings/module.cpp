@@ -2,13 +2,6 @@
 #include "snnlib/event_files.h"
 #include "snnlib/isa.h"
 
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
-#if defined(__GLIBC__)
-#include <malloc.h>
-#endif
-
 namespace snnlib {
 
 void bind_recurrent(pybind11::module_& module);
@@ -17,43 +10,9 @@ void bind_winograd(pybind11::module_& module);
 void bind_delay(pybind11::module_& module);
 void bind_pack(pybind11::module_& module);
 void bind_integer_net(pybind11::module_& module);
-void bind_block_pool(pybind11::module_& module);
+void bind_cpu_memory(pybind11::module_& module);
 
 namespace {
-
-// Asks the kernel for huge pages under a fresh output. On 4 KiB pages the first write to a large tensor costs several
-// times more than the computation that produces it.
-void advise_huge_pages(Address address, size_t bytes) {
-#if defined(__linux__) && defined(MADV_HUGEPAGE)
-  constexpr Address kHugePage = Address(2) << 20;
-  const Address begin = (address + kHugePage - 1) / kHugePage * kHugePage;
-  const Address end = (address + bytes) / kHugePage * kHugePage;
-  // Advice only: a kernel without huge pages returns an error that changes nothing.
-  if (end > begin) (void)madvise(pointer(begin), end - begin, MADV_HUGEPAGE);
-#else
-  (void)address;
-  (void)bytes;
-#endif
-}
-
-// Tells the C library to keep freed blocks of any size for the next allocation instead of giving them back.
-bool keep_freed_memory() {
-#if defined(__GLIBC__)
-  constexpr int kLimit = 1 << 30;
-  return mallopt(M_MMAP_THRESHOLD, kLimit) == 1 && mallopt(M_TRIM_THRESHOLD, kLimit) == 1;
-#else
-  return false;
-#endif
-}
-
-// Gives what the C library holds of freed blocks back to the system.
-bool hand_back_freed_memory() {
-#if defined(__GLIBC__)
-  return malloc_trim(0) == 1;
-#else
-  return false;
-#endif
-}
 
 // A decoder of event files; NumPy arrays arrive as addresses.
 void bind_decoder(pybind11::module_& module, const char* name, DecodeEvents decode) {
@@ -98,9 +57,6 @@ PYBIND11_MODULE(_C, module) {
   module.def("isa", [] { return std::string(snnlib::kernels().isa); });
   module.def("available_isas", &snnlib::available_isas);
   module.def("select_isa", &snnlib::select_isa);
-  module.def("advise_huge_pages", &snnlib::advise_huge_pages);
-  module.def("keep_freed_memory", &snnlib::keep_freed_memory);
-  module.def("hand_back_freed_memory", &snnlib::hand_back_freed_memory);
   snnlib::bind_srm(module, &snnlib::kernels);
   snnlib::bind_scan(module, &snnlib::kernels);
   snnlib::bind_scan_pool(module, &snnlib::kernels);
@@ -117,7 +73,7 @@ PYBIND11_MODULE(_C, module) {
   snnlib::bind_nonzero(module, &snnlib::kernels);
   snnlib::bind_batch_norm(module, &snnlib::kernels);
   snnlib::bind_decoders(module);
-  snnlib::bind_block_pool(module);
+  snnlib::bind_cpu_memory(module);
 #ifdef SNNLIB_HAS_CUDA
   snnlib::bind_cuda(module);
   snnlib::bind_cudnn(module);

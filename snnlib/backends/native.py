@@ -220,9 +220,9 @@ def cudnn() -> ModuleType | None:
     return getattr(_module, "cudnn", None)
 
 
-def block_pool() -> ModuleType | None:
-    """The module, where it has a pool of large blocks for tensors on the CPU."""
-    return _module if _module is not None and _module.has_block_pool else None
+def cpu_memory() -> ModuleType | None:
+    """The module's part for the memory of tensors on the CPU."""
+    return getattr(_module, "cpu_memory", None)
 
 
 def explain_path(device: str = "cpu", name: str = "") -> tuple[Path, str]:
@@ -270,45 +270,6 @@ def _cuda_info() -> str:
 def _version(number: int) -> str:
     """CUDA's 13020 is 13.2."""
     return f"{number // 1000}.{number % 1000 // 10}"
-
-
-# A fresh tensor of this size is mapped in 4 KiB pages, whose first touch costs about as much as filling it again.
-_HUGE_PAGE_BYTES = 4 << 20
-
-
-def on_huge_pages(fresh: Tensor) -> Tensor:
-    """The tensor, whose memory was not touched yet, on huge pages where it is large and the system has them."""
-    nbytes = fresh.numel() * fresh.element_size()
-    if _module is not None and nbytes >= _HUGE_PAGE_BYTES and fresh.device.type == "cpu":
-        _module.advise_huge_pages(fresh.data_ptr(), nbytes)
-    return fresh
-
-
-def keep_freed_memory() -> bool:
-    """Let the process keep the memory of freed CPU tensors for the next ones, instead of handing it back.
-
-    A training step frees and takes hundreds of megabytes, and memory that comes fresh from the system is slow to touch
-    for the first time: without this, a step of the N-MNIST net took 1.2 to 1.5 times as long where it was measured.
-    The price is that the process stays at its peak size. It holds from here on and for the whole process, which is
-    why nothing but `snnlib train` does it unasked. GPU memory is not affected.
-
-    Returns:
-        Whether it took effect: it needs the compiled module and glibc.
-
-    >>> import snnlib
-    >>> isinstance(snnlib.keep_freed_memory(), bool)
-    True
-    """
-    return _module is not None and bool(_module.keep_freed_memory())
-
-
-def hand_back_freed_memory() -> None:
-    """Give the memory of freed CPU tensors back to the system, where the compiled module and glibc can.
-
-    Chunk after chunk of tensors of changing sizes leaves gaps that nothing fits into, and the process grows.
-    """
-    if _module is not None:
-        _module.hand_back_freed_memory()
 
 
 def address(tensor: Tensor | None) -> int:

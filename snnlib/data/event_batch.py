@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from snnlib.backends import block_pool
+from snnlib.backends import cpu_memory
 from snnlib.data.checks import check_choice, check_int, check_sensor_size
 from snnlib.data.events import Events, check_events
 from snnlib.data.formats.nmnist_bin import NMNIST_SENSOR_SIZE
@@ -104,7 +104,7 @@ class EventBatch:
         counts = torch.from_numpy(np.diff(self._starts[first : end + 1]))
         steps = torch.arange(end - first).repeat_interleave(counts)
         where = steps * per_step + self._cells[low:high]
-        flat = block_pool.empty_strided([(end - first) * per_step], [1], torch.float32).zero_()
+        flat = cpu_memory.empty_strided([(end - first) * per_step], [1], torch.float32).zero_()
         if self.mode == "binary":
             flat[where] = 1.0
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from snnlib.backends import block_pool, native
+from snnlib.backends import cpu_memory
 
 _PAGES = Path("/proc/self/statm")
 # Growth in bytes, beyond what one chunk leaves behind, at which freed memory goes back.
@@ -16,12 +16,12 @@ class FreedMemory:
     """Keeps the memory of a chunk's tensors for those of the next one, as long as the process does not grow.
 
     Memory that comes fresh from the system is slow to touch for the first time. Large tensors of the kernels on the CPU
-    leave their blocks to the next ones (backends/block_pool.py). The others, chunk after chunk of changing sizes,
+    leave their blocks to the next ones (backends/cpu_memory.py). The others, chunk after chunk of changing sizes,
     leave gaps in the heap that nothing fits into, so that a process that never handed them back would grow.
     """
 
     def __init__(self) -> None:
-        self._keeper = block_pool.BlockKeeper()
+        self._keeper = cpu_memory.BlockKeeper()
         # Of the process at the first chunk after memory was handed back; None until then.
         self._after_one: int | None = None
         self._fresh = False
@@ -33,14 +33,14 @@ class FreedMemory:
             self._after_one, self._fresh = now, False
             return
         if now is None or self._after_one is None or now > self._after_one + _MOST_GROWTH:
-            native.hand_back_freed_memory()
+            cpu_memory.hand_back_freed_memory()
             self._after_one, self._fresh = None, True
 
 
 def _heap_bytes() -> int | None:
     """Memory of this process without the pool's blocks, which leave no gaps."""
     resident = resident_bytes()
-    return None if resident is None else resident - block_pool.pooled_bytes()
+    return None if resident is None else resident - cpu_memory.pooled_bytes()
 
 
 def resident_bytes() -> int | None:

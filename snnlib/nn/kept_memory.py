@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from snnlib.backends import block_pool
+from snnlib.backends import cpu_memory
 
 _BLOCK = 8 << 20
 _ALIGN = 64
@@ -27,9 +27,9 @@ class KeptMemory:
         """A tensor `[count]` without content on the CPU."""
         nbytes = count * dtype.itemsize
         if nbytes > _BLOCK // 4:
-            return block_pool.empty_strided([count], [1], dtype)
+            return cpu_memory.empty_strided([count], [1], dtype)
         if self._used + nbytes > len(self._block):
-            self._block, self._used = block_pool.empty_strided([_BLOCK], [1], torch.uint8), 0
+            self._block, self._used = cpu_memory.empty_strided([_BLOCK], [1], torch.uint8), 0
         part = self._block[self._used : self._used + nbytes]
         self._used += -(-nbytes // _ALIGN) * _ALIGN
         return part.view(dtype)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from snnlib.backends import block_pool, native, reference
+from snnlib.backends import cpu_memory, native, reference
 from snnlib.nn.kept_memory import KeptMemory
 
 # Smaller tensors are kept as they are: below this, calls cost more than memory.
@@ -41,7 +41,7 @@ class Packed:
         """The tensor again, bit for bit."""
         device = self.parts[0].device
         if self.native:
-            out = block_pool.empty_strided(self.shape, self.stride, self.dtype)
+            out = cpu_memory.empty_strided(self.shape, self.stride, self.dtype)
         else:
             out = torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device=device)
         flat = _in_memory(out).view(torch.int32)

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 
 from snnlib.backends import native
+from snnlib.backends.reference.linear import Flags
+from snnlib.backends.reference.surrogate import KINDS
 from snnlib.backends.values import require
 from snnlib.ops.geometry import ConvOptions
 
@@ -129,12 +131,14 @@ def check_finite(name: str, value: float) -> None:
         raise ValueError(f"{name}: expected a finite number, got {value}")
 
 
-def check_flags(flags: Sequence[int], count: int, kinds: int) -> None:
-    """Check the options of a neuron: the number of its surrogate, one of `kinds`, and zeros and ones."""
-    if len(flags) != count or not 0 <= flags[0] < kinds or not set(flags[1:]) <= {0, 1}:
+def to_flags(flags: Sequence[int]) -> Flags:
+    """The options of a neuron from the number of its surrogate and zeros and ones."""
+    count = len(Flags._fields)
+    if len(flags) != count or not 0 <= flags[0] < len(KINDS) or not set(flags[1:]) <= {0, 1}:
         raise ValueError(
-            f"flags: expected a number from 0 to {kinds - 1} and {count - 1} of 0 or 1, got {list(flags)}"
+            f"flags: expected a number from 0 to {len(KINDS) - 1} and {count - 1} of 0 or 1, got {list(flags)}"
         )
+    return Flags(flags[0], *(bool(flag) for flag in flags[1:]))
 
 
 def check_coefficients(coefficients: Tensor, channels: int, like: Tensor) -> None:

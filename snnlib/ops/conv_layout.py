@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from snnlib.backends import block_pool, native
+from snnlib.backends import cpu_memory, native
 from snnlib.backends.reference.linear import Flags
 from snnlib.backends.reference.srm import state_dtype
 from snnlib.ops.geometry import GROUP, ConvOptions, Geometry, geometry
@@ -38,16 +38,7 @@ def empty_sequence(
 
 def _empty(shape: Sequence[int], x: Tensor, dtype: torch.dtype | None) -> Tensor:
     # No view of another tensor, as autograd lets nobody write into a view that comes out of a function.
-    memory = (0, 1, *range(3, len(shape)), 2)
-    dtype = x.dtype if dtype is None else dtype
-    if _has_memory(x):
-        return block_pool.empty_permuted(shape, memory, dtype)
-    return torch.empty_permuted(shape, memory, dtype=dtype, device=x.device)
-
-
-def _has_memory(x: Tensor) -> bool:
-    """Whether it is on the CPU. Compilers ask with tensors of other classes, which have sizes and no memory."""
-    return type(x) is Tensor and x.device.type == "cpu"
+    return cpu_memory.empty_permuted(shape, (0, 1, *range(3, len(shape)), 2), x, dtype)
 
 
 def lie_alike(a: Tensor, b: Tensor) -> bool:
@@ -100,9 +91,7 @@ def empty_bits(x: Tensor, g: Geometry, keep: bool) -> Tensor:
     if not keep:
         return x.new_empty(0, dtype=torch.int16)
     shape = bits_shape(x, g)
-    if _has_memory(x):
-        return block_pool.empty_permuted(shape, range(len(shape)), torch.int16)
-    return x.new_empty(shape, dtype=torch.int16)
+    return cpu_memory.empty_permuted(shape, range(len(shape)), x, torch.int16)
 
 
 def bits_shape(x: Tensor, g: Geometry) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from snnlib.backends import native, reference
+from snnlib.backends import cpu_memory, native, reference
 from snnlib.backends.reference.delay import slope, split
 from snnlib.backends.reference.srm import state_dtype
 from snnlib.ops import checks
@@ -69,7 +69,7 @@ def shifted(x: Tensor, delay: Tensor, rounded: bool, time_dim: int, earlier: boo
         return torch.empty_like(x).copy_(time_first(found, time_dim))
     whole, rest = split(delay.to(state_dtype(x)), rounded)
     dense = _dense(x)
-    out = native.on_huge_pages(torch.empty_like(dense))
+    out = cpu_memory.empty_like(dense)
     first, second, delays = (1 - rest).contiguous(), rest.contiguous(), whole.int().contiguous()
     kernel(
         _sizes(dense, time_dim),

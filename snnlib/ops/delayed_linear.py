@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from snnlib.backends import choice, native, reference
+from snnlib.backends import choice, cpu_memory, native, reference
 from snnlib.backends.reference.delay import slope, split
 from snnlib.backends.reference.srm import state_dtype
 from snnlib.ops import checks
@@ -136,7 +136,7 @@ class _Connections:
 
     def input_gradient(self, kernel: Any, grad: Tensor) -> Tensor:
         """dL/dx, of the kernels' dtype."""
-        signal, out = grad.to(self.x.dtype).contiguous(), native.on_huge_pages(torch.empty_like(self.x))
+        signal, out = grad.to(self.x.dtype).contiguous(), cpu_memory.empty_like(self.x)
         addresses = [part.data_ptr() for part in (self.weight, self.delay, signal, out)]
         kernel(self.sizes, self.code, *addresses)
         return out
@@ -164,7 +164,7 @@ def delayed_linear_forward(x: Tensor, weight: Tensor, delay: Tensor, rounded: bo
     if _by_products(x, delay):
         late = shifted(x.to(state_dtype(x)), delay, rounded, time_dim, earlier=False)
         return (late @ weight.t().to(late.dtype)).to(x.dtype)
-    currents = native.on_huge_pages(torch.empty_like(out, dtype=state_dtype(x)))
+    currents = cpu_memory.empty_like(out, state_dtype(x))
     arguments = _Channels if delay.dim() == 1 else _Connections
     arguments(x, weight, delay, rounded, time_dim).currents(kernel, currents)
     return currents.to(x.dtype)

@@ -15,10 +15,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from snnlib.backends import block_pool, choice, choice_backward, native, reference
+from snnlib.backends import choice, choice_backward, cpu_memory, native, reference
 from snnlib.backends.reference.linear import Flags, row_names
 from snnlib.backends.reference.srm import state_dtype
-from snnlib.backends.reference.surrogate import KINDS
 from snnlib.ops import checks, conv_layout, currents, dense
 from snnlib.ops.forward_call import ForwardCall
 from snnlib.ops.geometry import ConvOptions, Geometry, geometry
@@ -29,8 +28,7 @@ _ROWS = {name: row for row, name in enumerate(row_names(1))}
 
 
 def _flags(flags: Sequence[int]) -> Flags:
-    checks.check_flags(flags, len(Flags._fields), len(KINDS))
-    options = Flags(flags[0], *(bool(flag) for flag in flags[1:]))
+    options = checks.to_flags(flags)
     if options.reset_next or options.membrane or options.rectified or options.quadratic:
         raise ValueError(
             "flags: expected a reset in the same step, spikes as values, no rectified membrane and no products of "
@@ -116,7 +114,7 @@ def layer_forward(
         bits=bits if keep else None,
     )
     count = (found.count if exact else g.neuron_steps) if keep else 0
-    record = block_pool.empty_strided([1, count], [count, 1], state_dtype(x))
+    record = cpu_memory.empty_strided([1, count], [count, 1], state_dtype(x))
     if keep:
         found.move_to(record.data_ptr(), 0, starts.data_ptr(), torch.get_num_threads())
     return out, final, bits, record, starts

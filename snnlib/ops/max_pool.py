@@ -13,10 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from snnlib.backends import native, reference
+from snnlib.backends import cpu_memory, native, reference
 from snnlib.backends.reference.pool import output_size
 from snnlib.ops import checks
-from snnlib.ops.pool import as_walkable, check, empty_pooled, is_channels_last, native_geometry
+from snnlib.ops.pool import as_walkable, check, empty_frames, empty_pooled, native_geometry
 
 # Taps are numbers of a byte.
 LARGEST_WINDOW = 256
@@ -40,8 +40,8 @@ def max_pool(
     """
     _check(x, kernel, stride, padding, ceil_mode)
     x = as_walkable(x)
-    out = native.on_huge_pages(empty_pooled(x, kernel, stride, padding, ceil_mode))
-    taps = native.on_huge_pages(torch.empty_like(out, dtype=torch.uint8))
+    out = empty_pooled(x, kernel, stride, padding, ceil_mode)
+    taps = cpu_memory.empty_like(out, torch.uint8)
     run = native.kernel("max_pool_forward", x)
     if run is None:
         values, numbers = reference.max_pool.max_pool_forward(
@@ -80,7 +80,7 @@ def max_pool_backward(
             f"{tuple(taps.shape)}"
         )
     taps = as_walkable(taps)
-    grad_input = native.on_huge_pages(_empty_input(grad_output, taps, space))
+    grad_input = _empty_input(grad_output, taps, space)
     _check(grad_input, kernel, stride, padding, ceil_mode=True)
     for axis, sizes in enumerate(zip(space, kernel, stride, padding, strict=True)):
         windows = taps.shape[2 + axis]
@@ -99,11 +99,7 @@ def max_pool_backward(
 
 def _empty_input(grad_output: Tensor, taps: Tensor, space: Sequence[int]) -> Tensor:
     """Room for the gradient of the input, laid out as the windows are."""
-    shape = [*taps.shape[:2], *space]
-    if not is_channels_last(taps):
-        return grad_output.new_empty(shape)
-    channels_last = torch.channels_last if taps.dim() == 4 else torch.channels_last_3d
-    return torch.empty(shape, dtype=grad_output.dtype, device=grad_output.device, memory_format=channels_last)
+    return empty_frames([*taps.shape[:2], *space], taps, grad_output.dtype)
 
 
 @max_pool_backward.register_fake

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from snnlib.backends import block_pool, native, reference
+from snnlib.backends import cpu_memory, native, reference
 from snnlib.backends.reference.pool import output_size
 from snnlib.ops import checks
 
@@ -38,11 +38,15 @@ def empty_pooled(
     spatial = [
         output_size(*axis, ceil_mode) for axis in zip(x.shape[2:], kernel, stride, padding, strict=True)
     ]
-    shape = [*x.shape[:2], *spatial]
-    if not is_channels_last(x):
-        return x.new_empty(shape)
-    channels_last = torch.channels_last if x.dim() == 4 else torch.channels_last_3d
-    return torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=channels_last)
+    return empty_frames([*x.shape[:2], *spatial], x, x.dtype)
+
+
+def empty_frames(shape: Sequence[int], like: Tensor, dtype: torch.dtype) -> Tensor:
+    """Room for frames of this shape in the layout of the frames `like`."""
+    last = (0, *range(2, len(shape)), 1)
+    return cpu_memory.empty_permuted(
+        shape, last if is_channels_last(like) else range(len(shape)), like, dtype
+    )
 
 
 def check(
@@ -93,7 +97,7 @@ def spike_avg_pool(
     if divisor_override == 0:
         raise ValueError("divisor_override: expected an integer other than 0, got 0")
     x = as_walkable(x)
-    out = native.on_huge_pages(empty_pooled(x, kernel, stride, padding, ceil_mode))
+    out = empty_pooled(x, kernel, stride, padding, ceil_mode)
     run = native.kernel("pool_forward", x)
     if run is None:
         arguments = (
@@ -142,7 +146,7 @@ def spike_avg_pool_backward(
     x = as_walkable(x)
     pooled = empty_pooled(x, kernel, stride, padding, ceil_mode)
     checks.check_gradient("grad_output", grad_output, pooled.shape, "the output's shape", x)
-    grad_input = block_pool.empty_like(x)
+    grad_input = cpu_memory.empty_like(x)
     run = native.kernel("pool_backward", x, grad_output=grad_output)
     if run is None:
         arguments = (list(kernel), list(stride), list(padding), ceil_mode)

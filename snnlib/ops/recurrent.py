@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from snnlib.backends import native, reference
+from snnlib.backends import cpu_memory, native, reference
 from snnlib.backends.reference.linear import Flags, count_states
 from snnlib.backends.reference.srm import state_dtype
-from snnlib.backends.reference.surrogate import KINDS
 from snnlib.ops import checks
 from snnlib.ops.scan import _sum_neurons
 
@@ -58,14 +57,13 @@ def _check(
     checks.check_kernel_dtype(name, current)
     checks.check_rank(name, current, "[T, N, H]", exactly=3)
     checks.check_time_dim(time_dim)
-    checks.check_flags(flags, len(Flags._fields), len(KINDS))
+    options = checks.to_flags(flags)
     neurons = current.shape[2]
     checks.check_coefficients(coefficients, neurons, current)
     if not coefficients.shape[1]:
         raise ValueError(
             f"coefficients: expected [P, C] with at least one column, got shape {tuple(coefficients.shape)}"
         )
-    options = Flags(flags[0], *(bool(flag) for flag in flags[1:]))
     if options.membrane:
         raise ValueError("flags: expected spikes as values, got membrane potentials")
     if options.rectified or options.quadratic:
@@ -158,8 +156,11 @@ def recurrent_forward(
         "recurrent_forward", current, weight=weight, coefficients=coefficients, state=state
     )
     final = _state_like(current, coefficients, options.reset_next, time_dim)
-    value = current.new_empty(current.shape)
-    total = current.new_empty(current.shape if keep else 0, dtype=state_dtype(current))
+    every = range(current.dim())
+    value = cpu_memory.empty_permuted(current.shape, every, current)
+    total = current.new_empty(0, dtype=state_dtype(current))
+    if keep:
+        total = cpu_memory.empty_permuted(current.shape, every, current, total.dtype)
     if kernel is None:
         spikes, last, sums = reference.recurrent.forward(
             _time_first(current, time_dim), weight, coefficients, state, lengths, options
@@ -168,12 +169,12 @@ def recurrent_forward(
             total.copy_(_time_first(sums, time_dim))
         return value.copy_(_time_first(spikes, time_dim)), final.copy_(last), total
     call = _Call(current, weight, coefficients, state, lengths, options, time_dim)
-    spikes = native.on_huge_pages(value if value.dtype == call.dtype else value.to(call.dtype))
+    spikes = value if value.dtype == call.dtype else cpu_memory.empty_like(value, call.dtype)
     kernel(
         *call.arguments(),
         spikes.data_ptr(),
         final.data_ptr(),
-        native.on_huge_pages(total).data_ptr() if keep else 0,
+        total.data_ptr() if keep else 0,
     )
     return spikes.to(current.dtype), final, total
 
@@ -227,7 +228,7 @@ def recurrent_backward(
         state=state,
     )
     grad_weight, rows = weight.new_empty(0), coefficients.new_empty(0)
-    grad = total.new_empty(total.shape, dtype=state_dtype(total))
+    grad = cpu_memory.empty_permuted(total.shape, range(total.dim()), total, state_dtype(total))
     start = _state_like(total, coefficients, options.reset_next, time_dim)
     if kernel is None:
         found = reference.recurrent.backward(
@@ -261,7 +262,7 @@ def recurrent_backward(
         spikes.data_ptr(),
         signal.data_ptr(),
         native.address(final),
-        native.on_huge_pages(grad).data_ptr(),
+        grad.data_ptr(),
         start.data_ptr(),
         by_neuron.data_ptr() if learn else 0,
         native.address(by_source),

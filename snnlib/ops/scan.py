@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from snnlib.backends import block_pool, native, reference
+from snnlib.backends import cpu_memory, native, reference
 from snnlib.backends.reference.linear import Flags, count_states
 from snnlib.backends.reference.srm import state_dtype
-from snnlib.backends.reference.surrogate import KINDS
 from snnlib.ops import checks
 from snnlib.ops.srm import _dense_strides, _neuron_order, as_walkable
 
@@ -37,9 +36,8 @@ def _check(
     checks.check_kernel_dtype("current", current)
     checks.check_rank("current", current, "[T, N, ...]", at_least=2)
     checks.check_time_dim(time_dim)
-    checks.check_flags(flags, len(Flags._fields), len(KINDS))
+    options = checks.to_flags(flags)
     checks.check_coefficients(coefficients, current.shape[2] if current.dim() > 2 else 1, current)
-    options = Flags(flags[0], *(bool(flag) for flag in flags[1:]))
     if options.rectified and (options.reset_next or count_states(len(coefficients)) > 1):
         raise ValueError(
             f"flags: expected a rectified membrane with one state and a reset in the same step, got {list(flags)} "
@@ -142,7 +140,7 @@ def scan_forward(
         value, last = reference.linear.forward(current, coefficients, state, options, time_dim)
         return torch.empty_like(current).copy_(value), final.copy_(last)
     call = _Call(current, coefficients, state, options, time_dim)
-    value = block_pool.empty_like(call.current)
+    value = cpu_memory.empty_like(call.current)
     kernel(*call.arguments(), value.data_ptr(), final.data_ptr())
     return value.to(current.dtype), final
 
@@ -188,9 +186,9 @@ def scan_backward(
         )
     call = _Call(current, coefficients, state, options, time_dim, learn)
     if grad_value.stride() != call.current.stride() or grad_value.dtype != call.current.dtype:
-        grad_value = block_pool.empty_like(call.current).copy_(grad_value)
+        grad_value = cpu_memory.empty_like(call.current).copy_(grad_value)
     final = None if grad_state is None else _empty_state(call.current, states, time_dim).copy_(grad_state)
-    grad = block_pool.empty_like(call.current)
+    grad = cpu_memory.empty_like(call.current)
     rows = _empty_state(call.current, len(coefficients), time_dim) if learn else coefficients.new_empty(0)
     kernel(
         *call.arguments(),

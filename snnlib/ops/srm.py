@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from snnlib.backends import block_pool, native, reference
+from snnlib.backends import cpu_memory, native, reference
 from snnlib.backends.reference.srm import Decay, decay_factors, state_dtype
 from snnlib.ops import checks
 from snnlib.ops.srm_credit import through_state
@@ -132,7 +132,7 @@ def srm_forward(
     _check(current, threshold, state, (tau_m, tau_s, tau_grad), grad_clamp, time_dim)
     decay = decay_factors(tau_m, tau_s, tau_grad)
     current = as_walkable(current)
-    spikes = block_pool.empty_like(current)
+    spikes = cpu_memory.empty_like(current)
     final = (
         _empty_state(current, time_dim) if return_state else current.new_empty(0, dtype=state_dtype(current))
     )
@@ -187,8 +187,8 @@ def srm_backward(
     checks.check_gradient("grad_spikes", grad_spikes, current.shape, "the current's shape", current)
     decay = decay_factors(tau_m, tau_s, tau_grad)
     current = as_walkable(current)
-    a = block_pool.empty_like(current) if need_weight else current.new_empty(0)
-    b = block_pool.empty_like(current) if need_input else current.new_empty(0)
+    a = cpu_memory.empty_like(current) if need_weight else current.new_empty(0)
+    b = cpu_memory.empty_like(current) if need_input else current.new_empty(0)
     run = native.kernel("srm_backward", current, grad_spikes=grad_spikes, threshold=threshold, state=state)
     if run is None:
         signals = reference.srm.srm_backward(
@@ -200,7 +200,7 @@ def srm_backward(
         return a, b
     call = _NativeCall(current, threshold, state, decay, grad_clamp, time_dim)
     if grad_spikes.stride() != current.stride() or grad_spikes.dtype != current.dtype:
-        grad_spikes = block_pool.empty_like(current).copy_(grad_spikes)
+        grad_spikes = cpu_memory.empty_like(current).copy_(grad_spikes)
     run(
         *call.arguments(),
         native.address(call.state),

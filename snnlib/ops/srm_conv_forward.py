@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from snnlib.backends import block_pool, choice, reference
+from snnlib.backends import choice, cpu_memory, reference
 from snnlib.backends.reference.srm import decay_factors, state_dtype
 from snnlib.ops import checks, conv_layout
 from snnlib.ops.forward_call import ForwardCall
@@ -88,7 +88,7 @@ def srm_conv_forward(
         bits=bits if keep else None,
     )
     count = (found.count if exact else g.neuron_steps) if keep else 0
-    record = block_pool.empty_strided([2, count], [count, 1], state_dtype(x))
+    record = cpu_memory.empty_strided([2, count], [count, 1], state_dtype(x))
     if keep:
         found.move_to(record[0].data_ptr(), record[1].data_ptr(), starts.data_ptr(), torch.get_num_threads())
     return out, final, bits, record, starts

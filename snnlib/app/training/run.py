@@ -23,7 +23,7 @@ from snnlib.app.training.errors import CheckpointError, ConfigError
 from snnlib.app.training.history import History, Row
 from snnlib.app.training.run_folder import RunFolder
 from snnlib.app.training.trainer import build_trainer, quiet_lightning
-from snnlib.backends.native import keep_freed_memory
+from snnlib.backends.cpu_memory import keep_freed_memory
 from snnlib.learning.calibration import calibrate_firing_rate_
 from snnlib.learning.prepare import prepare_
 from snnlib.nn import SpikingRNN, fuse_, unfuse_

@@ -1,6 +1,7 @@
-// A pool of large blocks for tensors on the CPU. While somebody keeps it, the block of a freed tensor waits for the
-// next tensor of about its size: memory that is fresh from the system is slow to touch for the first time, and in the
-// C library's heap small blocks that live long cut the large ones that were freed, until nothing fits them any more.
+// Memory of tensors on the CPU: what the system and the C library are told about it, and a pool of large blocks. While
+// somebody keeps the pool, the block of a freed tensor waits for the next tensor of about its size: memory that is
+// fresh from the system is slow to touch for the first time, and in the C library's heap small blocks that live long
+// cut the large ones that were freed, until nothing fits them any more.
 #include <mutex>
 #include <new>
 #include <vector>
@@ -10,11 +11,48 @@
 #if defined(__linux__)
 #include <sys/mman.h>
 #endif
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
 
 namespace snnlib {
 namespace {
 
 constexpr size_t kHugePage = size_t(2) << 20;
+
+// Asks the kernel for huge pages under a fresh output. On 4 KiB pages the first write to a large tensor costs several
+// times more than the computation that produces it.
+void advise_huge_pages(Address address, size_t bytes) {
+#if defined(__linux__) && defined(MADV_HUGEPAGE)
+  const Address begin = (address + kHugePage - 1) / kHugePage * kHugePage;
+  const Address end = (address + bytes) / kHugePage * kHugePage;
+  // Advice only: a kernel without huge pages returns an error that changes nothing.
+  if (end > begin) (void)madvise(pointer(begin), end - begin, MADV_HUGEPAGE);
+#else
+  (void)address;
+  (void)bytes;
+#endif
+}
+
+// Tells the C library to keep freed blocks of any size for the next allocation instead of giving them back.
+bool keep_freed_memory() {
+#if defined(__GLIBC__)
+  constexpr int kLimit = 1 << 30;
+  return mallopt(M_MMAP_THRESHOLD, kLimit) == 1 && mallopt(M_TRIM_THRESHOLD, kLimit) == 1;
+#else
+  return false;
+#endif
+}
+
+// Gives what the C library holds of freed blocks back to the system.
+bool hand_back_freed_memory() {
+#if defined(__GLIBC__)
+  return malloc_trim(0) == 1;
+#else
+  return false;
+#endif
+}
+
 // A tensor takes a block up to an eighth larger than its own, so that tensors of nearly the same size share it.
 constexpr size_t kShare = 8;
 // Used and waiting blocks together may take 1.5 times what used ones have ever taken: with less, the tensors of the
@@ -62,7 +100,7 @@ class BlockPool {
  public:
   bool kept() {
     const std::lock_guard<std::mutex> guard(mutex_);
-    return keepers_ > 0;
+    return kAvailable && keepers_ > 0;
   }
   void keep() {
     const std::lock_guard<std::mutex> guard(mutex_);
@@ -160,16 +198,20 @@ class Block {
 
 }  // namespace
 
-void bind_block_pool(pybind11::module_& module) {
+void bind_cpu_memory(pybind11::module_& module) {
   namespace py = pybind11;
-  py::class_<Block>(module, "Block", py::buffer_protocol()).def(py::init<size_t>()).def_buffer([](const Block& block) {
+  py::module_ memory = module.def_submodule("cpu_memory");
+  memory.def("advise_huge_pages", &advise_huge_pages);
+  memory.def("keep_freed_memory", &keep_freed_memory);
+  memory.def("hand_back_freed_memory", &hand_back_freed_memory);
+  py::class_<Block>(memory, "Block", py::buffer_protocol()).def(py::init<size_t>()).def_buffer([](const Block& block) {
     return block.buffer();
   });
-  module.attr("has_block_pool") = kAvailable;
-  module.def("keep_blocks", [] { pool().keep(); });
-  module.def("let_go_of_blocks", [] { pool().let_go(); });
-  module.def("bytes_of_blocks", [] { return pool().bytes(); });
-  module.def("blocks_are_kept", [] { return pool().kept(); });
+  memory.attr("has_pool") = kAvailable;
+  memory.def("keep_blocks", [] { pool().keep(); });
+  memory.def("let_go_of_blocks", [] { pool().let_go(); });
+  memory.def("bytes_of_blocks", [] { return pool().bytes(); });
+  memory.def("blocks_are_kept", [] { return pool().kept(); });
 }
 
 }  // namespace snnlib

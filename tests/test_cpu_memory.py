@@ -1,4 +1,4 @@
-"""The pool of large blocks (snnlib/backends/block_pool.py): what is reused, what goes back, what tensors are."""
+"""The pool of large blocks (snnlib/backends/cpu_memory.py): what is reused, what goes back, what tensors are."""
 
 import gc
 import io
@@ -11,31 +11,33 @@ from torch import Tensor
 
 import snnlib
 from snnlib import neurons, surrogate
-from snnlib.backends import block_pool, native
+from snnlib.backends import cpu_memory, native
 
-pytestmark = pytest.mark.skipif(native.block_pool() is None, reason="the pool needs the module and Linux")
+pytestmark = pytest.mark.skipif(
+    not getattr(native.cpu_memory(), "has_pool", False), reason="the pool needs the module and Linux"
+)
 
 _MEGABYTE = 1 << 20
 
 
 @pytest.fixture
-def keeper() -> Iterator[block_pool.BlockKeeper]:
+def keeper() -> Iterator[cpu_memory.BlockKeeper]:
     gc.collect()
-    assert block_pool.pooled_bytes() == 0, "an earlier test still keeps blocks"
-    yield block_pool.BlockKeeper()
+    assert cpu_memory.pooled_bytes() == 0, "an earlier test still keeps blocks"
+    yield cpu_memory.BlockKeeper()
 
 
 def _tensor(megabytes: float) -> Tensor:
-    return block_pool.empty_strided([int(megabytes * _MEGABYTE)], [1], torch.uint8)
+    return cpu_memory.empty_strided([int(megabytes * _MEGABYTE)], [1], torch.uint8)
 
 
 def test_without_a_keeper_there_is_no_block() -> None:
     x = _tensor(2)
-    assert block_pool.pooled_bytes() == 0
+    assert cpu_memory.pooled_bytes() == 0
     assert len(x) == 2 * _MEGABYTE
 
 
-def test_the_next_tensor_takes_the_block_of_a_freed_one(keeper: block_pool.BlockKeeper) -> None:
+def test_the_next_tensor_takes_the_block_of_a_freed_one(keeper: cpu_memory.BlockKeeper) -> None:
     x = _tensor(8)
     address = x.data_ptr()
     del x
@@ -47,42 +49,42 @@ def test_the_next_tensor_takes_the_block_of_a_freed_one(keeper: block_pool.Block
     assert y.fill_(3).sum(dtype=torch.int64) == 3 * y.numel()
 
 
-def test_small_tensors_take_no_block(keeper: block_pool.BlockKeeper) -> None:
+def test_small_tensors_take_no_block(keeper: cpu_memory.BlockKeeper) -> None:
     x = _tensor(0.9)
-    assert block_pool.pooled_bytes() == 0
+    assert cpu_memory.pooled_bytes() == 0
     assert len(x)
 
 
-def test_blocks_that_wait_are_bounded(keeper: block_pool.BlockKeeper) -> None:
+def test_blocks_that_wait_are_bounded(keeper: cpu_memory.BlockKeeper) -> None:
     for megabytes in range(10, 60):
         x = _tensor(megabytes)
         # A block is up to an eighth larger than asked for.
-        assert len(x) <= block_pool.pooled_bytes() <= 1.5 * 1.125 * len(x)
+        assert len(x) <= cpu_memory.pooled_bytes() <= 1.5 * 1.125 * len(x)
         del x
 
 
 def test_waiting_blocks_go_back_with_the_last_keeper() -> None:
-    first, second = block_pool.BlockKeeper(), block_pool.BlockKeeper()
+    first, second = cpu_memory.BlockKeeper(), cpu_memory.BlockKeeper()
     alive = _tensor(6).fill_(5)
     _tensor(2)
     del first
-    assert block_pool.pooled_bytes() >= 8 * _MEGABYTE
+    assert cpu_memory.pooled_bytes() >= 8 * _MEGABYTE
     del second
     # The tensor outlives the last one, and its block goes back with it.
-    assert 6 * _MEGABYTE <= block_pool.pooled_bytes() < 8 * _MEGABYTE
+    assert 6 * _MEGABYTE <= cpu_memory.pooled_bytes() < 8 * _MEGABYTE
     assert alive.eq(5).all()
     del alive
-    assert block_pool.pooled_bytes() == 0
+    assert cpu_memory.pooled_bytes() == 0
 
 
-def test_tensors_in_blocks_are_ordinary(keeper: block_pool.BlockKeeper) -> None:
-    x = block_pool.empty_permuted((3, 4, 64, 25, 26), (0, 1, 3, 4, 2), torch.float32)
-    assert block_pool.pooled_bytes() >= x.nbytes == x.untyped_storage().nbytes()
+def test_tensors_in_blocks_are_ordinary(keeper: cpu_memory.BlockKeeper) -> None:
+    x = cpu_memory.empty_permuted((3, 4, 64, 25, 26), (0, 1, 3, 4, 2), torch.empty(0))
+    assert cpu_memory.pooled_bytes() >= x.nbytes == x.untyped_storage().nbytes()
     expected = torch.empty_permuted((3, 4, 64, 25, 26), (0, 1, 3, 4, 2))
     assert x.stride() == expected.stride() and x._base is None
     x.copy_(torch.rand(x.shape))
-    assert block_pool.empty_like(x).stride() == x.stride()
-    assert block_pool.empty_like(x.transpose(0, 1)).stride() == x.transpose(0, 1).stride()
+    assert cpu_memory.empty_like(x).stride() == x.stride()
+    assert cpu_memory.empty_like(x.transpose(0, 1)).stride() == x.transpose(0, 1).stride()
     file = io.BytesIO()
     torch.save(x, file)
     file.seek(0)
@@ -91,16 +93,16 @@ def test_tensors_in_blocks_are_ordinary(keeper: block_pool.BlockKeeper) -> None:
     assert torch.equal(x.share_memory_(), before) and x.is_shared()
 
 
-def test_deterministic_algorithms_get_filled_memory(keeper: block_pool.BlockKeeper) -> None:
+def test_deterministic_algorithms_get_filled_memory(keeper: cpu_memory.BlockKeeper) -> None:
     torch.use_deterministic_algorithms(True)
     try:
-        x = block_pool.empty_strided([_MEGABYTE], [1], torch.float32)
+        x = cpu_memory.empty_strided([_MEGABYTE], [1], torch.float32)
     finally:
         torch.use_deterministic_algorithms(False)
-    assert x.isnan().all() and block_pool.pooled_bytes() == 0
+    assert x.isnan().all() and cpu_memory.pooled_bytes() == 0
 
 
-def test_threads_share_the_pool(keeper: block_pool.BlockKeeper) -> None:
+def test_threads_share_the_pool(keeper: cpu_memory.BlockKeeper) -> None:
     wrong: list[int] = []
 
     def use(number: int) -> None:
@@ -131,11 +133,11 @@ def test_chunks_in_blocks_give_the_bits_of_chunks_without(
     x = (torch.rand(40, 3, 2, 16, 16) < 0.2).float()
     found = []
     for least in (1 << 40, 1 << 8):
-        monkeypatch.setattr(block_pool, "_LEAST_BYTES", least)
+        monkeypatch.setattr(cpu_memory, "_LEAST_BYTES", least)
         net.zero_grad()
         given = x.clone().requires_grad_()
         out = snnlib.checkpoint_time(net, given, steps=7)
-        assert (block_pool.pooled_bytes() > 0) == (least == 1 << 8)
+        assert (cpu_memory.pooled_bytes() > 0) == (least == 1 << 8)
         out.square().sum().backward()
         found.append([out.detach().clone(), given.grad, *(weight.grad for weight in net.parameters())])
         del out

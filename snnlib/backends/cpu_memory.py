@@ -1,0 +1,115 @@
+"""Memory of tensors on the CPU: fresh from the system, out of the C library's heap, or a block of a freed tensor."""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from snnlib.backends import native
+
+# Smaller tensors take no block: the C library's heap reuses their memory well.
+_LEAST_BYTES = 1 << 20
+# A fresh tensor of this size is mapped in 4 KiB pages, whose first touch costs about as much as filling it again.
+_HUGE_PAGE_BYTES = 4 << 20
+
+
+class BlockKeeper:
+    """While one lives, large blocks of freed tensors wait for the next ones instead of going back to the system.
+
+    With the last of them the waiting blocks go back. Used and waiting blocks together take at most 1.5 times what used
+    ones have taken at once. It has no effect without the compiled module and outside Linux.
+    """
+
+    def __init__(self) -> None:
+        module = native.cpu_memory()
+        if module is not None:
+            module.keep_blocks()
+            weakref.finalize(self, module.let_go_of_blocks)
+
+
+def pooled_bytes() -> int:
+    """Memory of the blocks that tensors have or that wait for one."""
+    module = native.cpu_memory()
+    return 0 if module is None else int(module.bytes_of_blocks())
+
+
+def empty_strided(shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> Tensor:
+    """`torch.empty_strided` on the CPU, for elements that lie in memory without gaps."""
+    module = native.cpu_memory()
+    nbytes = math.prod(shape) * dtype.itemsize
+    # Deterministic algorithms may ask that memory is filled before it is used, which torch's own functions see to.
+    if (
+        module is None
+        or nbytes < _LEAST_BYTES
+        or not module.blocks_are_kept()
+        or torch.are_deterministic_algorithms_enabled()
+    ):
+        fresh = torch.empty_strided(tuple(shape), tuple(stride), dtype=dtype)
+        if module is not None and nbytes >= _HUGE_PAGE_BYTES:
+            module.advise_huge_pages(fresh.data_ptr(), nbytes)
+        return fresh
+    memory = torch.frombuffer(module.Block(nbytes), dtype=torch.uint8)
+    # Not a view of the buffer's tensor, as autograd lets nobody write into a view that comes out of a function.
+    return torch.empty(0, dtype=dtype).set_(memory.untyped_storage(), 0, tuple(shape), tuple(stride))
+
+
+def empty_permuted(
+    shape: Sequence[int], order: Sequence[int], like: Tensor, dtype: torch.dtype | None = None
+) -> Tensor:
+    """`torch.empty_permuted` on the device and of the dtype of `like`.
+
+    `order` has the dimensions as they lie in memory, the outermost first.
+    """
+    dtype = like.dtype if dtype is None else dtype
+    if not _is_on_cpu(like):
+        return torch.empty_permuted(tuple(shape), tuple(order), dtype=dtype, device=like.device)
+    stride, step = [0] * len(shape), 1
+    for dim in reversed(order):
+        stride[dim], step = step, step * max(shape[dim], 1)
+    return empty_strided(shape, stride, dtype)
+
+
+def empty_like(tensor: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """`torch.empty_like`."""
+    if not _is_on_cpu(tensor):
+        return torch.empty_like(tensor, dtype=dtype)
+    wanted = torch.empty_like(tensor, dtype=dtype, device="meta")
+    return empty_strided(wanted.shape, wanted.stride(), wanted.dtype)
+
+
+def _is_on_cpu(tensor: Tensor) -> bool:
+    """Compilers ask with tensors of other classes, which have sizes and no memory."""
+    return type(tensor) is Tensor and tensor.device.type == "cpu"
+
+
+def keep_freed_memory() -> bool:
+    """Let the process keep the memory of freed CPU tensors for the next ones, instead of handing it back.
+
+    A training step frees and takes hundreds of megabytes, and memory that comes fresh from the system is slow to touch
+    for the first time: without this, a step of the N-MNIST net took 1.2 to 1.5 times as long where it was measured.
+    The price is that the process stays at its peak size. It holds from here on and for the whole process, which is
+    why nothing but `snnlib train` does it unasked. GPU memory is not affected.
+
+    Returns:
+        Whether it took effect: it needs the compiled module and glibc.
+
+    >>> import snnlib
+    >>> isinstance(snnlib.keep_freed_memory(), bool)
+    True
+    """
+    module = native.cpu_memory()
+    return module is not None and bool(module.keep_freed_memory())
+
+
+def hand_back_freed_memory() -> None:
+    """Give the memory of freed CPU tensors back to the system, where the compiled module and glibc can.
+
+    Chunk after chunk of tensors of changing sizes leaves gaps that nothing fits into, and the process grows.
+    """
+    module = native.cpu_memory()
+    if module is not None:
+        module.hand_back_freed_memory()
