@@ -49,7 +49,10 @@ REFERENCE = {
     "encoding": ("Encoding ordinary data", ["snnlib.encoding"]),
     "functional": ("Functions", ["snnlib.functional"]),
     "models": ("Models", ["snnlib.models", "snnlib.app.training.load"]),
-    "backends": ("Backends and algorithms", ["snnlib.backends.native", "snnlib.backends.choice"]),
+    "backends": (
+        "Backends and algorithms",
+        ["snnlib.backends.native", "snnlib.backends.cpu_memory", "snnlib.backends.choice"],
+    ),
     "exchange": ("Nets of other libraries", ["snnlib.exchange"]),
     "testing": ("Testing", ["snnlib.testing"]),
     "compat": ("Published names", ["snnlib.compat"]),
