@@ -1,9 +1,10 @@
 """Milliseconds of forward + backward of a layer with learnable delays, over the layer without them.
 
-    python benchmarks/delays.py [--max-delay 25] [--batch 128] [--neuron LIF] [--convolution] [--json FILE]
+    python benchmarks/delays.py [--max-delay 25] [--batch 128] [--neuron LIF] [--convolution | --recurrent]
 
 Workload: 700 inputs of which 3 % fire in a step, 256 neurons scaled to 5 % of neuron-steps, T = 100, batch 128,
-float32; with `--convolution` 12 channels of 16x16, 5x5 kernels to 32 channels, T = 30, batch 8. Rows: no delays; delays
+float32; with `--recurrent` delays are those of the spikes that come back in a recurrent layer of these sizes; with
+`--convolution` 12 channels of 16x16, 5x5 kernels to 32 channels, T = 30, batch 8. Rows: no delays; delays
 per channel and per connection, between steps (learned by surrogate neurons) and at rounded steps (`eval()`), all with
 gradients for weights and delays. Each is timed without and with a gradient for the layer's input, and its ratio is to
 the layer without delays under the same demand; processor time counts all threads.
@@ -20,6 +21,7 @@ from turns import Report, Task, parser, take_turns
 
 import snnlib
 from snnlib import neurons, surrogate
+from snnlib.nn.spiking import SpikingLayer
 
 INPUT_RATE, RATE = 0.03, 0.05
 NO_DELAYS = "no delays"
@@ -36,12 +38,13 @@ def make_neuron(name: str) -> neurons.Neuron:
 
 
 @torch.no_grad()
-def scale(layer: snnlib.SpikingLinear | snnlib.SpikingConv2d, x: Tensor, rate: float) -> None:
-    """Scale the weight, by bisection of the logarithm, until so many neurons fire in a step."""
-    start, low, high = layer.weight.clone(), -6.0, 6.0
+def scale(layer: nn.Module, x: Tensor, rate: float) -> None:
+    """Scale the weight of the input, by bisection of the logarithm, until so many neurons fire in a step."""
+    weight = next(layer.parameters())
+    start, low, high = weight.clone(), -6.0, 6.0
     for _ in range(_SCALINGS):
         middle = (low + high) / 2
-        layer.weight.copy_(start * 2**middle)
+        weight.copy_(start * 2**middle)
         low, high = (low, middle) if float(layer(x).mean()) > rate else (middle, high)
 
 
@@ -59,6 +62,7 @@ def main() -> None:
     wanted.add_argument(
         "--convolution", action="store_true", help="a convolution in place of the fully connected layer"
     )
+    wanted.add_argument("--recurrent", action="store_true", help="delays of the spikes that come back")
     wanted.add_argument("--neuron", choices=["CubaLIF", "LIF"], default="CubaLIF")
     arguments = wanted.parse_args()
     report = Report(arguments)
@@ -78,15 +82,19 @@ def main() -> None:
         for mode in ("between steps", "rounded")[: 1 if per is None else 2]:
             delays = None if per is None else snnlib.Delays(longest, per)
             neuron = make_neuron(arguments.neuron)
-            layer = (
-                snnlib.SpikingConv2d(inputs, hidden, 5, padding=2, neuron=neuron, delays=delays)
-                if space
-                else snnlib.SpikingLinear(inputs, hidden, neuron=neuron, delays=delays)
-            )
+            layer: snnlib.SpikingRNN | snnlib.SpikingConv2d | snnlib.SpikingLinear
+            if arguments.recurrent:
+                layer = snnlib.SpikingRNN(inputs, hidden, neuron=neuron, recurrent_delays=delays)
+            elif space:
+                layer = snnlib.SpikingConv2d(inputs, hidden, 5, padding=2, neuron=neuron, delays=delays)
+            else:
+                layer = snnlib.SpikingLinear(inputs, hidden, neuron=neuron, delays=delays)
             layer.train(mode == "between steps")
             scale(layer, x[:, :8], RATE)
             # What a layer looks at in its first batches is not timed.
-            layer.first_batches.stop()
+            for module in layer.modules():
+                if isinstance(module, SpikingLayer):
+                    module.first_batches.stop()
             layers[NO_DELAYS if per is None else f"per {per}, {mode}"] = layer
     shape = f"{inputs} -> {hidden}" + (f", 5x5 on {space[0]}x{space[1]}" if space else "")
     for title, leaf in (

@@ -124,3 +124,61 @@ def run_recurrent(
     if not values:
         return current.clone(), final, current.clone()
     return torch.stack(values, time_dim), final, torch.stack(sums, time_dim)
+
+
+def _taps(weight: Tensor, delay: Tensor, rounded: bool, longest: int) -> list[Tensor]:
+    """Weights of each whole delay; the gradient of a rounded delay is that of the steps beside it."""
+    whole = (delay + 0.5 if rounded else delay).detach().floor()
+    more = delay - delay.detach() if rounded else delay - whole
+    taps = []
+    for k in range(longest + 2):
+        share = (1 - more) * (whole == k) + more * (whole == k - 1)
+        if rounded:
+            between = (whole > 0) / 2
+            at, before, after = whole == k, whole == k + 1, whole == k - 1
+            share = at + more * (torch.where(whole > 0, 0.0, -1.0) * at - between * before)
+            share = share + more * torch.where(whole > 0, 0.5, 1.0) * after
+        taps.append(weight * share)
+    return taps
+
+
+def run_late(
+    current: Tensor,
+    weight: Tensor,
+    delay: Tensor,
+    coefficients: Tensor,
+    state: Tensor | None,
+    past: Tensor | None,
+    lengths: Tensor | None,
+    flags: list[int],
+    longest: int,
+    rounded: bool,
+    time_dim: int,
+    sums_known: bool = False,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """As `run_recurrent` with delays and the last `longest + 2` spikes, the newest first; the state is without them."""
+    first = current.movedim(time_dim, 0)
+    if state is None:
+        states = next(k for k in (1, 2, 3) if len(row_names(k)) == len(coefficients))
+        state = torch.zeros(states + flags[4], *first.shape[1:], dtype=torch.float64)
+    if past is None:
+        past = torch.zeros(longest + 2, *first.shape[1:], dtype=torch.float64)
+    own, before = state, list(past)
+    taps = _taps(weight, delay, rounded, longest)
+    values, sums = [], []
+    for t, x in enumerate(first):
+        arriving = [
+            (spikes if flags[6] else spikes.detach()) @ tap.T
+            for spikes, tap in zip(before, taps, strict=True)
+        ]
+        back = sum(arriving, torch.zeros_like(x))
+        total = x + (back - back.detach() if sums_known else back)
+        value, after = run(total[None], coefficients, own, flags, 0)
+        valid = torch.ones(len(x), dtype=torch.bool) if lengths is None else t < lengths
+        own = torch.where(valid[:, None], after, own)
+        values.append(value[0] * valid[:, None])
+        sums.append(total * valid[:, None])
+        before = [values[-1], *before[:-1]]
+    if not values:
+        return current.clone(), own, current.clone()
+    return torch.stack(values, time_dim), own, torch.stack(sums, time_dim)

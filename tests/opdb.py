@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import opdb_delay
+import opdb_delayed_recurrent
 import opdb_neurons
 import opdb_recurrent
 import oracles
@@ -421,6 +422,31 @@ OPS = {
             lambda *_: None,
             SRM_CONV_GRADIENT_TOLERANCE,
             bit_equal=True,
+            events=2,
+        ),
+        OpCase(
+            "delayed_recurrent_forward",
+            tuple(opdb_delayed_recurrent.late_sample(name) for name in opdb_delayed_recurrent.LATE),
+            opdb_delayed_recurrent.late_answer,
+            lambda *_: None,
+            NEURON_TOLERANCE,
+            bit_equal=True,
+            events=0,
+            differentiable=True,
+        ),
+        OpCase(
+            "delayed_recurrent_backward",
+            (
+                *(opdb_delayed_recurrent.late_backward_sample(name) for name in opdb_delayed_recurrent.LATE),
+                opdb_delayed_recurrent.late_backward_sample("lengths", (True, False, True)),
+                opdb_delayed_recurrent.late_backward_sample("next", (False, True, False)),
+                opdb_delayed_recurrent.late_backward_sample("batch first", (False, True, True)),
+            ),
+            opdb_delayed_recurrent.late_backward_answer,
+            lambda *_: None,
+            SRM_CONV_GRADIENT_TOLERANCE,
+            # As in the ops of delays, sums for weights and delays round in another order than torch's.
+            bit_equal=False,
             events=2,
         ),
         OpCase(

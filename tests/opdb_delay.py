@@ -30,7 +30,7 @@ def _events(generator: torch.Generator, shape: tuple[int, ...]) -> Tensor:
     return amounts * (torch.rand(shape, generator=generator) < 0.3)
 
 
-def _delays(generator: torch.Generator, shape: tuple[int, ...], longest: float) -> Tensor:
+def delays(generator: torch.Generator, shape: tuple[int, ...], longest: float) -> Tensor:
     """Multiples of a quarter, none of them halfway between steps, where a rounding decides."""
     delays = torch.randint(0, int(4 * longest) + 1, shape, generator=generator).double() / 4
     return torch.where(delays % 1 == 0.5, delays.floor(), delays)
@@ -40,7 +40,7 @@ def shift_sample(name: str) -> Sample:
     shape, time_dim, rounded, longest = SHIFTS[name]
 
     def make(generator: torch.Generator) -> Arguments:
-        return _events(generator, shape), _delays(generator, shape[2:3], longest), rounded, time_dim
+        return _events(generator, shape), delays(generator, shape[2:3], longest), rounded, time_dim
 
     return Sample(name, make)
 
@@ -59,7 +59,7 @@ def linear_sample(name: str) -> Sample:
 
     def make(generator: torch.Generator) -> Arguments:
         weight = torch.randint(-4, 5, (outputs, shape[2]), generator=generator).double() / 4
-        delay = _delays(generator, shape[2:] if per_channel else (outputs, shape[2]), longest)
+        delay = delays(generator, shape[2:] if per_channel else (outputs, shape[2]), longest)
         return _events(generator, shape), weight, delay, rounded, time_dim
 
     return Sample(name, make)

@@ -101,7 +101,6 @@ def recurrent_backward_answer(
 ) -> list[Tensor | None]:
     *rest, learn, need_weight = rest
     flags = rest[1]
-    names = row_names(len(grad_state) - flags[4] - 1)
     leaves = [tensor.double().requires_grad_() for tensor in (total, weight, table)]
     start = torch.zeros(grad_state.shape, dtype=torch.float64) if state is None else state.double()
     start.requires_grad_()
@@ -110,10 +109,17 @@ def recurrent_backward_answer(
     current, w, rows, first = torch.autograd.grad(
         loss, (*leaves, start), allow_unused=True, materialize_grads=True
     )
+    rows = without_fixed(rows, len(grad_state) - flags[4] - 1)
+    return [current, w if need_weight else torch.zeros(0), rows if learn else torch.zeros(0), first]
+
+
+def without_fixed(rows: Tensor, states: int) -> Tensor:
+    """Gradients of coefficients, with zeros for those that do not learn."""
+    names = row_names(states)
     fixed = [
         i for i, name in enumerate(names) if name.startswith(("keep", "floor", "height", "scale", "p0", "r0"))
     ]
     rows[fixed] = 0
     if names[1].startswith("b"):
         rows[[names.index("c0"), names.index("j0")]] = 0
-    return [current, w if need_weight else torch.zeros(0), rows if learn else torch.zeros(0), first]
+    return rows

@@ -31,9 +31,25 @@ def _delay_arguments(name: str, dtype: torch.dtype) -> tuple[object, ...]:
     }[name]
 
 
+def _late_arguments(name: str, dtype: torch.dtype) -> tuple[object, ...]:
+    """Longer than the window of steps that the kernels keep."""
+    generator = torch.Generator().manual_seed(4)
+    current = torch.randn(40, 3, 70, generator=generator).to(dtype) + 1
+    weight = torch.randn(70, 70, generator=generator).to(dtype) * 0.2
+    delay = torch.rand(70, 70, generator=generator, dtype=torch.float64) * 6
+    table = opdb_neurons.coefficients(2, 70, generator, a01=0.5, keep0=0.0, scale=0.5)
+    loop = (weight, delay, table, None, None, None, opdb_neurons.COMPACT, 6, False, 0)
+    if name == "delayed_recurrent_forward":
+        return (current, *loop, True)
+    value, final, total = torch.ops.snnlib.delayed_recurrent_forward(current, *loop, True)
+    grads = (torch.randn(part.shape, generator=generator).to(part.dtype) for part in (value, final))
+    return (*grads, total, value, *loop, True, True, True)
+
+
 def _arguments(name: str, dtype: torch.dtype = torch.float32) -> tuple[object, ...]:
     if name.startswith("delay"):
-        return _delay_arguments(name, dtype)
+        late = name.startswith("delayed_recurrent")
+        return _late_arguments(name, dtype) if late else _delay_arguments(name, dtype)
     generator = torch.Generator().manual_seed(3)
     current = (torch.randn(TRAIN, generator=generator) * 1.2 + 0.5).to(dtype)
     q = torch.randn(TRAIN, generator=generator).to(dtype)
@@ -221,13 +237,14 @@ def test_batch_split(case: OpCase, path: str) -> None:
     whole = _arguments(case.name)
     # Neither weights nor coefficients have a batch.
     of_layers = ("srm_conv_forward", "layer_forward", "currents_forward", "recurrent_forward")
+    of_layers += ("delayed_recurrent_forward",)
     shared = {id(whole[1])} if case.name in of_layers else set()
     shared |= {id(x) for x in whole if isinstance(x, Tensor) and x.dtype == torch.float64}
     dim = 0 if case.name.startswith(("spike", "superpixel", "max_pool")) else 1
     size = (FRAMES if dim == 0 else TRAIN)[dim]
     shared |= {id(x) for x in whole[1:3]} if case.name == "delayed_linear_forward" else set()
     sums = ("srm_conv_backward", "layer_backward", "currents_backward", "recurrent_backward")
-    if case.name in (*sums, "delay_backward", "delayed_linear_backward"):
+    if case.name in (*sums, "delay_backward", "delayed_linear_backward", "delayed_recurrent_backward"):
         pytest.skip("its weight gradient sums over the batch")
     # The record of spikes that follows is in an order of its own.
     compared = 2 if case.name in ("srm_conv_forward", "layer_forward") else None

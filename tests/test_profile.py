@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import snnlib
+from snnlib.inspect.delayed_products import of_late_spikes
 from snnlib.inspect.energy import ENERGY_MODELS
 from snnlib.inspect.products import nonzero_counts
 from snnlib.nn.fused_block import Block
@@ -299,12 +300,23 @@ def test_spikes_that_come_back_later_meet_each_connection_once_a_step(per: str) 
     layer.eval()
     counted, spikes = snnlib.profile(layer, x)["layers.0"], layer(x).detach()
     assert counted.dense == 9 * 2 * 6 * (4 + 6) and counted.inputs == 9 * 2 * (4 + 6)
-    if per == "channel":
-        return
     assert counted.nonzero_inputs == int(x.sum()) + int(spikes[:-1].sum())
-    delay = one.recurrent_delays.steps.detach().round()
+    delay = one.recurrent_delays.steps.detach().round().expand(6, 6)
     back = sum(int((spikes[step].sum(0) * (delay + step < 8).sum(0)).sum()) for step in range(8))
     assert back > 0 and counted.acs == int(x.sum()) * 6 + back
+
+
+def test_late_spikes_of_a_chunk_before_are_counted_where_they_arrive() -> None:
+    generator = torch.Generator().manual_seed(0)
+    spikes = (torch.rand(12, 2, 5, generator=generator) < 0.4).float()
+    weight, delay = torch.ones(5, 5), torch.rand(5, 5, generator=generator) * 3
+    whole = of_late_spikes(spikes, None, weight, delay, rounded=False)
+    # The longest delay of 3 steps spans 5 with the step that every spike takes and the second tap.
+    first = of_late_spikes(spikes[:7], None, weight, delay, rounded=False)
+    second = of_late_spikes(spikes[7:], spikes[2:7].flip(0), weight, delay, rounded=False)
+    assert first.effective > 0 and second.effective > 0
+    for name in ("effective", "dense", "inputs", "nonzero"):
+        assert getattr(first, name) + getattr(second, name) == getattr(whole, name)
 
 
 @pytest.mark.parametrize("per", ["channel", "connection"])

@@ -7,6 +7,7 @@
 
 #include "snnlib/kernels/linear_block.h"
 #include "snnlib/kernels/outer_products.h"
+#include "snnlib/kernels/recurrent_delays.h"
 #include "snnlib/kernels/recurrent_rows.h"
 #include "snnlib/parallel.h"
 
@@ -72,14 +73,16 @@ class Forward {
   static constexpr int64_t L = Simd<S>::kLanes;
 
  public:
-  SNNLIB_NOINLINE void run(const RecurrentForwardArgs& a, int64_t n) {
+  SNNLIB_NOINLINE void run(const RecurrentForwardArgs& a, const LateConnections<S>& connections, int64_t n) {
     const int64_t count = a.view.inner, steps = steps_of(a, n);
+    const bool late = a.delays.delay;
     const S* weight = static_cast<const S*>(a.weight);
     block_.load(a, own_of(a), n, 0, count);
     S* sum = rows_.sum.reserve(a.row);
     Fired<S> fired = rows_.fired(count);
     const S* before = state_row<S>(a, a.state_in, K + Next, n);
-    if (before) fired.count = append_row(before, count, fired.neuron, fired.amount);
+    if (late) arriving_.start(a, connections, before, a.view.outer * count, fired);
+    if (before && !late) fired.count = append_row(before, count, fired.neuron, fired.amount);
     for (int64_t t = 0; t < steps; ++t) {
       const int64_t at = a.view.offset(n, t, 0);
       const S* current = static_cast<const S*>(a.current) + at;
@@ -90,10 +93,11 @@ class Forward {
         if (a.total) prefetch(static_cast<const S*>(a.total) + later, count);
       }
       copy_padded(current, count, a.row, sum);
-      add_rows(fired, weight, a.row, sum);
+      late ? arriving_.add(t, sum) : add_rows(fired, weight, a.row, sum);
       if (a.total) std::memcpy(static_cast<S*>(a.total) + at, sum, size_t(count) * sizeof(S));
       fired.count = 0;
       step(flags_of<Usual>(a), sum, count, static_cast<S*>(a.value) + at, fired);
+      if (late) arriving_.send(t, fired);
     }
     for (int64_t t = steps; t < a.view.steps; ++t) {
       const int64_t at = a.view.offset(n, t, 0);
@@ -126,12 +130,14 @@ class Forward {
       for (int s = 0; s < K; ++s) store_lanes<S>(state_row<S>(a, a.state_out, s, n) + i, state.y[s], lanes);
       if (Next) store_lanes<S>(state_row<S>(a, a.state_out, K, n) + i, state.fired, lanes);
     }
+    if (a.delays.delay) return;
     S* to = state_row<S>(a, a.state_out, K + Next, n);
     last ? std::memcpy(to, last, size_t(count) * sizeof(S)) : std::memset(to, 0, size_t(count) * sizeof(S));
   }
 
   LinearBlock<S, K> block_;
   Rows<S> rows_;
+  ArrivingCurrents<S> arriving_;
 };
 
 // Vectors that the repeated forward leaves of a vector of neurons at one step, as in scan.cpp.
@@ -145,12 +151,13 @@ class Backward {
   static constexpr int64_t L = Simd<S>::kLanes, kKept = kSaved<K, Next, Learn>;
 
  public:
-  SNNLIB_NOINLINE void run(const RecurrentBackwardArgs& args, int64_t sample) {
+  SNNLIB_NOINLINE void run(const RecurrentBackwardArgs& args, const LateConnections<S>& connections, int64_t sample) {
     a_ = &args, n_ = sample;
     count_ = args.view.inner, vectors_ = (count_ + L - 1) / L;
     const int64_t steps = steps_of(args, sample), fit = kScratchBytes / (kKept * vectors_ * int64_t(sizeof(V)));
     const int64_t segment = fit < 1 ? 1 : fit, segments = (steps + segment - 1) / segment;
     begin();
+    if (args.delays.delay) late_.start(args, connections, steps);
     block_.load(args, own_of(args), sample, 0, count_);
     LinearState<K, V>* starts = starts_.reserve(segments * vectors_);
     const int64_t most = steps < segment ? steps : segment;
@@ -187,7 +194,7 @@ class Backward {
       }
       if (!Next) carry_.data()[i].qs = V{};
     }
-    const S* spikes = state_row<S>(*a_, a_->grad_state_out, K + Next, n_);
+    const S* spikes = a_->delays.delay ? nullptr : state_row<S>(*a_, a_->grad_state_out, K + Next, n_);
     if (spikes) std::memcpy(rows_.back.data(), spikes, size_t(count_) * sizeof(S));
   }
 
@@ -231,8 +238,8 @@ class Backward {
     return out;
   }
 
-  // W^T dL/dI of the next step for the neurons whose surrogate is not zero at this one.
-  void back_through_weights(int64_t kept) {
+  // W^T dL/dI of the next step, or of later ones, for the neurons whose surrogate is not zero at this one.
+  void back_through_weights(int64_t t, int64_t kept) {
     std::memset(rows_.back.data(), 0, size_t(a_->row) * sizeof(S));
     int32_t* neurons = rows_.neurons.data();
     const uint32_t* active = active_.data() + kept * vectors_;
@@ -242,7 +249,7 @@ class Backward {
       const uint32_t bits = active[i] & (~uint32_t(0) >> (32 - (left < L ? left : L)));
       found += append_numbers<S>(i * L, bits, neurons + found);
     }
-    multiply(neurons, found);
+    a_->delays.delay ? late_.see(t, neurons, found, rows_.back.data()) : multiply(neurons, found);
   }
 
   void multiply(int32_t* neurons, int64_t count) {
@@ -252,7 +259,7 @@ class Backward {
   void back(int64_t t, int64_t kept, bool has_next) {
     const LinearFlags flags = flags_of<Usual>(*a_);
     const int64_t at = a_->view.offset(n_, t, 0);
-    if (has_next && flags.through_time) back_through_weights(kept);
+    if (has_next && flags.through_time) back_through_weights(t, kept);
     const S* total = static_cast<const S*>(a_->current) + at;
     const S* grad = static_cast<const S*>(a_->grad_value) + at;
     S* out = static_cast<S*>(a_->grad_current) + at;
@@ -269,7 +276,7 @@ class Backward {
       carry_.data()[i] = carry;
       store_lanes<S>(out + i * L, grad_x, lanes);
     }
-    std::memcpy(rows_.signal.data(), out, size_t(count_) * sizeof(S));
+    a_->delays.delay ? late_.keep(t, out) : void(std::memcpy(rows_.signal.data(), out, size_t(count_) * sizeof(S)));
     if (!flags.through_time) std::memset(rows_.back.data(), 0, size_t(a_->row) * sizeof(S));
   }
 
@@ -288,12 +295,25 @@ class Backward {
           store_lanes<S>(grads + row * all, sum_.data()[i].row[row], lanes);
       }
     }
-    if (steps && a_->flags.through_time) {
-      int32_t* every = rows_.neurons.data();
-      for (int64_t j = 0; j < count_; ++j) every[j] = int32_t(j);
-      multiply(every, count_);
-    }
+    int32_t* every = rows_.neurons.data();
+    for (int64_t j = 0; j < count_; ++j) every[j] = int32_t(j);
+    if (a_->delays.delay) return finish_late(every);
+    if (steps && a_->flags.through_time) multiply(every, count_);
     std::memcpy(state_row<S>(*a_, a_->grad_state_in, K + Next, n_), rows_.back.data(), size_t(count_) * sizeof(S));
+  }
+
+  // The gradients of the spikes before the first step.
+  void finish_late(const int32_t* every) {
+    const S* silent = rows_.signal.zeroed(a_->row);
+    for (int64_t ago = 1; a_->state_in && ago <= a_->delays.longest + 2; ++ago) {
+      S* out = state_row<S>(*a_, a_->grad_state_in, K + Next + ago - 1, n_);
+      if (a_->flags.through_time) {
+        if (ago > 1) late_.keep(1 - ago, silent);
+        late_.see(-ago, every, count_, out);
+      } else {
+        std::memset(out, 0, size_t(count_) * sizeof(S));
+      }
+    }
   }
 
   const RecurrentBackwardArgs* a_ = nullptr;
@@ -305,6 +325,7 @@ class Backward {
   Scratch<LinearCarry<K, V>> carry_;
   Scratch<LinearCoefficients<K, V>> sum_;
   Rows<S> rows_;
+  LateSignals<S> late_;
 };
 
 // dL/dW of the weights that lead from neurons `first` to `first + sources`.
@@ -328,10 +349,11 @@ void weight_gradient(const RecurrentBackwardArgs& a, int states, int64_t first, 
 
 template <class S, int K, bool Next>
 void forward_with(const RecurrentForwardArgs& a) {
+  const LateConnections<S> connections(a);
   const auto run = [&](auto as_usual) {
     parallel_for(a.view.outer, a.executor.threads(), [&](int64_t n) {
       thread_local Forward<S, K, Next, decltype(as_usual)::value> forward;
-      forward.run(a, n);
+      forward.run(a, connections, n);
     });
   };
   if constexpr (kHasUsual<S, K, Next>) {
@@ -342,10 +364,11 @@ void forward_with(const RecurrentForwardArgs& a) {
 
 template <class S, int K, bool Next, bool Learn>
 void walk_back(const RecurrentBackwardArgs& a) {
+  const LateConnections<S> connections(a);
   const auto run = [&](auto as_usual) {
     parallel_for(a.view.outer, a.executor.threads(), [&](int64_t n) {
       thread_local Backward<S, K, Next, Learn, decltype(as_usual)::value> backward;
-      backward.run(a, n);
+      backward.run(a, connections, n);
     });
   };
   if constexpr (kHasUsual<S, K, Next> && !Learn) {

@@ -52,8 +52,8 @@ def spiking_recurrent(
         lengths: number of steps of each sample `[N]`, 0 to T; None for T. Later steps have spikes and gradients of 0,
             and the state is that after the sample's own last step.
         delay: further steps until a spike comes back, per neuron `[H]` or per connection `[H, H]`, from 0 to
-            `max_delay`; None for none. The state then has `max_delay + 2` last spikes, the newest first. It runs by the
-            neuron's `step`, and with a full matrix only.
+            `max_delay`; None for none. The state then has `max_delay + 2` last spikes, the newest first. With a full
+            matrix only.
         max_delay: longest `delay`.
         rounded: whether delays are rounded to whole steps; else those between steps are interpolated.
 
@@ -86,10 +86,14 @@ def spiking_recurrent(
     own, spikes = _split(state, kept, shape, current)
     start = neuron.start(shape, current, own)
     dynamics = neuron.dynamics(neuron.constants())
-    plain = operator is None and delay is None
+    if delay is not None:
+        _check_delay(delay, weight, max_delay)
     known = dynamics is not None and dynamics.linear and not dynamics.membrane
-    if plain and known and current.device.type == "cpu":
+    if operator is None and known and current.device.type == "cpu":
         assert dynamics is not None
+        if delay is not None:
+            late = delay, max_delay, rounded
+            return _by_delayed_kernels(current, weight, late, dynamics, start, spikes, lengths, time_dim)
         newest = None if spikes is None else spikes[0]
         return _by_kernels(current, weight, dynamics, start, newest, lengths, time_dim)
     if start is None:
@@ -97,7 +101,6 @@ def spiking_recurrent(
     spikes = current.new_zeros((kept, *shape), dtype=wide) if spikes is None else spikes.to(wide)
     weight, back = weight.to(wide), None
     if delay is not None:
-        _check_delay(delay, weight, max_delay)
         whole = weight if delay.dim() == 2 else weight.new_ones(delay.shape)
         back = _Taps.apply(whole, delay.to(wide), rounded, max_delay)  # type: ignore[no-untyped-call]
 
@@ -125,6 +128,45 @@ def _by_kernels(
         state = torch.cat((start, (zeros if spikes is None else spikes.to(wide))[None]))
     value, final = ops.recurrent.run(current, weight, dynamics, state, lengths, time_dim)
     return Output(value, (final[:-1], final[-1:]))
+
+
+def _by_delayed_kernels(
+    current: Tensor,
+    weight: Tensor,
+    late: tuple[Tensor, int, bool],
+    dynamics: Dynamics,
+    start: Tensor | None,
+    past: Tensor | None,
+    lengths: Tensor | None,
+    time_dim: int,
+) -> Output:
+    """The same with delays: `late` has them, the longest, and whether they are rounded."""
+    delay, longest, rounded = late
+    value, own = ops.delayed_recurrent.run(
+        current,
+        weight,
+        delay.expand_as(weight),
+        dynamics,
+        start,
+        past,
+        lengths,
+        longest,
+        rounded,
+        time_dim,
+    )
+    wide = torch.promote_types(current.dtype, torch.float32)
+    if past is None:
+        past = current.new_zeros((longest + 2, current.shape[1 - time_dim], current.shape[2]), dtype=wide)
+    newest = value.transpose(0, 1) if time_dim else value
+    if lengths is None:
+        # What is older is not looked at.
+        newest = newest[max(len(newest) - longest - 2, 0) :]
+    spikes = torch.cat((past.flip(0).to(wide), newest.to(wide)))
+    if lengths is None:
+        return Output(value, (own, spikes[len(newest) :].flip(0)))
+    places = lengths + torch.arange(longest + 1, -1, -1)[:, None]
+    samples = torch.arange(spikes.shape[1])
+    return Output(value, (own, spikes[places, samples]))
 
 
 def _by_steps(

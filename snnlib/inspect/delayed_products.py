@@ -37,6 +37,32 @@ def of_delayed(x: Tensor, weight: Tensor, delay: Tensor, rounded: bool) -> Produ
     return Products(effective, x.numel() * len(weight), counts.unit, x.numel(), counts.total)
 
 
+def of_late_spikes(
+    spikes: Tensor, past: Tensor | None, weight: Tensor, delay: Tensor, rounded: bool
+) -> Products:
+    """Products of recurrent weights `[H, H]` and spikes `[T, N, H]` that come back one step and a delay later.
+
+    Args:
+        spikes: those of the sequence.
+        past: those before it `[D, N, H]`, the newest first; None for none.
+        weight: weights.
+        delay: steps beyond the first one `[H, H]`.
+        rounded: whether delays are whole steps.
+    """
+    before = spikes.new_zeros(1, *spikes.shape[1:]) if past is None else past.flip(0).to(spikes.dtype)
+    found = of_delayed(torch.cat((before, spikes[:-1])), weight, delay, rounded)
+    # What arrived before the first step.
+    gone = of_delayed(before[:-1], weight, delay, rounded)
+    sent = nonzero_counts(torch.cat((before[-1:], spikes[:-1])).flatten(0, 1))
+    return Products(
+        found.effective - gone.effective,
+        spikes.numel() * len(weight),
+        found.unit,
+        spikes.numel(),
+        sent.total,
+    )
+
+
 def of_convolution(found: Products, x: Tensor, weight: Tensor, operator: LinearOperator) -> Products:
     """Products of the unfolded frames of a convolution as those of its frames `[T, N, C, ...]`."""
     rows, _ = unfolded_rows(torch.ones_like(x[:1, :1]), weight, operator, 0)

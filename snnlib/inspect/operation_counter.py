@@ -17,7 +17,7 @@ from snnlib.exchange.peers import neuron_library, neuron_output
 from snnlib.functional.operators import Convolution
 from snnlib.inspect import products
 from snnlib.inspect.activity import spikes_of
-from snnlib.inspect.delayed_products import of_convolution, of_delayed
+from snnlib.inspect.delayed_products import of_convolution, of_delayed, of_late_spikes
 from snnlib.inspect.operation_mode import shown_to
 from snnlib.inspect.products import ConvolutionMap, FanOut, Products
 from snnlib.neurons import Integrator, Neuron
@@ -50,8 +50,10 @@ _OPAQUE = frozenset(
     {"aten::_trilinear", "aten::mkldnn_rnn_layer", "aten::_cudnn_rnn", "aten::_cdist_forward"}
 )
 _CONVOLUTION, _RECURRENT = "aten::convolution", "snnlib::recurrent_forward"
-_DELAYED = "snnlib::delayed_linear_forward"
-_COUNTED = frozenset({_CONVOLUTION, _RECURRENT, _DELAYED, *_SEQUENCE_OPS, *_MATRIX_ARGUMENTS, *_OPAQUE})
+_DELAYED, _LATE = "snnlib::delayed_linear_forward", "snnlib::delayed_recurrent_forward"
+_COUNTED = frozenset(
+    {_CONVOLUTION, _RECURRENT, _DELAYED, _LATE, *_SEQUENCE_OPS, *_MATRIX_ARGUMENTS, *_OPAQUE}
+)
 
 
 @dataclass
@@ -292,6 +294,11 @@ class OperationCounter:
             return self._of_recurrence(args, output[0])
         if name == _DELAYED:
             return self._of_delays(args)
+        if name == _LATE:
+            spikes = output[0].movedim(args["time_dim"], 0)
+            if self._stack and spikes.numel():
+                self._stack[-1].add_steps(spikes.numel(), spikes[0, 0].numel(), products.nonzero(spikes))
+            return of_late_spikes(spikes, args["past"], args["weight"], args["delay"], args["rounded"])
         if name in _OPAQUE:
             self.uncounted.add(name.removeprefix("aten::"))
             return None

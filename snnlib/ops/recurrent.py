@@ -113,9 +113,11 @@ class _Call:
         batch, steps, neurons = current.shape[1 - time_dim], current.shape[time_dim], current.shape[2]
         strides = (steps * neurons, neurons) if time_dim else (neurons, batch * neurons)
         self.sizes = (batch, steps, neurons, *strides)
-        padded = -(-neurons // _GROUP) * _GROUP
-        self.weight = current.new_zeros((neurons, padded), dtype=dtype)
+        self.row = -(-neurons // _GROUP) * _GROUP
+        self.weight = current.new_zeros((neurons, self.row), dtype=dtype)
         self.weight[:, :neurons] = weight.t()
+        # Address, longest, whether there are second taps: ops/delayed_recurrent.py.
+        self.delays = (0, 0, False)
         self.rows = coefficients.to(dtype).contiguous()
         self.states = count_states(len(coefficients))
         self.flags, self.lengths = flags, lengths
@@ -128,11 +130,11 @@ class _Call:
             self.current.data_ptr(),
             native.address(self.state),
             self.weight.data_ptr(),
-            self.weight.shape[1],
+            self.row,
             native.address(self.lengths),
         )
         flags = tuple(int(flag) for flag in self.flags)
-        return self.sizes, native.DTYPE_CODES[self.dtype], self.states, flags, tensors
+        return self.sizes, native.DTYPE_CODES[self.dtype], self.states, flags, tensors, self.delays
 
 
 def _time_first(tensor: Tensor, time_dim: int) -> Tensor:

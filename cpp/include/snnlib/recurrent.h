@@ -5,18 +5,37 @@
 // Backward, with dL/dI[t] from the neurons' adjoint:
 //
 //   dL/ds[t] = q[t] + W^T dL/dI[t+1],   dL/dx = dL/dI,   dL/dW = sum over t of dL/dI[t] s[t-1]^T
+//
+// With a delay of k + f further steps for each connection, 0 <= f < 1, there are two taps of it, first = (1 - f) w and
+// second = f w:
+//
+//   I[t]_i = x[t]_i + sum over j of first_ij s[t-1-k_ij]_j + second_ij s[t-2-k_ij]_j
+//   dL/ds[t]_j = q[t]_j + sum over i of first_ij dL/dI[t+1+k_ij]_i + second_ij dL/dI[t+2+k_ij]_i
 #pragma once
 
 #include "snnlib/scan.h"
 
 namespace snnlib {
 
+// Delays of connections; null for none.
+struct RecurrentDelays {
+  // To neuron i from neuron j at [i * neurons + j], in steps >= 0.
+  const void* delay;
+  // No delay is more whole steps.
+  int64_t longest;
+  // Whether there are second taps; else delays are rounded to whole steps.
+  bool two;
+};
+
 // As `ScanArgs` with the samples outside: `view` is [batch, steps, neurons]. States have one row more, the spikes of
-// the step before; the current is x forward and I backward.
+// the step before; the current is x forward and I backward. With delays the state before the first step and its
+// gradient have longest + 2 such rows, the newest spikes first, and the state after the last step has none.
 struct RecurrentArgs : ScanArgs {
-  // From neuron j to neuron i at [j * row + i]; rows end in zeros and are whole groups of kGroup long.
+  // From neuron j to neuron i at [j * row + i]; rows end in zeros and are whole groups of kGroup long. With delays as
+  // they are laid out.
   const void* weight;
   int64_t row;
+  RecurrentDelays delays;
   // Steps of each sample; null: all of them.
   const int64_t* lengths;
 };
@@ -34,7 +53,7 @@ struct RecurrentBackwardArgs : RecurrentArgs {
   void* grad_current;
   void* grad_state_in;
   void* grad_coefficients;  // of every neuron, [rows][batch * neurons]; null where not wanted
-  void* grad_weight;        // in the layout of `weight`; null where not wanted
+  void* grad_weight;        // in the layout of `weight`; null where not wanted, and with delays
 };
 
 struct RecurrentKernels {

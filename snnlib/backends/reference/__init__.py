@@ -7,6 +7,7 @@ of operations is the kernels', so that spikes are equal bit for bit given equal 
 from snnlib.backends.reference import (
     batch_norm,
     delay,
+    delayed_recurrent,
     layer,
     linear,
     max_pool,
@@ -22,6 +23,7 @@ from snnlib.backends.reference import (
 __all__ = [
     "batch_norm",
     "delay",
+    "delayed_recurrent",
     "layer",
     "linear",
     "max_pool",

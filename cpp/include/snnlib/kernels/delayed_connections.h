@@ -20,8 +20,8 @@ struct SplitDelay {
   int32_t whole;
   S rest;
 };
-template <class S>
-inline SplitDelay<S> split_delay(const DelayedLinearArgs& a, S delay) {
+template <class S, class Args>
+inline SplitDelay<S> split_delay(const Args& a, S delay) {
   const S late = a.two ? delay : delay + S(0.5);
   // Nothing sees an event that arrives so late.
   if (!(late < S(a.longest + 1))) return {int32_t(a.longest), S(0)};
@@ -45,6 +45,11 @@ struct Few {
     Few sum;
     for (int i = 0; i < N; ++i) sum.value[i] = value[i] + b.value[i];
     return sum;
+  }
+  Few operator*(const Few& b) const {
+    Few product;
+    for (int i = 0; i < N; ++i) product.value[i] = value[i] * b.value[i];
+    return product;
   }
 };
 template <class S, int N>

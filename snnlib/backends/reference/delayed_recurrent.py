@@ -1,0 +1,158 @@
+"""Recurrent neurons whose spikes come back later, step by step. Equations: cpp/include/snnlib/recurrent.h.
+
+Every sum is taken in the order of the kernels, so both give the same bits.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from snnlib.backends.reference import linear
+from snnlib.backends.reference.delay import split
+from snnlib.backends.reference.linear import Flags
+from snnlib.backends.reference.srm import state_dtype
+
+
+class _Connections(NamedTuple):
+    """Whole steps and the two taps of each connection, `[H, H]`: to, from."""
+
+    whole: Tensor
+    taps: tuple[Tensor, Tensor]
+
+    @staticmethod
+    def of(weight: Tensor, delay: Tensor, rounded: bool, dtype: torch.dtype) -> _Connections:
+        whole, rest = split(delay.to(dtype), rounded)
+        wide = weight.to(dtype)
+        return _Connections(whole, (wide * (1 - rest), wide * rest))
+
+    def send(self, arriving: Tensor, spikes: Tensor) -> Tensor:
+        """Currents `[longest + 2, N, H]` that arrive from the next step on, with these spikes of this step."""
+        arriving = torch.cat((arriving[1:], torch.zeros_like(arriving[:1])))
+        to = torch.arange(arriving.shape[2])
+        for j in range(len(to)):
+            amount = spikes[:, j]
+            for late, tap in enumerate(self.taps):
+                place = self.whole[:, j] + late
+                before = arriving[place, :, to]
+                after = before + amount * tap[:, j : j + 1]
+                arriving[place, :, to] = torch.where(amount != 0, after, before)
+        return arriving
+
+    def see(self, signals: Tensor) -> Tensor:
+        """Sums `[N, H]` over connections from each neuron of signals `[longest + 2, N, H]` of the steps behind."""
+        neurons = signals.shape[2]
+        sums = [signals.new_zeros(signals.shape[1:]) for _ in self.taps]
+        for i in range(neurons):
+            for late, tap in enumerate(self.taps):
+                sums[late] = sums[late] + signals[self.whole[i] + late, :, i].t() * tap[i]
+        return sums[0] + sums[1]
+
+
+def _own(current: Tensor, rows: linear._Rows, state: Tensor | None, flags: Flags) -> Tensor:
+    dtype = state_dtype(current)
+    if state is None:
+        return current.new_zeros((rows.states + flags.reset_next, *current.shape[1:]), dtype=dtype)
+    return state.to(dtype)
+
+
+def _valid(lengths: Tensor | None, t: int, like: Tensor) -> Tensor:
+    """Samples `[N, 1]` that have not ended before this step."""
+    if lengths is None:
+        return like.new_ones(like.shape[0], 1, dtype=torch.bool)
+    return (t < lengths)[:, None].to(like.device)
+
+
+def forward(
+    current: Tensor,
+    weight: Tensor,
+    delay: Tensor,
+    coefficients: Tensor,
+    state: Tensor | None,
+    past: Tensor | None,
+    lengths: Tensor | None,
+    flags: Flags,
+    longest: int,
+    rounded: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Spikes, own states after each sample's last step, and the sums of currents, for currents `[T, N, H]`."""
+    dtype = state_dtype(current)
+    rows = linear._Rows(coefficients.to(dtype), 2)
+    own = _own(current, rows, state, flags)
+    connections = _Connections.of(weight, delay, rounded, dtype)
+    arriving = own.new_zeros((longest + 2, *own.shape[1:]))
+    for spikes in [] if past is None else past.to(dtype).flip(0):
+        arriving = connections.send(arriving, spikes)
+    values, totals = [], []
+    for t, x in enumerate(current.to(dtype)):
+        valid, total = _valid(lengths, t, x), x + arriving[0]
+        steps, after = linear._run([total], rows, own, flags)
+        own = torch.where(valid, torch.stack(after), own)
+        values.append(torch.where(valid, steps[0].spike, torch.zeros_like(x)))
+        totals.append(torch.where(valid, total, torch.zeros_like(x)))
+        arriving = connections.send(arriving, values[-1])
+    if not values:
+        return current.to(dtype), own, current.to(dtype)
+    return torch.stack(values), own, torch.stack(totals)
+
+
+def backward(
+    grad_value: Tensor,
+    grad_state: Tensor | None,
+    total: Tensor,
+    weight: Tensor,
+    delay: Tensor,
+    coefficients: Tensor,
+    state: Tensor | None,
+    lengths: Tensor | None,
+    flags: Flags,
+    longest: int,
+    rounded: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """dL/dcurrent, dL/dcoefficients of every neuron `[P, N, H]`, dL/dstate and dL/dpast, for the sums of `forward`."""
+    if lengths is not None:
+        parts = []
+        for n, steps in enumerate(lengths.tolist()):
+            one = slice(n, n + 1)
+            given = (None if part is None else part[:, one] for part in (grad_state, state))
+            final, start = given
+            found = backward(
+                grad_value[:steps, one],
+                final,
+                total[:steps, one],
+                weight,
+                delay,
+                coefficients,
+                start,
+                None,
+                flags,
+                longest,
+                rounded,
+            )
+            behind = total.new_zeros(len(total) - steps, 1, total.shape[2], dtype=found[0].dtype)
+            parts.append((torch.cat((found[0], behind)), *found[1:]))
+        if parts:
+            first, second, third, fourth = (torch.cat(some, 1) for some in zip(*parts, strict=True))
+            return first, second, third, fourth
+    dtype = state_dtype(total)
+    rows = linear._Rows(coefficients.to(dtype), 2)
+    own = _own(total, rows, state, flags)
+    connections = _Connections.of(weight, delay, rounded, dtype)
+    seen, _ = linear._run(total.to(dtype).unbind(0), rows, own, flags)
+    adjoint = linear._Adjoint(rows, flags, own, grad_state)
+    signals = own.new_zeros((longest + 2, *own.shape[1:]))
+    grads: list[Tensor] = []
+    for t in range(len(seen) - 1, -1, -1):
+        back = adjoint.zero
+        if grads and flags.through_time:
+            back = torch.where(adjoint.slope(seen[t]) != 0, connections.see(signals), adjoint.zero)
+        grads.append(adjoint.step(grad_value[t].to(dtype) + back, total[t].to(dtype), seen[t]))
+        signals = torch.cat((grads[-1][None], signals[:-1]))
+    past = []
+    for _ in range(longest + 2):
+        past.append(connections.see(signals) if flags.through_time else adjoint.zero)
+        signals = torch.cat((adjoint.zero[None], signals[:-1]))
+    current = torch.stack(grads[::-1]) if grads else total.to(dtype)
+    return current, adjoint.coefficients(), adjoint.state(), torch.stack(past)
