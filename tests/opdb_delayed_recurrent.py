@@ -6,8 +6,8 @@ import linear_oracle
 import torch
 from op_samples import Arguments, Sample
 from opdb_delay import delays
-from opdb_neurons import _PLAIN, coefficients
-from opdb_recurrent import _CUBA, _NEXT, without_fixed
+from opdb_neurons import _PLAIN, coefficients, without_fixed
+from opdb_recurrent import _CUBA, _NEXT
 from torch import Tensor
 
 # name: (shape of the currents, time dimension, initial states, lengths, longest delay, rounded, states, flags, rows).
@@ -42,6 +42,17 @@ LATE: dict[
         3,
         [3, 1, 0, 1, 0, 0, 1, 0, 0],
         {"a01": 0.5, "a02": -0.5, "b1": 0.5, "j2": 0.5, "p1": 0.25, "keep0": 0.0},
+    ),
+    "squares": (
+        (6, 2, 5),
+        0,
+        True,
+        None,
+        2,
+        False,
+        2,
+        [2, 0, 0, 0, 0, 0, 1, 0, 1],
+        {"a01": -0.5, "b1": 0.5, "p0": 0.25, "p1": -0.25, "j1": 0.25, "keep0": 0.0, "scale": 0.5},
     ),
     "no gradient through time": (
         (6, 2, 5),
@@ -117,7 +128,7 @@ def late_backward_answer(
     current, w, d, rows, first, earlier = torch.autograd.grad(
         loss, leaves, allow_unused=True, materialize_grads=True
     )
-    rows = without_fixed(rows, len(grad_state) - flags[4])
+    rows = without_fixed(rows, len(grad_state) - flags[4], flags)
     none = torch.zeros(0)
     return [
         current,

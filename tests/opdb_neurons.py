@@ -157,6 +157,18 @@ def scan_answer(
     return list(linear_oracle.run(current.double(), rows.double(), wide, flags, time_dim))
 
 
+def without_fixed(rows: Tensor, states: int, flags: list[int]) -> Tensor:
+    """Gradients of coefficients: nobody learns whether a state is kept, nor floor and shape of the surrogate."""
+    names = row_names(states)
+    fixed = [i for i, name in enumerate(names) if name.startswith(("keep", "floor", "height", "scale", "r0"))]
+    if not flags[8]:
+        fixed.append(names.index("p0"))
+    if states == 1:
+        fixed.append(names.index("j0"))
+    rows[fixed] = 0
+    return rows
+
+
 def scan_backward_answer(
     q: Tensor,
     grad_state: Tensor,
@@ -167,21 +179,13 @@ def scan_backward_answer(
     time_dim: int,
     _learn: bool,
 ) -> list[Tensor | None]:
-    names = row_names(len(next(iter([grad_state]))) - flags[4])
     x, k = current.double().requires_grad_(), rows.double().requires_grad_()
     start = torch.zeros(grad_state.shape, dtype=torch.float64) if state is None else state.double()
     start.requires_grad_()
     out = linear_oracle.run(x, k, start, flags, time_dim)
     loss = (out.value * q.double()).sum() + (out.state * grad_state.double()).sum()
     grads = torch.autograd.grad(loss, (x, k, start), allow_unused=True, materialize_grads=True)
-    # Nobody learns whether a state is kept, nor the floor and the shape of the surrogate.
-    fixed = [i for i, name in enumerate(names) if name.startswith(("keep", "floor", "height", "scale", "r0"))]
-    if not flags[8]:
-        fixed.append(names.index("p0"))
-    grads[1][fixed] = 0
-    if len(grad_state) - flags[4] == 1:
-        grads[1][names.index("j0")] = 0
-    return list(grads)
+    return [grads[0], without_fixed(grads[1], len(grad_state) - flags[4], flags), grads[2]]
 
 
 # name: (shape of the currents, time dimension, channels-last, thresholds per channel, initial state, flags, rows).

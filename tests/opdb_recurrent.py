@@ -5,10 +5,8 @@ from typing import Any
 import linear_oracle
 import torch
 from op_samples import Arguments, Sample
-from opdb_neurons import _PLAIN, coefficients
+from opdb_neurons import _PLAIN, coefficients, without_fixed
 from torch import Tensor
-
-from snnlib.backends.reference.linear import row_names
 
 _NEXT = [1, 0, 0, 0, 1, 0, 1, 0, 0]
 _CUBA = {"a01": 1.0, "b1": 1.0, "b0": 0.0, "keep0": 0.0}
@@ -32,6 +30,27 @@ RECURRENT: dict[
         3,
         [3, 1, 0, 1, 0, 0, 1, 0, 0],
         {"a01": 0.5, "a02": -0.5, "b1": 0.5, "j2": 0.5, "p1": 0.25, "keep0": 0.0},
+    ),
+    "rectified": ((6, 2, 9), 0, False, True, (6, 4), 1, [2, 1, 0, 0, 0, 0, 1, 1, 0], {"c0": 0.5}),
+    "squares": (
+        (5, 2, 18),
+        0,
+        False,
+        True,
+        None,
+        2,
+        [2, 0, 0, 0, 0, 0, 1, 0, 1],
+        {"a01": -0.5, "b1": 0.5, "d0": 0.25, "p0": 0.5, "p1": -0.25, "j1": 0.25, "keep0": 0.0, "scale": 0.5},
+    ),
+    "products": (
+        (4, 3, 5),
+        0,
+        False,
+        True,
+        (4, 2, 0),
+        3,
+        [3, 1, 0, 0, 0, 0, 1, 0, 1],
+        {"a01": -0.25, "c2": -1.0, "p0": -0.25, "p2": 0.25, "j2": 0.5, "scale": 0.5},
     ),
     "no gradient through time": (
         (5, 2, 5),
@@ -109,17 +128,5 @@ def recurrent_backward_answer(
     current, w, rows, first = torch.autograd.grad(
         loss, (*leaves, start), allow_unused=True, materialize_grads=True
     )
-    rows = without_fixed(rows, len(grad_state) - flags[4] - 1)
+    rows = without_fixed(rows, len(grad_state) - flags[4] - 1, flags)
     return [current, w if need_weight else torch.zeros(0), rows if learn else torch.zeros(0), first]
-
-
-def without_fixed(rows: Tensor, states: int) -> Tensor:
-    """Gradients of coefficients, with zeros for those that do not learn."""
-    names = row_names(states)
-    fixed = [
-        i for i, name in enumerate(names) if name.startswith(("keep", "floor", "height", "scale", "p0", "r0"))
-    ]
-    rows[fixed] = 0
-    if names[1].startswith("b"):
-        rows[[names.index("c0"), names.index("j0")]] = 0
-    return rows

@@ -64,6 +64,42 @@ RNNS: dict[str, Callable[[], nn.Module]] = {
         6, 16, neuron=neurons.CubaLIF(surrogate=COMPACT, learnable=("tau_m", "tau_s"), channels=16)
     ),
 }
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["next step", "delays"])
+@pytest.mark.parametrize("model", ["IF", "LIF", "KLIF", "CubaLIF", "ALIF", "AdLIF", "BRF", "Izhikevich"])
+def test_kernels_equal_steps(model: str, late: bool, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(3)
+    neuron = neurons.MODELS[model](surrogate=COMPACT).double()
+    current = torch.rand(25, 2, 9, generator=generator).double()
+    # Currents at which it fires.
+    scale = next(s for s in (2.0**i for i in range(16)) if float(neuron(current * s).detach().mean()) > 0.05)
+    current = current * scale
+    weight = scale * (torch.rand(9, 9, generator=generator).double() - 0.5) / 4
+    leaves = [current.requires_grad_(), weight.requires_grad_()]
+    delay: dict[str, Any] = {}
+    if late:
+        leaves.append((torch.rand(9, 9, generator=generator).double() * 3).requires_grad_())
+        delay = {"delay": leaves[2], "max_delay": 3}
+    signal = torch.rand(25, 2, 9, generator=generator).double()
+
+    def run() -> tuple[Tensor, list[Tensor]]:
+        out = spiking_recurrent(current, weight, neuron, **delay)
+        loss = (out.value * signal).sum() + sum(part.square().sum() for part in out.state) / scale**2
+        return out.value, list(torch.autograd.grad(loss, leaves))
+
+    dynamics = neuron.dynamics(neuron.constants())
+    assert dynamics is not None
+    value, gradients = run()
+    assert 0.01 < float(value.detach().mean()) < 0.7
+    monkeypatch.setattr(type(neuron), "dynamics", lambda *_: None)
+    stepped, expected = run()
+    assert torch.equal(value, stepped)
+    for got, want in zip(gradients, expected, strict=True):
+        assert float(want.abs().max()) > 0
+        assert torch.allclose(got, want, rtol=0, atol=1e-10 * float(want.abs().max()))
+
+
 every_rnn = pytest.mark.parametrize("name", RNNS)
 
 

@@ -67,7 +67,7 @@ void copy_padded(const S* from, int64_t count, int64_t padded_count, S* to) {
 
 // One sample forward. Runs are not inlined, as loops that knew this to be an object of the thread would ask for its
 // address in every turn: a call that spills all registers.
-template <class S, int K, bool Next, bool Usual>
+template <class S, int K, bool Next, bool Quadratic, bool Usual>
 class Forward {
   using V = StateVector<S>;
   static constexpr int64_t L = Simd<S>::kLanes;
@@ -112,7 +112,7 @@ class Forward {
     LinearState<K, V>* states = block_.states.data();
     for (int64_t i = 0; i < count; i += L) {
       LinearState<K, V> state = states[i / L];
-      const auto out = linear_step<K, Next>(state, load_lanes<S>(sum + i, L), block_.of(i / L), flags, S(1));
+      const auto out = linear_step<K, Next, Quadratic>(state, load_lanes<S>(sum + i, L), block_.of(i / L), flags, S(1));
       states[i / L] = state;
       const int64_t lanes = count - i < L ? count - i : L;
       store_lanes<S>(value + i, out.spike, lanes);
@@ -141,14 +141,16 @@ class Forward {
 };
 
 // Vectors that the repeated forward leaves of a vector of neurons at one step, as in scan.cpp.
-template <int K, bool Next, bool Learn>
-constexpr int64_t kSaved = K + (Next ? 1 : 0) + (Learn ? K : 0);
+template <int K, bool Next, bool WithStates>
+constexpr int64_t kSaved = K + (Next ? 1 : 0) + (WithStates ? K : 0);
 
 // One sample backwards; its run is not inlined either.
-template <class S, int K, bool Next, bool Learn, bool Usual>
+template <class S, int K, bool Next, bool Learn, bool Quadratic, bool Usual>
 class Backward {
   using V = StateVector<S>;
-  static constexpr int64_t L = Simd<S>::kLanes, kKept = kSaved<K, Next, Learn>;
+  // Gradients of constants and of products ask for the states before a step.
+  static constexpr bool kStates = Learn || Quadratic;
+  static constexpr int64_t L = Simd<S>::kLanes, kKept = kSaved<K, Next, kStates>;
 
  public:
   SNNLIB_NOINLINE void run(const RecurrentBackwardArgs& args, const LateConnections<S>& connections, int64_t sample) {
@@ -209,8 +211,8 @@ class Backward {
       for (int64_t i = 0; i < vectors_; ++i) {
         LinearState<K, V> state = block_.states.data()[i];
         if (Keep && Next) keep[K] = state.fired;
-        for (int s = 0; Keep && Learn && s < K; ++s) keep[K + Next + s] = state.y[s];
-        const auto out = linear_step<K, Next>(state, current(total, i), block_.of(i), flags, S(1));
+        for (int s = 0; Keep && kStates && s < K; ++s) keep[K + Next + s] = state.y[s];
+        const auto out = linear_step<K, Next, Quadratic>(state, current(total, i), block_.of(i), flags, S(1));
         for (int s = 0; Keep && s < K; ++s) keep[s] = out.raw[s];
         if (Keep) {
           const V slope = linear_slope<K>(linear_distance<K>(out.h, block_.of(i)), block_.of(i), flags, S(1));
@@ -231,7 +233,7 @@ class Backward {
     LinearSeen<K, V> out;
     for (int s = 0; s < K; ++s) out.raw[s] = keep[s];
     if (Next) out.fired_before = keep[K];
-    if constexpr (Learn) {
+    if constexpr (kStates) {
       for (int s = 0; s < K; ++s) out.y[s] = keep[K + Next + s];
       out.x = current(total, i);
     }
@@ -271,8 +273,8 @@ class Backward {
       const int64_t lanes = count_ - i * L < L ? count_ - i * L : L;
       const V q = load_lanes<S>(grad + i * L, lanes) + load_lanes<S>(rows_.back.data() + i * L, L);
       LinearCarry<K, V> carry = carry_.data()[i];
-      const V grad_x = linear_back<K, Next, Learn>(carry, q, seen(kept, i, total), block_.of(i), flags, S(1),
-                                                   sum_.data()[Learn ? i : 0]);
+      const V grad_x = linear_back<K, Next, Learn, Quadratic>(carry, q, seen(kept, i, total), block_.of(i), flags, S(1),
+                                                              sum_.data()[Learn ? i : 0]);
       carry_.data()[i] = carry;
       store_lanes<S>(out + i * L, grad_x, lanes);
     }
@@ -347,39 +349,39 @@ void weight_gradient(const RecurrentBackwardArgs& a, int states, int64_t first, 
   products.store(grad, a.row);
 }
 
-template <class S, int K, bool Next>
+template <class S, int K, bool Next, bool Quadratic = false>
 void forward_with(const RecurrentForwardArgs& a) {
   const LateConnections<S> connections(a);
   const auto run = [&](auto as_usual) {
     parallel_for(a.view.outer, a.executor.threads(), [&](int64_t n) {
-      thread_local Forward<S, K, Next, decltype(as_usual)::value> forward;
+      thread_local Forward<S, K, Next, Quadratic, decltype(as_usual)::value> forward;
       forward.run(a, connections, n);
     });
   };
-  if constexpr (kHasUsual<S, K, Next>) {
+  if constexpr (kHasUsual<S, K, Next> && !Quadratic) {
     if (is_usual_here(a.flags)) return run(std::true_type());
   }
   run(std::false_type());
 }
 
-template <class S, int K, bool Next, bool Learn>
+template <class S, int K, bool Next, bool Learn, bool Quadratic>
 void walk_back(const RecurrentBackwardArgs& a) {
   const LateConnections<S> connections(a);
   const auto run = [&](auto as_usual) {
     parallel_for(a.view.outer, a.executor.threads(), [&](int64_t n) {
-      thread_local Backward<S, K, Next, Learn, decltype(as_usual)::value> backward;
+      thread_local Backward<S, K, Next, Learn, Quadratic, decltype(as_usual)::value> backward;
       backward.run(a, connections, n);
     });
   };
-  if constexpr (kHasUsual<S, K, Next> && !Learn) {
+  if constexpr (kHasUsual<S, K, Next> && !Learn && !Quadratic) {
     if (is_usual_here(a.flags)) return run(std::true_type());
   }
   run(std::false_type());
 }
 
-template <class S, int K, bool Next, bool Learn>
+template <class S, int K, bool Next, bool Learn, bool Quadratic = false>
 void backward_with(const RecurrentBackwardArgs& a) {
-  walk_back<S, K, Next, Learn>(a);
+  walk_back<S, K, Next, Learn, Quadratic>(a);
   if (!a.grad_weight) return;
   for_sources(a.view.inner, a.executor.threads(),
               [&](int64_t first, int64_t sources) { weight_gradient<S>(a, K + Next, first, sources); });
@@ -387,11 +389,20 @@ void backward_with(const RecurrentBackwardArgs& a) {
 
 template <class S, int K>
 void forward_states(const RecurrentForwardArgs& a) {
+  if constexpr (K > 1) {
+    if (a.flags.quadratic) return forward_with<S, K, false, true>(a);
+  }
   a.flags.reset_next ? forward_with<S, K, true>(a) : forward_with<S, K, false>(a);
 }
 
 template <class S, int K>
 void backward_states(const RecurrentBackwardArgs& a) {
+  if constexpr (K > 1) {
+    if (a.flags.quadratic) {
+      return a.grad_coefficients ? backward_with<S, K, false, true, true>(a)
+                                 : backward_with<S, K, false, false, true>(a);
+    }
+  }
   if (a.grad_coefficients) {
     a.flags.reset_next ? backward_with<S, K, true, true>(a) : backward_with<S, K, false, true>(a);
   } else {

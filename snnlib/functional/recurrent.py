@@ -88,7 +88,7 @@ def spiking_recurrent(
     dynamics = neuron.dynamics(neuron.constants())
     if delay is not None:
         _check_delay(delay, weight, max_delay)
-    known = dynamics is not None and dynamics.linear and not dynamics.membrane
+    known = dynamics is not None and not dynamics.membrane
     if operator is None and known and current.device.type == "cpu":
         assert dynamics is not None
         if delay is not None:

@@ -16,7 +16,7 @@ from snnlib.backends import cpu_memory, native, reference
 from snnlib.backends.reference.linear import Flags, count_states
 from snnlib.backends.reference.srm import state_dtype
 from snnlib.ops import checks
-from snnlib.ops.scan import _sum_neurons
+from snnlib.ops.scan import _sum_neurons, check_dynamics
 
 if TYPE_CHECKING:
     from snnlib.neurons.dynamics import Dynamics
@@ -66,10 +66,7 @@ def _check(
         )
     if options.membrane:
         raise ValueError("flags: expected spikes as values, got membrane potentials")
-    if options.rectified or options.quadratic:
-        raise ValueError(
-            "flags: expected dynamics that are linear, got a rectified membrane or products of states"
-        )
+    check_dynamics(options, count_states(len(coefficients)))
     checks.check_kernel_dtype("weight", weight)
     checks.check_device("weight", weight, current)
     checks.check_shape("weight", weight, (neurons, neurons), "shape [H, H]")

@@ -38,18 +38,22 @@ def _check(
     checks.check_time_dim(time_dim)
     options = checks.to_flags(flags)
     checks.check_coefficients(coefficients, current.shape[2] if current.dim() > 2 else 1, current)
-    if options.rectified and (options.reset_next or count_states(len(coefficients)) > 1):
-        raise ValueError(
-            f"flags: expected a rectified membrane with one state and a reset in the same step, got {list(flags)} "
-            f"and {count_states(len(coefficients))} states"
-        )
-    if options.quadratic and (options.reset_next or count_states(len(coefficients)) == 1):
-        raise ValueError(
-            f"flags: expected products of states with two or three of them and a reset in the same step, got "
-            f"{list(flags)} and {count_states(len(coefficients))} states"
-        )
+    check_dynamics(options, count_states(len(coefficients)))
     _check_state("state", state, current, coefficients, options, time_dim)
     return options
+
+
+def check_dynamics(options: Flags, states: int) -> None:
+    """Check that a neuron of so many states can have these options."""
+    got = f"got {[int(flag) for flag in options]} and {states} states"
+    if options.rectified and (options.reset_next or states > 1):
+        raise ValueError(
+            f"flags: expected a rectified membrane with one state and a reset in the same step, {got}"
+        )
+    if options.quadratic and (options.reset_next or states == 1):
+        raise ValueError(
+            f"flags: expected products of states with two or three of them and a reset in the same step, {got}"
+        )
 
 
 def _check_state(
