@@ -144,6 +144,26 @@ def test_native_simulation_is_the_definition(name: str, options: str) -> None:
     assert small(x).shape == net(x).shape
 
 
+@pytest.mark.parametrize(
+    ("net", "frame", "output"),
+    [
+        (snnlib.SpikingConv2d(2, 3, 4, neuron=IF()), (2, 4, 4), (3, 1, 1)),
+        (snnlib.SpikingConv1d(2, 3, 4, neuron=IF()), (2, 4), (3, 1)),
+        (snnlib.SpikingConv1d(2, 3, 3, neuron=IF()), (2, 5), (3, 3)),
+        (nn.Sequential(snnlib.SpikingConv2d(2, 3, 2, neuron=IF()), nn.Flatten(2)), (2, 3, 4), (18,)),
+        (snnlib.SpikingLinear(6, 3, neuron=IF()), (6,), (3,)),
+    ],
+    ids=["one cell", "one cell of one axis", "one axis", "flat", "linear"],
+)
+@pytest.mark.parametrize("steps", [0, 5])
+def test_output_has_the_axes_of_the_float_net(
+    net: nn.Module, frame: tuple[int, ...], output: tuple[int, ...], steps: int
+) -> None:
+    x = counts(5, 2, *frame, rate=0.3)
+    small = snnlib.to_integers(net.eval(), x)
+    assert small(x[:steps]).shape == net(x[:steps]).shape == (steps, 2, *output)
+
+
 @pytest.mark.parametrize("largest", [1, 5, 255])
 @pytest.mark.parametrize(
     ("kernel", "padding"), [((5, 3), (0, 0)), ((2, 7), (3, 8)), ((17, 2), (9, 1)), ((3, 1), (1, 0))]

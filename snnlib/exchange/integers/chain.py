@@ -59,6 +59,7 @@ class Stage:
         delay: whole steps that each cell of the input waits `[C, H, W]`, or None.
         weight_delay: those of each weight, in its shape, or None.
         recurrent_delay: those of each recurrent weight, beyond the one step that spikes take to return, or None.
+        axes: of space that the frames behind it have in the net, 0 for none.
     """
 
     name: str
@@ -77,6 +78,7 @@ class Stage:
     delay: Tensor | None = None
     weight_delay: Tensor | None = None
     recurrent_delay: Tensor | None = None
+    axes: int = 0
 
     @property
     def neurons(self) -> Shape:
@@ -140,7 +142,10 @@ class _Chain:
         self.shape, self.stages = shape, list[Stage]()
 
     def take(self, path: str, module: nn.Module) -> None:  # noqa: PLR0912
-        if isinstance(module, _PASSED_ON) or (isinstance(module, nn.Flatten) and self.stages):
+        if isinstance(module, _PASSED_ON):
+            return
+        if isinstance(module, nn.Flatten) and self.stages:
+            self.stages[-1].axes = 0
             return
         if isinstance(module, PerStep | EachStep):
             for key, child in module.named_children():
@@ -191,7 +196,7 @@ class _Chain:
             values = _ungrouped(values, channels)
         own = None if bias is None else bias.detach().double().cpu()
         axes = (sizes["stride"], sizes["padding"], sizes["dilation"])
-        self.stages.append(Stage(path, values, own, *axes, self.shape))
+        self.stages.append(Stage(path, values, own, *axes, self.shape, axes=weight.dim() - 2))
 
     def delays(self, module: Any) -> None:
         stage, shape = self.stages[-1], self.stages[-1].input

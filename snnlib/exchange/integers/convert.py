@@ -147,6 +147,7 @@ def _layer(
         delay=stage.delay,
         weight_delay=stage.weight_delay,
         recurrent_delay=stage.recurrent_delay,
+        axes=stage.axes,
     )
 
 

@@ -42,6 +42,7 @@ class IntegerLayer:
         delay: steps that each cell of the input waits `[C, H, W]`, or None.
         weight_delay: steps of each weight, or None.
         recurrent_delay: steps of each recurrent weight beyond one, or None.
+        axes: of space that the layer's output has in the float net, 0 for none.
     """
 
     name: str
@@ -67,6 +68,7 @@ class IntegerLayer:
     delay: Tensor | None = None
     weight_delay: Tensor | None = None
     recurrent_delay: Tensor | None = None
+    axes: int = 0
 
     @property
     def period(self) -> int:
@@ -157,7 +159,10 @@ class IntegerNet(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Spikes or potentials of the last layer, in the dtype of x."""
         out = self.integers(x)
-        return (out.double() * self.output_scale).to(x.dtype)
+        channels, *space = self.layers[-1].neurons
+        axes = self.layers[-1].axes
+        shape = (channels, *space[2 - axes :]) if axes else (channels * space[0] * space[1],)
+        return (out.double() * self.output_scale).to(x.dtype).view(*out.shape[:2], *shape)
 
     @torch.no_grad()
     def integers(self, x: Tensor) -> Tensor:
