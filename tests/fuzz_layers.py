@@ -85,6 +85,7 @@ NEURONS: tuple[Callable[..., neurons.Neuron], ...] = (
     neurons.CubaLIF,
     neurons.ALIF,
     neurons.KLIF,
+    neurons.BRF,
     lambda **options: neurons.CubaLIF(gradient="event"),
     lambda **options: neurons.LIF(dialect="snntorch", **options),
     lambda **options: neurons.LIF(reset="subtract", detach_reset=False, learnable=("tau",), **options),
@@ -114,7 +115,9 @@ def _spiking(
         )
     if kind == "recurrent":
         sizes = {"input_size": features, "hidden_size": outputs, "num_layers": rng.choice([1, 1, 2])}
-        return snnlib.SpikingRNN, {**sizes, **options}, (features,)
+        late = rng.choice([None, None, "channel", "connection"])
+        delays = None if late is None else snnlib.Delays(rng.choice([1, 2, 3]), per=late)
+        return snnlib.SpikingRNN, {**sizes, **options, "recurrent_delays": delays}, (features,)
     _, conv, channels = _conv(rng, axes)
     shape = ("in_channels", "out_channels", "kernel_size", "stride", "padding", "dilation", "groups")
     make = (snnlib.SpikingConv1d, snnlib.SpikingConv2d, snnlib.SpikingConv3d)[axes - 1]

@@ -357,3 +357,13 @@ def test_klif_has_the_bits_of_its_step() -> None:
         for native, stepped in zip(*grads, strict=True):
             assert native.any()
             assert_close(native, stepped, 1e-5)
+
+
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_no_channels(per_channel: bool, path: str) -> None:
+    neuron = LIF(tau=2.0, learnable="tau", channels=0 if per_channel else None)
+    x = torch.zeros(4, 2, 0, requires_grad=True)
+    out = neuron.run(x)
+    assert out.value.shape == (4, 2, 0) and out.state[0].shape == (1, 2, 0)
+    out.value.sum().backward()
+    assert x.grad is not None and x.grad.shape == x.shape

@@ -113,7 +113,7 @@ class Dynamics:
         rows += [self.threshold, self.floor, self.height, self.scale]
         tensors = [row for row in rows if isinstance(row, Tensor)]
         numbers = [row for row in rows if not isinstance(row, Tensor)]
-        channels = max([row.numel() for row in tensors] or [1])
+        channels = next((row.numel() for row in tensors if row.numel() != 1), 1)
         learned = iter(_columns(tensors, channels, like))
         fixed = iter(_constant_columns(numbers, channels, like))
         return torch.stack([next(learned if isinstance(row, Tensor) else fixed) for row in rows])
@@ -122,7 +122,7 @@ class Dynamics:
 def _columns(rows: Sequence[Tensor], channels: int, like: Tensor) -> Sequence[Tensor]:
     """Tensors `[]`, `[1]` or `[channels]` as `[channels]`, in few operations where all have one shape and dtype."""
     if len({(row.shape, row.dtype, row.device) for row in rows}) == 1:
-        table = torch.stack(tuple(rows)).to(like).reshape(len(rows), -1)
+        table = torch.stack(tuple(rows)).to(like).reshape(len(rows), rows[0].numel())
         return table.expand(-1, channels).unbind()
     return [row.to(like).reshape(-1).expand(channels) for row in rows]
 

@@ -52,7 +52,8 @@ class _Rows:
     def __init__(self, coefficients: Tensor, axes: int) -> None:
         k = self.states = count_states(len(coefficients))
         # One channel stands for all.
-        shape = [-1, *[1] * max(axes - 2, 0)] if coefficients.shape[1] > 1 else []
+        channels = coefficients.shape[1]
+        shape = [channels, *[1] * max(axes - 2, 0)] if channels != 1 else []
         rows: list[Tensor] = [row.reshape(shape) for row in coefficients]
         self.a = [rows[i * k : (i + 1) * k] for i in range(k)]
         vectors = [rows[k * k + i * k : k * k + (i + 1) * k] for i in range(8)]
@@ -177,7 +178,7 @@ def distances(
 def per_neuron(coefficients: Tensor, row: int, like: Tensor) -> Tensor:
     """One row of the coefficients in a shape that broadcasts with one step `[N, C, ...]` of `like`."""
     values = coefficients[row].to(state_dtype(like))
-    return values.reshape(-1, *[1] * (like.dim() - 3)) if len(values) > 1 else values[0]
+    return values[0] if len(values) == 1 else values.reshape(len(values), *[1] * (like.dim() - 3))
 
 
 def backward(
