@@ -401,6 +401,8 @@ def test_bad_delays() -> None:
         ValueError, match=r"delays: expected a max_delay below the 6 steps of the sequence, got 6"
     ):
         layer(torch.zeros(6, 2, 6))
+    with pytest.raises(ValueError, match=r"^recurrent_delays: expected a max_delay below the 3 steps"):
+        snnlib.SpikingRNN(6, 5, recurrent_delays=snnlib.Delays(3))(torch.zeros(3, 2, 6))
     _, state = layer.run(torch.zeros(6, 2, 6))
     with pytest.raises(ValueError, match=r"state: expected"):
         layer.run(torch.zeros(6, 3, 6), state)

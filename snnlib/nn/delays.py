@@ -153,9 +153,9 @@ class Delays(nn.Module):
         )
 
 
-def check_sequence(delays: Delays, steps: int) -> None:
+def check_sequence(name: str, delays: Delays | None, steps: int) -> None:
     """Raise ValueError unless a sequence of so many steps is longer than the delays."""
-    if steps and delays.max_delay >= steps:
+    if delays is not None and steps and delays.max_delay >= steps:
         raise ValueError(
-            f"delays: expected a max_delay below the {steps} steps of the sequence, got {math.floor(delays.max_delay)}"
+            f"{name}: expected a max_delay below the {steps} steps of the sequence, got {math.floor(delays.max_delay)}"
         )

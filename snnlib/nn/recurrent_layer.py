@@ -66,9 +66,9 @@ class Recurrent(SpikingLayer):
     def pooled(self, x: Tensor, window: tuple[int, int]) -> Tensor:
         """Spikes of a sequence from the initial state, averaged over windows without overlap."""
         weight = self.effective_weight
-        for delays in (self.delays, self.recurrent_delays):
-            if delays is not None:
-                check_sequence(delays, x.shape[int(self.batch_first)])
+        steps = x.shape[int(self.batch_first)]
+        check_sequence("delays", self.delays, steps)
+        check_sequence("recurrent_delays", self.recurrent_delays, steps)
         out = self._spikes(x, weight, None, None).value
         self.first_batches.watch(self, x, weight, out)
         return pooled(out, window)

@@ -79,7 +79,7 @@ class SpikingLayer(KnownOptions, NeuronLayer):
         if self.delays is None:
             out = spiking_layer(x, weight, self.operator, self.neuron, return_state=False, pool=window)
         else:
-            check_sequence(self.delays, x.shape[int(self.batch_first)] if x.dim() > 1 else 0)
+            check_sequence("delays", self.delays, x.shape[int(self.batch_first)] if x.dim() > 1 else 0)
             out = delayed_layer(
                 x,
                 weight,
