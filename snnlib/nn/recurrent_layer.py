@@ -66,6 +66,8 @@ class Recurrent(SpikingLayer):
     def pooled(self, x: Tensor, window: tuple[int, int]) -> Tensor:
         """Spikes of a sequence from the initial state, averaged over windows without overlap."""
         weight = self.effective_weight
+        check_floating("x", x)
+        check_rank("x", x, "[T, N, ...]", at_least=3)
         steps = x.shape[int(self.batch_first)]
         check_sequence("delays", self.delays, steps)
         check_sequence("recurrent_delays", self.recurrent_delays, steps)
