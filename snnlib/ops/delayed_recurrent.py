@@ -1,6 +1,6 @@
 """Recurrent neurons of the linear family whose spikes come back later, with a delay for each connection.
 
-Kernels: cpp/include/snnlib/recurrent.h, cpp/cpu/recurrent.cpp and cpp/include/snnlib/kernels/recurrent_delays.h;
+Kernels: cpp/include/snnlib/recurrent.h, cpp/cpu/recurrent_*.cpp and cpp/include/snnlib/kernels/recurrent_delays.h;
 reference: snnlib/backends/reference/delayed_recurrent.py. What the spikes tell weights and delays is what the events
 of a delayed fully connected layer tell them, one step later (ops/delayed_linear.py).
 """

@@ -1,7 +1,7 @@
 """Recurrent neurons of the linear family over whole sequences: one op pair for all models, event-driven both ways.
 
-Kernels: cpp/include/snnlib/recurrent.h and cpp/cpu/recurrent.cpp; reference: snnlib/reference/recurrent.py. The sums of
-currents and the spikes are kept for backward, which repeats the neurons' steps but not the sums.
+Kernels: cpp/include/snnlib/recurrent.h and cpp/cpu/recurrent_*.cpp; reference: snnlib/backends/reference/recurrent.py.
+The sums of currents and the spikes are kept for backward, which repeats the neurons' steps but not the sums.
 """
 
 from __future__ import annotations

@@ -1,14 +1,8 @@
-// Recurrent neurons of the linear family on the CPU. A sample walks through all its time steps on one thread: a spike
-// adds its row of weights to the next step's currents; backwards, W^T dL/dI is summed only for neurons whose surrogate
-// is not zero. The weight gradient follows by spikes, in one order for each neuron that a weight leads from.
-#include "snnlib/recurrent.h"
-
-#include <type_traits>
-
-#include "snnlib/kernels/linear_block.h"
+// Backward of recurrent neurons on the CPU. A sample walks through its steps once more and then back in time on one
+// thread; W^T dL/dI is summed only for neurons whose surrogate is not zero. The weight gradient follows by spikes, in
+// one order for each neuron that a weight leads from.
 #include "snnlib/kernels/outer_products.h"
-#include "snnlib/kernels/recurrent_delays.h"
-#include "snnlib/kernels/recurrent_rows.h"
+#include "snnlib/kernels/recurrent_sample.h"
 #include "snnlib/parallel.h"
 
 namespace snnlib {
@@ -18,133 +12,11 @@ namespace {
 // What the repeated forward of a sample may occupy in the L2 cache; longer sequences go segment by segment.
 constexpr int64_t kScratchBytes = 512 << 10;
 
-// How many steps ahead rows are fetched, those that are written too: one step takes about as long as one fetch, and
-// steps of a sample lie too far apart for the processor to foresee.
-constexpr int64_t kAhead = 2;
-
-int64_t steps_of(const RecurrentArgs& a, int64_t n) { return a.lengths ? a.lengths[n] : a.view.steps; }
-
-// The options of the default neuron, as constants: a step asks for each of them, and the surrogates that need a call
-// would keep its coefficients out of the registers.
-template <class S, int K, bool Next>
-constexpr bool kHasUsual = std::is_same_v<S, float> && K < 3 && !Next;
-
-bool is_usual_here(const LinearFlags& flags) { return is_usual(flags) && flags.surrogate == SurrogateKind::kTriangle; }
-
-template <bool Usual>
-LinearFlags flags_of(const RecurrentArgs& a) {
-  return Usual ? usual_flags(SurrogateKind::kTriangle) : a.flags;
-}
-
-Own own_of(const RecurrentArgs& a) { return a.period == 1 ? Own::kNothing : Own::kAll; }
-
-// Room of one thread for rows of one sample.
-template <class S>
-struct Rows {
-  Scratch<S> sum, signal, back, amounts;
-  Scratch<int32_t> neurons;
-
-  Fired<S> fired(int64_t most) { return {neurons.reserve(most + kMoreEvents), amounts.reserve(most + kMoreEvents), 0}; }
-};
-
-template <class S>
-const S* state_row(const RecurrentArgs& a, const void* state, int64_t number, int64_t n) {
-  const int64_t neurons = a.view.inner;
-  return state ? static_cast<const S*>(state) + (number * a.view.outer + n) * neurons : nullptr;
-}
-
-template <class S>
-S* state_row(const RecurrentArgs& a, void* state, int64_t number, int64_t n) {
-  return static_cast<S*>(state) + (number * a.view.outer + n) * a.view.inner;
-}
-
-// The row with zeros behind it.
-template <class S>
-void copy_padded(const S* from, int64_t count, int64_t padded_count, S* to) {
-  std::memcpy(to, from, size_t(count) * sizeof(S));
-  for (int64_t i = count; i < padded_count; ++i) to[i] = S(0);
-}
-
-// One sample forward. Runs are not inlined, as loops that knew this to be an object of the thread would ask for its
-// address in every turn: a call that spills all registers.
-template <class S, int K, bool Next, bool Quadratic, bool Usual>
-class Forward {
-  using V = StateVector<S>;
-  static constexpr int64_t L = Simd<S>::kLanes;
-
- public:
-  SNNLIB_NOINLINE void run(const RecurrentForwardArgs& a, const LateConnections<S>& connections, int64_t n) {
-    const int64_t count = a.view.inner, steps = steps_of(a, n);
-    const bool late = a.delays.delay;
-    const S* weight = static_cast<const S*>(a.weight);
-    block_.load(a, own_of(a), n, 0, count);
-    S* sum = rows_.sum.reserve(a.row);
-    Fired<S> fired = rows_.fired(count);
-    const S* before = state_row<S>(a, a.state_in, K + Next, n);
-    if (late) arriving_.start(a, connections, before, a.view.outer * count, fired);
-    if (before && !late) fired.count = append_row(before, count, fired.neuron, fired.amount);
-    for (int64_t t = 0; t < steps; ++t) {
-      const int64_t at = a.view.offset(n, t, 0);
-      const S* current = static_cast<const S*>(a.current) + at;
-      if (t + kAhead < steps) {
-        const int64_t later = at + kAhead * a.view.step_stride;
-        prefetch(static_cast<const S*>(a.current) + later, count);
-        prefetch(static_cast<const S*>(a.value) + later, count);
-        if (a.total) prefetch(static_cast<const S*>(a.total) + later, count);
-      }
-      copy_padded(current, count, a.row, sum);
-      late ? arriving_.add(t, sum) : add_rows(fired, weight, a.row, sum);
-      if (a.total) std::memcpy(static_cast<S*>(a.total) + at, sum, size_t(count) * sizeof(S));
-      fired.count = 0;
-      step(flags_of<Usual>(a), sum, count, static_cast<S*>(a.value) + at, fired);
-      if (late) arriving_.send(t, fired);
-    }
-    for (int64_t t = steps; t < a.view.steps; ++t) {
-      const int64_t at = a.view.offset(n, t, 0);
-      std::memset(static_cast<S*>(a.value) + at, 0, size_t(count) * sizeof(S));
-      if (a.total) std::memset(static_cast<S*>(a.total) + at, 0, size_t(count) * sizeof(S));
-    }
-    finish(a, n, steps ? static_cast<const S*>(a.value) + a.view.offset(n, steps - 1, 0) : before);
-  }
-
- private:
-  void step(const LinearFlags& flags, const S* sum, int64_t count, S* value, Fired<S>& fired) {
-    LinearState<K, V>* states = block_.states.data();
-    for (int64_t i = 0; i < count; i += L) {
-      LinearState<K, V> state = states[i / L];
-      const auto out = linear_step<K, Next, Quadratic>(state, load_lanes<S>(sum + i, L), block_.of(i / L), flags, S(1));
-      states[i / L] = state;
-      const int64_t lanes = count - i < L ? count - i : L;
-      store_lanes<S>(value + i, out.spike, lanes);
-      // Lanes behind the last neuron count for nothing.
-      const uint32_t bits = nonzero_bits<S>(out.spike) & (~uint32_t(0) >> (32 - lanes));
-      fired.count += append_events<S>(i, out.spike, bits, fired.neuron + fired.count, fired.amount + fired.count);
-    }
-  }
-
-  void finish(const RecurrentForwardArgs& a, int64_t n, const S* last) {
-    const int64_t count = a.view.inner;
-    for (int64_t i = 0; i < count; i += L) {
-      const int64_t lanes = count - i < L ? count - i : L;
-      const auto& state = block_.states.data()[i / L];
-      for (int s = 0; s < K; ++s) store_lanes<S>(state_row<S>(a, a.state_out, s, n) + i, state.y[s], lanes);
-      if (Next) store_lanes<S>(state_row<S>(a, a.state_out, K, n) + i, state.fired, lanes);
-    }
-    if (a.delays.delay) return;
-    S* to = state_row<S>(a, a.state_out, K + Next, n);
-    last ? std::memcpy(to, last, size_t(count) * sizeof(S)) : std::memset(to, 0, size_t(count) * sizeof(S));
-  }
-
-  LinearBlock<S, K> block_;
-  Rows<S> rows_;
-  ArrivingCurrents<S> arriving_;
-};
-
 // Vectors that the repeated forward leaves of a vector of neurons at one step, as in scan.cpp.
 template <int K, bool Next, bool WithStates>
 constexpr int64_t kSaved = K + (Next ? 1 : 0) + (WithStates ? K : 0);
 
-// One sample backwards; its run is not inlined either.
+// One sample backwards; its run is not inlined, as in the forward pass.
 template <class S, int K, bool Next, bool Learn, bool Quadratic, bool Usual>
 class Backward {
   using V = StateVector<S>;
@@ -326,7 +198,7 @@ class Backward {
   Scratch<uint32_t> active_;
   Scratch<LinearCarry<K, V>> carry_;
   Scratch<LinearCoefficients<K, V>> sum_;
-  Rows<S> rows_;
+  SampleRows<S> rows_;
   LateSignals<S> late_;
 };
 
@@ -347,21 +219,6 @@ void weight_gradient(const RecurrentBackwardArgs& a, int states, int64_t first, 
     }
   }
   products.store(grad, a.row);
-}
-
-template <class S, int K, bool Next, bool Quadratic = false>
-void forward_with(const RecurrentForwardArgs& a) {
-  const LateConnections<S> connections(a);
-  const auto run = [&](auto as_usual) {
-    parallel_for(a.view.outer, a.executor.threads(), [&](int64_t n) {
-      thread_local Forward<S, K, Next, Quadratic, decltype(as_usual)::value> forward;
-      forward.run(a, connections, n);
-    });
-  };
-  if constexpr (kHasUsual<S, K, Next> && !Quadratic) {
-    if (is_usual_here(a.flags)) return run(std::true_type());
-  }
-  run(std::false_type());
 }
 
 template <class S, int K, bool Next, bool Learn, bool Quadratic>
@@ -388,14 +245,6 @@ void backward_with(const RecurrentBackwardArgs& a) {
 }
 
 template <class S, int K>
-void forward_states(const RecurrentForwardArgs& a) {
-  if constexpr (K > 1) {
-    if (a.flags.quadratic) return forward_with<S, K, false, true>(a);
-  }
-  a.flags.reset_next ? forward_with<S, K, true>(a) : forward_with<S, K, false>(a);
-}
-
-template <class S, int K>
 void backward_states(const RecurrentBackwardArgs& a) {
   if constexpr (K > 1) {
     if (a.flags.quadratic) {
@@ -411,32 +260,18 @@ void backward_states(const RecurrentBackwardArgs& a) {
 }
 
 template <class S>
-void forward_type(const RecurrentForwardArgs& a) {
-  if (a.states == 1) return forward_states<S, 1>(a);
-  if (a.states == 2) return forward_states<S, 2>(a);
-  forward_states<S, 3>(a);
-}
-
-template <class S>
 void backward_type(const RecurrentBackwardArgs& a) {
   if (a.states == 1) return backward_states<S, 1>(a);
   if (a.states == 2) return backward_states<S, 2>(a);
   backward_states<S, 3>(a);
 }
 
-void forward(const RecurrentForwardArgs& a) {
-  if (!a.view.inner) return;
-  by_state(a.dtype, a, portable::recurrent_kernels.forward, [&](auto zero) { forward_type<decltype(zero)>(a); });
-}
+}  // namespace
 
-void backward(const RecurrentBackwardArgs& a) {
+void recurrent_backward(const RecurrentBackwardArgs& a) {
   if (!a.view.inner) return;
   by_state(a.dtype, a, portable::recurrent_kernels.backward, [&](auto zero) { backward_type<decltype(zero)>(a); });
 }
-
-}  // namespace
-
-extern const RecurrentKernels recurrent_kernels = {forward, backward};
 
 }  // namespace SNNLIB_ISA
 }  // namespace snnlib
