@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 import tomllib
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -311,6 +312,18 @@ def test_every_damaged_byte_is_found(tmp_path: Path) -> None:
             assert str(error).startswith(f"{file}: no golden spike trains: ")
             found += 1
     assert found > len(data) / 2
+
+
+def test_a_member_that_is_no_array_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "golden.npz"
+    file.write_bytes(encode({"fc": np.ones((2, 1, 3), bool)}))
+    with zipfile.ZipFile(file) as sound:
+        members = {name: sound.read(name) for name in sound.namelist()}
+    with zipfile.ZipFile(file, "w") as damaged:
+        for name, content in members.items():
+            damaged.writestr(name, b"?" + content[1:] if "shape" in name else content)
+    with pytest.raises(GoldenError, match=r"no golden spike trains: fc\.shape: expected an array, got bytes"):
+        read_spikes(file)
 
 
 def test_other_npz_files_are_refused(tmp_path: Path) -> None:

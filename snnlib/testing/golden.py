@@ -86,7 +86,12 @@ def _read(
         data.seek(0)
         # Every member is read to its end, where zip has its checksum.
         with np.load(data) as stored:
-            return decode({key: stored[key] for key in stored})
+            arrays = {key: stored[key] for key in stored}
+        for key, array in arrays.items():
+            # NumPy gives a member that does not begin like an array as bytes.
+            if not isinstance(array, np.ndarray):
+                raise ValueError(f"{key}: expected an array, got bytes")
+        return decode(arrays)
     except _DAMAGED as error:
         raise GoldenError(f"{path}: no golden {what}: {error}") from error
 

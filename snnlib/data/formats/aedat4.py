@@ -251,8 +251,12 @@ def _unpacker(compression: int) -> Callable[[bytes], bytes | memoryview]:
         ) from error
 
     def unpack_zstd(data: bytes) -> bytes:
+        # In pieces, as the reader takes memory for all that it is asked for.
+        unpacked = bytearray()
         with ZstdDecompressor().stream_reader(data) as reader:
-            return _limited(reader.read(LARGEST_PACKET + 1))
+            while len(unpacked) <= LARGEST_PACKET and (piece := reader.read(USUAL_PACKET)):
+                unpacked += piece
+        return _limited(bytes(unpacked))
 
     return unpack_zstd
 

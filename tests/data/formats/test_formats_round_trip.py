@@ -15,6 +15,7 @@ from event_files import (
     mat_file,
     npz_file,
     random_events,
+    read_damaged,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -206,6 +207,13 @@ def test_aedat4(compression):
     assert header.start_us == shifted["t"][0] and (header.sensor_size, header.camera) == ((48, 64), "made")
     events["t"] += header.start_us
     assert np.array_equal(events, shifted)
+
+
+@pytest.mark.parametrize("sound", [True, False])
+def test_zstd_packets_take_the_memory_of_what_they_hold(sound):
+    """Also where the frame is damaged; `read_damaged` bounds the memory."""
+    compress = zstd if sound else lambda data: b"?" + zstd(data)[1:]
+    assert read_damaged(aedat4_file(random_events(40), compress, 3), "aedat4") == sound
 
 
 def lz4_frame(data):
