@@ -301,11 +301,12 @@ def main() -> None:
         print("instructions were not counted: there is no cuobjdump")
     else:
         kernels = {}
-        for source in ("srm", "srm_pool", "scan", "scan_pool", "pool", "recurrent", "recurrent_backward"):
+        recurrent = ("recurrent", "recurrent_backward", "recurrent_weights")
+        for source in ("srm", "srm_pool", "scan", "scan_pool", "pool", *recurrent):
             kernels[source] = functions(demangled(disassembled(tool, source)))
             check_all(kernels[source])
         scans = kernels["srm"] | kernels["srm_pool"] | kernels["scan"] | kernels["scan_pool"]
-        sums = check_sums(kernels["recurrent"] | kernels["recurrent_backward"])
+        sums = check_sums({name: steps for source in recurrent for name, steps in kernels[source].items()})
         print("\n".join([*check_scans(scans), *check_pools(kernels["pool"]), *sums]))
     number = len(ENTRY.findall(report))
     print(

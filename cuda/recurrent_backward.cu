@@ -1,11 +1,13 @@
 // The backward pass of recurrent neurons on CUDA, by three kernels: the neurons' steps once more, a thread for each of
-// them; the adjoint, a block of threads for each sample; and the gradient of the weights, a block for each neuron that
-// they lead from.
+// them; the adjoint, a block of threads for each sample; and the gradient of the weights (recurrent_weights.cu).
 #include "chunks.h"
 #include "recurrent_block.h"
 
 namespace snnlib {
 namespace cuda {
+
+void recurrent_weight_gradient(const RecurrentBackwardArgs& a);
+
 namespace {
 
 // Where the values lie that a step leaves for the adjoint. The first waits in the place of the step's own gradient.
@@ -201,41 +203,6 @@ __global__ void SNNLIB_MOST_THREADS(kMostThreads<S, K>)
   });
 }
 
-// Of the weights that lead from neuron block_index(): the signals of all steps and samples that follow its spikes, in
-// the order of steps and then samples.
-constexpr int kWeightThreads = 512;
-
-template <class S>
-__global__ void SNNLIB_MOST_THREADS(kWeightThreads)
-    recurrent_weight_kernel(RecurrentBackwardArgs a, int states, Divider<uint64_t> batch) {
-  const int64_t source = block_index(), rows = a.view.steps * a.view.outer;
-  const int neurons = int(a.view.inner);
-  const S* signal = static_cast<const S*>(a.grad_current);
-  S* grad = static_cast<S*>(a.grad_weight) + source * a.row;
-  BlockList<Event<S, int64_t>> events(kWeightThreads, block_memory());
-  for (int i = block_thread(); i < neurons; i += kWeightThreads) grad[i] = S(0);
-
-  // The spike that comes back in the step and sample of a row, and the place of their signals.
-  const auto read = [&](int64_t row) {
-    Event<S, int64_t> out = {};
-    if (row >= rows) return out;
-    const int64_t t = int64_t(batch.quotient(uint64_t(row))), sample = row - t * a.view.outer;
-    out.place = a.view.offset(sample, t, 0);
-    const S* spikes = t > 0 ? static_cast<const S*>(a.value) + out.place - a.view.step_stride
-                            : state_row<S>(a, a.state_in, states, sample);
-    if (t < steps_of(a, sample) && spikes) out.amount = spikes[source];
-    return out;
-  };
-  Event<S, int64_t> ahead = read(block_thread());
-  for (int64_t first = 0; first < rows; first += kWeightThreads) {
-    const Event<S, int64_t> now = ahead;
-    ahead = read(first + kWeightThreads + block_thread());
-    events.vote(0, !(now.amount == S(0)));
-    events.collect([&](int) { return now; });
-    for (int i = block_thread(); i < neurons; i += kWeightThreads) grad[i] = add_events(events, grad[i], signal + i);
-  }
-}
-
 template <class S, int K, bool Next, bool Learn, bool Quadratic>
 void run(const RecurrentBackwardArgs& a) {
   const char* name = "recurrent_backward";
@@ -247,10 +214,6 @@ void run(const RecurrentBackwardArgs& a) {
     launch_blocks(name, recurrent_adjoint_kernel<S, K, Next, Learn, Quadratic, decltype(single)::value>, blocks,
                   a.executor, a, period);
   });
-  if (!a.grad_weight) return;
-  const Blocks blocks = {a.view.inner, kWeightThreads, BlockList<Event<S, int64_t>>::bytes(kWeightThreads)};
-  launch_blocks(name, recurrent_weight_kernel<S>, blocks, a.executor, a, K + Next,
-                Divider<uint64_t>(a.view.outer > 0 ? a.view.outer : 1));
 }
 
 }  // namespace
@@ -263,6 +226,7 @@ void recurrent_backward(const RecurrentBackwardArgs& a) {
     constexpr bool Next = decltype(next)::value, Quadratic = decltype(quadratic)::value;
     a.grad_coefficients ? run<S, K, Next, true, Quadratic>(a) : run<S, K, Next, false, Quadratic>(a);
   });
+  if (a.grad_weight) recurrent_weight_gradient(a);
 }
 
 }  // namespace cuda
