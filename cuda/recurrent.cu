@@ -1,6 +1,6 @@
 // Recurrent neurons of the linear family on CUDA: a block of threads walks a sample through all its time steps in one
 // launch. A step costs its threads two waits for each other, and loads for the neurons that fired in the step before.
-// Math: neurons/linear.h; order of the sums: cpp/cpu/recurrent.cpp.
+// Math: neurons/linear.h; order of the sums: cpp/cpu/recurrent_*.cpp.
 #include "recurrent_block.h"
 #include "snnlib/cuda.h"
 
