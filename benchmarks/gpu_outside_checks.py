@@ -50,7 +50,7 @@ def kernels(run: Setting) -> Results:
     """Every kernel of the library once, for `sanitizer`: torch's own would take most of the time."""
     calls = 0
     scans = ("scan_forward", "scan_backward", "scan_pool_forward", "scan_pool_backward")
-    scans += ("srm_pool_forward", "srm_pool_backward")
+    scans += ("srm_pool_forward", "srm_pool_backward", "recurrent_forward", "recurrent_backward")
     for name in ("srm_forward", "srm_backward", "srm_trace", *scans):
         for sample in OPS[name].samples:
             for dtype in DTYPES:
@@ -76,13 +76,22 @@ def kernels(run: Setting) -> Results:
 
 
 def sanitizer(run: Setting) -> Results:
-    """compute-sanitizer over every kernel of the library: no access outside of a tensor."""
+    """compute-sanitizer: no kernel accesses what is outside of a tensor, and no threads of a block race."""
     tool = shutil.which("compute-sanitizer") or shutil.which(
         "compute-sanitizer", path="/usr/local/cuda/bin:/opt/cuda/bin"
     )
     if tool is None or not run.on_gpu:
         return {"compute-sanitizer": "skipped: not here"}
-    command = [tool, "--tool", "memcheck", "--error-exitcode", "9", "--kernel-regex", "kns=snnlib"]
+    return {
+        check: _sanitized(tool, check, kernels)
+        # Threads work together in recurrent layers alone.
+        for check, kernels in (("memcheck", "snnlib"), ("racecheck", "recurrent"))
+    }
+
+
+def _sanitized(tool: str, check: str, kernels: str) -> str:
+    """The last line of a check of the kernels with such names."""
+    command = [tool, "--tool", check, "--error-exitcode", "9", "--kernel-regex", f"kns={kernels}"]
     script = str(Path(__file__).with_name("gpu_check.py"))
     # Without torch's cache every tensor is an allocation of its own, and its end can be overrun.
     environment = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
@@ -92,6 +101,6 @@ def sanitizer(run: Setting) -> Results:
     )  # fmt: skip
     output = done.stdout + done.stderr
     if "Device not supported" in output:
-        return {"compute-sanitizer": "skipped: it does not support this device"}
+        return "skipped: it does not support this device"
     assert done.returncode == 0, output[-2500:]
-    return {"compute-sanitizer": output.strip().splitlines()[-1].strip("= ")}
+    return output.strip().splitlines()[-1].strip("= ")

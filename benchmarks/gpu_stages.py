@@ -13,9 +13,11 @@ STAGES = {
     "install": ("gpu_op_checks", 60),
     "ops": ("gpu_op_checks", 90),
     "scans": ("gpu_op_checks", 60),
+    "recurrent": ("gpu_recurrent", 60),
     "bandwidth": ("gpu_timings", 60),
     "layer": ("gpu_timings", 60),
     "step": ("gpu_timings", 90),
+    "recurrent_speed": ("gpu_recurrent", 60),
     "network": ("gpu_net_checks", 60),
     "streams": ("gpu_op_checks", 40),
     "determinism": ("gpu_net_checks", 40),
@@ -31,7 +33,7 @@ STAGES = {
     "training": ("gpu_net_checks", 120),
     "graph_training": ("gpu_net_checks", 120),
     "kernels": ("gpu_outside_checks", 60),
-    "sanitizer": ("gpu_outside_checks", 120),
+    "sanitizer": ("gpu_outside_checks", 180),
 }
 LIMITS = {name: limit for name, (_, limit) in STAGES.items()}
 

@@ -93,6 +93,9 @@ POOLED_WEIGHT_CREDIT, POOLED_CREDIT = (
     (Phase(("LDG", "STS", "MUFU"), (), "LDG", 3), Phase(("LDS", "STG"), ("LDG",), "STG", 2 * signals))
     for signals in (1, 2)
 )
+# Sums of recurrent neurons, in the place of steps: of the rows of weights or signals of a list of events, and of the
+# products of a column of weights with a signal.
+EVENTS = (Phase(("LDG", "LDS", "FMUL"), ("STG", "STS"), "LDG"),)
 
 
 def per_step(kernel: list[Instruction], phases: tuple[Phase, ...]) -> float:

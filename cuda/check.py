@@ -26,6 +26,7 @@ from assembly import (
     ADJOINT,
     ANY_ADJOINT,
     BACKWARD,
+    EVENTS,
     FORWARD,
     POOLED_ADJOINT,
     POOLED_CREDIT,
@@ -108,6 +109,12 @@ BOUNDS = (
     Bound("SRM and pool backward, weights only", rf"srm_pool_backward_kernel<{_TYPES}, (\d), false, false>",
           POOLED_WEIGHT_CREDIT, _PAIRS, 2.25, {"float": 39, "__half": 42, "__nv_bfloat16": 42}, 2),
 )  # fmt: skip
+# Of recurrent neurons: what a kernel adds up, and the instructions that a term may cost.
+SUMS = (
+    ("recurrent currents, an event", r"recurrent_forward_kernel<float, 1, false, false, true>", 8),
+    ("recurrent credit, a weight", r"recurrent_adjoint_kernel<float, 1, false, false, false, true>", 6),
+    ("recurrent weight gradient, an event", r"recurrent_weight_kernel<float>", 10),
+)
 ENTRY = re.compile(r"Compiling entry function '(\S+)' for '(sm_\w+)'")
 MEMORY = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 
@@ -191,6 +198,20 @@ def check_scans(kernels: dict[str, list[Instruction]]) -> list[str]:
             )
             if cost > bound.most[element]:
                 sys.exit(f"expected at most {bound.most[element]:g}: {lines[-1]}")
+    return lines
+
+
+def check_sums(kernels: dict[str, list[Instruction]]) -> list[str]:
+    """One line per sum of recurrent neurons; raises SystemExit above a bound or where a kernel is missing."""
+    lines = []
+    for name, pattern, most in SUMS:
+        found = [steps for kernel, steps in kernels.items() if re.search(pattern, kernel)]
+        if len(found) != 1:
+            sys.exit(f"{name}: expected one kernel {pattern}, got {len(found)}")
+        cost = per_step(found[0], EVENTS)
+        lines.append(f"{name}: {cost:.1f} instructions")
+        if cost > most:
+            sys.exit(f"expected at most {most}: {lines[-1]}")
     return lines
 
 
@@ -280,11 +301,13 @@ def main() -> None:
         print("instructions were not counted: there is no cuobjdump")
     else:
         kernels = {}
-        for source in ("srm", "srm_pool", "scan", "scan_pool", "pool"):
+        recurrent = ("recurrent", "recurrent_backward", "recurrent_weights")
+        for source in ("srm", "srm_pool", "scan", "scan_pool", "pool", *recurrent):
             kernels[source] = functions(demangled(disassembled(tool, source)))
             check_all(kernels[source])
         scans = kernels["srm"] | kernels["srm_pool"] | kernels["scan"] | kernels["scan_pool"]
-        print("\n".join([*check_scans(scans), *check_pools(kernels["pool"])]))
+        sums = check_sums({name: steps for source in recurrent for name, steps in kernels[source].items()})
+        print("\n".join([*check_scans(scans), *check_pools(kernels["pool"]), *sums]))
     number = len(ENTRY.findall(report))
     print(
         f"cuda-check passed: {number} kernels for {', '.join(sorted(architectures))}, none uses local memory"

@@ -7,11 +7,19 @@ extern const SrmKernels srm_kernels;
 extern const PoolKernels pool_kernels;
 extern const ScanKernels scan_kernels;
 extern const ScanPoolKernels scan_pool_kernels;
+extern const RecurrentKernels recurrent_kernels;
 }  // namespace cuda
 
 const Kernels& cuda_kernels() {
-  static const Kernels table = {"cuda",  &cuda::srm_kernels,  &cuda::pool_kernels,      nullptr,
-                                nullptr, &cuda::scan_kernels, &cuda::scan_pool_kernels, nullptr};
+  static const Kernels table = {"cuda",
+                                &cuda::srm_kernels,
+                                &cuda::pool_kernels,
+                                nullptr,
+                                nullptr,
+                                &cuda::scan_kernels,
+                                &cuda::scan_pool_kernels,
+                                nullptr,
+                                &cuda::recurrent_kernels};
   return table;
 }
 

@@ -1,6 +1,7 @@
 // launch(name, kernel, threads, executor, scratch, arguments...) runs `kernel` for every thread index in [0, threads)
-// and a few beyond; throws if CUDA does not take it. This file alone knows how a kernel starts and what differs between
-// a device and the loops on the CPU that cuda/emulation makes of the same kernels.
+// and a few beyond, each thread for itself; launch_blocks(name, kernel, blocks, executor, arguments...) for the threads
+// of whole blocks, which may wait for each other and share memory. Both throw if CUDA does not take it. This file alone
+// knows how a kernel starts and what differs between a device and what cuda/emulation makes of the same kernels.
 #pragma once
 
 #include "launch_shape.h"
@@ -13,6 +14,9 @@
 #include <cuda_runtime.h>
 
 #define SNNLIB_UNROLL _Pragma("unroll")
+// The most threads that a block of the kernel has: registers need to suffice for one such block, and not for several,
+// for which ptxas would rather keep values in memory.
+#define SNNLIB_MOST_THREADS(...) __launch_bounds__((__VA_ARGS__), 1)
 
 namespace snnlib {
 namespace cuda {
@@ -39,6 +43,31 @@ __device__ E* scratch() {
   extern __shared__ uint4 block_scratch[];
   return reinterpret_cast<E*>(block_scratch) + threadIdx.x;
 }
+
+// A block whose threads work together: its number, the thread's place in it, and how many there are.
+__device__ inline int64_t block_index() { return blockIdx.x; }
+__device__ inline int block_thread() { return int(threadIdx.x); }
+__device__ inline int block_threads() { return int(blockDim.x); }
+
+// The memory that its threads share.
+__device__ inline void* block_memory() {
+  extern __shared__ uint4 block_scratch[];
+  return block_scratch;
+}
+
+// Returns when all threads of the block have come here, and lets each see what the others stored before.
+__device__ inline void block_wait() { __syncthreads(); }
+
+// Bit i is set where thread i of the warp says yes. For all threads of a warp at the same place.
+__device__ inline uint32_t warp_vote(bool yes) { return __ballot_sync(~0u, yes); }
+
+// What the thread `by` places ahead in the warp has; anything where there is none. For all threads of a warp.
+template <class S>
+__device__ S warp_ahead(S value, int by) {
+  return __shfl_down_sync(~0u, value, unsigned(by));
+}
+
+__device__ inline int count_ones(uint32_t bits) { return __popc(bits); }
 
 // Stores a word to a tensor. Vectors by name: the compiler takes an assignment apart and puts it together in part.
 template <class W>
@@ -76,10 +105,8 @@ __device__ inline void copies_wait() {
 }
 
 template <class... Parameters, class... Arguments>
-void launch(const char* name, void (*kernel)(Parameters...), int64_t threads, Executor executor, Scratch scratch,
-            const Arguments&... arguments) {
-  if (threads == 0) return;
-  LaunchShape shape = launch_shape(name, threads, scratch);
+void start(const char* name, void (*kernel)(Parameters...), LaunchShape shape, Executor executor,
+           const Arguments&... arguments) {
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(shape.blocks);
   config.blockDim = dim3(unsigned(shape.threads));
@@ -94,6 +121,18 @@ void launch(const char* name, void (*kernel)(Parameters...), int64_t threads, Ex
   std::string message = std::string(name) + ": " + cudaGetErrorString(status);
   if (status == cudaErrorNoKernelImageForDevice) message += " (built for " SNNLIB_CUDA_ARCHITECTURES ")";
   throw std::runtime_error(message);
+}
+
+template <class... Parameters, class... Arguments>
+void launch(const char* name, void (*kernel)(Parameters...), int64_t threads, Executor executor, Scratch scratch,
+            const Arguments&... arguments) {
+  if (threads > 0) start(name, kernel, launch_shape(name, threads, scratch), executor, arguments...);
+}
+
+template <class... Parameters, class... Arguments>
+void launch_blocks(const char* name, void (*kernel)(Parameters...), const Blocks& blocks, Executor executor,
+                   const Arguments&... arguments) {
+  if (blocks.count > 0) start(name, kernel, launch_shape(name, blocks), executor, arguments...);
 }
 
 }  // namespace cuda

@@ -15,6 +15,8 @@ namespace cuda {
 constexpr int kBlockThreads = 128;
 // Two where threads have scratch, which is more per thread that way.
 constexpr int kScratchThreads = 64;
+// Threads that vote together; blocks whose threads work together have a multiple of them.
+constexpr int kWarpThreads = 32;
 
 // Shared memory that each thread of a launch has to itself, and the most that it can have without asking.
 struct Scratch {
@@ -30,14 +32,27 @@ struct LaunchShape {
   unsigned attributes;
 };
 
-inline LaunchShape launch_shape(const char* name, int64_t threads, Scratch scratch) {
+// Blocks whose threads work together, with so many bytes of shared memory each.
+struct Blocks {
+  int64_t count;
+  int threads;
+  size_t shared_bytes;
+};
+
+inline LaunchShape launch_shape(const char* name, const Blocks& blocks) {
   LaunchShape shape = {};
-  shape.threads = scratch.bytes > 0 ? kScratchThreads : kBlockThreads;
-  const int64_t blocks = (threads + shape.threads - 1) / shape.threads;
   constexpr int64_t kMostBlocks = (int64_t(1) << 31) - 1;
-  if (blocks > kMostBlocks) throw std::runtime_error(std::string(name) + ": the tensor is too large for one launch");
-  shape.blocks = unsigned(blocks);
-  shape.shared_bytes = size_t(scratch.bytes) * shape.threads;
+  if (blocks.count > kMostBlocks)
+    throw std::runtime_error(std::string(name) + ": the tensor is too large for one launch");
+  shape.blocks = unsigned(blocks.count);
+  shape.threads = blocks.threads;
+  shape.shared_bytes = blocks.shared_bytes;
+  return shape;
+}
+
+inline LaunchShape launch_shape(const char* name, int64_t threads, Scratch scratch) {
+  const int block = scratch.bytes > 0 ? kScratchThreads : kBlockThreads;
+  LaunchShape shape = launch_shape(name, {(threads + block - 1) / block, block, size_t(scratch.bytes) * block});
 #if CUDART_VERSION >= 13000
   if (scratch.bytes > 0) {
     // The scratch of all blocks that fit; left to itself the driver may give half of the memory to the cache.

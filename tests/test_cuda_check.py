@@ -100,6 +100,18 @@ def test_a_scan_above_its_bound_is_refused(check: ModuleType, monkeypatch: pytes
             check.check_scans(others)
 
 
+def test_a_sum_above_its_bound_is_refused(check: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = LOOP.replace("STG.E desc[UR4][R2.64], R4", "FMUL R4, R4, R5").replace("FADD R4", "LDS R4")
+    adds = check.functions(loop)
+    monkeypatch.setattr(check, "SUMS", (("sum", "kernel1", 3),))
+    assert check.check_sums(adds) == ["sum: 2.5 instructions"]
+    with pytest.raises(SystemExit, match="expected one kernel kernel1, got 0"):
+        check.check_sums({})
+    monkeypatch.setattr(check, "SUMS", (("sum", "kernel1", 2),))
+    with pytest.raises(SystemExit, match="expected at most 2: sum"):
+        check.check_sums(adds)
+
+
 def test_evict_first_stores_and_integer_divisions_are_refused(check: ModuleType) -> None:
     check.check_all(check.functions(LOOP))
     with pytest.raises(SystemExit, match="stay in the cache"):

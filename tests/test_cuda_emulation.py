@@ -25,7 +25,7 @@ from snnlib.backends import native
 KERNELS = (
     "srm_forward", "srm_backward", "srm_trace", "scan_forward", "scan_backward", "scan_pool_forward",
     "scan_pool_backward", "srm_pool_forward", "srm_pool_backward",
-    "spike_avg_pool", "spike_avg_pool_backward",
+    "spike_avg_pool", "spike_avg_pool_backward", "recurrent_forward", "recurrent_backward",
 )  # fmt: skip
 CALLS = [
     pytest.param(OPS[name], sample, id=f"{name}: {sample.name}")

@@ -252,3 +252,21 @@ def test_layers_without_inputs_are_silent(axes: int, groups: int, path: str) -> 
         assert y.shape == (3, 2, 4, *[3] * axes)
         assert not y.any()
         assert (x.grad.shape, weight.grad.shape) == (x.shape, weight.shape)
+
+
+def test_what_takes_spikes_back() -> None:
+    x = _train(0.3, 5, 2, 6)
+    compact = snnlib.surrogate.Triangle(height=0.5)
+    neuron = snnlib.neurons.LIF(surrogate=compact)
+
+    def explained(**options: Any) -> str:
+        return snnlib.explain_dispatch(snnlib.SpikingRNN(6, 4, **options).layers[0], x).recurrence
+
+    with snnlib.use_path("native"):
+        assert explained(neuron=neuron).startswith("native (")
+        assert explained(neuron=neuron, recurrent_delays=snnlib.Delays(3)).startswith("native (")
+    with snnlib.use_path("reference"):
+        assert explained(neuron=neuron).startswith("reference (asked for")
+    unknown = snnlib.neurons.KLIF(scale_reset=True, surrogate=compact)
+    assert "do not know this neuron" in explained(neuron=unknown)
+    assert snnlib.explain_dispatch(snnlib.SRMLinear(6, 4), x).recurrence == ""

@@ -16,7 +16,7 @@ BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 STAGES = (
     "install", "ops", "scans", "kernels", "pytest", "bandwidth", "layer", "step", "network", "streams",
     "determinism", "exact", "graph", "autocast", "errors", "large", "convolution", "convolution_speed", "sanitizer",
-    "training", "graph_training",
+    "training", "graph_training", "recurrent", "recurrent_speed",
 )  # fmt: skip
 
 

@@ -27,6 +27,7 @@ using KernelTable = const Kernels& (*)();
 void bind_srm(pybind11::module_& module, KernelTable table);
 void bind_scan(pybind11::module_& module, KernelTable table);
 void bind_scan_pool(pybind11::module_& module, KernelTable table);
+void bind_recurrent(pybind11::module_& module, KernelTable table);
 void bind_pool(pybind11::module_& module, KernelTable table);
 void bind_max_pool(pybind11::module_& module, KernelTable table);
 void bind_srm_conv(pybind11::module_& module);

@@ -13,11 +13,13 @@ void bind_cuda(pybind11::module_& module) {
   bind_srm(cuda, &cuda_kernels);
   bind_pool(cuda, &cuda_kernels);
   bind_scan(cuda, &cuda_kernels);
+  bind_recurrent(cuda, &cuda_kernels);
   bind_currents(cuda);
   bind_scan_pool(cuda, &cuda_kernels);
   bind_srm_pool(cuda);
   cuda.attr("scan_takes_half") = true;
   cuda.attr("scan_pools_any_layout") = true;
+  cuda.attr("most_recurrent_neurons") = most_recurrent_neurons();
   cuda.attr("architectures") = SNNLIB_CUDA_ARCHITECTURES;
   cuda.def("use_device", &cuda_use_device);
   cuda.def("problem", &cuda_problem);

@@ -4,7 +4,6 @@
 
 namespace snnlib {
 
-void bind_recurrent(pybind11::module_& module);
 void bind_taps(pybind11::module_& module);
 void bind_winograd(pybind11::module_& module);
 void bind_delay(pybind11::module_& module);
@@ -60,7 +59,10 @@ PYBIND11_MODULE(_C, module) {
   snnlib::bind_srm(module, &snnlib::kernels);
   snnlib::bind_scan(module, &snnlib::kernels);
   snnlib::bind_scan_pool(module, &snnlib::kernels);
-  snnlib::bind_recurrent(module);
+  snnlib::bind_recurrent(module, &snnlib::kernels);
+  // The same with delays, which the kernels of the CPU alone know.
+  for (const char* pass : {"recurrent_forward", "recurrent_backward"})
+    module.attr((std::string("delayed_") + pass).c_str()) = module.attr(pass);
   snnlib::bind_taps(module);
   snnlib::bind_winograd(module);
   snnlib::bind_delay(module);

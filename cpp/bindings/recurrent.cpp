@@ -34,25 +34,26 @@ RecurrentArgs to_args(const Sizes& v, int dtype, int states, const Flags& flags,
 
 }  // namespace
 
-void bind_recurrent(pybind11::module_& module) {
+void bind_recurrent(pybind11::module_& module, KernelTable table) {
   namespace py = pybind11;
   const auto unlocked = py::call_guard<py::gil_scoped_release>();
   module.def(
       "recurrent_forward",
-      [](const Sizes& sizes, int dtype, int states, const Flags& flags, const Tensors& tensors, const Delays& delays,
-         Address value, Address state_out, Address total, intptr_t executor) {
-        kernels().recurrent->forward({to_args(sizes, dtype, states, flags, tensors, delays, executor), pointer(value),
-                                      pointer(state_out), pointer(total)});
+      [table](const Sizes& sizes, int dtype, int states, const Flags& flags, const Tensors& tensors,
+              const Delays& delays, Address value, Address state_out, Address total, intptr_t executor) {
+        table().recurrent->forward({to_args(sizes, dtype, states, flags, tensors, delays, executor), pointer(value),
+                                    pointer(state_out), pointer(total)});
       },
       unlocked);
   module.def(
       "recurrent_backward",
-      [](const Sizes& sizes, int dtype, int states, const Flags& flags, const Tensors& tensors, const Delays& delays,
-         Address value, Address grad_value, Address grad_state_out, Address grad_current, Address grad_state_in,
-         Address grad_coefficients, Address grad_weight, intptr_t executor) {
-        kernels().recurrent->backward({to_args(sizes, dtype, states, flags, tensors, delays, executor), pointer(value),
-                                       pointer(grad_value), pointer(grad_state_out), pointer(grad_current),
-                                       pointer(grad_state_in), pointer(grad_coefficients), pointer(grad_weight)});
+      [table](const Sizes& sizes, int dtype, int states, const Flags& flags, const Tensors& tensors,
+              const Delays& delays, Address value, Address grad_value, Address grad_state_out, Address grad_current,
+              Address grad_state_in, Address grad_coefficients, Address grad_weight, Address kept, intptr_t executor) {
+        table().recurrent->backward({to_args(sizes, dtype, states, flags, tensors, delays, executor), pointer(value),
+                                     pointer(grad_value), pointer(grad_state_out), pointer(grad_current),
+                                     pointer(grad_state_in), pointer(grad_coefficients), pointer(grad_weight),
+                                     pointer(kept)});
       },
       unlocked);
 }

@@ -13,11 +13,14 @@ PYBIND11_MODULE(_C_emulated, module) {
   snnlib::bind_srm(module, &snnlib::cuda_kernels);
   snnlib::bind_pool(module, &snnlib::cuda_kernels);
   snnlib::bind_scan(module, &snnlib::cuda_kernels);
+  snnlib::bind_recurrent(module, &snnlib::cuda_kernels);
   snnlib::bind_currents(module);
   snnlib::bind_scan_pool(module, &snnlib::cuda_kernels);
   snnlib::bind_srm_pool(module);
   module.attr("scan_takes_half") = true;
   module.attr("scan_pools_any_layout") = true;
+  module.attr("most_recurrent_neurons") = snnlib::most_recurrent_neurons();
+  module.def("run_backwards", [](bool backwards) { snnlib::cuda::emulated.fibres.backwards = backwards; });
   module.def("last_launch", [] {
     const snnlib::cuda::LaunchShape& shape = snnlib::cuda::emulated.shape;
     py::dict facts;

@@ -153,6 +153,15 @@ def scan_pools_any_layout(tensor: Tensor) -> bool:
     return bool(getattr(_kernels.get(tensor.device.type), "scan_pools_any_layout", False))
 
 
+def most_recurrent_neurons(tensor: Tensor) -> int | None:
+    """Neurons of the largest recurrent layer that kernels of the tensor's device take; None where any will do.
+
+    Where there is a limit, a block of threads has a sample, and backward needs room for what it keeps of every step.
+    """
+    most = getattr(_kernels.get(tensor.device.type), "most_recurrent_neurons", None)
+    return None if most is None else most // (2 if tensor.dtype == torch.float64 else 1)
+
+
 def plain_function(name: str) -> Callable[..., Any] | None:
     """The compiled function `name` of work without tensors, like the decoders of event files; None as from `kernel`."""
     if _path.value == "reference":

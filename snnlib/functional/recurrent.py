@@ -88,8 +88,7 @@ def spiking_recurrent(
     dynamics = neuron.dynamics(neuron.constants())
     if delay is not None:
         _check_delay(delay, weight, max_delay)
-    known = dynamics is not None and not dynamics.membrane
-    if operator is None and known and current.device.type == "cpu":
+    if not step_by_step(current, dynamics, operator, delay is not None):
         assert dynamics is not None
         if delay is not None:
             late = delay, max_delay, rounded
@@ -108,6 +107,19 @@ def spiking_recurrent(
         return _sent_back(past, back, weight) if operator is None else _through(operator, past[0], weight)
 
     return _by_steps(current, sent_back, neuron, start, spikes, lengths)
+
+
+def step_by_step(
+    current: Tensor, dynamics: Dynamics | None, operator: LinearOperator | None, delayed: bool
+) -> str:
+    """Why currents `[T, N, H]` take the neuron's `step` in a loop; empty where kernels take the whole sequence."""
+    if operator is not None:
+        return "spikes come back through an operator"
+    if dynamics is None or dynamics.membrane:
+        return "recurrent kernels do not know this neuron with its options"
+    if current.device.type == "cpu":
+        return ""
+    return "spikes come back with delays" if delayed else ops.recurrent.obstacle(current)
 
 
 def _by_kernels(

@@ -84,6 +84,7 @@ _FAMILIES = {
     "SRM neurons": "srm_forward",
     "SRM layers, event-driven": "srm_conv_forward",
     "other neurons": "scan_forward",
+    "recurrent layers": "recurrent_forward",
     "spike pooling": "pool_forward",
     "superpixel sums": "superpixel_sum",
 }

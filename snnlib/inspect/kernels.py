@@ -9,13 +9,15 @@ import torch
 from torch import Tensor
 
 from snnlib import ops
-from snnlib.backends import choice, choice_backward
+from snnlib.backends import choice, choice_backward, native
 from snnlib.backends.choice import Decision
 from snnlib.backends.choice_backward import BackwardAlgorithms
 from snnlib.functional.event_driven import as_event_driven
 from snnlib.functional.operators import SequenceConvolution
+from snnlib.functional.recurrent import step_by_step
 from snnlib.neurons import SRM, Neuron
 from snnlib.nn.neuron_layer import NeuronLayer
+from snnlib.nn.recurrent_layer import Recurrent
 from snnlib.nn.spiking import SpikingLayer
 from snnlib.ops.geometry import Geometry, geometry
 
@@ -30,18 +32,22 @@ class Dispatch(NamedTuple):
             signals.
         entries: share of neurons and steps that the backward pass visits: output spikes of SRM neurons, steps near the
             threshold with a surrogate of compact support, 1 for others.
+        recurrence: what takes the spikes of a recurrent layer back, and why; empty for other layers.
     """
 
     forward: Decision
     rate: float
     gradients: BackwardAlgorithms
     entries: float
+    recurrence: str = ""
 
     def __str__(self) -> str:
         return (
             f"forward: {self.forward.path} ({self.forward.reason})\n"
             f"backward: {self.rate:.1%} of the neurons fire, {self.entries:.1%} of their steps have a gradient; "
             f"weight gradient: {self.gradients.weight}, input gradient: {self.gradients.input}"
+            + f"\nrecurrence: {self.recurrence}"
+            * bool(self.recurrence)
         )
 
 
@@ -71,14 +77,26 @@ def explain_dispatch(layer: NeuronLayer, x: Tensor) -> Dispatch:
         weight = layer.effective_weight
         spikes = layer.pooled(x, (1, 1))
         rate = float(spikes.mean(dtype=torch.float32)) if spikes.numel() else 0.0
+        recurrence = _recurrence(layer, spikes) if isinstance(layer, Recurrent) else ""
         conv = as_event_driven(layer.operator, x, weight)
         if isinstance(conv, str):
             forward = Decision("dense", choice.density(x), math.nan, math.nan, conv)
-            return Dispatch(forward, rate, BackwardAlgorithms("dense", "dense"), 1.0)
+            return Dispatch(forward, rate, BackwardAlgorithms("dense", "dense"), 1.0, recurrence)
         g = geometry(*conv[:3], time_dim=int(layer.batch_first))
         forward = choice.decide(conv.x, g, streaming=False)
         neuron = layer.neuron if isinstance(layer, SpikingLayer) else SRM()
-        return Dispatch(forward, rate, *_backward(conv, g, neuron, rate, int(layer.batch_first)))
+        return Dispatch(forward, rate, *_backward(conv, g, neuron, rate, int(layer.batch_first)), recurrence)
+
+
+def _recurrence(layer: Recurrent, spikes: Tensor) -> str:
+    """The path of the recurrence for spikes of this shape, and the reason."""
+    dynamics = layer.neuron.dynamics(layer.neuron.constants())
+    delayed = layer.recurrent_delays is not None
+    reason = step_by_step(spikes, dynamics, layer.recurrent_operator, delayed)
+    if reason:
+        return f"step by step in torch ({reason})"
+    path, facts = native.explain_path(spikes.device.type, "recurrent_forward")
+    return f"{path} ({facts})"
 
 
 def _backward(

@@ -155,7 +155,7 @@ def delayed_recurrent_forward(
         current, weight, delay, coefficients, state, past, lengths, flags, longest, time_dim
     )
     kernel = native.kernel(
-        "recurrent_forward",
+        "delayed_recurrent_forward",
         current,
         weight=weight,
         delay=delay,
@@ -245,7 +245,7 @@ def delayed_recurrent_backward(
     checks.check_gradient("value", value, total.shape, "the currents' shape", total)
     _check_own("grad_state", grad_state, total, coefficients, options, time_dim)
     kernel = native.kernel(
-        "recurrent_backward",
+        "delayed_recurrent_backward",
         total,
         grad_value=grad_value,
         value=value,
@@ -294,7 +294,8 @@ def delayed_recurrent_backward(
             grad.data_ptr(),
             start.data_ptr(),
             by_neuron.data_ptr() if learn else 0,
-            0,
+            # Neither a gradient of the weights nor room that kernels with delays have no use for.
+            *(0, 0),
         )
         if learn:
             rows = _sum_neurons(by_neuron, coefficients)

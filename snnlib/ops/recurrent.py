@@ -1,12 +1,13 @@
 """Recurrent neurons of the linear family over whole sequences: one op pair for all models, event-driven both ways.
 
-Kernels: cpp/include/snnlib/recurrent.h and cpp/cpu/recurrent_*.cpp; reference: snnlib/backends/reference/recurrent.py.
-The sums of currents and the spikes are kept for backward, which repeats the neurons' steps but not the sums.
+Kernels: cpp/include/snnlib/recurrent.h, cpp/cpu/recurrent_*.cpp and cuda/recurrent*.cu; reference:
+snnlib/backends/reference/recurrent.py. The sums of currents and the spikes are kept for backward, which repeats the
+neurons' steps but not the sums.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -41,6 +42,21 @@ def run(
         current, weight, coefficients, state, lengths, dynamics.flags, time_dim, keep
     )
     return value, final
+
+
+def obstacle(current: Tensor) -> str:
+    """Why kernels of the currents' device do not take a sequence of so many neurons; empty if they do."""
+    if not native.has_kernel("recurrent_forward", current):
+        return native.explain_path(current.device.type, "recurrent_forward")[1]
+    most = native.most_recurrent_neurons(current)
+    if most is None or current.shape[2] <= most:
+        return ""
+    return f"recurrent kernels of {current.device.type} take up to {most} neurons, got {current.shape[2]}"
+
+
+def _kernel(name: str, current: Tensor, **others: Tensor | None) -> Callable[..., Any] | None:
+    kernel = native.kernel(name, current, **others)
+    return None if kernel is None or obstacle(current) else kernel
 
 
 def _check(
@@ -134,6 +150,14 @@ class _Call:
         return self.sizes, native.DTYPE_CODES[self.dtype], self.states, flags, tensors, self.delays
 
 
+def _room(call: _Call, flags: Flags, learn: bool) -> Tensor | None:
+    """Where backward by blocks keeps values of every step, but for one that waits in the gradient's place."""
+    if native.most_recurrent_neurons(call.current) is None:
+        return None
+    values = call.states + flags.reset_next + (learn or flags.quadratic) * call.states
+    return call.current.new_empty((values - 1) * call.current.numel())
+
+
 def _time_first(tensor: Tensor, time_dim: int) -> Tensor:
     return tensor.transpose(0, 1) if time_dim else tensor
 
@@ -151,9 +175,7 @@ def recurrent_forward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(spikes, state after each sample's last step, sums of currents of every step; these are empty unless `keep`)."""
     options, lengths = _check(current, weight, coefficients, state, lengths, flags, time_dim)
-    kernel = native.kernel(
-        "recurrent_forward", current, weight=weight, coefficients=coefficients, state=state
-    )
+    kernel = _kernel("recurrent_forward", current, weight=weight, coefficients=coefficients, state=state)
     final = _state_like(current, coefficients, options.reset_next, time_dim)
     every = range(current.dim())
     value = cpu_memory.empty_permuted(current.shape, every, current)
@@ -217,7 +239,7 @@ def recurrent_backward(
     checks.check_gradient("grad_value", grad_value, total.shape, "the currents' shape", total)
     checks.check_gradient("value", value, total.shape, "the currents' shape", total)
     _check_state("grad_state", grad_state, total, coefficients, options, time_dim)
-    kernel = native.kernel(
+    kernel = _kernel(
         "recurrent_backward",
         total,
         grad_value=grad_value,
@@ -256,6 +278,7 @@ def recurrent_backward(
     final = None if grad_state is None else grad_state.to(call.dtype).contiguous()
     by_neuron = start.new_empty((len(coefficients), *start.shape[1:]) if learn else 0)
     by_source = torch.empty_like(call.weight) if need_weight else None
+    kept = _room(call, options, learn)
     kernel(
         *call.arguments(),
         spikes.data_ptr(),
@@ -265,6 +288,7 @@ def recurrent_backward(
         start.data_ptr(),
         by_neuron.data_ptr() if learn else 0,
         native.address(by_source),
+        native.address(kept),
     )
     if by_source is not None:
         grad_weight = by_source[:, : len(weight)].t().to(weight.dtype).contiguous()

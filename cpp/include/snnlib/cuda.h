@@ -11,6 +11,9 @@ namespace snnlib {
 // Takes tensors of the current device; `Executor` is the stream to run on.
 const Kernels& cuda_kernels();
 
+// The largest recurrent layer of float32 that its kernels take; float64 has half as many neurons.
+int most_recurrent_neurons();
+
 struct CudaInfo {
   int runtime;          // version that the module was built with, 13000 for 13.0
   int driver;           // newest version that the driver takes; 0 without a driver

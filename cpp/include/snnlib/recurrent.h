@@ -54,6 +54,10 @@ struct RecurrentBackwardArgs : RecurrentArgs {
   void* grad_state_in;
   void* grad_coefficients;  // of every neuron, [rows][batch * neurons]; null where not wanted
   void* grad_weight;        // in the layout of `weight`; null where not wanted, and with delays
+  // For kernels that take a sample by a block of threads; null for others. Room for all but one of the values that the
+  // repeated forward pass leaves of a neuron's step, [values - 1][batch * steps * neurons]: K of them, one more with
+  // reset_next, K more where coefficients have gradients or the neuron has products of states.
+  void* kept;
 };
 
 struct RecurrentKernels {

@@ -114,6 +114,18 @@ SNNLIB_HD inline bool linear_rectifies(const LinearFlags& flags) {
   return K == 1 && !Next && flags.rectified;
 }
 
+// h as it is compared with the threshold: after the reset of "next", or rectified.
+template <int K, bool Next, class F>
+SNNLIB_HD inline void linear_compared(const F (&raw)[K], F fired_before, const LinearCoefficients<K, F>& k,
+                                      const LinearFlags& flags, F (&h)[K]) {
+  const F zero = F{};
+  for (int i = 0; i < K; ++i) h[i] = Next ? (fired_before > zero ? linear_reset<K>(raw, i, k) : raw[i]) : raw[i];
+  if (linear_rectifies<K, Next>(flags)) {
+    const F scaled = k.row[LinearRows<K>::c] * raw[0];
+    h[0] = scaled < zero ? zero : scaled;
+  }
+}
+
 // The product of states in h_i. Kernels are compiled apart for neurons that have it: of two or three states.
 template <int K, class F>
 SNNLIB_HD inline F linear_product(const F (&y)[K], int i) {
@@ -145,13 +157,7 @@ SNNLIB_HD inline LinearStep<K, F> linear_step(LinearState<K, F>& state, F x, con
   const F zero = F{};
   LinearStep<K, F> out;
   linear_charge<K, Quadratic>(state.y, x, k, out.raw);
-  for (int i = 0; i < K; ++i) {
-    out.h[i] = Next ? (state.fired > zero ? linear_reset<K>(out.raw, i, k) : out.raw[i]) : out.raw[i];
-  }
-  if (linear_rectifies<K, Next>(flags)) {
-    const F scaled = k.row[R::c] * out.raw[0];
-    out.h[0] = scaled < zero ? zero : scaled;
-  }
+  linear_compared<K, Next>(out.raw, state.fired, k, flags, out.h);
   const auto fired = linear_fires(linear_distance<K>(out.h, k), flags);
   out.spike = fired ? zero + one : out.h[0] - out.h[0];
   for (int i = 0; i < K; ++i) state.y[i] = Next ? out.h[i] : (fired ? linear_reset<K>(out.h, i, k) : out.h[i]);
@@ -206,13 +212,10 @@ SNNLIB_HD inline F linear_back(LinearCarry<K, F>& carry, F q, const LinearSeen<K
   using R = LinearRows<K>;
   const F zero = F{};
   F h[K], g[K], lam[K];
-  for (int i = 0; i < K; ++i) {
-    h[i] = Next ? (seen.fired_before > zero ? linear_reset<K>(seen.raw, i, k) : seen.raw[i]) : seen.raw[i];
-    g[i] = carry.g[i];
-  }
+  linear_compared<K, Next>(seen.raw, seen.fired_before, k, flags, h);
+  for (int i = 0; i < K; ++i) g[i] = carry.g[i];
   const bool rectifies = linear_rectifies<K, Next>(flags);
   const F scaled = rectifies ? k.row[R::c] * seen.raw[0] : zero;
-  if (rectifies) h[0] = scaled < zero ? zero : scaled;
   const F u = linear_distance<K>(h, k);
   const auto fired = linear_fires(u, flags);
   const F slope = linear_slope<K>(u, k, flags, one, reciprocal);
