@@ -42,12 +42,12 @@ class Dispatch(NamedTuple):
     recurrence: str = ""
 
     def __str__(self) -> str:
+        recurrence = f"\nrecurrence: {self.recurrence}" if self.recurrence else ""
         return (
             f"forward: {self.forward.path} ({self.forward.reason})\n"
             f"backward: {self.rate:.1%} of the neurons fire, {self.entries:.1%} of their steps have a gradient; "
             f"weight gradient: {self.gradients.weight}, input gradient: {self.gradients.input}"
-            + f"\nrecurrence: {self.recurrence}"
-            * bool(self.recurrence)
+            f"{recurrence}"
         )
 
 
