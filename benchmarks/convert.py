@@ -3,7 +3,8 @@
 Usage: python benchmarks/convert.py [--turns 7] [--threads 2] [--fresh-memory] [--rounding] [NET ...]
 
 Each net is converted, checked (spikes equal in evaluation mode), and trained for 20 steps beside the original from the
-same weights; then both take training steps in turns, and the median over the nets is printed. On one thread times are
+same weights; then both take training steps in turns, and the median over the nets is printed. The same is done with the
+converted net fused (`snnlib.fuse_`): its sums are over events, in another order. On one thread times are
 processor times, so that other programs on the machine do not count. Both nets keep freed memory
 (`snnlib.keep_freed_memory`) unless `--fresh-memory` is given. Needs snnTorch, SpikingJelly and Norse; nets of libraries
 that are not installed are left out.
@@ -17,12 +18,12 @@ from __future__ import annotations
 import argparse
 import importlib
 import statistics
-import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from turns import take_turns
 
 import snnlib
 from snnlib.exchange.leaves import clear_states
@@ -242,9 +243,11 @@ def original(case: Case, net: nn.Module) -> Trainer:
     return Trainer(net.train(), run)
 
 
-def converted(case: Case, net: nn.Module, x: Tensor) -> Trainer:
-    """Training steps of the net that `snnlib.convert` makes."""
+def converted(case: Case, net: nn.Module, x: Tensor, fused: bool = False) -> Trainer:
+    """Training steps of the net that `snnlib.convert` makes, perhaps fused."""
     made = snnlib.convert(net, x, loop="outside" if case.outside else "inside", quiet=True)
+    if fused:
+        snnlib.fuse_(made)
     return Trainer(made.train(), made)
 
 
@@ -277,24 +280,17 @@ def rounding(case: Case) -> str:
     )
 
 
-def measure(case: Case, turns: int) -> tuple[float, str]:
+def measure(case: Case, turns: int, fused: bool) -> tuple[float, str]:
     """The ratio of the times of a step; and in words equal spikes and the largest difference of 20 losses."""
     net, other = (twin(case) for _ in range(2))
     x = case.x()
     labels = torch.randint(10, (BATCH,))
-    theirs, ours = original(case, net), converted(case, other, x)
+    theirs, ours = original(case, net), converted(case, other, x, fused)
     spikes = snnlib.verify_conversion(other, ours.net, x, loop="outside" if case.outside else "inside")
     difference = largest_difference((theirs, ours), x, labels)
-    clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
-    ratios = []
-    for _ in range(turns):
-        times = []
-        for trainer in (theirs, ours):
-            start = clock()
-            trainer.step(x, labels)
-            times.append(clock() - start)
-        ratios.append(times[0] / times[1])
-    ratio = statistics.median(ratios)
+    steps = {"ours": lambda: ours.step(x, labels), "theirs": lambda: theirs.step(x, labels)}
+    figures = take_turns(steps, turns)["theirs"]
+    ratio = figures["processor_ratio" if torch.get_num_threads() == 1 else "ratio"]
     return ratio, (
         f"{spikes.identical:.4%} of spikes alike, losses differ by {difference:.1e}, {ratio:.2f} times as fast"
     )
@@ -313,7 +309,7 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     if not arguments.fresh_memory:
         snnlib.keep_freed_memory()
-    ratios = []
+    ratios: dict[bool, list[float]] = {False: [], True: []}
     for name, case in CASES.items():
         if arguments.nets and name not in arguments.nets:
             continue
@@ -325,11 +321,13 @@ def main() -> None:
         if arguments.rounding:
             print(f"{name}: {rounding(case)}", flush=True)
             continue
-        ratio, text = measure(case, arguments.turns)
-        ratios.append(ratio)
-        print(f"{name}: {text}", flush=True)
-    if ratios:
-        print(f"median: {statistics.median(ratios):.2f} times as fast")
+        for fused, found in ratios.items():
+            ratio, text = measure(case, arguments.turns, fused)
+            found.append(ratio)
+            print(f"{name}{', fused' if fused else ''}: {text}", flush=True)
+    if ratios[False]:
+        medians = {fused: statistics.median(found) for fused, found in ratios.items()}
+        print(f"median: {medians[False]:.2f} times as fast, fused {medians[True]:.2f}")
 
 
 if __name__ == "__main__":

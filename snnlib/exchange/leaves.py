@@ -10,7 +10,7 @@ from torch import nn
 
 from snnlib.exchange import norse, snntorch, spikingjelly
 from snnlib.exchange.peers import Library, neuron_library
-from snnlib.exchange.sequence import EachStep, Steps, WithStates
+from snnlib.exchange.sequence import EachStep, RecurrentNeurons, Steps, WithStates
 from snnlib.exchange.shared import Unsupported
 from snnlib.nn.dropout import SpikeDropout
 from snnlib.nn.per_step import MaxPool2d, PerStep
@@ -176,9 +176,10 @@ def library_of(net: nn.Module) -> set[Library]:
 def _name(module: nn.Module) -> str:
     if isinstance(module, WithStates):
         return f"{type(module.neuron).__name__} with {', '.join(module.states)}"
-    inner = getattr(module, "neurons", module)
-    if hasattr(inner, "neuron"):
-        return f"{type(module).__name__} of {type(inner.neuron).__name__}"
+    if isinstance(module, nn.Sequential):
+        return " and ".join(_name(part) for part in module)
+    if isinstance(module, RecurrentNeurons):
+        return f"RecurrentNeurons of {type(module.neuron).__name__}"
     return type(module).__name__
 
 

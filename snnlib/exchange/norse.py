@@ -13,27 +13,10 @@ from snnlib.exchange.shared import Unsupported, number
 from snnlib.exchange.surrogates import match
 from snnlib.neurons import ALIF, IF, LIF, CubaLIF, Integrator, Neuron
 from snnlib.neurons.surrogate import Triangle
+from snnlib.nn.per_step import PerStep
 
 
-class RecurrentLayer(nn.Module):
-    """Input weights, then neurons that feed back: Norse's recurrent cells hold both."""
-
-    def __init__(self, weight: Tensor, neurons: RecurrentNeurons) -> None:
-        super().__init__()
-        self.neurons = neurons
-        if isinstance(weight, nn.Parameter):
-            self.register_parameter("weight", weight)
-        else:
-            self.register_buffer("weight", weight)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Spikes of a sequence."""
-        assert isinstance(self.weight, Tensor)
-        spikes: Tensor = self.neurons(nn.functional.linear(x, self.weight))
-        return spikes
-
-
-def neuron(module: Any) -> Neuron | RecurrentLayer:
+def neuron(module: Any) -> Neuron | nn.Sequential:
     """The neuron that a module of Norse is.
 
     Raises:
@@ -54,7 +37,16 @@ def neuron(module: Any) -> Neuron | RecurrentLayer:
         raise Unsupported(f"Norse's {type(module).__name__} has no counterpart")
     # Its recurrent cell passes no gradient through the reset, its feed-forward one does.
     made.detach_reset = True  # type: ignore[assignment]
-    return RecurrentLayer(module.input_weights, RecurrentNeurons(made, module.recurrent_weights))
+    return nn.Sequential(
+        PerStep(_bias_free(module.input_weights)), RecurrentNeurons(made, module.recurrent_weights)
+    )
+
+
+def _bias_free(weight: Tensor) -> nn.Linear:
+    """A linear layer of this very weight `[out, in]`."""
+    linear = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
+    linear.weight = weight if isinstance(weight, nn.Parameter) else nn.Parameter(weight, requires_grad=False)
+    return linear
 
 
 def _firing(p: Any) -> dict[str, Any]:

@@ -1,12 +1,16 @@
-"""Batch normalisation and neurons from the currents of a convolution: normalised currents are never stored.
+"""Neurons on currents that are scaled and shifted channel by channel, as batch norm does; these are never stored.
 
-    z = gamma (current - mean) / sqrt(variance + eps) + beta;   spikes = neuron(z)
+    z = scale (current - mean) + offset;   spikes = neuron(z)
 
-Neurons with linear dynamics take z as `scale current + shift` into their coefficients: B becomes `scale B`, d becomes
-`d + shift B`. With the statistics of the batch and g = dL/dcurrent as if they were constant, n values per channel and
+Neurons with linear dynamics take z into their coefficients: B becomes `scale B`, d becomes
+`d + (offset - scale mean) B`. With g = dL/dz, sums over all but the channels::
+
+    dL/dcurrent = scale g,    dL/dscale = sum(g (current - mean)),    dL/doffset = sum(g)
+
+Where the mean and the variance in `scale = gamma / sqrt(variance + eps)` are those of the n currents of a channel, and
 x = (current - mean) / sqrt(variance + eps)::
 
-    dL/dcurrent = g - mean(g) - x mean(g x),    dL/dgamma = sum(g x) / scale,    dL/dbeta = sum(g) / scale
+    dL/dcurrent = scale (g - mean(g) - x mean(g x))
 
 Source: Ioffe and Szegedy, "Batch Normalization", 2015; over time: Zheng et al., "Going Deeper With Directly-Trained
 Larger Spiking Neural Networks", AAAI 2021.
@@ -40,17 +44,17 @@ def after_affine(dynamics: Dynamics, scale: Tensor, shift: Tensor) -> Dynamics:
     )
 
 
-class _BatchNormalized(torch.autograd.Function):
+class _ScaledNeurons(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
         current: Tensor,
-        gamma: Tensor,
-        beta: Tensor,
-        moments: Tensor,
-        epsilon: float,
         scale: Tensor,
+        offset: Tensor,
         coefficients: Tensor,
+        moments: Tensor | None,
+        epsilon: float,
+        mean: Tensor,
         start: Tensor | None,
         flags: list[int],
         time_dim: int,
@@ -58,58 +62,81 @@ class _BatchNormalized(torch.autograd.Function):
     ) -> Tensor:
         run = ops.scan_pool.scan_pool_forward if pool else ops.scan.scan_forward
         value: Tensor = run(current, coefficients, start, flags, time_dim)[0]
-        ctx.save_for_backward(current, moments, scale, coefficients, start)
+        ctx.save_for_backward(current, scale, coefficients, moments, mean, start)
         ctx.epsilon, ctx.flags, ctx.time_dim, ctx.pool = epsilon, flags, time_dim, pool
-        ctx.dtypes = gamma.dtype, beta.dtype
         return value
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_value: Tensor) -> tuple[Tensor | None, ...]:
-        current, moments, scale, coefficients, start = ctx.saved_tensors
+        current, scale, coefficients, moments, mean, start = ctx.saved_tensors
         neurons = current, coefficients, start, ctx.flags, ctx.time_dim
+        _, need_scale, need_offset, learn = ctx.needs_input_grad[:4]
+        rows: Tensor | None = None
         if ctx.pool:
             grad: Tensor = ops.scan_pool.scan_pool_backward(grad_value, None, *neurons)[0]
         else:
-            grad = ops.scan.scan_backward(grad_value, None, *neurons, False)[0]
-        sums = ops.batch_norm.backward_(grad, current, moments, ctx.epsilon)
-        per_scale = (sums / scale).to(torch.float64)
-        grad_gamma = (per_scale[1] * (moments[1] + ctx.epsilon).rsqrt()).to(ctx.dtypes[0])
-        return grad, grad_gamma, per_scale[0].to(ctx.dtypes[1]), *[None] * 8
+            grad, rows, _ = ops.scan.scan_backward(grad_value, None, *neurons, learn)
+        grad_scale: Tensor | None = None
+        grad_offset: Tensor | None = None
+        if moments is not None:
+            sums = ops.batch_norm.backward_(grad, current, moments, ctx.epsilon) / scale
+            grad_offset, grad_scale = sums
+        else:
+            over = tuple(dim for dim in range(grad.dim()) if dim != 2)
+            if need_offset:
+                grad_offset = grad.sum(over) / scale
+            if need_scale:
+                grad_scale = (grad * (current - along_channels(mean, current))).sum(over) / scale
+        return grad, grad_scale, grad_offset, rows if learn else None, *[None] * 7
 
 
-def batch_normalized_neurons(
+def along_channels(values: Tensor, current: Tensor) -> Tensor:
+    """Values per channel `[C]` as they multiply currents `[T, N, C, ...]`."""
+    return values.to(current.dtype).reshape(-1, *[1] * (current.dim() - 3))
+
+
+def scaled_neurons(
     current: Tensor,
-    moments: Tensor,
-    gamma: Tensor,
-    beta: Tensor,
-    epsilon: float,
+    scale: Tensor,
+    mean: Tensor,
+    offset: Tensor,
     neuron: Neuron,
     window: tuple[int, int],
+    moments: Tensor | None = None,
+    epsilon: float = 0.0,
 ) -> Tensor | None:
-    """Value of neurons on currents `[T, N, C, ...]` that are normalised by their own statistics, pooled by `window`.
+    """Value of neurons on `scale (current - mean) + offset`, pooled by `window`.
 
-    `moments` are those of `ops.batch_norm.moments`. None where the neurons take no scaled currents: without linear
-    dynamics, with learnable constants, or with a channel whose scale is 0.
+    None where the neurons take no scaled currents: without linear dynamics, or with a channel whose scale is 0.
+
+    Args:
+        current: `[T, N, C, ...]`.
+        scale: `[C]`, float64; may learn.
+        mean: `[C]`, float64, a constant.
+        offset: `[C]`, float64; may learn.
+        neuron: a model whose constants may learn.
+        window: of average pooling; (1, 1) for none.
+        moments: `ops.batch_norm.moments(current)` where mean and scale come from them: gradients flow through these.
+        epsilon: what was added to the variance.
     """
     dynamics = neuron.dynamics(neuron.constants())
-    if dynamics is None:
+    if dynamics is None or bool((scale.abs() < _LEAST_SCALE).any()):
         return None
     with torch.no_grad():
-        scale = gamma.double() * (moments[1] + epsilon).rsqrt()
-        shift = beta.double() - moments[0] * scale
-    coefficients = after_affine(dynamics, scale, shift).pack(current.new_empty(()))
-    if coefficients.requires_grad or bool((scale.abs() < _LEAST_SCALE).any()):
-        return None
+        shift = offset - mean * scale
+    coefficients = after_affine(dynamics, scale.detach(), shift).pack(current.new_empty(()))
     time_dim = int(neuron.batch_first)
     if neuron.wants_share and torch.is_grad_enabled():
         sample = current.detach().narrow(1 - time_dim, 0, 1)
-        along = (-1, *[1] * (current.dim() - 3))
-        neuron.measure_share(sample * scale.view(along).float() + shift.view(along).float())
+        neuron.measure_share(
+            sample * along_channels(scale.detach(), current) + along_channels(shift, current)
+        )
     shape = [size for dim, size in enumerate(current.shape) if dim != time_dim]
     start = neuron.start(shape, current, None)
-    pool = window == (2, 2) and ops.scan_pool.fits(current, dynamics)
-    value: Tensor = _BatchNormalized.apply(  # type: ignore[no-untyped-call]
-        current, gamma, beta, moments, epsilon, scale, coefficients, start, dynamics.flags, time_dim, pool
+    pool = window == (2, 2) and not coefficients.requires_grad and ops.scan_pool.fits(current, dynamics)
+    numbers = scale, offset, coefficients, moments, epsilon, mean
+    value: Tensor = _ScaledNeurons.apply(  # type: ignore[no-untyped-call]
+        current, *numbers, start, dynamics.flags, time_dim, pool
     )
     return value if pool else pooled(value, window)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import cast
 
 import torch
@@ -49,7 +49,7 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Output of the last part."""
-        return self.run_apart(x) if self._is_watched() else self.run_fused(x)
+        return self.run_apart(x) if is_watched(self.parts) else self.run_fused(x)
 
     def run_apart(self, x: Tensor) -> Tensor:
         """The parts one after the other."""
@@ -61,13 +61,14 @@ class Block(nn.Module):
         """The parts as one."""
         raise NotImplementedError
 
-    def _is_watched(self) -> bool:
-        """Whether a hook, or a forward method put in the place of a part's own, would miss its call."""
-        # Of all modules; torch 2.6 has no function that tells.
-        hooks = (getattr(torch_module, f"_global_{name}_hooks") for name in _GLOBAL_HOOKS)
-        if not torch.compiler.is_compiling() and any(hooks):
-            return True
-        return any(_has_hook(module) for part in self.parts for module in part.modules())
+
+def is_watched(parts: Iterable[nn.Module]) -> bool:
+    """Whether a hook within these modules, or a forward method put in the place of one's own, would miss a call."""
+    # Of all modules; torch 2.6 has no function that tells.
+    hooks = (getattr(torch_module, f"_global_{name}_hooks") for name in _GLOBAL_HOOKS)
+    if not torch.compiler.is_compiling() and any(hooks):
+        return True
+    return any(_has_hook(module) for part in parts for module in part.modules())
 
 
 def _has_hook(module: nn.Module) -> bool:

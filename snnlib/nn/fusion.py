@@ -8,8 +8,10 @@ from typing import Any, TypeVar, cast
 
 from torch import Tensor, nn
 
+from snnlib.nn.event_driven_map import EventDrivenMap, as_event_driven_map
 from snnlib.nn.fused_block import Block, pooled_layer_at
 from snnlib.nn.normalized_block import normalized_neurons_at
+from snnlib.nn.per_step import PerStep
 
 Net = TypeVar("Net", bound=nn.Module)
 
@@ -84,7 +86,9 @@ def fuse_(net: Net) -> Net:
       kernel, which never stores the spikes before pooling, the largest tensors of a spiking conv net;
     - `PerStep(nn.Conv2d(...), nn.BatchNorm2d(...))`, without the batch norm, or with `snnlib.BatchNorm2d` behind it;
       then neurons with a surrogate gradient, and perhaps `AvgPool2d`: event-driven currents, which the neurons
-      normalise as they read them, in training by the statistics of the batch. Likewise `nn.Conv1d` and `nn.Linear`.
+      normalise as they read them, in training by the statistics of the batch. Likewise `nn.Conv1d` and `nn.Linear`;
+    - `PerStep` of a convolution or linear layer anywhere else in the net, as in what `snnlib.convert` makes:
+      event-driven currents.
 
     Children, their names and the `state_dict` stay what they are, and `unfuse_` takes the blocks back. Results are the
     same up to rounding, gradients too. A block runs as layers where one of its modules carries a hook, so that whoever
@@ -114,10 +118,14 @@ def fuse_(net: Net) -> Net:
         kind = _kind(module) if isinstance(module, Fused) else type(module)
         if kind.forward is nn.Sequential.forward and (blocks := _blocks_of(module)):
             found.append((module, kind, blocks))
+    within = {part for *_, blocks in found for block in blocks.values() for part in block.parts}
     # Nothing has changed before every block was found.
     for module, kind, blocks in found:
         module.__class__ = _fused_class(kind)
         cast(Fused, module).blocks = blocks
+    for module in net.modules():
+        if module not in within and as_event_driven_map(module) is not None:
+            module.__class__ = EventDrivenMap
     return net
 
 
@@ -145,6 +153,8 @@ def unfuse_(net: Net) -> Net:
         if isinstance(module, Fused):
             del module.blocks
             module.__class__ = _kind(module)  # type: ignore[assignment]
+        elif isinstance(module, EventDrivenMap):
+            module.__class__ = PerStep  # type: ignore[assignment]
     return net
 
 
@@ -161,6 +171,7 @@ def unfused(net: nn.Module) -> Iterator[None]:
     <class 'snnlib.nn.fusion.Fused'>
     """
     fused = [(module, type(module), module.blocks) for module in net.modules() if isinstance(module, Fused)]
+    maps = [module for module in net.modules() if isinstance(module, EventDrivenMap)]
     unfuse_(net)
     try:
         yield
@@ -168,6 +179,8 @@ def unfused(net: nn.Module) -> Iterator[None]:
         for module, kind, blocks in fused:
             module.__class__ = kind
             module.blocks = blocks
+        for each in maps:
+            each.__class__ = EventDrivenMap
 
 
 def blocks_by_part(net: nn.Module) -> dict[nn.Module, Block]:

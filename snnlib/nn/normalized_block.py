@@ -11,18 +11,16 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
 from snnlib import ops
-from snnlib.functional._autocast import autocast_dtype
-from snnlib.functional._check import check_dtype, check_floating
 from snnlib.functional.event_driven import as_event_driven
-from snnlib.functional.normalized import after_affine, batch_normalized_neurons
-from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
+from snnlib.functional.normalized import after_affine, along_channels, scaled_neurons
 from snnlib.functional.spiking import fused_layer, layer_currents, run_and_pool, spiking_layer
 from snnlib.neurons import Neuron
 from snnlib.nn.batch_norm import BatchNorm, BatchNorm1d, BatchNorm2d, count_batch
+from snnlib.nn.event_driven_map import as_event_driven_map
 from snnlib.nn.fused_block import Block, Child, check_pool
+from snnlib.nn.linear_map import LinearMap, operator_of, runs_on_events
 from snnlib.nn.per_step import AvgPool2d, PerStep, pooling_window
 
-Linear = nn.Conv1d | nn.Conv2d | nn.Linear
 Norm = nn.BatchNorm1d | nn.BatchNorm2d | BatchNorm
 _NORMS = {
     nn.Conv1d: (nn.BatchNorm1d, BatchNorm1d),
@@ -31,23 +29,24 @@ _NORMS = {
 }
 
 
-def linear_and_norm(children: Sequence[nn.Module]) -> tuple[Linear, Norm | None, int] | None:
+def linear_and_norm(children: Sequence[nn.Module]) -> tuple[LinearMap, Norm | None, int] | None:
     """What a block begins with: the map, its batch norm if it has one, and of how many children they are made."""
-    per_step = children[0]
-    if type(per_step) is not PerStep or not 1 <= len(per_step) <= 2:
+    linear = as_event_driven_map(children[0])
+    if linear is None:
         return None
-    linear = per_step[0]
     kinds = _NORMS.get(type_before_parametrizations(linear))
-    if kinds is None or getattr(linear, "padding_mode", "zeros") != "zeros":
+    if kinds is None:
         return None
-    norm, used = None, 1
-    if len(per_step) == 2:
-        norm = per_step[1]
-        if type(norm) is not kinds[0]:
-            return None
-    elif len(children) > 1 and type(children[1]) is kinds[1] and children[1].time_steps is None:
-        norm, used = children[1], 2
-    return cast(Linear, linear), cast("Norm | None", norm), used
+    _, *within = cast(PerStep, children[0])
+    behind = children[1] if len(children) > 1 else None
+    if within:
+        # Others than one batch norm are torch's affair.
+        return (linear, cast(Norm, within[0]), 1) if [*map(type, within)] == [kinds[0]] else None
+    if type(behind) is PerStep and [*map(type, behind)] == [kinds[0]]:
+        return linear, cast(Norm, behind[0]), 2
+    if type(behind) is kinds[1] and behind.time_steps is None:
+        return linear, cast(Norm, behind), 2
+    return linear, None, 1
 
 
 class NormalizedNeurons(Block):
@@ -56,7 +55,7 @@ class NormalizedNeurons(Block):
     def __init__(
         self,
         parts: Sequence[nn.Module],
-        linear: Linear,
+        linear: LinearMap,
         norm: Norm | None,
         neuron: Neuron,
         window: tuple[int, int],
@@ -67,16 +66,10 @@ class NormalizedNeurons(Block):
 
     def run_fused(self, x: Tensor) -> Tensor:
         """Pooled spikes."""
-        check_floating("x", x)
         (linear, norm), neuron = self._before, cast(Neuron, self.neurons)
-        weight = linear.weight
-        if autocast_dtype(x) is None:
-            check_dtype("x", x, weight.dtype)
-        plain = x.dtype == weight.dtype == torch.float32 and autocast_dtype(x) is None
-        # torch's linear maps act on the last axis alone.
-        if not plain or torch.compiler.is_compiling() or (isinstance(linear, nn.Linear) and x.dim() != 3):
+        if not runs_on_events(linear, x):
             return self.run_apart(x)
-        operator, time_dim = _operator(linear), int(neuron.batch_first)
+        weight, operator, time_dim = linear.weight, operator_of(linear), int(neuron.batch_first)
         if norm is None and linear.bias is None:
             return spiking_layer(x, weight, operator, neuron, return_state=False, pool=self.window).value
         operator.check(x, weight)
@@ -87,23 +80,19 @@ class NormalizedNeurons(Block):
                 # torch has an error for it.
                 return self.run_apart(x)
             return _by_statistics(current, linear.bias, norm, neuron, self.window)
-        scale, shift = _running_affine(linear.bias, norm, len(weight))
+        scale, mean, offset = _running_affine(linear.bias, norm, weight)
         conv = as_event_driven(operator, x, weight)
         dynamics = neuron.dynamics(neuron.constants())
-        learns = any(tensor.requires_grad for tensor in (scale, shift, x, weight)) and torch.is_grad_enabled()
+        learns = (
+            any(tensor.requires_grad for tensor in (scale, offset, x, weight)) and torch.is_grad_enabled()
+        )
         if dynamics is not None and not isinstance(conv, str) and not learns:
-            out = fused_layer(conv, neuron, after_affine(dynamics, scale, shift), None, False, self.window)
+            shifted = after_affine(dynamics, scale, offset - mean * scale)
+            out = fused_layer(conv, neuron, shifted, None, False, self.window)
             if out is not None:
                 return out.value
         current = layer_currents(x, weight, operator, time_dim)
-        normalized = current * _along(scale.float(), current) + _along(shift.float(), current)
-        return run_and_pool(neuron, normalized, None, self.window, normalized.dtype).value
-
-
-def _operator(linear: Linear) -> LinearOperator:
-    if isinstance(linear, nn.Linear):
-        return FullyConnected()
-    return Convolution(len(linear.kernel_size), linear.stride, linear.padding, linear.dilation, linear.groups)
+        return _scaled(current, scale, mean, offset, neuron, self.window)
 
 
 def _by_batch(norm: Norm) -> bool:
@@ -119,19 +108,28 @@ def _gamma(norm: Norm) -> Tensor:
     return gamma * norm.scale if isinstance(norm, BatchNorm) else gamma
 
 
-def _running_affine(bias: Tensor | None, norm: Norm | None, channels: int) -> tuple[Tensor, Tensor]:
-    """(scale, shift) per channel in float64, of a bias and of batch norm by its running statistics."""
-    offset = torch.zeros(channels, dtype=torch.float64) if bias is None else bias.double()
+def _running_affine(bias: Tensor | None, norm: Norm | None, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """(scale, mean, offset) per channel in float64, of a bias and of batch norm by its running statistics."""
+    none = weight.new_zeros(len(weight), dtype=torch.float64)
+    offset = none if bias is None else bias.double()
     if norm is None:
-        return torch.ones_like(offset), offset
+        return torch.ones_like(none), none, offset
     assert norm.running_mean is not None and norm.running_var is not None
     scale = _gamma(norm).double() * (norm.running_var.double() + norm.eps).rsqrt()
-    shift = (offset - norm.running_mean.double()) * scale
-    return scale, shift if norm.bias is None else shift + norm.bias.double()
+    # The bias is an offset of its own, as it learns.
+    offset = scale * offset if norm.bias is None else scale * offset + norm.bias.double()
+    return scale, norm.running_mean.double(), offset
 
 
-def _along(values: Tensor, current: Tensor) -> Tensor:
-    return values.reshape(-1, *[1] * (current.dim() - 3))
+def _scaled(
+    current: Tensor, scale: Tensor, mean: Tensor, offset: Tensor, neuron: Neuron, window: tuple[int, int]
+) -> Tensor:
+    """Pooled neurons on `scale (current - mean) + offset`."""
+    value = scaled_neurons(current, scale, mean, offset, neuron, window)
+    if value is not None:
+        return value
+    normalized = current * along_channels(scale, current) + along_channels(offset - mean * scale, current)
+    return run_and_pool(neuron, normalized, None, window, normalized.dtype).value
 
 
 def _by_statistics(
@@ -146,7 +144,8 @@ def _by_statistics(
     moments = ops.batch_norm.moments(current.detach())
     mean = moments[0] if bias is None else moments[0] + bias.detach().double()
     _update(norm, mean, moments[1], current.numel() // current.shape[2])
-    value = batch_normalized_neurons(current, moments, gamma, beta, norm.eps, neuron, window)
+    scale = gamma.double() * (moments[1] + norm.eps).rsqrt()
+    value = scaled_neurons(current, scale, moments[0], beta.double(), neuron, window, moments, norm.eps)
     if value is not None:
         return value
     frames = F.batch_norm(current.flatten(0, 1), None, None, gamma, beta, True, 0.0, norm.eps)

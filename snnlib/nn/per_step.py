@@ -35,11 +35,17 @@ class PerStep(nn.Sequential):
 
     def forward(self, x: Tensor) -> Tensor:
         """The modules' output with the first two dimensions of `x`."""
+        return self.run_from(0, x)
+
+    def run_from(self, number: int, x: Tensor) -> Tensor:
+        """The output, of the module of this number and those behind it."""
         if x.dim() < 3:
             raise ValueError(
                 f"x: expected [T, N, ...] with at least 3 dimensions, got shape {tuple(x.shape)}"
             )
-        out: Tensor = super().forward(x.flatten(0, 1))  # type: ignore[no-untyped-call]
+        out = x.flatten(0, 1)
+        for module in [*self][number:]:
+            out = module(out)
         # Not `len(out)`, which is a constant to torch.export.
         if out.shape[0] != x.shape[0] * x.shape[1]:
             raise ValueError(

@@ -1,0 +1,49 @@
+"""Torch's linear maps as the event-driven kernels take them: which module a `PerStep` begins with, and its operator."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.parametrize import type_before_parametrizations
+
+from snnlib.functional._autocast import autocast_dtype
+from snnlib.functional._check import check_dtype, check_floating
+from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
+
+LinearMap = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d
+_KINDS: tuple[type[nn.Module], ...] = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+
+
+def first_linear_map(net: nn.Sequential) -> LinearMap | None:
+    """The first module, if it is a linear map of torch with nothing but zeros beyond the borders."""
+    first = net[0] if len(net) else nn.Identity()
+    if (
+        type_before_parametrizations(first) not in _KINDS
+        or getattr(first, "padding_mode", "zeros") != "zeros"
+    ):
+        return None
+    return cast(LinearMap, first)
+
+
+def operator_of(linear: LinearMap) -> LinearOperator:
+    """The map without its weight and bias."""
+    if isinstance(linear, nn.Linear):
+        return FullyConnected()
+    return Convolution(len(linear.kernel_size), linear.stride, linear.padding, linear.dilation, linear.groups)
+
+
+def runs_on_events(linear: LinearMap, x: Tensor) -> bool:
+    """Whether the currents of a sequence may be sums over events: float32, and nothing that torch alone does.
+
+    Raises:
+        TypeError: a tensor of integers, or one of another dtype than the weight.
+    """
+    check_floating("x", x)
+    if autocast_dtype(x) is not None:
+        return False
+    check_dtype("x", x, linear.weight.dtype)
+    # torch's fully connected layers act on the last axis alone.
+    fits = x.dim() == 3 or not isinstance(linear, nn.Linear)
+    return fits and x.dtype == torch.float32 and not torch.compiler.is_compiling()
