@@ -13,13 +13,13 @@ from snnlib.exchange.peers import Library, neuron_library
 from snnlib.exchange.sequence import EachStep, RecurrentNeurons, Steps, WithStates
 from snnlib.exchange.shared import Unsupported
 from snnlib.nn.dropout import SpikeDropout
-from snnlib.nn.per_step import MaxPool2d, PerStep
+from snnlib.nn.per_step import AvgPool2d, MaxPool2d, PerStep
 
 _BUILDERS = {"snntorch": snntorch.neuron, "spikingjelly": spikingjelly.neuron, "norse": norse.neuron}
 # Torch modules that treat every sample of dimension 0 alike, so that time and batch may be one dimension.
 _PER_SAMPLE = (
     *(nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d),
-    *(nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d, nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d),
+    *(nn.AvgPool1d, nn.AvgPool3d, nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d),
     *(nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d, nn.AdaptiveMaxPool1d),
     *(nn.AdaptiveMaxPool2d, nn.AdaptiveMaxPool3d, nn.LPPool1d, nn.LPPool2d, nn.FractionalMaxPool2d),
     *(
@@ -117,6 +117,16 @@ def torch_leaf(path: str, module: nn.Module, notes: Notes, statistics_per_step: 
         notes.done[path] = "MaxPool2d -> MaxPool2d over the sequence"
         return MaxPool2d(
             plain.kernel_size, plain.stride, plain.padding, plain.dilation, ceil_mode=plain.ceil_mode
+        )
+    if type(plain) is nn.AvgPool2d:
+        notes.done[path] = "AvgPool2d -> AvgPool2d over the sequence"
+        return AvgPool2d(
+            plain.kernel_size,
+            plain.stride,
+            plain.padding,
+            plain.ceil_mode,
+            plain.count_include_pad,
+            plain.divisor_override,
         )
     if isinstance(plain, (*_PER_SAMPLE, *_BATCH_NORMS)) or _keeps_samples(plain):
         notes.done[path] = f"{kind} -> PerStep({kind})"

@@ -69,17 +69,26 @@ def native_geometry(
     return (native.DTYPE_CODES[x.dtype], outer, inner, axes)
 
 
-def shares(grad: Tensor, shape: Sequence[int], window: tuple[int, int]) -> Tensor:
-    """The adjoint of means of windows without overlap and padding, of sequences `[T, N, C, H, W]` of this shape."""
+def shares(grad: Tensor, shape: Sequence[int], window: tuple[int, int], planes: bool = False) -> Tensor:
+    """The adjoint of means of windows without overlap and padding, of sequences `[T, N, C, H, W]` of this shape.
+
+    Channels-last in memory, as event-driven layers want their gradient, or one plane per channel.
+    """
     (high, wide), (rows, columns) = window, grad.shape[3:]
-    # Channels last, as the layers before it want their gradient: every share is copied to the cells of its window.
-    share = (grad / (high * wide)).permute(0, 1, 3, 4, 2)
-    spread = share[:, :, :, None, :, None].expand(-1, -1, -1, high, -1, wide, -1)
-    cells = spread.reshape(*shape[:2], rows * high, columns * wide, shape[2])
+    share = (grad / (high * wide)).flatten(0, 1)
+    if planes:
+        lines = share.repeat_interleave(wide, 3)[..., None, :].expand(-1, -1, -1, high, -1)
+        cells = lines.reshape(*share.shape[:2], rows * high, columns * wide)
+    elif share.numel():
+        last = share.contiguous(memory_format=torch.channels_last)
+        # Every share is copied to the cells of its window; "nearest" alone may round into the next one.
+        cells = F.interpolate(last, scale_factor=(float(high), float(wide)), mode="nearest-exact")
+    else:
+        cells = share.new_zeros(*share.shape[:2], rows * high, columns * wide)
     below, beside = shape[3] - rows * high, shape[4] - columns * wide
     if below or beside:
-        cells = F.pad(cells, (0, 0, 0, beside, 0, below))
-    return cells.permute(0, 1, 4, 2, 3)
+        cells = F.pad(cells, (0, beside, 0, below))
+    return cells.view(*shape[:2], *cells.shape[1:])
 
 
 @torch.library.custom_op("snnlib::spike_avg_pool", mutates_args=())
