@@ -29,14 +29,14 @@ DECAY = decay_factors(5.0, 3.0, 3.0)
 
 
 class NoCopies(TorchDispatchMode):
-    """Raises where values go from the host to the device."""
+    """Raises where values go from the host to the device or back."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
         if func in (torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default):
             source = args[1] if func is torch.ops.aten.copy_.default else args[0]
-            if source.device.type == "cpu" != out.device.type:
-                raise AssertionError(f"copy of {tuple(source.shape)} from the host")
+            if (source.device.type == "cpu") != (out.device.type == "cpu"):
+                raise AssertionError(f"copy of {tuple(source.shape)} from or to the host")
         return out
 
 
@@ -144,6 +144,25 @@ def _(device: torch.device) -> Any:
     layer = on(device, lambda: snnlib.SRMLinear(12, CLASSES))
     with snnlib.nn.supervised_spikes(layer, labels(device)) as teacher:
         return layer(events(device, 12)), teacher.taught
+
+
+@case("save_packed")
+def _(device: torch.device) -> Any:
+    first = on(device, lambda: snnlib.SpikingConv2d(3, 32, 3, padding=1))
+    second = on(device, lambda: snnlib.SpikingConv2d(32, 4, 3))
+    x = events(device, 3, 16, 16)
+    with snnlib.save_packed(besides=[x]) as saved:
+        out = second(first(x))
+    assert saved.kept < 0.6 * saved.given
+    return out
+
+
+@case("chunks of delayed layers")
+def _(device: torch.device) -> Any:
+    layer = on(device, lambda: snnlib.SpikingLinear(12, CLASSES, delays=snnlib.Delays(max_delay=3)))
+    with torch.no_grad():
+        _, state = layer.run(events(device, 12))
+        return layer.run(events(device, 12), state)
 
 
 @case("lengths")

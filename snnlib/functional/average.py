@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -42,4 +43,4 @@ def apart_avg_pool2d(x: Tensor, window: tuple[int, int]) -> Tensor:
     [[[[[2.0]]]]]
     """
     out: Tensor = _ApartAvgPool.apply(x, window)  # type: ignore[no-untyped-call]
-    return out
+    return ops.levels.carry(out, x, math.prod(window))

@@ -34,7 +34,8 @@ def joined(x: Tensor, history: Tensor | None, steps: int, time_dim: int) -> Tens
 def last_steps(x: Tensor, steps: int, time_dim: int) -> Tensor:
     """The last `steps` steps `[steps, N, ...]`, zeros before the first: packed to bits where they are 0 and 1.
 
-    Those that a gradient flows through stay as they are.
+    Those that a gradient flows through stay as they are, and on a GPU all do, where the host would wait for a look at
+    their values.
     """
     first = x.movedim(time_dim, 0)
     kept = first[max(0, len(first) - steps) :]
@@ -43,7 +44,7 @@ def last_steps(x: Tensor, steps: int, time_dim: int) -> Tensor:
     if torch.is_grad_enabled() and kept.requires_grad:
         return kept
     kept = kept.detach()
-    if torch.compiler.is_compiling() or not bool(((kept == 0) | (kept == 1)).all()):
+    if torch.compiler.is_compiling() or x.device.type != "cpu" or not bool(((kept == 0) | (kept == 1)).all()):
         return kept.clone()
     flat = kept.flatten(2).to(torch.uint8)
     flat = torch.nn.functional.pad(flat, (0, -flat.shape[2] % _BITS))

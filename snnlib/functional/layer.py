@@ -63,6 +63,8 @@ class _SRMLayer(torch.autograd.Function):
             spikes, final = ops.srm.srm_forward(
                 current, threshold, state, *neuron.constants, time_dim, return_state
             )
+        ops.levels.note(spikes, 4 if pooled else 1)
+        out = ops.levels.carry(spikes.to(x.dtype), spikes)
         with_state = return_state or state is not None
         ctx.save_for_backward(x, weight, current, threshold, state, spikes if with_state else None)
         ctx.operator, ctx.neuron = operator, neuron
@@ -72,7 +74,7 @@ class _SRMLayer(torch.autograd.Function):
         ctx.gives_state = return_state
         if not return_state:
             ctx.mark_non_differentiable(final)
-        return spikes.to(x.dtype), final
+        return out, final
 
     @staticmethod
     @once_differentiable

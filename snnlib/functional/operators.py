@@ -17,6 +17,7 @@ from snnlib.functional._check import (
     check_floating,
     check_rank,
 )
+from snnlib.ops import levels
 from snnlib.ops.dense import convolve
 from snnlib.ops.geometry import ConvOptions
 
@@ -198,11 +199,12 @@ class Convolution:
         return tuple(total // 2 for total in totals), [total % 2 for total in totals]
 
     def _frames(self, x: Tensor, extra: list[int]) -> Tensor:
-        x = _with_zeros(x, extra)
+        frames = _with_zeros(x, extra)
         if x.device.type == "cpu" and self.dims > 1:
             # oneDNN convolves channels-last frames about twice as fast, and layers after this one keep the layout.
-            x = x.contiguous(memory_format=torch.channels_last if self.dims == 2 else torch.channels_last_3d)
-        return x
+            layout = torch.channels_last if self.dims == 2 else torch.channels_last_3d
+            frames = frames.contiguous(memory_format=layout)
+        return levels.carry(frames, x)
 
     def forward(self, x: Tensor, weight: Tensor) -> Tensor:
         """Currents `[B, C_out, ...]`."""

@@ -182,12 +182,12 @@ def run_and_pool(
     dynamics = neuron.dynamics(neuron.constants()) if pool == (2, 2) and not neuron.wants_share else None
     if dynamics is None or not ops.scan_pool.fits(current, dynamics):
         value, final = neuron.run(current, state)
-        return Output(pooled(value.to(dtype), pool), final)
+        return Output(pooled(ops.levels.carry(value.to(dtype), value), pool), final)
     time_dim = int(neuron.batch_first)
     shape = [size for dim, size in enumerate(current.shape) if dim != time_dim]
     start = neuron.start(shape, current, state)
     means, last = ops.scan_pool.run(current, dynamics, start, time_dim)
-    return Output(means.to(dtype), (last,))
+    return Output(ops.levels.carry(means.to(dtype), means), (last,))
 
 
 def fused_layer(

@@ -178,11 +178,11 @@ def srm_neuron_stream(
     channels = current.shape[2] if current.dim() > 2 else 1
     limit = as_threshold(threshold, current, channels)
     check_state(state, current.shape, current, time_dimension(batch_first))
-    return Streamed(
-        *ops.srm.srm_forward(
-            current, limit, state, *neuron.constants, time_dimension(batch_first), return_state
-        )
+    spikes, final = ops.srm.srm_forward(
+        current, limit, state, *neuron.constants, time_dimension(batch_first), return_state
     )
+    ops.levels.note(spikes, 1)
+    return Streamed(spikes, final)
 
 
 class SRMTrace(NamedTuple):

@@ -1,4 +1,9 @@
-"""What autograd saves for the backward pass, packed by content: spike tensors take what their spikes take."""
+"""What autograd saves for the backward pass, packed: on a CPU by content, elsewhere by what made it.
+
+By content spike tensors take what their spikes take. That needs a look at the values and sizes that follow from them,
+for which the host would wait for a GPU, and which no CUDA graph can capture. There a tensor is packed where the op that
+made it gives numbers of few levels, into a size that follows from its shape.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +17,9 @@ from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from snnlib.backends import cpu_memory, native, reference
+from snnlib.nn import packed_levels
 from snnlib.nn.kept_memory import KeptMemory
+from snnlib.ops import levels as known_levels
 
 # Smaller tensors are kept as they are: below this, calls cost more than memory.
 _LEAST_BYTES = 1 << 16
@@ -54,6 +61,36 @@ class Packed:
         return out
 
 
+@dataclass(frozen=True)
+class PackedLevels:
+    """A tensor of multiples of 1 / `levels` from 0 to 1, and NaN, whose elements lie in memory without gaps."""
+
+    codes: Tensor
+    levels: int
+    shape: torch.Size
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that it takes."""
+        return self.codes.nbytes
+
+    def unpack(self) -> Tensor:
+        """The tensor again, bit for bit but for the bits of NaN."""
+        flat = packed_levels.unpack(self.codes, self.levels, math.prod(self.shape), self.dtype)
+        return flat.as_strided(self.shape, self.stride)
+
+
+def pack_known(tensor: Tensor) -> PackedLevels | None:
+    """The tensor, packed by what is known of its values without a look at them; None where nothing is."""
+    levels = known_levels.of(tensor)
+    if not levels or tensor.nbytes < _LEAST_BYTES or not _fills_memory(tensor):
+        return None
+    codes = packed_levels.pack(_in_memory(tensor.detach()), levels)
+    return PackedLevels(codes, levels, tensor.shape, tensor.stride(), tensor.dtype)
+
+
 def pack(tensor: Tensor, memory: KeptMemory | None = None) -> Packed | None:
     """The tensor, packed; None where that would not save a quarter of its memory.
 
@@ -83,7 +120,7 @@ def pack(tensor: Tensor, memory: KeptMemory | None = None) -> Packed | None:
 
 def _fills_memory(tensor: Tensor) -> bool:
     """Whether the elements lie next to each other in some order of the dimensions."""
-    if tensor.layout != torch.strided or tensor.is_meta:
+    if tensor.layout != torch.strided:
         return False
     expected = 1
     for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
@@ -96,6 +133,11 @@ def _fills_memory(tensor: Tensor) -> bool:
 def _in_memory(tensor: Tensor) -> Tensor:
     """The elements in the order of their addresses, `[elements]`."""
     return tensor.as_strided((math.prod(tensor.shape),), (1,))
+
+
+def _by_content(tensor: Tensor) -> bool:
+    """Whether the host can look at the values without waiting."""
+    return tensor.device.type == "cpu"
 
 
 def _is_value(tensor: Tensor) -> bool:
@@ -116,26 +158,27 @@ class SavedBytes:
     given: int = 0
     _besides: frozenset[int] = field(default=frozenset(), repr=False)
     _memory: KeptMemory | None = field(default=None, repr=False)
-    # By address: whose memory it is, its version, and what is kept in its place.
-    _known: dict[int, tuple[StorageWeakRef, tuple[object, ...], Packed | Tensor | None]] = field(
-        default_factory=dict, repr=False
-    )
+    # By memory and place in it: whose memory it is, its version, and what is kept in its place.
+    _known: dict[
+        tuple[int, int], tuple[StorageWeakRef, tuple[object, ...], Packed | PackedLevels | Tensor | None]
+    ] = field(default_factory=dict, repr=False)
 
-    def save(self, tensor: Tensor) -> Packed | Tensor:
+    def save(self, tensor: Tensor) -> Packed | PackedLevels | Tensor:
         """What to keep of a tensor that autograd saves."""
         owner = tensor if tensor._base is None else tensor._base
         if isinstance(owner, torch.nn.Parameter) or torch.compiler.is_compiling():
             return tensor
         storage = tensor.untyped_storage()
-        if storage.data_ptr() in self._besides:
+        if storage._cdata in self._besides:
             return tensor
-        key = tensor.data_ptr()
+        key = storage._cdata, int(tensor.storage_offset())
         same = (tensor._version, tensor.shape, tensor.stride(), tensor.dtype)
         known = self._known.get(key)
         alive = known is not None and not known[0].expired()  # type: ignore[no-untyped-call]
         if known is not None and alive and known[1] == same:
             return tensor.detach() if known[2] is None else known[2]
-        kept: Packed | Tensor | None = pack(tensor, self._memory)
+        kept: Packed | PackedLevels | Tensor | None
+        kept = pack(tensor, self._memory) if _by_content(tensor) else pack_known(tensor)
         self.given += tensor.nbytes
         self.kept += tensor.nbytes if kept is None else kept.nbytes
         if kept is None and self._memory is not None and _is_value(tensor):
@@ -147,12 +190,18 @@ class SavedBytes:
 
 @contextmanager
 def save_packed(*, besides: Sequence[Tensor] = (), memory: KeptMemory | None = None) -> Iterator[SavedBytes]:
-    """Within the block, tensors that autograd saves for the backward pass are packed by content, without loss.
+    """Within the block, tensors that autograd saves for the backward pass are packed, without loss.
 
-    A spike tensor `[T, N, C, H, W]` then takes one bit per element, means of pooling windows two to four, and where
-    spikes are few, two to three bytes per spike; silence takes none. Results and gradients keep every bit. What cannot
-    be packed to three quarters, such as currents and weights, is kept as it is. Packing and unpacking read and write
-    every saved tensor once more.
+    On a CPU they are packed by content: a spike tensor `[T, N, C, H, W]` takes one bit per element, means of pooling
+    windows two to four, and where spikes are few, two to three bytes per spike; silence takes none. What cannot be
+    packed to three quarters, such as currents and weights, is kept as it is.
+
+    On a GPU and every other device the host never waits for a value, so that a CUDA graph can capture the step: spikes
+    that snnlib's kernels and their references gave take two bits, and means of up to 8 of them, in windows of 2, 4 or
+    8 cells, four (of 2 cells two). All else is kept as it is: a net's input, sums of spikes, spikes of a neuron that
+    runs `step` by step, copies that are no views, and what is made inside `torch.compile`.
+
+    Results and gradients keep every bit. Packing and unpacking read and write every packed tensor once more.
 
     Args:
         besides: tensors that live on anyway, such as the net's input, and are left as they are and not counted.
@@ -171,9 +220,9 @@ def save_packed(*, besides: Sequence[Tensor] = (), memory: KeptMemory | None = N
     >>> out.sum().backward()
     """
     saved = SavedBytes(
-        _besides=frozenset(tensor.untyped_storage().data_ptr() for tensor in besides), _memory=memory
+        _besides=frozenset(tensor.untyped_storage()._cdata for tensor in besides), _memory=memory
     )
-    unpack = lambda kept: kept.unpack() if isinstance(kept, Packed) else kept  # noqa: E731
-    with torch.autograd.graph.saved_tensors_hooks(saved.save, unpack):
+    unpack = lambda kept: kept if isinstance(kept, Tensor) else kept.unpack()  # noqa: E731
+    with known_levels.noted(), torch.autograd.graph.saved_tensors_hooks(saved.save, unpack):
         yield saved
     saved._known.clear()

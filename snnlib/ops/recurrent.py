@@ -16,7 +16,7 @@ from torch import Tensor
 from snnlib.backends import cpu_memory, native, reference
 from snnlib.backends.reference.linear import Flags, count_states
 from snnlib.backends.reference.srm import state_dtype
-from snnlib.ops import checks
+from snnlib.ops import checks, levels
 from snnlib.ops.scan import _sum_neurons, check_dynamics
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ def run(
     value, final, _ = recurrent_forward(
         current, weight, coefficients, state, lengths, dynamics.flags, time_dim, keep
     )
+    levels.note(value, 1)
     return value, final
 
 
@@ -323,6 +324,7 @@ def _(
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
     current, weight, coefficients, state, lengths, ctx.flags, ctx.time_dim, _ = inputs
     value, _, total = output
+    levels.note(value, 1)
     ctx.dtype = current.dtype
     ctx.save_for_backward(total, value, weight, coefficients, state, lengths)
     # The sums have no gradient, for which zeros of their size would be filled in.

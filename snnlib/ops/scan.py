@@ -16,7 +16,7 @@ from torch import Tensor
 from snnlib.backends import cpu_memory, native, reference
 from snnlib.backends.reference.linear import Flags, count_states
 from snnlib.backends.reference.srm import state_dtype
-from snnlib.ops import checks
+from snnlib.ops import checks, levels
 from snnlib.ops.srm import _dense_strides, _neuron_order, as_walkable
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ def run(x: Tensor, dynamics: Dynamics, state: Tensor | None, time_dim: int) -> t
     """Value of every step and the state after the last, with gradients for current, coefficients and state."""
     coefficients = dynamics.pack(x.new_zeros((), dtype=state_dtype(x)))
     value, final = scan_forward(x, coefficients, state, dynamics.flags, time_dim)
+    if not dynamics.membrane:
+        levels.note(value, 1)
     return value, final
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from snnlib.backends import native
 from snnlib.backends.reference.linear import Flags, count_states
 from snnlib.backends.reference.srm import state_dtype
-from snnlib.ops import checks, pool, scan
+from snnlib.ops import checks, levels, pool, scan
 from snnlib.ops.srm import _dense_strides, _neuron_order
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ def run(x: Tensor, dynamics: Dynamics, state: Tensor | None, time_dim: int) -> t
     """Means of every window and step and the state after the last, with gradients as of `scan.run`."""
     coefficients = dynamics.pack(x.new_zeros((), dtype=state_dtype(x)))
     value, final = scan_pool_forward(x, coefficients, state, dynamics.flags, time_dim)
+    levels.note(value, 4)
     return value, final
 
 

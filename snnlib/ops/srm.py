@@ -16,7 +16,7 @@ from torch import Tensor
 
 from snnlib.backends import cpu_memory, native, reference
 from snnlib.backends.reference.srm import Decay, decay_factors, state_dtype
-from snnlib.ops import checks
+from snnlib.ops import checks, levels
 from snnlib.ops.srm_credit import through_state
 
 STATE_NAMES = ("u", "s", "g")
@@ -233,6 +233,7 @@ def _(
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     current, threshold, state, *ctx.constants, return_state = inputs
+    levels.note(output[0], 1)
     ctx.save_for_backward(current, threshold, state, output[0] if return_state or state is not None else None)
     # A state that nobody uses has no gradient, not one of zeros.
     ctx.set_materialize_grads(False)
