@@ -26,6 +26,35 @@ LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], tuple[int, ...
         FRAMES,
         (5, 2, 8, 3, 3),
     ),
+    "fused, surrogate neurons": (
+        lambda: snnlib.fuse_(
+            nn.Sequential(
+                snnlib.PerStep(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)),
+                snnlib.neurons.LIF(),
+                snnlib.PerStep(nn.Conv2d(8, 8, 2)),
+                snnlib.BatchNorm2d(8),
+                snnlib.neurons.LIF(),
+                snnlib.AvgPool2d(2),
+                snnlib.PerStep(nn.Conv2d(8, 4, 2)),
+                snnlib.neurons.LIF(),
+                snnlib.AvgPool2d(2),
+            )
+        ),
+        FRAMES,
+        (5, 2, 4, 1, 1),
+    ),
+    "fused, evaluation mode": (
+        lambda: snnlib.fuse_(
+            nn.Sequential(snnlib.PerStep(nn.Linear(27, 8), nn.BatchNorm1d(8)), snnlib.neurons.LIF()).eval()
+        ),
+        (5, 2, 27),
+        (5, 2, 8),
+    ),
+    "event-driven map": (
+        lambda: snnlib.fuse_(nn.Sequential(snnlib.PerStep(nn.Conv2d(3, 4, 3)), snnlib.MaxPool2d(2))),
+        FRAMES,
+        (5, 2, 4, 3, 3),
+    ),
     "standardised": (
         lambda: snnlib.nn.standardize_weights_(
             nn.Sequential(snnlib.SRMConv2d(3, 8, 9), snnlib.SRMLinear(8, 4))

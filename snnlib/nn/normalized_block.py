@@ -74,6 +74,8 @@ class NormalizedNeurons(Block):
             return spiking_layer(x, weight, operator, neuron, return_state=False, pool=self.window).value
         operator.check(x, weight)
         neuron.check_channels(len(weight), x)
+        if x.device.type != "cpu":
+            return self._run_on_device(x)
         if norm is not None and _by_batch(norm):
             current = layer_currents(x, weight, operator, time_dim)
             if current.numel() // max(current.shape[2], 1) < 2:
@@ -93,6 +95,18 @@ class NormalizedNeurons(Block):
                 return out.value
         current = layer_currents(x, weight, operator, time_dim)
         return _scaled(current, scale, mean, offset, neuron, self.window)
+
+    def _run_on_device(self, x: Tensor) -> Tensor:
+        """By torch's batch norm, which reads nothing back; neurons and pooling are one kernel all the same."""
+        (linear, norm), neuron = self._before, cast(Neuron, self.neurons)
+        current = layer_currents(x, linear.weight, operator_of(linear), int(neuron.batch_first))
+        if linear.bias is not None:
+            current = current + along_channels(linear.bias, current)
+        if isinstance(norm, BatchNorm):
+            current = norm(current)
+        elif norm is not None:
+            current = norm(current.flatten(0, 1)).view_as(current)
+        return run_and_pool(neuron, current, None, self.window, current.dtype).value
 
 
 def _by_batch(norm: Norm) -> bool:
