@@ -69,13 +69,17 @@ class NormalizedNeurons(Block):
         (linear, norm), neuron = self._before, cast(Neuron, self.neurons)
         if not runs_on_events(linear, x):
             return self.run_apart(x)
-        weight, operator, time_dim = linear.weight, operator_of(linear), int(neuron.batch_first)
+        weight, operator = linear.weight, operator_of(linear)
         if norm is None and linear.bias is None:
             return spiking_layer(x, weight, operator, neuron, return_state=False, pool=self.window).value
         operator.check(x, weight)
         neuron.check_channels(len(weight), x)
-        if x.device.type != "cpu":
-            return self._run_on_device(x)
+        return self._run_on_cpu(x) if x.device.type == "cpu" else self._run_on_device(x)
+
+    def _run_on_cpu(self, x: Tensor) -> Tensor:
+        """The neurons normalise their currents as they read them."""
+        (linear, norm), neuron = self._before, cast(Neuron, self.neurons)
+        weight, operator, time_dim = linear.weight, operator_of(linear), int(neuron.batch_first)
         if norm is not None and _by_batch(norm):
             current = layer_currents(x, weight, operator, time_dim)
             if current.numel() // max(current.shape[2], 1) < 2:
@@ -85,9 +89,8 @@ class NormalizedNeurons(Block):
         scale, mean, offset = _running_affine(linear.bias, norm, weight)
         conv = as_event_driven(operator, x, weight)
         dynamics = neuron.dynamics(neuron.constants())
-        learns = (
-            any(tensor.requires_grad for tensor in (scale, offset, x, weight)) and torch.is_grad_enabled()
-        )
+        learned = (scale, offset, x, weight)
+        learns = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in learned)
         if dynamics is not None and not isinstance(conv, str) and not learns:
             shifted = after_affine(dynamics, scale, offset - mean * scale)
             out = fused_layer(conv, neuron, shifted, None, False, self.window)
