@@ -2,7 +2,7 @@
 VENV := .venv
 PYTHON := $(VENV)/bin/python
 READY := $(VENV)/.built $(VENV)/.testing
-BENCHMARKS := training_step surrogate_step batch_norm_step small_batch long_sequences fine_bins spike_rates convolution segments scan recurrent event_readers
+BENCHMARKS := training_step surrogate_step batch_norm_step small_batch long_sequences fine_bins spike_rates convolution segments scan scan_pool recurrent event_readers
 CPP = $(shell git ls-files 'cpp/*.cpp' 'cpp/*.h' 'cuda/*.cu' 'cuda/*.cpp' 'cuda/*.h' 'tests/*.cpp' 'snnlib/*.h')
 
 PEERS := build/peers

@@ -28,6 +28,7 @@ ROWS = {
     "recurrent": ["snnlib", "snnlib, ATan", "dense torch loop"],
     "event_readers": ["floor", "snnlib", "snnlib, NumPy"],
     "scan": ["copy_", "snnlib scan, forward", "snnlib scan, backward, weights", "LIF scan, backward"],
+    "scan_pool": ["two kernels", "one kernel"],
 }
 
 

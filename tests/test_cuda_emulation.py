@@ -249,6 +249,23 @@ def test_pooled_scans_of_any_number_of_steps(
             _assert_same(emulated(run), expected)
 
 
+def test_pooled_scans_of_other_windows_are_scans_and_pools(emulated: Callable[..., Any]) -> None:
+    """The kernels of a GPU know windows of 2 x 2 cells alone."""
+    neuron = neurons.LIF()
+    dynamics = neuron.dynamics(neuron.constants())
+    assert dynamics is not None
+    x = torch.randn(7, 2, 16, 6, 9, generator=torch.Generator().manual_seed(5)) * 3
+    current = x.contiguous().movedim(2, -1).contiguous().movedim(-1, 2).requires_grad_()
+
+    def run() -> list[Tensor]:
+        value, state = ops.scan_pool.run(current, dynamics, None, 0, (2, 3))
+        return [value, state, *torch.autograd.grad(value.square().sum() + state.sum(), current)]
+
+    expected = run()
+    assert expected[0].any() and ops.scan_pool.fits(current, dynamics, (2, 3))
+    _assert_same(emulated(run), expected)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("surrogate", [snnlib.surrogate.ATan(), snnlib.surrogate.FastSigmoid()], ids=str)
 def test_slopes_beyond_the_range_of_fast_reciprocals(

@@ -160,9 +160,11 @@ def test_pooled_scans_are_for_one_state_and_whole_windows() -> None:
     flags = [0, 0, 1, 1, 0, 0, 1, 0, 0]
     pooled = torch.ops.snnlib.scan_pool_forward
     with pytest.raises(
-        ValueError, match=r"current: expected an even number of rows and columns, got \(3, 6\)"
+        ValueError, match=r"current: expected rows and columns in multiples of \(2, 2\), got \(3, 6\)"
     ):
         pooled(x[:, :, :, :3], rows, None, flags, 0)
+    with pytest.raises(ValueError, match=r"window: expected at least one row and column, got \(0, 2\)"):
+        pooled(x, rows, None, flags, 0, 0, 2)
     with pytest.raises(ValueError, match=r"current: expected \[T, N, C, H, W\]"):
         pooled(x[..., 0], rows, None, flags, 0)
     with pytest.raises(ValueError, match=r"flags: expected one state, .* and 2 states"):

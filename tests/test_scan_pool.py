@@ -1,6 +1,8 @@
-"""Neurons of one state and their 2 x 2 average pool in one kernel of a CPU: the bits of scan and pool apart."""
+"""Neurons of one state and their average pool in one kernel of a CPU: the bits of scan and pool apart."""
 
+import math
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -64,20 +66,45 @@ def test_bits_are_those_of_scan_and_pool(shape: str, neuron: str, per_channel: b
     coefficients = dynamics.pack(current.new_empty(())).detach()
     state = torch.randn(1, batch, channels, height, width, generator=generator) if per_channel else None
     call = (current, coefficients, state, dynamics.flags, time_dim)
+    _compare(call, (2, 2), per_channel, generator)
+
+
+@pytest.mark.parametrize("neuron", ["LIF", "KLIF"])
+@pytest.mark.parametrize("window", [(3, 3), (4, 4), (1, 3), (5, 1), (2, 4), (8, 8)])
+def test_windows_of_any_size(window: tuple[int, int], neuron: str) -> None:
+    """Of 9, 3 and 5 cells, by which a division rounds."""
+    generator = torch.Generator().manual_seed(0)
+    high, wide = window
+    current = _channels_last(11, 2, 48, 2 * high, 3 * wide, generator=generator)
+    module = NEURONS[neuron]()
+    dynamics = module.dynamics(module.constants())
+    assert dynamics is not None and scan_pool.fits(current, dynamics, window)
+    assert not scan_pool.fits(current, dynamics, (2 * high + 1, wide))
+    assert scan_pool.fits(current, dynamics, (2 * high, 3 * wide)) == (
+        6 * high * wide <= scan_pool.MOST_CELLS
+    )
+    state = torch.randn(1, 2, 48, 2 * high, 3 * wide, generator=generator)
+    coefficients = dynamics.pack(current.new_empty(())).detach()
+    _compare((current, coefficients, state, dynamics.flags, 0), window, True, generator)
+
+
+def _compare(
+    call: tuple[Any, ...], window: tuple[int, int], with_state: bool, generator: torch.Generator
+) -> None:
     spikes, last = scan.scan_forward(*call)
-    expected = apart_avg_pool2d(spikes, (2, 2))
+    expected = apart_avg_pool2d(spikes, window)
     grad_value = torch.randn(expected.shape, generator=generator)
-    grad_state = torch.randn(last.shape, generator=generator) if per_channel else None
-    shares = (grad_value / 4).repeat_interleave(2, 3).repeat_interleave(2, 4)
+    grad_state = torch.randn(last.shape, generator=generator) if with_state else None
+    shares = (grad_value / math.prod(window)).repeat_interleave(window[0], 3).repeat_interleave(window[1], 4)
     grad, _, start = scan.scan_backward(shares, grad_state, *call, False)
     for isa in native._module.available_isas():
         native._module.select_isa(isa)
         for threads in (1, 3):
             torch.set_num_threads(threads)
-            value, final = scan_pool.scan_pool_forward(*call)
+            value, final = scan_pool.scan_pool_forward(*call, *window)
             assert_bits(value, expected, "means")
             assert_bits(final, last, "state")
-            found, before = scan_pool.scan_pool_backward(grad_value, grad_state, *call)
+            found, before = scan_pool.scan_pool_backward(grad_value, grad_state, *call, *window)
             assert_bits(found, grad, "dL/dcurrent")
             assert_bits(before, start, "dL/dstate")
 

@@ -8,9 +8,9 @@
 namespace snnlib {
 namespace {
 
-// As in scan.cpp; (channels, height, width, channels last).
+// As in scan.cpp; (channels, height, width, channels last, rows and columns of a window).
 using View = std::array<int64_t, 5>;
-using Planes = std::array<int64_t, 4>;
+using Planes = std::array<int64_t, 6>;
 
 ScanArgs to_args(const View& v, int dtype, const Flags& flags, Address coefficients, int64_t period, Address current,
                  Address state_in, intptr_t executor) {
@@ -25,7 +25,7 @@ ScanArgs to_args(const View& v, int dtype, const Flags& flags, Address coefficie
           {executor}};
 }
 
-CellPlanes to_planes(const Planes& p) { return {p[0], p[1], p[2], p[3] != 0}; }
+CellPlanes to_planes(const Planes& p) { return {p[0], p[1], p[2], p[3] != 0, p[4], p[5]}; }
 
 }  // namespace
 

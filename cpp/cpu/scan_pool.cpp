@@ -1,6 +1,6 @@
-// Neurons of one state and the average of their spikes over windows of 2 x 2 cells on the CPU. The cells of a block of
-// windows walk through all time steps with their states in the L1 cache. Spikes are never stored, and gradients of
-// windows are read where a cell wants its quarter.
+// Neurons of one state and the average of their spikes over windows without overlap on the CPU. The cells of a block
+// of windows walk through all time steps with their states in the L1 cache. Spikes are never stored, and gradients of
+// windows are read where a cell wants its share.
 #include "snnlib/scan_pool.h"
 
 #include "snnlib/isa.h"
@@ -21,6 +21,15 @@ constexpr int64_t kVecLanes = Cells::kLanes;
 // As in scan.cpp: 4 KiB of each of two rows of cells, and what the repeated forward may occupy in the L2 cache.
 constexpr int64_t kBlockLines = 2048 / kLineNeurons, kScratchBytes = 512 << 10;
 
+// Rows and columns of a window: of 2 x 2 cells, which most nets have, as constants.
+template <bool Small>
+struct WindowSize {
+  int64_t high, wide;
+  explicit WindowSize(const WindowGrid& w) : high(Small ? 2 : w.high), wide(Small ? 2 : w.wide) {}
+  // As a pool divides: by a power of two a product has the same bits.
+  Vec mean(const Vec& sum) const { return Small ? sum * 0.25f : sum / float(high * wide); }
+};
+
 // The coefficients of the channels of a block, one for all where they do not differ.
 SNNLIB_NOINLINE const Coefficients* load_coefficients(const ScanArgs& a, const WindowBlock& block) {
   thread_local Scratch<Coefficients> memory;
@@ -40,50 +49,49 @@ SNNLIB_NOINLINE const Coefficients* load_coefficients(const ScanArgs& a, const W
   return out;
 }
 
-SNNLIB_NOINLINE State* load_states(const ScanArgs& a, const WindowGrid& w, const CellOffsets& offsets,
-                                   const WindowBlock& block) {
+SNNLIB_NOINLINE State* load_states(const ScanArgs& a, const WindowGrid& w, const WindowBlock& block) {
   thread_local Scratch<State> memory;
   State* states = memory.zeroed(w.lines_in_block() * kVectors);
   const float* in = static_cast<const float*>(a.state_in);
   if (in) {
-    for_each_cell_state(w, offsets, block,
+    for_each_cell_state(w, block,
                         [&](int64_t v, int64_t at) { states[v].y[0] = load_lanes<float>(in + at, kVecLanes); });
   }
   return states;
 }
 
-template <bool Usual>
-void forward_block(const ScanPoolForwardArgs& args, const WindowGrid& w, const CellOffsets& offsets,
-                   const WindowBlock& block, bool streamed) {
+template <bool Usual, bool Small>
+void forward_block(const ScanPoolForwardArgs& args, const WindowGrid& w, const WindowBlock& block, bool streamed) {
   const ScanForwardArgs& a = args.scan;
   const Coefficients* coefficients = load_coefficients(a, block);
-  State* states = load_states(a, w, offsets, block);
+  State* states = load_states(a, w, block);
   const LinearFlags flags = Usual ? usual_flags(a.flags.surrogate) : a.flags;
   const int64_t stride = a.view.step_stride, per_vector = a.period != 1;
+  const WindowSize<Small> size(w);
   const int64_t start = block.start(a.view, w);
   const float* current = static_cast<const float*>(a.current) + start + block.cell(w);
-  float* value = static_cast<float*>(a.value) + start / kCells + block.window(w);
-  const int64_t beyond = 2 * block.columns * w.channels;
-  // Spikes of the upper cells of every window.
+  float* value = static_cast<float*>(a.value) + start / w.area + block.window(w);
+  const int64_t beyond = block.columns * w.wide * w.channels;
+  // Spikes of the upper rows of every window.
   thread_local Scratch<Cells> memory;
-  Cells* upper = memory.reserve(w.lines_in_block() / kCells * kSteps);
+  Cells* upper = memory.reserve(w.lines_in_block() / w.area * kSteps);
   for_each_step_group(a.view.steps, [&](auto group, int64_t t) {
     constexpr int kRows = decltype(group)::value;
     const float* now = current + t * stride;
     const float* next = t + kRows < a.view.steps ? now + kRows * stride : current + beyond;
-    for_each_cell_row(w, block, [&](int64_t high, int64_t number, int64_t line, int64_t window, int64_t first) {
+    for_each_cell_row(w, block, [&](int64_t y, int64_t number, int64_t line, int64_t window, int64_t first) {
       Cells* kept = upper + number * kRows;
       Cells sum[kRows] = {};
-      if (high) {
+      if (y) {
         for (int row = 0; row < kRows; ++row) sum[row] = kept[row];
       }
-      for (int64_t cell = 2 * high; cell < 2 * high + 2; ++cell) {
-        const int64_t at = first + offsets.cell[cell];
+      for (int64_t x = 0; x < size.wide; ++x) {
+        const int64_t cell = y * size.wide + x, at = first + w.offset(y, x);
         Cells rows[kRows];
         load_rows(now + at, next + at, stride, kLineNeurons, rows);
         for (int64_t j = 0; j < kVectors; ++j) {
           const Coefficients& k = coefficients[per_vector * (line * kVectors + j)];
-          State& place = states[(number * kCells + cell) * kVectors + j];
+          State& place = states[(number * size.high * size.wide + cell) * kVectors + j];
           State state = place;
           for (int row = 0; row < kRows; ++row) {
             const auto out = linear_step<1, false>(state, rows[row].vector[j], k, flags, 1.0f);
@@ -93,53 +101,54 @@ void forward_block(const ScanPoolForwardArgs& args, const WindowGrid& w, const C
         }
       }
       for (int row = 0; row < kRows; ++row) {
-        if (!high) {
+        if (y + 1 < size.high) {
           kept[row] = sum[row];
           continue;
         }
-        float* to = value + (t + row) * (stride / kCells) + window;
-        for (int64_t j = 0; j < kVectors; ++j) sum[row].vector[j] = sum[row].vector[j] * (1.0f / kCells);
+        float* to = value + (t + row) * (stride / w.area) + window;
+        for (int64_t j = 0; j < kVectors; ++j) sum[row].vector[j] = size.mean(sum[row].vector[j]);
         streamed ? sum[row].template store<true>(to, kLineNeurons) : sum[row].template store<false>(to, kLineNeurons);
       }
     });
   });
   float* out = static_cast<float*>(a.state_out);
-  for_each_cell_state(w, offsets, block,
+  for_each_cell_state(w, block,
                       [&](int64_t v, int64_t at) { store_lanes<float>(out + at, states[v].y[0], kVecLanes); });
   if (streamed) finish_streams();
 }
 
-template <bool Usual>
-void backward_block(const ScanPoolBackwardArgs& args, const WindowGrid& w, const CellOffsets& offsets,
-                    const WindowBlock& block, bool streamed) {
+template <bool Usual, bool Small>
+void backward_block(const ScanPoolBackwardArgs& args, const WindowGrid& w, const WindowBlock& block, bool streamed) {
   const ScanBackwardArgs& a = args.scan;
   const Coefficients* coefficients = load_coefficients(a, block);
-  State* states = load_states(a, w, offsets, block);
+  State* states = load_states(a, w, block);
   const LinearFlags flags = Usual ? usual_flags(a.flags.surrogate) : a.flags;
   const int64_t stride = a.view.step_stride, per_vector = a.period != 1, vectors = w.lines_in_block() * kVectors;
+  const int64_t apart = stride / w.area;
+  const WindowSize<Small> size(w);
   const int64_t start = block.start(a.view, w);
   const float* current = static_cast<const float*>(a.current) + start + block.cell(w);
-  const float* grad = static_cast<const float*>(a.grad_value) + start / kCells + block.window(w);
+  const float* grad = static_cast<const float*>(a.grad_value) + start / w.area + block.window(w);
   float* grad_current = static_cast<float*>(a.grad_current) + start + block.cell(w);
-  const int64_t beyond = 2 * block.columns * w.channels;
+  const int64_t beyond = block.columns * w.wide * w.channels;
   // h before the reset, of every vector and step.
   thread_local Scratch<Vec> raws;
   Vec* saved = raws.reserve(a.view.steps * vectors);
   const auto place = [&](int64_t t, int64_t number, int64_t cell, int kRows, int row, int64_t j) {
-    return saved + t * vectors + ((number * kCells + cell) * kRows + row) * kVectors + j;
+    return saved + t * vectors + ((number * size.high * size.wide + cell) * kRows + row) * kVectors + j;
   };
   for_each_step_group(a.view.steps, [&](auto group, int64_t t) {
     constexpr int kRows = decltype(group)::value;
     const float* now = current + t * stride;
     const float* next = t + kRows < a.view.steps ? now + kRows * stride : now;
-    for_each_cell_row(w, block, [&](int64_t high, int64_t number, int64_t line, int64_t, int64_t first) {
-      for (int64_t cell = 2 * high; cell < 2 * high + 2; ++cell) {
-        const int64_t at = first + offsets.cell[cell];
+    for_each_cell_row(w, block, [&](int64_t y, int64_t number, int64_t line, int64_t, int64_t first) {
+      for (int64_t x = 0; x < size.wide; ++x) {
+        const int64_t cell = y * size.wide + x, at = first + w.offset(y, x);
         Cells rows[kRows];
         load_rows(now + at, next + at, stride, kLineNeurons, rows);
         for (int64_t j = 0; j < kVectors; ++j) {
           const Coefficients& k = coefficients[per_vector * (line * kVectors + j)];
-          State& kept = states[(number * kCells + cell) * kVectors + j];
+          State& kept = states[(number * size.high * size.wide + cell) * kVectors + j];
           State state = kept;
           for (int row = 0; row < kRows; ++row) {
             *place(t, number, cell, kRows, row, j) =
@@ -154,25 +163,26 @@ void backward_block(const ScanPoolBackwardArgs& args, const WindowGrid& w, const
   Carry* carry = memory.zeroed(vectors);
   const float* from = static_cast<const float*>(a.grad_state_out);
   if (from) {
-    for_each_cell_state(w, offsets, block,
+    for_each_cell_state(w, block,
                         [&](int64_t v, int64_t at) { carry[v].g[0] = load_lanes<float>(from + at, kVecLanes); });
   }
   Coefficients unused;
   for_each_step_group_reversed(a.view.steps, [&](auto group, int64_t t) {
     constexpr int kRows = decltype(group)::value;
-    const float* now = grad + t * (stride / kCells);
-    const float* next = t >= kRows ? now - kRows * (stride / kCells) : now;
-    for_each_cell_row(w, block, [&](int64_t high, int64_t number, int64_t line, int64_t window, int64_t first) {
+    const float* now = grad + t * apart;
+    const float* next = t >= kRows ? now - kRows * apart : now;
+    for_each_cell_row(w, block, [&](int64_t y, int64_t number, int64_t line, int64_t window, int64_t first) {
       Cells shares[kRows];
-      load_rows(now + window, next + window, stride / kCells, kLineNeurons, shares);
+      load_rows(now + window, next + window, apart, kLineNeurons, shares);
       for (int row = 0; row < kRows; ++row) {
-        for (int64_t j = 0; j < kVectors; ++j) shares[row].vector[j] = shares[row].vector[j] * (1.0f / kCells);
+        for (int64_t j = 0; j < kVectors; ++j) shares[row].vector[j] = size.mean(shares[row].vector[j]);
       }
-      for (int64_t cell = 2 * high; cell < 2 * high + 2; ++cell) {
+      for (int64_t x = 0; x < size.wide; ++x) {
+        const int64_t cell = y * size.wide + x;
         Cells rows[kRows];
         for (int64_t j = 0; j < kVectors; ++j) {
           const Coefficients& k = coefficients[per_vector * (line * kVectors + j)];
-          Carry& kept = carry[(number * kCells + cell) * kVectors + j];
+          Carry& kept = carry[(number * size.high * size.wide + cell) * kVectors + j];
           Carry back = kept;
           for (int row = kRows - 1; row >= 0; --row) {
             LinearSeen<1, Vec> seen;
@@ -183,7 +193,7 @@ void backward_block(const ScanPoolBackwardArgs& args, const WindowGrid& w, const
           kept = back;
         }
         for (int row = 0; row < kRows; ++row) {
-          const int64_t at = row * stride + first + offsets.cell[cell];
+          const int64_t at = row * stride + first + w.offset(y, x);
           // What the next block begins with.
           if (t == 0) prefetch(current + beyond + at);
           float* to = grad_current + t * stride + at;
@@ -194,20 +204,29 @@ void backward_block(const ScanPoolBackwardArgs& args, const WindowGrid& w, const
     });
   });
   float* to = static_cast<float*>(a.grad_state_in);
-  for_each_cell_state(w, offsets, block,
-                      [&](int64_t v, int64_t at) { store_lanes<float>(to + at, carry[v].g[0], kVecLanes); });
+  for_each_cell_state(w, block, [&](int64_t v, int64_t at) { store_lanes<float>(to + at, carry[v].g[0], kVecLanes); });
   if (streamed) finish_streams();
+}
+
+// f(whether the options are those of most nets, whether windows have 2 x 2 cells), as constants; other options take a
+// loop for windows of any size.
+template <class F>
+void by_options(const LinearFlags& flags, const WindowGrid& w, const F& f) {
+  using std::false_type;
+  using std::true_type;
+  if (!is_usual(flags)) return f(false_type(), false_type());
+  w.high == 2 && w.wide == 2 ? f(true_type(), true_type()) : f(true_type(), false_type());
 }
 
 void forward(const ScanPoolForwardArgs& a) {
   const WindowGrid w(a.scan, a.planes, kBlockLines);
-  const CellOffsets offsets(w);
   const SequenceView& view = a.scan.view;
-  const bool streamed = streamable(a.scan.value, w.samples * view.steps * w.cells() / kCells * int64_t(sizeof(float)),
-                                   view.step_stride / kCells * int64_t(sizeof(float)));
+  const bool streamed = streamable(a.scan.value, w.samples * view.steps * w.cells() / w.area * int64_t(sizeof(float)),
+                                   view.step_stride / w.area * int64_t(sizeof(float)));
   for_each_window_block(w, a.scan.executor.threads(), [&](const WindowBlock& block) {
-    is_usual(a.scan.flags) ? forward_block<true>(a, w, offsets, block, streamed)
-                           : forward_block<false>(a, w, offsets, block, streamed);
+    by_options(a.scan.flags, w, [&](auto usual, auto small) {
+      forward_block<decltype(usual)::value, decltype(small)::value>(a, w, block, streamed);
+    });
   });
 }
 
@@ -215,11 +234,11 @@ void backward(const ScanPoolBackwardArgs& a) {
   const SequenceView& view = a.scan.view;
   const int64_t steps = view.steps > 0 ? view.steps : 1, room = kScratchBytes / (steps * kCacheLine);
   const WindowGrid w(a.scan, a.planes, room < kBlockLines ? room : kBlockLines);
-  const CellOffsets offsets(w);
   const bool streamed = streamable_sequence<float>(view, a.scan.grad_current);
   for_each_window_block(w, a.scan.executor.threads(), [&](const WindowBlock& block) {
-    is_usual(a.scan.flags) ? backward_block<true>(a, w, offsets, block, streamed)
-                           : backward_block<false>(a, w, offsets, block, streamed);
+    by_options(a.scan.flags, w, [&](auto usual, auto small) {
+      backward_block<decltype(usual)::value, decltype(small)::value>(a, w, block, streamed);
+    });
   });
 }
 

@@ -179,14 +179,14 @@ def run_and_pool(
     dtype: torch.dtype,
 ) -> Output:
     """Means of the spikes of neurons over windows, in this dtype, and the state: in one pass where a kernel does it."""
-    dynamics = neuron.dynamics(neuron.constants()) if pool == (2, 2) and not neuron.wants_share else None
-    if dynamics is None or not ops.scan_pool.fits(current, dynamics):
+    dynamics = neuron.dynamics(neuron.constants()) if pool != (1, 1) and not neuron.wants_share else None
+    if dynamics is None or not ops.scan_pool.fits(current, dynamics, pool):
         value, final = neuron.run(current, state)
         return Output(pooled(ops.levels.carry(value.to(dtype), value), pool), final)
     time_dim = int(neuron.batch_first)
     shape = [size for dim, size in enumerate(current.shape) if dim != time_dim]
     start = neuron.start(shape, current, state)
-    means, last = ops.scan_pool.run(current, dynamics, start, time_dim)
+    means, last = ops.scan_pool.run(current, dynamics, start, time_dim, pool)
     return Output(ops.levels.carry(means.to(dtype), means), (last,))
 
 

@@ -1,4 +1,4 @@
-"""Neurons of one state and the means of their spikes over 2 x 2 windows as one op, which reads currents once.
+"""Neurons of one state and the means of their spikes over windows as one op, which reads currents once.
 
 Kernels: cpp/cpu/scan_pool.cpp and cuda/scan_pool.cu. Where they do not fit the op is scan.py and pool.py one after the
 other: the same bits.
@@ -26,43 +26,56 @@ if TYPE_CHECKING:
 _PLANES, _CHANNELS_LAST = [2, 3, 4], [3, 4, 2]
 # Numbers of a CPU's cache line.
 _LINE = 16
+# Cells of a window, whose states a CPU keeps in the L1 cache with those of all its channels' line.
+MOST_CELLS = 64
 # A GPU's thread takes a window, and the number of threads has 31 bits.
 MOST_NEURONS = 1 << 33
 
 
-def run(x: Tensor, dynamics: Dynamics, state: Tensor | None, time_dim: int) -> tuple[Tensor, Tensor]:
+def run(
+    x: Tensor, dynamics: Dynamics, state: Tensor | None, time_dim: int, window: tuple[int, int] = (2, 2)
+) -> tuple[Tensor, Tensor]:
     """Means of every window and step and the state after the last, with gradients as of `scan.run`."""
     coefficients = dynamics.pack(x.new_zeros((), dtype=state_dtype(x)))
-    value, final = scan_pool_forward(x, coefficients, state, dynamics.flags, time_dim)
-    levels.note(value, 4)
+    value, final = scan_pool_forward(x, coefficients, state, dynamics.flags, time_dim, *window)
+    levels.note(value, math.prod(window))
     return value, final
 
 
-def fits(current: Tensor, dynamics: Dynamics) -> bool:
+def fits(current: Tensor, dynamics: Dynamics, window: tuple[int, int] = (2, 2)) -> bool:
     """Whether a kernel takes these neurons and currents `[T, N, C, H, W]`."""
-    if current.dim() != 5 or not _has_kernel(current):
+    if current.dim() != 5 or not _has_kernel(current, window):
         return False
     if dynamics.states != 1 or dynamics.reset_next or dynamics.membrane:
         return False
-    return is_whole(current) and current.numel() < MOST_NEURONS
+    return is_whole(current, window) and current.numel() < MOST_NEURONS
 
 
-def _has_kernel(current: Tensor) -> bool:
-    if not native.scan_pools_any_layout(current):
+def _has_kernel(current: Tensor, window: tuple[int, int]) -> bool:
+    if native.scan_pools_any_layout(current):
+        if window != (2, 2):
+            return False
+    else:
         # Channels-last in whole cache lines: the layout in which convolutions give their currents.
         lines = _neuron_order(current) == _CHANNELS_LAST and current.shape[2] % _LINE == 0
-        if not lines or current.dtype != torch.float32:
+        if not lines or current.dtype != torch.float32 or math.prod(window) > MOST_CELLS:
             return False
     return native.has_kernel("scan_pool_forward", current)
 
 
-def is_whole(current: Tensor) -> bool:
+def is_whole(current: Tensor, window: tuple[int, int] = (2, 2)) -> bool:
     """Whether every cell is in a window."""
-    return all(size > 0 and size % 2 == 0 for size in current.shape[3:])
+    sizes = zip(current.shape[3:], window, strict=True)
+    return all(size > 0 and size % extent == 0 for size, extent in sizes)
 
 
 def _check(
-    current: Tensor, coefficients: Tensor, state: Tensor | None, flags: Sequence[int], time_dim: int
+    current: Tensor,
+    coefficients: Tensor,
+    state: Tensor | None,
+    flags: Sequence[int],
+    time_dim: int,
+    window: tuple[int, int],
 ) -> Flags:
     checks.check_kernel_dtype("current", current)
     checks.check_rank("current", current, "[T, N, C, H, W]", exactly=5)
@@ -72,9 +85,11 @@ def _check(
             f"flags: expected one state, a reset in the same step and spikes as values, got {list(flags)} and "
             f"{count_states(len(coefficients))} states"
         )
-    if not is_whole(current):
+    if min(window) < 1:
+        raise ValueError(f"window: expected at least one row and column, got {window}")
+    if not is_whole(current, window):
         raise ValueError(
-            f"current: expected an even number of rows and columns, got {tuple(current.shape[3:])}"
+            f"current: expected rows and columns in multiples of {window}, got {tuple(current.shape[3:])}"
         )
     return options
 
@@ -98,9 +113,10 @@ def as_windows(grad: Tensor, value: Tensor) -> Tensor:
     return aligned(grad)
 
 
-def empty_value(current: Tensor) -> Tensor:
+def empty_value(current: Tensor, window: tuple[int, int] = (2, 2)) -> Tensor:
     """Room for the windows, in the layout of the currents."""
-    shape = [*current.shape[:3], current.shape[3] // 2, current.shape[4] // 2]
+    high, wide = window
+    shape = [*current.shape[:3], current.shape[3] // high, current.shape[4] // wide]
     strides = _dense_strides(shape, [0, 1, *(_neuron_order(current) or _PLANES)])
     return torch.empty_strided(shape, strides, dtype=current.dtype, device=current.device)
 
@@ -123,10 +139,16 @@ class _Call:
     """Arguments that both kernels share; keeps the tensors behind the addresses alive."""
 
     def __init__(
-        self, current: Tensor, coefficients: Tensor, state: Tensor | None, flags: Flags, time_dim: int
+        self,
+        current: Tensor,
+        coefficients: Tensor,
+        state: Tensor | None,
+        flags: Flags,
+        time_dim: int,
+        window: tuple[int, int],
     ) -> None:
         self.current = aligned(current)
-        self.view, self.planes = view_of(current, time_dim), planes_of(current)
+        self.view, self.planes = view_of(current, time_dim), (*planes_of(current), *window)
         self.rows = coefficients.to(state_dtype(current)).contiguous()
         self.flags = flags
         self.state = None
@@ -148,30 +170,43 @@ class _Call:
 
 @torch.library.custom_op("snnlib::scan_pool_forward", mutates_args=())
 def scan_pool_forward(
-    current: Tensor, coefficients: Tensor, state: Tensor | None, flags: Sequence[int], time_dim: int
+    current: Tensor,
+    coefficients: Tensor,
+    state: Tensor | None,
+    flags: Sequence[int],
+    time_dim: int,
+    high: int = 2,
+    wide: int = 2,
 ) -> tuple[Tensor, Tensor]:
-    """(means of the spikes of every window and step, state of every neuron after the last)."""
-    options = _check(current, coefficients, state, flags, time_dim)
+    """(means of the spikes of every window `high x wide` and step, state of every neuron after the last)."""
+    window = high, wide
+    options = _check(current, coefficients, state, flags, time_dim, window)
     current = as_planes(current)
-    value = empty_value(current)
-    if not _has_kernel(current):
+    value = empty_value(current, window)
+    if not _has_kernel(current, window):
         spikes, final = scan.scan_forward(current, coefficients, state, flags, time_dim)
-        means = pool.spike_avg_pool(spikes.flatten(0, 1), (2, 2), (2, 2), (0, 0), False, True, None)
+        means = pool.spike_avg_pool(spikes.flatten(0, 1), window, window, (0, 0), False, True, None)
         return value.copy_(means.view(value.shape)), final
     kernel = native.kernel("scan_pool_forward", current, coefficients=coefficients, state=state)
     assert kernel is not None
     final = scan._empty_state(current, 1, time_dim)
-    call = _Call(current, coefficients, state, options, time_dim)
+    call = _Call(current, coefficients, state, options, time_dim, window)
     kernel(*call.arguments(), value.data_ptr(), final.data_ptr())
     return value, final
 
 
 @scan_pool_forward.register_fake
 def _(
-    current: Tensor, coefficients: Tensor, state: Tensor | None, flags: Sequence[int], time_dim: int
+    current: Tensor,
+    coefficients: Tensor,
+    state: Tensor | None,
+    flags: Sequence[int],
+    time_dim: int,
+    high: int = 2,
+    wide: int = 2,
 ) -> tuple[Tensor, Tensor]:
     current = as_planes(current)
-    return empty_value(current), scan._empty_state(current, 1, time_dim)
+    return empty_value(current, (high, wide)), scan._empty_state(current, 1, time_dim)
 
 
 @torch.library.custom_op("snnlib::scan_pool_backward", mutates_args=())
@@ -183,16 +218,19 @@ def scan_pool_backward(
     state: Tensor | None,
     flags: Sequence[int],
     time_dim: int,
+    high: int = 2,
+    wide: int = 2,
 ) -> tuple[Tensor, Tensor]:
-    """dL/dcurrent and dL/dstate; a cell's share of dL/dmean is a quarter, rounded to the currents' dtype."""
-    options = _check(current, coefficients, state, flags, time_dim)
+    """dL/dcurrent and dL/dstate; a cell's share of dL/dmean, in 2 x 2 a quarter, is rounded to the currents' dtype."""
+    window = high, wide
+    options = _check(current, coefficients, state, flags, time_dim, window)
     current = as_planes(current)
-    value = empty_value(current)
+    value = empty_value(current, window)
     checks.check_gradient("grad_value", grad_value, value.shape, "the output's shape", current)
     scan._check_state("grad_state", grad_state, current, coefficients, options, time_dim)
-    if not _has_kernel(current):
+    if not _has_kernel(current, window):
         grad, _, start = scan.scan_backward(
-            pool.shares(grad_value, current.shape, (2, 2)),
+            pool.shares(grad_value, current.shape, window),
             grad_state,
             current,
             coefficients,
@@ -206,7 +244,7 @@ def scan_pool_backward(
         "scan_pool_backward", current, grad_value=grad_value, coefficients=coefficients, state=state
     )
     assert kernel is not None
-    call = _Call(current, coefficients, state, options, time_dim)
+    call = _Call(current, coefficients, state, options, time_dim, window)
     grad_value = as_windows(grad_value, value)
     final = None if grad_state is None else scan._empty_state(current, 1, time_dim).copy_(grad_state)
     grad, start = torch.empty_like(current), scan._empty_state(current, 1, time_dim)
@@ -223,13 +261,15 @@ def _(
     state: Tensor | None,
     flags: Sequence[int],
     time_dim: int,
+    high: int = 2,
+    wide: int = 2,
 ) -> tuple[Tensor, Tensor]:
     current = as_planes(current)
     return torch.empty_like(current), scan._empty_state(current, 1, time_dim)
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    current, coefficients, state, ctx.flags, ctx.time_dim = inputs
+    current, coefficients, state, ctx.flags, ctx.time_dim, *ctx.window = inputs
     ctx.save_for_backward(current, coefficients, state)
 
 
@@ -237,7 +277,7 @@ def _backward(ctx: Any, grad_value: Tensor, grad_state: Tensor | None) -> tuple[
     current, coefficients, state = ctx.saved_tensors
     if ctx.needs_input_grad[1]:
         grad, rows, start = scan.scan_backward(
-            pool.shares(grad_value, current.shape, (2, 2)),
+            pool.shares(grad_value, current.shape, tuple(ctx.window)),
             grad_state,
             current,
             coefficients,
@@ -246,11 +286,11 @@ def _backward(ctx: Any, grad_value: Tensor, grad_state: Tensor | None) -> tuple[
             ctx.time_dim,
             True,
         )
-        return grad, rows, start if state is not None else None, None, None
+        return grad, rows, start if state is not None else None, *[None] * 4
     grad, start = scan_pool_backward(
-        grad_value, grad_state, current, coefficients, state, ctx.flags, ctx.time_dim
+        grad_value, grad_state, current, coefficients, state, ctx.flags, ctx.time_dim, *ctx.window
     )
-    return grad, None, start if state is not None else None, None, None
+    return grad, None, start if state is not None else None, *[None] * 4
 
 
 scan_pool_forward.register_autograd(_backward, setup_context=_setup_context)

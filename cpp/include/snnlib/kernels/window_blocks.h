@@ -1,4 +1,4 @@
-// Windows of 2 x 2 cells of channels-last float32 frames in blocks that the threads share. A block is some windows of
+// Windows without overlap of channels-last float32 frames in blocks that the threads share. A block is some windows of
 // one row of windows, with a range of channels, all of them in cache lines.
 #pragma once
 
@@ -9,13 +9,15 @@
 namespace snnlib {
 namespace SNNLIB_ISA {
 
-constexpr int64_t kCells = 4, kLineNeurons = Line<float>::kNeurons, kVectors = Line<float>::kVectors;
+constexpr int64_t kLineNeurons = Line<float>::kNeurons, kVectors = Line<float>::kVectors;
 // Lines of cells per task: long enough to hide the scheduling.
 constexpr int64_t kTaskLines = 8192 / kLineNeurons;
 
 // How the windows and channels of a call are divided, in lines of 16 channels.
 struct WindowGrid {
-  int64_t samples, channels, lines, columns, rows;  // rows and columns of windows
+  int64_t samples, channels, lines;
+  int64_t high, wide, area;  // rows, columns and number of the cells of a window
+  int64_t columns, rows;     // of windows
   int64_t lines_of_block, columns_of_block, line_blocks, column_blocks;
 
   // Blocks of at most `most` lines of cells, and at least one window of a line.
@@ -23,10 +25,13 @@ struct WindowGrid {
       : samples(a.view.outer * (a.view.inner / (p.channels * p.height * p.width))),
         channels(p.channels),
         lines(p.channels / kLineNeurons),
-        columns(p.width / 2),
-        rows(p.height / 2) {
-    lines_of_block = at_most(lines, most / kCells);
-    columns_of_block = at_most(columns, most / kCells / lines_of_block);
+        high(p.window_rows),
+        wide(p.window_columns),
+        area(high * wide),
+        columns(p.width / wide),
+        rows(p.height / high) {
+    lines_of_block = at_most(lines, most / area);
+    columns_of_block = at_most(columns, most / area / lines_of_block);
     line_blocks = (lines + lines_of_block - 1) / lines_of_block;
     column_blocks = (columns + columns_of_block - 1) / columns_of_block;
   }
@@ -36,8 +41,10 @@ struct WindowGrid {
   }
   int64_t blocks() const { return samples * rows * column_blocks * line_blocks; }
   // Cells of a sample.
-  int64_t cells() const { return kCells * rows * columns * channels; }
-  int64_t lines_in_block() const { return kCells * lines_of_block * columns_of_block; }
+  int64_t cells() const { return rows * columns * area * channels; }
+  int64_t lines_in_block() const { return area * lines_of_block * columns_of_block; }
+  // Elements from the first cell of a window to cell x of row y.
+  int64_t offset(int64_t y, int64_t x) const { return (y * columns * wide + x) * channels; }
 };
 
 struct WindowBlock {
@@ -54,7 +61,7 @@ struct WindowBlock {
   // The first element in a step of its sample: among windows, and among cells.
   int64_t window(const WindowGrid& w) const { return (row * w.columns + column) * w.channels + line * kLineNeurons; }
   int64_t cell(const WindowGrid& w) const {
-    return (row * w.columns * kCells + column * 2) * w.channels + line * kLineNeurons;
+    return (row * w.columns * w.area + column * w.wide) * w.channels + line * kLineNeurons;
   }
   // Where the sample begins in a sequence of cells: [outer] or side by side in a step.
   int64_t start(const SequenceView& view, const WindowGrid& w) const {
@@ -68,27 +75,22 @@ struct WindowBlock {
     for (int64_t x = 0; x < columns; ++x) {
       for (int64_t i = 0; i < lines; ++i) {
         const int64_t channel = i * kLineNeurons;
-        f(x * lines + i, i, x * w.channels + channel, 2 * x * w.channels + channel);
+        f(x * lines + i, i, x * w.channels + channel, x * w.wide * w.channels + channel);
       }
     }
   }
 };
 
-// Where the four cells of a window lie, in elements from the first.
-struct CellOffsets {
-  int64_t cell[kCells];
-  explicit CellOffsets(const WindowGrid& w)
-      : cell{0, w.channels, 2 * w.columns * w.channels, (2 * w.columns + 1) * w.channels} {}
-};
-
 // f(number of the vector in the block, number of its first element among the states) for the cells of a block.
 template <class F>
-void for_each_cell_state(const WindowGrid& w, const CellOffsets& offsets, const WindowBlock& block, const F& f) {
+void for_each_cell_state(const WindowGrid& w, const WindowBlock& block, const F& f) {
   const int64_t at = block.sample * w.cells() + block.cell(w);
   block.for_each_line(w, [&](int64_t number, int64_t, int64_t, int64_t first) {
-    for (int64_t cell = 0; cell < kCells; ++cell) {
-      for (int64_t j = 0; j < kVectors; ++j) {
-        f((number * kCells + cell) * kVectors + j, at + first + offsets.cell[cell] + j * Line<float>::kLanes);
+    int64_t v = number * w.area * kVectors;
+    for (int64_t y = 0; y < w.high; ++y) {
+      for (int64_t x = 0; x < w.wide; ++x) {
+        const int64_t place = at + first + w.offset(y, x);
+        for (int64_t j = 0; j < kVectors; ++j) f(v++, place + j * Line<float>::kLanes);
       }
     }
   });
@@ -98,9 +100,9 @@ void for_each_cell_state(const WindowGrid& w, const CellOffsets& offsets, const 
 // more lines at once would fall into the same places of a cache.
 template <class F>
 void for_each_cell_row(const WindowGrid& w, const WindowBlock& block, const F& f) {
-  for (int64_t high = 0; high < 2; ++high) {
+  for (int64_t y = 0; y < w.high; ++y) {
     block.for_each_line(
-        w, [&](int64_t number, int64_t line, int64_t window, int64_t first) { f(high, number, line, window, first); });
+        w, [&](int64_t number, int64_t line, int64_t window, int64_t first) { f(y, number, line, window, first); });
   }
 }
 
