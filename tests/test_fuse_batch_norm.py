@@ -5,7 +5,7 @@ from copy import deepcopy
 
 import pytest
 import torch
-from compare import assert_gradient
+from compare import assert_bits, assert_gradient
 from torch import Tensor, nn
 
 import snnlib
@@ -254,3 +254,26 @@ def test_scan_with_inputs_of_their_own_equals_channel_by_channel() -> None:
             expected + 1, None, one, own, None, dynamics.flags, 0, False
         )
         assert torch.equal(grad[:, :, c : c + 1], answer) and torch.equal(start[:, :, c : c + 1], first)
+
+
+@pytest.mark.parametrize("window", [(3, 3), (4, 2)])
+def test_other_windows_are_pooled_by_the_kernel_of_the_neurons(
+    window: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Outputs and gradients have the bits of neurons and pool apart."""
+    results, calls = [], list[bool]()
+    for one_pass in (True, False):
+        torch.manual_seed(0)
+        neuron = neurons.LIF(3.0, surrogate=surrogate.Triangle())
+        layer = snnlib.PerStep(nn.Conv2d(2, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16))
+        net = snnlib.fuse_(nn.Sequential(layer, neuron, snnlib.AvgPool2d(window)))
+        x = (torch.rand(7, 2, 2, 12, 12) < 0.3).float().requires_grad_()
+        if not one_pass:
+            monkeypatch.setattr(ops.scan_pool, "fits", lambda *_: calls.append(True))
+        out = net(x)
+        assert bool(calls) != one_pass
+        assert out.any()
+        (out * torch.linspace(-1, 1, out.numel()).view(out.shape)).sum().backward()
+        results.append([out, x.grad, *(parameter.grad for parameter in net.parameters())])
+    for first, second in zip(*results, strict=True):
+        assert_bits(first, second)

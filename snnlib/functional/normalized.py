@@ -58,12 +58,16 @@ class _ScaledNeurons(torch.autograd.Function):
         start: Tensor | None,
         flags: list[int],
         time_dim: int,
-        pool: bool,
+        window: tuple[int, int],
     ) -> Tensor:
-        run = ops.scan_pool.scan_pool_forward if pool else ops.scan.scan_forward
-        value: Tensor = run(current, coefficients, start, flags, time_dim)[0]
+        neurons = current, coefficients, start, flags, time_dim
+        value: Tensor
+        if window == (1, 1):
+            value, _ = ops.scan.scan_forward(*neurons)
+        else:
+            value, _ = ops.scan_pool.scan_pool_forward(*neurons, *window)
         ctx.save_for_backward(current, scale, coefficients, moments, mean, start)
-        ctx.epsilon, ctx.flags, ctx.time_dim, ctx.pool = epsilon, flags, time_dim, pool
+        ctx.epsilon, ctx.flags, ctx.time_dim, ctx.window = epsilon, flags, time_dim, window
         return value
 
     @staticmethod
@@ -73,8 +77,8 @@ class _ScaledNeurons(torch.autograd.Function):
         neurons = current, coefficients, start, ctx.flags, ctx.time_dim
         _, need_scale, need_offset, learn = ctx.needs_input_grad[:4]
         rows: Tensor | None = None
-        if ctx.pool:
-            grad: Tensor = ops.scan_pool.scan_pool_backward(grad_value, None, *neurons)[0]
+        if ctx.window != (1, 1):
+            grad: Tensor = ops.scan_pool.scan_pool_backward(grad_value, None, *neurons, *ctx.window)[0]
         else:
             grad, rows, _ = ops.scan.scan_backward(grad_value, None, *neurons, learn)
         grad_scale: Tensor | None = None
@@ -134,9 +138,9 @@ def scaled_neurons(
         )
     shape = [size for dim, size in enumerate(current.shape) if dim != time_dim]
     start = neuron.start(shape, current, None)
-    pool = window == (2, 2) and not coefficients.requires_grad and ops.scan_pool.fits(current, dynamics)
+    one_pass = not coefficients.requires_grad and ops.scan_pool.fits(current, dynamics, window)
     numbers = scale, offset, coefficients, moments, epsilon, mean
     value: Tensor = _ScaledNeurons.apply(  # type: ignore[no-untyped-call]
-        current, *numbers, start, dynamics.flags, time_dim, pool
+        current, *numbers, start, dynamics.flags, time_dim, window if one_pass else (1, 1)
     )
-    return value if pool else pooled(value, window)
+    return value if one_pass else pooled(value, window)
