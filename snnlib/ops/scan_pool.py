@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _PLANES, _CHANNELS_LAST = [2, 3, 4], [3, 4, 2]
 # Numbers of a CPU's cache line.
 _LINE = 16
-# Cells of a window, whose states a CPU keeps in the L1 cache with those of all its channels' line.
+# Cells of a window on a CPU: their states, of a cache line of channels each, share the L1 cache with what is read.
 MOST_CELLS = 64
 # A GPU's thread takes a window, and the number of threads has 31 bits.
 MOST_NEURONS = 1 << 33
