@@ -209,7 +209,11 @@ POOLED: dict[
     "KLIF": ((5, 2, 2, 6, 2), 0, False, False, False, [1, 0, 0, 0, 0, 0, 1, 1, 0], {"keep0": 0.0, "c0": 2.0}),
     "T = 0": ((0, 2, 3, 2, 2), 0, False, False, True, _PLAIN, {}),
     "N = 0": ((4, 0, 3, 2, 2), 0, False, False, False, _PLAIN, {}),
+    "windows of 3 x 3": ((7, 2, 16, 6, 9), 0, True, True, True, _PLAIN, {"keep0": 0.0}),
+    "windows of 4 x 1": ((6, 2, 3, 8, 3), 0, False, False, False, _PLAIN, {"offset0": -1.0}),
 }
+# Rows and columns of windows that are not 2 x 2.
+_WINDOWS = {"windows of 3 x 3": (3, 3), "windows of 4 x 1": (4, 1)}
 
 
 def _pooled_arguments(generator: torch.Generator, name: str) -> Arguments:
@@ -222,7 +226,7 @@ def _pooled_arguments(generator: torch.Generator, name: str) -> Arguments:
         step = [size for dim, size in enumerate(shape) if dim != time_dim]
         state = torch.randint(0, 3, (1, *step), generator=generator).double() / 4
     table = coefficients(1, shape[2] if per_channel else 1, generator, **rows)
-    return current, table, state, flags, time_dim
+    return current, table, state, flags, time_dim, *_WINDOWS.get(name, (2, 2))
 
 
 def pooled_sample(name: str) -> Sample:
@@ -240,11 +244,17 @@ def pooled_backward_sample(name: str) -> Sample:
 
 
 def pooled_answer(
-    current: Tensor, rows: Tensor, state: Tensor | None, flags: list[int], time_dim: int
+    current: Tensor,
+    rows: Tensor,
+    state: Tensor | None,
+    flags: list[int],
+    time_dim: int,
+    high: int,
+    wide: int,
 ) -> list[Tensor]:
-    wide = None if state is None else state.double()
-    out = linear_oracle.run(current.double(), rows.double(), wide, flags, time_dim)
-    frames = out.value.unflatten(3, (-1, 2)).unflatten(5, (-1, 2))
+    start = None if state is None else state.double()
+    out = linear_oracle.run(current.double(), rows.double(), start, flags, time_dim)
+    frames = out.value.unflatten(3, (-1, high)).unflatten(5, (-1, wide))
     return [frames.mean((4, 6)), out.state]
 
 

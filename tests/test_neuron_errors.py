@@ -163,7 +163,7 @@ def test_pooled_scans_are_for_one_state_and_whole_windows() -> None:
         ValueError, match=r"current: expected rows and columns in multiples of \(2, 2\), got \(3, 6\)"
     ):
         pooled(x[:, :, :, :3], rows, None, flags, 0)
-    with pytest.raises(ValueError, match=r"window: expected at least one row and column, got \(0, 2\)"):
+    with pytest.raises(ValueError, match=r"high: expected windows of at least one cell, got 0"):
         pooled(x, rows, None, flags, 0, 0, 2)
     with pytest.raises(ValueError, match=r"current: expected \[T, N, C, H, W\]"):
         pooled(x[..., 0], rows, None, flags, 0)

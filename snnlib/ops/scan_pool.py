@@ -85,8 +85,9 @@ def _check(
             f"flags: expected one state, a reset in the same step and spikes as values, got {list(flags)} and "
             f"{count_states(len(coefficients))} states"
         )
-    if min(window) < 1:
-        raise ValueError(f"window: expected at least one row and column, got {window}")
+    for name, extent in zip(("high", "wide"), window, strict=True):
+        if extent < 1:
+            raise ValueError(f"{name}: expected windows of at least one cell, got {extent}")
     if not is_whole(current, window):
         raise ValueError(
             f"current: expected rows and columns in multiples of {window}, got {tuple(current.shape[3:])}"
