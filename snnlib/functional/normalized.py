@@ -76,9 +76,10 @@ class _ScaledNeurons(torch.autograd.Function):
         current, scale, coefficients, moments, mean, start = ctx.saved_tensors
         neurons = current, coefficients, start, ctx.flags, ctx.time_dim
         _, need_scale, need_offset, learn = ctx.needs_input_grad[:4]
-        rows: Tensor | None = None
+        grad: Tensor
+        rows: Tensor | None
         if ctx.window != (1, 1):
-            grad: Tensor = ops.scan_pool.scan_pool_backward(grad_value, None, *neurons, *ctx.window)[0]
+            grad, rows, _ = ops.scan_pool.gradients(grad_value, None, *neurons, ctx.window, learn)
         else:
             grad, rows, _ = ops.scan.scan_backward(grad_value, None, *neurons, learn)
         grad_scale: Tensor | None = None
@@ -138,7 +139,7 @@ def scaled_neurons(
         )
     shape = [size for dim, size in enumerate(current.shape) if dim != time_dim]
     start = neuron.start(shape, current, None)
-    one_pass = not coefficients.requires_grad and ops.scan_pool.fits(current, dynamics, window)
+    one_pass = ops.scan_pool.fits(current, dynamics, window)
     numbers = scale, offset, coefficients, moments, epsilon, mean
     value: Tensor = _ScaledNeurons.apply(  # type: ignore[no-untyped-call]
         current, *numbers, start, dynamics.flags, time_dim, window if one_pass else (1, 1)

@@ -274,24 +274,33 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tens
     ctx.save_for_backward(current, coefficients, state)
 
 
+def gradients(
+    grad_value: Tensor,
+    grad_state: Tensor | None,
+    current: Tensor,
+    coefficients: Tensor,
+    state: Tensor | None,
+    flags: Sequence[int],
+    time_dim: int,
+    window: tuple[int, int],
+    learn: bool,
+) -> tuple[Tensor, Tensor | None, Tensor]:
+    """dL/dcurrent, dL/dcoefficients if they `learn`, which only the scan knows, and dL/dstate."""
+    neurons = current, coefficients, state, flags, time_dim
+    if not learn:
+        grad, start = scan_pool_backward(grad_value, grad_state, *neurons, *window)
+        return grad, None, start
+    shares = pool.shares(grad_value, current.shape, window)
+    found: tuple[Tensor, Tensor, Tensor] = scan.scan_backward(shares, grad_state, *neurons, True)
+    return found
+
+
 def _backward(ctx: Any, grad_value: Tensor, grad_state: Tensor | None) -> tuple[Tensor | None, ...]:
     current, coefficients, state = ctx.saved_tensors
-    if ctx.needs_input_grad[1]:
-        grad, rows, start = scan.scan_backward(
-            pool.shares(grad_value, current.shape, tuple(ctx.window)),
-            grad_state,
-            current,
-            coefficients,
-            state,
-            ctx.flags,
-            ctx.time_dim,
-            True,
-        )
-        return grad, rows, start if state is not None else None, *[None] * 4
-    grad, start = scan_pool_backward(
-        grad_value, grad_state, current, coefficients, state, ctx.flags, ctx.time_dim, *ctx.window
-    )
-    return grad, None, start if state is not None else None, *[None] * 4
+    neurons = current, coefficients, state, ctx.flags, ctx.time_dim
+    learn = ctx.needs_input_grad[1]
+    grad, rows, start = gradients(grad_value, grad_state, *neurons, tuple(ctx.window), learn)
+    return grad, rows, start if state is not None else None, *[None] * 4
 
 
 scan_pool_forward.register_autograd(_backward, setup_context=_setup_context)
