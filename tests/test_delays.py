@@ -6,6 +6,7 @@ from torch import Tensor
 
 import snnlib
 from snnlib import neurons, surrogate
+from snnlib.functional.history import unpacked
 
 BUMP = surrogate.Triangle(0.5, 0.4)
 
@@ -235,6 +236,24 @@ def test_checkpoint_time_and_lengths() -> None:
         alone, own = layer.run(x.detach()[:steps, n : n + 1])
         assert torch.equal(out[:steps, n : n + 1], alone)
         assert all(torch.equal(a[:, n : n + 1], b) for a, b in zip(state, own, strict=True))
+
+
+@pytest.mark.parametrize("inputs", (3, 20))
+def test_lengths_where_only_some_chunks_hold_zeros_and_ones(inputs: int) -> None:
+    """Steps that wait are packed to bits in some of the chunks only; each sample gets what it gets alone."""
+    torch.manual_seed(inputs)
+    layer = snnlib.SpikingLinear(inputs, 5, delays=snnlib.Delays(2, initial=1.5)).double().eval()
+    x = (torch.rand(9, 3, inputs, dtype=torch.float64) < 0.5).double()
+    x[4:] *= torch.rand(5, 3, inputs, dtype=torch.float64)
+    lengths = torch.tensor([9, 3, 6])
+    value, state = layer.run(x, lengths=lengths)
+    for i, length in enumerate(lengths.tolist()):
+        alone, after = layer.run(x[:length, i : i + 1])
+        torch.testing.assert_close(value[:length, i : i + 1], alone, rtol=0, atol=0)
+        history = after[1]
+        if history.dtype == torch.uint8:
+            history = unpacked(history, (1, inputs)).double()
+        torch.testing.assert_close(state[1][:, i : i + 1], history, rtol=0, atol=0)
 
 
 def test_eval_rounds() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -17,18 +20,20 @@ def joined(x: Tensor, history: Tensor | None, steps: int, time_dim: int) -> Tens
     if history is None:
         return x
     shape = [size for dim, size in enumerate(x.shape) if dim != time_dim]
-    cells = shape[1:]
-    flat = 1
-    for size in cells:
-        flat *= size
-    expected = (steps, shape[0], -(-flat // _BITS)) if history.dtype == torch.uint8 else (steps, *shape)
+    octets = -(-math.prod(shape[1:]) // _BITS)
+    expected = (steps, shape[0], octets) if history.dtype == torch.uint8 else (steps, *shape)
     if tuple(history.shape) != expected:
         raise ValueError(f"state: expected input steps of shape {expected}, got {tuple(history.shape)}")
     if history.dtype == torch.uint8:
-        places = torch.arange(_BITS, device=x.device, dtype=torch.uint8)
-        bits = (history[..., None] >> places) & 1
-        history = bits.flatten(2)[..., :flat].reshape(steps, *shape).to(x.dtype)
+        history = unpacked(history, shape)
     return torch.cat((history.to(x.dtype).movedim(0, time_dim), x), time_dim)
+
+
+def unpacked(history: Tensor, step_shape: Sequence[int]) -> Tensor:
+    """Steps of 0 and 1 `[steps, *step_shape]`, integers, from their bits `[steps, N, octets]`."""
+    places = torch.arange(_BITS, device=history.device, dtype=torch.uint8)
+    bits = (history[..., None] >> places) & 1
+    return bits.flatten(2)[..., : math.prod(step_shape[1:])].reshape(len(history), *step_shape)
 
 
 def last_steps(x: Tensor, steps: int, time_dim: int) -> Tensor:

@@ -9,6 +9,7 @@ from contextvars import ContextVar
 import torch
 from torch import Tensor
 
+from snnlib.functional.history import unpacked
 from snnlib.ops.checks import check_floating, check_lengths, check_rank
 
 State = tuple[Tensor, ...]
@@ -100,4 +101,8 @@ def run_with_lengths(
 
 def _chosen(over: Tensor, now: Tensor, before: Tensor) -> Tensor:
     """States `[K, N, ...]`, those of the samples that are not over yet from `now`."""
+    # The steps that wait for delays are packed to bits in chunks that hold 0 and 1 alone.
+    if now.dtype != before.dtype:
+        now = now if now.dtype != torch.uint8 else unpacked(now, before.shape[1:]).to(before.dtype)
+        before = before if before.dtype != torch.uint8 else unpacked(before, now.shape[1:]).to(now.dtype)
     return torch.where(over.reshape(-1, *[1] * (now.dim() - 2)), now, before)
