@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from snnlib import ops
 from snnlib.backends import native
+from snnlib.functional._once import differentiable_once
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator, SequenceConvolution
 from snnlib.functional.srm import SRMNeuron, Streamed, check_state
 from snnlib.ops.geometry import ConvOptions, geometry
@@ -84,7 +84,7 @@ class _EventDrivenLayer(torch.autograd.Function):
         return out, final
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     def backward(
         ctx: Any, grad_output: Tensor | None, grad_state: Tensor | None
     ) -> tuple[Tensor | None, ...]:

@@ -7,12 +7,12 @@ from typing import Any, TypedDict, Unpack
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from snnlib import ops
 from snnlib.backends.reference.srm import state_dtype
 from snnlib.functional._autocast import autocast_dtype
 from snnlib.functional._check import check_finite, check_number, check_untransformed, time_dimension
+from snnlib.functional._once import differentiable_once
 from snnlib.functional.event_driven import as_event_driven, currents_in_order, event_driven_layer
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
 from snnlib.functional.pool import spike_avg_pool2d
@@ -77,7 +77,7 @@ class _SRMLayer(torch.autograd.Function):
         return out, final
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     def backward(
         ctx: Any, grad_spikes: Tensor | None, grad_state: Tensor | None
     ) -> tuple[Tensor | None, ...]:

@@ -23,9 +23,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from snnlib import ops
+from snnlib.functional._once import differentiable_once
 from snnlib.functional.spiking import pooled
 from snnlib.neurons.base import Neuron
 from snnlib.neurons.dynamics import Coefficient, Dynamics
@@ -71,7 +71,7 @@ class _ScaledNeurons(torch.autograd.Function):
         return value
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     def backward(ctx: Any, grad_value: Tensor) -> tuple[Tensor | None, ...]:
         current, scale, coefficients, moments, mean, start = ctx.saved_tensors
         neurons = current, coefficients, start, ctx.flags, ctx.time_dim

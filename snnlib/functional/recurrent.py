@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from snnlib import ops
 from snnlib.backends import reference
 from snnlib.functional._check import check_device, check_floating, check_lengths, check_rank
+from snnlib.functional._once import differentiable_once
 from snnlib.functional.lengths import without_padding
 from snnlib.functional.operators import LinearOperator
 from snnlib.functional.spiking import layer_currents
@@ -247,7 +247,7 @@ class _Taps(torch.autograd.Function):
         return reference.delay.taps(weight, delay, rounded, longest)
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         weight, delay = ctx.saved_tensors
         whole, rest = reference.delay.split(delay, ctx.rounded)

@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from snnlib import ops
 from snnlib.functional._autocast import autocast_dtype
 from snnlib.functional._check import check_untransformed
+from snnlib.functional._once import differentiable_once
 from snnlib.functional.average import apart_avg_pool2d
 from snnlib.functional.event_driven import (
     as_event_driven,
@@ -79,7 +79,7 @@ class _FusedLayer(torch.autograd.Function):
         return out, final
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     def backward(
         ctx: Any, grad_output: Tensor | None, grad_state: Tensor | None
     ) -> tuple[Tensor | None, ...]:
