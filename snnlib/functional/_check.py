@@ -122,9 +122,14 @@ def as_sizes(name: str, value: int | Sequence[int], dims: int, *, minimum: int) 
     return sizes
 
 
+def in_transform() -> bool:
+    """Whether the call is inside `torch.func.vmap`, `grad` or their kind."""
+    return not torch.compiler.is_compiling() and torch._C._functorch.peek_interpreter_stack() is not None
+
+
 def check_untransformed(what: str) -> None:
     """Raise RuntimeError inside `torch.func.vmap`, `grad` and their kind, which do not know the layers' gradients."""
-    if not torch.compiler.is_compiling() and torch._C._functorch.peek_interpreter_stack() is not None:
+    if in_transform():
         raise RuntimeError(
             f"{what}: expected a call outside torch.func.vmap, grad and their kind, got one inside; spiking layers "
             "take many samples at once in the batch dimension N of [T, N, ...], and loss.backward() gives their "

@@ -15,11 +15,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
 from snnlib.neurons.base import Params, Reset, State
-from snnlib.neurons.dialects import check_choice, check_tau, decay_and_leak
+from snnlib.neurons.dialects import check_choice, check_tau, decay_and_leak, values_of
 from snnlib.neurons.dynamics import Coefficient, Dynamics
 from snnlib.neurons.firing import SpikingNeuron
 from snnlib.neurons.surrogate import Exponential, SuperSpike, SurrogateLike
@@ -127,7 +126,7 @@ class ALIF(SpikingNeuron):
     ) -> None:
         chosen = self.settings(dialect, locals())
         constants = {name: check_tau(name, chosen[name]) for name in ("tau_m", "tau_a")}
-        if not bool((torch.as_tensor(chosen["tau_a"]) > 1).all()):
+        if not bool((values_of("tau_a", chosen["tau_a"]) > 1).all()):
             raise ValueError(f"tau_a: expected numbers of time steps > 1, got {chosen['tau_a']}")
         constants["beta"] = chosen["beta"]
         if chosen["tau_s"] is not None:

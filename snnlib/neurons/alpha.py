@@ -13,11 +13,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
 from snnlib.neurons.base import Params, Reset, State
-from snnlib.neurons.dialects import check_choice, check_tau, decay_and_leak
+from snnlib.neurons.dialects import check_choice, check_tau, decay_and_leak, values_of
 from snnlib.neurons.dynamics import Coefficient, Dynamics
 from snnlib.neurons.firing import SpikingNeuron
 from snnlib.neurons.surrogate import ATan, SurrogateLike
@@ -89,9 +88,9 @@ class Alpha(SpikingNeuron):
         chosen = self.settings(dialect, locals())
         slow = check_tau("tau_decay", chosen["tau_decay"])
         fast = check_tau("tau_rise", chosen["tau_rise"])
-        if not bool((torch.as_tensor(fast) > 1).all()):
+        if not bool((values_of("tau_rise", fast) > 1).all()):
             raise ValueError(f"tau_rise: expected numbers of time steps > 1, got {fast}")
-        if not bool((torch.as_tensor(slow) > torch.as_tensor(fast)).all()):
+        if not bool((values_of("tau_decay", slow) > values_of("tau_rise", fast)).all()):
             raise ValueError(f"tau_decay: expected more time steps than tau_rise {fast}, got {slow}")
         super().__init__(
             {"tau_decay": slow, "tau_rise": fast},

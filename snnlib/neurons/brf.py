@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
 from snnlib.neurons.base import Params, State
+from snnlib.neurons.dialects import values_of
 from snnlib.neurons.dynamics import Coefficient, Dynamics
 from snnlib.neurons.firing import SpikingNeuron
 from snnlib.neurons.surrogate import MultiGaussian, SurrogateLike
@@ -75,8 +75,8 @@ class BRF(SpikingNeuron):
     ) -> None:
         chosen = self.settings(None, locals())
         self_dt = float(chosen["dt"])
-        largest = torch.as_tensor(chosen["omega"]).abs().max() * self_dt
-        if not (self_dt > 0 and largest < 1):
+        turns = values_of("omega", chosen["omega"]).abs() * self_dt
+        if not (self_dt > 0 and bool((turns < 1).all())):
             raise ValueError(
                 f"dt: expected a number > 0 with dt * omega < 1, got {self_dt} and {chosen['omega']}"
             )

@@ -42,12 +42,25 @@ def is_learned(value: object) -> bool:
     return isinstance(value, torch.nn.Parameter) or (isinstance(value, torch.Tensor) and value.requires_grad)
 
 
+def values_of(name: str, value: Any) -> Tensor:
+    """A constant's numbers for a check of their range, on the CPU whatever `torch.device` is set; none of meta tensors.
+
+    Raises:
+        TypeError: no number, tensor or sequence of numbers.
+    """
+    try:
+        values = value if isinstance(value, Tensor) else torch.as_tensor(value, device="cpu")
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(f"{name}: expected a number or a tensor, got {value!r}") from error
+    return torch.empty(0, device="cpu") if values.is_meta else values
+
+
 def check_tau(name: str, tau: Any, least: float = 1.0) -> Any:
     """The time constant, if it is a number or tensor of time steps, at least 1."""
     if is_learned(tau):
         # Refused by the neuron, with a better message.
         return tau
-    if not bool((torch.as_tensor(tau) >= least).all()):
+    if not bool((values_of(name, tau) >= least).all()):
         raise ValueError(f"{name}: expected numbers of time steps >= {least:g}, got {tau}")
     return tau
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from snnlib.neurons.base import Params, Reset, State
-from snnlib.neurons.dialects import check_tau, is_learned
+from snnlib.neurons.dialects import check_tau, is_learned, values_of
 from snnlib.neurons.dynamics import Dynamics
 from snnlib.neurons.firing import SpikingNeuron
 from snnlib.neurons.surrogate import Sigmoid, SurrogateLike
@@ -80,7 +80,8 @@ class PLIF(SpikingNeuron):
                 "tau: expected a number or a tensor, got one to learn; w is learned from where tau puts it"
             )
         start = torch.as_tensor(check_tau("tau", chosen["tau"]), dtype=torch.float64)
-        if not bool(((start > 1) & start.isfinite()).all()):
+        values = values_of("tau", chosen["tau"])
+        if not bool(((values > 1) & values.isfinite()).all()):
             raise ValueError(f"tau: expected finite numbers of time steps > 1, got {chosen['tau']}")
         # The sum makes a plain 0 of the -0 that tau = 2 gives.
         constants = {"w": -torch.log(start - 1) + 0.0}

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from snnlib.functional._check import in_transform
 from snnlib.neurons.stored import warn_caller
 
 # One batch may be an odd one; three in a row are not.
@@ -20,7 +21,7 @@ class FirstBatches:
     """What a layer saw in its first training batches; after them it does nothing.
 
     Sums stay on the layer's device and are read once, with the last of these batches. Passes in eval mode, without
-    gradients, from a state, under `torch.compile`, `torch.export` or CUDA graph capture do not count.
+    gradients, from a state, under `torch.compile`, `torch.export`, `torch.func` or CUDA graph capture do not count.
 
     Args:
         silent_learn: whether neurons get a gradient where they do not fire, as with a surrogate gradient.
@@ -98,7 +99,7 @@ class FirstBatches:
 
 
 def _cannot_watch(x: Tensor) -> bool:
-    if torch.compiler.is_compiling() or type(x) is not Tensor or x.is_meta:
+    if torch.compiler.is_compiling() or type(x) is not Tensor or x.is_meta or in_transform():
         return True
     return x.is_cuda and torch.cuda.is_current_stream_capturing()
 

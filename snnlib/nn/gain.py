@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from snnlib.functional._check import in_transform
 from snnlib.nn.stored_weight import StoredWeight
 
 
@@ -42,6 +43,9 @@ class WeightWithGain(StoredWeight):
     def _has_unit_gain(self) -> bool:
         """Whether the product can be left out; without it a layer at gain 1 costs nothing more."""
         if torch.compiler.is_compiling() or type(self.gain) is not Tensor or self.gain.is_meta:
+            return False
+        # A tensor made in inference mode counts no changes, and one of `torch.func.vmap` has no value to read.
+        if self.gain.is_inference() or in_transform():
             return False
         known = self._known_gain
         # Reading the value waits for the device, so only a changed buffer is read.

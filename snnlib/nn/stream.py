@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from snnlib.neurons.base import Output
@@ -94,6 +95,13 @@ def run_chunk(module: nn.Module, chunk: Tensor, states: States, *, detach: bool)
     return out, after
 
 
+def _usable(state: tuple[Tensor, ...] | None) -> tuple[Tensor, ...] | None:
+    """The state for this chunk: autograd takes copies only of tensors that were made in inference mode."""
+    if state is None or torch.is_inference_mode_enabled() or torch.compiler.is_compiling():
+        return state
+    return tuple(part.clone() if part.is_inference() else part for part in state)
+
+
 @contextmanager
 def _running(
     layer: nn.Module,
@@ -109,7 +117,7 @@ def _running(
         def forward(x: Tensor) -> Tensor:
             call = calls.get(name, 0)
             calls[name] = call + 1
-            value, after[name, call] = run(x, states.get((name, call)))
+            value, after[name, call] = run(x, _usable(states.get((name, call))))
             return value
 
         return forward
