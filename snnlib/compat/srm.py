@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from snnlib import functional
+from snnlib.functional._once import differentiable_once
 
 # The published code's damping of dL/dx, layer by layer.
 _INPUT_GRAD_SCALE = 0.85
@@ -127,7 +127,7 @@ class srmConvFunc(torch.autograd.Function):  # noqa: N801
         return spikes
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
         """`0.85 x conv_backward_input(grad_t)` and `conv_backward_weight(grad_w)`."""
         inputs, weight, epsw, epst, delta_ut, delta_u, spikes = ctx.saved_tensors

@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from snnlib import ops
 from snnlib.functional._autocast import autocast_dtype
+from snnlib.functional._once import differentiable_once
 from snnlib.functional.operators import FullyConnected, LinearOperator
 from snnlib.functional.spiking import layer_currents, pooled, spiking_layer
 from snnlib.functional.srm import as_threshold, check_state
@@ -172,7 +172,7 @@ class _SRMBehindDelays(torch.autograd.Function):
         return spikes.to(x.dtype), final
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     def backward(ctx: Any, grad: Tensor, _grad_state: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, delay, current, limit, start, spikes = ctx.saved_tensors
         neuron, operator, before, time_dim = ctx.options
