@@ -58,6 +58,11 @@ if _module is not None and "SNNLIB_ISA" in os.environ:
     _module.select_isa(os.environ["SNNLIB_ISA"])
 
 
+def state_dtype(sequence: Tensor) -> torch.dtype:
+    """In what kernels and their references keep states and currents: those of half precision in float32."""
+    return torch.float64 if sequence.dtype == torch.float64 else torch.float32
+
+
 @contextmanager
 def use_path(path: Path) -> Iterator[None]:
     """Run every op of a `with` block on one path: `"auto"`, `"native"` or `"reference"`.

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from snnlib import ops
-from snnlib.backends.reference.srm import state_dtype
+from snnlib.backends.native import state_dtype
 from snnlib.functional._autocast import autocast_dtype
 from snnlib.functional._check import check_finite, check_number, check_untransformed, time_dimension
 from snnlib.functional._once import differentiable_once

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from snnlib.backends import cpu_memory, native
+from snnlib.backends.native import state_dtype
 from snnlib.backends.reference.linear import Flags
-from snnlib.backends.reference.srm import state_dtype
 from snnlib.ops.geometry import GROUP, ConvOptions, Geometry, geometry
 
 # `Neuron` of cpp/bindings/srm_conv.cpp: SRM neurons, and no neurons, which leaves the currents.

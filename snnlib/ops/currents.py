@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from snnlib.backends import choice, choice_backward, native, reference
-from snnlib.backends.reference.srm import state_dtype
+from snnlib.backends.native import state_dtype
 from snnlib.ops import checks, conv_layout, dense
 from snnlib.ops.forward_call import ForwardCall
 from snnlib.ops.geometry import ConvOptions, Geometry, geometry

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from snnlib.backends import cpu_memory, native, reference
+from snnlib.backends.native import state_dtype
 from snnlib.backends.reference.delay import slope, split
-from snnlib.backends.reference.srm import state_dtype
 from snnlib.ops import checks
 
 

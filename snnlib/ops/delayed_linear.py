@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from snnlib.backends import choice, cpu_memory, native, reference
+from snnlib.backends.native import state_dtype
 from snnlib.backends.reference.delay import slope, split
-from snnlib.backends.reference.srm import state_dtype
 from snnlib.ops import checks
 from snnlib.ops.delay import check_delays, shifted, time_first
 from snnlib.ops.geometry import GROUP

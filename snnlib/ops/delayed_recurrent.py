@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from snnlib.backends import cpu_memory, native, reference
+from snnlib.backends.native import state_dtype
 from snnlib.backends.reference.linear import Flags, count_states
-from snnlib.backends.reference.srm import state_dtype
 from snnlib.ops import checks, recurrent
 from snnlib.ops.delay import check_delays
 from snnlib.ops.delayed_linear import delayed_linear_backward

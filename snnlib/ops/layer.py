@@ -16,8 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from snnlib.backends import choice, choice_backward, cpu_memory, native, reference
+from snnlib.backends.native import state_dtype
 from snnlib.backends.reference.linear import Flags, row_names
-from snnlib.backends.reference.srm import state_dtype
 from snnlib.ops import checks, conv_layout, currents, dense
 from snnlib.ops.forward_call import ForwardCall
 from snnlib.ops.geometry import ConvOptions, Geometry, geometry

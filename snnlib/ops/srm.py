@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from snnlib.backends import cpu_memory, native, reference
-from snnlib.backends.reference.srm import Decay, decay_factors, state_dtype
+from snnlib.backends.native import state_dtype
+from snnlib.backends.reference.srm import Decay, decay_factors
 from snnlib.ops import checks, levels
 from snnlib.ops.srm_credit import through_state
 

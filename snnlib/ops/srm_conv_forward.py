@@ -16,7 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from snnlib.backends import choice, cpu_memory, reference
-from snnlib.backends.reference.srm import decay_factors, state_dtype
+from snnlib.backends.native import state_dtype
+from snnlib.backends.reference.srm import decay_factors
 from snnlib.ops import checks, conv_layout
 from snnlib.ops.forward_call import ForwardCall
 from snnlib.ops.geometry import ConvOptions, Geometry, geometry

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from snnlib.backends.reference.srm import credit_of_state, decay_factors, state_dtype, state_of_credit
+from snnlib.backends.native import state_dtype
+from snnlib.backends.reference.srm import credit_of_state, decay_factors, state_of_credit
 
 # tau_m, tau_s and tau_grad
 Taus = tuple[float, float, float]

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from snnlib.backends import native
-from snnlib.backends.reference.srm import decay_factors, state_dtype
+from snnlib.backends.native import state_dtype
+from snnlib.backends.reference.srm import decay_factors
 from snnlib.ops import checks, pool, srm
 from snnlib.ops.scan_pool import (
     MOST_NEURONS,

@@ -10,10 +10,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from snnlib.backends.native import state_dtype
 from snnlib.backends.reference import linear
 from snnlib.backends.reference.delay import split
 from snnlib.backends.reference.linear import Flags
-from snnlib.backends.reference.srm import state_dtype
 
 
 class _Connections(NamedTuple):

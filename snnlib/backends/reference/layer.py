@@ -11,9 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from snnlib.backends.native import state_dtype
 from snnlib.backends.reference import linear
 from snnlib.backends.reference.linear import Flags
-from snnlib.backends.reference.srm import state_dtype
 from snnlib.backends.reference.srm_conv import Options, convolve, pool_spikes, read_entries, write_entries
 from snnlib.backends.reference.surrogate import KINDS, SHAPES
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from snnlib.backends.reference.srm import state_dtype
+from snnlib.backends.native import state_dtype
 from snnlib.backends.reference.surrogate import KINDS, SHAPES
 
 

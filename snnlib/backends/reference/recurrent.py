@@ -11,9 +11,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from snnlib.backends.native import state_dtype
 from snnlib.backends.reference import linear
 from snnlib.backends.reference.linear import Flags
-from snnlib.backends.reference.srm import state_dtype
 
 # Terms that a product of a row of weights with a signal adds up side by side: lanes of the widest instruction set.
 _LANES = 16

@@ -8,6 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from snnlib.backends.native import state_dtype
+
 
 class Decay(NamedTuple):
     """Factors of one time step, computed once in float64 and then rounded to the state's dtype."""
@@ -21,11 +23,6 @@ class Decay(NamedTuple):
 def decay_factors(tau_m: float, tau_s: float, tau_grad: float) -> Decay:
     """`e_x = 1 - 1/tau_x` and `r_s = 1/tau_s`, tau in time steps."""
     return Decay(1 - 1 / tau_m, 1 - 1 / tau_s, 1 - 1 / tau_grad, 1 / tau_s)
-
-
-def state_dtype(sequence: Tensor) -> torch.dtype:
-    """Membrane state of half-precision sequences is kept in float32."""
-    return torch.float64 if sequence.dtype == torch.float64 else torch.float32
 
 
 def as_bound(number: float, like: Tensor) -> float:

@@ -9,14 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from snnlib.backends.reference.srm import (
-    Decay,
-    Trace,
-    as_bound,
-    credit_of_state,
-    state_dtype,
-    state_of_credit,
-)
+from snnlib.backends.native import state_dtype
+from snnlib.backends.reference.srm import Decay, Trace, as_bound, credit_of_state, state_of_credit
 from snnlib.backends.values import require
 
 # Stride, padding and dilation by space axis; groups.
