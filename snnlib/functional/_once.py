@@ -1,4 +1,4 @@
-"""Gradients that have no derivative of their own: whoever asks for one gets an error, not a zero."""
+"""Gradients without a derivative of their own: differentiating them again raises an error instead of giving zero."""
 
 from __future__ import annotations
 

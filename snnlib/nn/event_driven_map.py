@@ -5,10 +5,8 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from snnlib.backends import choice
-from snnlib.functional.normalized import along_channels
-from snnlib.functional.spiking import layer_currents
 from snnlib.nn.fused_block import is_watched
-from snnlib.nn.linear_map import LinearMap, first_linear_map, operator_of, runs_on_events
+from snnlib.nn.linear_map import LinearMap, currents_of, first_linear_map, runs_on_events
 from snnlib.nn.per_step import PerStep
 
 
@@ -28,13 +26,10 @@ class EventDrivenMap(PerStep):
         by_events = x.device.type == "cpu" or choice.chosen() == "events"
         if linear is None or not by_events or is_watched(self.children()) or not runs_on_events(linear, x):
             return super().forward(x)
-        current = layer_currents(x, linear.weight, operator_of(linear), time_dim=0)
-        if linear.bias is not None:
-            current = current + along_channels(linear.bias, current)
-        return current if len(self) == 1 else self.run_from(1, current)
+        return self.run_from(1, currents_of(linear, x))
 
 
-def as_event_driven_map(module: nn.Module) -> LinearMap | None:
+def linear_map_of(module: nn.Module) -> LinearMap | None:
     """The linear map of a `PerStep` that may become an `EventDrivenMap`."""
     if not isinstance(module, PerStep) or type(module) not in (PerStep, EventDrivenMap):
         return None

@@ -8,7 +8,7 @@ from typing import Any, TypeVar, cast
 
 from torch import Tensor, nn
 
-from snnlib.nn.event_driven_map import EventDrivenMap, as_event_driven_map
+from snnlib.nn.event_driven_map import EventDrivenMap, linear_map_of
 from snnlib.nn.fused_block import Block, pooled_layer_at
 from snnlib.nn.normalized_block import normalized_neurons_at
 from snnlib.nn.per_step import PerStep
@@ -124,7 +124,7 @@ def fuse_(net: Net) -> Net:
         module.__class__ = _fused_class(kind)
         cast(Fused, module).blocks = blocks
     for module in net.modules():
-        if module not in within and as_event_driven_map(module) is not None:
+        if module not in within and linear_map_of(module) is not None:
             module.__class__ = EventDrivenMap
     return net
 

@@ -10,7 +10,9 @@ from torch.nn.utils.parametrize import type_before_parametrizations
 
 from snnlib.functional._autocast import autocast_dtype
 from snnlib.functional._check import check_dtype, check_floating
+from snnlib.functional.normalized import along_channels
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
+from snnlib.functional.spiking import layer_currents
 
 LinearMap = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d
 _KINDS: tuple[type[nn.Module], ...] = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -32,6 +34,12 @@ def operator_of(linear: LinearMap) -> LinearOperator:
     if isinstance(linear, nn.Linear):
         return FullyConnected()
     return Convolution(len(linear.kernel_size), linear.stride, linear.padding, linear.dilation, linear.groups)
+
+
+def currents_of(linear: LinearMap, x: Tensor, time_dim: int = 0) -> Tensor:
+    """Currents `[T, N, C, ...]` of the map and its bias: sums over events on a CPU."""
+    current = layer_currents(x, linear.weight, operator_of(linear), time_dim)
+    return current if linear.bias is None else current + along_channels(linear.bias, current)
 
 
 def runs_on_events(linear: LinearMap, x: Tensor) -> bool:

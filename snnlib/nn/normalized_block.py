@@ -16,9 +16,9 @@ from snnlib.functional.normalized import after_affine, along_channels, scaled_ne
 from snnlib.functional.spiking import fused_layer, layer_currents, run_and_pool, spiking_layer
 from snnlib.neurons import Neuron
 from snnlib.nn.batch_norm import BatchNorm, BatchNorm1d, BatchNorm2d, count_batch
-from snnlib.nn.event_driven_map import as_event_driven_map
+from snnlib.nn.event_driven_map import linear_map_of
 from snnlib.nn.fused_block import Block, Child, check_pool
-from snnlib.nn.linear_map import LinearMap, operator_of, runs_on_events
+from snnlib.nn.linear_map import LinearMap, currents_of, operator_of, runs_on_events
 from snnlib.nn.per_step import AvgPool2d, PerStep, pooling_window
 
 Norm = nn.BatchNorm1d | nn.BatchNorm2d | BatchNorm
@@ -31,7 +31,7 @@ _NORMS = {
 
 def linear_and_norm(children: Sequence[nn.Module]) -> tuple[LinearMap, Norm | None, int] | None:
     """What a block begins with: the map, its batch norm if it has one, and of how many children they are made."""
-    linear = as_event_driven_map(children[0])
+    linear = linear_map_of(children[0])
     if linear is None:
         return None
     kinds = _NORMS.get(type_before_parametrizations(linear))
@@ -101,14 +101,12 @@ class NormalizedNeurons(Block):
 
     def _run_on_device(self, x: Tensor) -> Tensor:
         """By torch's batch norm, which reads nothing back; neurons and pooling are one kernel all the same."""
-        (linear, norm), neuron = self._before, cast(Neuron, self.neurons)
-        current = layer_currents(x, linear.weight, operator_of(linear), int(neuron.batch_first))
-        if linear.bias is not None:
-            current = current + along_channels(linear.bias, current)
-        if isinstance(norm, BatchNorm):
-            current = norm(current)
-        elif norm is not None:
-            current = norm(current.flatten(0, 1)).view_as(current)
+        (linear, _), neuron = self._before, cast(Neuron, self.neurons)
+        current = currents_of(linear, x, int(neuron.batch_first))
+        first, *others = self.parts[: self.parts.index(neuron)]
+        current = cast(PerStep, first).run_from(1, current)
+        for part in others:
+            current = part(current)
         return run_and_pool(neuron, current, None, self.window, current.dtype).value
 
 
