@@ -103,6 +103,8 @@ def _chosen(over: Tensor, now: Tensor, before: Tensor) -> Tensor:
     """States `[K, N, ...]`, those of the samples that are not over yet from `now`."""
     # The steps that wait for delays are packed to bits in chunks that hold 0 and 1 alone.
     if now.dtype != before.dtype:
-        now = now if now.dtype != torch.uint8 else unpacked(now, before.shape[1:]).to(before.dtype)
-        before = before if before.dtype != torch.uint8 else unpacked(before, now.shape[1:]).to(now.dtype)
+        if now.dtype == torch.uint8:
+            now = unpacked(now, before.shape[1:]).to(before.dtype)
+        elif before.dtype == torch.uint8:
+            before = unpacked(before, now.shape[1:]).to(now.dtype)
     return torch.where(over.reshape(-1, *[1] * (now.dim() - 2)), now, before)

@@ -55,6 +55,12 @@ def values_of(name: str, value: Any) -> Tensor:
     return torch.empty(0, device="cpu") if values.is_meta else values
 
 
+def check_threshold(threshold: Any) -> None:
+    """Raise ValueError unless all thresholds are above 0; those that learn are the neuron's own affair."""
+    if not is_learned(threshold) and not bool((values_of("threshold", threshold) > 0).all()):
+        raise ValueError(f"threshold: expected numbers > 0, got {threshold}")
+
+
 def check_tau(name: str, tau: Any, least: float = 1.0) -> Any:
     """The time constant, if it is a number or tensor of time steps, at least 1."""
     if is_learned(tau):

@@ -11,7 +11,7 @@ from torch import Tensor
 from snnlib.backends.reference.surrogate import KINDS
 from snnlib.functional._check import check_number
 from snnlib.neurons.base import Neuron, Output, Params, Reset, State
-from snnlib.neurons.dialects import choose, is_learned, shown_options, values_of
+from snnlib.neurons.dialects import check_threshold, choose, shown_options
 from snnlib.neurons.surrogate import (
     ATan,
     Surrogate,
@@ -79,8 +79,7 @@ class SpikingNeuron(Neuron):
         batch_first: bool = False,
     ) -> None:
         threshold = settings["threshold"]
-        if not is_learned(threshold) and not bool((values_of("threshold", threshold) > 0).all()):
-            raise ValueError(f"threshold: expected numbers > 0, got {threshold}")
+        check_threshold(threshold)
         shape = settings["surrogate"]
         # A surrogate with a target share has its width in the neuron, which moves it.
         self.target_share: float | None = getattr(shape, "share", None)

@@ -20,7 +20,7 @@ from torch import Tensor
 from snnlib import functional
 from snnlib.functional.srm import SRMNeuron
 from snnlib.neurons.base import Neuron, Output, Params, State
-from snnlib.neurons.dialects import check_choice, is_learned, shown_options, values_of
+from snnlib.neurons.dialects import check_choice, check_threshold, shown_options
 from snnlib.neurons.event import fire_by_event
 
 if TYPE_CHECKING:
@@ -73,8 +73,7 @@ class SRM(Neuron):
         batch_first: bool = False,
     ) -> None:
         self_neuron = SRMNeuron(tau_m, tau_s, tau_grad, grad_clamp)
-        if not is_learned(threshold) and not bool((values_of("threshold", threshold) > 0).all()):
-            raise ValueError(f"threshold: expected numbers > 0, got {threshold}")
+        check_threshold(threshold)
         super().__init__({"threshold": threshold}, batch_first=batch_first)
         self.neuron = self_neuron
         self.threshold: Tensor
