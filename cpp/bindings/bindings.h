@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "snnlib/isa.h"
+#include "snnlib/srm.h"
 
 namespace snnlib {
 

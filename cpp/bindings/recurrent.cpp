@@ -1,3 +1,5 @@
+#include "snnlib/recurrent.h"
+
 #include <array>
 #include <tuple>
 

@@ -4,23 +4,22 @@
 #include <string>
 #include <vector>
 
-#include "snnlib/batch_norm.h"
-#include "snnlib/pool.h"
-#include "snnlib/recurrent.h"
-#include "snnlib/scan.h"
-#include "snnlib/srm.h"
-#include "snnlib/srm_conv.h"
-#include "snnlib/superpixel.h"
-
 namespace snnlib {
 
-// In delay.h, delayed_linear.h, max_pool.h, nonzero.h, pack.h, scan_pool.h, taps.h and winograd.h.
+// Each in the header of its name; TapKernels in taps.h.
+struct BatchNormKernels;
 struct DelayKernels;
 struct DelayedLinearKernels;
 struct MaxPoolKernels;
 struct NonzeroKernels;
 struct PackKernels;
+struct PoolKernels;
+struct RecurrentKernels;
+struct ScanKernels;
 struct ScanPoolKernels;
+struct SrmKernels;
+struct SrmConvKernels;
+struct SuperpixelKernels;
 struct TapKernels;
 struct WinogradKernels;
 
