@@ -81,7 +81,7 @@ class Backward {
       const S* total = static_cast<const S*>(a_->current) + a_->view.offset(n_, t, 0);
       if (t + kAhead < end) prefetch(total + kAhead * a_->view.step_stride, count_);
       for (int64_t i = 0; i < vectors_; ++i) {
-        LinearState<K, V> state = block_.states.data()[i];
+        LinearState<K, V> state = load_state<Next>(block_.states.data()[i]);
         if (Keep && Next) keep[K] = state.fired;
         for (int s = 0; Keep && kStates && s < K; ++s) keep[K + Next + s] = state.y[s];
         const auto out = linear_step<K, Next, Quadratic>(state, current(total, i), block_.of(i), flags, S(1));
@@ -91,7 +91,7 @@ class Backward {
           active_.data()[(t - first) * vectors_ + i] = nonzero_bits<S>(slope);
           keep += kKept;
         }
-        block_.states.data()[i] = state;
+        store_state<Next>(state, block_.states.data()[i]);
       }
     }
   }

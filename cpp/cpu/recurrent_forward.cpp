@@ -53,9 +53,9 @@ class Forward {
   void step(const LinearFlags& flags, const S* sum, int64_t count, S* value, Fired<S>& fired) {
     LinearState<K, V>* states = block_.states.data();
     for (int64_t i = 0; i < count; i += L) {
-      LinearState<K, V> state = states[i / L];
+      LinearState<K, V> state = load_state<Next>(states[i / L]);
       const auto out = linear_step<K, Next, Quadratic>(state, load_lanes<S>(sum + i, L), block_.of(i / L), flags, S(1));
-      states[i / L] = state;
+      store_state<Next>(state, states[i / L]);
       const int64_t lanes = count - i < L ? count - i : L;
       store_lanes<S>(value + i, out.spike, lanes);
       // Lanes behind the last neuron count for nothing.

@@ -74,12 +74,13 @@ void forward_block(const ScanForwardArgs& a, Own own, bool streamed, int64_t o, 
       load_rows(now + i, next + i, stride, neurons, rows);
       for (int64_t j = 0; j < V; ++j) {
         const auto& k = block.of(i / L + j);
-        LinearState<K, StateVector<T>> state = block.states.data()[i / L + j];
+        LinearState<K, StateVector<T>>& kept = block.states.data()[i / L + j];
+        LinearState<K, StateVector<T>> state = load_state<Next>(kept);
         for (int row = 0; row < kRows; ++row) {
           const auto out = linear_step<K, Next, Quadratic>(state, rows[row].vector[j], k, flags, S(1));
           rows[row].vector[j] = flags.membrane ? out.h[0] : out.spike;
         }
-        block.states.data()[i / L + j] = state;
+        store_state<Next>(state, kept);
       }
       for (int row = 0; row < kRows; ++row) {
         T* to = value + (t + row) * stride + i;
@@ -128,7 +129,8 @@ void backward_block(const ScanBackwardArgs& a, Own own, bool streamed, StateVect
       load_rows(now + i, next + i, stride, neurons, rows);
       for (int64_t j = 0; j < V; ++j) {
         const auto& k = block.of(i / L + j);
-        LinearState<K, Vec> state = block.states.data()[i / L + j];
+        LinearState<K, Vec>& kept = block.states.data()[i / L + j];
+        LinearState<K, Vec> state = load_state<Next>(kept);
         for (int row = 0; row < kRows; ++row) {
           Vec* keep = place(t, i, kRows, row, j);
           if (Next) keep[K] = state.fired;
@@ -138,7 +140,7 @@ void backward_block(const ScanBackwardArgs& a, Own own, bool streamed, StateVect
           const auto out = linear_step<K, Next, Quadratic>(state, rows[row].vector[j], k, flags, S(1));
           for (int s = 0; s < K; ++s) keep[s] = out.raw[s];
         }
-        block.states.data()[i / L + j] = state;
+        store_state<Next>(state, kept);
       }
     });
   });

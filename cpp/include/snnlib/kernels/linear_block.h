@@ -27,6 +27,21 @@ Own own_coefficients(const ScanArgs& a) {
   return Own::kInput;
 }
 
+// A state's copy, number by number: it stays in registers, where a copy of the whole goes by the stack.
+template <bool Next, int K, class V>
+inline LinearState<K, V> load_state(const LinearState<K, V>& kept) {
+  LinearState<K, V> state;
+  for (int s = 0; s < K; ++s) state.y[s] = kept.y[s];
+  state.fired = Next ? kept.fired : V{};
+  return state;
+}
+
+template <bool Next, int K, class V>
+inline void store_state(const LinearState<K, V>& state, LinearState<K, V>& kept) {
+  for (int s = 0; s < K; ++s) kept.y[s] = state.y[s];
+  if (Next) kept.fired = state.fired;
+}
+
 // Coefficients and state of a block, one vector of neurons after the other.
 template <class T, int K>
 struct LinearBlock {
