@@ -56,16 +56,17 @@ template <Keep kKeep, bool Add, bool Count>
 SNNLIB_NOINLINE int64_t linear_row(const float* current, const RowCoefficients& coefficients, const LinearFlags& flags,
                                    float* v, int64_t n, float* spikes, uint16_t* bits, float* distance, Floats* fired) {
   const Floats zero = Floats{}, one = zero + 1.0f;
-  const bool compact = is_compact(flags.surrogate);
-  const RowCoefficients::Coefficients shared = coefficients.at(0);
+  const bool compact = is_compact(flags.surrogate), skims = kKeep == Keep::kFew && compact && !flags.rectified;
+  const RowCoefficients::Coefficients* own = &coefficients.at(0);
+  const int64_t next = coefficients.shared() ? 0 : 1;
   int64_t count = 0;
   Floats total = Count ? *fired : zero;
   for (int64_t i = 0; i < n; i += kGroup) {
     uint32_t group = 0;
-    for (int64_t j = i; j < i + kGroup; j += kLanes) {
-      const auto& k = coefficients.shared() ? shared : coefficients.at(j);
+    for (int64_t j = i; j < i + kGroup; j += kLanes, own += next) {
+      const RowCoefficients::Coefficients& k = *own;
       LinearState<1, Floats> state{{load(v + j)}, zero};
-      if (kKeep == Keep::kFew && compact && !flags.rectified) {
+      if (skims) {
         Floats h[1];
         linear_charge<1>(state.y, load(current + j), k, h);
         // All are below the support of the surrogate and so below the threshold, and all are finite.
