@@ -13,6 +13,8 @@ namespace {
 
 // Loops over so many channels are long enough by themselves.
 constexpr int64_t kManyChannels = 32;
+// Wider windows of one channel are summed one by one.
+constexpr int64_t kNarrowWindow = 4;
 
 // What the sums of output row (z, y) are divided by. Rows in the middle of an image share it.
 template <class S>
@@ -57,6 +59,18 @@ void average_windows(const Axes& a, const T* __restrict input, int64_t z, int64_
   }
 }
 
+// The same for one channel, where loops over neighbouring windows do not vectorise: a window's sum stays in a register.
+template <class T, class S>
+void average_plane_windows(const Axes& a, const T* input, int64_t z, int64_t y, const S* divisors, T* out) {
+  for (int64_t x = 0; x < a.w.out; ++x) {
+    S sum = S(0);
+    for_each_input_row(a, z, y, [&](int64_t from_row, int64_t) {
+      for (int64_t cell = a.w.begin(x); cell < a.w.end(x); ++cell) sum += to_state(input[from_row + cell]);
+    });
+    from_state(sum / divisors[x], out + x);
+  }
+}
+
 template <class T>
 void forward_planes(const PoolForwardArgs& args) {
   using S = typename StateOf<T>::type;
@@ -73,6 +87,7 @@ void forward_planes(const PoolForwardArgs& args) {
         const S* __restrict divisor = divisors.row(args, a, z, y);
         T* __restrict out = output + to_row;
         if (a.inner >= kManyChannels) return average_windows(a, input, z, y, divisor, sum, out);
+        if (a.inner == 1 && a.w.stride > kNarrowWindow) return average_plane_windows(a, input, z, y, divisor, out);
         for (int64_t i = 0; i < row; ++i) sum[i] = S(0);
         for_each_input_row(a, z, y, [&](int64_t from_row, int64_t) {
           const T* __restrict from = input + from_row;

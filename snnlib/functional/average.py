@@ -6,13 +6,9 @@ import math
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from snnlib import ops
-
-# Columns of a window that the library's kernels sum faster than torch where every channel is a plane; same bits.
-_NARROW = 2
 
 
 class _ApartAvgPool(torch.autograd.Function):
@@ -22,10 +18,7 @@ class _ApartAvgPool(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, window: tuple[int, int]) -> Tensor:
         ctx.shape, ctx.window, ctx.planes = x.shape, window, x.is_contiguous()
         frames = x.flatten(0, 1)
-        if ctx.planes and window[1] > _NARROW:
-            means = F.avg_pool2d(frames, window)
-        else:
-            means = ops.pool.spike_avg_pool(frames, window, window, (0, 0), False, True, None)
+        means = ops.pool.spike_avg_pool(frames, window, window, (0, 0), False, True, None)
         return means.view(*x.shape[:2], *means.shape[1:])
 
     @staticmethod

@@ -74,7 +74,12 @@ inline void for_each_window(const Axes& a, Span span, int64_t tap, const F& f) {
 // f(accumulator, input) of a row for every window and tap, the taps of a window in their order.
 template <class F>
 inline void for_each_cell(const Axes& a, const F& f) {
-  if (!a.pairs) {
+  if (a.inner == 1 && a.w.stride > 2 && a.w.apart()) {
+    // Turns of every third column or more do not vectorise: window by window, the sum stays in a register.
+    for (int64_t x = 0; x < a.w.out; ++x) {
+      for (int64_t cell = a.w.begin(x); cell < a.w.end(x); ++cell) f(x, cell);
+    }
+  } else if (!a.pairs) {
     for (int64_t tap = 0; tap < a.w.kernel; ++tap) {
       for_each_window(a, a.spans.data()[tap], tap, f);
     }
