@@ -18,7 +18,7 @@ class _ApartAvgPool(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, window: tuple[int, int]) -> Tensor:
         ctx.shape, ctx.window, ctx.planes = x.shape, window, x.is_contiguous()
         frames = x.flatten(0, 1)
-        means = ops.pool.spike_avg_pool(frames, window, window, (0, 0), False, True, None)
+        means: Tensor = ops.pool.spike_avg_pool(frames, window, window, (0, 0), False, True, None)
         return means.view(*x.shape[:2], *means.shape[1:])
 
     @staticmethod
