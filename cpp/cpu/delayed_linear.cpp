@@ -47,8 +47,10 @@ template <class S, int N>
 void connect_samples(const DelayedCurrentsArgs& args, const ConnectionPlaces& p, int64_t first, const int32_t* arrivals,
                      const Values<S, N>* taps) {
   const DelayedLinearArgs& a = args.linear;
-  thread_local EventsByInput<S> events;
-  thread_local FoundEvents<S> found;
+  thread_local EventsByInput<S> local_events;
+  thread_local FoundEvents<S> local_found;
+  EventsByInput<S>& events = of_thread(local_events);
+  FoundEvents<S>& found = of_thread(local_found);
   thread_local Scratch<S> buffer;
   const int64_t samples = smaller_of(a.batch - first, p.samples);
   for (int64_t start = 0; start < a.steps; start += p.chunk) {
@@ -109,7 +111,8 @@ void add_all_arrivals(const DelayedCurrentsArgs& args, const EventsByArrival<S>&
 template <class S>
 void delay_samples(const DelayedCurrentsArgs& args, int64_t first, int64_t samples) {
   const DelayedLinearArgs& a = args.linear;
-  thread_local EventsByArrival<S> lists[kSamples];
+  thread_local EventsByArrival<S> local[kSamples];
+  EventsByArrival<S>* lists = &of_thread(local[0]);
   for (int64_t n = 0; n < samples; ++n) lists[n].clear(a.inputs, a.steps);
   for (int64_t t = 0; t < a.steps; ++t) {
     for_rows<S>(a, t, first, samples, [&](int64_t n, const S* row) { lists[n].add(row, t, a.delays); });
@@ -141,7 +144,8 @@ int64_t signal_row(const DelayedLinearArgs& a) { return kSamples * (a.steps + a.
 template <class S>
 void list_blocks(const DelayedLinearArgs& a, int64_t first, int64_t blocks, int64_t row, EventsByInput<S>* lists) {
   parallel_for(blocks, a.executor.threads(), [&](int64_t block) {
-    thread_local FoundEvents<S> found;
+    thread_local FoundEvents<S> local;
+    FoundEvents<S>& found = of_thread(local);
     EventsByInput<S>& list = lists[block];
     list.clear(a.inputs);
     const int64_t low = first + block * kSamples, samples = smaller_of(a.batch - low, kSamples);
@@ -289,7 +293,7 @@ void input_of(const DelayedInputArgs& args) {
   InputGradient<S>::pack(a, block, packed.reserve(a.inputs * a.outputs));
   parallel_for(parts_of(a.batch, L) * parts, a.executor.threads(), [&](int64_t task) {
     thread_local InputGradient<S> gradient;
-    gradient.run(args, packed.data(), block, task / parts * L, task % parts * kTaskSteps);
+    of_thread(gradient).run(args, packed.data(), block, task / parts * L, task % parts * kTaskSteps);
   });
 }
 

@@ -14,7 +14,7 @@ int64_t words_of(int64_t block, int64_t count) {
 void pack(const PackArgs& a) {
   parallel_for(pack_blocks(a.count), a.threads, [&](int64_t block) {
     thread_local PackWorkspace workspace;
-    a.blocks[block] = pack_block(a.words + block * kPackWords * 4, words_of(block, a.count), workspace);
+    a.blocks[block] = pack_block(a.words + block * kPackWords * 4, words_of(block, a.count), of_thread(workspace));
   });
 }
 

@@ -227,7 +227,7 @@ void walk_back(const RecurrentBackwardArgs& a) {
   const auto run = [&](auto as_usual) {
     parallel_for(a.view.outer, a.executor.threads(), [&](int64_t n) {
       thread_local Backward<S, K, Next, Learn, Quadratic, decltype(as_usual)::value> backward;
-      backward.run(a, connections, n);
+      of_thread(backward).run(a, connections, n);
     });
   };
   if constexpr (kHasUsual<S, K, Next> && !Learn && !Quadratic) {

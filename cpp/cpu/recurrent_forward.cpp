@@ -88,7 +88,7 @@ void forward_with(const RecurrentForwardArgs& a) {
   const auto run = [&](auto as_usual) {
     parallel_for(a.view.outer, a.executor.threads(), [&](int64_t n) {
       thread_local Forward<S, K, Next, Quadratic, decltype(as_usual)::value> forward;
-      forward.run(a, connections, n);
+      of_thread(forward).run(a, connections, n);
     });
   };
   if constexpr (kHasUsual<S, K, Next> && !Quadratic) {

@@ -47,12 +47,10 @@ inline int64_t block_neurons(Own own) { return own == Own::kAll ? kOwnBlockNeuro
 template <class T, int K, bool Next, bool Learn>
 constexpr bool kHasUsual = std::is_same_v<T, float> && K == 1 && !Next && !Learn;
 
-// Not inlined, as loops that knew where the block comes from would ask for its address in every turn: a call that
-// spills all registers.
 template <class T, int K>
-SNNLIB_NOINLINE LinearBlock<T, K>& block_of_thread() {
+LinearBlock<T, K>& block_of_thread() {
   thread_local LinearBlock<T, K> block;
-  return block;
+  return of_thread(block);
 }
 
 template <class T, int K, bool Next, bool Quadratic, bool Usual>

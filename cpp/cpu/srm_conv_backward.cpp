@@ -103,7 +103,8 @@ void sum_blocks(const SrmConvBackwardArgs& a, int64_t blocks) {
 void srm_conv_backward(const SrmConvBackwardArgs& a) {
   const int64_t tasks = a.shape.batch * a.bands.count, blocks = (tasks + a.tasks_per_block - 1) / a.tasks_per_block;
   parallel_for(blocks, a.threads, [&](int64_t block) {
-    thread_local Workspace workspace;
+    thread_local Workspace local;
+    Workspace& workspace = of_thread(local);
     const int64_t end = (block + 1) * a.tasks_per_block < tasks ? (block + 1) * a.tasks_per_block : tasks;
     float* grad = a.grad_weight_blocks ? a.grad_weight_blocks + block * a.block_floats : nullptr;
     if (grad) std::memset(grad, 0, size_t(a.block_floats) * sizeof(float));

@@ -338,7 +338,8 @@ void keep_entries(TaskSpikes& task, const Workspace& w, int64_t count, const Srm
 
 void forward(const SrmConvForwardArgs& a) {
   parallel_for(a.shape.batch * a.bands.count, a.threads, [&](int64_t task) {
-    thread_local Workspace workspace;
+    thread_local Workspace local;
+    Workspace& workspace = of_thread(local);
     Band band(a, task, workspace);
     if (a.bits) {
       keep_entries(a.tasks[task], workspace, band.run<true, false>(), a);

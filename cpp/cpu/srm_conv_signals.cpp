@@ -82,7 +82,8 @@ void run_band(const SrmConvSignalsArgs& args, int64_t task, Workspace& w) {
 
 void srm_conv_signals(const SrmConvSignalsArgs& a) {
   parallel_for(a.shape.batch * a.bands.count, a.threads, [&](int64_t task) {
-    thread_local Workspace workspace;
+    thread_local Workspace local;
+    Workspace& workspace = of_thread(local);
     run_band(a, task, workspace);
   });
 }

@@ -104,7 +104,7 @@ void currents(const TapCurrentsArgs& a) {
   parallel_for((rows + block - 1) / block, a.executor.threads(), [&](int64_t task) {
     thread_local CurrentBlock currents;
     const int64_t end = (task + 1) * block;
-    currents.run(a, task * block, end < rows ? end : rows);
+    of_thread(currents).run(a, task * block, end < rows ? end : rows);
   });
 }
 

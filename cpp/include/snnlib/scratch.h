@@ -61,5 +61,16 @@ class Scratch {
   int64_t size_ = 0;
 };
 
+// A thread_local object behind an address of unknown origin. Where the compiler knows that it is thread_local, it asks
+// for the address again in every loop and function that uses it, a call that spills all vector registers.
+template <class T>
+inline T& of_thread(T& thread_local_object) {
+  T* address = &thread_local_object;
+#if defined(__GNUC__)
+  __asm__("" : "+r"(address));
+#endif
+  return *address;
+}
+
 }  // namespace SNNLIB_ISA
 }  // namespace snnlib
