@@ -17,9 +17,9 @@ from snnlib.backends import cpu_memory, native, reference
 from snnlib.backends.native import state_dtype
 from snnlib.backends.reference.linear import Flags, count_states
 from snnlib.ops import checks, recurrent
-from snnlib.ops.delay import check_delays
+from snnlib.ops.delay import check_delays, time_first
 from snnlib.ops.delayed_linear import delayed_linear_backward
-from snnlib.ops.scan import _sum_neurons
+from snnlib.ops.scan import sum_neurons
 
 if TYPE_CHECKING:
     from snnlib.neurons.dynamics import Dynamics
@@ -64,7 +64,7 @@ def _check(
     name: str = "current",
 ) -> tuple[Flags, Tensor | None]:
     """The options, and the lengths as the kernels take them."""
-    options, lengths = recurrent._check(current, weight, coefficients, None, lengths, flags, time_dim, name)
+    options, lengths = recurrent.check(current, weight, coefficients, None, lengths, flags, time_dim, name)
     checks.check_tensor("delay", delay)
     check_delays(current, delay, time_dim, weight)
     if longest < 0 or (delay.numel() and float(delay.detach().max()) > longest):
@@ -99,7 +99,7 @@ def _own_like(current: Tensor, coefficients: Tensor, reset_next: bool, time_dim:
     return current.new_empty(shape, dtype=state_dtype(current))
 
 
-class _Call(recurrent._Call):
+class _Call(recurrent.Call):
     def __init__(
         self,
         current: Tensor,
@@ -171,7 +171,7 @@ def delayed_recurrent_forward(
         total = cpu_memory.empty_permuted(current.shape, every, current, total.dtype)
     if kernel is None:
         spikes, last, sums = reference.delayed_recurrent.forward(
-            recurrent._time_first(current, time_dim),
+            time_first(current, time_dim),
             weight,
             delay,
             coefficients,
@@ -183,8 +183,8 @@ def delayed_recurrent_forward(
             rounded,
         )
         if keep:
-            total.copy_(recurrent._time_first(sums, time_dim))
-        return value.copy_(recurrent._time_first(spikes, time_dim)), final.copy_(last), total
+            total.copy_(time_first(sums, time_dim))
+        return value.copy_(time_first(spikes, time_dim)), final.copy_(last), total
     call = _Call(
         current, weight, delay, coefficients, state, past, lengths, options, longest, rounded, time_dim
     )
@@ -260,9 +260,9 @@ def delayed_recurrent_backward(
     start = _own_like(total, coefficients, options.reset_next, time_dim)
     if kernel is None:
         found = reference.delayed_recurrent.backward(
-            recurrent._time_first(grad_value, time_dim),
+            time_first(grad_value, time_dim),
             grad_state,
-            recurrent._time_first(total, time_dim),
+            time_first(total, time_dim),
             weight,
             delay,
             coefficients,
@@ -272,10 +272,10 @@ def delayed_recurrent_backward(
             longest,
             rounded,
         )
-        grad.copy_(recurrent._time_first(found[0], time_dim))
+        grad.copy_(time_first(found[0], time_dim))
         start, grad_past = found[2:]
         if learn:
-            rows = _sum_neurons(found[1], coefficients)
+            rows = sum_neurons(found[1], coefficients)
     else:
         call = _Call(
             total, weight, delay, coefficients, state, past, lengths, options, longest, rounded, time_dim
@@ -298,7 +298,7 @@ def delayed_recurrent_backward(
             *(0, 0),
         )
         if learn:
-            rows = _sum_neurons(by_neuron, coefficients)
+            rows = sum_neurons(by_neuron, coefficients)
         start, grad_past = start[:own].clone(), start[own:].clone()
     events, signals = _as_delayed(value.to(grad.dtype), grad, past, longest, time_dim)
     _, grad_weight, grad_delay = delayed_linear_backward(
@@ -317,7 +317,7 @@ def _as_delayed(
     steps = value.shape[time_dim]
     if past is None:
         past = value.new_zeros(1, value.shape[1 - time_dim], value.shape[2])
-    before = recurrent._time_first(past.flip(0).to(value.dtype), time_dim)
+    before = time_first(past.flip(0).to(value.dtype), time_dim)
     events = torch.cat((before, value.narrow(time_dim, 0, max(steps - 1, 0))), time_dim)
     if not steps:
         events = events.narrow(time_dim, 0, len(past) - 1)

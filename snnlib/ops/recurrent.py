@@ -17,7 +17,8 @@ from snnlib.backends import cpu_memory, native, reference
 from snnlib.backends.native import state_dtype
 from snnlib.backends.reference.linear import Flags, count_states
 from snnlib.ops import checks, levels
-from snnlib.ops.scan import _sum_neurons, check_dynamics
+from snnlib.ops.delay import time_first
+from snnlib.ops.scan import check_dynamics, sum_neurons
 
 if TYPE_CHECKING:
     from snnlib.neurons.dynamics import Dynamics
@@ -60,7 +61,7 @@ def _kernel(name: str, current: Tensor, **others: Tensor | None) -> Callable[...
     return None if kernel is None or obstacle(current) else kernel
 
 
-def _check(
+def check(
     current: Tensor,
     weight: Tensor,
     coefficients: Tensor,
@@ -109,7 +110,7 @@ def _state_like(current: Tensor, coefficients: Tensor, reset_next: bool, time_di
     )
 
 
-class _Call:
+class Call:
     """Arguments that both native calls share; keeps the tensors behind the addresses alive."""
 
     def __init__(
@@ -151,16 +152,12 @@ class _Call:
         return self.sizes, native.DTYPE_CODES[self.dtype], self.states, flags, tensors, self.delays
 
 
-def _room(call: _Call, flags: Flags, learn: bool) -> Tensor | None:
+def _room(call: Call, flags: Flags, learn: bool) -> Tensor | None:
     """Where backward by blocks keeps values of every step, but for one that waits in the gradient's place."""
     if native.most_recurrent_neurons(call.current) is None:
         return None
     values = call.states + flags.reset_next + (learn or flags.quadratic) * call.states
     return call.current.new_empty((values - 1) * call.current.numel())
-
-
-def _time_first(tensor: Tensor, time_dim: int) -> Tensor:
-    return tensor.transpose(0, 1) if time_dim else tensor
 
 
 @torch.library.custom_op("snnlib::recurrent_forward", mutates_args=())
@@ -175,7 +172,7 @@ def recurrent_forward(
     keep: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(spikes, state after each sample's last step, sums of currents of every step; these are empty unless `keep`)."""
-    options, lengths = _check(current, weight, coefficients, state, lengths, flags, time_dim)
+    options, lengths = check(current, weight, coefficients, state, lengths, flags, time_dim)
     kernel = _kernel("recurrent_forward", current, weight=weight, coefficients=coefficients, state=state)
     final = _state_like(current, coefficients, options.reset_next, time_dim)
     every = range(current.dim())
@@ -185,12 +182,12 @@ def recurrent_forward(
         total = cpu_memory.empty_permuted(current.shape, every, current, total.dtype)
     if kernel is None:
         spikes, last, sums = reference.recurrent.forward(
-            _time_first(current, time_dim), weight, coefficients, state, lengths, options
+            time_first(current, time_dim), weight, coefficients, state, lengths, options
         )
         if keep:
-            total.copy_(_time_first(sums, time_dim))
-        return value.copy_(_time_first(spikes, time_dim)), final.copy_(last), total
-    call = _Call(current, weight, coefficients, state, lengths, options, time_dim)
+            total.copy_(time_first(sums, time_dim))
+        return value.copy_(time_first(spikes, time_dim)), final.copy_(last), total
+    call = Call(current, weight, coefficients, state, lengths, options, time_dim)
     spikes = value if value.dtype == call.dtype else cpu_memory.empty_like(value, call.dtype)
     kernel(
         *call.arguments(),
@@ -236,7 +233,7 @@ def recurrent_backward(
 
     The second has no elements unless `need_weight`, the third none unless `learn`.
     """
-    options, lengths = _check(total, weight, coefficients, state, lengths, flags, time_dim, "total")
+    options, lengths = check(total, weight, coefficients, state, lengths, flags, time_dim, "total")
     checks.check_gradient("grad_value", grad_value, total.shape, "the currents' shape", total)
     checks.check_gradient("value", value, total.shape, "the currents' shape", total)
     _check_state("grad_state", grad_state, total, coefficients, options, time_dim)
@@ -254,10 +251,10 @@ def recurrent_backward(
     start = _state_like(total, coefficients, options.reset_next, time_dim)
     if kernel is None:
         found = reference.recurrent.backward(
-            _time_first(grad_value, time_dim),
+            time_first(grad_value, time_dim),
             grad_state,
-            _time_first(total, time_dim),
-            _time_first(value, time_dim),
+            time_first(total, time_dim),
+            time_first(value, time_dim),
             weight,
             coefficients,
             state,
@@ -267,14 +264,14 @@ def recurrent_backward(
         if need_weight:
             grad_weight = weight.new_empty(weight.shape).copy_(found.weight)
         if learn:
-            rows = _sum_neurons(found.coefficients, coefficients)
+            rows = sum_neurons(found.coefficients, coefficients)
         return (
-            grad.copy_(_time_first(found.current, time_dim)),
+            grad.copy_(time_first(found.current, time_dim)),
             grad_weight,
             rows,
             start.copy_(found.state),
         )
-    call = _Call(total, weight, coefficients, state, lengths, options, time_dim)
+    call = Call(total, weight, coefficients, state, lengths, options, time_dim)
     spikes, signal = (tensor.to(call.dtype).contiguous() for tensor in (value, grad_value))
     final = None if grad_state is None else grad_state.to(call.dtype).contiguous()
     by_neuron = start.new_empty((len(coefficients), *start.shape[1:]) if learn else 0)
@@ -294,7 +291,7 @@ def recurrent_backward(
     if by_source is not None:
         grad_weight = by_source[:, : len(weight)].t().to(weight.dtype).contiguous()
     if learn:
-        rows = _sum_neurons(by_neuron, coefficients)
+        rows = sum_neurons(by_neuron, coefficients)
     return grad, grad_weight, rows, start
 
 

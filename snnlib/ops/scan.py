@@ -17,7 +17,7 @@ from snnlib.backends import cpu_memory, native, reference
 from snnlib.backends.native import state_dtype
 from snnlib.backends.reference.linear import Flags, count_states
 from snnlib.ops import checks, levels
-from snnlib.ops.srm import _dense_strides, _neuron_order, as_walkable
+from snnlib.ops.srm import as_walkable, dense_strides, neuron_order
 
 if TYPE_CHECKING:
     from snnlib.neurons.dynamics import Dynamics
@@ -32,7 +32,7 @@ def run(x: Tensor, dynamics: Dynamics, state: Tensor | None, time_dim: int) -> t
     return value, final
 
 
-def _check(
+def check(
     current: Tensor, coefficients: Tensor, state: Tensor | None, flags: Sequence[int], time_dim: int
 ) -> Flags:
     checks.check_kernel_dtype("current", current)
@@ -41,7 +41,7 @@ def _check(
     options = checks.to_flags(flags)
     checks.check_coefficients(coefficients, current.shape[2] if current.dim() > 2 else 1, current)
     check_dynamics(options, count_states(len(coefficients)))
-    _check_state("state", state, current, coefficients, options, time_dim)
+    check_state("state", state, current, coefficients, options, time_dim)
     return options
 
 
@@ -58,7 +58,7 @@ def check_dynamics(options: Flags, states: int) -> None:
         )
 
 
-def _check_state(
+def check_state(
     name: str, state: Tensor | None, current: Tensor, coefficients: Tensor, options: Flags, time_dim: int
 ) -> None:
     states = count_states(len(coefficients)) + options.reset_next
@@ -66,12 +66,12 @@ def _check_state(
     checks.check_state_shape(state, [f"state {i}" for i in range(states)], step, current, name)
 
 
-def _empty_state(current: Tensor, states: int, time_dim: int) -> Tensor:
+def empty_state(current: Tensor, states: int, time_dim: int) -> Tensor:
     """`[K, N, ...]`, each in the memory order of one step of the current."""
     shape = [states] + [size for dim, size in enumerate(current.shape) if dim != time_dim]
-    order = [0, 1, *(_neuron_order(current) or [])]
+    order = [0, 1, *(neuron_order(current) or [])]
     return torch.empty_strided(
-        shape, _dense_strides(shape, order), dtype=state_dtype(current), device=current.device
+        shape, dense_strides(shape, order), dtype=state_dtype(current), device=current.device
     )
 
 
@@ -81,7 +81,7 @@ def _per_neuron(coefficients: Tensor, current: Tensor) -> Tensor:
     The period is 1, the channels where they lie next to each other, or else all neurons of a sample.
     """
     coefficients = coefficients.to(state_dtype(current))
-    order = [dim - 1 for dim in _neuron_order(current) or []]
+    order = [dim - 1 for dim in neuron_order(current) or []]
     # Channel by channel: spread to all neurons the coefficients can be as large as the currents of several steps.
     if coefficients.shape[1] > 1 and order[-1] != 1:
         spread = coefficients.view(*coefficients.shape, *[1] * (current.dim() - 3))
@@ -117,7 +117,7 @@ class _Call:
         self.flags = flags
         self.state = None
         if state is not None:
-            self.state = _empty_state(current, len(state), time_dim).copy_(state)
+            self.state = empty_state(current, len(state), time_dim).copy_(state)
 
     def arguments(self) -> tuple[object, ...]:
         return (
@@ -137,10 +137,10 @@ def scan_forward(
     current: Tensor, coefficients: Tensor, state: Tensor | None, flags: Sequence[int], time_dim: int
 ) -> tuple[Tensor, Tensor]:
     """(value of every step, state after the last)."""
-    options = _check(current, coefficients, state, flags, time_dim)
+    options = check(current, coefficients, state, flags, time_dim)
     current = as_walkable(current)
     states = count_states(len(coefficients)) + options.reset_next
-    final = _empty_state(current, states, time_dim)
+    final = empty_state(current, states, time_dim)
     kernel = native.kernel("scan_forward", current, coefficients=coefficients, state=state)
     if kernel is None:
         value, last = reference.linear.forward(current, coefficients, state, options, time_dim)
@@ -157,7 +157,7 @@ def _(
 ) -> tuple[Tensor, Tensor]:
     current = as_walkable(current)
     states = count_states(len(coefficients)) + bool(flags[4])
-    return torch.empty_like(current), _empty_state(current, states, time_dim)
+    return torch.empty_like(current), empty_state(current, states, time_dim)
 
 
 @torch.library.custom_op("snnlib::scan_backward", mutates_args=())
@@ -172,12 +172,12 @@ def scan_backward(
     learn: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """dL/dcurrent, dL/dcoefficients `[P, C]` (no elements unless `learn`), dL/dstate."""
-    options = _check(current, coefficients, state, flags, time_dim)
+    options = check(current, coefficients, state, flags, time_dim)
     checks.check_gradient("grad_value", grad_value, current.shape, "the current's shape", current)
-    _check_state("grad_state", grad_state, current, coefficients, options, time_dim)
+    check_state("grad_state", grad_state, current, coefficients, options, time_dim)
     current = as_walkable(current)
     states = count_states(len(coefficients)) + options.reset_next
-    grad_start = _empty_state(current, states, time_dim)
+    grad_start = empty_state(current, states, time_dim)
     kernel = native.kernel(
         "scan_backward", current, grad_value=grad_value, coefficients=coefficients, state=state
     )
@@ -187,15 +187,15 @@ def scan_backward(
         )
         return (
             torch.empty_like(current).copy_(grad),
-            _sum_neurons(rows, coefficients) if learn else coefficients.new_empty(0),
+            sum_neurons(rows, coefficients) if learn else coefficients.new_empty(0),
             grad_start.copy_(start),
         )
     call = _Call(current, coefficients, state, options, time_dim, learn)
     if grad_value.stride() != call.current.stride() or grad_value.dtype != call.current.dtype:
         grad_value = cpu_memory.empty_like(call.current).copy_(grad_value)
-    final = None if grad_state is None else _empty_state(call.current, states, time_dim).copy_(grad_state)
+    final = None if grad_state is None else empty_state(call.current, states, time_dim).copy_(grad_state)
     grad = cpu_memory.empty_like(call.current)
-    rows = _empty_state(call.current, len(coefficients), time_dim) if learn else coefficients.new_empty(0)
+    rows = empty_state(call.current, len(coefficients), time_dim) if learn else coefficients.new_empty(0)
     kernel(
         *call.arguments(),
         grad_value.data_ptr(),
@@ -204,10 +204,10 @@ def scan_backward(
         grad_start.data_ptr(),
         rows.data_ptr() if learn else 0,
     )
-    return grad.to(current.dtype), _sum_neurons(rows, coefficients) if learn else rows, grad_start
+    return grad.to(current.dtype), sum_neurons(rows, coefficients) if learn else rows, grad_start
 
 
-def _sum_neurons(rows: Tensor, coefficients: Tensor) -> Tensor:
+def sum_neurons(rows: Tensor, coefficients: Tensor) -> Tensor:
     """Gradients of all neurons `[P, N, C, ...]`, summed to the coefficients' `[P, C]` or `[P, 1]`."""
     if coefficients.shape[1] == 1:
         return rows.flatten(1).sum(1, keepdim=True).to(coefficients.dtype)
@@ -228,7 +228,7 @@ def _(
     current = as_walkable(current)
     states = count_states(len(coefficients)) + bool(flags[4])
     rows = torch.empty_like(coefficients) if learn else coefficients.new_empty(0)
-    return torch.empty_like(current), rows, _empty_state(current, states, time_dim)
+    return torch.empty_like(current), rows, empty_state(current, states, time_dim)
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:

@@ -17,7 +17,7 @@ from snnlib.backends import native
 from snnlib.backends.native import state_dtype
 from snnlib.backends.reference.linear import Flags, count_states
 from snnlib.ops import checks, levels, pool, scan
-from snnlib.ops.srm import _dense_strides, _neuron_order
+from snnlib.ops.srm import dense_strides, neuron_order
 
 if TYPE_CHECKING:
     from snnlib.neurons.dynamics import Dynamics
@@ -57,7 +57,7 @@ def _has_kernel(current: Tensor, window: tuple[int, int]) -> bool:
             return False
     else:
         # Channels-last in whole cache lines: the layout in which convolutions give their currents.
-        lines = _neuron_order(current) == _CHANNELS_LAST and current.shape[2] % _LINE == 0
+        lines = neuron_order(current) == _CHANNELS_LAST and current.shape[2] % _LINE == 0
         if not lines or current.dtype != torch.float32 or math.prod(window) > MOST_CELLS:
             return False
     return native.has_kernel("scan_pool_forward", current)
@@ -79,7 +79,7 @@ def _check(
 ) -> Flags:
     checks.check_kernel_dtype("current", current)
     checks.check_rank("current", current, "[T, N, C, H, W]", exactly=5)
-    options = scan._check(current, coefficients, state, flags, time_dim)
+    options = scan.check(current, coefficients, state, flags, time_dim)
     if options.reset_next or options.membrane or count_states(len(coefficients)) > 1:
         raise ValueError(
             f"flags: expected one state, a reset in the same step and spikes as values, got {list(flags)} and "
@@ -97,7 +97,7 @@ def _check(
 
 def as_planes(current: Tensor) -> Tensor:
     """The currents in a layout that the kernels walk."""
-    if _neuron_order(current) not in (_PLANES, _CHANNELS_LAST):
+    if neuron_order(current) not in (_PLANES, _CHANNELS_LAST):
         current = current.contiguous()
     return current
 
@@ -118,7 +118,7 @@ def empty_value(current: Tensor, window: tuple[int, int] = (2, 2)) -> Tensor:
     """Room for the windows, in the layout of the currents."""
     high, wide = window
     shape = [*current.shape[:3], current.shape[3] // high, current.shape[4] // wide]
-    strides = _dense_strides(shape, [0, 1, *(_neuron_order(current) or _PLANES)])
+    strides = dense_strides(shape, [0, 1, *(neuron_order(current) or _PLANES)])
     return torch.empty_strided(shape, strides, dtype=current.dtype, device=current.device)
 
 
@@ -133,7 +133,7 @@ def view_of(current: Tensor, time_dim: int) -> tuple[int, ...]:
 
 def planes_of(current: Tensor) -> tuple[int, ...]:
     """(channels, rows, columns, whether channels are last in memory)."""
-    return (*current.shape[2:], int(_neuron_order(current) == _CHANNELS_LAST))
+    return (*current.shape[2:], int(neuron_order(current) == _CHANNELS_LAST))
 
 
 class _Call:
@@ -154,7 +154,7 @@ class _Call:
         self.flags = flags
         self.state = None
         if state is not None:
-            self.state = scan._empty_state(current, 1, time_dim).copy_(state)
+            self.state = scan.empty_state(current, 1, time_dim).copy_(state)
 
     def arguments(self) -> tuple[object, ...]:
         return (
@@ -190,7 +190,7 @@ def scan_pool_forward(
         return value.copy_(means.view(value.shape)), final
     kernel = native.kernel("scan_pool_forward", current, coefficients=coefficients, state=state)
     assert kernel is not None
-    final = scan._empty_state(current, 1, time_dim)
+    final = scan.empty_state(current, 1, time_dim)
     call = _Call(current, coefficients, state, options, time_dim, window)
     kernel(*call.arguments(), value.data_ptr(), final.data_ptr())
     return value, final
@@ -207,7 +207,7 @@ def _(
     wide: int = 2,
 ) -> tuple[Tensor, Tensor]:
     current = as_planes(current)
-    return empty_value(current, (high, wide)), scan._empty_state(current, 1, time_dim)
+    return empty_value(current, (high, wide)), scan.empty_state(current, 1, time_dim)
 
 
 @torch.library.custom_op("snnlib::scan_pool_backward", mutates_args=())
@@ -228,7 +228,7 @@ def scan_pool_backward(
     current = as_planes(current)
     value = empty_value(current, window)
     checks.check_gradient("grad_value", grad_value, value.shape, "the output's shape", current)
-    scan._check_state("grad_state", grad_state, current, coefficients, options, time_dim)
+    scan.check_state("grad_state", grad_state, current, coefficients, options, time_dim)
     if not _has_kernel(current, window):
         grad, _, start = scan.scan_backward(
             pool.shares(grad_value, current.shape, window),
@@ -247,8 +247,8 @@ def scan_pool_backward(
     assert kernel is not None
     call = _Call(current, coefficients, state, options, time_dim, window)
     grad_value = as_windows(grad_value, value)
-    final = None if grad_state is None else scan._empty_state(current, 1, time_dim).copy_(grad_state)
-    grad, start = torch.empty_like(current), scan._empty_state(current, 1, time_dim)
+    final = None if grad_state is None else scan.empty_state(current, 1, time_dim).copy_(grad_state)
+    grad, start = torch.empty_like(current), scan.empty_state(current, 1, time_dim)
     kernel(*call.arguments(), grad_value.data_ptr(), native.address(final), grad.data_ptr(), start.data_ptr())
     return grad, start
 
@@ -266,7 +266,7 @@ def _(
     wide: int = 2,
 ) -> tuple[Tensor, Tensor]:
     current = as_planes(current)
-    return torch.empty_like(current), scan._empty_state(current, 1, time_dim)
+    return torch.empty_like(current), scan.empty_state(current, 1, time_dim)
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:

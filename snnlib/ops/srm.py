@@ -23,7 +23,7 @@ from snnlib.ops.srm_credit import through_state
 STATE_NAMES = ("u", "s", "g")
 
 
-def _check(
+def check(
     current: Tensor,
     threshold: Tensor,
     state: Tensor | None,
@@ -41,7 +41,7 @@ def _check(
     checks.check_state_shape(state, STATE_NAMES, step, current)
 
 
-def _dense_strides(shape: list[int], order: list[int]) -> list[int]:
+def dense_strides(shape: list[int], order: list[int]) -> list[int]:
     strides, step = [0] * len(shape), 1
     for dim in reversed(order):
         strides[dim] = step
@@ -49,7 +49,7 @@ def _dense_strides(shape: list[int], order: list[int]) -> list[int]:
     return strides
 
 
-def _neuron_order(sequence: Tensor) -> list[int] | None:
+def neuron_order(sequence: Tensor) -> list[int] | None:
     """Memory order of the neuron dimensions `2, 3, ...` if a kernel can walk this sequence in place, else None.
 
     The two leading dimensions must be the outermost ones, in their order, without gaps.
@@ -59,7 +59,7 @@ def _neuron_order(sequence: Tensor) -> list[int] | None:
         # Nothing to walk, and torch takes any strides of an empty tensor for contiguous.
         return list(range(2, sequence.dim()))
     rest = sorted(range(2, sequence.dim()), key=lambda dim: (-strides[dim], dim))
-    expected = _dense_strides(list(sequence.shape), [0, 1, *rest])
+    expected = dense_strides(list(sequence.shape), [0, 1, *rest])
     for dim, size in enumerate(sequence.shape):
         if size != 1 and strides[dim] != expected[dim]:
             return None
@@ -68,16 +68,16 @@ def _neuron_order(sequence: Tensor) -> list[int] | None:
 
 def as_walkable(sequence: Tensor) -> Tensor:
     """The sequence itself, or a contiguous copy if a kernel cannot walk its layout."""
-    return sequence if _neuron_order(sequence) is not None else sequence.contiguous()
+    return sequence if neuron_order(sequence) is not None else sequence.contiguous()
 
 
 def _empty_state(sequence: Tensor, time_dim: int) -> Tensor:
     """`[3, N, ...]` for u, s, g, each in the memory order of one step of the sequence."""
     shape = [3] + [size for dim, size in enumerate(sequence.shape) if dim != time_dim]
     # Neuron dimension `dim` of the sequence is also dimension `dim` here: time went away, the leading 3 came.
-    order = [0, 1, *(_neuron_order(sequence) or [])]
+    order = [0, 1, *(neuron_order(sequence) or [])]
     return torch.empty_strided(
-        shape, _dense_strides(shape, order), dtype=state_dtype(sequence), device=sequence.device
+        shape, dense_strides(shape, order), dtype=state_dtype(sequence), device=sequence.device
     )
 
 
@@ -104,7 +104,7 @@ class _NativeCall:
         self.current = current
         self.threshold = threshold.to(state_dtype(current)).reshape(-1)
         if threshold.dim() > 0 and current.dim() > 2:
-            order = [dim - 2 for dim in _neuron_order(current) or []]
+            order = [dim - 2 for dim in neuron_order(current) or []]
             spread = self.threshold.view(-1, *[1] * (current.dim() - 3)).expand(current.shape[2:])
             self.threshold = spread.permute(order).reshape(-1)
         self.threshold = self.threshold.contiguous()
@@ -130,7 +130,7 @@ def srm_forward(
     return_state: bool,
 ) -> tuple[Tensor, Tensor]:
     """Spikes, and the state after the last step (no elements unless `return_state`)."""
-    _check(current, threshold, state, (tau_m, tau_s, tau_grad), grad_clamp, time_dim)
+    check(current, threshold, state, (tau_m, tau_s, tau_grad), grad_clamp, time_dim)
     decay = decay_factors(tau_m, tau_s, tau_grad)
     current = as_walkable(current)
     spikes = cpu_memory.empty_like(current)
@@ -184,7 +184,7 @@ def srm_backward(
     need_input: bool,
 ) -> tuple[Tensor, Tensor]:
     """Signals `a` for the weights and `b` for the inputs; one that is not needed has no elements."""
-    _check(current, threshold, state, (tau_m, tau_s, tau_grad), grad_clamp, time_dim)
+    check(current, threshold, state, (tau_m, tau_s, tau_grad), grad_clamp, time_dim)
     checks.check_gradient("grad_spikes", grad_spikes, current.shape, "the current's shape", current)
     decay = decay_factors(tau_m, tau_s, tau_grad)
     current = as_walkable(current)
@@ -274,7 +274,7 @@ def srm_trace(
     time_dim: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Spikes, potential before the reset, delta_u and delta_ut at every step, in the current's dtype."""
-    _check(current, threshold, None, (tau_m, tau_s, tau_grad), math.inf, time_dim)
+    check(current, threshold, None, (tau_m, tau_s, tau_grad), math.inf, time_dim)
     decay = decay_factors(tau_m, tau_s, tau_grad)
     current = as_walkable(current)
     outputs = tuple(torch.empty_like(current) for _ in range(4))

@@ -33,7 +33,7 @@ def _check(
 ) -> None:
     checks.check_kernel_dtype("current", current)
     checks.check_rank("current", current, "[T, N, C, H, W]", exactly=5)
-    srm._check(current, threshold, None, taus, grad_clamp, time_dim)
+    srm.check(current, threshold, None, taus, grad_clamp, time_dim)
     if min(current.shape[3:]) < 2:
         raise ValueError(f"current: expected at least two rows and columns, got {tuple(current.shape[3:])}")
 
