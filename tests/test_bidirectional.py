@@ -109,6 +109,11 @@ def test_collate_ragged() -> None:
         assert not spikes[len(part) :, i].any()
     _, per_step, _ = collate_ragged([(part, torch.arange(len(part))) for part in parts])
     assert per_step.t().tolist() == [[0, 1, 2, 3, -1, -1], [0, -1, -1, -1, -1, -1], [0, 1, 2, 3, 4, 5]]
+    # No label does not fit into uint8.
+    small = [(part, torch.arange(len(part), dtype=torch.uint8)) for part in parts]
+    assert_bits(collate_ragged(small)[1], per_step)
+    with pytest.raises(TypeError, match=r"integer labels, got dtype torch\.float32"):
+        collate_ragged([(parts[0], 2.7)])
     with pytest.raises(ValueError, match="steps of one shape"):
         collate_ragged([(torch.ones(2, 3), 0), (torch.ones(2, 4), 0)])
     with pytest.raises(ValueError, match="6 labels, one per step"):

@@ -185,9 +185,19 @@ def test_event_batch_errors() -> None:
     recordings = _events(2)
     with pytest.raises(ValueError, match="events: expected at least one recording"):
         EventBatch([], step_us=100)
+    with pytest.raises(
+        ValueError, match=r'at most \d+ steps of 10 us, got 1\d+; as_events\(..., origin="first"\)'
+    ):
+        EventBatch([as_events([1_700_000_000_000_000], [1], [1], [1])], step_us=10)
     with pytest.raises(ValueError, match="events: expected all within 3 steps of 100 us, got"):
         EventBatch(recordings, step_us=100, sensor_size=(8, 8), time_steps=3, late="error")
     with pytest.raises(ValueError, match=r"events: expected field x in 0\.\.3"):
         EventBatch(recordings, step_us=100, sensor_size=(8, 4))
     with pytest.raises(ValueError, match="first, end: expected 0 <= first"):
         EventBatch(recordings, step_us=100, sensor_size=(8, 8)).frames(3, 99)
+
+
+def test_events_of_a_thousand_large_recordings():
+    corner = as_events([0], [1279], [719], [1])
+    batch = EventBatch([corner] * 1200, step_us=10, sensor_size=(720, 1280))
+    assert batch._cells.tolist() == [(number + 1) * 2 * 720 * 1280 - 1 for number in range(1200)]

@@ -9,7 +9,7 @@ import torch
 
 from snnlib.data.checks import check_choice, check_int
 from snnlib.data.events import Events, check_events
-from snnlib.data.frames import check_field
+from snnlib.data.frames import check_field, check_steps
 
 
 class ToChannels:
@@ -28,7 +28,8 @@ class ToChannels:
 
     Raises:
         TypeError: (called) no event array.
-        ValueError: an argument out of its range; (called) an event before time 0 or of a channel that is not there.
+        ValueError: an argument out of its range; (called) an event before time 0 or of a channel that is not there,
+            or a recording of more steps than anything but a clock's own time makes.
 
     >>> from snnlib.data import ToChannels, as_events
     >>> events = as_events(t=[100, 2500, 2600], x=[4, 0, 0], y=[0, 0, 0], p=[1, 1, 1])
@@ -57,6 +58,8 @@ class ToChannels:
         check_field("x", x, self.channels - 1)
         bins = t // self.step_us
         steps = self.time_steps or int(bins.max(initial=0)) + 1
+        if self.time_steps is None:
+            check_steps(steps, self.step_us)
         cells = (bins * self.channels + x)[bins < steps]
         counts = np.bincount(cells, minlength=steps * self.channels)
         counts = np.minimum(counts, 1 if self.mode == "binary" else 255).astype(np.uint8)

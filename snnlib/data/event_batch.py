@@ -12,7 +12,7 @@ from snnlib.backends import cpu_memory
 from snnlib.data.checks import check_choice, check_int, check_sensor_size
 from snnlib.data.events import Events, check_events
 from snnlib.data.formats.nmnist_bin import NMNIST_SENSOR_SIZE
-from snnlib.data.frames import Late, Mode, check_field
+from snnlib.data.frames import Late, Mode, check_field, check_steps
 
 
 class EventBatch:
@@ -31,7 +31,8 @@ class EventBatch:
 
     Raises:
         TypeError: what is given are no arrays of events.
-        ValueError: no recording, an event outside the sensor or before time 0, or an option out of its range.
+        ValueError: no recording, an event outside the sensor or before time 0, an option out of its range, or more
+            steps than anything but a clock's own time makes.
 
     >>> from snnlib.data import EventBatch, as_events
     >>> one = as_events(t=[0, 120, 250], x=[1, 1, 0], y=[0, 0, 1], p=[1, 1, 0])
@@ -76,6 +77,8 @@ class EventBatch:
         self.batch_size = len(events)
         step = np.concatenate(bins)
         longest = int(step.max()) + 1 if step.size else 1
+        if time_steps is None:
+            check_steps(longest, self.step_us)
         self.time_steps = longest if time_steps is None else check_int("time_steps", time_steps, 1)
         late_events = step >= self.time_steps
         if late == "error" and late_events.any():
@@ -88,7 +91,9 @@ class EventBatch:
             step, cell = step[~late_events], cell[~late_events]
         step = np.minimum(step, self.time_steps - 1)
         order = np.argsort(step, kind="stable")
-        self._cells = torch.from_numpy(cell[order].astype(np.int32))
+        # Four bytes number the cells of a step, but of a thousand recordings of a megapixel.
+        cells_per_step = self.batch_size * 2 * height * width
+        self._cells = torch.from_numpy(cell[order].astype(np.int32 if cells_per_step <= 2**31 else np.int64))
         # Events of step k are those from number `starts[k]` on.
         self._starts = np.searchsorted(step[order], np.arange(self.time_steps + 1))
 

@@ -37,8 +37,8 @@ class EventCache(Dataset[tuple[Any, Any]]):
     The file is mapped into memory and shared by all processes, so that DataLoader workers cost nothing but what they
     compute. It is written beside and renamed; of processes that need it at once, one makes it and the others wait. It
     holds what the data set gives after its own transform, which must therefore be the same each time; what is random
-    belongs into `transform` here. A file whose recordings have another name, size or time of change, whose transform
-    differs, or which is damaged is made again, with a warning that says why.
+    belongs into `transform` here. A file whose recordings have another name, size, label or time of change, whose
+    transform differs, or which is damaged is made again, with a warning that says why.
 
     Args:
         dataset: `NMNIST`, `EventFolder` or a published data set of event files; any other one of events and integer
@@ -57,6 +57,7 @@ class EventCache(Dataset[tuple[Any, Any]]):
     Raises:
         TypeError: the data set does not know its files and there is no key; its transform has no `repr` that says what
             it does; a sample is no pair of events and an integer.
+        ValueError: events of another polarity than 0 and 1.
         OSError: the folder cannot be written.
 
     Example:
@@ -165,8 +166,13 @@ def _open(path: Path, about: dict[str, Any]) -> tuple[PackedEvents | None, str]:
     known = {name: stamp for name, *stamp in before or ()}
     changed = [name for name, *stamp in now if known.get(name) != stamp]
     gone = sorted(set(known) - {name for name, *_ in now})
+    if not changed and not gone:
+        return None, "the recordings come in another order than when it was made"
     names = ", ".join((changed + gone)[:3])
-    return None, f"{len(changed)} recordings new or changed and {len(gone)} gone since it was made ({names})"
+    return (
+        None,
+        f"{len(changed)} recordings new, changed or labelled anew and {len(gone)} gone since it was made ({names})",
+    )
 
 
 def _samples(dataset: Any, digests: list[str], progress: bool) -> Iterator[tuple[Events, int]]:
@@ -176,6 +182,11 @@ def _samples(dataset: Any, digests: list[str], progress: bool) -> Iterator[tuple
             if check_events(f"dataset[{number}]", events).dtype != EVENT_DTYPE:
                 raise TypeError(
                     f"dataset[{number}]: expected events of dtype {EVENT_DTYPE}, got {events.dtype}"
+                )
+            if not bool(((events["p"] == 0) | (events["p"] == 1)).all()):
+                # One bit an event is kept: -1 would come back as 1.
+                raise ValueError(
+                    f"dataset[{number}]: expected events of polarity 0 or 1, got {sorted(set(events['p'].tolist()))}"
                 )
             if isinstance(label, bool) or not hasattr(label, "__index__"):
                 raise TypeError(f"dataset[{number}]: expected an integer label, got {label!r}")

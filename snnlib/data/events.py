@@ -160,7 +160,7 @@ def sort_by_time(events: Events) -> Events:
 
 
 def check_events(name: str, events: object) -> Events:
-    """Raise unless `events` is a one-dimensional structured array with the fields of `EVENT_DTYPE`."""
+    """Raise unless `events` is a one-dimensional structured array with the fields of `EVENT_DTYPE`, all of integers."""
     if not isinstance(events, np.ndarray):
         raise TypeError(
             f"{name}: expected a NumPy structured array (see as_events), got {type(events).__name__}"
@@ -171,6 +171,13 @@ def check_events(name: str, events: object) -> Events:
         raise TypeError(
             f"{name}: expected the fields t, x, y, p, got dtype {events.dtype} without {', '.join(missing)}"
         )
+    # Cast to integers, times in seconds would all be 0.
+    for field in ("t", "x", "y", "p"):
+        if events.dtype[field].kind not in "iub":
+            raise TypeError(
+                f"{name}: expected integers in the field {field}, got dtype {events.dtype[field]}; as_events makes "
+                "events of such columns, with the unit of their times"
+            )
     if events.ndim != 1:
         raise ValueError(f"{name}: expected one dimension [E], got shape {events.shape}")
     return events

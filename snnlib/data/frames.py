@@ -19,6 +19,8 @@ from snnlib.data.time_window import WindowCheck
 Mode = Literal["binary", "count"]
 Late = Literal["clamp", "drop", "error"]
 By = Literal["time", "count", "slices"]
+# Seven hours in steps of 0.1 ms.
+_MOST_STEPS = 2**28
 
 
 def to_frames(
@@ -101,6 +103,15 @@ def check_field(field: str, column: npt.NDArray[np.int64], high: int | None) -> 
         f"events: expected field {field} {wanted}, got {column[bad[0]]} at event {bad[0]} ({bad.size} such events, "
         f"{bad.size / column.size:.3g} of all){hint}"
     )
+
+
+def check_steps(steps: int, step_us: int) -> None:
+    """Raise ValueError where a recording's own length is so many steps that its times must be a clock's."""
+    if steps > _MOST_STEPS:
+        raise ValueError(
+            f"events: expected recordings of at most {_MOST_STEPS} steps of {step_us} us, got {steps}; "
+            'as_events(..., origin="first") starts at the first event, time_steps= sets the length'
+        )
 
 
 def _check_fits(count: int, dtype: torch.dtype) -> None:

@@ -25,6 +25,7 @@ def collate_ragged(batch: Sequence[tuple[Tensor, int | Tensor]]) -> tuple[Tensor
         Labels are int64, `[N]`, or `[T, N]` with -1 for "no label" in the padding, where losses ignore them.
 
     Raises:
+        TypeError: a label is no integer.
         ValueError: an empty batch, steps of different shapes, or labels that are as many as neither samples nor steps.
 
     >>> import torch
@@ -41,17 +42,24 @@ def collate_ragged(batch: Sequence[tuple[Tensor, int | Tensor]]) -> tuple[Tensor
         raise ValueError(f"batch: expected sequences with steps of one shape, got {sorted(shapes)}")
     lengths = torch.tensor([len(sequence) for sequence in sequences])
     spikes = torch.nn.utils.rnn.pad_sequence(sequences)
-    labels = [torch.as_tensor(label) for _, label in batch]
+    labels = [_as_labels(label) for _, label in batch]
     if all(label.dim() == 0 for label in labels):
-        return spikes, torch.stack(labels).to(torch.int64), lengths
+        return spikes, torch.stack(labels), lengths
     for label, sequence in zip(labels, sequences, strict=True):
         if tuple(label.shape) != (len(sequence),):
             raise ValueError(
                 f"batch: expected a label per sample or {len(sequence)} labels, one per step, "
                 f"got shape {tuple(label.shape)}"
             )
-    padded = torch.nn.utils.rnn.pad_sequence(labels, padding_value=NO_LABEL)
-    return spikes, padded.to(torch.int64), lengths
+    return spikes, torch.nn.utils.rnn.pad_sequence(labels, padding_value=NO_LABEL), lengths
+
+
+def _as_labels(label: int | Tensor) -> Tensor:
+    """Labels as int64, which "no label" fits into."""
+    labels = torch.as_tensor(label)
+    if labels.is_floating_point() or labels.is_complex():
+        raise TypeError(f"batch: expected integer labels, got dtype {labels.dtype}")
+    return labels.to(torch.int64)
 
 
 def batches_of_like_lengths(

@@ -48,7 +48,9 @@ def run_ragged(net: nn.Module, x: Tensor, lengths: Tensor, *, batch_first: bool 
     check_rank("x", x, "[T, N, ...]", at_least=2)
     time_dim = int(batch_first)
     steps, samples = x.shape[time_dim], x.shape[1 - time_dim]
-    lengths = check_lengths(lengths.to(x.device), steps, samples, x)
+    if isinstance(lengths, Tensor):
+        lengths = lengths.to(x.device)
+    lengths = check_lengths(lengths, steps, samples, x)
     if bool((lengths < steps).any()):
         _check_net(net)
     with sequences_of(lengths, steps):

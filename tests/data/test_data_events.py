@@ -1,7 +1,16 @@
 import numpy as np
 import pytest
 
-from snnlib.data import EVENT_DTYPE, as_events
+from snnlib.data import (
+    EVENT_DTYPE,
+    Denoise,
+    EventBatch,
+    ToChannels,
+    as_events,
+    time_surface,
+    to_frames,
+    voxel_grid,
+)
 
 
 def test_fields_and_units():
@@ -102,3 +111,29 @@ def test_signed_polarity():
 def test_wrong_units_and_origins(t, options, error, text):
     with pytest.raises(error, match=text):
         as_events(t, [0] * len(t), [0] * len(t), [0] * len(t), **options)
+
+
+@pytest.mark.parametrize("field", ["t", "x", "y", "p"])
+def test_floats_are_never_cut_off(field):
+    dtype = np.dtype([(name, "f8" if name == field else "i8") for name in "txyp"])
+    transforms = (
+        to_frames,
+        ToChannels(step_us=10, channels=4),
+        Denoise(10),
+        lambda events: EventBatch([events], step_us=10),
+        lambda events: time_surface(events, tau_us=10),
+        lambda events: voxel_grid(events, 3, (34, 34)),
+    )
+    for transform in transforms:
+        with pytest.raises(
+            TypeError, match=rf"expected integers in the field {field}, got dtype float64; as_events"
+        ):
+            transform(np.zeros(3, dtype))
+
+
+def test_times_of_a_clock_are_no_steps():
+    events = as_events([1_700_000_000_000_000], [1], [0], [1])
+    with pytest.raises(
+        ValueError, match=r'got 1\d+; as_events\(..., origin="first"\) starts at the first event'
+    ):
+        ToChannels(step_us=10, channels=4)(events)

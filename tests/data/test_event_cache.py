@@ -90,7 +90,8 @@ def test_made_again_when_a_recording_changes(folder):
     write(folder / "clap" / "a.dat", random_events(70, (40, 400), seed=9))
     samples = EventFolder(folder, None)
     with pytest.warns(
-        UserWarning, match=r"1 recordings new or changed and 0 gone .*clap/a.dat.*; the cache is made again"
+        UserWarning,
+        match=r"1 recordings new, changed or labelled anew and 0 gone .*clap/a.dat.*; the cache is made again",
     ):
         assert_same(EventCache(samples, progress=False), samples)
     cache.path.write_bytes(cache.path.read_bytes()[:-9])
@@ -250,3 +251,24 @@ def test_trainer_takes_it_where_frames_do_not_fit(tmp_path, monkeypatch):
     for number in range(2):
         (frames, label), (expected, wanted) = cached.train_set[number], in_memory.train_set[number]
         assert torch.equal(frames, expected) and frames.dtype == expected.dtype and label == wanted
+
+
+def test_made_again_when_a_table_changes_a_label(tmp_path):
+    for number in range(4):
+        write(tmp_path / f"{number}.dat", random_events(9, (8, 8), seed=number))
+
+    def cached(labels):
+        rows = [f"{number}.dat,{label}" for number, label in enumerate(labels)]
+        (tmp_path / "labels.csv").write_text("\n".join(["file,label", *rows]))
+        return EventCache(EventFolder(tmp_path, None), tmp_path / "cache", progress=False)
+
+    assert cached("aabb").targets.tolist() == [0, 0, 1, 1]
+    with pytest.warns(UserWarning, match=r"1 recordings new, changed or labelled anew .*1\.dat"):
+        assert cached("abbb").targets.tolist() == [0, 1, 1, 1]
+
+
+def test_other_polarities_are_refused(tmp_path):
+    events = as_events([0, 5], [1, 2], [3, 4], [0, 1])
+    events["p"] = [-1, 1]
+    with pytest.raises(ValueError, match=r"dataset\[0\]: expected events of polarity 0 or 1, got \[-1, 1\]"):
+        EventCache([(events, 0)], tmp_path, key="signed", progress=False)

@@ -75,6 +75,10 @@ def test_given_split_folders(tmp_path):
     sizes = [len(EventFolder(tmp_path, split)) for split in ("train", "val", "test")]
     assert sizes == [14, 2, 6]
     assert all(file.startswith("test/") for file in EventFolder(tmp_path, "test").files)
+    # A further folder does not make classes "Train" and "test" of them.
+    put(tmp_path / "extra" / "a.raw", next(seeds))
+    with pytest.warns(UserWarning, match="extra/ left out"):
+        assert EventFolder(tmp_path, "test").classes == ("a", "b")
 
 
 def test_a_table(tmp_path):

@@ -192,9 +192,12 @@ class EventFolder(Dataset[tuple[Any, Any]]):
         return [type(self).__name__, *map(str, parts)]
 
     def file_stamps(self) -> list[list[Any]]:
-        """Name, size and time of change of each sample's file."""
-        status = [(name, (self.root / name).stat()) for name in self.files]
-        return [[name, found.st_size, found.st_mtime_ns] for name, found in status]
+        """Name, size and time of change of each sample's file, and its label, which a table may change alone."""
+        status = [(self.root / name).stat() for name in self.files]
+        return [
+            [name, found.st_size, found.st_mtime_ns, label]
+            for name, found, label in zip(self.files, status, self.targets.tolist(), strict=True)
+        ]
 
     def file_digest(self, index: int) -> str:
         """Hash of a sample's file."""
@@ -239,13 +242,16 @@ def _natural(name: str) -> tuple[tuple[int, int | str], ...]:
 
 def _from_folders(root: Path) -> list[_Sample]:
     folders = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
-    by_split = folders and all(path.name.lower() in SPLIT_FOLDERS for path in folders)
+    splits = [SPLIT_FOLDERS.get(path.name.lower()) for path in folders]
+    # Beside sets to train on and to test on, a folder of documents does not make classes of them.
+    by_split = bool(folders) and (None not in splits or {"train", "test"} <= set(splits))
     samples: list[_Sample] = []
     foreign: list[str] = []
     empty: list[str] = []
     places: list[tuple[Path, Split | None]] = [(root, None)]
     if by_split:
-        places = [(path, SPLIT_FOLDERS[path.name.lower()]) for path in folders]  # type: ignore[misc]
+        places = [(path, split) for path, split in zip(folders, splits, strict=True) if split]  # type: ignore[misc]
+        foreign = [f"{path.name}/" for path, split in zip(folders, splits, strict=True) if not split]
     for place, split in places:
         for path in sorted(place.iterdir()):
             if path.name.startswith(".") or path.name == "__MACOSX" or (path in folders and by_split):

@@ -23,7 +23,7 @@ NAMES = {
 LARGEST_TIME = 2**62
 ORDER = "the columns in their order, one letter each of t, x, y, p; _ for one to leave out, like 'xypt'"
 OPTIONS = {
-    "unit": "of the times: us (default), ms, s, ns",
+    "unit": "of the times: us (default), ms, s, ns; to be given where they are floats",
     "polarity": "01 (default), signed (-1 and +1) or 12 (1 is OFF, 2 is ON)",
     "one_based": "whether the first row and column have number 1 (default False)",
 }
@@ -53,7 +53,11 @@ def put_columns(
 ) -> Events:
     """Convert columns t, x, y, p `[E]` and put them into the room."""
     given: dict[str, Array] = dict(columns)
-    first = 1 if options.get("one_based", False) else 0
+    one_based = options.get("one_based", False)
+    # "0" and "no", as a command line gives them, are true to Python.
+    if not isinstance(one_based, bool):
+        raise ValueError(f"one_based: expected True or False, got {one_based!r}")
+    first = int(one_based)
     for field in "xyp":
         column = np.asarray(given[field])
         if column.dtype.kind == "f" and column.ndim == 1:
@@ -66,6 +70,9 @@ def put_columns(
             given[field] = whole.astype(np.int64)
         elif column.dtype.kind not in "iub":
             raise file.error(f"{where}: {field}: expected numbers, found dtype {column.dtype}", 0)
+    if options.get("unit") == "us" and np.asarray(given["t"]).dtype.kind == "f":
+        # Said, not assumed: as_events takes floats in any other unit.
+        given["t"] = _rounded(np.asarray(given["t"], np.float64), file, where)
     polarity = options.get("polarity", "01")
     if polarity == "12":
         given["p"], polarity = given["p"].astype(np.int64) - 1, "01"
@@ -77,6 +84,8 @@ def put_columns(
         )
     except (TypeError, ValueError) as error:
         hint = "; one_based=True counts rows and columns from 1" if first == 0 and "x:" in str(error) else ""
+        if "float times" in str(error):
+            hint = ", or unit='us'"
         raise file.error(f"{where}: {error}{hint}", 0) from error
     # Differences of times must fit as well.
     if len(events) and not -LARGEST_TIME <= int(events["t"][0]) <= int(events["t"][-1]) < LARGEST_TIME:
@@ -84,3 +93,13 @@ def put_columns(
             f"{where}: t: expected times within 2**62 us, got {events['t'][0]} to {events['t'][-1]} us", 0
         )
     return room.put(*(events[field].copy() for field in "txyp"))
+
+
+def _rounded(times: Array, file: EventFile, where: str) -> Array:
+    """Whole microseconds of times in microseconds."""
+    bad = np.flatnonzero(~(np.abs(times) < LARGEST_TIME))
+    if bad.size:
+        raise file.error(
+            f"{where}: t: expected times within 2**62 us, found {times.flat[bad[0]]} at row {bad[0]}", 0
+        )
+    return np.asarray(np.rint(times).astype(np.int64))

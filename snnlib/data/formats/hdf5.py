@@ -103,7 +103,9 @@ def decode(file: EventFile, room: Room, options: dict[str, Any]) -> tuple[Header
     try:
         root = h5py.File(file.opened(), "r")
         columns = _find(root, options.get("group"), file)
-        offset = int(root["t_offset"][()]) if isinstance(root.get("t_offset"), h5py.Dataset) else 0
+        offset = root["t_offset"][()].item() if isinstance(root.get("t_offset"), h5py.Dataset) else 0
+        # Of a file that has times in seconds, a part of one counts.
+        offset = int(offset) if float(offset).is_integer() else float(offset)
         lengths = {field: column.shape for field, column in columns.items()}
         if len(set(lengths.values())) != 1 or len(lengths["t"]) != 1:
             raise file.error(f"expected columns of one length, found shapes {lengths}", 0)
@@ -157,7 +159,7 @@ class _Field:
 
 
 def _chunks(
-    root: Any, columns: dict[str, Any], offset: int, file: EventFile, room: Room, options: dict[str, Any]
+    root: Any, columns: dict[str, Any], offset: float, file: EventFile, room: Room, options: dict[str, Any]
 ) -> Iterator[Events]:
     with root:
         for at in range(0, int(columns["t"].shape[0]), CHUNK):
@@ -168,7 +170,8 @@ def _chunks(
                     f"rows from {at}: expected readable data, found damaged ones ({error})", 0
                 ) from error
             if offset:
-                part["t"] = part["t"].astype(np.int64) + offset
+                floats = part["t"].dtype.kind == "f" or isinstance(offset, float)
+                part["t"] = part["t"].astype(np.float64 if floats else np.int64) + offset
             yield put_columns(part, options, room, file, f"rows from {at}")
 
 

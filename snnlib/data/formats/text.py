@@ -7,14 +7,16 @@ is the sensor's width and height.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from snnlib.data.events import Events
-from snnlib.data.formats.base import CHUNK, LONGEST_LINE, EventFile, Format, Header, Room
+from snnlib.data.formats.base import CHUNK, LONGEST_LINE, Array, EventFile, Format, Header, Room
 from snnlib.data.formats.columns import OPTIONS, ORDER, check_order, find_columns, put_columns
 
 DELIMITERS = (",", ";", "\t")
@@ -68,18 +70,31 @@ def _chunks(
         texts = [text for _, text in block]
         number = block[0][0]
         fields = texts[0].split(delimiter)
-        # Floats hold no absolute nanoseconds: whole times are read as integers.
         time = fields[order["t"]] if order["t"] < len(fields) else ""
-        kinds = {"t": "f8" if set(time.lower()) & set(".en") else "i8", "x": "f8", "y": "f8", "p": "f8"}
         columns = {}
         try:
             for field, index in order.items():
-                columns[field] = np.loadtxt(texts, kinds[field], None, delimiter, usecols=index, ndmin=1)
+                read = partial(np.loadtxt, texts, comments=None, delimiter=delimiter, usecols=index, ndmin=1)
+                if field == "t" and not set(time.lower()) & set(".en"):
+                    columns[field] = _whole_or_float(read)
+                else:
+                    columns[field] = read(dtype="f8")
         except (ValueError, IndexError, OverflowError) as error:
             raise file.error(
                 f"lines from {number}: expected numbers in columns, found others ({error})", 0
             ) from None
         yield put_columns(columns, options, room, file, f"lines from {number}")
+
+
+def _whole_or_float(read: Callable[..., Array]) -> Array:
+    """A column as integers, since floats hold no absolute nanoseconds; as floats where a later line has a fraction."""
+    with warnings.catch_warnings():
+        # Older NumPy cuts fractions off with this warning alone.
+        warnings.simplefilter("error", DeprecationWarning)
+        try:
+            return read(dtype="i8")
+        except (ValueError, DeprecationWarning):
+            return read(dtype="f8")
 
 
 def _lines(file: EventFile) -> Iterator[tuple[int, str]]:

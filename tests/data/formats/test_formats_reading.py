@@ -140,3 +140,41 @@ def test_streaming_needs_little_memory(tmp_path):
     finally:
         tracemalloc.stop()
     assert count == 4_000_000 and peak < 20e6
+
+
+def test_text_whose_first_time_is_whole(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("t,x,y,p\n0,1,1,1\n0.5,2,2,0\n1.25,3,3,1\n")
+    assert read(path, unit="s").events["t"].tolist() == [0, 500_000, 1_250_000]
+    # More than floats hold.
+    path.write_text("t,x,y,p\n0,1,1,1\n9007199254740993,2,2,0\n")
+    assert read(path).events["t"].tolist() == [0, 9007199254740993]
+
+
+def test_floats_in_microseconds(tmp_path):
+    np.save(tmp_path / "a.npy", np.array([[0.0, 1, 2, 1], [1500.6, 3, 4, 0]]))
+    with pytest.raises(EventFileError, match="for example unit='s', or unit='us'"):
+        read(tmp_path / "a.npy", columns="txyp")
+    events, _ = read(tmp_path / "a.npy", columns="txyp", unit="us")
+    assert events.tolist() == [(0, 1, 2, 1), (1501, 3, 4, 0)]
+    for value in (0, "0", "no"):
+        with pytest.raises(ValueError, match="one_based: expected True or False, got"):
+            read(tmp_path / "a.npy", columns="txyp", unit="us", one_based=value)
+    for time in (np.nan, 2.0**62):
+        np.save(tmp_path / "a.npy", np.array([[0.0, 1, 2, 1], [time, 3, 4, 0]]))
+        with pytest.raises(EventFileError, match=r"t: expected times within 2\*\*62 us, found .* at row 1"):
+            read(tmp_path / "a.npy", columns="txyp", unit="us")
+
+
+@pytest.mark.parametrize(
+    ("times", "offset", "unit"), [([0.25, 0.5], 3, "s"), ([0, 1], 0.5, "s"), ([5, 9], 2, "us")]
+)
+def test_offset_of_times_in_hdf5(tmp_path, times, offset, unit):
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for name, column in zip("txyp", (times, [1, 2], [3, 4], [0, 1]), strict=True):
+            file[name] = column
+        file["t_offset"] = offset
+    scale = 1_000_000 if unit == "s" else 1
+    found = read(tmp_path / "a.h5", unit=unit, origin=0).events["t"]
+    assert found.tolist() == [(time + offset) * scale for time in times]
