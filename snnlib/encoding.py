@@ -214,7 +214,7 @@ def population(
         `[T, N, F * n, ...]`: the neurons of a feature next to each other.
 
     Raises:
-        ValueError: an option out of its range, or values without features.
+        ValueError: an option out of its range, or values without features or with NaN.
 
     Source: Bohte, Kok and La Poutre, "Error-backpropagation in temporally encoded networks of spiking neurons", 2002,
     section 4.1.
@@ -226,6 +226,8 @@ def population(
     """
     _check_values(values)
     check_rank("values", values, "[N, F, ...]", at_least=2)
+    if bool(values.isnan().any()):
+        raise ValueError("values: expected numbers, got NaN")
     for name, count, least in (("time_steps", time_steps, 2), ("neurons", neurons, 3)):
         check_count(name, count)
         if count < least:

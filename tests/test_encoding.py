@@ -106,3 +106,8 @@ def test_bad_input(name: str, arguments: tuple[Any, ...], error: str) -> None:
 def test_integers_are_refused() -> None:
     with pytest.raises(TypeError, match="values: expected a floating dtype"):
         encoding.rate(torch.ones(2, dtype=torch.int64), 3)
+
+
+def test_population_refuses_nan() -> None:
+    with pytest.raises(ValueError, match="values: expected numbers, got NaN"):
+        encoding.population(torch.tensor([[float("nan")]]), 5, 4)

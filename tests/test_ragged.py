@@ -90,6 +90,8 @@ def test_what_padding_would_reach_is_refused() -> None:
     assert snnlib.run_ragged(net.train(), _x(0.0), torch.full((4,), 12)).shape == (12, 4, 4)
     with pytest.raises(ValueError, match=r"lengths: expected shape \(4,\), one number of steps per sample"):
         snnlib.run_ragged(net, _x(), LENGTHS[:3])
+    with pytest.raises(TypeError, match=r"lengths: expected a torch\.Tensor, got list"):
+        snnlib.run_ragged(net, _x(), [1, 2, 3, 4])
     with pytest.raises(ValueError, match=r"lengths: expected numbers from 0 to 12 steps, got 1 to 13"):
         snnlib.run_ragged(net, _x(), torch.tensor([13, 5, 1, 9]))
 

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -193,8 +194,12 @@ def test_silent_and_diverged_nets_have_a_report(tmp_path: Path) -> None:
         net = conv_net(readout=True)
         for weight in net.parameters():
             nn.init.constant_(weight, value)
-        result = snnlib.report(net, loader(1), out=tmp_path / f"{number}.html", history=[{"loss": value}])
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", UserWarning)
+            result = snnlib.report(net, loader(1), out=tmp_path / f"{number}.html", history=[{"loss": value}])
         assert int(result.confusion.sum()) == 8
+        said = [str(warning.message) for warning in caught]
+        assert any("got NaN for 8 of 8 samples" in text for text in said) == bool(number)
 
 
 def test_parametrized_weights_count_for_their_layer() -> None:

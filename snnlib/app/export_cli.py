@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from snnlib.app.cli_tools import CheckpointOption, RootOption, RunArgument
-from snnlib.app.training.errors import ConfigError
+from snnlib.app.training.errors import CheckpointError, ConfigError
 
 app = typer.Typer(
     help="Write the net of a run as a C program, a NIR graph or an ONNX graph.", no_args_is_help=True
@@ -58,6 +58,8 @@ def c(
             (calibrate, vectors),
             root,
         )
+    except (CheckpointError, ConfigError):
+        raise
     except ValueError as error:
         raise ConfigError("RUN_FOLDER", str(error)) from error
     print(report)
@@ -91,6 +93,8 @@ def nir(
 
     try:
         graph = run_to_nir(run_folder, checkpoint, dt, discretisation, approximate, root)
+    except (CheckpointError, ConfigError):
+        raise
     except ValueError as error:
         raise ConfigError("RUN_FOLDER", str(error)) from error
     write_graph(out, graph)
@@ -112,6 +116,8 @@ def onnx(
 
     try:
         export_run_to_onnx(run_folder, out, checkpoint, root)
+    except (CheckpointError, ConfigError):
+        raise
     except (ImportError, ValueError) as error:
         raise ConfigError("RUN_FOLDER", str(error)) from error
     print(f"graph: {out}")

@@ -18,6 +18,7 @@ from snnlib.app.recipes import BY_DATA
 from snnlib.app.recipes import recipe as find_recipe
 from snnlib.app.training.config import (
     MACHINE_FIELDS,
+    SEQUENCES,
     DataName,
     Device,
     FrameMode,
@@ -304,6 +305,13 @@ def _start(recipe: str, given: dict[str, Any], out: Path | None) -> tuple[RunFol
             "expected --data beside it, as the embedded digits need no folder: --data folder for recordings in one "
             f"folder per class, got --root {changes['root']} alone",
         )
+    for field in ("time_steps", "late"):
+        # Not refused by the settings themselves: runs of earlier versions may hold any value.
+        if field in changes and config.data in SEQUENCES:
+            raise ConfigError(
+                field,
+                f"expected none for {config.data}, whose sequences keep their own lengths, got {given[field]}",
+            )
     # Only the first of several processes makes the folder; the others would find it full.
     if not is_first_process():
         return RunFolder(out or Path("runs")), config

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 
 def temporary_sibling(path: Path) -> Path:
@@ -23,16 +26,30 @@ def write_bytes_atomically(path: str | os.PathLike[str], data: bytes) -> None:
         OSError: the folder is missing or not writable, or the disk is full; an older file at `path` is then
             unchanged and the temporary file is removed.
     """
-    target = Path(path)
+    with whole_or_absent(Path(path)) as file:
+        file.write(data)
+
+
+@contextmanager
+def whole_or_absent(target: Path) -> Iterator[BinaryIO]:
+    """A new file to write in a `with` block, which becomes `target` when the block ends without an error.
+
+    Raises:
+        OSError: as `write_bytes_atomically`; names `target`.
+    """
     temporary = temporary_sibling(target)
     try:
         with temporary.open("xb") as file:
-            file.write(data)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
+    except BaseException as error:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        # A full disk names no file, and the temporary one says nothing to a user.
+        if isinstance(error, OSError) and error.errno and error.filename in (None, str(temporary)):
+            raise OSError(error.errno, error.strerror, str(target)) from error
         raise
     sync_folder(target.parent)
 

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from snnlib.data.atomic import sync_folder, temporary_sibling
+from snnlib.data.atomic import whole_or_absent
 from snnlib.data.events import EVENT_DTYPE, Events
 from snnlib.data.formats.base import EventFileError
 
@@ -72,27 +72,18 @@ def write_packed(path: Path, recordings: Iterable[tuple[Events, int]], about: di
     Raises:
         OSError: the folder cannot be written, or the disk is full; an older file then stays as it was.
     """
-    temporary = temporary_sibling(path)
-    try:
-        with temporary.open("xb") as file:
-            file.write(bytes(_HEAD.size))
-            rows = []
-            for events, label in recordings:
-                block = pack_events(events)
-                rows.append([file.tell(), len(events), zlib.crc32(block), label])
-                file.write(block)
-            index = json.dumps({"about": about, "recordings": rows}).encode()
-            place = file.tell()
-            file.write(index)
-            file.seek(0)
-            file.write(_HEAD.pack(MAGIC, place, len(index), zlib.crc32(index)))
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    sync_folder(path.parent)
+    with whole_or_absent(path) as file:
+        file.write(bytes(_HEAD.size))
+        rows = []
+        for events, label in recordings:
+            block = pack_events(events)
+            rows.append([file.tell(), len(events), zlib.crc32(block), label])
+            file.write(block)
+        index = json.dumps({"about": about, "recordings": rows}).encode()
+        place = file.tell()
+        file.write(index)
+        file.seek(0)
+        file.write(_HEAD.pack(MAGIC, place, len(index), zlib.crc32(index)))
 
 
 class PackedEvents:

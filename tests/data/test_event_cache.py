@@ -1,10 +1,12 @@
 """Caches of packed events: the same events, made once, made again when a recording changed, compared byte for byte."""
 
+import errno
 import multiprocessing
 import os
 import pickle
 import sys
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -272,3 +274,19 @@ def test_other_polarities_are_refused(tmp_path):
     events["p"] = [-1, 1]
     with pytest.raises(ValueError, match=r"dataset\[0\]: expected events of polarity 0 or 1, got \[-1, 1\]"):
         EventCache([(events, 0)], tmp_path, key="signed", progress=False)
+
+
+def test_a_full_disk_and_a_missing_folder_name_the_file(tmp_path):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+        yield
+
+    path = tmp_path / "a.events"
+    with pytest.raises(OSError, match=r"No space left on device: '.*/a\.events'"):
+        write_packed(path, full(), {})
+    with pytest.raises(FileNotFoundError, match=r"No such file or directory: '.*/none/a\.events'"):
+        write_packed(tmp_path / "none" / "a.events", [], {})
+    assert not list(tmp_path.iterdir())
+    # Of a recording that is missing its own name is told.
+    with pytest.raises(FileNotFoundError, match="gone"):
+        write_packed(path, (Path("gone").read_bytes() for _ in range(1)), {})

@@ -71,6 +71,8 @@ def test_a_label_at_every_step(ecg, tmp_path, capsys):
     right = float((answers == test.labels)[test.labels >= 0].float().mean())
     assert right == pytest.approx(float(rows[-1]["test_accuracy"]), abs=1e-6)
     assert classes == ECG.classes
+    code, _, err = run(capsys, "export", "c", folder, tmp_path / "program")
+    assert code == 2 and err.count("RUN_FOLDER") == 1
     code, _, err = run(capsys, "predict", folder, folder / "config.json")
     assert code == 2
     assert "expected a net that classifies whole recordings, got one of ecg" in err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -54,6 +55,7 @@ class Evaluation:
         steps: time steps of all samples together.
         seen: number of samples.
         running: samples that have a time step `[T]`, float64.
+        without_scores: samples, or labelled steps, with NaN among their scores.
     """
 
     confusion: Tensor
@@ -67,6 +69,7 @@ class Evaluation:
     samples: list[Sample] = field(default_factory=list)
     steps: int = 0
     seen: int = 0
+    without_scores: int = 0
     running: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
 
     @property
@@ -128,6 +131,12 @@ def evaluate(
                 _add(result, net, frames, x, labels, batch_first)
     if result is None:
         raise ValueError("loader: expected at least one batch (x, labels), got none")
+    if result.without_scores:
+        warnings.warn(
+            f"net: expected scores that are numbers, got NaN for {result.without_scores} of "
+            f"{int(result.confusion.sum())} {result.unit}; what the page says of them is arbitrary",
+            stacklevel=3,
+        )
     return result
 
 
@@ -219,7 +228,8 @@ def _add(
 ) -> None:
     with recording(net, result.layers, batch_first) as recorded, result.operations.counting():
         output = net(frames)
-    predicted = result.scores(output).argmax(-1).cpu()
+    found = result.scores(output)
+    predicted = found.argmax(-1).cpu()
     classes = len(result.confusion)
     # Steps may be without a label.
     counted = labels != NO_LABEL if labels.dim() == 2 else torch.ones_like(labels, dtype=torch.bool)
@@ -230,8 +240,9 @@ def _add(
             f"{labels.numel()} labels for {predicted.numel()} {result.unit}"
             f"{f', one of them {int(wrong[0])}' if len(wrong) else ''}"
         )
-    labels = labels.cpu()
-    pairs = (labels * classes + predicted)[counted.cpu()]
+    labels, counted = labels.cpu(), counted.cpu()
+    result.without_scores += int((found.isnan().any(-1).cpu() & counted).sum())
+    pairs = (labels * classes + predicted)[counted]
     result.confusion += torch.bincount(pairs, minlength=classes**2).view(classes, classes)
     for name, layer in recorded.items():
         spikes = layer.spikes
