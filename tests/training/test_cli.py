@@ -260,6 +260,18 @@ def test_export_writes_a_program_that_says_what_it_is_fed(
     assert "0 0, 1 1, 2 2" in header and "x = (column - 0) / 1, y = (row - 0) / 1" in header
 
 
+@pytest.mark.parametrize("precision", ["64-true", "bf16-true"])
+def test_export_of_other_precisions(
+    precision: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(folder, tmp_path / "run")
+    settings = json.loads((folder / "config.json").read_text())
+    (tmp_path / "run/config.json").write_text(json.dumps({**settings, "precision": precision}))
+    to_c = ["c", tmp_path / "run", tmp_path / "c", "--calibrate", "5", "--vectors", "2"]
+    assert run(capsys, "export", *to_c)[0] == 0
+    assert run(capsys, "export", "nir", tmp_path / "run", tmp_path / "net.nir", "--approximate")[0] == 0
+
+
 def test_eval_takes_its_device_from_the_command_line(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

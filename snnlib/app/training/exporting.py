@@ -107,7 +107,8 @@ def _opened(
         raise ConfigError("RUN_FOLDER", f"expected a net that takes frames, got one of {config.data}")
     if root is not None:
         config = dataclasses.replace(config, root=str(root))
-    module = load_module(config, run, checkpoint)
+    # What is written are integers or numbers of 32 bits and more, and NumPy, which writes them, has no bfloat16.
+    module = load_module(config, run, checkpoint).float()
     data = EventData(config, False)
     data.setup("fit")
     return module, config, data
