@@ -286,3 +286,12 @@ def test_nets_that_cannot_be_prepared() -> None:
         ValueError, match=r"^1: expected input with spikes, got zeros: nothing before it fires"
     ):
         prepare_(Gap(snnlib.SRMLinear(288, 12), snnlib.SRMLinear(12, 3)), _batch())
+
+
+def test_the_shortest_synapse() -> None:
+    """Beside tau_s = 1 a neuron has to be given tau_grad, which the search for rates hands on."""
+    net = nn.Sequential(snnlib.SRMLinear(20, 6, tau_s=1.0, tau_grad=8.0))
+    x = (torch.rand(9, 8, 20, generator=torch.Generator().manual_seed(0)) < 0.5).float()
+    assert "50.0%" in str(snnlib.prepare_(net, x))
+    rates = snnlib.init.calibrate_firing_rate_(net, x, 0.1)
+    assert rates["0"] == pytest.approx(0.1, abs=0.03)

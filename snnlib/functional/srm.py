@@ -222,9 +222,13 @@ def srm_trace(
 
 def free_srm_potential(current: Tensor, neuron: SRMNeuron, batch_first: bool) -> Tensor:
     """Membrane potential at every step of neurons that never fire."""
-    tau_m, tau_s, _ = neuron.taus
     never = torch.finfo(torch.float32).max
-    return srm_trace(current, tau_m=tau_m, tau_s=tau_s, threshold=never, batch_first=batch_first).potential
+    # The gradient's constant changes no potential, but not every tau_s goes without one.
+    tau_m, tau_s, tau_grad = neuron.taus
+    trace = srm_trace(
+        current, tau_m=tau_m, tau_s=tau_s, tau_grad=tau_grad, threshold=never, batch_first=batch_first
+    )
+    return trace.potential
 
 
 def srm_backward(

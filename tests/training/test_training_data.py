@@ -1,6 +1,7 @@
 """The batches of a run: training samples in copies, test samples as they are."""
 
 import dataclasses
+from typing import Any
 
 import pytest
 import torch
@@ -62,3 +63,16 @@ def test_too_small_a_share_is_named(config: TrainConfig) -> None:
         ConfigError, match=r"val_split: expected a share that leaves .*, got 0\.01 of 60 samples"
     ):
         opened(dataclasses.replace(config, val_split=0.01))
+
+
+def test_calibration_passes_over_recordings_without_events(config: TrainConfig) -> None:
+    data = EventData(dataclasses.replace(config, batch_size=2), progress=False)
+    silent, full = torch.zeros(3, 2, 4, 4), torch.ones(3, 2, 4, 4)
+    samples: Any = [(silent, 0)] * 20 + [(full, 1)] * 3
+    data.train_set = data.test_set = samples
+    assert torch.equal(data.first_batch(), torch.stack([full, full], 1))
+    data.train_set = samples[:20]
+    with pytest.raises(
+        ConfigError, match=r"root: expected training samples with events .*, got 20 without any"
+    ):
+        data.first_batch()

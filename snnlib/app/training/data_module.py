@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Any, cast
 
 import lightning.pytorch as pl
@@ -186,7 +187,13 @@ class EventData(pl.LightningDataModule):
         return loaders
 
     def first_batch(self) -> torch.Tensor:
-        """The spike trains of one batch of the training set, chosen by the seed, for calibration."""
+        """The spike trains of one batch of the training set, chosen by the seed, for calibration.
+
+        Recordings without events where the net looks are passed over, as they say nothing about rates.
+
+        Raises:
+            ConfigError: no training sample has an event there.
+        """
         self.setup("fit")
         generator = torch.Generator().manual_seed(self.config.seed)
         order = torch.randperm(len(cast(Sized, self.train_set)), generator=generator)
@@ -198,7 +205,14 @@ class EventData(pl.LightningDataModule):
             start = (len(drawn) - min(self.config.batch_size, len(drawn))) // 2
             near = [self.train_set[i] for i in drawn[start : start + self.config.batch_size]]
             return collate_ragged(near)[0][: min(len(sequence) for sequence, _ in near)]
-        chosen = [self.train_set[int(index)] for index in order[: self.config.batch_size]]
+        samples = (self.train_set[index] for index in order.tolist())
+        chosen = list(islice((sample for sample in samples if sample[0].any()), self.config.batch_size))
+        if not chosen:
+            raise ConfigError(
+                "root" if self.config.crop is None else "crop",
+                f"expected training samples with events in the part of the sensor and the time that the net sees, got "
+                f"{len(order)} without any",
+            )
         return stack_time_first(chosen)[0]
 
     @property
