@@ -46,7 +46,7 @@ def ops(run: Setting) -> Results:
 def _op_matrix(run: Setting) -> Iterator[bool]:
     """Whether each output has the CPU's bits; raises where it is further away than it may be."""
     forward = ("srm_forward", "srm_trace", "srm_pool_forward", "scan_forward", "scan_pool_forward")
-    forward += ("recurrent_forward",)
+    forward += ("recurrent_forward", "delay_forward")
     for case in OPS.values():
         for sample in case.samples[: 2 if run.small else None]:
             for dtype in DTYPES:

@@ -8,6 +8,7 @@ extern const PoolKernels pool_kernels;
 extern const ScanKernels scan_kernels;
 extern const ScanPoolKernels scan_pool_kernels;
 extern const RecurrentKernels recurrent_kernels;
+extern const DelayKernels delay_kernels;
 }  // namespace cuda
 
 const Kernels& cuda_kernels() {
@@ -19,7 +20,8 @@ const Kernels& cuda_kernels() {
                                 &cuda::scan_kernels,
                                 &cuda::scan_pool_kernels,
                                 nullptr,
-                                &cuda::recurrent_kernels};
+                                &cuda::recurrent_kernels,
+                                &cuda::delay_kernels};
   return table;
 }
 

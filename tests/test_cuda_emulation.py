@@ -26,6 +26,7 @@ KERNELS = (
     "srm_forward", "srm_backward", "srm_trace", "scan_forward", "scan_backward", "scan_pool_forward",
     "scan_pool_backward", "srm_pool_forward", "srm_pool_backward",
     "spike_avg_pool", "spike_avg_pool_backward", "recurrent_forward", "recurrent_backward",
+    "delay_forward", "delay_backward",
 )  # fmt: skip
 CALLS = [
     pytest.param(OPS[name], sample, id=f"{name}: {sample.name}")

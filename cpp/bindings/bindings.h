@@ -31,6 +31,7 @@ void bind_scan_pool(pybind11::module_& module, KernelTable table);
 void bind_recurrent(pybind11::module_& module, KernelTable table);
 void bind_pool(pybind11::module_& module, KernelTable table);
 void bind_max_pool(pybind11::module_& module, KernelTable table);
+void bind_delay(pybind11::module_& module, KernelTable table);
 void bind_srm_conv(pybind11::module_& module);
 void bind_superpixel(pybind11::module_& module, KernelTable table);
 void bind_nonzero(pybind11::module_& module, KernelTable table);

@@ -14,6 +14,7 @@ void bind_cuda(pybind11::module_& module) {
   bind_pool(cuda, &cuda_kernels);
   bind_scan(cuda, &cuda_kernels);
   bind_recurrent(cuda, &cuda_kernels);
+  bind_delay(cuda, &cuda_kernels);
   bind_currents(cuda);
   bind_scan_pool(cuda, &cuda_kernels);
   bind_srm_pool(cuda);

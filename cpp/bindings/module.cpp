@@ -6,7 +6,7 @@ namespace snnlib {
 
 void bind_taps(pybind11::module_& module);
 void bind_winograd(pybind11::module_& module);
-void bind_delay(pybind11::module_& module);
+void bind_delayed_linear(pybind11::module_& module);
 void bind_pack(pybind11::module_& module);
 void bind_integer_net(pybind11::module_& module);
 void bind_cpu_memory(pybind11::module_& module);
@@ -65,7 +65,8 @@ PYBIND11_MODULE(_C, module) {
     module.attr((std::string("delayed_") + pass).c_str()) = module.attr(pass);
   snnlib::bind_taps(module);
   snnlib::bind_winograd(module);
-  snnlib::bind_delay(module);
+  snnlib::bind_delay(module, &snnlib::kernels);
+  snnlib::bind_delayed_linear(module);
   snnlib::bind_pack(module);
   snnlib::bind_integer_net(module);
   snnlib::bind_pool(module, &snnlib::kernels);

@@ -1,6 +1,7 @@
 // Sequences whose channels arrive later.
 #include "snnlib/delay.h"
 
+#include "snnlib/kernels/delay.h"
 #include "snnlib/kernels/recurrent_rows.h"
 #include "snnlib/parallel.h"
 #include "snnlib/scratch.h"
@@ -39,10 +40,13 @@ void shift_events(const DelayShiftArgs& a, int64_t n) {
     S* out = static_cast<S*>(a.out) + here;
     for_elements(a, x, [&](int64_t c, int64_t at) {
       const int64_t k = a.delays[c];
-      if (t + k < a.steps) out[k * a.step_stride + at] = out[k * a.step_stride + at] + first[c] * x[at];
+      if (t + k < a.steps) {
+        S* to = out + k * a.step_stride + at;
+        *to = add_event(*to, first[c], x[at]);
+      }
       if (second[c] != S(0) && t + k + 1 < a.steps) {
         S* to = out + (k + 1) * a.step_stride + at;
-        *to = *to + second[c] * x[at];
+        *to = add_event(*to, second[c], x[at]);
       }
     });
   }
@@ -61,7 +65,7 @@ void shift_cells(const DelayShiftArgs& a, int64_t n) {
       const S *now = t + k < a.steps ? x + k * a.step_stride : nullptr,
               *next = t + k + 1 < a.steps ? x + (k + 1) * a.step_stride : nullptr;
       for (int64_t i = 0; i < a.space; ++i)
-        out[i] = first[c] * (now ? now[i] : S(0)) + second[c] * (next ? next[i] : S(0));
+        out[i] = two_taps(first[c], now ? now[i] : S(0), second[c], next ? next[i] : S(0));
     }
   }
 }
@@ -109,7 +113,7 @@ void shift_channels(const DelayShiftArgs& a, int64_t n) {
         const S* later = signal + (t + 1) * kChannels;
         for (int64_t i = 0; i < kChannels; ++i) {
           const S next = later[delay[i]];
-          out[i] = by[i] * now[i] + later_by[i] * next;
+          out[i] = two_taps(by[i], now[i], later_by[i], next);
           now[i] = next;
         }
         copy_channels(out, count, static_cast<S*>(a.out) + here + t * a.step_stride);
@@ -128,7 +132,7 @@ template <class S>
 inline void add_products(const DelayShiftArgs& a, S x, const S* grad, int64_t t, int64_t c, double* sums) {
   for (int i = 0; i < 3; ++i) {
     const int64_t from = t + a.delays[c] + i - 1;
-    if (from >= 0 && from < a.steps) sums[i * a.channels + c] += double(x) * double(grad[(from - t) * a.step_stride]);
+    if (from >= 0 && from < a.steps) sums[i * a.channels + c] += delay_product(x, grad[(from - t) * a.step_stride]);
   }
 }
 

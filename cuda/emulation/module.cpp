@@ -14,6 +14,7 @@ PYBIND11_MODULE(_C_emulated, module) {
   snnlib::bind_pool(module, &snnlib::cuda_kernels);
   snnlib::bind_scan(module, &snnlib::cuda_kernels);
   snnlib::bind_recurrent(module, &snnlib::cuda_kernels);
+  snnlib::bind_delay(module, &snnlib::cuda_kernels);
   snnlib::bind_currents(module);
   snnlib::bind_scan_pool(module, &snnlib::cuda_kernels);
   snnlib::bind_srm_pool(module);

@@ -1,7 +1,7 @@
 """Sequences whose channels arrive later; in front of a fully connected map delayed_linear.py makes none of them.
 
 A delay between whole steps is two taps, so both have gradients by their delays; rounded ones get the slope between the
-neighbouring steps. Kernels: cpp/include/snnlib/delay.h and cpp/cpu/delay.cpp; reference:
+neighbouring steps. Kernels: cpp/include/snnlib/delay.h, cpp/cpu/delay.cpp and cuda/delay.cu; reference:
 snnlib/backends/reference/delay.py.
 """
 
@@ -120,7 +120,7 @@ def delay_backward(
         signal = torch.empty_like(dense).copy_(grad)
         whole = split(delay.to(dense.dtype), rounded)[0].int().contiguous()
         sizes = _sizes(dense, time_dim)
-        sums = torch.empty(sizes[1], 3, sizes[2], dtype=torch.float64)
+        sums = torch.empty(sizes[1], 3, sizes[2], dtype=torch.float64, device=x.device)
         code = native.DTYPE_CODES[dense.dtype]
         kernel(sizes, code, dense.data_ptr(), whole.data_ptr(), signal.data_ptr(), sums.data_ptr())
         grad_delay = slope(list(sums.sum(0)), whole, rounded).to(delay.dtype)
