@@ -111,7 +111,7 @@ sanitize-threads: $(READY)
 cuda-emulation-asan: $(READY)  ## The CUDA kernels as loops on the CPU, under AddressSanitizer and UBSan.
 	SNNLIB_SANITIZE=address,undefined ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1 \
 	LD_PRELOAD="$(shell c++ -print-file-name=libasan.so) $(shell c++ -print-file-name=libubsan.so)" \
-	$(PYTHON) -m pytest tests/test_cuda_emulation.py tests/test_cuda_recurrent.py
+	$(PYTHON) -m pytest tests/test_cuda_emulation.py tests/test_cuda_recurrent.py tests/test_cuda_delays.py
 
 fuzz: $(READY)  ## Random ops, layers and damaged files for SECONDS=120; what fails is kept in build/fuzz and tried first next time.
 	$(PYTHON) tests/fuzz_run.py --seconds $(or $(SECONDS),120)

@@ -23,21 +23,18 @@ template <class S, class W, bool Earlier>
 __global__ void delay_shift_kernel(DelayShiftArgs a, DelayPlaces<W> places, int64_t elements) {
   const int64_t index = thread_index();
   if (index >= elements) return;
-  const W here = W(index);
-  const int64_t t = int64_t(places.steps.remainder(places.step.quotient(here)));
-  const W c = places.channels.remainder(places.channel.quotient(here));
-  const int64_t k = a.delays[c];
+  const W here = W(index), step = places.step.size;
+  const W t = places.steps.remainder(places.step.quotient(here));
+  const W c = places.channels.remainder(places.channel.quotient(here)), k = W(a.delays[c]);
   const S first = static_cast<const S*>(a.first)[c], second = static_cast<const S*>(a.second)[c];
-  const S* x = static_cast<const S*>(a.x) + index;
-  // Steps before the first and behind the last are 0, which also covers delays that are out of range.
-  const auto at = [&](int64_t later) {
-    return t + later >= 0 && t + later < a.steps ? x[later * a.step_stride] : S(0);
-  };
+  const S* x = static_cast<const S*>(a.x);
+  // Steps before the first and behind the last are 0. A step before the first wraps to one behind the last.
+  const auto at = [&](W later) { return W(t + later) < places.steps.size ? x[W(here + later * step)] : S(0); };
   S out;
   if constexpr (Earlier) {
     out = two_taps(first, at(k), second, at(k + 1));
   } else {
-    const S before = second != S(0) ? at(-k - 1) : S(0), now = at(-k);
+    const S before = second != S(0) ? at(~k) : S(0), now = at(W(0) - k);
     out = S(0);
     if (before != S(0)) out = add_event(out, second, before);
     if (now != S(0)) out = add_event(out, first, now);

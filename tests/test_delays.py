@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 import snnlib
-from snnlib import neurons, surrogate
+from snnlib import neurons, ops, surrogate
 from snnlib.functional.history import unpacked
 
 BUMP = surrogate.Triangle(0.5, 0.4)
@@ -372,6 +372,23 @@ def test_events_of_delays_beyond_the_sequence_never_arrive() -> None:
         assert float(by_delay[0, 0]) == (-1.0 if rounded else 0.0)
         by_delay[0, 0] = 0.0
         assert not by_delay.any()
+
+
+def test_delays_beyond_any_index_never_arrive() -> None:
+    """As many steps as no integer of 32 bits holds: nothing is read or written outside the sequence."""
+    x, delay = torch.rand(5, 2, 3, dtype=torch.float64), torch.tensor([3e9, 1.0, 1e18]).double()
+    for rounded in (False, True):
+        late = ops.delay.delay_forward(x, delay, rounded, 0)
+        assert torch.equal(late[1:, :, 1], x[:-1, :, 1])
+        assert not late[:, :, ::2].any()
+        grad_x, grad_delay = ops.delay.delay_backward(x, x, delay, rounded, 0, True, True)
+        assert not grad_x[:, :, ::2].any()
+        assert not grad_delay[::2].any()
+        matrix = (x, torch.ones(4, 3).double(), delay, rounded, 0)
+        currents = ops.delayed_linear.delayed_linear_forward(*matrix)
+        assert torch.equal(currents, late[:, :, 1:2].expand(5, 2, 4))
+        signals = ops.delayed_linear.delayed_linear_backward(currents, *matrix, True, True, True)
+        assert not any(signal[..., ::2].any() for signal in signals)
 
 
 def test_srm_delays_of_groups() -> None:

@@ -59,6 +59,11 @@ def time_first(x: Tensor, time_dim: int) -> Tensor:
     return x.transpose(0, 1) if time_dim else x
 
 
+def whole_steps(whole: Tensor, x: Tensor, time_dim: int) -> Tensor:
+    """Whole delays as kernels take them. Nothing arrives more steps later than the sequence has, or is seen from there."""
+    return whole.clamp(max=x.shape[time_dim] + 1).int().contiguous()
+
+
 def shifted(x: Tensor, delay: Tensor, rounded: bool, time_dim: int, earlier: bool) -> Tensor:
     """The sequence later by the delays, or the adjoint of that, by which a signal comes earlier."""
     kernel = native.kernel("delay_shift", x, delay=delay)
@@ -70,7 +75,7 @@ def shifted(x: Tensor, delay: Tensor, rounded: bool, time_dim: int, earlier: boo
     whole, rest = split(delay.to(state_dtype(x)), rounded)
     dense = _dense(x)
     out = cpu_memory.empty_like(dense)
-    first, second, delays = (1 - rest).contiguous(), rest.contiguous(), whole.int().contiguous()
+    first, second, delays = (1 - rest).contiguous(), rest.contiguous(), whole_steps(whole, x, time_dim)
     kernel(
         _sizes(dense, time_dim),
         native.DTYPE_CODES[dense.dtype],
@@ -118,7 +123,7 @@ def delay_backward(
     else:
         dense = _dense(x)
         signal = torch.empty_like(dense).copy_(grad)
-        whole = split(delay.to(dense.dtype), rounded)[0].int().contiguous()
+        whole = whole_steps(split(delay.to(dense.dtype), rounded)[0], x, time_dim)
         sizes = _sizes(dense, time_dim)
         sums = torch.empty(sizes[1], 3, sizes[2], dtype=torch.float64, device=x.device)
         code = native.DTYPE_CODES[dense.dtype]

@@ -17,7 +17,7 @@ from snnlib.backends import choice, cpu_memory, native, reference
 from snnlib.backends.native import state_dtype
 from snnlib.backends.reference.delay import slope, split
 from snnlib.ops import checks
-from snnlib.ops.delay import check_delays, shifted, time_first
+from snnlib.ops.delay import check_delays, shifted, time_first, whole_steps
 from snnlib.ops.geometry import GROUP
 
 # Delays per channel: share of inputs that are not zero from which products of delayed sequences cost less than their
@@ -60,7 +60,7 @@ class _Channels:
         self.x = x.to(dtype).contiguous()
         self.rounded = rounded
         whole, self.rest = split(delay.to(dtype), rounded)
-        self.delays = whole.int().contiguous()
+        self.delays = whole_steps(whole, x, time_dim)
         longest = int(self.delays.max()) if self.delays.numel() else 0
         self.weight = weight.t().to(dtype).contiguous()
         self.sizes = _sizes(x, len(weight), longest, True, rounded, time_dim)
