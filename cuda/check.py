@@ -115,6 +115,9 @@ SUMS = (
     ("recurrent credit, a weight", r"recurrent_adjoint_kernel<float, 1, false, false, false, true>", 6),
     ("recurrent weight gradient, an event", r"recurrent_weight_kernel<float>", 10),
 )
+# Delays per channel: instructions per element, of a thread with so many elements.
+SHIFTS = re.compile(r"delay_shift_kernel<float, unsigned int, (\d), (true|false)>")
+MOST_SHIFT = {1: 80, 4: 25}
 ENTRY = re.compile(r"Compiling entry function '(\S+)' for '(sm_\w+)'")
 MEMORY = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 
@@ -215,6 +218,27 @@ def check_sums(kernels: dict[str, list[Instruction]]) -> list[str]:
     return lines
 
 
+def check_shifts(kernels: dict[str, list[Instruction]]) -> list[str]:
+    """One line per kernel that delays channels; raises SystemExit above the bound or where a kernel is missing."""
+    lines, found = [], set()
+    for name, steps in kernels.items():
+        if not (match := SHIFTS.search(name)):
+            continue
+        elements, earlier = int(match[1]), match[2] == "true"
+        found.add((elements, earlier))
+        cost = sum(not step.name.startswith(("NOP", "BRA")) for step in steps) / elements
+        lines.append(
+            f"delayed {'gradient' if earlier else 'sequence'}, {elements} at a time: {cost:.1f} instructions per "
+            f"element, 8 bytes, {expected_share(cost, 8):.0%} of a copy expected"
+        )
+        if cost > MOST_SHIFT[elements]:
+            sys.exit(f"expected at most {MOST_SHIFT[elements]}: {lines[-1]}")
+    expected = {(elements, earlier) for elements in MOST_SHIFT for earlier in (False, True)}
+    if found != expected:
+        sys.exit(f"delays: expected kernels {sorted(expected)}, got {sorted(found)}")
+    return lines
+
+
 def check_all(kernels: dict[str, list[Instruction]]) -> None:
     """Raises SystemExit where a kernel divides integers, or stores past the cache what the next kernel reads."""
     for name, steps in kernels.items():
@@ -302,12 +326,13 @@ def main() -> None:
     else:
         kernels = {}
         recurrent = ("recurrent", "recurrent_backward", "recurrent_weights")
-        for source in ("srm", "srm_pool", "scan", "scan_pool", "pool", *recurrent):
+        for source in ("srm", "srm_pool", "scan", "scan_pool", "pool", "delay", *recurrent):
             kernels[source] = functions(demangled(disassembled(tool, source)))
             check_all(kernels[source])
         scans = kernels["srm"] | kernels["srm_pool"] | kernels["scan"] | kernels["scan_pool"]
         sums = check_sums({name: steps for source in recurrent for name, steps in kernels[source].items()})
-        print("\n".join([*check_scans(scans), *check_pools(kernels["pool"]), *sums]))
+        shifts = check_shifts(kernels["delay"])
+        print("\n".join([*check_scans(scans), *check_pools(kernels["pool"]), *sums, *shifts]))
     number = len(ENTRY.findall(report))
     print(
         f"cuda-check passed: {number} kernels for {', '.join(sorted(architectures))}, none uses local memory"

@@ -1,5 +1,6 @@
-// Channels that arrive later on CUDA. An element of the result has a thread, which gathers the two elements that it
-// comes from: no atomics, and the order of the CPU's sums. Of the gradient of a delay a warp has a sample and channel.
+// Channels that arrive later on CUDA. A thread has an element of the result, or 16 bytes of a channel's cells, and
+// gathers the two that it comes from: no atomics, and the order of the CPU's sums. Of the gradient of a delay a warp
+// has a sample and channel.
 #include "divider.h"
 #include "element.h"
 #include "launch.h"
@@ -19,33 +20,48 @@ struct DelayPlaces {
       : step(a.step_stride), steps(a.steps), channel(a.channel_stride), channels(a.channels) {}
 };
 
-template <class S, class W, bool Earlier>
-__global__ void delay_shift_kernel(DelayShiftArgs a, DelayPlaces<W> places, int64_t elements) {
+// V neighbouring elements have one step, and one channel where the channels do not lie next to each other.
+template <class S, class W, int V, bool Earlier>
+__global__ void delay_shift_kernel(DelayShiftArgs a, DelayPlaces<W> places, int64_t packs) {
   const int64_t index = thread_index();
-  if (index >= elements) return;
-  const W here = W(index), step = places.step.size;
+  if (index >= packs) return;
+  const W here = W(index) * V, step = places.step.size;
   const W t = places.steps.remainder(places.step.quotient(here));
   const W c = places.channels.remainder(places.channel.quotient(here)), k = W(a.delays[c]);
   const S first = static_cast<const S*>(a.first)[c], second = static_cast<const S*>(a.second)[c];
-  const S* x = static_cast<const S*>(a.x);
   // Steps before the first and behind the last are 0. A step before the first wraps to one behind the last.
-  const auto at = [&](W later) { return W(t + later) < places.steps.size ? x[W(here + later * step)] : S(0); };
-  S out;
+  const auto at = [&](W later, bool needed) {
+    return needed && W(t + later) < places.steps.size ? load_pack<S, V>(a.x, int64_t(W(here + later * step)))
+                                                      : Pack<S, V>{};
+  };
+  Pack<S, V> out = {};
   if constexpr (Earlier) {
-    out = two_taps(first, at(k), second, at(k + 1));
+    const Pack<S, V> now = at(k, true), next = at(k + 1, true);
+    SNNLIB_UNROLL
+    for (int v = 0; v < V; ++v) out.lane[v] = two_taps(first, now.lane[v], second, next.lane[v]);
   } else {
-    const S before = second != S(0) ? at(~k) : S(0), now = at(W(0) - k);
-    out = S(0);
-    if (before != S(0)) out = add_event(out, second, before);
-    if (now != S(0)) out = add_event(out, first, now);
+    const Pack<S, V> before = at(~k, second != S(0)), now = at(W(0) - k, true);
+    SNNLIB_UNROLL
+    for (int v = 0; v < V; ++v) {
+      if (before.lane[v] != S(0)) out.lane[v] = add_event(out.lane[v], second, before.lane[v]);
+      if (now.lane[v] != S(0)) out.lane[v] = add_event(out.lane[v], first, now.lane[v]);
+    }
   }
-  static_cast<S*>(a.out)[index] = out;
+  store_pack(a.out, int64_t(here), out);
+}
+
+template <class S, class W, int V>
+void shift_packs(const DelayShiftArgs& a, int64_t elements) {
+  launch("delay_shift", a.earlier ? delay_shift_kernel<S, W, V, true> : delay_shift_kernel<S, W, V, false>,
+         elements / V, a.executor, Scratch{}, a, DelayPlaces<W>(a), elements / V);
 }
 
 template <class S, class W>
 void shift_places(const DelayShiftArgs& a, int64_t elements) {
-  launch("delay_shift", a.earlier ? delay_shift_kernel<S, W, true> : delay_shift_kernel<S, W, false>, elements,
-         a.executor, Scratch{}, a, DelayPlaces<W>(a), elements);
+  constexpr int kPack = 16 / sizeof(S);
+  const auto whole = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; };
+  a.channel_stride % kPack == 0 && whole(a.x) && whole(a.out) ? shift_packs<S, W, kPack>(a, elements)
+                                                              : shift_packs<S, W, 1>(a, elements);
 }
 
 template <class S>

@@ -128,3 +128,28 @@ def test_without_nvcc_it_says_so(
     monkeypatch.setenv("PATH", "/nowhere")
     check.main()
     assert capsys.readouterr().out == "cuda-check skipped: there is no nvcc on the PATH\n"
+
+
+def test_instructions_of_delays(check: ModuleType) -> None:
+    body = ASSEMBLY.partition("\n")[2].partition("\n")[2]
+    names = [(elements, earlier) for elements in (1, 4) for earlier in ("false", "true")]
+    assembly = "".join(
+        f"\t\tFunction : void delay_shift_kernel<float, unsigned int, {elements}, {earlier}>(long)\n{body}"
+        for elements, earlier in names
+    )
+    lines = check.check_shifts(check.functions(assembly))
+    assert lines[0] == (
+        "delayed sequence, 1 at a time: 4.0 instructions per element, 8 bytes, 95% of a copy expected"
+    )
+    assert [line.partition(" instructions")[0][-3:] for line in lines] == ["4.0", "4.0", "1.0", "1.0"]
+    with pytest.raises(SystemExit, match="expected kernels"):
+        check.check_shifts(check.functions(assembly.replace("4, true", "8, tru")))
+    with pytest.raises(SystemExit, match="at most 80"):
+        check.check_shifts(
+            check.functions(
+                assembly.replace(
+                    "FADD R4, R4, R5 ;\n",
+                    "FADD R4, R4, R5 ;\n" + "        /*0010*/   FADD R4, R4, R5 ;\n" * 100,
+                )
+            )
+        )

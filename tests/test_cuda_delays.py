@@ -15,7 +15,13 @@ from snnlib import ops
 from snnlib.backends import native
 
 # A warp adds up the events of 32 steps and cells of a channel; a block has eight channels, here more and fewer.
-SHAPES = {"flat": (2, 5), "frames": (1, 5, 2, 3), "channels-last": (1, 5, 3, 2), "no cells": (2, 3, 0)}
+SHAPES = {
+    "flat": (2, 5),
+    "frames": (1, 5, 2, 3),
+    "packs": (1, 5, 2, 4),
+    "channels-last": (1, 5, 3, 2),
+    "no cells": (2, 3, 0),
+}
 
 
 @pytest.fixture(params=[False, True], ids=["forwards", "backwards"])
@@ -76,6 +82,16 @@ def test_any_number_of_steps(
             for number, (out, other) in enumerate(zip(found, expected, strict=True)):
                 assert out.stride() == other.stride()
                 assert_bits(out, other, f"{steps} steps, output {number}")
+
+
+def test_addresses_that_are_no_whole_packs(emulated: Callable[..., Any]) -> None:
+    x, grad = _sequence(9, "packs", 0, torch.float32)
+    shifted = torch.cat((torch.zeros(1), x.flatten()))[1:].reshape(x.shape)
+    assert shifted.data_ptr() % 16
+    arguments = (grad, _delays("packs", 9, torch.float32), False, 0)
+    found = emulated(lambda: _run(shifted, *arguments))
+    for out, other in zip(found, _run(x, *arguments), strict=True):
+        assert_bits(out, other)
 
 
 def test_numbers_that_are_none(emulated: Callable[..., Any]) -> None:

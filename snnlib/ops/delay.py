@@ -60,7 +60,7 @@ def time_first(x: Tensor, time_dim: int) -> Tensor:
 
 
 def whole_steps(whole: Tensor, x: Tensor, time_dim: int) -> Tensor:
-    """Whole delays as kernels take them. Nothing arrives more steps later than the sequence has, or is seen from there."""
+    """Whole delays as kernels take them: longer ones than the sequence, by which nothing arrives, fit an index too."""
     return whole.clamp(max=x.shape[time_dim] + 1).int().contiguous()
 
 
