@@ -82,6 +82,16 @@ def graph(run: Setting) -> Results:
     net, x = dyadic_net(run)
     if not run.on_gpu:
         return {"CUDA graphs": "none on a CPU"}
+    return (
+        _captured_gradients(net, x, "graph and eager")
+        | _captured_gradients(*_delayed_layer(run), "graph and eager, delays per channel")
+        | _captured_losses(run)
+        | _graph_step(run, False)
+        | _graph_step(run, True)
+    )
+
+
+def _captured_gradients(net: nn.Module, x: Tensor, what: str) -> Results:
     other = torch.flip(x, [0])
     expected = gradients(net, net, other)
     static = x.clone()
@@ -97,12 +107,14 @@ def graph(run: Setting) -> Results:
     static.copy_(other)
     captured.replay()
     torch.cuda.synchronize()
-    return (
-        close(outputs, expected, "graph and eager")
-        | _captured_losses(run)
-        | _graph_step(run, False)
-        | _graph_step(run, True)
-    )
+    return close(outputs, expected, what)
+
+
+def _delayed_layer(run: Setting) -> tuple[nn.Module, Tensor]:
+    """A layer that learns delays per channel, and events for it."""
+    torch.manual_seed(6)
+    layer = snnlib.SpikingConv2d(3, 8, 3, neuron=snnlib.neurons.LIF(), delays=snnlib.Delays(6))
+    return layer.to(run.device), (torch.rand(20, 4, 3, 8, 8) < 0.3).float().to(run.device)
 
 
 class _Packing(nn.Module):
