@@ -241,7 +241,7 @@ def test_pooled_scans_of_any_number_of_steps(
             def run(neuron: neurons.Neuron = neuron, x: Tensor = current) -> list[Tensor]:
                 dynamics = neuron.dynamics(neuron.constants())
                 time_dim = int(neuron.batch_first)
-                value, state = ops.scan_pool.run(x, dynamics, None, time_dim)
+                value, state = ops.scan_pool.run(x, dynamics, None, time_dim, (2, 2))
                 loss = (value * torch.linspace(-1, 1, value.numel()).reshape(value.shape)).sum() + state.sum()
                 return [value, state, *torch.autograd.grad(loss, [x, *neuron.parameters()])]
 

@@ -98,7 +98,7 @@ def test_what_is_noted_is_true(op: str, monkeypatch: pytest.MonkeyPatch) -> None
             free = replace(dynamics, membrane=True)
             assert levels.of(ops.scan.run(current, free, None, 0)[0]) == 0
         elif op == "scan and pool":
-            values = ops.scan_pool.run(current, dynamics, None, 0)[0]
+            values = ops.scan_pool.run(current, dynamics, None, 0, (2, 2))[0]
         elif op == "SRM":
             values = snnlib.functional.srm_neuron(current)
         elif op == "recurrent":

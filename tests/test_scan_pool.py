@@ -62,7 +62,7 @@ def test_bits_are_those_of_scan_and_pool(shape: str, neuron: str, per_channel: b
     if per_channel:
         scale, shift = torch.randn(2, channels, dtype=torch.float64, generator=generator)
         dynamics = after_affine(dynamics, scale, shift)
-    assert scan_pool.fits(current, dynamics) == bool(current.numel())
+    assert scan_pool.fits(current, dynamics, (2, 2)) == bool(current.numel())
     coefficients = dynamics.pack(current.new_empty(())).detach()
     state = torch.randn(1, batch, channels, height, width, generator=generator) if per_channel else None
     call = (current, coefficients, state, dynamics.flags, time_dim)
@@ -120,8 +120,8 @@ def test_other_currents_go_through_scan_and_pool(what: str) -> None:
         current = current.double()
     module = neurons.CubaLIF() if what == "two states" else neurons.LIF()
     dynamics = module.dynamics(module.constants())
-    assert dynamics is not None and not scan_pool.fits(current, dynamics)
+    assert dynamics is not None and not scan_pool.fits(current, dynamics, (2, 2))
     if what not in ("odd size", "two states"):
-        value, _ = scan_pool.run(current, dynamics, None, 0)
+        value, _ = scan_pool.run(current, dynamics, None, 0, (2, 2))
         expected = apart_avg_pool2d(scan.run(current, dynamics, None, 0)[0], (2, 2))
         assert_bits(value, expected)

@@ -33,7 +33,7 @@ MOST_NEURONS = 1 << 33
 
 
 def run(
-    x: Tensor, dynamics: Dynamics, state: Tensor | None, time_dim: int, window: tuple[int, int] = (2, 2)
+    x: Tensor, dynamics: Dynamics, state: Tensor | None, time_dim: int, window: tuple[int, int]
 ) -> tuple[Tensor, Tensor]:
     """Means of every window and step and the state after the last, with gradients as of `scan.run`."""
     coefficients = dynamics.pack(x.new_zeros((), dtype=state_dtype(x)))
@@ -42,7 +42,7 @@ def run(
     return value, final
 
 
-def fits(current: Tensor, dynamics: Dynamics, window: tuple[int, int] = (2, 2)) -> bool:
+def fits(current: Tensor, dynamics: Dynamics, window: tuple[int, int]) -> bool:
     """Whether a kernel takes these neurons and currents `[T, N, C, H, W]`."""
     if current.dim() != 5 or not _has_kernel(current, window):
         return False
@@ -63,7 +63,7 @@ def _has_kernel(current: Tensor, window: tuple[int, int]) -> bool:
     return native.has_kernel("scan_pool_forward", current)
 
 
-def is_whole(current: Tensor, window: tuple[int, int] = (2, 2)) -> bool:
+def is_whole(current: Tensor, window: tuple[int, int]) -> bool:
     """Whether every cell is in a window."""
     sizes = zip(current.shape[3:], window, strict=True)
     return all(size > 0 and size % extent == 0 for size, extent in sizes)
@@ -114,7 +114,7 @@ def as_windows(grad: Tensor, value: Tensor) -> Tensor:
     return aligned(grad)
 
 
-def empty_value(current: Tensor, window: tuple[int, int] = (2, 2)) -> Tensor:
+def empty_value(current: Tensor, window: tuple[int, int]) -> Tensor:
     """Room for the windows, in the layout of the currents."""
     high, wide = window
     shape = [*current.shape[:3], current.shape[3] // high, current.shape[4] // wide]

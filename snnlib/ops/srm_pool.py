@@ -25,7 +25,8 @@ from snnlib.ops.scan_pool import (
     view_of,
 )
 
-_WINDOW = ((2, 2), (2, 2), (0, 0), False)
+_WINDOW = (2, 2)
+_POOLING = (_WINDOW, _WINDOW, (0, 0), False)
 
 
 def _check(
@@ -44,7 +45,7 @@ def has_kernels(x: Tensor) -> bool:
 
 
 def _by_kernel(name: str, current: Tensor) -> bool:
-    return native.has_kernel(name, current) and is_whole(current) and current.numel() < MOST_NEURONS
+    return native.has_kernel(name, current) and is_whole(current, _WINDOW) and current.numel() < MOST_NEURONS
 
 
 def _arguments(
@@ -73,10 +74,10 @@ def srm_pool_forward(
     taus = (tau_m, tau_s, tau_grad)
     _check(current, threshold, taus, math.inf, time_dim)
     current = as_planes(current)
-    means = empty_value(current)
+    means = empty_value(current, _WINDOW)
     if not _by_kernel("srm_pool_forward", current):
         spikes, _ = srm.srm_forward(current, threshold, None, *taus, math.inf, time_dim, False)
-        return means.copy_(pool.spike_avg_pool(spikes.flatten(0, 1), *_WINDOW, True, None).view(means.shape))
+        return means.copy_(pool.spike_avg_pool(spikes.flatten(0, 1), *_POOLING, True, None).view(means.shape))
     kernel = native.kernel("srm_pool_forward", current, threshold=threshold)
     assert kernel is not None
     current, limit = aligned(current), _limit(threshold, current)
@@ -88,7 +89,7 @@ def srm_pool_forward(
 def _(
     current: Tensor, threshold: Tensor, tau_m: float, tau_s: float, tau_grad: float, time_dim: int
 ) -> Tensor:
-    return empty_value(as_planes(current))
+    return empty_value(as_planes(current), _WINDOW)
 
 
 @torch.library.custom_op("snnlib::srm_pool_backward", mutates_args=())
@@ -108,11 +109,11 @@ def srm_pool_backward(
     taus = (tau_m, tau_s, tau_grad)
     _check(current, threshold, taus, grad_clamp, time_dim)
     current = as_planes(current)
-    means = empty_value(current)
+    means = empty_value(current, _WINDOW)
     checks.check_gradient("grad_means", grad_means, means.shape, "the output's shape", current)
     if not _by_kernel("srm_pool_backward", current):
         spikes, _ = srm.srm_forward(current, threshold, None, *taus, grad_clamp, time_dim, False)
-        shared = pool.spike_avg_pool_backward(grad_means.flatten(0, 1), spikes.flatten(0, 1), *_WINDOW)
+        shared = pool.spike_avg_pool_backward(grad_means.flatten(0, 1), spikes.flatten(0, 1), *_POOLING)
         q = shared.view(current.shape)
         a, b = srm.srm_backward(
             q, current, threshold, None, *taus, grad_clamp, time_dim, need_weight, need_input
