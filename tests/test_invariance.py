@@ -215,6 +215,21 @@ def test_large_trains(dtype: torch.dtype, isas: list[str]) -> None:
                 )
 
 
+def test_large_currents(isas: list[str]) -> None:
+    """Currents that are stored past the caches have the bits of those that go through them."""
+    generator = torch.Generator().manual_seed(4)
+    x = (torch.rand(9, 2, 2, 128, 128, generator=generator) < 0.1).float()
+    weight = torch.randn(32, 2, 3, 3, generator=generator)
+    options = ([1, 1], [1, 1], [1, 1], 1, 0)
+    with snnlib.use_path("native"):
+        for isa in isas:
+            native._module.select_isa(isa)
+            whole = torch.ops.snnlib.currents_forward(x, weight, *options)
+            assert whole.nbytes > 32 << 20
+            parts = [torch.ops.snnlib.currents_forward(part, weight, *options) for part in x.split(1, 1)]
+            assert torch.equal(whole, torch.cat(parts, 1)), isa
+
+
 @pytest.mark.parametrize("sample_name", ["state", "batch first", "equal time constants", "signed", "3-D"])
 def test_instruction_sets_on_small_samples(sample_name: str, isas: list[str]) -> None:
     for case in OPS.values():

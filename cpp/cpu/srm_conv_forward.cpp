@@ -10,6 +10,7 @@
 #include "snnlib/kernels/stored_rows.h"
 #include "snnlib/parallel.h"
 #include "snnlib/srm_conv.h"
+#include "snnlib/stream.h"
 
 namespace snnlib {
 namespace SNNLIB_ISA {
@@ -67,7 +68,10 @@ class Band {
         own_last_(last_ == s_.height ? s_.in_height : in_last_),
         row_(s_.row()),
         padded_row_(padded(row_)),
-        strip_(strip_rows(padded(conv_.tile_floats()), last_ - first_)) {
+        strip_(strip_rows(padded(conv_.tile_floats()), last_ - first_)),
+        streamed_(a.neuron == LayerNeuron::kNone && a.output.dtype == DType::kFloat32 &&
+                  streamable(a.output.data, s_.steps * s_.batch * s_.height * row_ * int64_t(sizeof(float)),
+                             row_ * int64_t(sizeof(float)))) {
     w.in_row.reserve(s_.in_width * s_.in_channels);
     if (!a.current) w.events.start(conv_, in_last_ - in_first_);
     w.current.zeroed(padded_row_);
@@ -99,7 +103,7 @@ class Band {
       for (int64_t y = first_; y < last_; ++y) {
         const float* current = current_row(frame, y);
         if (a_.neuron == LayerNeuron::kNone) {
-          write_floats(current, row_, a_.output, (frame * s_.height + y) * row_);
+          write_current(current, (frame * s_.height + y) * row_);
           continue;
         }
         if (kKeep) {
@@ -125,6 +129,7 @@ class Band {
       few_ = (count - before) * kFewShare < (last_ - first_) * row_;
     }
     store_state();
+    if (streamed_) finish_streams();
     return count;
   }
   const Tally& tally() const { return tally_; }
@@ -298,6 +303,12 @@ class Band {
     return w_.current.data();
   }
 
+  void write_current(const float* current, int64_t at) {
+    if (!streamed_) return write_floats(current, row_, a_.output, at);
+    float* out = in_place(a_.output, at);
+    for (int64_t i = 0; i < row_; i += kLanes) stream_bytes<kVectorBytes>(out + i, current + i);
+  }
+
   // A row of windows, from the sums of their columns.
   void write_windows(int64_t frame, int64_t y) {
     const int64_t width = s_.width / a_.pool.w, height = s_.height / a_.pool.h;
@@ -315,6 +326,8 @@ class Band {
   // Input rows whose events this band counts.
   const int64_t own_first_, own_last_;
   const int64_t row_, padded_row_, strip_;
+  // Whether currents go past the caches.
+  const bool streamed_;
   int64_t scattered_ = 0;  // input row that is next
   // Whether fewer than one neuron in `kFewShare` had an entry in the last step: not one vector in four.
   static constexpr int64_t kFewShare = 64;
