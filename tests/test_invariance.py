@@ -246,7 +246,17 @@ def test_instruction_sets_on_small_samples(sample_name: str, isas: list[str]) ->
                 _assert_same(result, results[0], "another instruction set")
 
 
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Several threads share torch's products out by their size, which changes the order of their sums."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @every_op
+@pytest.mark.usefixtures("one_thread")
 def test_batch_split(case: OpCase, path: str) -> None:
     """One sample alone gives the bits that it gives in a batch."""
     whole = _arguments(case.name)
