@@ -59,9 +59,8 @@ void shift_packs(const DelayShiftArgs& a, int64_t elements) {
 template <class S, class W>
 void shift_places(const DelayShiftArgs& a, int64_t elements) {
   constexpr int kPack = 16 / sizeof(S);
-  const auto whole = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; };
-  a.channel_stride % kPack == 0 && whole(a.x) && whole(a.out) ? shift_packs<S, W, kPack>(a, elements)
-                                                              : shift_packs<S, W, 1>(a, elements);
+  const bool packs = a.channel_stride % kPack == 0 && is_aligned(a.x, 16) && is_aligned(a.out, 16);
+  packs ? shift_packs<S, W, kPack>(a, elements) : shift_packs<S, W, 1>(a, elements);
 }
 
 template <class S>

@@ -75,6 +75,9 @@ __device__ inline void write_pack(void* to, const P& pack) {
   *static_cast<Word<P>*>(to) = word;
 }
 
+// Whether packs of so many bytes can begin here.
+inline bool is_aligned(const void* p, int64_t bytes) { return reinterpret_cast<uintptr_t>(p) % bytes == 0; }
+
 template <class T, int V>
 __device__ inline Pack<T, V> load_pack(const void* base, int64_t offset) {
   return read_pack<Pack<T, V>>(static_cast<const T*>(base) + offset);

@@ -110,8 +110,6 @@ __global__ void pair_backward_kernel(PairPool a, const void* input, const void* 
   for (int k = 0; k < Here::kPacks; ++k) store_pack(grad_input, here.offset(a, k), here.cells[k]);
 }
 
-inline bool is_aligned(const void* p, int64_t bytes) { return reinterpret_cast<uintptr_t>(p) % bytes == 0; }
-
 // Whether the windows are 2 x 2, apart and whole.
 inline bool are_pairs(const PoolArgs& a) {
   const bool flat = a.kernel[0] == 1 && a.stride[0] == 1 && a.padding[0] == 0 && a.in[0] == a.out[0];

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -13,6 +15,17 @@ from snnlib.app.training.errors import CheckpointError, ConfigError
 app = typer.Typer(
     help="Write the net of a run as a C program, a NIR graph or an ONNX graph.", no_args_is_help=True
 )
+
+
+@contextmanager
+def _naming_run_folder(*errors: type[Exception]) -> Iterator[None]:
+    """These errors become one line about RUN_FOLDER, unless they name a setting or a file already."""
+    try:
+        yield
+    except (CheckpointError, ConfigError):
+        raise
+    except errors as error:
+        raise ConfigError("RUN_FOLDER", str(error)) from error
 
 
 @app.command()
@@ -49,7 +62,7 @@ def c(
     """
     from snnlib.app.training.exporting import export_run_to_c  # noqa: PLC0415
 
-    try:
+    with _naming_run_folder(ValueError):
         report, sizes = export_run_to_c(
             run_folder,
             out,
@@ -58,10 +71,6 @@ def c(
             (calibrate, vectors),
             root,
         )
-    except (CheckpointError, ConfigError):
-        raise
-    except ValueError as error:
-        raise ConfigError("RUN_FOLDER", str(error)) from error
     print(report)
     print(f"RAM {sizes['ram']} bytes, flash {sizes['flash']} bytes of constants")
     print(f"program: {out / 'net.c'}; to check it: make -C {out} check")
@@ -91,12 +100,8 @@ def nir(
     from snnlib.app.nir_cli import write_graph  # noqa: PLC0415
     from snnlib.app.training.exporting import run_to_nir  # noqa: PLC0415
 
-    try:
+    with _naming_run_folder(ValueError):
         graph = run_to_nir(run_folder, checkpoint, dt, discretisation, approximate, root)
-    except (CheckpointError, ConfigError):
-        raise
-    except ValueError as error:
-        raise ConfigError("RUN_FOLDER", str(error)) from error
     write_graph(out, graph)
     print(f"graph: {out}")
 
@@ -114,10 +119,6 @@ def onnx(
     """
     from snnlib.app.training.exporting import export_run_to_onnx  # noqa: PLC0415
 
-    try:
+    with _naming_run_folder(ImportError, ValueError):
         export_run_to_onnx(run_folder, out, checkpoint, root)
-    except (CheckpointError, ConfigError):
-        raise
-    except (ImportError, ValueError) as error:
-        raise ConfigError("RUN_FOLDER", str(error)) from error
     print(f"graph: {out}")
