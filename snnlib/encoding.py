@@ -1,19 +1,23 @@
-"""Ordinary data as spike sequences: rate, latency, delta, population and direct current codes.
+"""Ordinary data as spike sequences: rate, latency, delta, population and direct current codes, and given times.
 
 Every encoder is a function from values `[N, ...]` (or a signal `[T, N, ...]`) to a sequence `[T, N, ...]`, and takes
-`batch_first=True` for `[N, T, ...]`. Random ones take a `generator`. Results have the values' dtype and device.
+`batch_first=True` for `[N, T, ...]`. Random ones take a `generator`. Results have the values' dtype and device;
+`at_times` has a `dtype` of its own.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import torch
 from torch import Tensor
 
+from snnlib.data.checks import check_choice
+from snnlib.data.frames import check_fits
 from snnlib.functional._check import check_count, check_flag, check_floating, check_number, check_rank
 
-__all__ = ["delta", "direct", "latency", "population", "rate"]
+__all__ = ["at_times", "delta", "direct", "latency", "population", "rate"]
 
 
 def _laid_out(sequence: Tensor, batch_first: bool) -> Tensor:
@@ -246,3 +250,82 @@ def population(
     spikes = values.new_zeros((time_steps, *step.shape))
     spikes.scatter_(0, step.unsqueeze(0), (step < time_steps - 1).to(values.dtype).unsqueeze(0))
     return _laid_out(spikes.flatten(2, 3), batch_first)
+
+
+def at_times(
+    times: Tensor,
+    time_steps: int,
+    *,
+    dt: float = 1.0,
+    mode: Literal["binary", "count"] = "binary",
+    late: Literal["error", "clamp", "drop"] = "error",
+    dtype: torch.dtype | None = None,
+    batch_first: bool = False,
+) -> Tensor:
+    """Spikes at given times, each in the step nearest to it: `step = floor(times / dt + 1 / 2)`.
+
+    NaN and infinity stand for no spike. Rounding moves a spike by at most `dt / 2`, and times on the grid stay where
+    they are; for bins from `k dt` to `(k + 1) dt`, as `data.ToFrames` makes them, give `times - dt / 2`.
+
+    Args:
+        times: one time per channel `[N, C]`, or K of them in any order `[N, C, K]`. In steps, or in the unit of `dt`;
+            integers are taken, too.
+        time_steps: length T of the sequence.
+        dt: length of a step in the unit of the times. Default 1: times in steps.
+        mode: what several spikes of a channel in one step give: `"binary"` (default) one spike, `"count"` their number.
+        late: what becomes of spikes after the last step: `"error"` (default, as most are times of another unit) raises,
+            `"clamp"` puts them into the last step, `"drop"` leaves them out.
+        dtype: of the result. Default that of the times, float32 for integers.
+        batch_first: whether the result is `[N, T, C]`. Default False.
+
+    Returns:
+        `[T, N, C]`. No gradient reaches the times.
+
+    Raises:
+        TypeError: times or a dtype of no real numbers.
+        ValueError: times of another shape or before the first step, late ones with `late="error"`, an option out of its
+            range, or counts that the dtype does not hold.
+
+    >>> import torch, snnlib
+    >>> times = torch.tensor([[[0.15, 0.41], [0.29, float("inf")]]])
+    >>> snnlib.encoding.at_times(times, 5, dt=0.1)[:, 0].T.tolist()
+    [[0.0, 0.0, 1.0, 0.0, 1.0], [0.0, 0.0, 0.0, 1.0, 0.0]]
+    """
+    if not isinstance(times, Tensor):
+        raise TypeError(f"times: expected a torch.Tensor, got {type(times).__name__}")
+    if times.is_complex() or times.dtype == torch.bool:
+        raise TypeError(f"times: expected real numbers, got {times.dtype}")
+    if times.dim() not in (2, 3):
+        raise ValueError(f"times: expected [N, C] or [N, C, K], got shape {tuple(times.shape)}")
+    check_count("time_steps", time_steps)
+    _check_positive("dt", dt)
+    check_choice("mode", mode, ("binary", "count"))
+    check_choice("late", late, ("error", "clamp", "drop"))
+    if dtype is None:
+        dtype = times.dtype if times.is_floating_point() else torch.float32
+    elif not isinstance(dtype, torch.dtype) or dtype.is_complex:
+        raise TypeError(f"dtype: expected a real torch dtype, got {dtype!r}")
+    # In float64, so that the quotient of a time on the grid rounds to its step in long sequences, too.
+    wide = times.detach().to(torch.float64)
+    wide = wide.unsqueeze(2) if wide.dim() == 2 else wide
+    places, fires = (wide / dt + 0.5).floor(), wide.isfinite()
+    if bool((fires & (places < 0)).any()):
+        first = float(wide[fires].min())
+        raise ValueError(f"times: expected none before the first step, got {first:g} with dt={dt:g}")
+    if late == "error" and bool((fires & (places >= time_steps)).any()):
+        last = float(wide[fires].max())
+        raise ValueError(
+            f"times: expected none after the last of {time_steps} steps, got {last:g} with dt={dt:g}; "
+            "late='clamp' or 'drop' takes them"
+        )
+    if late == "drop":
+        fires = fires & (places < time_steps)
+    # [K, N, C]
+    step = torch.where(fires, places, 0).clamp(max=time_steps - 1).long().movedim(2, 0)
+    counts = torch.zeros((time_steps, *times.shape[:2]), dtype=torch.int32, device=times.device)
+    counts.scatter_add_(0, step, fires.to(torch.int32).movedim(2, 0))
+    if mode == "binary":
+        counts = counts.clamp(max=1)
+    elif counts.numel():
+        check_fits(int(counts.max()), dtype)
+    return _laid_out(counts.to(dtype), batch_first)

@@ -80,6 +80,10 @@ def test_layouts_and_dtypes(dtype: torch.dtype) -> None:
         (encoding.latency(values, 6), encoding.latency(values, 6, batch_first=True)),
         (encoding.delta(signal, 0.5), encoding.delta(signal.transpose(0, 1), 0.5, batch_first=True)),
         (encoding.population(values, 6, 4), encoding.population(values, 6, 4, batch_first=True)),
+        (
+            encoding.at_times(values.flatten(1), 6, dt=0.3),
+            encoding.at_times(values.flatten(1), 6, dt=0.3, batch_first=True),
+        ),
     ):
         assert time_first.dtype == dtype and time_first.shape[:2] == (6, 3)
         assert torch.equal(time_first.transpose(0, 1), batch_first)
@@ -94,6 +98,9 @@ def test_layouts_and_dtypes(dtype: torch.dtype) -> None:
         ("latency", (torch.tensor([-0.5]), 3), r"values: expected numbers in \[0, 1\]"),
         ("delta", (torch.zeros(3, 1), 0.0), r"threshold: expected a finite number > 0, got 0"),
         ("delta", (torch.zeros(3), 1.0), r"signal: expected \[T, N, \.\.\.\]"),
+        ("at_times", (torch.zeros(3), 3), r"times: expected \[N, C\] or \[N, C, K\], got shape \(3,\)"),
+        ("at_times", (torch.tensor([[-0.6]]), 3), r"times: expected none before the first step, got -0.6"),
+        ("at_times", (torch.tensor([[0.0, 2.5]]), 3), r"expected none after the last of 3 steps, got 2.5"),
         ("population", (torch.zeros(3, 1), 3, 2), r"neurons: expected an integer >= 3, got 2"),
         ("population", (torch.zeros(3), 3, 4), r"values: expected \[N, F, \.\.\.\]"),
     ],
@@ -101,6 +108,47 @@ def test_layouts_and_dtypes(dtype: torch.dtype) -> None:
 def test_bad_input(name: str, arguments: tuple[Any, ...], error: str) -> None:
     with pytest.raises(ValueError, match=error):
         getattr(encoding, name)(*arguments)
+
+
+@pytest.mark.parametrize("late", ["error", "clamp", "drop"])
+def test_spikes_stand_in_the_step_nearest_to_their_time(late: Any) -> None:
+    steps = torch.randint(0, 4000, (3, 5, 7), generator=_generator())
+    steps[0, 0, :2] = 11
+    times = steps.double() * 0.005 + (torch.rand(steps.shape, generator=_generator()) - 0.5) * 0.0049
+    times[1, 2] = math.nan
+    times[2, 3] = math.inf
+    times[2, 4, 0] = 1e30 if late != "error" else -math.inf
+    expected = torch.zeros(4000, 3, 5)
+    for n, c, k in torch.cartesian_prod(*(torch.arange(size) for size in steps.shape)).tolist():
+        if (n, c, k) == (2, 4, 0):
+            expected[-1, n, c] += late == "clamp"
+        elif (n, c) not in ((1, 2), (2, 3)):
+            expected[steps[n, c, k], n, c] += 1
+    assert expected.max() > 1
+    counts = encoding.at_times(times, 4000, dt=0.005, mode="count", late=late, dtype=torch.float32)
+    assert torch.equal(counts, expected)
+    spikes = encoding.at_times(times, 4000, dt=0.005, late=late)
+    assert spikes.dtype == torch.float64 and torch.equal(spikes, expected.clamp(max=1).double())
+
+
+def test_one_time_per_channel() -> None:
+    steps = torch.tensor([[0, 3], [2, 2]])
+    spikes = encoding.at_times(steps, 4)
+    assert spikes.dtype == torch.float32 and torch.equal(spikes.argmax(0), steps) and spikes.sum() == 4
+    assert encoding.at_times(steps, 4, dtype=torch.bool).dtype == torch.bool
+    # Float32 times on the grid of a long sequence, where a quotient rounded down would be a step early.
+    grid = torch.randint(0, 100_000, (1, 200), generator=_generator())
+    spikes = encoding.at_times(grid * 0.001, 100_000, dt=0.001)
+    assert torch.equal(spikes.argmax(0), grid) and not encoding.at_times(torch.zeros(0, 3, 0), 2).numel()
+
+
+def test_times_refuse_what_they_cannot_say() -> None:
+    with pytest.raises(ValueError, match=r"late must be one of 'error', 'clamp', 'drop', got 'keep'"):
+        encoding.at_times(torch.zeros(1, 1), 3, late="keep")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"dtype must hold counts up to 2, got torch.bool"):
+        encoding.at_times(torch.zeros(1, 1, 2), 3, mode="count", dtype=torch.bool)
+    with pytest.raises(TypeError, match=r"times: expected real numbers, got torch.bool"):
+        encoding.at_times(torch.zeros(1, 1, dtype=torch.bool), 3)
 
 
 def test_integers_are_refused() -> None:

@@ -15,6 +15,7 @@ from snnlib.data.datasets import (
     NCaltech101,
     NCars,
     SpokenDigits,
+    YinYang,
 )
 from snnlib.data.datasets.digits import EventDigits
 from snnlib.data.datasets.digits_build import build_event_digits
@@ -92,6 +93,7 @@ __all__ = [
     "ToTimeSurface",
     "ToVoxelGrid",
     "Transformed",
+    "YinYang",
     "as_events",
     "build_event_digits",
     "collate_ragged",

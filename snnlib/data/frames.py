@@ -114,7 +114,8 @@ def check_steps(steps: int, step_us: int) -> None:
         )
 
 
-def _check_fits(count: int, dtype: torch.dtype) -> None:
+def check_fits(count: int, dtype: torch.dtype) -> None:
+    """Raise ValueError unless the dtype holds all whole numbers up to `count`."""
     # A float of m mantissa bits holds all whole numbers up to 2^m = 2 / eps.
     if dtype == torch.bool:
         largest = 1
@@ -203,7 +204,7 @@ class ToFrames:
         else:
             # A Python 1 would be cast per event: 30 times slower.
             np.add.at(flat, cells, np.int32(1))
-            _check_fits(int(flat.max()), self.dtype)
+            check_fits(int(flat.max()), self.dtype)
         return torch.from_numpy(flat).view(steps, 2, height, width).to(self.dtype), complaint
 
     def _bins(self, t: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -24,6 +24,7 @@ from snnlib.data import (
     NCaltech101,
     NCars,
     SpokenDigits,
+    YinYang,
     as_events,
     write,
 )
@@ -359,6 +360,43 @@ def test_spoken_digits(tmp_path):
         SpokenDigits(tmp_path, "test")[4]
 
 
+def yin_yang_labels(points):
+    """Whole discs painted one over the other: the halves, their two bulges, the dots."""
+    x, y = points[:, 0], points[:, 1]
+    labels = (y > 0.5).long()
+    labels[torch.hypot(x - 0.25, y - 0.5) <= 0.25] = 1
+    labels[torch.hypot(x - 0.75, y - 0.5) <= 0.25] = 0
+    for center in (0.25, 0.75):
+        labels[torch.hypot(x - center, y - 0.5) < 0.1] = 2
+    return labels
+
+
+def test_yin_yang():
+    fresh = YinYang(size=3000, seed=5, dtype=torch.float64)
+    x, y, _, _ = fresh.samples.T
+    assert torch.equal(fresh.samples[:, 2:], 1 - fresh.samples[:, :2])
+    assert (torch.hypot(x - 0.5, y - 0.5) <= 0.5).all() and torch.equal(
+        fresh.targets, yin_yang_labels(fresh.samples)
+    )
+    # Five standard errors of a third of 3000.
+    assert (fresh.targets.bincount() - 1000).abs().max() < 5 * (3000 * 2 / 9) ** 0.5
+    assert [len(YinYang(split)) for split in ("train", "val", "test")] == [5000, 1000, 1000]
+    sample, label = YinYang("val", lambda point: 2 * point, str)[-1]
+    val = YinYang("val")
+    assert torch.equal(sample, 2 * val.samples[-1]) and label == str(int(val.targets[-1]))
+    assert val.samples.dtype == torch.float32 and pickle.loads(pickle.dumps(val))[3][1] == val[3][1]
+    assert not torch.equal(YinYang(size=10, seed=1).samples, YinYang(size=10, seed=2).samples)
+    for options, error in (
+        ({"split": "tests"}, "split must be one of"),
+        ({"size": 0}, "size must be an integer >= 1, got 0"),
+        ({"seed": 2**32}, "seed must be an integer in 0..4294967295"),
+    ):
+        with pytest.raises(ValueError, match=error):
+            YinYang(**options)
+    with pytest.raises(TypeError, match=r"dtype must be a floating-point torch dtype, got torch.int64"):
+        YinYang(dtype=torch.int64)
+
+
 def real(name):
     path = Path(os.environ.get("SNNLIB_DATA", "")) / name
     if "SNNLIB_DATA" not in os.environ or not path.is_dir():
@@ -383,3 +421,14 @@ def test_real_spoken_digits():
     test = SpokenDigits(root, "test")
     assert set(test.speakers) == {"nicolas"} and test.targets.bincount().tolist() == [50] * 10
     assert test.sample_rate == 8000 and 0.05 < test[0][0].abs().max() <= 1
+
+
+@pytest.mark.parametrize(("split", "name"), [("train", "train"), ("val", "validation"), ("test", "test")])
+def test_real_yin_yang(split, name):
+    root = real("yin_yang")
+    points, labels = (
+        torch.from_numpy(np.load(root / f"{name}_{what}.npy")) for what in ("samples", "labels")
+    )
+    assert torch.equal(yin_yang_labels(points), labels)
+    made = YinYang(split, dtype=torch.float64)
+    assert torch.equal(made.samples, points) and torch.equal(made.targets, labels)

@@ -7,6 +7,7 @@ from snnlib.data.datasets.event_folder import EventFolder
 from snnlib.data.datasets.ntidigits import NTIDIGITS
 from snnlib.data.datasets.shd import SHD, SSC
 from snnlib.data.datasets.spoken_digits import SpokenDigits
+from snnlib.data.datasets.yin_yang import YinYang
 
 __all__ = [
     "ASLDVS",
@@ -20,4 +21,5 @@ __all__ = [
     "NCaltech101",
     "NCars",
     "SpokenDigits",
+    "YinYang",
 ]
