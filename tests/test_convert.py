@@ -205,6 +205,40 @@ def test_module_without_counterpart_is_left_or_refused() -> None:
     assert bool(torch.stack(expected).any())
 
 
+def test_potentials_of_a_neuron_that_is_left_as_it_is_are_given() -> None:
+    torch.manual_seed(0)
+    net, x = Loop(second=Rare(0.5)), _spikes(9, 3, 12)
+    nn.init.uniform_(net.fc2.weight, 0, 1)
+    made = _converted(net, x)
+    spikes, potentials, _, last = made(x)
+    assert bool(spikes.any()) and torch.equal(potentials[:, -1], last)
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_states_that_a_net_keeps_itself_stay_what_they_were(inside: bool) -> None:
+    class Keeps(Loop):
+        def forward(self, x: Tensor) -> Tensor:
+            out = []
+            for step in x if inside else [x]:
+                spikes, self.mem = self.lif1(3 * self.fc1(step), self.mem)
+                out.append(spikes)
+            return torch.stack(out) if inside else out[0]
+
+    torch.manual_seed(0)
+    net, x = Keeps(), _spikes(9, 3, 12)
+    start = net.mem = net.lif1.reset_mem()
+    made = snnlib.convert(net, x, quiet=True)
+    found = snnlib.verify_conversion(net, made, x)
+    assert net.mem is start and found.ok and found.spikes["lif1"][0] > 0
+
+
+def test_constants_that_are_whole_numbers_are_taken() -> None:
+    net = nn.Sequential(nn.Linear(4, 6), Leaky(0.5, hidden=True))
+    nn.init.uniform_(net[0].weight, 0, 1)
+    net[1].threshold = torch.tensor(1)
+    _converted(net, _spikes(7, 2, 4))
+
+
 class Odd(Loop):
     """The third step is another one."""
 
@@ -250,11 +284,41 @@ class Uneven(Loop):
         return self.lif2(self.fc2(spikes))[0]
 
 
+class Filter(nn.Module):
+    """A module of one's own with a state."""
+
+    def forward(self, x: Tensor, state: Tensor | None = None) -> Tensor:
+        return x + 0.5 * (torch.zeros_like(x) if state is None else state)
+
+
+class Filters(Loop):
+    """The state of a module of one's own goes from step to step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.filter = Filter()
+
+    def forward(self, x: Tensor) -> Tensor:
+        mem1, state, out = self.lif1.reset_mem(), None, []
+        for t in range(x.size(0)):
+            state = self.filter(self.fc1(x[t]), state)
+            spikes, mem1 = self.lif1(state, mem1)
+            out.append(spikes)
+        return torch.stack(out)
+
+
 @pytest.mark.parametrize(
     ("net", "message"),
     [
         (Odd, "steps that are alike, got others: step 2 differs from the others at its call of relu"),
-        (Reads, "steps that are alike, got others: step 5 differs from the others at its end"),
+        (
+            Reads,
+            "steps that are alike, got others: step 5 lacks its call of mul; a module with a state of its own",
+        ),
+        (
+            Filters,
+            r"got others: step 0 differs from the others at its call of zeros_like in filter; .*\.Neuron",
+        ),
         (Starts, "steps that are alike, got others: lif1 starts at a state other than zero"),
         (Uneven, "expected every neuron to be called once per step, got calls: lif1 6, lif2 1"),
     ],
@@ -271,6 +335,20 @@ def test_wrong_arguments_are_named() -> None:
         snnlib.convert(nn.Linear(2, 2), torch.ones(2, 2, 2))
     with pytest.raises(ValueError, match="loop: expected one of auto, inside, outside, got 'none'"):
         snnlib.convert(Loop(), torch.ones(2, 2, 2), loop="none")  # type: ignore[arg-type]
+
+
+def test_verification_says_where_no_spikes_were_compared() -> None:
+    net = nn.Sequential(nn.Linear(4, 6), Leaky(0.5, hidden=True), nn.Linear(6, 3), Leaky(0.5, hidden=True))
+    nn.init.uniform_(net[0].weight, 0, 1)
+    nn.init.constant_(net[2].weight, 0)
+    nn.init.constant_(net[2].bias, 0)
+    x = _spikes(7, 2, 4)
+    made = snnlib.convert(net, x, quiet=True)
+    found = snnlib.verify_conversion(net, made, x)
+    assert found.ok and found.silent == ["3"] and "of 1 of 2 neurons" in str(found)
+    assert "3         fired in neither net: nothing was compared" in str(found)
+    silent = snnlib.verify_conversion(net, made, 0 * x - 10)
+    assert not silent.ok and "no neuron fired: no spikes were compared" in str(silent)
 
 
 def test_verification_sees_a_difference() -> None:

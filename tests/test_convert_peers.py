@@ -73,3 +73,53 @@ def test_losses_are_the_originals_but_for_rounding(name: str, monkeypatch: pytes
     x, labels = 3 * case.x().double(), torch.randint(10, (2,))
     trainers = benchmark.original(case, nets[0]), benchmark.converted(case, nets[1], x)
     assert benchmark.largest_difference(trainers, x, labels) < 1e-7
+
+
+def test_membrane_of_a_neuron_with_a_surrogate_of_ones_own_is_given() -> None:
+    snn = pytest.importorskip("snntorch", reason="compares with snntorch, which is not installed")
+
+    class Cubic(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, u: torch.Tensor) -> torch.Tensor:
+            ctx.save_for_backward(u)
+            return (u > 0).to(u)
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+            (u,) = ctx.saved_tensors
+            return grad / (1 + u.abs() ** 3)
+
+    class Recorded(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.f, self.l = torch.nn.Linear(20, 30), snn.Leaky(beta=0.9, spike_grad=Cubic.apply, threshold=1)
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            mem, spikes, potentials = self.l.init_leaky(), [], []
+            for step in x:
+                out, mem = self.l(self.f(step), mem)
+                spikes.append(out)
+                potentials.append(mem)
+            return torch.stack(spikes), torch.stack(potentials)
+
+    torch.manual_seed(0)
+    net, x = Recorded(), torch.rand(12, 4, 20)
+    made = snnlib.convert(net, x, quiet=True)
+    found = snnlib.verify_conversion(net, made, x)
+    assert found.ok and found.spikes["l"][0] > 0 and found.output_error < 1e-6
+    assert set(found.gradient_errors) == {"f.weight", "f.bias"}
+
+
+def test_parallel_neurons_of_spikingjelly_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    base = "spikingjelly.activation_based"
+    neuron = pytest.importorskip(
+        f"{base}.neuron", reason="compares with spikingjelly, which is not installed"
+    )
+    layer = importlib.import_module(f"{base}.layer")
+    net = torch.nn.Sequential(
+        layer.Linear(20, 10, step_mode="m"), neuron.PSN(T=12), neuron.IFNode(step_mode="m")
+    )
+    x = torch.rand(12, 4, 20)
+    made = snnlib.convert(net, x)
+    assert "1      left as it is: SpikingJelly's PSN has no counterpart" in capsys.readouterr().out
+    assert torch.equal(made(x), net(x))

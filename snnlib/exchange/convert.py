@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Literal, get_args
 
 import torch
@@ -12,7 +11,7 @@ from torch import Tensor, nn
 from snnlib.exchange import replace
 from snnlib.exchange.fold import fold
 from snnlib.exchange.folded import FoldedNet
-from snnlib.exchange.leaves import Notes, clear_states, is_torch, library_of, neuron_leaf, states_of
+from snnlib.exchange.leaves import Notes, attributes_kept, clear_states, is_torch, library_of, neuron_leaf
 from snnlib.exchange.loop import At, Before, CannotFold, Lane, Loop, Slice, Stacked, Total
 from snnlib.exchange.peers import neuron_library
 from snnlib.exchange.shared import Unsupported
@@ -90,7 +89,9 @@ def _converted(net: nn.Module, x: Tensor, loop: LoopPlace, notes: Notes) -> nn.M
     if replace.is_chain_of_leaves(net) and loop != "inside":
         return replace.replace_chain(net, notes)
     leaves = dict(_leaves(net))
-    with _as_traced(net):
+    with attributes_kept(net):
+        # A trace changes no statistics.
+        net.eval()
         outside = loop == "outside" or (loop == "auto" and takes_one_step(net, x))
         clear_states(net)
         written = trace(net, leaves, (x[0] if outside else x,))
@@ -99,7 +100,10 @@ def _converted(net: nn.Module, x: Tensor, loop: LoopPlace, notes: Notes) -> nn.M
         folded = fold(written, neurons, outside)
         _check_states(folded, neurons)
     except CannotFold as reason:
-        raise ValueError(f"net: expected steps that are alike, got others: {reason}") from reason
+        raise ValueError(
+            f"net: expected steps that are alike, got others: {reason}; a module with a state of "
+            "its own has to become a snnlib.neurons.Neuron (docs/moving-nets.md)"
+        ) from reason
     return _assembled(net, leaves, folded, written, notes, outside, x)
 
 
@@ -112,9 +116,9 @@ def takes_one_step(net: nn.Module, x: Tensor) -> bool:
         counts[module] = counts.get(module, 0) + 1
 
     handles = [module.register_forward_hook(count) for module in neurons]
-    clear_states(net)
     try:
-        with torch.no_grad():
+        with torch.no_grad(), attributes_kept(net):
+            clear_states(net)
             net(x[0])
     except (RuntimeError, ValueError, TypeError, IndexError, AssertionError):
         # It takes no single step; if it takes no sequence either, the trace says why.
@@ -139,25 +143,13 @@ def _leaves(net: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]:
         yield from _leaves(child, f"{path}.{name}".lstrip("."))
 
 
-@contextmanager
-def _as_traced(net: nn.Module) -> Iterator[None]:
-    """Evaluation mode, so that a trace changes no statistics."""
-    modes = {module: module.training for module in net.modules()}
-    net.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
-
-
 def _check_states(loop: Loop, neurons: set[str]) -> None:
     """Raise where a neuron's state comes from anywhere but its own last step."""
     for number, call in enumerate(loop.step):
         if call.target not in neurons:
             if any(isinstance(leaf, Before) for leaf in call.args):
                 raise CannotFold(
-                    f"{call.name} reads the step before, which only neurons and running sums may"
+                    f"{call.place} reads the step before, which only neurons and running sums may"
                 )
             continue
         for leaf in call.args[1:]:
@@ -185,13 +177,7 @@ def _assembled(
         if neuron_library(module) is None:
             modules[call.target] = replace.leaf(call.target, module, notes, stepwise=True)
             continue
-        beside = used.get(number, set()) - {0}
-        states = states_of(module)
-        if beside and (not states or max(beside) > len(states)):
-            raise Unsupported(
-                f"{call.target}: a state of {type(module).__name__} is read, which has no counterpart"
-            )
-        modules[call.target] = neuron_leaf(call.target, module, notes, states if beside else ())
+        modules[call.target] = neuron_leaf(call.target, module, notes, max(used.get(number, {0})))
     outer = {call.target for call in (*loop.before, *loop.after) if isinstance(call.target, str)}
     plain = {path: leaves[path] for path in outer}
     both = outer & modules.keys()

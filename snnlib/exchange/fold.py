@@ -217,12 +217,11 @@ class _Folder:
                 if step == 0:
                     _check_start(calls[number], one[3], other[3])
                 if not _alike(one, other, first=step == 0):
-                    raise CannotFold(
-                        f"step {step} differs from the others at its call of {calls[number].name}"
-                    )
+                    raise CannotFold(f"step {step} differs from the others at {calls[number].place}")
             if len(found) != len(expected):
-                extra = calls[len(expected)].name if len(found) > len(expected) else "its end"
-                raise CannotFold(f"step {step} differs from the others at {extra}")
+                longer = calls if len(found) > len(expected) else self.lanes[min(1, self.steps - 1)]
+                verb = "has" if longer is calls else "lacks"
+                raise CannotFold(f"step {step} {verb} {longer[min(len(found), len(expected))].place}")
         for call, signature in zip(self.lanes[0], expected, strict=True):
             call.args = list(signature[3])
         for call in self.before:
@@ -277,7 +276,9 @@ def _check_start(call: Call, expected: tuple[Any, ...], found: tuple[Any, ...]) 
     for a, b in zip(expected, found, strict=False):
         given = isinstance(b, Ref | Lane | Slice) or (isinstance(b, Tensor) and bool(b.any()))
         if isinstance(call.target, str) and isinstance(a, Before) and given:
-            raise CannotFold(f"{call.name} starts at a state other than zero")
+            raise CannotFold(
+                f"{call.name} starts at a state other than zero, which a reset of the net may clear"
+            )
 
 
 def _is_start(total: Any) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,29 +64,35 @@ class Notes:
         return "\n".join(f"{path or '(net)':{max(width, 5)}}  {text}" for path, text in rows)
 
 
-def neuron_leaf(path: str, module: nn.Module, notes: Notes, states: tuple[str, ...] = ()) -> nn.Module:
+def neuron_leaf(path: str, module: nn.Module, notes: Notes, read: int = 0) -> nn.Module:
     """A neuron over sequences; a module without counterpart becomes `Steps` around itself.
 
     Args:
         path: of the module in its net.
         module: a neuron of another library.
         notes: where to write what was done.
-        states: what to return beside the spikes.
+        read: how many of the tensors that it returns beside the spikes are needed.
     """
     library = neuron_library(module)
     assert library is not None
     try:
         made: nn.Module = _BUILDERS[library](module)
-        if states:
+        if read:
+            states = states_of(module)
+            if read > len(states):
+                raise Unsupported(f"a state of {type(module).__name__} is read, which has no counterpart")
             made = _with_states(made, states)
     except Unsupported as reason:
         notes.left[path] = str(reason)
-        return Steps(module, library == "spikingjelly" or bool(getattr(module, "init_hidden", False)))
+        hidden = library == "spikingjelly" or bool(getattr(module, "init_hidden", False))
+        return Steps(module, hidden, gives_states=read > 0)
     notes.done[path] = f"{type(module).__name__} -> {_name(made)}"
     return made
 
 
 def _with_states(made: nn.Module, states: tuple[str, ...]) -> nn.Module:
+    if "e" in states:
+        raise Unsupported("a trace of Alpha is read, which has no counterpart")
     dynamics = getattr(made, "dynamics", None)
     if dynamics is None or dynamics(made.constants()) is None:  # type: ignore[operator]
         raise Unsupported(f"{type(made).__name__} does not give its membrane potential")
@@ -193,6 +201,20 @@ def _name(module: nn.Module) -> str:
     return type(module).__name__
 
 
+@contextmanager
+def attributes_kept(net: nn.Module) -> Iterator[None]:
+    """Within it the net may run: what its modules hold, such as states, is then what it was before."""
+    held = [(module, dict(module.__dict__), dict(module._buffers)) for module in net.modules()]
+    try:
+        yield
+    finally:
+        for module, attributes, buffers in held:
+            module.__dict__.clear()
+            module.__dict__.update(attributes)
+            module._buffers.clear()
+            module._buffers.update(buffers)
+
+
 @torch.no_grad()
 def clear_states(net: nn.Module) -> None:
     """Bring the hidden states of a net of another library to their start."""
@@ -200,7 +222,7 @@ def clear_states(net: nn.Module) -> None:
         library = neuron_library(module)
         kind = type(module).__module__.partition(".")[0]
         if library == "snntorch":
-            for name in ("mem", "syn", "spk"):
+            for name in ("mem", "syn", "syn_exc", "syn_inh", "spk"):
                 # So that a batch of another size starts anew.
                 if isinstance(getattr(module, name, None), torch.Tensor):
                     setattr(module, name, torch.zeros(0))

@@ -69,8 +69,8 @@ def replace_chain(net: nn.Module, notes: Notes, path: str = "", stepwise: bool =
     for number, (name, child) in enumerate(net.named_children()):
         full = f"{path}.{name}".lstrip(".")
         if neuron_library(child) is not None:
-            states = states_of(child) if number == count - 1 else ()
-            children[name] = neuron_leaf(full, child, notes, states)
+            read = len(states_of(child)) if number == count - 1 else 0
+            children[name] = neuron_leaf(full, child, notes, read)
         elif is_chain(child):
             children[name] = replace_chain(child, notes, full, stepwise)
         else:
@@ -99,8 +99,9 @@ def replace_in_place_of(net: nn.Module, notes: Notes, path: str = "") -> nn.Modu
     theirs = type(net).__module__.startswith("spikingjelly.")
     if is_recurrent(net) or is_dropout(net) or (theirs and is_torch(net)):
         return leaf(path, net, notes, stepwise=False)
-    if theirs and not list(net.children()):
+    if theirs and (".neuron." in type(net).__module__ or not list(net.children())):
         notes.left[path] = f"SpikingJelly's {type(net).__name__} has no counterpart"
+        return net
     # Torch's own stay: what calls them decides what they see.
     if not list(net.children()):
         return net

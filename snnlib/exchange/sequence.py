@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from snnlib import ops
 from snnlib.functional.recurrent import spiking_recurrent
@@ -104,14 +105,15 @@ class Steps(nn.Module):
     Args:
         module: maps one step to its output, or to a tuple of it and states.
         hidden_states: whether it keeps its states itself; otherwise it is given those that it returned.
+        gives_states: whether to return what it returns, states included, or its output alone.
     """
 
-    def __init__(self, module: nn.Module, hidden_states: bool) -> None:
+    def __init__(self, module: nn.Module, hidden_states: bool, gives_states: bool = False) -> None:
         super().__init__()
-        self.module, self.hidden_states = module, hidden_states
+        self.module, self.hidden_states, self.gives_states = module, hidden_states, gives_states
 
     def forward(self, x: Tensor) -> Any:
-        """Outputs of all steps, without states."""
+        """Outputs of all steps."""
         reset = getattr(self.module, "reset_mem", None) or getattr(self.module, "reset", None)
         if callable(reset):
             reset()
@@ -121,6 +123,6 @@ class Steps(nn.Module):
             out = self.module(step, *state)
             if isinstance(out, tuple):
                 state = () if self.hidden_states else tuple(out[1:])
-                out = out[0]
+                out = out if self.gives_states else out[0]
             outputs.append(out)
-        return torch.stack(outputs)
+        return pytree.tree_map(lambda *steps: torch.stack(steps), *outputs)

@@ -54,12 +54,13 @@ class SharedConstants:
 
 
 def number(name: str, value: Any) -> Tensor:
-    """A constant of another library: a number, or one per channel.
+    """A constant of another library: a number, or one per channel, as floating point.
 
     Raises:
         Unsupported: it has more axes.
     """
     tensor = value if isinstance(value, Tensor) else torch.as_tensor(value)
+    tensor = tensor if tensor.is_floating_point() else tensor.to(torch.get_default_dtype())
     if tensor.numel() == 1:
         return tensor.reshape(())
     if tensor.dim() != 1:

@@ -19,6 +19,7 @@ STATES = {
     "Lapicque": ("v",),
     "Synaptic": ("i", "v"),
     "RSynaptic": ("i", "v"),
+    "Alpha": ("e", "i", "v"),
 }
 
 

@@ -45,6 +45,7 @@ class Call:
         spec: how the leaves make `(args, kwargs)`.
         outputs: numbers of the tensors among the leaves of the result; None for a leaf that is none.
         out_spec: how the leaves make the result.
+        inside: path of the module whose `forward` made the call; empty for the net's own.
     """
 
     target: str | Callable[..., Any]
@@ -52,6 +53,7 @@ class Call:
     spec: pytree.TreeSpec
     outputs: list[int | None]
     out_spec: pytree.TreeSpec
+    inside: str = ""
 
     @property
     def name(self) -> str:
@@ -61,6 +63,11 @@ class Call:
             if isinstance(self.target, str)
             else getattr(self.target, "__name__", str(self.target))
         )
+
+    @property
+    def place(self) -> str:
+        """Which call it is, for messages."""
+        return f"its call of {self.name}" + (f" in {self.inside}" if self.inside else "")
 
     @property
     def refs(self) -> list[Ref]:
@@ -97,6 +104,8 @@ class Recorder:
         self._numbers: dict[int, int] = {}
         self._held: list[Any] = []
         self.paused = False
+        # Modules that are running, the innermost last.
+        self.running: list[str] = [""]
 
     def new(self, tensor: Tensor) -> int:
         """Number a tensor."""
@@ -118,7 +127,7 @@ class Recorder:
         tensors = {id(leaf): leaf for leaf in flat if isinstance(leaf, Tensor)}
         numbers = {identity: self.new(leaf) for identity, leaf in tensors.items()}
         outputs = [numbers.get(id(leaf)) if isinstance(leaf, Tensor) else None for leaf in flat]
-        self.calls.append(Call(target, leaves, spec, outputs, out_spec))
+        self.calls.append(Call(target, leaves, spec, outputs, out_spec, self.running[-1]))
 
     def inputs_of(self, args: Any, kwargs: Any) -> tuple[list[Any], pytree.TreeSpec]:
         """Leaves and structure of a call's arguments."""
@@ -162,14 +171,14 @@ def trace(net: nn.Module, leaves: dict[str, nn.Module], args: tuple[Any, ...]) -
     """
     recorder = Recorder()
     inputs = [recorder.new(leaf) for leaf in pytree.tree_leaves(args) if isinstance(leaf, Tensor)]
-    with torch.no_grad(), _recording(recorder, leaves), _Functions(recorder):
+    with torch.no_grad(), _recording(recorder, net, leaves), _Functions(recorder):
         result = net(*args)
     output, out_spec = pytree.tree_flatten(result)
     return Trace(recorder.calls, inputs, [recorder.known(leaf) for leaf in output], out_spec, recorder.shapes)
 
 
 @contextmanager
-def _recording(recorder: Recorder, leaves: dict[str, nn.Module]) -> Iterator[None]:
+def _recording(recorder: Recorder, net: nn.Module, leaves: dict[str, nn.Module]) -> Iterator[None]:
     def watched(path: str, forward: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
             if recorder.paused:
@@ -185,10 +194,23 @@ def _recording(recorder: Recorder, leaves: dict[str, nn.Module]) -> Iterator[Non
 
         return call
 
+    def followed(path: str, forward: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            recorder.running.append(path)
+            try:
+                return forward(*args, **kwargs)
+            finally:
+                recorder.running.pop()
+
+        return call
+
+    others = {path: module for path, module in net.named_modules() if path not in leaves}
     for path, module in leaves.items():
         module.__dict__["forward"] = watched(path, module.forward)
+    for path, module in others.items():
+        module.__dict__["forward"] = followed(path, module.forward)
     try:
         yield
     finally:
-        for module in leaves.values():
+        for module in (*leaves.values(), *others.values()):
             del module.__dict__["forward"]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from snnlib.exchange.convert import LoopPlace, takes_one_step
-from snnlib.exchange.leaves import clear_states
+from snnlib.exchange.leaves import attributes_kept, clear_states
 from snnlib.exchange.peers import neuron_library, neuron_output
 from snnlib.exchange.recurrence import LinearRecurrence
 from snnlib.exchange.replace import takes_sequences
@@ -27,7 +27,8 @@ class Comparison:
     """What `verify_conversion` found; `str()` makes a table.
 
     Args:
-        spikes: by path of the neuron: (spikes that both have, only the original has, only the converted net has).
+        spikes: by path of each module that gives spikes: (spikes that both nets have, only the original has, only the
+            converted net has).
         output_error: largest difference of the outputs, as a share of the largest.
         gradient_errors: by name of the parameter: largest difference of the gradients, as a share of the largest entry.
     """
@@ -43,22 +44,38 @@ class Comparison:
         return sum(counts[0] for counts in self.spikes.values()) / total if total else 1.0
 
     @property
+    def silent(self) -> list[str]:
+        """Paths of the neurons that fired in neither net, so that nothing was compared."""
+        return [path for path, counts in self.spikes.items() if not sum(counts)]
+
+    @property
     def ok(self) -> bool:
-        """Whether all spikes are the same and all gradients agree to 1e-4."""
-        return self.identical == 1.0 and all(error <= _CLOSE for error in self.gradient_errors.values())
+        """Whether some neuron fired, all spikes are the same and all gradients agree to 1e-4."""
+        compared = not self.spikes or len(self.silent) < len(self.spikes)
+        close = all(error <= _CLOSE for error in self.gradient_errors.values())
+        return compared and self.identical == 1.0 and close
 
     def __str__(self) -> str:
         width = max((len(name) for name in (*self.spikes, *self.gradient_errors)), default=0)
         lines = [
-            f"{path or '(net)':{width}}  {both} spikes alike, {missing} missing, {extra} extra"
+            f"{path or '(net)':{width}}  "
+            + (
+                "fired in neither net: nothing was compared"
+                if path in self.silent
+                else f"{both} spikes alike, {missing} missing, {extra} extra"
+            )
             for path, (both, missing, extra) in self.spikes.items()
         ]
         lines += [
             f"{name:{width}}  gradient differs by {error:.1e}" for name, error in self.gradient_errors.items()
         ]
-        lines.append(
-            f"{self.identical:.4%} of the spikes are identical; outputs differ by {self.output_error:.1e}"
-        )
+        fired = len(self.spikes) - len(self.silent)
+        spikes = f"{self.identical:.4%} of the spikes are identical"
+        if not fired:
+            spikes = "no neuron fired: no spikes were compared"
+        elif self.silent:
+            spikes += f", of {fired} of {len(self.spikes)} neurons"
+        lines.append(f"{spikes}; outputs differ by {self.output_error:.1e}")
         return "\n".join(lines)
 
 
@@ -88,7 +105,7 @@ def verify_conversion(
             loop == "outside" or (loop == "auto" and takes_one_step(net, x))
         )
         clear_states(net)
-        with _original_spikes(net) as theirs:
+        with attributes_kept(net), _original_spikes(net) as theirs:
             expected = run_original(net, x, stepwise)
         paths = _counterparts(converted, theirs)
         with _spikes_of(paths) as ours:
@@ -101,11 +118,10 @@ def verify_conversion(
         shared = [p for p in converted.parameters() if id(p) in names and p.requires_grad]
         grads = [_gradients(leaves, shared) for leaves in (a, b)]
         errors = {names[id(p)]: _share(*pair) for p, *pair in zip(shared, *grads, strict=True)}
-        counts = {
-            path: _compared(torch.stack(steps), ours[path][0])
-            for path, steps in theirs.items()
-            if ours.get(path)
+        pairs = {
+            path: (torch.stack(steps), ours[path][0]) for path, steps in theirs.items() if ours.get(path)
         }
+        counts = {path: _compared(*pair) for path, pair in pairs.items() if _are_spikes(*pair)}
         return Comparison(
             counts, max((_share(*pair) for pair in zip(a, b, strict=True)), default=0.0), errors
         )
@@ -187,10 +203,13 @@ def _spikes_of(modules: dict[str, nn.Module]) -> Iterator[dict[str, list[Tensor]
             handle.remove()
 
 
+def _are_spikes(theirs: Tensor, ours: Tensor) -> bool:
+    """Whether both have one shape and the original's are spikes, no potentials."""
+    return theirs.shape == ours.shape and not bool(((theirs != 0) & (theirs != 1)).any())
+
+
 def _compared(theirs: Tensor, ours: Tensor) -> tuple[int, int, int]:
-    """Spikes alike, missing and extra; a potential, which is no spike, counts nowhere."""
-    if theirs.shape != ours.shape or bool(((theirs != 0) & (theirs != 1)).any()):
-        return 0, 0, 0
+    """Spikes alike, missing and extra."""
     a, b = theirs.bool(), ours.bool()
     return int((a & b).sum()), int((a & ~b).sum()), int((b & ~a).sum())
 
