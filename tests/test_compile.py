@@ -1,6 +1,7 @@
 """torch.compile(fullgraph=True) gives the eager bits, forward and backward."""
 
 import shutil
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -33,6 +34,12 @@ def _results(net: nn.Module, function: nn.Module, x: Tensor) -> list[Tensor]:
     q = torch.randn(out.shape, generator=torch.Generator().manual_seed(5)).to(x.dtype)
     gradients = torch.autograd.grad(out, [x, *net.parameters()], q)
     return [out.detach(), *gradients]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiler_knows_torch() -> None:
+    """The compiler lists torch's functions at its first run, which must not see one that fills memory with NaN."""
+    torch.compile(torch.neg, backend="eager")(torch.ones(1))
 
 
 @pytest.fixture(autouse=True)
@@ -72,3 +79,59 @@ def test_dynamic_steps_and_batch_do_not_recompile() -> None:
         for steps, batch in ((9, 4), (5, 6)):
             x = _events(steps, batch)
             assert torch.equal(compiled(x), net(x))
+
+
+def _recurrent(per: str) -> nn.Module:
+    return snnlib.SpikingRNN(128, 6, recurrent_delays=snnlib.Delays(2, per))
+
+
+LAYERS: dict[str, Callable[[], nn.Module]] = {
+    "recurrent delays per channel": lambda: _recurrent("channel"),
+    "recurrent delays per connection": lambda: _recurrent("connection"),
+    "both directions, recurrent": lambda: snnlib.Bidirectional(snnlib.SpikingRNN(128, 6)),
+    "both directions, linear": lambda: snnlib.Bidirectional(snnlib.SpikingLinear(128, 6)),
+}
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("name", LAYERS)
+def test_layer_equals_eager(name: str, training: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Nor can it trace such a function.
+    monkeypatch.undo()
+    torch.manual_seed(3)
+    layer, x = LAYERS[name]().train(training), _events().flatten(2)
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    expected = _results(layer, layer, x)
+    assert expected[0].sum() > 0
+    for got, want in zip(_results(layer, compiled, x), expected, strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: snnlib.SpikingLinear(128, 6), lambda: snnlib.SpikingConv2d(2, 4, 3)],
+    ids=["linear", "conv"],
+)
+def test_run_of_a_layer_equals_eager(make: Callable[[], snnlib.SpikingLinear]) -> None:
+    torch.manual_seed(3)
+    layer, x = make(), _events()
+
+    def run(x: Tensor) -> list[Tensor]:
+        out = layer.run(x)
+        return [out.value, *out.state]
+
+    for got, want in zip(torch.compile(run, fullgraph=True, backend="aot_eager")(x), run(x), strict=True):
+        assert torch.equal(got, want)
+
+
+def test_compiled_layer_reads_lengths() -> None:
+    """What was compiled for sequences as long as the tensor does not run where samples are shorter."""
+    torch.manual_seed(3)
+    layer, x = snnlib.Bidirectional(snnlib.SpikingRNN(128, 6)), _events().flatten(2)
+    compiled = torch.compile(layer, backend="aot_eager")
+    assert torch.equal(compiled(x), layer(x))
+    lengths = torch.tensor([7, 2, 4])
+    expected = snnlib.run_ragged(layer, x, lengths)
+    assert not torch.equal(expected, layer(x))
+    assert torch.equal(snnlib.run_ragged(compiled, x, lengths), expected)
+    assert torch.equal(compiled(x), layer(x))

@@ -466,3 +466,54 @@ def test_parameter_groups_and_files() -> None:
     other.load_state_dict(layer.state_dict())
     assert torch.equal(other.delays.steps, layer.delays.steps)
     assert layer.half().delays.steps.dtype == torch.float32
+
+
+@pytest.mark.parametrize("neuron", ["surrogate", "event", "SRM"])
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize("per", ["channel", "connection"])
+def test_frames_are_taken_as_they_are(neuron: str, batch_first: bool, per: str, path: str) -> None:
+    """A fully connected layer gives for frames what it gives for their features, in chunks as well."""
+    torch.manual_seed(0)
+    delays = snnlib.Delays(4, per)
+    layer = snnlib.SpikingLinear(40, 5, neuron=_neuron(neuron), delays=delays, batch_first=batch_first)
+    _positive(layer.double())
+    frames, time_dim = _events("convolution", batch_first), int(batch_first)
+    signal, found = None, []
+    for x in (frames, frames.flatten(2)):
+        leaf = x.clone().requires_grad_()
+        whole = layer(leaf)
+        signal = torch.randn_like(whole) if signal is None else signal
+        gradients = torch.autograd.grad(whole, [leaf, *layer.parameters()], signal)
+        outputs, state = [], None
+        for chunk in x.split([7, 11], time_dim):
+            value, state = layer.run(chunk, state)
+            outputs.append(value)
+        assert torch.equal(torch.cat(outputs, time_dim), whole)
+        found.append([whole, gradients[0].reshape(x.flatten(2).shape), *gradients[1:]])
+    assert 0 < float(found[0][0].detach().mean()) < 1
+    assert all(torch.equal(*pair) for pair in zip(*found, strict=True))
+
+
+def test_delays_of_frames_and_of_features() -> None:
+    """As a function, one delay per channel of the frames counts for all of their cells; other numbers are an error."""
+    x, weight = _events("convolution").requires_grad_(), torch.rand(5, 40).double()
+    operator, delay = snnlib.functional.FullyConnected(), torch.tensor([1.0, 2.5]).double().requires_grad_()
+    currents = snnlib.functional.delayed_currents
+    short, long = (currents(x, weight, operator, own) for own in (delay, delay.repeat_interleave(20)))
+    assert torch.equal(short, long)
+    for got, want in zip(*(torch.autograd.grad(o.sum(), (x, delay)) for o in (short, long)), strict=True):
+        assert torch.equal(got, want)
+    with pytest.raises(ValueError, match=r"delay: expected .*40.*, got .*3"):
+        currents(x, weight, operator, torch.ones(3).double())
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize(("kind", "per", "neuron"), CASES)
+def test_empty_batches(kind: str, per: str, neuron: str, batch_first: bool) -> None:
+    layer = _make(kind, per, _neuron(neuron), batch_first)
+    x = _events(kind, batch_first, torch.float32).narrow(1 - int(batch_first), 0, 0)
+    expected, state = layer(x), None
+    for chunk in x.split([7, 11], int(batch_first)):
+        value, state = layer.run(chunk, state)
+        assert value.shape[2:] == expected.shape[2:]
+        assert value.numel() == 0

@@ -77,3 +77,15 @@ def test_layer(name: str) -> None:
     y.sum().backward()
     assert (y.shape, y.device.type) == (expected, "meta")
     assert all(tensor.grad.shape == tensor.shape for tensor in (x, *layer.parameters()))
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("per", ["channel", "connection"])
+def test_recurrent_delays(per: str, training: bool) -> None:
+    delays = snnlib.Delays(2, per)
+    layer = snnlib.SpikingRNN(27, 8, recurrent_delays=delays).to("meta").train(training)
+    x = torch.empty(5, 2, 27, device="meta", requires_grad=True)
+    y = layer(x)
+    y.sum().backward()
+    assert (y.shape, y.device.type) == ((5, 2, 8), "meta")
+    assert all(tensor.grad.shape == tensor.shape for tensor in (x, *layer.parameters()))

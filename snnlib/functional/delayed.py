@@ -58,6 +58,7 @@ def delayed_layer(
     time_dim = int(neuron.batch_first)
     operator.check(x, weight)
     neuron.check_channels(weight.shape[0], x)
+    x, delay = _as_features(x, operator, delay)
     if isinstance(neuron, SRM) and neuron.reset_states == "all":
         value, final = _srm(x, weight, operator, neuron, delay, before, state)
         return Output(pooled(value, pool), (final,))
@@ -82,6 +83,7 @@ def delayed_currents(
     time_dim: int = 0,
 ) -> Tensor:
     """Currents `[T, N, C, ...]` of a linear operator whose events arrive later; arguments as in `delayed_layer`."""
+    x, delay = _as_features(x, operator, delay)
     per_channel = delay.dim() == 1
     if per_channel and not _is_matrix(x, operator):
         late = _after(ops.delay.delay_forward(x, delay, rounded, time_dim), before, time_dim)
@@ -91,10 +93,7 @@ def delayed_currents(
         x = x.to(dtype)
     rows, space = unfolded_rows(x, weight, operator, time_dim)
     flat = (len(weight), weight.shape[1:].numel())
-    # Cells of a frame have the delay of their channel.
     own = delay if per_channel else delay.reshape(flat)
-    if per_channel and x.dim() > 3:
-        own = delay.repeat_interleave(x.shape[3:].numel())
     currents = ops.delayed_linear.delayed_linear_forward(
         rows, weight.reshape(flat).to(rows.dtype), own, rounded, time_dim
     )
@@ -109,6 +108,19 @@ def delayed_currents(
     # [T, N, cells, C] or [N, cells, T, C]
     apart = apart.movedim(1, 2) if time_dim else apart
     return apart.movedim(3, 2).reshape(*apart.shape[:2], len(weight), *space)
+
+
+def _as_features(x: Tensor, operator: LinearOperator, delay: Tensor) -> tuple[Tensor, Tensor]:
+    """Frames of a fully connected map as `[T, N, features]`, and one delay for each feature; else both as they are.
+
+    Delays of the frames' channels count for all cells of theirs.
+    """
+    if not isinstance(operator, FullyConnected) or delay.dim() != 1 or x.dim() == 3:
+        return x, delay
+    channels, features = x.shape[2], x.shape[2:].numel()
+    if len(delay) == channels != features:
+        delay = delay.repeat_interleave(features // channels)
+    return x.flatten(2), delay
 
 
 def _after(x: Tensor, before: int, time_dim: int) -> Tensor:
@@ -217,7 +229,7 @@ class _SRMBehindDelays(torch.autograd.Function):
 def _sum_of_channels(products: Tensor, channels: int) -> Tensor:
     """Sums of a tensor of the weight's shape for each input channel: of cells of frames, taps, outputs and groups."""
     if products.dim() == 2:
-        return products.sum(0).view(channels, -1).sum(1)
+        return products.sum(0)
     inputs = products.shape[1]
     return products.view(channels // inputs, -1, inputs, products.shape[2:].numel()).sum((1, 3)).flatten()
 

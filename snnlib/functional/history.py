@@ -54,6 +54,6 @@ def last_steps(x: Tensor, steps: int, time_dim: int) -> Tensor:
     flat = kept.flatten(2).to(torch.uint8)
     flat = torch.nn.functional.pad(flat, (0, -flat.shape[2] % _BITS))
     places = torch.arange(_BITS, device=x.device, dtype=torch.uint8)
-    octets = flat.reshape(*flat.shape[:2], -1, _BITS)
+    octets = flat.reshape(*flat.shape[:2], flat.shape[2] // _BITS, _BITS)
     packed: Tensor = (octets << places).sum(3, dtype=torch.uint8)
     return packed

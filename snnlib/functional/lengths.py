@@ -16,6 +16,8 @@ State = tuple[Tensor, ...]
 
 # Lengths of the samples and number of steps T of the call of a net that is under way, see `snnlib.run_ragged`.
 _OF_CALL: ContextVar[tuple[Tensor, int] | None] = ContextVar("lengths of the call", default=None)
+# One entry per such call of any thread. A compiler, which cannot read the variable, watches whether there is one.
+_CALLS: list[int] = []
 
 
 def valid_steps(lengths: Tensor, steps: int, *, batch_first: bool = False) -> Tensor:
@@ -39,9 +41,11 @@ def without_padding(x: Tensor, lengths: Tensor, time_dim: int) -> Tensor:
 def sequences_of(lengths: Tensor, steps: int) -> Iterator[None]:
     """Within the block, sequences of `steps` steps hold samples of these lengths, for hooks and layers that ask."""
     token = _OF_CALL.set((lengths, steps))
+    _CALLS.append(steps)
     try:
         yield
     finally:
+        _CALLS.pop()
         _OF_CALL.reset(token)
 
 
@@ -51,7 +55,7 @@ def lengths_of_call(x: Tensor, *, batch_first: bool = False) -> Tensor | None:
     Raises:
         ValueError: `x` has other steps or samples than the net's input.
     """
-    given = _OF_CALL.get()
+    given = _OF_CALL.get() if _CALLS else None
     if given is None:
         return None
     lengths, steps = given

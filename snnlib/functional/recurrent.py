@@ -10,6 +10,7 @@ from torch import Tensor
 
 from snnlib import ops
 from snnlib.backends import reference
+from snnlib.backends.values import require
 from snnlib.functional._check import check_device, check_floating, check_lengths, check_rank
 from snnlib.functional._once import differentiable_once
 from snnlib.functional.lengths import without_padding
@@ -262,11 +263,14 @@ def _check_delay(delay: Tensor, weight: Tensor, max_delay: int) -> None:
         raise ValueError(
             f"delay: expected shape {tuple(weight.shape[:1])} or {tuple(weight.shape)}, got {tuple(delay.shape)}"
         )
-    if delay.numel() and not bool(((delay >= 0) & (delay <= max_delay)).all()):
-        raise ValueError(
-            f"delay: expected time steps from 0 to max_delay = {max_delay}, got {float(delay.min()):g} to "
-            f"{float(delay.max()):g}"
+
+    def error() -> ValueError:
+        least, most = (float(bound) for bound in delay.aminmax())
+        return ValueError(
+            f"delay: expected time steps from 0 to max_delay = {max_delay}, got {least:g} to {most:g}"
         )
+
+    require((delay >= 0) & (delay <= max_delay), error)
 
 
 def _check(current: Tensor, weight: Tensor, neuron: Neuron, operator: LinearOperator | None) -> None:

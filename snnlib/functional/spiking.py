@@ -44,6 +44,11 @@ def entries_only() -> Iterator[None]:
         _ENTRIES_ONLY.reset(token)
 
 
+def _entries_only() -> bool:
+    # A compiler cannot read the variable, and what it compiles is right either way.
+    return not torch.compiler.is_compiling() and _ENTRIES_ONLY.get()
+
+
 class _FusedLayer(torch.autograd.Function):
     """Convolution, neurons of one state and pooling as one op; what backward needs of the neurons are their entries."""
 
@@ -137,7 +142,7 @@ def spiking_layer(
         return run_and_pool(neuron, _currents(x, weight, operator, time_dim), state, pool, x.dtype)
     dynamics = neuron.dynamics(neuron.constants())
     # The adjoint of a state is a sum over entries, whose order depends on where a chunk ends; by currents it does not.
-    by_currents = (return_state or state is not None) and torch.is_grad_enabled() and not _ENTRIES_ONLY.get()
+    by_currents = (return_state or state is not None) and torch.is_grad_enabled() and not _entries_only()
     if dynamics is not None and not by_currents:
         out = fused_layer(conv, neuron, dynamics, state, return_state, pool)
         if out is not None:
