@@ -27,6 +27,7 @@ import numpy as np
 from snnlib.backends import native
 from snnlib.data.events import Events
 from snnlib.data.formats.base import CHUNK, Array, EventFile, Format, Header, Room
+from snnlib.data.formats.checks import LARGEST_SIDE, small_number
 from snnlib.data.formats.compiled import CompiledDecoder, Decode, find_decoder
 
 MAGIC = b"#!AER-DAT4.0\r\n"
@@ -90,14 +91,15 @@ def _describe(text: str, file: EventFile, place: int) -> tuple[Header, dict[int,
         raise file.error(f"expected XML in the header, found none ({error})", place) from None
     for node in root.iterfind("./node[@name='outInfo']/node"):
         attributes = {item.get("key", ""): item.text or "" for item in node.iter("attr")}
-        if not node.get("name", "").isdigit():
+        number = small_number(node.get("name", ""))
+        if number is None:
             continue
         kind = attributes.get("typeIdentifier", "")
-        streams[int(node.get("name", ""))] = kind
+        streams[number] = kind
         if kind == "EVTS" and header.sensor_size is None:
-            width, height = attributes.get("sizeX", ""), attributes.get("sizeY", "")
-            if width.isdigit() and height.isdigit() and 0 < int(width) <= 2**15 and 0 < int(height) <= 2**15:
-                header.sensor_size = int(height), int(width)
+            height, width = (small_number(attributes.get(name, "")) or 0 for name in ("sizeY", "sizeX"))
+            if 0 < width <= LARGEST_SIDE and 0 < height <= LARGEST_SIDE:
+                header.sensor_size = height, width
             header.camera = attributes.get("source", "")
     if "EVTS" not in streams.values():
         raise file.error("expected a stream of events (EVTS), found none", place)

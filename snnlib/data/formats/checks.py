@@ -1,11 +1,40 @@
-"""Checks before events are written: order, ranges and the sensor."""
+"""Checks of headers that are read, and of events before they are written: order, ranges and the sensor."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from snnlib.data.events import Events, check_events
-from snnlib.data.formats.base import Header
+from snnlib.data.formats.base import EventFile, Header
+
+LARGEST_SIDE = 2**15
+# More than any field of a header needs; thousands of digits Python does not read at all.
+_MOST_DIGITS = 9
+
+
+def small_number(text: str) -> int | None:
+    """Returns the number that a text of at most nine digits is; None for any other text."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else None
+
+
+def size_in_header(file: EventFile, width: str, height: str) -> tuple[int, int] | None:
+    """Returns the sensor's `(height, width)` from the texts of a header; None where they are no numbers.
+
+    Raises:
+        EventFileError: a number outside 1..32768.
+    """
+    if not (width.isascii() and width.isdigit() and height.isascii() and height.isdigit()):
+        return None
+    sides = small_number(height), small_number(width)
+    if (
+        sides[0] is None
+        or sides[1] is None
+        or not (0 < sides[0] <= LARGEST_SIDE and 0 < sides[1] <= LARGEST_SIDE)
+    ):
+        raise file.error(
+            f"expected a sensor of 1..{LARGEST_SIDE} pixels each way, found {width[:20]}x{height[:20]}", 0
+        )
+    return sides[0], sides[1]
 
 
 def check_writable(events: Events, header: Header, time_limit: int, largest: tuple[int, int]) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from snnlib.data.events import Events
 from snnlib.data.formats.base import EventFile, Format, Header, Room, Unwrapper
-from snnlib.data.formats.checks import check_writable
+from snnlib.data.formats.checks import check_writable, size_in_header
 from snnlib.data.formats.compiled import find_decoder, word_chunks
 
 # 0: the first cameras' two-dimensional events; 12: contrast detection. Both have the same bits.
@@ -43,9 +43,7 @@ def decode(file: EventFile, room: Room, options: dict[str, Any]) -> tuple[Header
             f"expected events of type 0 or 12 with 8 bytes, found type {kind[0]} with {kind[1]} bytes",
             file.tell() - 2,
         )
-    size = None
-    if fields.get("Height", "").isdigit() and fields.get("Width", "").isdigit():
-        size = int(fields["Height"]), int(fields["Width"])
+    size = size_in_header(file, fields.get("Width", ""), fields.get("Height", ""))
     header = Header("dat", fields.get("Version", ""), size, fields=fields)
     compiled = find_decoder("dat")
     return header, _chunks(file, room) if compiled is None else word_chunks(file, room, compiled, 8)

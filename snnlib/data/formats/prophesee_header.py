@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from snnlib.data.formats.base import EventFile, Header
+from snnlib.data.formats.checks import size_in_header
 
 # What `% format` and `% evt` lines say, and our name of it.
 VERSIONS = {"evt2": "2.0", "evt21": "2.1", "evt3": "3.0"}
@@ -31,9 +32,7 @@ def read_header(file: EventFile, name: str) -> Header:
         fields[key.strip()] = value.strip()
     width, _, height = fields.get("geometry", "").partition("x")
     width, height = fields.get("width", width), fields.get("height", height)
-    size = (int(height), int(width)) if height.isdigit() and width.isdigit() else None
-    if size is not None and not (0 < size[0] <= 2**15 and 0 < size[1] <= 2**15):
-        raise file.error(f"expected a sensor of 1..32768 pixels each way, found {width}x{height}", 0)
+    size = size_in_header(file, width, height)
     camera = fields.get(
         "plugin_name", fields.get("camera_integrator_name", fields.get("integrator_name", ""))
     )

@@ -17,6 +17,7 @@ import numpy as np
 
 from snnlib.data.events import Events
 from snnlib.data.formats.base import CHUNK, LONGEST_LINE, Array, EventFile, Format, Header, Room
+from snnlib.data.formats.checks import LARGEST_SIDE, small_number
 from snnlib.data.formats.columns import OPTIONS, ORDER, check_order, find_columns, put_columns
 
 DELIMITERS = (",", ";", "\t")
@@ -32,8 +33,9 @@ def decode(file: EventFile, room: Room, options: dict[str, Any]) -> tuple[Header
     number, line = first
     delimiter = next((mark for mark in DELIMITERS if mark in line), None)
     parts = [part.strip().strip("\"'") for part in line.split(delimiter)]
-    if len(parts) == 2 and all(part.isdigit() for part in parts) and 0 < max(map(int, parts)) <= 2**15:
-        header.sensor_size = int(parts[1]), int(parts[0])
+    sides = [small_number(part) or 0 for part in parts]
+    if len(sides) == 2 and min(sides) > 0 and max(sides) <= LARGEST_SIDE:
+        header.sensor_size = sides[1], sides[0]
         number, line = next(lines, (number, ""))
         delimiter = next((mark for mark in DELIMITERS if mark in line), None)
         parts = [part.strip() for part in line.split(delimiter)]

@@ -90,6 +90,13 @@ def test_times_whose_difference_overflows():
         (b"Event Stream\x02\x00\x00\x02" + bytes(9), {}, r"expected DVS events \(type 1\), found ATIS"),
         (b"% made\n\x07\x08", {}, "expected events of type 0 or 12 with 8 bytes, found type 7"),
         (b"% evt 3.0\n% geometry 0x0\n", {}, "expected a sensor of 1..32768 pixels each way"),
+        (
+            b"% Height " + b"9" * 20 + b"\n% Width 120\n\x0c\x08" + bytes(8),
+            {"format": "dat"},
+            "of 1..32768 pixels",
+        ),
+        (b"% Height 0\n% Width 120\n\x0c\x08" + bytes(8), {"format": "dat"}, "pixels each way, found 120x0"),
+        (b"% evt 3.0\n% geometry " + b"9" * 5000 + b"x1\n", {}, "of 1..32768 pixels each way, found 9{20}x1"),
         (b"t,x,y\n1,2,3\n", {"format": "csv"}, "line 1: expected columns named t, x, y, p, found t, x, y"),
         (b"t,x,y,p\n1,2,3,0\n1,oh,3,0\n", {"format": "csv"}, "lines from 2: expected numbers in columns"),
         (b"t,x,y,p\n1,2,3,5\n", {"format": "csv"}, "p: expected 0..1, got 5"),
@@ -100,6 +107,11 @@ def test_times_whose_difference_overflows():
 def test_errors_name_the_place_and_the_cause(data, options, text):
     with pytest.raises(EventFileError, match=text):
         read(data, **options)
+
+
+@pytest.mark.parametrize("text", ["% evt 3.0\n% geometry \u00b2x1\n", "% Height \u00b2\n% Width 1\n\f\b"])
+def test_other_digits_are_no_size(text):
+    assert read(text.encode()).header.sensor_size is None
 
 
 def test_arrays_of_objects_are_never_loaded(tmp_path):
