@@ -2,17 +2,21 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import pytest
 import torch
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from snnlib.app.visual import (
     accumulated_events,
     confusion_matrix,
     curves,
+    labels_over_time,
     membrane_potentials,
+    operations,
     raster,
     rate_histograms,
     rates_over_time,
@@ -147,3 +151,60 @@ def test_potentials_and_their_spikes() -> None:
     assert curve.get_ydata().tolist() == potential.tolist()
     assert list(curve.get_xdata()) == [5.0, 15.0, 25.0]
     assert list(marks.get_xdata()) == [15.0]
+
+
+def boxes(figure: Figure, texts: list[Text]) -> list[Any]:
+    """Where texts are drawn, in pixels."""
+    figure.canvas.draw()
+    return [text.get_window_extent() for text in texts]
+
+
+@pytest.mark.parametrize("shift", [-5.0, -0.3, 0.0])
+def test_numbers_beside_bars_meet_nothing(shift: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    layers = {name: train for name, train in trains().items() if name != "output"}
+    potentials = torch.randn(6, 5, generator=generator) + shift
+    classes = ["walking fast", "left", "right hand wave", "clap", "arm roll"]
+    figure = raster(layers, label=2, potentials=potentials, classes=classes)
+    bars = next(axes for axes in figure.axes if axes.get_xlabel() == "mean output potential")
+    names = [label for label in bars.get_yticklabels() if label.get_text()]
+    drawn = boxes(figure, [*names, *bars.texts])
+    assert len(names) == len(bars.texts) == 5
+    patches = [bar.get_window_extent() for bar in bars.patches]
+    for number, box in enumerate(drawn):
+        assert not any(box.overlaps(other) for other in drawn[:number])
+        assert not any(box.overlaps(bar) for bar in patches)
+    # Nor does a number leave its axes.
+    assert all(bars.bbox.x0 < box.x0 and box.x1 < bars.bbox.x1 for box in drawn[5:])
+
+
+def test_steps_are_counted_in_whole_numbers() -> None:
+    steps = 20
+    drawn = [
+        raster({"only": torch.zeros(steps, 3)}),
+        membrane_potentials({"a": {"one": (torch.rand(steps), torch.zeros(steps))}}),
+        rates_over_time({"a": torch.rand(steps)}),
+        labels_over_time({"s": (torch.zeros(steps).long(), torch.zeros(steps).long())}, ["a"]),
+    ]
+    for figure in drawn:
+        ticks = figure.axes[0].get_xticks()
+        assert len(ticks) > 2 and all(float(tick).is_integer() for tick in ticks)
+
+
+def test_points_at_100_percent_are_whole() -> None:
+    axes = curves({"a": [0.5, 1.0]}, title="t", ylabel="y", percent=True).axes[0]
+    assert axes.get_ylim()[1] == 1 and not axes.lines[0].get_clip_on()
+
+
+def test_operations_are_points_with_their_share() -> None:
+    figure = operations({"a": (79.0, 0.0, 10000.0), "b": (0.0, 20.0, 80.0), "silent": (0.0, 0.0, 640.0)})
+    axes = figure.axes[0]
+    points = {line.get_label(): (list(line.get_xdata()), list(line.get_ydata())) for line in axes.lines}
+    assert points["dense products"] == ([10000, 80, 640], [0, 1, 2])
+    assert points["accumulations"] == ([79], [0]) and points["multiplications"] == ([20], [1])
+    assert not axes.patches and axes.get_xscale() == "log"
+    assert [text.get_text().strip() for text in axes.texts] == ["0.79%", "25.00%", "0.00%"]
+    one = operations({"fc1": (100.0, 0.0, 4000.0)})
+    one.canvas.draw()
+    legend, label = one.legends[0].get_window_extent(), one.axes[0].xaxis.label.get_window_extent()
+    assert not legend.overlaps(label)

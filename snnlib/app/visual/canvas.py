@@ -8,6 +8,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from snnlib.data.atomic import write_bytes_atomically
 
@@ -27,6 +28,13 @@ def new_figure(width: float, height: float) -> Figure:
 def time_unit(step_ms: float | None) -> tuple[float, str]:
     """Length of a time step on the time axis, and the axis' label: steps where their length is not known."""
     return (1.0, "time step") if step_ms is None else (step_ms, "time (ms)")
+
+
+def span_time(axes: Axes, steps: int, step_ms: float | None) -> None:
+    """Let the time axis reach from the first to the last of `steps` time steps, with marks at whole steps."""
+    axes.set_xlim(0, steps * time_unit(step_ms)[0])
+    if step_ms is None:
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
 
 
 def stretch(start: int, stop: int, step_ms: float | None) -> str:

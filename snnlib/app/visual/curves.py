@@ -53,6 +53,8 @@ def curves(
             marker="o",
             markersize=4,
             linewidth=2,
+            # A point at 100 % is drawn whole; what has no logarithm would be drawn far outside.
+            clip_on=log,
             label=f"{name} (last: {100 * last:.3g}%)" if percent else f"{name} (last: {last:.3g})",
         )
     finite = [value for values in series.values() for value in values if math.isfinite(value)]

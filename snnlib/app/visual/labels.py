@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from torch import Tensor
 
-from snnlib.app.visual.canvas import INK, PALETTE, new_figure, tidy, time_unit
+from snnlib.app.visual.canvas import INK, PALETTE, new_figure, span_time, tidy, time_unit
 
 
 def labels_over_time(
@@ -68,6 +68,7 @@ def labels_over_time(
             interpolation="nearest",
             extent=(0, len(labels) * length, 2, 0),
         )
+        span_time(axes, len(labels), step_ms)
         axes.set_yticks([0.5, 1.5], ["true", "predicted"], fontsize=8)
         axes.tick_params(axis="y", length=0)
         right = float((bands[0] == bands[1])[known].mean()) if known.any() else float("nan")

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from matplotlib.figure import Figure
 
 from snnlib.app.visual.canvas import FAINT, INK, PALETTE, new_figure, tidy
 
-_PARTS = ("accumulations", "multiplications")
+_PARTS = ("dense products", "accumulations", "multiplications")
 
 
 def operations(
     layers: Mapping[str, tuple[float, float, float]], *, title: str = "Synaptic operations per sample"
 ) -> Figure:
-    """Two bars per layer on a logarithmic axis: all products of the layer, and those of two nonzero factors.
+    """A line per layer on a logarithmic axis, from the products of two nonzero factors to all products of the layer.
+
+    Points, as bars on a logarithmic axis would have no meaning in their lengths; the share stands beside them.
 
     Args:
         layers: layer name to (effective accumulations, effective multiplications, dense products) per sample.
@@ -28,22 +31,28 @@ def operations(
     """
     if not layers:
         raise ValueError("layers: expected at least one layer, got none")
-    figure = new_figure(8.5, 0.45 * len(layers) + 1.3)
+    figure = new_figure(8.5, 0.45 * len(layers) + 1.4)
     axes = tidy(figure.subplots())
+    style: dict[str, Any] = {"linestyle": "none", "markersize": 9, "clip_on": False}
     for row, (acs, macs, dense) in enumerate(layers.values()):
-        axes.barh(row, dense, height=0.7, color=FAINT, label="dense products" if row == 0 else None)
-        # A call of a layer has either; both stand side by side where its calls differ.
-        start = 0.0
-        for colour, part, name in zip(PALETTE, (acs, macs), _PARTS, strict=False):
-            axes.barh(row, part, left=start, height=0.4, color=colour, label=name if row == 0 else None)
-            start += part
-        if dense:
-            axes.annotate(f" {(acs + macs) / dense:.2%}", (dense, row), va="center", fontsize=9, color=INK)
-    axes.set_yticks(range(len(layers)), list(layers))
-    axes.invert_yaxis()
-    axes.set_xscale("symlog", linthresh=1)
+        # Zero has no place on the axis.
+        shown = [number for number in (acs, macs, dense) if number > 0]
+        if not shown:
+            continue
+        axes.plot((min(shown), max(shown)), (row, row), color=FAINT, linewidth=2, zorder=1)
+        axes.annotate(f"   {(acs + macs) / dense:.2%}", (dense, row), va="center", fontsize=9, color=INK)
+    rows = range(len(layers))
+    columns = list(zip(*layers.values(), strict=True))
+    for column, name, colour, marker in zip((2, 0, 1), _PARTS, (FAINT, *PALETTE), "oDs", strict=False):
+        points = [(number, row) for number, row in zip(columns[column], rows, strict=True) if number > 0]
+        if points:
+            axes.plot(*zip(*points, strict=True), marker, color=colour, label=name, zorder=2, **style)
+    axes.set_yticks(rows, list(layers))
+    axes.set_ylim(len(layers) - 0.5, -0.5)
+    axes.set_xscale("log")
     axes.margins(x=0.12)
     axes.set_xlabel("operations per sample")
     axes.set_title(title, color=INK, loc="left")
-    axes.legend(frameon=False, fontsize=9, ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.25))
+    axes.grid(axis="x", color=FAINT, alpha=0.4)
+    figure.legend(frameon=False, fontsize=9, ncols=3, loc="outside lower center")
     return figure

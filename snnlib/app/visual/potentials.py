@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from snnlib.app.visual.canvas import FAINT, INK, PALETTE, new_figure, tidy, time_unit
+from snnlib.app.visual.canvas import FAINT, INK, PALETTE, new_figure, span_time, tidy, time_unit
 
 
 def membrane_potentials(
@@ -50,7 +50,7 @@ def membrane_potentials(
             # Marks along the upper edge, a row per neuron, whatever the range of the potentials is.
             height = [0.96 - 0.07 * number] * len(at)
             axes.plot(at, height, "|", color=colour, markersize=6, transform=axes.get_xaxis_transform())
-        axes.set_xlim(0, steps * length)
+        span_time(axes, steps, step_ms)
         low = axes.get_ylim()[0]
         # The marks have the part above the curves to themselves.
         axes.set_ylim(low, highest + (highest - low) * (0.1 + 0.09 * len(neurons)))

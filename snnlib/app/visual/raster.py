@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
-from snnlib.app.visual.canvas import FAINT, INK, PALETTE, new_figure, tidy, time_unit
+from snnlib.app.visual.canvas import FAINT, INK, PALETTE, new_figure, span_time, tidy, time_unit
 from snnlib.app.visual.events import draw_accumulated
 
 # Up to this many neurons get a row each with its name; more are drawn as a cloud.
@@ -103,11 +106,11 @@ def _draw_potentials(axes: Axes, potentials: Tensor, best: int, step_ms: float |
     for number, potential in enumerate(potentials.T):
         answer = number == best
         tidy(axes).plot(time, potential.numpy(), color=colour if answer else FAINT, zorder=2 + answer)
-    axes.set_xlim(0, len(potentials) * length)
+    span_time(axes, len(potentials), step_ms)
     axes.set_xlabel(unit)
     axes.set_ylabel("potential")
     axes.set_title(
-        "output: membrane potentials, the class with the longest bar in colour",
+        "output: membrane potentials, those of the answer in colour",
         fontsize=11,
         color=colour,
         loc="left",
@@ -130,7 +133,7 @@ def _draw_spikes(axes: Axes, name: str, sequence: Tensor, step_ms: float | None,
         alpha=1.0 if few else min(0.5, 1500 / neurons),
         rasterized=True,
     )
-    axes.set_xlim(0, steps * length)
+    span_time(axes, steps, step_ms)
     axes.set_ylim(-0.7, neurons - 0.3)
     if sequence.dim() > 2 and sequence.shape[1] > 1 and not few:
         _draw_channels(axes, sequence.shape[1], neurons // sequence.shape[1])
@@ -170,13 +173,19 @@ def _draw_scores(
     names = [str(number) for number in range(len(scores))] if classes is None else list(classes)
     bars = tidy(axes).barh(range(len(scores)), scores.numpy(), color=FAINT)
     bars[int(scores.argmax())].set_color(colour)
-    axes.bar_label(bars, fmt="%.3g", padding=3, fontsize=8)
+    for row, score in enumerate(scores.tolist()):
+        # On the right of bars to the left, too, where they do not meet the classes' names.
+        place = max(score, 0.0) if math.isfinite(score) else 0.0
+        text: dict[str, Any] = {"xytext": (3, 0), "textcoords": "offset points", "va": "center", "fontsize": 8}
+        axes.annotate(f"{score:.3g}", (place, row), **text)
     axes.set_yticks(range(len(scores)), names)
     axes.set_ylim(-0.7, len(scores) - 0.3)
     finite = scores[scores.isfinite()].tolist()
-    low, high = min([*finite, 0.0]), max([*finite, 0.8])
-    # Room for the numbers at the ends of the bars; those of negative scores must not meet the classes' names.
-    axes.set_xlim(low - (0.4 if low else 0.0) * (high - low), high + 0.25 * (high - low))
+    low, high = min([*finite, 0.0]), max([*finite, 0.0])
+    span = high - low or 1.0
+    # Room for the numbers at the ends of the bars.
+    axes.set_xlim(low - 0.05 * span * (low < 0), high + 0.45 * span)
+    axes.xaxis.set_major_locator(MaxNLocator(3))
     axes.set_ylabel("class")
     if label is not None:
         # The true class in bold, also where it has no bar.

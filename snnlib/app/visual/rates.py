@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 from torch import Tensor
 
-from snnlib.app.visual.canvas import INK, PALETTE, new_figure, tidy, time_unit
+from snnlib.app.visual.canvas import INK, PALETTE, new_figure, span_time, tidy, time_unit
 
 _BINS = 40
 _COLUMNS = 3
@@ -84,7 +84,7 @@ def rates_over_time(
         tidy(axes).stairs(
             rate.numpy(), [step * length for step in range(len(rate) + 1)], color=colour, fill=True
         )
-        axes.set_xlim(0, len(rate) * length)
+        span_time(axes, len(rate), step_ms)
         axes.set_ylim(0, (float(rate.max()) or 1.0) * 1.05)
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
         axes.yaxis.set_major_locator(MaxNLocator(3))
