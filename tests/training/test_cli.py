@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -436,6 +437,8 @@ CONTENTS = {
     "other weights": {"state_dict": {"net.fc1.weight": torch.zeros(3)}},
     "no weights": {"state_dict": 5},
     "a class": {"state_dict": Path("x")},
+    "no epoch": {"state_dict": {}, "epoch": -5},
+    "an epoch to come": {"state_dict": {}, "epoch": 10**12},
 }
 
 
@@ -449,6 +452,59 @@ def test_checkpoint_of_other_content_is_named(
         code, _, err = run(capsys, *arguments)
         assert code == 2
         assert re.fullmatch(r"error: .*last\.ckpt: expected .*\n", err), err
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "evaluated"),
+    [
+        ("optimizer_states", [{"state": {}}], True),
+        ("optimizer_states", [{"state": {}, "param_groups": []}], True),
+        ("callbacks", 5, True),
+        ("loops", {}, True),
+        ("state_dict", None, False),
+        ("epoch", 10**12, False),
+    ],
+)
+def test_checkpoint_with_a_part_of_other_content_is_named(
+    part: str, value: Any, evaluated: bool, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(folder, tmp_path / "run")
+    last = tmp_path / "run/checkpoints/last.ckpt"
+    content = SafeCheckpointIO().load_checkpoint(last)
+    if part == "state_dict":
+        # Real weights as complex ones, whose imaginary part torch would drop.
+        value = {name: weight * (1 + 1j) for name, weight in content["state_dict"].items()}
+    SafeCheckpointIO().save_checkpoint({**content, part: value}, last)
+    code, _, err = run(capsys, "train", "--resume", tmp_path / "run")
+    assert code == 2 and re.fullmatch(r"error: .*last\.ckpt: expected .*\n", err), err
+    code, _, err = run(capsys, "eval", tmp_path / "run")
+    assert code == (0 if evaluated else 2), err
+
+
+def test_checkpoint_that_is_a_link_to_itself_is_damaged(
+    config: TrainConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config.save(tmp_path / "config.json")
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints/last.ckpt").symlink_to("last.ckpt")
+    code, _, err = run(capsys, "train", "--resume", tmp_path)
+    assert code == 2 and "last.ckpt: expected a checkpoint, got a file that is damaged" in err
+
+
+def test_batches_that_fit_no_memory_are_named(
+    config: TrainConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = options(config, time_steps=10**9)
+    code, _, err = run(capsys, "train", *long, "--out", tmp_path / "run")
+    assert code == 2
+    assert re.fullmatch(r"error: --time-steps: expected batches that fit into memory, .* alone\n", err), err
+    assert not (tmp_path / "run").exists()
+    monkeypatch.setattr("snnlib.app.training.run._LARGE_BATCH", 1000)
+    # The largest seed, too.
+    code, out, err = run(
+        capsys, "train", *options(config, epochs=1, seed=2**63 - 1), "--out", tmp_path / "run"
+    )
+    assert code == 0 and "a batch has 8 steps and 0.0 GB of frames; a step of training takes" in out + err
 
 
 def test_net_that_fits_no_memory_is_named(

@@ -1,6 +1,8 @@
 """`snnlib train --data folder`: settings from the recordings, training, resume, evaluation, clear errors."""
 
 import csv
+import re
+import warnings
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from event_files import random_events
 from snnlib import load
 from snnlib.app.cli import main
 from snnlib.app.training import TrainConfig
+from snnlib.app.training.data_module import data_facts
 from snnlib.app.training.errors import ConfigError
 from snnlib.app.training.folder_settings import choose_settings
 from snnlib.data import write
@@ -137,3 +140,26 @@ def test_wrong_crop():
     with pytest.raises(ConfigError, match=r"crop: expected WIDTHxHEIGHT\+LEFT\+TOP in pixels, got '3x'"):
         TrainConfig(crop="3x")
     assert TrainConfig(crop="30x20+4+5").crop_box == (5, 4, 20, 30)
+    for crop in ("400x400+0+0", "30x34+5+0"):
+        with pytest.raises(
+            ConfigError, match=rf"crop: expected a part of the sensor of 34x34 pixels, got {re.escape(crop)}"
+        ):
+            data_facts(TrainConfig(crop=crop))
+    assert data_facts(TrainConfig(crop="30x34+4+0")).input_shape == (2, 34, 30)
+
+
+def test_a_test_set_of_one_recording_of_a_class_without_training_samples(tmp_path, capsys):
+    root = tmp_path / "own"
+    for split, name in (*[("train", name) for name in ("a", "b") for _ in range(4)], ("test", "c")):
+        folder = root / split / name
+        folder.mkdir(parents=True, exist_ok=True)
+        number = len(list(folder.iterdir()))
+        seed = 100 * ord(name) + number
+        write(folder / f"{number}.npy", random_events(800, (20, 20), last_us=40_000, seed=seed))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        options = ("--epochs", 1, "--net", "4C3s2-3", "--out", tmp_path / "run")
+        code, out, err = run(capsys, "train", "--data", "folder", "--root", root, *options)
+    assert code == 0, err
+    assert "no training sample of c, which the test set has" in out + err
+    assert "One sample does not tell whether the maps show" in (tmp_path / "run/report.html").read_text()

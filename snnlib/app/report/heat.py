@@ -28,6 +28,8 @@ class Heat:
     def verdict(self) -> str:
         """Whether the maps show what the net uses, judged by twice the standard error of the difference."""
         gap, error = self.occlusion.difference()
+        if len(self.occlusion.hottest) < 2:
+            return "One sample does not tell whether the maps show what the net uses: do not rely on them."
         if gap > 2 * error:
             return (
                 "Events in hot places matter more to the net than others do, so the maps show what it uses."

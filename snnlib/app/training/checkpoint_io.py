@@ -101,6 +101,11 @@ def previous_of(path: Path) -> Path:
     return path.with_name(f"{path.name}.previous")
 
 
+def is_there(path: Path) -> bool:
+    """Whether the folder has an entry of this name, be it a link that leads nowhere."""
+    return path.exists() or path.is_symlink()
+
+
 def remove_leftovers(folder: Path) -> None:
     """Remove what killed saves left in `folder`; nobody else may be writing there (`RunFolder.lock`)."""
     for path in folder.glob(".*.tmp"):
@@ -115,7 +120,7 @@ def find_intact(path: Path) -> Path:
     """
     if _intact(path):
         return path
-    what = "damaged" if path.exists() else "missing"
+    what = "damaged" if is_there(path) else "missing"
     if _intact(previous_of(path)):
         warnings.warn(f"{path} is {what}: going on from {previous_of(path).name}", stacklevel=2)
         return previous_of(path)

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 import re
+import sys
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +36,9 @@ STEPS_LABELLED: frozenset[DataName] = frozenset({"ecg"})
 _LOSSES_WITH_LENGTHS: tuple[LossName, ...] = ("tet", "count", "count+", "cross-entropy", "cross-entropy+")
 # Settings that may differ when a run is resumed: they say how the work is done, not what is learned.
 MACHINE_FIELDS = frozenset({"root", "threads", "workers"})
+# Of torch's generators, with room for what is added per epoch.
+_LARGEST_SEED = 2**63 - 1
+_LARGEST_COUNT = 2**31 - 1
 # Key of snnlib's version in `config.json`; 0.1 wrote none.
 _VERSION_KEY = "snnlib_version"
 
@@ -194,9 +198,7 @@ class TrainConfig:
             ("workers", 0),
             ("seed", 0),
         ):
-            value = getattr(self, field)
-            if not (type(value) is int and value >= least) and not (field == "threads" and value is None):
-                raise self._error(field, f"an integer >= {least}")
+            self._check_count(field, least)
         for field, above in (
             ("step_ms", 0),
             ("surrogate_width", 0),
@@ -332,12 +334,22 @@ class TrainConfig:
         except EventFileError as error:
             raise ConfigError("read", str(error).removeprefix("--read: ")) from error
 
+    def _check_count(self, field: str, least: int) -> None:
+        value, most = getattr(self, field), _LARGEST_SEED if field == "seed" else _LARGEST_COUNT
+        if field == "threads" and value is None:
+            return
+        if type(value) is not int or value < least:
+            raise self._error(field, f"an integer >= {least}")
+        if value > most:
+            raise self._error(field, f"an integer <= {most}")
+
     def _check_number(self, field: str, above: float = -math.inf, least: float = -math.inf) -> None:
         value: Any = getattr(self, field)
         if value is None and field in ("tau_grad", "clip_norm"):
             return
-        number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-        if not (number and value > above and value >= least):
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        # An integer may have more digits than any float.
+        if not (number and abs(value) <= sys.float_info.max and value > above and value >= least):
             raise self._error(
                 field, f"a number > {above:g}" if above > -math.inf else f"a number >= {least:g}"
             )

@@ -63,7 +63,9 @@ def data_facts(config: TrainConfig) -> DataFacts:
             raise ConfigError("root", str(error)) from error
     # The embedded digits share N-MNIST's.
     classes, sensor_size = tuple(NMNIST.classes), NMNIST.sensor_size
-    if config.data == "folder":
+    if config.data != "folder":
+        _check_crop(config, sensor_size)
+    else:
         classes = tuple(config.classes or ())
         if not classes or config.crop is None:
             try:
@@ -74,6 +76,17 @@ def data_facts(config: TrainConfig) -> DataFacts:
                 raise ConfigError("root", str(error)) from error
     size = CropPool(config.crop_box or (0, 0, *sensor_size), config.pool).output_size
     return DataFacts(classes, (2, *size))
+
+
+def _check_crop(config: TrainConfig, sensor_size: tuple[int, int]) -> None:
+    if config.crop_box is None:
+        return
+    top, left, height, width = config.crop_box
+    if top + height > sensor_size[0] or left + width > sensor_size[1]:
+        raise ConfigError(
+            "crop",
+            f"expected a part of the sensor of {sensor_size[1]}x{sensor_size[0]} pixels, got {config.crop}",
+        )
 
 
 class CroppedFrames:
@@ -141,6 +154,7 @@ class EventData(pl.LightningDataModule):
 
     def setup(self, stage: str) -> None:
         """Open the sets that `stage` needs; opening twice is free."""
+        self._check_batches(self.config.copies if stage == "fit" else 1)
         if not hasattr(self, "test_set"):
             self.test_set = self._open(train=False)
         if stage == "fit" and not hasattr(self, "train_set"):
@@ -214,6 +228,31 @@ class EventData(pl.LightningDataModule):
                 f"{len(order)} without any",
             )
         return stack_time_first(chosen)[0]
+
+    def untrained_classes(self) -> list[str]:
+        """Names of the classes that the test set of recordings has and the training set has not."""
+        if self.config.data in SEQUENCES:
+            return []
+        missing = set(_targets(self.test_set).tolist()) - set(_targets(self.train_set).tolist())
+        return [self.facts.classes[label] for label in sorted(missing)]
+
+    def batch_bytes(self, copies: int) -> int:
+        """Bytes of a batch's frames as float32; 0 for sequences, whose lengths are their own."""
+        if self.config.data in SEQUENCES:
+            return 0
+        return (
+            4 * copies * self.config.batch_size * self.config.time_steps * math.prod(self.facts.input_shape)
+        )
+
+    def _check_batches(self, copies: int) -> None:
+        """Raise ConfigError where not even the frames of a batch fit into memory."""
+        config, memory, size = self.config, _memory_bytes(), self.batch_bytes(copies)
+        if size > memory:
+            raise ConfigError(
+                "time_steps",
+                f"expected batches that fit into memory, {memory / 1e9:.0f} GB, got {copies * config.batch_size} "
+                f"samples of {config.time_steps} steps: {size / 1e9:.0f} GB for the frames alone",
+            )
 
     @property
     def _processes(self) -> int:
@@ -292,7 +331,9 @@ class EventData(pl.LightningDataModule):
 
 
 def _targets(samples: Any) -> torch.Tensor:
-    """Labels of all samples, of a data set or of what holds its frames in memory."""
+    """Labels of all samples, of a data set, a part of one, or what holds its frames in memory."""
+    if isinstance(samples, Subset):
+        return _targets(samples.dataset)[torch.as_tensor(samples.indices)]
     targets: torch.Tensor = samples.dataset.targets if isinstance(samples, FrameCache) else samples.targets
     return targets
 

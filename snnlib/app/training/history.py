@@ -31,17 +31,26 @@ class History(pl.Callback):
     Args:
         path: the CSV file.
         show: called with a line of text per epoch.
+
+    Attributes:
+        rows: the table.
+        started: whether training has begun, so that all of a checkpoint has been restored.
     """
 
     def __init__(self, path: Path, show: Callable[[str], None]) -> None:
         self.path, self.show = path, show
         self.rows: list[Row] = []
+        self.started = False
         self._start = self._trained = 0.0
         self._estimated = False
 
-    @rank_zero_only
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Say what is trained on what, and for how many epochs."""
+        self.started = True
+        self._introduce(trainer, module)
+
+    @rank_zero_only
+    def _introduce(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         assert isinstance(module, SpikingClassifier)
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
         config, facts, threads = module.config, module.facts, torch.get_num_threads()

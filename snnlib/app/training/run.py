@@ -13,7 +13,13 @@ import torch
 from lightning.pytorch.utilities import rank_zero_only
 from tqdm import tqdm
 
-from snnlib.app.training.checkpoint_io import SafeCheckpointIO, find_intact, previous_of, remove_leftovers
+from snnlib.app.training.checkpoint_io import (
+    SafeCheckpointIO,
+    find_intact,
+    is_there,
+    previous_of,
+    remove_leftovers,
+)
 from snnlib.app.training.checkup import Checkup
 from snnlib.app.training.classifier import SpikingClassifier, TestResult
 from snnlib.app.training.config import TrainConfig
@@ -24,11 +30,14 @@ from snnlib.app.training.history import History, Row
 from snnlib.app.training.run_folder import RunFolder
 from snnlib.app.training.trainer import build_trainer, quiet_lightning
 from snnlib.backends.cpu_memory import keep_freed_memory
+from snnlib.data.datasets.splits import some_names
 from snnlib.learning.calibration import calibrate_firing_rate_
 from snnlib.learning.prepare import prepare_
 from snnlib.nn import SpikingRNN, fuse_, unfuse_
 
 Checkpoint = Literal["last", "best"]
+# Bytes of a batch's frames above which a word on memory and time comes before the first step.
+_LARGE_BATCH = 10**9
 
 
 @dataclass(frozen=True)
@@ -93,6 +102,7 @@ def train_run(
             trainer = build_trainer(config, run, *watchers)
             _say(f"reading {_described(config)}")
             data.setup("fit")
+            _say_of_data(config, data)
             if checkpoint is None:
                 _say("scaling weights so that neurons fire at the wanted rates (calibration)")
                 _calibrate(module, data)
@@ -105,6 +115,14 @@ def train_run(
         try:
             fuse_(module.net)
             trainer.fit(module, data, ckpt_path=checkpoint, weights_only=True)
+        except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+            if checkpoint is None or history.started or isinstance(error, ConfigError):
+                raise
+            # What Lightning restores before it starts: the optimiser, the schedule, the state of its callbacks.
+            raise CheckpointError(
+                f"{checkpoint}: expected a checkpoint that training can go on from, got other content than it has: "
+                f"{type(error).__name__}: {' '.join(str(error).split())}"
+            ) from error
         except SystemExit as stop:
             # Lightning turns Ctrl-C and a polite kill into the end of the process; that is for the caller to say.
             raise KeyboardInterrupt from stop
@@ -162,10 +180,17 @@ def load_weights(module: SpikingClassifier, path: Path) -> None:
         CheckpointError: the file is damaged, or holds no checkpoint of this net.
     """
     content = SafeCheckpointIO().load_checkpoint(path, map_location="cpu")
-    weights = content.get("state_dict")
+    weights, epoch = content.get("state_dict"), content.get("epoch")
+    if type(epoch) is not int or not 0 <= epoch <= module.config.epochs:
+        raise CheckpointError(f"{path}: expected an epoch in 0..{module.config.epochs}, got {epoch!r}")
     try:
         if not isinstance(weights, dict):
             raise TypeError(f"state_dict: expected tensors by name, got {type(weights).__name__}")
+        # torch drops the imaginary part.
+        if names := [
+            name for name, value in weights.items() if torch.is_tensor(value) and value.is_complex()
+        ]:
+            raise TypeError(f"{names[0]}: expected real numbers, got {weights[names[0]].dtype}")
         module.load_state_dict(weights)
     except (RuntimeError, TypeError, ValueError, AttributeError) as error:
         reason = " ".join(str(error).split())
@@ -214,6 +239,20 @@ def _say(text: str) -> None:
         tqdm.write(text)
 
 
+def _say_of_data(config: TrainConfig, data: EventData) -> None:
+    """Words on what may surprise: large batches, and classes that cannot be learned."""
+    size = data.batch_bytes(config.copies)
+    if size > _LARGE_BATCH:
+        _say(
+            f"a batch has {config.time_steps} steps and {size / 1e9:.1f} GB of frames; a step of training takes "
+            "several times as much memory, and time in proportion"
+        )
+    if missing := data.untrained_classes():
+        _say(
+            f"no training sample of {some_names(missing)}, which the test set has: all of them will be wrong"
+        )
+
+
 def _newest_checkpoint(run: RunFolder) -> Path | None:
     """The checkpoint to go on from; None where the run ended before its first one was whole."""
     remove_leftovers(run.path)
@@ -221,7 +260,7 @@ def _newest_checkpoint(run: RunFolder) -> Path | None:
         return None
     remove_leftovers(run.checkpoints)
     last = run.checkpoints / "last.ckpt"
-    return find_intact(last) if last.exists() or previous_of(last).exists() else None
+    return find_intact(last) if is_there(last) or is_there(previous_of(last)) else None
 
 
 def _calibrate(module: SpikingClassifier, data: EventData) -> None:

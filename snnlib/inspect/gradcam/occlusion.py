@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -27,14 +28,16 @@ class Occlusion:
     def difference(self) -> tuple[float, float]:
         """Mean of `hottest - random` over the samples and its standard error (NaN for one sample)."""
         gap = (self.hottest - self.random).double()
-        return float(gap.mean()), float(gap.std() / len(gap) ** 0.5)
+        error = float(gap.std() / len(gap) ** 0.5) if len(gap) > 1 else math.nan
+        return float(gap.mean()), error
 
     def __str__(self) -> str:
-        gap, error = self.difference()
+        (gap, error), count = self.difference(), len(self.hottest)
+        spread = f"means over {count} samples; difference {gap:.3g} +- {error:.2g}"
         return (
             f"without the hottest {self.fraction:.0%} of the events the score falls by "
             f"{float(self.hottest.mean()):.3g}, without as many random events by {float(self.random.mean()):.3g} "
-            f"(means over {len(self.hottest)} samples; difference {gap:.3g} +- {error:.2g})"
+            f"({spread if count > 1 else 'one sample'})"
         )
 
 
