@@ -11,6 +11,7 @@ from torch import Tensor
 from snnlib import ops
 from snnlib.functional._autocast import autocast_dtype
 from snnlib.functional._once import differentiable_once
+from snnlib.functional.input_time import by_time
 from snnlib.functional.operators import FullyConnected, LinearOperator
 from snnlib.functional.spiking import layer_currents, pooled, spiking_layer
 from snnlib.functional.srm import as_threshold, check_state
@@ -61,15 +62,18 @@ def delayed_layer(
     x, delay = _as_features(x, operator, delay)
     if isinstance(neuron, SRM) and neuron.reset_states == "all":
         value, final = _srm(x, weight, operator, neuron, delay, before, state)
-        return Output(pooled(value, pool), (final,))
-    if delay.dim() == 1 and not _is_matrix(x, operator):
+        return Output(pooled(value, pool, neuron), (final,))
+    if neuron.times_input:
+        # The steps before the chunk, of which x has some, make up for the last input in the state.
+        x = by_time(x, None, 0, neuron.input_gradient, time_dim).x
+    elif delay.dim() == 1 and not _is_matrix(x, operator):
         late = _after(ops.delay.delay_forward(x, delay, rounded, time_dim), before, time_dim)
         return spiking_layer(
             late, weight, operator, neuron, state=state, return_state=return_state, pool=pool
         )
     current = delayed_currents(x, weight, operator, delay, before=before, rounded=rounded, time_dim=time_dim)
-    out = neuron.run(current, state)
-    return Output(pooled(out.value.to(x.dtype), pool), out.state)
+    out = neuron.run_in_layer(current, state)
+    return Output(pooled(out.value.to(x.dtype), pool, neuron), out.state)
 
 
 def delayed_currents(
@@ -162,6 +166,9 @@ class _SRMBehindDelays(torch.autograd.Function):
 
     so the signal is `p a[t] + o a[t+1]`, without the second term at a spike, behind which a belongs to the next one.
     """
+
+    # Its spikes read dL/ds as a gradient by their time.
+    gives_spike_times = True
 
     @staticmethod
     def forward(

@@ -56,6 +56,9 @@ def layer_gradients(
 
 
 class _EventDrivenLayer(torch.autograd.Function):
+    # Its spikes read dL/ds as a gradient by their time.
+    gives_spike_times = True
+
     @staticmethod
     def forward(
         ctx: Any,

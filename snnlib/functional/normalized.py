@@ -144,4 +144,4 @@ def scaled_neurons(
     value: Tensor = _ScaledNeurons.apply(  # type: ignore[no-untyped-call]
         current, *numbers, start, dynamics.flags, time_dim, window if one_pass else (1, 1)
     )
-    return value if one_pass else pooled(value, window)
+    return value if one_pass else pooled(value, window, neuron)

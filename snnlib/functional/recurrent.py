@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -83,7 +84,8 @@ def spiking_recurrent(
         current = without_padding(current, lengths, time_dim)
     shape = [batch, *current.shape[2:]]
     wide = torch.promote_types(current.dtype, torch.float32)
-    kept = 1 if delay is None else max_delay + 2
+    # Of spikes whose gradient is by time the next older step belongs to each, too.
+    kept = (2 if neuron.times_input else 1) if delay is None else max_delay + 2
     own, spikes = _split(state, kept, shape, current)
     start = neuron.start(shape, current, own)
     dynamics = neuron.dynamics(neuron.constants())
@@ -105,6 +107,7 @@ def spiking_recurrent(
         back = _Taps.apply(whole, delay.to(wide), rounded, max_delay)  # type: ignore[no-untyped-call]
 
     def sent_back(past: list[Tensor]) -> Tensor:
+        past = _by_time(past) if neuron.times_input else past
         return _sent_back(past, back, weight) if operator is None else _through(operator, past[0], weight)
 
     return _by_steps(current, sent_back, neuron, start, spikes, lengths)
@@ -195,22 +198,33 @@ def _by_steps(
     params = neuron._broadcast(neuron.constants(), current.dim() - 1, wide)
     past = list(spikes.unbind(0))
     values = []
-    for t, now in enumerate(current.to(wide).unbind(time_dim)):
-        if not neuron.gradient_through_time:
-            before, past = tuple(part.detach() for part in before), [part.detach() for part in past]
-        value, after = neuron.step(before, now + sent_back(past), params)
-        neuron._check_step(value, after, list(past[0].shape))
-        if lengths is None:
-            before, past = after, [value, *past[:-1]]
-        else:
-            valid = (t < lengths).reshape(-1, *[1] * (now.dim() - 1))
-            before = tuple(torch.where(valid, *pair) for pair in zip(after, before, strict=True))
-            shifted = (value, *past[:-1])
-            past = [torch.where(valid, *pair) for pair in zip(shifted, past, strict=True)]
-            value = torch.where(valid, value, torch.zeros_like(value))
-        values.append(value)
+    with neuron.watched():
+        for t, now in enumerate(current.to(wide).unbind(time_dim)):
+            if not neuron.gradient_through_time:
+                before, past = tuple(part.detach() for part in before), [part.detach() for part in past]
+            value, after = neuron.advance(before, now + sent_back(past), params)
+            neuron._check_step(value, after, list(past[0].shape))
+            if lengths is None:
+                before, past = after, [value, *past[:-1]]
+            else:
+                valid = (t < lengths).reshape(-1, *[1] * (now.dim() - 1))
+                before = tuple(torch.where(valid, *pair) for pair in zip(after, before, strict=True))
+                shifted = (value, *past[:-1])
+                past = [torch.where(valid, *pair) for pair in zip(shifted, past, strict=True)]
+                value = torch.where(valid, value, torch.zeros_like(value))
+            values.append(value)
     out = torch.stack(values, time_dim) if values else current
     return Output(out.to(current.dtype), (torch.stack(before), torch.stack(past)))
+
+
+def _by_time(past: list[Tensor]) -> list[Tensor]:
+    """The last spikes, the newest first, with the gradient by their time (`snnlib.functional.input_time`).
+
+    The difference that is subtracted is 0. It gives the older spike of each pair minus the gradient of the step after
+    its own; of the oldest spikes no connection asks any more.
+    """
+    pairs = itertools.pairwise(past)
+    return [*(newer - (older - older.detach()) for newer, older in pairs), past[-1]]
 
 
 def _sent_back(past: list[Tensor], back: Tensor | None, weight: Tensor) -> Tensor:

@@ -22,7 +22,9 @@ from snnlib.functional.event_driven import (
     give_state,
     layer_gradients,
 )
+from snnlib.functional.input_time import by_time
 from snnlib.functional.operators import LinearOperator, SequenceConvolution
+from snnlib.functional.pool import spike_avg_pool2d
 from snnlib.neurons.base import Neuron, Output
 from snnlib.neurons.dynamics import Dynamics
 from snnlib.ops.geometry import ConvOptions
@@ -114,8 +116,8 @@ def spiking_layer(
         neuron: any neuron model.
         state: what an earlier call returned; None starts anew.
         return_state: whether the state after the last step is wanted.
-        pool: window of average pooling over the last two axes, without overlap: with the event-time gradient for SRM
-            neurons, with ordinary gradients for others.
+        pool: window of average pooling over the last two axes, without overlap: with the event-time gradient for
+            neurons with `gradient="event"`, with ordinary gradients for others.
 
     Raises:
         TypeError: a tensor of integers, or x and weight of different dtypes.
@@ -136,8 +138,12 @@ def spiking_layer(
     own = neuron.run_layer(x, weight, operator, state, return_state, pool)
     if own is not None:
         return own
-    conv = as_event_driven(operator, x, weight)
     time_dim = int(neuron.batch_first)
+    if neuron.times_input:
+        x, state, last = by_time(x, state, 1, neuron.input_gradient, time_dim)
+        value, after = run_and_pool(neuron, layer_currents(x, weight, operator, time_dim), state, pool, x.dtype)
+        return Output(value, (*after, last))
+    conv = as_event_driven(operator, x, weight)
     if isinstance(conv, str):
         return run_and_pool(neuron, _currents(x, weight, operator, time_dim), state, pool, x.dtype)
     dynamics = neuron.dynamics(neuron.constants())
@@ -171,9 +177,11 @@ def _currents(x: Tensor, weight: Tensor, operator: LinearOperator, time_dim: int
     return folded.reshape(*x.shape[:2], *folded.shape[1:])
 
 
-def pooled(value: Tensor, pool: tuple[int, int]) -> Tensor:
-    """Means of windows of a sequence `[T, N, C, H, W]` without overlap, with ordinary gradients."""
-    return value if pool == (1, 1) else apart_avg_pool2d(value, pool)
+def pooled(value: Tensor, pool: tuple[int, int], neuron: Neuron) -> Tensor:
+    """Means of windows of the spikes `[T, N, C, H, W]` of neurons, without overlap, with their kind of gradient."""
+    if pool == (1, 1):
+        return value
+    return spike_avg_pool2d(value, pool) if neuron.gradient == "event" else apart_avg_pool2d(value, pool)
 
 
 def run_and_pool(
@@ -186,8 +194,8 @@ def run_and_pool(
     """Means of the spikes of neurons over windows, in this dtype, and the state: in one pass where a kernel does it."""
     dynamics = neuron.dynamics(neuron.constants()) if pool != (1, 1) and not neuron.wants_share else None
     if dynamics is None or not ops.scan_pool.fits(current, dynamics, pool):
-        value, final = neuron.run(current, state)
-        return Output(pooled(ops.levels.carry(value.to(dtype), value), pool), final)
+        value, final = neuron.run_in_layer(current, state)
+        return Output(pooled(ops.levels.carry(value.to(dtype), value), pool, neuron), final)
     time_dim = int(neuron.batch_first)
     shape = [size for dim, size in enumerate(current.shape) if dim != time_dim]
     start = neuron.start(shape, current, state)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
@@ -70,6 +71,8 @@ class Neuron(KnownOptions, StoredConstants):
     gradient: str = "surrogate"
     # Whether gradients flow to earlier steps.
     gradient_through_time: bool = True
+    # Of models whose `times_input` is true: what input events get, None to choose by the module below.
+    input_gradient: str | None = None
 
     def __init__(
         self,
@@ -199,6 +202,23 @@ class Neuron(KnownOptions, StoredConstants):
             return Output(*run_with_lengths(self.run, x, state, lengths, int(self.batch_first)))
         return self._run(x, state, self.dynamics(self.constants()))
 
+    def run_in_layer(self, x: Tensor, state: tuple[Tensor, ...] | None) -> Output:
+        """`run` for currents that a layer made of its input, whose gradient is the layer's affair."""
+        return self.run(x, state)
+
+    @property
+    def times_input(self) -> bool:
+        """Whether input events may get their gradient by time; see `snnlib.functional.input_time`."""
+        return False
+
+    def watched(self) -> AbstractContextManager[None]:
+        """A context for the steps of one sequence, for models that look at what happens in them."""
+        return nullcontext()
+
+    def advance(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
+        """`step`, with what options of a neuron add to any model."""
+        return self.step(state, current, params)
+
     def _run(self, x: Tensor, state: tuple[Tensor, ...] | None, dynamics: Dynamics | None) -> Output:
         """By the native kernels for these dynamics, or by `step`."""
         check_floating("x", x)
@@ -217,12 +237,13 @@ class Neuron(KnownOptions, StoredConstants):
             start = x.new_zeros((len(self.state_names), *shape), dtype=wide)
         now_state: State = start.unbind(0)
         values = []
-        for current in steps:
-            if not self.gradient_through_time:
-                now_state = tuple(part.detach() for part in now_state)
-            value, now_state = self.step(now_state, current, params)
-            self._check_step(value, now_state, shape)
-            values.append(value)
+        with self.watched():
+            for current in steps:
+                if not self.gradient_through_time:
+                    now_state = tuple(part.detach() for part in now_state)
+                value, now_state = self.advance(now_state, current, params)
+                self._check_step(value, now_state, shape)
+                values.append(value)
         out = torch.stack(values, time_dim) if values else x.to(wide)
         return Output(out.to(x.dtype), (torch.stack(now_state),))
 

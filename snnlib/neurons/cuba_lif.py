@@ -18,12 +18,12 @@ from torch import Tensor, inf
 from snnlib.neurons.base import Params, Reset, State
 from snnlib.neurons.dialects import check_choice, check_tau, decay_and_leak
 from snnlib.neurons.dynamics import Dynamics
-from snnlib.neurons.event import fire_by_event
+from snnlib.neurons.event import GRAD_CLAMP, ByEvent
 from snnlib.neurons.firing import SpikingNeuron
 from snnlib.neurons.surrogate import ATan, Exponential, Rect, SuperSpike, SurrogateLike
 
 
-class CubaLIF(SpikingNeuron):
+class CubaLIF(ByEvent, SpikingNeuron):
     """Current-based leaky integrate-and-fire neurons: currents `[T, N, C, ...]` to spikes of the same shape.
 
     ::
@@ -34,7 +34,9 @@ class CubaLIF(SpikingNeuron):
 
     With `gradient="event"` each spike time is differentiated implicitly and no surrogate is used: `dL/dspikes` is read
     at spikes, means "more, or earlier, spikes here" and moves the spike by `1 / (h - v)`, as in `SRM`; the reset passes
-    `slope after / slope before` of the membrane's gradient on (EventProp). It runs by `step`.
+    `slope after / slope before` of the membrane's gradient on (EventProp). Input spikes of event neurons get their
+    gradient by time, so that a net of such layers has the gradient of exact spike times (docs/exact-times.md). It runs
+    by `step`.
 
     Args:
         tau_m: membrane time constant in time steps, >= 1. Default 5, as `SRM` has it.
@@ -44,7 +46,11 @@ class CubaLIF(SpikingNeuron):
             Default False.
         discretisation: `"euler"`, decay = 1 - 1/tau, or `"exponential"`, decay = exp(-1/tau). Default `"euler"`.
         gradient: `"surrogate"` or `"event"`. Default `"surrogate"`.
-        grad_clamp: bound of the time per membrane unit `1 / (h - v)` with `gradient="event"`. Default 4, as in `SRM`.
+        grad_clamp: bound of the time `1 / (h - v)` with `gradient="event"`, in units of `tau_s` per threshold; inf for
+            none. Default 4/3, which is 4 steps for `tau_s = 3`, as in `SRM`.
+        input_gradient: what the input gets with `gradient="event"`: `"time"`, which is `-x[t] (g[t+1] - g[t])` at its
+            events with g = dL/dx, or `"dense"`, g itself. Default None: by time where the input is spikes of neurons
+            that read it so, `SRM` and those with `gradient="event"`, as the graph of the input tells, else dense.
         threshold, reset, reset_value, reset_states, reset_time, detach_reset, compare, surrogate, floor, max_spikes,
             gradient_through_time, learnable, channels, batch_first: as in `SpikingNeuron`; `learnable` may name
             "tau_m", "tau_s" and "threshold".
@@ -71,7 +77,8 @@ class CubaLIF(SpikingNeuron):
         "decay_current": False,
         "discretisation": "euler",
         "gradient": "surrogate",
-        "grad_clamp": 4.0,
+        "grad_clamp": GRAD_CLAMP,
+        "input_gradient": None,
     }
     dialects: ClassVar[dict[str, dict[str, Any]]] = {
         "spikingjelly": {
@@ -117,6 +124,7 @@ class CubaLIF(SpikingNeuron):
         discretisation: str | None = None,
         gradient: str | None = None,
         grad_clamp: float | None = None,
+        input_gradient: str | None = None,
         reset: Reset | None = None,
         reset_value: float | None = None,
         reset_states: str | None = None,
@@ -142,8 +150,18 @@ class CubaLIF(SpikingNeuron):
         self.grad_clamp = float(chosen["grad_clamp"])
         if not self.grad_clamp > 0:
             raise ValueError(f"grad_clamp: expected a number > 0, got {self.grad_clamp}")
+        self.choose_input_gradient(chosen["input_gradient"])
         if self.gradient == "event":
             self._check_event(learnable)
+        elif self.input_gradient is not None:
+            raise ValueError(
+                f'input_gradient: expected None beside gradient="surrogate", got {self.input_gradient!r}'
+            )
+
+    @property
+    def times_input(self) -> bool:
+        """With `gradient="event"`; see `Neuron`."""
+        return self.gradient == "event"
 
     def _check_event(self, learnable: Sequence[str]) -> None:
         needed: dict[str, Any] = {"reset": "zero", "reset_time": "same", "floor": None, "max_spikes": 1}
@@ -175,7 +193,8 @@ class CubaLIF(SpikingNeuron):
             i = i.masked_fill(fired, 0.0)
         else:
             after = (decay_m - 1) * self.reset_value + gain_m * i.detach()
-        spikes, v = fire_by_event(h, fired, slope, after, self.reset_value, self.grad_clamp)
+        bound = self.grad_clamp * params["tau_s"] / params["threshold"]
+        spikes, v = self.fire_by_event(h, fired, slope, after, self.reset_value, bound)
         return spikes, (v, i)
 
     def dynamics(self, params: Params) -> Dynamics | None:

@@ -15,13 +15,28 @@ Source: Wunderlich and Pehle, "Event-based backpropagation can compute exact gra
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from snnlib.functional.input_time import CHOICES, by_time
+from snnlib.neurons.base import Neuron, Output
+from snnlib.neurons.dialects import check_choice
+from snnlib.neurons.stored import warn_caller
+
+# Bound of the time per potential, in synaptic time constants per threshold: 4 steps for tau_s = 3, the papers' values.
+GRAD_CLAMP = 4 / 3
+# Training batches whose clamped spikes are counted, and the share of them from which on there is a warning.
+_BATCHES, _MANY = 3, 0.5
+
 
 class _EventSpike(torch.autograd.Function):
+    # Its spikes read dL/ds as a gradient by their time.
+    gives_spike_times = True
+
     @staticmethod
     def forward(
         ctx: Any, h: Tensor, fired: Tensor, per_slope: Tensor, after: Tensor, reset_value: float
@@ -37,15 +52,79 @@ class _EventSpike(torch.autograd.Function):
         return torch.where(fired, (grad_spikes + after * grad_v) * per_slope, grad_v), None, None, None, None
 
 
-def fire_by_event(
-    h: Tensor,
-    fired: Tensor,
-    slope: Tensor,
-    after: Tensor,
-    reset_value: float = 0.0,
-    clamp: float = torch.inf,
-) -> tuple[Tensor, Tensor]:
-    """Spikes where `fired`, and the membrane `h` after its reset there, with the event-driven gradient."""
-    per_slope = torch.where(slope > 0, 1 / slope, torch.zeros_like(slope)).clamp(max=clamp)
-    out = _EventSpike.apply(h, fired, per_slope, after.detach(), reset_value)  # type: ignore[no-untyped-call]
-    return out[0], out[1]
+class ByEvent(Neuron):
+    """Neurons whose spike times are differentiated, and whose input events may get their gradient by time."""
+
+    # Spikes and clamped ones of each step while they are counted, and the sums of the batches so far.
+    _steps: list[Tensor] | None = None
+    _counted: Tensor | None = None
+    _batches: int = 0
+
+    def choose_input_gradient(self, value: str | None) -> None:
+        """Take over the option `input_gradient`."""
+        self.input_gradient = None if value is None else check_choice("input_gradient", value, *CHOICES)
+
+    def run(
+        self, x: Tensor, state: tuple[Tensor, ...] | None = None, lengths: Tensor | None = None
+    ) -> Output:
+        """See `Neuron.run`. Where the gradient of the input may be by time, the state ends with the last input."""
+        if lengths is not None or not self.times_input:
+            return super().run(x, state, lengths)
+        timed = by_time(x, state, 1, self.input_gradient, int(self.batch_first))
+        value, after = super().run(timed.x, timed.state)
+        return Output(value, (*after, timed.last))
+
+    def run_in_layer(self, x: Tensor, state: tuple[Tensor, ...] | None) -> Output:
+        """See `Neuron.run_in_layer`."""
+        return super().run(x, state) if self.times_input else self.run(x, state)
+
+    def fire_by_event(
+        self,
+        h: Tensor,
+        fired: Tensor,
+        slope: Tensor,
+        after: Tensor,
+        reset_value: float,
+        bound: float | Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        """Spikes where `fired`, and the membrane `h` after its reset there, with the event-driven gradient.
+
+        Args:
+            h: membrane potential before the reset.
+            fired: where it reached the threshold.
+            slope: rise of the membrane in the step.
+            after: rise in the step after the reset.
+            reset_value: what the reset sets.
+            bound: of the time `1 / slope`, in steps per unit of potential.
+        """
+        per_slope = torch.where(slope > 0, 1 / slope, torch.zeros_like(slope))
+        if self._steps is not None:
+            self._steps.append(torch.stack((fired.sum(), (fired & (per_slope > bound)).sum())))
+        per_slope = per_slope.clamp(max=bound)
+        out = _EventSpike.apply(h, fired, per_slope, after.detach(), reset_value)  # type: ignore[no-untyped-call]
+        return out[0], out[1]
+
+    def watched(self) -> AbstractContextManager[None]:
+        """See `Neuron.watched`: warns where the first training batches have most of their spikes clamped."""
+        counting = self.training and torch.is_grad_enabled() and self._batches < _BATCHES
+        return self._counting() if counting and not torch.compiler.is_compiling() else nullcontext()
+
+    @contextmanager
+    def _counting(self) -> Iterator[None]:
+        self._steps = []
+        try:
+            yield
+            if self._steps and not self._steps[0].is_meta:
+                self._batches += 1
+                batch = torch.stack(self._steps).sum(0)
+                self._counted = batch if self._counted is None else self._counted.to(batch.device) + batch
+        finally:
+            self._steps = None
+        if self._batches == _BATCHES and self._counted is not None:
+            spikes, clamped = self._counted.tolist()
+            self._counted = None
+            if clamped > _MANY * spikes:
+                warn_caller(
+                    f"{type(self).__name__}: {clamped} of {spikes} spikes of the first {_BATCHES} training batches "
+                    "rise so slowly that grad_clamp bounds their gradient: give a larger grad_clamp, or larger weights"
+                )

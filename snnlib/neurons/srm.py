@@ -12,22 +12,25 @@ neural networks", 2021.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
 
 from snnlib import functional
 from snnlib.functional.srm import SRMNeuron
-from snnlib.neurons.base import Neuron, Output, Params, State
+from snnlib.neurons.base import Output, Params, State
 from snnlib.neurons.dialects import check_choice, check_threshold, shown_options
-from snnlib.neurons.event import fire_by_event
+from snnlib.neurons.event import GRAD_CLAMP, ByEvent
 
 if TYPE_CHECKING:
     from snnlib.functional.operators import LinearOperator
 
+# Default bound of the time per potential by what a spike resets.
+_CLAMPS = {"all": SRMNeuron.grad_clamp, "membrane": GRAD_CLAMP}
 
-class SRM(Neuron):
+
+class SRM(ByEvent):
     """Spike response neurons with an event-driven gradient: currents `[T, N, C, ...]` to spikes of the same shape.
 
     With `e_x = 1 - 1/tau_x`, from zero state::
@@ -45,9 +48,12 @@ class SRM(Neuron):
         tau_s: synaptic time constant in time steps, >= 1. Default 3.
         tau_grad: time constant of the input-gradient kernel in layers, > 1. Default `tau_s`; see `docs/gradients.md`.
         threshold: firing threshold, > 0, a number or one value per channel. Default 1.
-        grad_clamp: bound of `1 / delta_u`; None for none. Default 4, the papers' value.
+        grad_clamp: bound of the time `1 / delta_u`, None for none. With `reset_states="all"` in time steps per unit of
+            potential, by default 4, the papers' value; with `"membrane"` in units of `tau_s` per threshold, by default
+            4/3. Both are 4 steps for `tau_s = 3`.
         reset_states: `"all"`, the model of the library's layers and native kernels, or `"membrane"`: the synaptic trace
             goes on after a spike, with EventProp's gradient; it runs by `step`. Default `"all"`.
+        input_gradient: with `reset_states="membrane"` as in `CubaLIF`. Default None.
         batch_first: whether sequences are `[N, T, ...]`. Default False.
 
     Raises:
@@ -68,16 +74,29 @@ class SRM(Neuron):
         tau_grad: float | None = None,
         *,
         threshold: float | Tensor = 1.0,
-        grad_clamp: float | None = 4.0,
+        grad_clamp: float | Literal["auto"] | None = "auto",
         reset_states: str = "all",
+        input_gradient: str | None = None,
         batch_first: bool = False,
     ) -> None:
-        self_neuron = SRMNeuron(tau_m, tau_s, tau_grad, grad_clamp)
+        check_choice("reset_states", reset_states, *_CLAMPS)
+        clamp = _CLAMPS[reset_states] if grad_clamp == "auto" else grad_clamp
+        self_neuron = SRMNeuron(tau_m, tau_s, tau_grad, clamp)
         check_threshold(threshold)
         super().__init__({"threshold": threshold}, batch_first=batch_first)
         self.neuron = self_neuron
         self.threshold: Tensor
-        self.reset_states = check_choice("reset_states", reset_states, "all", "membrane")
+        self.reset_states = reset_states
+        self.choose_input_gradient(input_gradient)
+        if input_gradient is not None and not self.times_input:
+            raise ValueError(
+                f'input_gradient: expected None beside reset_states="all", got {input_gradient!r}'
+            )
+
+    @property
+    def times_input(self) -> bool:
+        """With a reset of the membrane alone, whose gradient is EventProp's; see `Neuron`."""
+        return self.reset_states == "membrane"
 
     @property
     def tau_m(self) -> float:
@@ -96,7 +115,7 @@ class SRM(Neuron):
 
     @property
     def grad_clamp(self) -> float | None:
-        """Bound of `1 / (h - u)` in the gradient; None is none."""
+        """Bound of `1 / (h - u)` in the gradient, in units of its kind of reset; None is none."""
         return self.neuron.grad_clamp
 
     def run(
@@ -157,12 +176,13 @@ class SRM(Neuron):
         trace = ((g + current) * (1 - 1 / tau_grad)).masked_fill(fired, 0.0)
         after = torch.zeros_like(h)
         s = (1 - 1 / tau_s) * j
+        bound: float | Tensor = torch.inf if self.neuron.grad_clamp is None else self.neuron.grad_clamp
         if self.reset_states == "all":
             s = s.masked_fill(fired, 0.0)
         else:
             after = j.detach() / tau_s
-        clamp = torch.inf if self.neuron.grad_clamp is None else self.neuron.grad_clamp
-        spikes, u = fire_by_event(h, fired, (h - u).detach(), after, 0.0, clamp)
+            bound = bound * tau_s / params["threshold"]
+        spikes, u = self.fire_by_event(h, fired, (h - u).detach(), after, 0.0, bound)
         return spikes, (u, s, trace)
 
     def stored_numbers(self) -> dict[str, float]:
@@ -177,6 +197,6 @@ class SRM(Neuron):
         """Time constants, and what differs from the defaults."""
         tau_m, tau_s, tau_grad = self.neuron.taus
         shown: dict[str, Any] = {"tau_m": tau_m, "tau_s": tau_s, "tau_grad": tau_grad}
-        if self.neuron.grad_clamp != SRMNeuron.grad_clamp:
+        if self.neuron.grad_clamp != _CLAMPS[self.reset_states]:
             shown["grad_clamp"] = self.neuron.grad_clamp
-        return {**shown, **shown_options(self, {"reset_states": "all"})}
+        return {**shown, **shown_options(self, {"reset_states": "all", "input_gradient": None})}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -43,8 +44,8 @@ class SpikingRNN(KnownOptions, nn.Module):
 
     Shape:
         `run` returns `Output(value, state)`; the state has two tensors per layer, the neurons' states `[K, N, H]` and
-        their last spikes `[1, N, H]`, more of them with recurrent delays, and with delays a third one, the last steps
-        of the layer's input.
+        their last spikes `[1, N, H]`, more of them with recurrent delays or a gradient by time, and with either a third
+        one, the last steps of the layer's input.
 
     Raises:
         ValueError: a size below 1, an input, a state or lengths that do not fit.
@@ -124,7 +125,7 @@ class SpikingRNN(KnownOptions, nn.Module):
             lengths: number of steps of each sample `[N]`; later steps have spikes of 0, and the state is that after
                 the sample's own last step.
         """
-        parts_each = 2 if self.layers[0].delays is None else 3
+        parts_each = 3 if cast(RecurrentLayer, self.layers[0]).keeps_input else 2
         total = parts_each * self.num_layers
         if state is not None and (not isinstance(state, tuple) or len(state) != total):
             got = f"{len(state)} parts" if isinstance(state, tuple) else type(state).__name__

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from snnlib.functional._check import check_count, check_floating, check_lengths, check_rank
 from snnlib.functional.delayed import delayed_currents
 from snnlib.functional.history import last_steps
+from snnlib.functional.input_time import by_time
 from snnlib.functional.lengths import run_with_lengths, without_padding
 from snnlib.functional.operators import FullyConnected, LinearOperator
 from snnlib.functional.recurrent import spiking_recurrent
@@ -73,19 +74,25 @@ class Recurrent(SpikingLayer):
         check_sequence("recurrent_delays", self.recurrent_delays, steps)
         out = self._spikes(x, weight, None, None).value
         self.first_batches.watch(self, x, weight, out)
-        return pooled(out, window)
+        return pooled(out, window, self.neuron)
 
     def run(
         self, x: Tensor, state: tuple[Tensor, ...] | None = None, lengths: Tensor | None = None
     ) -> Output:
         """Spikes and the state after the last step: neuron states `[K, N, H]`, last spikes `[D, N, H]`, newest first.
 
-        D is 1, or `max_delay + 2` with recurrent delays. With delays of the input its last steps follow as a third
-        part, packed to bits where they are 0 and 1 and no gradient flows through them.
+        D is 1, 2 where input spikes may get their gradient by time, or `max_delay + 2` with recurrent delays. With
+        delays of the input or a gradient by time its last steps follow as a third part, packed to bits where they are 0
+        and 1 and no gradient flows through them.
         """
-        if lengths is not None and self.delays is not None:
+        if lengths is not None and self.keeps_input:
             return Output(*run_with_lengths(self.run, x, state, lengths, int(self.batch_first)))
         return self._spikes(x, self.effective_weight, state, lengths)
+
+    @property
+    def keeps_input(self) -> bool:
+        """Whether the state holds the last steps of the input, too."""
+        return self.delays is not None or self.neuron.times_input
 
     def _spikes(
         self, x: Tensor, weight: Tensor, state: tuple[Tensor, ...] | None, lengths: Tensor | None
@@ -97,23 +104,30 @@ class Recurrent(SpikingLayer):
             time_dim = int(self.batch_first)
             lengths = check_lengths(lengths, x.shape[time_dim], x.shape[1 - time_dim], x)
             x = without_padding(x, lengths, time_dim)
+        time_dim = int(self.batch_first)
         if self.delays is None:
-            current = layer_currents(x, weight, self.operator, int(self.batch_first))
-            out = self._recur(current, state, lengths)
-            return Output(out.value.to(x.dtype), out.state)
+            after: tuple[Tensor, ...] = ()
+            if self.neuron.times_input:
+                x, state, last = by_time(x, state, 2, self.neuron.input_gradient, time_dim)
+                after = (last,)
+            out = self._recur(layer_currents(x, weight, self.operator, time_dim), state, lengths)
+            return Output(out.value.to(x.dtype), (*out.state, *after))
         own, events, before = self._with_history(x, state)
+        timed = events
+        if self.neuron.times_input:
+            timed = by_time(events, None, 0, self.neuron.input_gradient, time_dim).x
         current = delayed_currents(
-            events,
+            timed,
             weight,
             self.operator,
             self.delays(),
             before=before,
             rounded=not self.training or self.neuron.gradient == "event",
-            time_dim=int(self.batch_first),
+            time_dim=time_dim,
         )
         out = self._recur(current, own, lengths)
-        after = last_steps(events, self.delays.history, int(self.batch_first))
-        return Output(out.value.to(x.dtype), (*out.state, after))
+        history = last_steps(events, self.delays.history, time_dim)
+        return Output(out.value.to(x.dtype), (*out.state, history))
 
     def _recur(
         self, current: Tensor, state: tuple[Tensor, ...] | None = None, lengths: Tensor | None = None

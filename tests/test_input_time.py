@@ -1,0 +1,284 @@
+"""The gradient of input spikes by their time: its definition, chunks, recurrence, and when a layer gives it."""
+
+import copy
+import warnings
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import snnlib
+from snnlib import neurons
+from snnlib.functional.input_time import gives_spike_times
+from snnlib.neurons import SRM, CubaLIF, Neuron
+
+MODELS: dict[str, Callable[..., Neuron]] = {
+    "CubaLIF": lambda **options: CubaLIF(gradient="event", **options),
+    "SRM": lambda **options: SRM(reset_states="membrane", **options),
+}
+
+
+def _events(*shape: int, share: float = 0.3) -> Tensor:
+    return (torch.rand(*shape) < share).double()
+
+
+def _layers(
+    kind: str, neuron: Callable[[], Neuron], batch_first: bool = False
+) -> tuple[nn.Module, nn.Module]:
+    """A layer that fires, and the layer of this kind behind it."""
+    options = {"batch_first": batch_first, "dtype": torch.float64}
+    if kind in ("conv", "conv rnn"):
+        below = snnlib.SpikingConv2d(2, 3, 3, padding=1, neuron=neuron(), **options)
+        make = snnlib.SpikingConv2d if kind == "conv" else snnlib.SpikingConvRNN2d
+        return below, make(3, 2, 3, neuron=neuron(), **options)
+    below = snnlib.SpikingLinear(6, 8, neuron=neuron(), **options)
+    delays = {f"{per} delays": snnlib.Delays(3, per) for per in ("channel", "connection")}
+    if kind.startswith("rnn"):
+        back = snnlib.Delays(2, "connection") if kind == "rnn late" else None
+        late = snnlib.Delays(2) if kind == "rnn channel delays" else None
+        return below, snnlib.SpikingRNN(8, 5, neuron=neuron(), delays=late, recurrent_delays=back, **options)
+    return below, snnlib.SpikingLinear(8, 5, neuron=neuron(), delays=delays.get(kind), **options)
+
+
+KINDS = [
+    "linear",
+    "channel delays",
+    "connection delays",
+    "conv",
+    "rnn",
+    "rnn channel delays",
+    "rnn late",
+    "conv rnn",
+]
+
+
+def _input(kind: str, steps: int = 12) -> Tensor:
+    return (
+        _events(steps, 2, 2, 6, 6)
+        if (kind.startswith("conv") and "rnn" not in kind) or kind == "conv rnn"
+        else _events(steps, 2, 6)
+    )
+
+
+def _strengthened(net: nn.Module) -> nn.Module:
+    """Weights with which all layers fire."""
+    with torch.no_grad():
+        for name, parameter in net.named_parameters():
+            if name.endswith("weight"):
+                parameter.mul_(3)
+    return net
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_definition(model: str, batch_first: bool) -> None:
+    """`q[t] = -x[t] (g[t+1] - g[t])` with the dense gradient g of the same layer."""
+    torch.manual_seed(0)
+    layer = snnlib.SpikingLinear(6, 5, neuron=MODELS[model](), batch_first=batch_first, dtype=torch.float64)
+    # Means of spikes have amplitudes between 0 and 1.
+    x = _events(12, 2, 6) * torch.randint(1, 5, (12, 2, 6)) / 4
+    x = x.transpose(0, 1) if batch_first else x
+    weight = torch.randn(x.shape[0], x.shape[1], 5, dtype=torch.float64)
+    found = {}
+    for kind in ("dense", "time"):
+        layer.neuron.input_gradient = kind
+        leaf = x.clone().requires_grad_()
+        spikes = layer(leaf)
+        found[kind] = torch.autograd.grad((spikes * weight).sum(), leaf)[0]
+    assert spikes.sum() > 10
+    g = found["dense"].transpose(0, 1) if batch_first else found["dense"]
+    events = x.transpose(0, 1) if batch_first else x
+    expected = -events * (torch.cat((g[1:], torch.zeros_like(g[:1]))) - g)
+    expected = expected.transpose(0, 1) if batch_first else expected
+    torch.testing.assert_close(found["time"], expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_chunks_have_the_gradient_of_the_whole(kind: str, model: str) -> None:
+    torch.manual_seed(1)
+    net = _strengthened(nn.Sequential(*_layers(kind, MODELS[model])))
+    x = _input(kind)
+    parameters = list(net.parameters())
+    weight = torch.randn_like(net(x))
+
+    def gradients(run: Callable[[Tensor], Tensor]) -> list[Tensor]:
+        return list(torch.autograd.grad((run(x) * weight).sum(), parameters))
+
+    assert net(x).sum() > 10
+    whole = gradients(net)
+    assert all(part.abs().max() > 0 for part in whole)
+    for steps in (1, 5):
+        chunked = gradients(lambda x, steps=steps: snnlib.checkpoint_time(net, x, steps=steps))
+        for part, expected in zip(chunked, whole, strict=True):
+            # Delays and their gradients are float32.
+            precision = 1e-10 if part.dtype == torch.float64 else 1e-6
+            scale = float(expected.abs().max())
+            torch.testing.assert_close(part, expected, rtol=precision, atol=precision * scale)
+
+
+def test_chunks_of_neurons_alone() -> None:
+    torch.manual_seed(2)
+    below = snnlib.SpikingLinear(6, 5, neuron=MODELS["CubaLIF"](), dtype=torch.float64)
+    net = _strengthened(nn.Sequential(below, CubaLIF(gradient="event", threshold=0.2)))
+    x = _events(12, 2, 6)
+    weight = torch.randn(12, 2, 5, dtype=torch.float64)
+    whole = torch.autograd.grad((net(x) * weight).sum(), below.weight)[0]
+    chunked = torch.autograd.grad((snnlib.checkpoint_time(net, x, steps=5) * weight).sum(), below.weight)[0]
+    assert net(x).sum() > 10
+    assert whole.abs().max() > 0
+    torch.testing.assert_close(chunked, whole, rtol=1e-10, atol=1e-12)
+
+
+def test_recurrence_by_hand() -> None:
+    """Backwards step by step: a spike that comes back gets `-(g[t+1] - g[t])` of its own currents."""
+    torch.manual_seed(3)
+    tau_m, tau_s, steps, n = 6.0, 4.0, 14, 4
+    layer = snnlib.SpikingRNN(
+        3, n, neuron=CubaLIF(tau_m, tau_s, gradient="event", grad_clamp=1e9), dtype=torch.float64
+    )
+    layer = _strengthened(layer)
+    w, back = layer.layers[0].weight, layer.layers[0].recurrent_weight
+    x, q = _events(steps, 1, 3), torch.randn(steps, n, dtype=torch.float64)
+    (layer(x)[:, 0] * q).sum().backward()
+
+    r, a_s = 1 / tau_m, 1 - 1 / tau_s
+    v = i = s = torch.zeros(n, dtype=torch.float64)
+    kept = []
+    for t in range(steps):
+        i = a_s * i + (w @ x[t, 0] + back @ s).detach()
+        h = (1 - r) * v + r * i
+        s = (h >= 1).double()
+        kept.append((s, h - v, r * i))
+        v = torch.where(s > 0, torch.zeros_like(h), h)
+    assert sum(part[0].sum() for part in kept) > 5
+    g_v = g_i = torch.zeros(n, dtype=torch.float64)
+    g = torch.zeros(steps + 2, n, dtype=torch.float64)
+    for t in reversed(range(steps)):
+        fired, slope, after = kept[t]
+        # Recurrent spikes of step t arrive at step t + 1.
+        came_back = back.detach().t() @ (g[t + 1] - g[t + 2])
+        at_spike = torch.where(slope > 0, (q[t] + came_back + after * g_v) / slope, torch.zeros_like(slope))
+        m = torch.where(fired > 0, at_spike, g_v)
+        g[t] = a_s * g_i + r * m if t + 1 < steps else r * m
+        g_i, g_v = g[t], (1 - r) * m
+    spikes = torch.stack([part[0] for part in kept])
+    torch.testing.assert_close(w.grad, torch.einsum("ti,tj->ij", g[:steps], x[:, 0]), rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(
+        back.grad, torch.einsum("ti,tj->ij", g[1:steps], spikes[:-1]), rtol=1e-10, atol=1e-12
+    )
+
+
+def _q(net: nn.Module, x: Tensor) -> Tensor:
+    """dL/dx of the last module of a net, at what the modules before it give."""
+    between = net[:-1](x)
+    between.retain_grad()
+    net[-1](between).sum().backward()
+    assert between.grad is not None
+    return between.grad
+
+
+@pytest.mark.parametrize(
+    "below",
+    [
+        lambda: [snnlib.SpikingLinear(6, 8, neuron=CubaLIF(gradient="event"))],
+        lambda: [snnlib.SRMLinear(6, 8)],
+        lambda: [snnlib.SpikingLinear(6, 8, neuron=SRM(), delays=snnlib.Delays(2))],
+        lambda: [nn.Linear(6, 8), SRM()],
+        lambda: [snnlib.SpikingLinear(6, 8, neuron=CubaLIF(gradient="event")), snnlib.SpikeDropout(0.2)],
+        lambda: [snnlib.SpikingRNN(6, 8, neuron=CubaLIF(gradient="event"))],
+    ],
+    ids=["CubaLIF", "SRMLinear", "SRM with delays", "SRM alone", "dropout", "rnn"],
+)
+def test_by_time_below_event_neurons(below: Callable[[], list[nn.Module]]) -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(*below(), snnlib.SpikingLinear(8, 5, neuron=CubaLIF(gradient="event")))
+    _strengthened(net)
+    x = _events(12, 2, 6).float()
+    assert gives_spike_times(net[:-1](x))
+    by_time = _q(net, x)
+    assert torch.equal(by_time != 0, (by_time != 0) & (net[:-1].eval()(x) != 0))
+
+
+@pytest.mark.parametrize(
+    "below",
+    [lambda: [snnlib.SpikingLinear(6, 8, neuron=neurons.LIF())], lambda: [nn.Linear(6, 8)]],
+    ids=["surrogate", "linear"],
+)
+def test_dense_below_other_modules(below: Callable[[], list[nn.Module]]) -> None:
+    torch.manual_seed(0)
+    net = _strengthened(nn.Sequential(*below(), snnlib.SpikingLinear(8, 5, neuron=CubaLIF(gradient="event"))))
+    x = _events(12, 2, 6).float()
+    chosen = copy.deepcopy(net)
+    chosen[-1].neuron.input_gradient = "dense"
+    assert not gives_spike_times(net[:-1](x))
+    assert torch.equal(_q(net, x), _q(chosen, x))
+    assert (_q(net, x) != 0).double().mean() > 0.5
+
+
+def test_parameters_between_spikes_and_a_layer_are_said() -> None:
+    torch.manual_seed(0)
+    event = lambda: CubaLIF(gradient="event")  # noqa: E731
+    net = nn.Sequential(snnlib.SpikingLinear(6, 8, neuron=event()), nn.Linear(8, 5), event())
+    with pytest.warns(UserWarning, match=r"^x: expected spikes as the layer below gives them"):
+        net(_events(12, 2, 6).float())
+    # Chosen, it needs no word.
+    net[2].input_gradient = "dense"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        net(_events(12, 2, 6).float())
+
+
+@pytest.mark.parametrize("gradient", ["time", "dense"])
+def test_option(gradient: str) -> None:
+    for make in MODELS.values():
+        neuron = make(input_gradient=gradient)
+        assert f"input_gradient={gradient!r}" in repr(neuron)
+        assert neurons.from_config(neurons.config(neuron)).input_gradient == gradient
+    with pytest.raises(ValueError, match=r'^input_gradient: expected None beside gradient="surrogate"'):
+        CubaLIF(input_gradient=gradient)
+    with pytest.raises(ValueError, match=r'^input_gradient: expected None beside reset_states="all"'):
+        SRM(input_gradient=gradient)
+    with pytest.raises(ValueError, match=r"^input_gradient: expected one of time, dense, got 'events'"):
+        CubaLIF(gradient="event", input_gradient="events")
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_clamp_follows_tau_s_and_threshold(model: str) -> None:
+    """The bound is `grad_clamp tau_s` steps per threshold; the default is 4 steps for tau_s = 3."""
+    neuron = MODELS[model](tau_s=3.0)
+    assert neuron.grad_clamp * 3 == 4
+    for tau_s, threshold in ((3.0, 1.0), (30.0, 1.0), (3.0, 2.0)):
+        neuron = MODELS[model](tau_m=tau_s + 1, tau_s=tau_s, threshold=threshold)
+        # Just reaches the threshold, so slowly that the clamp holds.
+        current = torch.zeros(400, 1, 1, dtype=torch.float64)
+        current[0] = 1
+        peak = neuron.free_potential(current).max()
+        current = (current / peak * 1.000001).requires_grad_()
+        spikes = neuron(current)
+        assert spikes.sum() == 1
+        spikes.sum().backward()
+        step = int(spikes.argmax())
+        # dL/dh of the spike, by the response of the potential to the current of its own step.
+        free = neuron.free_potential(torch.eye(1, dtype=torch.float64).reshape(1, 1, 1)) * threshold
+        bound = 4 / 3 * tau_s / threshold
+        assert float(current.grad[step]) == pytest.approx(bound * float(free), rel=1e-6)
+
+
+def test_many_clamped_spikes_are_said() -> None:
+    torch.manual_seed(0)
+    layer = snnlib.SpikingLinear(6, 5, neuron=CubaLIF(100.0, 50.0, gradient="event", grad_clamp=0.01))
+    snnlib.prepare_(layer, _events(40, 2, 6).float(), 0.1)
+    x = _events(40, 2, 6).float()
+    with pytest.warns(
+        UserWarning, match=r"^CubaLIF: \d+ of \d+ spikes of the first 3 training batches rise so slowly"
+    ):
+        for _ in range(3):
+            layer(x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        layer(x)
+        free = snnlib.SpikingLinear(6, 5, neuron=CubaLIF(100.0, 50.0, gradient="event", grad_clamp=torch.inf))
+        for _ in range(4):
+            free(x)
