@@ -421,6 +421,13 @@ def test_srm_delays_of_groups() -> None:
 def test_bad_delays() -> None:
     with pytest.raises(ValueError, match=r"max_delay: expected a whole number of time steps >= 1, got 0"):
         snnlib.Delays(0)
+    for steps in (float("inf"), float("nan"), 2.5):
+        with pytest.raises(
+            ValueError, match=rf"max_delay: expected a whole number of time steps >= 1, got {steps}"
+        ):
+            snnlib.Delays(steps)
+    with pytest.raises(TypeError, match="learnable: expected True or False, got 'no'"):
+        snnlib.Delays(3, learnable="no")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"per: expected channel or connection, got 'neuron'"):
         snnlib.Delays(3, "neuron")
     with pytest.raises(ValueError, match="initial: expected delays from 0 to max_delay = 3"):

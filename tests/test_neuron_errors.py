@@ -1,12 +1,15 @@
 """Neurons: options, states and shapes that are refused, and kernels that refuse what they do not compute."""
 
 import inspect
+import math
+import re
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+from snnlib import SpikingLinear, SpikingRNN
 from snnlib.neurons import (
     BRF,
     IF,
@@ -57,7 +60,8 @@ def test_wrong_options(model: type[Neuron]) -> None:
             lambda: LIF(discretisation="rk4"),
             "^discretisation: expected one of euler, exponential, got 'rk4'$",
         ),
-        (lambda: LIF(max_spikes=0), "^max_spikes: expected a number >= 1, got 0$"),
+        (lambda: LIF(max_spikes=0), "^max_spikes: expected a whole number >= 1, or infinity, got 0$"),
+        (lambda: LIF(max_spikes=1.5), "^max_spikes: expected a whole number >= 1, or infinity, got 1.5$"),
         (lambda: LIF(threshold=torch.ones(3), channels=2), "^threshold: expected 2 values"),
         (lambda: Alpha(3.0, 3.0), "^tau_decay: expected more time steps than tau_rise 3.0, got 3.0$"),
         (lambda: Alpha(reset="subtract"), "^reset: expected one of zero, none, got 'subtract'$"),
@@ -78,6 +82,71 @@ def test_wrong_options(model: type[Neuron]) -> None:
 def test_refused(make: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def _options(annotation: str) -> list[tuple[type[Neuron], str]]:
+    """Options of all models whose type is written so."""
+    return [
+        (model, name)
+        for model in MODELS.values()
+        for name, option in inspect.signature(model).parameters.items()
+        if option.annotation in (annotation, f"{annotation} | None")
+    ]
+
+
+@pytest.mark.parametrize(("model", "name"), _options("bool"))
+@pytest.mark.parametrize("value", ["no", 0])
+def test_flags(model: type[Neuron], name: str, value: object) -> None:
+    with pytest.raises(TypeError, match=rf"^{name}: expected True or False, got {value!r}$"):
+        model(**{name: value})
+
+
+@pytest.mark.parametrize(("model", "name"), [*_options("float"), *_options("float | Tensor")])
+@pytest.mark.parametrize("value", [math.nan, True])
+def test_numbers(model: type[Neuron], name: str, value: float) -> None:
+    with pytest.raises((TypeError, ValueError), match=rf"^{name}: expected .*{value}|^{name}: .*got bool"):
+        model(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        (model, name)
+        for model, name in [*_options("float"), *_options("float | Tensor")]
+        if name in ("rest", "reset_value", "floor", "threshold", "gain", "v_start", "w_start", "critical")
+    ],
+)
+@pytest.mark.parametrize("value", [math.inf, 1e39])
+def test_numbers_that_mean_nothing(model: type[Neuron], name: str, value: float) -> None:
+    if name == "floor" and value < math.inf:
+        return
+    with pytest.raises(ValueError, match=rf"^{name}: expected .*, got {re.escape(str(value))}"):
+        model(**{name: value})
+
+
+@pytest.mark.parametrize(("model", "name"), _options("int"))
+@pytest.mark.parametrize("value", [-1, 2.5, True])
+def test_channels(model: type[Neuron], name: str, value: object) -> None:
+    with pytest.raises(ValueError, match=rf"^{name}: expected an integer >= 0, got {value}$"):
+        model(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("options", "dtype"),
+    [
+        ({"threshold": 3e38}, torch.float32),
+        ({"tau": 1e39}, torch.float32),
+        ({"tau": 1e7}, torch.float16),
+    ],
+)
+@pytest.mark.parametrize("layer", [SpikingLinear, SpikingRNN])
+def test_weights_that_no_dtype_holds(
+    layer: type[SpikingLinear], options: dict[str, float], dtype: torch.dtype
+) -> None:
+    with pytest.raises(
+        ValueError, match=rf"^neuron: expected one that weights of {dtype} up to .* make fire"
+    ):
+        layer(3, 4, neuron=LIF(**options), dtype=dtype)
 
 
 @pytest.mark.parametrize("model", [LIF, IF])

@@ -1,5 +1,6 @@
 """NIR graphs: nets written and read again, the reference interpreter, and what importers make of graphs."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -280,9 +281,40 @@ def test_wrong_input_is_named() -> None:
         snnlib.from_nir(slow, DT)
     with pytest.raises(ValueError, match="discretisation: expected one of euler, exponential"):
         snnlib.from_nir(slow, DT, discretisation="midpoint")
+    apart = nir.NIRGraph(slow.nodes, [], type_check=False)
+    with pytest.raises(ValueError, match=r"output: expected edges that lead to it from the Input, got none"):
+        snnlib.from_nir(apart, DT)
     broken = nir.NIRGraph(slow.nodes, [("input", "node"), ("node", "gone")], type_check=False)
     with pytest.raises(ValueError, match="edges: expected names of nodes, got 'gone'"):
         snnlib.from_nir(broken, DT)
+
+
+@pytest.mark.parametrize(
+    ("node", "message"),
+    [
+        ({"v_threshold": math.inf}, r"lif.v_threshold: expected finite numbers, got inf"),
+        ({"v_threshold": 1e300}, r"lif.v_threshold: expected finite numbers, got 1e\+300"),
+        ({"v_leak": math.nan}, r"lif.v_leak: expected finite numbers, got nan"),
+        ({"tau": math.inf}, r"lif.tau: expected finite time constants, got inf s"),
+        (
+            {"tau": 1e300},
+            r"lif: threshold: expected finite numbers, got .*, of a neuron in steps of dt = 0.0001 s",
+        ),
+        ({"weight": math.nan}, r"linear.weight: expected finite numbers, got nan"),
+        ({"delay": math.inf}, r"lif: expected delays below 2147483648 steps of dt = 0.0001 s, got inf"),
+    ],
+)
+def test_numbers_that_are_none_are_named(node: dict[str, float], message: str) -> None:
+    numbers = {"tau": 4e-4, "r": 1.0, "v_leak": 0.0, "v_threshold": 0.2, **node}
+    weight = np.full((3, 3), numbers.pop("weight", 1.0))
+    delay = numbers.pop("delay", None)
+    values = {key: np.full(3, value) for key, value in numbers.items()}
+    second = nir.LIF(**values) if delay is None else nir.Delay(np.full(3, delay))
+    nodes = {"in": nir.Input(np.array([3])), "linear": nir.Linear(weight), "lif": second}
+    nodes["out"] = nir.Output(np.array([3]))
+    edges = [("in", "linear"), ("linear", "lif"), ("lif", "out")]
+    with pytest.raises(ValueError, match=message):
+        snnlib.from_nir(nir.NIRGraph(nodes, edges), DT)
 
 
 def importer_cases() -> dict[str, tuple[Any, dict[str, tuple[bool, str | None]]]]:

@@ -90,10 +90,11 @@ def as_tensor(
         raise TypeError(f"{name}: expected a number or a tensor, got {type(value).__name__}") from error
 
 
-def check_flag(name: str, value: bool) -> None:
-    """Raise TypeError unless `value` is True or False."""
+def check_flag(name: str, value: bool) -> bool:
+    """The value, if it is True or False; else raises TypeError."""
     if not isinstance(value, bool):
         raise TypeError(f"{name}: expected True or False, got {value!r}")
+    return value
 
 
 def time_dimension(batch_first: bool) -> int:
@@ -102,10 +103,10 @@ def time_dimension(batch_first: bool) -> int:
     return int(batch_first)
 
 
-def check_count(name: str, value: int) -> None:
-    """Raise ValueError unless `value` is an integer >= 1, numpy's among them."""
-    if not isinstance(value, Integral) or value < 1:
-        raise ValueError(f"{name}: expected an integer >= 1, got {value!r}")
+def check_count(name: str, value: int, least: int = 1) -> None:
+    """Raise ValueError unless `value` is an integer >= `least`, numpy's among them."""
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{name}: expected an integer >= {least}, got {value!r}")
 
 
 def as_sizes(name: str, value: int | Sequence[int], dims: int, *, minimum: int) -> tuple[int, ...]:

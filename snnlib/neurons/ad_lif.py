@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from snnlib.neurons.base import Params, Reset, State
-from snnlib.neurons.dialects import check_choice, check_tau, decay_and_leak
+from snnlib.neurons.dialects import check_choice, check_tau, decay_and_leak, finite_number
 from snnlib.neurons.dynamics import Coefficient, Dynamics
 from snnlib.neurons.firing import SpikingNeuron
 from snnlib.neurons.surrogate import Exponential, Rectangle, SurrogateLike
@@ -120,7 +120,8 @@ class AdLIF(SpikingNeuron):
         if self.integration == "euler":
             self.state_names = ("u", "w", "s")  # type: ignore[assignment,misc]
         usual = {"symplectic": 120.0, "euler": 60.0, "adaptation_first": None}
-        self.rho: float | None = chosen["rho"] if chosen["rho"] is not None else usual[self.integration]
+        rho = chosen["rho"]
+        self.rho = usual[self.integration] if rho is None else finite_number("rho", rho)
 
     def _coefficients(self, params: Params) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """alpha, 1 - alpha, beta, g a and g b."""

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
+from snnlib.functional._check import check_flag
 from snnlib.neurons.base import Params, Reset, State
 from snnlib.neurons.dialects import check_choice, check_tau, decay_and_leak, values_of
 from snnlib.neurons.dynamics import Coefficient, Dynamics
@@ -132,9 +133,9 @@ class ALIF(SpikingNeuron):
         if chosen["tau_s"] is not None:
             constants["tau_s"] = check_tau("tau_s", chosen["tau_s"])
         super().__init__(constants, chosen, learnable=learnable, channels=channels, batch_first=batch_first)
-        self.low_pass = bool(chosen["low_pass"])
-        self.detach_adaptation = bool(chosen["detach_adaptation"])
-        self.decay_input = bool(chosen["decay_input"])
+        self.low_pass = check_flag("low_pass", chosen["low_pass"])
+        self.detach_adaptation = check_flag("detach_adaptation", chosen["detach_adaptation"])
+        self.decay_input = check_flag("decay_input", chosen["decay_input"])
         self.discretisation = check_choice("discretisation", chosen["discretisation"], "euler", "exponential")
         if "tau_s" in constants:
             self.state_names = ("v", "a", "i")  # type: ignore[assignment,misc]

@@ -13,10 +13,17 @@ import torch
 from torch import Tensor, nn
 
 from snnlib import ops
-from snnlib.functional._check import check_device, check_flag, check_floating, check_rank, first_state
+from snnlib.functional._check import (
+    check_count,
+    check_device,
+    check_flag,
+    check_floating,
+    check_rank,
+    first_state,
+)
 from snnlib.functional._options import NEURON_HINTS, KnownOptions
 from snnlib.functional.lengths import run_with_lengths
-from snnlib.neurons.dialects import is_learned
+from snnlib.neurons.dialects import is_learned, values_of
 from snnlib.neurons.dynamics import Dynamics
 from snnlib.neurons.stored import StoredConstants
 
@@ -84,6 +91,8 @@ class Neuron(KnownOptions, StoredConstants):
     ) -> None:
         super().__init__()
         check_flag("batch_first", batch_first)
+        if channels is not None:
+            check_count("channels", channels, least=0)
         constants = {} if constants is None else constants
         self.batch_first = batch_first
         self.learnable = (learnable,) if isinstance(learnable, str) else tuple(learnable)
@@ -103,6 +112,8 @@ class Neuron(KnownOptions, StoredConstants):
                 f'use learnable=("{name}",)' if learns else "this model learns no constants; pass float(...)"
             )
             raise TypeError(f"{name}: expected a number or a tensor, got {kind}; {remedy}")
+        if bool(values_of(name, value).isnan().any()):
+            raise ValueError(f"{name}: expected numbers, got {value}")
         tensor = torch.as_tensor(value, dtype=torch.float64).detach().clone()
         if tensor.dim() > 1:
             raise ValueError(

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from snnlib.neurons.base import Params, State
-from snnlib.neurons.dialects import values_of
+from snnlib.neurons.dialects import finite_number, values_of
 from snnlib.neurons.dynamics import Coefficient, Dynamics
 from snnlib.neurons.firing import SpikingNeuron
 from snnlib.neurons.surrogate import MultiGaussian, SurrogateLike
@@ -74,16 +74,15 @@ class BRF(SpikingNeuron):
         batch_first: bool = False,
     ) -> None:
         chosen = self.settings(None, locals())
-        self_dt = float(chosen["dt"])
-        turns = values_of("omega", chosen["omega"]).abs() * self_dt
-        if not (self_dt > 0 and bool((turns < 1).all())):
-            raise ValueError(
-                f"dt: expected a number > 0 with dt * omega < 1, got {self_dt} and {chosen['omega']}"
-            )
         constants = {name: chosen[name] for name in ("omega", "offset")}
         super().__init__(constants, chosen, learnable=learnable, channels=channels, batch_first=batch_first)
-        self.dt = self_dt
-        self.gamma = float(chosen["gamma"])
+        self.dt = finite_number("dt", chosen["dt"])
+        turns = values_of("omega", chosen["omega"]).abs() * self.dt
+        if not (self.dt > 0 and bool((turns < 1).all())):
+            raise ValueError(
+                f"dt: expected a number > 0 with dt * omega < 1, got {self.dt} and {chosen['omega']}"
+            )
+        self.gamma = finite_number("gamma", chosen["gamma"])
 
     def _damping(self, params: Params) -> Tensor:
         """The damping b without spikes, per unit of time."""

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor, inf
 
+from snnlib.functional._check import check_flag, check_number
 from snnlib.neurons.base import Params, Reset, State
 from snnlib.neurons.dialects import check_choice, check_tau, decay_and_leak
 from snnlib.neurons.dynamics import Dynamics
@@ -143,10 +144,11 @@ class CubaLIF(ByEvent, SpikingNeuron):
         chosen = self.settings(dialect, locals())
         constants = {name: check_tau(name, chosen[name]) for name in ("tau_m", "tau_s")}
         super().__init__(constants, chosen, learnable=learnable, channels=channels, batch_first=batch_first)
-        self.decay_input = bool(chosen["decay_input"])
-        self.decay_current = bool(chosen["decay_current"])
+        self.decay_input = check_flag("decay_input", chosen["decay_input"])
+        self.decay_current = check_flag("decay_current", chosen["decay_current"])
         self.discretisation = check_choice("discretisation", chosen["discretisation"], "euler", "exponential")
         self.gradient = check_choice("gradient", chosen["gradient"], "surrogate", "event")
+        check_number("grad_clamp", chosen["grad_clamp"])
         self.grad_clamp = float(chosen["grad_clamp"])
         if not self.grad_clamp > 0:
             raise ValueError(f"grad_clamp: expected a number > 0, got {self.grad_clamp}")

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from snnlib.functional._check import check_finite, check_number
+
 
 def choose(
     defaults: Mapping[str, Any],
@@ -52,13 +54,22 @@ def values_of(name: str, value: Any) -> Tensor:
         values = value if isinstance(value, Tensor) else torch.as_tensor(value, device="cpu")
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(f"{name}: expected a number or a tensor, got {value!r}") from error
+    if values.dtype == torch.bool or values.is_complex():
+        raise TypeError(f"{name}: expected a number or a tensor of numbers, got {value!r}")
     return torch.empty(0, device="cpu") if values.is_meta else values
 
 
 def check_threshold(threshold: Any) -> None:
-    """Raise ValueError unless all thresholds are above 0; those that learn are the neuron's own affair."""
-    if not is_learned(threshold) and not bool((values_of("threshold", threshold) > 0).all()):
+    """Raise ValueError unless all are above 0 and finite in float32; those that learn are the neuron's own affair."""
+    if is_learned(threshold):
+        return
+    values = values_of("threshold", threshold)
+    if not bool((values > 0).all()):
         raise ValueError(f"threshold: expected numbers > 0, got {threshold}")
+    if not bool((values <= torch.finfo(torch.float32).max).all()):
+        raise ValueError(
+            f"threshold: expected finite numbers, got {threshold}; snnlib.neurons.Integrator never fires"
+        )
 
 
 def check_tau(name: str, tau: Any, least: float = 1.0) -> Any:
@@ -69,6 +80,13 @@ def check_tau(name: str, tau: Any, least: float = 1.0) -> Any:
     if not bool((values_of(name, tau) >= least).all()):
         raise ValueError(f"{name}: expected numbers of time steps >= {least:g}, got {tau}")
     return tau
+
+
+def finite_number(name: str, value: Any) -> float:
+    """The value as a float, if it is a number that is finite in float32."""
+    check_number(name, value)
+    check_finite(name, value)
+    return float(value)
 
 
 def check_choice(name: str, value: object, *choices: str) -> str:

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from snnlib.backends.reference.surrogate import KINDS
-from snnlib.functional._check import check_number
+from snnlib.functional._check import check_flag, check_number
 from snnlib.neurons.base import Neuron, Output, Params, Reset, State
-from snnlib.neurons.dialects import check_threshold, choose, shown_options
+from snnlib.neurons.dialects import check_threshold, choose, finite_number, shown_options
 from snnlib.neurons.surrogate import (
     ATan,
     Surrogate,
@@ -94,21 +94,23 @@ class SpikingNeuron(Neuron):
             if settings[name] not in choices:
                 raise ValueError(f"{name}: expected one of {', '.join(choices)}, got {settings[name]!r}")
         check_surrogate(settings["surrogate"])
-        for name in ("reset_value", "floor", "max_spikes"):
+        for name in ("floor", "max_spikes"):
             if settings[name] is not None:
                 check_number(name, settings[name])
         self.reset: Reset = settings["reset"]
-        self.reset_value = float(settings["reset_value"])
+        self.reset_value = finite_number("reset_value", settings["reset_value"])
         self.reset_states: str = settings["reset_states"]
         self.reset_time: str = settings["reset_time"]
-        self.detach_reset = bool(settings["detach_reset"])
+        self.detach_reset = check_flag("detach_reset", settings["detach_reset"])
         self.compare: str = settings["compare"]
         self.surrogate: SurrogateLike = settings["surrogate"]
         self.floor: float | None = settings["floor"]
         self.max_spikes: float = settings["max_spikes"]
-        self.gradient_through_time = bool(settings["gradient_through_time"])
-        if not self.max_spikes >= 1:
-            raise ValueError(f"max_spikes: expected a number >= 1, got {self.max_spikes}")
+        self.gradient_through_time = check_flag("gradient_through_time", settings["gradient_through_time"])
+        if self.floor is not None and not self.floor < torch.inf:
+            raise ValueError(f"floor: expected a number below infinity, got {self.floor}")
+        if not self.max_spikes >= 1 or self.max_spikes % 1 > 0:
+            raise ValueError(f"max_spikes: expected a whole number >= 1, or infinity, got {self.max_spikes}")
         if self.reset_time == "next":
             # The last step's spikes are state as well.
             self.state_names = (*type(self).state_names, "spike")  # type: ignore[misc]

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from snnlib.functional._check import check_flag
 from snnlib.neurons.base import Neuron, Params, State
 from snnlib.neurons.dialects import check_choice, check_tau, choose, decay_and_leak, shown_options
 from snnlib.neurons.dynamics import Dynamics
@@ -76,9 +77,9 @@ class Integrator(Neuron):
         if chosen["tau_s"] is not None:
             constants["tau_s"] = check_tau("tau_s", chosen["tau_s"])
         super().__init__(constants, learnable=learnable, channels=channels, batch_first=batch_first)
-        self.decay_input = bool(chosen["decay_input"])
+        self.decay_input = check_flag("decay_input", chosen["decay_input"])
         self.discretisation = check_choice("discretisation", chosen["discretisation"], "euler", "exponential")
-        self.gradient_through_time = bool(chosen["gradient_through_time"])
+        self.gradient_through_time = check_flag("gradient_through_time", chosen["gradient_through_time"])
         if "tau_s" in constants:
             self.state_names = ("v", "i")  # type: ignore[assignment,misc]
 

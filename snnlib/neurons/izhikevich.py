@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from snnlib.neurons.base import Params, Reset, State
-from snnlib.neurons.dialects import check_choice, check_tau
+from snnlib.neurons.dialects import check_choice, check_tau, finite_number
 from snnlib.neurons.dynamics import Dynamics
 from snnlib.neurons.firing import SpikingNeuron
 from snnlib.neurons.surrogate import Sigmoid, SuperSpike, SurrogateLike
@@ -138,11 +138,12 @@ class Izhikevich(SpikingNeuron):
         constants = {name: check_tau(name, chosen[name]) for name in ("tau_m", "tau_a")}
         constants.update({name: chosen[name] for name in ("a", "b", "curvature")})
         super().__init__(constants, chosen, learnable=learnable, channels=channels, batch_first=batch_first)
-        self.rest = float(chosen["rest"])
-        self.critical = float(chosen["critical"])
-        self.w_rest = self.rest if chosen["w_rest"] is None else float(chosen["w_rest"])
-        self.w_start = float(chosen["w_start"])
-        self.v_start: float | None = chosen["v_start"]
+        self.rest = finite_number("rest", chosen["rest"])
+        self.critical = finite_number("critical", chosen["critical"])
+        self.w_rest = self.rest if chosen["w_rest"] is None else finite_number("w_rest", chosen["w_rest"])
+        self.w_start = finite_number("w_start", chosen["w_start"])
+        start = chosen["v_start"]
+        self.v_start = None if start is None else finite_number("v_start", start)
         self.integration = check_choice("integration", chosen["integration"], "symplectic", "euler")
 
     def initial_state(self, current: Tensor, params: Params) -> State:

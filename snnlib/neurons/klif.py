@@ -14,8 +14,9 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
+from snnlib.functional._check import check_flag
 from snnlib.neurons.base import Params, Reset, State
-from snnlib.neurons.dialects import check_tau, decay_and_leak
+from snnlib.neurons.dialects import check_tau, decay_and_leak, finite_number
 from snnlib.neurons.dynamics import Dynamics
 from snnlib.neurons.firing import SpikingNeuron
 from snnlib.neurons.surrogate import Sigmoid, SurrogateLike
@@ -82,9 +83,9 @@ class KLIF(SpikingNeuron):
         chosen = self.settings(dialect, locals())
         constants = {"tau": check_tau("tau", chosen["tau"]), "k": chosen["k"]}
         super().__init__(constants, chosen, learnable=learnable, channels=channels, batch_first=batch_first)
-        self.scale_reset = bool(chosen["scale_reset"])
-        self.decay_input = bool(chosen["decay_input"])
-        self.rest = self.reset_value if chosen["rest"] is None else float(chosen["rest"])
+        self.scale_reset = check_flag("scale_reset", chosen["scale_reset"])
+        self.decay_input = check_flag("decay_input", chosen["decay_input"])
+        self.rest = self.reset_value if chosen["rest"] is None else finite_number("rest", chosen["rest"])
 
     def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
         """One time step."""

@@ -15,8 +15,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from snnlib.functional._check import check_flag
 from snnlib.neurons.base import Params, Reset, State
-from snnlib.neurons.dialects import check_choice, check_tau, decay_and_leak
+from snnlib.neurons.dialects import check_choice, check_tau, decay_and_leak, finite_number
 from snnlib.neurons.dynamics import Dynamics
 from snnlib.neurons.firing import SpikingNeuron
 from snnlib.neurons.surrogate import ATan, Exponential, Sigmoid, SuperSpike, SurrogateLike
@@ -113,9 +114,9 @@ class LIF(SpikingNeuron):
             chosen["reset_time"] = "same"
         constants = {"tau": check_tau("tau", chosen["tau"])}
         super().__init__(constants, chosen, learnable=learnable, channels=channels, batch_first=batch_first)
-        self.decay_input = bool(chosen["decay_input"])
+        self.decay_input = check_flag("decay_input", chosen["decay_input"])
         self.discretisation = check_choice("discretisation", chosen["discretisation"], "euler", "exponential")
-        self.rest = self.reset_value if chosen["rest"] is None else float(chosen["rest"])
+        self.rest = self.reset_value if chosen["rest"] is None else finite_number("rest", chosen["rest"])
 
     @classmethod
     def from_beta(cls, beta: float, **options: Any) -> LIF:

@@ -15,8 +15,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from snnlib.functional._check import check_flag
 from snnlib.neurons.base import Params, Reset, State
-from snnlib.neurons.dialects import check_tau, is_learned, values_of
+from snnlib.neurons.dialects import check_tau, finite_number, is_learned, values_of
 from snnlib.neurons.dynamics import Dynamics
 from snnlib.neurons.firing import SpikingNeuron
 from snnlib.neurons.surrogate import Sigmoid, SurrogateLike
@@ -86,8 +87,8 @@ class PLIF(SpikingNeuron):
         # The sum makes a plain 0 of the -0 that tau = 2 gives.
         constants = {"w": -torch.log(start - 1) + 0.0}
         super().__init__(constants, chosen, learnable=learnable, channels=channels, batch_first=batch_first)
-        self.decay_input = bool(chosen["decay_input"])
-        self.rest = self.reset_value if chosen["rest"] is None else float(chosen["rest"])
+        self.decay_input = check_flag("decay_input", chosen["decay_input"])
+        self.rest = self.reset_value if chosen["rest"] is None else finite_number("rest", chosen["rest"])
 
     @property
     def tau(self) -> Tensor:

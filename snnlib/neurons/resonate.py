@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from snnlib.neurons.base import Params, Reset, State
-from snnlib.neurons.dialects import check_choice
+from snnlib.neurons.dialects import check_choice, finite_number
 from snnlib.neurons.dynamics import Dynamics
 from snnlib.neurons.firing import SpikingNeuron
 from snnlib.neurons.surrogate import Sigmoid, SurrogateLike
@@ -95,7 +95,7 @@ class Resonate(SpikingNeuron):
         chosen = self.settings(dialect, locals())
         constants = {name: chosen[name] for name in ("omega", "damping")}
         super().__init__(constants, chosen, learnable=learnable, channels=channels, batch_first=batch_first)
-        self.gain = float(chosen["gain"])
+        self.gain = finite_number("gain", chosen["gain"])
         self.membrane = check_choice("membrane", chosen["membrane"], "imaginary", "real")
         self.discretisation = check_choice("discretisation", chosen["discretisation"], "euler", "exponential")
 

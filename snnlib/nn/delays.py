@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from snnlib.functional._check import as_tensor, check_flag, check_number
+
 
 class _Within(torch.autograd.Function):
     """Values within bounds; one at a bound or beyond keeps the gradient that leads back."""
@@ -76,16 +78,17 @@ class Delays(nn.Module):
         learnable: bool = True,
     ) -> None:
         super().__init__()
-        if isinstance(max_delay, bool) or max_delay != int(max_delay) or not 1 <= max_delay < 2**31 - 2:
+        check_number("max_delay", max_delay)
+        if not 1 <= max_delay < 2**31 - 2 or max_delay % 1:
             raise ValueError(f"max_delay: expected a whole number of time steps >= 1, got {max_delay}")
         if per not in ("channel", "connection"):
             raise ValueError(f"per: expected channel or connection, got {per!r}")
         if initial is not None:
-            values = torch.as_tensor(initial, dtype=torch.float64)
+            values = as_tensor("initial", initial, dtype=torch.float64)
             if not bool(((values >= 0) & (values <= max_delay)).all()):
                 raise ValueError(f"initial: expected delays from 0 to max_delay = {max_delay}, got others")
         self.max_delay, self.per = int(max_delay), per
-        self.initial, self.learnable = initial, learnable
+        self.initial, self.learnable = initial, check_flag("learnable", learnable)
         self.register_parameter("steps", None)
 
     def build(self, channels: int, weight: Tensor) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import torch
 from torch import Tensor, nn
 
 from snnlib.functional.operators import LinearOperator
@@ -46,7 +47,7 @@ class NeuronLayer(WeightWithGain):
         fan_in = math.prod(self.weight.shape[1:])
         gain = math.sqrt(max(fan_in, 1) * EXPECTED_INPUT_RATE) * self.potential_gain()
         bound = math.sqrt(3) * self.mean_threshold() / gain
-        nn.init.uniform_(self.weight, -bound, bound)
+        draw_weight(self.weight, bound)
         nn.init.ones_(self.gain)
 
     def mean_threshold(self) -> float:
@@ -73,3 +74,19 @@ class NeuronLayer(WeightWithGain):
     def sure_weight(self) -> float:
         """A weight with which a single event makes a neuron fire."""
         raise NotImplementedError
+
+
+def draw_weight(weight: Tensor, bound: float) -> None:
+    """Draw uniformly from -`bound` to `bound`, in place.
+
+    Raises:
+        ValueError: a bound that the weight's dtype does not hold.
+    """
+    # A uniform distribution's range has to fit as well.
+    most = torch.finfo(weight.dtype).max / 2
+    if not bound <= most:
+        raise ValueError(
+            f"neuron: expected one that weights of {weight.dtype} up to {most:.2g} make fire, got a threshold and time "
+            f"constants that need weights up to {bound:.2g}"
+        )
+    nn.init.uniform_(weight, -bound, bound)

@@ -20,6 +20,7 @@ from snnlib.neurons import CubaLIF, Neuron, Output
 from snnlib.neurons.stored import warn_caller
 from snnlib.neurons.surrogate import Surrogate, Triangle
 from snnlib.nn.delays import Delays, check_sequence
+from snnlib.nn.neuron_layer import draw_weight
 from snnlib.nn.spiking import SpikingLayer
 
 # Of a surrogate under recurrence: from this peak on, gradients grew to NaN (docs/time.md).
@@ -62,7 +63,7 @@ class Recurrent(SpikingLayer):
         bound = (
             self.mean_threshold() * math.sqrt(3 / self.recurrent_weight[0].numel()) / self.potential_gain()
         )
-        nn.init.uniform_(self.recurrent_weight, -bound, bound)
+        draw_weight(self.recurrent_weight, bound)
 
     def pooled(self, x: Tensor, window: tuple[int, int]) -> Tensor:
         """Spikes of a sequence from the initial state, averaged over windows without overlap."""

@@ -16,6 +16,7 @@ from snnlib.functional.layer import NeuronOptions, srm_layer_stream
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
 from snnlib.functional.srm import SRMNeuron, Streamed, free_srm_potential, srm_neuron_stream
 from snnlib.neurons import Output
+from snnlib.neurons.dialects import check_threshold
 from snnlib.nn.first_batches import FirstBatches
 from snnlib.nn.neuron_layer import NeuronLayer
 from snnlib.nn.state_by_keyword import state_by_keyword
@@ -59,8 +60,7 @@ class SRMLayer(NeuronLayer):
         self.first_batches = FirstBatches()
         limit = as_tensor("threshold", threshold, device)
         limit = limit.to(torch.promote_types(self.weight.dtype, torch.float32))
-        if not limit.is_meta and not bool((limit > 0).all()):
-            raise ValueError(f"threshold: expected numbers > 0, got {threshold}")
+        check_threshold(threshold)
         # Checks the shape as well.
         self.register_buffer(
             "threshold", functional.srm.as_threshold(limit, self.weight, weight_shape[0]).clone()

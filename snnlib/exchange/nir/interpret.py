@@ -12,6 +12,9 @@ from snnlib.exchange.nir.cells import Array, Cell, array
 from snnlib.exchange.nir.reading import NEURONS, Discretisation, cell_of, check_dt, kind_of
 from snnlib.exchange.nir.structure import Structure, padding_of, pair, structure_of
 
+# Longer than any sequence.
+_MOST_STEPS = 2**31
+
 # Values of a step of a batch `[N, ...]`.
 Map = Callable[[Array], Array]
 
@@ -60,9 +63,13 @@ def delay_steps(name: str, node: Any, dt: float) -> Array:
     """A delay in steps.
 
     Raises:
-        ValueError: it is negative, or no whole number of steps.
+        ValueError: it is negative or infinite, or no whole number of steps.
     """
     steps = array(node.delay) / dt
+    if bool(np.any(steps >= _MOST_STEPS)):
+        raise ValueError(
+            f"{name}: expected delays below {_MOST_STEPS} steps of dt = {dt:g} s, got {steps.max():g}"
+        )
     rounded = np.rint(steps)
     if bool(np.any(steps < 0)) or not bool(np.allclose(steps, rounded, rtol=0, atol=1e-6)):
         odd = steps.flat[int(np.argmax(np.abs(steps - rounded)))]

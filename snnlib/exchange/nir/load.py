@@ -28,6 +28,7 @@ from snnlib.exchange.nir.reading import (
     cell_of,
     check_discretisation,
     check_dt,
+    check_numbers,
     kind_of,
 )
 from snnlib.exchange.nir.structure import Structure, structure_of
@@ -65,8 +66,8 @@ def from_nir(
 
     Raises:
         ImportError: the package `nir` is missing: `pip install 'snnlib[nir]'`.
-        ValueError: a graph that is no net, a time constant shorter than a step, or a delay that is no whole number of
-            steps; the message names the node.
+        ValueError: a graph that is no net, a time constant shorter than a step, a delay that is no whole number of
+            steps, or a number that is not finite in float32; the message names the node.
 
     >>> import nir, numpy as np, snnlib, torch
     >>> ones = np.ones(3)
@@ -108,9 +109,13 @@ def _module(
 ) -> nn.Module:
     kind = kind_of(node)
     shape = structure.shapes[structure.sources[name][0]]
+    check_numbers(name, node)
     if kind in NEURONS:
         cell: Cell = cell_of(name, node, dt, discretisation)
-        return neuron_module(cell, shape, surrogate)
+        try:
+            return neuron_module(cell, shape, surrogate)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}, of a neuron in steps of dt = {dt:g} s") from error
     if kind == "Flatten":
         return flatten_module(node, shape)
     if kind == "Delay":

@@ -16,6 +16,7 @@ brain-inspired computing", Nature Communications 2024, table 1.
 from __future__ import annotations
 
 from dataclasses import replace
+from numbers import Real
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -26,6 +27,9 @@ Discretisation = Literal["euler", "exponential"]
 
 # Nodes with a state, by the name of their class.
 NEURONS = ("I", "IF", "LI", "LIF", "CubaLI", "CubaLIF", "Threshold")
+
+# What nodes hold beside time constants, which `leak_of` checks, and delays.
+_NUMBERS = ("weight", "bias", "scale", "r", "v_leak", "v_threshold", "v_reset", "w_in", "threshold")
 
 
 def check_discretisation(value: str) -> Discretisation:
@@ -39,9 +43,19 @@ def check_discretisation(value: str) -> Discretisation:
 
 def check_dt(dt: float) -> float:
     """A time step in seconds."""
-    if not (isinstance(dt, int | float) and 0 < dt < float("inf")):
+    if not (isinstance(dt, Real) and not isinstance(dt, bool) and 0 < dt < float("inf")):
         raise ValueError(f"dt: expected a number of seconds > 0, got {dt!r}")
     return float(dt)
+
+
+def check_numbers(name: str, node: Any) -> None:
+    """Raise ValueError unless a node's numbers are finite in float32."""
+    for key in _NUMBERS:
+        value = getattr(node, key, None)
+        values = array(0.0 if value is None else value)
+        wrong = values[~(np.abs(values) <= np.finfo(np.float32).max)]
+        if wrong.size:
+            raise ValueError(f"{name}.{key}: expected finite numbers, got {wrong.flat[0]:g}")
 
 
 def kind_of(node: Any) -> str:
@@ -53,12 +67,14 @@ def leak_of(name: str, tau: Any, dt: float, discretisation: Discretisation) -> A
     """Share of a state that is lost in one step.
 
     Raises:
-        ValueError: a time constant shorter than a step.
+        ValueError: a time constant shorter than a step, or infinite: such a state takes up no input.
     """
     taus = array(tau)
     # A time constant of one step, written and read again, may lose its last digits.
     if not bool(np.all(taus >= dt * (1 - 1e-9))):
         raise ValueError(f"{name}: expected time constants of at least dt = {dt:g} s, got {taus.min():g} s")
+    if not bool(np.all(np.isfinite(taus))):
+        raise ValueError(f"{name}: expected finite time constants, got {taus.max():g} s")
     return np.minimum(dt / taus, 1.0) if discretisation == "euler" else -np.expm1(-dt / taus)
 
 

@@ -48,7 +48,7 @@ def structure_of(graph: Any) -> Structure:
 
     Raises:
         ValueError: no or several inputs, no output, an edge to a node that is missing, an unknown node, or shapes that
-            do not fit; the message names the node.
+            do not fit, or an output that the input does not reach; the message names the node.
     """
     nodes, edges = _opened(graph)
     names = [name for name, node in nodes.items() if kind_of(node) == "Input"]
@@ -78,8 +78,10 @@ def structure_of(graph: Any) -> Structure:
             shapes = _shapes(nodes, sources, back, without_batch=True)
         except ValueError:
             raise error from None
-    reached = tuple(name for name in outputs if name in order)
-    return Structure(nodes, sources, frozenset(back), loops, shapes, names[0], reached)
+    for name in outputs:
+        if name not in order:
+            raise ValueError(f"{name}: expected edges that lead to it from the Input, got none")
+    return Structure(nodes, sources, frozenset(back), loops, shapes, names[0], outputs)
 
 
 def _opened(graph: Any, prefix: str = "") -> tuple[dict[str, Any], list[tuple[str, str]]]:
