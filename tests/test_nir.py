@@ -408,6 +408,35 @@ def test_units_of_the_importer() -> None:
         verify_nir(graph, "lava", 1.0)
 
 
+def test_a_graph_that_never_fires_is_not_compared() -> None:
+    # Without a leak, a neuron of sinabs' gains 1 per step and spike: 1e-4 with a step of 1e-4.
+    graph = single(nir.IF(r=np.ones(3), v_threshold=np.ones(3)), (3,))
+    with pytest.raises(
+        ValueError, match=r"dt: expected a step at which .* fire, got 0\.0001 s, at which none"
+    ):
+        verify_nir(graph, "norse", DT)
+    assert verify_nir(graph, "norse", 1.0).spikes["node"].matched > 0
+    # Potentials alone are compared as they are.
+    assert not verify_nir(
+        single(nir.LI(np.array([2.0]), np.ones(1), np.zeros(1)), (1,)), "sinabs", 1.0
+    ).spikes
+
+
+def test_recurrent_neurons_that_nirtorch_builds_twice_are_refused() -> None:
+    made = snnlib.to_nir(
+        nn.Sequential(snnlib.SpikingRNN(6, 4, neuron=LIF(tau=4.0, decay_input=False, surrogate=LOW)))
+    )
+    x = spikes(20, 4, 6)
+    assert verify_nir(made, "snntorch", DT, x=x.numpy()).refused is None
+    # The order in which a file gives the nodes back.
+    listed = nir.NIRGraph(
+        {name: made.nodes[name] for name in sorted(made.nodes)}, made.edges, type_check=False
+    )
+    found = verify_nir(listed, "snntorch", DT, x=x.numpy())
+    assert found.refused is not None and "0_0.neuron: nirtorch 2.6 fails" in found.refused
+    assert found.variant is not None and verify_nir(found.variant, "snntorch", DT, x=x.numpy()).exact
+
+
 def test_show_lists_nodes_and_constants() -> None:
     text = shown(snnlib.to_nir(nn.Sequential(snnlib.SpikingRNN(4, 3, neuron=LIF(tau=4.0, surrogate=LOW)))))
     assert "0_0.w_in + 0_0.w_rec [t-1]" in text and "tau [3] 0.0004" in text

@@ -125,6 +125,30 @@ def said(graph: Any, importer: str, x: Tensor) -> Any:
     return run_units(wired, {name: units[name] for name in wired.nodes}, x.numpy())["output"]
 
 
+@pytest.mark.parametrize("layers", ["R", "RL", "LR", "RR"])
+def test_order_of_nodes_in_which_snntorch_fails_is_known(layers: str) -> None:
+    import_from_nir = peer("snntorch.import_nir").import_from_nir
+    torch.manual_seed(1)
+    kinds = {"R": snnlib.SpikingRNN, "L": snnlib.SpikingLinear}
+    net = nn.Sequential(*(kinds[kind](8, 8, neuron=LIF(tau=4.0, decay_input=False)) for kind in layers))
+    x = spikes(STEPS, BATCH, 8)
+    made = snnlib.to_nir(net, x=x)
+    order = np.random.default_rng(0)
+    outcomes = set()
+    for shuffled in (False, *[True] * 7):
+        names = order.permutation(list(made.nodes)) if shuffled else list(made.nodes)
+        graph = nir.NIRGraph({name: made.nodes[name] for name in names}, made.edges, type_check=False)
+        refused = verify_nir(graph, "snntorch", DT, x=x.numpy()).refused
+        try:
+            by_steps(import_from_nir(copy.deepcopy(graph)), x)
+        except AttributeError:
+            assert refused is not None and "nirtorch 2.6 fails on recurrent neurons" in refused
+        else:
+            assert refused is None
+        outcomes.add(refused is None)
+    assert outcomes == ({False} if layers == "RR" else {False, True})
+
+
 def test_sinabs_fires_several_times_in_a_step() -> None:
     rng = np.random.default_rng(0)
     neurons = nir.LIF(*(np.full(6, value) for value in (5.0, 1.0, 0.0, 0.5)))

@@ -85,7 +85,8 @@ def verify_nir(
         steps, samples, rate: of the random spikes. Default 100, 8 and 0.2.
 
     Raises:
-        ValueError: an unknown target, or a graph that is no net; the message names the node.
+        ValueError: an unknown target, a graph that is no net (the message names the node), or one in which no neuron
+            fires, as with a `dt` that it was not written for.
 
     >>> import snnlib, torch
     >>> from snnlib.exchange import verify_nir
@@ -103,13 +104,14 @@ def verify_nir(
         x = (np.random.default_rng(0).random(shape) < rate).astype(np.float64)
     units = _reference(structure, dt, rule)
     expected = run_units(structure, units, x)
-    found = _compared(importer, structure, units, expected, x, dt)
+    _check_firing(expected, units, dt)
+    found = _compared(importer, graph, units, expected, x, dt)
     if found.exact:
         return found
     cells = {name: unit for name, unit in units.items() if isinstance(unit, Cell)}
     try:
         variant = importer.variant(structure, cells, dt)
-        again = _compared(importer, structure_of(variant), units, expected, x, importer.step(dt))
+        again = _compared(importer, variant, units, expected, x, importer.step(dt))
     except Refused as reason:
         return _with(found, no_variant=str(reason))
     if not again.exact:
@@ -122,16 +124,28 @@ def _reference(structure: Structure, dt: float, rule: Discretisation) -> dict[st
     return {name: read(name, node) for name, node in structure.nodes.items()}
 
 
+def _check_firing(outputs: dict[str, Array], units: dict[str, Unit], dt: float) -> None:
+    """Raise where a graph has neurons that fire and none of them did: nothing could be compared."""
+    firing = [name for name, unit in units.items() if isinstance(unit, Cell) and unit.spikes]
+    if firing and not any(outputs[name].any() for name in firing):
+        raise ValueError(
+            f"dt: expected a step at which the graph's neurons fire, got {dt:g} s, at which none does; give the step that "
+            "the graph was written for (1 for sinabs, whose time constants are steps) or an input that makes it fire"
+        )
+
+
 def _compared(
     importer: Target,
-    structure: Structure,
+    graph: Any,
     reference: dict[str, Unit],
     expected: dict[str, Array],
     x: Array,
     dt: float,
 ) -> Verification:
     """The importer's net on the input, beside what is expected of the nodes that both have."""
+    structure = structure_of(graph)
     try:
+        importer.check(graph)
         wired = importer.structure(structure)
         units: dict[str, Unit] = {}
         for name, node in wired.nodes.items():

@@ -74,6 +74,9 @@ class Target:
         """What the importer makes of a node with a state."""
         raise NotImplementedError
 
+    def check(self, graph: Any) -> None:
+        """Raise `Refused` where it fails on a graph for the order or the names of its nodes."""
+
     def structure(self, structure: Structure) -> Structure:
         """The connections that it makes."""
         return structure

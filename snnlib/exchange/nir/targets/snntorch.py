@@ -47,6 +47,30 @@ class SnnTorch(Target):
         made = _leaky(np.clip(1 - dt / tau_m, 0, 1), uniform(name, "threshold", limit), wide)
         return replace(made, decay_s=np.clip(1 - dt / tau_s, 0, 1), gain_s=np.ones_like(tau_s))
 
+    def check(self, graph: Any) -> None:
+        """Recurrent neurons that nirtorch 2.6 would build twice, or name like another node."""
+        nodes, edges, recurrent = _with_subgraphs(graph)
+        built: set[str] = set()
+        done: set[str] = set()
+        queue = [name for name in nodes if name in recurrent or kind_of(graph.nodes[name]) != "Output"]
+        waiting = 0
+        while queue and waiting <= len(queue):
+            name, *queue = queue
+            if not done and (name in recurrent or kind_of(graph.nodes[name]) != "Input"):
+                queue.append(name)
+                continue
+            if name in built:
+                raise Refused(
+                    f"{recurrent[name]}: nirtorch 2.6 fails on recurrent neurons that the graph lists before what they read"
+                )
+            if name in recurrent:
+                built.add(name)
+            sources = [a for a, b in edges if b == name]
+            ready = all(a in done or (len(sources) > 1 and _leads(name, a, edges)) for a in sources)
+            waiting = 0 if ready else waiting + 1
+            done.update({name} if ready else ())
+            queue += [] if ready else [name]
+
     def structure(self, structure: Structure) -> Structure:
         """A cycle of neurons and one matrix: there the input goes through the recurrent matrix as well."""
         sources, back = {name: list(own) for name, own in structure.sources.items()}, set(structure.back)
@@ -103,6 +127,36 @@ class SnnTorch(Target):
                 nodes[passed] = linear_node(np.eye(size), None)
                 edges.remove((recurrent, neurons))
                 edges += [(recurrent, passed), (passed, neurons)]
+
+
+def _with_subgraphs(graph: Any) -> tuple[list[str], list[tuple[str, str]], dict[str, str]]:
+    """Names and edges as it rewrites them, with the recurrent neurons that each new name stands for."""
+    nodes, edges = list(graph.nodes), list(graph.edges)
+    recurrent: dict[str, str] = {}
+    for neurons, weights in graph.edges:
+        kinds = [kind_of(graph.nodes[name]) for name in (neurons, weights)]
+        alone = {edge for edge in edges if weights in edge} == {(neurons, weights), (weights, neurons)}
+        if not alone or kinds[0] not in ("LIF", "CubaLIF") or kinds[1] not in ("Affine", "Linear"):
+            continue
+        name = neurons.split(".")[0]
+        nodes = [node for node in nodes if node not in (neurons, weights)]
+        if name in nodes:
+            raise Refused(f"{neurons}: it names recurrent neurons {name!r}, as another node is named already")
+        nodes.append(name)
+        recurrent[name] = neurons
+        edges = [edge for edge in edges if weights not in edge]
+        edges = [(name if a == neurons else a, name if b == neurons else b) for a, b in edges]
+    return nodes, edges, recurrent
+
+
+def _leads(start: str, end: str, edges: list[tuple[str, str]]) -> bool:
+    """Whether a path of edges leads from one node to another."""
+    reached, rest = set(), [start]
+    while rest:
+        name = rest.pop()
+        reached.add(name)
+        rest += [b for a, b in edges if a == name and b not in reached]
+    return end in reached
 
 
 def _leaky(decay: Any, threshold: float, dtype: type) -> Cell:
