@@ -13,8 +13,10 @@ from torch import Tensor, nn
 
 import snnlib
 from snnlib.exchange import verify_nir
-from snnlib.exchange.nir.interpret import interpret
+from snnlib.exchange.nir.interpret import interpret, run_units
 from snnlib.exchange.nir.show import shown
+from snnlib.exchange.nir.structure import structure_of
+from snnlib.exchange.nir.targets.sinabs import Sinabs
 from snnlib.neurons import IF, LIF, SRM, CubaLIF, Integrator
 
 nir: Any = pytest.importorskip("nir", reason="NIR graphs need the package nir, which is not installed")
@@ -406,6 +408,44 @@ def test_units_of_the_importer() -> None:
         ValueError, match="target: expected one of snntorch, spikingjelly, norse, sinabs, rockpool"
     ):
         verify_nir(graph, "lava", 1.0)
+
+
+def test_graphs_are_read_as_sinabs_reads_them() -> None:
+    thresholds = np.array([0.5, 1.0, 1.5])
+    zero, ones = np.zeros(3), np.ones(3)
+    weight = nir.Affine(np.random.default_rng(0).normal(0.2, 1, (3, 8)), zero)
+    x = spikes(40, 4, 8)
+    for node in (
+        nir.IF(r=ones, v_threshold=ones),
+        nir.IF(r=ones, v_threshold=thresholds),
+        nir.LIF(tau=5 * ones, r=ones, v_leak=zero, v_threshold=thresholds),
+        nir.LIF(tau=np.array([3.0, 5.0, 9.0]), r=ones, v_leak=zero, v_threshold=ones),
+        nir.LI(tau=5 * ones, r=ones, v_leak=zero),
+    ):
+        graph = nir.NIRGraph.from_list(weight, node)
+        structure = structure_of(graph)
+        units = {name: Sinabs().unit(name, each, (3,), 1.0) for name, each in structure.nodes.items()}
+        expected = run_units(structure, units, x.numpy())["output"]
+        net = snnlib.from_nir(graph, reading="sinabs")
+        assert expected.max() > 1
+        np.testing.assert_allclose(net(x).detach().numpy(), expected, rtol=1e-5, atol=1e-5)
+    graph = nir.NIRGraph.from_list(weight, nir.IF(r=ones, v_threshold=ones))
+    for options, message in (
+        ({"reading": "lava"}, "reading: expected one of nir, sinabs, got 'lava'"),
+        ({"reading": "sinabs", "dt": DT}, "dt: expected none, or 1, with reading="),
+        (
+            {"reading": "sinabs", "discretisation": "euler"},
+            'discretisation: expected "exponential" with reading=',
+        ),
+        ({}, "dt: expected a number of seconds > 0, got None"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            snnlib.from_nir(graph, **options)
+    cuba = nir.CubaLIF(tau_mem=ones, tau_syn=ones, r=ones, v_leak=zero, v_threshold=ones)
+    with pytest.raises(
+        ValueError, match="node: expected a neuron that sinabs takes, IF, LI, LIF, got CubaLIF"
+    ):
+        snnlib.from_nir(single(cuba, (3,)), reading="sinabs")
 
 
 def test_a_graph_that_never_fires_is_not_compared() -> None:

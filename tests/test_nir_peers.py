@@ -164,11 +164,31 @@ def test_sinabs_fires_several_times_in_a_step() -> None:
         real = sinabs(copy.deepcopy(graph), x).numpy()
     assert real.max() > 1
     assert SpikeCounts.of(said(graph, "sinabs", x), real).identical == 1.0
+    assert np.array_equal(snnlib.from_nir(graph, reading="sinabs")(x).detach().numpy(), real)
     leaky = single(nir.LI(np.array([5.0]), np.ones(1), np.zeros(1)), (8,))
     with torch.no_grad():
         np.testing.assert_allclose(
             said(leaky, "sinabs", x), sinabs(copy.deepcopy(leaky), x).numpy(), rtol=1e-5, atol=1e-5
         )
+
+
+def test_nets_that_sinabs_wrote_are_read_as_it_does() -> None:
+    layers = peer("sinabs.layers")
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        nn.Conv2d(2, 4, 3, padding=1, bias=False), layers.IAFSqueeze(batch_size=BATCH, min_v_mem=-1.0),
+        layers.SumPool2d(2), nn.Flatten(), nn.Linear(64, 6), layers.IAFSqueeze(batch_size=BATCH, min_v_mem=-1.0),
+    )  # fmt: skip
+    nn.init.normal_(net[0].weight, 0, 0.7)
+    x = spikes(STEPS, BATCH, 2, 8, 8)
+    flat = x.transpose(0, 1).flatten(0, 1)
+    with torch.no_grad():
+        net(flat)
+        graph = peer("sinabs.nir").to_nir(net, flat)
+        found = snnlib.from_nir(graph, reading="sinabs")(x)
+        expected = peer("sinabs.nir").from_nir(graph, batch_size=BATCH)(flat)[0]
+    expected = expected.unflatten(0, (BATCH, STEPS)).transpose(0, 1)
+    assert expected.max() > 1 and torch.equal(found, expected)
 
 
 def exported(library: str) -> tuple[Any, Callable[[Tensor], Tensor], float, str]:

@@ -141,7 +141,9 @@ def spiking_layer(
     time_dim = int(neuron.batch_first)
     if neuron.times_input:
         x, state, last = by_time(x, state, 1, neuron.input_gradient, time_dim)
-        value, after = run_and_pool(neuron, layer_currents(x, weight, operator, time_dim), state, pool, x.dtype)
+        value, after = run_and_pool(
+            neuron, layer_currents(x, weight, operator, time_dim), state, pool, x.dtype
+        )
         return Output(value, (*after, last))
     conv = as_event_driven(operator, x, weight)
     if isinstance(conv, str):

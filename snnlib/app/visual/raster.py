@@ -176,7 +176,12 @@ def _draw_scores(
     for row, score in enumerate(scores.tolist()):
         # On the right of bars to the left, too, where they do not meet the classes' names.
         place = max(score, 0.0) if math.isfinite(score) else 0.0
-        text: dict[str, Any] = {"xytext": (3, 0), "textcoords": "offset points", "va": "center", "fontsize": 8}
+        text: dict[str, Any] = {
+            "xytext": (3, 0),
+            "textcoords": "offset points",
+            "va": "center",
+            "fontsize": 8,
+        }
         axes.annotate(f"{score:.3g}", (place, row), **text)
     axes.set_yticks(range(len(scores)), names)
     axes.set_ylim(-0.7, len(scores) - 0.3)

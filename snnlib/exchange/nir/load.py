@@ -24,7 +24,6 @@ from snnlib.exchange.nir.modules_of import (
 from snnlib.exchange.nir.package import read_graph
 from snnlib.exchange.nir.reading import (
     NEURONS,
-    Discretisation,
     cell_of,
     check_discretisation,
     check_dt,
@@ -32,6 +31,7 @@ from snnlib.exchange.nir.reading import (
     kind_of,
 )
 from snnlib.exchange.nir.structure import Structure, structure_of
+from snnlib.exchange.nir.targets.sinabs import Sinabs
 from snnlib.neurons import Neuron
 from snnlib.neurons.surrogate import SurrogateLike
 from snnlib.nn import PerStep, SpikingConv1d, SpikingConv2d, SpikingLinear
@@ -39,9 +39,10 @@ from snnlib.nn import PerStep, SpikingConv1d, SpikingConv2d, SpikingLinear
 
 def from_nir(
     graph: Any,
-    dt: float,
+    dt: float | None = None,
     *,
-    discretisation: str = "euler",
+    discretisation: str | None = None,
+    reading: str = "nir",
     surrogate: SurrogateLike | None = None,
 ) -> nn.Module:
     """A graph of the Neuromorphic Intermediate Representation (NIR) as a net over sequences `[T, N, ...]`.
@@ -52,14 +53,20 @@ def from_nir(
     where its membrane passes the threshold, and is set to `v_reset` within that step. On a cycle, the edge that closes
     it brings the value of the step before.
 
+    sinabs reads graphs otherwise, and so writes other ones. With `reading="sinabs"` the net is what sinabs makes of the
+    graph: time constants count steps, decay = exp(-1/tau), a neuron fires at the threshold, several times in a step if
+    it reaches a multiple, each spike takes the threshold off, and the membrane of an `IF` does not go below minus its
+    threshold. `r` and `v_reset` are left out. Gradients are those of sinabs. Such neurons run by `step`.
+
     Convolutions and linear maps without bias before neurons become event-driven layers. Constants of single elements
     are kept; such neurons run over `[T, N, elements]`, which is slower than one constant per channel.
 
     Args:
         graph: a `nir.NIRGraph`, or the path of a file with one.
-        dt: length of a time step in seconds.
-        discretisation: `"euler"` or `"exponential"` (sinabs, Rockpool). Default `"euler"`.
-        surrogate: surrogate gradient of all neurons. Default: that of each model.
+        dt: length of a time step in seconds; with `reading="sinabs"` left out, or 1.
+        discretisation: `"euler"` or `"exponential"` (Rockpool). Default `"euler"`, in sinabs' reading `"exponential"`.
+        reading: `"nir"`, what the graph means, or `"sinabs"`, for graphs that sinabs wrote. Default `"nir"`.
+        surrogate: surrogate gradient of all neurons. Default: that of each model, or of sinabs.
 
     Returns:
         An `nn.Sequential` where the graph is a chain, else a `GraphNet`; weights are parameters.
@@ -67,7 +74,8 @@ def from_nir(
     Raises:
         ImportError: the package `nir` is missing: `pip install 'snnlib[nir]'`.
         ValueError: a graph that is no net, a time constant shorter than a step, a delay that is no whole number of
-            steps, or a number that is not finite in float32; the message names the node.
+            steps, a number that is not finite in float32, or a node that sinabs does not take; the message names the
+            node.
 
     >>> import nir, numpy as np, snnlib, torch
     >>> ones = np.ones(3)
@@ -85,10 +93,11 @@ def from_nir(
     """
     if isinstance(graph, str | Path):
         graph = read_graph(graph)
-    rule, dt = check_discretisation(discretisation), check_dt(dt)
     structure = structure_of(graph)
+    read, step = _reader(reading, dt, discretisation, structure)
+    dialect = "sinabs" if reading == "sinabs" else None
     modules = {
-        name: _module(name, node, structure, dt, rule, surrogate)
+        name: _module(name, node, structure, step, read, surrogate, dialect)
         for name, node in structure.nodes.items()
         if kind_of(node) not in ("Input", "Output")
     }
@@ -99,21 +108,58 @@ def from_nir(
     return GraphNet(modules, sources, structure.back, structure.loops, structure.input, structure.outputs)
 
 
+# The neurons that a node with a state stands for, by its name and the node.
+Reader = Callable[[str, Any], Cell]
+
+
+def _reader(
+    reading: str, dt: float | None, discretisation: str | None, structure: Structure
+) -> tuple[Reader, float]:
+    """What reads nodes with a state, and the length of a step.
+
+    Raises:
+        ValueError: an unknown reading, an option that it does not have, or cycles that sinabs does not take.
+    """
+    if reading == "nir":
+        rule, step = check_discretisation(discretisation or "euler"), check_dt(dt)
+        return lambda name, node: cell_of(name, node, step, rule), step
+    if reading != "sinabs":
+        raise ValueError(f"reading: expected one of nir, sinabs, got {reading!r}")
+    if dt not in (None, 1):
+        raise ValueError(f'dt: expected none, or 1, with reading="sinabs", which counts steps, got {dt!r}')
+    if discretisation not in (None, "exponential"):
+        raise ValueError(
+            f'discretisation: expected "exponential" with reading="sinabs", got {discretisation!r}'
+        )
+    sinabs = Sinabs()
+    sinabs.structure(structure)
+
+    def read(name: str, node: Any) -> Cell:
+        if kind_of(node) not in sinabs.neurons:
+            raise ValueError(
+                f"{name}: expected a neuron that sinabs takes, {', '.join(sinabs.neurons)}, got {kind_of(node)}"
+            )
+        return sinabs.cell(name, node, 1.0)
+
+    return read, 1.0
+
+
 def _module(
     name: str,
     node: Any,
     structure: Structure,
     dt: float,
-    discretisation: Discretisation,
+    read: Reader,
     surrogate: SurrogateLike | None,
+    dialect: str | None,
 ) -> nn.Module:
     kind = kind_of(node)
     shape = structure.shapes[structure.sources[name][0]]
     check_numbers(name, node)
     if kind in NEURONS:
-        cell: Cell = cell_of(name, node, dt, discretisation)
+        cell = read(name, node)
         try:
-            return neuron_module(cell, shape, surrogate)
+            return neuron_module(cell, shape, surrogate, dialect)
         except ValueError as error:
             raise ValueError(f"{name}: {error}, of a neuron in steps of dt = {dt:g} s") from error
     if kind == "Flatten":

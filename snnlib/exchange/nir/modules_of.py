@@ -177,8 +177,13 @@ class GraphNeuron(SpikingNeuron):
         )
 
 
-def neuron_module(cell: Cell, shape: Shape, surrogate: SurrogateLike | None) -> nn.Module:
-    """Neurons or integrators over sequences, as this library's own models where these have the constants."""
+def neuron_module(
+    cell: Cell, shape: Shape, surrogate: SurrogateLike | None, dialect: str | None = None
+) -> nn.Module:
+    """Neurons or integrators over sequences, as this library's own models where these have the constants.
+
+    Neurons that take the threshold off have the gradients of a dialect.
+    """
     rest = None
     if not cell.spikes and np.any(cell.start):
         # A potential that is never reset may be measured from where it rests, which is where it starts.
@@ -189,7 +194,7 @@ def neuron_module(cell: Cell, shape: Shape, surrogate: SurrogateLike | None) -> 
         _is_by_channel(value, shape) for value in vars(cell).values() if isinstance(value, np.ndarray)
     )
     reduced = _reduced(cell, (int(np.prod(shape)),) if per_element else shape)
-    neuron = _model(reduced, surrogate)
+    neuron = _model(reduced, surrogate, dialect)
     made: nn.Module = Elementwise(neuron) if per_element else neuron
     before = [] if factor is None else [Scale(factor)]
     after = [] if rest is None else [Offset(rest)]
@@ -201,6 +206,10 @@ def _unit_gains(cell: Cell) -> tuple[Cell, Array | None]:
 
     A membrane that nothing but its own threshold reads may be measured in any unit.
     """
+    if cell.floor is not None and np.unique(cell.floor).size > 1:
+        # Neurons have one floor: measured in thresholds it is the same for all.
+        assert cell.threshold is not None
+        return replace(cell.scaled(1 / cell.threshold), gain=cell.gain), 1 / cell.threshold
     gain = cell.gain if cell.gain_s is None else cell.gain * cell.gain_s
     usual = bool(np.all(gain == 1)) or bool(np.allclose(gain, 1 - cell.decay, rtol=1e-12, atol=0))
     if usual:
@@ -234,7 +243,7 @@ def _reduced(cell: Cell, shape: Shape) -> Cell:
     return replace(cell, **{key: one(value) for key, value in vars(cell).items()})
 
 
-def _model(cell: Cell, surrogate: SurrogateLike | None) -> Neuron:
+def _model(cell: Cell, surrogate: SurrogateLike | None, dialect: str | None) -> Neuron:
     scaled = bool(
         np.allclose(cell.gain if cell.gain_s is None else cell.gain * cell.gain_s, 1 - cell.decay, rtol=1e-12)
     )
@@ -243,7 +252,9 @@ def _model(cell: Cell, surrogate: SurrogateLike | None) -> Neuron:
     )
     if not cell.spikes:
         return _integrator(cell, decay_input)
-    assert cell.threshold is not None and cell.reset_value is not None
+    assert cell.threshold is not None
+    if cell.reset_value is None:
+        return _subtracting(cell, surrogate, dialect)
     # LIF rests where its reset puts it; the others rest at 0.
     rest = cell.reset_value if cell.decay_s is None else np.zeros(())
     plain = (
@@ -266,6 +277,24 @@ def _model(cell: Cell, surrogate: SurrogateLike | None) -> Neuron:
     if bool(np.all(cell.decay == 1)):
         return IF(**options)
     return LIF(_tau(cell.decay), decay_input=decay_input, **options)
+
+
+def _subtracting(cell: Cell, surrogate: SurrogateLike | None, dialect: str | None) -> Neuron:
+    """Neurons without a synapse and a rest whose spikes take the threshold off, as sinabs has them."""
+    assert cell.threshold is not None and cell.decay_s is None and not np.any(cell.offset)
+    options: dict[str, Any] = {
+        "threshold": _tensor(cell.threshold),
+        "reset": "subtract",
+        "compare": ">" if cell.strict else ">=",
+        "max_spikes": cell.max_spikes,
+        "floor": None if cell.floor is None else float(cell.floor),
+        "surrogate": surrogate,
+        "dialect": dialect,
+    }
+    if bool(np.all(cell.decay == 1)):
+        return IF(**options)
+    tau = _tensor(-1 / np.log(cell.decay))
+    return LIF(tau, decay_input=False, discretisation="exponential", **options)
 
 
 def _integrator(cell: Cell, decay_input: bool) -> Neuron:

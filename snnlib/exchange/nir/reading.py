@@ -41,7 +41,7 @@ def check_discretisation(value: str) -> Discretisation:
     return value  # type: ignore[return-value]
 
 
-def check_dt(dt: float) -> float:
+def check_dt(dt: float | None) -> float:
     """A time step in seconds."""
     if not (isinstance(dt, Real) and not isinstance(dt, bool) and 0 < dt < float("inf")):
         raise ValueError(f"dt: expected a number of seconds > 0, got {dt!r}")

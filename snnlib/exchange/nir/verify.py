@@ -129,8 +129,8 @@ def _check_firing(outputs: dict[str, Array], units: dict[str, Unit], dt: float) 
     firing = [name for name, unit in units.items() if isinstance(unit, Cell) and unit.spikes]
     if firing and not any(outputs[name].any() for name in firing):
         raise ValueError(
-            f"dt: expected a step at which the graph's neurons fire, got {dt:g} s, at which none does; give the step that "
-            "the graph was written for (1 for sinabs, whose time constants are steps) or an input that makes it fire"
+            f"dt: expected a step at which the graph's neurons fire, got {dt:g} s, at which none does; give the step "
+            "that the graph was written for (1 for sinabs, which counts steps) or an input that makes it fire"
         )
 
 

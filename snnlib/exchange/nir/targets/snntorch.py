@@ -61,7 +61,7 @@ class SnnTorch(Target):
                 continue
             if name in built:
                 raise Refused(
-                    f"{recurrent[name]}: nirtorch 2.6 fails on recurrent neurons that the graph lists before what they read"
+                    f"{recurrent[name]}: nirtorch 2.6 fails on recurrent neurons that are listed before what they read"
                 )
             if name in recurrent:
                 built.add(name)
