@@ -62,6 +62,45 @@ def test_a_model_of_a_user_is_found_by_name() -> None:
     assert isinstance(again(Slow(4.0), models={"Slow": Slow}), Slow)
 
 
+class Leaky(Neuron):
+    """As in docs/neurons.md: what it does not know itself goes to its base."""
+
+    state_names = ("v",)
+
+    def __init__(self, beta: float = 0.9, **options: Any) -> None:
+        super().__init__({"beta": beta, "threshold": 1.0}, **options)
+
+    def step(self, state: Any, current: Tensor, params: Any) -> Any:
+        v = params["beta"] * state[0] + current
+        spikes = snnlib.surrogate.spike(v - params["threshold"], params["threshold"], snnlib.surrogate.ATan())
+        return spikes, (v * (1 - spikes.detach()),)
+
+
+class Slow(LIF):
+    """A model of the library with another default, and an argument of its own."""
+
+    def __init__(self, tau: float = 50.0, *, note: str = "", **options: Any) -> None:
+        super().__init__(tau, **options)
+        self.note = note
+
+
+def test_options_of_ones_own_model_are_plain_data() -> None:
+    neuron = Leaky(0.5, learnable=("beta",), batch_first=True)
+    plain = config(neuron)
+    assert plain == {"model": "Leaky", "beta": 0.5, "learnable": ["beta"], "batch_first": True}
+    made = again(neuron, models={"Leaky": Leaky})
+    assert (
+        same(neuron, made) and made.batch_first and [name for name, _ in made.named_parameters()] == ["beta"]
+    )
+    slow = Slow(note="x", reset="none", surrogate=snnlib.surrogate.Triangle())
+    made = again(slow, models={"Slow": Slow})
+    assert same(slow, made) and isinstance(made, Slow) and made.note == "x"
+    # Those of the library are known beside one's own.
+    assert isinstance(again(LIF(), models={"Leaky": Leaky}), LIF)
+    with pytest.raises(ValueError, match=r"got 'Leaky'; models= takes those of your own"):
+        from_config(plain)
+
+
 def test_learned_membrane_of_plif_is_kept_to_rounding() -> None:
     neuron = PLIF(torch.tensor([2.0, 5.0]))
     torch.testing.assert_close(again(neuron).w, neuron.w)

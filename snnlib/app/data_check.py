@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from snnlib.data import NMNIST, EventFileError, EventFolder, read
+from snnlib.app.read_options import open_folder
+from snnlib.data import NMNIST, EventFileError, read
 from snnlib.data.event_cache import check_caches
 from snnlib.data.sources import Source, find_split
 
@@ -70,9 +71,9 @@ def _sample_of(samples: NMNIST) -> Reader:
 
 
 def _check_folder(root: Path, options: dict[str, Any]) -> tuple[list[str], Callable[[str], bytes]]:
-    samples = EventFolder(root, None)
-    wanted = {"origin": "first", "strict": True, **options}
-    faults = _faults(samples.files, lambda name: read(root / name, **wanted))
+    samples = open_folder(root, options)
+    wanted = {"origin": "first", "strict": True}
+    faults = _faults(samples.files, lambda name: read(root / name, **{**wanted, **samples.options_of(name)}))
     print(f"{root}: {len(samples)} recordings of {len(samples.classes)} classes read")
     return faults, lambda name: (root / name).read_bytes()
 

@@ -11,7 +11,7 @@ import numpy as np
 import typer
 
 from snnlib.app.data_check import check_data
-from snnlib.app.read_options import HELP, read_options, size_option
+from snnlib.app.read_options import HELP, open_folder, read_options, size_option
 from snnlib.data import EventFileError, EventFolder, Recording, describe_events, read, write
 from snnlib.data.formats.registry import FORMATS, format_to_write
 
@@ -150,7 +150,7 @@ def check(
 def _folder_info(path: Path, options: dict[str, Any], picture: Path | None) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
-        samples = EventFolder(path, None)
+        samples = open_folder(path, options)
         splits = {
             split: EventFolder(path, split) for split in ("train", "val", "test") if _has_split(path, split)
         }
@@ -159,7 +159,9 @@ def _folder_info(path: Path, options: dict[str, Any], picture: Path | None) -> N
     first: tuple[Path, Recording] | None = None
     for name in samples.files:
         try:
-            recording, new_faults = _read_with_faults(path / name, {**options, "origin": "first"})
+            recording, new_faults = _read_with_faults(
+                path / name, {**samples.options_of(name), "origin": "first"}
+            )
         except (EventFileError, ImportError) as error:
             faults.append(str(error))
             continue

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from snnlib.data import EventFileError
+from snnlib.data import EventFileError, EventFolder
 
 HELP = (
     "Pass this option to the reader, for example columns=xypt, unit=ms, polarity=signed or camera=dvs128; repeat it "
-    "for several."
+    "for several. In a folder it is for the files whose format has it."
 )
 
 
@@ -46,3 +47,15 @@ def folder_options(given: Sequence[str] | None) -> dict[str, Any]:
     options = read_options(given)
     size = options.pop("sensor_size", None)
     return {"sensor_size": size, "read_options": options}
+
+
+def open_folder(root: Path, options: Mapping[str, Any]) -> EventFolder:
+    """All samples of a folder.
+
+    Raises:
+        EventFileError: an option that none of the files has; and as `snnlib.data.EventFolder`.
+    """
+    try:
+        return EventFolder(root, None, read_options=dict(options))
+    except TypeError as error:
+        raise EventFileError(f"--read: {error}") from error

@@ -37,8 +37,11 @@ def config(neuron: Neuron) -> dict[str, Any]:
     """
     if not isinstance(neuron, Neuron):
         raise TypeError(f"neuron: expected an instance of snnlib.neurons.Neuron, got {type(neuron).__name__}")
-    names = [name for name in inspect.signature(type(neuron)).parameters if name not in _EXPANDED]
-    return {"model": type(neuron).__name__, **{name: _argument(neuron, name) for name in names}}
+    arguments = _parameters(type(neuron))
+    return {
+        "model": type(neuron).__name__,
+        **{name: _argument(neuron, made) for name, made in arguments.items()},
+    }
 
 
 def from_config(config: Mapping[str, Any], models: Mapping[str, type[Neuron]] | None = None) -> Neuron:
@@ -46,17 +49,19 @@ def from_config(config: Mapping[str, Any], models: Mapping[str, type[Neuron]] | 
 
     Args:
         config: what `config` gave.
-        models: models by name. Default: those of the library, `snnlib.neurons.MODELS`.
+        models: models of your own by name, `{"Leaky": Leaky}`, beside those of the library, `snnlib.neurons.MODELS`.
 
     Raises:
         ValueError: a model or a surrogate that is not known, or an argument out of its range.
         TypeError: an argument that the model does not have.
     """
-    models = _library() if models is None else models
+    models = {**_library(), **(models or {})}
     given = dict(config)
     model = given.pop("model", None)
     if model not in models:
-        raise ValueError(f"config: expected a model of {', '.join(models)}, got {model!r}")
+        raise ValueError(
+            f"config: expected a model of {', '.join(models)}, got {model!r}; models= takes those of your own"
+        )
     if given.get("surrogate") is not None:
         given["surrogate"] = _surrogate(given["surrogate"])
     return models[model](**{name: _value(value) for name, value in given.items()})
@@ -69,10 +74,28 @@ def _library() -> Mapping[str, type[Neuron]]:
     return MODELS
 
 
-def _argument(neuron: Neuron, name: str) -> Any:
+def _parameters(model: type[Neuron]) -> dict[str, inspect.Parameter]:
+    """What a model can be given: its own arguments, and through `**options` those of the classes that it builds on."""
+    found: dict[str, inspect.Parameter] = {}
+    for kind in model.__mro__:
+        if "__init__" not in vars(kind):
+            continue
+        parameters = inspect.signature(kind.__init__).parameters.values()  # type: ignore[misc]
+        for made in parameters:
+            named = made.kind not in (made.VAR_POSITIONAL, made.VAR_KEYWORD)
+            # The constants of `Neuron` itself are what a model hands it, not what it is given.
+            if named and made.name not in _EXPANDED and not (kind is Neuron and made.name == "constants"):
+                found.setdefault(made.name, made)
+        if kind is Neuron or not any(made.kind is made.VAR_KEYWORD for made in parameters):
+            break
+    return found
+
+
+def _argument(neuron: Neuron, made: inspect.Parameter) -> Any:
+    name = made.name
     if name not in neuron.constant_names and not hasattr(neuron, name):
         # A constant that was left out has no buffer.
-        if inspect.signature(type(neuron)).parameters[name].default is None:
+        if made.default is None:
             return None
         raise ValueError(f"neuron: expected {type(neuron).__name__} to keep {name}, got no such attribute")
     value = getattr(neuron, name)

@@ -87,6 +87,24 @@ def test_info_of_a_folder(file, command, tmp_path):
         assert text in out
 
 
+def test_read_options_of_a_folder_are_for_the_formats_that_have_them(command, tmp_path):
+    root = tmp_path / "own"
+    for label in ("a", "b"):
+        (root / label).mkdir(parents=True)
+        for number in range(3):
+            events = random_events(50, (48, 64), seed=number + 10 * ord(label))
+            write(root / label / f"{number}.raw", events, format="evt3", sensor_size=(48, 64))
+    code, _, err = command("info", root, "--read", "columns=txyp")
+    assert (
+        code == 2 and err.count("\n") == 1 and "--read: columns: expected files of a format with this" in err
+    )
+    np.save(root / "a" / "3.npy", np.array([[5, 3, 4, 1], [9, 5, 6, 0]]))
+    code, out, _ = command("info", root, "--read", "columns=txyp")
+    assert code == 0 and "faults: none" in out and "NumPy array 1" in out and "Prophesee EVT 3.0 6" in out
+    code, out, _ = command("check", root, "--read", "columns=txyp")
+    assert code == 0 and "7 recordings of 2 classes read" in out
+
+
 def test_convert(file, command, tmp_path):
     events = read(file).events
     for name, format in (("b.raw", "evt3"), ("b.es", None), ("b.npy", None), ("b.dat", None)):

@@ -171,3 +171,36 @@ def test_statistics_find_hot_pixels():
     assert found.events == 5600 and [pixel[:2] for pixel in found.hot_pixels] == [(7, 3)]
     assert sum(found.rate) / 20 == pytest.approx(5600 / (found.duration_us / 1e6))
     assert describe_events(events[:0]).events == 0
+
+
+def test_options_go_to_the_formats_that_have_them(root):
+    """Plain `[E, 4]` arrays, which cannot be read without columns, beside formats that know no columns."""
+    for path in root.rglob("*.npy"):
+        events = np.load(path)
+        np.save(path, np.stack([events[field].astype(np.int64) for field in "txyp"], 1))
+    for options in (
+        {"columns": "txyp"},
+        {".npy": {"columns": "txyp"}},
+        {"outside": "error", "columns": "txyp"},
+    ):
+        samples = EventFolder(root, None, read_options=options)
+        place = samples.files.index("10/3.npy")
+        expected = random_events(30, (48, 64), seed=3)
+        expected["t"] -= expected["t"][0]
+        assert np.array_equal(samples[place][0], expected) and samples.sensor_size == (48, 64)
+        assert [len(samples[index][0]) for index in range(len(samples))] == [30] * 30
+    assert samples.options_of("10/0.raw") == {"outside": "error"}
+    for options, message in (
+        ({"colums": "txyp"}, "colums: expected an option of a format \\(.*columns.*\\), got another"),
+        (
+            {"group": "spikes"},
+            "group: expected files of a format with this option \\(hdf5\\), got none of them",
+        ),
+        (
+            {".csv": {"columns": "txyp"}},
+            r".csv: expected a suffix of the files \(.aedat, .dat, .es, .npy, .raw\)",
+        ),
+        ({".npy": "txyp"}, ".npy: expected options by name for this suffix, got 'txyp'"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            EventFolder(root, read_options=options)

@@ -82,6 +82,17 @@ def test_readers_get_their_options(tmp_path, capsys):
     assert code == 0 and len(out.splitlines()) == 2 and not err
     code, _, err = run(capsys, "train", "--data", "nmnist", "--root", tmp_path, "--read", "unit=s")
     assert code == 2 and "--read: expected none for nmnist, whose files need no options" in err
+    # A recording of another format, which has no such options.
+    write(
+        tmp_path / "other.raw",
+        random_events(99, (32, 40), last_us=150_000),
+        format="evt3",
+        sensor_size=(32, 40),
+    )
+    code, out, err = run(capsys, "predict", run_folder, tmp_path / "other.raw")
+    assert code == 0 and len(out.splitlines()) == 2 and not err
+    code, _, err = run(capsys, *command[:-2], *options, "--read", "group=spikes")
+    assert code == 2 and "--read: group: expected files of a format with this option (hdf5)" in err
     code, _, err = run(capsys, *command[:-2], "--read", "unit")
     assert code == 2 and "--read: expected NAME=VALUE, got 'unit'" in err
 

@@ -72,6 +72,8 @@ def data_facts(config: TrainConfig) -> DataFacts:
                 samples = EventFolder(config.root or "", None, **folder_options(config.read))
                 classes = classes or tuple(samples.classes)
                 sensor_size = samples.sensor_size if config.crop is None else sensor_size
+            except TypeError as error:
+                raise ConfigError("read", str(error)) from error
             except (OSError, ValueError) as error:
                 raise ConfigError("root", str(error)) from error
     size = CropPool(config.crop_box or (0, 0, *sensor_size), config.pool).output_size

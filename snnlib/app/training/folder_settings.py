@@ -61,6 +61,8 @@ def choose_settings(root: str | None, given: Mapping[str, Any]) -> FolderChoice:
         samples = EventFolder(root, "train", val_share=0.0, **folder_options(given.get("read")))
         looked = np.unique(np.linspace(0, len(samples) - 1, min(LOOKED_AT, len(samples))).astype(int))
         recordings = [samples.read(int(index)).events for index in looked]
+    except TypeError as error:
+        raise ConfigError("read", str(error)) from error
     except (OSError, ValueError) as error:
         raise ConfigError("root", str(error)) from error
     if len(samples.classes) < 2:

@@ -18,6 +18,7 @@ from snnlib.app.training.run import Checkpoint, checkpoint_path, load_weights
 from snnlib.app.training.run_folder import RunFolder
 from snnlib.app.training.sequences import Heard, sequence_of
 from snnlib.data import ToFrames, read, read_wav
+from snnlib.data.datasets.reader_options import ReaderOptions
 from snnlib.neurons.stored import warn_caller
 
 # dtype of a run's weights by the name of its precision.
@@ -93,10 +94,8 @@ class Predictor:
         self._module = load_module(config, run, checkpoint)
         self._transform = _transform(config)
         # As `EventFolder` reads its files.
-        self._options = {
-            "origin": "first" if config.data == "folder" else "auto",
-            **read_options(config.read),
-        }
+        self._origin = "first" if config.data == "folder" else "auto"
+        self._options = ReaderOptions(read_options(config.read))
 
     @torch.no_grad()
     def scores(self, file: Path) -> Tensor:
@@ -112,7 +111,8 @@ class Predictor:
         if isinstance(self._transform, Heard):
             heard: Any = read_wav(file, sample_rate=self._transform.cochlea.sample_rate)[0]
         else:
-            heard, _ = read(file, strict=True, **{"sensor_size": size, **self._options})
+            general = {"sensor_size": size, "origin": self._origin}
+            heard, _ = read(file, strict=True, **{**general, **self._options.of(file)})
         x = self._transform(heard)
         if not x.any():
             warn_caller(

@@ -17,10 +17,11 @@ import torch
 from torch.utils.data import Dataset
 
 from snnlib.data.checks import check_choice, check_index, check_int, check_sensor_size
+from snnlib.data.datasets.reader_options import ReaderOptions
 from snnlib.data.datasets.splits import SPLITS, Split, some_names, split_by_hash
 from snnlib.data.event_cache import digest_of
 from snnlib.data.formats.base import EventFile, EventFileError, Room
-from snnlib.data.formats.registry import SUFFIXES, find_format
+from snnlib.data.formats.registry import SUFFIXES, find_format, named_format
 from snnlib.data.reading import Recording, read
 
 Transform = Callable[[Any], Any]
@@ -73,7 +74,8 @@ class EventFolder(Dataset[tuple[Any, Any]]):
         seed: of the split by hash.
         sensor_size: `(height, width)`; default: the largest of what headers say and events show.
         strict: whether a truncated file raises; else its whole records are kept with a warning.
-        read_options: further options of `snnlib.data.read`, for example `{"columns": "xypt", "unit": "ms"}`.
+        read_options: further options of `snnlib.data.read`, for example `{"columns": "xypt", "unit": "ms"}`, for the
+            files whose format has them; or for the files of a suffix alone, `{".npy": {"columns": "txyp"}}`.
 
     Attributes:
         classes: class names, sorted; the label is the index. The same for every split.
@@ -84,6 +86,7 @@ class EventFolder(Dataset[tuple[Any, Any]]):
     Raises:
         FileNotFoundError: `root` or the table is missing, or names a missing file.
         EventFileError: no recordings, or a damaged table; on access, a damaged recording.
+        TypeError: an option that no file's format has.
 
     Example:
         >>> import pathlib, tempfile
@@ -123,6 +126,7 @@ class EventFolder(Dataset[tuple[Any, Any]]):
         self.root, self.split, self.strict = Path(root), split, bool(strict)
         self.transform, self.target_transform = transform, target_transform
         self.read_options = dict(read_options or {})
+        self._options = ReaderOptions(self.read_options)
         self._given_size = None if sensor_size is None else check_sensor_size("sensor_size", sensor_size)
         if not self.root.is_dir():
             what = "a file" if self.root.exists() else "nothing"
@@ -147,6 +151,7 @@ class EventFolder(Dataset[tuple[Any, Any]]):
         index = {label: number for number, label in enumerate(self.classes)}
         self.targets = torch.tensor([index[found[i].label] for i in chosen], dtype=torch.int64)
         self._all_files = [sample.name for sample in found]
+        self._options.check(self.root / name for name in self._all_files)
 
     def __len__(self) -> int:
         return len(self.files)
@@ -163,8 +168,13 @@ class EventFolder(Dataset[tuple[Any, Any]]):
     def read(self, index: int) -> Recording:
         """Events and header of a sample, without transforms."""
         number = check_index(index, len(self))
-        options = {"origin": "first", "strict": self.strict, **self.read_options}
-        return read(self.root / self.files[number], sensor_size=self._given_size, **options)
+        path = self.root / self.files[number]
+        options = {"origin": "first", "strict": self.strict, **self._options.of(path)}
+        return read(path, sensor_size=self._given_size, **options)
+
+    def options_of(self, name: str) -> dict[str, Any]:
+        """The `read_options` of a file, named as in `files`."""
+        return self._options.of(self.root / name)
 
     @cached_property
     def sensor_size(self) -> tuple[int, int]:
@@ -173,14 +183,14 @@ class EventFolder(Dataset[tuple[Any, Any]]):
             return self._given_size
         height = width = 0
         for name in self._all_files:
+            given = self.options_of(name)
             with EventFile(self.root / name) as file:
-                options = {
-                    key: value for key, value in self.read_options.items() if key in find_format(file).options
-                }
-                header, _ = find_format(file).decode(file, Room(file), options)
+                format = named_format(given["format"]) if "format" in given else find_format(file)
+                options = {key: value for key, value in given.items() if key in format.options}
+                header, _ = format.decode(file, Room(file), options)
             size = header.sensor_size
             if size is None:
-                events = read(self.root / name, **self.read_options).events
+                events = read(self.root / name, **given).events
                 size = int(events["y"].max(initial=-1)) + 1, int(events["x"].max(initial=-1)) + 1
             height, width = max(height, size[0]), max(width, size[1])
         return max(height, 1), max(width, 1)
