@@ -21,7 +21,7 @@ THREADED_TESTS := tests/test_thread_sanitizer.py tests/test_invariance.py tests/
                   tests/test_fuzz.py tests/test_taps.py
 THREADED_CHOICE := not reference and not instruction and not twenty_calls and not large
 
-.PHONY: demo test test-slow test-peers lint sanitize sanitize-memory sanitize-threads fuzz fuzz-files reliability bench bench-accuracy bench-peers format cuda-check cuda-emulation-asan docs test-versions gpu-check clean
+.PHONY: demo test test-slow test-peers lint sanitize sanitize-memory sanitize-threads fuzz fuzz-files reliability bench bench-accuracy bench-peers format cuda-check cuda-emulation-asan docs test-versions gpu-check gpu-bundle clean
 
 demo: $(VENV)/.native $(VENV)/.fetched  ## Train on the embedded data and show the result.
 	$(VENV)/bin/snnlib train
@@ -127,8 +127,18 @@ docs: $(READY)  ## The documentation site in build/site; warnings are errors, an
 	$(PYTHON) docs/site/pages.py
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
 
-gpu-check:  ## Build, check and measure on a GPU machine, with the packages of its own python3.
-	python3 benchmarks/gpu_check.py --build build/gpu-check --commit "$(shell git describe --always --dirty 2>/dev/null)"
+gpu-check:  ## Build, check and measure on a GPU machine, with the packages of its own python3; COPY=FOLDER for the report.
+	python3 benchmarks/gpu_check.py --build build/gpu-check $(if $(COPY),--copy $(COPY))
+
+# For machines with the H100 or H200 and Python 3.12, where the sources may not build.
+gpu-bundle:  ## Into build/gpu what gpu-check needs on a machine without git: the commit, and a wheel with kernels if Python 3.12 is here.
+	rm -rf build/gpu && mkdir -p build/gpu
+	git describe --always --dirty --abbrev=12 >build/gpu/commit
+	@python="$$(python3 -c 'import sys; sys.path.insert(0, "release"); import versions; print(versions.interpreter("3.12") or "")')"; \
+	if [ -z "$$python" ]; then echo 'no Python 3.12 here, and so no wheel in build/gpu'; else \
+		"$$python" -m pip wheel --quiet --no-deps --wheel-dir build/gpu -Cbuild-dir=build/gpu-wheel \
+			-Ccmake.define.SNNLIB_CUDA=ON -Ccmake.define.CMAKE_CUDA_ARCHITECTURES=90 .; fi
+	ls -l build/gpu
 
 # Python compiles the modules that are imported; pip would compile them all, for a minute. It reads the variable as the
 # value of its setting `compile`, so that 0 leaves it out.

@@ -1,152 +1,105 @@
-"""Builds, checks and measures snnlib on a GPU machine without network: `make gpu-check`.
+"""Builds, checks and measures snnlib on a GPU machine without network, in nine minutes: `make gpu-check`.
 
-    python3 benchmarks/gpu_check.py [--build FOLDER] [--stages ops,step] [--json FILE] [--device cpu --small]
+    python3 benchmarks/gpu_check.py [--build FOLDER] [--copy FOLDER] [--stages ops,step] [--device cpu --small]
 
 Uses the python3 at hand with its torch, cmake, ninja, pybind11, scikit-build-core and nvcc; installs into FOLDER and
-nowhere else. Each stage of gpu_stages.py runs in a process group of its own with a time limit, so that one that fails
-or hangs does not stop the others and leaves nothing running; all end within 9 minutes. benchmarks/results/<gpu>.json is
-written anew after every stage, and a table is printed last.
-Exit status: 0 if every stage passed, 1 if one failed, 2 without a GPU or if the build fails.
+nowhere else. If the sources do not build, the wheel of build/gpu is installed, which `make gpu-bundle` makes elsewhere.
+Each stage of gpu_stages.py runs in a process group of its own with a time limit, so that one that fails or hangs does
+not stop the others and leaves nothing running. Those that measure have the GPU one after another; the others follow,
+four at a time. The report is written anew after every stage, the output of a stage as it comes, and a table last. A
+signal to end stops what runs and still gives the table.
+Exit status: 0 if every stage passed, 1 if one failed, 2 without a GPU or if there is nothing to check.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import datetime
 import json
 import os
-import platform
-import re
 import signal
-import subprocess
 import sys
-import tempfile
+import threading
 import time
+from collections import deque
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
+import gpu_build
+import gpu_processes
+from gpu_report import ROOT, Report, facts
+
+# A machine that is lent for one command often gives it ten.
 MINUTES = 9.0
-# Marks the line of a stage's output that holds its results.
-MARK = "RESULTS "
+# Side by side; such a machine has a dozen cores, and every stage is a process with torch.
+LANES = 4
+# Limits are those of a GPU machine; the script itself is tried where there may be two cores.
+CPU_PATIENCE = 8
 
 
-def build(folder: Path, architectures: str) -> None:
-    """Install the package into `folder/site`, with the machine's own packages and nothing from a network."""
-    define = "--config-settings=cmake.define."
-    options = "--quiet --no-build-isolation --no-deps --no-index --upgrade"
-    command = [
-        *(sys.executable, "-m", "pip", "install", *options.split(), "--target", str(folder / "site")),
-        f"--config-settings=build-dir={folder / 'cmake'}",
-        f"{define}SNNLIB_CUDA=ON",
-        f"{define}CMAKE_CUDA_ARCHITECTURES={architectures}",
-        str(ROOT),
-    ]
-    subprocess.run(command, check=True, timeout=240)
+def patience(arguments: argparse.Namespace) -> int:
+    """How many times its limit a stage may take."""
+    return 1 if arguments.device == "cuda" else CPU_PATIENCE
 
 
-def run_stage(name: str, arguments: argparse.Namespace, seconds: float) -> dict[str, Any]:
-    """Results of a stage in a fresh process, or what went wrong."""
+def run_stage(name: str, arguments: argparse.Namespace, seconds: float, output: Path) -> dict[str, Any]:
+    """Results of a stage in a fresh process, and what went wrong."""
+    from gpu_stages import DONE, RESULTS, STAGES  # noqa: PLC0415
+
     command = [sys.executable, __file__, "--stage", name, "--device", arguments.device]
     command += ["--small"] * arguments.small
-    start = time.monotonic()
-    ended = ""
-    # A file, so that the output of a stage that is stopped is kept.
-    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as file:
-        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, start_new_session=True)
-        try:
-            status = process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            ended = f"took longer than {seconds:.0f} s"
-        finally:
-            _stop_group(process)
-        file.seek(0)
-        output = file.read()
-    took: dict[str, Any] = {"seconds": round(time.monotonic() - start, 1)}
-    found = re.search(f"^{MARK}(.*)$", output, re.MULTILINE)
-    if found:
+    environment = dict(os.environ)
+    if name in STAGES and not STAGES[name].alone:
+        environment["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // LANES))
+    ended = gpu_processes.run(name, command, seconds, output, environment)
+    results: dict[str, Any] = {}
+    lines = ended.output.splitlines()
+    for line in lines:
+        if line.startswith(RESULTS):
+            results |= json.loads(line.removeprefix(RESULTS))
+    stage: dict[str, Any] = {"passed": DONE in lines, "seconds": ended.seconds, "results": results}
+    if not stage["passed"]:
+        stage["error"] = ended.problem
+    elif not ended.well:
         # The checks are through; what came after them is the end of the process.
-        if ended or status:
-            took["end of the process"] = ended or f"exit status {status}"
-        return {"passed": True, **took, "results": json.loads(found[1])}
-    return {"passed": False, **took, "error": f"{output.strip()[-3000:]}\n{ended}".strip()}
+        stage["end of the process"] = ended.stopped or f"exit status {ended.status}"
+    return stage
 
 
-def _stop_group(process: subprocess.Popen[bytes]) -> None:
-    """End what a stage started and left behind: it would run beside later measurements."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+def run_stages(names: list[str], arguments: argparse.Namespace, report: Report, end: float) -> None:
+    """Those that need the GPU alone one after another, then the others side by side, until this time."""
+    from gpu_stages import STAGES  # noqa: PLC0415
+
+    def lane(waiting: deque[str], number: int) -> None:
+        while waiting:
+            try:
+                name = waiting.popleft()
+            except IndexError:
+                return
+            left = end - time.monotonic()
+            limit = patience(arguments) * STAGES[name].limit if name in STAGES else 60
+            if gpu_processes.STOPPING.is_set() or left < 5:
+                report.add(name, {"passed": False, "seconds": 0, "error": "no time was left"})
+            else:
+                report.add(name, run_stage(name, arguments, min(limit, left), report.output(number)))
+
+    alone = deque(name for name in names if name in STAGES and STAGES[name].alone)
+    beside = deque(name for name in names if name not in alone)
+    lane(alone, 1)
+    threads = [threading.Thread(target=lane, args=(beside, number + 1)) for number in range(LANES)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
-def facts(device: str, commit: str) -> dict[str, str]:
-    """What the figures belong to."""
-    import torch  # noqa: PLC0415
-
-    found = {
-        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "commit": commit or _commit(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "device": device,
-    }
-    if device == "cuda":
-        found["device"] = torch.cuda.get_device_name()
-        found["CUDA of torch"] = str(torch.version.cuda)
-        found["cuDNN"] = str(torch.backends.cudnn.version())
-        query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+def describe_machine(output: Path) -> None:
+    """Into the output: what the machine has and has installed."""
+    tools = (["nvidia-smi"], [gpu_build.cuda_tool("nvcc") or "nvcc", "--version"])
+    for command in (*tools, [sys.executable, "-m", "pip", "list", "--disable-pip-version-check"]):
         try:
-            found["driver"] = subprocess.run(query, capture_output=True, text=True, check=True).stdout.strip()
-        except (OSError, subprocess.CalledProcessError):
-            found["driver"] = "unknown"
-    return found
-
-
-def _commit() -> str:
-    try:
-        command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12"]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-
-
-def print_table(report: dict[str, Any]) -> None:
-    for name, value in report["facts"].items():
-        print(f"{name:14} {value}")
-    for name, stage in report["stages"].items():
-        print(f"\n{'passed' if stage['passed'] else 'FAILED'}  {name}  ({stage['seconds']} s)")
-        if "end of the process" in stage:
-            print(f"    the process ended with: {stage['end of the process']}")
-        for key, value in stage.get("results", {}).items():
-            print(f"    {key:58} {value}")
-        if not stage["passed"]:
-            # The end of a traceback says what failed.
-            print("    " + "\n    ".join(stage["error"].splitlines()[-12:]))
-    failed = [name for name, stage in report["stages"].items() if not stage["passed"]]
-    total = len(report["stages"])
-    print(
-        f"\n{total - len(failed)} of {total} stages passed" + f"; failed: {', '.join(failed)}" * bool(failed)
-    )
-
-
-def write(report: dict[str, Any], file: Path | None) -> None:
-    """What is known so far; whatever ends this run, it stays."""
-    if file is not None:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        partial = file.with_name(file.name + ".part")
-        partial.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
-        partial.replace(file)
-
-
-def earlier_stages(file: Path | None, facts: dict[str, str]) -> dict[str, Any]:
-    """Stages of a report of the same code and device, which a call for some stages adds to."""
-    try:
-        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file is not None else {}
-        same = all(found["facts"][name] == facts[name] for name in ("commit", "device", "torch"))
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}
-    return dict(found["stages"]) if same else {}
+            gpu_processes.run(" ".join(command), command, 20, output)
+        except FileNotFoundError:
+            continue
 
 
 def problem_with(device: str) -> str:
@@ -160,7 +113,7 @@ def problem_with(device: str) -> str:
     return ""
 
 
-def main() -> int:
+def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -169,52 +122,56 @@ def main() -> int:
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--small", action="store_true", help="tiny sizes, to try the script itself")
     parser.add_argument("--stages", help="names, separated by commas; default: all")
-    parser.add_argument("--json", type=Path, help="default: benchmarks/results/<gpu>.json; none on a CPU")
-    parser.add_argument("--commit", default="", help="where the sources have no .git")
+    parser.add_argument("--json", type=Path, default=ROOT / "build" / "gpu-check" / "report.json")
+    parser.add_argument(
+        "--copy", type=Path, help="write the report here too, and the outputs; default: beside the report"
+    )
+    parser.add_argument("--commit", default="", help="default: git's, or what build/gpu/commit says")
+    parser.add_argument("--minutes", type=float, default=MINUTES, help="after which nothing more is started")
     parser.add_argument("--stage", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> int:
+    arguments = _arguments()
     if arguments.stage:
         import gpu_stages  # noqa: PLC0415
 
-        print(MARK + json.dumps(gpu_stages.run(arguments.stage, arguments.device, arguments.small)))
+        gpu_stages.note(gpu_stages.run(arguments.stage, arguments.device, arguments.small))
+        print(gpu_stages.DONE, flush=True)
         return 0
 
-    start = time.monotonic()
+    end = time.monotonic() + arguments.minutes * 60
     problem = problem_with(arguments.device)
     if problem:
         print(f"gpu-check needs a GPU, and {problem}", file=sys.stderr)
         return 2
-    if arguments.build:
-        try:
-            build(arguments.build.resolve(), arguments.architectures)
-        except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-            print(f"gpu-check: the build failed: {error}", file=sys.stderr)
-            return 2
-        path = [str(arguments.build.resolve() / "site"), *filter(None, [os.environ.get("PYTHONPATH")])]
-        os.environ["PYTHONPATH"] = os.pathsep.join(path)
-        os.environ["SNNLIB_CHECKED_SITE"] = str(arguments.build.resolve() / "site")
-    report: dict[str, Any] = {"facts": facts(arguments.device, arguments.commit), "stages": {}}
-    report["facts"]["seconds to build"] = str(round(time.monotonic() - start, 1))
-    from gpu_stages import LIMITS  # noqa: PLC0415
-
-    file = arguments.json
-    if file is None and arguments.device == "cuda":
-        gpu = re.sub(r"[^a-z0-9]+", "-", report["facts"]["device"].lower())
-        file = ROOT / "benchmarks" / "results" / f"{gpu}.json"
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: gpu_processes.STOPPING.set())
+    report = Report(arguments.json, arguments.copy, facts(arguments.device, arguments.commit))
     if arguments.stages:
-        report["stages"] = earlier_stages(file, report["facts"])
-    write(report, file)
-    for name in arguments.stages.split(",") if arguments.stages else LIMITS:
-        left = MINUTES * 60 - (time.monotonic() - start)
-        if left < 10:
-            report["stages"][name] = {"passed": False, "seconds": 0, "error": "no time was left"}
-        else:
-            report["stages"][name] = run_stage(name, arguments, min(LIMITS.get(name, 60), left))
-        print(name, "passed" if report["stages"][name]["passed"] else "FAILED", flush=True)
-        write(report, file)
+        report.add_earlier_stages()
+    else:
+        for lane in range(1, LANES + 1):
+            report.output(lane).unlink(missing_ok=True)
+    report.write()
+    describe_machine(report.output(1))
+    if arguments.build:
+        folder = arguments.build.resolve()
+        limit = patience(arguments) * gpu_build.LIMIT
+        report.add("build", gpu_build.build(folder, arguments.architectures, report.output(1), limit))
+        if not report.stages["build"]["results"]:
+            report.print_table()
+            return 2
+        path = [str(folder / "site"), *filter(None, [os.environ.get("PYTHONPATH")])]
+        os.environ["PYTHONPATH"] = os.pathsep.join(path)
+        os.environ["SNNLIB_CHECKED_SITE"] = str(folder / "site")
+    from gpu_stages import STAGES  # noqa: PLC0415
+
+    run_stages(arguments.stages.split(",") if arguments.stages else list(STAGES), arguments, report, end)
     print()
-    print_table(report)
-    return 0 if all(stage["passed"] for stage in report["stages"].values()) else 1
+    report.print_table()
+    return 0 if all(stage["passed"] for stage in report.stages.values()) else 1
 
 
 if __name__ == "__main__":

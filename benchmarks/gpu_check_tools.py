@@ -1,9 +1,10 @@
-"""What the stages of gpu_check.py share: currents, a net whose sums are exact, and comparisons."""
+"""What the stages of gpu_check.py share: currents, a net whose sums are exact, comparisons, and other programs."""
 
 from __future__ import annotations
 
+import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,8 @@ __all__ = [
     "currents",
     "dyadic_net",
     "gradients",
+    "relayed",
+    "signals",
     "to_device",
     "without_tf32",
 ]
@@ -42,6 +45,28 @@ CONSTANTS = (5.0, 3.0, 3.0, 4.0)
 
 def to_device(device: torch.device, value: Any) -> Any:
     return value.to(device) if isinstance(value, Tensor) else value
+
+
+def relayed(
+    command: Sequence[str | Path], environment: Mapping[str, str], folder: str | None = None
+) -> tuple[int, list[str]]:
+    """Exit status and lines of another program, which are printed as they come: they count though it is stopped."""
+    lines = []
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", env=environment,
+        cwd=folder,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        for line in process.stdout:
+            # Marked, as a stage's own lines may be results.
+            print("|", line, end="", flush=True)
+            lines.append(line.rstrip("\n"))
+    return process.returncode, lines
+
+
+def signals(like: Tensor) -> Tensor:
+    """Weights from -1 to 1 of a sum over all elements, made on the CPU: the same bits for every device."""
+    return torch.linspace(-1, 1, like.numel()).to(like.device, like.dtype).reshape(like.shape)
 
 
 def currents(run: Setting, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -72,8 +97,10 @@ def dyadic_net(run: Setting) -> tuple[nn.Module, Tensor]:
 def gradients(forward: Callable[[Tensor], Tensor], net: nn.Module, x: Tensor) -> list[Tensor]:
     """Spikes and the gradients of all weights."""
     spikes = forward(x)
-    q = torch.linspace(-1, 1, spikes.numel(), device=x.device, dtype=spikes.dtype).reshape(spikes.shape)
-    return [spikes.detach(), *torch.autograd.grad((spikes * q).sum(), list(net.parameters()))]
+    return [
+        spikes.detach(),
+        *torch.autograd.grad((spikes * signals(spikes)).sum(), list(net.parameters())),
+    ]
 
 
 def close(actual: list[Tensor], expected: list[Tensor], what: str) -> Results:

@@ -16,6 +16,7 @@ from gpu_check_tools import (
     assert_bits,
     assert_close,
     currents,
+    signals,
     to_device,
     without_tf32,
 )
@@ -89,8 +90,8 @@ def scans(run: Setting) -> Results:
             def outputs(x: Tensor, neuron: nn.Module = neuron) -> list[Tensor]:
                 x = x.detach().requires_grad_()
                 value, (state, *_) = neuron.run(x)  # type: ignore[operator]
-                q = torch.linspace(-1, 1, value.numel(), device=value.device).reshape(value.shape)
-                return [value, state, *torch.autograd.grad((value * q).sum(), [x, *neuron.parameters()])]
+                total = (value * signals(value)).sum()
+                return [value, state, *torch.autograd.grad(total, [x, *neuron.parameters()])]
 
             expected = outputs(x.cpu())
             on_device = [tensor.cpu() for tensor in outputs(x, neuron.to(run.device))]

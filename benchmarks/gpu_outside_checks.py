@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 import torch
+from gpu_build import cuda_tool
 from gpu_check_tools import (
     CONSTANTS,
     DTYPES,
@@ -17,6 +16,7 @@ from gpu_check_tools import (
     ROOT,
     Results,
     currents,
+    relayed,
     to_device,
 )
 from gpu_stages import Setting
@@ -26,28 +26,29 @@ import snnlib
 
 def pytest(run: Setting) -> Results:
     """The tests that need a GPU, with the module that was built: the source folder must not shadow it."""
-    if not run.on_gpu:
-        return {"pytest": "runs the tests that need a GPU"}
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--rootdir", folder]
-        command += [
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "--rootdir",
+            folder,
             "-c",
             os.devnull,
-            # The suite's own fixtures need packages that a GPU machine may not have.
-            "--noconftest",
-            str(ROOT / "tests" / "test_cudnn_gpu.py"),
         ]
+        # The suite's own fixtures need packages that a GPU machine may not have.
+        command += ["--noconftest", str(ROOT / "tests" / "test_cudnn_gpu.py")]
         path = [*filter(None, [os.environ.get("PYTHONPATH")]), str(ROOT / "tests")]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=False, env=environment, cwd=folder
-        )
-    assert done.returncode == 0, done.stdout[-2500:] + done.stderr[-500:]
-    return {"tests that need a GPU": done.stdout.strip().splitlines()[-1]}
+        status, lines = relayed(command, {**os.environ, "PYTHONPATH": os.pathsep.join(path)}, folder)
+    assert status == 0, "\n".join(lines[-40:])
+    return {"tests that need a GPU": lines[-1]}
 
 
 def kernels(run: Setting) -> Results:
-    """Every kernel of the library once, for `sanitizer`: torch's own would take most of the time."""
+    """Every kernel of the library once, for compute-sanitizer: torch's own would take most of the time."""
     calls = 0
     scans = ("scan_forward", "scan_backward", "scan_pool_forward", "scan_pool_backward")
     scans += ("srm_pool_forward", "srm_pool_backward", "recurrent_forward", "recurrent_backward")
@@ -75,32 +76,31 @@ def kernels(run: Setting) -> Results:
     return {"calls of kernels": calls}
 
 
-def sanitizer(run: Setting) -> Results:
-    """compute-sanitizer: no kernel accesses what is outside of a tensor, and no threads of a block race."""
-    tool = shutil.which("compute-sanitizer") or shutil.which(
-        "compute-sanitizer", path="/usr/local/cuda/bin:/opt/cuda/bin"
-    )
-    if tool is None or not run.on_gpu:
-        return {"compute-sanitizer": "skipped: not here"}
-    return {
-        check: _sanitized(tool, check, kernels)
-        # Threads work together in recurrent layers alone.
-        for check, kernels in (("memcheck", "snnlib"), ("racecheck", "recurrent"))
-    }
+def memcheck(run: Setting) -> Results:
+    """compute-sanitizer: no kernel accesses what is outside of a tensor."""
+    return _sanitized(run, "memcheck", "snnlib")
 
 
-def _sanitized(tool: str, check: str, kernels: str) -> str:
-    """The last line of a check of the kernels with such names."""
-    command = [tool, "--tool", check, "--error-exitcode", "9", "--kernel-regex", f"kns={kernels}"]
-    script = str(Path(__file__).with_name("gpu_check.py"))
+def racecheck(run: Setting) -> Results:
+    """compute-sanitizer: no threads of a block race; they work together in recurrent layers alone."""
+    return _sanitized(run, "racecheck", "recurrent")
+
+
+def _sanitized(run: Setting, check: str, names: str) -> Results:
+    """The last line of a check of the kernels with such names; on a CPU the calls of the kernels alone."""
+    command = [sys.executable, str(Path(__file__).with_name("gpu_check.py")), "--stage", "kernels"]
+    command += ["--device", run.device.type]
     # Without torch's cache every tensor is an allocation of its own, and its end can be overrun.
     environment = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
-    done = subprocess.run(
-        [*command, sys.executable, script, "--stage", "kernels"],
-        capture_output=True, text=True, check=False, env=environment,
-    )  # fmt: skip
-    output = done.stdout + done.stderr
-    if "Device not supported" in output:
-        return "skipped: it does not support this device"
-    assert done.returncode == 0, output[-2500:]
-    return output.strip().splitlines()[-1].strip("= ")
+    tool = cuda_tool("compute-sanitizer")
+    if run.on_gpu:
+        if tool is None:
+            return {check: "skipped: there is no compute-sanitizer"}
+        command = [tool, "--tool", check, "--error-exitcode", "9", "--kernel-regex", f"kns={names}", *command]
+    elif not run.whole:
+        command += ["--help"]
+    status, lines = relayed(command, environment)
+    if any("Device not supported" in line for line in lines):
+        return {check: "skipped: compute-sanitizer does not support this device"}
+    assert status == 0, "\n".join(lines[-40:])
+    return {check: lines[-1].strip("= ")}

@@ -1,41 +1,60 @@
-"""The stages of gpu_check.py: where each is defined, and how many seconds it may take."""
+"""The stages of gpu_check.py: where each is defined, how many seconds it may take, and which have the GPU alone."""
 
 from __future__ import annotations
 
 import importlib
+import json
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
-# Checks first, and the measurements that are the point of the run before the slow checks.
+# Marks the lines of a stage's output that hold results, and the one that says that all checks are through.
+RESULTS, DONE = "RESULTS ", "ALL CHECKS ARE THROUGH"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A function of a module beside this one, under the stage's name."""
+
+    module: str
+    # Seconds until it is stopped; together they are what one call of ten minutes holds (tests/test_gpu_check.py).
+    limit: int
+    # Measures time or fills the memory, and so has the GPU to itself.
+    alone: bool = False
+
+
+# In the order in which they start: measurements first, then the checks in which most depends on the kernels, the long
+# ones before the short.
 STAGES = {
-    "install": ("gpu_op_checks", 60),
-    "ops": ("gpu_op_checks", 90),
-    "scans": ("gpu_op_checks", 60),
-    "recurrent": ("gpu_recurrent", 60),
-    "bandwidth": ("gpu_timings", 60),
-    "layer": ("gpu_timings", 60),
-    "step": ("gpu_timings", 90),
-    "recurrent_speed": ("gpu_recurrent", 60),
-    "network": ("gpu_net_checks", 60),
-    "streams": ("gpu_op_checks", 40),
-    "determinism": ("gpu_net_checks", 40),
-    "exact": ("gpu_net_checks", 40),
-    "graph": ("gpu_net_checks", 40),
-    "autocast": ("gpu_net_checks", 40),
-    "errors": ("gpu_op_checks", 40),
-    "large": ("gpu_op_checks", 60),
-    "convolution": ("gpu_op_checks", 90),
-    "convolution_speed": ("cudnn_conv", 90),
-    "pytest": ("gpu_outside_checks", 60),
-    "compiled": ("gpu_net_checks", 100),
-    "training": ("gpu_net_checks", 120),
-    "graph_training": ("gpu_net_checks", 120),
-    "kernels": ("gpu_outside_checks", 60),
-    "sanitizer": ("gpu_outside_checks", 180),
+    "install": Stage("gpu_op_checks", 15, alone=True),
+    "bandwidth": Stage("gpu_timings", 20, alone=True),
+    "layer": Stage("gpu_timings", 20, alone=True),
+    "step": Stage("gpu_timings", 25, alone=True),
+    "vgg": Stage("gpu_vgg", 60, alone=True),
+    "recurrent_speed": Stage("gpu_recurrent", 25, alone=True),
+    "convolution_speed": Stage("cudnn_conv", 40, alone=True),
+    "errors": Stage("gpu_op_checks", 15, alone=True),
+    "large": Stage("gpu_op_checks", 20, alone=True),
+    "ops": Stage("gpu_op_checks", 60),
+    "scans": Stage("gpu_op_checks", 40),
+    "recurrent": Stage("gpu_recurrent", 40),
+    "network": Stage("gpu_net_checks", 25),
+    "graph": Stage("gpu_net_checks", 40),
+    "exact": Stage("gpu_net_checks", 20),
+    "compiled": Stage("gpu_net_checks", 80),
+    "training": Stage("gpu_net_checks", 65),
+    "graph_training": Stage("gpu_net_checks", 65),
+    "memcheck": Stage("gpu_outside_checks", 65),
+    "racecheck": Stage("gpu_outside_checks", 60),
+    "pytest": Stage("gpu_outside_checks", 55),
+    "convolution": Stage("gpu_op_checks", 40),
+    "determinism": Stage("gpu_net_checks", 20),
+    "autocast": Stage("gpu_net_checks", 20),
+    "streams": Stage("gpu_op_checks", 20),
+    "kernels": Stage("gpu_outside_checks", 20),
 }
-LIMITS = {name: limit for name, (_, limit) in STAGES.items()}
 
 
 @dataclass(frozen=True)
@@ -44,14 +63,23 @@ class Setting:
 
     device: torch.device
     small: bool
+    # Of the programs that a stage starts on a machine without a GPU: to their end, or as far as they go in seconds.
+    whole: bool = True
 
     @property
     def on_gpu(self) -> bool:
         return self.device.type == "cuda"
 
 
-def run(name: str, device: str, small: bool) -> dict[str, Any]:
+def note(results: dict[str, Any]) -> None:
+    """Keep results of a stage that is still running: they count though it may be stopped."""
+    print(RESULTS + json.dumps(results), flush=True)
+
+
+def run(name: str, device: str, small: bool, whole: bool = True) -> dict[str, Any]:
     """Results of one stage by name; raises where a check fails."""
-    stage = getattr(importlib.import_module(STAGES[name][0]), name)
-    results: dict[str, Any] = stage(Setting(torch.device(device), small))
+    import torch  # noqa: PLC0415
+
+    stage = getattr(importlib.import_module(STAGES[name].module), name)
+    results: dict[str, Any] = stage(Setting(torch.device(device), small, whole))
     return results

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from gpu_stages import Setting
+from gpu_stages import Setting, note
 from torch import Tensor, nn
 
 import snnlib
@@ -100,32 +100,38 @@ def _rates(run: Setting, dtype: torch.dtype, neurons: int) -> Results:
 def bandwidth(run: Setting) -> Results:
     """SRM neurons at T = 30 and 10^7 neurons, pooling of as many cells: GB/s of the bytes that must move."""
     neurons = 10_000_000 if not run.small else 1000
-    results: Results = {}
     for dtype in (torch.float32, torch.bfloat16):
-        results |= _rates(run, dtype, neurons)
-    return results
+        note(_rates(run, dtype, neurons))
+    return {"neurons": neurons}
 
 
-def _eager_and_graph(run: Setting, name: str, step: Callable[[], object]) -> Results:
-    """Milliseconds and peak memory of a step; the same step as a CUDA graph."""
-    results: Results = {}
-    if run.on_gpu:
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
-    results[f"{name}, eager, ms"] = round(median_ms(run, step, with_host=True), 3)
+def captured(run: Setting, step: Callable[[], object]) -> Callable[[], object]:
+    """The step as a CUDA graph; as it is on a CPU."""
     if not run.on_gpu:
-        return results
-    results[f"{name}, eager, peak MB"] = round(torch.cuda.max_memory_allocated() / 1e6)
+        return step
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         for _ in range(3):
             step()
     torch.cuda.current_stream().wait_stream(side)
-    captured = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(captured):
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
         step()
-    results[f"{name}, CUDA graph, ms"] = round(median_ms(run, captured.replay), 3)
+    return graph.replay
+
+
+def eager_and_graph(run: Setting, name: str, step: Callable[[], object], repeats: int = 20) -> Results:
+    """Milliseconds and peak memory of a step; the same step as a CUDA graph."""
+    results: Results = {}
+    if run.on_gpu:
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    results[f"{name}, eager, ms"] = round(median_ms(run, step, repeats, with_host=True), 3)
+    if not run.on_gpu:
+        return results
+    results[f"{name}, eager, peak MB"] = round(torch.cuda.max_memory_allocated() / 1e6)
+    results[f"{name}, CUDA graph, ms"] = round(median_ms(run, captured(run, step), repeats), 3)
     return results
 
 
@@ -145,7 +151,7 @@ def step(run: Setting) -> Results:
             nn.functional.cross_entropy(net(x).sum(0), y).backward()
             optimizer.step()
 
-        results |= _eager_and_graph(run, f"N-MNIST step, batch {batch}", train)
+        results |= eager_and_graph(run, f"N-MNIST step, batch {batch}", train)
     return results
 
 
@@ -170,8 +176,8 @@ def layer(run: Setting) -> Results:
         frames = events.clone().requires_grad_()
         torch.autograd.grad(nn.functional.conv2d(frames, weight, padding=1), [frames, weight], signal)
 
-    results = _eager_and_graph(run, "SRM layer", srm)
-    results |= _eager_and_graph(run, "its convolution alone", dense)
+    results = eager_and_graph(run, "SRM layer", srm)
+    results |= eager_and_graph(run, "its convolution alone", dense)
     for dtype in (torch.float32, torch.bfloat16):
         e, s, w = events.to(dtype), signal.to(dtype), weight.detach().to(dtype)
 

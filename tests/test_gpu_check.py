@@ -1,8 +1,11 @@
 """The checks for GPU machines run here on the CPU at tiny sizes, so that no slip of the pen waits for a GPU."""
 
 import argparse
+import heapq
 import importlib
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -14,23 +17,43 @@ import torch
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 STAGES = (
-    "install", "ops", "scans", "kernels", "pytest", "bandwidth", "layer", "step", "network", "streams",
-    "determinism", "exact", "graph", "autocast", "errors", "large", "convolution", "convolution_speed", "sanitizer",
-    "training", "graph_training", "recurrent", "recurrent_speed",
+    "install", "ops", "scans", "kernels", "pytest", "bandwidth", "layer", "step", "vgg", "network", "streams",
+    "determinism", "exact", "graph", "autocast", "errors", "large", "convolution", "convolution_speed", "memcheck",
+    "racecheck", "training", "graph_training", "recurrent", "recurrent_speed",
 )  # fmt: skip
 
 
-@pytest.fixture
-def stages(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+@pytest.fixture(autouse=True)
+def _path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(BENCHMARKS)
+
+
+@pytest.fixture
+def stages() -> ModuleType:
     return importlib.import_module("gpu_stages")
 
 
+@pytest.fixture
+def check() -> ModuleType:
+    return importlib.import_module("gpu_check")
+
+
+@pytest.fixture
+def build() -> ModuleType:
+    return importlib.import_module("gpu_build")
+
+
 @pytest.mark.parametrize("name", STAGES)
-def test_stage(name: str, stages: ModuleType) -> None:
-    results = stages.run(name, "cpu", True)
+def test_stage(name: str, stages: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    """Programs that a stage starts are started too: they read their arguments and import what they need."""
+    results = stages.run(name, "cpu", True, whole=False)
     assert results
     assert json.loads(json.dumps(results)) == results
+    for line in capsys.readouterr().out.splitlines():
+        # Not of a program that it started.
+        assert not line.startswith(stages.DONE)
+        if line.startswith(stages.RESULTS):
+            assert json.loads(line.removeprefix(stages.RESULTS))
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -40,76 +63,227 @@ def test_compiled_stage(stages: ModuleType) -> None:
 
 
 def test_every_stage_is_here(stages: ModuleType) -> None:
-    assert {*STAGES, "compiled"} == set(stages.LIMITS)
+    assert {*STAGES, "compiled"} == set(stages.STAGES)
 
 
-def _script(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, BENCHMARKS / "gpu_check.py", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
+def test_all_stages_fit_into_one_call(stages: ModuleType, check: ModuleType, build: ModuleType) -> None:
+    """Even if every one of them takes all the time that it may."""
+    alone = sum(stage.limit for stage in stages.STAGES.values() if stage.alone)
+    lanes = [0.0] * check.LANES
+    for stage in stages.STAGES.values():
+        if not stage.alone:
+            # The next stage goes to the lane that is free first.
+            heapq.heappush(lanes, heapq.heappop(lanes) + stage.limit)
+    assert build.LIMIT + alone + max(lanes) <= check.MINUTES * 60
 
 
-@pytest.mark.slow
-def test_script(tmp_path: Path) -> None:
-    """A stage that fails is told apart, and does not stop the next."""
-    file = tmp_path / "report.json"
-    run = _script(
-        "--device", "cpu", "--small", "--stages", "errors,nothing", "--json", file, "--commit", "abc"
-    )
-    assert run.returncode == 1, run.stderr
-    report = json.loads(file.read_text())
-    assert report["facts"]["commit"] == "abc"
-    assert report["stages"]["errors"]["passed"] and not report["stages"]["nothing"]["passed"]
-    assert "KeyError: 'nothing'" in report["stages"]["nothing"]["error"]
-    assert run.stdout.rstrip().endswith("1 of 2 stages passed; failed: nothing")
+class TestBuild:
+    def test_the_installer_takes_the_command(
+        self, build: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        command = build.command(build.ROOT, tmp_path, "90")
+        monkeypatch.delenv("PIP_NO_COMPILE", raising=False)
+        done = subprocess.run([*command, "--dry-run"], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def test_the_compiler_is_found_beside_the_path(
+        self, build: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        tool = tmp_path / "bin" / "nvcc"
+        tool.parent.mkdir()
+        tool.write_text("#!/bin/sh\n")
+        tool.chmod(0o755)
+        monkeypatch.setenv("PATH", "")
+        monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+        assert build.cuda_tool("nvcc") == str(tool)
+        assert build.cuda_tool("no such tool") is None
+
+    @pytest.mark.parametrize("bundled", [False, True])
+    def test_a_wheel_stands_in_for_sources_that_do_not_build(
+        self, build: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bundled: bool
+    ) -> None:
+        def command(source: Path, *_: object) -> list[str]:
+            return ["true"] if source.suffix == ".whl" else ["sh", "-c", "echo no compiler; exit 3"]
+
+        monkeypatch.setattr(build, "command", command)
+        monkeypatch.setattr(build, "BUNDLE", tmp_path)
+        if bundled:
+            (tmp_path / "snnlib-1-cp312.whl").touch()
+        stage = build.build(tmp_path, "90", tmp_path / "output.txt")
+        assert not stage["passed"]
+        assert stage["error"] == "no compiler\nexit status 3"
+        assert stage["results"] == ({"installed": "snnlib-1-cp312.whl"} if bundled else {})
 
 
-def test_a_call_for_some_stages_adds_to_the_report(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A command on a GPU machine is short: what found no time in the first one runs in a second."""
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    check = importlib.import_module("gpu_check")
-    facts = {"commit": "abc", "device": "cuda", "torch": "2"}
-    file = tmp_path / "report.json"
-    assert check.earlier_stages(file, facts) == check.earlier_stages(None, facts) == {}
-    check.write({"facts": facts, "stages": {"ops": {"passed": True}}}, file)
-    assert check.earlier_stages(file, facts) == {"ops": {"passed": True}}
-    assert check.earlier_stages(file, facts | {"commit": "def"}) == {}
-    file.write_text("[]")
-    assert check.earlier_stages(file, facts) == {}
+def _fake_stage(check: ModuleType, monkeypatch: pytest.MonkeyPatch, file: Path, *lines: str) -> None:
+    """Stages of `check` run this script."""
+    file.write_text("import json, os, subprocess, sys, time\n" + "\n".join(lines))
+    monkeypatch.setattr(check, "__file__", str(file))
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_without_a_gpu() -> None:
-    run = _script()
-    assert run.returncode == 2
-    assert run.stderr.startswith("gpu-check needs a GPU, and torch ")
-    assert "sees no CUDA device" in run.stderr
+def _run_stage(check: ModuleType, folder: Path, seconds: float) -> dict[str, object]:
+    arguments = argparse.Namespace(device="cpu", small=True)
+    stage: dict[str, object] = check.run_stage("any", arguments, seconds, folder / "output.txt")
+    return stage
 
 
-def test_a_stage_that_hangs_keeps_its_output_and_leaves_nothing_running(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_a_stage_that_hangs_keeps_its_output_and_results_and_leaves_nothing_running(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, check: ModuleType, stages: ModuleType
 ) -> None:
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    check = importlib.import_module("gpu_check")
     child = f"import time; time.sleep(2); open({str(tmp_path / 'late')!r}, 'w')"
-    script = tmp_path / "stage.py"
-    script.write_text(
-        "import subprocess, sys, time\n"
-        f"subprocess.Popen([sys.executable, '-c', {child!r}])\n"
-        "print('half way', flush=True)\ntime.sleep(60)\n"
+    _fake_stage(
+        check,
+        monkeypatch,
+        tmp_path / "stage.py",
+        f"subprocess.Popen([sys.executable, '-c', {child!r}])",
+        f"print({stages.RESULTS!r} + json.dumps({{'first': 1}}), flush=True)",
+        "print('half way', flush=True)",
+        "time.sleep(60)",
     )
-    monkeypatch.setattr(check, "__file__", str(script))
-    result = check.run_stage("any", argparse.Namespace(device="cpu", small=True), 1.0)
+    result = _run_stage(check, tmp_path, 1.0)
     assert not result["passed"]
-    assert result["error"] == "half way\ntook longer than 1 s"
+    assert str(result["error"]).endswith("half way\ntook longer than 1 s")
+    assert result["results"] == {"first": 1}
+    assert "half way" in (tmp_path / "output.txt").read_text()
     time.sleep(2.5)
     assert not (tmp_path / "late").exists()
 
 
-def test_results_count_though_the_process_ends_badly(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    check = importlib.import_module("gpu_check")
-    script = tmp_path / "stage.py"
-    script.write_text(f"import os\nprint('{check.MARK}' + '{{}}', flush=True)\nos.abort()\n")
-    monkeypatch.setattr(check, "__file__", str(script))
-    result = check.run_stage("any", argparse.Namespace(device="cpu", small=True), 20.0)
+def test_results_count_though_the_process_ends_badly(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, check: ModuleType, stages: ModuleType
+) -> None:
+    _fake_stage(
+        check, monkeypatch, tmp_path / "stage.py", f"print({stages.DONE!r}, flush=True)", "os.abort()"
+    )
+    result = _run_stage(check, tmp_path, 20.0)
     assert result["passed"] and result["end of the process"] == "exit status -6"
+
+
+def test_stages_that_measure_run_alone_and_others_four_at_a_time(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, check: ModuleType, stages: ModuleType
+) -> None:
+    _fake_stage(
+        check,
+        monkeypatch,
+        tmp_path / "stage.py",
+        "begin = time.time()",
+        "time.sleep(0.3)",
+        f"print({stages.RESULTS!r} + json.dumps({{'begin': begin, 'end': time.time()}}))",
+        f"print({stages.DONE!r})",
+    )
+    report = importlib.import_module("gpu_report").Report(tmp_path / "report.json", None, {})
+    names = list(stages.STAGES)
+    check.run_stages(names, argparse.Namespace(device="cpu", small=True), report, time.monotonic() + 60)
+    times = {name: report.stages[name]["results"] for name in names}
+    most = 0
+    for name in names:
+        begun = times[name]["begin"]
+        beside = [other for other in names if times[other]["begin"] <= begun < times[other]["end"]]
+        assert beside == [name] or not any(stages.STAGES[other].alone for other in beside)
+        most = max(most, len(beside))
+    assert 2 <= most <= check.LANES
+
+
+# The script itself, with stages `quick` and `endless`.
+DRIVER = """
+import sys, pathlib
+sys.path.insert(0, {benchmarks!r})
+import gpu_check
+gpu_check.__file__ = {stage!r}
+gpu_check.LANES = 2
+# torch is not needed for this.
+gpu_check.problem_with = lambda device: ""
+gpu_check.facts = lambda device, commit: {{"commit": commit, "device": device, "torch": "2"}}
+sys.argv = ["gpu_check", "--device", "cpu", "--stages", "quick,endless", "--commit", "abc"]
+sys.argv += ["--json", {report!r}, "--copy", {copy!r}]
+sys.exit(gpu_check.main())
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["ended", "killed"])
+def test_a_run_that_is_stopped_leaves_what_it_knows(
+    number: signal.Signals, tmp_path: Path, stages: ModuleType
+) -> None:
+    stage = tmp_path / "stage.py"
+    stage.write_text(
+        "import os, pathlib, sys, time\n"
+        "if 'endless' in sys.argv:\n"
+        f"    pathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(os.getpid()))\n"
+        "    print('half way', flush=True)\n"
+        "    time.sleep(600)\n"
+        f"print({stages.DONE!r})\n"
+    )
+    kept, copy = tmp_path / "kept" / "report.json", tmp_path / "copy"
+    driver = DRIVER.format(benchmarks=str(BENCHMARKS), stage=str(stage), report=str(kept), copy=str(copy))
+    command = [sys.executable, "-c", driver]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line.startswith("quick") and "passed" in line
+        endless = copy / "output-2.txt"
+        while not endless.exists() or "half way" not in endless.read_text():
+            time.sleep(0.05)
+        process.send_signal(number)
+        rest = process.stdout.read() if number == signal.SIGTERM else ""
+        status = process.wait()
+    if number == signal.SIGKILL:
+        # Groups of their own: what ends a session, as the end of a container, would end these.
+        os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+    for file in (kept, copy / "report.json"):
+        report = json.loads(file.read_text())
+        assert report["facts"]["commit"] == "abc"
+        assert report["stages"]["quick"]["passed"]
+    if number == signal.SIGTERM:
+        assert status == 1
+        assert report["stages"]["endless"]["error"] == "half way\nstopped with the whole run"
+        assert rest.rstrip().endswith("1 of 2 stages passed; failed: endless")
+
+
+def test_a_call_for_some_stages_adds_to_the_report(tmp_path: Path) -> None:
+    """A command on a GPU machine is short: what found no time in the first one runs in a second."""
+    module = importlib.import_module("gpu_report")
+    facts = {"commit": "abc", "device": "cuda", "torch": "2"}
+    file = tmp_path / "report.json"
+
+    def earlier(facts: dict[str, str]) -> object:
+        report = module.Report(file, None, facts)
+        report.add_earlier_stages()
+        return report.stages
+
+    assert earlier(facts) == {}
+    report = module.Report(file, None, facts)
+    report.add("ops", {"passed": True, "seconds": 1})
+    assert earlier(facts) == {"ops": {"passed": True, "seconds": 1}}
+    assert earlier(facts | {"commit": "def"}) == {}
+    file.write_text("[]")
+    assert earlier(facts) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2400)
+def test_dry_run(tmp_path: Path, build: ModuleType) -> None:
+    """Every command of the run on a GPU to its end: the build with kernels, all stages, an epoch of training."""
+    if build.cuda_tool("nvcc") is None:
+        pytest.skip("there is no nvcc")
+    # An architecture by name, as there is no GPU to ask.
+    options = ("--device", "cpu", "--small", "--minutes", "35", "--architectures", "90")
+    folders = ("--build", tmp_path / "build", "--copy", tmp_path / "out", "--json", tmp_path / "report.json")
+    command = [sys.executable, BENCHMARKS / "gpu_check.py", *options, *folders]
+    run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=2300)
+    assert run.returncode == 0, run.stdout + run.stderr
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert set(report["stages"]) == {*STAGES, "compiled", "build"}
+    assert report["stages"]["build"]["results"] == {"installed": "from the sources"}
+    assert "for 90" in report["stages"]["install"]["results"]["CUDA"]
+    assert report["stages"]["training"]["results"]["after one epoch"]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu(
+    check: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["gpu_check.py"])
+    assert check.main() == 2
+    error = capsys.readouterr().err
+    assert error.startswith("gpu-check needs a GPU, and torch ")
+    assert "sees no CUDA device" in error
