@@ -82,7 +82,7 @@ def test_batch_first() -> None:
 def test_what_padding_would_reach_is_refused() -> None:
     net = nn.Sequential(snnlib.PerStep(nn.Linear(6, 4), nn.BatchNorm1d(4)), neurons.LIF())
     with pytest.raises(
-        ValueError, match=r"net: expected modules that padding cannot reach, got 0\.1 \(BatchNorm1d\)"
+        ValueError, match=r"net: expected modules that padding cannot reach, got module 0\.1 \(BatchNorm1d\)"
     ):
         snnlib.run_ragged(net, _x(), LENGTHS)
     assert snnlib.run_ragged(net.eval(), _x(), LENGTHS).shape == (12, 4, 4)
@@ -99,16 +99,18 @@ def test_what_padding_would_reach_is_refused() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x[::2]
 
-    halved = nn.Sequential(Half(), snnlib.SpikingLinear(6, 4))
+    with pytest.raises(ValueError, match=r"cannot reach, got module 0 \(Half\)"):
+        snnlib.run_ragged(nn.Sequential(Half(), snnlib.SpikingLinear(6, 4)), _x(), LENGTHS)
+    longer = nn.Sequential(nn.ConstantPad3d((0, 0, 0, 0, 0, 1), 0.0), snnlib.SpikingLinear(6, 4))
     with (
-        snnlib.SpikeDoctor(halved),
+        snnlib.SpikeDoctor(longer),
         pytest.raises(
             ValueError, match=r"lengths: expected layers that keep the 12 steps of 4 samples, got one"
         ),
     ):
-        snnlib.run_ragged(halved, _x(), LENGTHS)
+        snnlib.run_ragged(longer, _x(), LENGTHS)
     # The call that failed leaves nothing behind.
-    assert halved(_x(0.0)).shape == (6, 4, 4)
+    assert longer(_x(0.0)).shape == (13, 4, 4)
 
 
 def test_labels_at_every_step_in_a_report(tmp_path) -> None:

@@ -11,16 +11,11 @@ from torch.utils.checkpoint import checkpoint
 
 from snnlib.functional._check import check_count, check_rank
 from snnlib.functional.spiking import entries_only
-from snnlib.nn.batch_norm import BatchNorm
+from snnlib.nn.chunk_check import ChunkCheck
 from snnlib.nn.freed_memory import FreedMemory
 from snnlib.nn.kept_memory import KeptMemory
 from snnlib.nn.save_packed import save_packed
 from snnlib.nn.stream import run_chunk
-
-# Modules whose output at a step depends on other steps in ways that no state carries.
-BATCH_NORMS = (nn.modules.batchnorm._BatchNorm, BatchNorm)
-_MIX_TIME = (*BATCH_NORMS, nn.MultiheadAttention, nn.RNNBase)
-
 
 # Whose states a flat tuple holds, and of how many parts.
 Keys = list[tuple[tuple[str, int], int]]
@@ -66,8 +61,9 @@ def checkpoint_time(
         The output `[T, N, ...]`, or the sum of what `reduce` gave.
 
     Raises:
-        ValueError: a net with modules that mix time steps: batch normalisation in training mode, attention,
-            `torch.nn.RNN`, `Bidirectional`; or no step at all.
+        ValueError: a net with modules that mix time steps: batch normalisation in training mode, `torch.nn.RNN`,
+            `Bidirectional`, or modules of your own, which are checked on the first chunk as by `snnlib.Stream`; or no
+            step at all.
 
     Source: Chen et al., "Training deep nets with sublinear memory cost", 2016, along time.
 
@@ -80,7 +76,8 @@ def checkpoint_time(
     >>> scores.square().mean().backward()
     """
     check_count("steps", steps)
-    _check_net(net)
+    check = ChunkCheck("net")
+    check.check_kinds(net)
     time_dim = int(batch_first)
     if isinstance(x, Tensor):
         check_rank("x", x, "[T, N, ...]", at_least=2)
@@ -100,7 +97,7 @@ def checkpoint_time(
         def run(*states: Tensor, first: int = first, end: int = end) -> tuple[Tensor, ...]:
             freed.begin_chunk()
             given = x.narrow(time_dim, first, end - first) if isinstance(x, Tensor) else x.frames(first, end)
-            return _chunk(net, given, keys, states, reduce, first)
+            return _chunk(net, given, keys, states, reduce, first, check, time_dim)
 
         parts: tuple[Tensor, ...] | None = None
         if not replayed:
@@ -140,22 +137,17 @@ def _chunk(
     states: tuple[Tensor, ...],
     reduce: Callable[[Tensor, int], Tensor] | None,
     first: int,
+    check: ChunkCheck,
+    time_dim: int,
 ) -> tuple[Tensor, ...]:
     """Output of a chunk, and the states after it, flat; `keys` says whose they are."""
     given = iter(states)
     before = {}
     for key, parts in keys if states else ():
         before[key] = tuple(next(given) for _ in range(parts))
-    with entries_only():
+    with entries_only(), check.watching(net, x, time_dim):
         out, after = run_chunk(net, x, before, detach=False)
+    check.check_output(net, x, out, time_dim)
     keys[:] = [(key, len(state)) for key, state in after.items()]
     flat = [part for state in after.values() for part in state]
     return (out if reduce is None else reduce(out, first), *flat)
-
-
-def _check_net(net: nn.Module) -> None:
-    for name, module in net.named_modules():
-        what = f"net: module {name or 'net'} ({type(module).__name__})"
-        mixes = isinstance(module, _MIX_TIME) and (module.training or not isinstance(module, BATCH_NORMS))
-        if mixes or getattr(module, "mixes_time", False):
-            raise ValueError(f"{what} mixes time steps, so its sequence cannot be cut into chunks")

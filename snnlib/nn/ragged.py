@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Any
 
 from torch import Tensor, nn
 
 from snnlib.functional._check import check_floating, check_lengths, check_rank
-from snnlib.functional.lengths import sequences_of, without_padding
-from snnlib.nn.checkpoint_time import BATCH_NORMS
+from snnlib.functional.lengths import sequences_of, valid_steps, without_padding
+from snnlib.nn.chunk_check import ChunkCheck
 
 
 def run_ragged(net: nn.Module, x: Tensor, lengths: Tensor, *, batch_first: bool = False) -> Any:
@@ -32,7 +33,8 @@ def run_ragged(net: nn.Module, x: Tensor, lengths: Tensor, *, batch_first: bool 
     Raises:
         TypeError: an input that is not floating, or lengths that are no integers.
         ValueError: lengths that do not fit; a net whose modules would mix padding into other steps: batch normalisation
-            in training mode, attention over time, a bidirectional `torch.nn.RNN`; a layer that changes the number of
+            in training mode, a bidirectional `torch.nn.RNN`, or modules of your own, such as attention over time, which
+            are checked once: other values in the padding must change nothing else; a layer that changes the number of
             steps and is asked for its lengths.
 
     >>> import torch, snnlib
@@ -51,20 +53,12 @@ def run_ragged(net: nn.Module, x: Tensor, lengths: Tensor, *, batch_first: bool 
     if isinstance(lengths, Tensor):
         lengths = lengths.to(x.device)
     lengths = check_lengths(lengths, steps, samples, x)
-    if bool((lengths < steps).any()):
-        _check_net(net)
-    with sequences_of(lengths, steps):
+    with ExitStack() as within:
+        within.enter_context(sequences_of(lengths, steps))
+        if bool((lengths < steps).any()):
+            check = ChunkCheck("net", ~valid_steps(lengths, steps, batch_first=batch_first))
+            check.check_kinds(net)
+            within.enter_context(check.watching(net, x, time_dim))
         out = net(without_padding(x, lengths, time_dim))
     over_time = isinstance(out, Tensor) and out.dim() > 2 and out.shape[:2] == x.shape[:2]
     return without_padding(out, lengths, time_dim) if over_time else out
-
-
-def _check_net(net: nn.Module) -> None:
-    for name, module in net.named_modules():
-        statistics = isinstance(module, BATCH_NORMS) and module.training
-        both_ways = isinstance(module, nn.RNNBase) and module.bidirectional
-        if statistics or both_ways or isinstance(module, nn.MultiheadAttention):
-            raise ValueError(
-                f"net: expected modules that padding cannot reach, got {name or 'net'} ({type(module).__name__}), "
-                f"which {'takes statistics over all steps in training mode' if statistics else 'mixes time steps'}"
-            )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -11,8 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.neurons.base import Output
+from snnlib.nn.chunk_check import ChunkCheck
 from snnlib.nn.fused_block import Block, PooledLayer
 from snnlib.nn.fusion import blocks_by_part
+from snnlib.nn.rehearsal import runs_with_state
 
 # By name and number of the call: the tuple that `run` gives.
 States = dict[tuple[str, int], tuple[Tensor, ...]]
@@ -22,7 +23,8 @@ class Stream:
     """Feeds a module sequences in chunks of any length and holds the state in between.
 
     Works on a layer and on any net of layers: every neuron goes on from its state, and `SpikeDropout` keeps its mask. A
-    module of your own takes part if it has a method `run(x, state=None)` that returns `snnlib.neurons.Output`. The
+    module of your own with a state takes part if it has a method `run(x, state=None)` that returns
+    `snnlib.neurons.Output`; one without is checked on its first chunk: two halves must give what the whole gives. The
     state lives in this object only; the module stays as it is and may serve several streams. Given equal currents the
     spikes are bit for bit those of the whole sequence. Gradients stop at chunk borders.
 
@@ -30,7 +32,8 @@ class Stream:
         module: a layer or net. Chunks may have different lengths, but one batch size.
 
     Raises:
-        ValueError: by a call, a chunk whose samples or frames do not fit the state; the stream stays where it was.
+        ValueError: by a call, a chunk whose samples or frames do not fit the state, or a module that mixes time steps,
+            by its name; the stream stays where it was.
 
     >>> import torch, snnlib
     >>> net = torch.nn.Sequential(snnlib.SRMLinear(6, 5), snnlib.SRMLinear(5, 3))
@@ -44,6 +47,7 @@ class Stream:
     def __init__(self, module: nn.Module) -> None:
         self.module = module
         self._states: States = {}
+        self._check = ChunkCheck("module")
 
     def reset(self) -> None:
         """Start a new sequence: forget all state."""
@@ -62,32 +66,27 @@ class Stream:
         """Output of the module for the next steps of the sequence.
 
         Raises:
-            ValueError: a layer that needs later steps, as `Bidirectional` does.
+            ValueError: a module that mixes time steps or changes their number; the first chunks tell.
         """
-        out, after = run_chunk(self.module, chunk, self._states, detach=True)
+        self._check.check_kinds(self.module)
+        time_dim = int(any(getattr(layer, "batch_first", False) for layer in self.module.modules()))
+        with self._check.watching(self.module, chunk, time_dim):
+            out, after = run_chunk(self.module, chunk, self._states, detach=True)
+        self._check.check_output(self.module, chunk, out, time_dim)
         # Only a chunk that went through counts: after an error the stream stands where it was.
         self._states.update(after)
         return out
 
 
 def run_chunk(module: nn.Module, chunk: Tensor, states: States, *, detach: bool) -> tuple[Any, States]:
-    """Output of a module for the next steps of a sequence from the states of its layers, and the states after them.
-
-    Raises:
-        ValueError: a layer that needs later steps, as `Bidirectional` does.
-    """
-    for layer in module.modules():
-        if getattr(layer, "mixes_time", False):
-            raise ValueError(
-                f"module: expected layers that can run in chunks; {type(layer).__name__} reads sequences from their end"
-            )
+    """Output of a module for the next steps of a sequence from the states of its layers, and the states after them."""
     after: States = {}
     # Call number of each layer within this chunk, so that a shared layer has a state for each place.
     calls: dict[str, int] = {}
     blocks = blocks_by_part(module)
     with ExitStack() as undo:
         for name, layer in module.named_modules():
-            if _runs_with_state(layer):
+            if runs_with_state(layer):
                 undo.enter_context(_running(layer, blocks.get(layer), name, calls, states, after))
         out = module(chunk)
     if detach:
@@ -135,9 +134,3 @@ def _running(
     finally:
         for method, (owner, _) in changed.items():
             del owner.__dict__[method]
-
-
-def _runs_with_state(layer: nn.Module) -> bool:
-    """Whether the class has `run(x, state)`, as neurons and layers with any of them have."""
-    run = getattr(type(layer), "run", None)
-    return callable(run) and list(inspect.signature(run).parameters)[:3] == ["self", "x", "state"]
