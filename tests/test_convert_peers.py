@@ -110,6 +110,18 @@ def test_membrane_of_a_neuron_with_a_surrogate_of_ones_own_is_given() -> None:
     assert set(found.gradient_errors) == {"f.weight", "f.bias"}
 
 
+@pytest.mark.parametrize("reset", ["zero", "subtract"])
+def test_alpha_neurons_are_the_originals(reset: str, capsys: pytest.CaptureFixture[str]) -> None:
+    snn = pytest.importorskip("snntorch", reason="compares with snntorch, which is not installed")
+    torch.manual_seed(0)
+    alpha = snn.Alpha(alpha=0.9, beta=0.8, threshold=0.25, reset_mechanism=reset, init_hidden=True)
+    net, x = torch.nn.Sequential(torch.nn.Linear(20, 30), alpha), torch.rand(12, 4, 20)
+    made = snnlib.convert(net, x)
+    found = snnlib.verify_conversion(net, made, x)
+    assert "1      Alpha -> Alpha" in capsys.readouterr().out
+    assert found.ok and found.spikes["1"][0] > 0, str(found)
+
+
 def test_parallel_neurons_of_spikingjelly_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     base = "spikingjelly.activation_based"
     neuron = pytest.importorskip(

@@ -64,7 +64,10 @@ def test_wrong_options(model: type[Neuron]) -> None:
         (lambda: LIF(max_spikes=1.5), "^max_spikes: expected a whole number >= 1, or infinity, got 1.5$"),
         (lambda: LIF(threshold=torch.ones(3), channels=2), "^threshold: expected 2 values"),
         (lambda: Alpha(3.0, 3.0), "^tau_decay: expected more time steps than tau_rise 3.0, got 3.0$"),
-        (lambda: Alpha(reset="subtract"), "^reset: expected one of zero, none, got 'subtract'$"),
+        (
+            lambda: Alpha(reset="subtract", reset_time="same"),
+            '^reset_time: expected "next" beside reset="subtract", got \'same\'$',
+        ),
         (lambda: BRF(omega=200.0), "^dt: expected a number > 0 with dt \\* omega < 1"),
         (lambda: SRM(tau_m=0.5), "^tau_m: expected a finite number of time steps >= 1"),
         (lambda: SRM(reset_states="u"), "^reset_states: expected one of all, membrane, got 'u'$"),

@@ -379,6 +379,22 @@ def test_integrator_vector(path: str) -> None:
     assert_decimals(x.grad, numbers("1.097412 .817383 .464844 .703125 .4375 .25"))
 
 
+def test_alpha_vector_with_subtraction() -> None:
+    """snnTorch 1.0.0 in float64, with a spike function of this surrogate."""
+    neuron = Alpha(4.0, 2.0, threshold=0.25, reset="subtract", dialect="snntorch", surrogate=TRIANGLE)
+    x = torch.tensor(INPUT, dtype=torch.float64).reshape(6, 1, 1).requires_grad_()
+    state, spikes, membranes = None, [], []
+    for step in x.split(1):
+        out = neuron.run(step, state)
+        state = out.state
+        spikes.append(out.value.flatten())
+        membranes.append(state[0][0].flatten())
+    assert torch.cat(spikes).tolist() == [0, 1, 0, 1, 1, 1]
+    assert_decimals(torch.cat(membranes).detach(), numbers("0 .320533 -.4038 1.582634 1.04382 2.733298"))
+    torch.cat(spikes).backward(torch.tensor(GRADIENT, dtype=torch.float64))
+    assert_decimals(x.grad, numbers(".838381 .272591 .099132 -.059032 0 0"))
+
+
 def test_event_gradient_vector() -> None:
     """EventProp's adjoint for gradients of spike times: 1 for the first spike and 2 for the second."""
     neuron = CubaLIF(4.0, 2.0, gradient="event", grad_clamp=math.inf)

@@ -120,6 +120,16 @@ CASES = [
         7,
         False,
     ),
+    Case(
+        "snnTorch Alpha, subtract",
+        lambda t: (
+            Alpha(t, 2.0, threshold=0.25, reset="subtract", dialect="snntorch"),
+            lambda: snntorch("Alpha", alpha=beta(t), beta=0.5, threshold=0.25, reset_mechanism="subtract"),
+        ),
+        4,
+        7,
+        False,
+    ),
     Case("SpikingJelly IF", lambda t: (IF(dialect="spikingjelly"), lambda: spikingjelly("IFNode")), 2, 2),
     Case(
         "SpikingJelly IF, subtract",

@@ -112,10 +112,8 @@ def _synaptic(module: Any) -> Any:
 def _alpha(module: Any) -> Alpha:
     if any(isinstance(value, nn.Parameter) for value in (module.alpha, module.beta, module.threshold)):
         raise Unsupported("learned constants of Alpha have no counterpart")
-    options = _firing(module)
-    if options["reset"] == "subtract":
-        raise Unsupported("Alpha with reset_mechanism='subtract' has no counterpart")
-    return Alpha(*(tau_of_beta(number(name, getattr(module, name))) for name in ("alpha", "beta")), **options)
+    taus = (tau_of_beta(number(name, getattr(module, name))) for name in ("alpha", "beta"))
+    return Alpha(*taus, **_firing(module))
 
 
 def readout(module: Any) -> Integrator | None:

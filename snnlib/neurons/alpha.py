@@ -4,6 +4,11 @@
     h[t] = k (a e[t-1] + b i[t-1]),   k = 1 + ln a / (ln b - ln a)
     s[t] = [h[t] >= threshold];   v = e = i = 0 after a spike
 
+With reset="subtract" the spike of the step before takes the threshold off e, clears i and lifts the membrane:
+
+    e[t] = a e[t-1] + x[t] - threshold s[t-1];   i[t] = (1 - s[t-1]) (b i[t-1] - x[t])
+    h[t] = k (a e[t-1] + b i[t-1]) + s[t-1] i[t-1]
+
 The traces cancel at the input's own step, so the membrane answers from the next step on. k is snnTorch's factor.
 Source: snnTorch (Alpha).
 """
@@ -30,14 +35,15 @@ class Alpha(SpikingNeuron):
         e[t] = a e[t-1] + x[t];   i[t] = b i[t-1] - x[t]
         h[t] = k (a e[t-1] + b i[t-1]);   s[t] = h[t] >= threshold
 
-    A spike resets all three states. The membrane keeps nothing of its own from step to step, so there is no reset by
-    subtraction.
+    A spike resets all three states. `"subtract"` is snnTorch's reset of that name, in the step after the spike:
+    `threshold` comes off `e`, `i` is 0 and `h` is larger by `i[t-1]`. It depends on two states at once and so runs by
+    `step`.
 
     Args:
         tau_decay: time constant of the slow trace in time steps, > `tau_rise`. Default 5.
         tau_rise: time constant of the fast trace in time steps, > 1. Default 3.
         discretisation: `"euler"`, decay = 1 - 1/tau, or `"exponential"`, decay = exp(-1/tau). Default `"euler"`.
-        reset: `"zero"` or `"none"`.
+        reset: `"zero"`, `"none"`, or `"subtract"`, whose `reset_time` is `"next"`. Default `"zero"`.
         threshold, reset_time, detach_reset, compare, surrogate, gradient_through_time, learnable, channels,
             batch_first: as in `SpikingNeuron`; `learnable` may name "tau_decay", "tau_rise" and "threshold".
         dialect: `"snntorch"` (Alpha).
@@ -61,11 +67,7 @@ class Alpha(SpikingNeuron):
     dialects: ClassVar[dict[str, dict[str, Any]]] = {
         "snntorch": {"compare": ">", "reset_time": "next", "surrogate": ATan(2.0)},
     }
-    choices: ClassVar[dict[str, tuple[str, ...]]] = {
-        **SpikingNeuron.choices,
-        "reset": ("zero", "none"),
-        "reset_states": ("all",),
-    }
+    choices: ClassVar[dict[str, tuple[str, ...]]] = {**SpikingNeuron.choices, "reset_states": ("all",)}
 
     def __init__(
         self,
@@ -86,6 +88,12 @@ class Alpha(SpikingNeuron):
         batch_first: bool = False,
     ) -> None:
         chosen = self.settings(dialect, locals())
+        if chosen["reset"] == "subtract" and reset_time is None:
+            chosen["reset_time"] = "next"
+        if chosen["reset"] == "subtract" and chosen["reset_time"] != "next":
+            raise ValueError(
+                f'reset_time: expected "next" beside reset="subtract", got {chosen["reset_time"]!r}'
+            )
         slow = check_tau("tau_decay", chosen["tau_decay"])
         fast = check_tau("tau_rise", chosen["tau_rise"])
         if not bool((values_of("tau_rise", fast) > 1).all()):
@@ -111,11 +119,17 @@ class Alpha(SpikingNeuron):
         a, b, k = self._decays(params)
         _, slow, fast = state[:3]
         h = k * (a * slow + b * fast)
-        return self.fire_and_reset((h, a * slow + current, b * fast - current), state, params)
+        charged = (h, a * slow + current, b * fast - current)
+        if self.reset != "subtract":
+            return self.fire_and_reset(charged, state, params)
+        last = state[-1].detach() if self.detach_reset else state[-1]
+        h = h + last * fast
+        spikes = self.fire(h, params)
+        return spikes, (h, charged[1] - last * params["threshold"], (1 - last) * charged[2], spikes)
 
     def dynamics(self, params: Params) -> Dynamics | None:
-        """Three states; see `Dynamics`."""
-        firing = self.firing(params, 3)
+        """Three states; see `Dynamics`. None for `"subtract"`, which is not linear in single states."""
+        firing = None if self.reset == "subtract" else self.firing(params, 3)
         if firing is None:
             return None
         a, b, k = self._decays(params)
