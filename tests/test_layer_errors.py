@@ -226,3 +226,30 @@ def test_flags_and_scale() -> None:
         snnlib.GradScale("half")
     with pytest.raises(ValueError, match=r"tau_m: expected a finite number of time steps >= 1, got 1e\+30"):
         snnlib.SRMLinear(3, 4, tau_m=1e30)
+
+
+MODULES: dict[str, tuple[Callable[[], nn.Module], torch.Tensor]] = {
+    "SpikingLinear": (lambda: snnlib.SpikingLinear(3, 4), TRAIN),
+    "SRMLinear": (lambda: snnlib.SRMLinear(3, 4), TRAIN),
+    "SRMReadout": (lambda: snnlib.SRMReadout(3, 4), TRAIN),
+    "SpikingRNN": (lambda: snnlib.SpikingRNN(3, 4), TRAIN),
+    "delays": (lambda: snnlib.SpikingLinear(3, 4, delays=snnlib.Delays(2)), TRAIN),
+    "LIF": (snnlib.neurons.LIF, TRAIN),
+    "SRM": (snnlib.neurons.SRM, TRAIN),
+    "Integrator": (snnlib.neurons.Integrator, TRAIN),
+    "SpikeDropout": (snnlib.SpikeDropout, TRAIN),
+    "PerStep": (lambda: snnlib.PerStep(nn.Linear(3, 4)), TRAIN),
+    "BatchNorm1d": (lambda: snnlib.BatchNorm1d(3), TRAIN),
+    "SpikingConv2d": (lambda: snnlib.SpikingConv2d(3, 4, 3), FRAMES),
+    "SpikeAvgPool2d": (lambda: snnlib.SpikeAvgPool2d(2), FRAMES),
+    "AvgPool2d": (lambda: snnlib.AvgPool2d(2), FRAMES),
+    "MaxPool2d": (lambda: snnlib.MaxPool2d(2), FRAMES),
+    "SpikeMaxPool2d": (lambda: snnlib.SpikeMaxPool2d(2), FRAMES),
+}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_sparse_input(name: str) -> None:
+    make, x = MODULES[name]
+    with pytest.raises(TypeError, match=r"(x|current): expected a dense tensor, got torch\.sparse_coo"):
+        make()(x.to_sparse())

@@ -20,6 +20,16 @@ def test_values_are_max_pool2d(rng: torch.Generator) -> None:
         assert torch.equal(F.spike_max_pool2d(x, *options).flatten(0, 1), expected)
 
 
+@pytest.mark.parametrize("options", [(2,), (3, 2, 1), (2, 1, 0, 2), (20, 3)], ids=str)
+def test_torch_options_without_channels(options: tuple[int, ...]) -> None:
+    """Torch takes frames without samples, not without channels."""
+    some, none = (torch.rand(3, 2, channels, 41, 42) for channels in (1, 0))
+    expected = snnlib.MaxPool2d(*options)(some).shape
+    assert snnlib.MaxPool2d(*options)(none.requires_grad_()).shape == (3, 2, 0, *expected[3:])
+    snnlib.MaxPool2d(*options)(none).sum().backward()
+    assert none.grad.shape == none.shape
+
+
 def test_gradient_goes_to_the_first_of_equals() -> None:
     x = torch.tensor([[0.0, 1, 2, 0], [1, 0, 3, 3]]).reshape(1, 1, 1, 2, 4).requires_grad_()
     F.spike_max_pool2d(x, 2).backward(torch.tensor([5.0, 7.0]).reshape(1, 1, 1, 1, 2))

@@ -361,3 +361,63 @@ def test_layers_of_one_state_refuse_what_their_kernels_do_not_know(name: str, pa
     arguments[at] = list(Flags(*arguments[at])._replace(**{flag: 1}))
     with pytest.raises(ValueError, match="flags: expected a reset in the same step"):
         case(*arguments)
+
+
+NOWHERE = X.to("meta")
+# State, options of the convolution, pool, flags, time_dim, and what is kept.
+_LAYER = (None, [1, 1], [0, 0], [1, 1], 1, [1, 1], [0] * 9, 0, True, True, True)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: _neurons("srm_forward", torch.ones(()), ONE.to("meta")),
+            r"current: expected \[T, N, \.\.\.\]",
+        ),
+        (
+            lambda: _neurons("srm_backward", torch.ones(()), ONE.to("meta")),
+            r"current: expected \[T, N, \.\.\.\]",
+        ),
+        (
+            lambda: _neurons("srm_forward", X, ONE.to("meta")),
+            "threshold: expected a tensor on cpu, got one on meta",
+        ),
+        (
+            lambda: OPS.srm_conv_forward(*{**CONV, "x": NOWHERE}.values()),
+            "weight: expected a tensor on meta, got one on cpu",
+        ),
+        (
+            lambda: OPS.layer_forward(
+                NOWHERE,
+                WEIGHT,
+                torch.ones(13, 1),
+                None,
+                *[[1, 1], [0, 0], [1, 1], 1, [1, 1]],
+                [0] * 9,
+                0,
+                True,
+                True,
+                True,
+            ),
+            "weight: expected a tensor on meta, got one on cpu",
+        ),
+        (
+            lambda: OPS.max_pool_backward(None, NOWHERE[0], [8, 8], [2, 2], [2, 2], [0, 0]),
+            "grad_output: expected a torch.Tensor, got NoneType",
+        ),
+        (
+            lambda: OPS.superpixel_sum(torch.rand(2, 3, 3), torch.full((9,), 7), 3),
+            r"segments: expected integers in \[0, 3\)",
+        ),
+    ],
+)
+def test_mixed_devices_and_missing_tensors(call: Callable[[], Any], message: str, path: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        call()
+
+
+@pytest.mark.parametrize("name", ["srm_forward", "srm_backward", "srm_trace"])
+def test_sparse_tensors(name: str, path: str) -> None:
+    with pytest.raises(TypeError, match=r"current: expected a dense tensor, got torch\.sparse_coo"):
+        _neurons(name, X.to_sparse(), **{"grad_spikes": X})

@@ -22,7 +22,7 @@ void bind_superpixel(pybind11::module_& module, KernelTable table) {
                                                     static_cast<const int64_t*>(pointer(segments)),
                                                     pointer(sums),
                                                     {executor}});
-        if (!valid) throw std::out_of_range("segments: expected integers in [0, " + std::to_string(count) + ")");
+        if (!valid) throw std::invalid_argument("segments: expected integers in [0, " + std::to_string(count) + ")");
       },
       pybind11::call_guard<pybind11::gil_scoped_release>());
 }

@@ -46,6 +46,12 @@ def max_pool2d(
             for axis in zip(frames.shape[2:], kernel, stride, padding, strict=True)
         )
     )
+    if frames.dim() == 4 and not frames.shape[1]:
+        # torch takes an empty batch, but no frames without channels.
+        none = max_pool2d(
+            frames.reshape(0, 1, *frames.shape[2:]), kernel, stride, padding, dilation, ceil_mode
+        )
+        return none.reshape(*frames.shape[:2], *none.shape[2:])
     if not fits or 0 in frames.shape:
         if max(dilation) > 1 and frames.dim() == 4:
             _check_windows(frames, kernel, stride, padding, dilation, ceil_mode)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from snnlib.functional._check import as_sizes
 from snnlib.functional.average import apart_avg_pool2d
 from snnlib.functional.max_pool import max_pool2d
+from snnlib.ops.checks import check_tensor
 
 
 class PerStep(nn.Sequential):
@@ -39,6 +40,7 @@ class PerStep(nn.Sequential):
 
     def run_from(self, number: int, x: Tensor) -> Tensor:
         """The output, of the module of this number and those behind it."""
+        check_tensor("x", x)
         if x.dim() < 3:
             raise ValueError(
                 f"x: expected [T, N, ...] with at least 3 dimensions, got shape {tuple(x.shape)}"
@@ -68,6 +70,7 @@ class AvgPool2d(nn.AvgPool2d):
 
     def forward(self, x: Tensor) -> Tensor:
         """Means of windows."""
+        check_tensor("x", x)
         window = pooling_window(self)
         fits = window is not None and x.dim() == 5 and x.shape[3] >= window[0] and x.shape[4] >= window[1]
         if window is None or not fits or not x.is_floating_point():
@@ -101,6 +104,7 @@ class MaxPool2d(nn.MaxPool2d):
 
 
 def _per_frame(pool: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    check_tensor("x", x)
     if x.dim() != 5:
         raise ValueError(f"x: expected [T, N, C, H, W], got shape {tuple(x.shape)}")
     out = pool(x.flatten(0, 1))

@@ -25,9 +25,12 @@ _MOST_FLOAT32 = torch.finfo(torch.float32).max
 
 
 def check_tensor(name: str, tensor: Tensor) -> None:
-    """Raise TypeError unless `tensor` is one; torch hands None to an op for a tensor that is not given."""
+    """Raise TypeError unless `tensor` is a dense one; torch hands None to an op for a tensor that is not given."""
     if not isinstance(tensor, Tensor):
         raise TypeError(f"{name}: expected a torch.Tensor, got {type(tensor).__name__}")
+    if tensor.layout != torch.strided or tensor.is_nested:
+        kind = "nested tensor" if tensor.is_nested else str(tensor.layout)
+        raise TypeError(f"{name}: expected a dense tensor, got {kind}; spikes are dense tensors: .to_dense()")
 
 
 def check_floating(name: str, tensor: Tensor) -> None:

@@ -137,6 +137,8 @@ def _(
     keep: bool,
     exact: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    for name, tensor in (("weight", weight), ("coefficients", coefficients)):
+        checks.check_device(name, tensor, x)
     g = geometry(x, weight, ConvOptions(stride, padding, dilation, groups), time_dim)
     out, final, bits, starts = _outputs(x, g, pool, return_state, keep)
     count: int | torch.SymInt = 0

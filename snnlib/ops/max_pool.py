@@ -111,6 +111,8 @@ def _(
     stride: Sequence[int],
     padding: Sequence[int],
 ) -> Tensor:
+    checks.check_kernel_dtype("grad_output", grad_output)
+    checks.check_device("taps", taps, grad_output)
     return _empty_input(grad_output, as_walkable(taps), space)
 
 

@@ -162,6 +162,7 @@ def _(
     time_dim: int,
     return_state: bool,
 ) -> tuple[Tensor, Tensor]:
+    check(current, threshold, state, (tau_m, tau_s, tau_grad), grad_clamp, time_dim)
     current = as_walkable(current)
     final = (
         _empty_state(current, time_dim) if return_state else current.new_empty(0, dtype=state_dtype(current))
@@ -226,6 +227,7 @@ def _(
     need_weight: bool,
     need_input: bool,
 ) -> tuple[Tensor, Tensor]:
+    check(current, threshold, state, (tau_m, tau_s, tau_grad), grad_clamp, time_dim)
     current = as_walkable(current)
     a = torch.empty_like(current) if need_weight else current.new_empty(0)
     b = torch.empty_like(current) if need_input else current.new_empty(0)

@@ -15,7 +15,7 @@ def superpixel_sum(image: Tensor, segments: Tensor, count: int) -> Tensor:
     if image.numel():
         require(
             (segments >= 0) & (segments < count),
-            lambda: IndexError(f"segments: expected integers in [0, {count})"),
+            lambda: ValueError(f"segments: expected integers in [0, {count})"),
         )
     index = segments.unsqueeze(-2).expand(pixels.shape)
     sums = pixels.new_zeros(*pixels.shape[:-1], count).scatter_add_(-1, index, pixels)

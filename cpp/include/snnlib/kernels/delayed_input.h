@@ -1,5 +1,5 @@
-// Delays per connection: the dense gradient of inputs. Equations: snnlib/delayed_linear.h. It is added up by blocks of
-// outputs and, unlike other sums, may round multiply and add at once.
+// Delays per connection: the dense gradient of inputs. Equations: snnlib/delayed_linear.h. Outputs are added up in
+// their order, block by block, with the bits of every instruction set: products are rounded before they are added.
 #pragma once
 
 #include "snnlib/kernels/delayed_connections.h"
@@ -16,22 +16,6 @@ constexpr int64_t kInputs = 128, kSteps = 16, kFewSteps = 8;
 // Steps of a task of the gradient of inputs.
 constexpr int64_t kTaskSteps = 64;
 
-// sum + by v, rounded once where the processor can, as in the dense products of other layers' gradients of inputs.
-#if defined(__AVX512F__)
-inline Floats multiply_add(float by, Floats v, Floats sum) {
-  return Floats(_mm512_fmadd_ps(_mm512_set1_ps(by), __m512(v), __m512(sum)));
-}
-#elif defined(__FMA__)
-inline Floats multiply_add(float by, Floats v, Floats sum) {
-  return Floats(_mm256_fmadd_ps(_mm256_set1_ps(by), __m256(v), __m256(sum)));
-}
-#else
-template <class S, class V>
-inline V multiply_add(S by, V v, V sum) {
-  return sum + by * v;
-}
-#endif
-
 // A connection as the gradient of inputs needs it.
 template <class S>
 struct Connection {
@@ -45,16 +29,17 @@ template <class S, int T, bool Two>
 inline void add_signals(const Connection<S>* connections, int64_t count, const typename Simd<S>::Vector* signal,
                         int64_t row, typename Simd<S>::Vector* to) {
   using V = typename Simd<S>::Vector;
-  V total[T] = {};
+  V total[T];
+  for (int t = 0; t < T; ++t) total[t] = to[t];
   for (int64_t o = 0; o < count; ++o) {
     const Connection<S> c = connections[o];
     const V* from = signal + o * row + c.delay;
-    for (int t = 0; t < T; ++t) total[t] = multiply_add(c.first, from[t], total[t]);
+    for (int t = 0; t < T; ++t) total[t] = total[t] + c.first * from[t];
     if constexpr (Two) {
-      for (int t = 0; t < T; ++t) total[t] = multiply_add(c.second, from[t + 1], total[t]);
+      for (int t = 0; t < T; ++t) total[t] = total[t] + c.second * from[t + 1];
     }
   }
-  for (int t = 0; t < T; ++t) to[t] = to[t] + total[t];
+  for (int t = 0; t < T; ++t) to[t] = total[t];
 }
 
 template <class S, int T, bool Two>
