@@ -81,8 +81,28 @@ def test_explanation_of_a_layer_whose_weight_is_made_of_others() -> None:
 
 
 def test_only_layers_with_neurons_are_explained() -> None:
-    with pytest.raises(TypeError, match="layer: expected a layer with a weight and neurons, got SRMReadout"):
-        snnlib.explain_dispatch(snnlib.SRMReadout(3, 2), torch.ones(4, 1, 3))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="a weight and neurons, or a net with some, got SRMReadout"):
+        snnlib.explain_dispatch(snnlib.SRMReadout(3, 2), torch.ones(4, 1, 3))
+
+
+def test_layers_of_a_net_are_explained_for_what_reaches_them() -> None:
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(
+        _layer(),
+        snnlib.SpikeAvgPool2d(2),
+        torch.nn.Flatten(2),
+        snnlib.SRMLinear(64 * 64, 9),
+        snnlib.SRMReadout(9, 3),
+    )
+    x = _train(0.1, 12, 4, 16, 16, 16)
+    snnlib.prepare_(net, x)
+    with torch.no_grad():
+        expected = {"0": snnlib.explain_dispatch(net[0], x), "3": snnlib.explain_dispatch(net[3], net[:3](x))}
+    for each in (net, snnlib.fuse_(net)):
+        found = snnlib.explain_dispatch(each, x)
+        assert found == expected
+        assert not any(module._forward_pre_hooks for module in each.modules())
+    assert str(found).startswith("0\n  forward: events (") and "\n3\n  forward: " in str(found)
 
 
 def _way_of_gradients(layer: snnlib.SRMConv2d, x: Tensor, pool: tuple[int, int] = (1, 1)) -> tuple[str, ...]:

@@ -26,8 +26,12 @@ def test_hooks_are_there_within_the_block_only() -> None:
     with cam, cam:
         assert hooks(net) == 1
     assert hooks(net) == 0
-    with pytest.raises(RuntimeError, match="expected a call within `with GradCAM"):
-        cam(torch.zeros(1, 2, 8, 8, **DOUBLE))
+    x = torch.rand(2, 2, 8, 8, generator=torch.Generator().manual_seed(0), **DOUBLE)
+    with cam:
+        expected = cam(x)
+    # A call alone puts its hook on and takes it off.
+    assert_bits(cam(x), expected)
+    assert hooks(net) == 0
 
 
 def test_no_grad_is_touched_and_flags_come_back(rng: torch.Generator) -> None:

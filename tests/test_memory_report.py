@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 import snnlib
 from snnlib import memory_report
+from snnlib.nn.gain import WeightWithGain
 
 
 def _always(inputs: int, outputs: int) -> snnlib.SRMLinear:
@@ -230,3 +231,20 @@ def test_errors() -> None:
         memory_report(_always(1, 1).requires_grad_(False), torch.ones(1, 1, 1))
     with pytest.raises(KeyError, match="expected one of input, net, got 'conv1'"):
         memory_report(_always(1, 1), torch.ones(1, 1, 1))["conv1"]
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [snnlib.SRMLinear, snnlib.SpikingLinear, snnlib.SpikingRNN, snnlib.SRMReadout],
+    ids=lambda kind: kind.__name__,
+)
+def test_the_scaled_weight_of_a_prepared_layer_is_no_state(layer: type[nn.Module]) -> None:
+    torch.manual_seed(0)
+    x = (torch.rand(6, 2, 300) < 0.1).float()
+    net = nn.Sequential(snnlib.SRMLinear(300, 300), layer(300, 40))
+    plain = memory_report(net, x).total.state_bytes
+    for module in net.modules():
+        if isinstance(module, WeightWithGain):
+            module.gain.fill_(4.0)
+            module.weight.data /= 4.0
+    assert memory_report(net, x).total.state_bytes == plain

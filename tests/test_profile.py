@@ -460,3 +460,16 @@ def test_a_compiled_net_runs_as_it_was_written() -> None:
     with torch.no_grad():
         compiled(x)
     assert snnlib.profile(compiled, x).total.macs == snnlib.profile(net, x).total.macs > 0
+
+
+def test_a_profile_is_a_table_in_a_notebook() -> None:
+    net = nn.Sequential(snnlib.SRMLinear(6, 4), snnlib.SRMReadout(4, 2))
+    counted = snnlib.profile(net, torch.ones(5, 3, 6))
+    page = counted._repr_html_()
+    assert page.count("<tr>") == len(counted.table()) and f"<td>{counted['0'].dense // 3:,}</td>" in page
+    notes = str(counted).splitlines()[len(counted.table()) :]
+    assert (
+        notes[0] == "Means of 3 samples."
+        and page.endswith(notes[-1])
+        and page.count("<br>") == len(notes) - 1
+    )

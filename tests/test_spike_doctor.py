@@ -283,3 +283,14 @@ def test_repr_tells_layers_and_samples() -> None:
     with doctor:
         net(torch.zeros(5, 7, 4))
         assert repr(doctor) == "SpikeDoctor(watching 0, 1; 7 samples seen)"
+
+
+def test_a_doctor_prints_its_report() -> None:
+    net = _net()
+    with SpikeDoctor(net) as doctor:
+        _step(net)
+    assert (
+        str(doctor) == doctor.report()
+        and "spike rate" in str(doctor)
+        and repr(doctor).startswith("SpikeDoctor(")
+    )

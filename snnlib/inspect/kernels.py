@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from contextlib import ExitStack
+from textwrap import indent
+from typing import Any, NamedTuple, overload
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from snnlib import ops
 from snnlib.backends import choice, choice_backward, native
@@ -51,17 +53,36 @@ class Dispatch(NamedTuple):
         )
 
 
-def explain_dispatch(layer: NeuronLayer, x: Tensor) -> Dispatch:
+class Dispatches(dict[str, Dispatch]):
+    """The decisions of a net's layers by name; `str()` lists them."""
+
+    def __str__(self) -> str:
+        lines = (f"{name}\n{indent(str(made), '  ')}" for name, made in self.items())
+        return "\n".join(lines)
+
+
+@overload
+def explain_dispatch(layer: NeuronLayer, x: Tensor) -> Dispatch: ...
+
+
+@overload
+def explain_dispatch(layer: nn.Module, x: Tensor) -> Dispatches: ...
+
+
+def explain_dispatch(layer: nn.Module, x: Tensor) -> Dispatch | Dispatches:
     """How `layer` would compute the spike tensor `x` now, with the densities and costs that decide.
 
-    Runs the layer, up to twice.
+    Runs the layer, up to twice; of a net, each of its layers on what reaches it when the net runs.
 
     Args:
-        layer: an SRM layer or a spiking layer with any neuron.
+        layer: an SRM layer or a spiking layer with any neuron, or a net with such layers.
         x: its input `[T, N, ...]`.
 
+    Returns:
+        The decisions of the layer; of a net, those of each of its layers by name, at its first call.
+
     Raises:
-        TypeError: `layer` has no weight with neurons behind it.
+        TypeError: no layer with a weight and neurons behind it.
 
     >>> import torch, snnlib
     >>> layer = snnlib.SRMConv2d(2, 64, 5)
@@ -72,7 +93,7 @@ def explain_dispatch(layer: NeuronLayer, x: Tensor) -> Dispatch:
     'dense'
     """
     if not isinstance(layer, NeuronLayer):
-        raise TypeError(f"layer: expected a layer with a weight and neurons, got {type(layer).__name__}")
+        return _of_net(layer, x)
     with torch.no_grad():
         weight = layer.effective_weight
         spikes = layer.pooled(x, (1, 1))
@@ -86,6 +107,26 @@ def explain_dispatch(layer: NeuronLayer, x: Tensor) -> Dispatch:
         forward = choice.decide(conv.x, g, streaming=False)
         neuron = layer.neuron if isinstance(layer, SpikingLayer) else SRM()
         return Dispatch(forward, rate, *_backward(conv, g, neuron, rate, int(layer.batch_first)), recurrence)
+
+
+def _of_net(net: nn.Module, x: Tensor) -> Dispatches:
+    """The decisions of each layer, for what it is called with first."""
+    modules = net.named_modules() if isinstance(net, nn.Module) else ()
+    layers = {module: name for name, module in modules if isinstance(module, NeuronLayer)}
+    if not layers:
+        raise TypeError(
+            f"layer: expected a layer with a weight and neurons, or a net with some, got {type(net).__name__}"
+        )
+    inputs: dict[nn.Module, Tensor] = {}
+
+    def keep(module: nn.Module, given: tuple[Any, ...], options: dict[str, Any]) -> None:
+        inputs.setdefault(module, given[0] if given else options["x"])
+
+    with torch.no_grad(), ExitStack() as hooks:
+        for module in layers:
+            hooks.callback(module.register_forward_pre_hook(keep, with_kwargs=True).remove)
+        net(x)
+    return Dispatches({layers[module]: explain_dispatch(module, own) for module, own in inputs.items()})
 
 
 def _recurrence(layer: Recurrent, spikes: Tensor) -> str:

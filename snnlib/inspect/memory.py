@@ -159,11 +159,12 @@ class _Ledger:
         # By address. The tensors live as long as the ledger, so no address is used twice.
         self._givers: dict[int, tuple[str | None, Tensor]] = {_address(x): (_INPUT, x)}
         self._kept: dict[int, tuple[str, Tensor]] = {}
-        self._weight_shapes: dict[str, torch.Size] = {}
+        self._weight_sizes: dict[str, list[int]] = {}
 
     def keep(self, tensor: Tensor) -> Tensor:
         """Note a tensor that autograd saves, unless it is a layer's effective weight."""
-        if tensor.shape == self._weight_shapes.get(self._stack[-1]) and _address(tensor) not in self._givers:
+        # Linear layers keep theirs as a convolution of one cell, read-outs transposed.
+        if _sizes(tensor) == self._weight_sizes.get(self._stack[-1]) and _address(tensor) not in self._givers:
             return tensor
         self._kept.setdefault(_address(tensor), (self._stack[-1], tensor))
         return tensor
@@ -178,7 +179,7 @@ class _Ledger:
         with ExitStack() as hooks:
             for name, module in net.named_modules():
                 if isinstance(module, WeightWithGain):
-                    self._weight_shapes[name or "net"] = module.weight.shape
+                    self._weight_sizes[name or "net"] = _sizes(module.weight)
                 if isinstance(module, NeuronLayer) or id(module) not in inside:
                     runs = blocks.get(module, module)
                     if runs in seen:
@@ -264,6 +265,11 @@ def _parametrized(net: nn.Module) -> Iterator[Tensor]:
         if parametrize.is_parametrized(module):
             assert isinstance(module.parametrizations, nn.ModuleDict)
             yield from (getattr(module, name) for name in module.parametrizations)
+
+
+def _sizes(tensor: Tensor) -> list[int]:
+    """The dimensions of more than one element, in order of size."""
+    return sorted(size for size in tensor.shape if size > 1)
 
 
 def _address(tensor: Tensor) -> int:

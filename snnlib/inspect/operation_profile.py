@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
+from html import escape
 from typing import Any
 
 from snnlib.inspect.energy import ENERGY_MODELS, EnergyModel, energy_model
@@ -168,6 +169,12 @@ class Profile:
             lines.append(f"Not counted: {', '.join(self.uncounted)}.")
         return "\n".join(lines)
 
+    def _repr_html_(self) -> str:
+        """The table and the energies for a notebook."""
+        rows = "".join(_html_row(row, "td" if number else "th") for number, row in enumerate(self.table()))
+        notes = "".join(f"<br>{escape(line)}" for line in str(self).splitlines()[len(self.layers) + 2 :])
+        return f"<table>{rows}</table>{notes.removeprefix('<br>')}"
+
     def _row(self, layer: LayerOperations) -> tuple[str, ...]:
         counts = (layer.acs, layer.macs, layer.dense, layer.membrane_updates)
         shares = (layer.input_sparsity, layer.activation_sparsity, layer.connection_sparsity)
@@ -195,6 +202,10 @@ _HEADINGS = (
     "state bytes",
     "traffic bytes",
 )
+
+
+def _html_row(cells: tuple[str, ...], tag: str) -> str:
+    return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
 
 
 def _share(part: int, whole: int) -> float:

@@ -136,6 +136,10 @@ class SpikeDoctor:
         watching = "watching" if self._handles else "not watching"
         return f"SpikeDoctor({watching} {', '.join(self._layers)}; {self._samples} samples seen)"
 
+    def __str__(self) -> str:
+        """As `report`."""
+        return self.report()
+
     def layers(self) -> list[LayerHealth]:
         """Numbers of each layer since the last reset, in the order in which they were called."""
         result = []

@@ -22,8 +22,9 @@ class GradCAM:
         map     = relu(sum_c alpha_c A_c)
 
     The map is scaled bilinearly to the input's height and width and divided by its maximum; where that is 0 the map
-    is 0. A `with` block holds the hook on the target layer; a call runs the model once, in evaluation mode, for all
-    samples of the batch, also under `torch.no_grad()` and `torch.inference_mode()`. Training flags are as before
+    is 0. A `with` block holds the hook on the target layer for several calls; a call alone hooks itself. It runs the
+    model once, in evaluation mode, for all samples of the batch, also under `torch.no_grad()` and
+    `torch.inference_mode()`. Training flags are as before
     afterwards, and no `.grad` of a parameter or input is written.
 
     Spiking nets. Gradients of snnlib's layers are credit for spikes (`dL/ds`), so they serve as they are. Before an
@@ -127,14 +128,14 @@ class GradCAM:
             together.
 
         Raises:
-            RuntimeError: called outside the `with` block.
             TypeError: the layer's output is no floating tensor, or a target no integer.
             ValueError: a target that is no class, a layer that is not called just once or that the score does not
                 depend on, an output that does not fit `layout`; a transformer's layer after which only prefix tokens
                 count. The message names the argument.
         """
         if self._hook is None:
-            raise RuntimeError("GradCAM: expected a call within `with GradCAM(...) as cam:`, got one outside")
+            with self:
+                return self(x, target)
         check_rank("x", x, "[N, C, H, W] or [T, N, C, H, W]", at_least=3)
         output, gradient = self._run(x, target)
         layout = layout_of(output, self.layout)
