@@ -256,6 +256,108 @@ def test_history_as_columns(tmp_path: Path) -> None:
         snnlib.report(conv_net(), loader(1), out=tmp_path, history={"loss": [1.0], "lr": [1.0, 2.0]})
 
 
+def _spikes(samples: int = 8, steps: int = 12, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    rate = torch.rand(1, samples, 1, generator=generator)
+    return (torch.rand(steps, samples, 6, generator=generator) < rate).float()
+
+
+def _two(columns: int) -> nn.Sequential:
+    torch.manual_seed(1)
+    return nn.Sequential(snnlib.SRMLinear(6, 20), snnlib.SRMReadout(20, columns))
+
+
+def test_numbers_have_r2_and_a_scatter(tmp_path: Path) -> None:
+    net = _two(2)
+    data = [
+        (x, x.mean((0, 2)).unsqueeze(1) * torch.tensor([1.0, -2.0])) for x in (_spikes(), _spikes(seed=1))
+    ]
+    data[0][1][0, 1] = torch.nan
+    result = snnlib.report(net, data, classes=["speed", "angle"], out=tmp_path / "r.html", step_ms=1.0)
+    with torch.no_grad():
+        answers = torch.cat([net(x).mean(0) for x, _ in data]).double()
+    targets = torch.cat([y for _, y in data]).double()
+    expected = []
+    for target, answer in zip(targets.T, answers.T, strict=True):
+        known = ~target.isnan()
+        rest = (target - answer)[known].square().sum() / (target[known] - target[known].mean()).square().sum()
+        expected.append(float(1 - rest))
+    assert result.metrics["r2"] == pytest.approx(sum(expected) / 2)
+    assert result.metrics["mae"] == pytest.approx(
+        sum(float((targets - answers)[:, k].abs().nanmean()) for k in range(2)) / 2
+    )
+    page = result.path.read_text()
+    assert all(f"<td>{value:.4g}</td>" in page for value in expected)
+    assert (
+        "Predictions" in page
+        and "<h2>Outputs</h2>" in page
+        and "Confusion" not in page
+        and "recall" not in page
+    )
+    assert {"predictions.png", "raster.png", "rate_histograms.png", "operations.png"} <= set(result.images)
+    assert not {"confusion.png", "heat.png"} & set(result.images)
+    assert result.confusion.shape == (0, 0) and repr(result).endswith(f"rmse {result.metrics['rmse']:.4g})")
+    assert page.count("<img") == len(result.images) and result.layers[0].name == "0"
+
+
+@UNDRAWN
+def test_numbers_at_every_step_without_padding(tmp_path: Path) -> None:
+    net, lengths = _two(1), torch.tensor([12, 5, 9, 12, 1, 12, 3, 8])
+    x = _spikes()
+    inside = torch.arange(12).unsqueeze(1) < lengths
+    targets = torch.rand(12, 8, generator=torch.Generator().manual_seed(3))
+    result = snnlib.report(net, [(x, targets, lengths)], out=tmp_path)
+    with torch.no_grad():
+        errors = (snnlib.run_ragged(net, x, lengths)[..., 0] - targets)[inside]
+    assert result.metrics["mae"] == pytest.approx(float(errors.abs().mean()), rel=1e-5)
+    assert result.unit == "steps" and f"<td>{int(inside.sum())}</td>" in result.path.read_text()
+    swapped = [(x.transpose(0, 1), targets.T, lengths)]
+    again = snnlib.report(_batch_first(_two(1)), swapped, out=tmp_path, batch_first=True)
+    assert again.metrics == pytest.approx(result.metrics)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool])
+@UNDRAWN
+def test_several_labels_have_an_f1_each(dtype: torch.dtype, tmp_path: Path) -> None:
+    net, x = _two(3), _spikes()
+    labels = (torch.rand(8, 3, generator=torch.Generator().manual_seed(2)) < 0.5).to(dtype)
+    labels[:, 2] = 0
+    with torch.no_grad():
+        scores = net(x).mean(0)
+        scores[:, 2] = -1.0
+    result = snnlib.report(
+        net,
+        [(x, labels)],
+        classes=["a", "b", "c"],
+        out=tmp_path,
+        scores=lambda output: scores[: output.shape[1]],
+    )
+    given, wanted = scores > 0, labels > 0
+    f1 = [
+        2 * int((given & wanted)[:, k].sum()) / max(int(given[:, k].sum() + wanted[:, k].sum()), 1)
+        for k in range(2)
+    ]
+    # Label c is neither there nor given.
+    assert result.metrics["f1_macro"] == pytest.approx(sum(f1) / 2)
+    assert result.metrics["exact_match"] == pytest.approx(float((given == wanted).all(1).float().mean()))
+    page = result.path.read_text()
+    assert "<h2>Labels</h2>" in page and f"<td>a</td><td>{int(wanted[:, 0].sum())}</td>" in page
+    assert set(result.images) >= {"raster.png"} and "confusion.png" not in result.images
+
+
+@UNDRAWN
+def test_without_labels_the_page_has_the_rest(tmp_path: Path) -> None:
+    net, data = strong(conv_net()), loader(2)
+    labelled = snnlib.report(net, data, out=tmp_path / "a.html")
+    for batches in ([x for x, _ in data], [(x,) for x, _ in data], [(x, None) for x, _ in data]):
+        result = snnlib.report(net, batches, out=tmp_path / "b.html")
+        assert result.layers == labelled.layers and result.profile == labelled.profile
+        assert set(result.images) == set(labelled.images) - {"confusion.png", "heat.png"}
+        page = result.path.read_text()
+        assert "16, without labels" in page and "<h2>Classes</h2>" not in page and result.metrics == {}
+        assert repr(result).endswith("no labels)") and "b.html" in result._repr_html_()
+
+
 def _one(x: Any, labels: Any) -> list[tuple[Any, Any]]:
     return [(x, labels)]
 
@@ -267,8 +369,11 @@ X = torch.zeros(3, 2, 6)
     ("arguments", "message"),
     [
         ({"loader": []}, r"loader: expected at least one batch \(x, labels\), got none"),
-        ({"loader": [X]}, r"loader: expected batches \(x, labels\) or \(x, labels, lengths\), got Tensor"),
-        ({"loader": _one(X, torch.zeros(2))}, r"loader: expected x .* integer labels .*float32 as batch 0"),
+        ({"loader": ["x"]}, r"loader: expected batches \(x, labels\), .* or x alone, got str as batch 0"),
+        ({"loader": [*_one(X, torch.tensor([0, 1])), X]}, r"loader: expected labels in every batch or in none"),
+        ({"loader": [*_one(X, torch.tensor([0, 1])), *_one(X, torch.zeros(2))]}, r"expected integer labels .*float32"),
+        ({"loader": _one(X, torch.zeros(2))}, r"scores: expected answers \(2,\), like the labels, .* got \(2, 2\)"),
+        ({"loader": _one(X, torch.rand(2, 2)), "classes": ["a"]}, r"classes: expected 2 names, one per column"),
         ({"loader": _one(X[0], torch.tensor([0, 1]))}, r"loader: expected x \[T, N, ...\]"),
         ({"loader": _one(X, torch.tensor([0, 2]))}, r"expected one label in 0\.\.1 per sample, .* one of them 2"),
         ({"loader": _one(X, torch.tensor([0]))}, r"expected one label .*, got 1 labels for 2 samples"),

@@ -62,7 +62,7 @@ class Dispatches(dict[str, Dispatch]):
 
 
 @overload
-def explain_dispatch(layer: NeuronLayer, x: Tensor) -> Dispatch: ...
+def explain_dispatch(layer: NeuronLayer, x: Tensor) -> Dispatch: ...  # type: ignore[overload-overlap]
 
 
 @overload
@@ -92,8 +92,10 @@ def explain_dispatch(layer: nn.Module, x: Tensor) -> Dispatch | Dispatches:
     >>> snnlib.explain_dispatch(layer, torch.rand(30, 8, 2, 34, 34)).forward.path
     'dense'
     """
-    if not isinstance(layer, NeuronLayer):
-        return _of_net(layer, x)
+    return _of_layer(layer, x) if isinstance(layer, NeuronLayer) else _of_net(layer, x)
+
+
+def _of_layer(layer: NeuronLayer, x: Tensor) -> Dispatch:
     with torch.no_grad():
         weight = layer.effective_weight
         spikes = layer.pooled(x, (1, 1))
@@ -112,7 +114,7 @@ def explain_dispatch(layer: nn.Module, x: Tensor) -> Dispatch | Dispatches:
 def _of_net(net: nn.Module, x: Tensor) -> Dispatches:
     """The decisions of each layer, for what it is called with first."""
     modules = net.named_modules() if isinstance(net, nn.Module) else ()
-    layers = {module: name for name, module in modules if isinstance(module, NeuronLayer)}
+    layers = {name: module for name, module in modules if isinstance(module, NeuronLayer)}
     if not layers:
         raise TypeError(
             f"layer: expected a layer with a weight and neurons, or a net with some, got {type(net).__name__}"
@@ -123,10 +125,11 @@ def _of_net(net: nn.Module, x: Tensor) -> Dispatches:
         inputs.setdefault(module, given[0] if given else options["x"])
 
     with torch.no_grad(), ExitStack() as hooks:
-        for module in layers:
+        for module in layers.values():
             hooks.callback(module.register_forward_pre_hook(keep, with_kwargs=True).remove)
         net(x)
-    return Dispatches({layers[module]: explain_dispatch(module, own) for module, own in inputs.items()})
+    called = ((name, layer) for name, layer in layers.items() if layer in inputs)
+    return Dispatches({name: _of_layer(layer, inputs[layer]) for name, layer in called})
 
 
 def _recurrence(layer: Recurrent, spikes: Tensor) -> str:

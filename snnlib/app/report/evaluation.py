@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
+from snnlib.app.report.answers import Answers, Task, task_of
+from snnlib.app.report.batches import labelled_steps, parts_of
 from snnlib.app.report.recorder import recording, spiking_layers
 from snnlib.data.ragged import NO_LABEL
-from snnlib.functional._check import check_lengths
 from snnlib.inspect.activity import SATURATED_RATE, LayerActivity, count_per_neuron
 from snnlib.inspect.operation_counter import OperationCounter
 from snnlib.inspect.operation_profile import Profile
@@ -30,7 +31,8 @@ class Sample:
     """A sample kept for pictures: its input `[T, ...]` (uint8 where that holds it), its label and the prediction.
 
     Where every step is labelled, `label` and `predicted` are those of the most frequent label of the sample, and
-    `labels` and `answers` those of the steps `[T]`.
+    `labels` and `answers` those of the steps `[T]`. Where nothing is classified, both are -1, and `target` and `answer`
+    are the numbers or labels of the sample.
     """
 
     x: Tensor
@@ -38,6 +40,8 @@ class Sample:
     predicted: int
     labels: Tensor | None = None
     answers: Tensor | None = None
+    target: Tensor | None = None
+    answer: Tensor | None = None
 
 
 @dataclass
@@ -45,7 +49,9 @@ class Evaluation:
     """What a pass over a data set found.
 
     Attributes:
-        confusion: samples, or labelled steps, by label (row) and prediction (column) `[classes, classes]`.
+        confusion: samples, or labelled steps, by label (row) and prediction (column) `[classes, classes]`; `[0, 0]`
+            where nothing is classified.
+        others: targets and answers of a regression or of several labels per sample; None for classes or no labels.
         counts: layer name to spikes of each neuron over the data set, float64.
         over_time: layer name to spikes of all its neurons in each time step `[T]`, float64.
         samples: a few samples, classes in turn, mistakes among them.
@@ -64,6 +70,8 @@ class Evaluation:
     layers: dict[str, nn.Module]
     batch_size: int
     operations: OperationCounter
+    task: Task = "classes"
+    others: Answers | None = None
     counts: dict[str, Tensor] = field(default_factory=dict)
     over_time: dict[str, Tensor] = field(default_factory=dict)
     samples: list[Sample] = field(default_factory=list)
@@ -75,7 +83,14 @@ class Evaluation:
     @property
     def unit(self) -> str:
         """What is classified."""
-        return "labelled steps" if self.decision == "every step" else "samples"
+        if self.decision != "every step":
+            return "samples"
+        return "labelled steps" if self.task == "classes" else "steps"
+
+    @property
+    def answered(self) -> int:
+        """Number of samples, or of labelled steps, that were compared with their labels."""
+        return int(self.confusion.sum()) if self.others is None else self.others.rows
 
     @property
     def accuracy(self) -> float:
@@ -114,7 +129,7 @@ class Evaluation:
 def evaluate(
     net: nn.Module, loader: Iterable[Any], *, classes: int | None, scores: Scores | None, batch_first: bool
 ) -> Evaluation:
-    """Run a net over a loader of `(x, labels)` in evaluation mode; training flags are as before afterwards.
+    """Run a net over a loader of `(x, labels)`, or of x alone, in evaluation mode; training flags stay as they were.
 
     Batches `(x, labels, lengths)` run in parts of equal lengths, so that padding is seen by nothing.
 
@@ -124,59 +139,22 @@ def evaluate(
     result: Evaluation | None = None
     with evaluating(net), torch.no_grad():
         for number, batch in enumerate(loader):
-            for x, labels in _parts(batch, number, batch_first):
+            for x, labels in parts_of(batch, number, batch_first):
                 frames = as_input(net, x)
+                per_step = labelled_steps(x, labels)
                 if result is None:
-                    result = _start(net, frames, classes, scores, batch_first, per_step=labels.dim() == 2)
+                    task = task_of(labels, per_step)
+                    result = _start(net, frames, classes, scores, batch_first, per_step=per_step, task=task)
                 _add(result, net, frames, x, labels, batch_first)
     if result is None:
         raise ValueError("loader: expected at least one batch (x, labels), got none")
     if result.without_scores:
         warnings.warn(
             f"net: expected scores that are numbers, got NaN for {result.without_scores} of "
-            f"{int(result.confusion.sum())} {result.unit}; what the page says of them is arbitrary",
+            f"{result.answered} {result.unit}; what the page says of them is arbitrary",
             stacklevel=3,
         )
     return result
-
-
-def _parts(batch: Any, number: int, batch_first: bool) -> list[tuple[Tensor, Tensor]]:
-    """Inputs and labels of a batch, cut to the samples' own steps: a part for each length."""
-    if not (isinstance(batch, (tuple, list)) and len(batch) in (2, 3)):
-        raise ValueError(
-            f"loader: expected batches (x, labels) or (x, labels, lengths), got {type(batch).__name__} as batch "
-            f"{number}"
-        )
-    x, labels, *rest = batch
-    labels = torch.as_tensor(labels)
-    per_step = isinstance(x, Tensor) and labels.shape == x.shape[:2]
-    if (
-        not isinstance(x, Tensor)
-        or x.dim() < 3
-        or (labels.dim() != 1 and not per_step)
-        or labels.is_floating_point()
-    ):
-        shape = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
-        raise ValueError(
-            f"loader: expected x [T, N, ...] and integer labels [N], or [T, N] with one per step, got {shape} and "
-            f"{tuple(labels.shape)} {labels.dtype} as batch {number}"
-        )
-    labels = labels.long()
-    if not rest:
-        return [(x, labels)]
-    time_dim = int(batch_first)
-    lengths = check_lengths(
-        torch.as_tensor(rest[0]).to(x.device), x.shape[time_dim], x.shape[1 - time_dim], x
-    )
-    if len(lengths) and int(lengths.min()) < 1:
-        raise ValueError(f"loader: expected samples of at least one step, got lengths {lengths.tolist()}")
-    parts = []
-    for length in sorted(set(lengths.tolist())):
-        own = (lengths == length).nonzero().squeeze(1)
-        kept = x.index_select(1 - time_dim, own).narrow(time_dim, 0, length)
-        some = labels.index_select(1 - time_dim if per_step else 0, own.to(labels.device))
-        parts.append((kept, some.narrow(time_dim, 0, length) if per_step else some))
-    return parts
 
 
 def _start(
@@ -187,14 +165,21 @@ def _start(
     batch_first: bool,
     *,
     per_step: bool,
+    task: Task,
 ) -> Evaluation:
     few = frames[:2] if batch_first else frames[:, :2]
     output = net(few)
     decision: Decision
-    if per_step:
-        decision, read = "every step", scores or (lambda answer: answer)
+    if per_step or (task == "none" and scores is None):
+        decision, read = "every step" if per_step else "output", scores or (lambda answer: answer)
     else:
         decision, read = default_scores(output, batch_first) if scores is None else ("scores", scores)
+    batch_size = frames.shape[0 if batch_first else 1]
+    layers = spiking_layers(net, few)
+    if task != "classes":
+        others = None if task == "none" else Answers(task)
+        empty = torch.zeros(0, 0, dtype=torch.long)
+        return Evaluation(empty, decision, read, layers, batch_size, OperationCounter(net), task, others)
     found = read(output)
     dims = 3 if per_step else 2
     if found.dim() != dims or (classes is not None and found.shape[-1] != classes):
@@ -203,8 +188,6 @@ def _start(
         raise ValueError(f"scores: expected {expected} of the net's output, got shape {tuple(found.shape)}")
     size = found.shape[-1]
     confusion = torch.zeros(size, size, dtype=torch.long)
-    batch_size = frames.shape[0 if batch_first else 1]
-    layers = spiking_layers(net, few)
     return Evaluation(confusion, decision, read, layers, batch_size, OperationCounter(net))
 
 
@@ -224,13 +207,43 @@ def default_scores(output: Any, batch_first: bool) -> tuple[Decision, Scores]:
 
 
 def _add(
-    result: Evaluation, net: nn.Module, frames: Tensor, x: Tensor, labels: Tensor, batch_first: bool
+    result: Evaluation, net: nn.Module, frames: Tensor, x: Tensor, labels: Tensor | None, batch_first: bool
 ) -> None:
     with recording(net, result.layers, batch_first) as recorded, result.operations.counting():
         output = net(frames)
-    found = result.scores(output)
+    found = None if labels is None else result.scores(output)
+    if labels is None or found is None:
+        answers: list[Sample] = [Sample(sample, NO_LABEL, NO_LABEL) for sample in _samples(x, batch_first)]
+    elif result.task == "classes":
+        answers = _classes(result, found, x, labels, batch_first)
+    else:
+        answers = _numbers(result, found, x, labels, batch_first)
+    if (labels is None) != (result.task == "none"):
+        raise ValueError("loader: expected labels in every batch or in none, got both")
+    for name, layer in recorded.items():
+        spikes = layer.spikes
+        batch = count_per_neuron(spikes).cpu()
+        result.counts[name] = result.counts[name] + batch if name in result.counts else batch
+        in_time = spikes.flatten(1).sum(1, dtype=torch.float64).cpu()
+        result.over_time[name] = _longer(result.over_time.get(name), in_time)
+    result.steps += x.shape[0] * x.shape[1]
+    steps = x.shape[1 if batch_first else 0]
+    result.running = _longer(result.running, torch.full((steps,), len(answers)).double())
+    result.seen += len(answers)
+    for sample in answers:
+        _keep(result, sample)
+
+
+def _samples(x: Tensor, batch_first: bool) -> Tensor:
+    return x if batch_first else x.transpose(0, 1)
+
+
+def _classes(result: Evaluation, found: Tensor, x: Tensor, labels: Tensor, batch_first: bool) -> list[Sample]:
+    """Count a batch of classified samples, or steps."""
     predicted = found.argmax(-1).cpu()
     classes = len(result.confusion)
+    if labels.is_floating_point() or labels.dtype == torch.bool:
+        raise ValueError(f"loader: expected integer labels as in the batches before, got {labels.dtype}")
     # Steps may be without a label.
     counted = labels != NO_LABEL if labels.dim() == 2 else torch.ones_like(labels, dtype=torch.bool)
     wrong = labels[counted & ((labels < 0) | (labels >= classes))]
@@ -244,33 +257,34 @@ def _add(
     result.without_scores += int((found.isnan().any(-1).cpu() & counted).sum())
     pairs = (labels * classes + predicted)[counted]
     result.confusion += torch.bincount(pairs, minlength=classes**2).view(classes, classes)
-    for name, layer in recorded.items():
-        spikes = layer.spikes
-        batch = count_per_neuron(spikes).cpu()
-        result.counts[name] = result.counts[name] + batch if name in result.counts else batch
-        in_time = spikes.flatten(1).sum(1, dtype=torch.float64).cpu()
-        result.over_time[name] = _longer(result.over_time.get(name), in_time)
-    samples = x if batch_first else x.transpose(0, 1)
-    result.steps += x.shape[0] * x.shape[1]
-    result.running = _longer(result.running, torch.full((samples.shape[1],), len(samples)).double())
-    result.seen += len(samples)
     if labels.dim() == 2 and not batch_first:
         labels, predicted = labels.t(), predicted.t()
-    for sample, label, answer in zip(samples, labels, predicted, strict=True):
-        _keep(result, _sample(sample, label, answer))
+    rows = zip(_samples(x, batch_first), labels, predicted, strict=True)
+    return [_sample(sample, label, answer) for sample, label, answer in rows]
+
+
+def _numbers(result: Evaluation, found: Tensor, x: Tensor, labels: Tensor, batch_first: bool) -> list[Sample]:
+    """Add a batch of numbers or of several labels per sample, or per step."""
+    assert result.others is not None
+    per_step = result.decision == "every step"
+    result.others.add(found, labels, int(batch_first) if per_step else None)
+    result.without_scores += int(found.isnan().sum())
+    if per_step and not batch_first:
+        labels, found = labels.transpose(0, 1), found.transpose(0, 1)
+    rows = zip(_samples(x, batch_first), labels.cpu(), found.cpu(), strict=True)
+    return [
+        Sample(sample, NO_LABEL, NO_LABEL, target=target, answer=answer) for sample, target, answer in rows
+    ]
 
 
 def _sample(x: Tensor, label: Tensor, answer: Tensor) -> Sample:
-    # Event counts fit into a byte; other inputs stay as they are.
-    small = x.to(torch.uint8)
-    small = (small if torch.equal(small.to(x.dtype), x) else x).cpu().clone()
     if label.dim() == 0:
-        return Sample(small, int(label), int(answer))
+        return Sample(x, int(label), int(answer))
     known = label != NO_LABEL
     if not known.any():
-        return Sample(small, NO_LABEL, NO_LABEL, label, answer)
+        return Sample(x, NO_LABEL, NO_LABEL, label, answer)
     most = int(label[known].mode().values)
-    return Sample(small, most, int(answer[label == most].mode().values), label, answer)
+    return Sample(x, most, int(answer[label == most].mode().values), label, answer)
 
 
 def _longer(total: Tensor | None, more: Tensor) -> Tensor:
@@ -283,7 +297,7 @@ def _longer(total: Tensor | None, more: Tensor) -> Tensor:
 
 def _keep(result: Evaluation, sample: Sample) -> None:
     """Keep a sample while there is room: each class has its share, and so have mistakes."""
-    classes = len(result.confusion)
+    classes = max(len(result.confusion), 1)
     right = sample.predicted == sample.label
     same = [
         kept
@@ -293,5 +307,8 @@ def _keep(result: Evaluation, sample: Sample) -> None:
     share = max(_KEPT_SAMPLES // (2 * classes), 1)
     if len(result.samples) >= _KEPT_SAMPLES or len(same) >= share:
         return
-    if (len(result.samples) + 1) * sample.x.nbytes <= _KEPT_BYTES:
-        result.samples.append(sample)
+    # Event counts fit into a byte; other inputs stay as they are.
+    small = sample.x.to(torch.uint8)
+    small = (small if torch.equal(small.to(sample.x.dtype), sample.x) else sample.x).cpu().clone()
+    if (len(result.samples) + 1) * small.nbytes <= _KEPT_BYTES:
+        result.samples.append(replace(sample, x=small))

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
+from snnlib.app.report.answers import Answers, Task
 from snnlib.app.report.evaluation import Evaluation, Sample
 from snnlib.app.report.history import Columns
 from snnlib.app.report.potentials import neuron_name, normalised_potential, typical_neurons
@@ -19,6 +20,7 @@ from snnlib.app.visual import (
     labels_over_time,
     membrane_potentials,
     operations,
+    predictions,
     raster,
     rate_histograms,
     rates_over_time,
@@ -31,6 +33,9 @@ from snnlib.inspect.operations import as_input
 _LOG_RATIO = 20
 _MOST_LAYERS = 8
 _MOST_SEQUENCES = 4
+_MOST_OUTPUTS = 12
+# Numbers, or labels, in the heading of a figure.
+_MOST_IN_TITLE = 4
 
 
 @dataclass(frozen=True)
@@ -118,6 +123,15 @@ def confusion_section(evaluation: Evaluation, classes: list[str]) -> Section:
     return Section("confusion.png", "Confusion matrix", text, confusion_matrix(counts, classes, title=title))
 
 
+def answer_section(answers: Answers, names: list[str]) -> list[Section]:
+    """Predicted numbers against true ones."""
+    if answers.task != "regression":
+        return []
+    pairs = {name: answers.pairs(column) for column, name in enumerate(names[:_MOST_OUTPUTS])}
+    text = "A point per sample, or step: true value and prediction. On the dashed line both are equal."
+    return [Section("predictions.png", "Predictions", text, predictions(pairs))]
+
+
 def firing_sections(evaluation: Evaluation, step_ms: float | None) -> list[Section]:
     """Distribution of firing rates, and rates over the time of a sample."""
     if not evaluation.counts:
@@ -171,11 +185,12 @@ def sample_sections(
         label(name, evaluation.layers[name]): layer.spikes[:, 0].cpu()
         for name, layer in list(recorded.items())[-_MOST_LAYERS:]
     }
-    text = (
-        "Every mark is a spike; each row is a neuron, and shaded bands are the channels of a convolutional layer. The "
-        f"class is decided by {_DECISIONS[evaluation.decision]}; the true class is in bold."
-    )
-    title = f"True class {classes[sample.label]}, predicted {classes[sample.predicted]}"
+    text = "Every mark is a spike; each row is a neuron, and shaded bands are the channels of a convolutional layer."
+    if evaluation.task == "classes":
+        text += f" The class is decided by {_DECISIONS[evaluation.decision]}; the true class is in bold."
+        title = f"True class {classes[sample.label]}, predicted {classes[sample.predicted]}"
+    else:
+        title = _title_of_numbers(sample, classes, evaluation.task)
     if sample.labels is not None and sample.answers is not None:
         known = sample.labels != NO_LABEL
         right_steps = int((sample.labels == sample.answers)[known].sum())
@@ -203,6 +218,23 @@ def sample_sections(
             )
         )
     return sections
+
+
+def _title_of_numbers(sample: Sample, names: list[str], task: Task) -> str:
+    """Target and answer of a sample where they fit into a line."""
+    if sample.target is None or sample.answer is None or sample.target.numel() > _MOST_IN_TITLE:
+        return "One sample"
+    target, answer = (value.flatten().tolist() for value in (sample.target, sample.answer))
+    if task == "labels":
+        true, given = (
+            ", ".join(name for name, value in zip(names, values, strict=True) if value > 0) or "none"
+            for values in (target, answer)
+        )
+        return f"True labels: {true}; predicted: {given}"
+    return "; ".join(
+        f"{name}: true {true:.3g}, predicted {value:.3g}"
+        for name, true, value in zip(names, target, answer, strict=True)
+    )
 
 
 _DECISIONS = {
@@ -263,14 +295,16 @@ def _raster(
     potentials = None
     if isinstance(output, Tensor) and output.dim() == 3 and not bool(((output == 0) | (output == 1)).all()):
         potentials = (output[0] if batch_first else output[:, 0]).float().cpu()
-    classed = potentials is not None or next(reversed(layers.values()))[0].numel() == len(classes)
+    outputs = next(reversed(layers.values()))[0] if potentials is None else potentials[0]
+    classed = outputs.numel() == len(classes)
     return raster(
         layers,
         step_ms=step_ms,
         title=title,
         classes=classes if classed else None,
-        label=sample.label if classed and sample.labels is None else None,
+        label=sample.label if classed and sample.label != NO_LABEL and sample.labels is None else None,
         potentials=potentials,
+        decides=evaluation.task == "classes",
         every_step=sample.labels is not None,
     )
 

@@ -48,8 +48,10 @@ def heat_maps(
 ) -> Heat | None:
     """Grad-CAM of two recognised classes and a mistake.
 
-    None for a net without a convolutional spiking layer, and where every step is labelled.
+    None for a net without a convolutional spiking layer, where every step is labelled, and where nothing is classified.
     """
+    if evaluation.task != "classes":
+        return None
     samples = [sample for sample in evaluation.samples if sample.x.shape == evaluation.samples[0].x.shape]
     if samples[0].x.dim() != 4 or samples[0].labels is not None:
         return None

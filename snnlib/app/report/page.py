@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import io
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from html import escape
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,6 @@ from torch import Tensor, nn
 from snnlib.app.report.evaluation import Evaluation, evaluate
 from snnlib.app.report.figures import (
     Section,
-    confusion_section,
     firing_sections,
     history_sections,
     operations_section,
@@ -27,7 +28,7 @@ from snnlib.app.report.heat import heat_maps
 from snnlib.app.report.history import Columns, History
 from snnlib.app.report.layers import COLUMNS, NOTE, layer_table
 from snnlib.app.report.origin import origin
-from snnlib.app.visual import recall_precision
+from snnlib.app.report.results import results_of
 from snnlib.data.atomic import write_bytes_atomically
 from snnlib.inspect.activity import LayerActivity
 from snnlib.inspect.gradcam import Occlusion
@@ -41,12 +42,15 @@ class Report:
     Args:
         path: the HTML file.
         classes: names of the classes.
-        confusion: samples, or labelled steps, by label (row) and prediction (column) `[classes, classes]`.
+        confusion: samples, or labelled steps, by label (row) and prediction (column) `[classes, classes]`; `[0, 0]`
+            where nothing is classified.
         layers: firing of each spiking layer.
         images: file name to PNG of every figure of the page.
         occlusion: the test of the heat maps; None for a net without a convolutional layer.
         profile: operations, sparsity, traffic and energy of each layer.
-        unit: what is classified, `"samples"` or `"labelled steps"`.
+        unit: what is answered, `"samples"`, `"labelled steps"` or `"steps"`.
+        metrics: `accuracy`; of a regression `r2`, `mae` and `rmse`, means over its outputs; of several labels per
+            sample `f1_macro`, `f1_micro` and `exact_match`; empty without labels.
     """
 
     path: Path
@@ -57,15 +61,24 @@ class Report:
     occlusion: Occlusion | None
     profile: Profile
     unit: str = "samples"
+    metrics: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def accuracy(self) -> float:
-        """Share of the samples, or of the labelled steps, that were classified correctly."""
-        return int(self.confusion.diagonal().sum()) / max(int(self.confusion.sum()), 1)
+        """Share of the samples, or of the labelled steps, that were classified correctly; NaN without classes."""
+        return self.metrics.get("accuracy", math.nan)
 
     def __repr__(self) -> str:
-        number = int(self.confusion.sum())
-        return f"Report({str(self.path)!r}, accuracy {self.accuracy:.2%} of {number} {self.unit})"
+        if "accuracy" in self.metrics:
+            found = f"accuracy {self.accuracy:.2%} of {int(self.confusion.sum())} {self.unit}"
+        else:
+            found = ", ".join(f"{name} {value:.4g}" for name, value in self.metrics.items()) or "no labels"
+        return f"Report({str(self.path)!r}, {found})"
+
+    def _repr_html_(self) -> str:
+        """What was found, and a link to the page, for a notebook."""
+        link = self.path.resolve().as_uri()
+        return f'<p>{escape(repr(self))}<br><a href="{escape(link)}">{escape(self.path.name)}</a></p>'
 
 
 def report(
@@ -85,9 +98,10 @@ def report(
     facts: Mapping[str, str] | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> Report:
-    """Test a net on labelled data and write a page that shows what it does.
+    """Test a net on data and write a page that shows what it does.
 
-    The page holds accuracy, recall and precision per class with the confusion matrix; parameters, firing rates, dead
+    The page holds accuracy, recall and precision per class with the confusion matrix, or what fits other labels (see
+    `loader`); parameters, firing rates, dead
     and saturated neurons per layer; operations, sparsity and energy; histograms of firing rates and rates over time;
     spikes and membrane potentials of one sample; Grad-CAM heat maps with a test by occlusion; and, where a history is
     given, curves of losses, accuracies, learning rates, firing rates and dead neurons. A header names date, versions,
@@ -101,14 +115,18 @@ def report(
             potentials `[T, N, K]` (averaged over time).
         loader: gives batches `(x, labels)`: `[T, N, ...]` of any dtype and integer labels `[N]`, or a label for every
             step, `[T, N]` with -1 for "no label"; or `(x, labels, lengths)` of `snnlib.data.collate_ragged`, whose
-            padding counts for nothing.
-        classes: names of the classes; their numbers if None.
+            padding counts for nothing. Other labels: floats `[N]` or `[N, K]` are numbers to predict (R2, errors, a
+            scatter of predictions; NaN for unknown), truth values or 0 and 1 in `[N, K]` are several labels per sample
+            (F1 of each, given where its score is above 0), both also for every step, `[T, N]` or `[T, N, K]`. Batches
+            of x alone give the page without what needs labels.
+        classes: names of the classes, numbers or labels; their numbers if None.
         out: the HTML file, or a folder for `report.html`. Replaced whole, or left as it was.
         history: one mapping of numbers per epoch, or columns of numbers by name. Names with `loss` or `acc` in them are
             drawn as losses and accuracies, `lr` or `learning_rate` as learning rates, `rate_<layer>` and `dead_<layer>`
             as firing rates and numbers of dead neurons; all columns go into a table.
         scores: maps the net's output to class scores `[N, K]`; the highest decides. Default: as described at `net`.
-            With a label for every step, to scores `[T, N, K]`; default the output itself.
+            With a label for every step, to scores `[T, N, K]`; default the output itself. Of other labels, to answers
+            of their shape.
         batch_first: whether x and outputs are `[N, T, ...]`.
         step_ms: length of a time step in milliseconds; axes count steps if None.
         target_layer: name of the module that Grad-CAM looks at; default the last spiking layer with a grid of neurons.
@@ -138,12 +156,17 @@ def report(
     columns = Columns.of(history or {})
     known = None if classes is None else len(classes)
     evaluation = evaluate(net, loader, classes=known, scores=scores, batch_first=batch_first)
-    names = [str(name) for name in (range(len(evaluation.confusion)) if classes is None else classes)]
+    others = evaluation.others
+    count = len(evaluation.confusion) if others is None else others.columns
+    names = [str(name) for name in (range(count) if classes is None else classes)]
+    if others is not None and len(names) != count:
+        raise ValueError(f"classes: expected {count} names, one per column of the labels, got {len(names)}")
     chosen = {name: list(indices) for name, indices in (neurons or {}).items()}
     _check_names(net, evaluation, chosen, target_layer)
     activity = evaluation.activity()
 
-    sections = [confusion_section(evaluation, names)]
+    results = results_of(evaluation, names)
+    sections = list(results.sections)
     sections += history_sections(columns)
     sections += sample_sections(
         net, evaluation, classes=names, batch_first=batch_first, step_ms=step_ms, neurons=chosen
@@ -165,9 +188,9 @@ def report(
     page = _template().render(
         title=title,
         origin=origin(net, seed),
-        facts={**_test_facts(evaluation), **(facts or {})},
-        unit=evaluation.unit,
-        class_rows=_class_rows(evaluation.confusion, names),
+        facts={**results.facts, **(facts or {})},
+        class_title=results.title,
+        class_rows=results.rows,
         layer_columns=COLUMNS,
         layer_rows=layer_table(net, activity),
         layer_note=NOTE,
@@ -183,7 +206,17 @@ def report(
     path.parent.mkdir(parents=True, exist_ok=True)
     write_bytes_atomically(path, page.encode())
     occlusion = None if heat is None else heat.occlusion
-    return Report(path, names, evaluation.confusion, activity, images, occlusion, profile, evaluation.unit)
+    return Report(
+        path,
+        names,
+        evaluation.confusion,
+        activity,
+        images,
+        occlusion,
+        profile,
+        evaluation.unit,
+        results.metrics,
+    )
 
 
 def _html_path(out: Path) -> Path:
@@ -203,32 +236,6 @@ def _check_names(
             raise ValueError(f"neurons: expected indices in 0..{size - 1} for layer {name!r}, got {wrong[0]}")
     if target_layer is not None and target_layer not in dict(net.named_modules()):
         raise ValueError(f"target_layer: expected the name of a module of the net, got {target_layer!r}")
-
-
-def _test_facts(evaluation: Evaluation) -> dict[str, str]:
-    counts = evaluation.confusion
-    right, samples = int(counts.diagonal().sum()), int(counts.sum())
-    recall = recall_precision(counts)[0]
-    return {
-        "accuracy": f"{evaluation.accuracy:.2%} ({right} of {samples} {evaluation.unit})",
-        "mean recall of the classes": f"{float(recall.nanmean()):.2%}",
-        "accuracy of always guessing the largest class": f"{int(counts.sum(1).max()) / max(samples, 1):.2%}",
-    }
-
-
-def _class_rows(counts: Tensor, names: list[str]) -> list[tuple[str, ...]]:
-    """Per class: name, samples or labelled steps, recall, precision, and what they were most often mistaken for."""
-    recall, precision = recall_precision(counts)
-    rows = []
-    for index, name in enumerate(names):
-        others = counts[index].clone()
-        others[index] = 0
-        worst = f"{names[int(others.argmax())]} ({int(others.max())})" if int(others.max()) else ""
-        shares = (
-            "-" if value.isnan() else f"{float(value):.1%}" for value in (recall[index], precision[index])
-        )
-        rows.append((name, f"{int(counts[index].sum())}", *shares, worst))
-    return rows
 
 
 def _png(figure: Figure) -> bytes:

@@ -13,6 +13,7 @@ from snnlib.app.visual.potentials import membrane_potentials
 from snnlib.app.visual.raster import raster
 from snnlib.app.visual.rates import rate_histograms, rates_over_time
 from snnlib.app.visual.recording import recording_animation, recording_overview
+from snnlib.app.visual.scatter import predictions
 
 __all__ = [
     "accumulated_events",
@@ -24,6 +25,7 @@ __all__ = [
     "labels_over_time",
     "membrane_potentials",
     "operations",
+    "predictions",
     "raster",
     "rate_histograms",
     "rates_over_time",

@@ -29,6 +29,7 @@ def raster(
     label: int | None = None,
     potentials: Tensor | None = None,
     every_step: bool = False,
+    decides: bool = True,
 ) -> Figure:
     """Spikes of one sample through a net: events as pictures, a raster per layer, the outputs' scores as bars.
 
@@ -47,6 +48,7 @@ def raster(
             their means.
         every_step: whether the highest potential decides at each step, not the highest mean; the bars are then shares
             of the steps.
+        decides: whether the outputs are classes of which one is the answer; else none is in colour.
 
     Raises:
         ValueError: no sequences.
@@ -77,9 +79,10 @@ def raster(
         if sequence is output:
             axes.set_xlabel(time_unit(step_ms)[1])
             counts = (output.flatten(1) != 0).sum(0)
-            bars = _draw_scores(figure.add_subplot(grid[number, 1]), counts, classes, label, colour)
+            bars = _draw_scores(figure.add_subplot(grid[number, 1]), counts, classes, label, colour, decides)
             bars.set_xlabel("output spikes")
-            bars.set_title("most spikes decide", fontsize=10, color=INK, loc="left")
+            if decides:
+                bars.set_title("most spikes decide", fontsize=10, color=INK, loc="left")
         else:
             spikes = sequence != 0
             _write(
@@ -92,25 +95,29 @@ def raster(
         colour = PALETTE[rows % len(PALETTE)]
         highest = potentials == potentials.max(1, keepdim=True).values
         scores = highest.double().mean(0) if every_step else potentials.mean(0)
-        _draw_potentials(figure.add_subplot(grid[-1, 0]), potentials, int(scores.argmax()), step_ms, colour)
-        bars = _draw_scores(figure.add_subplot(grid[-1, 1]), scores, classes, label, colour)
+        best = int(scores.argmax()) if decides else None
+        _draw_potentials(figure.add_subplot(grid[-1, 0]), potentials, best, step_ms, colour)
+        bars = _draw_scores(figure.add_subplot(grid[-1, 1]), scores, classes, label, colour, decides)
         bars.set_xlabel("share of the steps" if every_step else "mean output potential")
-        decides = "highest of a step decides" if every_step else "highest mean decides"
-        bars.set_title(decides, fontsize=10, color=INK, loc="left")
+        if decides:
+            how = "highest of a step decides" if every_step else "highest mean decides"
+            bars.set_title(how, fontsize=10, color=INK, loc="left")
     return figure
 
 
-def _draw_potentials(axes: Axes, potentials: Tensor, best: int, step_ms: float | None, colour: str) -> None:
+def _draw_potentials(
+    axes: Axes, potentials: Tensor, best: int | None, step_ms: float | None, colour: str
+) -> None:
     length, unit = time_unit(step_ms)
     time = [(step + 0.5) * length for step in range(len(potentials))]
     for number, potential in enumerate(potentials.T):
-        answer = number == best
+        answer = best is None or number == best
         tidy(axes).plot(time, potential.numpy(), color=colour if answer else FAINT, zorder=2 + answer)
     span_time(axes, len(potentials), step_ms)
     axes.set_xlabel(unit)
     axes.set_ylabel("potential")
     axes.set_title(
-        "output: membrane potentials, those of the answer in colour",
+        "output: membrane potentials" + ("" if best is None else ", those of the answer in colour"),
         fontsize=11,
         color=colour,
         loc="left",
@@ -168,11 +175,12 @@ def _write(axes: Axes, title: str, text: str) -> None:
 
 
 def _draw_scores(
-    axes: Axes, scores: Tensor, classes: Sequence[str] | None, label: int | None, colour: str
+    axes: Axes, scores: Tensor, classes: Sequence[str] | None, label: int | None, colour: str, decides: bool
 ) -> Axes:
     names = [str(number) for number in range(len(scores))] if classes is None else list(classes)
     bars = tidy(axes).barh(range(len(scores)), scores.numpy(), color=FAINT)
-    bars[int(scores.argmax())].set_color(colour)
+    if decides:
+        bars[int(scores.argmax())].set_color(colour)
     for row, score in enumerate(scores.tolist()):
         # On the right of bars to the left, too, where they do not meet the classes' names.
         place = max(score, 0.0) if math.isfinite(score) else 0.0
@@ -191,7 +199,7 @@ def _draw_scores(
     # Room for the numbers at the ends of the bars.
     axes.set_xlim(low - 0.05 * span * (low < 0), high + 0.45 * span)
     axes.xaxis.set_major_locator(MaxNLocator(3))
-    axes.set_ylabel("class")
+    axes.set_ylabel("class" if decides else "output")
     if label is not None:
         # The true class in bold, also where it has no bar.
         axes.get_yticklabels()[label].set_fontweight("bold")
