@@ -1,4 +1,4 @@
-"""Event-camera data: N-MNIST files, the embedded `EventDigits`, binning into spike trains `[T, 2, H, W]`."""
+"""Event-camera data, sound and images: files, data sets from a copy on disk, spike trains `[T, 2, H, W]`."""
 
 from snnlib.data.cache_dir import user_cache_dir
 from snnlib.data.channels import ToChannels
@@ -7,15 +7,20 @@ from snnlib.data.datasets import (
     ASLDVS,
     CIFAR10DVS,
     ECG,
+    EMNIST,
+    MNIST,
     NTIDIGITS,
     SHD,
     SSC,
     DVSGesture,
     EventFolder,
+    FashionMNIST,
+    ImageFolder,
     NCaltech101,
     NCars,
     SpokenDigits,
     YinYang,
+    read_image,
 )
 from snnlib.data.datasets.digits import EventDigits
 from snnlib.data.datasets.digits_build import build_event_digits
@@ -44,6 +49,7 @@ from snnlib.data.transforms import (
     RefractoryFilter,
     RemoveHotPixels,
     TimeWindow,
+    ToSequence,
     Transformed,
 )
 from snnlib.data.voxel_grid import ToVoxelGrid, voxel_grid
@@ -54,7 +60,9 @@ __all__ = [
     "ASLDVS",
     "CIFAR10DVS",
     "ECG",
+    "EMNIST",
     "EVENT_DTYPE",
+    "MNIST",
     "NMNIST",
     "NTIDIGITS",
     "SHD",
@@ -75,8 +83,10 @@ __all__ = [
     "EventFolder",
     "EventWindows",
     "Events",
+    "FashionMNIST",
     "FrameCache",
     "Header",
+    "ImageFolder",
     "LengthBatches",
     "MergePolarities",
     "NCaltech101",
@@ -90,6 +100,7 @@ __all__ = [
     "TimeWindow",
     "ToChannels",
     "ToFrames",
+    "ToSequence",
     "ToTimeSurface",
     "ToVoxelGrid",
     "Transformed",
@@ -101,6 +112,7 @@ __all__ = [
     "encode_nmnist",
     "iter_events",
     "read",
+    "read_image",
     "read_nmnist",
     "read_wav",
     "stack_time_first",

@@ -4,6 +4,8 @@ from snnlib.data.datasets.dvs_gesture import DVSGesture
 from snnlib.data.datasets.ecg import ECG
 from snnlib.data.datasets.event_files import ASLDVS, CIFAR10DVS, NCaltech101, NCars
 from snnlib.data.datasets.event_folder import EventFolder
+from snnlib.data.datasets.image_folder import ImageFolder, read_image
+from snnlib.data.datasets.mnist import EMNIST, MNIST, FashionMNIST
 from snnlib.data.datasets.ntidigits import NTIDIGITS
 from snnlib.data.datasets.shd import SHD, SSC
 from snnlib.data.datasets.spoken_digits import SpokenDigits
@@ -13,13 +15,18 @@ __all__ = [
     "ASLDVS",
     "CIFAR10DVS",
     "ECG",
+    "EMNIST",
+    "MNIST",
     "NTIDIGITS",
     "SHD",
     "SSC",
     "DVSGesture",
     "EventFolder",
+    "FashionMNIST",
+    "ImageFolder",
     "NCaltech101",
     "NCars",
     "SpokenDigits",
     "YinYang",
+    "read_image",
 ]

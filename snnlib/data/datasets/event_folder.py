@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import hashlib
 import os
-import warnings
-from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +12,15 @@ import torch
 from torch.utils.data import Dataset
 
 from snnlib.data.checks import check_choice, check_index, check_int, check_sensor_size
+from snnlib.data.datasets.class_folders import (
+    FileKind,
+    complete_splits,
+    find_samples,
+    natural,
+    warn_of_doubles,
+)
 from snnlib.data.datasets.reader_options import ReaderOptions
-from snnlib.data.datasets.splits import SPLITS, Split, some_names, split_by_hash
+from snnlib.data.datasets.splits import SPLITS, Split, split_by_hash
 from snnlib.data.event_cache import digest_of
 from snnlib.data.formats.base import EventFile, EventFileError, Room
 from snnlib.data.formats.registry import SUFFIXES, find_format, named_format
@@ -26,26 +28,7 @@ from snnlib.data.reading import Recording, read
 
 Transform = Callable[[Any], Any]
 
-TABLE = "labels.csv"
-SPLIT_FOLDERS = {
-    "train": "train",
-    "training": "train",
-    "val": "val",
-    "valid": "val",
-    "validation": "val",
-    "test": "test",
-    "testing": "test",
-}
-# Files that lie beside recordings and are none, whatever their suffix.
-NOT_EVENTS = ("readme", "license", "labels", "classes")
-_DOUBLE_BYTES = 1 << 16
-
-
-@dataclass(frozen=True)
-class _Sample:
-    name: str
-    label: str
-    split: Split | None
+_EVENT_FILES = FileKind("event files", SUFFIXES)
 
 
 class EventFolder(Dataset[tuple[Any, Any]]):
@@ -133,15 +116,12 @@ class EventFolder(Dataset[tuple[Any, Any]]):
             raise FileNotFoundError(
                 f"root {str(root)!r}: expected a folder of event files, found {what} there"
             )
-        path = self.root / (table if table is not None else TABLE)
-        found = (
-            _from_table(path, self.root) if table is not None or path.is_file() else _from_folders(self.root)
-        )
-        self.classes: Sequence[str] = tuple(sorted({sample.label for sample in found}, key=_natural))
-        found.sort(key=lambda sample: (_natural(sample.label), _natural(sample.name)))
-        splits = self._complete_splits(found, test_share, val_share, check_int("seed", seed, 0))
+        found = find_samples(self.root, table, _EVENT_FILES)
+        self.classes: Sequence[str] = tuple(sorted({sample.label for sample in found}, key=natural))
+        seed = check_int("seed", seed, 0)
+        splits = complete_splits(found, test_share, val_share, partial(self._split_class, seed=seed))
         chosen = [i for i in range(len(found)) if split is None or splits[i] == split]
-        _warn_of_doubles(self.root, found, splits)
+        warn_of_doubles(self.root, found, splits)
         if not chosen:
             raise EventFileError(
                 f"{root}: expected recordings for the split {split!r}, found none among {len(found)}; add recordings, "
@@ -213,23 +193,6 @@ class EventFolder(Dataset[tuple[Any, Any]]):
         """Hash of a sample's file."""
         return digest_of((self.root / self.files[index]).read_bytes())
 
-    def _complete_splits(
-        self, samples: list[_Sample], test_share: float, val_share: float, seed: int
-    ) -> list[Split]:
-        """The given splits; where none has a test or validation set, a part of each class."""
-        given = {sample.split for sample in samples}
-        shares = (0.0 if "test" in given else test_share, 0.0 if "val" in given else val_share)
-        result: list[Split] = [sample.split or "train" for sample in samples]
-        members: dict[str, list[int]] = defaultdict(list)
-        for number, sample in enumerate(samples):
-            if result[number] == "train":
-                members[sample.label].append(number)
-        for numbers in members.values():
-            parts = self._split_class([samples[number].name for number in numbers], *shares, seed)
-            for number, part in zip(numbers, parts, strict=True):
-                result[number] = part
-        return result
-
     def _split_class(self, names: list[str], test_share: float, val_share: float, seed: int) -> list[Split]:
         """Assign the members of one class; data sets with a usual split of their own replace this."""
         return split_by_hash(names, test_share, val_share, seed)
@@ -237,143 +200,4 @@ class EventFolder(Dataset[tuple[Any, Any]]):
     def __repr__(self) -> str:
         return (
             f"EventFolder({str(self.root)!r}, {self.split}, {len(self)} samples, {len(self.classes)} classes)"
-        )
-
-
-def _natural(name: str) -> tuple[tuple[int, int | str], ...]:
-    """Sorts 2 before 10."""
-    parts: list[tuple[int, int | str]] = []
-    for part in name.replace("\\", "/").split("/"):
-        stem = part.split(".")[0]
-        parts.append((0, int(stem)) if stem.isascii() and stem.isdigit() else (1, part))
-        parts.append((2, part))
-    return tuple(parts)
-
-
-def _from_folders(root: Path) -> list[_Sample]:
-    folders = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
-    splits = [SPLIT_FOLDERS.get(path.name.lower()) for path in folders]
-    # Beside sets to train on and to test on, a folder of documents does not make classes of them.
-    by_split = bool(folders) and (None not in splits or {"train", "test"} <= set(splits))
-    samples: list[_Sample] = []
-    foreign: list[str] = []
-    empty: list[str] = []
-    places: list[tuple[Path, Split | None]] = [(root, None)]
-    if by_split:
-        places = [(path, split) for path, split in zip(folders, splits, strict=True) if split]  # type: ignore[misc]
-        foreign = [f"{path.name}/" for path, split in zip(folders, splits, strict=True) if not split]
-    for place, split in places:
-        for path in sorted(place.iterdir()):
-            if path.name.startswith(".") or path.name == "__MACOSX" or (path in folders and by_split):
-                continue
-            if path.is_dir():
-                count = len(samples)
-                _collect(path, root, path.name, split, samples, foreign)
-                if len(samples) == count:
-                    empty.append(path.relative_to(root).as_posix())
-            elif path.name != TABLE:
-                foreign.append(path.relative_to(root).as_posix())
-    if not samples:
-        found = ", ".join(foreign[:5]) or "an empty folder"
-        raise EventFileError(
-            f"{root}: expected event files in one folder per class (<class>/<file>), found {found}; known suffixes: "
-            f"{' '.join(sorted(SUFFIXES))}"
-        )
-    if foreign:
-        warnings.warn(
-            f"{root}: {some_names(foreign)} left out: no event files in a class folder", stacklevel=4
-        )
-    if empty:
-        warnings.warn(f"{root}: {some_names(empty)}: class folders without recordings", stacklevel=4)
-    return samples
-
-
-def _collect(
-    folder: Path, root: Path, label: str, split: Split | None, samples: list[_Sample], foreign: list[str]
-) -> None:
-    """The event files below a class folder; links are followed, but not to a folder above."""
-    for path, folders, files in os.walk(folder, followlinks=True):
-        here = Path(path)
-        above = {here.resolve(), *here.resolve().parents}
-        folders[:] = sorted(
-            name for name in folders if not name.startswith(".") and (here / name).resolve() not in above
-        )
-        for name in sorted(files):
-            if name.startswith("."):
-                continue
-            relative = (here / name).relative_to(root).as_posix()
-            if Path(name).suffix.lower() in SUFFIXES and not name.lower().startswith(NOT_EVENTS):
-                samples.append(_Sample(relative, label, split))
-            else:
-                foreign.append(relative)
-
-
-def _from_table(path: Path, root: Path) -> list[_Sample]:
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"table {str(path)!r}: expected a CSV file with the columns file and label, found none"
-        )
-    samples: list[_Sample] = []
-    seen: dict[str, int] = {}
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        try:
-            rows = csv.DictReader(file)
-            names = {(name or "").strip().lower(): name for name in rows.fieldnames or ()}
-            if "file" not in names or "label" not in names:
-                raise EventFileError(
-                    f"{path}: expected the columns file and label, found {', '.join(names) or 'none'}"
-                )
-            for number, row in enumerate(rows, 2):
-                name, label = (row[names["file"]] or "").strip(), (row[names["label"]] or "").strip()
-                given = (row[names["split"]] or "").strip().lower() if "split" in names else ""
-                if not name or not label or (given and given not in SPLIT_FOLDERS):
-                    raise EventFileError(
-                        f"{path}: line {number}: expected a file, a label and perhaps train, val or test, found {row}"
-                    )
-                if name in seen:
-                    raise EventFileError(f"{path}: line {number}: {name} stands in line {seen[name]} already")
-                if not (root / name).is_file():
-                    raise FileNotFoundError(
-                        f"{path}: line {number}: expected the file {root / name}, found none"
-                    )
-                seen[name] = number
-                samples.append(_Sample(name, label, SPLIT_FOLDERS[given] if given else None))  # type: ignore[arg-type]
-        except (csv.Error, UnicodeDecodeError) as error:
-            raise EventFileError(f"{path}: expected a CSV table, found a damaged one ({error})") from error
-    if not samples:
-        raise EventFileError(f"{path}: expected rows of files and labels, found none")
-    return samples
-
-
-def _warn_of_doubles(root: Path, samples: list[_Sample], splits: list[Split]) -> None:
-    """Name files of equal content; worst where one of them is in the test set."""
-    by_size: dict[int, list[int]] = defaultdict(list)
-    for number, sample in enumerate(samples):
-        by_size[(root / sample.name).stat().st_size].append(number)
-    doubles: list[str] = []
-    across = 0
-    for size, numbers in by_size.items():
-        if len(numbers) < 2 or size == 0:
-            continue
-        first: dict[bytes, int] = {}
-        for number in numbers:
-            with (root / samples[number].name).open("rb") as file:
-                head, end = file.read(_DOUBLE_BYTES), b""
-                if size > 2 * _DOUBLE_BYTES:
-                    file.seek(-_DOUBLE_BYTES, os.SEEK_END)
-                    end = file.read()
-            key = hashlib.sha256(head + end).digest()
-            before = first.setdefault(key, number)
-            if before != number:
-                doubles.append(f"{samples[before].name} = {samples[number].name}")
-                across += splits[before] != splits[number]
-    if doubles:
-        warnings.warn(
-            f"{root}: files of equal content: {some_names(doubles)}"
-            + (
-                f"; {across} of these pairs lie in different splits, so the test is too easy"
-                if across
-                else ""
-            ),
-            stacklevel=4,
         )

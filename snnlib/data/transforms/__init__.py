@@ -6,6 +6,7 @@ from snnlib.data.transforms.crops import CenterCrop, RandomCrop
 from snnlib.data.transforms.events import AugmentEvents
 from snnlib.data.transforms.filters import Denoise, RefractoryFilter, RemoveHotPixels
 from snnlib.data.transforms.frames import AugmentFrames
+from snnlib.data.transforms.images import ToSequence
 from snnlib.data.transforms.reduce import DownsampleTime, MergePolarities, TimeWindow
 from snnlib.data.transforms.transformed import Transformed
 
@@ -22,5 +23,6 @@ __all__ = [
     "RefractoryFilter",
     "RemoveHotPixels",
     "TimeWindow",
+    "ToSequence",
     "Transformed",
 ]

@@ -1,0 +1,189 @@
+"""A data set of one's own images: a folder per class, or a table, with PNG and JPEG files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from snnlib.data.checks import check_choice, check_index, check_int, check_sensor_size
+from snnlib.data.datasets.class_folders import (
+    FileKind,
+    complete_splits,
+    find_samples,
+    natural,
+    warn_of_doubles,
+)
+from snnlib.data.datasets.event_folder import Transform
+from snnlib.data.datasets.splits import SPLITS, Split, split_by_hash
+from snnlib.data.formats.base import EventFileError
+
+Mode = Literal["grey", "colour"]
+_IMAGES = FileKind("images", frozenset({".png", ".jpg", ".jpeg", ".bmp"}))
+_PILLOW_MODES = {"grey": "L", "colour": "RGB"}
+
+
+def read_image(
+    path: str | os.PathLike[str], *, mode: Mode = "grey", size: tuple[int, int] | None = None
+) -> Tensor:
+    """The image in a PNG, JPEG or BMP file, uint8 `[1, H, W]`, or `[3, H, W]` in colour.
+
+    Args:
+        path: the file. A camera's note on its orientation is followed; transparent pixels keep their colour.
+        mode: `"grey"`, by the luma of ITU-R 601, or `"colour"`.
+        size: `(height, width)` to which it is resized, bilinear with antialiasing; None leaves it as it is.
+
+    Raises:
+        EventFileError: a damaged file, or none of these formats.
+        OSError: the file cannot be read.
+        ImportError: Pillow is missing (`pip install 'snnlib[images]'`).
+    """
+    try:
+        from PIL import Image, ImageOps, UnidentifiedImageError  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise ImportError(
+            "images need the package Pillow, which is not installed: pip install 'snnlib[images]'"
+        ) from error
+    place = Path(path)
+    check_choice("mode", mode, tuple(_PILLOW_MODES))
+    with place.open("rb") as file:
+        try:
+            with Image.open(file, formats=("PNG", "JPEG", "BMP")) as opened:
+                image = ImageOps.exif_transpose(opened)
+                if image.mode.startswith("I;16"):
+                    # Pillow cuts 16 bits off at 255.
+                    image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+                image = image.convert(_PILLOW_MODES[mode])
+                if size is not None:
+                    image = image.resize((size[1], size[0]), Image.Resampling.BILINEAR)
+        except UnidentifiedImageError as error:
+            raise EventFileError(f"{place}: expected a PNG, JPEG or BMP image, found another file") from error
+        except (
+            OSError,
+            SyntaxError,
+            ValueError,
+            EOFError,
+            IndexError,
+            Image.DecompressionBombError,
+        ) as error:
+            raise EventFileError(f"{place}: expected a whole image, found a damaged one ({error})") from error
+    pixels = torch.from_numpy(np.array(image))
+    return pixels.unsqueeze(0) if mode == "grey" else pixels.movedim(2, 0).contiguous()
+
+
+class ImageFolder(Dataset[tuple[Any, Any]]):
+    """PNG, JPEG and BMP files as `(image, label)`, the image uint8 `[1, H, W]`, or `[3, H, W]` in colour.
+
+    Layouts, tables and splits by hash are those of `EventFolder`: a folder per class, perhaps within folders `train`,
+    `val` and `test`, or a table `labels.csv`. `ToSequence` makes sequences of the images.
+
+    Args:
+        root: the folder.
+        split: `"train"`, `"val"`, `"test"`, or None for all images.
+        transform: maps the image, for example `ToSequence(time_steps=5)`.
+        target_transform: maps the label, an int.
+        mode: `"grey"` or `"colour"`.
+        size: `(height, width)` to which images are resized; None: all must be of one size, which the first tells.
+        test_share, val_share, seed: as in `EventFolder`.
+
+    Attributes:
+        classes: class names, sorted; the label is the index. The same for every split.
+        targets: labels, int64 `[S]`.
+        files: names relative to `root`, sorted by class and name.
+        image_size: height and width.
+
+    Raises:
+        FileNotFoundError: `root` is missing, or the table names a missing file.
+        EventFileError: no images, or a damaged table; on access, a damaged image, or one of another size.
+        ImportError: Pillow is missing (`pip install 'snnlib[images]'`).
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from PIL import Image
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> for number, name in enumerate(["cat/a.png", "cat/b.png", "dog/c.png", "dog/d.png"]):
+        ...     (folder / name).parent.mkdir(exist_ok=True)
+        ...     Image.new("L", (6, 4), number).save(folder / name)
+        >>> images = ImageFolder(folder, split=None)
+        >>> images.classes, images[2][0].shape, images[2][1]
+        (('cat', 'dog'), torch.Size([1, 4, 6]), 1)
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        split: Split | None = "train",
+        transform: Transform | None = None,
+        target_transform: Transform | None = None,
+        *,
+        mode: Mode = "grey",
+        size: tuple[int, int] | None = None,
+        test_share: float = 0.2,
+        val_share: float = 0.1,
+        seed: int = 0,
+    ) -> None:
+        for name, value in (("transform", transform), ("target_transform", target_transform)):
+            if value is not None and not callable(value):
+                raise TypeError(f"{name}: expected a callable or None, got {value!r}")
+        for name, share in (("test_share", test_share), ("val_share", val_share)):
+            if not 0 <= share < 1 or not test_share + val_share < 1:
+                raise ValueError(f"{name}: expected a share in 0..1, both together below 1, got {share}")
+        if split is not None:
+            check_choice("split", split, SPLITS)
+        check_choice("mode", mode, tuple(_PILLOW_MODES))
+        check_int("seed", seed, 0)
+        self.root, self.split, self.mode = Path(root), split, mode
+        self.transform, self.target_transform = transform, target_transform
+        self._size = None if size is None else check_sensor_size("size", size)
+        if not self.root.is_dir():
+            what = "a file" if self.root.exists() else "nothing"
+            raise FileNotFoundError(f"root {str(root)!r}: expected a folder of images, found {what} there")
+        found = find_samples(self.root, None, _IMAGES)
+        self.classes: Sequence[str] = tuple(sorted({sample.label for sample in found}, key=natural))
+        splits = complete_splits(found, test_share, val_share, partial(split_by_hash, seed=seed))
+        warn_of_doubles(self.root, found, splits)
+        chosen = [sample for sample, part in zip(found, splits, strict=True) if split in (None, part)]
+        if not chosen:
+            raise EventFileError(
+                f"{root}: expected images for the split {split!r}, found none among {len(found)}; add images, or raise "
+                f"{split}_share"
+            )
+        self.files = [sample.name for sample in chosen]
+        self.targets = torch.tensor(
+            [self.classes.index(sample.label) for sample in chosen], dtype=torch.int64
+        )
+        self._first = self.root / found[0].name
+        first = read_image(self._first, mode=mode, size=self._size)
+        self.image_size = first.shape[1], first.shape[2]
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        number = check_index(index, len(self))
+        path = self.root / self.files[number]
+        image: Any = read_image(path, mode=self.mode, size=self._size)
+        if image.shape[1:] != self.image_size:
+            height, width = self.image_size
+            raise EventFileError(
+                f"{path}: expected {width}x{height} pixels, the size of {self._first.name}, found "
+                f"{image.shape[2]}x{image.shape[1]}; size=(height, width) resizes all"
+            )
+        label: Any = int(self.targets[number])
+        if self.transform is not None:
+            image = self.transform(image)
+        if self.target_transform is not None:
+            label = self.target_transform(label)
+        return image, label
+
+    def __repr__(self) -> str:
+        return (
+            f"ImageFolder({str(self.root)!r}, {self.split}, {len(self)} images, {len(self.classes)} classes)"
+        )
