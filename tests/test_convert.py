@@ -239,6 +239,19 @@ def test_constants_that_are_whole_numbers_are_taken() -> None:
     _converted(net, _spikes(7, 2, 4))
 
 
+def test_spikes_without_a_gradient_pass_none() -> None:
+    torch.manual_seed(0)
+    net, x = Loop(), _spikes(9, 3, 12)
+    net.lif1.spike_grad = lambda u: (u > 0).to(u)
+    nn.init.uniform_(net.fc2.weight, 0, 1)
+    made = snnlib.convert(net, x, quiet=True, unsupported="raise")
+    found = snnlib.verify_conversion(net, made, x)
+    assert found.ok and all(spikes[0] > 0 for spikes in found.spikes.values())
+    made(x)[1].sum().backward()
+    assert net.fc2.weight.grad is not None and net.fc2.weight.grad.any()
+    assert net.fc1.weight.grad is None or not net.fc1.weight.grad.any()
+
+
 class Odd(Loop):
     """The third step is another one."""
 
@@ -391,5 +404,5 @@ def test_surrogates_are_recognised_by_their_derivative(ours: surrogate.Surrogate
 
 def test_surrogates_that_nobody_has_are_not_taken_for_another() -> None:
     assert match(torch.sin, 1.0) is None
-    assert match(lambda u: (u > 0).to(u), 1.0) is None
+    assert match(lambda u: (u > 0).to(u), 1.0) == surrogate.Triangle(height=0.0)
     assert match(spike, 1.0) == surrogate.ATan(2.0)

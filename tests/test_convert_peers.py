@@ -122,6 +122,27 @@ def test_alpha_neurons_are_the_originals(reset: str, capsys: pytest.CaptureFixtu
     assert found.ok and found.spikes["1"][0] > 0, str(found)
 
 
+@pytest.mark.parametrize(
+    ("cell", "kind"), [("LIFCell", "lif"), ("LIFBoxCell", "lif_box"), ("LICell", "leaky_integrator")]
+)
+def test_resting_potentials_of_norse(cell: str, kind: str) -> None:
+    norse = pytest.importorskip("norse.torch", reason="compares with norse, which is not installed")
+    functional = importlib.import_module(f"norse.torch.functional.{kind}")
+    names = {"lif": "LIFParameters", "lif_box": "LIFBoxParameters", "leaky_integrator": "LIParameters"}
+    reset = {} if cell == "LICell" else {"v_reset": torch.tensor(-0.5)}
+    p = getattr(functional, names[kind])(v_leak=torch.tensor(0.25), **reset)
+    torch.manual_seed(0)
+    net = norse.SequentialState(torch.nn.Linear(20, 30), getattr(norse, cell)(p=p))
+    x = 4 * torch.rand(25, 4, 20)
+    made = snnlib.convert(net, x, unsupported="raise", quiet=True)
+    found = snnlib.verify_conversion(net, made, x)
+    assert found.ok and found.output_error < 1e-5, str(found)
+    if cell == "LICell":
+        assert float(made(0 * x)[0].abs().max()) > 0
+    else:
+        assert found.spikes["1"][0] > 0
+
+
 def test_parallel_neurons_of_spikingjelly_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     base = "spikingjelly.activation_based"
     neuron = pytest.importorskip(

@@ -39,6 +39,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "synapse": {"tau_s": 3.0},
     "euler": {"integration": "euler"},
     "exponential": {"discretisation": "exponential", "decay_input": False},
+    "rest": {"rest": 0.25, "start_value": -0.25},
 }
 
 
@@ -146,6 +147,30 @@ def test_kernel_bits(model: type[Neuron], options: dict[str, Any]) -> None:
             results.append([value, state, *filled([leaf.grad for leaf in leaves], leaves)])
     for number, (a, b) in enumerate(zip(*results, strict=True)):
         assert_bits(a, b, f"output {number}")
+
+
+@pytest.mark.parametrize("gradient", ["surrogate", "event"])
+def test_potentials_are_measured_from_anywhere(gradient: str) -> None:
+    """All potentials moved by 1/4 are the same neuron: its spikes and gradients."""
+    options: dict[str, Any] = {"gradient": gradient, "grad_clamp": torch.inf, "surrogate": Triangle(0.5, 1.0)}
+    neurons = (
+        CubaLIF(4.0, 2.0, threshold=1.0, **options),
+        # Widths of surrogates count in thresholds.
+        CubaLIF(
+            4.0,
+            2.0,
+            threshold=1.25,
+            rest=0.25,
+            reset_value=0.25,
+            **{**options, "surrogate": Triangle(0.4, 1.0)},
+        ),
+    )
+    x = driving(neurons[0], currents(8, 2, 3)).requires_grad_()
+    spikes = [neuron(x) for neuron in neurons]
+    assert spikes[0].any() and torch.equal(*spikes)
+    gradients = [torch.autograd.grad((s * torch.linspace(-1, 1, 3)).sum(), x)[0] for s in spikes]
+    assert gradients[0].any()
+    assert_close(gradients[1], gradients[0], 1e-12)
 
 
 @every_model

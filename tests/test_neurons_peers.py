@@ -206,6 +206,26 @@ CASES = [
         7,
     ),
     Case(
+        "Norse LIF, rest",
+        lambda t: (
+            CubaLIF(t, 2.0, rest=0.25, reset_value=-0.5, dialect="norse"),
+            lambda: norse(
+                "LIFCell", "LIF", tau_mem_inv=1024 / t, tau_syn_inv=512.0, v_leak=0.25, v_reset=-0.5
+            ),
+        ),
+        4,
+        7,
+    ),
+    Case(
+        "Norse LIFBox, rest",
+        lambda t: (
+            LIF(t, rest=0.25, reset_value=-0.5, dialect="norse"),
+            lambda: norse("LIFBoxCell", "LIFBox", tau_mem_inv=1024 / t, v_leak=0.25, v_reset=-0.5),
+        ),
+        4,
+        7,
+    ),
+    Case(
         "Norse LI",
         lambda t: (
             Integrator(t, tau_s=2.0, dialect="norse"),

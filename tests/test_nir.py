@@ -448,6 +448,23 @@ def test_graphs_are_read_as_sinabs_reads_them() -> None:
         snnlib.from_nir(single(cuba, (3,)), reading="sinabs")
 
 
+@pytest.mark.parametrize("synapse", [False, True])
+@pytest.mark.parametrize(("rest", "reset"), [(0.25, 0.25), (0.25, 0.0), (-0.5, -0.5), (0.0, -0.5)])
+def test_membranes_start_where_they_rest(rest: float, reset: float, synapse: bool) -> None:
+    constants = {"r": 1.0, "v_leak": rest, "v_threshold": 0.5, "v_reset": reset}
+    taus = {"tau_mem": 4e-4, "tau_syn": 2e-4, "w_in": 1.0} if synapse else {"tau": 4e-4}
+    kind = nir.CubaLIF if synapse else nir.LIF
+    graph = single(kind(**{name: np.full(3, value) for name, value in {**constants, **taus}.items()}), (3,))
+    x = 4 * spikes(40, 4, 3)
+    expected = interpret(graph, x.numpy(), DT)["output"]
+    net = snnlib.from_nir(graph, DT)
+    assert expected.any() and type(net[0]) is (CubaLIF if synapse else LIF)
+    assert np.array_equal(net(x).detach().numpy(), expected)
+    # With a synapse NIR's membrane is written in other units, from which it is read again.
+    again = snnlib.from_nir(snnlib.to_nir(net, DT, x=x), DT)
+    assert np.array_equal(again(x).detach().numpy(), expected)
+
+
 def test_a_graph_that_never_fires_is_not_compared() -> None:
     # Without a leak, a neuron of sinabs' gains 1 per step and spike: 1e-4 with a step of 1e-4.
     graph = single(nir.IF(r=np.ones(3), v_threshold=np.ones(3)), (3,))

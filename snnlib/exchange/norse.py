@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from snnlib.exchange.sequence import RecurrentNeurons
+from snnlib.exchange.sequence import Offset, RecurrentNeurons
 from snnlib.exchange.shared import Unsupported, number
 from snnlib.exchange.surrogates import match
 from snnlib.neurons import ALIF, IF, LIF, CubaLIF, Integrator, Neuron
@@ -30,13 +30,13 @@ def neuron(module: Any) -> Neuron | nn.Sequential:
         raise Unsupported(f"Norse's {type(module).__name__} has no counterpart")
     if getattr(module, "record_states", False):
         raise Unsupported("record_states=True has no counterpart")
-    made = builders[name](module, module.p, float(module.dt))
+    made: Any = builders[name](module, module.p, float(module.dt))
     if not recurrent:
-        return made
+        return made  # type: ignore[no-any-return]
     if name != "LIF":
         raise Unsupported(f"Norse's {type(module).__name__} has no counterpart")
     # Its recurrent cell passes no gradient through the reset, its feed-forward one does.
-    made.detach_reset = True  # type: ignore[assignment]
+    made.detach_reset = True
     return nn.Sequential(
         PerStep(_bias_free(module.input_weights)), RecurrentNeurons(made, module.recurrent_weights)
     )
@@ -76,37 +76,40 @@ def _tau(name: str, rate: Any, dt: float) -> Tensor:
     return 1 / (number(name, rate).double() * dt)
 
 
-def _no_leak_potential(p: Any) -> None:
-    if bool(torch.as_tensor(p.v_leak).ne(0).any()):
-        raise Unsupported("v_leak other than 0 has no counterpart")
+def _rest(p: Any) -> float:
+    v_leak = torch.as_tensor(p.v_leak)
+    if v_leak.requires_grad or v_leak.numel() != 1:
+        raise Unsupported("a v_leak that is learned or differs between neurons has no counterpart")
+    return float(v_leak)
 
 
 def _lif(_: Any, p: Any, dt: float) -> CubaLIF:
     if p.method == "adjoint":
         raise Unsupported("method 'adjoint' has no counterpart")
-    _no_leak_potential(p)
     taus = (_tau(name, getattr(p, name), dt) for name in ("tau_mem_inv", "tau_syn_inv"))
-    return CubaLIF(*taus, reset_value=float(p.v_reset), **_firing(p))
+    return CubaLIF(*taus, rest=_rest(p), reset_value=float(p.v_reset), **_firing(p))
 
 
 def _lif_box(_: Any, p: Any, dt: float) -> LIF:
-    _no_leak_potential(p)
     method = getattr(p.reset_method, "__name__", "")
     if "value" not in method:
         raise Unsupported(f"reset_method {method!r} has no counterpart")
-    return LIF(_tau("tau_mem_inv", p.tau_mem_inv, dt), reset_value=float(p.v_reset), **_firing(p))
+    tau = _tau("tau_mem_inv", p.tau_mem_inv, dt)
+    return LIF(tau, rest=_rest(p), reset_value=float(p.v_reset), **_firing(p))
 
 
-def _li(_: Any, p: Any, dt: float) -> Integrator:
-    _no_leak_potential(p)
+def _li(_: Any, p: Any, dt: float) -> Integrator | nn.Sequential:
     tau_s = _tau("tau_syn_inv", p.tau_syn_inv, dt)
-    return Integrator(_tau("tau_mem_inv", p.tau_mem_inv, dt), tau_s=tau_s, dialect="norse")
+    made = Integrator(_tau("tau_mem_inv", p.tau_mem_inv, dt), tau_s=tau_s, dialect="norse")
+    # A potential that is never reset may be measured from where it rests, which is where it starts.
+    return nn.Sequential(made, Offset(_rest(p))) if _rest(p) else made
 
 
 def _lsnn(_: Any, p: Any, dt: float) -> ALIF:
     if p.method == "adjoint":
         raise Unsupported("method 'adjoint' has no counterpart")
-    _no_leak_potential(p)
+    if _rest(p):
+        raise Unsupported("v_leak other than 0 has no counterpart")
     taus = (_tau(name, getattr(p, name), dt) for name in ("tau_mem_inv", "tau_adapt_inv", "tau_syn_inv"))
     tau_m, tau_a, tau_s = taus
     if float(p.v_reset) != 0:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
@@ -83,6 +84,24 @@ class RecurrentNeurons(nn.Module):
             weight = torch.diag(weight.expand(x.shape[-1]))
         bias = cast(Tensor | None, self.bias)
         return spiking_recurrent(x if bias is None else x + bias, weight, self.neuron).value
+
+
+class Offset(nn.Module):
+    """Each element plus its own number: a resting potential.
+
+    Args:
+        offset: numbers of the elements' shape, or one for all.
+    """
+
+    offset: Tensor
+
+    def __init__(self, offset: Any) -> None:
+        super().__init__()
+        self.register_buffer("offset", torch.from_numpy(np.array(offset, dtype=np.float32)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The sequence from its offset on."""
+        return x + self.offset.to(x.dtype)
 
 
 class EachStep(nn.Sequential):

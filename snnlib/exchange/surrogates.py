@@ -42,6 +42,9 @@ def match(spike: Callable[[Tensor], Tensor], threshold: float) -> Surrogate | No
     u = torch.cat([-points.flip(0), points])
     slope = derivative(spike, u)
     peak = float(derivative(spike, torch.tensor([_NEAR_ZERO], dtype=torch.float64)))
+    if not bool(slope.any()) and peak == 0:
+        # Spikes without a gradient.
+        return Triangle(height=0.0)
     if not (math.isfinite(peak) and peak > 0):
         return None
     at_one = float(derivative(spike, torch.tensor([0.1], dtype=torch.float64))) / peak

@@ -17,7 +17,7 @@ from torch import Tensor, inf
 
 from snnlib.functional._check import check_flag, check_number
 from snnlib.neurons.base import Params, Reset, State
-from snnlib.neurons.dialects import check_choice, check_tau, decay_and_leak
+from snnlib.neurons.dialects import check_choice, check_tau, decay_and_leak, finite_number
 from snnlib.neurons.dynamics import Dynamics
 from snnlib.neurons.event import GRAD_CLAMP, ByEvent
 from snnlib.neurons.firing import SpikingNeuron
@@ -30,7 +30,7 @@ class CubaLIF(ByEvent, SpikingNeuron):
     ::
 
         i[t] = decay_s i[t-1] + gain_s x[t]
-        h[t] = decay_m v[t-1] + gain_m i[t]
+        h[t] = decay_m v[t-1] + gain_m i[t] + (1 - decay_m) rest
         s[t] = h[t] >= threshold;   v[t] = reset_value where s[t] = 1, else h[t]
 
     With `gradient="event"` each spike time is differentiated implicitly and no surrogate is used: `dL/dspikes` is read
@@ -46,6 +46,9 @@ class CubaLIF(ByEvent, SpikingNeuron):
         decay_current: whether `gain_s` is `decay_s`, so that the input decays with the current of its own step, or 1.
             Default False.
         discretisation: `"euler"`, decay = 1 - 1/tau, or `"exponential"`, decay = exp(-1/tau). Default `"euler"`.
+        rest: potential that the membrane leaks to. Default 0.
+        start_value: membrane before the first step. Default: `rest` in Norse's dialect, else `reset_value`, or 0 where
+            the reset does not set the membrane.
         gradient: `"surrogate"` or `"event"`. Default `"surrogate"`.
         grad_clamp: bound of the time `1 / (h - v)` with `gradient="event"`, in units of `tau_s` per threshold; inf for
             none. Default 4/3, which is 4 steps for `tau_s = 3`, as in `SRM`.
@@ -77,6 +80,8 @@ class CubaLIF(ByEvent, SpikingNeuron):
         "decay_input": True,
         "decay_current": False,
         "discretisation": "euler",
+        "rest": 0.0,
+        "start_value": None,
         "gradient": "surrogate",
         "grad_clamp": GRAD_CLAMP,
         "input_gradient": None,
@@ -123,6 +128,8 @@ class CubaLIF(ByEvent, SpikingNeuron):
         decay_input: bool | None = None,
         decay_current: bool | None = None,
         discretisation: str | None = None,
+        rest: float | None = None,
+        start_value: float | None = None,
         gradient: str | None = None,
         grad_clamp: float | None = None,
         input_gradient: str | None = None,
@@ -147,6 +154,8 @@ class CubaLIF(ByEvent, SpikingNeuron):
         self.decay_input = check_flag("decay_input", chosen["decay_input"])
         self.decay_current = check_flag("decay_current", chosen["decay_current"])
         self.discretisation = check_choice("discretisation", chosen["discretisation"], "euler", "exponential")
+        self.rest = finite_number("rest", chosen["rest"])
+        self.choose_start(chosen["start_value"], dialect, self.rest)
         self.gradient = check_choice("gradient", chosen["gradient"], "surrogate", "event")
         check_number("grad_clamp", chosen["grad_clamp"])
         self.grad_clamp = float(chosen["grad_clamp"])
@@ -185,16 +194,18 @@ class CubaLIF(ByEvent, SpikingNeuron):
         decay_m, decay_s, gain_m, gain_s = self._coefficients(params)
         i = decay_s * state[1] + gain_s * current
         h = decay_m * state[0] + gain_m * i
+        if self.rest:
+            h = h + (1 - decay_m) * self.rest
         if self.gradient == "surrogate":
             return self.fire_and_reset((h, i), state, params)
         slope = (h - state[0]).detach()
         fired = h > params["threshold"] if self.compare == ">" else h >= params["threshold"]
         if self.reset_states == "all":
             # A membrane at rest without a current does not move.
-            after = (decay_m - 1) * self.reset_value
+            after = (decay_m - 1) * (self.reset_value - self.rest)
             i = i.masked_fill(fired, 0.0)
         else:
-            after = (decay_m - 1) * self.reset_value + gain_m * i.detach()
+            after = (decay_m - 1) * (self.reset_value - self.rest) + gain_m * i.detach()
         bound = self.grad_clamp * params["tau_s"] / params["threshold"]
         spikes, v = self.fire_by_event(h, fired, slope, after, self.reset_value, bound)
         return spikes, (v, i)
@@ -210,5 +221,8 @@ class CubaLIF(ByEvent, SpikingNeuron):
             return None
         decay_m, decay_s, gain_m, gain_s = self._coefficients(params)
         return Dynamics(
-            a=[[decay_m, gain_m * decay_s], [0.0, decay_s]], b=[gain_m * gain_s, gain_s], **firing
+            a=[[decay_m, gain_m * decay_s], [0.0, decay_s]],
+            b=[gain_m * gain_s, gain_s],
+            d=[(1 - decay_m) * self.rest] if self.rest else (),
+            **firing,
         )

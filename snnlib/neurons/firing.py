@@ -28,7 +28,8 @@ class SpikingNeuron(Neuron):
     Args (those of every spiking model; a dialect sets those that are not given):
         threshold: firing threshold, > 0, a number or one value per channel. Default 1.
         reset: `"zero"` sets the membrane to `reset_value`, `"subtract"` takes the threshold off, `"none"` leaves it.
-        reset_value: what `"zero"` sets. Default 0.
+        reset_value: what `"zero"` sets, and where the membrane starts before the first step, as in SpikingJelly; with
+            another reset it starts at 0. Default 0.
         reset_states: `"membrane"`, or `"all"` for the other states as well (to 0).
         reset_time: `"same"` resets at the end of the step that fired; `"next"` after decay and input of the following
             step, which costs it that step's input (`"zero"`) or takes the whole threshold off (`"subtract"`).
@@ -61,6 +62,8 @@ class SpikingNeuron(Neuron):
     # Shares of active steps while they are measured, and that of the last batch.
     _active: list[Tensor] | None = None
     last_share: Tensor | None = None
+    # The membrane before the first step, of models that have the option; None for `reset_value` or 0.
+    start_value: float | None = None
     # What each of these options may be.
     choices: ClassVar[dict[str, tuple[str, ...]]] = {
         "reset": get_args(Reset),
@@ -212,17 +215,28 @@ class SpikingNeuron(Neuron):
         """The membrane, not below the floor."""
         return membrane if self.floor is None else membrane.clamp(min=self.floor)
 
+    def choose_start(self, start: float | None, dialect: str | None, rest: float) -> None:
+        """Keep where the membrane starts: where it is told to, or in Norse's dialect where it rests."""
+        start = rest if start is None and dialect == "norse" else start
+        if start is not None and finite_number("start_value", start) != self.first_membrane:
+            self.start_value = float(start)
+
+    @property
+    def first_membrane(self) -> float:
+        """The membrane before the first step."""
+        if self.start_value is not None:
+            return self.start_value
+        return self.reset_value if self.reset == "zero" else 0.0
+
     @property
     def starts_at_zero(self) -> bool:
         """See `initial_state`."""
-        usual = type(self).initial_state is SpikingNeuron.initial_state
-        return usual and (self.reset != "zero" or self.reset_value == 0)
+        return type(self).initial_state is SpikingNeuron.initial_state and self.first_membrane == 0
 
     def initial_state(self, current: Tensor, params: Params) -> State:
-        """The membrane starts at `reset_value` where the reset sets it, as in SpikingJelly, else at 0."""
-        start = self.reset_value if self.reset == "zero" else 0.0
+        """The membrane starts at `first_membrane`, all else at 0."""
         zeros = [torch.zeros_like(current) for _ in self.state_names[1:]]
-        return (torch.full_like(current, start), *zeros)
+        return (torch.full_like(current, self.first_membrane), *zeros)
 
     def firing(self, params: Params, states: int) -> dict[str, Any] | None:
         """The arguments of `Dynamics` that say how it fires and is reset; None if only `step` can."""

@@ -36,6 +36,8 @@ class LIF(SpikingNeuron):
         decay_input: whether the input is scaled by `1 - decay`, as in a low-pass filter. Default True.
         discretisation: `"euler"`, decay = 1 - 1/tau, or `"exponential"`, decay = exp(-1/tau). Default `"euler"`.
         rest: potential that it leaks to. Default 0; `reset_value` in SpikingJelly's dialect.
+        start_value: membrane before the first step. Default: `rest` in Norse's dialect, else `reset_value`, or 0 where
+            the reset does not set the membrane.
         threshold, reset, reset_value, reset_time, detach_reset, compare, surrogate, floor, max_spikes,
             gradient_through_time, learnable, channels, batch_first: as in `SpikingNeuron`; `learnable` may name "tau"
             and "threshold".
@@ -59,6 +61,7 @@ class LIF(SpikingNeuron):
         "decay_input": True,
         "discretisation": "euler",
         "rest": 0.0,
+        "start_value": None,
     }
     dialects: ClassVar[dict[str, dict[str, Any]]] = {
         # None: at reset_value.
@@ -94,6 +97,7 @@ class LIF(SpikingNeuron):
         decay_input: bool | None = None,
         discretisation: str | None = None,
         rest: float | None = None,
+        start_value: float | None = None,
         reset: Reset | None = None,
         reset_value: float | None = None,
         reset_time: str | None = None,
@@ -117,6 +121,7 @@ class LIF(SpikingNeuron):
         self.decay_input = check_flag("decay_input", chosen["decay_input"])
         self.discretisation = check_choice("discretisation", chosen["discretisation"], "euler", "exponential")
         self.rest = self.reset_value if chosen["rest"] is None else finite_number("rest", chosen["rest"])
+        self.choose_start(chosen["start_value"], dialect, self.rest)
 
     @classmethod
     def from_beta(cls, beta: float, **options: Any) -> LIF:

@@ -65,7 +65,8 @@ class _ByWidth(Surrogate):
 
     def __post_init__(self) -> None:
         _check_positive("width", self.width)
-        _check_positive("height", self.height)
+        if self.height != 0:
+            _check_positive("height", self.height)
         if self.share is not None and not 0 < self.share < 1:
             raise ValueError(f"share: expected a number in (0, 1), got {self.share!r}")
 
@@ -91,7 +92,8 @@ class Triangle(_ByWidth):
 
     Args:
         width: half width in thresholds. Default 0.5.
-        height: peak. Default 1; recurrent nets need less than 1 (0.4 trains where 1 gave NaN).
+        height: peak. Default 1; recurrent nets need less than 1 (0.4 trains where 1 gave NaN). With 0 no gradient
+            passes spikes, as with snnTorch's `surrogate_disable`; potentials keep theirs.
         share: wanted share of active steps, in place of a fixed width: `width` is then where it starts, and the neuron
             has its own as the buffer `surrogate_width`, which `update_widths_` moves. Default None.
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from snnlib.exchange.nir.cells import Array, Cell, array
 from snnlib.exchange.nir.structure import Shape, padding_of, pair
+from snnlib.exchange.sequence import Offset
 from snnlib.neurons import IF, LIF, CubaLIF, Dynamics, Integrator, Neuron
 from snnlib.neurons.base import Params, State
 from snnlib.neurons.firing import SpikingNeuron
@@ -38,24 +39,6 @@ class Scale(nn.Module):
     def extra_repr(self) -> str:
         """The factors' shape."""
         return f"{tuple(self.scale.shape)}"
-
-
-class Offset(nn.Module):
-    """Each element plus its own number: a resting potential.
-
-    Args:
-        offset: numbers of the elements' shape, or one for all.
-    """
-
-    offset: Tensor
-
-    def __init__(self, offset: Array) -> None:
-        super().__init__()
-        self.register_buffer("offset", torch.from_numpy(np.array(offset, dtype=np.float32)))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The sequence from its offset on."""
-        return x + self.offset.to(x.dtype)
 
 
 class Shift(nn.Module):
@@ -255,28 +238,34 @@ def _model(cell: Cell, surrogate: SurrogateLike | None, dialect: str | None) -> 
     assert cell.threshold is not None
     if cell.reset_value is None:
         return _subtracting(cell, surrogate, dialect)
-    # LIF rests where its reset puts it; the others rest at 0.
-    rest = cell.reset_value if cell.decay_s is None else np.zeros(())
+    leaks = bool(np.all(cell.decay < 1))
+    rest = cell.offset / (1 - cell.decay) if leaks else cell.offset
     plain = (
-        cell.reset_value.ndim == 0
-        and bool(np.allclose(cell.offset, (1 - cell.decay) * rest, rtol=1e-12, atol=0))
-        and bool(np.all(cell.start == cell.reset_value))
+        all(value.ndim == 0 or np.unique(value).size == 1 for value in (cell.reset_value, cell.start, rest))
+        and (leaks or not np.any(cell.offset))
+        and (bool(np.any(cell.decay < 1)) or bool(np.all(cell.start == cell.reset_value)))
         and bool(np.all(cell.threshold > 0))
     )
     if not plain:
         return GraphNeuron(cell, surrogate)
+    at_rest: dict[str, Any] = {"rest": _one(rest), "start_value": _one(cell.start)}
     options: dict[str, Any] = {
         "threshold": _tensor(cell.threshold),
-        "reset_value": float(cell.reset_value),
+        "reset_value": _one(cell.reset_value),
         "compare": ">" if cell.strict else ">=",
         "surrogate": surrogate,
     }
     if cell.decay_s is not None:
-        taus = (_tau(cell.decay), _tau(cell.decay_s))
-        return CubaLIF(*taus, decay_input=decay_input, decay_current=False, **options)
+        tau_m, tau_s = _tau(cell.decay), _tau(cell.decay_s)
+        return CubaLIF(tau_m, tau_s, decay_input=decay_input, decay_current=False, **at_rest, **options)
     if bool(np.all(cell.decay == 1)):
         return IF(**options)
-    return LIF(_tau(cell.decay), decay_input=decay_input, **options)
+    return LIF(_tau(cell.decay), decay_input=decay_input, **at_rest, **options)
+
+
+def _one(value: Array) -> float:
+    """The number that all entries are."""
+    return float(value.flat[0])
 
 
 def _subtracting(cell: Cell, surrogate: SurrogateLike | None, dialect: str | None) -> Neuron:

@@ -54,7 +54,7 @@ def _fires(cell: Cell, neuron: SpikingNeuron) -> tuple[Cell, list[str]]:
     if neuron.max_spikes != 1:
         faults.append(f"max_spikes={neuron.max_spikes:g}")
     value = np.full_like(threshold, neuron.reset_value)
-    start = value if neuron.reset == "zero" else np.zeros_like(value)
+    start = np.full_like(threshold, neuron.first_membrane)
     strict = neuron.compare == ">"
     return replace(cell, threshold=threshold, reset_value=value, start=start, strict=strict), faults
 
