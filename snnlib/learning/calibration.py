@@ -79,7 +79,7 @@ def calibrate_firing_rate_(
                 f"target: expected at most {float(highest.min()):.3g} for layer {label}, where a channel fires no more "
                 f"often on this batch whatever its weights, got {targets[name]}"
             )
-        wanted, channel_rates = search.find(targets[name])
+        wanted, channel_rates = search.find(torch.full_like(highest, targets[name]))
         assign_effective_weight(layer, wanted, label)
         rates[name] = float(channel_rates.mean())
 

@@ -10,15 +10,16 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
-from snnlib.inspect.activity import SATURATED_RATE
-from snnlib.learning.preparation import LayerPreparation
-from snnlib.learning.rate_search import bisect, channel_rates, per_channel
+from snnlib.learning.course import Course
+from snnlib.learning.place_search import Currents, PlaceSearch, near, per_channel
+from snnlib.learning.rate_search import known_potential
 from snnlib.learning.targets import (
     POTENTIAL,
+    RATE_TOLERANCE,
     REACHABLE_SHARE,
     SPREAD_TOLERANCE,
-    close,
     hidden_rate,
+    much_better,
 )
 from snnlib.neurons import Integrator, Neuron
 from snnlib.nn.neuron_layer import NeuronLayer
@@ -89,13 +90,11 @@ class PrepareNeuron:
         name: the neuron's name in the net.
         sources: what came before the neuron.
         target: wanted spikes per neuron and step of each channel; None: as of a hidden layer.
-        found: where the findings go.
+        course: what is known of the net and of what was done to it.
     """
 
-    def __init__(
-        self, name: str, sources: Sources, target: float | None, found: list[LayerPreparation]
-    ) -> None:
-        self._name, self._sources, self._target, self._found = name, sources, target, found
+    def __init__(self, name: str, sources: Sources, target: float | None, course: Course) -> None:
+        self._name, self._sources, self._target, self._course = name, sources, target, course
         self._done = False
 
     def __call__(self, neuron: Neuron, inputs: tuple[Any, ...]) -> tuple[Any, ...] | None:
@@ -107,41 +106,40 @@ class PrepareNeuron:
             source = self._sources.of(current)
             set_up = self._potential if isinstance(neuron, Integrator) else self._rates
             scale, shift = set_up(neuron, current, source)
-            if source is not None:
+            if source is not None and (scale is not None or shift is not None):
                 _set(source, scale, shift)
+                self._course.changed = True
+            self._course.is_set(self._name)
         # What the module before would have computed.
         return (_changed(inputs[0], scale, shift), *inputs[1:])
 
     def _potential(self, neuron: Neuron, current: Tensor, source: nn.Module | None) -> Parts:
-        rms, scale = float(neuron(current).float().square().mean(dtype=torch.float64).sqrt()), None
-        if source is not None and 0 < rms < math.inf and abs(rms / POTENTIAL - 1) > SPREAD_TOLERANCE:
-            scale = current.new_full((current.shape[2],), POTENTIAL / rms)
-            rms = POTENTIAL
-        self._found.append(LayerPreparation(self._name, current.shape[2], None, None, 1.0, potential=rms))
-        return scale, None
+        if source is None:
+            return None, None
+        rms = float(neuron(current).float().square().mean(dtype=torch.float64).sqrt())
+        if not 0 < rms < math.inf or abs(rms / POTENTIAL - 1) <= SPREAD_TOLERANCE:
+            return None, None
+        return current.new_full((current.shape[2],), POTENTIAL / rms), None
 
     def _rates(self, neuron: Neuron, current: Tensor, source: nn.Module | None) -> Parts:
         target = hidden_rate(current) if self._target is None else self._target
-        rates = channel_rates(current, neuron)
-        parts: Parts = (None, None)
-        if source is not None and bool((current != 0).any()):
-            search = _Search(neuron, current, source)
-            wanted = (REACHABLE_SHARE * search.rates(search.high)).clamp(max=target)
-            if not close(rates, wanted):
-                parts = search.find(wanted)
-                rates = channel_rates(_changed(current, *parts), neuron)
-        self._found.append(
-            LayerPreparation(
-                self._name,
-                len(rates),
-                rate=float(rates.mean()),
-                target=target,
-                gain=1.0,
-                dead=int((rates == 0).sum()),
-                saturated=int((rates > SATURATED_RATE).sum()),
-            )
-        )
-        return parts
+        self._course.targets[self._name] = target
+        if source is None or not bool((current != 0).any()):
+            return None, None
+        scale = None
+        if source.bias is not None:
+            scale = current.new_ones(current.shape[2])
+            if not isinstance(source, _NormBase):
+                scale = scale / _spread(neuron, current)
+        search = _search(neuron, current, scale)
+        wanted = (REACHABLE_SHARE * search.highest_rates()).clamp(max=target)
+        before = self._course.before(self._name)
+        if before is not None and near(before, wanted, RATE_TOLERANCE):
+            return None, None
+        place, rates = search.find(wanted)
+        if before is not None and not much_better(rates, before, wanted):
+            return None, None
+        return (place.exp(), None) if scale is None else (scale, place)
 
 
 def _changed(current: Tensor, scale: Tensor | None, shift: Tensor | None) -> Tensor:
@@ -151,41 +149,22 @@ def _changed(current: Tensor, scale: Tensor | None, shift: Tensor | None) -> Ten
     return current if shift is None else current + per_channel(shift, current, 2)
 
 
-class _Search:
-    """Factor and shift per channel, as far as the module before the neurons can give them."""
-
-    def __init__(self, neuron: Neuron, current: Tensor, source: nn.Module) -> None:
-        self.neuron, self.current = neuron, current
-        channels = current.new_ones(current.shape[2])
-        spread = _spread(neuron, current)
-        self.by_shift = source.bias is not None
-        if self.by_shift:
-            self.scale = channels if isinstance(source, _NormBase) else channels / spread
-            peak = float((current * per_channel(self.scale, current, 2)).abs().max())
-            self.high = channels * (peak + _SURE * neuron.mean_threshold())
-            self.low = -self.high
-        else:
-            self.low = channels * math.log(_LOWEST / spread)
-            self.high = channels * math.log(_HIGHEST / spread)
-
-    def parts(self, place: Tensor) -> Parts:
-        """Factor and shift at a place of the search."""
-        return (self.scale, place) if self.by_shift else (place.exp(), None)
-
-    def rates(self, place: Tensor) -> Tensor:
-        """Firing rate of each channel `[C]`."""
-        return channel_rates(_changed(self.current, *self.parts(place)), self.neuron)
-
-    def find(self, wanted: Tensor) -> Parts:
-        """Factor and shift with which the channels fire at the wanted rates."""
-        return self.parts(bisect(self.rates, wanted, self.low, self.high))
+def _search(neuron: Neuron, current: Tensor, scale: Tensor | None) -> PlaceSearch:
+    """By a shift of the channels beside this factor; by their factor where there is none."""
+    free, time_dim = known_potential(neuron), int(neuron.batch_first)
+    if scale is None:
+        low, high = (math.log(factor / _spread(neuron, current)) for factor in (_LOWEST, _HIGHEST))
+        return PlaceSearch(neuron, Currents(current, None, time_dim), low, high, free, apart=True)
+    base = _changed(current, scale, None)
+    high = float(base.abs().max()) + _SURE * neuron.mean_threshold()
+    slope = base.new_ones(()).expand_as(base)
+    return PlaceSearch(neuron, Currents(base, slope, time_dim), -high, high, free, apart=True)
 
 
 def _spread(neuron: Neuron, current: Tensor) -> float:
     """RMS of the potential without spikes in thresholds; of the current for models whose potential is not known."""
-    dynamics = neuron.dynamics(neuron.constants())
-    known = dynamics is not None and dynamics.linear
-    values = neuron.free_potential(current) if known else current / neuron.mean_threshold()
+    free = known_potential(neuron)
+    values = current / neuron.mean_threshold() if free is None else free(current)
     return float(values.float().square().mean(dtype=torch.float64).sqrt())
 
 

@@ -14,6 +14,8 @@ POTENTIAL = 1.0
 REACHABLE_SHARE = 0.5
 # A layer within these bounds was prepared before, on this batch or one like it, and is left as it is.
 RATE_TOLERANCE, SPREAD_TOLERANCE = 0.1, 0.02
+# Of the error in the rates that a net has, that which a search must come below to change it.
+_BETTER = 0.7
 
 
 def hidden_rate(current: Tensor) -> float:
@@ -22,6 +24,10 @@ def hidden_rate(current: Tensor) -> float:
     return min(max(_HIDDEN_RATE, _SPIKES_PER_STEP / neurons), _HIGHEST_HIDDEN_RATE)
 
 
-def close(rates: Tensor, wanted: Tensor) -> bool:
-    """Whether rates per channel are what is wanted."""
-    return bool(((rates - wanted).abs() <= RATE_TOLERANCE * wanted).all())
+def much_better(found: Tensor, before: Tensor, wanted: Tensor) -> bool:
+    """Whether rates that were found are nearer to the wanted ones than those before by more than a search is exact.
+
+    Else a second call on the same batch would move weights to and fro between places that are as good.
+    """
+    error, error_before = (float((rates - wanted).abs().sum()) for rates in (found, before))
+    return error < _BETTER * error_before

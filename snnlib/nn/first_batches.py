@@ -1,4 +1,4 @@
-"""A warning from a layer that cannot learn: no spike, or a gradient of zero, in its first training batches."""
+"""Warnings from a layer that cannot learn, in its first training batches: no spike, no gradient, or too large steps."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from snnlib.neurons.stored import warn_caller
 
 # One batch may be an odd one; three in a row are not.
 _BATCHES = 3
+# Of its own size: a weight that a step of an optimiser changes by more is lost. Steps that train change a tenth of it.
+_LARGEST_STEP = 3.0
 _REMEDY = "call snnlib.prepare_(net, x) on a batch of training data before training"
 
 
@@ -34,6 +36,9 @@ class FirstBatches:
         self._fired: Tensor | None = None
         self._got_spikes: Tensor | None = None
         self._has_gradient: Tensor | None = None
+        self._weight: Tensor | None = None
+        # The largest change of the weight from one batch to the next, of its own size.
+        self._step: Tensor | None = None
         self._name = ""
 
     def anew(self) -> FirstBatches:
@@ -54,9 +59,11 @@ class FirstBatches:
         with torch.no_grad():
             self._got_spikes = _either(self._got_spikes, (x != 0).any())
             self._fired = _either(self._fired, (spikes != 0).any())
+            self._watch_step(weight.detach())
         if self._batches == _BATCHES:
             self._name = _path_of(layer)
             self._report_spikes(x)
+            self._report_step()
         handles: list[Any] = []
 
         def on_gradient(gradient: Tensor) -> None:
@@ -65,6 +72,23 @@ class FirstBatches:
             self._on_gradient(gradient)
 
         handles.append(weight.register_hook(on_gradient))  # type: ignore[no-untyped-call]
+
+    def _watch_step(self, weight: Tensor) -> None:
+        before, self._weight = self._weight, weight.clone()
+        if before is not None and before.shape == weight.shape:
+            size = before.norm().to(weight)
+            # From a weight of 0 any step is large.
+            step = ((weight - before.to(weight)).norm() / size).where(size > 0, 0.0)
+            self._step = step if self._step is None else torch.maximum(self._step.to(step), step)
+
+    def _report_step(self) -> None:
+        self._weight = None
+        if self._step is not None and float(self._step) > _LARGEST_STEP:
+            warn_caller(
+                f"{self._name}: one step of the optimiser changed the weights by {float(self._step):.2g} times their "
+                "size; lower the learning rate. SGD feels a layer's gain squared: for it, prepare with "
+                "snnlib.prepare_(net, x, gain=False)"
+            )
 
     def _report_spikes(self, x: Tensor) -> None:
         assert self._fired is not None

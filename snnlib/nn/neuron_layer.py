@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from snnlib.functional.operators import LinearOperator
+from snnlib.functional.spiking import layer_currents
 from snnlib.neurons.base import Output
 from snnlib.nn.first_batches import FirstBatches
 from snnlib.nn.gain import WeightWithGain
@@ -22,6 +24,8 @@ class NeuronLayer(WeightWithGain):
     operator: LinearOperator
     batch_first: bool
     first_batches: FirstBatches
+    # Whether neurons act on each other only through the layer's output.
+    neurons_apart: ClassVar[bool] = True
 
     @property
     def learns_when_silent(self) -> bool:
@@ -60,8 +64,18 @@ class NeuronLayer(WeightWithGain):
 
     def input_current(self, x: Tensor, weight: Tensor) -> Tensor:
         """Input current `[T, N, C, ...]` for a spike tensor, with a weight that is given."""
-        folded = self.operator.forward(x.flatten(0, 1), weight)
-        return folded.reshape(*x.shape[:2], *folded.shape[1:])
+        return layer_currents(x, weight, self.operator, int(self.batch_first))
+
+    def common_current(self, x: Tensor) -> Tensor:
+        """`input_current` of weights that are all 1, the same in every channel of a group."""
+        weight = self.effective_weight.detach()
+        groups = getattr(self.operator, "groups", 1)
+        one = self.input_current(x, torch.ones_like(weight[:groups]))
+        return (
+            one.repeat_interleave(len(weight) // groups, 2)
+            if groups > 1
+            else one.expand(*one.shape[:2], len(weight), *one.shape[3:])
+        )
 
     def fire(self, current: Tensor) -> Tensor:
         """Spikes of the neurons alone for an input current `[T, N, C, ...]`."""

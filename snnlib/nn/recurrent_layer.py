@@ -35,6 +35,7 @@ def default_neuron() -> Neuron:
 class Recurrent(SpikingLayer):
     """A spiking layer whose spikes come back: `s[t] = neuron(input current[t] + back(s[t-1], recurrent_weight))`."""
 
+    neurons_apart = False
     recurrent_weight: nn.Parameter
     recurrent_delays: Delays | None
     # None is a full matrix.

@@ -152,6 +152,12 @@ class SpikingLayer(KnownOptions, NeuronLayer):
             time_dim=int(self.batch_first),
         )
 
+    def common_current(self, x: Tensor) -> Tensor:
+        """`input_current` of weights that are all 1, the same in every channel of a group but for delays."""
+        if self.delays is None:
+            return super().common_current(x)
+        return self.input_current(x, torch.ones_like(self.weight))
+
     @property
     def learns_when_silent(self) -> bool:
         """Whether neurons get a gradient where they do not fire, as with a surrogate gradient."""

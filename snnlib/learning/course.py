@@ -1,0 +1,75 @@
+"""What `prepare_` knows while it goes through a net: rates of the last pass, targets, and how far it has come."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from snnlib.inspect.activity import spikes_of
+from snnlib.learning.place_search import channel_rates
+from snnlib.neurons import Integrator
+from snnlib.nn.readout import SRMReadout
+
+# Seconds without a word; what takes longer says how far it is.
+_SILENT_SECONDS = 2.0
+
+
+class Course:
+    """Rates of spiking modules and potentials of readouts in their first call of a pass, by hooks on all of them.
+
+    Args:
+        modules: spiking layers, neurons that stand alone, and readouts, by name.
+    """
+
+    def __init__(self, modules: Mapping[str, nn.Module]) -> None:
+        # Rates per channel, or the RMS of potentials as a tensor of no dimension, in the order of the calls.
+        self.measured: dict[str, Tensor] = {}
+        self.channels: dict[str, int] = {}
+        self.targets: dict[str, float] = {}
+        # Whether a weight was changed, so that the last pass tells nothing of the layers behind it.
+        self.changed = False
+        self._last: dict[str, Tensor] = {}
+        self._hooks = [module.register_forward_hook(self._remember(name)) for name, module in modules.items()]
+        self._set, self._all, self._start, self._told = 0, len(modules), time.monotonic(), False
+
+    def begin_pass(self) -> None:
+        """Measure anew."""
+        self._last, self.measured = self.measured, {}
+
+    def before(self, name: str) -> Tensor | None:
+        """Rates `[C]` of a layer with its weights and input as they are; None where something before it changed."""
+        return None if self.changed else self._last.get(name)
+
+    def is_set(self, name: str) -> None:
+        """Note that a layer was prepared, and tell how many are on a terminal that waits."""
+        self._set += 1
+        if time.monotonic() - self._start > _SILENT_SECONDS:
+            self._told = True
+            text = f"prepare_: {self._set} of {self._all} layers, now behind {name}"
+            print(f"\r{text:78}", end="", file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        """Take the hooks off."""
+        for hook in self._hooks:
+            hook.remove()
+        if self._told:
+            print(file=sys.stderr)
+
+    def _remember(self, name: str) -> Any:
+        def hook(module: nn.Module, _inputs: Any, output: Any) -> None:
+            if name in self.measured:
+                return
+            with torch.no_grad():
+                values = spikes_of(output).detach()
+                self.channels[name] = values.shape[2]
+                if isinstance(module, SRMReadout | Integrator):
+                    self.measured[name] = values.float().square().mean(dtype=torch.float64).sqrt()
+                else:
+                    self.measured[name] = channel_rates(values)
+
+        return hook

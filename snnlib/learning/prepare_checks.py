@@ -1,0 +1,134 @@
+"""What `prepare_` refuses, and what it warns of because a net would learn from it in silence, but not well."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.conv import _ConvNd
+from torch.nn.modules.pooling import _AvgPoolNd, _MaxPoolNd
+
+from snnlib.neurons.stored import warn_caller
+from snnlib.nn.neuron_layer import NeuronLayer
+
+# Counts of events in a step come to some ten; pixels of 8 bits to 255.
+_LARGEST_COUNT = 100
+# Steps and samples from which neighbours can be told from others, and features that are enough to compare.
+_FEWEST, _FEATURES = 6, 4096
+# By how much more neighbours must be alike than others (correlation): steps of recordings have 0.5, samples sorted by
+# class 0.13. Of few values, by so many standard errors; and so many times what the other dimension has.
+_ALIKE, _SURE, _TIMES = 0.25, 6.0, 3.0
+
+
+def check_input(x: object) -> None:
+    """Raise TypeError or ValueError for what is no batch of sequences with spikes."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"x: expected a spike tensor [T, N, ...], got {type(x).__name__}")
+    if x.dim() < 3:
+        raise ValueError(
+            f"x: expected a spike tensor [T, N, ...] with time, batch and channels, got shape {tuple(x.shape)}"
+        )
+    if x.is_floating_point() and not bool(x.isfinite().all()):
+        raise ValueError("x: expected finite numbers, got NaN or infinity")
+    if not bool((x != 0).any()):
+        raise ValueError(f"x: expected a spike tensor with spikes, got zeros only, shape {tuple(x.shape)}")
+
+
+def warn_of_input(net: nn.Module, x: Tensor) -> None:
+    """Warn of pixels from 0 to 255, of dimensions that look exchanged, and of neurons that two layers share."""
+    largest = float(x.max())
+    if largest > _LARGEST_COUNT:
+        warn_caller(
+            f"x: expected spikes or amplitudes of about 1, got values up to {largest:g}; divide pixels by 255"
+        )
+    firsts = {layer.batch_first for layer in net.modules() if isinstance(layer, NeuronLayer)}
+    if len(firsts) < 2:
+        _warn_of_order(x, int(firsts.pop()) if firsts else 0)
+    users: dict[int, list[str]] = {}
+    for name, layer in net.named_modules():
+        if isinstance(layer, NeuronLayer) and isinstance(getattr(layer, "neuron", None), nn.Module):
+            users.setdefault(id(layer.neuron), []).append(name or "net")
+    for names in users.values():
+        if len(names) > 1:
+            warn_caller(
+                f"net: layers {', '.join(names)} share one neuron object, its learned constants included; give each "
+                "layer a neuron of its own"
+            )
+
+
+def _warn_of_order(x: Tensor, time_dim: int) -> None:
+    """Warn where steps are along the batch's dimension.
+
+    Samples can be exchanged, so that neighbours are no more alike than others; steps cannot. A picture that is shown
+    at every step is the same along one dimension only.
+    """
+    expected, given = ("[N, T, ...]", "[T, N, ...]") if time_dim else ("[T, N, ...]", "[N, T, ...]")
+    along = x.transpose(0, 1) if time_dim else x
+    same = [torch.equal(part, part[:1].expand_as(part)) for part in (along, along.transpose(0, 1))]
+    picture = not bool(((x == 0) | (x == 1)).all())
+    looks = picture and same[1] and not same[0] and along.shape[1] > 1
+    if not looks and min(x.shape[:2]) >= _FEWEST and not any(same):
+        steps, samples = (_alike(part) for part in (along, along.transpose(0, 1)))
+        looks = samples > max(_ALIKE, _SURE / math.sqrt(x.numel()), _TIMES * steps)
+    if looks:
+        warn_caller(
+            f"x: expected {expected}, got a batch of shape {tuple(x.shape)} that looks like {given}: its samples "
+            "follow each other as steps do, and its steps as samples do; transpose(0, 1) it, or build layers with "
+            f"batch_first={not time_dim}"
+        )
+
+
+def _alike(x: Tensor) -> float:
+    """By how much more neighbours along the first dimension are correlated than those half its length apart."""
+    flat = x.flatten(2).float()
+    flat = flat[..., :: max(flat.shape[2] // _FEATURES, 1)]
+    flat = flat - flat.mean((0, 1))
+    near, far = ((flat[lag:] * flat[:-lag]).mean() for lag in (1, len(flat) // 2))
+    return float((near - far) / flat.square().mean().clamp(min=1e-12))
+
+
+@contextmanager
+def torch_modules_checked(net: nn.Module, x: Tensor) -> Iterator[None]:
+    """Name modules of torch that take the first two dimensions of a sequence for a batch and its channels."""
+    lead = tuple(x.shape[:2])
+
+    def check(name: str, dims: int | None) -> Any:
+        def hook(module: nn.Module, inputs: tuple[Any, ...]) -> None:
+            given = inputs[0] if inputs else None
+            if (
+                not isinstance(given, Tensor)
+                or given.dim() < 3
+                or tuple(given.shape[:2]) != lead
+                or 1 in lead
+            ):
+                return
+            if dims is None or given.dim() == dims:
+                raise ValueError(
+                    f"{name}: torch's {type(module).__name__} ran on a sequence of shape {tuple(given.shape)}, whose "
+                    f"first two dimensions are time and batch; wrap it: snnlib.PerStep({type(module).__name__}(...))"
+                )
+
+        return hook
+
+    with ExitStack() as after:
+        for name, module in net.named_modules():
+            if type(module).__module__.startswith("torch.") and (kind := _folded_dims(module)) is not None:
+                after.callback(module.register_forward_pre_hook(check(name or "net", kind[0])).remove)
+        yield
+
+
+def _folded_dims(module: nn.Module) -> tuple[int | None] | None:
+    """Dimensions of a sequence that a module of torch misreads; None in a tuple for any, None for no such module."""
+    if isinstance(module, nn.Flatten):
+        return (None,) if module.start_dim == 1 else None
+    if isinstance(module, nn.BatchNorm1d):
+        return (3,)
+    if isinstance(module, _ConvNd | _BatchNorm | _MaxPoolNd | _AvgPoolNd):
+        axes = next((int(c) for c in reversed(type(module).__name__[:-1]) if c.isdigit()), None)
+        return None if axes is None else (axes + 3,)
+    return None

@@ -1,0 +1,179 @@
+"""How `prepare_` sets the weights of spiking layers and readouts."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from snnlib.learning.course import Course
+from snnlib.learning.place_search import near
+from snnlib.learning.rate_search import (
+    RateSearch,
+    ScaleSearch,
+    assign_effective_weight,
+    known_potential,
+    size_of_potential,
+)
+from snnlib.learning.targets import (
+    POTENTIAL,
+    RATE_TOLERANCE,
+    REACHABLE_SHARE,
+    SPREAD_TOLERANCE,
+    hidden_rate,
+    much_better,
+)
+from snnlib.nn.gain import WeightWithGain
+from snnlib.nn.neuron_layer import NeuronLayer
+from snnlib.nn.readout import SRMReadout
+from snnlib.nn.recurrent_layer import Recurrent
+
+# By how many thresholds a step of Adam at 1e-3 moves the potential, without spikes, if all weights of a neuron move the
+# same way. So layers of any size learn at one pace; measured between 0.1 and 4.
+_STEP = 2.0
+# Nor more than so many times the gain that stores the weight at torch's usual scale, 1 / sqrt(3 fan_in): a step would
+# change a weight by too large a part of itself.
+_LARGEST_GAIN = 4.0
+_LEARNING_RATE = 1e-3
+# Share of an input that is not 0 from which amplitudes count as dense. They move a potential at every step, so that its
+# weights need no larger steps than torch's; with gains of 16 and 32 recurrent nets learned rows of pixels worse.
+_DENSE, _LARGEST_GAIN_OF_AMPLITUDES = 0.2, 4.0
+# By how much of the wanted rate a layer may miss it before its weights are scaled instead of shifted.
+_MISSED = 0.25
+
+
+class Prepare:
+    """A pre-hook that prepares a layer or readout in its first call, where it may have several.
+
+    Args:
+        name: the layer's name in the net.
+        course: what is known of the net and of what was done to it.
+        with_gain: whether a gain is set.
+        target: wanted rate of each channel; None: as of a hidden layer.
+        spread: RMS of the free potential before the shift, in thresholds.
+    """
+
+    def __init__(
+        self, name: str, course: Course, with_gain: bool, target: float | None = None, spread: float = 1.0
+    ) -> None:
+        self._name, self._course, self._with_gain = name, course, with_gain
+        self._target, self._spread, self._done = target, spread, False
+
+    def __call__(self, layer: nn.Module, inputs: tuple[Any, ...]) -> None:
+        if self._done:
+            return
+        self._done = True
+        x: Tensor = inputs[0].detach()
+        with torch.no_grad():
+            if isinstance(layer, NeuronLayer):
+                self._layer(layer, x)
+            else:
+                assert isinstance(layer, SRMReadout)
+                self._readout(layer, x)
+        self._course.is_set(self._name)
+
+    def _layer(self, layer: NeuronLayer, x: Tensor) -> None:
+        if not bool((x != 0).any()):
+            raise ValueError(
+                f"{self._name}: expected input with spikes, got zeros: nothing before it fires for this batch"
+            )
+        weight = layer.effective_weight.detach()
+        ones = layer.common_current(x.abs())
+        target = hidden_rate(ones) if self._target is None else self._target
+        self._course.targets[self._name] = target
+        if not any(parameter.requires_grad for parameter in layer.parameters()):
+            return
+        wanted = self._weight(layer, x, weight, target)
+        # What is found again keeps its bits.
+        if torch.allclose(wanted, weight, rtol=0, atol=1e-4 * float(wanted.abs().max())):
+            wanted = weight
+        self._store(layer, wanted, size_of_potential(ones, layer), _dense_amplitudes(x))
+
+    def _weight(self, layer: NeuronLayer, x: Tensor, weight: Tensor, target: float) -> Tensor:
+        """The effective weight with which the channels fire as wanted."""
+        before = self._course.before(self._name)
+        # A recurrent layer's weights are drawn to fit each other, so that one learning rate suits both.
+        spread = None if isinstance(layer, Recurrent) else self._spread
+        search = _search(layer, x, weight, spread, self._name)
+        wanted = (REACHABLE_SHARE * search.highest_rates()).clamp(max=target)
+        in_place = search.in_place(SPREAD_TOLERANCE)
+        if before is not None and in_place and near(before, wanted, RATE_TOLERANCE):
+            return weight
+        found, rates = search.find(wanted)
+        if isinstance(search, RateSearch) and not _reached(rates, wanted):
+            if before is not None and _reached(before, wanted):
+                # It was scaled before.
+                return weight
+            # Neurons that answer inhibition with spikes, as adaptive and resonating ones do, fire on however far
+            # weights go down.
+            scaled, scaled_rates = ScaleSearch(layer, x, weight, self._name).find(wanted)
+            if abs(float((scaled_rates - wanted).mean())) < abs(float((rates - wanted).mean())):
+                found, rates = scaled, scaled_rates
+        if before is not None and in_place and not much_better(rates, before, wanted):
+            return weight
+        return found
+
+    def _readout(self, readout: SRMReadout, x: Tensor) -> None:
+        def potential(weight: Tensor, x: Tensor) -> float:
+            values = readout.potentials_of(x, weight).spikes
+            return float(values.float().square().mean(dtype=torch.float64).sqrt())
+
+        weight = readout.effective_weight.detach()
+        before = potential(weight, x)
+        if not 0 < before < math.inf:
+            raise ValueError(f"{self._name}: expected input with spikes, got potentials of RMS {before:g}")
+        if any(parameter.requires_grad for parameter in readout.parameters()):
+            in_place = abs(before / POTENTIAL - 1) < SPREAD_TOLERANCE
+            wanted = weight if in_place else weight * (POTENTIAL / before)
+            self._store(readout, wanted, potential(torch.ones_like(weight), x.abs()), _dense_amplitudes(x))
+
+    def _store(self, layer: WeightWithGain, wanted: Tensor, per_unit: float, dense: bool) -> None:
+        """Set the effective weight, and a gain for it; `per_unit`: the potential that weights of 1 give.
+
+        Args:
+            dense: whether the input is dense and analogue.
+        """
+        weight, before = layer.effective_weight.detach(), layer.gain.clone()
+        if not nn.utils.parametrize.is_parametrized(layer, "weight"):
+            layer.gain.fill_(self._gain(layer, wanted, per_unit, dense))
+        if not torch.equal(wanted, weight) or not torch.equal(layer.gain, before):
+            assign_effective_weight(layer, wanted, self._name)
+            self._course.changed |= not torch.equal(wanted, weight)
+
+    def _gain(self, layer: WeightWithGain, wanted: Tensor, per_unit: float, dense: bool) -> float:
+        if not self._with_gain:
+            return 1.0
+        spread = float(wanted.float().std())
+        if isinstance(layer, Recurrent):
+            # So both weights are stored with one spread, and one learning rate suits both.
+            gain = spread / float(layer.recurrent_weight.detach().float().std())
+        else:
+            usual = spread * math.sqrt(3 * math.prod(wanted.shape[1:]))
+            gain = min(_STEP / (_LEARNING_RATE * per_unit), _LARGEST_GAIN * usual)
+        return 2.0 ** round(math.log2(min(gain, _LARGEST_GAIN_OF_AMPLITUDES) if dense else gain))
+
+
+def _dense_amplitudes(x: Tensor) -> bool:
+    """Whether an input is analogue and active in more than a few steps, unlike spikes and means of spikes."""
+    share = float((x != 0).float().mean())
+    return share > _DENSE and not bool(((x == 0) | (x == 1)).all())
+
+
+def _search(
+    layer: NeuronLayer, x: Tensor, weight: Tensor, spread: float | None, name: str
+) -> RateSearch | ScaleSearch:
+    signed = bool((x < 0).any())
+    if signed or weight[0].numel() == 1 or known_potential(layer) is None:
+        return ScaleSearch(layer, x, weight, name, turned=not signed)
+    centred = weight - weight.flatten(1).mean(1).reshape(-1, *[1] * (weight.dim() - 1))
+    # What rounding leaves of equal weights is no direction.
+    if float(centred.abs().max()) <= 1e-6 * float(weight.abs().max()):
+        raise ValueError(f"{name}: expected a weight drawn at random, got one whose channels are constant")
+    return RateSearch(layer, x, centred, spread, name)
+
+
+def _reached(rates: Tensor, wanted: Tensor) -> bool:
+    """Whether a layer fires about as much as is wanted, in the mean of its channels."""
+    return abs(float(rates.mean() / wanted.mean().clamp(min=1e-12)) - 1) <= _MISSED
