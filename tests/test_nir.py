@@ -515,6 +515,9 @@ def test_the_command_writes_the_variant(tmp_path: Path, capsys: pytest.CaptureFi
     assert code == 0 and "a variant of the graph is exact there" in said
     assert (tmp_path / "net.snntorch.nir").exists()
     assert run("verify", path, "--target", "sinabs")[0] == 1
+    nir.write(path, single(nir.IF(r=np.ones(3), v_threshold=np.ones(3)), (3,)))
+    code, said = run("verify", path, "--target", "norse")
+    assert code == 2 and said.startswith("error: --dt: expected a step at which the graph's neurons fire")
     code, said = run("show", tmp_path / "none.nir")
     assert code == 2 and said.startswith("error: ")
 

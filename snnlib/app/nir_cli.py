@@ -68,7 +68,8 @@ def verify(
         x = None if input_file is None else np.load(input_file, allow_pickle=False)
         found = verify_nir(read_graph(file), target, dt, x=x, discretisation=discretisation)
     except ValueError as error:
-        raise ConfigError("FILE", str(error)) from error
+        name, _, text = str(error).partition(": ")
+        raise ConfigError(*(("--dt", text) if name == "dt" else ("FILE", str(error)))) from error
     print(found)
     if found.exact:
         return

@@ -94,7 +94,9 @@ def _tau(decay: Array, leak: Array, dt: float, discretisation: Discretisation) -
 
 def _check_start(cell: Cell, usual: Array) -> None:
     if not bool(np.all(cell.start == usual)):
-        raise Unsupported("a membrane that does not start at its resting potential has no counterpart in NIR")
+        raise Unsupported(
+            "a membrane that does not start where it rests (start_value, rest) has no counterpart in NIR"
+        )
 
 
 def _by_channel(value: Array, shape: tuple[int, ...]) -> Array:
