@@ -1,5 +1,6 @@
 """Spiking neural network layers for PyTorch: event-driven, spike-time learning on CPU and GPU."""
 
+import difflib
 import importlib
 from typing import Any
 
@@ -161,13 +162,18 @@ __all__ = [
 # Names whose modules need the extra `snnlib[train]`, or take time to import: loaded when they are first used.
 _LAZY = {"load": "snnlib.app.training.load", "report": "snnlib.app.report", "visual": "snnlib.visual"}
 
-# Published names, for code that was written against them.
+# What one looks for here and finds elsewhere.
+_ELSEWHERE = {"datasets": "data", "transforms": "data", "spikegen": "encoding", "surrogates": "surrogate"}
+_HOMES = ("neurons", "nn", "surrogate", "losses", "encoding", "readout", "data", "models", "init", "explain")
+
+# Not in `dir`, which is for new code: published names, for code that was written against them.
+_OWN = [*__all__, *_LAZY, "__version__"]
 __all__ += [name for name in compat.__all__ if name not in __all__]
 
 
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
-        raise AttributeError(f"module 'snnlib' has no attribute {name!r}")
+        raise AttributeError(f"module 'snnlib' has no attribute {name!r}{_hint(name)}")
     try:
         module = importlib.import_module(_LAZY[name])
     except ImportError as error:
@@ -178,4 +184,22 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
+    return sorted(_OWN)
+
+
+def _hint(name: str) -> str:
+    """What a name that is not here may stand for."""
+    if name.startswith("_"):
+        return ""
+    meant = [
+        f"{home}.{name}"
+        for home in _HOMES
+        if name in getattr(globals()[home], "__all__", vars(globals()[home]))
+    ]
+    if f"{name}_" in __all__:
+        # In torch's manner, as it changes the net in place.
+        meant.append(f"{name}_")
+    if name in _ELSEWHERE:
+        meant.append(_ELSEWHERE[name])
+    meant = meant or difflib.get_close_matches(name, _OWN, 1)
+    return f"; did you mean snnlib.{meant[0]}?" if meant else ""
