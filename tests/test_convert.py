@@ -358,7 +358,7 @@ def test_verification_says_where_no_spikes_were_compared() -> None:
     x = _spikes(7, 2, 4)
     made = snnlib.convert(net, x, quiet=True)
     found = snnlib.verify_conversion(net, made, x)
-    assert found.ok and found.silent == ["3"] and "of 1 of 2 neurons" in str(found)
+    assert found.ok and found.silent == ["3"] and "in 1 of 2 modules of neurons" in str(found)
     assert "3         fired in neither net: nothing was compared" in str(found)
     silent = snnlib.verify_conversion(net, made, 0 * x - 10)
     assert not silent.ok and "no neuron fired: no spikes were compared" in str(silent)

@@ -74,7 +74,7 @@ class Comparison:
         if not fired:
             spikes = "no neuron fired: no spikes were compared"
         elif self.silent:
-            spikes += f", of {fired} of {len(self.spikes)} neurons"
+            spikes += f", in {fired} of {len(self.spikes)} modules of neurons"
         lines.append(f"{spikes}; outputs differ by {self.output_error:.1e}")
         return "\n".join(lines)
 
