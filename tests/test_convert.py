@@ -1,6 +1,5 @@
 """Nets in the manner of other libraries, converted: spikes, outputs, gradients and training are the original's."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,7 +10,6 @@ from torch import Tensor, nn
 import snnlib
 from snnlib import surrogate
 from snnlib.exchange.surrogates import match
-from snnlib.neurons import LIF
 
 
 class Loop(nn.Module):
@@ -37,7 +35,7 @@ class Loop(nn.Module):
         return torch.stack(spikes), torch.stack(potentials, dim=1), total, potentials[-1]
 
 
-def _spikes(*shape: int, rate: float = 0.4) -> Tensor:
+def random_spikes(*shape: int, rate: float = 0.4) -> Tensor:
     return (torch.rand(*shape, generator=torch.Generator().manual_seed(1)) < rate).float()
 
 
@@ -54,10 +52,10 @@ def _converted(net: nn.Module, x: Tensor, **options: Any) -> nn.Module:
 @pytest.mark.parametrize("static", [False, True])
 def test_loop_within_forward(static: bool) -> None:
     net = Loop(static)
-    x = _spikes(3, 12) if static else _spikes(9, 3, 12)
+    x = random_spikes(3, 12) if static else random_spikes(9, 3, 12)
     made = _converted(net, x)
     # Another length and another batch, where the loop takes its length from the input.
-    other = _spikes(5, 12) if static else _spikes(14, 5, 12)
+    other = random_spikes(5, 12) if static else random_spikes(14, 5, 12)
     with torch.no_grad():
         for ours, theirs in zip(made(other), net(other), strict=True):
             torch.testing.assert_close(ours, theirs)
@@ -66,7 +64,7 @@ def test_loop_within_forward(static: bool) -> None:
 
 def test_training_goes_the_same_way_with_shared_weights() -> None:
     torch.manual_seed(0)
-    net, twin, x, labels = Loop(), Loop(), _spikes(9, 8, 12), torch.randint(5, (8,))
+    net, twin, x, labels = Loop(), Loop(), random_spikes(9, 8, 12), torch.randint(5, (8,))
     twin.load_state_dict(net.state_dict())
     made = snnlib.convert(twin, x, quiet=True)
     assert {id(p) for p in made.parameters()} == {id(p) for p in twin.parameters()}
@@ -92,12 +90,12 @@ class Mean(Loop):
 
 
 def test_number_of_steps_that_a_net_computes_with_is_kept() -> None:
-    made = _converted(Mean(), _spikes(9, 3, 12))
-    assert made(_spikes(9, 2, 12)).shape == (2, 5)
+    made = _converted(Mean(), random_spikes(9, 3, 12))
+    assert made(random_spikes(9, 2, 12)).shape == (2, 5)
     with pytest.raises(
         ValueError, match=r"x: expected 9 time steps, as in the input .*, got 8: the net computes with"
     ):
-        made(_spikes(8, 3, 12))
+        made(random_spikes(8, 3, 12))
 
 
 class Batched(Loop):
@@ -117,9 +115,9 @@ def test_recurrence_running_sums_and_functions() -> None:
     torch.manual_seed(1)
     net = Batched(second=RLeaky(0.5, 5))
     nn.init.uniform_(net.fc2.weight, 0, 1)
-    made = _converted(net, _spikes(4, 11, 12))
+    made = _converted(net, random_spikes(4, 11, 12))
     assert type(made.get_submodule("lif2")).__name__ == "RecurrentNeurons"
-    assert made(_spikes(2, 7, 12)).shape == (2, 5)
+    assert made(random_spikes(2, 7, 12)).shape == (2, 5)
 
 
 def test_chain_whose_loop_is_outside(capsys: pytest.CaptureFixture[str]) -> None:
@@ -129,7 +127,7 @@ def test_chain_whose_loop_is_outside(capsys: pytest.CaptureFixture[str]) -> None
     )  # fmt: skip
     for parameter in net.parameters():
         nn.init.uniform_(parameter, 0, 0.6)
-    x = _spikes(8, 2, 1, 6, 6)
+    x = random_spikes(8, 2, 1, 6, 6)
     made = _converted(net, x)
     assert [type(layer).__name__ for layer in made] == [
         "PerStep",
@@ -157,7 +155,7 @@ class Residual(nn.Module):
 
 def test_step_of_a_net_with_batch_norm_keeps_the_statistics_of_each_step() -> None:
     torch.manual_seed(0)
-    net, x = Residual(), _spikes(6, 3, 2, 5, 5)
+    net, x = Residual(), random_spikes(6, 3, 2, 5, 5)
     made = _converted(net, x)
     twin = Residual()
     twin.load_state_dict(net.state_dict())
@@ -176,7 +174,7 @@ def test_nets_over_sequences_keep_their_forward() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return self.node(3 * self.conv(x)) + x
 
-    made = _converted(Net(), _spikes(6, 3, 2, 5, 5))
+    made = _converted(Net(), random_spikes(6, 3, 2, 5, 5))
     assert type(made).__name__ == "Net" and type(made.conv[0]) is nn.Conv2d
     assert list(made.state_dict()) == [
         "conv.0.weight",
@@ -189,7 +187,7 @@ def test_module_without_counterpart_is_left_or_refused() -> None:
     net = nn.Sequential(nn.Linear(4, 6), Rare(0.5, hidden=True), nn.Linear(6, 3), Leaky(0.5, hidden=True))
     nn.init.uniform_(net[0].weight, 0, 1)
     nn.init.uniform_(net[2].weight, 0, 1)
-    x = _spikes(7, 2, 4)
+    x = random_spikes(7, 2, 4)
     message = "expected modules with a counterpart, got 1: snnTorch's Rare has no counterpart"
     with pytest.raises(ValueError, match=message):
         snnlib.convert(net, x, unsupported="raise", quiet=True)
@@ -207,7 +205,7 @@ def test_module_without_counterpart_is_left_or_refused() -> None:
 
 def test_potentials_of_a_neuron_that_is_left_as_it_is_are_given() -> None:
     torch.manual_seed(0)
-    net, x = Loop(second=Rare(0.5)), _spikes(9, 3, 12)
+    net, x = Loop(second=Rare(0.5)), random_spikes(9, 3, 12)
     nn.init.uniform_(net.fc2.weight, 0, 1)
     made = _converted(net, x)
     spikes, potentials, _, last = made(x)
@@ -225,7 +223,7 @@ def test_states_that_a_net_keeps_itself_stay_what_they_were(inside: bool) -> Non
             return torch.stack(out) if inside else out[0]
 
     torch.manual_seed(0)
-    net, x = Keeps(), _spikes(9, 3, 12)
+    net, x = Keeps(), random_spikes(9, 3, 12)
     start = net.mem = net.lif1.reset_mem()
     made = snnlib.convert(net, x, quiet=True)
     found = snnlib.verify_conversion(net, made, x)
@@ -236,12 +234,12 @@ def test_constants_that_are_whole_numbers_are_taken() -> None:
     net = nn.Sequential(nn.Linear(4, 6), Leaky(0.5, hidden=True))
     nn.init.uniform_(net[0].weight, 0, 1)
     net[1].threshold = torch.tensor(1)
-    _converted(net, _spikes(7, 2, 4))
+    _converted(net, random_spikes(7, 2, 4))
 
 
 def test_spikes_without_a_gradient_pass_none() -> None:
     torch.manual_seed(0)
-    net, x = Loop(), _spikes(9, 3, 12)
+    net, x = Loop(), random_spikes(9, 3, 12)
     net.lif1.spike_grad = lambda u: (u > 0).to(u)
     nn.init.uniform_(net.fc2.weight, 0, 1)
     made = snnlib.convert(net, x, quiet=True, unsupported="raise")
@@ -250,128 +248,6 @@ def test_spikes_without_a_gradient_pass_none() -> None:
     made(x)[1].sum().backward()
     assert net.fc2.weight.grad is not None and net.fc2.weight.grad.any()
     assert net.fc1.weight.grad is None or not net.fc1.weight.grad.any()
-
-
-class Odd(Loop):
-    """The third step is another one."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        mem1, out = self.lif1.reset_mem(), []
-        for t in range(x.size(0)):
-            current = self.fc1(x[t])
-            spikes, mem1 = self.lif1(current.relu() if t == 2 else current.tanh(), mem1)
-            out.append(spikes)
-        return torch.stack(out)
-
-
-class Reads(Loop):
-    """A step reads what another layer did in the step before."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        mem1, last, out = self.lif1.reset_mem(), torch.zeros(x.shape[1], 16), []
-        for t in range(x.size(0)):
-            spikes, mem1 = self.lif1(self.fc1(x[t]) + 0.5 * last, mem1)
-            last = spikes
-            out.append(spikes)
-        return torch.stack(out)
-
-
-class Starts(Loop):
-    """A membrane that does not start at zero."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        mem1, out = torch.ones(x.shape[1], 16), []
-        for t in range(x.size(0)):
-            spikes, mem1 = self.lif1(self.fc1(x[t]), mem1)
-            out.append(spikes)
-        return torch.stack(out)
-
-
-class Uneven(Loop):
-    """One neuron is called less often."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        mem1 = self.lif1.reset_mem()
-        for t in range(x.size(0)):
-            spikes, mem1 = self.lif1(self.fc1(x[t]), mem1)
-        return self.lif2(self.fc2(spikes))[0]
-
-
-class Filter(nn.Module):
-    """A module of one's own with a state."""
-
-    def forward(self, x: Tensor, state: Tensor | None = None) -> Tensor:
-        return x + 0.5 * (torch.zeros_like(x) if state is None else state)
-
-
-class Filters(Loop):
-    """The state of a module of one's own goes from step to step."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.filter = Filter()
-
-    def forward(self, x: Tensor) -> Tensor:
-        mem1, state, out = self.lif1.reset_mem(), None, []
-        for t in range(x.size(0)):
-            state = self.filter(self.fc1(x[t]), state)
-            spikes, mem1 = self.lif1(state, mem1)
-            out.append(spikes)
-        return torch.stack(out)
-
-
-@pytest.mark.parametrize(
-    ("net", "message"),
-    [
-        (Odd, "steps that are alike, got others: step 2 differs from the others at its call of relu"),
-        (
-            Reads,
-            "steps that are alike, got others: step 5 lacks its call of mul; a module with a state of its own",
-        ),
-        (
-            Filters,
-            r"got others: step 0 differs from the others at its call of zeros_like in filter; .*\.Neuron",
-        ),
-        (Starts, "steps that are alike, got others: lif1 starts at a state other than zero"),
-        (Uneven, "expected every neuron to be called once per step, got calls: lif1 6, lif2 1"),
-    ],
-)
-def test_loops_that_cannot_be_folded_are_named(net: Callable[[], nn.Module], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        snnlib.convert(net(), _spikes(6, 3, 12), quiet=True, loop="inside")
-
-
-def test_wrong_arguments_are_named() -> None:
-    with pytest.raises(
-        ValueError, match=r"net: expected a module with neurons of snnTorch, .* got Linear without"
-    ):
-        snnlib.convert(nn.Linear(2, 2), torch.ones(2, 2, 2))
-    with pytest.raises(ValueError, match="loop: expected one of auto, inside, outside, got 'none'"):
-        snnlib.convert(Loop(), torch.ones(2, 2, 2), loop="none")  # type: ignore[arg-type]
-
-
-def test_verification_says_where_no_spikes_were_compared() -> None:
-    net = nn.Sequential(nn.Linear(4, 6), Leaky(0.5, hidden=True), nn.Linear(6, 3), Leaky(0.5, hidden=True))
-    nn.init.uniform_(net[0].weight, 0, 1)
-    nn.init.constant_(net[2].weight, 0)
-    nn.init.constant_(net[2].bias, 0)
-    x = _spikes(7, 2, 4)
-    made = snnlib.convert(net, x, quiet=True)
-    found = snnlib.verify_conversion(net, made, x)
-    assert found.ok and found.silent == ["3"] and "in 1 of 2 modules of neurons" in str(found)
-    assert "3         fired in neither net: nothing was compared" in str(found)
-    silent = snnlib.verify_conversion(net, made, 0 * x - 10)
-    assert not silent.ok and "no neuron fired: no spikes were compared" in str(silent)
-
-
-def test_verification_sees_a_difference() -> None:
-    net = nn.Sequential(nn.Linear(4, 6), Leaky(0.5, hidden=True))
-    nn.init.uniform_(net[0].weight, 0, 1)
-    x = _spikes(7, 2, 4)
-    made = snnlib.convert(net, x, quiet=True)
-    made[1] = LIF(tau=4.0, decay_input=False, compare=">")
-    found = snnlib.verify_conversion(net, made, x)
-    assert found.identical < 1 and not found.ok and " missing, " in str(found)
 
 
 @pytest.mark.parametrize(
