@@ -94,7 +94,12 @@ def time_weighted_count(spikes: Tensor, batch_first: bool = False) -> Tensor:
     return (weight.view(-1, *[1] * (spikes.dim() - 1 - time_dim)) * spikes).sum(time_dim)
 
 
-def first_spike_time(spikes: Tensor, batch_first: bool = False, no_spike: float | None = None) -> Tensor:
+def first_spike_time(
+    spikes: Tensor,
+    batch_first: bool = False,
+    no_spike: float | None = None,
+    potential: Tensor | None = None,
+) -> Tensor:
     """Step of each neuron's first spike: `t1 = min { t : s[t] != 0 }`.
 
     The backward pass owns the sign between times and spikes. Gradients at spike tensors mean "more, or earlier, spikes
@@ -108,6 +113,10 @@ def first_spike_time(spikes: Tensor, batch_first: bool = False, no_spike: float 
         spikes: `[T, N, ...]` (`[N, T, ...]` with `batch_first`), any floating dtype.
         batch_first: whether the batch dimension comes before time.
         no_spike: time of neurons without a spike. Default T, later than any spike.
+        potential: membrane potential of the neurons before any reset, in units of the threshold, in the shape of
+            `spikes`, as `layer.free_potential(current)` gives it. With it a time is that at which the line between the
+            potentials u at the ends of two steps crosses the threshold, `t1 - (u[t1] - 1) / (u[t1] - u[t1 - 1])`, to a
+            fraction of a step; the gradient stays the same. Default None: whole steps.
 
     Returns:
         Times `[N, ...]` in time steps from 0, in the dtype of `spikes`, float32 for half. NaN where the sequence's
@@ -115,7 +124,7 @@ def first_spike_time(spikes: Tensor, batch_first: bool = False, no_spike: float 
 
     Raises:
         TypeError: `spikes` is no floating tensor.
-        ValueError: fewer than two dimensions, or no time step.
+        ValueError: fewer than two dimensions, no time step, or potentials of another shape.
 
     >>> import torch, snnlib
     >>> spikes = torch.tensor([[0.0, 0.0], [1.0, 0.0], [1.0, 0.0]]).unsqueeze(1).requires_grad_()
@@ -125,6 +134,9 @@ def first_spike_time(spikes: Tensor, batch_first: bool = False, no_spike: float 
     >>> times.sum().backward()
     >>> spikes.grad[:, 0].tolist()
     [[0.0, 0.0], [-1.0, 0.0], [0.0, 0.0]]
+    >>> potential = torch.tensor([[0.5, 0.0], [1.5, 0.0], [1.0, 0.0]]).unsqueeze(1)
+    >>> snnlib.readout.first_spike_time(spikes, potential=potential).tolist()
+    [[0.5, 3.0]]
     """
     time_dim = _check_sequence(spikes, batch_first, at_least_steps=1)
     fired = spikes != 0
@@ -133,8 +145,21 @@ def first_spike_time(spikes: Tensor, batch_first: bool = False, no_spike: float 
     value = spikes.gather(time_dim, first).to(torch.promote_types(spikes.dtype, torch.float32))
     # The difference is 0; it carries the gradient -1, and NaN.
     times = first - (value - value.detach())
+    if potential is not None:
+        times = times - _overshoot(spikes, potential, first, time_dim).to(times.dtype)
     silent = spikes.shape[time_dim] if no_spike is None else no_spike
     return torch.where(fired.any(time_dim), times.squeeze(time_dim), silent)
+
+
+def _overshoot(spikes: Tensor, potential: Tensor, step: Tensor, time_dim: int) -> Tensor:
+    """The share of a step before its end at which the potential, in units of the threshold, crossed it."""
+    if potential.shape != spikes.shape:
+        raise ValueError(f"potential: expected shape {tuple(spikes.shape)}, got {tuple(potential.shape)}")
+    u = potential.detach()
+    at = u.gather(time_dim, step)
+    # Before the first step the membrane rests.
+    before = torch.where(step > 0, u.gather(time_dim, (step - 1).clamp(min=0)), torch.zeros_like(at))
+    return ((at - 1) / (at - before)).clamp(0, 1).nan_to_num(0.0)
 
 
 def spike_times(spikes: Tensor, batch_first: bool = False) -> Tensor:

@@ -10,6 +10,7 @@ Source: Gerstner et al., "Neuronal Dynamics", 2014, section 1.3; event-driven gr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -56,8 +57,8 @@ class CubaLIF(ByEvent, SpikingNeuron):
             events with g = dL/dx, or `"dense"`, g itself. Default None: by time where the input is spikes of neurons
             that read it so, `SRM` and those with `gradient="event"`, as the graph of the input tells, else dense.
         threshold, reset, reset_value, reset_states, reset_time, detach_reset, compare, surrogate, floor, max_spikes,
-            gradient_through_time, learnable, channels, batch_first: as in `SpikingNeuron`; `learnable` may name
-            "tau_m", "tau_s" and "threshold".
+            single_spike, gradient_through_time, learnable, channels, batch_first: as in `SpikingNeuron`; `learnable`
+            may name "tau_m", "tau_s" and "threshold".
         dialect: `"spikingjelly"` (CUBALIFNode), `"snntorch"` (Synaptic), `"norse"` (LIFCell, whose state holds
             `decay_s i`) or `"sinabs"` (LIF with tau_syn): the defaults of that library's neuron for all options that
             are not given.
@@ -142,6 +143,7 @@ class CubaLIF(ByEvent, SpikingNeuron):
         surrogate: SurrogateLike | None = None,
         floor: float | None = None,
         max_spikes: float | None = None,
+        single_spike: bool | None = None,
         gradient_through_time: bool | None = None,
         dialect: str | None = None,
         learnable: Sequence[str] = (),
@@ -168,6 +170,53 @@ class CubaLIF(ByEvent, SpikingNeuron):
             raise ValueError(
                 f'input_gradient: expected None beside gradient="surrogate", got {self.input_gradient!r}'
             )
+
+    @classmethod
+    def from_continuous(cls, tau_m: float, tau_s: float, dt: float, **options: Any) -> CubaLIF:
+        """Returns neurons in steps of `dt` that sample those of continuous time, with weights in its units.
+
+        A spike of weight w moves the membrane by ::
+
+            V(t) = w k (exp(-t / tau_m) - exp(-t / tau_s)),   k = tau_m / (tau_m - tau_s)
+
+        or by `w (t / tau) exp(-t / tau)` where both are tau. For a spike in step 0 `h[n] = V((n + 1) dt) / V(dt)` with
+        w = 1, exactly. The threshold and `reset_value` are divided by that V(dt), so weights need no factor. An input
+        of time t belongs into step `t / dt`, rounded (`encoding.at_times`); a spike of step m has crossed the threshold
+        by the time `(m + 1) dt`.
+
+        Args:
+            tau_m: membrane time constant, in the unit of `dt`.
+            tau_s: synaptic time constant, in the unit of `dt`.
+            dt: length of a step, at most the shorter of both.
+            options: further options of the neuron; `threshold` and `reset_value` in units of V.
+
+        Raises:
+            ValueError: a time that is not positive, or a step longer than a time constant.
+
+        Source: Göltz et al., "Fast and energy-efficient neuromorphic deep learning with first-spike times", Nature
+        Machine Intelligence 3, 2021, equation 1, for a membrane without a leak of charge into the synapse.
+
+        >>> import snnlib
+        >>> neuron = snnlib.neurons.CubaLIF.from_continuous(2.0, 1.0, dt=0.01, gradient="event", single_spike=True)
+        >>> round(float(neuron.tau_m)), round(float(neuron.tau_s)), round(float(neuron.threshold), 1)
+        (200, 100, 100.8)
+        """
+        for name, value in (("tau_m", tau_m), ("tau_s", tau_s), ("dt", dt)):
+            if not 0 < value < inf:
+                raise ValueError(f"{name}: expected a finite time > 0, got {value}")
+        if dt > min(tau_m, tau_s):
+            raise ValueError(
+                f"dt: expected at most the shorter time constant {min(tau_m, tau_s):g}, got {dt:g}"
+            )
+        if tau_m == tau_s:
+            scale = dt / tau_m * math.exp(-dt / tau_m)
+        else:
+            scale = tau_m / (tau_m - tau_s) * (math.exp(-dt / tau_m) - math.exp(-dt / tau_s))
+        given = {"threshold": options.pop("threshold", 1.0) / scale}
+        if "reset_value" in options:
+            given["reset_value"] = options.pop("reset_value") / scale
+        fixed: dict[str, Any] = {"decay_input": False, "discretisation": "exponential"}
+        return cls(tau_m / dt, tau_s / dt, **{**fixed, **given, **options})
 
     @property
     def times_input(self) -> bool:

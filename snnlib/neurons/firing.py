@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, cast, get_args
 
@@ -39,6 +40,9 @@ class SpikingNeuron(Neuron):
         floor: least membrane potential, after the reset. Default none.
         max_spikes: most spikes in one step; above 1 a step gives `floor(h / threshold)` of them, `"subtract"` takes
             the threshold off for each, and the neuron runs by `step`. Default 1.
+        single_spike: whether a neuron stays refractory after its first spike, for codes by the time of one spike; the
+            state has one more part, whether it has fired, and the neuron runs by `step`. Not beside `max_spikes` above
+            1. Default False.
         gradient_through_time: whether gradients flow to earlier steps; without, each step learns from its own input
             alone. Default True.
         learnable, channels, batch_first: as in `Neuron`.
@@ -56,6 +60,7 @@ class SpikingNeuron(Neuron):
         "surrogate": ATan(2.0),
         "floor": None,
         "max_spikes": 1,
+        "single_spike": False,
         "gradient_through_time": True,
     }
     dialects: ClassVar[dict[str, dict[str, Any]]] = {}
@@ -114,14 +119,36 @@ class SpikingNeuron(Neuron):
             raise ValueError(f"floor: expected a number below infinity, got {self.floor}")
         if not self.max_spikes >= 1 or self.max_spikes % 1 > 0:
             raise ValueError(f"max_spikes: expected a whole number >= 1, or infinity, got {self.max_spikes}")
-        if self.reset_time == "next":
-            # The last step's spikes are state as well.
-            self.state_names = (*type(self).state_names, "spike")  # type: ignore[misc]
+        self.single_spike = bool(settings["single_spike"])
+        if self.single_spike and self.max_spikes != 1:
+            raise ValueError(f"single_spike: expected False beside max_spikes={self.max_spikes:g}, got True")
+        # With a later reset the last step's spikes are state as well.
+        added = (*["spike"] * (self.reset_time == "next"), *["fired"] * self.single_spike)
+        if added:
+            self.state_names = (*type(self).state_names, *added)  # type: ignore[misc]
 
     @classmethod
     def settings(cls, dialect: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
         """Defaults, then what the dialect has instead, then what was given (not None)."""
         return choose({**SpikingNeuron.defaults, **cls.defaults}, cls.dialects, dialect, given)
+
+    def advance(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
+        """`step`; with `single_spike` the membrane of a neuron that has fired stays where the reset left it."""
+        if not self.single_spike:
+            return self.step(state, current, params)
+        *own, fired = state
+        spikes, (membrane, *others) = self.step(tuple(own), current, params)
+        over = fired != 0
+        spikes = spikes.masked_fill(over, 0.0)
+        return spikes, (torch.where(over, own[0], membrane), *others, torch.maximum(fired, spikes.detach()))
+
+    def free_potential(self, x: Tensor) -> Tensor:
+        """See `Neuron.free_potential`."""
+        if not self.single_spike:
+            return super().free_potential(x)
+        many = copy.copy(self)
+        many.single_spike = False
+        return many.free_potential(x)
 
     def fire(self, membrane: Tensor, params: Params) -> Tensor:
         """Spikes where the membrane reaches the threshold."""
@@ -241,6 +268,8 @@ class SpikingNeuron(Neuron):
     def firing(self, params: Params, states: int) -> dict[str, Any] | None:
         """The arguments of `Dynamics` that say how it fires and is reset; None if only `step` can."""
         if not isinstance(self.surrogate, Surrogate) or not self.surrogate.has_shape or self.max_spikes != 1:
+            return None
+        if self.single_spike:
             return None
         threshold = params["threshold"]
         shape = cast(Surrogate, self.surrogate_of(params))

@@ -29,8 +29,8 @@ class IF(SpikingNeuron):
 
     Args:
         threshold, reset, reset_value, reset_time, detach_reset, compare, surrogate, floor, max_spikes,
-            gradient_through_time, learnable, channels, batch_first: as in `SpikingNeuron`; `learnable` may name
-            "threshold".
+            single_spike, gradient_through_time, learnable, channels, batch_first: as in `SpikingNeuron`; `learnable`
+            may name "threshold".
         dialect: `"spikingjelly"` (IFNode), `"snntorch"` (Leaky with beta = 1), `"norse"` (IAFCell) or `"sinabs"` (IAF):
             the defaults of that library's neuron for all options that are not given.
 
@@ -67,6 +67,7 @@ class IF(SpikingNeuron):
         surrogate: SurrogateLike | None = None,
         floor: float | None = None,
         max_spikes: float | None = None,
+        single_spike: bool | None = None,
         gradient_through_time: bool | None = None,
         dialect: str | None = None,
         learnable: Sequence[str] = (),

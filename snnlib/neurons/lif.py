@@ -39,8 +39,8 @@ class LIF(SpikingNeuron):
         start_value: membrane before the first step. Default: `rest` in Norse's dialect, else `reset_value`, or 0 where
             the reset does not set the membrane.
         threshold, reset, reset_value, reset_time, detach_reset, compare, surrogate, floor, max_spikes,
-            gradient_through_time, learnable, channels, batch_first: as in `SpikingNeuron`; `learnable` may name "tau"
-            and "threshold".
+            single_spike, gradient_through_time, learnable, channels, batch_first: as in `SpikingNeuron`; `learnable`
+            may name "tau" and "threshold".
         dialect: `"spikingjelly"`, `"snntorch"`, `"lapicque"` (snnTorch's), `"norse"` or `"sinabs"`: the defaults of
             that library's neuron for all options that are not given.
 
@@ -106,6 +106,7 @@ class LIF(SpikingNeuron):
         surrogate: SurrogateLike | None = None,
         floor: float | None = None,
         max_spikes: float | None = None,
+        single_spike: bool | None = None,
         gradient_through_time: bool | None = None,
         dialect: str | None = None,
         learnable: Sequence[str] = (),

@@ -33,7 +33,7 @@ class PLIF(SpikingNeuron):
         decay_input: whether the input is scaled by the leak. Default True.
         rest: potential that it leaks to. Default 0; `reset_value` in SpikingJelly's dialect.
         threshold, reset, reset_value, reset_time, detach_reset, compare, surrogate, floor, max_spikes,
-            gradient_through_time, channels, batch_first: as in `SpikingNeuron`.
+            single_spike, gradient_through_time, channels, batch_first: as in `SpikingNeuron`.
         learnable: names among "w" and "threshold". Default "w".
         dialect: `"spikingjelly"` (ParametricLIFNode).
 
@@ -69,6 +69,7 @@ class PLIF(SpikingNeuron):
         surrogate: SurrogateLike | None = None,
         floor: float | None = None,
         max_spikes: float | None = None,
+        single_spike: bool | None = None,
         gradient_through_time: bool | None = None,
         dialect: str | None = None,
         learnable: Sequence[str] = ("w",),

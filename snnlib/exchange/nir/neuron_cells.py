@@ -53,6 +53,8 @@ def _fires(cell: Cell, neuron: SpikingNeuron) -> tuple[Cell, list[str]]:
         faults.append(f"floor={neuron.floor:g}")
     if neuron.max_spikes != 1:
         faults.append(f"max_spikes={neuron.max_spikes:g}")
+    if neuron.single_spike:
+        faults.append("single_spike=True")
     value = np.full_like(threshold, neuron.reset_value)
     start = np.full_like(threshold, neuron.first_membrane)
     strict = neuron.compare == ">"
@@ -90,6 +92,7 @@ def _plain_dynamics(neuron: Neuron) -> Dynamics | None:
     plain: Any = copy.copy(neuron)
     if isinstance(neuron, SpikingNeuron):
         plain.surrogate, plain.target_share, plain.max_spikes = ATan(2.0), None, 1
+        plain.single_spike = False
         if neuron.gradient == "event":
             plain.gradient = "surrogate"
     with torch.no_grad():

@@ -1,0 +1,154 @@
+"""What nets with exact spike times need: single spikes, constants of continuous time, times within a step."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import snnlib
+from snnlib import neurons
+from snnlib.neurons import CubaLIF
+
+MODELS = ["IF", "LIF", "PLIF", "CubaLIF"]
+
+
+def _currents(batch_first: bool = False) -> Tensor:
+    x = torch.rand(20, 3, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 2
+    return x.transpose(0, 1) if batch_first else x
+
+
+def _first_only(spikes: Tensor, time_dim: int) -> Tensor:
+    return spikes * (spikes.cumsum(time_dim) - spikes == 0)
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize(
+    "options", [{}, {"reset": "subtract"}, {"reset": "subtract", "reset_time": "next"}], ids=str
+)
+@pytest.mark.parametrize("name", MODELS)
+def test_single_spike_is_the_first(name: str, options: dict[str, str], batch_first: bool) -> None:
+    many = neurons.MODELS[name](batch_first=batch_first, **options)
+    one = neurons.MODELS[name](batch_first=batch_first, single_spike=True, **options)
+    x = _currents(batch_first)
+    expected = _first_only(many(x), int(batch_first))
+    assert torch.equal(one(x), expected)
+    assert many(x).sum() > expected.sum() > 0
+    # A stream knows who has fired.
+    time_dim = int(batch_first)
+    first, state = one.run(x.narrow(time_dim, 0, 7))
+    second, _ = one.run(x.narrow(time_dim, 7, 13), state)
+    assert torch.equal(torch.cat((first, second), time_dim), expected)
+    assert "single_spike=True" in repr(one)
+    assert neurons.from_config(neurons.config(one)).single_spike
+
+
+@pytest.mark.parametrize("kind", ["linear", "conv", "rnn", "delays"])
+def test_single_spikes_in_layers(kind: str) -> None:
+    torch.manual_seed(0)
+    neuron = CubaLIF(gradient="event", single_spike=True)
+    if kind == "conv":
+        layer, x = snnlib.SpikingConv2d(2, 3, 3, neuron=neuron), (torch.rand(12, 2, 2, 6, 6) < 0.5).float()
+    else:
+        x = (torch.rand(12, 2, 6) < 0.5).float()
+        late = snnlib.Delays(2) if kind == "delays" else None
+        layer = (
+            snnlib.SpikingRNN(6, 8, neuron=neuron)
+            if kind == "rnn"
+            else snnlib.SpikingLinear(6, 8, neuron=neuron, delays=late)
+        )
+    with torch.no_grad():
+        for weight in layer.parameters():
+            weight.mul_(5)
+    spikes = layer(x)
+    assert spikes.sum(0).max() == 1
+    assert spikes.sum() > 5
+    stream = snnlib.Stream(layer)
+    assert torch.equal(torch.cat([stream(chunk) for chunk in x.split(5)]), spikes)
+
+
+def test_gradient_of_a_single_spike() -> None:
+    """It is that of the neuron that fires on, at its first spike alone."""
+    x = _currents()
+    weight = torch.randn(20, 3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    found = []
+    for single in (True, False):
+        leaf = x.clone().requires_grad_()
+        spikes = CubaLIF(gradient="event", single_spike=single)(leaf)
+        q = weight if single else weight * _first_only(spikes.detach(), 0)
+        found.append(torch.autograd.grad(spikes, leaf, q)[0])
+    assert found[0].abs().sum() > 0
+    torch.testing.assert_close(found[0], found[1], rtol=0, atol=0)
+
+
+def test_single_spike_is_refused_by_name() -> None:
+    with pytest.raises(ValueError, match=r"^single_spike: expected False beside max_spikes=3, got True$"):
+        neurons.LIF(max_spikes=3, single_spike=True)
+    net = nn.Sequential(nn.Linear(4, 3), neurons.LIF(single_spike=True))
+    pytest.importorskip("nir")
+    with pytest.raises(ValueError, match="single_spike=True"):
+        snnlib.to_nir(net, dt=1e-4)
+    layer = snnlib.SpikingLinear(4, 3, neuron=neurons.LIF(single_spike=True))
+    with pytest.raises(ValueError, match="single_spike"):
+        snnlib.to_integers(nn.Sequential(layer), torch.ones(5, 1, 4))
+
+
+def test_prepare_takes_single_spikes() -> None:
+    torch.manual_seed(0)
+    layer = snnlib.SpikingLinear(6, 20, neuron=CubaLIF(gradient="event", single_spike=True))
+    x = (torch.rand(30, 16, 6) < 0.2).float()
+    snnlib.prepare_(nn.Sequential(layer), x, 0.02)
+    assert layer(x).mean() > 0
+
+
+@pytest.mark.parametrize(("tau_m", "tau_s"), [(2.0, 1.0), (1.0, 3.0), (1.5, 1.5)])
+@pytest.mark.parametrize("dt", [0.1, 0.01])
+def test_constants_of_continuous_time(tau_m: float, tau_s: float, dt: float) -> None:
+    """The potential of one spike of weight 0.7 is the kernel's at the ends of the steps."""
+    neuron = CubaLIF.from_continuous(tau_m, tau_s, dt, threshold=0.5)
+    current = torch.zeros(300, 1, 1, dtype=torch.float64)
+    current[0] = 0.7
+    t = torch.arange(1, 301, dtype=torch.float64) * dt
+    if tau_m == tau_s:
+        kernel = t / tau_m * torch.exp(-t / tau_m)
+    else:
+        kernel = tau_m / (tau_m - tau_s) * (torch.exp(-t / tau_m) - torch.exp(-t / tau_s))
+    torch.testing.assert_close(
+        neuron.free_potential(current).flatten() * 0.5, 0.7 * kernel, rtol=1e-9, atol=1e-12
+    )
+
+
+def test_from_continuous_names_what_is_wrong() -> None:
+    with pytest.raises(ValueError, match=r"^dt: expected at most the shorter time constant 1, got 2$"):
+        CubaLIF.from_continuous(2.0, 1.0, 2.0)
+    with pytest.raises(ValueError, match=r"^tau_s: expected a finite time > 0, got -1.0$"):
+        CubaLIF.from_continuous(2.0, -1.0, 0.1)
+
+
+def test_times_within_a_step() -> None:
+    """A crossing to a fraction of a step comes closer to the kernel's by the square of the step."""
+    weight = 6.0
+    # 2 w (y - y^2) = 1 with y = exp(-t / 2), the earlier root.
+    y = (1 + math.sqrt(1 - 2 / weight)) / 2
+    exact = -2 * math.log(y)
+    errors = []
+    for dt in (0.04, 0.02, 0.01):
+        neuron = CubaLIF.from_continuous(2.0, 1.0, dt, gradient="event", single_spike=True)
+        current = torch.zeros(int(4 / dt), 1, 1, dtype=torch.float64)
+        current[0] = weight
+        current.requires_grad_()
+        spikes = neuron(current)
+        times = snnlib.readout.first_spike_time(spikes, potential=neuron.free_potential(current))
+        whole = snnlib.readout.first_spike_time(spikes)
+        assert 0 <= float((whole - times).detach()) < 1
+        errors.append(abs((float(times.detach()) + 1) * dt - exact))
+        # The gradient is that of whole steps.
+        assert torch.equal(*(torch.autograd.grad(t, current, retain_graph=True)[0] for t in (times, whole)))
+    assert errors[0] < 2e-3
+    assert errors[1] < errors[0] / 2
+    assert errors[2] < errors[1] / 2
+
+
+def test_potentials_of_another_shape_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"^potential: expected shape \(3, 1, 2\), got \(3, 1\)$"):
+        snnlib.readout.first_spike_time(torch.ones(3, 1, 2), potential=torch.ones(3, 1))
