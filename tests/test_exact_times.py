@@ -152,3 +152,66 @@ def test_times_within_a_step() -> None:
 def test_potentials_of_another_shape_are_refused() -> None:
     with pytest.raises(ValueError, match=r"^potential: expected shape \(3, 1, 2\), got \(3, 1\)$"):
         snnlib.readout.first_spike_time(torch.ones(3, 1, 2), potential=torch.ones(3, 1))
+
+
+SEQUENCES = [
+    {},
+    {"reset_states": "all"},
+    {"reset_value": -0.2, "compare": ">"},
+    {"single_spike": True},
+    {"single_spike": True, "reset_states": "all", "decay_input": False},
+    {"tau_m": torch.tensor([4.0, 5.0, 6.0, 7.0]), "discretisation": "exponential", "decay_current": True},
+]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize("options", SEQUENCES, ids=lambda options: " ".join(options) or "default")
+def test_sequence_gives_what_steps_give(
+    options: dict[str, object], batch_first: bool, dtype: torch.dtype
+) -> None:
+    """One node for the whole sequence: the bits of `step` forwards, its gradients to rounding, states included."""
+    neuron = CubaLIF(gradient="event", batch_first=batch_first, **options)
+    x = _currents(batch_first).to(dtype)
+    wide = torch.promote_types(dtype, torch.float32)
+    generator = torch.Generator().manual_seed(2)
+    start = torch.rand(len(neuron.state_names), 3, 4, dtype=wide, generator=generator)
+    if neuron.single_spike:
+        # The reset left those that have fired at 0.
+        start[2] = (start[2] < 0.2).to(wide)
+        start[0] *= 1 - start[2]
+    weights = (
+        torch.randn(20, 3, 4, dtype=wide, generator=generator),
+        torch.randn(start.shape, generator=generator),
+    )
+    found = []
+    for run in (neuron.run, neuron.reference):
+        leaf, state = x.clone().requires_grad_(), start.clone().requires_grad_()
+        value, after = run(leaf, (state,))
+        spikes = value.transpose(0, 1) if batch_first else value
+        loss = (spikes * weights[0]).sum() + (after[0] * weights[1]).sum()
+        found.append((value, after[0], *torch.autograd.grad(loss, (leaf, state))))
+    assert found[0][0].sum() > 5
+    assert torch.equal(found[0][0], found[1][0])
+    assert torch.equal(found[0][1], found[1][1])
+    precision = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 1e-2}[dtype]
+    for part, expected in zip(found[0][2:], found[1][2:], strict=True):
+        scale = float(expected.abs().max())
+        torch.testing.assert_close(part, expected, rtol=precision, atol=precision * scale)
+
+
+def test_sequence_of_no_steps() -> None:
+    for single in (False, True):
+        neuron = CubaLIF(gradient="event", single_spike=single)
+        x = torch.ones(0, 3, 4, requires_grad=True)
+        spikes, state = neuron.run(x)
+        assert spikes.shape == (0, 3, 4)
+        assert torch.autograd.grad(spikes.sum() + state[0].sum(), x)[0].shape == (0, 3, 4)
+
+
+def test_nan_potentials_give_nan_spikes() -> None:
+    x = _currents()
+    x[3, 1, 2] = math.nan
+    spikes = CubaLIF(gradient="event")(x)
+    assert spikes[3:, 1, 2].isnan().all()
+    assert spikes.isnan().sum() == 17

@@ -230,8 +230,14 @@ class Neuron(KnownOptions, StoredConstants):
         """`step`, with what options of a neuron add to any model."""
         return self.step(state, current, params)
 
-    def _run(self, x: Tensor, state: tuple[Tensor, ...] | None, dynamics: Dynamics | None) -> Output:
-        """By the native kernels for these dynamics, or by `step`."""
+    def _run(
+        self,
+        x: Tensor,
+        state: tuple[Tensor, ...] | None,
+        dynamics: Dynamics | None,
+        by_step: bool = False,
+    ) -> Output:
+        """By the native kernels for these dynamics, or by the model's way over the steps; that of `step` if asked."""
         check_floating("x", x)
         check_rank("x", x, "[T, N, ...]", at_least=2)
         self.check_channels(x.shape[2] if x.dim() > 2 else 1, x)
@@ -243,20 +249,24 @@ class Neuron(KnownOptions, StoredConstants):
             value, final = ops.scan.run(x, dynamics, start, time_dim)
             return Output(value, (final,))
         params = self._broadcast(self.constants(), x.dim() - 1, wide)
-        steps = x.to(wide).unbind(time_dim)
         if start is None:
             start = x.new_zeros((len(self.state_names), *shape), dtype=wide)
-        now_state: State = start.unbind(0)
-        values = []
+        loop = Neuron.over_steps if by_step else type(self).over_steps
         with self.watched():
-            for current in steps:
-                if not self.gradient_through_time:
-                    now_state = tuple(part.detach() for part in now_state)
-                value, now_state = self.advance(now_state, current, params)
-                self._check_step(value, now_state, shape)
-                values.append(value)
-        out = torch.stack(values, time_dim) if values else x.to(wide)
-        return Output(out.to(x.dtype), (torch.stack(now_state),))
+            values, final = loop(self, x.to(wide).movedim(time_dim, 0), start, params)
+        return Output(values.movedim(0, time_dim).to(x.dtype), (final,))
+
+    def over_steps(self, steps: Tensor, start: Tensor, params: Params) -> tuple[Tensor, Tensor]:
+        """Spikes and last state `[K, N, C, ...]` of currents `[T, N, C, ...]`, by `step`."""
+        state: State = start.unbind(0)
+        values = []
+        for current in steps.unbind(0):
+            if not self.gradient_through_time:
+                state = tuple(part.detach() for part in state)
+            value, state = self.advance(state, current, params)
+            self._check_step(value, state, list(current.shape))
+            values.append(value)
+        return torch.stack(values) if values else steps, torch.stack(state)
 
     def run_layer(
         self,
@@ -307,7 +317,7 @@ class Neuron(KnownOptions, StoredConstants):
 
     def reference(self, x: Tensor, state: tuple[Tensor, ...] | None = None) -> Output:
         """`run` by `step` in plain torch, whatever kernels there are: what the kernels are tested against."""
-        return self._run(x, state, None)
+        return self._run(x, state, None, by_step=True)
 
     @property
     def wants_share(self) -> bool:

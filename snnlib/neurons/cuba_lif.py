@@ -14,6 +14,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, inf
 
 from snnlib.functional._check import check_flag, check_number
@@ -21,6 +22,7 @@ from snnlib.neurons.base import Params, Reset, State
 from snnlib.neurons.dialects import check_choice, check_tau, decay_and_leak, finite_number
 from snnlib.neurons.dynamics import Dynamics
 from snnlib.neurons.event import GRAD_CLAMP, ByEvent
+from snnlib.neurons.event_sequence import Coefficients, EventSequence, SpikeReset
 from snnlib.neurons.firing import SpikingNeuron
 from snnlib.neurons.surrogate import ATan, Exponential, Rect, SuperSpike, SurrogateLike
 
@@ -255,9 +257,25 @@ class CubaLIF(ByEvent, SpikingNeuron):
             i = i.masked_fill(fired, 0.0)
         else:
             after = (decay_m - 1) * (self.reset_value - self.rest) + gain_m * i.detach()
-        bound = self.grad_clamp * params["tau_s"] / params["threshold"]
-        spikes, v = self.fire_by_event(h, fired, slope, after, self.reset_value, bound)
+        spikes, v = self.fire_by_event(h, fired, slope, after, self.reset_value, self._bound(params))
         return spikes, (v, i)
+
+    def over_steps(self, steps: Tensor, start: Tensor, params: Params) -> tuple[Tensor, Tensor]:
+        """See `Neuron.over_steps`; with `gradient="event"` as one node of the graph."""
+        if self.gradient == "surrogate" or not self.gradient_through_time or torch.compiler.is_compiling():
+            return super().over_steps(steps, start, params)
+        coefficients = Coefficients(*self._coefficients(params), params["threshold"], self._bound(params))
+        spike = SpikeReset(
+            self.reset_value, self.reset_states == "all", self.single_spike, self.compare == ">"
+        )
+        out = EventSequence.apply(steps, start, coefficients, spike)  # type: ignore[no-untyped-call]
+        spikes, final, counts = out
+        self.note_clamped(counts)
+        return spikes, final
+
+    def _bound(self, params: Params) -> Tensor:
+        """Of the time per potential, in steps."""
+        return self.grad_clamp * params["tau_s"] / params["threshold"]
 
     def dynamics(self, params: Params) -> Dynamics | None:
         """Two states; see `Dynamics`. None with `gradient="event"`, whose backward pass is another."""

@@ -99,10 +99,15 @@ class ByEvent(Neuron):
         """
         per_slope = torch.where(slope > 0, 1 / slope, torch.zeros_like(slope))
         if self._steps is not None:
-            self._steps.append(torch.stack((fired.sum(), (fired & (per_slope > bound)).sum())))
+            self.note_clamped(torch.stack((fired.sum(), (fired & (per_slope > bound)).sum())))
         per_slope = per_slope.clamp(max=bound)
         out = _EventSpike.apply(h, fired, per_slope, after.detach(), reset_value)  # type: ignore[no-untyped-call]
         return out[0], out[1]
+
+    def note_clamped(self, counts: Tensor) -> None:
+        """Takes down how many spikes there were, and how many of them have a gradient that is bounded."""
+        if self._steps is not None:
+            self._steps.append(counts)
 
     def watched(self) -> AbstractContextManager[None]:
         """See `Neuron.watched`: warns where the first training batches have most of their spikes clamped."""

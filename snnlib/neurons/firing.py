@@ -133,14 +133,15 @@ class SpikingNeuron(Neuron):
         return choose({**SpikingNeuron.defaults, **cls.defaults}, cls.dialects, dialect, given)
 
     def advance(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
-        """`step`; with `single_spike` the membrane of a neuron that has fired stays where the reset left it."""
+        """`step`; with `single_spike` a neuron that has fired stays as its spike left it."""
         if not self.single_spike:
             return self.step(state, current, params)
         *own, fired = state
-        spikes, (membrane, *others) = self.step(tuple(own), current, params)
+        spikes, after = self.step(tuple(own), current, params)
         over = fired != 0
         spikes = spikes.masked_fill(over, 0.0)
-        return spikes, (torch.where(over, own[0], membrane), *others, torch.maximum(fired, spikes.detach()))
+        held = [torch.where(over, *pair) for pair in zip(own, after, strict=True)]
+        return spikes, (*held, torch.maximum(fired, spikes).detach())
 
     def free_potential(self, x: Tensor) -> Tensor:
         """See `Neuron.free_potential`."""
