@@ -264,7 +264,10 @@ class CubaLIF(ByEvent, SpikingNeuron):
         """See `Neuron.over_steps`; with `gradient="event"` as one node of the graph."""
         if self.gradient == "surrogate" or not self.gradient_through_time or torch.compiler.is_compiling():
             return super().over_steps(steps, start, params)
-        coefficients = Coefficients(*self._coefficients(params), params["threshold"], self._bound(params))
+        decay_m, decay_s, *gains = self._coefficients(params)
+        gain_m, gain_s = (gain if isinstance(gain, Tensor) else None for gain in gains)
+        limits = params["threshold"], self._bound(params)
+        coefficients = Coefficients(decay_m, decay_s, gain_m, gain_s, *limits)
         spike = SpikeReset(
             self.reset_value, self.reset_states == "all", self.single_spike, self.compare == ">"
         )

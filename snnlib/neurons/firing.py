@@ -119,7 +119,7 @@ class SpikingNeuron(Neuron):
             raise ValueError(f"floor: expected a number below infinity, got {self.floor}")
         if not self.max_spikes >= 1 or self.max_spikes % 1 > 0:
             raise ValueError(f"max_spikes: expected a whole number >= 1, or infinity, got {self.max_spikes}")
-        self.single_spike = bool(settings["single_spike"])
+        self.single_spike = check_flag("single_spike", settings["single_spike"])
         if self.single_spike and self.max_spikes != 1:
             raise ValueError(f"single_spike: expected False beside max_spikes={self.max_spikes:g}, got True")
         # With a later reset the last step's spikes are state as well.
