@@ -158,6 +158,7 @@ SEQUENCES = [
     {},
     {"reset_states": "all"},
     {"reset_value": -0.2, "compare": ">"},
+    {"rest": 0.1, "reset_value": -0.1},
     {"single_spike": True},
     {"single_spike": True, "reset_states": "all", "decay_input": False},
     {"tau_m": torch.tensor([4.0, 5.0, 6.0, 7.0]), "discretisation": "exponential", "decay_current": True},

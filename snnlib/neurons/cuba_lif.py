@@ -268,9 +268,8 @@ class CubaLIF(ByEvent, SpikingNeuron):
         gain_m, gain_s = (gain if isinstance(gain, Tensor) else None for gain in gains)
         limits = params["threshold"], self._bound(params)
         coefficients = Coefficients(decay_m, decay_s, gain_m, gain_s, *limits)
-        spike = SpikeReset(
-            self.reset_value, self.reset_states == "all", self.single_spike, self.compare == ">"
-        )
+        whole, last = self.reset_states == "all", self.single_spike
+        spike = SpikeReset(self.reset_value, self.rest, whole, last, self.compare == ">")
         out = EventSequence.apply(steps, start, coefficients, spike)  # type: ignore[no-untyped-call]
         spikes, final, counts = out
         self.note_clamped(counts)

@@ -41,6 +41,8 @@ class SpikeReset(NamedTuple):
     """What a spike does: the membrane's value, whether the current goes, too, and whether it is the neuron's last."""
 
     value: float
+    # The potential that the membrane leaks to.
+    rest: float
     current: bool
     last: bool
     # Whether a potential at the threshold does not fire.
@@ -76,7 +78,9 @@ class EventSequence(torch.autograd.Function):
         counts = torch.stack((fired.sum(), (per_slope > c.bound).sum()))
         per_slope = per_slope.clamp(max=c.bound)
         charge = i if c.gain_m is None else c.gain_m * i
-        after = (c.decay_m - 1) * reset.value + (torch.zeros_like(i) if reset.current else charge)
+        after = (c.decay_m - 1) * (reset.value - reset.rest) + (
+            torch.zeros_like(i) if reset.current else charge
+        )
         rest = torch.ones_like(h) if silent is None else (~silent).to(h.dtype)
         passed = torch.where(fired, after * per_slope, rest)
         current = torch.cat((start[1:2], i.masked_fill(fired, 0.0) if reset.current else i))
@@ -128,6 +132,7 @@ def _run(x: Tensor, start: Tensor, c: Coefficients, reset: SpikeReset) -> tuple[
     v, current = start[0], start[1]
     fires = torch.gt if reset.strict else torch.ge
     inputs = x if c.gain_s is None else c.gain_s * x
+    leak = (1 - c.decay_m) * reset.rest
     for added, h_now, i_now, fired_now in zip(
         *(part.unbind(0) for part in (inputs, h, i, fired)), strict=True
     ):
@@ -135,6 +140,8 @@ def _run(x: Tensor, start: Tensor, c: Coefficients, reset: SpikeReset) -> tuple[
         i_now.add_(added)
         torch.mul(v, c.decay_m, out=h_now)
         h_now.add_(i_now if c.gain_m is None else i_now * c.gain_m)
+        if reset.rest:
+            h_now.add_(leak)
         fires(h_now, c.threshold, out=fired_now)
         v = h_now.masked_fill(fired_now, reset.value)
         current = i_now.masked_fill(fired_now, 0.0) if reset.current else i_now

@@ -1,8 +1,8 @@
 """First spike times of current-based neurons with tau_m = 2 tau_s in closed form, differentiable in weights and times.
 
-In units of tau_s the potential is `V(t) = sum of 2 w (y / y_i - (y / y_i)^2)` with `y = exp(-t / 2)` over the inputs that
-have come. It reaches 1 where `A y - B y^2 = 1`: from below at the larger root, `y = (A + sqrt(A^2 - 4 B)) / (2 B)`. The
-first spike is the earliest root that lies between its own last input and the next one.
+In units of tau_s the potential is `V(t) = sum of 2 w (y / y_i - (y / y_i)^2)` with `y = exp(-t / 2)` over the inputs
+that have come. It reaches 1 where `A y - B y^2 = 1`, from below at the larger root `y = (A + sqrt(A^2 - 4 B)) / (2 B)`.
+The first spike is the earliest root that lies between its own last input and the next one.
 
 Source: Göltz et al., "Fast and energy-efficient neuromorphic deep learning with first-spike times", Nature Machine
 Intelligence 3, 2021, equation 3.
@@ -24,7 +24,7 @@ class First(NamedTuple):
 
 
 def first_spikes(arrivals: Tensor, weight: Tensor) -> First:
-    """First spikes of neurons with weights `[outputs, inputs]` and one input each at `arrivals` `[N, outputs, inputs]`."""
+    """First spikes for weights `[outputs, inputs]` and one spike of each input at `arrivals` `[N, outputs, inputs]`."""
     t, order = arrivals.sort(2)
     w = 2 * weight.expand_as(arrivals).gather(2, order)
     comes = t.isfinite()
