@@ -20,7 +20,7 @@ from gpu_check_tools import (
     relayed,
     without_tf32,
 )
-from gpu_stages import Setting
+from gpu_stages import Setting, note
 from torch import Tensor, nn
 
 import snnlib
@@ -208,12 +208,23 @@ def autocast(run: Setting) -> Results:
 
 
 def compiled(run: Setting) -> Results:
-    """torch.compile(fullgraph=True) of a net, forward and backward."""
+    """torch.compile(fullgraph=True) of a net, of the same fused, and of a recurrent layer, forward and backward."""
     net, x = dyadic_net(run)
+    torch.manual_seed(7)
+    neuron = snnlib.neurons.LIF(surrogate=snnlib.surrogate.Triangle(width=0.5, height=0.4))
+    recurrent = snnlib.SpikingRNN(30, 20, neuron=neuron).to(run.device)
+    sequence = (torch.rand(20, 4, 30) < 0.3).float().to(run.device)
+    cases = {"": (net, x), ", recurrent": (recurrent, sequence), ", fused": (net, x)}
     # The default backend writes kernels with Triton; its C++ backend would take a minute on a CPU.
-    function = torch.compile(net, fullgraph=True, backend="inductor" if run.on_gpu else "aot_eager")
-    with without_tf32():
-        return close(gradients(function, net, x), gradients(net, net, x), "compiled and eager")
+    backend = "inductor" if run.on_gpu else "aot_eager"
+    for what, (module, inputs) in cases.items():
+        if what == ", fused":
+            snnlib.fuse_(net)
+        function = torch.compile(module, fullgraph=True, backend=backend)
+        with without_tf32():
+            compared = gradients(function, module, inputs), gradients(module, module, inputs)
+        note(close(*compared, f"compiled and eager{what}"))
+    return {"compiled": len(cases)}
 
 
 def training(run: Setting) -> Results:

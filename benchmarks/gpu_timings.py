@@ -66,7 +66,7 @@ def _rates(run: Setting, dtype: torch.dtype, neurons: int) -> Results:
     neuron_model = snnlib.neurons.LIF()
     dynamics = neuron_model.dynamics(neuron_model.constants())
     assert dynamics is not None
-    scan = (current, dynamics.pack(torch.empty((), device=run.device)), None, dynamics.flags, 0)
+    scan = (current, dynamics.pack(torch.float32, run.device), None, dynamics.flags, 0)
     cells = current.view(30, 1, -1, 20, 50)
     means = pooled.view(30, 1, -1, 10, 25)
     # Name: (tensors of the currents' size that move, call).

@@ -46,7 +46,7 @@ def scan_tasks(neurons: int, dtype: torch.dtype) -> Moves:
     lif = snnlib.neurons.LIF(2.0, surrogate=snnlib.surrogate.ATan())
     dynamics = lif.dynamics(lif.constants())
     assert dynamics is not None
-    linear = (dynamics.pack(current.new_empty((), dtype=torch.float32)), None, dynamics.flags, 0)
+    linear = (dynamics.pack(torch.float32, current.device), None, dynamics.flags, 0)
 
     def lif_backward() -> None:
         torch.ops.snnlib.scan_backward(gradient, None, current, *linear, False)

@@ -1,13 +1,16 @@
 """torch.compile(fullgraph=True) gives the eager bits, forward and backward."""
 
+import contextlib
 import shutil
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 import snnlib
+from snnlib.backends import native
 
 # torch's compiler calls functions that torch deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -135,3 +138,56 @@ def test_compiled_layer_reads_lengths() -> None:
     assert not torch.equal(expected, layer(x))
     assert torch.equal(snnlib.run_ragged(compiled, x, lengths), expected)
     assert torch.equal(compiled(x), layer(x))
+
+
+class TestOnAGpu:
+    """Which kernels a GPU has is asked while a layer is traced, by functions of the module that no compiler traces."""
+
+    @pytest.fixture(autouse=True)
+    def gpu_branch(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """CPU tensors ask as CUDA tensors do, and then have the CPU's kernels."""
+
+        def obstacle(name: str, tensor: Tensor) -> str:
+            return native._cuda_problem(None) or native._missing("cpu", name)
+
+        cuda = SimpleNamespace(use_device=lambda index: native._module.isa(), problem=lambda: "")
+        monkeypatch.setitem(native._kernels, "cuda", cuda)
+        monkeypatch.setattr(native, "_usable_gpus", set())
+        monkeypatch.setattr(native, "_obstacle", obstacle)
+        # For this module alone: the compiler has questions of its own to torch.cuda.
+        gpu = {"is_available": lambda: True, "current_device": lambda: 0, "device": contextlib.nullcontext}
+        monkeypatch.setattr(
+            native, "torch", SimpleNamespace(**vars(torch) | {"cuda": SimpleNamespace(**gpu)})
+        )
+
+    @pytest.mark.parametrize("kind", ["recurrent", "SRM and pool", "LIF and pool"])
+    def test_whole_graph(self, kind: str) -> None:
+        torch.manual_seed(2)
+        lif = snnlib.neurons.LIF(surrogate=snnlib.surrogate.Triangle(width=0.5, height=0.4))
+        nets: dict[str, Callable[[], nn.Sequential]] = {
+            "recurrent": lambda: nn.Sequential(nn.Flatten(2), snnlib.SpikingRNN(128, 20, neuron=lif)),
+            "SRM and pool": lambda: nn.Sequential(snnlib.SRMConv2d(2, 4, 3), snnlib.SpikeAvgPool2d(2)),
+            "LIF and pool": lambda: nn.Sequential(
+                snnlib.SpikingConv2d(2, 4, 3, neuron=lif), snnlib.AvgPool2d(2)
+            ),
+        }
+        net, x = nets[kind](), _events()
+        snnlib.prepare_(net, x)
+        snnlib.fuse_(net)
+        # Nothing was asked before the compiler asks.
+        native._usable_gpus.clear()
+        compiled = torch.compile(net, fullgraph=True, backend="aot_eager")
+        results, expected = _results(net, compiled, x), _results(net, net, x)
+        assert expected[0].any()
+        for out, other in zip(results, expected, strict=True):
+            torch.testing.assert_close(out, other, rtol=1e-6, atol=1e-6)
+
+    @pytest.mark.parametrize("name", ["event_currents", "scan_pool_forward", "recurrent_forward"])
+    def test_question(self, name: str) -> None:
+        """The question itself, also for the kernels that a CPU does not have."""
+
+        def asks(x: Tensor) -> Tensor:
+            return x + 1 if native.has_kernel(name, x) else x - 1
+
+        x = torch.zeros(2)
+        assert torch.equal(torch.compile(asks, fullgraph=True, backend="eager")(x), asks(x))

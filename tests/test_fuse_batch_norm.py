@@ -243,7 +243,7 @@ def test_scan_with_inputs_of_their_own_equals_channel_by_channel() -> None:
     dynamics = _lif().dynamics(_lif().constants())
     assert dynamics is not None
     scale, shift = torch.linspace(-1, 2, 5).double(), torch.linspace(0, 1, 5).double()
-    table = after_affine(dynamics, scale, shift).pack(current.new_empty(()))
+    table = after_affine(dynamics, scale, shift).pack(current.dtype, current.device)
     value, state = ops.scan.scan_forward(current, table, None, dynamics.flags, 0)
     grad, _, start = ops.scan.scan_backward(value + 1, None, current, table, None, dynamics.flags, 0, False)
     for c in range(5):

@@ -63,7 +63,7 @@ def test_bits_are_those_of_scan_and_pool(shape: str, neuron: str, per_channel: b
         scale, shift = torch.randn(2, channels, dtype=torch.float64, generator=generator)
         dynamics = after_affine(dynamics, scale, shift)
     assert scan_pool.fits(current, dynamics, (2, 2)) == bool(current.numel())
-    coefficients = dynamics.pack(current.new_empty(())).detach()
+    coefficients = dynamics.pack(current.dtype, current.device).detach()
     state = torch.randn(1, batch, channels, height, width, generator=generator) if per_channel else None
     call = (current, coefficients, state, dynamics.flags, time_dim)
     _compare(call, (2, 2), per_channel, generator)
@@ -84,7 +84,7 @@ def test_windows_of_any_size(window: tuple[int, int], neuron: str) -> None:
         6 * high * wide <= scan_pool.MOST_CELLS
     )
     state = torch.randn(1, 2, 48, 2 * high, 3 * wide, generator=generator)
-    coefficients = dynamics.pack(current.new_empty(())).detach()
+    coefficients = dynamics.pack(current.dtype, current.device).detach()
     _compare((current, coefficients, state, dynamics.flags, 0), window, True, generator)
 
 

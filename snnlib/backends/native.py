@@ -8,7 +8,6 @@ choice of a process, `use_path` that of a block.
 
 from __future__ import annotations
 
-import functools
 import importlib
 import os
 import pathlib
@@ -51,6 +50,9 @@ def _checked(path: str, source: str) -> Path:
     return path  # type: ignore[return-value]
 
 
+# GPUs that kernels run on. Why they do not is asked every time: some reasons pass, such as memory that was full.
+_usable_gpus: set[int] = set()
+
 _path = Choice(_checked(os.environ.get("SNNLIB_PATH", "auto"), "environment variable SNNLIB_PATH"))
 _warned = False
 
@@ -92,15 +94,22 @@ def _missing(device: str, name: str = "") -> str:
     return f"there are no native kernels for device {device}"
 
 
-@functools.cache
+# A compiler keeps the answer, as it cannot trace the module's functions.
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _cuda_problem(index: int | None) -> str:
     """Why the module's CUDA kernels cannot run on a GPU (default: the current one); empty if they can."""
     if not torch.cuda.is_available():
         return str(_kernels["cuda"].info()["problem"]) or "torch sees no CUDA device"
+    index = torch.cuda.current_device() if index is None else index
+    if index in _usable_gpus:
+        return ""
     with torch.cuda.device(index):
-        _kernels["cuda"].use_device(torch.cuda.current_device())
+        _kernels["cuda"].use_device(index)
         problem = str(_kernels["cuda"].problem())
-    return f"CUDA kernels cannot run on this GPU: {problem}" if problem else ""
+    if problem:
+        return f"CUDA kernels cannot run on this GPU: {problem}"
+    _usable_gpus.add(index)
+    return ""
 
 
 def _obstacle(name: str, tensor: Tensor) -> str:

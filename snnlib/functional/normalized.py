@@ -125,12 +125,12 @@ def scaled_neurons(
         moments: `ops.batch_norm.moments(current)` where mean and scale come from them: gradients flow through these.
         epsilon: what was added to the variance.
     """
-    dynamics = neuron.dynamics(neuron.constants())
+    dynamics = neuron.own_dynamics()
     if dynamics is None or bool((scale.abs() < _LEAST_SCALE).any()):
         return None
     with torch.no_grad():
         shift = offset - mean * scale
-    coefficients = after_affine(dynamics, scale.detach(), shift).pack(current.new_empty(()))
+    coefficients = after_affine(dynamics, scale.detach(), shift).pack(current.dtype, current.device)
     time_dim = int(neuron.batch_first)
     if neuron.wants_share and torch.is_grad_enabled():
         sample = current.detach().narrow(1 - time_dim, 0, 1)

@@ -88,7 +88,7 @@ def spiking_recurrent(
     kept = (2 if neuron.times_input else 1) if delay is None else max_delay + 2
     own, spikes = _split(state, kept, shape, current)
     start = neuron.start(shape, current, own)
-    dynamics = neuron.dynamics(neuron.constants())
+    dynamics = neuron.own_dynamics()
     if delay is not None:
         _check_delay(delay, weight, max_delay)
     if not step_by_step(current, dynamics, operator, delay is not None):

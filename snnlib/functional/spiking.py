@@ -148,7 +148,7 @@ def spiking_layer(
     conv = as_event_driven(operator, x, weight)
     if isinstance(conv, str):
         return run_and_pool(neuron, _currents(x, weight, operator, time_dim), state, pool, x.dtype)
-    dynamics = neuron.dynamics(neuron.constants())
+    dynamics = neuron.own_dynamics()
     # The adjoint of a state is a sum over entries, whose order depends on where a chunk ends; by currents it does not.
     by_currents = (return_state or state is not None) and torch.is_grad_enabled() and not _entries_only()
     if dynamics is not None and not by_currents:
@@ -194,7 +194,7 @@ def run_and_pool(
     dtype: torch.dtype,
 ) -> Output:
     """Means of the spikes of neurons over windows, in this dtype, and the state: in one pass where a kernel does it."""
-    dynamics = neuron.dynamics(neuron.constants()) if pool != (1, 1) and not neuron.wants_share else None
+    dynamics = neuron.own_dynamics() if pool != (1, 1) and not neuron.wants_share else None
     if dynamics is None or not ops.scan_pool.fits(current, dynamics, pool):
         value, final = neuron.run_in_layer(current, state)
         return Output(pooled(ops.levels.carry(value.to(dtype), value), pool, neuron), final)
@@ -222,7 +222,7 @@ def fused_layer(
     keep = torch.is_grad_enabled() and learns
     if not dynamics.runs_in_layer or (keep and not dynamics.one_field):
         return None
-    coefficients = dynamics.pack(torch.empty((), dtype=torch.float32, device=x.device))
+    coefficients = dynamics.pack(torch.float32, x.device)
     if torch.is_grad_enabled() and coefficients.requires_grad:
         return None
     g = ops.geometry.geometry(x, weight, options, time_dim)

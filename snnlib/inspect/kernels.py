@@ -154,7 +154,7 @@ def _backward(
     if not in_kernel or any(parameter.requires_grad for parameter in neuron.parameters()):
         return BackwardAlgorithms(choice_backward.decide_for_signal(conv.x, g), "dense"), 1.0
     assert dynamics is not None
-    coefficients = dynamics.pack(torch.empty((), dtype=torch.float32, device=conv.x.device))
+    coefficients = dynamics.pack(torch.float32, conv.x.device)
     steps = {"time_dim": time_dim, "return_state": False, "keep": True, "exact": True}
     *_, entries, _ = ops.layer.layer_forward(
         conv.x, conv.weight, coefficients, None, *conv.options, (1, 1), dynamics.flags, **steps

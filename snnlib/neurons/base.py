@@ -25,6 +25,7 @@ from snnlib.functional._options import NEURON_HINTS, KnownOptions
 from snnlib.functional.lengths import run_with_lengths
 from snnlib.neurons.dialects import is_learned, values_of
 from snnlib.neurons.dynamics import Dynamics
+from snnlib.neurons.own_dynamics import own_dynamics
 from snnlib.neurons.stored import StoredConstants
 
 if TYPE_CHECKING:
@@ -184,6 +185,10 @@ class Neuron(KnownOptions, StoredConstants):
         """Coefficients for the native kernels, from constants `[]` or `[C]`; None runs `step` in torch."""
         return None
 
+    def own_dynamics(self) -> Dynamics | None:
+        """`dynamics` of the neuron's own constants, made once on a GPU while they stay as they are."""
+        return own_dynamics(self)
+
     def forward_dynamics(self, params: Params) -> Dynamics | None:
         """Coefficients of the forward pass, also of a model whose backward pass is not that of the kernels."""
         return self.dynamics(params)
@@ -211,7 +216,7 @@ class Neuron(KnownOptions, StoredConstants):
         """
         if lengths is not None:
             return Output(*run_with_lengths(self.run, x, state, lengths, int(self.batch_first)))
-        return self._run(x, state, self.dynamics(self.constants()))
+        return self._run(x, state, self.own_dynamics())
 
     def run_in_layer(self, x: Tensor, state: tuple[Tensor, ...] | None) -> Output:
         """`run` for currents that a layer made of its input, whose gradient is the layer's affair."""

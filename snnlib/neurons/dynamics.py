@@ -69,6 +69,10 @@ class Dynamics:
     rectified: bool = False
     # Whether p is of products of states: y_0 y_0 with two of them, y_2 y_i with three.
     quadratic: bool = False
+    # Packed coefficients by dtype and device, of dynamics that are kept (`own_dynamics`).
+    tables: dict[tuple[torch.dtype, torch.device], Tensor] | None = field(
+        default=None, init=False, repr=False, compare=False
+    )
 
     @property
     def linear(self) -> bool:
@@ -107,23 +111,31 @@ class Dynamics:
         )
         return [self.kind, *(int(switch) for switch in switches)]
 
-    def pack(self, like: Tensor) -> Tensor:
-        """Coefficients `[P, C]` (C = 1 where all are shared) on the device of `like` and in its dtype."""
+    def pack(self, dtype: torch.dtype, device: torch.device) -> Tensor:
+        """Coefficients `[P, C]` (C = 1 where all are shared); one tensor for all calls if these are kept."""
+        if self.tables is None:
+            return self._packed(dtype, device)
+        if (dtype, device) not in self.tables:
+            # A table made in inference mode could not be saved for a backward pass.
+            with torch.inference_mode(False):
+                self.tables[dtype, device] = self._packed(dtype, device)
+        return self.tables[dtype, device]
+
+    def _packed(self, dtype: torch.dtype, device: torch.device) -> Tensor:
         k = self.states
         rows: list[Coefficient] = [value for row in self.a for value in row]
         for values in (self.b, self.d, self.c, self.keep, self.offset, self.p, self.j, self.r):
             rows += [values[i] if i < len(values) else 0.0 for i in range(k)]
         rows += [self.threshold, self.floor, self.height, self.scale]
         tensors = [row for row in rows if isinstance(row, Tensor)]
-        if not (torch.compiler.is_compiling() or in_transform()) and all(
-            _is_number(row) for row in (like, *tensors)
-        ):
+        eager = not (torch.compiler.is_compiling() or in_transform())
+        if eager and device.type == "cpu" and all(_is_number(row) for row in tensors):
             # One tensor of numbers takes a third of the time that operations on their columns take.
-            return torch.tensor([[float(row)] for row in rows], dtype=like.dtype, device="cpu")
+            return torch.tensor([[float(row)] for row in rows], dtype=dtype, device="cpu")
         numbers = [row for row in rows if not isinstance(row, Tensor)]
         channels = next((row.numel() for row in tensors if row.numel() != 1), 1)
-        learned = iter(_columns(tensors, channels, like))
-        fixed = iter(_constant_columns(numbers, channels, like))
+        learned = iter(_columns(tensors, channels, dtype, device))
+        fixed = iter(_constant_columns(numbers, channels, dtype, device))
         return torch.stack([next(learned if isinstance(row, Tensor) else fixed) for row in rows])
 
 
@@ -133,17 +145,21 @@ def _is_number(row: Tensor) -> bool:
     return on_cpu and row.numel() == 1 and not row.requires_grad
 
 
-def _columns(rows: Sequence[Tensor], channels: int, like: Tensor) -> Sequence[Tensor]:
+def _columns(
+    rows: Sequence[Tensor], channels: int, dtype: torch.dtype, device: torch.device
+) -> Sequence[Tensor]:
     """Tensors `[]`, `[1]` or `[channels]` as `[channels]`, in few operations where all have one shape and dtype."""
     if len({(row.shape, row.dtype, row.device) for row in rows}) == 1:
-        table = torch.stack(tuple(rows)).to(like).reshape(len(rows), rows[0].numel())
+        table = torch.stack(tuple(rows)).to(device, dtype).reshape(len(rows), rows[0].numel())
         return table.expand(-1, channels).unbind()
-    return [row.to(like).reshape(-1).expand(channels) for row in rows]
+    return [row.to(device, dtype).reshape(-1).expand(channels) for row in rows]
 
 
-def _constant_columns(rows: Sequence[float], channels: int, like: Tensor) -> Sequence[Tensor]:
+def _constant_columns(
+    rows: Sequence[float], channels: int, dtype: torch.dtype, device: torch.device
+) -> Sequence[Tensor]:
     """Numbers as `[channels]`."""
-    if like.device.type == "cpu":
-        return torch.tensor(rows, dtype=like.dtype, device="cpu")[:, None].expand(-1, channels).unbind()
+    if device.type == "cpu":
+        return torch.tensor(rows, dtype=dtype, device="cpu")[:, None].expand(-1, channels).unbind()
     # Fill kernels, which a recorded graph of a GPU may hold, where a copy from the host may not stand.
-    return [like.new_full((channels,), row) for row in rows]
+    return [torch.full((channels,), row, dtype=dtype, device=device) for row in rows]

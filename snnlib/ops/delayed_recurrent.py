@@ -41,7 +41,7 @@ def run(
     time_dim: int,
 ) -> tuple[Tensor, Tensor]:
     """Spikes and the neurons' own states after each sample's last step."""
-    coefficients = dynamics.pack(current.new_zeros((), dtype=state_dtype(current)))
+    coefficients = dynamics.pack(state_dtype(current), current.device)
     learned = (current, weight, delay, coefficients, state, past)
     keep = torch.is_grad_enabled() and any(part is not None and part.requires_grad for part in learned)
     value, final, _ = delayed_recurrent_forward(

@@ -36,7 +36,7 @@ def run(
     time_dim: int,
 ) -> tuple[Tensor, Tensor]:
     """Spikes and the state after each sample's last step, whose last row holds the last spikes."""
-    coefficients = dynamics.pack(current.new_zeros((), dtype=state_dtype(current)))
+    coefficients = dynamics.pack(state_dtype(current), current.device)
     learned = (current, weight, coefficients, state)
     keep = torch.is_grad_enabled() and any(part is not None and part.requires_grad for part in learned)
     value, final, _ = recurrent_forward(

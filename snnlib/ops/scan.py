@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def run(x: Tensor, dynamics: Dynamics, state: Tensor | None, time_dim: int) -> tuple[Tensor, Tensor]:
     """Value of every step and the state after the last, with gradients for current, coefficients and state."""
-    coefficients = dynamics.pack(x.new_zeros((), dtype=state_dtype(x)))
+    coefficients = dynamics.pack(state_dtype(x), x.device)
     value, final = scan_forward(x, coefficients, state, dynamics.flags, time_dim)
     if not dynamics.membrane:
         levels.note(value, 1)
@@ -234,11 +234,15 @@ def _(
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     current, coefficients, state, ctx.flags, ctx.time_dim = inputs
     ctx.save_for_backward(current, coefficients, state)
+    # A state that nobody uses has no gradient, not one of zeros.
+    ctx.set_materialize_grads(False)
 
 
-def _backward(ctx: Any, grad_value: Tensor, grad_state: Tensor | None) -> tuple[Tensor | None, ...]:
+def _backward(ctx: Any, grad_value: Tensor | None, grad_state: Tensor | None) -> tuple[Tensor | None, ...]:
     current, coefficients, state = ctx.saved_tensors
     learn = ctx.needs_input_grad[1]
+    if grad_value is None:
+        grad_value = torch.zeros_like(current)
     grad, rows, start = scan_backward(
         grad_value, grad_state, current, coefficients, state, ctx.flags, ctx.time_dim, learn
     )

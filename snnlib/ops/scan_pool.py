@@ -36,7 +36,7 @@ def run(
     x: Tensor, dynamics: Dynamics, state: Tensor | None, time_dim: int, window: tuple[int, int]
 ) -> tuple[Tensor, Tensor]:
     """Means of every window and step and the state after the last, with gradients as of `scan.run`."""
-    coefficients = dynamics.pack(x.new_zeros((), dtype=state_dtype(x)))
+    coefficients = dynamics.pack(state_dtype(x), x.device)
     value, final = scan_pool_forward(x, coefficients, state, dynamics.flags, time_dim, *window)
     levels.note(value, math.prod(window))
     return value, final
@@ -272,6 +272,9 @@ def _(
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     current, coefficients, state, ctx.flags, ctx.time_dim, *ctx.window = inputs
     ctx.save_for_backward(current, coefficients, state)
+    ctx.pooled = output[0].shape
+    # A state that nobody uses has no gradient, not one of zeros.
+    ctx.set_materialize_grads(False)
 
 
 def gradients(
@@ -295,10 +298,12 @@ def gradients(
     return found
 
 
-def _backward(ctx: Any, grad_value: Tensor, grad_state: Tensor | None) -> tuple[Tensor | None, ...]:
+def _backward(ctx: Any, grad_value: Tensor | None, grad_state: Tensor | None) -> tuple[Tensor | None, ...]:
     current, coefficients, state = ctx.saved_tensors
     neurons = current, coefficients, state, ctx.flags, ctx.time_dim
     learn = ctx.needs_input_grad[1]
+    if grad_value is None:
+        grad_value = current.new_zeros(ctx.pooled)
     grad, rows, start = gradients(grad_value, grad_state, *neurons, tuple(ctx.window), learn)
     return grad, rows, start if state is not None else None, *[None] * 4
 
