@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -298,3 +299,23 @@ def test_modules_of_torch_on_sequences_are_named(module: nn.Module, shape: tuple
     if name != "BatchNorm1d":
         with torch_modules_checked(within, _events(*shape)):
             within(_events(*shape))
+
+
+@pytest.mark.parametrize("layer", [snnlib.SRMLinear, snnlib.SpikingLinear, snnlib.SpikingConv2d])
+def test_constants_of_neurons_are_no_attributes_of_a_layer(layer: Callable[..., nn.Module]) -> None:
+    made = layer(3, 4, 1) if layer is snnlib.SpikingConv2d else layer(3, 4)
+    with pytest.raises(
+        AttributeError, match=r"^tau_m: expected an attribute of .*, got a constant of its neurons"
+    ):
+        made.tau_m = 20.0
+
+
+def test_a_file_of_neurons_with_another_reset_is_noticed(tmp_path: Path) -> None:
+    zero, subtract = (
+        nn.Sequential(snnlib.SpikingLinear(3, 4, neuron=neurons.LIF(reset=reset)))
+        for reset in ("zero", "subtract")
+    )
+    torch.save(zero.state_dict(), tmp_path / "net.pt")
+    with pytest.warns(UserWarning, match=r"0\.neuron\.reset 'zero' \(the net has 'subtract'\)"):
+        subtract.load_state_dict(torch.load(tmp_path / "net.pt", weights_only=True))
+    zero.load_state_dict(torch.load(tmp_path / "net.pt", weights_only=True))

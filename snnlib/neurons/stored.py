@@ -13,6 +13,8 @@ from torch import Tensor, nn
 
 # Of a list of differences, those that are named one by one.
 _NAMED = 8
+# An option that changes spikes and is no number: it is in the metadata of a `state_dict`, which `torch.save` keeps.
+_RESET = "reset"
 # The call of `load_state_dict` that was compared last, by the list that it gathers errors in.
 _compared: list[str] | None = None
 
@@ -51,6 +53,9 @@ class StoredConstants(nn.Module):
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
+        own = getattr(destination, "_metadata", {}).get(prefix[:-1])
+        if own is not None and isinstance(getattr(self, _RESET, None), str):
+            own[_RESET] = getattr(self, _RESET)
         for name, value in self.stored_numbers().items():
             destination[prefix + name] = torch.tensor(value, dtype=torch.float64)
 
@@ -98,18 +103,28 @@ def _compare_once(module: StoredConstants, state_dict: Any, prefix: str, call: l
         return
     _compared = call
     root, state = _loading() or (module, {key.removeprefix(prefix): state_dict[key] for key in state_dict})
+    metadata = getattr(state, "_metadata", {})
     without: list[str] = []
     changed: list[str] = []
+    resets: list[str] = []
     for name, part in root.named_modules():
         if isinstance(part, StoredConstants):
             start = f"{name}." if name else ""
             if _is_older(part, state, start):
                 without.append(name or "net")
             changed += _differences(part, state, start)
+            own, stored = getattr(part, _RESET, None), metadata.get(name, {}).get(_RESET)
+            if stored is not None and own != stored:
+                resets.append(f"{start}reset {stored!r} (the net has {own!r})")
     if without:
         warn_caller(
             "load_state_dict: expected constants of neurons beside the weights, got a file without them, as version "
             f"0.1 wrote them; the net keeps its own in {_list(without)}"
+        )
+    if resets:
+        warn_caller(
+            "load_state_dict: the weights are of neurons that are reset in another way, and the net keeps its own: "
+            + _list(resets)
         )
     if changed:
         warn_caller(

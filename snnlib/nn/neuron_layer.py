@@ -18,6 +18,12 @@ from snnlib.nn.gain import WeightWithGain
 EXPECTED_INPUT_RATE = 0.05
 
 
+# Constants and options of neurons, none of which is an attribute of a layer.
+_OF_NEURONS = frozenset(
+    ("tau", "tau_m", "tau_s", "tau_grad", "grad_clamp", "beta", "alpha", "v_threshold", "reset", "surrogate")
+)
+
+
 class NeuronLayer(WeightWithGain):
     """A linear operator with neurons behind it: `spikes = fire(operator(x, effective_weight))`."""
 
@@ -26,6 +32,15 @@ class NeuronLayer(WeightWithGain):
     first_batches: FirstBatches
     # Whether neurons act on each other only through the layer's output.
     neurons_apart: ClassVar[bool] = True
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Refuse constants of the neurons, which would be a new attribute without any effect."""
+        if name in _OF_NEURONS and not hasattr(self, name):
+            raise AttributeError(
+                f"{name}: expected an attribute of {type(self).__name__}, got a constant of its neurons, which get "
+                "theirs when the layer is made"
+            )
+        super().__setattr__(name, value)
 
     @property
     def learns_when_silent(self) -> bool:
