@@ -38,8 +38,6 @@ from snnlib.data import EventDigits, ToFrames
 
 NETS = ("prepared", "unprepared")
 HIDDEN, BATCH = 96, 50
-# Firing rate of the hidden neurons that `prepare_` is asked for.
-RATE = 0.08
 
 
 @dataclass
@@ -157,7 +155,7 @@ def run(task: Task, prepared: bool, rate: float, seed: int, seconds: float) -> d
     batches = torch.Generator().manual_seed(seed)
     start = time.process_time()
     if prepared:
-        snnlib.prepare_(net, x[:, :64], RATE)
+        snnlib.prepare_(net, x[:, :64])
     optimizer = torch.optim.Adam(snnlib.parameter_groups(net, lr=rate))
     updates = 0
     while time.process_time() - start < seconds:

@@ -118,6 +118,23 @@ def test_both_weights_of_a_recurrent_layer_learn_at_one_pace(amplitudes: bool) -
         assert 2**-0.51 <= ratio <= 2**0.51
 
 
+def test_recurrent_layers_stay_as_drawn_where_they_fire() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(snnlib.SpikingRNN(40, 32), snnlib.SRMReadout(32, 3))
+    layer = net[0].layers[0]
+    drawn = layer.weight.detach().clone()
+    x = _events(30, 16, 40, rate=0.05)
+    report = prepare_(net, x)
+    assert report.findings() == []
+    assert report.layers[0].target == pytest.approx(report.layers[0].rate)
+    assert torch.equal(layer.effective_weight, drawn)
+    assert float(layer.gain) > 1
+    # Weights that leave it silent are set as before.
+    with torch.no_grad():
+        layer.weight *= 1e-3
+    assert prepare_(net, x).layers[0].rate > 0.05
+
+
 def test_no_large_gain_for_dense_amplitudes() -> None:
     net = nn.Sequential(snnlib.SpikingLinear(3, 12), snnlib.SRMReadout(12, 3))
     prepare_(net, torch.rand(30, 16, 3, generator=torch.Generator().manual_seed(1)))

@@ -31,6 +31,8 @@ class Course:
         self.measured: dict[str, Tensor] = {}
         self.channels: dict[str, int] = {}
         self.targets: dict[str, float] = {}
+        # Layers whose weights stay as they are drawn.
+        self.as_drawn: set[str] = set()
         # Whether a weight was changed, so that the last pass tells nothing of the layers behind it.
         self.changed = False
         self._last: dict[str, Tensor] = {}

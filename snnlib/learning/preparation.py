@@ -18,6 +18,8 @@ class LayerPreparation:
         dead: channels that never fired.
         saturated: channels that fired in more than 90 % of all time steps.
         potential: RMS of a readout's potentials; None for a spiking layer.
+        as_drawn: whether the weights stay as they were drawn, as those of recurrent layers that fire do: of their
+            neurons some are silent and others fire in most steps, and they learn so.
     """
 
     name: str
@@ -28,10 +30,11 @@ class LayerPreparation:
     dead: int = 0
     saturated: int = 0
     potential: float | None = None
+    as_drawn: bool = False
 
     def findings(self) -> list[str]:
         """One line per thing that is wrong with the layer, with a remedy."""
-        if self.rate is None or self.target is None:
+        if self.rate is None or self.target is None or self.as_drawn:
             return []
         found = []
         if self.dead:

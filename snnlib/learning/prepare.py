@@ -39,7 +39,8 @@ def prepare_(net: nn.Module, x: Tensor, target_rate: TargetRate = None, *, gain:
 
     - the weights W of a spiking layer become `a (W - mean) + d`, one factor a per layer and one shift d per output
       channel, such that each channel fires at `target_rate`: one that never fires never learns. Recurrent layers keep
-      a = 1, as their two weights are drawn to fit each other. Weights become `a W` with a factor per channel where no
+      a = 1, as their two weights are drawn to fit each other; where no rate is asked of them and 2 to 30 % of their
+      neurons fire in a step, they stay as they are drawn. Weights become `a W` with a factor per channel where no
       shift gives the rate: where the input has negative values, as behind batch norm, where a channel has one weight
       only (which becomes positive), for neurons that answer inhibition with spikes, and for neurons of one's own;
     - a readout (`SRMReadout`) is scaled so that its potentials have an RMS of 1;
@@ -178,6 +179,7 @@ def _result(name: str, module: nn.Module, course: Course) -> LayerPreparation:
         gain=gain,
         dead=int((values == 0).sum()),
         saturated=int((values > SATURATED_RATE).sum()),
+        as_drawn=name in course.as_drawn,
     )
 
 

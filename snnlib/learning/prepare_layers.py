@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.learning.course import Course
-from snnlib.learning.place_search import near
+from snnlib.learning.place_search import channel_rates, near
 from snnlib.learning.rate_search import (
     RateSearch,
     ScaleSearch,
@@ -40,6 +40,9 @@ _LEARNING_RATE = 1e-3
 # Share of an input that is not 0 from which amplitudes count as dense. They move a potential at every step, so that its
 # weights need no larger steps than torch's; with gains of 16 and 32 recurrent nets learned rows of pixels worse.
 _DENSE, _LARGEST_GAIN_OF_AMPLITUDES = 0.2, 4.0
+# Mean rates of recurrent layers between which weights stay as they are drawn: neurons that differ, some of them silent,
+# learned as well as neurons at one rate from sparse spikes, and better from pixels (docs/measurements).
+_LEAST_RATE, _HIGHEST_RATE = 0.02, 0.3
 # By how much of the wanted rate a layer may miss it before its weights are scaled instead of shifted.
 _MISSED = 0.25
 
@@ -81,15 +84,29 @@ class Prepare:
             )
         weight = layer.effective_weight.detach()
         ones = layer.common_current(x.abs())
+        drawn = self._rate_as_drawn(layer, x, weight)
         target = hidden_rate(ones) if self._target is None else self._target
-        self._course.targets[self._name] = target
+        self._course.targets[self._name] = target if drawn is None else drawn
         if not any(parameter.requires_grad for parameter in layer.parameters()):
             return
-        wanted = self._weight(layer, x, weight, target)
+        wanted = self._weight(layer, x, weight, target) if drawn is None else weight
         # What is found again keeps its bits.
         if torch.allclose(wanted, weight, rtol=0, atol=1e-4 * float(wanted.abs().max())):
             wanted = weight
         self._store(layer, wanted, size_of_potential(ones, layer), _dense_amplitudes(x))
+
+    def _rate_as_drawn(self, layer: NeuronLayer, x: Tensor, weight: Tensor) -> float | None:
+        """Rate of a recurrent layer that can stay as it is: no rate is asked of it, and it has one to learn from."""
+        if self._target is not None or not isinstance(layer, Recurrent):
+            return None
+        rates = self._course.before(self._name)
+        if rates is None:
+            rates = channel_rates(layer.fire(layer.input_current(x, weight)))
+        rate = float(rates.mean())
+        if not _LEAST_RATE <= rate <= _HIGHEST_RATE:
+            return None
+        self._course.as_drawn.add(self._name)
+        return rate
 
     def _weight(self, layer: NeuronLayer, x: Tensor, weight: Tensor, target: float) -> Tensor:
         """The effective weight with which the channels fire as wanted."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -33,7 +33,7 @@ class NeuronLayer(WeightWithGain):
     # Whether neurons act on each other only through the layer's output.
     neurons_apart: ClassVar[bool] = True
 
-    def __setattr__(self, name: str, value: object) -> None:
+    def __setattr__(self, name: str, value: Any) -> None:
         """Refuse constants of the neurons, which would be a new attribute without any effect."""
         if name in _OF_NEURONS and not hasattr(self, name):
             raise AttributeError(
