@@ -114,3 +114,22 @@ def test_peak_memory_counts_what_a_step_takes(monkeypatch: pytest.MonkeyPatch) -
     # The input and, layer by layer, the spikes before pooling.
     assert fused > x.nbytes / 1e6
     assert apart - fused > 4 * 30 * 8 * (12 * 32 * 32 + 64 * 12 * 12) / 1e6
+
+
+def test_sequence_tasks_pair_prepared_and_unprepared_nets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
+    figures = tmp_path / "figures.json"
+    arguments = ["--task", "adding", "motifs", "--rates", "1e-3", "--seeds", "0", "1", "--seconds", "0.2"]
+    monkeypatch.setattr(sys, "argv", ["sequence_tasks", *arguments, "--json", str(figures)])
+    importlib.import_module("sequence_tasks").main()
+    adding, motifs = json.loads(figures.read_text())
+    assert (adding["task"], motifs["task"]) == ("adding", "motifs")
+    for row, better in ((adding, -1), (motifs, 1)):
+        ahead = [better * (p - u) for p, u in zip(row["prepared"], row["unprepared"], strict=True)]
+        assert row["ahead"] == pytest.approx(sum(ahead) / 2)
+    # A sum of two numbers from 0 to 1 and the mean of all of them differ by 1/6, squared; potentials begin near 0.
+    assert all(0.05 < error < 2 for error in adding["unprepared"])
+    assert all(0 <= share <= 1 for share in motifs["prepared"])
