@@ -154,13 +154,20 @@ class TestKept:
         neuron = Ageing()
         assert neuron.own_dynamics() is not neuron.own_dynamics()
 
+    def test_each_stream_makes_its_own(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What one stream has queued, another does not wait for."""
+        neuron = neurons.LIF()
+        kept = neuron.own_dynamics()
+        monkeypatch.setattr(own_dynamics, "_stream", lambda tensor: 7)
+        assert neuron.own_dynamics() is not kept
+        assert neuron.own_dynamics() is neuron.own_dynamics()
+
     def test_a_capture_follows_its_constants(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A captured graph computes its table from the constants, which may be written to between replays."""
         neuron = neurons.LIF()
         kept = neuron.own_dynamics()
         monkeypatch.setattr(own_dynamics, "_is_capturing", lambda tensor: True)
         assert neuron.own_dynamics() is not kept
-        monkeypatch.undo()
 
     def test_nothing_outlives_its_neuron(self) -> None:
         neuron = neurons.LIF()

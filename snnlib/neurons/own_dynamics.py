@@ -35,13 +35,20 @@ class _Sources:
     tensors: tuple[Tensor, ...]
     # Of each tensor: how often it was written to, and where it is, as frozen parameters stay the same object.
     marks: tuple[tuple[int, int, torch.device], ...]
+    # Tables are ready for what is queued on the stream that they were made on, and for no other.
+    stream: int
 
     def same(self, other: _Sources) -> bool:
         """Whether dynamics made of one are those of the other."""
         tensors = len(self.tensors) == len(other.tensors) and all(
             a is b for a, b in zip(self.tensors, other.tensors, strict=True)
         )
-        return tensors and self.marks == other.marks and self.options == other.options
+        return (
+            tensors
+            and self.marks == other.marks
+            and self.stream == other.stream
+            and self.options == other.options
+        )
 
 
 _kept: WeakKeyDictionary[Neuron, tuple[_Sources, Dynamics | None]] = WeakKeyDictionary()
@@ -83,7 +90,7 @@ def _sources(neuron: Neuron) -> _Sources | None:
     if not all(_is_plain(value) for value in options.values()):
         return None
     marks = tuple((tensor._version, tensor.data_ptr(), tensor.device) for tensor in given)
-    return _Sources(options, tuple(given), marks)
+    return _Sources(options, tuple(given), marks, _stream(given[0]))
 
 
 def _stays(tensor: Tensor | None) -> bool:
@@ -97,6 +104,11 @@ def _stays(tensor: Tensor | None) -> bool:
 def _is_capturing(tensor: Tensor) -> bool:
     """Whether what is done with a tensor goes into a CUDA graph."""
     return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
+def _stream(tensor: Tensor) -> int:
+    """The stream on which work with a tensor is queued."""
+    return int(torch.cuda.current_stream(tensor.device).cuda_stream) if tensor.is_cuda else 0
 
 
 def _is_plain(value: object) -> bool:
