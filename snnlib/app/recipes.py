@@ -61,7 +61,7 @@ class Recipe:
         name: what `--recipe` takes.
         source: where net and method come from.
         note: what to know before using it elsewhere.
-        measured: what it reached.
+        measured: what it reached; empty where nobody has measured it.
         settings: the fields of `TrainConfig` that differ from its defaults.
 
     >>> recipe("nmnist").config(root="N-MNIST", epochs=3).epochs
@@ -84,7 +84,8 @@ class Recipe:
 
     def __str__(self) -> str:
         lines = [f"recipe {self.name}: {self.note}", f"  source: {self.source}"]
-        return "\n".join(lines + [f"  measured on {measurement}" for measurement in self.measured])
+        measured = [f"  measured on {measurement}" for measurement in self.measured] or ["  not measured"]
+        return "\n".join(lines + measured)
 
 
 def recipe(name: str) -> Recipe:
@@ -93,9 +94,9 @@ def recipe(name: str) -> Recipe:
     Raises:
         ConfigError: there is none; the message lists those that there are.
 
-    >>> recipe("mnist")
+    >>> recipe("cifar")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    snnlib.app.training.errors.ConfigError: recipe: expected one of digits, nmnist, ecg, speech, got 'mnist'
+    snnlib.app.training.errors.ConfigError: recipe: expected one of digits, nmnist, mnist, ..., got 'cifar'
     """
     if name not in RECIPES:
         raise ConfigError("recipe", f"expected one of {', '.join(RECIPES)}, got {name!r}")
@@ -210,9 +211,52 @@ _SPEECH = Recipe(
         }
     ),
 )
-# The recipe of data without frames, and what differs from it: nets with a neuron per class.
+_IMAGES: dict[str, Any] = {
+    "shift": 0,
+    "rotate": 0.0,
+    "warp": 0.0,
+    "time_steps": 5,
+    "tau_m": 5.0,
+    "tau_s": 3.0,
+    "tau_grad": 2.5,
+    "loss": "count",
+    "desired": 5.0,
+    "undesired": 1.0,
+    "clip_norm": 1.0,
+    "batch_size": 50,
+    "target_rate": 0.12,
+    "output_rate": 0.12,
+}
+_MNIST = Recipe(
+    name="mnist",
+    source="net, time constants and loss of Zhu et al., NeurIPS 2022",
+    note="the image as amplitudes at each of 5 steps",
+    measured=(),
+    settings=MappingProxyType(
+        {**_IMAGES, "data": "mnist", "net": "15C5-P2-40C5-P2-300-10", "mean": 0.1307, "std": 0.3081}
+    ),
+)
+_FASHION_MNIST = Recipe(
+    name="fashion-mnist",
+    source="net and time constants of Zhu et al., NeurIPS 2022",
+    note="the settings of mnist with the paper's larger net",
+    measured=(),
+    settings=MappingProxyType(
+        {
+            **_IMAGES,
+            "data": "fashion-mnist",
+            "net": "32C5-P2-64C5-P2-1024-10",
+            "mean": 0.2860,
+            "std": 0.3530,
+        }
+    ),
+)
+# The recipe of data other than event files, and what differs from it: nets with a neuron per class.
 BY_DATA: Mapping[str, tuple[str, Mapping[str, Any]]] = MappingProxyType(
     {
+        "mnist": ("mnist", {}),
+        "fashion-mnist": ("fashion-mnist", {}),
+        "images": ("mnist", {}),
         "ecg": ("ecg", {}),
         "spoken-digits": ("speech", {}),
         "shd": ("speech", {"net": "256R-20"}),
@@ -221,5 +265,5 @@ BY_DATA: Mapping[str, tuple[str, Mapping[str, Any]]] = MappingProxyType(
 )
 
 RECIPES: Mapping[str, Recipe] = MappingProxyType(
-    {each.name: each for each in (_DIGITS, _NMNIST, _ECG, _SPEECH)}
+    {each.name: each for each in (_DIGITS, _NMNIST, _MNIST, _FASHION_MNIST, _ECG, _SPEECH)}
 )

@@ -85,12 +85,13 @@ def predict(
     files: Annotated[
         list[Path],
         typer.Argument(
-            help="Event files of any format that snnlib.data.read knows, WAV files for spoken digits."
+            help="Event files of any format that snnlib.data.read knows, WAV files for spoken digits, PNG or JPEG "
+            "files for images."
         ),
     ],
     checkpoint: CheckpointOption = "last",
 ) -> None:
-    """Classify event files with a trained net: one line per file, fields separated by tabs.
+    """Classify files with a trained net: one line per file, fields separated by tabs.
 
     The fields are the file, its class and the score of that class, then the class with the second highest score and its
     score. A file that cannot be read is reported, the others are classified all the same, and the exit code is 2.

@@ -22,6 +22,7 @@ from snnlib.app.training.config import (
     DataName,
     Device,
     FrameMode,
+    ImageEncoding,
     LateEvents,
     LossName,
     NeuronName,
@@ -45,7 +46,7 @@ def train(
         str,
         _option(
             "Take the settings of this recipe; options given beside it override them. Default: digits, ecg for "
-            "electrocardiograms and speech for speech.",
+            "electrocardiograms, speech for speech, mnist and fashion-mnist for images.",
             "Recipe",
         ),
     ] = "digits",
@@ -53,7 +54,8 @@ def train(
         DataName,
         _option(
             "Train on the embedded digits, which need no download, on a copy of N-MNIST (nmnist), or on a folder of "
-            "event files (folder); or on sequences without frames: electrocardiograms with a label at every step "
+            "event files (folder); on images: MNIST (mnist), Fashion-MNIST (fashion-mnist) or a folder of PNG or JPEG "
+            "files (images); or on sequences without frames: electrocardiograms with a label at every step "
             "(ecg), recorded voices (spoken-digits), Spiking Heidelberg Digits (shd), Spiking Speech Commands (ssc).",
             "Data",
         ),
@@ -62,7 +64,7 @@ def train(
         Path | None,
         _option(
             "Read the data from this folder, which holds Train/ and Test/ or zips of them (nmnist), or one folder per "
-            "class with event files of any formats (folder), or the files of the data set.",
+            "class with event files of any formats (folder) or with images (images), or the files of the data set.",
             "Data",
         ),
     ] = None,
@@ -89,6 +91,23 @@ def train(
         LateEvents,
         _option("Put events after the last step into it (clamp) or leave them out (drop).", "Data"),
     ] = _D.late,
+    encoding: Annotated[
+        ImageEncoding,
+        _option(
+            "Show an image as currents at every step, as spikes by rate or latency, or row by row or pixel by pixel.",
+            "Data",
+        ),
+    ] = _D.encoding,
+    mean: Annotated[
+        float, _option("Subtract this from the pixels of images, which are from 0 to 1.", "Data")
+    ] = _D.mean,
+    std: Annotated[float, _option("Divide what is left by this.", "Data")] = _D.std,
+    size: Annotated[
+        str | None, _option("Resize the images of a folder to WIDTHxHEIGHT pixels.", "Data")
+    ] = _D.size,
+    colour: Annotated[
+        bool, _option("Read the images of a folder in colour.", "Data", "--colour/--no-colour")
+    ] = _D.colour,
     net: Annotated[
         str,
         _option(
@@ -244,6 +263,8 @@ def train(
 
     Any event files, one folder per class: snnlib train --data folder --root recordings
 
+    Images: snnlib train --data mnist --root ~/mnist
+
     A label at every step: snnlib train --data ecg --root qtdb
 
     Go on after a stop: snnlib train --resume runs/first
@@ -292,12 +313,15 @@ def train(
 def _start(recipe: str, given: dict[str, Any], out: Path | None) -> tuple[RunFolder, TrainConfig]:
     """A new run: the recipe's settings, what fits the recordings, and over both what was given."""
     from snnlib.app.training.folder_settings import choose_settings  # noqa: PLC0415
+    from snnlib.app.training.image_settings import choose_image_settings  # noqa: PLC0415
     from snnlib.app.training.run import is_first_process  # noqa: PLC0415
 
     named, own = (recipe, {}) if "recipe" in given else BY_DATA.get(given.get("data", ""), (recipe, {}))
     chosen = find_recipe(named)
     changes = {name: given[name] for name in given if name in _D.__dataclass_fields__}
     fitting = choose_settings(changes.get("root"), changes) if changes.get("data") == "folder" else None
+    if changes.get("data") == "images":
+        fitting = choose_image_settings(changes.get("root"), changes)
     config = chosen.config(**{**own, **(fitting.settings if fitting else {}), **changes})
     if "root" in changes and "data" not in changes and config.data == _D.data:
         raise ConfigError(
@@ -325,7 +349,7 @@ def _start(recipe: str, given: dict[str, Any], out: Path | None) -> tuple[RunFol
     screen = console()
     screen.print(f"{chosen}\n  changed here: {', '.join(changed) or 'nothing'}", soft_wrap=True)
     if fitting:
-        screen.print("\n  ".join(["chosen for these recordings:", *fitting.reasons]), soft_wrap=True)
+        screen.print("\n  ".join(["chosen for these data:", *fitting.reasons]), soft_wrap=True)
     return run, config
 
 

@@ -103,7 +103,7 @@ def test_train_resume_and_eval(root, tmp_path, capsys):
     code, out, _ = run(capsys, "train", "--data", "folder", "--root", root, "--out", folder, *options)
     assert code == 0
     for text in (
-        "chosen for these recordings:",
+        "chosen for these data:",
         "3 classes: left, middle, right",
         "time_steps 30, step_ms 2.7",
     ):

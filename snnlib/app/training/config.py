@@ -18,7 +18,10 @@ from snnlib.app.training.errors import ConfigError
 from snnlib.data import EventFileError
 from snnlib.data.atomic import write_bytes_atomically
 
-DataName = Literal["digits", "nmnist", "folder", "ecg", "spoken-digits", "shd", "ssc"]
+DataName = Literal[
+    "digits", "nmnist", "folder", "mnist", "fashion-mnist", "images", "ecg", "spoken-digits", "shd", "ssc"
+]
+ImageEncoding = Literal["current", "rate", "latency", "rows", "pixels", "permuted-pixels"]
 LossName = Literal[
     "count", "count+", "cross-entropy", "cross-entropy+", "first-spike", "spike-time", "van-rossum", "tet"
 ]
@@ -31,6 +34,7 @@ Precision = Literal["32-true", "64-true", "bf16-true", "bf16-mixed"]
 
 # Data without frames `[T, 2, H, W]`: sequences `[T, channels]`, of different lengths; and those labelled at every step.
 SEQUENCES: frozenset[DataName] = frozenset({"ecg", "spoken-digits", "shd", "ssc"})
+IMAGES: frozenset[DataName] = frozenset({"mnist", "fashion-mnist", "images"})
 STEPS_LABELLED: frozenset[DataName] = frozenset({"ecg"})
 # Losses that know lengths; others count steps to the end of the batch.
 _LOSSES_WITH_LENGTHS: tuple[LossName, ...] = ("tet", "count", "count+", "cross-entropy", "cross-entropy+")
@@ -49,7 +53,9 @@ class TrainConfig:
 
     Args:
         data: `"digits"`, the embedded event digits; `"nmnist"`, a copy of N-MNIST in `root`; `"folder"`, event files
-            of any formats in `root`, see `snnlib.data.EventFolder`; or sequences without frames: `"ecg"`,
+            of any formats in `root`, see `snnlib.data.EventFolder`; images: `"mnist"`, `"fashion-mnist"` or others in
+            MNIST's format (`snnlib.data.MNIST`), and `"images"`, PNG or JPEG files in `root`, see
+            `snnlib.data.ImageFolder`; or sequences without frames: `"ecg"`,
             electrocardiograms labelled at every step (`snnlib.data.ECG`); `"spoken-digits"`, sound through
             `snnlib.data.Cochlea` (`snnlib.data.SpokenDigits`), and `"shd"` and `"ssc"`, speech as spikes of 700
             channels (`snnlib.data.SHD`, `SSC`), each recording as long as it is. Padding of a batch counts for nothing.
@@ -57,6 +63,12 @@ class TrainConfig:
         classes: names of the classes of a folder, in the order of the net's outputs; None to take those in `root`.
         read: options of the reader of event files as `NAME=VALUE` texts, such as `"unit=s"` (folder only); see
             `snnlib.data.read`.
+        encoding: how an image becomes a sequence, see `snnlib.data.ToSequence`: `"current"`, `"rate"`, `"latency"`,
+            `"rows"`, `"pixels"` or `"permuted-pixels"`, in an order that is the same in every run.
+        mean: of an image's pixels from 0 to 1; subtracted, not for rate and latency.
+        std: of an image's pixels; what is left is divided by it.
+        size: `WIDTHxHEIGHT` in pixels to which the images of a folder are resized; None to take that of the first.
+        colour: whether the images of a folder are read in colour.
         net: layers in the papers' notation, see `snnlib.models.from_notation`. The last must have one neuron per class.
         neuron: `"srm"`, which learns from spike times, or a model of `snnlib.neurons` that learns with a surrogate
             gradient.
@@ -137,6 +149,11 @@ class TrainConfig:
     root: str | None = None
     classes: list[str] | None = None
     read: list[str] | None = None
+    encoding: ImageEncoding = "current"
+    mean: float = 0.0
+    std: float = 1.0
+    size: str | None = None
+    colour: bool = False
     net: str = "12C5p1-P2-64C5-P2-10"
     neuron: NeuronName = "srm"
     tau: float = 2.0
@@ -201,6 +218,7 @@ class TrainConfig:
             self._check_count(field, least)
         for field, above in (
             ("step_ms", 0),
+            ("std", 0),
             ("surrogate_width", 0),
             ("tau_grad", 1),
             ("logit_scale", 0),
@@ -228,6 +246,7 @@ class TrainConfig:
         self._check_batch_norm()
         self._check_graph()
         self._check_sequences()
+        self._check_images()
         for field in ("target_rate", "output_rate"):
             if not getattr(self, field) < 1:
                 raise self._error(field, "a rate in spikes per step, below 1")
@@ -238,7 +257,9 @@ class TrainConfig:
         if self.step_us < 1:
             raise self._error("step_ms", "at least 0.001 ms")
         if self.data != "digits" and self.root is None:
-            what = {"nmnist": "N-MNIST copy", "folder": "recordings"}.get(self.data, "data set")
+            what = {"nmnist": "N-MNIST copy", "folder": "recordings", "images": "images"}.get(
+                self.data, "data set"
+            )
             raise ConfigError("root", f"expected the folder of the {what} for data {self.data}, got none")
         names = self.classes
         named = isinstance(names, list) and len(names) > 0 and all(isinstance(name, str) for name in names)
@@ -254,6 +275,14 @@ class TrainConfig:
     def step_us(self) -> int:
         """Length of a time step in whole microseconds, the clock of event files."""
         return round(self.step_ms * 1000)
+
+    @property
+    def image_size(self) -> tuple[int, int] | None:
+        """`size` as `(height, width)`."""
+        if self.size is None:
+            return None
+        width, height = map(int, self.size.split("x"))
+        return height, width
 
     @property
     def crop_box(self) -> tuple[int, int, int, int] | None:
@@ -311,6 +340,7 @@ class TrainConfig:
             ("neuron", NeuronName),
             ("surrogate", SurrogateName),
             ("frames", FrameMode),
+            ("encoding", ImageEncoding),
             ("late", LateEvents),
             ("loss", LossName),
             ("device", Device),
@@ -374,6 +404,24 @@ class TrainConfig:
         losses = ("tet",) if self.data in STEPS_LABELLED else _LOSSES_WITH_LENGTHS
         if self.loss not in losses:
             raise self._error("loss", f"one of {', '.join(losses)} for {self.data}")
+
+    def _check_images(self) -> None:
+        self._check_number("mean")
+        if type(self.colour) is not bool:
+            raise self._error("colour", "true or false")
+        if self.size is not None and not re.fullmatch(r"[1-9]\d{0,3}x[1-9]\d{0,3}", str(self.size)):
+            raise self._error("size", "WIDTHxHEIGHT in pixels")
+        images, folder = self.data in IMAGES, self.data == "images"
+        unused: dict[str, Any] = {} if folder else {"size": None, "colour": False}
+        unused |= {"crop": None, "pool": 1} if images else {"encoding": "current", "mean": 0.0, "std": 1.0}
+        for field, fixed in unused.items():
+            if getattr(self, field) != fixed:
+                raise self._error(field, f"{str(fixed).lower()} for {self.data}")
+        if self.encoding in ("rate", "latency") and (self.mean, self.std) != (0, 1):
+            raise ConfigError(
+                "encoding",
+                f"expected mean 0 and std 1 beside {self.encoding}, got {self.mean} and {self.std}",
+            )
 
     def _check_batch_norm(self) -> None:
         if type(self.batch_norm) is not bool:

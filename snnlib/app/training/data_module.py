@@ -15,8 +15,16 @@ import torch
 from torch.utils.data import DataLoader, Dataset, Subset
 
 from snnlib.app.read_options import folder_options
-from snnlib.app.training.config import SEQUENCES, TrainConfig
+from snnlib.app.training.config import IMAGES, SEQUENCES, TrainConfig
 from snnlib.app.training.errors import ConfigError
+from snnlib.app.training.images import (
+    CollateImages,
+    image_classes,
+    image_shape,
+    input_shape_of,
+    open_images,
+    sequence_of_image,
+)
 from snnlib.app.training.order import SeededCopies, TrainingBatches, stack_copies
 from snnlib.app.training.sequences import Sequences, channels_of, classes_of, open_sequences
 from snnlib.data import (
@@ -41,7 +49,8 @@ class DataFacts:
 
     Args:
         classes: names of the classes; the label is the index.
-        input_shape: polarities, height and width of a frame `[C, H, W]`; channels, 1 and 1 of sequences without frames.
+        input_shape: polarities or colours, height and width of a frame `[C, H, W]`; channels, 1 and 1 of sequences
+            without frames.
     """
 
     classes: tuple[str, ...]
@@ -59,6 +68,13 @@ def data_facts(config: TrainConfig) -> DataFacts:
     if config.data in SEQUENCES:
         try:
             return DataFacts(classes_of(config), (channels_of(config), 1, 1))
+        except (OSError, ValueError, ImportError) as error:
+            raise ConfigError("root", str(error)) from error
+    if config.data in IMAGES:
+        try:
+            return DataFacts(image_classes(config), input_shape_of(config, image_shape(config)))
+        except ConfigError:
+            raise
         except (OSError, ValueError, ImportError) as error:
             raise ConfigError("root", str(error)) from error
     # The embedded digits share N-MNIST's.
@@ -127,12 +143,15 @@ Samples = Dataset[tuple[torch.Tensor, Any]]
 
 def collate(config: TrainConfig) -> Callable[[Sequence[Any]], tuple[torch.Tensor, ...]]:
     """How samples become a batch: `(x, labels)`, and of sequences without frames `(x, labels, lengths)`."""
+    if config.data in IMAGES:
+        return CollateImages(sequence_of_image(config, torch.float32))
     return collate_ragged if config.data in SEQUENCES else stack_time_first
 
 
 class EventData(pl.LightningDataModule):
     """Training, validation and test set of a run as batches `[T, N, C, H, W]` (uint8) and labels `[N]`.
 
+    Images are kept as frames of one step, in which they are augmented, and become sequences (float32) in the batch.
     Sequences without frames are batches `[T, N, channels]`, labels `[N]` or `[T, N]`, and lengths `[N]`. The validation
     set is a share of the training samples (`config.val_split`), chosen by the seed, or the data set's own. Frames are
     kept in memory where they fit into half of it, so that only the first epoch reads files; else the events are kept in
@@ -163,6 +182,8 @@ class EventData(pl.LightningDataModule):
             self.train_set = self._open(train=True)
             if self.config.val_split and self.config.data in SEQUENCES:
                 self.val_set = self._open_sequences("val")
+            elif self.config.val_split and self.config.data in ("mnist", "fashion-mnist"):
+                self.val_set = self._open_images("val")
             elif self.config.val_split:
                 self.train_set, self.val_set = self._hold_out(self.train_set)
 
@@ -170,8 +191,9 @@ class EventData(pl.LightningDataModule):
         """Augmented batches; samples, order and random numbers follow from the seed and the epoch alone."""
         config = self.config
         sequences = isinstance(self.train_set, Sequences)
-        augment = AugmentFrames(shift=config.shift, rotate=config.rotate, warp=config.warp)
-        samples = SeededCopies(self.train_set, None if sequences else augment, config.copies, config.seed)
+        moved = not sequences and (config.shift or config.rotate or config.warp)
+        augment = AugmentFrames(shift=config.shift, rotate=config.rotate, warp=config.warp) if moved else None
+        samples = SeededCopies(self.train_set, augment, config.copies, config.seed)
         batches = TrainingBatches(
             len(samples),
             config.batch_size,
@@ -229,7 +251,7 @@ class EventData(pl.LightningDataModule):
                 f"expected training samples with events in the part of the sensor and the time that the net sees, got "
                 f"{len(order)} without any",
             )
-        return stack_time_first(chosen)[0]
+        return collate(self.config)(chosen)[0]
 
     def untrained_classes(self) -> list[str]:
         """Names of the classes that the test set of recordings has and the training set has not."""
@@ -287,7 +309,15 @@ class EventData(pl.LightningDataModule):
             )
         return sequences
 
+    def _open_images(self, split: Split) -> Samples:
+        try:
+            return open_images(self.config, split, memory=_memory_bytes() / 2, progress=self.progress)
+        except (OSError, ValueError, ImportError) as error:
+            raise ConfigError("root", str(error)) from error
+
     def _open(self, train: bool) -> Samples:
+        if self.config.data in IMAGES:
+            return self._open_images("train" if train else "test")
         if self.config.data in SEQUENCES:
             held_out: tuple[Split, ...] = () if self.config.val_split else ("val",)
             return self._open_sequences("train", *held_out) if train else self._open_sequences("test")

@@ -12,12 +12,11 @@ from torch.utils.data import Dataset
 
 from snnlib.app.training.classifier import SpikingClassifier
 from snnlib.app.training.config import SEQUENCES, TrainConfig
-from snnlib.app.training.data_module import EventData
+from snnlib.app.training.data_module import EventData, collate
 from snnlib.app.training.errors import ConfigError
 from snnlib.app.training.load import load_module
 from snnlib.app.training.run import Checkpoint
 from snnlib.app.training.run_folder import RunFolder
-from snnlib.data import stack_time_first
 from snnlib.exchange import compare_integers, export_c, export_onnx, to_integers, to_nir
 from snnlib.exchange.integers.report import IntegerReport
 
@@ -44,9 +43,9 @@ def export_run_to_c(
         ValueError: a net that has no counterpart in integers.
     """
     module, config, data = _opened(folder, checkpoint, root)
-    calibration, _ = _batch(data.train_set, samples[0])
+    calibration, _ = _batch(config, data.train_set, samples[0])
     integers = to_integers(module.net, calibration, **options)
-    frames, labels = _batch(data.test_set, None)
+    frames, labels = _batch(config, data.test_set, None)
     report = compare_integers(module.net, integers, frames, labels, scores=module.objective.scores)
     sizes = export_c(
         integers,
@@ -81,8 +80,8 @@ def run_to_nir(
         ConfigError, CheckpointError: as in `load`.
         ValueError: a net that has no counterpart in NIR.
     """
-    module, _, data = _opened(folder, checkpoint, root)
-    frames, _ = _batch(data.test_set, 4)
+    module, config, data = _opened(folder, checkpoint, root)
+    frames, _ = _batch(config, data.test_set, 4)
     return to_nir(module.net, dt, x=frames, discretisation=discretisation, approximate=approximate)
 
 
@@ -94,8 +93,8 @@ def export_run_to_onnx(folder: Path, out: Path, checkpoint: Checkpoint, root: Pa
         ImportError: the package onnx is missing.
         ValueError: a net that has no counterpart in a dense graph.
     """
-    module, _, data = _opened(folder, checkpoint, root)
-    frames, _ = _batch(data.test_set, 1)
+    module, config, data = _opened(folder, checkpoint, root)
+    frames, _ = _batch(config, data.test_set, 1)
     export_onnx(module.net, out, frames)
 
 
@@ -114,11 +113,11 @@ def _opened(
     return module, config, data
 
 
-def _batch(samples: Dataset[Any], count: int | None) -> tuple[Tensor, Tensor]:
-    """The first samples as one batch `[T, N, C, H, W]` of float32, and their labels."""
+def _batch(config: TrainConfig, samples: Dataset[Any], count: int | None) -> tuple[Tensor, Tensor]:
+    """Samples as one batch `[T, N, C, H, W]` of float32, and their labels."""
     size = len(cast(Any, samples))
     chosen = [samples[i] for i in _spread(size, size if count is None else min(count, size))]
-    frames, labels = stack_time_first(chosen)
+    frames, labels = collate(config)(chosen)
     return frames.float(), torch.as_tensor(labels)
 
 

@@ -14,7 +14,7 @@ import torch
 from lightning.pytorch.utilities import rank_zero_only
 
 from snnlib.app.training.classifier import SpikingClassifier
-from snnlib.app.training.config import SEQUENCES
+from snnlib.app.training.config import IMAGES, SEQUENCES
 from snnlib.data.atomic import write_bytes_atomically
 
 Row = dict[str, float]
@@ -57,7 +57,11 @@ class History(pl.Callback):
         held = "" if data.val_set is None else f", {len(data.val_set)} validation"
         channels, height, width = facts.input_shape
         sample = f"{config.time_steps} steps of {config.step_ms:g} ms, {channels} x {height} x {width} cells"
-        if config.data in SEQUENCES:
+        if config.data in IMAGES:
+            sample = (
+                f"{config.time_steps} steps of {channels} x {height} x {width} values ({config.encoding})"
+            )
+        elif config.data in SEQUENCES:
             sample = f"steps of {config.step_ms:g} ms, {channels} channels"
         self.show(
             f"data: {len(data.train_set)} training{held} and {len(data.test_set)} test samples of "

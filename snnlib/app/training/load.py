@@ -11,13 +11,14 @@ from torch import Tensor, nn
 
 from snnlib.app.read_options import read_options
 from snnlib.app.training.classifier import SpikingClassifier
-from snnlib.app.training.config import SEQUENCES, STEPS_LABELLED, TrainConfig
+from snnlib.app.training.config import IMAGES, SEQUENCES, STEPS_LABELLED, TrainConfig
 from snnlib.app.training.data_module import data_facts, frames_of
 from snnlib.app.training.errors import ConfigError
+from snnlib.app.training.images import image_shape, sequence_of_image
 from snnlib.app.training.run import Checkpoint, checkpoint_path, load_weights
 from snnlib.app.training.run_folder import RunFolder
 from snnlib.app.training.sequences import Heard, sequence_of
-from snnlib.data import ToFrames, read, read_wav
+from snnlib.data import ToFrames, ToSequence, read, read_image, read_wav
 from snnlib.data.datasets.reader_options import ReaderOptions
 from snnlib.neurons.stored import warn_caller
 
@@ -32,7 +33,8 @@ class LoadedRun(NamedTuple):
         net: the trained net in evaluation mode; it maps spike tensors `[T, N, C, H, W]` to output potentials or spikes
             `[T, N, classes]`.
         transform: maps an event array to the net's input for one sample `[T, C, H, W]`, or `[T, channels]` for data
-            without frames; sound `[samples]` likewise; spikes `[T, 4]` of an electrocardiogram to the net's dtype.
+            without frames; sound `[samples]` and images uint8 `[C, H, W]` likewise; spikes `[T, 4]` of an
+            electrocardiogram to the net's dtype.
         classes: names of the classes.
     """
 
@@ -75,7 +77,7 @@ def load_module(config: TrainConfig, run: RunFolder, checkpoint: Checkpoint) -> 
 
 
 class Predictor:
-    """Class scores of event files, or of sound files.
+    """Class scores of event files, of sound files, or of images, which are resized to those of the training.
 
     Args:
         config: the run's settings.
@@ -96,6 +98,7 @@ class Predictor:
         # As `EventFolder` reads its files.
         self._origin = "first" if config.data == "folder" else "auto"
         self._options = ReaderOptions(read_options(config.read))
+        self._image_shape = image_shape(config) if config.data in IMAGES else (0, 0, 0)
 
     @torch.no_grad()
     def scores(self, file: Path) -> Tensor:
@@ -108,13 +111,17 @@ class Predictor:
         """
         # A crop leaves out what is outside; without one that is an error.
         size = self._transform.sensor_size if isinstance(self._transform, ToFrames) else None
-        if isinstance(self._transform, Heard):
-            heard: Any = read_wav(file, sample_rate=self._transform.cochlea.sample_rate)[0]
+        heard: Any
+        if isinstance(self._transform, ToSequence):
+            colours, *frame = self._image_shape
+            heard = read_image(file, mode="colour" if colours == 3 else "grey", size=(frame[0], frame[1]))
+        elif isinstance(self._transform, Heard):
+            heard = read_wav(file, sample_rate=self._transform.cochlea.sample_rate)[0]
         else:
             general = {"sensor_size": size, "origin": self._origin}
             heard, _ = read(file, strict=True, **{**general, **self._options.of(file)})
         x = self._transform(heard)
-        if not x.any():
+        if not x.any() and not isinstance(self._transform, ToSequence):
             warn_caller(
                 f"{file}: expected events in the part of the sensor and the time that the net sees, got none"
             )
@@ -129,4 +136,6 @@ class Predictor:
 
 def _transform(config: TrainConfig) -> Callable[[Any], Tensor]:
     dtype = _DTYPES.get(config.precision, torch.float32)
+    if config.data in IMAGES:
+        return sequence_of_image(config, dtype)
     return sequence_of(config, dtype) if config.data in SEQUENCES else frames_of(config, dtype)

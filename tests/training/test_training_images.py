@@ -1,0 +1,167 @@
+"""`snnlib train` on images: MNIST's files, folders of pictures, every encoding, prediction of a picture."""
+
+import csv
+import gzip
+import struct
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from snnlib import load
+from snnlib.app.cli import main
+from snnlib.app.training.config import TrainConfig
+from snnlib.app.training.data_module import EventData
+from snnlib.app.training.errors import ConfigError
+
+SMALL = ("--epochs", 3, "--batch-size", 10, "--threads", 1, "--lr", "2e-2", "--warmup-epochs", 0)
+
+
+def run(capsys, *arguments):
+    with pytest.raises(SystemExit) as stop:
+        main([str(argument) for argument in arguments])
+    capture = capsys.readouterr()
+    return int(stop.value.code or 0), capture.out, capture.err
+
+
+def _digits(count):
+    """Class k is a bright square in a place of its own."""
+    rng = np.random.default_rng(0)
+    labels = (np.arange(count) % 10).astype(np.uint8)
+    images = rng.integers(0, 60, (count, 28, 28)).astype(np.uint8)
+    for image, label in zip(images, labels, strict=True):
+        row, column = divmod(int(label), 4)
+        image[9 * row : 9 * row + 7, 7 * column : 7 * column + 6] = 250
+    return images, labels
+
+
+@pytest.fixture(scope="module")
+def mnist(tmp_path_factory):
+    root = tmp_path_factory.mktemp("mnist")
+    for part, count in (("train", 240), ("t10k", 40)):
+        for kind, array in zip(("images", "labels"), _digits(count), strict=True):
+            head = struct.pack(f">{1 + array.ndim}I", 0x800 + array.ndim, *array.shape)
+            path = root / f"{part}-{kind}-idx{array.ndim}-ubyte.gz"
+            path.write_bytes(gzip.compress(head + array.tobytes()))
+    return root
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    root = tmp_path_factory.mktemp("pictures")
+    for number in range(60):
+        name = ("left", "right")[number % 2]
+        pixels = np.random.default_rng(number).integers(0, 60, (20, 24, 3)).astype(np.uint8)
+        pixels[6:14, (2 if name == "left" else 14) :][:, :8] = (250, 200, 250)
+        path = root / name / f"{number}.png"
+        path.parent.mkdir(exist_ok=True)
+        Image.fromarray(pixels).resize((24 + number % 3, 20)).save(path)
+    return root
+
+
+def test_mnist_from_the_files_to_a_prediction(mnist, tmp_path, capsys):
+    folder = tmp_path / "run"
+    options = (*SMALL, "--net", "4C5-P2-10", "--val-split", 0.1, "--out", folder)
+    code, out, err = run(capsys, "train", "--data", "mnist", "--root", mnist, *options)
+    assert (code, err) == (0, "")
+    assert "recipe mnist: the image as amplitudes at each of 5 steps" in out
+    # The validation set is MNIST's own: a twelfth, the last.
+    assert "data: 220 training, 20 validation and 40 test samples" in out
+    with (folder / "metrics.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert float(rows[-1]["test_accuracy"]) > 0.8
+    assert (folder / "report.html").is_file()
+    code, out, _ = run(capsys, "eval", folder)
+    assert code == 0 and f"{float(rows[-1]['test_accuracy']):.2%} (" in out
+    code, out, _ = run(capsys, "profile", folder, "--samples", 4)
+    assert code == 0
+    # A picture, larger and in colour; what `load` gives reads it in the same way.
+    image = _digits(10)[0][7]
+    Image.fromarray(image).resize((56, 56)).convert("RGB").save(tmp_path / "seven.png")
+    (tmp_path / "broken.png").write_bytes(b"\x89PNG")
+    code, out, err = run(capsys, "predict", folder, tmp_path / "seven.png", tmp_path / "broken.png")
+    assert code == 2 and "broken.png: expected a PNG, JPEG or BMP image" in err
+    assert out.splitlines()[1].split("\t")[1] == "7"
+    net, transform, classes = load(folder)
+    with torch.no_grad():
+        counts = net(transform(torch.from_numpy(image.copy())[None]).unsqueeze(1)).sum(0)
+    assert classes[int(counts.argmax())] == "7"
+
+
+@pytest.mark.parametrize("colour", [False, True])
+def test_a_folder_of_pictures(colour, pictures, tmp_path, capsys):
+    folder = tmp_path / "run"
+    options = (*SMALL, "--net", "4C5-P2-2", "--shift", 1, "--out", folder, *["--colour"] * colour)
+    code, out, err = run(capsys, "train", "--data", "images", "--root", pictures, *options)
+    assert (code, err) == (0, "")
+    for text in (
+        "48 images to train on, 2 classes: left, right",
+        "size 25x20:",
+        "of the pixels of 48 images",
+    ):
+        assert text in out
+    config = TrainConfig.load(folder / "config.json")
+    assert (config.size, config.classes, config.colour) == ("25x20", ["left", "right"], colour)
+    with (folder / "metrics.csv").open() as file:
+        assert float(list(csv.DictReader(file))[-1]["test_accuracy"]) > 0.8
+    # Without the pictures that it was trained on.
+    code, out, _ = run(capsys, "predict", folder, pictures / "right" / "1.png")
+    assert code == 0 and out.splitlines()[1].split("\t")[1] == "right"
+
+
+@pytest.mark.parametrize(
+    ("encoding", "steps", "shape"),
+    [
+        ("current", 5, (1, 28, 28)),
+        ("rate", 5, (1, 28, 28)),
+        ("latency", 5, (1, 28, 28)),
+        ("rows", 28, (28,)),
+        ("pixels", 784, (1,)),
+        ("permuted-pixels", 784, (1,)),
+    ],
+)
+def test_encodings(encoding, steps, shape, mnist):
+    config = TrainConfig(data="mnist", root=str(mnist), encoding=encoding, time_steps=steps, shift=2)
+    data = EventData(config, progress=False)
+    data.setup("fit")
+    frames, labels = next(iter(data.train_dataloader()))
+    assert frames.shape == (steps, 25, *shape)
+    assert data.facts.input_shape == (shape if len(shape) == 3 else (*shape, 1, 1))
+    assert len(data.train_set) == 240 and data.val_set is None
+    again = EventData(config, progress=False)
+    again.setup("fit")
+    if encoding != "rate":
+        assert torch.equal(next(iter(again.train_dataloader()))[0], frames)
+    assert labels.shape == (25,)
+
+
+def test_rows_train_a_recurrent_net(mnist, tmp_path, capsys):
+    options = (*SMALL, "--encoding", "rows", "--time-steps", 28, "--net", "16R-10", "--neuron", "lif")
+    code, out, err = run(
+        capsys, "train", "--data", "mnist", "--root", mnist, *options, "--out", tmp_path / "run"
+    )
+    assert (code, err) == (0, "")
+    assert "28 steps of 28 x 1 x 1 values (rows)" in out
+
+
+def test_settings_that_do_not_fit(mnist, pictures):
+    for options, message in (
+        ({"data": "mnist"}, "root: expected the folder of the data set for data mnist, got none"),
+        ({"data": "digits", "encoding": "rows"}, "encoding: expected current for digits, got 'rows'"),
+        ({"data": "mnist", "root": "x", "size": "9x9"}, "size: expected none for mnist, got '9x9'"),
+        ({"data": "images", "root": "x", "size": "9"}, "size: expected WIDTHxHEIGHT in pixels, got '9'"),
+        ({"data": "mnist", "root": "x", "pool": 2}, "pool: expected 1 for mnist, got 2"),
+        (
+            {"data": "mnist", "root": "x", "encoding": "rate", "mean": 0.1},
+            "encoding: expected mean 0 and std 1 beside rate",
+        ),
+        ({"data": "mnist", "root": "x", "std": 0}, "std: expected a number > 0, got 0"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            TrainConfig(**options)
+    rows = TrainConfig(data="mnist", root=str(mnist), encoding="rows", time_steps=30)
+    with pytest.raises(ConfigError, match="time_steps: expected 28 for the rows of images of 28x28, got 30"):
+        EventData(rows, progress=False)
+    with pytest.raises(ConfigError, match=r"root: .*expected the file t10k-images-idx3-ubyte"):
+        EventData(TrainConfig(data="mnist", root=str(pictures)), progress=False).setup("fit")
