@@ -76,6 +76,16 @@ def test_a_layer_launches_three_kernels_in_a_pass(kind: str) -> None:
     assert len(backward.names) <= 3, backward.names
 
 
+def test_a_table_fills_one_column_for_each_number() -> None:
+    """Where it is made in every pass, as in a captured graph."""
+    neuron = neurons.BRF(learnable=()).to("meta")
+    dynamics = neuron.dynamics(neuron.constants())
+    with Launches() as launches:
+        dynamics.pack(torch.float32, torch.device("meta"))
+    numbers = {0.0, 1.0, -torch.inf, neuron.dt, -neuron.dt, neuron.gamma, -1 / neuron.gamma}
+    assert launches.names.count("full") <= len(numbers)
+
+
 @pytest.fixture
 def on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Dynamics are kept as on a GPU, with values to compare."""

@@ -161,5 +161,11 @@ def _constant_columns(
     """Numbers as `[channels]`."""
     if device.type == "cpu":
         return torch.tensor(rows, dtype=dtype, device="cpu")[:, None].expand(-1, channels).unbind()
-    # Fill kernels, which a recorded graph of a GPU may hold, where a copy from the host may not stand.
-    return [torch.full((channels,), row, dtype=dtype, device=device) for row in rows]
+    # Fill kernels, which a recorded graph of a GPU may hold, where a copy from the host may not stand; one for each
+    # number, zeros of either sign apart.
+    names = [float(row).hex() for row in rows]
+    columns = {
+        name: torch.full((channels,), float.fromhex(name), dtype=dtype, device=device)
+        for name in dict.fromkeys(names)
+    }
+    return [columns[name] for name in names]
