@@ -30,7 +30,7 @@ from snnlib.data import NMNIST, EventDigits, write_nmnist
 
 def recordings() -> tuple[str, list[tuple[np.ndarray, int]]]:
     """Name and pooled `(events, label)` of the data."""
-    if "SNNLIB_DATA" in os.environ:
+    if os.environ.get("SNNLIB_DATA"):
         root = Path(os.environ["SNNLIB_DATA"]) / "nmnist_800"
         parts: list[NMNIST] = [NMNIST(root, train) for train in (True, False)]
         return "N-MNIST", [sample for part in parts for sample in part]

@@ -39,7 +39,7 @@ _RATED, _HALVINGS = 2, 11
 def recordings(samples: int) -> tuple[list[Events], Tensor]:
     """Events of N-MNIST where `SNNLIB_DATA` has it, else the embedded digits, and labels."""
     folder = Path(os.environ.get("SNNLIB_DATA", ""), "nmnist_800")
-    here = "SNNLIB_DATA" in os.environ and folder.is_dir()
+    here = bool(os.environ.get("SNNLIB_DATA")) and folder.is_dir()
     data = NMNIST(folder, True) if here else EventDigits()
     every = len(data) // samples
     pairs = [data[number * every] for number in range(samples)]

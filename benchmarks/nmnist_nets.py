@@ -49,7 +49,7 @@ def recorded(samples: int) -> tuple[str, Tensor, Tensor]:
     """Real N-MNIST where `SNNLIB_DATA` has it, else the embedded event digits: what it is, sequences and labels."""
     root = Path(os.environ.get("SNNLIB_DATA", ""), "nmnist_800")
     data: NMNIST
-    if "SNNLIB_DATA" in os.environ and root.is_dir():
+    if os.environ.get("SNNLIB_DATA") and root.is_dir():
         name, data = "N-MNIST", NMNIST(root, True, ToFrames())
     else:
         name, data = "event digits", EventDigits(transform=ToFrames())

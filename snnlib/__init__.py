@@ -2,6 +2,7 @@
 
 import difflib
 import importlib
+import warnings
 from typing import Any
 
 from snnlib import (
@@ -24,7 +25,6 @@ from snnlib import (
 from snnlib.backends.choice import use_convolution
 from snnlib.backends.cpu_memory import keep_freed_memory
 from snnlib.backends.native import use_path
-from snnlib.compat import *  # noqa: F403
 from snnlib.exchange import convert, from_nir, to_integers, to_nir, verify_conversion
 from snnlib.functional import grad_scale, resize_bicubic, segment_sum, superpixel_unpool
 from snnlib.inspect.kernels import explain_dispatch
@@ -166,12 +166,16 @@ _LAZY = {"load": "snnlib.app.training.load", "report": "snnlib.app.report", "vis
 _ELSEWHERE = {"datasets": "data", "transforms": "data", "spikegen": "encoding", "surrogates": "surrogate"}
 _HOMES = ("neurons", "nn", "surrogate", "losses", "encoding", "readout", "data", "models", "init", "explain")
 
-# Not in `dir`, which is for new code: published names, for code that was written against them.
+# Published names, for code that was written against them; not in `dir`, which is for new code.
+_PUBLISHED = frozenset(compat.__all__)
+# Those that have warned of their sign: the first one does, for all.
+_WARNED: set[str] = set()
 _OWN = [*__all__, *_LAZY, "__version__"]
-__all__ += [name for name in compat.__all__ if name not in __all__]
 
 
 def __getattr__(name: str) -> Any:
+    if name in _PUBLISHED:
+        return _published(name)
     if name not in _LAZY:
         raise AttributeError(f"module 'snnlib' has no attribute {name!r}{_hint(name)}")
     try:
@@ -181,6 +185,18 @@ def __getattr__(name: str) -> Any:
             f"snnlib.{name} needs the package {error.name}, which is not installed: pip install 'snnlib[train]'"
         ) from error
     return module if _LAZY[name] == f"snnlib.{name}" else getattr(module, name)
+
+
+def _published(name: str) -> Any:
+    if name.startswith("srm") and not _WARNED:
+        _WARNED.add(name)
+        warnings.warn(
+            f"snnlib.{name} has the papers' gradients dL/dt, of the opposite sign to those of SRMConv2d and SRMLinear: "
+            "put LossReverse before a loss on spike counts (docs/compat.md). "
+            f"snnlib.compat.{name} is the same and does not warn",
+            stacklevel=3,
+        )
+    return getattr(compat, name)
 
 
 def __dir__() -> list[str]:

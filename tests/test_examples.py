@@ -53,7 +53,7 @@ def test_runs_with_its_defaults(
 def test_nmnist_on_real_recordings(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    if "SNNLIB_DATA" not in os.environ:
+    if not os.environ.get("SNNLIB_DATA"):
         pytest.skip("SNNLIB_DATA is unset: no real N-MNIST recordings to train on")
     root = Path(os.environ["SNNLIB_DATA"]) / "nmnist_800"
     output = run(monkeypatch, capsys, "nmnist.py", "--root", str(root), "--epochs", "2")
@@ -61,7 +61,7 @@ def test_nmnist_on_real_recordings(
 
 
 def test_ecg_on_real_recordings(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    if "SNNLIB_DATA" not in os.environ:
+    if not os.environ.get("SNNLIB_DATA"):
         pytest.skip("SNNLIB_DATA is unset: no real electrocardiograms to train on")
     root = Path(os.environ["SNNLIB_DATA"]) / "ecg_qtdb"
     output = run(monkeypatch, capsys, "ecg.py", "--root", str(root), "--hidden", "16", "--epochs", "1")

@@ -349,3 +349,11 @@ def test_the_program_is_the_simulation(
         bss = int(re.split(r"\s+", run("size", "net.o").stdout.splitlines()[1].strip())[2])
         aligned = len(re.findall(r"^static SNN_ALIGNED", (tmp_path / "net.c").read_text(), re.MULTILINE))
         assert sizes["ram"] <= bss <= sizes["ram"] + 512 + 64 * aligned
+
+
+def test_an_input_that_the_net_does_not_take_is_named() -> None:
+    net = nn.Sequential(snnlib.SRMConv2d(2, 3, 9)).eval()
+    with pytest.raises(
+        ValueError, match=r"x: expected an input that the net takes, got shape \(5, 2, 2, 8, 8\)"
+    ):
+        snnlib.to_integers(net, torch.ones(5, 2, 2, 8, 8))

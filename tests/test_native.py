@@ -138,7 +138,7 @@ def test_unknown_instruction_set_is_refused() -> None:
             "cuda",
             "variable SNNLIB_PATH: expected one of auto, native, reference, got 'cuda'",
         ),
-        ("SNNLIB_ISA", "mmx", "instruction set: expected one of portable"),
+        ("SNNLIB_ISA", "mmx", "environment variable SNNLIB_ISA: instruction set: expected one of portable"),
     ],
 )
 def test_wrong_environment(name: str, value: str, message: str) -> None:
@@ -147,6 +147,11 @@ def test_wrong_environment(name: str, value: str, message: str) -> None:
     run = _python("import snnlib", **{name: value})
     assert run.returncode != 0
     assert message in run.stderr
+
+
+def test_empty_variables_count_as_unset() -> None:
+    run = _python("import snnlib", SNNLIB_PATH="", SNNLIB_ISA="", SNNLIB_CONVOLUTION="")
+    assert run.returncode == 0, run.stderr
 
 
 def test_environment_chooses_path_and_instruction_set() -> None:

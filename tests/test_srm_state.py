@@ -129,3 +129,35 @@ def test_state_alone_has_a_gradient() -> None:
     layer.weight.requires_grad_(False)
     (alone,) = torch.autograd.grad(layer.run(x.detach(), (start,)).value.sum(), start)
     assert alone.abs().sum() > 0
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize("layer", [snnlib.SRMLinear, snnlib.SRMReadout])
+def test_lengths(layer: type[snnlib.SRMLinear], batch_first: bool) -> None:
+    """Each sample of a batch gets what it gets alone, and padding counts for nothing."""
+    torch.manual_seed(0)
+    made, lengths = layer(6, 4, batch_first=batch_first).double(), torch.tensor([11, 0, 5])
+    x = (torch.rand(11, 3, 6, dtype=torch.float64) < 0.5).double()
+    batch = torch.where(snnlib.functional.valid_steps(lengths, 11)[..., None], x, torch.nan)
+    value, state = made.run(batch.transpose(0, 1) if batch_first else batch, lengths=lengths)
+    value = value.transpose(0, 1) if batch_first else value
+    assert value[:, 0].any()
+    for sample, steps in enumerate(lengths.tolist()):
+        alone = x[:steps, sample : sample + 1]
+        expected, after = made.run(alone.transpose(0, 1) if batch_first else alone)
+        expected = expected.transpose(0, 1) if batch_first else expected
+        torch.testing.assert_close(value[:steps, sample : sample + 1], expected, rtol=0, atol=1e-12)
+        assert not value[steps:, sample].any()
+        torch.testing.assert_close(state[0][:, sample : sample + 1], after[0], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("reset_states", ["all", "membrane"])
+def test_no_gradient_flows_through_the_gradients_own_trace(reset_states: str) -> None:
+    neuron = snnlib.neurons.SRM(reset_states=reset_states)
+    current = torch.rand(5, 2, 3).requires_grad_()
+    for run in (neuron.run, neuron.reference):
+        trace = run(current).state[0][2]
+        assert trace.abs().sum() > 0
+        if trace.requires_grad:
+            (grad,) = torch.autograd.grad(trace.sum(), current, allow_unused=True)
+            assert grad is None or not grad.any()

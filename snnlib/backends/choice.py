@@ -46,7 +46,7 @@ def _checked(choice: str, source: str) -> Convolution:
 
 
 _choice = Choice(
-    _checked(os.environ.get("SNNLIB_CONVOLUTION", "auto"), "environment variable SNNLIB_CONVOLUTION")
+    _checked(os.environ.get("SNNLIB_CONVOLUTION") or "auto", "environment variable SNNLIB_CONVOLUTION")
 )
 
 

@@ -53,11 +53,15 @@ def _checked(path: str, source: str) -> Path:
 # GPUs that kernels run on. Why they do not is asked every time: some reasons pass, such as memory that was full.
 _usable_gpus: set[int] = set()
 
-_path = Choice(_checked(os.environ.get("SNNLIB_PATH", "auto"), "environment variable SNNLIB_PATH"))
+# An empty variable counts as unset, as in shells.
+_path = Choice(_checked(os.environ.get("SNNLIB_PATH") or "auto", "environment variable SNNLIB_PATH"))
 _warned = False
 
-if _module is not None and "SNNLIB_ISA" in os.environ:
-    _module.select_isa(os.environ["SNNLIB_ISA"])
+if _module is not None and os.environ.get("SNNLIB_ISA"):
+    try:
+        _module.select_isa(os.environ["SNNLIB_ISA"])
+    except ValueError as error:
+        raise ValueError(f"environment variable SNNLIB_ISA: {error}") from None
 
 
 def state_dtype(sequence: Tensor) -> torch.dtype:

@@ -173,7 +173,7 @@ class srmConv2d(nn.Conv2d):  # noqa: N801
         taum, taus, taug: time constants of membrane, synapse and gradient kernel, in time steps.
 
     >>> import torch, snnlib
-    >>> snnlib.srmConv(1, 15, 5)(torch.ones(2, 6, 1, 28, 28)).shape
+    >>> snnlib.compat.srmConv(1, 15, 5)(torch.ones(2, 6, 1, 28, 28)).shape
     torch.Size([2, 6, 15, 24, 24])
     """
 
@@ -224,7 +224,7 @@ class srmLinear(nn.Linear):  # noqa: N801
         ValueError: a single input with `weight_norm`; in the forward pass, a constant or sequence that does not fit.
 
     >>> import torch, snnlib
-    >>> snnlib.srmLinear(640, 300)(torch.ones(2, 6, 640)).shape
+    >>> snnlib.compat.srmLinear(640, 300)(torch.ones(2, 6, 640)).shape
     torch.Size([2, 6, 300])
     """
 

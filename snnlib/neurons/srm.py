@@ -173,7 +173,8 @@ class SRM(ByEvent):
         j = s + current
         h = (1 - 1 / tau_m) * u + j / tau_s
         fired = h >= params["threshold"]
-        trace = ((g + current) * (1 - 1 / tau_grad)).masked_fill(fired, 0.0)
+        # The gradient's own trace has none.
+        trace = ((g + current).detach() * (1 - 1 / tau_grad)).masked_fill(fired, 0.0)
         after = torch.zeros_like(h)
         s = (1 - 1 / tau_s) * j
         bound: float | Tensor = torch.inf if self.neuron.grad_clamp is None else self.neuron.grad_clamp

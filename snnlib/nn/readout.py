@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from snnlib.functional import SRMNeuron
 from snnlib.functional._check import check_count, first_state
 from snnlib.functional._options import SRM_HINTS, KnownOptions
+from snnlib.functional.lengths import run_with_lengths
 from snnlib.functional.operators import FullyConnected
 from snnlib.functional.potential import srm_potential_stream
 from snnlib.functional.srm import Streamed
@@ -45,8 +46,8 @@ class SRMReadout(KnownOptions, WeightWithGain):
         device: device of the weight.
         dtype: dtype of the weight.
 
-    Potentials have the dtype of x, float32 for half. `readout.run(x, state)` goes on from a state, and `stream()` from
-    chunk to chunk.
+    Potentials have the dtype of x, float32 for half. `readout.run(x, state)` goes on from a state, and
+    `snnlib.Stream(readout)` from chunk to chunk.
 
     Raises:
         ValueError: an option out of its range, or a sequence that does not fit; the message names it.
@@ -94,8 +95,15 @@ class SRMReadout(KnownOptions, WeightWithGain):
         """Potentials of a sequence from the initial state."""
         return self.potentials_of(x, self.effective_weight).spikes
 
-    def run(self, x: Tensor, state: tuple[Tensor, ...] | None = None) -> Output:
-        """`forward` from a state `([2, N, out],)` of u and s, and with the state after the last step."""
+    def run(
+        self, x: Tensor, state: tuple[Tensor, ...] | None = None, lengths: Tensor | None = None
+    ) -> Output:
+        """`forward` from a state `([2, N, out],)` of u and s, and with the state after the last step.
+
+        With `lengths` `[N]`, the number of steps of each sample, as in `SpikingConv2d.run`.
+        """
+        if lengths is not None:
+            return Output(*run_with_lengths(self.run, x, state, lengths, int(self.batch_first)))
         potentials, final = self.potentials_of(x, self.effective_weight, first_state(state))
         return Output(potentials, (final,))
 

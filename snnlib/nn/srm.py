@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from snnlib import functional
-from snnlib.functional._check import as_sizes, as_tensor, check_count, check_number, first_state
+from snnlib.functional._check import as_sizes, as_tensor, check_count, check_flag, check_number, first_state
 from snnlib.functional._options import check_options
 from snnlib.functional.layer import NeuronOptions, srm_layer_stream
+from snnlib.functional.lengths import run_with_lengths
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
 from snnlib.functional.srm import SRMNeuron, Streamed, free_srm_potential, srm_neuron_stream
 from snnlib.neurons import Output
@@ -50,6 +51,7 @@ class SRMLayer(NeuronLayer):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
+        check_flag("batch_first", batch_first)
         self.operator = operator
         self.neuron = SRMNeuron(tau_m, tau_s, tau_grad, grad_clamp)
         check_number("input_grad_scale", input_grad_scale)
@@ -87,8 +89,15 @@ class SRMLayer(NeuronLayer):
         self.first_batches.watch(self, x, weight, spikes)
         return spikes
 
-    def run(self, x: Tensor, state: tuple[Tensor, ...] | None = None) -> Output:
-        """`forward` from a state `([3, N, C, ...],)` of u, s and g, and with the state after the last step."""
+    def run(
+        self, x: Tensor, state: tuple[Tensor, ...] | None = None, lengths: Tensor | None = None
+    ) -> Output:
+        """`forward` from a state `([3, N, C, ...],)` of u, s and g, and with the state after the last step.
+
+        With `lengths` `[N]`, the number of steps of each sample, as in `SpikingConv2d.run`.
+        """
+        if lengths is not None:
+            return Output(*run_with_lengths(self.run, x, state, lengths, int(self.batch_first)))
         return self.run_pooled(x, state, (1, 1))
 
     def run_pooled(self, x: Tensor, state: tuple[Tensor, ...] | None, window: tuple[int, int]) -> Output:

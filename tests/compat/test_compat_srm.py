@@ -1,5 +1,8 @@
 """The papers' SRM names: vectors in their dL/dt convention, and agreement with the library's layers."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from oracles import gradient_table, kernel_table
@@ -219,3 +222,26 @@ def test_function_in_every_dtype(dtype: torch.dtype, rng: torch.Generator) -> No
     for gradient in (x.grad, weight.grad):
         assert gradient.dtype == dtype
         assert gradient.isfinite().all() and gradient.any()
+
+
+def test_top_level_names_warn_once_of_their_sign() -> None:
+    """Names of `snnlib.compat` never do, nor does what has no sign."""
+    code = """
+import warnings
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    import snnlib
+    from snnlib import Quantizer, LossReverse, Bicubic
+    from snnlib.compat import srmConv2d
+    snnlib.compat.srmConv(1, 2, 3)
+    print(len(caught))
+    snnlib.srmConv(1, 2, 3)
+    from snnlib import srmConv2d as again, srmLinear, srmNeuronFunc
+    print(len(caught), again is srmConv2d, caught[0].filename, caught[0].message)
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    first, second = run.stdout.splitlines()
+    assert first == "0"
+    assert second.startswith(
+        "1 True <string> snnlib.srmConv has the papers' gradients dL/dt, of the opposite sign"
+    )

@@ -399,7 +399,7 @@ def test_yin_yang():
 
 def real(name):
     path = Path(os.environ.get("SNNLIB_DATA", "")) / name
-    if "SNNLIB_DATA" not in os.environ or not path.is_dir():
+    if not os.environ.get("SNNLIB_DATA") or not path.is_dir():
         pytest.skip(f"SNNLIB_DATA holds no {name}")
     return path
 

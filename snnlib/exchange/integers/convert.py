@@ -87,7 +87,12 @@ def to_integers(
         last = stage is stages[-1]
         layer = _layer(stage, divisor, weight_bits, scale, decay, last)
         assert stage.cell is not None
-        layers.append(_calibrated(layer, stage.cell.strict, layers, x, state_bits))
+        try:
+            layers.append(_calibrated(layer, stage.cell.strict, layers, x, state_bits))
+        except RuntimeError as error:
+            raise ValueError(
+                f"x: expected an input that the net takes, got shape {tuple(x.shape)} at {stage.name}: {error}"
+            ) from error
         divisor = 1.0 / (stage.pool[0] * stage.pool[1])
     return IntegerNet(layers)
 
