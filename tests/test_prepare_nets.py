@@ -178,7 +178,7 @@ def _learn(gain: bool, batches: int) -> float:
 
 def test_sgd_learns_without_gain_and_is_warned_of_with_it() -> None:
     assert _learn(gain=False, batches=60) > 0.85
-    with pytest.warns(UserWarning, match=r"one step of the optimiser changed the weights by .*gain=False"):
+    with pytest.warns(UserWarning, match=r"from one batch to the next the weights changed by .*gain=False"):
         _learn(gain=True, batches=4)
 
 

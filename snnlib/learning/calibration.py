@@ -81,6 +81,8 @@ def calibrate_firing_rate_(
             )
         wanted, channel_rates = search.find(torch.full_like(highest, targets[name]))
         assign_effective_weight(layer, wanted, label)
+        # Training has not begun.
+        layer.first_batches = layer.first_batches.anew()
         rates[name] = float(channel_rates.mean())
 
     def hook(name: str) -> Any:

@@ -85,7 +85,7 @@ class FirstBatches:
         self._weight = None
         if self._step is not None and float(self._step) > _LARGEST_STEP:
             warn_caller(
-                f"{self._name}: one step of the optimiser changed the weights by {float(self._step):.2g} times their "
+                f"{self._name}: from one batch to the next the weights changed by {float(self._step):.2g} times their "
                 "size; lower the learning rate. SGD feels a layer's gain squared: for it, prepare with "
                 "snnlib.prepare_(net, x, gain=False)"
             )
