@@ -47,10 +47,11 @@ LONGEST = [
         "test_benchmarks.py",
         "test_cli.py",
         "test_cuda_emulation.py",
+        "test_gpu_check.py",
         "test_report.py",
     ),
     *("test_spike_regression.py", "test_data_digits.py", "test_neurons.py", "test_training_resume.py"),
-    *("test_gpu_check.py", "test_native.py", "test_visual.py", "test_compile.py", "test_cudnn.py"),
+    *("test_native.py", "test_visual.py", "test_compile.py", "test_cudnn.py"),
     *("test_models_published.py", "test_invariance.py", "test_fuzz.py"),
 ]
 
