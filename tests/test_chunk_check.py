@@ -137,6 +137,10 @@ MIXING: dict[str, tuple[Callable[[], nn.Module], str]] = {
         r"0\.0\.inner \(Convolution\)",
     ),
     "between layers": (lambda: Net(lambda x: x / (1 + x.sum(0))), r"net \(Net\)"),
+    "behind a module that says nothing": (
+        lambda: Net(lambda x: x / (1 + x.sum(0)), Own(torch.ones_like)),
+        r"net \(Net\)",
+    ),
     "summed up": (lambda: nn.Sequential(Own(lambda x: x.sum(0))), r"0 \(Own\)"),
     "step by step": (Steps, r"net \(Steps\)"),
     "restarts": (Restarts, r"net \(Restarts\)"),

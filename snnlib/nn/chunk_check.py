@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -169,7 +169,11 @@ class ChunkCheck:
                 keep = lambda its_call, child=child: inner.append((child, its_call))  # noqa: E731
                 undo.enter_context(watched(child.module, _time_dim_of(call.x, call.dim), keep))
             play(acting, call)
-        return next(filter(None, (self._culprit(*each) for each in inner)), None)
+        for child, its_call in inner:
+            with suppress(_UndecidedError):
+                if (found := self._culprit(child, its_call)) is not None:
+                    return found
+        return None
 
     def _fault(self, unknown: Unknown, call: Call, whole: Trace, drawn: bytes, *, random: bool) -> str | None:
         if self._padding is not None:

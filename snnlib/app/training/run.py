@@ -22,7 +22,7 @@ from snnlib.app.training.checkpoint_io import (
 )
 from snnlib.app.training.checkup import Checkup
 from snnlib.app.training.classifier import SpikingClassifier, TestResult
-from snnlib.app.training.config import TrainConfig
+from snnlib.app.training.config import IMAGES, TrainConfig
 from snnlib.app.training.data_module import EventData
 from snnlib.app.training.divergence import StopWhenDiverged
 from snnlib.app.training.errors import CheckpointError, ConfigError
@@ -231,7 +231,7 @@ def _described(config: TrainConfig) -> str:
     """Which data are read, and where they lie."""
     if config.data == "digits":
         return "the embedded digits: handwritten digits before a simulated event camera, no download"
-    return f"the recordings ({config.data}) in {config.root}"
+    return f"the {'images' if config.data in IMAGES else 'recordings'} ({config.data}) in {config.root}"
 
 
 def _say(text: str) -> None:
