@@ -15,7 +15,7 @@ from snnlib.app.training.config import TrainConfig
 from snnlib.app.training.data_module import EventData
 from snnlib.app.training.errors import ConfigError
 
-SMALL = ("--epochs", 3, "--batch-size", 10, "--threads", 1, "--lr", "2e-2", "--warmup-epochs", 0)
+SMALL = ("--epochs", 6, "--batch-size", 10, "--threads", 1, "--lr", "2e-2", "--warmup-epochs", 0)
 
 
 def run(capsys, *arguments):
@@ -65,7 +65,7 @@ def test_mnist_from_the_files_to_a_prediction(mnist, tmp_path, capsys):
     options = (*SMALL, "--net", "4C5-P2-10", "--val-split", 0.1, "--out", folder)
     code, out, err = run(capsys, "train", "--data", "mnist", "--root", mnist, *options)
     assert (code, err) == (0, "")
-    assert "recipe mnist: the image as amplitudes at each of 5 steps" in out
+    assert "recipe mnist: the image as amplitudes at each of 5 steps;" in out
     # The validation set is MNIST's own: a twelfth, the last.
     assert "data: 220 training, 20 validation and 40 test samples" in out
     with (folder / "metrics.csv").open() as file:
