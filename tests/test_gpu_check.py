@@ -261,7 +261,7 @@ def test_a_call_for_some_stages_adds_to_the_report(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(2400)
-def test_dry_run(tmp_path: Path, build: ModuleType) -> None:
+def test_dry_run(tmp_path: Path, build: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every command of the run on a GPU to its end: the build with kernels, all stages, an epoch of training."""
     if build.cuda_tool("nvcc") is None:
         pytest.skip("there is no nvcc")
@@ -269,6 +269,9 @@ def test_dry_run(tmp_path: Path, build: ModuleType) -> None:
     options = ("--device", "cpu", "--small", "--minutes", "35", "--architectures", "90")
     folders = ("--build", tmp_path / "build", "--copy", tmp_path / "out", "--json", tmp_path / "report.json")
     command = [sys.executable, BENCHMARKS / "gpu_check.py", *options, *folders]
+    # In the place of what leads imports to the sources, where the package is installed as it lies.
+    (tmp_path / "_editable_skbc_snnlib.py").touch()
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=2300)
     assert run.returncode == 0, run.stdout + run.stderr
     report = json.loads((tmp_path / "out" / "report.json").read_text())
