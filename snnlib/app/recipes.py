@@ -219,24 +219,36 @@ _IMAGES: dict[str, Any] = {
     "tau_m": 5.0,
     "tau_s": 3.0,
     "tau_grad": 2.5,
+    "input_grad_scale": 0.85,
+    "start": "standardized",
     "loss": "count",
     "desired": 5.0,
     "undesired": 1.0,
-    "clip_norm": 1.0,
+    # Below the norm of nearly every gradient: all steps weigh alike.
+    "clip_norm": 0.02,
     "epochs": 12,
     "batch_size": 50,
-    "lr": 5e-3,
-    "warmup_epochs": 0.1,
+    "lr": 1e-3,
+    "warmup_epochs": 0.0,
     "weight_decay": 0.0,
-    "target_rate": 0.12,
-    "output_rate": 0.12,
+    "target_rate": 0.08,
+    "output_rate": 0.08,
 }
 _MNIST = Recipe(
     name="mnist",
     source="net, time constants and loss of Zhu et al., NeurIPS 2022",
-    note="the image as amplitudes at each of 5 steps; the first layer tends to saturate, and the start of "
-    "examples/mnist.py learns faster",
-    measured=(),
+    note="the image as amplitudes at each of 5 steps; as examples/mnist.py",
+    measured=(
+        Measurement(
+            data="MNIST, 60000 to train and the first 5000 test images",
+            runs="seed 0",
+            epochs=1,
+            last=0.977,
+            error=None,
+            best=0.977,
+            command="snnlib train --data mnist --epochs 1 --threads 1",
+        ),
+    ),
     settings=MappingProxyType(
         {**_IMAGES, "data": "mnist", "net": "15C5-P2-40C5-P2-300-10", "mean": 0.1307, "std": 0.3081}
     ),

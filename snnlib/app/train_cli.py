@@ -27,6 +27,7 @@ from snnlib.app.training.config import (
     LossName,
     NeuronName,
     Precision,
+    Start,
     SurrogateName,
     TrainConfig,
 )
@@ -146,6 +147,16 @@ def train(
     tau_grad: Annotated[
         float | None, _option("Set the time constant of the gradient kernel, in time steps.", "Net")
     ] = _D.tau_grad,
+    input_grad_scale: Annotated[
+        float, _option("Multiply the gradient that srm layers hand to the layer before by this.", "Net")
+    ] = _D.input_grad_scale,
+    start: Annotated[
+        Start,
+        _option(
+            "Begin with srm weights whose channels fire at one rate, or with weights of mean 0, for images.",
+            "Net",
+        ),
+    ] = _D.start,
     target_rate: Annotated[
         float, _option("Calibrate hidden layers to this many spikes per neuron and time step.", "Net")
     ] = _D.target_rate,

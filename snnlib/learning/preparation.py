@@ -18,8 +18,8 @@ class LayerPreparation:
         dead: channels that never fired.
         saturated: channels that fired in more than 90 % of all time steps.
         potential: RMS of a readout's potentials; None for a spiking layer.
-        as_drawn: whether the weights stay as they were drawn, as those of recurrent layers that fire do: of their
-            neurons some are silent and others fire in most steps, and they learn so.
+        as_drawn: whether channels keep the differences with which their weights were drawn, as in recurrent layers that
+            fire and in standardised ones: some are silent and others fire in most steps, and they learn so.
     """
 
     name: str
@@ -34,15 +34,15 @@ class LayerPreparation:
 
     def findings(self) -> list[str]:
         """One line per thing that is wrong with the layer, with a remedy."""
-        if self.rate is None or self.target is None or self.as_drawn:
+        if self.rate is None or self.target is None:
             return []
         found = []
-        if self.dead:
+        if self.dead and not self.as_drawn:
             found.append(
                 f"{self.name} has dead channels: {self.dead} of {self.channels} did not fire, as no input spike "
                 "reaches them; take a batch with more events, or larger kernels"
             )
-        if self.saturated:
+        if self.saturated and not self.as_drawn:
             found.append(
                 f"{self.name} is saturated: {self.saturated} of {self.channels} channels fire in more than 90 % of "
                 "all steps; lower its target_rate"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
@@ -22,7 +23,10 @@ from snnlib.nn.dropout import SpikeDropout
 from snnlib.nn.fusion import unfused
 from snnlib.nn.gain import WeightWithGain
 from snnlib.nn.neuron_layer import NeuronLayer
+from snnlib.nn.normalization import standardize_weights_
 from snnlib.nn.readout import SRMReadout
+from snnlib.nn.recurrent_layer import Recurrent
+from snnlib.nn.stored_weight import standardization_of
 
 # RMS of the potential without spikes, in thresholds, before the shift that sets the rate.
 _HIDDEN_SPREAD = 4.0
@@ -32,7 +36,14 @@ _OUTPUT_SPREAD = 1.0
 TargetRate = float | Mapping[str, float] | None
 
 
-def prepare_(net: nn.Module, x: Tensor, target_rate: TargetRate = None, *, gain: bool = True) -> Preparation:
+def prepare_(
+    net: nn.Module,
+    x: Tensor,
+    target_rate: TargetRate = None,
+    *,
+    gain: bool = True,
+    standardize: bool = False,
+) -> Preparation:
     """Make a new net ready to learn, in place: calibrate its firing rates on one batch and check that it can learn.
 
     Layer by layer, in the order in which the net calls them:
@@ -52,12 +63,18 @@ def prepare_(net: nn.Module, x: Tensor, target_rate: TargetRate = None, *, gain:
       about 2 thresholds in every layer, whatever its size. In recurrent layers the gain gives
       both weights one spread, and where the input is dense and analogue it is 4 at most.
 
+    With `standardize`, layers that learn from their own spikes alone, as SRM layers do, get a standardised weight of
+    mean 0 (`WeightStandardization`, whose gain and bias are new parameters) and one factor for all channels, with which
+    the layer fires at its rate; channels keep rates of their own. Weights are stored at torch's usual scale
+    `1 / sqrt(3 fan_in)`, so that at one learning rate their directions learn fast, and gain and bias slowly.
+
     Then it checks that spikes arrive at the output and gradients at every parameter, and says what it found. Batch
     normalisation works with the statistics of the batch, dropout is off.
 
     Call it once on a new net, before training and before or after making the optimiser: it neither adds nor replaces
-    parameters. A second call with the same batch changes nothing. Random state, training modes, batch-norm statistics,
-    gradients and layers with frozen weights stay as they are.
+    parameters, but with `standardize`: then make the optimiser afterwards. A second call with the same batch changes
+    nothing. Random state, training modes, batch-norm statistics, gradients and layers with frozen weights stay as they
+    are.
 
     Args:
         net: any module with spiking layers (`SRMConv2d`, `SpikingLinear`, ...), plain, standardised or fused, or with
@@ -67,9 +84,14 @@ def prepare_(net: nn.Module, x: Tensor, target_rate: TargetRate = None, *, gain:
         target_rate: spikes per neuron and time step, in (0, 1): a number for all hidden layers (for all layers where
             none is hidden, as in a recurrent layer alone), or a mapping from layer names to rates for the layers named.
             Default 0.03 in hidden layers (up to 0.1 in those of less than 100 neurons, for about 3 spikes per step) and
-            0.5 in spiking output layers.
+            0.5 in spiking output layers; 0.08 in standardised layers, hidden or output, which a number is for alike.
         gain: whether layers get a gain. Default True, for Adam and other optimisers whose steps do not depend on the
             size of the gradient. False leaves all gains at 1, for SGD, whose steps would grow with the gain's square.
+            Standardised layers have none.
+        standardize: whether layers that learn from their own spikes alone get standardised weights. Default False. True
+            is for images as currents, where shifts drift until a layer fires at every step or falls silent; with Adam
+            at 1e-3, a loss on counts that wants a few spikes of every output, and clipped gradients
+            (`docs/training.md`).
 
     Returns:
         A report to print: rates and gains per layer, and what is wrong, if anything is.
@@ -108,6 +130,7 @@ def prepare_(net: nn.Module, x: Tensor, target_rate: TargetRate = None, *, gain:
     if not spiking:
         raise ValueError(f"net: expected a module with spiking layers, got {type(net).__name__} without any")
     _check_target(target_rate, spiking)
+    standardized = _standardize(layers) if standardize else {}
     watched = {
         name or "net": module
         for name, module in net.named_modules()
@@ -119,7 +142,7 @@ def prepare_(net: nn.Module, x: Tensor, target_rate: TargetRate = None, *, gain:
         after.callback(course.end)
         with torch_modules_checked(net, x):
             outputs = output_layers(net, x, spiking)
-        targets = _targets(target_rate, spiking, outputs)
+        targets = _targets(target_rate, spiking, outputs - standardized.keys())
         sources = Sources(net)
         after.callback(sources.remove)
         ends = {name or "net" for name in outputs}
@@ -131,7 +154,8 @@ def prepare_(net: nn.Module, x: Tensor, target_rate: TargetRate = None, *, gain:
                 hook = PrepareNeuron(name, sources, target, course)
             else:
                 spread = _OUTPUT_SPREAD if name in ends and not asked else _HIDDEN_SPREAD
-                hook = Prepare(name, course, gain, target, spread)
+                shifted = module not in standardized.values()
+                hook = Prepare(name, course, gain, target, spread if shifted else None)
             after.callback(module.register_forward_pre_hook(hook).remove)
         course.begin_pass()
         if neurons:
@@ -147,6 +171,23 @@ def prepare_(net: nn.Module, x: Tensor, target_rate: TargetRate = None, *, gain:
             without_gradient=without_gradient(net, output),
             silent_output=not any(bool((tensor != 0).any()) for tensor in tensors_in(output)),
         )
+
+
+def _standardize(layers: Mapping[str, NeuronLayer]) -> dict[str, NeuronLayer]:
+    """Standardise the layers that nothing but their own spikes teaches, and return them by name."""
+    chosen = {}
+    for name, layer in layers.items():
+        parametrized = nn.utils.parametrize.is_parametrized(layer, "weight")
+        if layer.learns_when_silent or isinstance(layer, Recurrent) or layer.weight[0].numel() < 2:
+            continue
+        if layer.weight.requires_grad and (not parametrized or standardization_of(layer) is not None):
+            standardize_weights_(layer)
+            step = standardization_of(layer)
+            assert step is not None
+            # So that weights learn as plain ones do at the same rate, and gain and bias slowly.
+            step.spread = 1 / math.sqrt(3 * layer.weight[0].numel())
+            chosen[name] = layer
+    return chosen
 
 
 def _targets(

@@ -14,6 +14,7 @@ from snnlib.learning.rate_search import (
     RateSearch,
     ScaleSearch,
     assign_effective_weight,
+    common_scale,
     known_potential,
     size_of_potential,
 )
@@ -22,6 +23,7 @@ from snnlib.learning.targets import (
     RATE_TOLERANCE,
     REACHABLE_SHARE,
     SPREAD_TOLERANCE,
+    STANDARDIZED_RATE,
     hidden_rate,
     much_better,
 )
@@ -55,11 +57,17 @@ class Prepare:
         course: what is known of the net and of what was done to it.
         with_gain: whether a gain is set.
         target: wanted rate of each channel; None: as of a hidden layer.
-        spread: RMS of the free potential before the shift, in thresholds.
+        spread: RMS of the free potential before the shift, in thresholds; None for weights of mean 0 and one factor for
+            all channels instead of a shift per channel.
     """
 
     def __init__(
-        self, name: str, course: Course, with_gain: bool, target: float | None = None, spread: float = 1.0
+        self,
+        name: str,
+        course: Course,
+        with_gain: bool,
+        target: float | None = None,
+        spread: float | None = 1.0,
     ) -> None:
         self._name, self._course, self._with_gain = name, course, with_gain
         self._target, self._spread, self._done = target, spread, False
@@ -83,6 +91,9 @@ class Prepare:
                 f"{self._name}: expected input with spikes, got zeros: nothing before it fires for this batch"
             )
         weight = layer.effective_weight.detach()
+        if self._spread is None:
+            self._centred(layer, x, weight, STANDARDIZED_RATE if self._target is None else self._target)
+            return
         ones = layer.common_current(x.abs())
         drawn = self._rate_as_drawn(layer, x, weight)
         target = hidden_rate(ones) if self._target is None else self._target
@@ -91,9 +102,21 @@ class Prepare:
             return
         wanted = self._weight(layer, x, weight, target) if drawn is None else weight
         # What is found again keeps its bits.
-        if torch.allclose(wanted, weight, rtol=0, atol=1e-4 * float(wanted.abs().max())):
+        if _close(wanted, weight):
             wanted = weight
         self._store(layer, wanted, size_of_potential(ones, layer), _dense_amplitudes(x))
+
+    def _centred(self, layer: NeuronLayer, x: Tensor, weight: Tensor, target: float) -> None:
+        """Give weights the mean 0 in every channel, and all channels one factor."""
+        self._course.targets[self._name] = target
+        self._course.as_drawn.add(self._name)
+        centred, before = _centred(weight, self._name), self._course.before(self._name)
+        rate = None if before is None else float(before.mean())
+        if rate is not None and abs(rate - target) <= RATE_TOLERANCE * target and _close(centred, weight):
+            return
+        wanted = centred * common_scale(layer, x, centred, target, self._name)
+        assign_effective_weight(layer, wanted, self._name)
+        self._course.changed = True
 
     def _rate_as_drawn(self, layer: NeuronLayer, x: Tensor, weight: Tensor) -> float | None:
         """Rate of a recurrent layer that can stay as it is: no rate is asked of it, and it has one to learn from."""
@@ -184,11 +207,20 @@ def _search(
     signed = bool((x < 0).any())
     if signed or weight[0].numel() == 1 or known_potential(layer) is None:
         return ScaleSearch(layer, x, weight, name, turned=not signed)
+    return RateSearch(layer, x, _centred(weight, name), spread, name)
+
+
+def _centred(weight: Tensor, name: str) -> Tensor:
+    """The weight with mean 0 in every channel."""
     centred = weight - weight.flatten(1).mean(1).reshape(-1, *[1] * (weight.dim() - 1))
     # What rounding leaves of equal weights is no direction.
     if float(centred.abs().max()) <= 1e-6 * float(weight.abs().max()):
         raise ValueError(f"{name}: expected a weight drawn at random, got one whose channels are constant")
-    return RateSearch(layer, x, centred, spread, name)
+    return centred
+
+
+def _close(wanted: Tensor, weight: Tensor) -> bool:
+    return torch.allclose(wanted, weight, rtol=0, atol=1e-4 * float(wanted.abs().max()))
 
 
 def _reached(rates: Tensor, wanted: Tensor) -> bool:

@@ -9,10 +9,15 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from snnlib.learning.place_search import Currents, PlaceSearch, per_channel
+from snnlib.learning.place_search import Currents, PlaceSearch, channel_rates, per_channel
+from snnlib.learning.targets import REACHABLE_SHARE
 from snnlib.neurons import Neuron
 from snnlib.nn.gain import WeightWithGain
 from snnlib.nn.neuron_layer import NeuronLayer
+
+# Of a factor for all channels, in those that give the potential the size of the threshold; and how often their range is
+# halved: the factor is then found to a part in 50000.
+_COMMON_SCALES, _HALVINGS = (1e-2, 1e2), 18
 
 
 def known_potential(layer: NeuronLayer | Neuron) -> Callable[[Tensor], Tensor] | None:
@@ -152,6 +157,33 @@ class ScaleSearch:
         """The weight whose channels fire at `target` `[C]`, and their rates; those with target 0 keep their weight."""
         log_scale, rates = self._search.find(target)
         return self._weight * per_channel(log_scale.exp(), self._weight, 0), rates
+
+
+def common_scale(layer: NeuronLayer, events: Tensor, weight: Tensor, target: float, name: str) -> float:
+    """The factor of a weight with which the layer fires at a rate in the mean of its channels, by halving.
+
+    Where that rate is not reached, half of the highest one is taken for it.
+
+    Raises:
+        ValueError: an input or a weight of 0.
+    """
+    current = layer.input_current(events, weight)
+    size = size_of_potential(current, layer)
+    if not 0 < size < float("inf"):
+        raise ValueError(
+            f"{name}: expected an input and a weight that can make neurons fire, got currents of 0"
+        )
+
+    def rate(log_scale: float) -> float:
+        return float(channel_rates(layer.fire(current * math.exp(log_scale))).mean())
+
+    low, high = (math.log(factor / size) for factor in _COMMON_SCALES)
+    wanted = min(target, REACHABLE_SHARE * rate(high))
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if rate(middle) > wanted else (middle, high)
+    # Above it the layer fires a little more, and not less: never silent.
+    return math.exp(high)
 
 
 def assign_effective_weight(layer: WeightWithGain, wanted: Tensor, name: str) -> None:

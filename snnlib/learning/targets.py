@@ -8,6 +8,8 @@ _SPIKES_PER_STEP = 3
 _HIGHEST_HIDDEN_RATE = 0.1
 # Cross-entropy pushes all outputs but one down at first; those that start much lower fall silent for good.
 OUTPUT_RATE = 0.5
+# Of standardised layers, hidden and output, whose channels keep rates of their own around it (docs/measurements).
+STANDARDIZED_RATE = 0.08
 # RMS of a readout's potentials: logits of order 1.
 POTENTIAL = 1.0
 # Of the rate that a channel cannot exceed on the batch: beyond it the weights would grow without end.

@@ -1,6 +1,7 @@
 """`snnlib train` on images: MNIST's files, folders of pictures, every encoding, prediction of a picture."""
 
 import csv
+import dataclasses
 import gzip
 import struct
 
@@ -11,9 +12,12 @@ from PIL import Image
 
 from snnlib import load
 from snnlib.app.cli import main
+from snnlib.app.recipes import RECIPES
+from snnlib.app.training.classifier import SpikingClassifier
 from snnlib.app.training.config import TrainConfig
-from snnlib.app.training.data_module import EventData
+from snnlib.app.training.data_module import EventData, data_facts
 from snnlib.app.training.errors import ConfigError
+from snnlib.app.training.run import _calibrate
 
 SMALL = ("--epochs", 6, "--batch-size", 10, "--threads", 1, "--lr", "2e-2", "--warmup-epochs", 0)
 
@@ -87,6 +91,21 @@ def test_mnist_from_the_files_to_a_prediction(mnist, tmp_path, capsys):
     with torch.no_grad():
         counts = net(transform(torch.from_numpy(image.copy())[None]).unsqueeze(1)).sum(0)
     assert classes[int(counts.argmax())] == "7"
+
+
+def test_recipes_of_images_begin_with_standardised_weights(mnist):
+    """Mean 0, no offset, stored at the scale of plain weights: learned 5 to 45 times as fast as gain and bias."""
+    recipe = RECIPES["mnist"].config(root=str(mnist), net="4C5-P2-10")
+    for config, fast in ((recipe, True), (dataclasses.replace(recipe, start="calibrated"), False)):
+        module, data = SpikingClassifier(config, data_facts(config)), EventData(config, progress=False)
+        data.setup("fit")
+        _calibrate(module, data)
+        for layer in (module.net.conv1, module.net.fc1):
+            weight, step = layer.parametrizations.weight.original.detach(), layer.parametrizations.weight[0]
+            usual = 1 / (3 * weight[0].numel()) ** 0.5
+            assert weight.flatten(1).std(1).mean().item() == pytest.approx(usual if fast else 1, rel=1e-3)
+            assert (step.bias.detach().abs().max().item() < 1e-5) == fast
+            assert layer.input_grad_scale == 0.85
 
 
 @pytest.mark.parametrize("colour", [False, True])

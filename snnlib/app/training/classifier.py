@@ -236,8 +236,14 @@ class SpikingClassifier(pl.LightningModule):
 def _layers(config: TrainConfig, facts: DataFacts) -> nn.Sequential:
     neuron = build_neuron(config)
     if neuron is None:
-        taus = {"tau_m": config.tau_m, "tau_s": config.tau_s, "tau_grad": config.tau_grad}
-        return from_notation(config.net, facts.input_shape, **taus)  # type: ignore[arg-type]
+        return from_notation(
+            config.net,
+            facts.input_shape,
+            tau_m=config.tau_m,
+            tau_s=config.tau_s,
+            tau_grad=config.tau_grad,
+            input_grad_scale=config.input_grad_scale,
+        )
     return from_notation(
         config.net,
         facts.input_shape,

@@ -27,6 +27,7 @@ LossName = Literal[
 ]
 NeuronName = Literal["srm", "if", "lif", "plif", "cubalif", "alif", "adlif"]
 SurrogateName = Literal["triangle", "rectangle", "atan", "sigmoid", "fast-sigmoid"]
+Start = Literal["calibrated", "standardized"]
 FrameMode = Literal["binary", "count"]
 LateEvents = Literal["clamp", "drop", "error"]
 Device = Literal["auto", "cpu", "cuda"]
@@ -82,6 +83,11 @@ class TrainConfig:
         tau_m: membrane time constant of SRM neurons and of the read-out, in time steps.
         tau_s: synaptic time constant of SRM neurons and of the read-out, in time steps.
         tau_grad: time constant of the gradient kernel in time steps; None for `tau_s`.
+        input_grad_scale: factor of the gradient that SRM layers hand to those before; the 2022 paper's code has 0.85.
+        start: how weights of SRM neurons begin. `"calibrated"`: a shift of its weights gives each channel its rate
+            (`snnlib.init.calibrate_firing_rate_`), and weights, gain and offset learn at one pace. `"standardized"`:
+            weights of mean 0 and one factor give a layer its rate, and gain and offset learn slowly
+            (`snnlib.prepare_` with `standardize`). For images.
         time_steps: time steps per sample, T; sequences without frames have lengths of their own.
         step_ms: length of a time step in milliseconds; that of electrocardiograms is the data's.
         channels: frequency channels of the cochlea that hears spoken digits.
@@ -163,6 +169,8 @@ class TrainConfig:
     tau_m: float = 8.0
     tau_s: float = 4.0
     tau_grad: float | None = 8.0
+    input_grad_scale: float = 1.0
+    start: Start = "calibrated"
     time_steps: int = 30
     step_ms: float = 10.0
     channels: int = 70
@@ -221,6 +229,7 @@ class TrainConfig:
             ("std", 0),
             ("surrogate_width", 0),
             ("tau_grad", 1),
+            ("input_grad_scale", 0),
             ("logit_scale", 0),
             ("desired", 0),
             ("lr", 0),
@@ -342,6 +351,7 @@ class TrainConfig:
             ("frames", FrameMode),
             ("encoding", ImageEncoding),
             ("late", LateEvents),
+            ("start", Start),
             ("loss", LossName),
             ("device", Device),
             ("precision", Precision),

@@ -269,6 +269,8 @@ def _calibrate(module: SpikingClassifier, data: EventData) -> None:
         if any(isinstance(layer, SpikingRNN) for layer in module.net.modules()):
             # With the recurrence at work, and the read-out's potentials as well.
             prepare_(module.net, batch, module.target_rates())
+        elif module.config.neuron == "srm" and module.config.start == "standardized":
+            prepare_(module.net, batch, module.target_rates(), standardize=True)
         else:
             calibrate_firing_rate_(module.net, batch, module.target_rates())
     except ValueError as error:
