@@ -133,3 +133,13 @@ def test_layers_with_an_event_driven_gradient(make: Callable[[], neurons.Neuron]
     report = snnlib.prepare_(nn.Sequential(layer, snnlib.SRMReadout(6 * 36, 3)), _events(), 0.05)
     assert not report.findings()
     assert layer(_events()).mean().item() == pytest.approx(0.05, rel=0.1)
+
+
+def test_a_single_integrator_keeps_the_weights_that_it_reads_with() -> None:
+    torch.manual_seed(0)
+    x = (torch.rand(20, 8, 12) < 0.2).float()
+    net = nn.Sequential(snnlib.SpikingRNN(12, 16), nn.Linear(16, 1), neurons.Integrator(tau=20.0))
+    readout = copy.deepcopy(net[1])
+    report = snnlib.prepare_(net, x)
+    assert torch.equal(net[1].weight, readout.weight) and torch.equal(net[1].bias, readout.bias)
+    assert report.layers[-1].name == "2" and report.layers[-1].rate is None

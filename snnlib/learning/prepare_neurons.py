@@ -114,7 +114,9 @@ class PrepareNeuron:
         return (_changed(inputs[0], scale, shift), *inputs[1:])
 
     def _potential(self, neuron: Neuron, current: Tensor, source: nn.Module | None) -> Parts:
-        if source is None:
+        # One output is a number to predict, not logits: its scale is the target's. Its weights and bias may also cancel
+        # on the batch, and factors of 50 then leave a net that does not learn (docs/measurements/sequence-tasks.md).
+        if source is None or current.shape[2] == 1:
             return None, None
         rms = float(neuron(current).float().square().mean(dtype=torch.float64).sqrt())
         if not 0 < rms < math.inf or abs(rms / POTENTIAL - 1) <= SPREAD_TOLERANCE:
