@@ -70,6 +70,30 @@ def test_rates_are_set_by_the_modules_before(kind: str) -> None:
             assert float(net(_events()).square().mean().sqrt()) == pytest.approx(1, rel=0.05)
 
 
+@pytest.mark.parametrize("shift", [0.0, -4.0])
+@pytest.mark.parametrize("surrogate", [snnlib.surrogate.ATan(), snnlib.surrogate.Triangle()])
+def test_batch_norm_keeps_a_net_that_fires_and_whose_neurons_learn_when_silent(
+    surrogate: snnlib.surrogate.Surrogate, shift: float
+) -> None:
+    torch.manual_seed(0)
+    net = snnlib.models.from_notation(
+        "6C3-P2-10", (2, 8, 8), neuron=neurons.LIF(surrogate=surrogate), batch_norm=True
+    )
+    nn.init.constant_(net.conv1[1].bias, shift)
+    with torch.no_grad():
+        # As drawn for so few inputs it hardly fires.
+        net.fc1.weight *= 3
+    before = copy.deepcopy(net.state_dict())
+    report = snnlib.prepare_(net, _events())
+    assert report.findings() == []
+    stays = all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
+    assert stays == (shift == 0 and isinstance(surrogate, snnlib.surrogate.ATan))
+    if stays:
+        assert all(0.02 < layer.rate < 0.3 and layer.rate == layer.target for layer in report.layers)
+        # Where a rate is asked for it is set.
+        assert snnlib.prepare_(net, _events(), 0.05).layers[0].rate == pytest.approx(0.05, rel=0.1)
+
+
 @pytest.mark.parametrize("kind", NETS)
 def test_a_second_call_changes_nothing(kind: str) -> None:
     torch.manual_seed(0)

@@ -47,6 +47,12 @@ class Course:
         """Rates `[C]` of a layer with its weights and input as they are; None where something before it changed."""
         return None if self.changed else self._last.get(name)
 
+    def keep(self, name: str) -> None:
+        """Note that a layer or neuron stays as it is drawn."""
+        if name in self.measured:
+            self.targets[name] = float(self.measured[name].mean())
+            self.as_drawn.add(name)
+
     def is_set(self, name: str) -> None:
         """Note that a layer was prepared, and tell how many are on a terminal that waits."""
         self._set += 1

@@ -16,7 +16,12 @@ from snnlib.learning.course import Course
 from snnlib.learning.preparation import LayerPreparation, Preparation
 from snnlib.learning.prepare_checks import check_input, torch_modules_checked, warn_of_input
 from snnlib.learning.prepare_layers import Prepare
-from snnlib.learning.prepare_neurons import PrepareNeuron, Sources, standalone_neurons
+from snnlib.learning.prepare_neurons import (
+    PrepareNeuron,
+    Sources,
+    kept_by_batch_norm,
+    standalone_neurons,
+)
 from snnlib.learning.targets import OUTPUT_RATE
 from snnlib.neurons import Neuron
 from snnlib.nn.dropout import SpikeDropout
@@ -59,6 +64,8 @@ def prepare_(
     - neurons that stand alone, as `LIF` behind `PerStep(conv, batch norm)`, get their rate by the bias of the module
       before them, and where that is no batch norm by a factor that gives the potential a spread of one threshold;
       without a bias by one factor per channel. Behind other modules they stay as they are, and the report says so;
+    - a net with batch norm before neurons stays as it is drawn where no rate is asked for, 2 to 30 % of the neurons of
+      every layer fire in a step and their surrogate gradients reach any potential, as `ATan` does and no triangle;
     - a power of two of the weight goes into the layer's buffer `gain`, and what is stored is near torch's usual scale.
       A step of Adam at 1e-3 moves the effective weight `weight * gain` by `1e-3 gain`, and with it potentials by up to
       about 2 thresholds in every layer, whatever its size. In recurrent layers the gain gives
@@ -148,7 +155,11 @@ def prepare_(
         after.callback(sources.remove)
         ends = {name or "net" for name in outputs}
         asked = isinstance(target_rate, float) and set(outputs) == set(spiking)
+        kept = target_rate is None and kept_by_batch_norm(net, spiking, course.measured)
         for name, module in watched.items():
+            if kept and not isinstance(module, SRMReadout):
+                course.keep(name)
+                continue
             target = targets.get(name)
             hook: Prepare | PrepareNeuron
             if isinstance(module, Neuron):

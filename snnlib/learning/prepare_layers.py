@@ -19,6 +19,8 @@ from snnlib.learning.rate_search import (
     size_of_potential,
 )
 from snnlib.learning.targets import (
+    HIGHEST_RATE,
+    LEAST_RATE,
     POTENTIAL,
     RATE_TOLERANCE,
     REACHABLE_SHARE,
@@ -42,9 +44,6 @@ _LEARNING_RATE = 1e-3
 # Share of an input that is not 0 from which amplitudes count as dense. They move a potential at every step, so that its
 # weights need no larger steps than torch's; with gains of 16 and 32 recurrent nets learned rows of pixels worse.
 _DENSE, _LARGEST_GAIN_OF_AMPLITUDES = 0.2, 4.0
-# Mean rates of recurrent layers between which weights stay as they are drawn: neurons that differ, some of them silent,
-# learned as well as neurons at one rate from sparse spikes, and better from pixels (docs/measurements).
-_LEAST_RATE, _HIGHEST_RATE = 0.02, 0.3
 # By how much of the wanted rate a layer may miss it before its weights are scaled instead of shifted.
 _MISSED = 0.25
 
@@ -126,7 +125,7 @@ class Prepare:
         if rates is None:
             rates = channel_rates(layer.fire(layer.input_current(x, weight)))
         rate = float(rates.mean())
-        if not _LEAST_RATE <= rate <= _HIGHEST_RATE:
+        if not LEAST_RATE <= rate <= HIGHEST_RATE:
             return None
         self._course.as_drawn.add(self._name)
         return rate

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, cast
 
 import torch
@@ -14,6 +15,8 @@ from snnlib.learning.course import Course
 from snnlib.learning.place_search import Currents, PlaceSearch, near, per_channel
 from snnlib.learning.rate_search import known_potential
 from snnlib.learning.targets import (
+    HIGHEST_RATE,
+    LEAST_RATE,
     POTENTIAL,
     RATE_TOLERANCE,
     REACHABLE_SHARE,
@@ -22,12 +25,15 @@ from snnlib.learning.targets import (
     much_better,
 )
 from snnlib.neurons import Integrator, Neuron
+from snnlib.neurons.surrogate import Surrogate
 from snnlib.nn.neuron_layer import NeuronLayer
 
 # Of the shift beyond the largest current, in thresholds: it makes a neuron fire at every step.
 _SURE = 16.0
 # Factors of the weights that are searched, times what brings the potential to the threshold.
 _LOWEST, _HIGHEST = 1e-3, 1e3
+# Shapes of surrogate gradients that are 0 away from the threshold.
+_COMPACT = ("triangle", "rectangle")
 
 # Factor and shift of each channel `[C]`, None for none.
 Parts = tuple[Tensor | None, Tensor | None]
@@ -43,6 +49,31 @@ def standalone_neurons(net: nn.Module) -> dict[str, Neuron]:
         for name, module in net.named_modules()
         if isinstance(module, Neuron) and id(module) not in inside
     }
+
+
+def kept_by_batch_norm(net: nn.Module, spiking: Mapping[str, nn.Module], rates: Mapping[str, Tensor]) -> bool:
+    """Whether batch norm before its neurons keeps a net at rates from which it learns as it is drawn.
+
+    Neurons whose surrogate gradient reaches any potential learn from silence too. Compact ones do not, so that a few
+    spikes of the outputs, which the first steps may silence, are not enough for them.
+
+    Args:
+        net: the net.
+        spiking: its spiking layers and neurons that stand alone, by name.
+        rates: their rates per channel, by name; a net that is a layer is `"net"`.
+    """
+    if not any(isinstance(module, _NormBase) for module in net.modules()) or not standalone_neurons(net):
+        return False
+    for name, module in spiking.items():
+        if (name or "net") not in rates:
+            # The net does not call it.
+            continue
+        surrogate = getattr(getattr(module, "neuron", module), "surrogate", None)
+        if not isinstance(surrogate, Surrogate) or surrogate.kind in _COMPACT:
+            return False
+        if not LEAST_RATE <= float(rates[name or "net"].mean()) <= HIGHEST_RATE:
+            return False
+    return True
 
 
 class Sources:
