@@ -148,7 +148,7 @@ def train(
         float | None, _option("Set the time constant of the gradient kernel, in time steps.", "Net")
     ] = _D.tau_grad,
     input_grad_scale: Annotated[
-        float, _option("Multiply the gradient that srm layers hand to the layer before by this.", "Net")
+        float, _option("Multiply the gradient that srm layers hand to the layer before by this.", "Learning")
     ] = _D.input_grad_scale,
     start: Annotated[
         Start,
