@@ -257,12 +257,12 @@ def at_times(
     time_steps: int,
     *,
     dt: float = 1.0,
-    mode: Literal["binary", "count"] = "binary",
+    mode: Literal["binary", "count", "shared"] = "binary",
     late: Literal["error", "clamp", "drop"] = "error",
     dtype: torch.dtype | None = None,
     batch_first: bool = False,
 ) -> Tensor:
-    """Spikes at given times, each in the step nearest to it: `step = floor(times / dt + 1 / 2)`.
+    """Spikes at given times, each in the step nearest to it: `step = floor(times / dt + 1 / 2)`, or in two of them.
 
     NaN and infinity stand for no spike. Rounding moves a spike by at most `dt / 2`, and times on the grid stay where
     they are; for bins from `k dt` to `(k + 1) dt`, as `data.ToFrames` makes them, give `times - dt / 2`.
@@ -273,6 +273,8 @@ def at_times(
         time_steps: length T of the sequence.
         dt: length of a step in the unit of the times. Default 1: times in steps.
         mode: what several spikes of a channel in one step give: `"binary"` (default) one spike, `"count"` their number.
+            `"shared"` divides a spike between two steps, `1 - f` in step k and `f` in step k + 1 for `times / dt = k + f`,
+            as linear interpolation does; amounts are added up.
         late: what becomes of spikes after the last step: `"error"` (default, as most are times of another unit) raises,
             `"clamp"` puts them into the last step, `"drop"` leaves them out.
         dtype: of the result. Default that of the times, float32 for integers.
@@ -299,7 +301,7 @@ def at_times(
         raise ValueError(f"times: expected [N, C] or [N, C, K], got shape {tuple(times.shape)}")
     check_count("time_steps", time_steps)
     _check_positive("dt", dt)
-    check_choice("mode", mode, ("binary", "count"))
+    check_choice("mode", mode, ("binary", "count", "shared"))
     check_choice("late", late, ("error", "clamp", "drop"))
     if dtype is None:
         dtype = times.dtype if times.is_floating_point() else torch.float32
@@ -308,7 +310,18 @@ def at_times(
     # In float64, so that the quotient of a time on the grid rounds to its step in long sequences, too.
     wide = times.detach().to(torch.float64)
     wide = wide.unsqueeze(2) if wide.dim() == 2 else wide
-    places, fires = (wide / dt + 0.5).floor(), wide.isfinite()
+    if mode == "shared":
+        if not dtype.is_floating_point:
+            raise TypeError(f'dtype: expected a floating-point dtype beside mode="shared", got {dtype}')
+        # Both steps of a spike, and its share in each.
+        whole = (wide / dt).floor()
+        rest = wide / dt - whole
+        wide, shares = torch.cat((wide, wide), 2), torch.cat((1 - rest, rest), 2)
+        places = torch.cat((whole, whole + 1), 2)
+        fires = wide.isfinite() & (shares > 0)
+    else:
+        places, fires = (wide / dt + 0.5).floor(), wide.isfinite()
+        shares = torch.ones_like(wide)
     if bool((fires & (places < 0)).any()):
         first = float(wide[fires].min())
         raise ValueError(f"times: expected none before the first step, got {first:g} with dt={dt:g}")
@@ -322,10 +335,10 @@ def at_times(
         fires = fires & (places < time_steps)
     # [K, N, C]
     step = torch.where(fires, places, 0).clamp(max=time_steps - 1).long().movedim(2, 0)
-    counts = torch.zeros((time_steps, *times.shape[:2]), dtype=torch.int32, device=times.device)
-    counts.scatter_add_(0, step, fires.to(torch.int32).movedim(2, 0))
+    counts = wide.new_zeros((time_steps, *times.shape[:2]))
+    counts.scatter_add_(0, step, torch.where(fires, shares, 0.0).movedim(2, 0))
     if mode == "binary":
         counts = counts.clamp(max=1)
-    elif counts.numel():
+    elif mode == "count" and counts.numel():
         check_fits(int(counts.max()), dtype)
     return _laid_out(counts.to(dtype), batch_first)

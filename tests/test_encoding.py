@@ -159,3 +159,23 @@ def test_integers_are_refused() -> None:
 def test_population_refuses_nan() -> None:
     with pytest.raises(ValueError, match="values: expected numbers, got NaN"):
         encoding.population(torch.tensor([[float("nan")]]), 5, 4)
+
+
+def test_spikes_between_two_steps_are_shared() -> None:
+    times = torch.tensor([[0.25, 0.3], [0.0, float("nan")]], dtype=torch.float64)
+    x = encoding.at_times(times, 5, dt=0.1, mode="shared")
+    expected = torch.zeros(5, 2, 2, dtype=torch.float64)
+    expected[2, 0, 0] = expected[3, 0, 0] = 0.5
+    expected[3, 0, 1] = expected[0, 1, 0] = 1.0
+    torch.testing.assert_close(x, expected, rtol=0, atol=1e-12)
+    # Two spikes of one channel are added up.
+    both = encoding.at_times(torch.tensor([[[1.25, 1.5]]]), 4, mode="shared")
+    assert both.flatten().tolist() == [0.0, 1.25, 0.75, 0.0]
+    with pytest.raises(ValueError, match=r"^times: expected none after the last of 2 steps"):
+        encoding.at_times(torch.tensor([[1.5]]), 2, mode="shared")
+    assert encoding.at_times(torch.tensor([[1.5]]), 2, mode="shared", late="drop").flatten().tolist() == [
+        0,
+        0.5,
+    ]
+    with pytest.raises(TypeError, match=r"^dtype: expected a floating-point dtype"):
+        encoding.at_times(torch.tensor([[1.5]]), 3, mode="shared", dtype=torch.int64)
