@@ -20,7 +20,7 @@ from snnlib import encoding, readout
 from snnlib.data import YinYang
 from snnlib.neurons import CubaLIF
 
-GRID, END, LONGEST, SAMPLES, HIDDEN = 0.005, 4.5, 0.5, 100, 30
+GRID, END, LONGEST, SAMPLES, HIDDEN = 0.005, 4.5, 0.5, 60, 30
 # Samples whose gradient is so many times that of the median one hang on a spike that only just happens.
 STEEP = 5.0
 CASES = [
