@@ -7,7 +7,6 @@ import os
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import torch
 from gpu_check_tools import (
@@ -54,15 +53,12 @@ def exact(run: Setting) -> Results:
     """With `use_convolution("events")` nets of any weights spike as on the CPU, bit for bit."""
     torch.manual_seed(5)
     x = (torch.rand(12, 3, 2, 16, 16) < 0.15).float()
-    kinds: dict[str, dict[str, Any]] = {"SRM": {}, "LIF": {"neuron": snnlib.neurons.LIF(tau=3.0)}}
     results: Results = {}
-    for kind, options in kinds.items():
-        convolution, linear = (
-            (snnlib.SpikingConv2d, snnlib.SpikingLinear) if options else (snnlib.SRMConv2d, snnlib.SRMLinear)
-        )
+    for kind, neuron in (("SRM", snnlib.neurons.SRM), ("LIF", lambda: snnlib.neurons.LIF(tau=3.0))):
         layers = [
-            convolution(2, 12, 5, padding=2, **options), snnlib.SpikeAvgPool2d(2),
-            convolution(12, 40, 3, stride=2, **options), nn.Flatten(2), linear(40 * 9, 10, **options),
+            snnlib.SpikingConv2d(2, 12, 5, padding=2, neuron=neuron()), snnlib.SpikeAvgPool2d(2),
+            snnlib.SpikingConv2d(12, 40, 3, stride=2, neuron=neuron()), nn.Flatten(2),
+            snnlib.SpikingLinear(40 * 9, 10, neuron=neuron()),
         ]  # fmt: skip
         net = nn.Sequential(*layers)
         snnlib.prepare_(net, x)

@@ -2,8 +2,8 @@
 
     python benchmarks/yin_yang.py [--delays none synaptic] [--seeds 0 1 2] [--updates 3000] [--json FILE]
 
-Trained on the published 5000 points; the update that is kept is the best one on the 1000 validation points. Tested once,
-on the published test set and on fresh points by another seed. Times are in synaptic time constants: inputs at
+Trained on the published 5000 points; the update that is kept is the best one on the 1000 validation points. Tested
+once, on the published test set and on fresh points by another seed. Times are in synaptic time constants: inputs at
 0.15 + 1.85 x, a membrane of 2, an output time is read to a fraction of a step. Weights belong to continuous time, so a
 net that is trained in steps of `--dt` is tested in steps of `--test-dt`.
 

@@ -126,7 +126,7 @@ def main() -> None:
     parser.add_argument("--hidden", type=int)
     parser.add_argument("--epochs", type=int)
     parser.add_argument("--batch", type=int)
-    parser.add_argument("--lr", type=float, default=1e-2)
+    parser.add_argument("--lr", type=float, default=2e-2)
     parser.add_argument(
         "--spike-penalty", type=float, default=0.0, help="weight of the mean rate in the loss"
     )

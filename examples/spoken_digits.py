@@ -196,7 +196,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--hidden", type=int, default=128)
     parser.add_argument("--epochs", type=int)
     parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--lr", type=float, default=5e-3)
+    parser.add_argument("--lr", type=float, default=1e-2)
     parser.add_argument("--seed", type=int, default=0)
     return parser
 

@@ -273,8 +273,8 @@ def at_times(
         time_steps: length T of the sequence.
         dt: length of a step in the unit of the times. Default 1: times in steps.
         mode: what several spikes of a channel in one step give: `"binary"` (default) one spike, `"count"` their number.
-            `"shared"` divides a spike between two steps, `1 - f` in step k and `f` in step k + 1 for `times / dt = k + f`,
-            as linear interpolation does; amounts are added up.
+            `"shared"` divides a spike between two steps, `1 - f` in step k and `f` in step k + 1 where `times / dt` is
+            `k + f`, as linear interpolation does; amounts are added up.
         late: what becomes of spikes after the last step: `"error"` (default, as most are times of another unit) raises,
             `"clamp"` puts them into the last step, `"drop"` leaves them out.
         dtype: of the result. Default that of the times, float32 for integers.
@@ -310,18 +310,8 @@ def at_times(
     # In float64, so that the quotient of a time on the grid rounds to its step in long sequences, too.
     wide = times.detach().to(torch.float64)
     wide = wide.unsqueeze(2) if wide.dim() == 2 else wide
-    if mode == "shared":
-        if not dtype.is_floating_point:
-            raise TypeError(f'dtype: expected a floating-point dtype beside mode="shared", got {dtype}')
-        # Both steps of a spike, and its share in each.
-        whole = (wide / dt).floor()
-        rest = wide / dt - whole
-        wide, shares = torch.cat((wide, wide), 2), torch.cat((1 - rest, rest), 2)
-        places = torch.cat((whole, whole + 1), 2)
-        fires = wide.isfinite() & (shares > 0)
-    else:
-        places, fires = (wide / dt + 0.5).floor(), wide.isfinite()
-        shares = torch.ones_like(wide)
+    wide, places, shares = _placed(wide, dt, mode, dtype)
+    fires = wide.isfinite() & (shares > 0)
     if bool((fires & (places < 0)).any()):
         first = float(wide[fires].min())
         raise ValueError(f"times: expected none before the first step, got {first:g} with dt={dt:g}")
@@ -342,3 +332,14 @@ def at_times(
     elif mode == "count" and counts.numel():
         check_fits(int(counts.max()), dtype)
     return _laid_out(counts.to(dtype), batch_first)
+
+
+def _placed(times: Tensor, dt: float, mode: str, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    """Times `[N, C, K]`, their steps and the share of a spike in each, twice as many for spikes that are shared."""
+    if mode != "shared":
+        return times, (times / dt + 0.5).floor(), torch.ones_like(times)
+    if not dtype.is_floating_point:
+        raise TypeError(f'dtype: expected a floating-point dtype beside mode="shared", got {dtype}')
+    whole = (times / dt).floor()
+    rest = times / dt - whole
+    return torch.cat((times, times), 2), torch.cat((whole, whole + 1), 2), torch.cat((1 - rest, rest), 2)

@@ -11,6 +11,7 @@ import inspect
 import re
 import shutil
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -147,7 +148,10 @@ def public_names(module: Any) -> list[str]:
 
 def public_module(module: Any, name: str) -> str:
     """The module in which a user finds a name."""
-    return "snnlib" if hasattr(snnlib, name) else PUBLIC.get(module.__name__, module.__name__)
+    with warnings.catch_warnings():
+        # Published names warn of their sign where they are taken from the top level.
+        warnings.simplefilter("ignore")
+        return "snnlib" if hasattr(snnlib, name) else PUBLIC.get(module.__name__, module.__name__)
 
 
 def directive(target: Any, heading: str) -> str:
