@@ -295,7 +295,6 @@ GOOD: dict[str, Callable[[], nn.Module]] = {
         nn.Sequential(nn.Linear(10, 300), Own(lambda x: (x > 0).float()), nn.Linear(300, 10))
     ),
     "half precision": lambda: Net(lambda x: x.half().mul(0.3).float()),
-    "spectral norm": lambda: Net(inner=nn.utils.spectral_norm(nn.Linear(10, 10))).eval(),
     "parametrized": lambda: Net(inner=nn.utils.parametrizations.weight_norm(nn.Linear(10, 10))),
     "fused": lambda: nn.Sequential(
         Own(lambda x: x.unflatten(2, (5, 2, 2))),
