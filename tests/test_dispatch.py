@@ -129,8 +129,7 @@ def test_gradients_take_the_ways_that_are_explained(
     layer, x = _layer(), _train(density, 12, 4, 16, 16, 16)
     snnlib.init.calibrate_firing_rate_(layer, x, rate)
     explanation = snnlib.explain_dispatch(layer, x)
-    # Three passes of a layer find a rate to a tenth or so.
-    assert explanation.rate == pytest.approx(rate, rel=0.15)
+    assert explanation.rate == pytest.approx(rate, rel=0.1)
     assert tuple(explanation.gradients) == _way_of_gradients(layer, x, pool)
     assert f"weight gradient: {explanation.gradients.weight}" in str(explanation)
     for algorithm, ways in (("dense", {"dense"}), ("events", {"inputs", "spikes"})):

@@ -15,6 +15,9 @@ __all__ = [
     "calibrate_firing_rate_",
 ]
 
+# Runs of a layer's neurons at most: the rate is what was asked for, where `prepare_` is content with three.
+_ROUNDS = 20
+
 
 @torch.no_grad()
 def calibrate_firing_rate_(
@@ -79,7 +82,7 @@ def calibrate_firing_rate_(
                 f"target: expected at most {float(highest.min()):.3g} for layer {label}, where a channel fires no more "
                 f"often on this batch whatever its weights, got {targets[name]}"
             )
-        wanted, channel_rates = search.find(torch.full_like(highest, targets[name]))
+        wanted, channel_rates = search.find(torch.full_like(highest, targets[name]), _ROUNDS)
         assign_effective_weight(layer, wanted, label)
         # Training has not begun.
         layer.first_batches = layer.first_batches.anew()

@@ -116,11 +116,14 @@ class PlaceSearch:
         """Rates `[C]` at the lowest place, on the sample."""
         return self._rates[0]
 
-    def find(self, wanted: Tensor) -> tuple[Tensor, Tensor]:
-        """Places `[C]` tried whose rates are nearest to the wanted ones, and these rates; place 0 where 0 is wanted."""
+    def find(self, wanted: Tensor, rounds: int | None = None) -> tuple[Tensor, Tensor]:
+        """Places `[C]` tried whose rates are nearest to the wanted ones, and these rates; place 0 where 0 is wanted.
+
+        In at most so many further runs; None for two, or six where the potential is not known.
+        """
         places, curve = self._places, self._rates
         found: tuple[Tensor, Tensor] | None = None
-        for _ in range(_ROUNDS if self._free is not None else _ROUNDS_UNKNOWN):
+        for _ in range(rounds or (_ROUNDS if self._free is not None else _ROUNDS_UNKNOWN)):
             place = _where(places, curve, wanted).where(wanted > 0, 0.0)
             rates = channel_rates(self._fire(self._currents.at(place)))
             found = (place, rates) if found is None else self._nearer(found, (place, rates), wanted)

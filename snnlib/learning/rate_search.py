@@ -89,12 +89,12 @@ class RateSearch:
         """Whether the spread is what is wanted already."""
         return abs(self._scale - 1) < tolerance
 
-    def find(self, target: Tensor) -> tuple[Tensor, Tensor]:
+    def find(self, target: Tensor, rounds: int | None = None) -> tuple[Tensor, Tensor]:
         """The weight whose channels fire at `target` `[C]`, and their rates.
 
         At most `highest_rates`. A channel that no weight makes fire is not shifted: its target is 0.
         """
-        shift, rates = self._search.find(target)
+        shift, rates = self._search.find(target, rounds)
         return self._weight + per_channel(shift, self._weight, 0), rates
 
 
