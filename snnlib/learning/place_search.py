@@ -112,10 +112,6 @@ class PlaceSearch:
         """Rates `[C]` at the highest place, on the sample."""
         return self._rates[-1]
 
-    def lowest_rates(self) -> Tensor:
-        """Rates `[C]` at the lowest place, on the sample."""
-        return self._rates[0]
-
     def find(self, wanted: Tensor, rounds: int | None = None) -> tuple[Tensor, Tensor]:
         """Places `[C]` tried whose rates are nearest to the wanted ones, and these rates; place 0 where 0 is wanted.
 

@@ -81,10 +81,6 @@ class RateSearch:
         """Firing rates beyond which no weight goes: a spike for every event."""
         return self._search.highest_rates()
 
-    def fires_anyway(self, target: Tensor) -> bool:
-        """Whether the channels fire more than wanted though no weight is positive."""
-        return float(self._search.lowest_rates().mean()) > float(target.mean())
-
     def in_place(self, tolerance: float) -> bool:
         """Whether the spread is what is wanted already."""
         return abs(self._scale - 1) < tolerance
