@@ -41,3 +41,10 @@ def check_index(index: object, length: int) -> int:
     if not -length <= number < length:
         raise IndexError(f"index: expected {-length}..{length - 1}, got {number}")
     return number
+
+
+def check_transforms(transform: object, target_transform: object) -> None:
+    """Raise TypeError unless both are callables or None."""
+    for name, value in (("transform", transform), ("target_transform", target_transform)):
+        if value is not None and not callable(value):
+            raise TypeError(f"{name}: expected a callable or None, got {value!r}")

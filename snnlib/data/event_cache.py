@@ -15,7 +15,7 @@ import torch
 from torch.utils.data import Dataset
 
 from snnlib.data.cache_dir import user_cache_dir
-from snnlib.data.checks import check_index
+from snnlib.data.checks import check_index, check_transforms
 from snnlib.data.events import EVENT_DTYPE, Events, check_events
 from snnlib.data.formats.base import EventFileError
 from snnlib.data.packed_events import MAGIC, PackedEvents, write_packed
@@ -81,9 +81,7 @@ class EventCache(Dataset[tuple[Any, Any]]):
         key: str | None = None,
         progress: bool = True,
     ) -> None:
-        for name, value in (("transform", transform), ("target_transform", target_transform)):
-            if value is not None and not callable(value):
-                raise TypeError(f"{name}: expected a callable or None, got {value!r}")
+        check_transforms(transform, target_transform)
         self.dataset, self.transform, self.target_transform = dataset, transform, target_transform
         about = _about(dataset, key)
         base = user_cache_dir() / FOLDER if folder is None else Path(folder)

@@ -11,7 +11,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from snnlib.data.datasets.splits import Split, some_names
+from snnlib.data.checks import check_choice
+from snnlib.data.datasets.splits import SPLITS, Split, some_names
 from snnlib.data.formats.base import EventFileError
 
 TABLE = "labels.csv"
@@ -49,6 +50,22 @@ class FileKind:
 
     name: str
     suffixes: Collection[str]
+
+
+def check_shares(split: Split | None, test_share: float, val_share: float) -> None:
+    """Raise ValueError unless the split is one of the three or None, and the shares leave something to train on."""
+    for name, share in (("test_share", test_share), ("val_share", val_share)):
+        if not 0 <= share < 1 or not test_share + val_share < 1:
+            raise ValueError(f"{name}: expected a share in 0..1, both together below 1, got {share}")
+    if split is not None:
+        check_choice("split", split, SPLITS)
+
+
+def check_folder(root: Path, kind: FileKind) -> None:
+    """Raise FileNotFoundError unless there is a folder."""
+    if not root.is_dir():
+        what = "a file" if root.exists() else "nothing"
+        raise FileNotFoundError(f"root {str(root)!r}: expected a folder of {kind.name}, found {what} there")
 
 
 def find_samples(root: Path, table: str | os.PathLike[str] | None, kind: FileKind) -> list[Sample]:

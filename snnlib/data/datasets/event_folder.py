@@ -11,16 +11,18 @@ from typing import Any
 import torch
 from torch.utils.data import Dataset
 
-from snnlib.data.checks import check_choice, check_index, check_int, check_sensor_size
+from snnlib.data.checks import check_index, check_int, check_sensor_size, check_transforms
 from snnlib.data.datasets.class_folders import (
     FileKind,
+    check_folder,
+    check_shares,
     complete_splits,
     find_samples,
     natural,
     warn_of_doubles,
 )
 from snnlib.data.datasets.reader_options import ReaderOptions
-from snnlib.data.datasets.splits import SPLITS, Split, split_by_hash
+from snnlib.data.datasets.splits import Split, split_by_hash
 from snnlib.data.event_cache import digest_of
 from snnlib.data.formats.base import EventFile, EventFileError, Room
 from snnlib.data.formats.registry import SUFFIXES, find_format, named_format
@@ -98,24 +100,14 @@ class EventFolder(Dataset[tuple[Any, Any]]):
         strict: bool = False,
         read_options: dict[str, Any] | None = None,
     ) -> None:
-        for name, value in (("transform", transform), ("target_transform", target_transform)):
-            if value is not None and not callable(value):
-                raise TypeError(f"{name}: expected a callable or None, got {value!r}")
-        for name, share in (("test_share", test_share), ("val_share", val_share)):
-            if not 0 <= share < 1 or not test_share + val_share < 1:
-                raise ValueError(f"{name}: expected a share in 0..1, both together below 1, got {share}")
-        if split is not None:
-            check_choice("split", split, SPLITS)
+        check_transforms(transform, target_transform)
+        check_shares(split, test_share, val_share)
         self.root, self.split, self.strict = Path(root), split, bool(strict)
         self.transform, self.target_transform = transform, target_transform
         self.read_options = dict(read_options or {})
         self._options = ReaderOptions(self.read_options)
         self._given_size = None if sensor_size is None else check_sensor_size("sensor_size", sensor_size)
-        if not self.root.is_dir():
-            what = "a file" if self.root.exists() else "nothing"
-            raise FileNotFoundError(
-                f"root {str(root)!r}: expected a folder of event files, found {what} there"
-            )
+        check_folder(self.root, _EVENT_FILES)
         found = find_samples(self.root, table, _EVENT_FILES)
         self.classes: Sequence[str] = tuple(sorted({sample.label for sample in found}, key=natural))
         seed = check_int("seed", seed, 0)

@@ -13,16 +13,18 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from snnlib.data.checks import check_choice, check_index, check_int, check_sensor_size
+from snnlib.data.checks import check_choice, check_index, check_int, check_sensor_size, check_transforms
 from snnlib.data.datasets.class_folders import (
     FileKind,
+    check_folder,
+    check_shares,
     complete_splits,
     find_samples,
     natural,
     warn_of_doubles,
 )
 from snnlib.data.datasets.event_folder import Transform
-from snnlib.data.datasets.splits import SPLITS, Split, split_by_hash
+from snnlib.data.datasets.splits import Split, split_by_hash
 from snnlib.data.formats.base import EventFileError
 
 Mode = Literal["grey", "colour"]
@@ -129,22 +131,14 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
         val_share: float = 0.1,
         seed: int = 0,
     ) -> None:
-        for name, value in (("transform", transform), ("target_transform", target_transform)):
-            if value is not None and not callable(value):
-                raise TypeError(f"{name}: expected a callable or None, got {value!r}")
-        for name, share in (("test_share", test_share), ("val_share", val_share)):
-            if not 0 <= share < 1 or not test_share + val_share < 1:
-                raise ValueError(f"{name}: expected a share in 0..1, both together below 1, got {share}")
-        if split is not None:
-            check_choice("split", split, SPLITS)
+        check_transforms(transform, target_transform)
+        check_shares(split, test_share, val_share)
         check_choice("mode", mode, tuple(_PILLOW_MODES))
         check_int("seed", seed, 0)
         self.root, self.split, self.mode = Path(root), split, mode
         self.transform, self.target_transform = transform, target_transform
         self._size = None if size is None else check_sensor_size("size", size)
-        if not self.root.is_dir():
-            what = "a file" if self.root.exists() else "nothing"
-            raise FileNotFoundError(f"root {str(root)!r}: expected a folder of images, found {what} there")
+        check_folder(self.root, _IMAGES)
         found = find_samples(self.root, None, _IMAGES)
         self.classes: Sequence[str] = tuple(sorted({sample.label for sample in found}, key=natural))
         splits = complete_splits(found, test_share, val_share, partial(split_by_hash, seed=seed))

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.utils.data import Dataset
 
-from snnlib.data.checks import check_choice, check_index
+from snnlib.data.checks import check_choice, check_index, check_transforms
 from snnlib.data.datasets.event_folder import Transform
 from snnlib.data.datasets.splits import SPLITS, Split
 from snnlib.data.formats.base import EventFileError
@@ -77,9 +77,7 @@ class MNIST(Dataset[tuple[Any, Any]]):
         *,
         split: Split | None = None,
     ) -> None:
-        for name, value in (("transform", transform), ("target_transform", target_transform)):
-            if value is not None and not callable(value):
-                raise TypeError(f"{name}: expected a callable or None, got {value!r}")
+        check_transforms(transform, target_transform)
         if split is not None:
             train = check_choice("split", split, SPLITS) != "test"
         self.root, self.split, self.train = Path(root), split, bool(train)
