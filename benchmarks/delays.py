@@ -94,7 +94,7 @@ def main() -> None:
             # What a layer looks at in its first batches is not timed.
             for module in layer.modules():
                 if isinstance(module, SpikingLayer):
-                    module.first_batches.stop()
+                    module.training_watch.stop()
             layers[NO_DELAYS if per is None else f"per {per}, {mode}"] = layer
     shape = f"{inputs} -> {hidden}" + (f", 5x5 on {space[0]}x{space[1]}" if space else "")
     for title, leaf in (

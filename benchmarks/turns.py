@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import math
 import platform
 import statistics
 import time
@@ -28,6 +29,8 @@ COLUMNS = {
     "median_ms": ("median ms", 1),
     "min_ms": ("min ms", 1),
     "ratio": ("ratio", 2),
+    "ratio_low": ("from", 3),
+    "ratio_high": ("to", 3),
     "processor_ms": ("processor ms", 1),
     "processor_ratio": ("of processor", 2),
     "ms_per_step": ("ms per step", 2),
@@ -52,12 +55,13 @@ def _garbage_kept() -> Iterator[None]:
         gc.unfreeze()
 
 
-def take_turns(tasks: dict[str, Task], turns: int) -> Table:
+def take_turns(tasks: dict[str, Task], turns: int, interval: bool = False) -> Table:
     """Time tasks one after the other, again and again, so that a drift of the machine's speed meets all of them.
 
     `ratio` is the median, over turns, of the time of a task over that of the first one; `processor_ms` is the median
     of the time that all threads together were busy, which another process on the machine does not lengthen so much, and
-    `processor_ratio` is for it what `ratio` is for the time.
+    `processor_ratio` is for it what `ratio` is for the time. With `interval`, `ratio_low` and `ratio_high` are the ends
+    of the 95 % interval of `ratio`.
     """
     walls: dict[str, list[float]] = {name: [] for name in tasks}
     busy: dict[str, list[float]] = {name: [] for name in tasks}
@@ -76,17 +80,25 @@ def take_turns(tasks: dict[str, Task], turns: int) -> Table:
         name: {
             "median_ms": statistics.median(values),
             "min_ms": min(values),
-            "ratio": _over(values, first),
+            "ratio": statistics.median(_quotients(values, first)),
+            **(_interval(_quotients(values, first)) if interval else {}),
             "processor_ms": statistics.median(busy[name]),
-            "processor_ratio": _over(busy[name], first_busy),
+            "processor_ratio": statistics.median(_quotients(busy[name], first_busy)),
         }
         for name, values in walls.items()
     }
 
 
-def _over(values: list[float], first: list[float]) -> float:
-    """Median, over turns, of the quotients."""
-    return statistics.median(one / base for one, base in zip(values, first, strict=True))
+def _quotients(values: list[float], first: list[float]) -> list[float]:
+    """Of every turn, in their order of size."""
+    return sorted(one / base for one, base in zip(values, first, strict=True))
+
+
+def _interval(quotients: list[float]) -> dict[str, float]:
+    """The 95 % interval of the median by ranks: each quotient is above the true median with a chance of a half."""
+    turns = len(quotients)
+    rank = max(math.floor(turns / 2 - 0.98 * math.sqrt(turns)), 0)
+    return {"ratio_low": quotients[rank], "ratio_high": quotients[turns - 1 - rank]}
 
 
 def parser(description: str | None, turns: int = 15) -> argparse.ArgumentParser:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.functional.lengths import lengths_of_call, without_padding
+from snnlib.functional.spike_count import count_per_neuron
 from snnlib.functional.srm import Streamed
 from snnlib.neurons import Integrator, Neuron
 from snnlib.nn.neuron_layer import NeuronLayer
@@ -133,15 +134,3 @@ def own_steps(layer: nn.Module, spikes: Tensor) -> tuple[Tensor, int]:
     if lengths is None:
         return spikes, spikes.shape[0] * spikes.shape[1]
     return without_padding(spikes, lengths, int(batch_first)), int(lengths.sum())
-
-
-def count_per_neuron(spikes: Tensor) -> Tensor:
-    """`spikes.sum((0, 1))` of a spike tensor `[T, N, ...]` in float64."""
-    rows = spikes.flatten(0, 1)
-    # As a matrix product along memory this takes 3 ms where torch's sum takes 85 ms (12C5 at batch 50, 2 cores).
-    order = sorted(range(1, rows.dim()), key=rows.stride, reverse=True)
-    ordered = rows.permute(0, *order)
-    matrix = ordered.flatten(1).to(torch.promote_types(spikes.dtype, torch.float32))
-    # Sums of zeros and ones: exact in float32 up to 2**24 steps times samples.
-    counts = matrix.t().mv(matrix.new_ones(len(matrix))).view(ordered.shape[1:])
-    return counts.permute([order.index(dim) for dim in range(1, rows.dim())]).double()

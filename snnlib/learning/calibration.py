@@ -85,7 +85,7 @@ def calibrate_firing_rate_(
         wanted, channel_rates = search.find(torch.full_like(highest, targets[name]), _ROUNDS)
         assign_effective_weight(layer, wanted, label)
         # Training has not begun.
-        layer.first_batches = layer.first_batches.anew()
+        layer.training_watch = layer.training_watch.anew()
         rates[name] = float(channel_rates.mean())
 
     def hook(name: str) -> Any:

@@ -253,7 +253,7 @@ def _as_before(net: nn.Module) -> Iterator[None]:
     modes = {module: module.training for module in net.modules()}
     for module in modes:
         if isinstance(module, NeuronLayer):
-            module.first_batches.stop()
+            module.training_watch.stop()
     changed = {
         id(buffer)
         for layer in net.modules()
@@ -275,7 +275,7 @@ def _as_before(net: nn.Module) -> Iterator[None]:
                 module.training = mode
                 if isinstance(module, NeuronLayer):
                     # Training has not begun.
-                    module.first_batches = module.first_batches.anew()
+                    module.training_watch = module.training_watch.anew()
 
 
 def _train_without_dropout(net: nn.Module) -> None:

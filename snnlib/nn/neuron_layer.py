@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from snnlib.functional.operators import LinearOperator
 from snnlib.functional.spiking import layer_currents
 from snnlib.neurons.base import Output
-from snnlib.nn.first_batches import FirstBatches
 from snnlib.nn.gain import WeightWithGain
+from snnlib.nn.training_watch import TrainingWatch
 
 # Share of inputs that fire in a time step of typical event data; N-MNIST at 10 ms has 4 %.
 EXPECTED_INPUT_RATE = 0.05
@@ -29,7 +29,7 @@ class NeuronLayer(WeightWithGain):
 
     operator: LinearOperator
     batch_first: bool
-    first_batches: FirstBatches
+    training_watch: TrainingWatch
     # Whether neurons act on each other only through the layer's output.
     neurons_apart: ClassVar[bool] = True
 

@@ -18,8 +18,8 @@ from snnlib.functional.operators import Convolution, FullyConnected, LinearOpera
 from snnlib.functional.spiking import spiking_layer
 from snnlib.neurons import LIF, Neuron, Output
 from snnlib.nn.delays import Delays, check_sequence
-from snnlib.nn.first_batches import FirstBatches
 from snnlib.nn.neuron_layer import NeuronLayer
+from snnlib.nn.training_watch import TrainingWatch
 
 # A multiple of the threshold over the response to white noise, beyond which no weight need go.
 _SURE = 4.0
@@ -59,7 +59,7 @@ class SpikingLayer(KnownOptions, NeuronLayer):
         self.batch_first = batch_first
         self.weight = nn.Parameter(torch.empty(*weight_shape, device=device, dtype=dtype))
         self.register_gain()
-        self.first_batches = FirstBatches(silent_learn=self.learns_when_silent)
+        self.training_watch = TrainingWatch(silent_learn=self.learns_when_silent)
         self.reset_parameters()
         self.delays = delays
         if delays is not None:
@@ -90,7 +90,7 @@ class SpikingLayer(KnownOptions, NeuronLayer):
                 return_state=False,
                 pool=window,
             )
-        self.first_batches.watch(self, x, weight, out.value)
+        self.training_watch.watch(self, x, weight, out.value)
         return out.value
 
     def run(

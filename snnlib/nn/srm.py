@@ -18,9 +18,9 @@ from snnlib.functional.operators import Convolution, FullyConnected, LinearOpera
 from snnlib.functional.srm import SRMNeuron, Streamed, free_srm_potential, srm_neuron_stream
 from snnlib.neurons import Output
 from snnlib.neurons.dialects import check_threshold
-from snnlib.nn.first_batches import FirstBatches
 from snnlib.nn.neuron_layer import NeuronLayer
 from snnlib.nn.state_by_keyword import state_by_keyword
+from snnlib.nn.training_watch import TrainingWatch
 
 if TYPE_CHECKING:
     from snnlib.nn.stream import Stream
@@ -59,7 +59,7 @@ class SRMLayer(NeuronLayer):
         self.batch_first = batch_first
         self.weight = nn.Parameter(torch.empty(*weight_shape, device=device, dtype=dtype))
         self.register_gain()
-        self.first_batches = FirstBatches()
+        self.training_watch = TrainingWatch()
         limit = as_tensor("threshold", threshold, device)
         limit = limit.to(torch.promote_types(self.weight.dtype, torch.float32))
         check_threshold(threshold)
@@ -86,7 +86,7 @@ class SRMLayer(NeuronLayer):
         """`forward` and spike average pooling over windows without overlap, as one op."""
         weight = self.effective_weight
         spikes = self.spikes_of(x, weight, pool=window, return_state=False).spikes
-        self.first_batches.watch(self, x, weight, spikes)
+        self.training_watch.watch(self, x, weight, spikes)
         return spikes
 
     def run(

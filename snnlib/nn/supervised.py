@@ -66,7 +66,7 @@ def supervised_spikes(layer: SRMLinear, target: Tensor) -> Iterator[Teacher]:
     if not isinstance(layer, SRMLinear):
         raise TypeError(f"layer: expected an SRMLinear, got {type(layer).__name__}")
     check_integer_labels(target)
-    layer.first_batches.stop()
+    layer.training_watch.stop()
     result = Teacher(torch.zeros_like(target, dtype=torch.bool))
 
     def teach(

@@ -14,7 +14,8 @@ from snnlib.app.report.answers import Answers, Task, task_of
 from snnlib.app.report.batches import labelled_steps, parts_of
 from snnlib.app.report.recorder import recording, spiking_layers
 from snnlib.data.ragged import NO_LABEL
-from snnlib.inspect.activity import SATURATED_RATE, LayerActivity, count_per_neuron
+from snnlib.functional.spike_count import count_per_neuron
+from snnlib.inspect.activity import SATURATED_RATE, LayerActivity
 from snnlib.inspect.operation_counter import OperationCounter
 from snnlib.inspect.operation_profile import Profile
 from snnlib.inspect.operations import as_input, evaluating, profile_of

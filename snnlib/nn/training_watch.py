@@ -1,0 +1,293 @@
+"""Warnings from a layer that cannot learn, or no longer can: no spikes, lost channels, no gradient, too large steps."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from snnlib.functional._check import in_transform
+from snnlib.functional.spike_count import count_per_neuron
+from snnlib.neurons.stored import warn_caller
+
+if TYPE_CHECKING:
+    from snnlib.nn.neuron_layer import NeuronLayer
+
+# One batch may be an odd one; three in a row are not.
+_FIRST = 3
+# Later windows: a tenth of the batches costs a layer less than half a percent of its step.
+_BATCHES, _EVERY = 100, 10
+# Of its own size: a weight that a step of an optimiser changes by more is lost. Steps that train change a tenth of it.
+_LARGEST_STEP = 3.0
+# A neuron that fires in more than half of all steps is reset before it has gathered much.
+_SATURATED_RATE = 0.5
+# Of the channels: more than this share is no longer the odd one.
+_MANY = 0.5
+# A few samples need not make every channel fire, least of all one output per class.
+_FEWEST_SAMPLES = 30
+_PREPARE = "call snnlib.prepare_(net, x) on a batch of training data before training"
+_SLOWER = "lower the learning rate or clip gradients (torch.nn.utils.clip_grad_norm_)"
+# Where neurons learn from their own spikes alone.
+_ANEW = (
+    "that does not mend itself: start anew, or from a checkpoint, with a lower learning rate, clipped gradients "
+    "(torch.nn.utils.clip_grad_norm_) or snnlib.prepare_(net, x, standardize=True); outputs are woken by "
+    "snnlib.nn.supervised_spikes"
+)
+
+
+@dataclass
+class Window:
+    """What a layer did in a row of training batches.
+
+    Args:
+        first: number of the first batch, from 1.
+        last: number of the last batch.
+        rate: spikes per neuron and time step, mean.
+        silent: share of the channels in which no neuron fired.
+        saturated: share of the channels that fired in more than half of all steps.
+        without_gradient: whether the gradient of the weight was exactly 0 in each batch; None where batches had none.
+    """
+
+    first: int
+    last: int
+    rate: float
+    silent: float
+    saturated: float
+    without_gradient: bool | None = None
+
+
+class TrainingWatch:
+    """What a layer does in its training batches: in the first three, then in every tenth of a hundred.
+
+    Sums stay on the layer's device and are read once in each of these windows. Passes in eval mode, without gradients,
+    from a state, under `torch.compile`, `torch.export`, `torch.func` or CUDA graph capture do not count.
+
+    Args:
+        silent_learn: whether neurons get a gradient where they do not fire, as with a surrogate gradient.
+
+    Attributes:
+        course: the windows so far.
+        said: each warning so far by its kind; none comes twice.
+        name: what to call the layer; None looks for its name in the net that calls it.
+        warns: whether to warn; False leaves it to whoever reads `said`.
+    """
+
+    def __init__(self, silent_learn: bool = False) -> None:
+        self.course: list[Window] = []
+        self.said: dict[str, str] = {}
+        self.name: str | None = None
+        self.warns = True
+        self._silent_learn = silent_learn
+        self._stopped = False
+        self._batches = 0
+        self._channels: int | None = None
+        self._sums = _Sums()
+        # Rates of the channels in the first window in which one fired.
+        self._began: Tensor | None = None
+        self._weight: Tensor | None = None
+        # The largest change of the weight from one batch to the next, of its own size.
+        self._step: Tensor | None = None
+
+    def anew(self) -> TrainingWatch:
+        """Returns one that has seen nothing yet."""
+        return TrainingWatch(self._silent_learn)
+
+    def stop(self) -> None:
+        """Say nothing from now on: the layer learns though it is silent."""
+        self._stopped = True
+
+    def watch(self, layer: NeuronLayer, x: Tensor, weight: Tensor, spikes: Tensor) -> None:
+        """Take note of one forward pass of `layer` with its effective weight, and of the backward pass to come."""
+        if _cannot_watch(x) or self._stopped:
+            return
+        if not (layer.training and weight.requires_grad and torch.is_grad_enabled() and spikes.numel()):
+            return
+        self._batches += 1
+        batch, is_first = self._batches, self._batches <= _FIRST
+        # Every tenth, each time at another place: batches may repeat in tens.
+        if not is_first and batch % _EVERY != 7 * (batch // _EVERY) % _EVERY:
+            return
+        if self._channels not in (None, spikes.shape[2]):
+            # Some were taken out or added.
+            layer.training_watch = self.anew()
+            return
+        self._channels = spikes.shape[2]
+        sums = self._sums
+        with torch.no_grad():
+            sums.add(spikes, int(layer.batch_first))
+            if is_first:
+                sums.got_spikes = _either(sums.got_spikes, (x != 0).any())
+                self._watch_step(weight.detach())
+            if batch == _FIRST or batch % _BATCHES == 0:
+                self.name = self.name or _path_of(layer)
+                self._close(x, spikes)
+                self._sums = _Sums()
+        handles: list[Any] = []
+
+        def on_gradient(gradient: Tensor) -> None:
+            # A parameter would keep the hook; a product with the gain goes with its graph.
+            handles.pop().remove()
+            self._on_gradient(sums, gradient)
+
+        handles.append(weight.register_hook(on_gradient))  # type: ignore[no-untyped-call]
+
+    def _watch_step(self, weight: Tensor) -> None:
+        before, self._weight = self._weight, weight.clone()
+        if before is not None and before.shape == weight.shape:
+            size = before.norm().to(weight)
+            # From a weight of 0 any step is large.
+            step = ((weight - before.to(weight)).norm() / size).where(size > 0, 0.0)
+            self._step = step if self._step is None else torch.maximum(self._step.to(step), step)
+
+    def _close(self, x: Tensor, spikes: Tensor) -> None:
+        """End a window with its last batch."""
+        rates = self._sums.rates()
+        began = rates if self._began is None else self._began.to(rates.device)
+        silent, saturated = rates == 0, rates > _SATURATED_RATE
+        lost = (silent & (began > 0)).sum() / (began > 0).sum().clamp(min=1)
+        # Outputs are prepared to fire in half of all steps: more than half of the way from there to all of them.
+        risen = saturated & (rates > (1 + began) / 2)
+        numbers = [
+            rates.mean(),
+            *(part.double().mean() for part in (silent, saturated)),
+            lost,
+            risen.double().mean(),
+        ]
+        rate, silent_share, saturated_share, lost_share, risen_share = torch.stack(numbers).tolist()
+        first = self.course[-1].last + 1 if self.course else 1
+        window = Window(first, self._batches, rate, silent_share, saturated_share)
+        self._sums.window = window
+        self.course.append(window)
+        if silent_share == 1:
+            self._say_of_silence(window, x)
+        elif lost_share > _MANY and self._sums.samples >= _FEWEST_SAMPLES:
+            self._say(
+                "lost",
+                f"{lost_share:.0%} of the channels that fired at the beginning did not fire in {_span(window)}; "
+                f"{_SLOWER if self._silent_learn else _ANEW}",
+            )
+        # A layer that gives potentials, not spikes, has no bound.
+        if risen_share > _MANY and float(spikes.amax()) <= 1:
+            self._say(
+                "saturated",
+                f"{risen_share:.0%} of the channels came to fire in more than half of all steps of {_span(window)}, "
+                f"whatever they see; {_SLOWER}",
+            )
+        if self._began is None and silent_share < 1:
+            self._began = rates
+        if window.last == _FIRST:
+            self._say_of_steps()
+
+    def _say_of_silence(self, window: Window, x: Tensor) -> None:
+        early = window.last == _FIRST
+        got = self._sums.got_spikes if early else (x != 0).any()
+        if not bool(got):
+            # Behind a silent layer there is nothing to say: that one warns.
+            if not x.requires_grad:
+                where = _span(window) if early else f"training batch {window.last}"
+                self._say(
+                    "input",
+                    f"the input had no spikes in {where}; check the data, their time unit and the length of a time "
+                    "step",
+                )
+        elif not self._silent_learn:
+            remedy = _PREPARE if early else _ANEW
+            self._say(
+                "silent",
+                f"no neuron fired in {_span(window)}, so neither this layer nor those before it learn; {remedy}",
+            )
+        elif self._began is not None:
+            self._say("silent", f"no neuron fired in {_span(window)}, as some did before; {_SLOWER}")
+
+    def _say_of_steps(self) -> None:
+        self._weight = None
+        if self._step is not None and float(self._step) > _LARGEST_STEP:
+            self._say(
+                "step",
+                f"from one batch to the next the weights changed by {float(self._step):.2g} times their size; lower "
+                "the learning rate. SGD feels a layer's gain squared: for it, prepare with "
+                "snnlib.prepare_(net, x, gain=False)",
+            )
+
+    def _on_gradient(self, sums: _Sums, gradient: Tensor) -> None:
+        window = sums.add_gradient(gradient.detach())
+        if window is None:
+            return
+        window.without_gradient = not bool(sums.has_gradient)
+        if window.without_gradient and (window.silent < 1 or self._silent_learn):
+            if window.last == _FIRST:
+                why = f"as nothing of its output reaches the loss; {_PREPARE}"
+            else:
+                why = f"as the loss is 0 or nothing of its output reaches it; in the latter case {_SLOWER}"
+            self._say("gradient", f"the gradient of the weight was exactly 0 in {_span(window)}, {why}")
+
+    def _say(self, kind: str, text: str) -> None:
+        if kind not in self.said:
+            self.said[kind] = f"{self.name}: {text}"
+            if self.warns:
+                warn_caller(self.said[kind])
+
+
+class _Sums:
+    """Sums over the batches of a window that were looked at, on the layer's device."""
+
+    def __init__(self) -> None:
+        self.samples = 0
+        self.got_spikes: Tensor | None = None
+        self.has_gradient: Tensor | None = None
+        # What it came to, once its last batch is there.
+        self.window: Window | None = None
+        self._batches = self._backwards = 0
+        self._rates: Tensor | None = None
+
+    def add(self, spikes: Tensor, time_dim: int) -> None:
+        """Add the spikes `[T, N, C, ...]` of a batch, or `[N, T, C, ...]`."""
+        counts = count_per_neuron(spikes.detach())
+        rates = counts.reshape(len(counts), -1).mean(1) / (spikes.shape[0] * spikes.shape[1])
+        self._rates = rates if self._rates is None else self._rates.to(rates.device) + rates
+        self._batches += 1
+        self.samples += spikes.shape[1 - time_dim]
+
+    def rates(self) -> Tensor:
+        """Returns spikes per neuron and step of each channel, `[C]`."""
+        assert self._rates is not None
+        return self._rates / self._batches
+
+    def add_gradient(self, gradient: Tensor) -> Window | None:
+        """Add the gradient of a batch; returns the window with the last one."""
+        self._backwards += 1
+        self.has_gradient = _either(self.has_gradient, (gradient != 0).any())
+        return self.window if self._backwards == self._batches else None
+
+
+def _span(window: Window) -> str:
+    if window.last == _FIRST:
+        return f"the first {_FIRST} training batches"
+    return f"training batches {window.first} to {window.last} (every {_EVERY}th was looked at)"
+
+
+def _cannot_watch(x: Tensor) -> bool:
+    if torch.compiler.is_compiling() or type(x) is not Tensor or x.is_meta or in_transform():
+        return True
+    return x.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
+def _either(before: Tensor | None, now: Tensor) -> Tensor:
+    return now if before is None else before | now.to(before.device)
+
+
+def _path_of(layer: nn.Module) -> str:
+    """Returns the layer's name in the net that is calling it, found on the call stack; its repr where there is none."""
+    name = ""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        caller = frame.f_locals.get("self")
+        if isinstance(caller, nn.Module) and caller is not layer:
+            # The outermost caller has the longest path, which users write: net.features.conv1.
+            name = next((path for path, module in caller.named_modules() if module is layer), name)
+        frame = frame.f_back
+    return name or repr(layer)

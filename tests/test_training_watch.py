@@ -1,0 +1,313 @@
+"""Layers that cannot learn, or no longer can, say so once, by name, with a remedy; all others say nothing."""
+
+import copy
+import pickle
+import warnings
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import snnlib
+from snnlib.nn.training_watch import TrainingWatch
+
+
+class _Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.features = nn.Sequential(snnlib.SRMConv2d(2, 4, 3), snnlib.SpikeAvgPool2d(2))
+        self.classifier = snnlib.SRMLinear(4 * 16, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.classifier(self.features(x))
+
+
+def _batch() -> Tensor:
+    return (torch.rand(12, 3, 2, 10, 10, generator=torch.Generator().manual_seed(1)) < 0.2).float()
+
+
+def _net(silence: str = "") -> _Net:
+    net = _Net()
+    snnlib.prepare_(net, _batch())
+    if silence:
+        nn.init.zeros_(net.get_submodule(silence).weight)
+    return net
+
+
+def _train(net: nn.Module, batches: int = 5, x: Tensor | None = None, scale: float = 1.0) -> list[str]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(batches):
+            net.zero_grad()
+            (scale * net(_batch() if x is None else x).sum()).backward()
+    assert all(warning.filename == __file__ for warning in caught), "at the user's line"
+    return [str(warning.message) for warning in caught]
+
+
+def test_a_silent_layer_warns_once_with_its_path_and_the_remedy() -> None:
+    net = _net(silence="features.0")
+    said = _train(net)
+    assert len(said) == 1, said
+    assert said[0].startswith("features.0: no neuron fired in the first 3 training batches")
+    assert "call snnlib.prepare_(net, x)" in said[0]
+    assert _train(net) == []
+
+
+def test_the_third_batch_decides() -> None:
+    net = _net(silence="classifier")
+    assert _train(net, 2) == []
+    assert _train(net, 1)
+    net = _net(silence="features.0")
+    assert _train(net, 2) == []
+    net.load_state_dict(_net().state_dict())
+    assert _train(net) == []
+
+
+def test_layers_without_a_gradient_warn() -> None:
+    said = _train(_net(silence="classifier"))
+    assert [text.partition(" ")[0] for text in said] == ["classifier:", "features.0:"]
+    assert "the gradient of the weight was exactly 0 in the first 3 training batches" in said[1]
+
+
+def test_a_layer_alone_is_named_by_its_repr() -> None:
+    layer = snnlib.SRMLinear(200, 3)
+    nn.init.zeros_(layer.weight)
+    assert _train(layer, x=_batch())[0].startswith("SRMLinear(200, 3, ")
+
+
+def test_data_without_events_are_the_data_s_fault() -> None:
+    said = _train(_net(), x=torch.zeros_like(_batch()))
+    assert len(said) == 1, said
+    assert said[0].startswith(
+        "features.0: the input had no spikes in the first 3 training batches; check the data"
+    )
+
+
+def _frozen(net: nn.Module) -> None:
+    net.requires_grad_(False)
+    for _ in range(4):
+        net(_batch())
+
+
+def _without_gradients(net: nn.Module) -> None:
+    with torch.no_grad():
+        for _ in range(4):
+            net(_batch())
+
+
+def _evaluated(net: nn.Module) -> None:
+    net.eval()
+    for _ in range(4):
+        net(_batch()).sum().backward()
+
+
+def _streamed(net: nn.Module) -> None:
+    stream = snnlib.Stream(net)
+    for chunk in _batch().split(2):
+        stream(chunk)
+
+
+def _reports(net: nn.Module) -> None:
+    snnlib.memory_report(net, _batch())
+    snnlib.init.calibrate_firing_rate_(net, _batch(), 0.1)
+    for _ in range(4):
+        snnlib.prepare_(net, _batch())
+
+
+@pytest.mark.parametrize("use", [_frozen, _without_gradients, _evaluated, _streamed])
+def test_passes_that_do_not_train_are_not_counted(use: Callable[[nn.Module], None]) -> None:
+    """pytest turns warnings into errors."""
+    use(_net(silence="features.0"))
+
+
+def test_healthy_nets_and_tools_say_nothing() -> None:
+    net = _net()
+    _reports(net)
+    assert _train(net) == []
+    assert _train(copy.deepcopy(net)) == []
+
+
+@pytest.fixture
+def fresh_compiler() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning"
+)  # torch's compiler calls functions that torch deprecates
+def test_compiled_nets_are_left_alone(fresh_compiler: None) -> None:
+    net = _net(silence="features.0")
+    compiled = torch.compile(net, backend="aot_eager", fullgraph=True)
+    for _ in range(4):
+        compiled(_batch()).sum().backward()
+
+
+def test_no_hook_stays_behind() -> None:
+    net = _net()
+    net.features[0].gain.fill_(1.0)
+    _train(net)
+    assert all(not parameter._backward_hooks for parameter in net.parameters())
+
+
+# Later batches
+
+EXACT = "start anew, or from a checkpoint, with a lower learning rate, clipped gradients"
+
+
+def _cuba(gradient: str) -> nn.Sequential:
+    torch.manual_seed(0)
+    neurons = [snnlib.neurons.CubaLIF(gradient=gradient) for _ in range(2)]
+    net = nn.Sequential(
+        snnlib.SpikingConv2d(2, 4, 3, neuron=neurons[0]), snnlib.SpikingLinear(4 * 64, 3, neuron=neurons[1])
+    )
+    snnlib.prepare_(net, _batch())
+    return net
+
+
+NETS: dict[str, Callable[[], nn.Module]] = {
+    "layers": _net,
+    "fused": lambda: snnlib.fuse_(_net()),
+    "event": lambda: _cuba("event"),
+    "surrogate": lambda: _cuba("surrogate"),
+}
+
+
+def _first_layer(net: nn.Module) -> tuple[str, nn.Module]:
+    return next((name, layer) for name, layer in net.named_modules() if hasattr(layer, "training_watch"))
+
+
+@pytest.mark.parametrize("kind", NETS)
+def test_a_layer_silenced_in_training_is_named_within_200_batches(kind: str) -> None:
+    net = NETS[kind]()
+    assert _train(net, 120) == []
+    name, layer = _first_layer(net)
+    nn.init.constant_(layer.weight, -1.0)
+    said = _train(net, 180)
+    assert f"{name}: no neuron fired in training batches 201 to 300 (every 10th was looked at)" in said[0]
+    assert (EXACT in said[0]) == (kind != "surrogate")
+    assert "lower" in said[0]
+    assert [window.silent for window in layer.training_watch.course[-2:]] == [0, 1]
+    assert _train(net, 100) == []
+
+
+def test_lost_channels_are_counted_against_those_of_the_beginning() -> None:
+    net = _net()
+    nn.init.constant_(net.features[0].weight[:2].detach(), -1.0)
+    assert _train(net, 120) == []
+    nn.init.constant_(net.features[0].weight[2:3].detach(), -1.0)
+    assert _train(net, 180) == [], "half of those that fired"
+
+
+def test_a_layer_that_loses_most_channels_is_named() -> None:
+    for kind in ("fused", "surrogate"):
+        net = NETS[kind]()
+        name, layer = _first_layer(net)
+        assert _train(net, 120) == []
+        nn.init.constant_(layer.weight[:3].detach(), -1.0)
+        said = _train(net, 180)
+        assert len(said) == 1, said
+        assert said[0].startswith(
+            f"{name}: 75% of the channels that fired at the beginning did not fire in training batches 201 to 300"
+        )
+        assert (EXACT in said[0]) == (kind != "surrogate")
+
+
+@pytest.mark.parametrize("kind", ["fused", "event"])
+def test_a_layer_that_comes_to_fire_always_is_named(kind: str) -> None:
+    net = NETS[kind]()
+    name, layer = _first_layer(net)
+    assert _train(net, 120) == []
+    nn.init.constant_(layer.weight, 100.0)
+    said = [text for text in _train(net, 180) if text.startswith(f"{name}: ")]
+    assert said[0].startswith(
+        f"{name}: 100% of the channels came to fire in more than half of all steps of training"
+    )
+    assert "lower the learning rate or clip gradients" in said[0]
+    assert layer.training_watch.course[-1].saturated == 1
+
+
+def test_outputs_at_half_of_all_steps_are_healthy() -> None:
+    layer = snnlib.SRMLinear(200, 8)
+    snnlib.init.calibrate_firing_rate_(layer, _batch().flatten(2), 0.5)
+    assert _train(layer, 310, _batch().flatten(2)) == []
+
+
+@pytest.mark.parametrize("kind", ["fused", "event"])
+def test_a_gradient_that_becomes_zero_is_named(kind: str) -> None:
+    net = NETS[kind]()
+    assert _train(net, 120) == []
+    said = _train(net, 180, scale=0.0)
+    names = [name for name, layer in net.named_modules() if hasattr(layer, "training_watch")]
+    assert sorted(text.partition(":")[0] for text in said) == sorted(names)
+    assert "the gradient of the weight was exactly 0 in training batches 201 to 300" in said[0]
+
+
+def test_a_silent_layer_s_predecessors_hear_that_they_have_no_gradient() -> None:
+    net = _net()
+    assert _train(net, 120) == []
+    nn.init.constant_(net.classifier.weight, -1.0)
+    assert [text.partition(" ")[0] for text in _train(net, 180)] == ["classifier:", "features.0:"]
+
+
+def test_data_that_end_are_the_data_s_fault() -> None:
+    net = _net()
+    assert _train(net, 120) == []
+    said = _train(net, 180, torch.zeros_like(_batch()))
+    assert len(said) == 1, said
+    assert said[0].startswith("features.0: the input had no spikes in training batch 300; check the data")
+
+
+def test_batches_that_repeat_in_tens_are_all_seen() -> None:
+    layer, x = snnlib.SRMLinear(4, 2), torch.ones(3, 1, 4)
+    nn.init.ones_(layer.weight)
+    for kept in range(10):
+        watch = layer.training_watch = TrainingWatch()
+        for batch in range(1, 201):
+            layer(x if batch <= 3 or batch % 10 == kept else torch.zeros_like(x)).sum().backward()
+        assert [window.silent < 1 for window in watch.course] == [True] * 3
+
+
+def test_few_samples_need_not_make_every_output_fire() -> None:
+    net = _net()
+    x = _batch()[:, :2]
+    assert _train(net, 120, x) == []
+    nn.init.constant_(net.features[0].weight[:3].detach(), -1.0)
+    assert _train(net, 180, x) == []
+
+
+def test_values_are_read_once_in_a_hundred_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each reading makes a GPU's host wait."""
+    net, reads = _net(), []
+    _train(net, 100)
+    for name in ("tolist", "item", "__bool__", "__float__"):
+        original = getattr(Tensor, name)
+        monkeypatch.setattr(
+            Tensor, name, lambda self, original=original, name=name: reads.append(name) or original(self)
+        )
+    _train(net, 99)
+    assert reads == []
+    _train(net, 1)
+    assert reads
+
+
+def test_copies_and_files_of_a_net_go_on_and_its_state_stays_what_it_was() -> None:
+    net = _net()
+    keys = list(net.state_dict())
+    _train(net, 150)
+    assert list(net.state_dict()) == keys
+    for other in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
+        nn.init.constant_(other.classifier.weight, -1.0)
+        assert _train(other, 150)[0].startswith("classifier: no neuron fired in training batches 201 to 300")
+    assert len(net.classifier.training_watch.course) == 2
+
+
+def test_channels_that_are_taken_out_begin_anew() -> None:
+    net = _net()
+    _train(net, 150)
+    net.classifier.weight = nn.Parameter(net.classifier.weight[:2].detach().clone())
+    assert _train(net, 160) == []
+    assert net.classifier.training_watch.course[-1].last == 100
