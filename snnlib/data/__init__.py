@@ -1,6 +1,7 @@
 """Event-camera data, sound and images: files, data sets from a copy on disk, spike trains `[T, 2, H, W]`."""
 
 from snnlib.data.cache_dir import user_cache_dir
+from snnlib.data.camera import EventCamera
 from snnlib.data.channels import ToChannels
 from snnlib.data.cochlea import Cochlea
 from snnlib.data.datasets import (
@@ -25,6 +26,7 @@ from snnlib.data.datasets import (
 from snnlib.data.datasets.digits import EventDigits
 from snnlib.data.datasets.digits_build import build_event_digits
 from snnlib.data.datasets.nmnist import NMNIST
+from snnlib.data.datasets.simulated_events import SimulatedEvents
 from snnlib.data.event_batch import EventBatch
 from snnlib.data.event_cache import EventCache
 from snnlib.data.events import EVENT_DTYPE, Events, as_events
@@ -78,6 +80,7 @@ __all__ = [
     "DownsampleTime",
     "EventBatch",
     "EventCache",
+    "EventCamera",
     "EventDigits",
     "EventFileError",
     "EventFolder",
@@ -96,6 +99,7 @@ __all__ = [
     "RecordingStatistics",
     "RefractoryFilter",
     "RemoveHotPixels",
+    "SimulatedEvents",
     "SpokenDigits",
     "TimeWindow",
     "ToChannels",

@@ -1,165 +1,230 @@
-"""A simulated event camera: log-intensity changes against a threshold per pixel.
-
-Each pixel remembers the log intensity L_ref at which it last listened, and compares
-
-    L(t) - L_ref >= theta_on   -> ON event,  p = 1
-    L_ref - L(t) >= theta_off  -> OFF event, p = 0          L = log(BLACK + (1 - BLACK) * I^GAMMA),  I in 0..1
-
-L is sampled every `STEP_US` and linear between samples; the event's time is where the line crosses the
-threshold. After an event the pixel is held in reset for `REFRACTORY_US`; then it stores the present L as its
-new L_ref. Thresholds differ by pixel and polarity (fixed pattern of one camera, so one draw per seed). L_ref
-starts anywhere between the thresholds around L(0). Background activity adds at most one event per pixel,
-uniform in time, to probability `NOISE_PROBABILITY`; it does not touch L_ref.
-
-Sources: H. Rebecq, D. Gehrig, D. Scaramuzza, "ESIM: an Open Event Camera Simulator", CoRL 2018 (threshold
-crossing with linear interpolation, threshold spread); P. Lichtsteiner, C. Posch, T. Delbruck, "A 128x128 120
-dB 15 us Latency Asynchronous Temporal Contrast Vision Sensor", IEEE JSSC 43(2), 2008 (reset after each event,
-background activity).
-
-Every number is either an integer, on a binary grid or a single IEEE operation, and random numbers come from
-the raw words of PCG64, whose stream NumPy promises to keep: the same seed gives the same events on every
-machine.
-"""
+"""A simulated event camera for pictures and films of one's own."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
-from snnlib.data.events import EVENT_DTYPE, Events
-from snnlib.data.saccades import DURATION_US, SENSOR_PIXELS, Array, projections
+from snnlib.data.camera_input import (
+    check_motion,
+    check_number,
+    check_positive,
+    check_samples,
+    check_times,
+    light_of,
+)
+from snnlib.data.camera_pixels import log_intensity, send_events, stream, thresholds
+from snnlib.data.checks import check_int, check_sensor_size
+from snnlib.data.events import Events
+from snnlib.data.saccades import Array, Motion, projection, saccades
 
-PIXELS = SENSOR_PIXELS * SENSOR_PIXELS
-DIGIT_MAX = 16
-STEP_US = 2_000
-# These are set so that the stream resembles N-MNIST's in events per sample, filled cells and events per cell.
-# The refractory time is not below STEP_US, so that a pixel sends at most one event per step.
-REFRACTORY_US = 2_000
-# Above a monitor's 2.2: thins the strokes that interpolation from 8 x 8 cells has blurred to a pen's width
-# again.
-GAMMA = 3.5
-BLACK = 0.02
-THRESHOLD = 0.42
-THRESHOLD_SPREAD = 0.1
-NOISE_PROBABILITY = 0.1
-START_SPREAD = np.float32(0.99)
-INTENSITY_LEVELS = 4096
-LOG_GRID = 2.0**16
-_LOW32 = np.uint64(2**32 - 1)
+# (x, y) pixels and microseconds: the path along which 250 recordings of N-MNIST fit their images best.
+NMNIST_SACCADES = saccades(
+    [(-2.6, -1.6), (-0.9, 3.7), (2.6, -1.3)], [4_000, 106_000, 214_000], 88_000, 300_000
+)
+# Small enough for the arrays of one batch to stay in a core's cache, large enough to spread NumPy's call overhead.
+BATCH = 64
+# With more, a threshold could be below zero.
+LARGEST_SPREAD = 0.25
+# Without light log intensity would be minus infinite.
+LEAST_BLACK = 1e-6
 
 
-def simulate(digits: Array, samples: Sequence[int], seed: int = 0) -> list[Events]:
-    """Let the camera watch digits make three saccades.
+class EventCamera:
+    """Sees pictures that move, or films, and sends an event where log intensity has changed by a threshold.
+
+    Each pixel remembers the log intensity L_ref at which it last listened, and compares
+
+        L(t) - L_ref >= theta_on   -> ON event,  p = 1
+        L_ref - L(t) >= theta_off  -> OFF event, p = 0          L = log(black + (1 - black) * I^gamma),  I in 0..1
+
+    L is sampled every `step_us`, or at the times of a film's frames, and linear in between; the event's time is where
+    the line crosses the threshold. After an event the pixel is held in reset for `refractory_us`; then it stores the
+    present L as its new L_ref. L_ref starts anywhere between the thresholds around L(0). Thresholds differ by pixel and
+    polarity, the fixed pattern of one camera. Background activity comes on top, at random and without touching L_ref.
+
+    With the defaults MNIST's images give events like N-MNIST's; `docs/event-files.md` compares the two. The same seed
+    gives the same events on every machine: every number is an integer, on a binary grid or a single IEEE operation, and
+    random numbers come from the raw words of PCG64, whose stream NumPy promises to keep.
 
     Args:
-        digits: `[B, 8, 8]`, whole numbers 0..16 (0 black).
-        samples: B numbers, one per digit; with `seed` they choose the noise. Neither order nor company of the
-            samples changes their events.
-        seed: of the camera (threshold pattern) and of the noise.
+        sensor_size: rows and columns of pixels.
+        threshold_on: rise of log intensity per ON event.
+        threshold_off: fall of log intensity per OFF event.
+        threshold_spread: relative standard deviation of the thresholds, 0 to 0.25.
+        refractory_us: microseconds of reset after an event, at least 1.
+        noise_rate: background events per pixel and second. Time is divided into stretches in which a pixel is expected
+            to send at most 0.1; in each it sends one at most.
+        gamma: power that makes light of a picture's values, as a monitor does.
+        black: light where a picture is black, as a share of white, 1e-6 to 1.
+        step_us: microseconds between samples of a moving picture.
+        grey: make grey of pictures in colour; False (default) refuses them.
+        seed: of the thresholds' pattern, of where L_ref starts and of background activity.
 
-    Returns:
-        B event arrays, times 0 <= t < 300000 us in order, coordinates 0..33.
+    Raises:
+        TypeError, ValueError: a setting of another type or out of its range; names it.
+
+    Sources: H. Rebecq, D. Gehrig, D. Scaramuzza, "ESIM: an Open Event Camera Simulator", CoRL 2018 (threshold crossing
+    with linear interpolation, threshold spread); P. Lichtsteiner, C. Posch, T. Delbruck, "A 128x128 120 dB 15 us
+    Latency Asynchronous Temporal Contrast Vision Sensor", IEEE JSSC 43(2), 2008 (reset after each event, background
+    activity).
 
     Example:
-        >>> events, = simulate(np.full((1, 8, 8), 16), samples=[0])
+        >>> import numpy as np
+        >>> from snnlib.data import EventCamera
+        >>> camera = EventCamera(sensor_size=(34, 34))
+        >>> bar = np.zeros((28, 28), np.uint8)
+        >>> bar[:, 12:16] = 255
+        >>> events, = camera.watch(bar[None])
         >>> bool(0 <= events["t"].min() <= events["t"].max() < 300_000)
         True
+        >>> film = np.linspace(0, 1, 5)[:, None, None] * np.ones((5, 34, 34))
+        >>> events = camera.film(film, [0, 1000, 2000, 3000, 4000])  # all pixels become lighter
+        >>> bool((events["p"] == 1).mean() > 0.99)
+        True
     """
-    pictures = np.asarray(digits, np.float64)
-    batch = len(pictures)
-    theta_on, theta_off = _thresholds(seed)
-    words = np.stack([_stream(seed, 1, sample).random_raw(2 * PIXELS) for sample in samples])
-    rows, columns = _projections()
-    log_before = _log_intensity(pictures, rows[0], columns[0])
-    phase = _uniform(words[:, :PIXELS])
-    # Short of a full threshold, so that a pixel at rest is never already across.
-    reference = (
-        np.where(phase < 0.5, -theta_on, theta_off) * np.abs(2 * phase - 1) * START_SPREAD + log_before
-    )
-    free_us = np.full((batch, PIXELS), -1, np.int32)
-    keys = [_noise(words[:, PIXELS:])]
-    for step in range(len(rows) - 1):
-        start_us = step * STEP_US
-        log_now = _log_intensity(pictures, rows[step + 1], columns[step + 1])
-        slope = log_now - log_before
-        listening = free_us < start_us + STEP_US
-        waking = listening & (free_us >= start_us)
-        wake = np.nonzero(waking)
-        part = (free_us[wake] - start_us).astype(np.float32) / np.float32(STEP_US)
-        reference[wake] = log_before[wake] + slope[wake] * part
-        change = log_now - reference
-        crossed = ((change >= theta_on) | (change <= -theta_off)) & listening
-        b, pixel = np.nonzero(crossed)
-        on = change[b, pixel] > 0
-        target = reference[b, pixel] + np.where(on, theta_on[pixel], -theta_off[pixel])
-        part = (target - log_before[b, pixel]) / slope[b, pixel]
-        t = start_us + np.floor(np.clip(part, 0, 1) * np.float32(STEP_US - 1)).astype(np.int32)
-        free_us[b, pixel] = t + REFRACTORY_US
-        keys.append(_key(b, t, pixel, on))
-        log_before = log_now
-    return _split_by_sample(np.concatenate(keys), batch)
+
+    def __init__(
+        self,
+        sensor_size: tuple[int, int] = (34, 34),
+        *,
+        threshold_on: float = 0.2,
+        threshold_off: float = 0.2,
+        threshold_spread: float = 0.1,
+        refractory_us: int = 2_500,
+        noise_rate: float = 0.35,
+        gamma: float = 1.0,
+        black: float = 0.1,
+        step_us: int = 2_000,
+        grey: bool = False,
+        seed: int = 0,
+    ) -> None:
+        self.sensor_size = check_sensor_size("sensor_size", sensor_size)
+        self.threshold_on = check_positive("threshold_on", threshold_on)
+        self.threshold_off = check_positive("threshold_off", threshold_off)
+        self.threshold_spread = check_number("threshold_spread", threshold_spread, 0, LARGEST_SPREAD)
+        self.refractory_us = check_int("refractory_us", refractory_us, 1)
+        self.noise_rate = check_number("noise_rate", noise_rate, 0)
+        self.gamma = check_positive("gamma", gamma)
+        self.black = check_number("black", black, LEAST_BLACK, 1)
+        self.step_us = check_int("step_us", step_us, 1)
+        self.grey = bool(grey)
+        self.seed = check_int("seed", seed, 0)
+
+    def watch(
+        self,
+        pictures: Any,
+        motion: Motion | None = None,
+        *,
+        size: tuple[int, int] | None = None,
+        negative: bool = False,
+        white: float | None = None,
+        samples: Sequence[int] | None = None,
+    ) -> list[Events]:
+        """Returns the events of pictures that move in front of the camera, each alone.
+
+        Args:
+            pictures: `[B, H, W]` or `[B, C, H, W]` with C of 1, or 3 where the camera makes grey of colour.
+            motion: times `[K]` in microseconds, rising, and displacements `[K, 2]` (x, y) from the middle in pixels of
+                the sensor, linear in between. None (default): N-MNIST's three saccades in 300 ms.
+            size: height and width of the picture in pixels of the sensor; None (default) shows a cell on each pixel.
+                Where the picture is smaller than the sensor there is black around it, white around a negative.
+            negative: show the negative, dark on light, as N-MNIST's recordings look: their ON events lie where a
+                stroke leaves.
+            white: value of the pictures that is white; None (default) is 255 for uint8, 1 for floats.
+            samples: B numbers, one for each picture; with the camera's seed they choose the noise. Neither order nor
+                company of the samples changes their events. None (default) is 0, 1, ...
+
+        Returns:
+            B event arrays, from the first to before the last time of the motion.
+        """
+        light, top = light_of("pictures", pictures, white, self.grey)
+        numbers = check_samples(samples, len(light))
+        t_us, offsets = NMNIST_SACCADES if motion is None else check_motion(motion)
+        shown = light.shape[1:] if size is None else check_sensor_size("size", size)
+        # As many whole steps as there are, and what is left.
+        times = np.append(np.arange(t_us[0], t_us[-1], self.step_us), t_us[-1])
+        x, y = (np.interp(times, t_us, offsets[:, axis]) for axis in (0, 1))
+        return [
+            events
+            for start in range(0, len(light), BATCH)
+            for events in self._events(
+                _Scene(self, light[start : start + BATCH], top, x, y, shown, negative),
+                times,
+                numbers[start : start + BATCH],
+            )
+        ]
+
+    def film(self, frames: Any, t_us: Any, *, white: float | None = None, sample: int = 0) -> Events:
+        """Returns the events of a film. Log intensity is linear between its frames.
+
+        Args:
+            frames: `[K, H, W]` or `[K, C, H, W]` as in `watch`, H and W those of the sensor.
+            t_us: times of the frames `[K]` in microseconds, whole and rising.
+            white: as in `watch`.
+            sample: with the camera's seed this number chooses the noise.
+
+        Returns:
+            An event array, from the first to before the last time.
+        """
+        light, top = light_of("frames", frames, white, self.grey)
+        times = check_times("t_us", t_us)
+        if light.shape[1:] != self.sensor_size:
+            raise ValueError(
+                f"frames: expected {self.sensor_size[0]} rows and {self.sensor_size[1]} columns as sensor_size says, "
+                f"got {light.shape[1]} and {light.shape[2]}"
+            )
+        if len(times) != len(light):
+            raise ValueError(f"t_us: expected a time for each of {len(light)} frames, got {len(times)}")
+
+        def look(k: int) -> Array:
+            return log_intensity(light[k].reshape(1, -1), top, self.gamma, self.black)
+
+        return self._events(look, times, [check_int("sample", sample, 0)])[0]
+
+    def _events(self, look: Any, times: Array, samples: Sequence[int]) -> list[Events]:
+        rows, columns = self.sensor_size
+        return send_events(
+            look,
+            times,
+            thresholds(
+                self.seed, rows * columns, self.threshold_on, self.threshold_off, self.threshold_spread
+            ),
+            refractory_us=self.refractory_us,
+            noise_rate=self.noise_rate,
+            streams=[stream(self.seed, 1, sample) for sample in samples],
+            width=columns,
+        )
+
+    def __repr__(self) -> str:
+        options = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
+        return f"EventCamera({options})"
 
 
-def _log_intensity(pictures: Array, rows: Array, columns: Array) -> Array:
-    """Float32 `[B, PIXELS]`."""
-    light = (rows @ (pictures @ columns.T)).reshape(len(pictures), PIXELS)
-    # The cubic overshoots at edges.
-    level = np.rint(np.clip(light, 0, DIGIT_MAX) * ((INTENSITY_LEVELS - 1) / DIGIT_MAX)).astype(np.intp)
-    return np.asarray(_log_table().take(level))
+class _Scene:
+    """Log intensity `[B, pixels]` of pictures at each step of a motion."""
 
+    def __init__(
+        self, camera: EventCamera, light: Array, white: float, x: Array, y: Array, shown: Any, negative: bool
+    ) -> None:
+        self.camera, self.light, self.white, self.shown, self.negative = camera, light, white, shown, negative
+        self.x, self.y = x, y
+        self._last: Array = np.empty(0)
 
-@lru_cache(maxsize=1)
-def _log_table() -> Array:
-    light = (np.arange(INTENSITY_LEVELS) / (INTENSITY_LEVELS - 1)) ** GAMMA
-    # log differs in its last bit between machines; the grid hides that and is exact in float32.
-    return (np.rint(np.log(BLACK + (1 - BLACK) * light) * LOG_GRID) / LOG_GRID).astype(np.float32)
-
-
-@lru_cache(maxsize=1)
-def _projections() -> tuple[Array, Array]:
-    return projections(np.arange(0, DURATION_US + 1, STEP_US))
-
-
-@lru_cache(maxsize=4)
-def _thresholds(seed: int) -> tuple[Array, Array]:
-    """Float32 `[PIXELS]` each: THRESHOLD * (1 + THRESHOLD_SPREAD * n), n nearly normal with unit variance."""
-    words = _stream(seed, 0, 0).random_raw(2 * PIXELS)
-    # The sum of four 16-bit uniforms (Irwin-Hall): variance 1/3, |n| < 3.5, exact on every machine.
-    total = sum((words >> np.uint64(shift) & np.uint64(0xFFFF)).astype(np.int64) for shift in (0, 16, 32, 48))
-    normal = (np.asarray(total, np.float64) / 2**16 - 2) * np.sqrt(3)
-    theta = (THRESHOLD * (1 + THRESHOLD_SPREAD * normal)).astype(np.float32)
-    return theta[:PIXELS], theta[PIXELS:]
-
-
-def _stream(seed: int, purpose: int, sample: int) -> np.random.PCG64:
-    return np.random.PCG64(np.random.SeedSequence([seed, purpose, sample]))
-
-
-def _uniform(words: Array) -> Array:
-    return (words >> np.uint64(40)).astype(np.float32) / np.float32(2**24)
-
-
-def _noise(words: Array) -> Array:
-    """Keys of background events; one random word per pixel decides presence, time and polarity."""
-    b, pixel = np.nonzero(_uniform(words) < NOISE_PROBABILITY)
-    word = words[b, pixel]
-    t = ((word >> np.uint64(1) & _LOW32) * np.uint64(DURATION_US)) >> np.uint64(32)
-    return _key(b, t.astype(np.int64), pixel, (word & np.uint64(1)).astype(bool))
-
-
-def _key(b: Array, t: Array, pixel: Array, on: Array) -> Array:
-    # One integer per event whose order is (sample, time, pixel, polarity): sorting it is ten times faster
-    # than lexsort.
-    return (b.astype(np.int64) << 32 | t.astype(np.int64) << 13 | pixel.astype(np.int64) << 1) + on
-
-
-def _split_by_sample(keys: Array, batch: int) -> list[Events]:
-    keys.sort()
-    pixel = keys >> 1 & 0xFFF
-    events = np.empty(keys.size, EVENT_DTYPE)
-    events["t"], events["p"] = keys >> 13 & (2**19 - 1), keys & 1
-    events["x"], events["y"] = pixel % SENSOR_PIXELS, pixel // SENSOR_PIXELS
-    ends = np.searchsorted(keys, np.arange(1, batch) << 32)
-    return list(np.split(events, ends))
+    def __call__(self, k: int) -> Array:
+        if k and self.x[k] == self.x[k - 1] and self.y[k] == self.y[k - 1]:
+            return self._last
+        sensor = self.camera.sensor_size
+        rows, columns = (
+            projection(float(offset), *of_axis)
+            for offset, *of_axis in zip(
+                (self.y[k], self.x[k]), sensor, self.light.shape[1:], self.shown, strict=True
+            )
+        )
+        seen = (rows @ (self.light @ columns.T)).reshape(len(self.light), -1)
+        if self.negative:
+            seen = self.white - seen
+        self._last = log_intensity(seen, self.white, self.camera.gamma, self.camera.black)
+        return self._last

@@ -29,6 +29,8 @@ except ImportError:  # Windows
 Transform = Callable[[Any], Any]
 FOLDER = "events"
 SUFFIX = ".events"
+# Samples asked for at once.
+TOGETHER = 64
 
 
 class EventCache(Dataset[tuple[Any, Any]]):
@@ -41,8 +43,8 @@ class EventCache(Dataset[tuple[Any, Any]]):
     transform differs, or which is damaged is made again, with a warning that says why.
 
     Args:
-        dataset: `NMNIST`, `EventFolder` or a published data set of event files; any other one of events and integer
-            labels with `key`.
+        dataset: `NMNIST`, `EventFolder`, a published data set of event files or `SimulatedEvents`; any other one of
+            events and integer labels with `key`.
         folder: where the file is kept; default `events` in `user_cache_dir()`.
         transform: maps the events at each access, for example `ToFrames()`.
         target_transform: maps the label at each access.
@@ -128,7 +130,7 @@ def _about(dataset: Any, key: str | None) -> dict[str, Any]:
         )
     return {
         "key": [*dataset.cache_key(), *said],
-        "root": str(dataset.root.resolve()),
+        **({"root": str(dataset.root.resolve())} if hasattr(dataset, "root") else {}),
         "stamps": dataset.file_stamps(),
     }
 
@@ -175,8 +177,7 @@ def _open(path: Path, about: dict[str, Any]) -> tuple[PackedEvents | None, str]:
 
 def _samples(dataset: Any, digests: list[str], progress: bool) -> Iterator[tuple[Events, int]]:
     with progress_bar(len(dataset), "caching events", "recording", progress) as done:
-        for number in range(len(dataset)):
-            events, label = dataset[number]
+        for number, (events, label) in enumerate(_in_order(dataset)):
             if check_events(f"dataset[{number}]", events).dtype != EVENT_DTYPE:
                 raise TypeError(
                     f"dataset[{number}]: expected events of dtype {EVENT_DTYPE}, got {events.dtype}"
@@ -192,6 +193,15 @@ def _samples(dataset: Any, digests: list[str], progress: bool) -> Iterator[tuple
                 digests.append(dataset.file_digest(number))
             yield events, label.__index__()
             done()
+
+
+def _in_order(dataset: Any) -> Iterator[tuple[Any, Any]]:
+    """All samples, many at once of a data set that makes them faster so."""
+    if not hasattr(dataset, "__getitems__"):
+        yield from (dataset[number] for number in range(len(dataset)))
+        return
+    for start in range(0, len(dataset), TOGETHER):
+        yield from dataset.__getitems__(range(start, min(start + TOGETHER, len(dataset))))
 
 
 @contextmanager

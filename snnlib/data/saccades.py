@@ -1,70 +1,67 @@
-"""What the simulated camera looks at: a digit that makes N-MNIST's three saccades.
+"""What the simulated camera looks at: a picture that moves in front of it, by default in N-MNIST's three saccades.
 
-A digit image D (8 x 8) is shown `DIGIT_PIXELS` wide in the middle of a 34 x 34 sensor, interpolated by the
-Catmull-Rom cubic h, and displaced by o(t) = (o_x, o_y) pixels:
+A picture D of h x w cells is shown on a part of the sensor, interpolated by the Catmull-Rom cubic k, and displaced by
+o(t) = (o_x, o_y) pixels from the middle of the sensor of H x W pixels:
 
-    I(y, x, t) = sum_ij  h(v_y - i) h(v_x - j) D[i, j]
-    v_x = (x - 16.5 - o_x(t)) / scale + 3.5,    v_y alike,    scale = DIGIT_PIXELS / 8
+    I(y, x, t) = sum_ij  k(v_y - i) k(v_x - j) D[i, j]
+    v_x = (x - (W - 1) / 2 - o_x(t)) / scale + (w - 1) / 2,    v_y alike,    scale = pixels shown / cells
 
-Three saccades run along a triangle, `MOVE_US` each and then at rest until the next multiple of 100 ms, with
-the cycloidal speed of a pan-tilt unit that starts and stops smoothly:
+Saccades run along a triangle, each `move_us` long and then at rest until the next begins, with the cycloidal speed of a
+pan-tilt unit that starts and stops smoothly:
 
-    o(t) = a + (b - a) (r - sin(2 pi r) / 2 pi),    r = time within the move / MOVE_US
+    o(t) = a + (b - a) (r - sin(2 pi r) / 2 pi),    r = time within the move / move_us
 
-Sources: Orchard et al., Frontiers in Neuroscience 9:437, 2015 (three saccades on a triangle, about 100 ms
-each); R. Keys, "Cubic Convolution Interpolation for Digital Image Processing", IEEE TASSP 29(6), 1981 (h, a =
--1/2).
+Sources: Orchard et al., Frontiers in Neuroscience 9:437, 2015 (three saccades on a triangle, about 100 ms each); R.
+Keys, "Cubic Convolution Interpolation for Digital Image Processing", IEEE TASSP 29(6), 1981 (k, a = -1/2).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
+Motion = tuple[Array, Array]
+"""Times `[K]` in microseconds and displacements `[K, 2]` (x, y) in pixels of the sensor, linear between."""
 
-SENSOR_PIXELS = 34
-DIGIT_CELLS = 8
-# MNIST's digits fill 20 of their 28 pixels, these fill all of their 8 cells: 22 leaves room for the saccades
-# and gives as many active pixels as N-MNIST has.
-DIGIT_PIXELS = 22
-SACCADE_US = 100_000
-MOVE_US = 75_000
-SACCADES = 3
-DURATION_US = SACCADES * SACCADE_US
-# (x, y) pixels, centred on the sensor: down right, up right, back left.
-TRIANGLE = ((-3.0, -1.5), (0.0, 3.0), (3.0, -1.5))
-# Weights on a grid of 2^-20: products with digits 0..16 are then exact in float64, so that no library's order
-# of summation can change a single event.
+# Whole milliseconds: the camera's steps are multiples.
+MOTION_STEP_US = 1_000
+# Weights on a grid of 2^-20: products with pictures of at most 4095 whole levels are then exact in float64, so that no
+# library's order of summation can change a single event.
 WEIGHT_GRID = 2.0**20
 
 
-def saccade_offsets(t_us: Array) -> Array:
-    """Displacement of the digit at times `[K]` in microseconds: `[K, 2]`, pixels, columns (x, y)."""
-    corners = np.array([*TRIANGLE, TRIANGLE[0]])
-    leg = np.clip(t_us // SACCADE_US, 0, SACCADES - 1).astype(np.intp)
-    r = np.clip((t_us - leg * SACCADE_US) / MOVE_US, 0.0, 1.0)[:, None]
-    way = r - np.sin(2 * np.pi * r) / (2 * np.pi)
-    return np.asarray(corners[leg] + (corners[leg + 1] - corners[leg]) * way)
+def saccades(
+    corners: Sequence[tuple[float, float]], starts_us: Sequence[int], move_us: int, duration_us: int
+) -> Motion:
+    """Moves from corner to corner and back to the first, each at its start.
 
-
-def projections(t_us: Array) -> tuple[Array, Array]:
-    """Interpolation matrices at times `[K]`: rows `[K, 34, 8]` and columns `[K, 34, 8]`.
-
-    The picture at time k is `rows[k] @ D @ columns[k].T`; outside the digit there is background, 0.
+    Args:
+        corners: (x, y) pixels, C of them.
+        starts_us: when each move begins, C times in order.
+        move_us: how long a move takes.
+        duration_us: when the motion ends.
     """
-    offsets = saccade_offsets(t_us)
-    pixel = np.arange(SENSOR_PIXELS) - (SENSOR_PIXELS - 1) / 2
-    scale = DIGIT_PIXELS / DIGIT_CELLS
+    t_us = np.arange(0, duration_us + 1, MOTION_STEP_US)
+    path = np.array([*corners, corners[0]])
+    leg = np.clip(np.searchsorted(starts_us, t_us, side="right") - 1, 0, len(corners) - 1)
+    r = np.clip((t_us - np.asarray(starts_us)[leg]) / move_us, 0.0, 1.0)[:, None]
+    way = r - np.sin(2 * np.pi * r) / (2 * np.pi)
+    return t_us, np.asarray(path[leg] + (path[leg + 1] - path[leg]) * way)
 
-    def matrix(offset: Array) -> Array:
-        place = (pixel - offset[:, None]) / scale + (DIGIT_CELLS - 1) / 2
-        weights = catmull_rom(place[:, :, None] - np.arange(DIGIT_CELLS))
-        return np.asarray(np.rint(weights * WEIGHT_GRID) / WEIGHT_GRID)
 
-    return matrix(offsets[:, 1]), matrix(offsets[:, 0])
+def projection(offset: float, sensor: int, cells: int, shown: float) -> Array:
+    """Interpolation matrix `[sensor, cells]` of one axis of a picture that is `shown` pixels wide.
+
+    The picture on the sensor is `rows @ D @ columns.T`; around it there is background, 0.
+    """
+    pixel = np.arange(sensor) - (sensor - 1) / 2
+    place = (pixel - offset) / (shown / cells) + (cells - 1) / 2
+    weights = catmull_rom(place[:, None] - np.arange(cells))
+    return np.asarray(np.rint(weights * WEIGHT_GRID) / WEIGHT_GRID)
 
 
 def catmull_rom(distance: Array) -> Array:

@@ -1,0 +1,138 @@
+"""Events of a data set of images, as a simulated camera sees them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from torch.utils.data import Dataset
+
+from snnlib.data.camera import EventCamera
+from snnlib.data.camera_input import check_motion
+from snnlib.data.checks import check_index, check_transforms
+from snnlib.data.datasets.event_folder import Transform
+from snnlib.data.saccades import Motion
+
+# Raise it with every change that changes an event of the same camera: caches are then made again.
+_VERSION = 1
+
+
+class SimulatedEvents(Dataset[tuple[Any, Any]]):
+    """The images of a data set as `(events, label)`, each moved in front of a simulated camera.
+
+    An image's noise is chosen by the camera's seed and the image's number in the data set, so a sample is the same in
+    every order and every process. Simulation takes milliseconds an image, so keep the events in an `EventCache`, which
+    is made once. `__getitems__` simulates many samples at once.
+
+    Args:
+        images: gives `(image, label)`, the image `[1, H, W]` or `[H, W]`, all of one size; uint8, or floats from 0 to
+            1: `MNIST`, `ImageFolder` and others without a transform that makes sequences.
+        camera: what sees them; None (default) is `EventCamera()`, 34 x 34 pixels.
+        transform: maps the event array, for example `ToFrames()`.
+        target_transform: maps the label.
+        motion, size, negative: as in `EventCamera.watch`; but negatives are the default, as N-MNIST looks like them.
+
+    Attributes:
+        classes, targets: of `images`, where it has them.
+        sensor_size: the camera's.
+
+    Raises:
+        TypeError: no data set, no camera, or a transform that is no callable.
+        ValueError: on access, an image that the camera cannot see; see `EventCamera.watch`.
+
+    Example:
+        >>> import numpy as np
+        >>> from snnlib.data import EventCache, SimulatedEvents, ToFrames
+        >>> images = [(np.full((28, 28), value, np.uint8), label) for label, value in enumerate((0, 128, 255))]
+        >>> events = SimulatedEvents(images, transform=ToFrames())
+        >>> frames, label = events[2]
+        >>> frames.shape, label
+        (torch.Size([30, 2, 34, 34]), 2)
+        >>> train = EventCache(SimulatedEvents(MNIST("mnist")), transform=ToFrames())  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        images: Any,
+        camera: EventCamera | None = None,
+        transform: Transform | None = None,
+        target_transform: Transform | None = None,
+        *,
+        motion: Motion | None = None,
+        size: tuple[int, int] | None = None,
+        negative: bool = True,
+    ) -> None:
+        if not (hasattr(images, "__len__") and hasattr(images, "__getitem__")):
+            raise TypeError(f"images: expected __len__ and __getitem__, got {type(images).__name__}")
+        if camera is not None and not isinstance(camera, EventCamera):
+            raise TypeError(f"camera: expected an EventCamera or None, got {camera!r}")
+        check_transforms(transform, target_transform)
+        self.images, self.camera = images, camera or EventCamera()
+        self.transform, self.target_transform = transform, target_transform
+        self.motion = None if motion is None else check_motion(motion)
+        self.size, self.negative = size, bool(negative)
+        self.sensor_size = self.camera.sensor_size
+        for name in ("classes", "targets"):
+            if hasattr(images, name):
+                setattr(self, name, getattr(images, name))
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        return self.__getitems__([check_index(index, len(self))])[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> list[tuple[Any, Any]]:
+        """Several samples, simulated together."""
+        numbers = [check_index(index, len(self)) % len(self) for index in indices]
+        if not numbers:
+            return []
+        chosen = [self.images[number] for number in numbers]
+        pictures = [np.asarray(image) for image, _ in chosen]
+        shapes = sorted({each.shape for each in pictures})
+        if len(shapes) > 1:
+            raise ValueError(f"images: expected one size, got {shapes[0]} and {shapes[1]}")
+        recordings = self.camera.watch(
+            np.stack(pictures), self.motion, size=self.size, negative=self.negative, samples=numbers
+        )
+        samples = []
+        for events, (_, label) in zip(recordings, chosen, strict=True):
+            sample: Any = events if self.transform is None else self.transform(events)
+            samples.append((sample, label if self.target_transform is None else self.target_transform(label)))
+        return samples
+
+    def cache_key(self) -> list[str]:
+        """What the samples depend on beside the images, for `EventCache`."""
+        motion = "N-MNIST" if self.motion is None else _digest([part.tolist() for part in self.motion])
+        # Images that are no files have no name but what they are.
+        images = self.images if hasattr(self.images, "root") else _digest(self.file_stamps())
+        parts = (_VERSION, images, self.camera, motion, self.size, self.negative)
+        return [type(self).__name__, *map(str, parts)]
+
+    def file_stamps(self) -> list[list[Any]]:
+        """Name, size, time of change and label of each image's file; without files number, size, checksum, label."""
+        if hasattr(self.images, "files") and hasattr(self.images, "root"):
+            status = [(self.images.root / name).stat() for name in self.images.files]
+            return [
+                [name, found.st_size, found.st_mtime_ns, label]
+                for name, found, label in zip(
+                    self.images.files, status, self.images.targets.tolist(), strict=True
+                )
+            ]
+        stamps = []
+        for number in range(len(self)):
+            image, label = self.images[number]
+            data = np.ascontiguousarray(image).tobytes()
+            stamps.append([str(number), len(data), zlib.crc32(data), int(label)])
+        return stamps
+
+    def __repr__(self) -> str:
+        return f"SimulatedEvents({self.images!r}, {self.camera!r})"
+
+
+def _digest(plain: Any) -> str:
+    return hashlib.sha256(json.dumps(plain).encode()).hexdigest()
