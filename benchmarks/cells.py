@@ -1,0 +1,64 @@
+"""Training runs of a grid as cells, one JSON file each, and the part of a page that is drawn from them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from snnlib.data.atomic import write_bytes_atomically
+
+Cell = dict[str, Any]
+Key = tuple[str, ...]
+# A page's part between these two lines is written anew.
+BEGIN, END = "<!-- drawn: begin -->", "<!-- drawn: end -->"
+
+
+def file_of(folder: Path, key: Key) -> Path:
+    """The file of a cell; the first word of its key is a folder."""
+    return folder / key[0] / f"{'-'.join(key[1:])}.json"
+
+
+def run_missing(
+    folder: Path, keys: Iterable[Key], run: Callable[[Key], Cell], within: float | None = None
+) -> int:
+    """Runs the cells that have no file yet, in their order, and returns how many were run.
+
+    A file is written beside and renamed, so that a run that is stopped loses one cell. No cell is begun after `within`
+    seconds of the clock.
+    """
+    began, done = time.monotonic(), 0
+    for key in keys:
+        file = file_of(folder, key)
+        if file.exists():
+            continue
+        if within is not None and time.monotonic() - began >= within:
+            break
+        cell = run(key)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        # A line per entry.
+        entries = ",\n".join(f" {json.dumps(name)}: {json.dumps(value)}" for name, value in cell.items())
+        write_bytes_atomically(file, f"{{\n{entries}\n}}\n".encode())
+        done += 1
+    return done
+
+
+def read(folder: Path, key: Key) -> Cell | None:
+    """A cell that was run, or None."""
+    file = file_of(folder, key)
+    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
+
+
+def redraw(page: Path, text: str) -> None:
+    """Writes `text` between the two marks of a page.
+
+    Raises:
+        ValueError: the page has not both marks.
+    """
+    old = page.read_text(encoding="utf-8")
+    if old.count(BEGIN) != 1 or old.count(END) != 1:
+        raise ValueError(f"{page}: expected one line {BEGIN} and one line {END}")
+    head, tail = old.split(BEGIN)[0], old.split(END)[1]
+    write_bytes_atomically(page, f"{head}{BEGIN}\n{text}\n{END}{tail}".encode())

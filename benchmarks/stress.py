@@ -1,0 +1,343 @@
+"""Does training hold? Nets that learn from spike times, at a third, once and three times the recommended rate.
+
+    python benchmarks/stress.py [--task NAME ...] [--net NAME ...] [--times NAME ...] [--seeds 0 1 2]
+                                [--label now] [--seconds 60] [--within 600] [--out FOLDER]
+    python benchmarks/stress.py --page docs/measurements/stress.md
+
+A run trains for `--seconds` of processor time on one thread, preparation among them and nine evaluations not, and is
+stored as one JSON file in `FOLDER/LABEL`; runs that are there are skipped, and none is begun after `--within` seconds,
+so that the grid can be run in pieces. `--page` draws the summary of all that is there into a page.
+
+Tasks are those of `learning_tasks.py`, nets of SRM neurons or of `CubaLIF(gradient="event")` neurons with the same time
+constants. `recommended` is the only place that knows how a net is trained. A run
+
+- is at **chance** if the mean of its last three evaluations is at most that of guessing, and
+- **holds** if that mean is no further below the best mean of three evaluations in succession
+
+than 3 points, or two standard errors of a share of the test set where those are more. It has **warned** if a warning
+came while it trained; those of preparation and those that torch itself gives do not count.
+
+With an older version: the same files, run by an environment that has that version, after a run of this one has read the
+data: `OLD/bin/python benchmarks/stress.py --label 5461699`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import math
+import statistics
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from cells import Cell, Key, read, redraw, run_missing
+from learning_tasks import ROOT, AbsentError, Task, load
+from torch import Tensor, nn
+
+import snnlib
+from snnlib.inspect.environment import processor_name
+from snnlib.neurons import CubaLIF
+
+FOLDER = ROOT / "docs" / "measurements" / "stress"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a task's nets share."""
+
+    # In the papers' notation.
+    net: str
+    # Of a step of the input.
+    shape: tuple[int, int, int]
+    tau_m: float
+    tau_s: float
+    batch: int = 25
+    # Samples to prepare with.
+    prepared: int = 25
+    # Spikes of the right output and of the others.
+    wanted: tuple[int, int] = (15, 2)
+
+
+SETTINGS = {
+    "mnist-6000": Setting(
+        "15C5-P2-40C5-P2-300-10", (1, 28, 28), 5.0, 3.0, batch=50, prepared=200, wanted=(5, 1)
+    ),
+    "digits": Setting("12C5p1-P2-64C5-P2-10", (2, 34, 34), 8.0, 4.0),
+    "nmnist": Setting("12C5p1-P2-64C5-P2-10", (2, 34, 34), 8.0, 4.0),
+    "gestures": Setting("12C5s2-P2-64-3", (2, 32, 32), 5.0, 3.0),
+    "motifs": Setting("96-6", (40, 1, 1), 20.0, 10.0, batch=50),
+}
+NEURONS = ("SRM", "CubaLIF")
+TIMES = {"third": 1 / 3, "once": 1.0, "thrice": 3.0}
+EVALUATIONS, POINTS = 9, 0.03
+# Test samples at a time.
+PART = 50
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+def recommended(
+    net: nn.Sequential, x: Tensor, of: Setting, times: float
+) -> tuple[torch.optim.Optimizer, Loss, float]:
+    """What the documentation recommends for nets that learn from spike times: optimiser, loss and largest norm of the
+    gradient, for a net that this prepares on a batch. `times` multiplies the recommended learning rate.
+
+    Versions without `prepare_(standardize=True)` recommended potentials of an `SRMReadout` and `tet_loss`.
+    """
+    if "standardize" not in inspect.signature(snnlib.prepare_).parameters:
+        last = net[-1]
+        net[-1] = snnlib.SRMReadout(last.in_features, last.out_features, tau_m=of.tau_m, tau_s=of.tau_s)
+        snnlib.prepare_(net, x)
+        return torch.optim.Adam(snnlib.parameter_groups(net, 1e-3 * times)), snnlib.losses.tet_loss, math.inf
+    desired, undesired = of.wanted
+
+    def loss(spikes: Tensor, labels: Tensor) -> Tensor:
+        counts = snnlib.readout.spike_count(spikes)
+        return snnlib.losses.spike_count_loss(
+            counts, labels, desired=desired, undesired=undesired, one_sided=True, reduction="sum"
+        )
+
+    snnlib.prepare_(net, x, standardize=True)
+    return torch.optim.Adam(snnlib.parameter_groups(net, 1e-3 * times)), loss, 1.0
+
+
+def make_net(name: str, neuron: str) -> nn.Sequential:
+    of = SETTINGS[name]
+    if neuron == "CubaLIF":
+        event = CubaLIF(of.tau_m, of.tau_s, gradient="event")
+        return snnlib.models.from_notation(of.net, of.shape, neuron=event)
+    # Of the published MNIST net.
+    options: dict[str, Any] = {"tau_grad": 2.5, "input_grad_scale": 0.85} if name == "mnist-6000" else {}
+    return snnlib.models.from_notation(of.net, of.shape, tau_m=of.tau_m, tau_s=of.tau_s, **options)
+
+
+@torch.no_grad()
+def accuracy(net: nn.Module, task: Task) -> float:
+    """Share of the test samples whose output sums to most, spikes or potentials."""
+    net.eval()
+    samples, labels = task.test
+    answers = [net(task.batch(part)).sum(0).argmax(1) for part in samples.split(PART)]
+    net.train()
+    return float((torch.cat(answers) == labels).float().mean())
+
+
+@contextmanager
+def warnings_kept(kept: list[dict[str, Any]], update: Callable[[], int]) -> Iterator[None]:
+    """Appends each warning once, with the update in which it came first; torch's own go by."""
+    torch_folder = str(Path(torch.__file__).parent)
+
+    def keep(message: Warning | str, category: type[Warning], filename: str, *_: object) -> None:
+        if not filename.startswith(torch_folder) and str(message) not in [one["text"] for one in kept]:
+            kept.append({"update": update(), "text": str(message)})
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        # catch_warnings gives the old function back.
+        warnings.showwarning = keep  # type: ignore[assignment]
+        yield
+
+
+def run(name: str, neuron: str, times: float, seed: int, seconds: float) -> Cell:
+    """One training run, with its evaluations `[update, seconds, accuracy]` and the warnings that came."""
+    task = load(name)
+    of = SETTINGS[name]
+    samples, labels = task.train
+    evaluations: list[tuple[int, float, float]] = []
+    warned: list[dict[str, Any]] = []
+    updates = 0
+    torch.manual_seed(seed)
+    order = torch.Generator().manual_seed(seed)
+    wall, start = time.perf_counter(), time.process_time()
+    testing = 0.0
+    with warnings_kept(warned, lambda: updates):
+        net = make_net(name, neuron)
+        optimizer, loss_of, largest = recommended(net, task.batch(samples[: of.prepared]), of, times)
+        snnlib.fuse_(net)
+        while len(evaluations) < EVALUATIONS:
+            for chosen in torch.randperm(len(samples), generator=order).split(of.batch):
+                trained = time.process_time() - start - testing
+                if trained >= seconds * (len(evaluations) + 1) / EVALUATIONS:
+                    before = time.process_time()
+                    share = accuracy(net, task)
+                    testing += time.process_time() - before
+                    evaluations.append((updates, trained, share))
+                    if len(evaluations) == EVALUATIONS:
+                        break
+                updates += 1
+                value = loss_of(net(task.batch(samples[chosen])), labels[chosen])
+                optimizer.zero_grad()
+                value.backward()
+                nn.utils.clip_grad_norm_(net.parameters(), largest)
+                optimizer.step()
+        rates = layer_rates(net, task)
+    return {
+        "task": name,
+        "net": neuron,
+        "times": times,
+        "seed": seed,
+        "seconds": seconds,
+        "testing_seconds": round(testing, 1),
+        "wall_seconds": round(time.perf_counter() - wall, 1),
+        "processor": processor_name(),
+        "classes": task.classes,
+        "tested": len(task.test[1]),
+        "updates": updates,
+        "evaluations": [[update, round(at, 1), round(share, 4)] for update, at, share in evaluations],
+        "warnings": warned,
+        "rates": rates,
+    }
+
+
+@torch.no_grad()
+def layer_rates(net: nn.Module, task: Task) -> dict[str, dict[str, float]]:
+    """Spikes per neuron and step, and the share of channels without any, of each layer on test samples."""
+    net.eval()
+    with snnlib.SpikeDoctor(net) as doctor:
+        net(task.batch(task.test[0][:PART]))
+    return {
+        layer.name: {"rate": round(layer.rate, 4), "silent": round(layer.dead / layer.channels, 4)}
+        for layer in doctor.layers()
+    }
+
+
+def verdict(cell: Cell) -> dict[str, Any]:
+    """Last and best mean of three evaluations, and whether the run is at chance, holds, and has warned."""
+    shares = [share for _, _, share in cell["evaluations"]]
+    threes = [statistics.mean(shares[i : i + 3]) for i in range(len(shares) - 2)]
+
+    def margin(share: float) -> float:
+        return max(POINTS, 2 * math.sqrt(share * (1 - share) / cell["tested"]))
+
+    guess, last, best = 1 / cell["classes"], threes[-1], max(threes)
+    return {
+        "last": last,
+        "best": best,
+        "chance": last <= guess + margin(guess),
+        "holds": last >= best - margin(best),
+        "warned": any(one["update"] > 0 for one in cell["warnings"]),
+    }
+
+
+def keys(label: str, tasks: list[str], nets: list[str], times: list[str], seeds: list[int]) -> list[Key]:
+    """Keys of a grid, seeds last."""
+    return [
+        (label, task, net, factor, str(seed))
+        for task in tasks
+        for net in nets
+        for factor in times
+        for seed in seeds
+    ]
+
+
+def _shown(cell: Cell | None) -> str:
+    if cell is None:
+        return "not run"
+    found = verdict(cell)
+    text = f"{100 * found['last']:.1f}"
+    if found["chance"]:
+        text = f"**{text} chance**"
+    elif not found["holds"]:
+        text = f"**{text} of {100 * found['best']:.1f}**"
+    return text + (" w" if found["warned"] else "")
+
+
+def summary(folder: Path, label: str) -> str:
+    """Counts of a label's runs in words."""
+    cells = [
+        cell
+        for key in keys(label, list(SETTINGS), list(NEURONS), list(TIMES), SEEDS)
+        if (cell := read(folder, key))
+    ]
+    found = [verdict(cell) for cell in cells]
+    total = len(SETTINGS) * len(NEURONS) * len(TIMES) * len(SEEDS)
+    fell = [one for one in found if not one["holds"] or one["chance"]]
+    held = [one for one in found if one["holds"] and not one["chance"]]
+    return (
+        f"`{label}`: {len(cells)} of {total} runs were run; {sum(one['chance'] for one in found)} are at chance, "
+        f"{sum(one['holds'] for one in found)} hold ({_share(sum(one['holds'] for one in found), len(found))}); of "
+        f"{len(fell)} that are at chance or do not hold {sum(one['warned'] for one in fell)} warned, of {len(held)} "
+        f"others {sum(one['warned'] for one in held)}."
+    )
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part / whole:.0%}" if whole else "none"
+
+
+def tables(folder: Path) -> str:
+    """Counts and runs of every label, as Markdown."""
+    labels = sorted(
+        (entry.name for entry in folder.iterdir() if entry.is_dir()), key=lambda name: name != "now"
+    )
+    parts = [f"- {summary(folder, label)}" for label in labels]
+    parts += [
+        "",
+        "| task | net | rate | " + " | ".join(f"`{label}`, seeds 0, 1, 2" for label in labels) + " |",
+    ]
+    parts.append("| --- | --- | --- |" + " --- |" * len(labels))
+    for task in SETTINGS:
+        for net in NEURONS:
+            for factor in TIMES:
+                cells = [
+                    ", ".join(_shown(read(folder, (label, task, net, factor, str(seed)))) for seed in SEEDS)
+                    for label in labels
+                ]
+                cells = ["not run" if set(cell.split(", ")) == {"not run"} else cell for cell in cells]
+                parts.append(f"| {task} | {net} | {factor} | " + " | ".join(cells) + " |")
+    return "\n".join(parts)
+
+
+SEEDS = [0, 1, 2]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--task", nargs="+", choices=SETTINGS, default=list(SETTINGS))
+    parser.add_argument("--net", nargs="+", choices=NEURONS, default=list(NEURONS))
+    parser.add_argument("--times", nargs="+", choices=TIMES, default=list(TIMES))
+    parser.add_argument("--seeds", nargs="+", type=int, default=SEEDS)
+    parser.add_argument("--label", default="now", help="folder of the runs of one version")
+    parser.add_argument("--seconds", type=float, default=60.0, help="processor time of a run")
+    parser.add_argument("--within", type=float, help="begin no run after so many seconds")
+    parser.add_argument("--out", type=Path, default=FOLDER)
+    parser.add_argument("--page", type=Path, help="draw what is there into this page, and run nothing")
+    args = parser.parse_args()
+    if args.page:
+        redraw(args.page, tables(args.out))
+        return
+    torch.set_num_threads(1)
+    snnlib.keep_freed_memory()
+
+    @cache
+    def here(name: str) -> bool:
+        try:
+            load(name)
+        except AbsentError as error:
+            print(f"{name}: not run: {error}", flush=True)
+            return False
+        return True
+
+    def one(key: Key) -> Cell:
+        _, name, neuron, factor, seed = key
+        cell = run(name, neuron, TIMES[factor], int(seed), args.seconds)
+        layers = ", ".join(f"{layer} {100 * of['rate']:.1f} %" for layer, of in cell["rates"].items())
+        print(f"{' '.join(key)}: {_shown(cell)}, {cell['updates']} updates, {layers}", flush=True)
+        for warning in cell["warnings"]:
+            print(f"  update {warning['update']}: {warning['text']}", flush=True)
+        return cell
+
+    wanted = keys(args.label, [name for name in args.task if here(name)], args.net, args.times, args.seeds)
+    print(f"{run_missing(args.out, wanted, one, args.within)} runs; {args.out / args.label}")
+
+
+if __name__ == "__main__":
+    main()
