@@ -123,8 +123,7 @@ class TrainingWatch:
                 sums.got_spikes = _either(sums.got_spikes, (x != 0).any())
                 self._watch_step(weight.detach())
             if batch == _FIRST or batch % _BATCHES == 0:
-                self.name = self.name or _path_of(layer)
-                self._close(x, spikes)
+                self._close(layer, x, spikes)
                 self._sums = _Sums()
         handles: list[Any] = []
 
@@ -143,8 +142,11 @@ class TrainingWatch:
             step = ((weight - before.to(weight)).norm() / size).where(size > 0, 0.0)
             self._step = step if self._step is None else torch.maximum(self._step.to(step), step)
 
-    def _close(self, x: Tensor, spikes: Tensor) -> None:
+    def _close(self, layer: NeuronLayer, x: Tensor, spikes: Tensor) -> None:
         """End a window with its last batch."""
+        if self._sums.has_gradient is None or not bool(self._sums.has_gradient):
+            # The backward pass may warn, from where no caller is seen.
+            self._find_name(layer)
         rates = self._sums.rates()
         began = rates if self._began is None else self._began.to(rates.device)
         silent, saturated = rates == 0, rates > _SATURATED_RATE
@@ -163,9 +165,10 @@ class TrainingWatch:
         self._sums.window = window
         self.course.append(window)
         if silent_share == 1:
-            self._say_of_silence(window, x)
+            self._say_of_silence(layer, window, x)
         elif lost_share > _MANY and self._sums.samples >= _FEWEST_SAMPLES:
             self._say(
+                layer,
                 "lost",
                 f"{lost_share:.0%} of the channels that fired at the beginning did not fire in {_span(window)}; "
                 f"{_SLOWER if self._silent_learn else _ANEW}",
@@ -173,6 +176,7 @@ class TrainingWatch:
         # A layer that gives potentials, not spikes, has no bound.
         if risen_share > _MANY and float(spikes.amax()) <= 1:
             self._say(
+                layer,
                 "saturated",
                 f"{risen_share:.0%} of the channels came to fire in more than half of all steps of {_span(window)}, "
                 f"whatever they see; {_SLOWER}",
@@ -180,9 +184,9 @@ class TrainingWatch:
         if self._began is None and silent_share < 1:
             self._began = rates
         if window.last == _FIRST:
-            self._say_of_steps()
+            self._say_of_steps(layer)
 
-    def _say_of_silence(self, window: Window, x: Tensor) -> None:
+    def _say_of_silence(self, layer: NeuronLayer, window: Window, x: Tensor) -> None:
         early = window.last == _FIRST
         got = self._sums.got_spikes if early else (x != 0).any()
         if not bool(got):
@@ -190,6 +194,7 @@ class TrainingWatch:
             if not x.requires_grad:
                 where = _span(window) if early else f"training batch {window.last}"
                 self._say(
+                    layer,
                     "input",
                     f"the input had no spikes in {where}; check the data, their time unit and the length of a time "
                     "step",
@@ -197,16 +202,18 @@ class TrainingWatch:
         elif not self._silent_learn:
             remedy = _PREPARE if early else _ANEW
             self._say(
+                layer,
                 "silent",
                 f"no neuron fired in {_span(window)}, so neither this layer nor those before it learn; {remedy}",
             )
         elif self._began is not None:
-            self._say("silent", f"no neuron fired in {_span(window)}, as some did before; {_SLOWER}")
+            self._say(layer, "silent", f"no neuron fired in {_span(window)}, as some did before; {_SLOWER}")
 
-    def _say_of_steps(self) -> None:
+    def _say_of_steps(self, layer: NeuronLayer) -> None:
         self._weight = None
         if self._step is not None and float(self._step) > _LARGEST_STEP:
             self._say(
+                layer,
                 "step",
                 f"from one batch to the next the weights changed by {float(self._step):.2g} times their size; lower "
                 "the learning rate. SGD feels a layer's gain squared: for it, prepare with "
@@ -223,10 +230,16 @@ class TrainingWatch:
                 why = f"as nothing of its output reaches the loss; {_PREPARE}"
             else:
                 why = f"as the loss is 0 or nothing of its output reaches it; in the latter case {_SLOWER}"
-            self._say("gradient", f"the gradient of the weight was exactly 0 in {_span(window)}, {why}")
+            self._say(None, "gradient", f"the gradient of the weight was exactly 0 in {_span(window)}, {why}")
 
-    def _say(self, kind: str, text: str) -> None:
+    def _find_name(self, layer: NeuronLayer) -> None:
+        # Only where there is something to say: looking at a frame's locals keeps its tensors until it ends.
+        self.name = self.name or _path_of(layer)
+
+    def _say(self, layer: NeuronLayer | None, kind: str, text: str) -> None:
         if kind not in self.said:
+            if layer is not None:
+                self._find_name(layer)
             self.said[kind] = f"{self.name}: {text}"
             if self.warns:
                 warn_caller(self.said[kind])
