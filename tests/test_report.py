@@ -14,7 +14,9 @@ from torch import Tensor, nn
 
 import snnlib
 from snnlib.app.report.evaluation import evaluate
+from snnlib.app.report.figures import history_sections
 from snnlib.app.report.heat import pixels_per_cell
+from snnlib.app.report.history import Columns
 from snnlib.app.report.layers import parameters_by_layer
 from snnlib.app.report.potentials import normalised_potential
 from snnlib.app.report.recorder import recording, spiking_layers
@@ -254,6 +256,23 @@ def test_history_as_columns(tmp_path: Path) -> None:
     assert {"loss.png", "accuracy.png", "learning_rate.png", "dead.png"} <= set(result.images)
     with pytest.raises(ValueError, match="history: expected columns of one length"):
         snnlib.report(conv_net(), loader(1), out=tmp_path, history={"loss": [1.0], "lr": [1.0, 2.0]})
+
+
+@UNDRAWN
+def test_epochs_in_which_a_layer_warned_are_marked(tmp_path: Path) -> None:
+    columns = {
+        "rate_0": [0.1, 0.0, 0.0],
+        "rate_2": [0.1, 0.1, 0.1],
+        "warned_0": [0, 2, 0],
+        "warned_2": [0, 0, 0],
+    }
+    (section,) = history_sections(Columns.of(columns))
+    (marks,) = [drawn for drawn in section.figure.axes[0].collections if len(drawn.get_offsets())]
+    assert marks.get_offsets().tolist() == [[2, 0]]
+    result = snnlib.report(conv_net(), loader(1), out=tmp_path, history=columns)
+    assert "A cross is an epoch in which the layer warned of its training." in result.path.read_text()
+    (section,) = history_sections(Columns.of({"rate_0": [0.1, 0.0]}))
+    assert "cross" not in section.text and not section.figure.axes[0].collections
 
 
 def _spikes(samples: int = 8, steps: int = 12, seed: int = 0) -> Tensor:

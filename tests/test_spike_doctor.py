@@ -1,5 +1,7 @@
 """SpikeDoctor: absurd nets are described in words, healthy ones are not, and no hook stays behind."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -98,6 +100,30 @@ def test_a_silent_layer_is_named_once() -> None:
     assert finding.startswith(
         "conv2 is silent: none of its 16 channels fired in 12 samples; it and the layers"
     )
+
+
+def test_the_report_shows_the_course_of_training_and_when_a_layer_died() -> None:
+    net = _net()
+    calibrate_firing_rate_(net, _task()[0], 0.1)
+    doctor = SpikeDoctor(net)
+    assert "up to training batch" not in doctor.report()
+    for batch in range(301):
+        if batch == 150:
+            nn.init.constant_(net.conv2.threshold, 1e9)
+        with pytest.warns(UserWarning) if batch == 299 else nullcontext():
+            _step(net)
+    course = doctor.course()
+    assert [(window.first, window.last) for window in course["conv2"]] == [
+        (1, 3),
+        (4, 100),
+        (101, 200),
+        (201, 300),
+    ]
+    assert [window.silent for window in course["conv2"]] == [0, 0, 0, 1]
+    assert all(0.03 < window.rate < 0.3 for window in course["conv1"])
+    lines = doctor.report().splitlines()
+    at = lines.index("spike rate (silent channels) up to training batch:")
+    assert lines[at + 2].startswith("conv2  3: ") and lines[at + 2].endswith("  300: 0.00% (100%)")
 
 
 def test_dead_channels_and_silent_outputs() -> None:

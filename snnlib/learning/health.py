@@ -15,6 +15,7 @@ from snnlib.neurons import Integrator, Neuron
 from snnlib.nn.fusion import blocks_by_part
 from snnlib.nn.neuron_layer import NeuronLayer
 from snnlib.nn.readout import SRMReadout
+from snnlib.nn.training_watch import Window
 
 # A neuron that fires in more than half of all steps is reset before it has gathered much.
 _BUSY_RATE = 0.5
@@ -22,6 +23,8 @@ _BUSY_RATE = 0.5
 _REPORTED_SHARE = 0.1
 # Relative to the output layer's; rounding and shared weights alone make differences of ten to a hundred.
 _GRADIENT_RATIO = 1e3
+# Windows of a layer's course in a report: more do not fit into a line.
+_MOST_WINDOWS = 8
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,9 @@ class SpikeDoctor:
     dead channels stay what they are.
 
     Of sequences of different lengths, in calls by `snnlib.run_ragged`, only the samples' own steps count.
+
+    Layers keep the course of their training by themselves, a few numbers for every hundred batches, also before the
+    doctor came: the report shows it, so that one sees when a layer died.
 
     Use it as a context manager, or with `attach()` and `detach()`; detached, it leaves no hook behind and can still be
     asked. It counts spikes and squares the weights' gradients: 2 % of a training step of the published N-MNIST net.
@@ -153,6 +159,14 @@ class SpikeDoctor:
             result.append(LayerHealth(name, len(count), rate, dead, busy, self._relative_gradient(name)))
         return result
 
+    def course(self) -> dict[str, list[Window]]:
+        """Rates and shares of silent and saturated channels of each layer over its training batches, by its name."""
+        return {
+            name: list(layer.training_watch.course)
+            for name, layer in self._layers.items()
+            if isinstance(layer, NeuronLayer)
+        }
+
     def findings(self) -> list[str]:
         """One line per thing that is wrong; empty if nothing is, or nothing was seen."""
         layers = self.layers()
@@ -175,7 +189,7 @@ class SpikeDoctor:
         return found + self._of_gradients(layers)
 
     def report(self) -> str:
-        """A table of numbers, a row per layer, and the findings below it."""
+        """A table of numbers, a row per layer, the course of training, and the findings below it."""
         names = [layer.name for layer in self.layers()]
         width = max(map(len, ["layer", *names]))
         lines = [f"{'layer':{width}}  channels  spike rate  dead channels  busy neurons  gradient / weight"]
@@ -185,6 +199,10 @@ class SpikeDoctor:
                 f"{layer.name:{width}}{layer.channels:>10}{layer.rate:>12.2%}{layer.dead:>15}{layer.busy:>14.1%}"
                 f"{gradient:>19}"
             )
+        courses = {name: course for name, course in self.course().items() if course}
+        if courses:
+            lines.append("spike rate (silent channels) up to training batch:")
+            lines += [f"{name:{width}}  {_in_a_line(course)}" for name, course in courses.items()]
         return "\n".join([*lines, *(self.findings() or ["nothing wrong" if names else "nothing seen yet"])])
 
     def _of_spikes(self, layer: LayerHealth, tolerated: float) -> list[str]:
@@ -278,6 +296,13 @@ def _learned(layer: nn.Module) -> list[nn.Parameter]:
     if not isinstance(layer, NeuronLayer):
         return []
     return [weight for weight in layer.parameters() if weight.requires_grad]
+
+
+def _in_a_line(course: list[Window]) -> str:
+    """Returns windows at equal distances, with the first and the last."""
+    most = min(len(course), _MOST_WINDOWS)
+    shown = [course[at * (len(course) - 1) // max(most - 1, 1)] for at in range(most)]
+    return "  ".join(f"{window.last}: {window.rate:.2%} ({window.silent:.0%})" for window in shown)
 
 
 def _learns_when_silent(module: nn.Module) -> bool:

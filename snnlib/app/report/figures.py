@@ -50,6 +50,8 @@ class Section:
 
 def history_sections(columns: Columns) -> list[Section]:
     """Curves over epochs of whatever the history holds."""
+    warned = columns.of_layers("warned")
+    crosses = " A cross is an epoch in which the layer warned of its training." if warned else ""
     found = [
         _curves(
             "loss.png",
@@ -79,25 +81,33 @@ def history_sections(columns: Columns) -> list[Section]:
             "spike_rates.png",
             "Firing rates over training",
             "Spikes per neuron and time step, mean over each layer, after each epoch. A layer whose rate falls to zero "
-            "is silent and no longer learns.",
+            f"is silent and no longer learns.{crosses}",
             columns.of_layers("rate"),
             "spikes per neuron and time step",
             percent=True,
+            warned=warned,
         ),
         _curves(
             "dead.png",
             "Dead neurons over training",
             "Neurons that did not fire once in the data, after each epoch. Event-driven gradients do not reach a "
-            "neuron that never fires.",
+            f"neuron that never fires.{crosses}",
             columns.of_layers("dead"),
             "dead neurons",
+            warned=warned,
         ),
     ]
     return [section for section in found if section is not None]
 
 
 def _curves(
-    file: str, title: str, text: str, series: dict[str, list[float]], ylabel: str, percent: bool = False
+    file: str,
+    title: str,
+    text: str,
+    series: dict[str, list[float]],
+    ylabel: str,
+    percent: bool = False,
+    warned: dict[str, list[float]] | None = None,
 ) -> Section | None:
     if not series:
         return None
@@ -108,7 +118,9 @@ def _curves(
     log = bool(
         len(values) and values.min() > 0 and values.max() > _LOG_RATIO * values.min() and "loss" in ylabel
     )
-    return Section(file, title, text, curves(series, title=title, ylabel=ylabel, percent=percent, log=log))
+    marks = {name: [count > 0 for count in counts] for name, counts in (warned or {}).items()}
+    figure = curves(series, title=title, ylabel=ylabel, percent=percent, log=log, marks=marks)
+    return Section(file, title, text, figure)
 
 
 def confusion_section(evaluation: Evaluation, classes: list[str]) -> Section:

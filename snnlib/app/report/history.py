@@ -12,7 +12,8 @@ class Columns(dict[str, list[float]]):
     """Column name to one number per epoch; NaN where an epoch has none.
 
     The names say what is drawn: those with `loss` or `acc` in them are losses and accuracies, `lr` and
-    `learning_rate` learning rates, `rate_<layer>` and `dead_<layer>` firing rates and dead neurons of a layer.
+    `learning_rate` learning rates, `rate_<layer>` and `dead_<layer>` firing rates and dead neurons of a layer;
+    `warned_<layer>`, the number of warnings that a layer gave, marks epochs in both.
 
     >>> columns = Columns.of([{"epoch": 1, "train_loss": 2.5, "dead_fc1": 3}, {"epoch": 2, "train_loss": 1.5}])
     >>> columns.having("loss"), columns.of_layers("dead")

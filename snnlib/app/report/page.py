@@ -123,7 +123,8 @@ def report(
         out: the HTML file, or a folder for `report.html`. Replaced whole, or left as it was.
         history: one mapping of numbers per epoch, or columns of numbers by name. Names with `loss` or `acc` in them are
             drawn as losses and accuracies, `lr` or `learning_rate` as learning rates, `rate_<layer>` and `dead_<layer>`
-            as firing rates and numbers of dead neurons; all columns go into a table.
+            as firing rates and numbers of dead neurons; epochs with a `warned_<layer>` above 0 are marked in both. All
+            columns go into a table.
         scores: maps the net's output to class scores `[N, K]`; the highest decides. Default: as described at `net`.
             With a label for every step, to scores `[T, N, K]`; default the output itself. Of other labels, to answers
             of their shape.

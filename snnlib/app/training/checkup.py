@@ -1,7 +1,8 @@
-"""A line on the terminal for whatever the doctor finds in an epoch of training."""
+"""Lines on the terminal: at once for a layer that warns in training, after an epoch for what else the doctor finds."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import nn
 
 from snnlib.inspect.activity import spiking_modules
 from snnlib.learning.health import SpikeDoctor
+from snnlib.nn.neuron_layer import NeuronLayer
 
 
 class Checkup(pl.Callback):
@@ -18,18 +20,43 @@ class Checkup(pl.Callback):
 
     Args:
         net: the net; one without neurons that fire, such as a single readout, is not watched.
-        show: called with a line of text per finding.
+        show: called with a line of text per warning of a layer and per finding.
+
+    Attributes:
+        warned: how many warnings each layer gave in this epoch, by its name.
     """
 
     def __init__(self, net: nn.Module, show: Callable[[str], None]) -> None:
-        watched = bool(spiking_modules(net))
-        self.doctor, self.show = SpikeDoctor(net) if watched else None, show
+        layers = spiking_modules(net)
+        self.doctor, self.show = SpikeDoctor(net) if layers else None, show
+        self._layers = {name: layer for name, layer in layers.items() if isinstance(layer, NeuronLayer)}
+        # Warnings of each layer so far, and the layers that the doctor has called silent.
+        self._counted: Counter[str] = Counter()
+        self._silent: set[str] = set()
+        self.warned = dict.fromkeys(self._layers, 0)
+
+    def on_train_start(self, *_: Any) -> None:
+        """Ask the layers to leave their warnings to this object."""
+        for name, layer in self._layers.items():
+            layer.training_watch.name, layer.training_watch.warns = name, False
 
     def on_train_epoch_start(self, *_: Any) -> None:
         """Start to watch."""
+        self.warned = dict.fromkeys(self._layers, 0)
         if self.doctor is not None:
             self.doctor.reset()
             self.doctor.attach()
+
+    @rank_zero_only
+    def on_train_batch_end(self, *_: Any) -> None:
+        """Show warnings that are new."""
+        for name, layer in self._layers.items():
+            said = list(layer.training_watch.said.items())
+            for kind, text in said[self._counted[name] :]:
+                if kind != "silent" or name not in self._silent:
+                    self.show(f"  {text}")
+                self.warned[name] += 1
+            self._counted[name] = len(said)
 
     def on_validation_start(self, *_: Any) -> None:
         """The test is not watched."""
@@ -38,6 +65,10 @@ class Checkup(pl.Callback):
 
     @rank_zero_only
     def on_train_epoch_end(self, *_: Any) -> None:
-        """Say what was found."""
+        """Say what was found in layers that have not warned by themselves."""
         for finding in [] if self.doctor is None else self.doctor.findings():
-            self.show(f"  {finding}")
+            name, words = finding.split(" ", 1)
+            if not self._counted[name]:
+                self.show(f"  {finding}")
+            if words.startswith("is silent"):
+                self._silent.add(name)

@@ -13,6 +13,7 @@ import lightning.pytorch as pl
 import torch
 from lightning.pytorch.utilities import rank_zero_only
 
+from snnlib.app.training.checkup import Checkup
 from snnlib.app.training.classifier import SpikingClassifier
 from snnlib.app.training.config import IMAGES, SEQUENCES
 from snnlib.data.atomic import write_bytes_atomically
@@ -31,14 +32,15 @@ class History(pl.Callback):
     Args:
         path: the CSV file.
         show: called with a line of text per epoch.
+        checkup: counts the warnings of each layer in an epoch; None where nothing is watched.
 
     Attributes:
         rows: the table.
         started: whether training has begun, so that all of a checkpoint has been restored.
     """
 
-    def __init__(self, path: Path, show: Callable[[str], None]) -> None:
-        self.path, self.show = path, show
+    def __init__(self, path: Path, show: Callable[[str], None], checkup: Checkup | None = None) -> None:
+        self.path, self.show, self.checkup = path, show, checkup
         self.rows: list[Row] = []
         self.started = False
         self._start = self._trained = 0.0
@@ -114,6 +116,8 @@ class History(pl.Callback):
         }
         row |= {f"rate_{layer.name}": round(layer.rate, 6) for layer in module.test_result.layers}
         row |= {f"dead_{layer.name}": layer.dead for layer in module.test_result.layers}
+        if self.checkup is not None:
+            row |= {f"warned_{name}": count for name, count in self.checkup.warned.items()}
         row["samples_per_s"] = round(samples / (self._trained - self._start), 1)
         row["seconds"] = round(time.perf_counter() - self._start, 3)
         self.rows.append(row)

@@ -94,12 +94,10 @@ def train_run(
         try:
             checkpoint = _newest_checkpoint(run) if resume else None
             module, data = _prepare(config, progress)
-            history = History(run.metrics, tqdm.write)
-            watchers = [history, StopWhenDiverged(tqdm.write)]
-            if not config.graph:
-                # Nothing of a graph passes through the hooks of a module.
-                watchers.insert(1, Checkup(module.net, tqdm.write))
-            trainer = build_trainer(config, run, *watchers)
+            # Nothing of a graph passes through the hooks of a module.
+            checkups = [] if config.graph else [Checkup(module.net, tqdm.write)]
+            history = History(run.metrics, tqdm.write, *checkups)
+            trainer = build_trainer(config, run, history, *checkups, StopWhenDiverged(tqdm.write))
             _say(f"reading {_described(config)}")
             data.setup("fit")
             _say_of_data(config, data)

@@ -22,6 +22,7 @@ def curves(
     percent: bool = False,
     target: tuple[float, str] | None = None,
     log: bool = False,
+    marks: Mapping[str, Sequence[bool]] | None = None,
 ) -> Figure:
     """One line per series over 1, 2, 3, ..., each labelled with its last finite value.
 
@@ -35,6 +36,7 @@ def curves(
         percent: write values as percentages; they are shares in 0..1.
         target: a level to draw as a grey line, and its name; left out where it lies outside the values shown.
         log: a logarithmic y axis, for positive values over several orders of magnitude.
+        marks: name of a series to which of its values get a cross.
 
     >>> figure = curves({"test": [0.5, 0.9]}, title="Accuracy", ylabel="accuracy", percent=True)
     >>> figure.axes[0].get_xlabel()
@@ -57,6 +59,11 @@ def curves(
             clip_on=log,
             label=f"{name} (last: {100 * last:.3g}%)" if percent else f"{name} (last: {last:.3g})",
         )
+        if crossed := [at for at, mark in enumerate((marks or {}).get(name, ())) if mark]:
+            at_epochs, heights = [at + 1 for at in crossed], [values[at] for at in crossed]
+            axes.scatter(
+                at_epochs, heights, 120, color=INK, marker="x", linewidths=2, zorder=3, clip_on=False
+            )
     finite = [value for values in series.values() for value in values if math.isfinite(value)]
     low, high = (min(finite), max(finite)) if finite else (0.0, 1.0)
     if log:

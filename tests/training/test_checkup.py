@@ -1,0 +1,43 @@
+"""A layer that dies while `snnlib train` runs is named once, in a line, and marked in the table of epochs."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from snnlib.app.training import RunFolder, TrainConfig
+from snnlib.app.training.classifier import SpikingClassifier
+from snnlib.app.training.run import TrainResult, train_run
+
+
+@pytest.fixture
+def train(config: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def train_and_silence(at: int, **changes: object) -> TrainResult:
+        def silence(module: SpikingClassifier, *_: object) -> None:
+            if module.global_step == at:
+                module.net.conv1.threshold.fill_(1e9)
+
+        monkeypatch.setattr(SpikingClassifier, "on_train_batch_start", silence)
+        settings = dataclasses.replace(config, **changes)
+        return train_run(settings, RunFolder.create(tmp_path / "run", settings), progress=False)
+
+    return train_and_silence
+
+
+def test_a_layer_that_is_silent_from_the_start_is_named_once(
+    train, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = train(0)
+    out = capsys.readouterr().out
+    assert out.count("conv1") == 1, out
+    assert "\n  conv1: no neuron fired in the first 3 training batches, so neither this layer" in out
+    assert [row["warned_conv1"] for row in result.history] == [1, 0, 0]
+
+
+def test_a_layer_that_dies_is_marked_when_it_warns(train, capsys: pytest.CaptureFixture[str]) -> None:
+    """The doctor speaks at the ends of epochs 4 and 5, before the layer would after batch 300, that of epoch 6."""
+    result = train(120, batch_size=1, copies=1, epochs=6, lr=1e-9)
+    out = capsys.readouterr().out
+    assert "conv1: " not in out
+    assert out.count("  conv1 is silent: none of its 4 channels fired in 50 samples") == 2
+    assert [row["warned_conv1"] for row in result.history] == [0, 0, 0, 0, 0, 1]
