@@ -96,7 +96,7 @@ def recipe(name: str) -> Recipe:
 
     >>> recipe("cifar")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    snnlib.app.training.errors.ConfigError: recipe: expected one of digits, nmnist, mnist, ..., got 'cifar'
+    snnlib.app.training.errors.ConfigError: recipe: expected one of digits, nmnist, mnist-events, ..., got 'cifar'
     """
     if name not in RECIPES:
         raise ConfigError("recipe", f"expected one of {', '.join(RECIPES)}, got {name!r}")
@@ -136,6 +136,13 @@ _NMNIST = Recipe(
         ),
     ),
     settings=MappingProxyType({"data": "nmnist", "epochs": 15, "batch_size": 10, "copies": 2}),
+)
+_MNIST_EVENTS = Recipe(
+    name="mnist-events",
+    source=_DIGITS.source,
+    note="MNIST's images as a simulated event camera sees them, to pretrain for N-MNIST (docs/training.md)",
+    measured=(),
+    settings=MappingProxyType({"data": "mnist-events", "epochs": 2}),
 )
 
 _SEQUENCES: dict[str, Any] = {
@@ -274,6 +281,7 @@ BY_DATA: Mapping[str, tuple[str, Mapping[str, Any]]] = MappingProxyType(
         "mnist": ("mnist", {}),
         "fashion-mnist": ("fashion-mnist", {}),
         "images": ("mnist", {}),
+        "mnist-events": ("mnist-events", {}),
         "ecg": ("ecg", {}),
         "spoken-digits": ("speech", {}),
         "shd": ("speech", {"net": "256R-20"}),
@@ -282,5 +290,5 @@ BY_DATA: Mapping[str, tuple[str, Mapping[str, Any]]] = MappingProxyType(
 )
 
 RECIPES: Mapping[str, Recipe] = MappingProxyType(
-    {each.name: each for each in (_DIGITS, _NMNIST, _MNIST, _FASHION_MNIST, _ECG, _SPEECH)}
+    {each.name: each for each in (_DIGITS, _NMNIST, _MNIST_EVENTS, _MNIST, _FASHION_MNIST, _ECG, _SPEECH)}
 )

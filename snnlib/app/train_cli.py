@@ -47,17 +47,18 @@ def train(
         str,
         _option(
             "Take the settings of this recipe; options given beside it override them. Default: digits, ecg for "
-            "electrocardiograms, speech for speech, mnist and fashion-mnist for images.",
+            "electrocardiograms, speech for speech, mnist, fashion-mnist and mnist-events for their data.",
             "Recipe",
         ),
     ] = "digits",
     data: Annotated[
         DataName,
         _option(
-            "Train on the embedded digits, which need no download, on a copy of N-MNIST (nmnist), or on a folder of "
-            "event files (folder); on images: MNIST (mnist), Fashion-MNIST (fashion-mnist) or a folder of PNG or JPEG "
-            "files (images); or on sequences without frames: electrocardiograms with a label at every step "
-            "(ecg), recorded voices (spoken-digits), Spiking Heidelberg Digits (shd), Spiking Speech Commands (ssc).",
+            "Train on the embedded digits, which need no download, on a copy of N-MNIST (nmnist), on MNIST's images as "
+            "a simulated event camera sees them (mnist-events), or on a folder of event files (folder); on images: "
+            "MNIST (mnist), Fashion-MNIST (fashion-mnist) or a folder of PNG or JPEG files (images); or on sequences "
+            "without frames: electrocardiograms with a label at every step (ecg), recorded voices (spoken-digits), "
+            "Spiking Heidelberg Digits (shd), Spiking Speech Commands (ssc).",
             "Data",
         ),
     ] = _D.data,
@@ -150,6 +151,13 @@ def train(
     input_grad_scale: Annotated[
         float, _option("Multiply the gradient that srm layers hand to the layer before by this.", "Learning")
     ] = _D.input_grad_scale,
+    init: Annotated[
+        Path | None,
+        _option(
+            "Begin with the last weights of the run in this folder, which has the same net, instead of new ones.",
+            "Net",
+        ),
+    ] = None,
     start: Annotated[
         Start,
         _option(
@@ -276,6 +284,9 @@ def train(
 
     Images: snnlib train --data mnist --root ~/mnist
 
+    Simulated events first: snnlib train --data mnist-events --root ~/mnist --out runs/pre; then recordings: snnlib
+    train --recipe nmnist --root ~/N-MNIST --init runs/pre --lr 5e-3
+
     A label at every step: snnlib train --data ecg --root qtdb
 
     Go on after a stop: snnlib train --resume runs/first
@@ -289,8 +300,9 @@ def train(
     from snnlib.app.training.summary import print_summary, run_facts  # noqa: PLC0415
 
     given = {name: value for name, value in context.params.items() if _was_given(context, name)}
-    if root is not None:
-        given["root"] = str(root)
+    for name, path in (("root", root), ("init", init)):
+        if path is not None:
+            given[name] = str(path)
     # torchrun starts the same command again where a process has failed: the run then goes on.
     again = resume is None and out is not None and _may_restart() and RunFolder(out).config.is_file()
     going_on = out if again else resume

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from typing import Any
 
 import numpy as np
+import torch
 
 from snnlib.data.camera_input import (
     check_motion,
@@ -18,7 +21,7 @@ from snnlib.data.camera_input import (
 from snnlib.data.camera_pixels import log_intensity, send_events, stream, thresholds
 from snnlib.data.checks import check_int, check_sensor_size
 from snnlib.data.events import Events
-from snnlib.data.saccades import Array, Motion, projection, saccades
+from snnlib.data.saccades import Array, Motion, saccades, taps
 
 # (x, y) pixels and microseconds: the path along which 250 recordings of N-MNIST fit their images best.
 NMNIST_SACCADES = saccades(
@@ -147,15 +150,14 @@ class EventCamera:
         # As many whole steps as there are, and what is left.
         times = np.append(np.arange(t_us[0], t_us[-1], self.step_us), t_us[-1])
         x, y = (np.interp(times, t_us, offsets[:, axis]) for axis in (0, 1))
-        return [
-            events
-            for start in range(0, len(light), BATCH)
-            for events in self._events(
-                _Scene(self, light[start : start + BATCH], top, x, y, shown, negative),
-                times,
-                numbers[start : start + BATCH],
-            )
-        ]
+
+        def see(start: int) -> list[Events]:
+            part = slice(start, start + BATCH)
+            return self._events(_Scene(self, light[part], top, x, y, shown, negative), times, numbers[part])
+
+        # NumPy lets other threads run while it works on arrays of a batch.
+        with ThreadPoolExecutor(torch.get_num_threads()) as threads:
+            return list(chain.from_iterable(threads.map(see, range(0, len(light), BATCH))))
 
     def film(self, frames: Any, t_us: Any, *, white: float | None = None, sample: int = 0) -> Events:
         """Returns the events of a film. Log intensity is linear between its frames.
@@ -209,22 +211,32 @@ class _Scene:
     def __init__(
         self, camera: EventCamera, light: Array, white: float, x: Array, y: Array, shown: Any, negative: bool
     ) -> None:
-        self.camera, self.light, self.white, self.shown, self.negative = camera, light, white, shown, negative
+        self.camera, self.white, self.shown, self.negative = camera, white, shown, negative
+        # [w, h, B]
+        self.light = np.ascontiguousarray(light.transpose(2, 1, 0))
         self.x, self.y = x, y
         self._last: Array = np.empty(0)
 
     def __call__(self, k: int) -> Array:
         if k and self.x[k] == self.x[k - 1] and self.y[k] == self.y[k - 1]:
             return self._last
-        sensor = self.camera.sensor_size
-        rows, columns = (
-            projection(float(offset), *of_axis)
-            for offset, *of_axis in zip(
-                (self.y[k], self.x[k]), sensor, self.light.shape[1:], self.shown, strict=True
-            )
-        )
-        seen = (rows @ (self.light @ columns.T)).reshape(len(self.light), -1)
+        rows, columns = self.camera.sensor_size
+        width, height, batch = self.light.shape
+        seen = self.light
+        for axis, *of_axis in (
+            (0, self.x[k], columns, width, self.shown[1]),
+            (1, self.y[k], rows, height, self.shown[0]),
+        ):
+            cells, weights = taps(*of_axis)
+            # Sums of whole numbers on a binary grid: exact in any order.
+            total: Any = 0
+            for cell, weight in zip(cells, weights, strict=True):
+                part = seen.take(cell, axis)
+                part *= np.expand_dims(weight, (1, 2) if axis == 0 else 1)
+                total += part
+            seen = total
         if self.negative:
             seen = self.white - seen
-        self._last = log_intensity(seen, self.white, self.camera.gamma, self.camera.black)
+        logs = log_intensity(seen, self.white, self.camera.gamma, self.camera.black)
+        self._last = logs.transpose(2, 1, 0).reshape(batch, -1)
         return self._last

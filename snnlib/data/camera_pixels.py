@@ -22,8 +22,9 @@ _LOW32 = np.uint64(2**32 - 1)
 def log_intensity(light: Array, white: float, gamma: float, black: float) -> Array:
     """`log(black + (1 - black) * I^gamma)` of `I = light / white`, cut to 0..1: float32, of 4096 levels."""
     # The cubic overshoots at edges.
-    level = np.rint(np.clip(light, 0, white) * ((INTENSITY_LEVELS - 1) / white)).astype(np.intp)
-    return np.asarray(_log_table(gamma, black).take(level))
+    level = np.clip(light, 0, white)
+    level *= (INTENSITY_LEVELS - 1) / white
+    return np.asarray(_log_table(gamma, black).take(np.rint(level, out=level).astype(np.intp)))
 
 
 @lru_cache(maxsize=8)
@@ -74,42 +75,43 @@ def send_events(
     """
     theta_on, theta_off = theta
     times = (times_us - times_us[0]).astype(np.int64)
-    log_before = look(0)
-    batch, pixels = log_before.shape
+    batch, pixels = len(streams), len(theta_on)
     keys = _Keys(batch, int(times[-1]), pixels)
     phase = _uniform(np.stack([each.random_raw(pixels) for each in streams]))
-    reference = (
-        np.where(phase < 0.5, -theta_on, theta_off) * np.abs(2 * phase - 1) * START_SPREAD + log_before
-    )
+    start_at = np.where(phase < 0.5, -theta_on, theta_off) * np.abs(2 * phase - 1) * START_SPREAD
+    # One after the other, pixels of all sensors: [B * pixels].
+    above, below = np.tile(theta_on, batch), -np.tile(theta_off, batch)
+    log_before = look(0).ravel()
+    reference = start_at.ravel() + log_before
     # When a pixel listens again; from the start.
-    free_us = np.full((batch, pixels), -1, np.int64)
+    free_us = np.full(batch * pixels, -1, np.int64)
     for k in range(len(times) - 1):
         start, end = int(times[k]), int(times[k + 1])
-        log_now = look(k + 1)
+        log_now = look(k + 1).ravel()
         slope = log_now - log_before
         listening = free_us < end
-        wake = np.nonzero(listening & (free_us >= start))
+        wake = np.flatnonzero(listening & (free_us >= start))
         part = (free_us[wake] - start).astype(np.float32) / np.float32(end - start)
         reference[wake] = log_before[wake] + slope[wake] * part
         change = log_now - reference
-        b, pixel = np.nonzero(((change >= theta_on) | (change <= -theta_off)) & listening)
-        awake_us = np.full(b.shape, start, np.int64)
-        while b.size:
-            on = log_now[b, pixel] > reference[b, pixel]
-            target = reference[b, pixel] + np.where(on, theta_on[pixel], -theta_off[pixel])
-            part = (target - log_before[b, pixel]) / slope[b, pixel]
+        at = np.flatnonzero(((change >= above) | (change <= below)) & listening)
+        awake_us = np.full(at.shape, start, np.int64)
+        while at.size:
+            on = log_now[at] > reference[at]
+            target = reference[at] + np.where(on, above[at], below[at])
+            part = (target - log_before[at]) / slope[at]
             t = start + np.floor(np.clip(part, 0, 1) * np.float32(end - start - 1)).astype(np.int64)
             t = np.maximum(t, awake_us)
-            keys.add(b, t, pixel, on)
-            free_us[b, pixel] = t + refractory_us
+            keys.add(*np.divmod(at, pixels), t, on)
+            free_us[at] = t + refractory_us
             # Those whose reset ends within the step may cross again in what is left of it.
             again = t + refractory_us < end
-            b, pixel, awake_us = b[again], pixel[again], t[again] + refractory_us
+            at, awake_us = at[again], t[again] + refractory_us
             part = (awake_us - start).astype(np.float32) / np.float32(end - start)
-            reference[b, pixel] = log_before[b, pixel] + slope[b, pixel] * part
-            change = log_now[b, pixel] - reference[b, pixel]
-            crossed = (change >= theta_on[pixel]) | (change <= -theta_off[pixel])
-            b, pixel, awake_us = b[crossed], pixel[crossed], awake_us[crossed]
+            reference[at] = log_before[at] + slope[at] * part
+            left = log_now[at] - reference[at]
+            crossed = (left >= above[at]) | (left <= below[at])
+            at, awake_us = at[crossed], awake_us[crossed]
         log_before = log_now
     _add_noise(keys, noise_rate, int(times[-1]), streams, pixels)
     return keys.events(width, int(times_us[0]))
@@ -130,7 +132,7 @@ def _add_noise(
         t = start + (((word >> np.uint64(1) & _LOW32) * np.uint64(end - start)) >> np.uint64(32)).astype(
             np.int64
         )
-        keys.add(b, t, pixel, (word & np.uint64(1)).astype(bool))
+        keys.add(b, pixel, t, (word & np.uint64(1)).astype(bool))
 
 
 def _uniform(words: Array) -> Array:
@@ -145,7 +147,7 @@ class _Keys:
         self.pixel_bits, self.time_bits = pixels.bit_length(), duration_us.bit_length()
         self._parts: list[Array] = [np.empty(0, np.int64)]
 
-    def add(self, b: Array, t: Array, pixel: Array, on: Array) -> None:
+    def add(self, b: Array, pixel: Array, t: Array, on: Array) -> None:
         self._parts.append((((b << self.time_bits | t) << self.pixel_bits | pixel) << 1) + on)
 
     def events(self, width: int, first_us: int) -> list[Events]:

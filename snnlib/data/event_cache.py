@@ -29,8 +29,8 @@ except ImportError:  # Windows
 Transform = Callable[[Any], Any]
 FOLDER = "events"
 SUFFIX = ".events"
-# Samples asked for at once.
-TOGETHER = 64
+# Samples asked for at once: a batch of the simulated camera's for each of 16 threads.
+TOGETHER = 1024
 
 
 class EventCache(Dataset[tuple[Any, Any]]):

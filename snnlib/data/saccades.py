@@ -53,15 +53,21 @@ def saccades(
     return t_us, np.asarray(path[leg] + (path[leg + 1] - path[leg]) * way)
 
 
-def projection(offset: float, sensor: int, cells: int, shown: float) -> Array:
-    """Interpolation matrix `[sensor, cells]` of one axis of a picture that is `shown` pixels wide.
+def taps(offset: float, sensor: int, cells: int, shown: float) -> tuple[Array, Array]:
+    """The four cells that each pixel of an axis sees, `[4, sensor]`, and their weights, float64 `[4, sensor]`.
 
-    The picture on the sensor is `rows @ D @ columns.T`; around it there is background, 0.
+    Args:
+        offset: displacement of the picture in pixels.
+        sensor: pixels of the axis.
+        cells: of the picture.
+        shown: pixels on which the picture is shown.
     """
     pixel = np.arange(sensor) - (sensor - 1) / 2
     place = (pixel - offset) / (shown / cells) + (cells - 1) / 2
-    weights = catmull_rom(place[:, None] - np.arange(cells))
-    return np.asarray(np.rint(weights * WEIGHT_GRID) / WEIGHT_GRID)
+    cell = np.floor(place) + np.arange(-1, 3)[:, None]
+    weight = np.rint(catmull_rom(place - cell) * WEIGHT_GRID) / WEIGHT_GRID
+    # Around the picture there is background, 0.
+    return np.clip(cell, 0, cells - 1).astype(np.intp), weight * ((cell >= 0) & (cell < cells))
 
 
 def catmull_rom(distance: Array) -> Array:

@@ -19,7 +19,17 @@ from snnlib.data import EventFileError
 from snnlib.data.atomic import write_bytes_atomically
 
 DataName = Literal[
-    "digits", "nmnist", "folder", "mnist", "fashion-mnist", "images", "ecg", "spoken-digits", "shd", "ssc"
+    "digits",
+    "nmnist",
+    "mnist-events",
+    "folder",
+    "mnist",
+    "fashion-mnist",
+    "images",
+    "ecg",
+    "spoken-digits",
+    "shd",
+    "ssc",
 ]
 ImageEncoding = Literal["current", "rate", "latency", "rows", "pixels", "permuted-pixels"]
 LossName = Literal[
@@ -53,9 +63,10 @@ class TrainConfig:
     """Settings of a run, checked when made. The defaults are the recipe for the embedded digits.
 
     Args:
-        data: `"digits"`, the embedded event digits; `"nmnist"`, a copy of N-MNIST in `root`; `"folder"`, event files
-            of any formats in `root`, see `snnlib.data.EventFolder`; images: `"mnist"`, `"fashion-mnist"` or others in
-            MNIST's format (`snnlib.data.MNIST`), and `"images"`, PNG or JPEG files in `root`, see
+        data: `"digits"`, the embedded event digits; `"nmnist"`, a copy of N-MNIST in `root`; `"mnist-events"`,
+            MNIST's images in `root` as a simulated camera sees them (`snnlib.data.SimulatedEvents`); `"folder"`,
+            event files of any formats in `root`, see `snnlib.data.EventFolder`; images: `"mnist"`, `"fashion-mnist"`
+            or others in MNIST's format (`snnlib.data.MNIST`), and `"images"`, PNG or JPEG files in `root`, see
             `snnlib.data.ImageFolder`; or sequences without frames: `"ecg"`,
             electrocardiograms labelled at every step (`snnlib.data.ECG`); `"spoken-digits"`, sound through
             `snnlib.data.Cochlea` (`snnlib.data.SpokenDigits`), and `"shd"` and `"ssc"`, speech as spikes of 700
@@ -84,6 +95,8 @@ class TrainConfig:
         tau_s: synaptic time constant of SRM neurons and of the read-out, in time steps.
         tau_grad: time constant of the gradient kernel in time steps; None for `tau_s`.
         input_grad_scale: factor of the gradient that SRM layers hand to those before; the 2022 paper's code has 0.85.
+        init: folder of a run with the same net, whose last weights this one begins with; None draws them and calibrates
+            rates.
         start: how weights of SRM neurons begin. `"calibrated"`: a shift of its weights gives each channel its rate
             (`snnlib.init.calibrate_firing_rate_`), and weights, gain and offset learn at one pace. `"standardized"`:
             weights of mean 0 and one factor give a layer its rate, and gain and offset learn slowly
@@ -170,6 +183,7 @@ class TrainConfig:
     tau_s: float = 4.0
     tau_grad: float | None = 8.0
     input_grad_scale: float = 1.0
+    init: str | None = None
     start: Start = "calibrated"
     time_steps: int = 30
     step_ms: float = 10.0
@@ -358,8 +372,8 @@ class TrainConfig:
         ):
             if getattr(self, field) not in get_args(choices):
                 raise self._error(field, f"one of {', '.join(get_args(choices))}")
-        for field in ("net", "root"):
-            if not isinstance(getattr(self, field), str | None if field == "root" else str):
+        for field in ("net", "root", "init"):
+            if not isinstance(getattr(self, field), str if field == "net" else str | None):
                 raise self._error(field, "text")
 
     def _check_read(self) -> None:

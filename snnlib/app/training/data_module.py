@@ -28,6 +28,7 @@ from snnlib.app.training.images import (
 from snnlib.app.training.order import SeededCopies, TrainingBatches, stack_copies
 from snnlib.app.training.sequences import Sequences, channels_of, classes_of, open_sequences
 from snnlib.data import (
+    MNIST,
     NMNIST,
     AugmentFrames,
     CropPool,
@@ -36,6 +37,7 @@ from snnlib.data import (
     EventFolder,
     Events,
     FrameCache,
+    SimulatedEvents,
     ToFrames,
     collate_ragged,
     stack_time_first,
@@ -77,7 +79,7 @@ def data_facts(config: TrainConfig) -> DataFacts:
             raise
         except (OSError, ValueError, ImportError) as error:
             raise ConfigError("root", str(error)) from error
-    # The embedded digits share N-MNIST's.
+    # The embedded digits and simulated events share N-MNIST's.
     classes, sensor_size = tuple(NMNIST.classes), NMNIST.sensor_size
     if config.data != "folder":
         _check_crop(config, sensor_size)
@@ -323,10 +325,13 @@ class EventData(pl.LightningDataModule):
             return self._open_sequences("train", *held_out) if train else self._open_sequences("test")
         config, transform = self.config, frames_of(self.config, torch.uint8)
         try:
-            samples: NMNIST | EventFolder
+            samples: NMNIST | EventFolder | EventCache
             if config.data == "nmnist":
                 assert config.root is not None
                 samples = NMNIST(config.root, train)
+            elif config.data == "mnist-events":
+                # Simulated once, for this run and others.
+                samples = EventCache(SimulatedEvents(MNIST(config.root or "", train)), progress=self.progress)
             elif config.data == "folder":
                 split: Split = "train" if train else "test"
                 samples = EventFolder(config.root or "", split, val_share=0.0, **folder_options(config.read))
@@ -337,9 +342,12 @@ class EventData(pl.LightningDataModule):
                     )
             else:
                 samples = EventDigits(config.root, train, progress=self.progress)
-            if len(samples) * config.time_steps * math.prod(self.facts.input_shape) > _memory_bytes() / 2:
+            fits = len(samples) * config.time_steps * math.prod(self.facts.input_shape) <= _memory_bytes() / 2
+            if not fits and not isinstance(samples, EventCache):
                 return EventCache(samples, transform=transform, progress=self.progress)
             samples.transform = transform
+            if not fits:
+                return samples
             return FrameCache(samples, preload=True, progress=self.progress, dtype=torch.uint8)
         except (OSError, ValueError) as error:
             raise ConfigError("root", str(error)) from error

@@ -101,7 +101,10 @@ def train_run(
             _say(f"reading {_described(config)}")
             data.setup("fit")
             _say_of_data(config, data)
-            if checkpoint is None:
+            if checkpoint is None and config.init is not None:
+                _say(f"weights of the run in {config.init}")
+                _load_init(module, Path(config.init))
+            elif checkpoint is None:
                 _say("scaling weights so that neurons fire at the wanted rates (calibration)")
                 _calibrate(module, data)
             else:
@@ -171,16 +174,22 @@ def checkpoint_path(config: TrainConfig, run: RunFolder, checkpoint: Checkpoint)
     return find_intact(path)
 
 
-def load_weights(module: SpikingClassifier, path: Path) -> None:
+def load_weights(module: SpikingClassifier, path: Path, epochs: int | None = None) -> None:
     """Load the weights of a checkpoint into the net of a run.
+
+    Args:
+        module: the run.
+        path: the checkpoint.
+        epochs: of the run that wrote it; None: of `module`'s own.
 
     Raises:
         CheckpointError: the file is damaged, or holds no checkpoint of this net.
     """
     content = SafeCheckpointIO().load_checkpoint(path, map_location="cpu")
     weights, epoch = content.get("state_dict"), content.get("epoch")
-    if type(epoch) is not int or not 0 <= epoch <= module.config.epochs:
-        raise CheckpointError(f"{path}: expected an epoch in 0..{module.config.epochs}, got {epoch!r}")
+    last = module.config.epochs if epochs is None else epochs
+    if type(epoch) is not int or not 0 <= epoch <= last:
+        raise CheckpointError(f"{path}: expected an epoch in 0..{last}, got {epoch!r}")
     try:
         if not isinstance(weights, dict):
             raise TypeError(f"state_dict: expected tensors by name, got {type(weights).__name__}")
@@ -195,6 +204,12 @@ def load_weights(module: SpikingClassifier, path: Path) -> None:
         raise CheckpointError(
             f"{path}: expected the weights of the net {module.config.net}, got others: {reason}"
         ) from error
+
+
+def _load_init(module: SpikingClassifier, folder: Path) -> None:
+    """Load the last weights of another run."""
+    run, config = RunFolder.open(folder, "init")
+    load_weights(module, checkpoint_path(config, run, "last"), config.epochs)
 
 
 def peak_memory() -> dict[str, int]:

@@ -1,0 +1,148 @@
+"""A run that begins with another run's weights, and simulated events to train the first one on."""
+
+import dataclasses
+import gzip
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from snnlib.app.cli import main
+from snnlib.app.training import ConfigError, RunFolder, TrainConfig
+from snnlib.app.training.data_module import EventData
+from snnlib.app.training.errors import CheckpointError
+from snnlib.app.training.run import train_run
+from snnlib.data import MNIST, SimulatedEvents, ToFrames
+
+SMALL = {"net": "4C5s4-P2-10", "time_steps": 8, "step_ms": 40.0, "threads": 1, "device": "cpu"}
+
+
+@pytest.fixture
+def mnist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Squares in ten places as MNIST's files, and a cache of its own for their events."""
+    monkeypatch.setenv("SNNLIB_CACHE", str(tmp_path / "cache"))
+    root = tmp_path / "mnist"
+    root.mkdir()
+    for part, count in (("train", 60), ("t10k", 20)):
+        labels = (np.arange(count) % 10).astype(np.uint8)
+        images = np.random.default_rng(count).integers(0, 30, (count, 28, 28)).astype(np.uint8)
+        for image, label in zip(images, labels, strict=True):
+            row, column = divmod(int(label), 4)
+            image[9 * row : 9 * row + 7, 7 * column : 7 * column + 6] = 250
+        for kind, array in (("images", images), ("labels", labels)):
+            head = struct.pack(f">{1 + array.ndim}I", 0x800 + array.ndim, *array.shape)
+            path = root / f"{part}-{kind}-idx{array.ndim}-ubyte.gz"
+            path.write_bytes(gzip.compress(head + array.tobytes()))
+    return root
+
+
+def test_simulated_events_are_the_data(mnist: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = TrainConfig(data="mnist-events", root=str(mnist), **SMALL)
+    data = EventData(config, progress=False)
+    data.setup("fit")
+    expected = SimulatedEvents(MNIST(mnist), transform=ToFrames(time_steps=8, step_us=40_000))
+    assert len(data.train_set) == 60 and len(data.test_set) == 20
+    for number in (0, 37):
+        frames, label = data.train_set[number]
+        assert label == number % 10 and torch.equal(frames.float(), expected[number][0])
+    made = sorted((tmp_path / "cache").rglob("*.events"))
+    assert len(made) == 2
+    times = [path.stat().st_mtime_ns for path in made]
+    # Where frames do not fit into memory they are made of the same cache at each access.
+    monkeypatch.setattr("snnlib.app.training.data_module._memory_bytes", lambda: 10**6)
+    again = EventData(dataclasses.replace(config, batch_size=1), progress=False)
+    again.setup("fit")
+    assert torch.equal(again.train_set[37][0], data.train_set[37][0])
+    assert [path.stat().st_mtime_ns for path in sorted((tmp_path / "cache").rglob("*.events"))] == times
+
+
+def test_pretrained_on_simulated_events(
+    mnist: Path, data_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [
+        "--net",
+        "4C5s4-P2-10",
+        "--time-steps",
+        "8",
+        "--step-ms",
+        "40",
+        "--threads",
+        "1",
+        "--device",
+        "cpu",
+    ]
+    first, second = tmp_path / "first", tmp_path / "second"
+    for arguments in (
+        ["--data", "mnist-events", "--root", mnist, "--step-ms", 40, "--epochs", 2, "--out", first],
+        [
+            "--recipe",
+            "nmnist",
+            "--root",
+            data_root,
+            "--step-ms",
+            5,
+            "--epochs",
+            1,
+            "--init",
+            first,
+            "--out",
+            second,
+        ],
+    ):
+        with pytest.raises(SystemExit) as stop:
+            main(["train", *words, *map(str, arguments)])
+        assert not stop.value.code
+    out = capsys.readouterr().out
+    assert "recipe mnist-events: MNIST's images as a simulated event camera sees them" in out
+    assert f"weights of the run in {first}" in out
+    assert TrainConfig.load(second / "config.json").init == str(first)
+
+
+def weights_at_start(
+    config: TrainConfig, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, torch.Tensor]:
+    """The weights with which training begins."""
+    found: dict[str, torch.Tensor] = {}
+
+    def fit(_trainer: object, module: torch.nn.Module, *_: object, **__: object) -> None:
+        found.update({name: value.clone() for name, value in module.state_dict().items()})
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("lightning.pytorch.Trainer.fit", fit)
+        with pytest.raises(KeyboardInterrupt):
+            train_run(config, RunFolder.create(run, config), progress=False)
+    return found
+
+
+def test_init_begins_with_the_last_weights(
+    config: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = dataclasses.replace(config, epochs=2)
+    result = train_run(first, RunFolder.create(tmp_path / "first", first), progress=False)
+    trained = result.module.state_dict()
+    # Fewer epochs than the run that wrote the weights, and another seed.
+    second = dataclasses.replace(config, epochs=1, seed=5, init=str(tmp_path / "first"))
+    begun = weights_at_start(second, tmp_path / "second", monkeypatch)
+    assert begun.keys() == trained.keys()
+    assert all(torch.equal(begun[name], trained[name]) for name in trained)
+    other = weights_at_start(dataclasses.replace(second, init=None), tmp_path / "other", monkeypatch)
+    assert not all(torch.equal(other[name], trained[name]) for name in trained)
+
+
+def test_init_of_another_net(config: TrainConfig, tmp_path: Path) -> None:
+    first = dataclasses.replace(config, epochs=1)
+    train_run(first, RunFolder.create(tmp_path / "first", first), progress=False)
+    second = dataclasses.replace(first, net="5C5s4-P2-10", init=str(tmp_path / "first"))
+    with pytest.raises(CheckpointError, match="expected the weights of the net 5C5s4-P2-10, got others"):
+        train_run(second, RunFolder.create(tmp_path / "second", second), progress=False)
+    assert not (tmp_path / "second").exists()
+    missing = dataclasses.replace(first, init=str(tmp_path / "nothing"))
+    with pytest.raises(
+        ConfigError, match="init: expected the folder of a run of `snnlib train`, got nothing there"
+    ):
+        train_run(missing, RunFolder.create(tmp_path / "third", missing), progress=False)
+    with pytest.raises(ConfigError, match="init: expected text, got 3"):
+        TrainConfig(init=3)  # type: ignore[arg-type]
