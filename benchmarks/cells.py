@@ -22,9 +22,9 @@ def file_of(folder: Path, key: Key) -> Path:
 
 
 def run_missing(
-    folder: Path, keys: Iterable[Key], run: Callable[[Key], Cell], within: float | None = None
+    folder: Path, keys: Iterable[Key], run: Callable[[Key], Cell | None], within: float | None = None
 ) -> int:
-    """Runs the cells that have no file yet, in their order, and returns how many were run.
+    """Runs the cells that have no file yet, in their order, and returns how many were run; None stores nothing.
 
     A file is written beside and renamed, so that a run that is stopped loses one cell. No cell is begun after `within`
     seconds of the clock.
@@ -37,6 +37,8 @@ def run_missing(
         if within is not None and time.monotonic() - began >= within:
             break
         cell = run(key)
+        if cell is None:
+            continue
         file.parent.mkdir(parents=True, exist_ok=True)
         # A line per entry.
         entries = ",\n".join(f" {json.dumps(name)}: {json.dumps(value)}" for name, value in cell.items())

@@ -12,6 +12,7 @@ from snnlib.app.visual.canvas import FAINT, INK, PALETTE, new_figure, tidy
 
 # By name of a line its points (x, y).
 Lines = Mapping[str, Sequence[tuple[float, float]]]
+PANELS_IN_A_ROW = 4
 
 
 def bars(tables: dict[str, Table], *, title: str, keys: Sequence[str] = ("median_ms",)) -> Figure:
@@ -80,4 +81,38 @@ def lines(panels: Mapping[str, Lines], *, title: str, xlabel: str) -> Figure:
         handles, labels = axes.get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
     figure.suptitle(title, color=INK, x=0.01, ha="left", fontweight="bold")
+    return figure
+
+
+def courses(panels: Mapping[str, Lines], *, names: Sequence[str], ours: int) -> Figure:
+    """Per cent against seconds, a panel per task; the first of `names`, which are ours, are drawn through."""
+    rows = -(-len(panels) // PANELS_IN_A_ROW)
+    figure = new_figure(3.6 * PANELS_IN_A_ROW, 3.0 * rows + 0.6)
+    grid = figure.subplots(rows, PANELS_IN_A_ROW, squeeze=False).flatten()
+    colours = dict(zip(names, (*PALETTE, INK, FAINT), strict=True))
+    drawn = {}
+    for axes, (task, series) in zip(grid, panels.items(), strict=False):
+        for name, points in series.items():
+            style = "-" if name in names[:ours] else "--"
+            (drawn[name],) = axes.plot(
+                *zip(*points, strict=True), style, color=colours[name], marker="o", markersize=3
+            )
+        tidy(axes)
+        axes.set_title(task if series else f"{task}: not run", color=INK, loc="left", fontsize=10)
+        axes.set_xlim(left=0)
+        axes.set_ylim(0, 100)
+        axes.grid(color=FAINT, alpha=0.4)
+    for axes in grid[len(panels) :]:
+        axes.remove()
+    figure.supxlabel("seconds of processor time", color=INK, fontsize=10)
+    figure.supylabel("test accuracy (%)", color=INK, fontsize=10)
+    if drawn:
+        shown = [name for name in names if name in drawn]
+        figure.legend(
+            [drawn[name] for name in shown],
+            shown,
+            loc="outside lower center",
+            ncols=len(shown),
+            frameon=False,
+        )
     return figure

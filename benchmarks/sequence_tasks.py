@@ -136,22 +136,22 @@ TASKS: dict[str, Callable[[], Task]] = {
 }
 
 
-def make_net(task: Task) -> nn.Sequential:
-    """Recurrent layer, linear map, leaky integrators."""
-    tau_m = neurons.log_uniform(3.0, task.longest, HIDDEN)
+def make_net(inputs: int, outputs: int, longest: float, read_out: float = 10.0) -> nn.Sequential:
+    """Recurrent layer, linear map, leaky integrators; `longest` and `read_out` as in `Task`."""
+    tau_m = neurons.log_uniform(3.0, longest, HIDDEN)
     neuron = neurons.CubaLIF(
         tau_m, tau_m / 3 + 1, surrogate=surrogate.Triangle(0.5, 0.4), learnable=("tau_m", "tau_s")
     )
     neurons.bound_(neuron, tau_m=(1.5, 200.0), tau_s=(1.0, 100.0))
-    hidden = snnlib.SpikingRNN(task.train[0].shape[2], HIDDEN, neuron=neuron)
-    return nn.Sequential(hidden, nn.Linear(HIDDEN, task.classes or 1), neurons.Integrator(tau=task.read_out))
+    hidden = snnlib.SpikingRNN(inputs, HIDDEN, neuron=neuron)
+    return nn.Sequential(hidden, nn.Linear(HIDDEN, outputs), neurons.Integrator(tau=read_out))
 
 
 def run(task: Task, prepared: bool, rate: float, seed: int, seconds: float) -> dict[str, float]:
     """Result and number of updates of one training run of so many seconds of processor time."""
     torch.manual_seed(seed)
-    net = make_net(task)
     x, wanted = task.train
+    net = make_net(x.shape[2], task.classes or 1, task.longest, task.read_out)
     batches = torch.Generator().manual_seed(seed)
     start = time.process_time()
     if prepared:

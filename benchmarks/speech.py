@@ -12,11 +12,10 @@ machine does not lengthen so much.
 from __future__ import annotations
 
 import importlib.util
-from functools import cache
-from pathlib import Path
-from types import ModuleType
+from collections.abc import Callable
 
 import torch
+from learning_tasks import example
 from recurrent import Layer, SnnTorch, SpikingJelly
 from torch import Tensor, nn
 
@@ -24,18 +23,6 @@ from snnlib import neurons
 
 RATE = 0.08
 SNNTORCH, SPIKINGJELLY = "snnTorch RSynaptic", "SpikingJelly container"
-
-
-@cache
-def example() -> ModuleType:
-    """`examples/spoken_digits.py` as a module."""
-    path = Path(__file__).parents[1] / "examples" / "spoken_digits.py"
-    spec = importlib.util.spec_from_file_location("example_spoken_digits", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 class Spread(SnnTorch):
@@ -72,23 +59,27 @@ class Hidden(nn.Module):
         return self.layer.spikes(x)
 
 
+@torch.no_grad()
+def scale_to_rate_(weight: Tensor, spikes: Callable[[], Tensor], rate: float = RATE) -> None:
+    """Scale the input weights until so many neurons fire in a step."""
+    first, low, high = weight.clone(), -6.0, 6.0
+    for _ in range(12):
+        middle = (low + high) / 2
+        weight.copy_(first * 2**middle)
+        low, high = (low, middle) if float(spikes().mean()) > rate else (middle, high)
+
+
 def make(kind: str, hidden: int, classes: int) -> nn.Module:
     """The example's net, with a peer's recurrent layer where one is named."""
-    module = example()
+    module = example("spoken_digits")
     if kind not in (SNNTORCH, SPIKINGJELLY):
         return module.Net(kind, hidden, classes)
     layer = (Spread if kind == SNNTORCH else SpikingJelly)(module.CHANNELS, hidden)
 
     class Peer(module.Net):
-        @torch.no_grad()
         def start(self, spikes: Tensor) -> None:
-            """Scale the input weights until as many neurons fire as in ours."""
-            weight = layer.input.weight
-            first, low, high = weight.clone(), -6.0, 6.0
-            for _ in range(12):
-                middle = (low + high) / 2
-                weight.copy_(first * 2**middle)
-                low, high = (low, middle) if float(layer.spikes(spikes).mean()) > RATE else (middle, high)
+            """As many neurons fire as in ours."""
+            scale_to_rate_(layer.input.weight, lambda: layer.spikes(spikes))
 
     net = Peer("recurrent", hidden, classes)
     net.hidden = Hidden(layer)
@@ -96,7 +87,7 @@ def make(kind: str, hidden: int, classes: int) -> nn.Module:
 
 
 def main() -> None:
-    module = example()
+    module = example("spoken_digits")
     parser = module.arguments()
     parser.description = __doc__
     for action in parser._actions:

@@ -29,16 +29,16 @@ import math
 import statistics
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from cells import Cell, Key, read, redraw, run_missing
 from learning_tasks import ROOT, AbsentError, Task, load
+from timed import Clock, rows, train_for
 from torch import Tensor, nn
 
 import snnlib
@@ -63,11 +63,22 @@ class Setting:
     prepared: int = 25
     # Spikes of the right output and of the others.
     wanted: tuple[int, int] = (15, 2)
+    # Of SRM neurons.
+    options: Mapping[str, float] = field(default_factory=dict)
 
 
+# Of the published MNIST net.
+MNIST_OPTIONS = {"tau_grad": 2.5, "input_grad_scale": 0.85}
 SETTINGS = {
     "mnist-6000": Setting(
-        "15C5-P2-40C5-P2-300-10", (1, 28, 28), 5.0, 3.0, batch=50, prepared=200, wanted=(5, 1)
+        "15C5-P2-40C5-P2-300-10",
+        (1, 28, 28),
+        5.0,
+        3.0,
+        50,
+        prepared=200,
+        wanted=(5, 1),
+        options=MNIST_OPTIONS,
     ),
     "digits": Setting("12C5p1-P2-64C5-P2-10", (2, 34, 34), 8.0, 4.0),
     "nmnist": Setting("12C5p1-P2-64C5-P2-10", (2, 34, 34), 8.0, 4.0),
@@ -108,14 +119,12 @@ def recommended(
     return torch.optim.Adam(snnlib.parameter_groups(net, 1e-3 * times)), loss, 1.0
 
 
-def make_net(name: str, neuron: str) -> nn.Sequential:
-    of = SETTINGS[name]
+def make_net(of: Setting, neuron: str) -> nn.Sequential:
+    """A net of SRM or of event-driven CubaLIF neurons."""
     if neuron == "CubaLIF":
         event = CubaLIF(of.tau_m, of.tau_s, gradient="event")
         return snnlib.models.from_notation(of.net, of.shape, neuron=event)
-    # Of the published MNIST net.
-    options: dict[str, Any] = {"tau_grad": 2.5, "input_grad_scale": 0.85} if name == "mnist-6000" else {}
-    return snnlib.models.from_notation(of.net, of.shape, tau_m=of.tau_m, tau_s=of.tau_s, **options)
+    return snnlib.models.from_notation(of.net, of.shape, tau_m=of.tau_m, tau_s=of.tau_s, **of.options)
 
 
 @torch.no_grad()
@@ -146,36 +155,28 @@ def warnings_kept(kept: list[dict[str, Any]], update: Callable[[], int]) -> Iter
 
 def run(name: str, neuron: str, times: float, seed: int, seconds: float) -> Cell:
     """One training run, with its evaluations `[update, seconds, accuracy]` and the warnings that came."""
-    task = load(name)
-    of = SETTINGS[name]
+    task, of = load(name), SETTINGS[name]
     samples, labels = task.train
-    evaluations: list[tuple[int, float, float]] = []
     warned: list[dict[str, Any]] = []
     updates = 0
     torch.manual_seed(seed)
-    order = torch.Generator().manual_seed(seed)
-    wall, start = time.perf_counter(), time.process_time()
-    testing = 0.0
+    clock, wall = Clock(), time.perf_counter()
     with warnings_kept(warned, lambda: updates):
-        net = make_net(name, neuron)
+        net = make_net(of, neuron)
         optimizer, loss_of, largest = recommended(net, task.batch(samples[: of.prepared]), of, times)
         snnlib.fuse_(net)
-        while len(evaluations) < EVALUATIONS:
-            for chosen in torch.randperm(len(samples), generator=order).split(of.batch):
-                trained = time.process_time() - start - testing
-                if trained >= seconds * (len(evaluations) + 1) / EVALUATIONS:
-                    before = time.process_time()
-                    share = accuracy(net, task)
-                    testing += time.process_time() - before
-                    evaluations.append((updates, trained, share))
-                    if len(evaluations) == EVALUATIONS:
-                        break
-                updates += 1
-                value = loss_of(net(task.batch(samples[chosen])), labels[chosen])
-                optimizer.zero_grad()
-                value.backward()
-                nn.utils.clip_grad_norm_(net.parameters(), largest)
-                optimizer.step()
+
+        def step(chosen: Tensor, _: float) -> None:
+            nonlocal updates
+            updates += 1
+            loss = loss_of(net(task.batch(samples[chosen])), labels[chosen])
+            optimizer.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(net.parameters(), largest)
+            optimizer.step()
+
+        batches = rows(len(samples), of.batch, seed)
+        evaluations = train_for(seconds, clock, batches, step, lambda: accuracy(net, task), EVALUATIONS)
         rates = layer_rates(net, task)
     return {
         "task": name,
@@ -183,13 +184,13 @@ def run(name: str, neuron: str, times: float, seed: int, seconds: float) -> Cell
         "times": times,
         "seed": seed,
         "seconds": seconds,
-        "testing_seconds": round(testing, 1),
+        "testing_seconds": round(clock.paused_seconds, 1),
         "wall_seconds": round(time.perf_counter() - wall, 1),
         "processor": processor_name(),
         "classes": task.classes,
         "tested": len(task.test[1]),
         "updates": updates,
-        "evaluations": [[update, round(at, 1), round(share, 4)] for update, at, share in evaluations],
+        "evaluations": evaluations,
         "warnings": warned,
         "rates": rates,
     }
@@ -273,9 +274,8 @@ def _share(part: int, whole: int) -> str:
 
 def tables(folder: Path) -> str:
     """Counts and runs of every label, as Markdown."""
-    labels = sorted(
-        (entry.name for entry in folder.iterdir() if entry.is_dir()), key=lambda name: name != "now"
-    )
+    others = sorted(entry.name for entry in folder.glob("*") if entry.is_dir() and entry.name != "now")
+    labels = ["now", *others]
     parts = [f"- {summary(folder, label)}" for label in labels]
     parts += [
         "",
@@ -317,25 +317,20 @@ def main() -> None:
     torch.set_num_threads(1)
     snnlib.keep_freed_memory()
 
-    @cache
-    def here(name: str) -> bool:
+    def one(key: Key) -> Cell | None:
+        _, name, neuron, factor, seed = key
         try:
-            load(name)
+            cell = run(name, neuron, TIMES[factor], int(seed), args.seconds)
         except AbsentError as error:
             print(f"{name}: not run: {error}", flush=True)
-            return False
-        return True
-
-    def one(key: Key) -> Cell:
-        _, name, neuron, factor, seed = key
-        cell = run(name, neuron, TIMES[factor], int(seed), args.seconds)
+            return None
         layers = ", ".join(f"{layer} {100 * of['rate']:.1f} %" for layer, of in cell["rates"].items())
         print(f"{' '.join(key)}: {_shown(cell)}, {cell['updates']} updates, {layers}", flush=True)
         for warning in cell["warnings"]:
             print(f"  update {warning['update']}: {warning['text']}", flush=True)
         return cell
 
-    wanted = keys(args.label, [name for name in args.task if here(name)], args.net, args.times, args.seeds)
+    wanted = keys(args.label, args.task, args.net, args.times, args.seeds)
     print(f"{run_missing(args.out, wanted, one, args.within)} runs; {args.out / args.label}")
 
 

@@ -20,6 +20,7 @@ import json
 import math
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +31,8 @@ from snnlib.data import YinYang
 from snnlib.neurons import CubaLIF
 
 FIRST, SPAN, END = 0.15, 1.85, 3.0
+# Step of training.
+DT = 0.02
 HIDDEN, CLASSES = 30, 3
 BATCH, RATE, CLIP = 150, 0.01, 0.3
 # Of the softmax over times, and of the cost of a late label, in time constants.
@@ -91,12 +94,32 @@ def accuracy(net: Net, data: YinYang) -> float:
     return float(torch.cat(right).mean())
 
 
-def train(net: Net, data: YinYang, valid: YinYang, updates: int, delay_rate: float) -> None:
-    """Trains the net and leaves it as it was best on the validation points."""
-    groups = [{"params": [net.hidden.weight, net.output.weight], "lr": RATE}]
+def groups_of(net: Net, delay_rate: float = 0.0) -> list[dict[str, Any]]:
+    """Parameters for an optimiser: weights, and delays where there are any."""
+    groups: list[dict[str, Any]] = [{"params": [net.hidden.weight, net.output.weight], "lr": RATE}]
     if net.hidden.delays is not None:
         delays = [net.hidden.delays.steps, net.output.delays.steps]
         groups.append({"params": delays, "lr": delay_rate / net.dt})
+    return groups
+
+
+def loss_of(times: Tensor, labels: Tensor) -> Tensor:
+    """Cross-entropy of output times, and a small cost of a late label."""
+    loss = losses.first_spike_loss(times, labels, scale=1 / SHARPNESS)
+    late = times.gather(1, labels[:, None])
+    return loss + LATENESS * (late.exp() - 1).mean()
+
+
+@torch.no_grad()
+def wake_(net: Net, times: Tensor) -> None:
+    """Larger weights for output neurons that are silent for more than a share of the batch."""
+    silent = (times >= END - net.dt / 2).float().mean(0)
+    net.output.weight[silent > SILENT] += RAISE
+
+
+def train(net: Net, data: YinYang, valid: YinYang, updates: int, delay_rate: float) -> None:
+    """Trains the net and leaves it as it was best on the validation points."""
+    groups = groups_of(net, delay_rate)
     optimizer = torch.optim.Adam(groups)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, updates)
     best, kept, done = -1.0, net.state_dict(), 0
@@ -104,18 +127,14 @@ def train(net: Net, data: YinYang, valid: YinYang, updates: int, delay_rate: flo
         for rows in torch.randperm(len(data)).split(BATCH):
             labels = data.targets[rows]
             times = net(data.samples[rows])
-            loss = losses.first_spike_loss(times, labels, scale=1 / SHARPNESS)
-            late = times.gather(1, labels[:, None])
-            loss = loss + LATENESS * (late.exp() - 1).mean()
+            loss = loss_of(times, labels)
             optimizer.zero_grad()
             loss.backward()
             for group in groups:
                 nn.utils.clip_grad_norm_(group["params"], CLIP)
             optimizer.step()
             schedule.step()
-            with torch.no_grad():
-                silent = (times >= END - net.dt / 2).float().mean(0)
-                net.output.weight[silent > SILENT] += RAISE
+            wake_(net, times)
             done += 1
             if done % 100 == 0 or done == updates:
                 share = accuracy(net, valid)
@@ -134,7 +153,7 @@ def main() -> None:
     parser.add_argument("--delays", nargs="+", default=["none", "synaptic"], choices=("none", "synaptic"))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--updates", type=int, default=3000)
-    parser.add_argument("--dt", type=float, default=0.02)
+    parser.add_argument("--dt", type=float, default=DT)
     parser.add_argument("--test-dt", type=float, default=0.005)
     parser.add_argument("--delay-rate", type=float, default=0.01, help="of delays, in time constants")
     parser.add_argument("--json", type=Path)

@@ -140,8 +140,9 @@ def test_older_versions_are_trained_as_they_recommended(
     stress: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stress.snnlib, "prepare_", lambda net, x: None)
-    net = stress.make_net("motifs", "SRM")
-    _, loss, _ = stress.recommended(net, torch.zeros(60, 2, 40), stress.SETTINGS["motifs"], 1.0)
+    setting = stress.SETTINGS["motifs"]
+    net = stress.make_net(setting, "SRM")
+    _, loss, _ = stress.recommended(net, torch.zeros(60, 2, 40), setting, 1.0)
     assert isinstance(net[-1], stress.snnlib.SRMReadout)
     assert loss is stress.snnlib.losses.tet_loss
 
@@ -153,3 +154,77 @@ def test_a_page_without_marks_is_left_alone(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(ValueError, match=r"expected one line <!-- drawn: begin -->"):
         importlib.import_module("cells").redraw(page, "text")
     assert page.read_text() == "no marks\n"
+
+
+@pytest.fixture
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
+    module = importlib.import_module("learning_table")
+    monkeypatch.setattr(module.snnlib, "keep_freed_memory", lambda: True)
+    problems = importlib.import_module("learning_problems")
+    tasks = importlib.import_module("learning_tasks")
+    few = few_motifs(tasks)
+    setting = importlib.import_module("stress").Setting("16-6", (40, 1, 1), 10.0, 5.0, batch=20, prepared=20)
+    monkeypatch.setattr(module, "problem", lambda name: problems._of_task(few, setting))
+    return module
+
+
+def test_table_of_learning_shows_what_was_run(
+    table: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs, page, picture = tmp_path / "runs", tmp_path / "page.md", tmp_path / "images" / "table.png"
+    grid = ["--task", "digit-rows", "--out", str(runs), "--seconds", "0.3"]
+    # SpikingJelly's exact layers have no net for this task, installed or not.
+    nets = ["SRM", "LIF triangle", "recurrent", "SpikingJelly exact"]
+    main(table, monkeypatch, *grid, "--net", *nets, "--seeds", "0", "1")
+    out = capsys.readouterr().out
+    assert "6 runs" in out
+    assert "digit-rows, SpikingJelly exact: not run" in out
+    main(table, monkeypatch, *grid, "--net", *nets, "--seeds", "0", "1", "2")
+    assert "3 runs" in capsys.readouterr().out
+    cells = [json.loads((runs / "digit-rows" / f"LIF-triangle-{seed}.json").read_text()) for seed in range(3)]
+    for cell in cells:
+        assert len(cell["course"]) == table.EVALUATIONS
+        assert cell["tested"] == 30
+        assert cell["updates"] == cell["course"][-1][0]
+
+    page.write_text("<!-- drawn: begin -->\n<!-- drawn: end -->\n")
+    main(table, monkeypatch, "--out", str(runs), "--page", str(page), "--picture", str(picture))
+    heads, _, *shown = (line.split(" | ") for line in page.read_text().splitlines() if line.startswith("|"))
+    heads = [head.strip("| ") for head in heads]
+    rows = {row[0].strip("| "): dict(zip(heads, row, strict=True)) for row in shown[: len(table.PROBLEMS)]}
+    mean = sum(100 * cell["accuracy"] for cell in cells) / 3
+    assert rows["digit-rows"]["LIF triangle"].startswith(f"{mean:.1f} +- ")
+    assert rows["digit-rows"]["LIF ATan"] == "not run"
+    assert rows["mnist"]["SRM"] == "not run"
+    assert rows["mnist"]["seconds"] == "180"
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("net", ["CubaLIF event", "LIF ATan"])
+def test_nets_of_the_table_learn_what_is_easy(table: ModuleType, net: str) -> None:
+    cell = table.run("digit-rows", net, 0, 2.0)
+    # A sixth is chance; of 30 samples its standard error is 7 points.
+    assert cell["accuracy"] > 0.5
+
+
+def test_scores_are_of_each_sequences_own_steps(table: ModuleType) -> None:
+    nets = table.learning_nets
+    output = torch.arange(12.0).reshape(4, 3, 1)
+    lengths = torch.tensor([4, 2, 1])
+    mean = nets.mean_of_own_steps(output, lengths)
+    assert mean.flatten().tolist() == [(0 + 3 + 6 + 9) / 4, (1 + 4) / 2, 2]
+    assert nets.mean_of_own_steps(output, None, 0.25).flatten().tolist() == [9, 10, 11]
+
+
+def test_input_weights_are_scaled_to_a_rate(table: ModuleType) -> None:
+    speech = importlib.import_module("speech")
+    generator = torch.Generator().manual_seed(0)
+    weight, x = torch.rand(50, 20, generator=generator), torch.rand(200, 20, generator=generator)
+
+    def spikes() -> torch.Tensor:
+        return (x @ weight.t() > 1).float()
+
+    speech.scale_to_rate_(weight, spikes, 0.3)
+    assert float(spikes().mean()) == pytest.approx(0.3, abs=0.02)

@@ -1,0 +1,140 @@
+"""The nets of other libraries in the table of learning, of the same sizes and trained the same way as ours with LIF.
+
+`SpikingJelly` and `snnTorch` are the nets of `learning_nets.py` with their LIF neurons (ATan) in place of ours; maps,
+batch norm and pooling are torch's. Weights before neurons without batch norm are scaled so that 8 % of them fire in a
+step. `SpikingJelly exact` is their example `timing_based.examples.cubic_conv_mnist`: exact spike times in two layers, 8
+filters of 5x5, batches of 32, Adam at 0.01; MNIST only.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from unittest.mock import patch
+
+import learning_nets
+import torch
+from learning_nets import CONV_RATE, LIF_TAU, SEQUENCE_RATE, Way, by_potentials, by_rates
+from learning_problems import Batch, Problem
+from learning_tasks import PIXEL_MEAN, PIXEL_STD
+from speech import scale_to_rate_
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+import snnlib
+from snnlib.nn.per_step import AvgPool2d, PerStep
+
+EXACT = "SpikingJelly exact"
+# Of test samples for the exact layers, which take some 2 s for 32.
+FEW = 256
+
+
+class Jelly(nn.Module):
+    """SpikingJelly's LIF neurons over whole sequences, from rest."""
+
+    def __init__(self, tau: float) -> None:
+        from spikingjelly.activation_based import functional, neuron, surrogate  # noqa: PLC0415
+
+        super().__init__()
+        self.reset = functional.reset_net
+        self.neuron = neuron.LIFNode(
+            tau=tau, detach_reset=True, surrogate_function=surrogate.ATan(), step_mode="m"
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.reset(self.neuron)
+        spikes: Tensor = self.neuron(x)
+        return spikes
+
+
+class Leaky(nn.Module):
+    """snnTorch's LIF neurons, step by step from rest."""
+
+    def __init__(self, tau: float) -> None:
+        import snntorch  # noqa: PLC0415
+
+        super().__init__()
+        atan = snntorch.surrogate.atan(alpha=2.0)
+        self.neuron = snntorch.Leaky(beta=1 - 1 / tau, spike_grad=atan)
+
+    def forward(self, x: Tensor) -> Tensor:
+        membrane = self.neuron.init_leaky()
+        spikes = []
+        for step in x:
+            spike, membrane = self.neuron(step, membrane)
+            spikes.append(spike)
+        return torch.stack(spikes)
+
+
+def with_neurons(net: nn.Sequential, make: Callable[[], nn.Module]) -> nn.Sequential:
+    """A convolutional net of ours behind batch norm, with other neurons and torch's maps and pooling."""
+    layers: list[nn.Module] = []
+    for module in net:
+        if isinstance(module, snnlib.neurons.LIF):
+            layers.append(make())
+        elif isinstance(module, AvgPool2d):
+            layers.append(PerStep(nn.AvgPool2d(module.kernel_size)))
+        elif isinstance(module, snnlib.SpikingLinear):
+            linear = nn.Linear(module.in_features, module.out_features, bias=False)
+            layers += [PerStep(nn.Flatten(), linear), make()]
+        else:
+            layers.append(module)
+    return nn.Sequential(*layers)
+
+
+def surrogate_net(problem: Problem, neuron: Callable[[float], nn.Module], first: Batch) -> Way:
+    of = problem.setting
+    if of.shape[1] > 1:
+        net = with_neurons(learning_nets.conv_lif(problem, snnlib.surrogate.ATan()), lambda: neuron(LIF_TAU))
+        return by_rates(problem, net, torch.optim.Adam(net.parameters(), CONV_RATE))
+    # Our read-out, as only the hidden neurons are compared.
+    _, linear, readout = learning_nets.sequence_lif(problem, snnlib.surrogate.ATan())
+    net = nn.Sequential(nn.Linear(of.shape[0], linear.in_features), neuron(of.tau_m), linear, readout)
+    scale_to_rate_(net[0].weight, lambda: net[:2](first.x))
+    return by_potentials(problem, net, torch.optim.Adam(net.parameters(), SEQUENCE_RATE))
+
+
+def exact_net() -> nn.Module:
+    """SpikingJelly's example net. Its module also reads MNIST, by torchvision, which need not be here."""
+    absent = ModuleType("torchvision")
+    absent.datasets = absent.transforms = None  # type: ignore[attr-defined]
+    with patch.dict(sys.modules, {} if importlib.util.find_spec("torchvision") else {"torchvision": absent}):
+        from spikingjelly.timing_based.examples import cubic_conv_mnist  # noqa: PLC0415
+    return cubic_conv_mnist._CubicConvNet()
+
+
+def exact() -> Way:
+    net = exact_net()
+
+    def scores(batch: Batch) -> Tensor:
+        pixels = (batch.x[0] * PIXEL_STD + PIXEL_MEAN).clamp(0, 1)
+        return net(pixels)
+
+    return Way(
+        net,
+        torch.optim.Adam(net.parameters(), 0.01),
+        lambda batch: cross_entropy(scores(batch), batch.labels),
+        scores,
+        # Theirs are not clipped.
+        clip=math.inf,
+        tested=FEW,
+        batch=32,
+    )
+
+
+NETS: dict[str, Callable[[Problem, str, Batch], Way]] = {
+    "SpikingJelly": lambda problem, _, first: surrogate_net(problem, Jelly, first),
+    EXACT: lambda *_: exact(),
+    "snnTorch": lambda problem, _, first: surrogate_net(problem, Leaky, first),
+}
+
+
+def why_not(name: str, task: str) -> str | None:
+    """Why a net is not run on a task, or None."""
+    library = "snntorch" if name == "snnTorch" else "spikingjelly"
+    if importlib.util.find_spec(library) is None:
+        return f"{library} is not installed: make build/peers/.ready, and PYTHONPATH=build/peers"
+    return "it has a net for MNIST only" if name == EXACT and task != "mnist" else None
