@@ -119,7 +119,7 @@ def event_driven(problem: Problem, neuron: str, first: Batch) -> Way:
     return Way(
         net,
         optimizer,
-        lambda batch: loss_of(output(batch), batch.labels),
+        lambda batch: loss_of(lambda: output(batch), batch.labels),
         lambda batch: output(batch).sum(0),
         largest,
     )

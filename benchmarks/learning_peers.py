@@ -29,7 +29,7 @@ from snnlib.nn.per_step import AvgPool2d, PerStep
 
 EXACT = "SpikingJelly exact"
 # Of test samples for the exact layers, which take some 2 s for 32.
-FEW = 256
+FEW = 128
 
 
 class Jelly(nn.Module):

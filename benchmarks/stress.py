@@ -91,7 +91,8 @@ EVALUATIONS, POINTS = 9, 0.03
 # Test samples at a time.
 PART = 50
 
-Loss = Callable[[Tensor, Tensor], Tensor]
+# Of a call of the net and the labels of its samples, so that a loss can have a say in how the net is run.
+Loss = Callable[[Callable[[], Tensor], Tensor], Tensor]
 
 
 def recommended(
@@ -106,11 +107,12 @@ def recommended(
         last = net[-1]
         net[-1] = snnlib.SRMReadout(last.in_features, last.out_features, tau_m=of.tau_m, tau_s=of.tau_s)
         snnlib.prepare_(net, x)
-        return torch.optim.Adam(snnlib.parameter_groups(net, 1e-3 * times)), snnlib.losses.tet_loss, math.inf
+        adam = torch.optim.Adam(snnlib.parameter_groups(net, 1e-3 * times))
+        return adam, lambda output, labels: snnlib.losses.tet_loss(output(), labels), math.inf
     desired, undesired = of.wanted
 
-    def loss(spikes: Tensor, labels: Tensor) -> Tensor:
-        counts = snnlib.readout.spike_count(spikes)
+    def loss(output: Callable[[], Tensor], labels: Tensor) -> Tensor:
+        counts = snnlib.readout.spike_count(output())
         return snnlib.losses.spike_count_loss(
             counts, labels, desired=desired, undesired=undesired, one_sided=True, reduction="sum"
         )
@@ -169,7 +171,7 @@ def run(name: str, neuron: str, times: float, seed: int, seconds: float) -> Cell
         def step(chosen: Tensor, _: float) -> None:
             nonlocal updates
             updates += 1
-            loss = loss_of(net(task.batch(samples[chosen])), labels[chosen])
+            loss = loss_of(lambda: net(task.batch(samples[chosen])), labels[chosen])
             optimizer.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(net.parameters(), largest)
