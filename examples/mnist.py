@@ -22,7 +22,7 @@ from tqdm import tqdm
 import snnlib
 from snnlib.data import MNIST, ToSequence
 
-STEPS, LEARNING_RATE = 5, 1e-3
+STEPS, LEARNING_RATE = 5, 3e-4
 
 
 def load(root: str | None, train: bool) -> tuple[Tensor, Tensor]:
@@ -51,6 +51,7 @@ def main() -> None:
     parser.add_argument("--root", help="folder of MNIST's files (default: scikit-learn's digits)")
     parser.add_argument("--images", type=int, help="train on the first so many images")
     parser.add_argument("--epochs", type=int, default=9)
+    parser.add_argument("--learning-rate", type=float, default=LEARNING_RATE)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
 
@@ -66,7 +67,7 @@ def main() -> None:
     print(snnlib.prepare_(net, encode(images[:200]), standardize=True))
     snnlib.fuse_(net)
 
-    optimizer = torch.optim.Adam(net.parameters(), LEARNING_RATE)
+    optimizer = torch.optim.Adam(net.parameters(), args.learning_rate)
     updates = args.epochs * -(-len(images) // 50)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, updates)
     for epoch in range(args.epochs):

@@ -15,7 +15,7 @@ from snnlib.inspect.autograd_paths import output_layers, tensors_in, without_gra
 from snnlib.learning.course import Course
 from snnlib.learning.preparation import LayerPreparation, Preparation
 from snnlib.learning.prepare_checks import check_input, torch_modules_checked, warn_of_input
-from snnlib.learning.prepare_layers import Prepare
+from snnlib.learning.prepare_layers import Prepare, dense_amplitudes
 from snnlib.learning.prepare_neurons import (
     PrepareNeuron,
     Sources,
@@ -38,6 +38,9 @@ _HIDDEN_SPREAD = 4.0
 # Less than in hidden layers, so that the first counts differ little and no class starts far ahead.
 _OUTPUT_SPREAD = 1.0
 
+# Gain and bias that learned three times as fast as this at three times the recommended rate cost points and outputs.
+_STANDARDIZED_SPREAD = 1 / 3
+
 TargetRate = float | Mapping[str, float] | None
 
 
@@ -47,7 +50,7 @@ def prepare_(
     target_rate: TargetRate = None,
     *,
     gain: bool = True,
-    standardize: bool = False,
+    standardize: bool | None = None,
 ) -> Preparation:
     """Make a new net ready to learn, in place: calibrate its firing rates on one batch and check that it can learn.
 
@@ -71,18 +74,19 @@ def prepare_(
       about 2 thresholds in every layer, whatever its size. In recurrent layers the gain gives
       both weights one spread, and where the input is dense and analogue it is 4 at most.
 
-    With `standardize`, layers that learn from their own spikes alone, as SRM layers do, get a standardised weight of
-    mean 0 (`WeightStandardization`, whose gain and bias are new parameters) and one factor for all channels, with which
-    the layer fires at its rate; channels keep rates of their own. Weights are stored at torch's usual scale
-    `1 / sqrt(3 fan_in)`, so that at one learning rate their directions learn fast, and gain and bias slowly.
+    Where the input is dense and analogue, as images as currents are, and with `standardize`, layers that learn from
+    their own spikes alone, as SRM layers do, get a standardised weight of mean 0 (`WeightStandardization`, whose gain
+    and bias are new parameters) and one factor for all channels, with which the layer fires at its rate; channels keep
+    rates of their own. Weights are stored at a third of torch's usual scale `1 / sqrt(3 fan_in)`, so that at one
+    learning rate their directions learn fast, and gain and bias slowly. While such a net trains, homeostasis wakes
+    silent channels and calms those that fire at nearly every step.
 
     Then it checks that spikes arrive at the output and gradients at every parameter, and says what it found. Batch
     normalisation works with the statistics of the batch, dropout is off.
 
-    Call it once on a new net, before training and before or after making the optimiser: it neither adds nor replaces
-    parameters, but with `standardize`: then make the optimiser afterwards. A second call with the same batch changes
-    nothing. Random state, training modes, batch-norm statistics, gradients and layers with frozen weights stay as they
-    are.
+    Call it once on a new net, before training and before making the optimiser, as standardised layers have new
+    parameters; all others keep theirs. A second call with the same batch changes nothing. Random state, training modes,
+    batch-norm statistics, gradients and layers with frozen weights stay as they are.
 
     Args:
         net: any module with spiking layers (`SRMConv2d`, `SpikingLinear`, ...), plain, standardised or fused, or with
@@ -96,9 +100,9 @@ def prepare_(
         gain: whether layers get a gain. Default True, for Adam and other optimisers whose steps do not depend on the
             size of the gradient. False leaves all gains at 1, for SGD, whose steps would grow with the gain's square.
             Standardised layers have none.
-        standardize: whether layers that learn from their own spikes alone get standardised weights. Default False. True
-            is for images as currents, where shifts drift until a layer fires at every step or falls silent; with Adam
-            at 1e-3, a loss on counts that wants a few spikes of every output, and clipped gradients
+        standardize: whether layers that learn from their own spikes alone get standardised weights. Default None: where
+            x is dense and analogue, as there shifts drift until a layer fires at every step or falls silent. They learn
+            with Adam at 3e-4, a loss on counts that wants a few spikes of every output, and clipped gradients
             (`docs/training.md`).
 
     Returns:
@@ -138,6 +142,8 @@ def prepare_(
     if not spiking:
         raise ValueError(f"net: expected a module with spiking layers, got {type(net).__name__} without any")
     _check_target(target_rate, spiking)
+    if standardize is None:
+        standardize = dense_amplitudes(x)
     standardized = _standardize(layers) if standardize else {}
     watched = {
         name or "net": module
@@ -193,11 +199,11 @@ def _standardize(layers: Mapping[str, NeuronLayer]) -> dict[str, NeuronLayer]:
         if layer.learns_when_silent or isinstance(layer, Recurrent) or layer.weight[0].numel() < 2:
             continue
         if layer.weight.requires_grad and (not parametrized or standardization_of(layer) is not None):
-            standardize_weights_(layer)
+            standardize_weights_(layer, homeostasis=True)
             step = standardization_of(layer)
             assert step is not None
-            # So that weights learn as plain ones do at the same rate, and gain and bias slowly.
-            step.spread = 1 / math.sqrt(3 * layer.weight[0].numel())
+            # Of torch's usual scale, so that weights learn fast beside gain and bias.
+            step.spread = _STANDARDIZED_SPREAD / math.sqrt(3 * layer.weight[0].numel())
             chosen[name] = layer
     return chosen
 

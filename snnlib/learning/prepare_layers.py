@@ -103,7 +103,7 @@ class Prepare:
         # What is found again keeps its bits.
         if _close(wanted, weight):
             wanted = weight
-        self._store(layer, wanted, size_of_potential(ones, layer), _dense_amplitudes(x))
+        self._store(layer, wanted, size_of_potential(ones, layer), dense_amplitudes(x))
 
     def _centred(self, layer: NeuronLayer, x: Tensor, weight: Tensor, target: float) -> None:
         """Give weights the mean 0 in every channel, and all channels one factor."""
@@ -166,7 +166,7 @@ class Prepare:
         if any(parameter.requires_grad for parameter in readout.parameters()):
             in_place = abs(before / POTENTIAL - 1) < SPREAD_TOLERANCE
             wanted = weight if in_place else weight * (POTENTIAL / before)
-            self._store(readout, wanted, potential(torch.ones_like(weight), x.abs()), _dense_amplitudes(x))
+            self._store(readout, wanted, potential(torch.ones_like(weight), x.abs()), dense_amplitudes(x))
 
     def _store(self, layer: WeightWithGain, wanted: Tensor, per_unit: float, dense: bool) -> None:
         """Set the effective weight, and a gain for it; `per_unit`: the potential that weights of 1 give.
@@ -194,8 +194,8 @@ class Prepare:
         return 2.0 ** round(math.log2(min(gain, _LARGEST_GAIN_OF_AMPLITUDES) if dense else gain))
 
 
-def _dense_amplitudes(x: Tensor) -> bool:
-    """Whether an input is analogue and active in more than a few steps, unlike spikes and means of spikes."""
+def dense_amplitudes(x: Tensor) -> bool:
+    """Returns whether an input is analogue and active in more than a few steps, unlike spikes and means of spikes."""
     share = float((x != 0).float().mean())
     return share > _DENSE and not bool(((x == 0) | (x == 1)).all())
 

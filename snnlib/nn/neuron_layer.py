@@ -9,10 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.functional.operators import LinearOperator
+from snnlib.functional.spike_count import count_per_neuron
 from snnlib.functional.spiking import layer_currents
 from snnlib.neurons.base import Output
 from snnlib.nn.gain import WeightWithGain
-from snnlib.nn.training_watch import TrainingWatch
+from snnlib.nn.stored_weight import standardization_of
+from snnlib.nn.training_watch import TrainingWatch, cannot_watch
 
 # Share of inputs that fire in a time step of typical event data; N-MNIST at 10 ms has 4 %.
 EXPECTED_INPUT_RATE = 0.05
@@ -54,6 +56,29 @@ class NeuronLayer(WeightWithGain):
     def run_pooled(self, x: Tensor, state: tuple[Tensor, ...] | None, window: tuple[int, int]) -> Output:
         """`pooled` from a given state and with the state after the last step."""
         raise NotImplementedError
+
+    def observe(self, x: Tensor, weight: Tensor, spikes: Tensor) -> None:
+        """Watch a forward pass; with homeostasis also move the weight's bias, once its backward pass is through."""
+        self.training_watch.watch(self, x, weight, spikes)
+        step = standardization_of(self)
+        if step is None or step.rate is None or not (self.training and weight.requires_grad):
+            return
+        if self.training_watch.stopped or cannot_watch(x) or not spikes.numel():
+            return
+        bias = step.bias
+        assert bias is not None
+        with torch.no_grad():
+            counts = count_per_neuron(spikes.detach())
+            rates = counts.reshape(len(counts), -1).mean(1) / (spikes.shape[0] * spikes.shape[1])
+            change = step.homeostatic_step(rates)
+        handles: list[Any] = []
+
+        def on_gradient(_gradient: Tensor) -> None:
+            handles.pop().remove()
+            # Not before: a checkpoint computes the weight a second time for the backward pass.
+            bias.data.add_(change)
+
+        handles.append(weight.register_hook(on_gradient))  # type: ignore[no-untyped-call]
 
     def reset_parameters(self) -> None:
         """Draw the weight so that a spike tensor at 5 % input rate gives a potential of about the threshold.

@@ -14,12 +14,15 @@ from snnlib.nn.stored_weight import standardization_of
 from snnlib.nn.weight_standardization import WeightStandardization
 
 
-def standardize_weights_(net: nn.Module, *, gain: bool = True, bias: bool = True) -> nn.Module:
+def standardize_weights_(
+    net: nn.Module, *, gain: bool = True, bias: bool = True, homeostasis: bool = False
+) -> nn.Module:
     """Register `WeightStandardization` on the weight of every spiking layer of a net, in place; returns the net.
 
     Weights stay what they are, up to rounding. The bias is on by default: firing rates set by `snnlib.prepare_` or
-    `snnlib.init.calibrate_firing_rate_` need it. Layers that are standardised already stay as they are. The
-    `state_dict` keeps `weight` and gets `standardization.*` beside it, so it loads into plain nets as well.
+    `snnlib.init.calibrate_firing_rate_` need it. With `homeostasis` it also wakes silent channels while the net trains.
+    Layers that are standardised already stay as they are. The `state_dict` keeps `weight` and gets `standardization.*`
+    beside it, so it loads into plain nets as well.
 
     >>> import torch, snnlib
     >>> net = snnlib.nn.standardize_weights_(torch.nn.Sequential(snnlib.SRMLinear(20, 4)))
@@ -30,7 +33,12 @@ def standardize_weights_(net: nn.Module, *, gain: bool = True, bias: bool = True
         if isinstance(layer, NeuronLayer) and standardization_of(layer) is None:
             weight = layer.weight
             step = WeightStandardization(
-                weight.shape[0], gain=gain, bias=bias, device=weight.device, dtype=weight.dtype
+                weight.shape[0],
+                gain=gain,
+                bias=bias,
+                homeostasis=homeostasis,
+                device=weight.device,
+                dtype=weight.dtype,
             )
             nn.utils.parametrize.register_parametrization(layer, "weight", step)
     return net

@@ -75,7 +75,7 @@ class Recurrent(SpikingLayer):
         check_sequence("delays", self.delays, steps)
         check_sequence("recurrent_delays", self.recurrent_delays, steps)
         out = self._spikes(x, weight, None, None).value
-        self.training_watch.watch(self, x, weight, out)
+        self.observe(x, weight, out)
         return pooled(out, window, self.neuron)
 
     def run(

@@ -90,7 +90,7 @@ class SpikingLayer(KnownOptions, NeuronLayer):
                 return_state=False,
                 pool=window,
             )
-        self.training_watch.watch(self, x, weight, out.value)
+        self.observe(x, weight, out.value)
         return out.value
 
     def run(

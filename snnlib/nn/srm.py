@@ -86,7 +86,7 @@ class SRMLayer(NeuronLayer):
         """`forward` and spike average pooling over windows without overlap, as one op."""
         weight = self.effective_weight
         spikes = self.spikes_of(x, weight, pool=window, return_state=False).spikes
-        self.training_watch.watch(self, x, weight, spikes)
+        self.observe(x, weight, spikes)
         return spikes
 
     def run(

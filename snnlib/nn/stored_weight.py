@@ -3,7 +3,7 @@
 `weight` is stored always. A standardised layer (`WeightStandardization`) stores what it learns beside it:
 
     weight                       the standardised weight
-    standardization.original     V, and likewise standardization.scale, .gain and .bias
+    standardization.original     V, and likewise standardization.scale, .gain, .bias and .rate
 
 A plain layer loads the first, a standardised one the others, and where these are missing it sets them by the weight.
 Files of version 0.1 have `parametrizations.weight.original` and `parametrizations.weight.0.*` in their place.
@@ -99,17 +99,19 @@ class StoredWeight(StoredConstants):
                 own = step.state_dict()
                 state_dict[prefix + _ORIGINAL] = parts.pop("original")
                 for name in own:
-                    # A gain of 1 and a bias of 0 are what a file without them means.
-                    neutral = torch.full_like(own[name], float(name == "gain"))
+                    # A gain of 1 and a bias of 0 are what a file without them means; it knows no rates.
+                    neutral = (
+                        own[name] if name == "rate" else torch.full_like(own[name], float(name == "gain"))
+                    )
                     state_dict[prefix + _STEP + name] = parts.get(name, neutral)
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
 
 def _take_standardization(state_dict: Any, prefix: str) -> dict[str, Tensor]:
-    """What a file has of a standardisation, taken out of it: original, scale, gain and bias."""
+    """What a file has of a standardisation, taken out of it: original, scale, gain, bias and rate."""
     if f"{prefix}{_STEP}scale" in state_dict:
         state_dict[f"{prefix}{_STORED}original"] = state_dict.pop(prefix + _ORIGINAL)
-        for name in ("scale", "gain", "bias"):
+        for name in ("scale", "gain", "bias", "rate"):
             if prefix + _STEP + name in state_dict:
                 state_dict[prefix + _STORED + name] = state_dict.pop(prefix + _STEP + name)
     start = prefix + _STORED
@@ -123,7 +125,7 @@ def _standardized(parts: dict[str, Tensor]) -> Tensor:
     step = WeightStandardization(
         len(scale), gain="gain" in parts, bias="bias" in parts, device=scale.device, dtype=scale.dtype
     )
-    step.load_state_dict({name: tensor for name, tensor in parts.items() if name != "original"})
+    step.load_state_dict({name: parts[name] for name in step.state_dict()})
     return cast(Tensor, step(parts["original"]))
 
 

@@ -74,6 +74,7 @@ class TrainingWatch:
         said: each warning so far by its kind; none comes twice.
         name: what to call the layer; None looks for its name in the net that calls it.
         warns: whether to warn; False leaves it to whoever reads `said`.
+        stopped: whether it looks at nothing any more.
     """
 
     def __init__(self, silent_learn: bool = False) -> None:
@@ -82,7 +83,7 @@ class TrainingWatch:
         self.name: str | None = None
         self.warns = True
         self._silent_learn = silent_learn
-        self._stopped = False
+        self.stopped = False
         self._batches = 0
         self._channels: int | None = None
         self._sums = _Sums()
@@ -98,11 +99,11 @@ class TrainingWatch:
 
     def stop(self) -> None:
         """Say nothing from now on: the layer learns though it is silent."""
-        self._stopped = True
+        self.stopped = True
 
     def watch(self, layer: NeuronLayer, x: Tensor, weight: Tensor, spikes: Tensor) -> None:
         """Take note of one forward pass of `layer` with its effective weight, and of the backward pass to come."""
-        if _cannot_watch(x) or self._stopped:
+        if cannot_watch(x) or self.stopped:
             return
         if not (layer.training and weight.requires_grad and torch.is_grad_enabled() and spikes.numel()):
             return
@@ -283,7 +284,8 @@ def _span(window: Window) -> str:
     return f"training batches {window.first} to {window.last} (every {_EVERY}th was looked at)"
 
 
-def _cannot_watch(x: Tensor) -> bool:
+def cannot_watch(x: Tensor) -> bool:
+    """Returns whether a pass is compiled, captured, without values or part of a transform."""
     if torch.compiler.is_compiling() or type(x) is not Tensor or x.is_meta or in_transform():
         return True
     return x.is_cuda and torch.cuda.is_current_stream_capturing()

@@ -9,6 +9,11 @@ from snnlib.functional._check import check_count, check_floating
 
 # Beside the variance: keeps a constant channel from dividing by zero.
 _EPSILON = 1e-5
+# Spikes per neuron and step between which a channel's rate is left alone. A quarter of what `prepare_` sets: at a
+# tenth of that, outputs fired for samples of other classes alone and did not come back. And nearly every step.
+_LOWEST_RATE, _HIGHEST_RATE = 0.02, 0.8
+# Change of the bias in a training batch, in initial deviations of the weights, and a batch's share of the running rate.
+_HOMEOSTATIC_STEP, _RATE_MOMENTUM = 0.01, 0.1
 
 
 class WeightStandardization(nn.Module):
@@ -38,11 +43,15 @@ class WeightStandardization(nn.Module):
         channels: size of the weight's first dimension.
         gain: whether to learn a factor per channel, 1 at the start. Default True: a spiking layer's rate needs it.
         bias: whether to learn an offset per channel, 0 at the start. Default False: it undoes the zero mean.
+        homeostasis: whether a spiking layer's bias also keeps every channel's rate within bounds while it trains (see
+            `homeostatic_step`). Default False, as it needs a bias and moves it beside the optimiser. True is for
+            neurons that learn from their own spikes alone: no gradient brings a silent one back.
         device, dtype: of the gain and bias.
 
     Raises:
         TypeError: the weight is no floating tensor.
-        ValueError: the weight has not `channels` channels, or a fan-in below 2, where the variance is undefined.
+        ValueError: the weight has not `channels` channels, or a fan-in below 2, where the variance is undefined;
+            homeostasis without a bias.
 
     Source: Qiao et al., "Micro-Batch Training with Batch-Channel Normalization and Weight Standardization", 2019; in
     spiking nets: Zhu et al., NeurIPS 2022.
@@ -62,6 +71,7 @@ class WeightStandardization(nn.Module):
         *,
         gain: bool = True,
         bias: bool = False,
+        homeostasis: bool = False,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -72,6 +82,12 @@ class WeightStandardization(nn.Module):
         self.register_buffer("scale", torch.ones(channels, device=device, dtype=dtype))
         self.gain = nn.Parameter(torch.ones(channels, device=device, dtype=dtype)) if gain else None
         self.bias = nn.Parameter(torch.zeros(channels, device=device, dtype=dtype)) if bias else None
+        if homeostasis and not bias:
+            raise ValueError("homeostasis: expected a bias to move, got bias=False")
+        # Running spikes per neuron and step of each channel, between the bounds at the start.
+        rate = torch.full((channels,), _HIGHEST_RATE / 2, device=device) if homeostasis else None
+        self.rate: Tensor | None
+        self.register_buffer("rate", rate)
 
     def _moments(self, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Weight as rows `[channels, fan_in]`, float32 at least, with its means and variances `[channels, 1]`."""
@@ -97,6 +113,19 @@ class WeightStandardization(nn.Module):
             rows = rows + self.bias.unsqueeze(1)
         return (rows * self.scale.unsqueeze(1)).reshape(weight.shape).to(weight.dtype)
 
+    def homeostatic_step(self, rates: Tensor) -> Tensor:
+        """Takes note of the channels' spikes per neuron and step in a batch, `[C]`; returns a change of the bias.
+
+        The running rate r of a channel follows the batches' rates, a tenth of the way each. In units of the initial
+        deviation of the weights the change is 0.01 where r was below 0.02, as nothing else wakes the channel, -0.01
+        where it was above 0.8, and else 0.
+        """
+        assert self.rate is not None
+        # Before this batch is added: every process of a distributed training has these.
+        step = (self.rate < _LOWEST_RATE).float() - (self.rate > _HIGHEST_RATE).float()
+        self.rate.lerp_(rates.to(self.rate), _RATE_MOMENTUM)
+        return step * _HOMEOSTATIC_STEP
+
     @torch.no_grad()
     def right_inverse(self, weight: Tensor) -> Tensor:
         """Set scale, gain and bias so that the standardised weight is `weight`, and return the V to store."""
@@ -113,4 +142,5 @@ class WeightStandardization(nn.Module):
 
     def extra_repr(self) -> str:
         """Options, for `print(net)`."""
-        return f"{self.channels}, gain={self.gain is not None}, bias={self.bias is not None}"
+        more = ", homeostasis=True" if self.rate is not None else ""
+        return f"{self.channels}, gain={self.gain is not None}, bias={self.bias is not None}{more}"

@@ -275,7 +275,7 @@ def _build_net(config: TrainConfig, facts: DataFacts) -> nn.Module:
             f"expected {len(facts.classes)} output neurons, one per class, as last layer, got {outputs!r}",
         )
     if config.neuron == "srm":
-        standardize_weights_(net)
+        standardize_weights_(net, homeostasis=config.start == "standardized")
     if config.loss == "tet":
         name, last = list(net.named_children())[-1]
         assert isinstance(last, SRMLinear | SpikingLinear)
