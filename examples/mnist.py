@@ -3,10 +3,10 @@
     python examples/mnist.py                             scikit-learn's 1797 digits, enlarged, a short run
     python examples/mnist.py --root ~/mnist              MNIST's four files, or those of Fashion-MNIST or KMNIST
 
-Neurons learn from the spikes that they fire, so a layer that falls silent, or fires all the time, stays so. Hence
-`prepare_(..., standardize=True)`: weights of mean 0 in every channel, one factor per layer, and gain and offset that
-learn slowly; and a loss that wants a few spikes of every output. Net, loss and time constants: Zhu et al., NeurIPS
-2022.
+Neurons learn from the spikes that they fire, so a layer that falls silent, or fires all the time, stays so. `prepare_`
+sees that the input is dense: it gives weights of mean 0 in every channel, one factor per layer, gain and offset that
+learn slowly, and homeostasis. The loss wants a few spikes of every output. Net, loss and time constants: Zhu et al.,
+NeurIPS 2022.
 """
 
 from __future__ import annotations
@@ -61,10 +61,8 @@ def main() -> None:
     pixels = images.double() / 255
     encode = ToSequence(time_steps=STEPS, mean=float(pixels.mean()), std=float(pixels.std()))
 
-    net = snnlib.models.from_notation(
-        "15C5-P2-40C5-P2-300-10", (1, 28, 28), tau_m=5.0, tau_s=3.0, tau_grad=2.5, input_grad_scale=0.85
-    )
-    print(snnlib.prepare_(net, encode(images[:200]), standardize=True))
+    net = snnlib.models.mnist_net(tau_grad=2.5, input_grad_scale=0.85)
+    print(snnlib.prepare_(net, encode(images[:200])))
     snnlib.fuse_(net)
 
     optimizer = torch.optim.Adam(net.parameters(), args.learning_rate)

@@ -70,7 +70,8 @@ def spike_count_loss(
         L = 1/2 sum_c (count_c - d_c)^2        dL/dcount_c = count_c - d_c
 
     Unlike cross entropy on counts it has a finite optimum, so rates stay low; `undesired > 0` keeps the other neurons
-    from falling silent, where they would have no gradient.
+    from falling silent, where they would have no gradient. For images as currents take it `one_sided`, with 5 and 1
+    spikes of 5 steps and clipped gradients (`docs/training.md`).
 
     Args:
         counts: spikes per sequence `[N, classes]`, from `readout.spike_count`. Firing rates work too, with `desired`
