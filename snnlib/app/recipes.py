@@ -142,7 +142,7 @@ _MNIST_EVENTS = Recipe(
     source=_DIGITS.source,
     note="MNIST's images as a simulated event camera sees them, to pretrain for N-MNIST (docs/training.md)",
     measured=(),
-    settings=MappingProxyType({"data": "mnist-events", "epochs": 2}),
+    settings=MappingProxyType({"data": "mnist-events", "epochs": 1}),
 )
 
 _SEQUENCES: dict[str, Any] = {
