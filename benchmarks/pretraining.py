@@ -4,9 +4,9 @@
 
 Pretraining: recipe `mnist-events` on MNIST's training images 1001 to 60000, once per seed. N-MNIST's recordings carry
 the numbers of MNIST's images, and those in `$SNNLIB_DATA/nmnist_800` are of the first 1000, so no image of a recording
-is seen before. Then recipe `nmnist` is trained on each fold of `accuracy.py` from that run's last weights at a quarter
-of its learning rate (`pretrained`), and as it stands (`scratch`). Accuracy is that after the last epoch on the fold's
-160 recordings; differences are paired by fold.
+is seen before. Then recipe `nmnist` is trained on each fold of `accuracy.py` from that run's last weights, for a third
+of its epochs at a quarter of its learning rate (`pretrained`), and as it stands (`scratch`). Accuracy is that after the
+last epoch on the fold's 160 recordings; differences are paired by fold.
 
 Every cell (seed, fold, method) is one JSON in the folder; a cell that is there is not run again, and pretraining goes
 on after its last whole epoch. `--table` prints what is there. `SNNLIB_DATA` names the folder with `mnist` and
@@ -37,7 +37,7 @@ from snnlib.data.atomic import write_bytes_atomically
 RECORDED = 1000
 METHODS = ("pretrained", "scratch")
 FOLDS = 5
-FINE_TUNING = {"lr": 5e-3}
+FINE_TUNING = {"lr": 5e-3, "epochs": 5}
 
 
 def unrecorded_images(folder: Path) -> Path:

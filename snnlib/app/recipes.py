@@ -141,7 +141,17 @@ _MNIST_EVENTS = Recipe(
     name="mnist-events",
     source=_DIGITS.source,
     note="MNIST's images as a simulated event camera sees them, to pretrain for N-MNIST (docs/training.md)",
-    measured=(),
+    measured=(
+        Measurement(
+            data="MNIST's training images 1001 to 60000 and the first 5000 test images, simulated",
+            runs="seed 0",
+            epochs=1,
+            last=0.978,
+            error=None,
+            best=0.978,
+            command="python benchmarks/pretraining.py --seeds 0",
+        ),
+    ),
     settings=MappingProxyType({"data": "mnist-events", "epochs": 1}),
 )
 
