@@ -111,7 +111,7 @@ def courses(panels: Mapping[str, Lines], *, names: Sequence[str], ours: int) -> 
         figure.legend(
             [drawn[name] for name in shown],
             shown,
-            loc="outside lower center",
+            loc="outside upper center",
             ncols=len(shown),
             frameon=False,
         )
