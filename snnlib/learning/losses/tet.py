@@ -42,9 +42,10 @@ def tet_loss(
         L = 1/T sum_t ( (1 - lambda) CE(o[t], y[t]) + lambda 1/classes sum_c (o_c[t] - target_potential)^2 )
 
     Every step has to be right by itself, so the net answers early; the regulariser keeps single steps from running
-    away. Its gradient is ordinary autograd's and is there without any spike: take the potentials of an `SRMReadout`. It is
-    for event data of some ten steps and more: with images as currents over five steps, layers that learn from their own
-    spikes are driven to fire at every step, and `spike_count_loss` learns (`docs/training.md`).
+    away. Its gradient is ordinary autograd's and is there without any spike: take the potentials of an `SRMReadout`.
+
+    It is for event data of some ten steps and more: with images as currents over five steps, layers that learn from
+    their own spikes are driven to fire at every step, and `spike_count_loss` learns (`docs/training.md`).
 
     Args:
         potential: `[T, N, classes]` (`[N, T, classes]` with `batch_first`), any floating dtype.
