@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 import snnlib
-from snnlib.nn.training_watch import TrainingWatch
+from snnlib.neurons.training_watch import TrainingWatch
+from snnlib.nn.neuron_layer import NeuronLayer
 
 
 class _Net(nn.Module):
@@ -37,12 +38,17 @@ def _net(silence: str = "") -> _Net:
     return net
 
 
-def _train(net: nn.Module, batches: int = 5, x: Tensor | None = None, scale: float = 1.0) -> list[str]:
+def _train(
+    net: nn.Module,
+    batches: int = 5,
+    x: Tensor | None = None,
+    loss: Callable[[nn.Module], Tensor] | None = None,
+) -> list[str]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for _ in range(batches):
             net.zero_grad()
-            (scale * net(_batch() if x is None else x).sum()).backward()
+            (net(_batch() if x is None else x).sum() if loss is None else loss(net)).backward()
     assert all(warning.filename == __file__ for warning in caught), "at the user's line"
     return [str(warning.message) for warning in caught]
 
@@ -178,7 +184,7 @@ NETS: dict[str, Callable[[], nn.Module]] = {
 
 
 def _first_layer(net: nn.Module) -> tuple[str, nn.Module]:
-    return next((name, layer) for name, layer in net.named_modules() if hasattr(layer, "training_watch"))
+    return next((name, layer) for name, layer in net.named_modules() if isinstance(layer, NeuronLayer))
 
 
 @pytest.mark.parametrize("kind", NETS)
@@ -237,21 +243,33 @@ def test_outputs_at_half_of_all_steps_are_healthy() -> None:
     assert _train(layer, 310, _batch().flatten(2)) == []
 
 
-@pytest.mark.parametrize("kind", ["fused", "event"])
-def test_a_gradient_that_becomes_zero_is_named(kind: str) -> None:
-    net = NETS[kind]()
-    assert _train(net, 120) == []
-    said = _train(net, 180, scale=0.0)
-    names = [name for name, layer in net.named_modules() if hasattr(layer, "training_watch")]
-    assert sorted(text.partition(":")[0] for text in said) == sorted(names)
-    assert "the gradient of the weight was exactly 0 in training batches 201 to 300" in said[0]
+def _losses(net: nn.Module, kind: str) -> Tensor:
+    out = net(_batch())
+    return {"silent neurons": out * (out.detach() == 0), "none": out * 0}[kind].sum()
 
 
-def test_a_silent_layer_s_predecessors_hear_that_they_have_no_gradient() -> None:
+def test_a_gradient_that_becomes_zero_is_named() -> None:
+    """Exact gradients are those of neurons that fire: a loss on all others teaches nothing."""
+    for kind in ("fused", "event"):
+        net = NETS[kind]()
+        assert _train(net, 120) == []
+        said = _train(net, 180, loss=lambda net: _losses(net, "silent neurons"))
+        assert len(said) == 1, said
+        name = [name for name, layer in net.named_modules() if isinstance(layer, NeuronLayer)][-1]
+        assert said[0].startswith(
+            f"{name}: the gradient of the weight was exactly 0 in training batches 201 to 300 (every 10th was looked "
+            "at), as the loss asks nothing of neurons that fire; lower the learning rate"
+        )
+
+
+def test_no_gradient_because_of_what_comes_behind_is_not_the_layer_s_fault() -> None:
+    """The loss may be met, or the gradient cut on purpose; a silent layer behind speaks for itself."""
     net = _net()
     assert _train(net, 120) == []
+    assert _train(net, 180, loss=lambda net: _losses(net, "none")) == []
+    assert net.classifier.training_watch.course[-1].without_gradient
     nn.init.constant_(net.classifier.weight, -1.0)
-    assert [text.partition(" ")[0] for text in _train(net, 180)] == ["classifier:", "features.0:"]
+    assert [text.partition(" ")[0] for text in _train(net, 100)] == ["classifier:"]
 
 
 def test_data_that_end_are_the_data_s_fault() -> None:
@@ -331,3 +349,50 @@ def test_a_net_without_a_finding_frees_what_it_deletes() -> None:
     net = _Tidy()
     snnlib.prepare_(net, _batch())
     assert _train(net, 101) == []
+
+
+# Neurons that stand alone
+
+
+def _behind_norm(surrogate: snnlib.surrogate.Surrogate, fused: bool) -> nn.Sequential:
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        snnlib.PerStep(nn.Conv2d(2, 4, 3, bias=False), nn.BatchNorm2d(4)),
+        snnlib.neurons.LIF(tau=2.0, surrogate=surrogate),
+        snnlib.SpikingLinear(4 * 64, 3),
+    )
+    return snnlib.fuse_(net) if fused else net
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_neurons_behind_batch_norm_are_watched(fused: bool) -> None:
+    net = _behind_norm(snnlib.surrogate.ATan(), fused)
+    assert _train(net, 120) == []
+    assert [window.last for window in net[1].training_watch.course] == [3, 100]
+    nn.init.constant_(net[0][1].bias, -100.0)
+    said = _train(net, 180)
+    assert said[0].startswith(
+        "1: no neuron fired in training batches 201 to 300 (every 10th was looked at), as some did"
+    )
+    assert "lower the learning rate or clip gradients" in said[0]
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_compact_surrogate_that_starts_dead_is_named(fused: bool) -> None:
+    net = _behind_norm(snnlib.surrogate.Triangle(0.5), fused)
+    nn.init.constant_(net[0][1].bias, -100.0)
+    said = [text for text in _train(net, 3) if text.startswith("1: ")]
+    what = "weight" if fused else "currents"
+    assert said == [
+        f"1: the gradient of the {what} was exactly 0 in the first 3 training batches, as no neuron fired or came near "
+        "its threshold; call snnlib.prepare_(net, x) on a batch of training data before training"
+    ]
+
+
+def test_read_outs_of_potentials_are_not_watched() -> None:
+    net = nn.Sequential(snnlib.PerStep(nn.Linear(200, 3)), snnlib.neurons.Integrator(tau=100.0))
+    assert _train(net, 120, _batch().flatten(2)) == []
+    nn.init.zeros_(net[0][0].weight)
+    nn.init.zeros_(net[0][0].bias)
+    assert _train(net, 180, _batch().flatten(2)) == []
+    assert net[1].training_watch.course == []

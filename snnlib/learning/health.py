@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from snnlib.functional.srm import Streamed
 from snnlib.inspect.activity import SpikeCounter, own_steps, spikes_of, spiking_modules
 from snnlib.neurons import Integrator, Neuron
+from snnlib.neurons.training_watch import Window
 from snnlib.nn.fusion import blocks_by_part
 from snnlib.nn.neuron_layer import NeuronLayer
 from snnlib.nn.readout import SRMReadout
-from snnlib.nn.training_watch import Window
 
 # A neuron that fires in more than half of all steps is reset before it has gathered much.
 _BUSY_RATE = 0.5
@@ -164,7 +164,7 @@ class SpikeDoctor:
         return {
             name: list(layer.training_watch.course)
             for name, layer in self._layers.items()
-            if isinstance(layer, NeuronLayer)
+            if isinstance(layer, NeuronLayer | Neuron)
         }
 
     def findings(self) -> list[str]:
@@ -210,7 +210,7 @@ class SpikeDoctor:
         if not math.isfinite(layer.rate):
             return [f"{name} has NaN among its spikes: look at its weights and its input"]
         if layer.dead == layer.channels:
-            learns = _learns_when_silent(self._layers[name])
+            learns = cast(NeuronLayer | Neuron, self._layers[name]).learns_when_silent
             lost = "the layers" if learns else "it and the layers before it have no gradient, those"
             return [
                 f"{name} is silent: none of its {layer.channels} channels fired in {seen}; {lost} behind it "
@@ -303,9 +303,3 @@ def _in_a_line(course: list[Window]) -> str:
     most = min(len(course), _MOST_WINDOWS)
     shown = [course[at * (len(course) - 1) // max(most - 1, 1)] for at in range(most)]
     return "  ".join(f"{window.last}: {window.rate:.2%} ({window.silent:.0%})" for window in shown)
-
-
-def _learns_when_silent(module: nn.Module) -> bool:
-    if isinstance(module, NeuronLayer):
-        return module.learns_when_silent
-    return isinstance(module, Neuron) and module.gradient == "surrogate"

@@ -27,6 +27,7 @@ from snnlib.neurons.dialects import is_learned, values_of
 from snnlib.neurons.dynamics import Dynamics
 from snnlib.neurons.own_dynamics import own_dynamics
 from snnlib.neurons.stored import StoredConstants
+from snnlib.neurons.training_watch import TrainingWatch
 
 if TYPE_CHECKING:
     from snnlib.functional.operators import LinearOperator
@@ -96,6 +97,8 @@ class Neuron(KnownOptions, StoredConstants):
             check_count("channels", channels, least=0)
         constants = {} if constants is None else constants
         self.batch_first = batch_first
+        # Of neurons that stand alone; a layer has its own.
+        self.training_watch = TrainingWatch()
         self.learnable = (learnable,) if isinstance(learnable, str) else tuple(learnable)
         self.constant_names = tuple(constants)
         for name in self.learnable:
@@ -199,7 +202,10 @@ class Neuron(KnownOptions, StoredConstants):
 
     def forward(self, x: Tensor) -> Tensor:
         """Spikes of a sequence of currents `[T, N, C, ...]`, in its shape and dtype, from the initial state."""
-        return self.run(x).value
+        value = self.run(x).value
+        if x.dim() > 2:
+            self.training_watch.watch(self, x, None, value)
+        return value
 
     def run(
         self, x: Tensor, state: tuple[Tensor, ...] | None = None, lengths: Tensor | None = None
@@ -221,6 +227,11 @@ class Neuron(KnownOptions, StoredConstants):
     def run_in_layer(self, x: Tensor, state: tuple[Tensor, ...] | None) -> Output:
         """`run` for currents that a layer made of its input, whose gradient is the layer's affair."""
         return self.run(x, state)
+
+    @property
+    def learns_when_silent(self) -> bool:
+        """Whether neurons get a gradient where they do not fire, as with a surrogate gradient."""
+        return self.gradient == "surrogate"
 
     @property
     def times_input(self) -> bool:

@@ -77,6 +77,8 @@ class Integrator(Neuron):
         if chosen["tau_s"] is not None:
             constants["tau_s"] = check_tau("tau_s", chosen["tau_s"])
         super().__init__(constants, learnable=learnable, channels=channels, batch_first=batch_first)
+        # Potentials are no spikes.
+        self.training_watch.stop()
         self.decay_input = check_flag("decay_input", chosen["decay_input"])
         self.discretisation = check_choice("discretisation", chosen["discretisation"], "euler", "exponential")
         self.gradient_through_time = check_flag("gradient_through_time", chosen["gradient_through_time"])

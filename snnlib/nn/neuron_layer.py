@@ -12,9 +12,9 @@ from snnlib.functional.operators import LinearOperator
 from snnlib.functional.spike_count import count_per_neuron
 from snnlib.functional.spiking import layer_currents
 from snnlib.neurons.base import Output
+from snnlib.neurons.training_watch import TrainingWatch, cannot_watch
 from snnlib.nn.gain import WeightWithGain
 from snnlib.nn.stored_weight import standardization_of
-from snnlib.nn.training_watch import TrainingWatch, cannot_watch
 
 # Share of inputs that fire in a time step of typical event data; N-MNIST at 10 ms has 4 %.
 EXPECTED_INPUT_RATE = 0.05

@@ -66,9 +66,15 @@ class NormalizedNeurons(Block):
 
     def run_fused(self, x: Tensor) -> Tensor:
         """Pooled spikes."""
-        (linear, norm), neuron = self._before, cast(Neuron, self.neurons)
+        linear, neuron = self._before[0], cast(Neuron, self.neurons)
         if not runs_on_events(linear, x):
             return self.run_apart(x)
+        spikes = self._run_on_events(x)
+        neuron.training_watch.watch(neuron, x, linear.weight, spikes)
+        return spikes
+
+    def _run_on_events(self, x: Tensor) -> Tensor:
+        (linear, norm), neuron = self._before, cast(Neuron, self.neurons)
         weight, operator = linear.weight, operator_of(linear)
         if norm is None and linear.bias is None:
             return spiking_layer(x, weight, operator, neuron, return_state=False, pool=self.window).value

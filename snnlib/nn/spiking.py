@@ -17,9 +17,9 @@ from snnlib.functional.lengths import run_with_lengths
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
 from snnlib.functional.spiking import spiking_layer
 from snnlib.neurons import LIF, Neuron, Output
+from snnlib.neurons.training_watch import TrainingWatch
 from snnlib.nn.delays import Delays, check_sequence
 from snnlib.nn.neuron_layer import NeuronLayer
-from snnlib.nn.training_watch import TrainingWatch
 
 # A multiple of the threshold over the response to white noise, beyond which no weight need go.
 _SURE = 4.0
@@ -59,7 +59,7 @@ class SpikingLayer(KnownOptions, NeuronLayer):
         self.batch_first = batch_first
         self.weight = nn.Parameter(torch.empty(*weight_shape, device=device, dtype=dtype))
         self.register_gain()
-        self.training_watch = TrainingWatch(silent_learn=self.learns_when_silent)
+        self.training_watch = TrainingWatch()
         self.reset_parameters()
         self.delays = delays
         if delays is not None:
@@ -161,7 +161,7 @@ class SpikingLayer(KnownOptions, NeuronLayer):
     @property
     def learns_when_silent(self) -> bool:
         """Whether neurons get a gradient where they do not fire, as with a surrogate gradient."""
-        return self.neuron.gradient == "surrogate"
+        return self.neuron.learns_when_silent
 
     def fire(self, current: Tensor) -> Tensor:
         """Spikes of the neurons alone for an input current `[T, N, C, ...]`."""

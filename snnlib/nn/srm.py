@@ -18,9 +18,9 @@ from snnlib.functional.operators import Convolution, FullyConnected, LinearOpera
 from snnlib.functional.srm import SRMNeuron, Streamed, free_srm_potential, srm_neuron_stream
 from snnlib.neurons import Output
 from snnlib.neurons.dialects import check_threshold
+from snnlib.neurons.training_watch import TrainingWatch
 from snnlib.nn.neuron_layer import NeuronLayer
 from snnlib.nn.state_by_keyword import state_by_keyword
-from snnlib.nn.training_watch import TrainingWatch
 
 if TYPE_CHECKING:
     from snnlib.nn.stream import Stream

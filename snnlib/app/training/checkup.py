@@ -12,7 +12,6 @@ from torch import nn
 
 from snnlib.inspect.activity import spiking_modules
 from snnlib.learning.health import SpikeDoctor
-from snnlib.nn.neuron_layer import NeuronLayer
 
 
 class Checkup(pl.Callback):
@@ -27,9 +26,8 @@ class Checkup(pl.Callback):
     """
 
     def __init__(self, net: nn.Module, show: Callable[[str], None]) -> None:
-        layers = spiking_modules(net)
-        self.doctor, self.show = SpikeDoctor(net) if layers else None, show
-        self._layers = {name: layer for name, layer in layers.items() if isinstance(layer, NeuronLayer)}
+        self._layers: dict[str, Any] = dict(spiking_modules(net))
+        self.doctor, self.show = SpikeDoctor(net) if self._layers else None, show
         # Warnings of each layer so far, and the layers that the doctor has called silent.
         self._counted: Counter[str] = Counter()
         self._silent: set[str] = set()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,10 @@ from snnlib.functional.spike_count import count_per_neuron
 from snnlib.neurons.stored import warn_caller
 
 if TYPE_CHECKING:
+    from snnlib.neurons.base import Neuron
     from snnlib.nn.neuron_layer import NeuronLayer
+
+    Watched: TypeAlias = NeuronLayer | Neuron
 
 # One batch may be an odd one; three in a row are not.
 _FIRST = 3
@@ -61,13 +64,11 @@ class Window:
 
 
 class TrainingWatch:
-    """What a layer does in its training batches: in the first three, then in every tenth of a hundred.
+    """What a layer, or neurons that stand alone, do in training batches: in the first three, then in every tenth.
 
-    Sums stay on the layer's device and are read once in each of these windows. Passes in eval mode, without gradients,
-    from a state, under `torch.compile`, `torch.export`, `torch.func` or CUDA graph capture do not count.
-
-    Args:
-        silent_learn: whether neurons get a gradient where they do not fire, as with a surrogate gradient.
+    Sums stay on the layer's device and are read after the first three batches and after every hundred. Passes in eval
+    mode, without gradients, from a state, under `torch.compile`, `torch.export`, `torch.func` or CUDA graph capture do
+    not count.
 
     Attributes:
         course: the windows so far.
@@ -77,12 +78,13 @@ class TrainingWatch:
         stopped: whether it looks at nothing any more.
     """
 
-    def __init__(self, silent_learn: bool = False) -> None:
+    def __init__(self) -> None:
         self.course: list[Window] = []
         self.said: dict[str, str] = {}
         self.name: str | None = None
         self.warns = True
-        self._silent_learn = silent_learn
+        # Whether neurons get a gradient where they do not fire, and what it is the gradient of.
+        self._silent_learn, self._learned = False, "weight"
         self.stopped = False
         self._batches = 0
         self._channels: int | None = None
@@ -95,17 +97,25 @@ class TrainingWatch:
 
     def anew(self) -> TrainingWatch:
         """Returns one that has seen nothing yet."""
-        return TrainingWatch(self._silent_learn)
+        return TrainingWatch()
 
     def stop(self) -> None:
         """Say nothing from now on: the layer learns though it is silent."""
         self.stopped = True
 
-    def watch(self, layer: NeuronLayer, x: Tensor, weight: Tensor, spikes: Tensor) -> None:
-        """Take note of one forward pass of `layer` with its effective weight, and of the backward pass to come."""
+    def watch(self, layer: Watched, x: Tensor, weight: Tensor | None, spikes: Tensor) -> None:
+        """Take note of one forward pass of `layer`, and of the backward pass to come.
+
+        Args:
+            layer: the layer, or neurons that stand alone.
+            x: its input, `[T, N, ...]`.
+            weight: its effective weight; None of neurons that get currents.
+            spikes: its output, `[T, N, C, ...]`.
+        """
+        learned = x if weight is None else weight
         if cannot_watch(x) or self.stopped:
             return
-        if not (layer.training and weight.requires_grad and torch.is_grad_enabled() and spikes.numel()):
+        if not (layer.training and learned.requires_grad and torch.is_grad_enabled() and spikes.numel()):
             return
         self._batches += 1
         batch, is_first = self._batches, self._batches <= _FIRST
@@ -116,16 +126,19 @@ class TrainingWatch:
             # Some were taken out or added.
             layer.training_watch = self.anew()
             return
-        self._channels = spikes.shape[2]
+        self._channels, self._silent_learn = spikes.shape[2], layer.learns_when_silent
+        self._learned = "currents" if weight is None else "weight"
         sums = self._sums
         with torch.no_grad():
             sums.add(spikes, int(layer.batch_first))
             if is_first:
                 sums.got_spikes = _either(sums.got_spikes, (x != 0).any())
-                self._watch_step(weight.detach())
+                if weight is not None:
+                    self._watch_step(weight.detach())
             if batch == _FIRST or batch % _BATCHES == 0:
                 self._close(layer, x, spikes)
                 self._sums = _Sums()
+                spikes.register_hook(sums.add_signal)  # type: ignore[no-untyped-call]
         handles: list[Any] = []
 
         def on_gradient(gradient: Tensor) -> None:
@@ -133,7 +146,7 @@ class TrainingWatch:
             handles.pop().remove()
             self._on_gradient(sums, gradient)
 
-        handles.append(weight.register_hook(on_gradient))  # type: ignore[no-untyped-call]
+        handles.append(learned.register_hook(on_gradient))  # type: ignore[no-untyped-call]
 
     def _watch_step(self, weight: Tensor) -> None:
         before, self._weight = self._weight, weight.clone()
@@ -143,7 +156,7 @@ class TrainingWatch:
             step = ((weight - before.to(weight)).norm() / size).where(size > 0, 0.0)
             self._step = step if self._step is None else torch.maximum(self._step.to(step), step)
 
-    def _close(self, layer: NeuronLayer, x: Tensor, spikes: Tensor) -> None:
+    def _close(self, layer: Watched, x: Tensor, spikes: Tensor) -> None:
         """End a window with its last batch."""
         if self._sums.has_gradient is None or not bool(self._sums.has_gradient):
             # The backward pass may warn, from where no caller is seen.
@@ -187,7 +200,7 @@ class TrainingWatch:
         if window.last == _FIRST:
             self._say_of_steps(layer)
 
-    def _say_of_silence(self, layer: NeuronLayer, window: Window, x: Tensor) -> None:
+    def _say_of_silence(self, layer: Watched, window: Window, x: Tensor) -> None:
         early = window.last == _FIRST
         got = self._sums.got_spikes if early else (x != 0).any()
         if not bool(got):
@@ -210,7 +223,7 @@ class TrainingWatch:
         elif self._began is not None:
             self._say(layer, "silent", f"no neuron fired in {_span(window)}, as some did before; {_SLOWER}")
 
-    def _say_of_steps(self, layer: NeuronLayer) -> None:
+    def _say_of_steps(self, layer: Watched) -> None:
         self._weight = None
         if self._step is not None and float(self._step) > _LARGEST_STEP:
             self._say(
@@ -227,17 +240,25 @@ class TrainingWatch:
             return
         window.without_gradient = not bool(sums.has_gradient)
         if window.without_gradient and (window.silent < 1 or self._silent_learn):
+            near = "as no neuron fired or came near its threshold"
             if window.last == _FIRST:
-                why = f"as nothing of its output reaches the loss; {_PREPARE}"
+                why = f"{near if window.silent == 1 else 'as nothing of its output reaches the loss'}; {_PREPARE}"
+            elif sums.got_signal is not None and bool(sums.got_signal):
+                why = f"{near if window.silent == 1 else 'as the loss asks nothing of neurons that fire'}; {_SLOWER}"
             else:
-                why = f"as the loss is 0 or nothing of its output reaches it; in the latter case {_SLOWER}"
-            self._say(None, "gradient", f"the gradient of the weight was exactly 0 in {_span(window)}, {why}")
+                # A loss that is met, a layer behind that warns by itself, or a gradient that is cut on purpose.
+                return
+            self._say(
+                None,
+                "gradient",
+                f"the gradient of the {self._learned} was exactly 0 in {_span(window)}, {why}",
+            )
 
-    def _find_name(self, layer: NeuronLayer) -> None:
+    def _find_name(self, layer: Watched) -> None:
         # Only where there is something to say: looking at a frame's locals keeps its tensors until it ends.
         self.name = self.name or _path_of(layer)
 
-    def _say(self, layer: NeuronLayer | None, kind: str, text: str) -> None:
+    def _say(self, layer: Watched | None, kind: str, text: str) -> None:
         if kind not in self.said:
             if layer is not None:
                 self._find_name(layer)
@@ -253,6 +274,8 @@ class _Sums:
         self.samples = 0
         self.got_spikes: Tensor | None = None
         self.has_gradient: Tensor | None = None
+        # Whether a gradient reached the output in the last batch.
+        self.got_signal: Tensor | None = None
         # What it came to, once its last batch is there.
         self.window: Window | None = None
         self._batches = self._backwards = 0
@@ -271,10 +294,14 @@ class _Sums:
         assert self._rates is not None
         return self._rates / self._batches
 
+    def add_signal(self, gradient: Tensor) -> None:
+        """Take note of the gradient of the last batch's spikes."""
+        self.got_signal = _any(gradient.detach())
+
     def add_gradient(self, gradient: Tensor) -> Window | None:
         """Add the gradient of a batch; returns the window with the last one."""
         self._backwards += 1
-        self.has_gradient = _either(self.has_gradient, (gradient != 0).any())
+        self.has_gradient = _either(self.has_gradient, _any(gradient))
         return self.window if self._backwards == self._batches else None
 
 
@@ -289,6 +316,11 @@ def cannot_watch(x: Tensor) -> bool:
     if torch.compiler.is_compiling() or type(x) is not Tensor or x.is_meta or in_transform():
         return True
     return x.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
+def _any(values: Tensor) -> Tensor:
+    """Returns `(values != 0).any()` in a tenth of the time."""
+    return (values.amax() != 0) | (values.amin() != 0)
 
 
 def _either(before: Tensor | None, now: Tensor) -> Tensor:
