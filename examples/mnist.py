@@ -22,7 +22,7 @@ from tqdm import tqdm
 import snnlib
 from snnlib.data import MNIST, ToSequence
 
-STEPS, LEARNING_RATE = 5, 3e-4
+STEPS, LEARNING_RATE = 5, 1e-3
 
 
 def load(root: str | None, train: bool) -> tuple[Tensor, Tensor]:

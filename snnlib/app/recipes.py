@@ -245,7 +245,7 @@ _IMAGES: dict[str, Any] = {
     "clip_norm": 0.02,
     "epochs": 12,
     "batch_size": 50,
-    "lr": 3e-4,
+    "lr": 1e-3,
     "warmup_epochs": 0.0,
     "weight_decay": 0.0,
     "target_rate": 0.08,

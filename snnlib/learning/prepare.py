@@ -102,7 +102,7 @@ def prepare_(
             Standardised layers have none.
         standardize: whether layers that learn from their own spikes alone get standardised weights. Default None: where
             x is dense and analogue, as there shifts drift until a layer fires at every step or falls silent. They learn
-            with Adam at 3e-4, a loss on counts that wants a few spikes of every output, and clipped gradients
+            with Adam at 1e-3, a loss on counts that wants a few spikes of every output, and clipped gradients
             (`docs/training.md`).
 
     Returns:
