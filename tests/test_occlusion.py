@@ -79,7 +79,7 @@ def test_grad_cam_of_a_trained_net_passes() -> None:
     )
     prepare_(net, x)
     optimizer = torch.optim.Adam(net.parameters(), 0.01)
-    for _ in range(30):
+    for _ in range(25):
         loss = tet_loss(net(x), labels)
         optimizer.zero_grad()
         loss.backward()
@@ -88,7 +88,7 @@ def test_grad_cam_of_a_trained_net_passes() -> None:
     with GradCAM(net, net[0], time="per_step") as cam:
         maps = cam(x, labels)
     gap, error = occlusion_test(net, x, maps, labels).difference()
-    assert gap > 4 * error
+    assert gap > 5 * error
 
 
 @pytest.mark.parametrize(
