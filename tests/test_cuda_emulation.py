@@ -512,7 +512,7 @@ def test_a_whole_net_spikes_as_on_the_cpu(
     net = LAYERS[name]()
     x = (torch.rand(9, 2, 2, 8, 8) < 0.2).float() * torch.randint(1, 3, (9, 2, 2, 8, 8))
     with snnlib.use_path("auto"):
-        snnlib.prepare_(net, x)
+        snnlib.prepare_(net, x, standardize=False)
     net, x = net.to(dtype), x.to(dtype)
     calls: list[str] = []
     kernel = emulation.module().event_currents

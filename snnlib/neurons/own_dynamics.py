@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from snnlib.neurons.base import Neuron
     from snnlib.neurons.dynamics import Dynamics
 
-# What every module has beside what a neuron model adds, but for the mode.
-_OF_MODULES = frozenset(vars(nn.Module())) - {"training"}
+# What every neuron has beside what a model adds, but for the mode.
+_OF_MODULES = (frozenset(vars(nn.Module())) - {"training"}) | {"training_watch"}
 _NUMBERS_AND_NAMES = (int, float, str, type(None))
 # Devices without launches.
 _ALWAYS_ANEW = ("cpu",)

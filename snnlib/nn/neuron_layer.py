@@ -60,8 +60,10 @@ class NeuronLayer(WeightWithGain):
     def observe(self, x: Tensor, weight: Tensor, spikes: Tensor) -> None:
         """Watch a forward pass; with homeostasis also move the weight's bias, once its backward pass is through."""
         self.training_watch.watch(self, x, weight, spikes)
+        if "parametrizations" not in self._modules or not (self.training and weight.requires_grad):
+            return
         step = standardization_of(self)
-        if step is None or step.rate is None or not (self.training and weight.requires_grad):
+        if step is None or step.rate is None:
             return
         if self.training_watch.stopped or cannot_watch(x) or not spikes.numel():
             return

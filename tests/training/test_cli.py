@@ -90,7 +90,8 @@ def test_metrics_have_a_row_per_epoch(folder: Path, config: TrainConfig) -> None
             "test_accuracy",
             "lr",
         ),
-        *("rate_conv1", "rate_fc1", "dead_conv1", "dead_fc1", "samples_per_s", "seconds"),
+        *("rate_conv1", "rate_fc1", "dead_conv1", "dead_fc1", "warned_conv1", "warned_fc1"),
+        *("samples_per_s", "seconds"),
     ]
     assert all(
         0 <= float(row[name]) <= 1 for row in rows for name in row if "rate" in name or "accuracy" in name

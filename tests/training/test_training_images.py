@@ -102,8 +102,8 @@ def test_recipes_of_images_begin_with_standardised_weights(mnist):
         _calibrate(module, data)
         for layer in (module.net.conv1, module.net.fc1):
             weight, step = layer.parametrizations.weight.original.detach(), layer.parametrizations.weight[0]
-            usual = 1 / (3 * weight[0].numel()) ** 0.5
-            assert weight.flatten(1).std(1).mean().item() == pytest.approx(usual if fast else 1, rel=1e-3)
+            third = 1 / (27 * weight[0].numel()) ** 0.5
+            assert weight.flatten(1).std(1).mean().item() == pytest.approx(third if fast else 1, rel=1e-3)
             assert (step.bias.detach().abs().max().item() < 1e-5) == fast
             assert layer.input_grad_scale == 0.85
 
