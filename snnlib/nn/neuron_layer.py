@@ -68,7 +68,8 @@ class NeuronLayer(WeightWithGain):
         if self.training_watch.stopped or cannot_watch(x) or not spikes.numel():
             return
         bias = step.bias
-        assert bias is not None
+        if bias is None or not bias.requires_grad:
+            return
         with torch.no_grad():
             counts = count_per_neuron(spikes.detach())
             rates = counts.reshape(len(counts), -1).mean(1) / (spikes.shape[0] * spikes.shape[1])
