@@ -1,4 +1,4 @@
-"""Spikes of each neuron of a sequence, counted along memory."""
+"""Spikes of each neuron of a sequence, counted along memory, and the rates of channels."""
 
 from __future__ import annotations
 
@@ -16,3 +16,9 @@ def count_per_neuron(spikes: Tensor) -> Tensor:
     # Sums of zeros and ones: exact in float32 up to 2**24 steps times samples.
     counts = matrix.t().mv(matrix.new_ones(len(matrix))).view(ordered.shape[1:])
     return counts.permute([order.index(dim) for dim in range(1, rows.dim())]).double()
+
+
+def channel_rates(spikes: Tensor) -> Tensor:
+    """Returns spikes per neuron and time step of each channel `[C]` of a spike tensor `[T, N, C, ...]`."""
+    counts = count_per_neuron(spikes)
+    return counts.reshape(len(counts), -1).mean(1) / (spikes.shape[0] * spikes.shape[1])

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from snnlib.functional.spike_count import channel_rates
 from snnlib.inspect.activity import spikes_of
-from snnlib.learning.place_search import channel_rates
 from snnlib.neurons import Integrator
 from snnlib.nn.readout import SRMReadout
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from snnlib.functional.spike_count import count_per_neuron
+from snnlib.functional.spike_count import channel_rates
 
 # Levels of the free potential's distribution at which rates are looked up: halves of all steps, down to 2^-10 of them.
 _LEVELS = 11
@@ -208,12 +208,6 @@ def _where(places: Tensor, curve: Tensor, rates: Tensor) -> Tensor:
 def near(rates: Tensor, wanted: Tensor, tolerance: float) -> bool:
     """Whether rates per channel are what is wanted, up to a part of it."""
     return bool(((rates - wanted).abs() <= tolerance * wanted).all())
-
-
-def channel_rates(spikes: Tensor) -> Tensor:
-    """Spikes per neuron and time step of each channel `[C]`."""
-    counts = count_per_neuron(spikes)
-    return counts.reshape(len(counts), -1).mean(1) / (spikes.shape[0] * spikes.shape[1])
 
 
 def per_channel(values: Tensor | float, like: Tensor, channel_dim: int) -> Tensor | float:

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from snnlib.functional.spike_count import channel_rates
 from snnlib.learning.course import Course
-from snnlib.learning.place_search import channel_rates, near
+from snnlib.learning.place_search import near
 from snnlib.learning.rate_search import (
     RateSearch,
     ScaleSearch,

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.functional._check import in_transform
-from snnlib.functional.spike_count import count_per_neuron
+from snnlib.functional.spike_count import channel_rates
 from snnlib.neurons.stored import warn_caller
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class TrainingWatch:
         course: the windows so far.
         said: each warning so far by its kind; none comes twice.
         name: what to call the layer; None looks for its name in the net that calls it.
-        warns: whether to warn; False leaves it to whoever reads `said`.
+        warns: whether to issue warnings; with False they are only stored in `said`.
         stopped: whether it looks at nothing any more.
     """
 
@@ -283,8 +283,7 @@ class _Sums:
 
     def add(self, spikes: Tensor, time_dim: int) -> None:
         """Add the spikes `[T, N, C, ...]` of a batch, or `[N, T, C, ...]`."""
-        counts = count_per_neuron(spikes.detach())
-        rates = counts.reshape(len(counts), -1).mean(1) / (spikes.shape[0] * spikes.shape[1])
+        rates = channel_rates(spikes.detach())
         self._rates = rates if self._rates is None else self._rates.to(rates.device) + rates
         self._batches += 1
         self.samples += spikes.shape[1 - time_dim]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.functional.operators import LinearOperator
-from snnlib.functional.spike_count import count_per_neuron
+from snnlib.functional.spike_count import channel_rates
 from snnlib.functional.spiking import layer_currents
 from snnlib.neurons.base import Output
 from snnlib.neurons.training_watch import TrainingWatch, cannot_watch
@@ -71,9 +71,7 @@ class NeuronLayer(WeightWithGain):
         if bias is None or not bias.requires_grad:
             return
         with torch.no_grad():
-            counts = count_per_neuron(spikes.detach())
-            rates = counts.reshape(len(counts), -1).mean(1) / (spikes.shape[0] * spikes.shape[1])
-            change = step.homeostatic_step(rates)
+            change = step.homeostatic_step(channel_rates(spikes.detach()))
         handles: list[Any] = []
 
         def on_gradient(_gradient: Tensor) -> None:

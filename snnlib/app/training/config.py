@@ -99,8 +99,8 @@ class TrainConfig:
             rates.
         start: how weights of SRM neurons begin. `"calibrated"`: a shift of its weights gives each channel its rate
             (`snnlib.init.calibrate_firing_rate_`), and weights, gain and offset learn at one pace. `"standardized"`:
-            weights of mean 0 and one factor give a layer its rate, and gain and offset learn slowly
-            (`snnlib.prepare_` with `standardize`). For images.
+            weights of mean 0 and one factor give a layer its rate, gain and offset learn slowly, and
+            homeostasis wakes silent channels (`snnlib.prepare_` with `standardize`). For images.
         time_steps: time steps per sample, T; sequences without frames have lengths of their own.
         step_ms: length of a time step in milliseconds; that of electrocardiograms is the data's.
         channels: frequency channels of the cochlea that hears spoken digits.
