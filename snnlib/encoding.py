@@ -13,9 +13,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from snnlib.checks import check_count, check_flag, check_floating, check_number, check_rank
 from snnlib.data.checks import check_choice
 from snnlib.data.frames import check_fits
-from snnlib.functional._check import check_count, check_flag, check_floating, check_number, check_rank
 
 __all__ = ["at_times", "delta", "direct", "latency", "population", "rate"]
 

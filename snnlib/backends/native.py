@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from snnlib.backends.process_choice import Choice
+from snnlib.checks import KERNEL_DTYPES
 
 Path = Literal["auto", "native", "reference"]
 
@@ -29,7 +30,7 @@ Path = Literal["auto", "native", "reference"]
 _BINDINGS = pathlib.Path(__file__).parents[2] / "cpp" / "bindings"
 
 # The same codes as `DType` in cpp/include/snnlib/dtype.h.
-DTYPE_CODES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3}
+DTYPE_CODES = {dtype: code for code, dtype in enumerate(KERNEL_DTYPES)}
 
 _module: ModuleType | None = None
 load_error = ""

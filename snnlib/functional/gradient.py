@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from snnlib.functional._check import check_device, check_floating, check_number
+from snnlib.checks import check_device, check_floating, check_number
 
 
 class _GradScale(torch.autograd.Function):

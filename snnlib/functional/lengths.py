@@ -9,8 +9,8 @@ from contextvars import ContextVar
 import torch
 from torch import Tensor
 
+from snnlib.checks import check_floating, check_lengths, check_rank
 from snnlib.functional.history import unpacked
-from snnlib.ops.checks import check_floating, check_lengths, check_rank
 
 State = tuple[Tensor, ...]
 

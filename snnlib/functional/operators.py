@@ -9,14 +9,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from snnlib.functional._autocast import autocast_dtype
-from snnlib.functional._check import (
+from snnlib.checks import (
     as_sizes,
     check_count,
     check_device,
     check_floating,
     check_rank,
 )
+from snnlib.functional._autocast import autocast_dtype
 from snnlib.ops import levels
 from snnlib.ops.dense import convolve
 from snnlib.ops.geometry import ConvOptions

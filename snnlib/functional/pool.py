@@ -9,7 +9,7 @@ from torch import Tensor
 
 from snnlib import ops
 from snnlib.backends.reference.pool import output_size
-from snnlib.functional._check import as_sizes, check_flag, check_floating, check_rank
+from snnlib.checks import as_sizes, check_flag, check_floating, check_rank
 from snnlib.functional.max_pool import max_pool2d
 
 Sizes = int | Sequence[int]

@@ -6,11 +6,10 @@ import torch
 from torch import Tensor
 
 from snnlib import ops
+from snnlib.checks import check_floating, check_rank, check_state_shape, time_dimension
 from snnlib.functional._autocast import without_autocast
-from snnlib.functional._check import check_floating, check_rank, time_dimension
 from snnlib.functional.srm import SRMNeuron, Streamed
 from snnlib.neurons.dynamics import Dynamics
-from snnlib.ops.checks import check_state_shape
 
 
 def causal_filter(sequence: Tensor, kernel: Tensor, time_dim: int = 0) -> Tensor:

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from snnlib.functional._check import check_device, check_floating
+from snnlib.checks import check_device, check_floating
 
 Rounding = Literal["trunc", "nearest"]
 

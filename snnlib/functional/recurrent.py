@@ -11,8 +11,7 @@ from torch import Tensor
 
 from snnlib import ops
 from snnlib.backends import reference
-from snnlib.backends.values import require
-from snnlib.functional._check import check_device, check_floating, check_lengths, check_rank
+from snnlib.checks import check_device, check_floating, check_lengths, check_rank, require
 from snnlib.functional._once import differentiable_once
 from snnlib.functional.lengths import without_padding
 from snnlib.functional.operators import LinearOperator

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from snnlib.functional._check import check_device, check_dtype, check_floating
+from snnlib.checks import check_device, check_dtype, check_floating
 
 
 class _SpikeAdd(torch.autograd.Function):

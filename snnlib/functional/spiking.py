@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from snnlib import ops
+from snnlib.checks import check_untransformed
 from snnlib.functional._autocast import autocast_dtype
-from snnlib.functional._check import check_untransformed
 from snnlib.functional._once import differentiable_once
 from snnlib.functional.average import apart_avg_pool2d
 from snnlib.functional.event_driven import (

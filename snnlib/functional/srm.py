@@ -11,8 +11,14 @@ import torch
 from torch import Tensor
 
 from snnlib import ops
-from snnlib.functional._check import check_floating, check_number, check_rank, time_dimension
-from snnlib.ops.checks import check_state_shape, check_threshold
+from snnlib.checks import (
+    check_floating,
+    check_number,
+    check_rank,
+    check_state_shape,
+    check_threshold,
+    time_dimension,
+)
 
 # Time steps beyond which a decay factor is 1 in any precision.
 _LONGEST = 1e15

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from snnlib.functional._check import check_floating, check_labels, check_rank, time_dimension
+from snnlib.checks import check_floating, check_labels, check_rank, time_dimension
 from snnlib.functional.srm import SRMNeuron, as_threshold, srm_trace
 
 # The potential is raised a little over the threshold, further than rounding takes it down.

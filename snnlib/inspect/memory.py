@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.utils import parametrize
 
-from snnlib.functional._check import check_floating
+from snnlib.checks import check_floating
 from snnlib.functional.event_driven import as_event_driven
 from snnlib.inspect.activity import spikes_of, spiking_modules
 from snnlib.neurons import Integrator, Neuron

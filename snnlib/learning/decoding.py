@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from snnlib.functional._check import check_floating, check_lengths, check_rank
+from snnlib.checks import check_floating, check_lengths, check_rank
 from snnlib.functional.lengths import without_padding
 
 __all__ = [

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from snnlib.functional._check import check_flag
+from snnlib.checks import check_flag
 from snnlib.neurons.base import Params, Reset, State
 from snnlib.neurons.dialects import check_choice, check_tau, decay_and_leak, values_of
 from snnlib.neurons.dynamics import Coefficient, Dynamics

@@ -13,7 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from snnlib import ops
-from snnlib.functional._check import (
+from snnlib.checks import (
+    NEURON_HINTS,
+    KnownOptions,
     check_count,
     check_device,
     check_flag,
@@ -21,7 +23,6 @@ from snnlib.functional._check import (
     check_rank,
     first_state,
 )
-from snnlib.functional._options import NEURON_HINTS, KnownOptions
 from snnlib.functional.lengths import run_with_lengths
 from snnlib.neurons.dialects import is_learned, values_of
 from snnlib.neurons.dynamics import Dynamics

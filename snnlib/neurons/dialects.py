@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from snnlib.functional._check import check_finite, check_number
+from snnlib.checks import check_finite, check_number
 
 
 def choose(

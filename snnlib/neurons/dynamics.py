@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from snnlib.functional._check import in_transform
+from snnlib.checks import in_transform
 
 Coefficient = float | Tensor
 

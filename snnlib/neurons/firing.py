@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from snnlib.backends.reference.surrogate import KINDS
-from snnlib.functional._check import check_flag, check_number
+from snnlib.checks import check_flag, check_number
 from snnlib.neurons.base import Neuron, Output, Params, Reset, State
 from snnlib.neurons.dialects import check_threshold, choose, finite_number, shown_options
 from snnlib.neurons.surrogate import (

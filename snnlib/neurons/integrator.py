@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from snnlib.functional._check import check_flag
+from snnlib.checks import check_flag
 from snnlib.neurons.base import Neuron, Params, State
 from snnlib.neurons.dialects import check_choice, check_tau, choose, decay_and_leak, shown_options
 from snnlib.neurons.dynamics import Dynamics

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from snnlib.functional._check import in_transform
+from snnlib.checks import in_transform
 from snnlib.neurons.surrogate import Surrogate
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from snnlib.functional._check import check_flag
+from snnlib.checks import check_flag
 from snnlib.neurons.base import Params, Reset, State
 from snnlib.neurons.dialects import check_tau, finite_number, is_learned, values_of
 from snnlib.neurons.dynamics import Dynamics

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from snnlib.backends.reference.surrogate import SHAPES, exp_minus
-from snnlib.functional._check import check_number
+from snnlib.checks import check_number
 
 # Half width of compact surrogates in thresholds: 6 to 15 % of neuron-steps active.
 _WIDTH = 0.5

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from snnlib.functional._check import in_transform
+from snnlib.checks import in_transform
 from snnlib.functional.spike_count import channel_rates
 from snnlib.neurons.stored import warn_caller
 

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from snnlib.functional._check import check_count, check_flag, check_floating, check_number
+from snnlib.checks import check_count, check_flag, check_floating, check_number
 
 
 class BatchNorm(_NormBase):

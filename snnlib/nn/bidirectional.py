@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from snnlib.functional._check import check_floating, check_lengths, check_rank
+from snnlib.checks import check_floating, check_lengths, check_rank
 from snnlib.functional.lengths import lengths_of_call
 from snnlib.neurons import Output
 

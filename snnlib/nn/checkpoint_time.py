@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from snnlib.functional._check import check_count, check_rank
+from snnlib.checks import check_count, check_rank
 from snnlib.functional.spiking import entries_only
 from snnlib.nn.chunk_check import ChunkCheck
 from snnlib.nn.freed_memory import FreedMemory

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from snnlib.functional._check import as_tensor, check_flag, check_number
+from snnlib.checks import as_tensor, check_flag, check_number
 
 
 class _Within(torch.autograd.Function):

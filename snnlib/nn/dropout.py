@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from snnlib.functional._check import check_device, check_floating, check_rank, first_state
+from snnlib.checks import check_device, check_floating, check_rank, first_state
 from snnlib.neurons import Output
 from snnlib.nn.state_by_keyword import state_by_keyword
 from snnlib.nn.stream import Stream

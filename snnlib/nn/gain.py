@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from snnlib.functional._check import in_transform
+from snnlib.checks import in_transform
 from snnlib.nn.stored_weight import StoredWeight
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from snnlib import functional
-from snnlib.functional._check import as_tensor, check_count, check_floating
+from snnlib.checks import as_tensor, check_count, check_floating
 
 
 class GradScale(nn.Module):

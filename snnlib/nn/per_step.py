@@ -7,10 +7,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from snnlib.functional._check import as_sizes
+from snnlib.checks import as_sizes, check_tensor
 from snnlib.functional.average import apart_avg_pool2d
 from snnlib.functional.max_pool import max_pool2d
-from snnlib.ops.checks import check_tensor
 
 
 class PerStep(nn.Sequential):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from snnlib.checks import check_floating
 from snnlib.functional import quantize as functional
-from snnlib.functional._check import check_floating
 
 
 class RangeObserver(nn.Module):

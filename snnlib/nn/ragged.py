@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from snnlib.functional._check import check_floating, check_lengths, check_rank
+from snnlib.checks import check_floating, check_lengths, check_rank
 from snnlib.functional.lengths import sequences_of, valid_steps, without_padding
 from snnlib.nn.chunk_check import ChunkCheck
 

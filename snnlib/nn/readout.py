@@ -8,9 +8,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from snnlib.checks import SRM_HINTS, KnownOptions, check_count, first_state
 from snnlib.functional import SRMNeuron
-from snnlib.functional._check import check_count, first_state
-from snnlib.functional._options import SRM_HINTS, KnownOptions
 from snnlib.functional.lengths import run_with_lengths
 from snnlib.functional.operators import FullyConnected
 from snnlib.functional.potential import srm_potential_stream

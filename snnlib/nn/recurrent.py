@@ -8,8 +8,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from snnlib.functional._check import check_count
-from snnlib.functional._options import LAYER_HINTS, KnownOptions
+from snnlib.checks import LAYER_HINTS, KnownOptions, check_count
 from snnlib.neurons import Neuron, Output
 from snnlib.nn.delays import Delays
 from snnlib.nn.dropout import SpikeDropout

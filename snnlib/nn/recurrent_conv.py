@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from snnlib.functional._check import as_sizes
+from snnlib.checks import as_sizes
 from snnlib.functional.operators import Convolution
 from snnlib.neurons import Neuron
 from snnlib.nn.recurrent_layer import Recurrent, default_neuron, warn_of_high_surrogate

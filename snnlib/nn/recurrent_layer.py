@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from snnlib.functional._check import check_count, check_floating, check_lengths, check_rank
+from snnlib.checks import check_count, check_floating, check_lengths, check_rank
 from snnlib.functional.delayed import delayed_currents
 from snnlib.functional.history import last_steps
 from snnlib.functional.input_time import by_time

@@ -9,8 +9,7 @@ from numbers import Integral
 import torch
 from torch import Tensor, nn
 
-from snnlib.functional._check import as_sizes, check_count, check_flag
-from snnlib.functional._options import LAYER_HINTS, KnownOptions
+from snnlib.checks import LAYER_HINTS, KnownOptions, as_sizes, check_count, check_flag
 from snnlib.functional.delayed import delayed_currents, delayed_layer
 from snnlib.functional.history import joined, last_steps
 from snnlib.functional.lengths import run_with_lengths

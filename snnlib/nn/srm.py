@@ -10,8 +10,15 @@ import torch
 from torch import Tensor, nn
 
 from snnlib import functional
-from snnlib.functional._check import as_sizes, as_tensor, check_count, check_flag, check_number, first_state
-from snnlib.functional._options import check_options
+from snnlib.checks import (
+    as_sizes,
+    as_tensor,
+    check_count,
+    check_flag,
+    check_number,
+    check_options,
+    first_state,
+)
 from snnlib.functional.layer import NeuronOptions, srm_layer_stream
 from snnlib.functional.lengths import run_with_lengths
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from snnlib.functional._check import check_count, check_floating
+from snnlib.checks import check_count, check_floating
 
 # Beside the variance: keeps a constant channel from dividing by zero.
 _EPSILON = 1e-5

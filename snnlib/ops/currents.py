@@ -13,9 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from snnlib import checks
 from snnlib.backends import choice, choice_backward, native, reference
 from snnlib.backends.native import state_dtype
-from snnlib.ops import checks, conv_layout, dense
+from snnlib.ops import conv_layout, dense
 from snnlib.ops.forward_call import ForwardCall
 from snnlib.ops.geometry import ConvOptions, Geometry, geometry
 from snnlib.ops.gradient_call import GradientCall

@@ -13,10 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from snnlib import checks
 from snnlib.backends import choice, cpu_memory, native, reference
 from snnlib.backends.native import state_dtype
 from snnlib.backends.reference.delay import slope, split
-from snnlib.ops import checks
 from snnlib.ops.delay import check_delays, shifted, time_first, whole_steps
 from snnlib.ops.geometry import GROUP
 

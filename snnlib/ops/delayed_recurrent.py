@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from snnlib import checks
 from snnlib.backends import cpu_memory, native, reference
 from snnlib.backends.native import state_dtype
 from snnlib.backends.reference.linear import Flags, count_states
-from snnlib.ops import checks, recurrent
+from snnlib.ops import recurrent
 from snnlib.ops.delay import check_delays, time_first
 from snnlib.ops.delayed_linear import delayed_linear_backward
 from snnlib.ops.scan import sum_neurons

@@ -15,10 +15,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from snnlib import checks
 from snnlib.backends import choice, choice_backward, cpu_memory, native, reference
 from snnlib.backends.native import state_dtype
 from snnlib.backends.reference.linear import Flags, row_names
-from snnlib.ops import checks, conv_layout, currents, dense
+from snnlib.ops import conv_layout, currents, dense
 from snnlib.ops.forward_call import ForwardCall
 from snnlib.ops.geometry import ConvOptions, Geometry, geometry
 from snnlib.ops.gradient_call import GradientCall
@@ -28,7 +29,7 @@ _ROWS = {name: row for row, name in enumerate(row_names(1))}
 
 
 def _flags(flags: Sequence[int]) -> Flags:
-    options = checks.to_flags(flags)
+    options = Flags.of(flags)
     if options.reset_next or options.membrane or options.rectified or options.quadratic:
         raise ValueError(
             "flags: expected a reset in the same step, spikes as values, no rectified membrane and no products of "

@@ -13,9 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from snnlib import checks
 from snnlib.backends import cpu_memory, native, reference
 from snnlib.backends.reference.pool import output_size
-from snnlib.ops import checks
 from snnlib.ops.pool import as_walkable, check, empty_frames, empty_pooled, native_geometry
 
 # Taps are numbers of a byte.

@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from snnlib import checks
 from snnlib.backends import cpu_memory, native, reference
 from snnlib.backends.reference.pool import output_size
-from snnlib.ops import checks
 
 
 def is_channels_last(x: Tensor) -> bool:

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from snnlib import checks
 from snnlib.backends import cpu_memory, native, reference
 from snnlib.backends.native import state_dtype
 from snnlib.backends.reference.linear import Flags, count_states
-from snnlib.ops import checks, levels
+from snnlib.ops import levels
 from snnlib.ops.delay import time_first
 from snnlib.ops.scan import check_dynamics, sum_neurons
 
@@ -75,7 +76,7 @@ def check(
     checks.check_kernel_dtype(name, current)
     checks.check_rank(name, current, "[T, N, H]", exactly=3)
     checks.check_time_dim(time_dim)
-    options = checks.to_flags(flags)
+    options = Flags.of(flags)
     neurons = current.shape[2]
     checks.check_coefficients(coefficients, neurons, current)
     if not coefficients.shape[1]:

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from snnlib import checks
 from snnlib.backends import cpu_memory, native, reference
 from snnlib.backends.native import state_dtype
 from snnlib.backends.reference.linear import Flags, count_states
-from snnlib.ops import checks, levels
+from snnlib.ops import levels
 from snnlib.ops.srm import as_walkable, dense_strides, neuron_order
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def check(
     checks.check_kernel_dtype("current", current)
     checks.check_rank("current", current, "[T, N, ...]", at_least=2)
     checks.check_time_dim(time_dim)
-    options = checks.to_flags(flags)
+    options = Flags.of(flags)
     checks.check_coefficients(coefficients, current.shape[2] if current.dim() > 2 else 1, current)
     check_dynamics(options, count_states(len(coefficients)))
     check_state("state", state, current, coefficients, options, time_dim)

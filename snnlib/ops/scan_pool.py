@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from snnlib import checks
 from snnlib.backends import native
 from snnlib.backends.native import state_dtype
 from snnlib.backends.reference.linear import Flags, count_states
-from snnlib.ops import checks, levels, pool, scan
+from snnlib.ops import levels, pool, scan
 from snnlib.ops.srm import dense_strides, neuron_order
 
 if TYPE_CHECKING:

@@ -14,10 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from snnlib import checks
 from snnlib.backends import cpu_memory, native, reference
 from snnlib.backends.native import state_dtype
 from snnlib.backends.reference.srm import Decay, decay_factors
-from snnlib.ops import checks, levels
+from snnlib.ops import levels
 from snnlib.ops.srm_credit import through_state
 
 STATE_NAMES = ("u", "s", "g")

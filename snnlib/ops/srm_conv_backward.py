@@ -14,10 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from snnlib import checks
 from snnlib.backends import choice_backward, native, reference
 from snnlib.backends.native import state_dtype
 from snnlib.backends.reference.srm import decay_factors
-from snnlib.ops import checks, conv_layout, dense
+from snnlib.ops import conv_layout, dense
 from snnlib.ops.geometry import ConvOptions, geometry
 from snnlib.ops.gradient_call import GradientCall
 from snnlib.ops.srm import STATE_NAMES

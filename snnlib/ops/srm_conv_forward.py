@@ -15,10 +15,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from snnlib import checks
 from snnlib.backends import choice, cpu_memory, reference
 from snnlib.backends.native import state_dtype
 from snnlib.backends.reference.srm import decay_factors
-from snnlib.ops import checks, conv_layout
+from snnlib.ops import conv_layout
 from snnlib.ops.forward_call import ForwardCall
 from snnlib.ops.geometry import ConvOptions, Geometry, geometry
 from snnlib.ops.srm import STATE_NAMES

@@ -10,10 +10,11 @@ import math
 import torch
 from torch import Tensor
 
+from snnlib import checks
 from snnlib.backends import native
 from snnlib.backends.native import state_dtype
 from snnlib.backends.reference.srm import decay_factors
-from snnlib.ops import checks, pool, srm
+from snnlib.ops import pool, srm
 from snnlib.ops.scan_pool import (
     MOST_NEURONS,
     aligned,

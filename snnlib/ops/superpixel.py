@@ -8,8 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from snnlib import checks
 from snnlib.backends import native, reference
-from snnlib.ops import checks
 
 
 def _empty_sums(image: Tensor, count: int) -> Tensor:

@@ -16,8 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from snnlib.checks import check_floating, check_rank
 from snnlib.data.atomic import write_bytes_atomically
-from snnlib.functional._check import check_floating, check_rank
 from snnlib.testing.diff import SpikeDiff
 from snnlib.testing.golden import (
     GoldenError,

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import FunctionCtx
 
-from snnlib.functional._check import check_device, check_floating, check_rank
+from snnlib.checks import check_device, check_floating, check_rank
 
 # Values added one after the other before partial sums are taken: bounds the rounding error to 256 units in the last
 # place whatever the number of rows, and shares a long segment among threads.

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx
 
 from snnlib import ops
-from snnlib.functional._check import check_device, check_floating, check_rank
+from snnlib.checks import check_device, check_floating, check_rank
 from snnlib.vision.segment import check_below, check_count, check_integers, segment_sum_dense
 
 

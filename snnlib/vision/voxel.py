@@ -9,7 +9,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from snnlib.functional._check import check_device, check_floating
+from snnlib.checks import check_device, check_floating
 from snnlib.vision.segment import check_below, check_count, check_integers, segment_sum_dense
 
 Bounds = Sequence[tuple[float, float, float]]

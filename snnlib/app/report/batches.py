@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from snnlib.functional._check import check_lengths
+from snnlib.checks import check_lengths
 
 
 def labelled_steps(x: Tensor, labels: Tensor | None) -> bool:

@@ -29,6 +29,16 @@ class Flags(NamedTuple):
     rectified: bool
     quadratic: bool
 
+    @classmethod
+    def of(cls, numbers: Sequence[int]) -> Flags:
+        """Returns the options, from the number of the surrogate and zeros and ones."""
+        count = len(cls._fields)
+        if len(numbers) != count or not 0 <= numbers[0] < len(KINDS) or not set(numbers[1:]) <= {0, 1}:
+            raise ValueError(
+                f"flags: expected a number from 0 to {len(KINDS) - 1} and {count - 1} of 0 or 1, got {list(numbers)}"
+            )
+        return cls(numbers[0], *(bool(number) for number in numbers[1:]))
+
 
 def row_names(states: int) -> tuple[str, ...]:
     """Rows of the packed coefficients `[P, C]`, in the order of `LinearRows` in cpp/include/snnlib/neurons/linear.h."""

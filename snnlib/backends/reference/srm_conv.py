@@ -11,7 +11,7 @@ from torch import Tensor
 
 from snnlib.backends.native import state_dtype
 from snnlib.backends.reference.srm import Decay, Trace, as_bound, credit_of_state, state_of_credit
-from snnlib.backends.values import require
+from snnlib.checks import require
 
 # Stride, padding and dilation by space axis; groups.
 Options = tuple[Sequence[int], Sequence[int], Sequence[int], int]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from snnlib.backends.values import require
+from snnlib.checks import require
 
 
 def superpixel_sum(image: Tensor, segments: Tensor, count: int) -> Tensor:

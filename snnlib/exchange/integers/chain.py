@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from snnlib.checks import as_sizes
 from snnlib.exchange.nir.cells import Cell, array
 from snnlib.exchange.nir.modules import normalisation
 from snnlib.exchange.nir.neuron_cells import cell_of_neuron, potential_cell, srm_cell
 from snnlib.exchange.sequence import EachStep
 from snnlib.exchange.shared import Unsupported
-from snnlib.functional._check import as_sizes
 from snnlib.neurons import SRM, Neuron
 from snnlib.neurons.firing import SpikingNeuron
 from snnlib.nn import (

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from snnlib.functional._check import as_sizes, check_floating, check_rank
+from snnlib.checks import as_sizes, check_floating, check_rank
 from snnlib.inspect.gradcam.layout import batch_first, check_layout, layout_of, patch_grid, to_frames
 from snnlib.inspect.gradcam.score import Target, score_of
 

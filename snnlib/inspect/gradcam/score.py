@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from snnlib.functional._check import check_floating
+from snnlib.checks import check_floating
 from snnlib.inspect.gradcam.layout import batch_first
 from snnlib.learning.decoding import spike_count
 

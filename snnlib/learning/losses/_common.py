@@ -7,8 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from snnlib.backends.values import require
-from snnlib.functional._check import check_device, check_floating, check_rank
+from snnlib.checks import check_device, check_floating, check_rank, require
 
 Reduction = Literal["mean", "sum", "none"]
 

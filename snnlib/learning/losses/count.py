@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from snnlib.backends.values import require
-from snnlib.functional._check import check_device, check_labels
+from snnlib.checks import check_device, check_labels, require
 from snnlib.learning.losses._common import (
     Reduction,
     accumulation_dtype,

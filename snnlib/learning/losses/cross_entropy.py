@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as torch_functional
 
-from snnlib.functional._check import check_labels
+from snnlib.checks import check_labels
 from snnlib.learning.losses._common import (
     Reduction,
     accumulation_dtype,

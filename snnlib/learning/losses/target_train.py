@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from snnlib.functional._check import check_integer_labels, check_labels
+from snnlib.checks import check_integer_labels, check_labels
 
 
 def target_spike_train(

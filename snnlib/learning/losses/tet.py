@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as torch_functional
 
-from snnlib.functional._check import (
+from snnlib.checks import (
     check_floating,
     check_integer_labels,
     check_labels,

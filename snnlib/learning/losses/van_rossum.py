@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from snnlib.functional._check import check_floating, check_rank
+from snnlib.checks import check_floating, check_rank
 from snnlib.functional.potential import causal_filter, decay_kernel
 from snnlib.learning.losses._common import (
     Reduction,

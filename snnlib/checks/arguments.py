@@ -1,4 +1,4 @@
-"""Argument checks of the public functions; those that the ops need as well are in `snnlib.ops.checks`."""
+"""Checks of arguments that are no sequences: numbers, flags, counts, sizes, and where a call comes from."""
 
 from __future__ import annotations
 
@@ -9,64 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from snnlib.backends.values import require
-from snnlib.ops.checks import (
-    check_device,
-    check_dtype,
-    check_finite,
-    check_floating,
-    check_lengths,
-    check_rank,
-)
-
-_MOST_INT32 = 2**31 - 1
-
-__all__ = [
-    "as_sizes",
-    "as_tensor",
-    "check_count",
-    "check_device",
-    "check_dtype",
-    "check_finite",
-    "check_flag",
-    "check_floating",
-    "check_integer_labels",
-    "check_labels",
-    "check_lengths",
-    "check_number",
-    "check_rank",
-    "check_untransformed",
-    "time_dimension",
-]
-
-
-def check_integer_labels(target: Tensor) -> None:
-    """Raise TypeError unless `target` is a tensor of integers."""
-    if not isinstance(target, Tensor):
-        raise TypeError(f"target: expected a torch.Tensor, got {type(target).__name__}")
-    if target.is_floating_point() or target.is_complex() or target.dtype == torch.bool:
-        raise TypeError(f"target: expected integer labels, got {target.dtype}")
-
-
-def check_labels(target: Tensor, scores: Tensor) -> None:
-    """Raise unless `target` has one label in range for every row of `scores` `[..., classes]`.
-
-    Values are checked as by `require`.
-    """
-    check_integer_labels(target)
-    rows, classes = tuple(scores.shape[:-1]), scores.shape[-1]
-    if tuple(target.shape) != rows:
-        what = "one label per sample" if len(rows) == 1 else "one label per step and sample"
-        raise ValueError(f"target: expected shape {rows}, {what}, got {tuple(target.shape)}")
-    check_device("target", target, scores)
-    # The number of classes may not fit into the dtype of labels.
-    labels = target.long()
-
-    def error() -> ValueError:
-        low, high = (int(bound) for bound in target.aminmax())
-        return ValueError(f"target: expected labels from 0 to {classes - 1}, got {low} to {high}")
-
-    require((labels >= 0) & (labels < classes), error)
+# What torch's convolutions and pooling take.
+MOST_INT32 = 2**31 - 1
+_MOST_FLOAT32 = torch.finfo(torch.float32).max
 
 
 def check_number(name: str, value: float) -> None:
@@ -117,9 +62,8 @@ def as_sizes(name: str, value: int | Sequence[int], dims: int, *, minimum: int) 
     )
     if not valid:
         raise ValueError(f"{name}: expected an integer >= {minimum} or {dims} of them, got {value!r}")
-    # What torch's convolutions and pooling take.
-    if any(size > _MOST_INT32 for size in sizes):
-        raise ValueError(f"{name}: expected integers up to {_MOST_INT32}, got {value!r}")
+    if any(size > MOST_INT32 for size in sizes):
+        raise ValueError(f"{name}: expected integers up to {MOST_INT32}, got {value!r}")
     return sizes
 
 
@@ -138,10 +82,8 @@ def check_untransformed(what: str) -> None:
         )
 
 
-def first_state(state: object) -> Tensor | None:
-    """The tensor in the state that `run` of a layer returned, or None for the initial state."""
-    if state is None:
-        return None
-    if not (isinstance(state, tuple) and state and isinstance(state[0], Tensor)):
-        raise TypeError(f"state: expected the tuple that run returned, got {type(state).__name__}")
-    return state[0]
+def check_finite(name: str, value: float) -> None:
+    """Raise ValueError unless `value` is finite as a float32."""
+    # A comparison: compilers with dynamic shapes do not know `math.isfinite`.
+    if not -_MOST_FLOAT32 <= value <= _MOST_FLOAT32:
+        raise ValueError(f"{name}: expected a finite number, got {value}")

@@ -1,4 +1,4 @@
-"""Checks of the ops' arguments before memory is touched: each error names the argument, what was expected, what came.
+"""Checks of what the ops are told of neurons, convolutions and pooling, before memory is touched.
 
 The ops of `torch.ops.snnlib` hand addresses and sizes to kernels that trust them, so every body calls these first.
 They look at shapes, dtypes, devices and numbers, never at the elements of a tensor, except the few that are indices.
@@ -12,171 +12,18 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from snnlib.backends import native
-from snnlib.backends.reference.linear import Flags
-from snnlib.backends.reference.surrogate import KINDS
-from snnlib.backends.values import require
-from snnlib.ops.geometry import ConvOptions
+from snnlib.checks.arguments import MOST_INT32
+from snnlib.checks.tensors import (
+    check_device,
+    check_dtype,
+    check_floating,
+    check_kernel_dtype,
+    check_rank,
+    check_shape,
+)
 
 # Kernels number the neurons of an output row in 32 bits.
 MOST_PLACES = 2**31 - 2**16
-_MOST_INT32 = 2**31 - 1
-_MOST_FLOAT32 = torch.finfo(torch.float32).max
-
-
-def check_tensor(name: str, tensor: Tensor) -> None:
-    """Raise TypeError unless `tensor` is a dense one; torch hands None to an op for a tensor that is not given."""
-    if not isinstance(tensor, Tensor):
-        raise TypeError(f"{name}: expected a torch.Tensor, got {type(tensor).__name__}")
-    if tensor.layout != torch.strided or tensor.is_nested:
-        kind = "nested tensor" if tensor.is_nested else str(tensor.layout)
-        raise TypeError(f"{name}: expected a dense tensor, got {kind}; spikes are dense tensors: .to_dense()")
-
-
-def check_floating(name: str, tensor: Tensor) -> None:
-    """Raise TypeError unless `tensor` is a floating tensor."""
-    check_tensor(name, tensor)
-    if not tensor.is_floating_point():
-        raise TypeError(f"{name}: expected a floating dtype, got {tensor.dtype}; convert it with .float()")
-
-
-def check_kernel_dtype(name: str, tensor: Tensor) -> None:
-    """Raise TypeError unless `tensor` has one of the dtypes that the ops compute with."""
-    check_tensor(name, tensor)
-    if tensor.dtype not in native.DTYPE_CODES:
-        expected = ", ".join(str(dtype) for dtype in native.DTYPE_CODES)
-        raise TypeError(f"{name}: expected one of {expected}, got {tensor.dtype}")
-
-
-def check_dtype(name: str, tensor: Tensor, dtype: torch.dtype) -> None:
-    """Raise TypeError unless `tensor` has this dtype."""
-    check_tensor(name, tensor)
-    if tensor.dtype != dtype:
-        raise TypeError(f"{name}: expected {dtype}, got {tensor.dtype}")
-
-
-def check_rank(
-    name: str, tensor: Tensor, layout: str, *, at_least: int = 0, at_most: int = 64, exactly: int = 0
-) -> None:
-    """Raise ValueError unless the number of dimensions fits `layout`, which the message shows."""
-    if not at_least <= tensor.dim() <= at_most or (exactly and tensor.dim() != exactly):
-        raise ValueError(f"{name}: expected {layout}, got shape {tuple(tensor.shape)}")
-
-
-def check_shape(name: str, tensor: Tensor, shape: Sequence[int], what: str = "") -> None:
-    """Raise ValueError unless `tensor` has this shape; `what` says whose it is."""
-    if tuple(tensor.shape) != tuple(shape):
-        raise ValueError(f"{name}: expected {what or 'shape'} {tuple(shape)}, got {tuple(tensor.shape)}")
-
-
-def check_device(name: str, tensor: Tensor, like: Tensor) -> None:
-    """Raise ValueError unless both tensors are on one device."""
-    check_tensor(name, tensor)
-    if tensor.device != like.device:
-        raise ValueError(f"{name}: expected a tensor on {like.device}, got one on {tensor.device}")
-
-
-def check_gradient(name: str, tensor: Tensor, shape: Sequence[int], what: str, like: Tensor) -> None:
-    """Check the gradient of a result of this shape; it may have another floating dtype."""
-    check_kernel_dtype(name, tensor)
-    check_device(name, tensor, like)
-    check_shape(name, tensor, shape, what)
-
-
-def check_time_dim(time_dim: int) -> None:
-    """Raise ValueError unless time is the first or the second dimension."""
-    if time_dim not in (0, 1):
-        raise ValueError(f"time_dim: expected 0 or 1, got {time_dim}")
-
-
-def check_lengths(lengths: Tensor, steps: int, batch: int, like: Tensor) -> Tensor:
-    """The number of steps of each sample as int64, on the device of `like`.
-
-    Raises:
-        TypeError: no tensor of integers.
-        ValueError: not one number per sample, or one outside 0 to `steps`.
-    """
-    check_tensor("lengths", lengths)
-    if lengths.is_floating_point() or lengths.is_complex() or lengths.dtype == torch.bool:
-        raise TypeError(f"lengths: expected integers, got {lengths.dtype}")
-    if tuple(lengths.shape) != (batch,):
-        raise ValueError(
-            f"lengths: expected shape {(batch,)}, one number of steps per sample, got {tuple(lengths.shape)}"
-        )
-    check_device("lengths", lengths, like)
-    numbers = lengths.to(torch.int64)
-
-    def error() -> ValueError:
-        least, most = (int(bound) for bound in numbers.aminmax())
-        return ValueError(f"lengths: expected numbers from 0 to {steps} steps, got {least} to {most}")
-
-    require((numbers >= 0) & (numbers <= steps), error)
-    return numbers
-
-
-def check_time_constants(tau_m: float, tau_s: float, tau_grad: float) -> None:
-    """Raise ValueError unless all are finite and at least one time step."""
-    for name, value in (("tau_m", tau_m), ("tau_s", tau_s), ("tau_grad", tau_grad)):
-        if not 1 <= value < math.inf:
-            raise ValueError(f"{name}: expected a finite number of time steps >= 1, got {value}")
-
-
-def check_grad_clamp(grad_clamp: float) -> None:
-    """Raise ValueError unless the bound is above 0; infinity is none."""
-    if not grad_clamp > 0:
-        raise ValueError(f"grad_clamp: expected a number > 0, got {grad_clamp}")
-
-
-def check_finite(name: str, value: float) -> None:
-    """Raise ValueError unless `value` is finite as a float32."""
-    # A comparison: compilers with dynamic shapes do not know `math.isfinite`.
-    if not -_MOST_FLOAT32 <= value <= _MOST_FLOAT32:
-        raise ValueError(f"{name}: expected a finite number, got {value}")
-
-
-def to_flags(flags: Sequence[int]) -> Flags:
-    """The options of a neuron from the number of its surrogate and zeros and ones."""
-    count = len(Flags._fields)
-    if len(flags) != count or not 0 <= flags[0] < len(KINDS) or not set(flags[1:]) <= {0, 1}:
-        raise ValueError(
-            f"flags: expected a number from 0 to {len(KINDS) - 1} and {count - 1} of 0 or 1, got {list(flags)}"
-        )
-    return Flags(flags[0], *(bool(flag) for flag in flags[1:]))
-
-
-def check_coefficients(coefficients: Tensor, channels: int, like: Tensor) -> None:
-    """Check a neuron's coefficients `[P, C]`, one column for all channels or one each."""
-    check_kernel_dtype("coefficients", coefficients)
-    check_device("coefficients", coefficients, like)
-    if coefficients.dim() != 2 or coefficients.shape[1] not in (1, channels):
-        raise ValueError(
-            f"coefficients: expected [P, C] with 1 or {channels} columns, got shape {tuple(coefficients.shape)}"
-        )
-
-
-def check_threshold(threshold: Tensor, channels: int, like: Tensor) -> None:
-    """Check one threshold for all neurons or one per channel."""
-    check_kernel_dtype("threshold", threshold)
-    if threshold.dim() > 0 and tuple(threshold.shape) != (channels,):
-        raise ValueError(
-            f"threshold: expected a scalar or shape ({channels},), one value per channel, "
-            f"got shape {tuple(threshold.shape)}"
-        )
-    check_device("threshold", threshold, like)
-
-
-def check_state_shape(
-    state: Tensor | None, variables: Sequence[str], sequence: Sequence[int], like: Tensor, name: str = "state"
-) -> None:
-    """Check the state `[K, N, ...]` of neurons: K variables of one step `sequence` `[N, ...]`; None is a zero state."""
-    if state is None:
-        return
-    check_kernel_dtype(name, state)
-    expected = (len(variables), *sequence)
-    if tuple(state.shape) != expected:
-        names = ", ".join(variables[:-1]) + " and " * (len(variables) > 1) + variables[-1]
-        raise ValueError(f"{name}: expected shape {expected} for {names}, got {tuple(state.shape)}")
-    check_device(name, state, like)
 
 
 def check_axes(name: str, sizes: Sequence[int], axes: int, minimum: int) -> None:
@@ -184,8 +31,8 @@ def check_axes(name: str, sizes: Sequence[int], axes: int, minimum: int) -> None
     if len(sizes) != axes or any(size < minimum for size in sizes):
         raise ValueError(f"{name}: expected {axes} integers >= {minimum}, got {list(sizes)}")
     # What torch's convolutions and pooling take, which the reference goes by.
-    if any(size > _MOST_INT32 for size in sizes):
-        raise ValueError(f"{name}: expected integers up to {_MOST_INT32}, got {list(sizes)}")
+    if any(size > MOST_INT32 for size in sizes):
+        raise ValueError(f"{name}: expected integers up to {MOST_INT32}, got {list(sizes)}")
 
 
 def check_pool_sizes(x: Tensor, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int]) -> None:
@@ -293,7 +140,7 @@ def check_conv2d_sizes(
     weight_name: str,
     weight_size: Sequence[int],
     grad_output: Tensor,
-    options: ConvOptions,
+    options: tuple[Sequence[int], Sequence[int], Sequence[int], int],
 ) -> None:
     """Raise ValueError unless a convolution of the input with the weight has the shape of `grad_output`."""
     stride, padding, dilation, groups = options
@@ -339,3 +186,51 @@ def check_conv2d_tensors(grad_output: Tensor, name: str, operand: Tensor, layout
     check_rank(name, operand, layout, exactly=4)
     check_dtype(name, operand, grad_output.dtype)
     check_device(name, operand, grad_output)
+
+
+def check_time_constants(tau_m: float, tau_s: float, tau_grad: float) -> None:
+    """Raise ValueError unless all are finite and at least one time step."""
+    for name, value in (("tau_m", tau_m), ("tau_s", tau_s), ("tau_grad", tau_grad)):
+        if not 1 <= value < math.inf:
+            raise ValueError(f"{name}: expected a finite number of time steps >= 1, got {value}")
+
+
+def check_grad_clamp(grad_clamp: float) -> None:
+    """Raise ValueError unless the bound is above 0; infinity is none."""
+    if not grad_clamp > 0:
+        raise ValueError(f"grad_clamp: expected a number > 0, got {grad_clamp}")
+
+
+def check_coefficients(coefficients: Tensor, channels: int, like: Tensor) -> None:
+    """Check a neuron's coefficients `[P, C]`, one column for all channels or one each."""
+    check_kernel_dtype("coefficients", coefficients)
+    check_device("coefficients", coefficients, like)
+    if coefficients.dim() != 2 or coefficients.shape[1] not in (1, channels):
+        raise ValueError(
+            f"coefficients: expected [P, C] with 1 or {channels} columns, got shape {tuple(coefficients.shape)}"
+        )
+
+
+def check_threshold(threshold: Tensor, channels: int, like: Tensor) -> None:
+    """Check one threshold for all neurons or one per channel."""
+    check_kernel_dtype("threshold", threshold)
+    if threshold.dim() > 0 and tuple(threshold.shape) != (channels,):
+        raise ValueError(
+            f"threshold: expected a scalar or shape ({channels},), one value per channel, "
+            f"got shape {tuple(threshold.shape)}"
+        )
+    check_device("threshold", threshold, like)
+
+
+def check_state_shape(
+    state: Tensor | None, variables: Sequence[str], sequence: Sequence[int], like: Tensor, name: str = "state"
+) -> None:
+    """Check the state `[K, N, ...]` of neurons: K variables of one step `sequence` `[N, ...]`; None is a zero state."""
+    if state is None:
+        return
+    check_kernel_dtype(name, state)
+    expected = (len(variables), *sequence)
+    if tuple(state.shape) != expected:
+        names = ", ".join(variables[:-1]) + " and " * (len(variables) > 1) + variables[-1]
+        raise ValueError(f"{name}: expected shape {expected} for {names}, got {tuple(state.shape)}")
+    check_device(name, state, like)

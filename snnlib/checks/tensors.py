@@ -1,0 +1,141 @@
+"""Checks of tensors: kind, dtype, shape, device, lengths and labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from snnlib.checks.values import require
+
+# What kernels compute with, in the order of their codes.
+KERNEL_DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+
+
+def check_tensor(name: str, tensor: Tensor) -> None:
+    """Raise TypeError unless `tensor` is a dense one; torch hands None to an op for a tensor that is not given."""
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"{name}: expected a torch.Tensor, got {type(tensor).__name__}")
+    if tensor.layout != torch.strided or tensor.is_nested:
+        kind = "nested tensor" if tensor.is_nested else str(tensor.layout)
+        raise TypeError(f"{name}: expected a dense tensor, got {kind}; spikes are dense tensors: .to_dense()")
+
+
+def check_floating(name: str, tensor: Tensor) -> None:
+    """Raise TypeError unless `tensor` is a floating tensor."""
+    check_tensor(name, tensor)
+    if not tensor.is_floating_point():
+        raise TypeError(f"{name}: expected a floating dtype, got {tensor.dtype}; convert it with .float()")
+
+
+def check_kernel_dtype(name: str, tensor: Tensor) -> None:
+    """Raise TypeError unless `tensor` has one of the dtypes that the ops compute with."""
+    check_tensor(name, tensor)
+    if tensor.dtype not in KERNEL_DTYPES:
+        expected = ", ".join(str(dtype) for dtype in KERNEL_DTYPES)
+        raise TypeError(f"{name}: expected one of {expected}, got {tensor.dtype}")
+
+
+def check_dtype(name: str, tensor: Tensor, dtype: torch.dtype) -> None:
+    """Raise TypeError unless `tensor` has this dtype."""
+    check_tensor(name, tensor)
+    if tensor.dtype != dtype:
+        raise TypeError(f"{name}: expected {dtype}, got {tensor.dtype}")
+
+
+def check_rank(
+    name: str, tensor: Tensor, layout: str, *, at_least: int = 0, at_most: int = 64, exactly: int = 0
+) -> None:
+    """Raise ValueError unless the number of dimensions fits `layout`, which the message shows."""
+    if not at_least <= tensor.dim() <= at_most or (exactly and tensor.dim() != exactly):
+        raise ValueError(f"{name}: expected {layout}, got shape {tuple(tensor.shape)}")
+
+
+def check_shape(name: str, tensor: Tensor, shape: Sequence[int], what: str = "") -> None:
+    """Raise ValueError unless `tensor` has this shape; `what` says whose it is."""
+    if tuple(tensor.shape) != tuple(shape):
+        raise ValueError(f"{name}: expected {what or 'shape'} {tuple(shape)}, got {tuple(tensor.shape)}")
+
+
+def check_device(name: str, tensor: Tensor, like: Tensor) -> None:
+    """Raise ValueError unless both tensors are on one device."""
+    check_tensor(name, tensor)
+    if tensor.device != like.device:
+        raise ValueError(f"{name}: expected a tensor on {like.device}, got one on {tensor.device}")
+
+
+def check_gradient(name: str, tensor: Tensor, shape: Sequence[int], what: str, like: Tensor) -> None:
+    """Check the gradient of a result of this shape; it may have another floating dtype."""
+    check_kernel_dtype(name, tensor)
+    check_device(name, tensor, like)
+    check_shape(name, tensor, shape, what)
+
+
+def check_time_dim(time_dim: int) -> None:
+    """Raise ValueError unless time is the first or the second dimension."""
+    if time_dim not in (0, 1):
+        raise ValueError(f"time_dim: expected 0 or 1, got {time_dim}")
+
+
+def check_lengths(lengths: Tensor, steps: int, batch: int, like: Tensor) -> Tensor:
+    """The number of steps of each sample as int64, on the device of `like`.
+
+    Raises:
+        TypeError: no tensor of integers.
+        ValueError: not one number per sample, or one outside 0 to `steps`.
+    """
+    check_tensor("lengths", lengths)
+    if lengths.is_floating_point() or lengths.is_complex() or lengths.dtype == torch.bool:
+        raise TypeError(f"lengths: expected integers, got {lengths.dtype}")
+    if tuple(lengths.shape) != (batch,):
+        raise ValueError(
+            f"lengths: expected shape {(batch,)}, one number of steps per sample, got {tuple(lengths.shape)}"
+        )
+    check_device("lengths", lengths, like)
+    numbers = lengths.to(torch.int64)
+
+    def error() -> ValueError:
+        least, most = (int(bound) for bound in numbers.aminmax())
+        return ValueError(f"lengths: expected numbers from 0 to {steps} steps, got {least} to {most}")
+
+    require((numbers >= 0) & (numbers <= steps), error)
+    return numbers
+
+
+def check_integer_labels(target: Tensor) -> None:
+    """Raise TypeError unless `target` is a tensor of integers."""
+    if not isinstance(target, Tensor):
+        raise TypeError(f"target: expected a torch.Tensor, got {type(target).__name__}")
+    if target.is_floating_point() or target.is_complex() or target.dtype == torch.bool:
+        raise TypeError(f"target: expected integer labels, got {target.dtype}")
+
+
+def check_labels(target: Tensor, scores: Tensor) -> None:
+    """Raise unless `target` has one label in range for every row of `scores` `[..., classes]`.
+
+    Values are checked as by `require`.
+    """
+    check_integer_labels(target)
+    rows, classes = tuple(scores.shape[:-1]), scores.shape[-1]
+    if tuple(target.shape) != rows:
+        what = "one label per sample" if len(rows) == 1 else "one label per step and sample"
+        raise ValueError(f"target: expected shape {rows}, {what}, got {tuple(target.shape)}")
+    check_device("target", target, scores)
+    # The number of classes may not fit into the dtype of labels.
+    labels = target.long()
+
+    def error() -> ValueError:
+        low, high = (int(bound) for bound in target.aminmax())
+        return ValueError(f"target: expected labels from 0 to {classes - 1}, got {low} to {high}")
+
+    require((labels >= 0) & (labels < classes), error)
+
+
+def first_state(state: object) -> Tensor | None:
+    """The tensor in the state that `run` of a layer returned, or None for the initial state."""
+    if state is None:
+        return None
+    if not (isinstance(state, tuple) and state and isinstance(state[0], Tensor)):
+        raise TypeError(f"state: expected the tuple that run returned, got {type(state).__name__}")
+    return state[0]
