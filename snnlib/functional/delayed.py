@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from snnlib import ops
-from snnlib.functional._autocast import autocast_dtype
-from snnlib.functional._once import differentiable_once
+from snnlib.backends.autocast import autocast_dtype
 from snnlib.functional.input_time import by_time
 from snnlib.functional.operators import FullyConnected, LinearOperator
 from snnlib.functional.spiking import layer_currents, pooled, spiking_layer
@@ -18,6 +17,7 @@ from snnlib.functional.srm import as_threshold, check_state
 from snnlib.functional.unfolded import unfolded_rows
 from snnlib.neurons.base import Neuron, Output
 from snnlib.neurons.srm import SRM
+from snnlib.ops.differentiable_once import differentiable_once
 
 
 def delayed_layer(

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from snnlib import ops
 from snnlib.backends import native
-from snnlib.functional._once import differentiable_once
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator, SequenceConvolution
 from snnlib.functional.srm import SRMNeuron, Streamed, check_state
+from snnlib.ops.differentiable_once import differentiable_once
 from snnlib.ops.geometry import ConvOptions, geometry
 
 

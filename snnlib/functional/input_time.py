@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from snnlib.functional._once import differentiable_once
 from snnlib.functional.history import last_steps
+from snnlib.ops.differentiable_once import differentiable_once
 
 # What `input_gradient` may be; None chooses by the module below.
 CHOICES = ("time", "dense")

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from snnlib.backends.autocast import autocast_dtype
 from snnlib.checks import (
     as_sizes,
     check_count,
@@ -16,7 +17,6 @@ from snnlib.checks import (
     check_floating,
     check_rank,
 )
-from snnlib.functional._autocast import autocast_dtype
 from snnlib.ops import levels
 from snnlib.ops.dense import convolve
 from snnlib.ops.geometry import ConvOptions

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from snnlib import ops
+from snnlib.backends.autocast import without_autocast
 from snnlib.checks import check_floating, check_rank, check_state_shape, time_dimension
-from snnlib.functional._autocast import without_autocast
 from snnlib.functional.srm import SRMNeuron, Streamed
 from snnlib.neurons.dynamics import Dynamics
 

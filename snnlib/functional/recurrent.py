@@ -12,12 +12,12 @@ from torch import Tensor
 from snnlib import ops
 from snnlib.backends import reference
 from snnlib.checks import check_device, check_floating, check_lengths, check_rank, require
-from snnlib.functional._once import differentiable_once
 from snnlib.functional.lengths import without_padding
 from snnlib.functional.operators import LinearOperator
 from snnlib.functional.spiking import layer_currents
 from snnlib.neurons.base import Neuron, Output
 from snnlib.neurons.dynamics import Dynamics
+from snnlib.ops.differentiable_once import differentiable_once
 
 
 def spiking_recurrent(

@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from snnlib import ops
+from snnlib.backends.autocast import autocast_dtype
 from snnlib.checks import check_untransformed
-from snnlib.functional._autocast import autocast_dtype
-from snnlib.functional._once import differentiable_once
 from snnlib.functional.average import apart_avg_pool2d
 from snnlib.functional.event_driven import (
     as_event_driven,
@@ -27,6 +26,7 @@ from snnlib.functional.operators import LinearOperator, SequenceConvolution
 from snnlib.functional.pool import spike_avg_pool2d
 from snnlib.neurons.base import Neuron, Output
 from snnlib.neurons.dynamics import Dynamics
+from snnlib.ops.differentiable_once import differentiable_once
 from snnlib.ops.geometry import ConvOptions
 
 # Whether layers that take and give a state save their entries alone in the place of currents.

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
+from snnlib.backends.autocast import autocast_dtype
 from snnlib.checks import check_dtype, check_floating
-from snnlib.functional._autocast import autocast_dtype
 from snnlib.functional.normalized import along_channels
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
 from snnlib.functional.spiking import layer_currents

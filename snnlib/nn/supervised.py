@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from snnlib.backends.autocast import without_autocast
 from snnlib.checks import check_integer_labels
-from snnlib.functional._autocast import without_autocast
 from snnlib.functional.srm import Streamed
 from snnlib.functional.supervised import supervised_current
 from snnlib.nn.srm import SRMLinear

@@ -9,8 +9,8 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from snnlib.backends.autocast import without_autocast
 from snnlib.checks import as_sizes, check_flag, check_floating, check_rank
-from snnlib.functional._autocast import without_autocast
 
 Align = Literal["half_pixel", "corner"]
 
