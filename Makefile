@@ -46,11 +46,11 @@ format: $(READY)  ## Rewrite sources in the project's format.
 
 bench: $(READY)  ## Time training steps, layers and kernels; figures and pictures go to build/bench/.
 	for name in $(BENCHMARKS); do \
-		$(PYTHON) benchmarks/$$name.py --json build/bench/$$name.json --picture build/bench/$$name.png || exit 1; \
+		$(PYTHON) benchmarks/cpu/$$name.py --json build/bench/$$name.json --picture build/bench/$$name.png || exit 1; \
 	done
 
 bench-accuracy: $(READY)  ## Accuracy on five folds against the paper's settings and, where it is installed, SpikingJelly (two hours).
-	$(PYTHON) benchmarks/accuracy.py
+	$(PYTHON) benchmarks/learning/accuracy.py
 
 # Other libraries go beside the environment, never into it: some would replace torch.
 $(PEERS)/.ready: $(READY) release/peers.txt
@@ -67,12 +67,12 @@ test-peers: $(PEERS)/.ready  ## Tests against snnTorch, SpikingJelly, Norse, sin
 bench-peers: $(PEERS)/.ready  ## Time and accuracy beside the other libraries; build/bench-peers/index.html is the page to show.
 	rm -rf build/bench-peers
 	for name in $(PEER_BENCHMARKS); do \
-		PYTHONPATH=$(PEERS) $(PYTHON) benchmarks/$$name.py --json build/bench-peers/$$name.json \
+		PYTHONPATH=$(PEERS) $(PYTHON) benchmarks/cpu/$$name.py --json build/bench-peers/$$name.json \
 			--picture build/bench-peers/$$name.png || exit 1; \
 	done
-	PYTHONPATH=$(PEERS) $(PYTHON) benchmarks/accuracy.py --folds 2 --epochs 6 --method recipe --method spikingjelly \
+	PYTHONPATH=$(PEERS) $(PYTHON) benchmarks/learning/accuracy.py --folds 2 --epochs 6 --method recipe --method spikingjelly \
 		--json build/bench-peers/accuracy.json
-	PYTHONPATH=$(PEERS) $(PYTHON) benchmarks/page.py build/bench-peers
+	PYTHONPATH=$(PEERS) $(PYTHON) benchmarks/cpu/page.py build/bench-peers
 
 cuda-check: $(READY)  ## Compile the CUDA kernels for the oldest architecture and Hopper; no GPU needed.
 	$(PYTHON) cuda/check.py $(ARCHITECTURES)
@@ -128,7 +128,7 @@ docs: $(READY)  ## The documentation site in build/site; warnings are errors, an
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
 
 gpu-check:  ## Build, check and measure on a GPU machine, with the packages of its own python3; COPY=FOLDER for the report.
-	python3 benchmarks/gpu_check.py --build build/gpu-check $(if $(COPY),--copy $(COPY))
+	python3 benchmarks/gpu --build build/gpu-check $(if $(COPY),--copy $(COPY))
 
 # For machines with the H100 or H200 and Python 3.12, where the sources may not build.
 gpu-bundle:  ## Into build/gpu what gpu-check needs on a machine without git: the commit, and a wheel with kernels if Python 3.12 is here.

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+ROOT = Path(__file__).parents[1]
+BENCHMARKS = ROOT / "benchmarks" / "cpu"
 # Rows of the first table that are ours or need no other library.
 ROWS = {
     "training_step": [
@@ -58,7 +59,7 @@ def test_benchmark(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def make_variable(name: str) -> list[str]:
-    makefile = (BENCHMARKS.parent / "Makefile").read_text()
+    makefile = (ROOT / "Makefile").read_text()
     (line,) = (line for line in makefile.splitlines() if line.startswith(f"{name} :="))
     return line.split()[2:]
 
@@ -66,7 +67,7 @@ def make_variable(name: str) -> list[str]:
 def test_make_runs_them_all() -> None:
     assert set(make_variable("BENCHMARKS")) == set(ROWS)
     assert set(make_variable("PEER_BENCHMARKS")) <= set(ROWS)
-    assert all((BENCHMARKS.parent / file).exists() for file in make_variable("PEER_TESTS"))
+    assert all((ROOT / file).exists() for file in make_variable("PEER_TESTS"))
 
 
 def test_page_shows_every_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,22 +115,3 @@ def test_peak_memory_counts_what_a_step_takes(monkeypatch: pytest.MonkeyPatch) -
     # The input and, layer by layer, the spikes before pooling.
     assert fused > x.nbytes / 1e6
     assert apart - fused > 4 * 30 * 8 * (12 * 32 * 32 + 64 * 12 * 12) / 1e6
-
-
-def test_sequence_tasks_pair_prepared_and_unprepared_nets(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
-    figures = tmp_path / "figures.json"
-    arguments = ["--task", "adding", "motifs", "--rates", "1e-3", "--seeds", "0", "1", "--seconds", "0.2"]
-    monkeypatch.setattr(sys, "argv", ["sequence_tasks", *arguments, "--json", str(figures)])
-    importlib.import_module("sequence_tasks").main()
-    adding, motifs = json.loads(figures.read_text())
-    assert (adding["task"], motifs["task"]) == ("adding", "motifs")
-    for row, better in ((adding, -1), (motifs, 1)):
-        ahead = [better * (p - u) for p, u in zip(row["prepared"], row["unprepared"], strict=True)]
-        assert row["ahead"] == pytest.approx(sum(ahead) / 2)
-    # A sum of two numbers from 0 to 1 and the mean of all of them differ by 1/6, squared; potentials begin near 0.
-    assert all(0.05 < error < 2 for error in adding["unprepared"])
-    assert all(0 <= share <= 1 for share in motifs["prepared"])

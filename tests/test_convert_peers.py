@@ -1,6 +1,6 @@
 """Nets of snnTorch, SpikingJelly and Norse, converted, where installed: spikes, gradients, 20 training losses.
 
-The nets are those of benchmarks/convert.py, in the manner of the libraries' tutorials.
+The nets are those of benchmarks/exchange/convert.py, in the manner of the libraries' tutorials.
 """
 
 import importlib
@@ -15,7 +15,7 @@ import torch
 import snnlib
 
 # It imports what the benchmarks share.
-sys.path.append(str(Path(__file__).parent.parent / "benchmarks"))
+sys.path.append(str(Path(__file__).parent.parent / "benchmarks" / "exchange"))
 benchmark: Any = importlib.import_module("convert")
 
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -30,17 +30,17 @@ def _path(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def stages() -> ModuleType:
-    return importlib.import_module("gpu_stages")
+    return importlib.import_module("gpu.stages")
 
 
 @pytest.fixture
 def check() -> ModuleType:
-    return importlib.import_module("gpu_check")
+    return importlib.import_module("gpu.check")
 
 
 @pytest.fixture
 def build() -> ModuleType:
-    return importlib.import_module("gpu_build")
+    return importlib.import_module("gpu.build")
 
 
 @pytest.mark.parametrize("name", STAGES)
@@ -118,7 +118,7 @@ class TestBuild:
 def _fake_stage(check: ModuleType, monkeypatch: pytest.MonkeyPatch, file: Path, *lines: str) -> None:
     """Stages of `check` run this script."""
     file.write_text("import json, os, subprocess, sys, time\n" + "\n".join(lines))
-    monkeypatch.setattr(check, "__file__", str(file))
+    monkeypatch.setattr(check, "PROGRAM", str(file))
 
 
 def _run_stage(check: ModuleType, folder: Path, seconds: float) -> dict[str, object]:
@@ -171,7 +171,7 @@ def test_stages_that_measure_run_alone_and_others_four_at_a_time(
         f"print({stages.RESULTS!r} + json.dumps({{'begin': begin, 'end': time.time()}}))",
         f"print({stages.DONE!r})",
     )
-    report = importlib.import_module("gpu_report").Report(tmp_path / "report.json", None, {})
+    report = importlib.import_module("gpu.report").Report(tmp_path / "report.json", None, {})
     names = list(stages.STAGES)
     check.run_stages(names, argparse.Namespace(device="cpu", small=True), report, time.monotonic() + 60)
     times = {name: report.stages[name]["results"] for name in names}
@@ -188,15 +188,15 @@ def test_stages_that_measure_run_alone_and_others_four_at_a_time(
 DRIVER = """
 import sys, pathlib
 sys.path.insert(0, {benchmarks!r})
-import gpu_check
-gpu_check.__file__ = {stage!r}
-gpu_check.LANES = 2
+from gpu import check
+check.PROGRAM = {stage!r}
+check.LANES = 2
 # torch is not needed for this.
-gpu_check.problem_with = lambda device: ""
-gpu_check.facts = lambda device, commit: {{"commit": commit, "device": device, "torch": "2"}}
-sys.argv = ["gpu_check", "--device", "cpu", "--stages", "quick,endless", "--commit", "abc"]
+check.problem_with = lambda device: ""
+check.facts = lambda device, commit: {{"commit": commit, "device": device, "torch": "2"}}
+sys.argv = ["gpu", "--device", "cpu", "--stages", "quick,endless", "--commit", "abc"]
 sys.argv += ["--json", {report!r}, "--copy", {copy!r}]
-sys.exit(gpu_check.main())
+sys.exit(check.main())
 """
 
 
@@ -241,7 +241,7 @@ def test_a_run_that_is_stopped_leaves_what_it_knows(
 
 def test_a_call_for_some_stages_adds_to_the_report(tmp_path: Path) -> None:
     """A command on a GPU machine is short: what found no time in the first one runs in a second."""
-    module = importlib.import_module("gpu_report")
+    module = importlib.import_module("gpu.report")
     facts = {"commit": "abc", "device": "cuda", "torch": "2"}
     file = tmp_path / "report.json"
 
@@ -268,7 +268,7 @@ def test_dry_run(tmp_path: Path, build: ModuleType, monkeypatch: pytest.MonkeyPa
     # An architecture by name, as there is no GPU to ask.
     options = ("--device", "cpu", "--small", "--minutes", "35", "--architectures", "90")
     folders = ("--build", tmp_path / "build", "--copy", tmp_path / "out", "--json", tmp_path / "report.json")
-    command = [sys.executable, BENCHMARKS / "gpu_check.py", *options, *folders]
+    command = [sys.executable, BENCHMARKS / "gpu", *options, *folders]
     # In the place of what leads imports to the sources, where the package is installed as it lies.
     (tmp_path / "_editable_skbc_snnlib.py").touch()
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
@@ -285,7 +285,7 @@ def test_dry_run(tmp_path: Path, build: ModuleType, monkeypatch: pytest.MonkeyPa
 def test_without_a_gpu(
     check: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["gpu_check.py"])
+    monkeypatch.setattr(sys, "argv", ["gpu"])
     assert check.main() == 2
     error = capsys.readouterr().err
     assert error.startswith("gpu-check needs a GPU, and torch ")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks" / "learning"
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def stress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     module = importlib.import_module("stress")
     monkeypatch.setattr(module.snnlib, "keep_freed_memory", lambda: True)
     monkeypatch.setattr(module, "load", partial(module.load, kept=tmp_path / "kept"))
-    tasks = importlib.import_module("learning_tasks")
+    tasks = importlib.import_module("tasks")
     monkeypatch.setitem(tasks.TASKS, "motifs", lambda: few_motifs(tasks))
     return module
 
@@ -81,7 +81,7 @@ def test_stress_runs_what_is_missing_and_draws_what_is_there(
 
 def test_tasks_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(BENCHMARKS)
-    tasks = importlib.import_module("learning_tasks")
+    tasks = importlib.import_module("tasks")
     read: list[str] = []
 
     def motifs() -> Any:
@@ -161,10 +161,10 @@ def test_a_page_without_marks_is_left_alone(tmp_path: Path, monkeypatch: pytest.
 def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(BENCHMARKS)
     monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
-    module = importlib.import_module("learning_table")
+    module = importlib.import_module("table")
     monkeypatch.setattr(module.snnlib, "keep_freed_memory", lambda: True)
-    problems = importlib.import_module("learning_problems")
-    tasks = importlib.import_module("learning_tasks")
+    problems = importlib.import_module("table_problems")
+    tasks = importlib.import_module("tasks")
     few = few_motifs(tasks)
     setting = importlib.import_module("stress").Setting("16-6", (40, 1, 1), 10.0, 5.0, batch=20, prepared=20)
     monkeypatch.setattr(module, "problem", lambda name: problems._of_task(few, setting))
@@ -211,7 +211,7 @@ def test_nets_of_the_table_learn_what_is_easy(table: ModuleType, net: str) -> No
 
 
 def test_scores_are_of_each_sequences_own_steps(table: ModuleType) -> None:
-    nets = table.learning_nets
+    nets = table.table_nets
     output = torch.arange(12.0).reshape(4, 3, 1)
     lengths = torch.tensor([4, 2, 1])
     mean = nets.mean_of_own_steps(output, lengths)
@@ -229,3 +229,22 @@ def test_input_weights_are_scaled_to_a_rate(table: ModuleType) -> None:
 
     speech.scale_to_rate_(weight, spikes, 0.3)
     assert float(spikes().mean()) == pytest.approx(0.3, abs=0.02)
+
+
+def test_sequence_tasks_pair_prepared_and_unprepared_nets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
+    figures = tmp_path / "figures.json"
+    arguments = ["--task", "adding", "motifs", "--rates", "1e-3", "--seeds", "0", "1", "--seconds", "0.2"]
+    monkeypatch.setattr(sys, "argv", ["sequence_tasks", *arguments, "--json", str(figures)])
+    importlib.import_module("sequence_tasks").main()
+    adding, motifs = json.loads(figures.read_text())
+    assert (adding["task"], motifs["task"]) == ("adding", "motifs")
+    for row, better in ((adding, -1), (motifs, 1)):
+        ahead = [better * (p - u) for p, u in zip(row["prepared"], row["unprepared"], strict=True)]
+        assert row["ahead"] == pytest.approx(sum(ahead) / 2)
+    # A sum of two numbers from 0 to 1 and the mean of all of them differ by 1/6, squared; potentials begin near 0.
+    assert all(0.05 < error < 2 for error in adding["unprepared"])
+    assert all(0 <= share <= 1 for share in motifs["prepared"])

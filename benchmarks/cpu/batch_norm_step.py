@@ -1,6 +1,6 @@
 """Milliseconds of one training step of nets with batch norm before LIF neurons: snnlib and SpikingJelly.
 
-    PYTHONPATH=PEERS python benchmarks/batch_norm_step.py [--net nmnist vgg gesture] [--batch 8] [--json FILE]
+    PYTHONPATH=PEERS python benchmarks/cpu/batch_norm_step.py [--net nmnist vgg gesture] [--batch 8] [--json FILE]
 
 Convolution, batch norm by the statistics of the batch, LIF with tau 2 and a detached reset, average pooling; forward,
 backward and Adam, float32, random events of 4 %. `nmnist` is 12C5p1-P2-64C5-P2-10 at T = 30; `vgg` and `gesture` are

@@ -1,6 +1,6 @@
 """Milliseconds of the parts of a convolutional layer at several densities: event-driven, and torch's convolution.
 
-    python benchmarks/convolution.py [--density 0.03 0.1 0.3 0.6] [--json FILE] [--picture FILE]
+    python benchmarks/cpu/convolution.py [--density 0.03 0.1 0.3 0.6] [--json FILE] [--picture FILE]
 
 128 to 128 channels, 3x3, on 32x32, T = 12, batch 8; input and output both fire at the density, anywhere in the frame.
 The layer's time holds its neurons as well: their scan over time forward, and in each of the two gradients the reading

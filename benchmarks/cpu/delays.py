@@ -1,6 +1,6 @@
 """Milliseconds of forward + backward of a layer with learnable delays, over the layer without them.
 
-    python benchmarks/delays.py [--max-delay 25] [--batch 128] [--neuron LIF] [--convolution | --recurrent]
+    python benchmarks/cpu/delays.py [--max-delay 25] [--batch 128] [--neuron LIF] [--convolution | --recurrent]
 
 Workload: 700 inputs of which 3 % fire in a step, 256 neurons scaled to 5 % of neuron-steps, T = 100, batch 128,
 float32; with `--recurrent` delays are those of the spikes that come back in a recurrent layer of these sizes; with

@@ -1,6 +1,6 @@
 """Reading event files: million events per second by format, beside NumPy, other readers and the floor.
 
-    python benchmarks/event_readers.py --fresh-memory --threads 1
+    python benchmarks/cpu/event_readers.py --fresh-memory --threads 1
 
 A recording of ten million events of a 180 x 240 sensor, random pixels at 0.5 events a microsecond, is written in every
 format and read again from the system's file cache, readers in turns. The floor reads the file's bytes and fills fresh

@@ -1,6 +1,6 @@
 """Time and peak memory of a training step for the same recordings in finer and finer bins, input as events.
 
-    SNNLIB_DATA=FOLDER python benchmarks/fine_bins.py [--steps 300 3000] [--chunk 50] [--neurons srm lif] [--json FILE]
+    SNNLIB_DATA=FOLDER python benchmarks/cpu/fine_bins.py [--steps 300 3000] [--chunk 50] [--neurons srm lif]
 
 The N-MNIST net 12C5(p1)-P2-64C5-P2-10, fused, 50 recordings of 300 ms in one pass of `snnlib.checkpoint_time` in T
 bins, with as many spikes per sample at every T: weights are scaled until a layer fires at a rate of 0.08 * 30 / T. Time

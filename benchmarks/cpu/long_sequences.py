@@ -1,6 +1,6 @@
 """Time and peak memory of the N-MNIST net's training step for longer and longer sequences.
 
-    python benchmarks/long_sequences.py [--steps 30 100 300] [--batch 50] [--json FILE] [--picture FILE]
+    python benchmarks/cpu/long_sequences.py [--steps 30 100 300] [--batch 50] [--json FILE] [--picture FILE]
 
 The net and the data of training_step.py; a longer sequence is the recording over and over again, so density and rates
 stay what they are. Both time and memory should grow as T does. Peak memory is that of a fresh process, over imports.

@@ -1,6 +1,6 @@
 """One HTML page of the figures that the benchmarks wrote: tables, pictures, the machine and the fair settings.
 
-    python benchmarks/page.py FOLDER
+    python benchmarks/cpu/page.py FOLDER
 
 FOLDER holds `NAME.json` and `NAME.png` of benchmarks (`--json`, `--picture`); the page becomes FOLDER/index.html.
 """
@@ -71,10 +71,16 @@ def accuracy_html(figures: dict[str, Any]) -> str:
     )
 
 
+def _program(name: str) -> Path:
+    """The file of a benchmark whose figures are on the page."""
+    files = (Path(__file__).parents[1] / folder / f"{name}.py" for folder in ("cpu", "learning"))
+    return next(file for file in files if file.exists())
+
+
 def section(file: Path) -> str:
     """Title, purpose, tables and picture of one benchmark."""
     figures = json.loads(file.read_text(encoding="utf-8"))
-    source = (Path(__file__).parent / f"{file.stem}.py").read_text(encoding="utf-8")
+    source = _program(file.stem).read_text(encoding="utf-8")
     title, _, purpose = source.split('"""')[1].partition("\n")
     parts = [f"<h2>{escape(title)}</h2>"]
     if "methods" in figures:

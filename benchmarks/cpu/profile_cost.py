@@ -1,6 +1,6 @@
 """What `snnlib.profile` costs beside a forward pass of the same net, in turns in one process.
 
-Usage: python benchmarks/profile_cost.py [--turns 15] [--threads 1] [NET ...]
+Usage: python benchmarks/cpu/profile_cost.py [--turns 15] [--threads 1] [NET ...]
 
 Prints the median of (time of the profile) / (time of the forward pass) for each net, in evaluation mode without
 gradients. Times are processor times, so that other programs on the machine do not count. Spikes are random at 5 %.

@@ -1,6 +1,6 @@
 """Milliseconds of one training step of a recurrent layer: snnlib, snnTorch, SpikingJelly and a dense torch loop.
 
-    PYTHONPATH=PEERS python benchmarks/recurrent.py [--rate 0.05] [--compile] [--json FILE]
+    PYTHONPATH=PEERS python benchmarks/cpu/recurrent.py [--rate 0.05] [--compile] [--json FILE]
 
 Workload: 700 inputs of which 3 % fire in a step, 256 recurrent neurons of which `--rate` fire, T = 100, batch 128, a
 linear read-out of the mean; forward + backward + Adam, float32. Input currents of all steps are one product for every

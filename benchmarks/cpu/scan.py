@@ -1,6 +1,6 @@
 """Milliseconds of the dense kernels against a copy: scans of SRM and LIF neurons and spike pooling, both directions.
 
-    python benchmarks/scan.py [--threads 1] [--dtype float32 bfloat16] [--json FILE] [--picture FILE]
+    python benchmarks/cpu/scan.py [--threads 1] [--dtype float32 bfloat16] [--json FILE] [--picture FILE]
 
 These kernels do little arithmetic per value, so that memory is their limit. `of a copy` is their rate over that of
 `copy_` in the same turn, in bytes that have to move: what is read and what is written, each once. Scan: T = 30, one

@@ -1,6 +1,6 @@
 """Milliseconds of neurons and the average pool behind them: one kernel against two, by the size of the windows.
 
-    python benchmarks/scan_pool.py [--threads 1] [--window 2 3 4] [--json FILE] [--picture FILE]
+    python benchmarks/cpu/scan_pool.py [--threads 1] [--window 2 3 4] [--json FILE] [--picture FILE]
 
 LIF neurons with a triangle as surrogate on channels-last currents in float32, forward and backward; 13 % of them fire.
 In one kernel neither spikes before the pool nor their gradients are stored.

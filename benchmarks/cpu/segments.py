@@ -1,6 +1,6 @@
 """Milliseconds of segment sums and superpixel pooling: snnlib and the formulations that torch offers for the same task.
 
-    python benchmarks/segments.py [--json FILE] [--picture FILE]
+    python benchmarks/cpu/segments.py [--json FILE] [--picture FILE]
 
 Superpixel pooling: image [8, 64, 256, 256], 400 labels per image (nearest of random centres). Segment sums: 1e6 rows
 of 16 in 1e5 segments. All candidates take turns, so that a drift of the machine's speed meets all of them; figures are

@@ -1,6 +1,6 @@
 """Training steps and forward passes of the N-MNIST net for one sample and for a few.
 
-    PYTHONPATH=PEERS python benchmarks/small_batch.py [--batch 1 8] [--json FILE] [--picture FILE]
+    PYTHONPATH=PEERS python benchmarks/cpu/small_batch.py [--batch 1 8] [--json FILE] [--picture FILE]
 
 Nets and data of training_step.py, the fastest of each kind; there is nothing to share the cost of Python and of each
 call with, and threads have less to divide. Ratios are to snnlib's fused net.

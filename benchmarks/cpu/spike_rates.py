@@ -1,6 +1,6 @@
 """Milliseconds of a training step of the N-MNIST net by how often its neurons fire.
 
-    python benchmarks/spike_rates.py [--rate 0.01 ... 0.5] [--batch 50] [--json FILE] [--picture FILE]
+    python benchmarks/cpu/spike_rates.py [--rate 0.01 ... 0.5] [--batch 50] [--json FILE] [--picture FILE]
 
 Every layer is calibrated to the same rate, on random events at 4 % anywhere in the frame: recordings have still
 corners, where nothing can fire so often. The dense convolutions cost the same at any rate; ratios are to them.

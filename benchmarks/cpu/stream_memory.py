@@ -1,6 +1,6 @@
 """Peak memory of a process that streams a large recording, over what it takes to import the library.
 
-    python benchmarks/stream_memory.py --gigabytes 2 --format dat evt2 evt3 aedat3
+    python benchmarks/cpu/stream_memory.py --gigabytes 2 --format dat evt2 evt3 aedat3
 
 A recording of that size is written to a temporary folder, read window by window with `snnlib.data.iter_events` in a
 process of its own, and removed. Linux only: the peak is the kernel's `VmHWM`, which begins anew after the import.

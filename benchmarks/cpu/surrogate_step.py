@@ -1,6 +1,6 @@
 """Milliseconds of one training step of the N-MNIST net with LIF neurons: snnlib's surrogates and SpikingJelly.
 
-    SNNLIB_DATA=FOLDER PYTHONPATH=PEERS python benchmarks/surrogate_step.py [--batch 50] [--rate 0.08] [--json FILE]
+    SNNLIB_DATA=FOLDER PYTHONPATH=PEERS python benchmarks/cpu/surrogate_step.py [--batch 50] [--rate 0.08] [--json FILE]
 
 Workload: 12C5(p1)-P2-64C5-P2-10, T = 30, forward + backward + Adam, float32, LIF with tau 2 and a detached reset. Every
 layer of every net is scaled until so many of its neurons fire in a step. Ratios are to the first row, a triangle.

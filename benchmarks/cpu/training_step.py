@@ -1,7 +1,7 @@
 """Milliseconds and peak memory of one training step of the N-MNIST net: snnlib, other libraries, torch's convolutions.
 
-    SNNLIB_DATA=FOLDER PYTHONPATH=PEERS python benchmarks/training_step.py [--batch 50] [--json FILE] [--picture FILE]
-    python benchmarks/training_step.py --watch --turns 30 --threads 1
+    SNNLIB_DATA=FOLDER PYTHONPATH=PEERS python benchmarks/cpu/training_step.py [--batch 50] [--json FILE]
+    python benchmarks/cpu/training_step.py --watch --turns 30 --threads 1
 
 Workload: 12C5(p1)-P2-64C5-P2-10, T = 30, forward + backward + Adam, float32 unless the name says another dtype, layers
 calibrated to 8 % output spikes. Events are N-MNIST's where SNNLIB_DATA names a folder with nmnist_800/, else those of

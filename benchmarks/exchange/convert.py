@@ -1,6 +1,6 @@
 """A training step of converted nets beside the originals', in turns in one process.
 
-Usage: python benchmarks/convert.py [--turns 7] [--threads 2] [--fresh-memory] [--rounding] [NET ...]
+Usage: python benchmarks/exchange/convert.py [--turns 7] [--threads 2] [--fresh-memory] [--rounding] [NET ...]
 
 Each net is converted, checked (spikes equal in evaluation mode), and trained for 20 steps beside the original from the
 same weights; then both take training steps in turns, and the median over the nets is printed. The same is done with the
@@ -18,16 +18,20 @@ from __future__ import annotations
 import argparse
 import importlib
 import statistics
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from turns import take_turns
 
 import snnlib
 from snnlib.exchange.leaves import clear_states
 from snnlib.exchange.verify import run_original
+
+sys.path.append(str(Path(__file__).parents[1] / "cpu"))
+from turns import take_turns
 
 STEPS, BATCH = 25, 32
 # Samples that `--rounding` trains on: six nets, two of them in float64.

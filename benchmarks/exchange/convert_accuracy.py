@@ -1,6 +1,6 @@
 """Final accuracy of converted nets beside the originals', on recordings, paired by seed.
 
-Usage: python benchmarks/convert_accuracy.py [--seeds 3] [--epochs 3] [--time-steps 10] [NET ...]
+Usage: python benchmarks/exchange/convert_accuracy.py [--seeds 3] [--epochs 3] [--time-steps 10] [NET ...]
 
 Data and folds are those of `accuracy.py`: N-MNIST in `$SNNLIB_DATA`, else the embedded digits. Seed k tests on fold k.
 Both nets start from the same weights and see the same batches in the same order; the loss is that of `convert.py`, the
@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
-from accuracy import fold_of_samples, mean_and_error, recordings
 from convert import CASES, Case, Trainer, twin
 from torch import Tensor
 
@@ -24,6 +25,9 @@ import snnlib
 from snnlib.data import ToFrames
 from snnlib.exchange.leaves import clear_states
 from snnlib.exchange.verify import run_original
+
+sys.path.append(str(Path(__file__).parents[1] / "learning"))
+from folds import fold_of_samples, mean_and_error, recordings
 
 FOLDS, BATCH = 5, 40
 NETS = ("snntorch conv", "spikingjelly csnn")

@@ -1,6 +1,6 @@
 """The recipe `nmnist` in integers and in C, fold by fold: accuracy, equal bits, memory and speed.
 
-    python benchmarks/integers.py [--folds 5] [--only FOLD ...] [--epochs 15] [--bits 8] [--keep DIR]
+    python benchmarks/exchange/integers.py [--folds 5] [--only FOLD ...] [--epochs 15] [--bits 8] [--keep DIR]
 
 Data and folds are those of `accuracy.py`. Each fold trains `snnlib train --recipe nmnist`, exports it with
 `snnlib export c`, whose scales come from 100 training samples, and compiles and runs the program's own check: its
@@ -14,17 +14,19 @@ import argparse
 import re
 import statistics
 import subprocess
+import sys
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
-
-from accuracy import check_folds, fold_of_samples, mean_and_error, recordings, write_fold
 
 import snnlib
 from snnlib.app.recipes import recipe
 from snnlib.app.training import RunFolder
 from snnlib.app.training.exporting import export_run_to_c
 from snnlib.app.training.run import train_run
+
+sys.path.append(str(Path(__file__).parents[1] / "learning"))
+from folds import check_folds, fold_of_samples, mean_and_error, recordings, write_fold
 
 
 def trained(folder: Path, root: Path, epochs: int, seed: int) -> Path:

@@ -1,4 +1,4 @@
-"""Installs the package for gpu_check.py: from its sources, or where they do not build from the wheel of a bundle."""
+"""Installs the package for check.py: from its sources, or where they do not build from the wheel of a bundle."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import gpu_processes
-from gpu_report import BUNDLE, ROOT
+from . import processes
+from .report import BUNDLE, ROOT
 
 # Compiling takes about 350 seconds of one core, which such a machine has a dozen of.
 LIMIT = 110
@@ -44,14 +44,14 @@ def build(folder: Path, architectures: str, output: Path, limit: float = LIMIT) 
     # CMake looks on the PATH alone.
     if "CUDACXX" not in environment and (nvcc := cuda_tool("nvcc")):
         environment["CUDACXX"] = nvcc
-    first = gpu_processes.run("build", command(ROOT, folder, architectures), limit, output, environment)
+    first = processes.run("build", command(ROOT, folder, architectures), limit, output, environment)
     stage: dict[str, Any] = {"passed": first.well, "seconds": first.seconds, "results": {}}
     if first.well:
         stage["results"] = {"installed": "from the sources"}
         return stage
     stage["error"] = first.problem
     for wheel in sorted(BUNDLE.glob("*.whl")):
-        second = gpu_processes.run(wheel.name, command(wheel, folder, architectures), 30, output)
+        second = processes.run(wheel.name, command(wheel, folder, architectures), 30, output)
         stage["seconds"] = round(stage["seconds"] + second.seconds, 1)
         if second.well:
             stage["results"] = {"installed": wheel.name}

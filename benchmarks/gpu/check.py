@@ -1,10 +1,10 @@
 """Builds, checks and measures snnlib on a GPU machine without network, in nine minutes: `make gpu-check`.
 
-    python3 benchmarks/gpu_check.py [--build FOLDER] [--copy FOLDER] [--stages ops,step] [--device cpu --small]
+    python3 benchmarks/gpu [--build FOLDER] [--copy FOLDER] [--stages ops,step] [--device cpu --small]
 
 Uses the python3 at hand with its torch, cmake, ninja, pybind11, scikit-build-core and nvcc; installs into FOLDER and
 nowhere else. If the sources do not build, the wheel of build/gpu is installed, which `make gpu-bundle` makes elsewhere.
-Each stage of gpu_stages.py runs in a process group of its own with a time limit, so that one that fails or hangs does
+Each stage of stages.py runs in a process group of its own with a time limit, so that one that fails or hangs does
 not stop the others and leaves nothing running. Those that measure have the GPU one after another; the others follow,
 four at a time. The report is written anew after every stage, the output of a stage as it comes, and a table last. A
 signal to end stops what runs and still gives the table.
@@ -24,10 +24,12 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
-import gpu_build
-import gpu_processes
-from gpu_report import ROOT, Report, facts
+from . import build, processes
+from .report import ROOT, Report, facts
+from .stages import DONE, RESULTS, STAGES, note, run
 
+# The folder, which Python runs by its __main__.py.
+PROGRAM = str(Path(__file__).parent)
 # A machine that is lent for one command often gives it ten.
 MINUTES = 9.0
 # Side by side; such a machine has a dozen cores, and every stage is a process with torch.
@@ -43,14 +45,12 @@ def patience(arguments: argparse.Namespace) -> int:
 
 def run_stage(name: str, arguments: argparse.Namespace, seconds: float, output: Path) -> dict[str, Any]:
     """Results of a stage in a fresh process, and what went wrong."""
-    from gpu_stages import DONE, RESULTS, STAGES  # noqa: PLC0415
-
-    command = [sys.executable, __file__, "--stage", name, "--device", arguments.device]
+    command = [sys.executable, PROGRAM, "--stage", name, "--device", arguments.device]
     command += ["--small"] * arguments.small
     environment = dict(os.environ)
     if name in STAGES and not STAGES[name].alone:
         environment["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // LANES))
-    ended = gpu_processes.run(name, command, seconds, output, environment)
+    ended = processes.run(name, command, seconds, output, environment)
     results: dict[str, Any] = {}
     lines = ended.output.splitlines()
     for line in lines:
@@ -67,7 +67,6 @@ def run_stage(name: str, arguments: argparse.Namespace, seconds: float, output: 
 
 def run_stages(names: list[str], arguments: argparse.Namespace, report: Report, end: float) -> None:
     """Those that need the GPU alone one after another, then the others side by side, until this time."""
-    from gpu_stages import STAGES  # noqa: PLC0415
 
     def lane(waiting: deque[str], number: int) -> None:
         while waiting:
@@ -77,7 +76,7 @@ def run_stages(names: list[str], arguments: argparse.Namespace, report: Report, 
                 return
             left = end - time.monotonic()
             limit = patience(arguments) * STAGES[name].limit if name in STAGES else 60
-            if gpu_processes.STOPPING.is_set() or left < 5:
+            if processes.STOPPING.is_set() or left < 5:
                 report.add(name, {"passed": False, "seconds": 0, "error": "no time was left"})
             else:
                 report.add(name, run_stage(name, arguments, min(limit, left), report.output(number)))
@@ -94,10 +93,10 @@ def run_stages(names: list[str], arguments: argparse.Namespace, report: Report, 
 
 def describe_machine(output: Path) -> None:
     """Into the output: what the machine has and has installed."""
-    tools = (["nvidia-smi"], [gpu_build.cuda_tool("nvcc") or "nvcc", "--version"])
+    tools = (["nvidia-smi"], [build.cuda_tool("nvcc") or "nvcc", "--version"])
     for command in (*tools, [sys.executable, "-m", "pip", "list", "--disable-pip-version-check"]):
         try:
-            gpu_processes.run(" ".join(command), command, 20, output)
+            processes.run(" ".join(command), command, 20, output)
         except FileNotFoundError:
             continue
 
@@ -135,10 +134,8 @@ def _arguments() -> argparse.Namespace:
 def main() -> int:
     arguments = _arguments()
     if arguments.stage:
-        import gpu_stages  # noqa: PLC0415
-
-        gpu_stages.note(gpu_stages.run(arguments.stage, arguments.device, arguments.small))
-        print(gpu_stages.DONE, flush=True)
+        note(run(arguments.stage, arguments.device, arguments.small))
+        print(DONE, flush=True)
         return 0
 
     end = time.monotonic() + arguments.minutes * 60
@@ -147,7 +144,7 @@ def main() -> int:
         print(f"gpu-check needs a GPU, and {problem}", file=sys.stderr)
         return 2
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: gpu_processes.STOPPING.set())
+        signal.signal(number, lambda *_: processes.STOPPING.set())
     report = Report(arguments.json, arguments.copy, facts(arguments.device, arguments.commit))
     if arguments.stages:
         report.add_earlier_stages()
@@ -158,21 +155,15 @@ def main() -> int:
     describe_machine(report.output(1))
     if arguments.build:
         folder = arguments.build.resolve()
-        limit = patience(arguments) * gpu_build.LIMIT
-        report.add("build", gpu_build.build(folder, arguments.architectures, report.output(1), limit))
+        limit = patience(arguments) * build.LIMIT
+        report.add("build", build.build(folder, arguments.architectures, report.output(1), limit))
         if not report.stages["build"]["results"]:
             report.print_table()
             return 2
         path = [str(folder / "site"), *filter(None, [os.environ.get("PYTHONPATH")])]
         os.environ["PYTHONPATH"] = os.pathsep.join(path)
         os.environ["SNNLIB_CHECKED_SITE"] = str(folder / "site")
-    from gpu_stages import STAGES  # noqa: PLC0415
-
     run_stages(arguments.stages.split(",") if arguments.stages else list(STAGES), arguments, report, end)
     print()
     report.print_table()
     return 0 if all(stage["passed"] for stage in report.stages.values()) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

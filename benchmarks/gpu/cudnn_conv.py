@@ -1,6 +1,6 @@
 """Convolution backward through cuDNN directly against `aten::convolution_backward`: errors and milliseconds.
 
-    python benchmarks/cudnn_conv.py [--device cuda] [--frames 1.0] [--json FILE]
+    python benchmarks/gpu/cudnn_conv.py [--device cuda] [--frames 1.0] [--json FILE]
 
 Every case runs with the tensors of one layer, for the gradient of the input and of the weight. Errors are the largest
 difference from aten in float64 relative to the largest element. Times are medians of rounds of back-to-back calls, the
@@ -19,14 +19,16 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from gpu_stages import Setting, note
 from torch import Tensor
 
 import snnlib
 from snnlib.backends.cudnn_flags import torch_flags
+
+if TYPE_CHECKING:
+    from .stages import Setting
 
 ROUNDS, CALLS = 7, 10
 
@@ -214,7 +216,10 @@ def run(device: str = "cuda", frames: float = 1.0, variants: Sequence[Variant] =
 
 
 def convolution_speed(setting: Setting) -> dict[str, Any]:
-    """Stage of gpu_check.py: times of the VGG layer with all its frames, errors of all layers with few."""
+    """Stage of check.py: times of the VGG layer with all its frames, errors of all layers with few."""
+    # Here, as the program alone is not of the package.
+    from .stages import note  # noqa: PLC0415
+
     rows = []
     for variant in VARIANTS:
         for side in (True, False):

@@ -1,4 +1,4 @@
-"""Stages of gpu_check.py: whole nets on the device, eager, captured, compiled and trained."""
+"""Stages of check.py: whole nets on the device, eager, captured, compiled and trained."""
 
 from __future__ import annotations
 
@@ -9,7 +9,12 @@ import tempfile
 from pathlib import Path
 
 import torch
-from gpu_check_tools import (
+from torch import Tensor, nn
+
+import snnlib
+
+from .stages import Setting, note
+from .tools import (
     Results,
     assert_bits,
     assert_close,
@@ -19,10 +24,6 @@ from gpu_check_tools import (
     relayed,
     without_tf32,
 )
-from gpu_stages import Setting, note
-from torch import Tensor, nn
-
-import snnlib
 
 
 def network(run: Setting) -> Results:

@@ -1,4 +1,4 @@
-"""Stages of gpu_check.py: every op on the device against the CPU, its streams, errors and sizes."""
+"""Stages of check.py: every op on the device against the CPU, its streams, errors and sizes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from gpu_check_tools import (
+from torch import Tensor, nn
+
+import snnlib
+from snnlib import functional as F
+from snnlib.backends import native
+
+from .stages import Setting
+from .tools import (
     CONSTANTS,
     DTYPES,
     OPS,
@@ -20,12 +27,6 @@ from gpu_check_tools import (
     to_device,
     without_tf32,
 )
-from gpu_stages import Setting
-from torch import Tensor, nn
-
-import snnlib
-from snnlib import functional as F
-from snnlib.backends import native
 
 
 def install(run: Setting) -> Results:

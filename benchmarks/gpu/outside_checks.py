@@ -1,4 +1,4 @@
-"""Stages of gpu_check.py: tests that need a GPU, and the kernels under compute-sanitizer."""
+"""Stages of check.py: tests that need a GPU, and the kernels under compute-sanitizer."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ import tempfile
 from pathlib import Path
 
 import torch
-from gpu_build import cuda_tool
-from gpu_check_tools import (
+
+import snnlib
+
+from .build import cuda_tool
+from .stages import Setting
+from .tools import (
     CONSTANTS,
     DTYPES,
     OPS,
@@ -19,9 +23,6 @@ from gpu_check_tools import (
     relayed,
     to_device,
 )
-from gpu_stages import Setting
-
-import snnlib
 
 
 def pytest(run: Setting) -> Results:
@@ -88,7 +89,7 @@ def racecheck(run: Setting) -> Results:
 
 def _sanitized(run: Setting, check: str, names: str) -> Results:
     """The last line of a check of the kernels with such names; on a CPU the calls of the kernels alone."""
-    command = [sys.executable, str(Path(__file__).with_name("gpu_check.py")), "--stage", "kernels"]
+    command = [sys.executable, str(Path(__file__).parent), "--stage", "kernels"]
     command += ["--device", run.device.type]
     # Without torch's cache every tensor is an allocation of its own, and its end can be overrun.
     environment = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}

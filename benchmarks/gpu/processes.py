@@ -1,4 +1,4 @@
-"""Processes of gpu_check.py: each in a group of its own with a time limit, its output in a file as it comes."""
+"""Processes of check.py: each in a group of its own with a time limit, its output in a file as it comes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def run(
         output.flush()
         begin = output.tell()
         process = subprocess.Popen(
-            # A group, not a session: whoever ends the session of gpu_check ends this too.
+            # A group, not a session: whoever ends the session of the check ends this too.
             command, stdout=output, stderr=subprocess.STDOUT, env=environment, process_group=0,
         )  # fmt: skip
         try:

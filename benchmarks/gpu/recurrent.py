@@ -1,18 +1,19 @@
-"""Stages of gpu_check.py for recurrent layers: their bits beside the CPU's, and their time beside step by step."""
+"""Stages of check.py for recurrent layers: their bits beside the CPU's, and their time beside step by step."""
 
 from __future__ import annotations
 
 import math
 
 import torch
-from gpu_check_tools import Results, assert_bits, assert_close, signals
-from gpu_stages import Setting
-from gpu_timings import captured, median_ms
 from torch import Tensor
 
 import snnlib
 from snnlib import neurons, surrogate
 from snnlib.functional import spiking_recurrent
+
+from .stages import Setting
+from .timings import captured, median_ms
+from .tools import Results, assert_bits, assert_close, signals
 
 MODELS = {
     "LIF": neurons.LIF(),

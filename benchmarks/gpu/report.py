@@ -1,4 +1,4 @@
-"""The report of gpu_check.py: what the figures belong to, the results of every stage, and a table of them."""
+"""The report of check.py: what the figures belong to, the results of every stage, and a table of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 # What `make gpu-bundle` leaves for a machine that has neither git nor, perhaps, what the build needs.
 BUNDLE = ROOT / "build" / "gpu"
 

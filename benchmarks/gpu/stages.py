@@ -1,4 +1,4 @@
-"""The stages of gpu_check.py: where each is defined, how many seconds it may take, and which have the GPU alone."""
+"""The stages of check.py: where each is defined, how many seconds it may take, and which have the GPU alone."""
 
 from __future__ import annotations
 
@@ -28,32 +28,32 @@ class Stage:
 # In the order in which they start: measurements first, then the checks in which most depends on the kernels, the long
 # ones before the short.
 STAGES = {
-    "install": Stage("gpu_op_checks", 15, alone=True),
-    "bandwidth": Stage("gpu_timings", 20, alone=True),
-    "layer": Stage("gpu_timings", 20, alone=True),
-    "step": Stage("gpu_timings", 25, alone=True),
-    "vgg": Stage("gpu_vgg", 60, alone=True),
-    "recurrent_speed": Stage("gpu_recurrent", 25, alone=True),
+    "install": Stage("op_checks", 15, alone=True),
+    "bandwidth": Stage("timings", 20, alone=True),
+    "layer": Stage("timings", 20, alone=True),
+    "step": Stage("timings", 25, alone=True),
+    "vgg": Stage("vgg", 60, alone=True),
+    "recurrent_speed": Stage("recurrent", 25, alone=True),
     "convolution_speed": Stage("cudnn_conv", 40, alone=True),
-    "errors": Stage("gpu_op_checks", 15, alone=True),
-    "large": Stage("gpu_op_checks", 20, alone=True),
-    "ops": Stage("gpu_op_checks", 60),
-    "scans": Stage("gpu_op_checks", 40),
-    "recurrent": Stage("gpu_recurrent", 40),
-    "network": Stage("gpu_net_checks", 25),
-    "graph": Stage("gpu_net_checks", 40),
-    "exact": Stage("gpu_net_checks", 20),
-    "compiled": Stage("gpu_net_checks", 80),
-    "training": Stage("gpu_net_checks", 65),
-    "graph_training": Stage("gpu_net_checks", 65),
-    "memcheck": Stage("gpu_outside_checks", 65),
-    "racecheck": Stage("gpu_outside_checks", 60),
-    "pytest": Stage("gpu_outside_checks", 55),
-    "convolution": Stage("gpu_op_checks", 40),
-    "determinism": Stage("gpu_net_checks", 20),
-    "autocast": Stage("gpu_net_checks", 20),
-    "streams": Stage("gpu_op_checks", 20),
-    "kernels": Stage("gpu_outside_checks", 20),
+    "errors": Stage("op_checks", 15, alone=True),
+    "large": Stage("op_checks", 20, alone=True),
+    "ops": Stage("op_checks", 60),
+    "scans": Stage("op_checks", 40),
+    "recurrent": Stage("recurrent", 40),
+    "network": Stage("net_checks", 25),
+    "graph": Stage("net_checks", 40),
+    "exact": Stage("net_checks", 20),
+    "compiled": Stage("net_checks", 80),
+    "training": Stage("net_checks", 65),
+    "graph_training": Stage("net_checks", 65),
+    "memcheck": Stage("outside_checks", 65),
+    "racecheck": Stage("outside_checks", 60),
+    "pytest": Stage("outside_checks", 55),
+    "convolution": Stage("op_checks", 40),
+    "determinism": Stage("net_checks", 20),
+    "autocast": Stage("net_checks", 20),
+    "streams": Stage("op_checks", 20),
+    "kernels": Stage("outside_checks", 20),
 }
 
 
@@ -80,6 +80,6 @@ def run(name: str, device: str, small: bool, whole: bool = True) -> dict[str, An
     """Results of one stage by name; raises where a check fails."""
     import torch  # noqa: PLC0415
 
-    stage = getattr(importlib.import_module(STAGES[name].module), name)
+    stage = getattr(importlib.import_module(f"{__package__}.{STAGES[name].module}"), name)
     results: dict[str, Any] = stage(Setting(torch.device(device), small, whole))
     return results

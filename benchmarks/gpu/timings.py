@@ -1,4 +1,4 @@
-"""Measurements of gpu_check.py: medians of repeats in one process, after a warm-up, timed with CUDA events.
+"""Measurements of check.py: medians of repeats in one process, after a warm-up, timed with CUDA events.
 
 Kernels are timed behind a GPU that is kept busy, so that the interval holds no time of the host.
 """
@@ -11,11 +11,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from gpu_stages import Setting, note
 from torch import Tensor, nn
 
 import snnlib
 from snnlib import functional as F
+
+from .stages import Setting, note
 
 Results = dict[str, Any]
 CONSTANTS = (8.0, 4.0, 4.0, 4.0)

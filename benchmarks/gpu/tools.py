@@ -1,4 +1,4 @@
-"""What the stages of gpu_check.py share: currents, a net whose sums are exact, comparisons, and other programs."""
+"""What the stages of check.py share: currents, a net whose sums are exact, comparisons, and other programs."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from gpu_stages import Setting
 from torch import Tensor, nn
 
 import snnlib
 
-ROOT = Path(__file__).resolve().parents[1]
+from .stages import Setting
+
+ROOT = Path(__file__).resolve().parents[2]
 # The op list and the comparisons of the test suite.
 sys.path.insert(0, str(ROOT / "tests"))
 from compare import assert_bits, assert_close  # noqa: E402

@@ -1,4 +1,4 @@
-"""Stage of gpu_check.py: training steps of a large net in the settings that a user of a GPU can choose from."""
+"""Stage of check.py: training steps of a large net in the settings that a user of a GPU can choose from."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from itertools import product
 from typing import Any
 
 import torch
-from gpu_stages import Setting, note
-from gpu_timings import eager_and_graph
 from torch import Tensor, nn
 
 import snnlib
+
+from .stages import Setting, note
+from .timings import eager_and_graph
 
 # Layers of `models.cifar10_dvs_vgg`, without its dropout.
 LAYERS = "128C3p1-P2-256C3p1-256C3p1-P2-256C3p1-512C3p1-P2-512C3p1-512C3p1-512C3p1-P2-1024-1024-10"

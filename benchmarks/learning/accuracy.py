@@ -1,6 +1,6 @@
 """Accuracy on the same folds: the library's recipe, the settings of its paper, and SpikingJelly.
 
-    python benchmarks/accuracy.py [--folds 5] [--epochs 15] [--samples N] [--method NAME ...] [--json FILE]
+    python benchmarks/learning/accuracy.py [--folds 5] [--epochs 15] [--samples N] [--method NAME ...] [--json FILE]
 
 Data: the N-MNIST copy in `$SNNLIB_DATA/nmnist_800`, training and test samples pooled; without `SNNLIB_DATA` the
 embedded digits. The pool is split into folds, each with its share of every class; each fold is the test set once. All
@@ -14,60 +14,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
-import os
 import statistics
 import tempfile
 import time
 from pathlib import Path
 
-import numpy as np
 from accuracy_methods import methods
+from folds import fold_of_samples, mean_and_error, recordings, write_fold
 
 import snnlib
-from snnlib.data import NMNIST, EventDigits, write_nmnist
-
-
-def recordings() -> tuple[str, list[tuple[np.ndarray, int]]]:
-    """Name and pooled `(events, label)` of the data."""
-    if os.environ.get("SNNLIB_DATA"):
-        root = Path(os.environ["SNNLIB_DATA"]) / "nmnist_800"
-        parts: list[NMNIST] = [NMNIST(root, train) for train in (True, False)]
-        return "N-MNIST", [sample for part in parts for sample in part]
-    parts = [EventDigits(train=train) for train in (True, False)]
-    return "embedded digits (SNNLIB_DATA is unset)", [sample for part in parts for sample in part]
-
-
-def fold_of_samples(labels: list[int], folds: int) -> list[int]:
-    """Fold of each sample: classes are dealt out one after the other, each in a random order."""
-    generator = np.random.default_rng(0)
-    order = generator.permutation(len(labels))
-    by_class = sorted(order.tolist(), key=lambda sample: labels[sample])
-    fold = [0] * len(labels)
-    for place, sample in enumerate(by_class):
-        fold[sample] = place % folds
-    return fold
-
-
-def write_fold(root: Path, samples: list[tuple[np.ndarray, int]], fold: list[int], test: int) -> None:
-    """The pool as `Train/` and `Test/`, in the layout of N-MNIST."""
-    for number, ((events, label), of_fold) in enumerate(zip(samples, fold, strict=True)):
-        folder = root / ("Test" if of_fold == test else "Train") / str(label)
-        folder.mkdir(parents=True, exist_ok=True)
-        write_nmnist(folder / f"{number:05}.bin", events)
-
-
-def check_folds(parser: argparse.ArgumentParser, only: list[int] | None, folds: int) -> None:
-    """End with an error that names a fold that is none."""
-    wrong = [number for number in only or [] if not 1 <= number <= folds]
-    if wrong:
-        parser.error(f"--only: expected folds 1 to {folds}, got {wrong[0]}")
-
-
-def mean_and_error(values: list[float]) -> tuple[float, float]:
-    """Mean and its standard error; NaN of one value."""
-    error = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
-    return statistics.mean(values), error
 
 
 def main() -> None:

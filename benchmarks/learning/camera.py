@@ -1,6 +1,6 @@
 """The simulated camera beside N-MNIST's: the same images, recorded and simulated, and the time that simulation takes.
 
-    python benchmarks/camera.py [--samples 800] [--threads 1]
+    python benchmarks/learning/camera.py [--samples 800] [--threads 1]
 
 `$SNNLIB_DATA` holds `mnist` and `nmnist_800`, whose recordings carry the numbers of MNIST's images. Frames are binary,
 30 steps of 10 ms. The correlation is that of a recording's counts of events by step, polarity and pixel with those of

@@ -1,6 +1,6 @@
 """Does every loss train? One net, one initialisation, the embedded digits: a table with one row per loss.
 
-    python benchmarks/losses.py [--net 12C5s2p1-64C5s2-10] [--epochs 10] [--seed 0] [--loss count ...] [--json FILE]
+    python benchmarks/learning/losses.py [--net 12C5s2p1-64C5s2-10] [--epochs 10] [--seed 0] [--loss count ...]
 
 Calibration and schedule are those of `snnlib train`, without augmentation and with batches of 50; only the loss and,
 where the table says so, its own numbers differ. Strides in the place of pooling make the default net five times as fast

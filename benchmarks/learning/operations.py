@@ -1,6 +1,6 @@
 """What `snnlib train --operations-weight` saves and costs: the recipe `nmnist` with and without, fold by fold.
 
-    python benchmarks/operations.py [--weight 3 ...] [--folds 5] [--seed 0 ...] [--neuron srm] [--json FILE]
+    python benchmarks/learning/operations.py [--weight 3 ...] [--folds 5] [--seed 0 ...] [--neuron srm] [--json FILE]
 
 Data and folds are those of `accuracy.py`. Each fold and seed trains the net 12C5p1-P2-64C5-P2-10 without the loss and
 with each weight of it. Operations are the effective ones of `snnlib.profile` per test sample: by NeuroBench's
@@ -19,8 +19,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from accuracy import check_folds, fold_of_samples, mean_and_error, recordings, write_fold
 from accuracy_methods import LIF
+from folds import check_folds, fold_of_samples, mean_and_error, recordings, write_fold
 
 import snnlib
 from snnlib.app.recipes import recipe

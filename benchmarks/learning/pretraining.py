@@ -1,6 +1,6 @@
 """What pretraining on simulated events brings: N-MNIST with and without, fold by fold.
 
-    python benchmarks/pretraining.py [--folder build/pretraining] [--seeds 0 1 2] [--folds 1 2 3 4 5] [--table]
+    python benchmarks/learning/pretraining.py [--folder build/pretraining] [--seeds 0 1 2] [--folds 1 2 3 4 5] [--table]
 
 Pretraining: recipe `mnist-events` on MNIST's training images 1001 to 60000, once per seed. N-MNIST's recordings carry
 the numbers of MNIST's images, and those in `$SNNLIB_DATA/nmnist_800` are of the first 1000, so no image of a recording
@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from accuracy import check_folds, fold_of_samples, mean_and_error, recordings, write_fold
+from folds import check_folds, fold_of_samples, mean_and_error, recordings, write_fold
 
 from snnlib.app.recipes import recipe
 from snnlib.app.training import RunFolder

@@ -1,6 +1,6 @@
 """What `prepare_` does to recurrent nets: four sequence tasks, trained from prepared and from unprepared nets.
 
-    python benchmarks/sequence_tasks.py [--task NAME ...] [--rates 3e-4 1e-3 5e-3] [--seeds 0 1 2 3 4]
+    python benchmarks/learning/sequence_tasks.py [--task NAME ...] [--rates 3e-4 1e-3 5e-3] [--seeds 0 1 2 3 4]
                                         [--nets prepared unprepared] [--seconds 25] [--json FILE]
 
 | task | a sequence | told |
@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from accuracy import mean_and_error
+from folds import mean_and_error
 from torch import Tensor, nn
 
 import snnlib

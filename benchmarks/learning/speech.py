@@ -1,6 +1,6 @@
 """Spoken digits of unheard voices: snnlib's recurrent net beside snnTorch's and SpikingJelly's of the same size.
 
-    PYTHONPATH=PEERS python benchmarks/speech.py --root FOLDER [--nets ...] [--test SPEAKER ...] [--threads 1]
+    PYTHONPATH=PEERS python benchmarks/learning/speech.py --root FOLDER [--nets ...] [--test SPEAKER ...] [--threads 1]
 
 Spikes, read-out, loss, augmentation, optimiser, order of samples and firing rate at the start are those of
 `examples/spoken_digits.py` for every net; only the recurrent layer is another. snnTorch's `RSynaptic` has the same
@@ -12,14 +12,18 @@ machine does not lengthen so much.
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
-from learning_tasks import example
-from recurrent import Layer, SnnTorch, SpikingJelly
+from tasks import example
 from torch import Tensor, nn
 
 from snnlib import neurons
+
+sys.path.append(str(Path(__file__).parents[1] / "cpu"))
+from recurrent import Layer, SnnTorch, SpikingJelly
 
 RATE = 0.08
 SNNTORCH, SPIKINGJELLY = "snnTorch RSynaptic", "SpikingJelly container"

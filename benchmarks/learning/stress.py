@@ -1,14 +1,14 @@
 """Does training hold? Nets that learn from spike times, at a third, once and three times the recommended rate.
 
-    python benchmarks/stress.py [--task NAME ...] [--net NAME ...] [--times NAME ...] [--seeds 0 1 2]
+    python benchmarks/learning/stress.py [--task NAME ...] [--net NAME ...] [--times NAME ...] [--seeds 0 1 2]
                                 [--label now] [--seconds 60] [--within 600] [--out FOLDER]
-    python benchmarks/stress.py --page docs/measurements/stress.md
+    python benchmarks/learning/stress.py --page docs/measurements/stress.md
 
 A run trains for `--seconds` of processor time on one thread, preparation among them and nine evaluations not, and is
 stored as one JSON file in `FOLDER/LABEL`; runs that are there are skipped, and none is begun after `--within` seconds,
 so that the grid can be run in pieces. `--page` draws the summary of all that is there into a page.
 
-Tasks are those of `learning_tasks.py`, nets of SRM neurons or of `CubaLIF(gradient="event")` neurons with the same time
+Tasks are those of `tasks.py`, nets of SRM neurons or of `CubaLIF(gradient="event")` neurons with the same time
 constants. `recommended` is the only place that knows how a net is trained. A run
 
 - is at **chance** if the mean of its last three evaluations is at most that of guessing, and
@@ -18,7 +18,7 @@ than 3 points, or two standard errors of a share of the test set where those are
 came while it trained; those of preparation and those that torch itself gives do not count.
 
 With an older version: the same files, run by an environment that has that version, after a run of this one has read the
-data: `OLD/bin/python benchmarks/stress.py --label 5461699`.
+data: `OLD/bin/python benchmarks/learning/stress.py --label 5461699`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from typing import Any
 
 import torch
 from cells import Cell, Key, read, redraw, run_missing
-from learning_tasks import ROOT, AbsentError, Task, load
+from tasks import ROOT, AbsentError, Task, load
 from timed import Clock, rows, train_for
 from torch import Tensor, nn
 

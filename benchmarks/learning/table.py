@@ -1,10 +1,10 @@
 """One table of learning: accuracy of eight nets on eight tasks, each trained for the same processor time.
 
-    python benchmarks/learning_table.py --task NAME ... [--net NAME ...] [--seeds 0 1 2] [--within 600] [--out FOLDER]
-    python benchmarks/learning_table.py --page docs/measurements/learning-table.md
+    python benchmarks/learning/table.py --task NAME ... [--net NAME ...] [--seeds 0 1 2] [--within 600] [--out FOLDER]
+    python benchmarks/learning/table.py --page docs/measurements/learning-table.md
 
-Tasks are those of `learning_problems.py`, nets those of `learning_nets.py` with three seeds and those of other
-libraries (`learning_peers.py`) with seed 0: `make build/peers/.ready`, then `PYTHONPATH=build/peers`. A run trains on
+Tasks are those of `table_problems.py`, nets those of `table_nets.py` with three seeds and those of other
+libraries (`table_peers.py`) with seed 0: `make build/peers/.ready`, then `PYTHONPATH=build/peers`. A run trains on
 one thread for 60 seconds of processor time, for 180 on MNIST; preparation is counted, evaluation is not. Accuracy is
 that on all test samples at the end; the course before it is of 250 of them. Nothing is chosen by it.
 
@@ -16,18 +16,18 @@ from __future__ import annotations
 
 import argparse
 import math
+import sys
 import time
 from pathlib import Path
 
-import learning_nets
-import learning_peers
+import table_nets
+import table_peers
 import torch
-from accuracy import mean_and_error
 from cells import Cell, Key, read, redraw, run_missing
-from charts import courses
-from learning_nets import Way
-from learning_problems import PROBLEMS, Problem, problem
-from learning_tasks import ROOT, AbsentError
+from folds import mean_and_error
+from table_nets import Way
+from table_problems import PROBLEMS, Problem, problem
+from tasks import ROOT, AbsentError
 from timed import Clock, rows, train_for
 from torch import Tensor, nn
 
@@ -35,9 +35,12 @@ import snnlib
 from snnlib.app.visual.canvas import save_png
 from snnlib.inspect.environment import processor_name
 
+sys.path.append(str(Path(__file__).parents[1] / "cpu"))
+from charts import courses
+
 FOLDER = ROOT / "docs" / "measurements" / "learning-table"
 PICTURE = ROOT / "docs" / "images" / "learning-table.png"
-NETS = {**learning_nets.NETS, **learning_peers.NETS}
+NETS = {**table_nets.NETS, **table_peers.NETS}
 SECONDS = {"mnist": 180.0}
 DEFAULT_SECONDS = 60.0
 SEEDS = (0, 1, 2)
@@ -46,7 +49,7 @@ EVALUATIONS, SOME = 6, 250
 
 
 def seeds_of(net: str) -> tuple[int, ...]:
-    return SEEDS if net in learning_nets.NETS else SEEDS[:1]
+    return SEEDS if net in table_nets.NETS else SEEDS[:1]
 
 
 def key_of(task: str, net: str, seed: int) -> Key:
@@ -111,14 +114,14 @@ def _runs(folder: Path, task: str, net: str) -> list[Cell]:
 
 
 def _shown(folder: Path, task: str, net: str) -> str:
-    if net == learning_peers.EXACT and task != "mnist":
+    if net == table_peers.EXACT and task != "mnist":
         return "no such net"
     cells = _runs(folder, task, net)
     if not cells:
         return "not run"
     mean, error = mean_and_error([100 * cell["accuracy"] for cell in cells])
     if len(cells) == 1:
-        return f"{mean:.1f}" if net in learning_peers.NETS else f"{mean:.1f} (one seed)"
+        return f"{mean:.1f}" if net in table_peers.NETS else f"{mean:.1f} (one seed)"
     seeds = "" if len(cells) == len(seeds_of(net)) else f" ({len(cells)} seeds)"
     return f"{mean:.1f} +- {error:.1f}{seeds}"
 
@@ -171,7 +174,7 @@ def main() -> None:
     if args.page:
         redraw(args.page, table(args.out))
         args.picture.parent.mkdir(parents=True, exist_ok=True)
-        figure = courses(panels(args.out), names=list(NETS), ours=len(learning_nets.NETS))
+        figure = courses(panels(args.out), names=list(NETS), ours=len(table_nets.NETS))
         save_png(figure, args.picture)
         return
     torch.set_num_threads(1)
@@ -179,7 +182,7 @@ def main() -> None:
     wanted: dict[Key, tuple[str, str, int]] = {}
     for task in args.task:
         for net in args.net:
-            reason = learning_peers.why_not(net, task) if net in learning_peers.NETS else None
+            reason = table_peers.why_not(net, task) if net in table_peers.NETS else None
             if reason:
                 print(f"{task}, {net}: not run: {reason}")
                 continue

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 import sequence_tasks
 import stress
 import torch
-from learning_problems import Batch, Problem
-from learning_tasks import example
+from table_problems import Batch, Problem
+from tasks import example
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss, one_hot
 

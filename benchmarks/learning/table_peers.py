@@ -1,6 +1,6 @@
 """The nets of other libraries in the table of learning, of the same sizes and trained the same way as ours with LIF.
 
-`SpikingJelly` and `snnTorch` are the nets of `learning_nets.py` with their LIF neurons (ATan) in place of ours; maps,
+`SpikingJelly` and `snnTorch` are the nets of `table_nets.py` with their LIF neurons (ATan) in place of ours; maps,
 batch norm and pooling are torch's. Weights before neurons without batch norm are scaled so that 8 % of them fire in a
 step. `SpikingJelly exact` is their example `timing_based.examples.cubic_conv_mnist`: exact spike times in two layers, 8
 filters of 5x5, batches of 32, Adam at 0.01; MNIST only.
@@ -15,12 +15,12 @@ from collections.abc import Callable
 from types import ModuleType
 from unittest.mock import patch
 
-import learning_nets
+import table_nets
 import torch
-from learning_nets import CONV_RATE, LIF_TAU, SEQUENCE_RATE, Way, by_potentials, by_rates
-from learning_problems import Batch, Problem
-from learning_tasks import PIXEL_MEAN, PIXEL_STD
 from speech import scale_to_rate_
+from table_nets import CONV_RATE, LIF_TAU, SEQUENCE_RATE, Way, by_potentials, by_rates
+from table_problems import Batch, Problem
+from tasks import PIXEL_MEAN, PIXEL_STD
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -88,10 +88,10 @@ def with_neurons(net: nn.Sequential, make: Callable[[], nn.Module]) -> nn.Sequen
 def surrogate_net(problem: Problem, neuron: Callable[[float], nn.Module], first: Batch) -> Way:
     of = problem.setting
     if of.shape[1] > 1:
-        net = with_neurons(learning_nets.conv_lif(problem, snnlib.surrogate.ATan()), lambda: neuron(LIF_TAU))
+        net = with_neurons(table_nets.conv_lif(problem, snnlib.surrogate.ATan()), lambda: neuron(LIF_TAU))
         return by_rates(problem, net, torch.optim.Adam(net.parameters(), CONV_RATE))
     # Our read-out, as only the hidden neurons are compared.
-    _, linear, readout = learning_nets.sequence_lif(problem, snnlib.surrogate.ATan())
+    _, linear, readout = table_nets.sequence_lif(problem, snnlib.surrogate.ATan())
     net = nn.Sequential(nn.Linear(of.shape[0], linear.in_features), neuron(of.tau_m), linear, readout)
     scale_to_rate_(net[0].weight, lambda: net[:2](first.x))
     return by_potentials(problem, net, torch.optim.Adam(net.parameters(), SEQUENCE_RATE))

@@ -21,8 +21,8 @@ from functools import cache
 
 import numpy as np
 import torch
-from learning_tasks import Task, data_folder, example, load
 from stress import SETTINGS, Setting
+from tasks import Task, data_folder, example, load
 from torch import Tensor
 
 from snnlib import encoding

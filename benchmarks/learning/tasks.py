@@ -29,7 +29,7 @@ from torch import Tensor
 
 from snnlib.data.atomic import write_bytes_atomically
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 # Not part of a checkout.
 KEPT = ROOT / "build" / "learning"
 # Of the pixels of MNIST's training images.
@@ -103,7 +103,7 @@ def _digits() -> Task:
 
 
 def _nmnist() -> Task:
-    from accuracy import fold_of_samples, recordings  # noqa: PLC0415
+    from folds import fold_of_samples, recordings  # noqa: PLC0415
 
     from snnlib.data import ToFrames  # noqa: PLC0415
 

@@ -1,6 +1,6 @@
 """Yin-Yang with exact spike times: `CubaLIF(gradient="event")` in all layers, 30 hidden neurons, one spike each.
 
-    python benchmarks/yin_yang.py [--delays none synaptic] [--seeds 0 1 2] [--updates 3000] [--json FILE]
+    python benchmarks/learning/yin_yang.py [--delays none synaptic] [--seeds 0 1 2] [--updates 3000] [--json FILE]
 
 Trained on the published 5000 points; the update that is kept is the best one on the 1000 validation points. Tested
 once, on the published test set and on fresh points by another seed. Times are in synaptic time constants: inputs at

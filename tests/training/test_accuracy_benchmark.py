@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks" / "learning"
 
 
 @pytest.fixture
@@ -19,10 +19,16 @@ def benchmark(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return importlib.import_module("accuracy")
 
 
-def test_folds_have_their_share_of_every_class(benchmark: ModuleType) -> None:
+@pytest.fixture
+def folds(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    return importlib.import_module("folds")
+
+
+def test_folds_have_their_share_of_every_class(folds: ModuleType) -> None:
     labels = [label for label in range(10) for _ in range(8 + label)]
-    fold = benchmark.fold_of_samples(labels, 5)
-    assert fold == benchmark.fold_of_samples(labels, 5)
+    fold = folds.fold_of_samples(labels, 5)
+    assert fold == folds.fold_of_samples(labels, 5)
     sizes = Counter(fold)
     assert max(sizes.values()) - min(sizes.values()) <= 1
     for label in range(10):
@@ -32,11 +38,11 @@ def test_folds_have_their_share_of_every_class(benchmark: ModuleType) -> None:
     assert fold != [place % 5 for place in range(len(labels))]
 
 
-def test_mean_and_standard_error(benchmark: ModuleType) -> None:
-    mean, error = benchmark.mean_and_error([0.9, 0.92, 0.94])
+def test_mean_and_standard_error(folds: ModuleType) -> None:
+    mean, error = folds.mean_and_error([0.9, 0.92, 0.94])
     assert mean == pytest.approx(0.92)
     assert error == pytest.approx(0.02 / math.sqrt(3))
-    assert math.isnan(benchmark.mean_and_error([0.9])[1])
+    assert math.isnan(folds.mean_and_error([0.9])[1])
 
 
 def test_a_tiny_run(
