@@ -13,9 +13,9 @@ from snnlib.exchange.fold import fold
 from snnlib.exchange.folded import FoldedNet
 from snnlib.exchange.leaves import Notes, attributes_kept, clear_states, is_torch, library_of, neuron_leaf
 from snnlib.exchange.loop import At, Before, CannotFold, Lane, Loop, Slice, Stacked, Total
-from snnlib.exchange.peers import neuron_library
-from snnlib.exchange.shared import Unsupported
 from snnlib.exchange.trace import Call, Trace, trace
+from snnlib.structure.peers import neuron_library
+from snnlib.structure.unsupported import Unsupported
 
 LoopPlace = Literal["auto", "inside", "outside"]
 OnUnsupported = Literal["leave", "raise"]

@@ -11,11 +11,11 @@ import torch
 from torch import nn
 
 from snnlib.exchange import norse, snntorch, spikingjelly
-from snnlib.exchange.peers import Library, neuron_library
 from snnlib.exchange.sequence import EachStep, RecurrentNeurons, Steps, WithStates
-from snnlib.exchange.shared import Unsupported
 from snnlib.nn.dropout import SpikeDropout
 from snnlib.nn.per_step import AvgPool2d, MaxPool2d, PerStep
+from snnlib.structure.peers import Library, neuron_library
+from snnlib.structure.unsupported import Unsupported
 
 _BUILDERS = {"snntorch": snntorch.neuron, "spikingjelly": spikingjelly.neuron, "norse": norse.neuron}
 # Torch modules that treat every sample of dimension 0 alike, so that time and batch may be one dimension.

@@ -9,11 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.exchange.sequence import Offset, RecurrentNeurons
-from snnlib.exchange.shared import Unsupported, number
+from snnlib.exchange.shared import number
 from snnlib.exchange.surrogates import match
 from snnlib.neurons import ALIF, IF, LIF, CubaLIF, Integrator, Neuron
 from snnlib.neurons.surrogate import Triangle
 from snnlib.nn.per_step import PerStep
+from snnlib.structure.unsupported import Unsupported
 
 
 def neuron(module: Any) -> Neuron | nn.Sequential:

@@ -9,11 +9,11 @@ from torch import Tensor, nn
 
 from snnlib.exchange import spikingjelly
 from snnlib.exchange.leaves import Notes
-from snnlib.exchange.peers import neuron_library
 from snnlib.exchange.sequence import RecurrentNeurons, Steps
-from snnlib.exchange.shared import Unsupported
 from snnlib.functional.recurrent import spiking_recurrent
 from snnlib.neurons import Neuron
+from snnlib.structure.peers import neuron_library
+from snnlib.structure.unsupported import Unsupported
 
 
 class LinearRecurrence(nn.Module):

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from torch import nn
 
 from snnlib.exchange.leaves import Notes, dropout_leaf, is_torch, neuron_leaf, states_of, torch_leaf
-from snnlib.exchange.peers import neuron_library
 from snnlib.exchange.recurrence import container
+from snnlib.structure.peers import neuron_library
 
 # Classes of other libraries whose call is that of their children, one after the other.
 _CHAINS = {

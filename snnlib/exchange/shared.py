@@ -9,12 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.neurons import Neuron
+from snnlib.structure.unsupported import Unsupported
 
 Source = tuple[nn.Module, str, Callable[[Tensor], Tensor]]
-
-
-class Unsupported(ValueError):  # noqa: N818 - an answer, not a failure
-    """A module that has no counterpart here; the message says why."""
 
 
 class SharedConstants:

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.exchange.sequence import RecurrentNeurons
-from snnlib.exchange.shared import SharedConstants, Unsupported, number
+from snnlib.exchange.shared import SharedConstants, number
 from snnlib.exchange.surrogates import match
 from snnlib.neurons import IF, LIF, Alpha, CubaLIF, Integrator, Neuron
+from snnlib.structure.unsupported import Unsupported
 
 # What calls return beside spikes, by class.
 STATES = {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from snnlib.exchange.shared import Unsupported
 from snnlib.exchange.surrogates import match
 from snnlib.neurons import IF, KLIF, LIF, PLIF, CubaLIF, Izhikevich, Neuron
+from snnlib.structure.unsupported import Unsupported
 
 
 def neuron(module: Any) -> Neuron:

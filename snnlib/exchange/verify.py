@@ -13,10 +13,10 @@ from torch.utils import _pytree as pytree
 
 from snnlib.exchange.convert import LoopPlace, takes_one_step
 from snnlib.exchange.leaves import attributes_kept, clear_states
-from snnlib.exchange.peers import neuron_library, neuron_output
 from snnlib.exchange.recurrence import LinearRecurrence
 from snnlib.exchange.replace import takes_sequences
 from snnlib.exchange.sequence import RecurrentNeurons
+from snnlib.structure.peers import neuron_library, neuron_output
 
 # Largest difference of gradients, as a share of the largest entry.
 _CLOSE = 1e-4

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.backends import native
-from snnlib.exchange.peers import neuron_library, neuron_output
 from snnlib.functional.operators import Convolution
 from snnlib.inspect import products
 from snnlib.inspect.activity import spikes_of
@@ -30,6 +29,7 @@ from snnlib.nn.spiking import SpikingLayer
 from snnlib.nn.srm import SRMLayer
 from snnlib.ops.geometry import ConvOptions, geometry
 from snnlib.ops.tally import tallying
+from snnlib.structure.peers import neuron_library, neuron_output
 
 # Membrane potential, synaptic current and gradient trace; without the trace in the readout, which never spikes.
 _SRM_STATES, _READOUT_STATES = 3, 2

@@ -12,11 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.checks import as_sizes
-from snnlib.exchange.nir.cells import Cell, array
 from snnlib.exchange.nir.modules import normalisation
-from snnlib.exchange.nir.neuron_cells import cell_of_neuron, potential_cell, srm_cell
 from snnlib.exchange.sequence import EachStep
-from snnlib.exchange.shared import Unsupported
 from snnlib.neurons import SRM, Neuron
 from snnlib.neurons.firing import SpikingNeuron
 from snnlib.nn import (
@@ -32,6 +29,9 @@ from snnlib.nn import (
 from snnlib.nn.batch_norm import BatchNorm
 from snnlib.nn.delays import Delays
 from snnlib.nn.recurrent_layer import Recurrent, RecurrentLayer
+from snnlib.structure.cells import Cell, array
+from snnlib.structure.neuron_cells import cell_of_neuron, potential_cell, srm_cell
+from snnlib.structure.unsupported import Unsupported
 
 Shape = tuple[int, int, int]
 

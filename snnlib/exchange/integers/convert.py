@@ -20,7 +20,7 @@ from snnlib.exchange.integers.integer_net import (
     IntegerNet,
 )
 from snnlib.exchange.integers.scales import ScaleRule, check_scale, check_weight_bits, rounded, weight_scale
-from snnlib.exchange.nir.cells import Array
+from snnlib.structure.cells import Array
 
 # Share of the states' range that calibration data may fill.
 _ROOM = 0.9

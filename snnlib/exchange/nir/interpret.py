@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from snnlib.exchange.nir.cells import Array, Cell, array
 from snnlib.exchange.nir.reading import NEURONS, Discretisation, cell_of, check_dt, kind_of
 from snnlib.exchange.nir.structure import Structure, padding_of, pair, structure_of
+from snnlib.structure.cells import Array, Cell, array
 
 # Longer than any sequence.
 _MOST_STEPS = 2**31

@@ -9,7 +9,6 @@ from typing import Any
 
 from torch import nn
 
-from snnlib.exchange.nir.cells import Cell
 from snnlib.exchange.nir.graph_net import GraphNet
 from snnlib.exchange.nir.interpret import delay_steps
 from snnlib.exchange.nir.modules_of import (
@@ -35,6 +34,7 @@ from snnlib.exchange.nir.targets.sinabs import Sinabs
 from snnlib.neurons import Neuron
 from snnlib.neurons.surrogate import SurrogateLike
 from snnlib.nn import PerStep, SpikingConv1d, SpikingConv2d, SpikingLinear
+from snnlib.structure.cells import Cell
 
 
 def from_nir(

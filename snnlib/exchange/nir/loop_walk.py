@@ -10,8 +10,8 @@ from torch import Tensor
 
 from snnlib.exchange.folded import FoldedNet
 from snnlib.exchange.loop import Lane, Slice, Stacked
-from snnlib.exchange.shared import Unsupported
 from snnlib.exchange.trace import Call
+from snnlib.structure.unsupported import Unsupported
 
 if TYPE_CHECKING:
     from snnlib.exchange.nir.walk import Value, Walk

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from snnlib.exchange.nir.cells import Array
 from snnlib.exchange.nir.package import nir_package
 from snnlib.exchange.nir.structure import Shape, pair
-from snnlib.exchange.shared import Unsupported
 from snnlib.nn.batch_norm import BatchNorm
+from snnlib.structure.cells import Array
+from snnlib.structure.unsupported import Unsupported
 
 
 def numbers(value: Any) -> Array:

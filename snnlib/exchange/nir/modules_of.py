@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from snnlib.exchange.nir.cells import Array, Cell, array
 from snnlib.exchange.nir.structure import Shape, padding_of, pair
 from snnlib.exchange.sequence import Offset
 from snnlib.neurons import IF, LIF, CubaLIF, Dynamics, Integrator, Neuron
@@ -17,6 +16,7 @@ from snnlib.neurons.base import Params, State
 from snnlib.neurons.firing import SpikingNeuron
 from snnlib.neurons.surrogate import SurrogateLike
 from snnlib.nn import AvgPool2d, PerStep
+from snnlib.structure.cells import Array, Cell, array
 
 
 class Scale(nn.Module):

@@ -21,7 +21,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from snnlib.exchange.nir.cells import Array, Cell, array
+from snnlib.structure.cells import Array, Cell, array
 
 Discretisation = Literal["euler", "exponential"]
 

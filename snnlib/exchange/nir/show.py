@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from snnlib.exchange.nir.cells import array
 from snnlib.exchange.nir.reading import kind_of
 from snnlib.exchange.nir.structure import structure_of
+from snnlib.structure.cells import array
 
 _HIDDEN = ("input_type", "output_type", "metadata", "input_shape")
 

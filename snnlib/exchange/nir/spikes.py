@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from snnlib.exchange.nir.cells import Array
+from snnlib.structure.cells import Array
 
 
 class SpikeCounts(NamedTuple):

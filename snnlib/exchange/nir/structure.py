@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from snnlib.exchange.nir.cells import array
 from snnlib.exchange.nir.reading import NEURONS, kind_of
+from snnlib.structure.cells import array
 
 Shape = tuple[int, ...]
 

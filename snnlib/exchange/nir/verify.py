@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from snnlib.exchange.nir.cells import Array, Cell
 from snnlib.exchange.nir.interpret import Unit, reference_reader, run_units
 from snnlib.exchange.nir.reading import Discretisation, check_discretisation, check_dt
 from snnlib.exchange.nir.spikes import SpikeCounts
 from snnlib.exchange.nir.structure import Structure, structure_of
 from snnlib.exchange.nir.targets import TARGETS, Refused, Target
+from snnlib.structure.cells import Array, Cell
 
 # Outputs that are potentials count as equal up to the rounding of float32.
 _CLOSE = 1e-5

@@ -11,17 +11,14 @@ import torch
 from torch import fx, nn
 
 from snnlib.exchange.folded import FoldedNet
-from snnlib.exchange.nir.cells import Cell
 from snnlib.exchange.nir.loop_walk import walk_loop
 from snnlib.exchange.nir.modules import conv_node, linear_node, normalisation, pool_node
-from snnlib.exchange.nir.neuron_cells import cell_of_neuron, potential_cell, srm_cell
 from snnlib.exchange.nir.package import nir_package
 from snnlib.exchange.nir.reading import Discretisation, kind_of
 from snnlib.exchange.nir.structure import Shape, output_shape
 from snnlib.exchange.nir.write_cell import node_of_cell
 from snnlib.exchange.recurrence import LinearRecurrence
 from snnlib.exchange.sequence import EachStep, RecurrentNeurons, WithStates
-from snnlib.exchange.shared import Unsupported
 from snnlib.neurons import Neuron
 from snnlib.nn import (
     AvgPool2d,
@@ -37,6 +34,9 @@ from snnlib.nn import (
 )
 from snnlib.nn.batch_norm import BatchNorm
 from snnlib.nn.recurrent_layer import Recurrent, RecurrentLayer
+from snnlib.structure.cells import Cell
+from snnlib.structure.neuron_cells import cell_of_neuron, potential_cell, srm_cell
+from snnlib.structure.unsupported import Unsupported
 
 _PASSED_ON = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, SpikeDropout)
 _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, BatchNorm)

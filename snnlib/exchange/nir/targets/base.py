@@ -6,12 +6,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from snnlib.exchange.nir.cells import Array, Cell, array
 from snnlib.exchange.nir.interpret import Unit, linear_map
 from snnlib.exchange.nir.modules import conv_node, linear_node
 from snnlib.exchange.nir.package import nir_package
 from snnlib.exchange.nir.reading import NEURONS, kind_of
 from snnlib.exchange.nir.structure import Shape, Structure, pair
+from snnlib.structure.cells import Array, Cell, array
 
 
 class Refused(ValueError):  # noqa: N818 - an answer, not a failure

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from snnlib.exchange.nir.cells import Cell, array
 from snnlib.exchange.nir.reading import kind_of, leak_of
 from snnlib.exchange.nir.structure import Shape
 from snnlib.exchange.nir.targets.base import Refused, Target
 from snnlib.exchange.nir.write_cell import node_of_cell
+from snnlib.structure.cells import Cell, array
 
 
 class Norse(Target):

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from snnlib.exchange.nir.cells import Cell, array
 from snnlib.exchange.nir.package import nir_package
 from snnlib.exchange.nir.reading import kind_of
 from snnlib.exchange.nir.structure import Shape, Structure
 from snnlib.exchange.nir.targets.base import Refused, Target
+from snnlib.structure.cells import Cell, array
 
 
 class Sinabs(Target):

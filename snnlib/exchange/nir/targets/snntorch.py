@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from snnlib.exchange.nir.cells import Cell, array
 from snnlib.exchange.nir.modules import linear_node
 from snnlib.exchange.nir.reading import kind_of
 from snnlib.exchange.nir.structure import Shape, Structure
 from snnlib.exchange.nir.targets.base import Refused, Target, no_offset, uniform
 from snnlib.exchange.nir.write_cell import node_of_cell
+from snnlib.structure.cells import Cell, array
 
 
 class SnnTorch(Target):

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from snnlib.exchange.nir.cells import Array, Cell, array
 from snnlib.exchange.nir.reading import kind_of
 from snnlib.exchange.nir.structure import Shape
 from snnlib.exchange.nir.targets.base import Refused, Target, uniform
 from snnlib.exchange.nir.write_cell import above, node_of_cell
+from snnlib.structure.cells import Array, Cell, array
 
 
 class SpikingJelly(Target):

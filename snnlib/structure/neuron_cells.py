@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from snnlib.exchange.nir.cells import Array, Cell, array
-from snnlib.exchange.shared import Unsupported
 from snnlib.neurons import SRM, Integrator, Neuron
 from snnlib.neurons.dynamics import Dynamics
 from snnlib.neurons.firing import SpikingNeuron
 from snnlib.neurons.surrogate import ATan
+from snnlib.structure.cells import Array, Cell, array
+from snnlib.structure.unsupported import Unsupported
 
 
 def cell_of_neuron(neuron: Neuron) -> tuple[Cell, list[str]]:

@@ -1,0 +1,1 @@
+"""A net's structure, read off its modules: what exchange and inspection of nets are built on."""
