@@ -10,7 +10,6 @@ from torch import Tensor
 
 from snnlib.checks import check_floating
 from snnlib.inspect.gradcam.layout import batch_first
-from snnlib.learning.decoding import spike_count
 
 Target = int | Tensor | Callable[[Any], Tensor] | None
 """What to explain: a class, one per sample, a score of the model's output, or (None) the class with most votes."""
@@ -41,7 +40,7 @@ def _class_scores(answer: Tensor, layout: str) -> Tensor:
     """Scores `[N, K]`; spikes `[T, N, K]` are counted."""
     check_floating("model: its output", answer)
     if answer.dim() == 3 and "T" in layout:
-        return spike_count(answer, batch_first(layout))
+        return answer.sum(int(batch_first(layout)), dtype=torch.promote_types(answer.dtype, torch.float32))
     if answer.dim() != 2:
         raise ValueError(
             "model: expected an output [N, K], or [T, N, K] for a layer with a time dimension, got shape "
