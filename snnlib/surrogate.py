@@ -1,6 +1,5 @@
 """Surrogate gradients under their public name; see `snnlib.neurons.surrogate`."""
 
-from snnlib.neurons.share import update_widths_
 from snnlib.neurons.surrogate import (
     ATan,
     Erf,
@@ -18,6 +17,7 @@ from snnlib.neurons.surrogate import (
     Triangle,
     spike,
 )
+from snnlib.neurons.surrogate_width import update_widths_
 
 __all__ = [
     "ATan",

@@ -133,7 +133,7 @@ def gives_spike_times(x: Tensor) -> bool:
             # The many steps of a stacked sequence are all of one kind.
             todo += _few([before for before, _ in node.next_functions])
     if spikes and parameters:
-        from snnlib.neurons.stored import warn_caller  # noqa: PLC0415 - it imports this package
+        from snnlib.neurons.state_dict import warn_caller  # noqa: PLC0415 - it imports this package
 
         warn_caller(
             "x: expected spikes as the layer below gives them, got spikes that parameters have changed: these need the "

@@ -27,7 +27,7 @@ from snnlib.functional.lengths import run_with_lengths
 from snnlib.neurons.dialects import is_learned, values_of
 from snnlib.neurons.dynamics import Dynamics
 from snnlib.neurons.own_dynamics import own_dynamics
-from snnlib.neurons.stored import StoredConstants
+from snnlib.neurons.state_dict import StoredConstants
 from snnlib.neurons.training_watch import TrainingWatch
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from snnlib.checks import in_transform
 from snnlib.functional.spike_count import channel_rates
-from snnlib.neurons.stored import warn_caller
+from snnlib.neurons.state_dict import warn_caller
 
 if TYPE_CHECKING:
     from snnlib.neurons.base import Neuron

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.functional.srm import Streamed
-from snnlib.neurons.stored import warn_caller
+from snnlib.neurons.state_dict import warn_caller
 
 Layer = TypeVar("Layer", bound=nn.Module)
 _warned = False

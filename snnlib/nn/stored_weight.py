@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized, type_before_parametrizations
 
-from snnlib.neurons.stored import StoredConstants
+from snnlib.neurons.state_dict import StoredConstants
 from snnlib.nn.weight_standardization import WeightStandardization
 
 _STORED = "standardization."
