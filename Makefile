@@ -2,24 +2,10 @@
 VENV := .venv
 PYTHON := $(VENV)/bin/python
 READY := $(VENV)/.built $(VENV)/.testing
-BENCHMARKS := training_step surrogate_step batch_norm_step small_batch long_sequences fine_bins spike_rates convolution segments scan scan_pool recurrent event_readers
 CPP = $(shell git ls-files 'cpp/*.cpp' 'cpp/*.h' 'cuda/*.cu' 'cuda/*.cpp' 'cuda/*.h' 'tests/*.cpp' 'snnlib/*.h')
 
 PEERS := build/peers
 PEER_TESTS := tests/test_neurons_peers.py tests/test_convert_peers.py tests/test_nir_peers.py tests/test_profile.py
-PEER_BENCHMARKS := training_step surrogate_step batch_norm_step recurrent small_batch long_sequences spike_rates
-
-SANITIZED := build/sanitize
-COMMA := ,
-SANITIZED_TESTS := tests/test_fuzz.py tests/test_op_checks.py tests/test_ops.py tests/test_layouts.py \
-                   tests/test_backward_paths.py tests/test_half.py tests/test_taps.py tests/test_winograd.py \
-                   tests/test_scan_pool.py tests/test_rare_spikes.py tests/test_cpu_memory.py
-# The reference has no kernels to check; a comparison with it runs them as tests of values do.
-SANITIZED_CHOICE := (not reference and not native_equals) or test_equals_reference
-# Sequences of several tasks for every op, then what random calls do.
-THREADED_TESTS := tests/test_thread_sanitizer.py tests/test_invariance.py tests/test_batch_norm.py tests/test_recurrent.py tests/test_delays.py \
-                  tests/test_fuzz.py tests/test_taps.py
-THREADED_CHOICE := not reference and not instruction and not twenty_calls and not large
 
 .PHONY: demo test test-slow test-peers lint sanitize sanitize-memory sanitize-threads fuzz fuzz-files reliability bench bench-accuracy bench-peers format cuda-check cuda-emulation-asan docs test-versions gpu-check gpu-bundle clean
 
@@ -45,9 +31,7 @@ format: $(READY)  ## Rewrite sources in the project's format.
 	$(VENV)/bin/clang-format -i $(CPP)
 
 bench: $(READY)  ## Time training steps, layers and kernels; figures and pictures go to build/bench/.
-	for name in $(BENCHMARKS); do \
-		$(PYTHON) benchmarks/cpu/$$name.py --json build/bench/$$name.json --picture build/bench/$$name.png || exit 1; \
-	done
+	$(PYTHON) release/bench.py
 
 bench-accuracy: $(READY)  ## Accuracy on five folds against the paper's settings and, where it is installed, SpikingJelly (two hours).
 	$(PYTHON) benchmarks/learning/accuracy.py
@@ -65,53 +49,27 @@ test-peers: $(PEERS)/.ready  ## Tests against snnTorch, SpikingJelly, Norse, sin
 	$(PYTHON) tests/pairs.py build/pairs.jsonl
 
 bench-peers: $(PEERS)/.ready  ## Time and accuracy beside the other libraries; build/bench-peers/index.html is the page to show.
-	rm -rf build/bench-peers
-	for name in $(PEER_BENCHMARKS); do \
-		PYTHONPATH=$(PEERS) $(PYTHON) benchmarks/cpu/$$name.py --json build/bench-peers/$$name.json \
-			--picture build/bench-peers/$$name.png || exit 1; \
-	done
-	PYTHONPATH=$(PEERS) $(PYTHON) benchmarks/learning/accuracy.py --folds 2 --epochs 6 --method recipe --method spikingjelly \
-		--json build/bench-peers/accuracy.json
-	PYTHONPATH=$(PEERS) $(PYTHON) benchmarks/cpu/page.py build/bench-peers
+	PYTHONPATH=$(PEERS) $(PYTHON) release/bench.py --peers
 
 cuda-check: $(READY)  ## Compile the CUDA kernels for the oldest architecture and Hopper; no GPU needed.
 	$(PYTHON) cuda/check.py $(ARCHITECTURES)
-
-# $(call sanitized_module,FOLDER,SANITIZERS): the compiled module for the tests. Ninja shares out the cores by itself.
-define sanitized_module
-	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cmake -S . -B $(1) -G Ninja -DSNNLIB_CUDA=OFF -DSNNLIB_SANITIZE=$(2) \
-		-DPython_EXECUTABLE=$(CURDIR)/$(PYTHON) -DPYTHON_EXECUTABLE=$(CURDIR)/$(PYTHON) \
-		-Dpybind11_DIR="$$($(PYTHON) -m pybind11 --cmakedir)"
-	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" MAKEFLAGS= cmake --build $(1) --target _C
-endef
 
 sanitize: $(READY)  ## Fuzz and op tests with the CPU kernels under AddressSanitizer and UBSan, then under ThreadSanitizer.
 	$(MAKE) sanitize-memory
 	$(MAKE) sanitize-threads
 
 sanitize-memory: $(READY)
-	$(call sanitized_module,$(SANITIZED),address$(COMMA)undefined)
-	SNNLIB_TEST_MODULE="$$(ls $(CURDIR)/$(SANITIZED)/_C.*)" ASAN_OPTIONS=detect_leaks=0 \
-	UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
-	LD_PRELOAD="$(shell c++ -print-file-name=libasan.so) $(shell c++ -print-file-name=libubsan.so)" \
-	$(PYTHON) -m pytest -q --numprocesses auto -k "$(SANITIZED_CHOICE)" $(SANITIZED_TESTS)
+	$(PYTHON) release/sanitize.py memory
+
+sanitize-threads: $(READY)
+	$(PYTHON) release/sanitize.py threads
+
+cuda-emulation-asan: $(READY)  ## The CUDA kernels as loops on the CPU, under AddressSanitizer and UBSan.
+	$(PYTHON) release/sanitize.py emulation
 
 fuzz-files: $(READY)  ## Ten thousand damaged files of every event format and of the SHD family: some ten minutes.
 	SNNLIB_MUTATIONS=10000 OMP_NUM_THREADS=1 $(PYTHON) -m pytest -q --numprocesses auto --timeout 3600 \
 		tests/data/formats/test_formats_damaged.py tests/data/test_datasets.py -k "flipped or damaged"
-
-# Kernels on three threads whatever torch has: torch's own loops are not compiled for the sanitizer.
-sanitize-threads: $(READY)
-	$(call sanitized_module,$(SANITIZED)-threads,thread)
-	SNNLIB_TEST_MODULE="$$(ls $(CURDIR)/$(SANITIZED)-threads/_C.*)" SNNLIB_TEST_THREADS=3 OMP_NUM_THREADS=1 \
-	TSAN_OPTIONS=halt_on_error=1:suppressions=$(CURDIR)/tests/thread_sanitizer.supp \
-	LD_PRELOAD="$(shell c++ -print-file-name=libtsan.so)" \
-	$(PYTHON) -m pytest -q --numprocesses auto -k "$(THREADED_CHOICE)" $(THREADED_TESTS)
-
-cuda-emulation-asan: $(READY)  ## The CUDA kernels as loops on the CPU, under AddressSanitizer and UBSan.
-	SNNLIB_SANITIZE=address,undefined ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1 \
-	LD_PRELOAD="$(shell c++ -print-file-name=libasan.so) $(shell c++ -print-file-name=libubsan.so)" \
-	$(PYTHON) -m pytest tests/test_cuda_emulation.py tests/test_cuda_recurrent.py tests/test_cuda_delays.py
 
 fuzz: $(READY)  ## Random ops, layers and damaged files for SECONDS=120; what fails is kept in build/fuzz and tried first next time.
 	$(PYTHON) tests/fuzz_run.py --seconds $(or $(SECONDS),120)
@@ -130,15 +88,8 @@ docs: $(READY)  ## The documentation site in build/site; warnings are errors, an
 gpu-check:  ## Build, check and measure on a GPU machine, with the packages of its own python3; COPY=FOLDER for the report.
 	python3 benchmarks/gpu --build build/gpu-check $(if $(COPY),--copy $(COPY))
 
-# For machines with the H100 or H200 and Python 3.12, where the sources may not build.
 gpu-bundle:  ## Into build/gpu what gpu-check needs on a machine without git: the commit, and a wheel with kernels if Python 3.12 is here.
-	rm -rf build/gpu && mkdir -p build/gpu
-	git describe --always --dirty --abbrev=12 >build/gpu/commit
-	@python="$$(python3 -c 'import sys; sys.path.insert(0, "release"); import versions; print(versions.interpreter("3.12") or "")')"; \
-	if [ -z "$$python" ]; then echo 'no Python 3.12 here, and so no wheel in build/gpu'; else \
-		"$$python" -m pip wheel --quiet --no-deps --wheel-dir build/gpu -Cbuild-dir=build/gpu-wheel \
-			-Ccmake.define.SNNLIB_CUDA=ON -Ccmake.define.CMAKE_CUDA_ARCHITECTURES=90 .; fi
-	ls -l build/gpu
+	python3 release/gpu_bundle.py
 
 # Python compiles the modules that are imported; pip would compile them all, for a minute. It reads the variable as the
 # value of its setting `compile`, so that 0 leaves it out.

@@ -58,16 +58,11 @@ def test_benchmark(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-def make_variable(name: str) -> list[str]:
-    makefile = (ROOT / "Makefile").read_text()
-    (line,) = (line for line in makefile.splitlines() if line.startswith(f"{name} :="))
-    return line.split()[2:]
-
-
-def test_make_runs_them_all() -> None:
-    assert set(make_variable("BENCHMARKS")) == set(ROWS)
-    assert set(make_variable("PEER_BENCHMARKS")) <= set(ROWS)
-    assert all((ROOT / file).exists() for file in make_variable("PEER_TESTS"))
+def test_make_runs_them_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "release")
+    bench = importlib.import_module("bench")
+    assert set(bench.BENCHMARKS) == set(ROWS)
+    assert set(bench.PEER_BENCHMARKS) <= set(ROWS)
 
 
 def test_page_shows_every_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,54 @@
+"""Runs the benchmarks of the CPU one after another, with figures and pictures: `make bench`, `make bench-peers`.
+
+    python release/bench.py [--peers]
+
+Figures and pictures go to build/bench. `--peers` runs those that other libraries take part in, which PYTHONPATH names,
+adds a short run of accuracy, and makes build/bench-peers/index.html, the page to show.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+BENCHMARKS = (
+    "training_step", "surrogate_step", "batch_norm_step", "small_batch", "long_sequences", "fine_bins",
+    "spike_rates", "convolution", "segments", "scan", "scan_pool", "recurrent", "event_readers",
+)  # fmt: skip
+PEER_BENCHMARKS = (
+    "training_step", "surrogate_step", "batch_norm_step", "recurrent", "small_batch", "long_sequences",
+    "spike_rates",
+)  # fmt: skip
+
+
+def run(program: str, *arguments: str | Path) -> None:
+    """One program of benchmarks/; an error ends this one too."""
+    command = [sys.executable, ROOT / "benchmarks" / program, *arguments]
+    status = subprocess.run(command, check=False).returncode
+    if status:
+        sys.exit(status)
+
+
+def time_all(names: tuple[str, ...], folder: Path) -> None:
+    """Figures and a picture of each into the folder."""
+    for name in names:
+        run(f"cpu/{name}.py", "--json", folder / f"{name}.json", "--picture", folder / f"{name}.png")
+
+
+def main(peers: bool) -> None:
+    if not peers:
+        time_all(BENCHMARKS, ROOT / "build" / "bench")
+        return
+    folder = ROOT / "build" / "bench-peers"
+    shutil.rmtree(folder, ignore_errors=True)
+    time_all(PEER_BENCHMARKS, folder)
+    methods = ("--method", "recipe", "--method", "spikingjelly")
+    run("learning/accuracy.py", "--folds", "2", "--epochs", "6", *methods, "--json", folder / "accuracy.json")
+    run("cpu/page.py", folder)
+
+
+if __name__ == "__main__":
+    main("--peers" in sys.argv[1:])

@@ -1,0 +1,121 @@
+"""Runs tests with the kernels under sanitizers: `make sanitize`, `make cuda-emulation-asan`.
+
+    python release/sanitize.py memory|threads|emulation
+
+`memory` and `threads` compile the CPU kernels with AddressSanitizer and UBSan, or with ThreadSanitizer, into a folder
+of their own; `emulation` runs the CUDA kernels as loops on the CPU, which its tests compile themselves.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+MEMORY_TESTS = (
+    "test_fuzz", "test_op_checks", "test_ops", "test_layouts", "test_backward_paths", "test_half", "test_taps",
+    "test_winograd", "test_scan_pool", "test_rare_spikes", "test_cpu_memory",
+)  # fmt: skip
+# The reference has no kernels to check; a comparison with it runs them as tests of values do.
+MEMORY_CHOICE = "(not reference and not native_equals) or test_equals_reference"
+# Sequences of several tasks for every op, then what random calls do.
+THREAD_TESTS = (
+    "test_thread_sanitizer", "test_invariance", "test_batch_norm", "test_recurrent", "test_delays", "test_fuzz",
+    "test_taps",
+)  # fmt: skip
+THREAD_CHOICE = "not reference and not instruction and not twenty_calls and not large"
+EMULATION_TESTS = ("test_cuda_emulation", "test_cuda_recurrent", "test_cuda_delays")
+
+# Python itself is not compiled for the sanitizers: what it keeps until the end is no leak of the kernels.
+MEMORY_OPTIONS = {"ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1"}
+
+
+def files(names: tuple[str, ...]) -> list[str]:
+    """The test files of these names, in whatever folder of tests."""
+    found = {file.stem: str(file.relative_to(ROOT)) for file in (ROOT / "tests").rglob("test_*.py")}
+    return [found[name] for name in names]
+
+
+def module(folder: Path, sanitizers: str) -> Path:
+    """The compiled module with these sanitizers."""
+    python = sys.executable
+    # Its cmake and ninja; ninja shares out the cores by itself.
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(python).parent}{os.pathsep}{os.environ['PATH']}",
+        "MAKEFLAGS": "",
+    }
+    pybind11 = subprocess.run(
+        [python, "-m", "pybind11", "--cmakedir"], check=True, capture_output=True, text=True
+    ).stdout.strip()
+    definitions = {
+        "SNNLIB_CUDA": "OFF",
+        "SNNLIB_SANITIZE": sanitizers,
+        "Python_EXECUTABLE": python,
+        "PYTHON_EXECUTABLE": python,
+        "pybind11_DIR": pybind11,
+    }
+    options = [f"-D{name}={value}" for name, value in definitions.items()]
+    subprocess.run(["cmake", "-S", ROOT, "-B", folder, "-G", "Ninja", *options], check=True, env=environment)
+    subprocess.run(["cmake", "--build", folder, "--target", "_C"], check=True, env=environment)
+    return next(folder.glob("_C.*"))
+
+
+def runtime(*libraries: str) -> str:
+    """The compiler's libraries of sanitizers, which are loaded before Python."""
+    return " ".join(
+        subprocess.run(
+            ["c++", f"-print-file-name={library}.so"], check=True, capture_output=True, text=True
+        ).stdout.strip()
+        for library in libraries
+    )
+
+
+def pytest(names: tuple[str, ...], environment: dict[str, str], *options: str) -> int:
+    """Exit status of these test files."""
+    command = [sys.executable, "-m", "pytest", *options, *files(names)]
+    return subprocess.run(command, check=False, cwd=ROOT, env={**os.environ, **environment}).returncode
+
+
+def memory() -> int:
+    """Accesses out of bounds and undefined behaviour of the CPU kernels."""
+    environment = {
+        **MEMORY_OPTIONS,
+        "SNNLIB_TEST_MODULE": str(module(ROOT / "build" / "sanitize", "address,undefined")),
+        "LD_PRELOAD": runtime("libasan", "libubsan"),
+    }
+    return pytest(MEMORY_TESTS, environment, "-q", "--numprocesses", "auto", "-k", MEMORY_CHOICE)
+
+
+def threads() -> int:
+    """Races of the CPU kernels on three threads, on one in torch, whose loops are not compiled for the sanitizer."""
+    environment = {
+        "SNNLIB_TEST_MODULE": str(module(ROOT / "build" / "sanitize-threads", "thread")),
+        "SNNLIB_TEST_THREADS": "3",
+        "OMP_NUM_THREADS": "1",
+        "TSAN_OPTIONS": f"halt_on_error=1:suppressions={ROOT / 'tests' / 'thread_sanitizer.supp'}",
+        "LD_PRELOAD": runtime("libtsan"),
+    }
+    return pytest(THREAD_TESTS, environment, "-q", "--numprocesses", "auto", "-k", THREAD_CHOICE)
+
+
+def emulation() -> int:
+    """Accesses out of bounds and undefined behaviour of the CUDA kernels, as loops on the CPU."""
+    environment = {
+        **MEMORY_OPTIONS,
+        "UBSAN_OPTIONS": "halt_on_error=1",
+        "SNNLIB_SANITIZE": "address,undefined",
+        "LD_PRELOAD": runtime("libasan", "libubsan"),
+    }
+    return pytest(EMULATION_TESTS, environment)
+
+
+CHECKS = {check.__name__: check for check in (memory, threads, emulation)}
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2 or sys.argv[1] not in CHECKS:
+        sys.exit(f"check: expected one of {', '.join(CHECKS)}, got {' '.join(sys.argv[1:]) or 'none'}")
+    sys.exit(CHECKS[sys.argv[1]]())

@@ -1,0 +1,56 @@
+"""What the Makefile and its programs in release/ name is there."""
+
+import importlib
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+MAKEFILE = (ROOT / "Makefile").read_text()
+TARGETS = re.search(r"^\.PHONY: (.+)$", MAKEFILE, re.MULTILINE)[1].split()  # type: ignore[index]
+
+
+def test_the_makefile_holds_no_programs() -> None:
+    """It says what depends on what; programs are in release/."""
+    assert len(MAKEFILE.splitlines()) < 150
+
+
+def commands(target: str) -> str:
+    """What make would run for this target, everything it depends on taken as done."""
+    command = ["make", "--dry-run", "--no-print-directory", "--assume-old=.venv/.built", target]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_files_of_every_target_exist(target: str) -> None:
+    named = re.findall(
+        r"\b(?:release|benchmarks|tests|cuda|docs/site)/[\w/]+\.(?:py|txt)\b", commands(target)
+    )
+    assert all((ROOT / file).exists() for file in named), named
+    # Those that need no program of ours.
+    assert named or target in {"demo", "test", "test-slow", "lint", "format", "gpu-check", "clean"}
+
+
+def test_documented_targets_exist() -> None:
+    pages = [
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        *(ROOT / "docs").glob("*.md"),
+        ROOT / ".ci" / "run",
+    ]
+    named = {
+        name
+        for page in pages
+        for name in re.findall(r"(?:`|^ {4}|^)make ([a-z][a-z-]+)(?=[ `\n])", page.read_text(), re.MULTILINE)
+    }
+    assert named - {"check"} <= set(TARGETS), named
+    assert {"test", "lint", "bench", "gpu-check"} <= named
+
+
+def test_sanitized_test_files_exist(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "release")
+    sanitize = importlib.import_module("sanitize")
+    for names in (sanitize.MEMORY_TESTS, sanitize.THREAD_TESTS, sanitize.EMULATION_TESTS):
+        assert all((ROOT / file).exists() for file in sanitize.files(names))
