@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
+from snnlib.neurons.spike import Surrogate
 from snnlib.neurons.surrogate import (
     ATan,
     Erf,
@@ -20,7 +21,6 @@ from snnlib.neurons.surrogate import (
     Sigmoid,
     SoftSign,
     SuperSpike,
-    Surrogate,
     Triangle,
 )
 

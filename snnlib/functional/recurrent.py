@@ -16,6 +16,7 @@ from snnlib.functional.lengths import without_padding
 from snnlib.functional.operators import LinearOperator
 from snnlib.functional.spiking import layer_currents
 from snnlib.neurons.base import Neuron, Output
+from snnlib.neurons.constants import broadcast
 from snnlib.neurons.dynamics import Dynamics
 from snnlib.ops.differentiable_once import differentiable_once
 
@@ -194,7 +195,7 @@ def _by_steps(
 ) -> Output:
     """The definition: one step after the other, by the neuron's own `step`."""
     time_dim, wide, before = int(neuron.batch_first), start.dtype, start.unbind(0)
-    params = neuron._broadcast(neuron.constants(), current.dim() - 1, wide)
+    params = broadcast(neuron.constants(), current.dim() - 1, wide)
     past = list(spikes.unbind(0))
     values = []
     with neuron.watched():

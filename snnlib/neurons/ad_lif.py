@@ -23,7 +23,8 @@ from snnlib.neurons.base import Params, Reset, State
 from snnlib.neurons.dialects import check_choice, check_tau, decay_and_leak, finite_number
 from snnlib.neurons.dynamics import Coefficient, Dynamics
 from snnlib.neurons.firing import SpikingNeuron
-from snnlib.neurons.surrogate import Exponential, Rectangle, SurrogateLike
+from snnlib.neurons.spike import SurrogateLike
+from snnlib.neurons.surrogate import Exponential, Rectangle
 
 
 class AdLIF(SpikingNeuron):

@@ -22,7 +22,8 @@ from snnlib.neurons.base import Params, Reset, State
 from snnlib.neurons.dialects import check_choice, check_tau, decay_and_leak, values_of
 from snnlib.neurons.dynamics import Coefficient, Dynamics
 from snnlib.neurons.firing import SpikingNeuron
-from snnlib.neurons.surrogate import Exponential, SuperSpike, SurrogateLike
+from snnlib.neurons.spike import SurrogateLike
+from snnlib.neurons.surrogate import Exponential, SuperSpike
 
 _LSNN: dict[str, Any] = {
     "tau_m": 10.0,

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from snnlib import ops
 from snnlib.checks import (
     NEURON_HINTS,
     KnownOptions,
-    check_count,
     check_device,
     check_flag,
     check_floating,
@@ -24,10 +22,9 @@ from snnlib.checks import (
     first_state,
 )
 from snnlib.functional.lengths import run_with_lengths
-from snnlib.neurons.dialects import is_learned, values_of
+from snnlib.neurons.constants import Constants, broadcast
 from snnlib.neurons.dynamics import Dynamics
 from snnlib.neurons.own_dynamics import own_dynamics
-from snnlib.neurons.state_dict import StoredConstants
 from snnlib.neurons.training_watch import TrainingWatch
 
 if TYPE_CHECKING:
@@ -46,7 +43,7 @@ class Output(NamedTuple):
     state: tuple[Tensor, ...]
 
 
-class Neuron(KnownOptions, StoredConstants):
+class Neuron(KnownOptions, Constants):
     """A neuron model over whole sequences of input currents `[T, N, C, ...]`; it keeps no state between calls.
 
     A model is a subclass with `state_names` and `step` in plain torch; surrogate gradients enter by
@@ -94,83 +91,10 @@ class Neuron(KnownOptions, StoredConstants):
     ) -> None:
         super().__init__()
         check_flag("batch_first", batch_first)
-        if channels is not None:
-            check_count("channels", channels, least=0)
-        constants = {} if constants is None else constants
         self.batch_first = batch_first
         # Of neurons that stand alone; a layer has its own.
         self.training_watch = TrainingWatch()
-        self.learnable = (learnable,) if isinstance(learnable, str) else tuple(learnable)
-        self.constant_names = tuple(constants)
-        for name in self.learnable:
-            if name not in constants:
-                known = ", ".join(constants) or "none"
-                raise ValueError(f"learnable: expected names of constants ({known}), got {name!r}")
-        for name, value in constants.items():
-            self._add_constant(name, value, channels)
-
-    def _add_constant(self, name: str, value: float | Tensor, channels: int | None) -> None:
-        if is_learned(value):
-            kind = "a Parameter" if isinstance(value, nn.Parameter) else "a tensor that requires a gradient"
-            learns = "learnable" in inspect.signature(type(self).__init__).parameters
-            remedy = (
-                f'use learnable=("{name}",)' if learns else "this model learns no constants; pass float(...)"
-            )
-            raise TypeError(f"{name}: expected a number or a tensor, got {kind}; {remedy}")
-        if bool(values_of(name, value).isnan().any()):
-            raise ValueError(f"{name}: expected numbers, got {value}")
-        tensor = torch.as_tensor(value, dtype=torch.float64).detach().clone()
-        if tensor.dim() > 1:
-            raise ValueError(
-                f"{name}: expected a number or one value per channel, got shape {tuple(tensor.shape)}"
-            )
-        if tensor.dim() == 1 and channels is not None and len(tensor) != channels:
-            raise ValueError(f"{name}: expected {channels} values, one per channel, got {len(tensor)}")
-        if name not in self.learnable:
-            self.register_buffer(name, tensor)
-            return
-        if channels is not None:
-            tensor = tensor.expand(channels).clone()
-        self.register_parameter(name, nn.Parameter(tensor.to(torch.float32)))
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Neuron:
-        """Moves of the module: constants follow to devices and keep their dtype."""
-        before = {name: tensor.data for name, tensor in self._own_constants().items()}
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        for name, after in self._own_constants().items():
-            if after.dtype != before[name].dtype:
-                value = before[name]
-                kept = torch.empty_like(after, dtype=value.dtype) if after.is_meta else value.to(after.device)
-                # A parameter stays the object that an optimiser knows.
-                after.data = kept
-        return self
-
-    def stored_constants(self) -> dict[str, Tensor]:
-        """Constants that are not learned, as in files."""
-        fixed = {name: getattr(self, name) for name in self.constant_names if name not in self.learnable}
-        return {**super().stored_constants(), **fixed}
-
-    def resizable(self) -> dict[str, int | None]:
-        """Constants that are not learned, shared or one per channel."""
-        return {name: None for name in self.constant_names if name not in self.learnable}
-
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
-        """Learned constants keep their shape: an optimiser may hold them."""
-        for name in self.learnable:
-            own, stored = getattr(self, name), state_dict.get(prefix + name)
-            if stored is None or own.shape == stored.shape or stored.is_meta:
-                continue
-            if stored.dim() == 0:
-                state_dict[prefix + name] = stored.expand(own.shape)
-            elif own.dim() == 0 and stored.numel() and bool((stored == stored.flatten()[0]).all()):
-                state_dict[prefix + name] = stored.flatten()[0]
-        super()._load_from_state_dict(state_dict, prefix, *rest)
-
-    def _own_constants(self) -> dict[str, Tensor]:
-        """What the module stores of the constants: themselves, or what a parametrization makes them of."""
-        stored = {**dict(self.named_parameters()), **dict(self.named_buffers())}
-        names = {*self.constant_names, *(f"parametrizations.{n}.original" for n in self.constant_names)}
-        return {name: tensor for name, tensor in stored.items() if name in names}
+        self.add_constants({} if constants is None else constants, learnable, channels)
 
     @property
     def starts_at_zero(self) -> bool:
@@ -196,10 +120,6 @@ class Neuron(KnownOptions, StoredConstants):
     def forward_dynamics(self, params: Params) -> Dynamics | None:
         """Coefficients of the forward pass, also of a model whose backward pass is not that of the kernels."""
         return self.dynamics(params)
-
-    def constants(self) -> dict[str, Tensor]:
-        """Constants by name, `[]` or `[C]`, as `dynamics` gets them: in float64 where the device has it."""
-        return {name: _widest(getattr(self, name)) for name in self.constant_names}
 
     def forward(self, x: Tensor) -> Tensor:
         """Spikes of a sequence of currents `[T, N, C, ...]`, in its shape and dtype, from the initial state."""
@@ -265,7 +185,7 @@ class Neuron(KnownOptions, StoredConstants):
         if dynamics is not None:
             value, final = ops.scan.run(x, dynamics, start, time_dim)
             return Output(value, (final,))
-        params = self._broadcast(self.constants(), x.dim() - 1, wide)
+        params = broadcast(self.constants(), x.dim() - 1, wide)
         if start is None:
             start = x.new_zeros((len(self.state_names), *shape), dtype=wide)
         loop = Neuron.over_steps if by_step else type(self).over_steps
@@ -325,12 +245,8 @@ class Neuron(KnownOptions, StoredConstants):
             return None
         # Only shape, dtype and device are read.
         now = like.new_empty((), dtype=wide).expand(*shape)
-        parts = self.initial_state(now, self._broadcast(self.constants(), len(shape), wide))
+        parts = self.initial_state(now, broadcast(self.constants(), len(shape), wide))
         return torch.stack([part.expand(*shape) for part in parts])
-
-    @staticmethod
-    def _broadcast(constants: Params, axes: int, dtype: torch.dtype) -> dict[str, Tensor]:
-        return {name: _per_channel(value.to(dtype), axes - 2) for name, value in constants.items()}
 
     def reference(self, x: Tensor, state: tuple[Tensor, ...] | None = None) -> Output:
         """`run` by `step` in plain torch, whatever kernels there are: what the kernels are tested against."""
@@ -346,13 +262,6 @@ class Neuron(KnownOptions, StoredConstants):
 
     def measure_share(self, x: Tensor) -> None:
         """Note the share of active steps for currents of which nothing else is known; see `SpikingNeuron`."""
-
-    def check_channels(self, channels: int, like: Tensor) -> None:
-        """Raise ValueError unless the constants fit currents of so many channels on the device of `like`."""
-        for name, value in self.constants().items():
-            check_device(name, value, like)
-            if value.dim() == 1 and len(value) != channels:
-                raise ValueError(f"{name}: expected {channels} values, one per channel, got {len(value)}")
 
     def _check_state(self, state: object, step_shape: Sequence[int], x: Tensor) -> None:
         names = ", ".join(self.state_names)
@@ -389,15 +298,6 @@ class Neuron(KnownOptions, StoredConstants):
     def options(self) -> dict[str, Any]:
         """Options beside the constants, for `print`."""
         return {}
-
-
-def _widest(value: Tensor) -> Tensor:
-    """In float64 where the device has it, so that coefficients of learnable constants are rounded once."""
-    return value if value.device.type == "mps" else value.double()
-
-
-def _per_channel(value: Tensor, space_axes: int) -> Tensor:
-    return value.reshape(-1, *[1] * max(space_axes, 0)) if value.dim() else value
 
 
 def _shown(value: Tensor) -> str:

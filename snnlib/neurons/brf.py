@@ -19,7 +19,8 @@ from snnlib.neurons.base import Params, State
 from snnlib.neurons.dialects import finite_number, values_of
 from snnlib.neurons.dynamics import Coefficient, Dynamics
 from snnlib.neurons.firing import SpikingNeuron
-from snnlib.neurons.surrogate import MultiGaussian, SurrogateLike
+from snnlib.neurons.spike import SurrogateLike
+from snnlib.neurons.surrogate import MultiGaussian
 
 
 class BRF(SpikingNeuron):

@@ -24,7 +24,8 @@ from snnlib.neurons.dynamics import Dynamics
 from snnlib.neurons.event import GRAD_CLAMP, ByEvent
 from snnlib.neurons.event_sequence import Coefficients, EventSequence, SpikeReset
 from snnlib.neurons.firing import SpikingNeuron
-from snnlib.neurons.surrogate import ATan, Exponential, Rect, SuperSpike, SurrogateLike
+from snnlib.neurons.spike import SurrogateLike
+from snnlib.neurons.surrogate import ATan, Exponential, Rect, SuperSpike
 
 
 class CubaLIF(ByEvent, SpikingNeuron):

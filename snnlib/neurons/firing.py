@@ -13,14 +13,8 @@ from snnlib.backends.reference.surrogate import KINDS
 from snnlib.checks import check_flag, check_number
 from snnlib.neurons.base import Neuron, Output, Params, Reset, State
 from snnlib.neurons.dialects import check_threshold, choose, finite_number, shown_options
-from snnlib.neurons.surrogate import (
-    ATan,
-    Surrogate,
-    SurrogateLike,
-    Triangle,
-    check_surrogate,
-    spike,
-)
+from snnlib.neurons.spike import Surrogate, SurrogateLike, check_surrogate, spike
+from snnlib.neurons.surrogate import ATan, Triangle
 
 
 class SpikingNeuron(Neuron):

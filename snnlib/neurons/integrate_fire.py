@@ -16,7 +16,8 @@ from torch import Tensor, inf
 from snnlib.neurons.base import Params, Reset, State
 from snnlib.neurons.dynamics import Dynamics
 from snnlib.neurons.firing import SpikingNeuron
-from snnlib.neurons.surrogate import ATan, Exponential, Sigmoid, SuperSpike, SurrogateLike
+from snnlib.neurons.spike import SurrogateLike
+from snnlib.neurons.surrogate import ATan, Exponential, Sigmoid, SuperSpike
 
 
 class IF(SpikingNeuron):

@@ -20,7 +20,8 @@ from snnlib.neurons.base import Params, Reset, State
 from snnlib.neurons.dialects import check_choice, check_tau, finite_number
 from snnlib.neurons.dynamics import Dynamics
 from snnlib.neurons.firing import SpikingNeuron
-from snnlib.neurons.surrogate import Sigmoid, SuperSpike, SurrogateLike
+from snnlib.neurons.spike import SurrogateLike
+from snnlib.neurons.surrogate import Sigmoid, SuperSpike
 
 # Roots of 0.04 v^2 + 5 v + 140, the parabola of the paper.
 _ROOTS = [(-5 + sign * (5**2 - 4 * 0.04 * 140) ** 0.5) / 0.08 for sign in (-1, 1)]

@@ -20,7 +20,8 @@ from snnlib.neurons.base import Params, Reset, State
 from snnlib.neurons.dialects import check_tau, finite_number, is_learned, values_of
 from snnlib.neurons.dynamics import Dynamics
 from snnlib.neurons.firing import SpikingNeuron
-from snnlib.neurons.surrogate import Sigmoid, SurrogateLike
+from snnlib.neurons.spike import SurrogateLike
+from snnlib.neurons.surrogate import Sigmoid
 
 
 class PLIF(SpikingNeuron):

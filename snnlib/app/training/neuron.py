@@ -9,7 +9,7 @@ import torch
 from snnlib import neurons, surrogate
 from snnlib.app.training.config import SurrogateName, TrainConfig
 from snnlib.app.training.errors import ConfigError
-from snnlib.neurons.surrogate import Surrogate
+from snnlib.neurons.spike import Surrogate
 
 # Peak of the surrogate of recurrent layers: from 1 on gradients can grow to NaN (docs/time.md).
 _RECURRENT_PEAK = 0.4

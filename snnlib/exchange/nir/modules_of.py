@@ -14,7 +14,7 @@ from snnlib.exchange.sequence import Offset
 from snnlib.neurons import IF, LIF, CubaLIF, Dynamics, Integrator, Neuron
 from snnlib.neurons.base import Params, State
 from snnlib.neurons.firing import SpikingNeuron
-from snnlib.neurons.surrogate import SurrogateLike
+from snnlib.neurons.spike import SurrogateLike
 from snnlib.nn import AvgPool2d, PerStep
 from snnlib.structure.cells import Array, Cell, array
 

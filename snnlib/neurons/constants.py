@@ -1,0 +1,124 @@
+"""Constants of a neuron: buffers or learned parameters that keep their dtype, one number or one per channel."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from snnlib.checks import check_count, check_device
+from snnlib.neurons.dialects import is_learned, values_of
+from snnlib.neurons.state_dict import StoredConstants
+
+
+class Constants(StoredConstants):
+    """A module with constants `[]` or `[C]`: float64 buffers that dtype casts skip, or learned float32 parameters."""
+
+    learnable: Sequence[str]
+    constant_names: tuple[str, ...]
+
+    def add_constants(
+        self, constants: Mapping[str, float | Tensor], learnable: Sequence[str], channels: int | None
+    ) -> None:
+        """Register constants, those in `learnable` as parameters; see `Neuron`."""
+        if channels is not None:
+            check_count("channels", channels, least=0)
+        self.learnable = (learnable,) if isinstance(learnable, str) else tuple(learnable)
+        self.constant_names = tuple(constants)
+        for name in self.learnable:
+            if name not in constants:
+                known = ", ".join(constants) or "none"
+                raise ValueError(f"learnable: expected names of constants ({known}), got {name!r}")
+        for name, value in constants.items():
+            self._add_constant(name, value, channels)
+
+    def _add_constant(self, name: str, value: float | Tensor, channels: int | None) -> None:
+        if is_learned(value):
+            kind = "a Parameter" if isinstance(value, nn.Parameter) else "a tensor that requires a gradient"
+            learns = "learnable" in inspect.signature(type(self).__init__).parameters
+            remedy = (
+                f'use learnable=("{name}",)' if learns else "this model learns no constants; pass float(...)"
+            )
+            raise TypeError(f"{name}: expected a number or a tensor, got {kind}; {remedy}")
+        if bool(values_of(name, value).isnan().any()):
+            raise ValueError(f"{name}: expected numbers, got {value}")
+        tensor = torch.as_tensor(value, dtype=torch.float64).detach().clone()
+        if tensor.dim() > 1:
+            raise ValueError(
+                f"{name}: expected a number or one value per channel, got shape {tuple(tensor.shape)}"
+            )
+        if tensor.dim() == 1 and channels is not None and len(tensor) != channels:
+            raise ValueError(f"{name}: expected {channels} values, one per channel, got {len(tensor)}")
+        if name not in self.learnable:
+            self.register_buffer(name, tensor)
+            return
+        if channels is not None:
+            tensor = tensor.expand(channels).clone()
+        self.register_parameter(name, nn.Parameter(tensor.to(torch.float32)))
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Moves of the module: constants follow to devices and keep their dtype."""
+        before = {name: tensor.data for name, tensor in self._own_constants().items()}
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        for name, after in self._own_constants().items():
+            if after.dtype != before[name].dtype:
+                value = before[name]
+                kept = torch.empty_like(after, dtype=value.dtype) if after.is_meta else value.to(after.device)
+                # A parameter stays the object that an optimiser knows.
+                after.data = kept
+        return self
+
+    def stored_constants(self) -> dict[str, Tensor]:
+        """Constants that are not learned, as in files."""
+        fixed = {name: getattr(self, name) for name in self.constant_names if name not in self.learnable}
+        return {**super().stored_constants(), **fixed}
+
+    def resizable(self) -> dict[str, int | None]:
+        """Constants that are not learned, shared or one per channel."""
+        return {name: None for name in self.constant_names if name not in self.learnable}
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+        """Learned constants keep their shape: an optimiser may hold them."""
+        for name in self.learnable:
+            own, stored = getattr(self, name), state_dict.get(prefix + name)
+            if stored is None or own.shape == stored.shape or stored.is_meta:
+                continue
+            if stored.dim() == 0:
+                state_dict[prefix + name] = stored.expand(own.shape)
+            elif own.dim() == 0 and stored.numel() and bool((stored == stored.flatten()[0]).all()):
+                state_dict[prefix + name] = stored.flatten()[0]
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
+    def _own_constants(self) -> dict[str, Tensor]:
+        """What the module stores of the constants: themselves, or what a parametrization makes them of."""
+        stored = {**dict(self.named_parameters()), **dict(self.named_buffers())}
+        names = {*self.constant_names, *(f"parametrizations.{n}.original" for n in self.constant_names)}
+        return {name: tensor for name, tensor in stored.items() if name in names}
+
+    def constants(self) -> dict[str, Tensor]:
+        """Constants by name, `[]` or `[C]`, as `dynamics` gets them: in float64 where the device has it."""
+        return {name: _widest(getattr(self, name)) for name in self.constant_names}
+
+    def check_channels(self, channels: int, like: Tensor) -> None:
+        """Raise ValueError unless the constants fit currents of so many channels on the device of `like`."""
+        for name, value in self.constants().items():
+            check_device(name, value, like)
+            if value.dim() == 1 and len(value) != channels:
+                raise ValueError(f"{name}: expected {channels} values, one per channel, got {len(value)}")
+
+
+def _widest(value: Tensor) -> Tensor:
+    """In float64 where the device has it, so that coefficients of learnable constants are rounded once."""
+    return value if value.device.type == "mps" else value.double()
+
+
+def broadcast(constants: Mapping[str, Tensor], axes: int, dtype: torch.dtype) -> dict[str, Tensor]:
+    """Constants in shapes that broadcast with one step `[N, C, ...]` of so many axes."""
+    shape = [-1, *[1] * max(axes - 2, 0)]
+    return {
+        name: value.to(dtype).reshape(shape) if value.dim() else value.to(dtype)
+        for name, value in constants.items()
+    }
