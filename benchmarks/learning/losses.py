@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from snnlib.app.training import RunFolder, TrainConfig
-from snnlib.app.training.config import LossName
+from snnlib.app.training.choices import LossName
 from snnlib.app.training.run import TrainResult, train_run
 
 # Samples as they are: in a few epochs a loss shows more of what it can do.

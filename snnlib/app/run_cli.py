@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from snnlib.app.cli_tools import CheckpointOption, RootOption, RunArgument, console, need_extras
-from snnlib.app.training.config import DataName, Device
+from snnlib.app.training.choices import DataName, Device
 from snnlib.app.training.run_folder import RunFolder
 from snnlib.data import EventFileError
 from snnlib.data.atomic import write_bytes_atomically

@@ -15,7 +15,7 @@ import torch
 from interrupt import interrupted
 from torch import Tensor, nn
 
-from snnlib.app.training import ConfigError, RunFolder, TrainConfig, graph_training, trainer
+from snnlib.app.training import ConfigError, RunFolder, TrainConfig, config_rules, graph_training, trainer
 from snnlib.app.training.run import TrainResult, train_run
 from snnlib.learning.graph_step import without_cast_cache
 
@@ -75,7 +75,7 @@ class _Eager:
 
 @pytest.fixture
 def pretended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(TrainConfig, "_check_graph", lambda self: None)
+    monkeypatch.setattr(config_rules, "graph", lambda config: None)
     monkeypatch.setattr(trainer, "_check_graph", lambda *_: None)
     monkeypatch.setattr(graph_training, "CapturedStep", _Eager)
     monkeypatch.setattr(_Eager, "made", 0)

@@ -11,7 +11,7 @@ from event_files import random_events
 from snnlib import load
 from snnlib.app.cli import main
 from snnlib.app.training import TrainConfig
-from snnlib.app.training.data_module import data_facts
+from snnlib.app.training.data_facts import data_facts
 from snnlib.app.training.errors import ConfigError
 from snnlib.app.training.folder_settings import choose_settings
 from snnlib.data import write

@@ -15,7 +15,8 @@ from snnlib.app.cli import main
 from snnlib.app.recipes import RECIPES
 from snnlib.app.training.classifier import SpikingClassifier
 from snnlib.app.training.config import TrainConfig
-from snnlib.app.training.data_module import EventData, data_facts
+from snnlib.app.training.data_facts import data_facts
+from snnlib.app.training.data_module import EventData
 from snnlib.app.training.errors import ConfigError
 from snnlib.app.training.run import _calibrate
 

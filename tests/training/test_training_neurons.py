@@ -10,9 +10,9 @@ import torch
 import snnlib
 from snnlib.app.training import RunFolder, TrainConfig
 from snnlib.app.training import run as training
+from snnlib.app.training.choices import NeuronName, SurrogateName
 from snnlib.app.training.classifier import SpikingClassifier
-from snnlib.app.training.config import NeuronName, SurrogateName
-from snnlib.app.training.data_module import DataFacts
+from snnlib.app.training.data_facts import DataFacts
 from snnlib.app.training.neuron import build_neuron
 
 

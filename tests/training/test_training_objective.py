@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from snnlib.app.training import ConfigError, TrainConfig
+from snnlib.app.training.choices import LossName
 from snnlib.app.training.classifier import SpikingClassifier
-from snnlib.app.training.config import LossName
-from snnlib.app.training.data_module import data_facts
+from snnlib.app.training.data_facts import data_facts
 from snnlib.app.training.objective import build_objective
 from snnlib.nn import SRMLinear, SRMReadout, supervised_spikes
 

@@ -15,8 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from snnlib import __version__
-from snnlib.app.training.config import STEPS_LABELLED, TrainConfig
-from snnlib.app.training.data_module import DataFacts
+from snnlib.app.training.choices import STEPS_LABELLED
+from snnlib.app.training.config import TrainConfig
+from snnlib.app.training.data_facts import DataFacts
 from snnlib.app.training.errors import ConfigError
 from snnlib.app.training.graph_training import GraphTraining
 from snnlib.app.training.neuron import build_neuron, build_recurrent_neuron

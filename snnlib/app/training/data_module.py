@@ -1,11 +1,10 @@
-"""The data of a run: which set, binned how, in which order."""
+"""The data of a run: which sets, in which order, in which process."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence, Sized
-from dataclasses import dataclass
+from collections.abc import Sized
 from functools import partial
 from itertools import islice
 from typing import Any, cast
@@ -15,139 +14,28 @@ import torch
 from torch.utils.data import DataLoader, Dataset, Subset
 
 from snnlib.app.read_options import folder_options
-from snnlib.app.training.config import IMAGES, SEQUENCES, TrainConfig
+from snnlib.app.training.choices import IMAGES, SEQUENCES
+from snnlib.app.training.config import TrainConfig
+from snnlib.app.training.data_facts import data_facts
 from snnlib.app.training.errors import ConfigError
-from snnlib.app.training.images import (
-    CollateImages,
-    image_classes,
-    image_shape,
-    input_shape_of,
-    open_images,
-    sequence_of_image,
-)
+from snnlib.app.training.frames import collate, frames_of
+from snnlib.app.training.images import open_images
 from snnlib.app.training.order import SeededCopies, TrainingBatches, stack_copies
-from snnlib.app.training.sequences import Sequences, channels_of, classes_of, open_sequences
+from snnlib.app.training.sequences import Sequences, open_sequences
 from snnlib.data import (
     MNIST,
     NMNIST,
     AugmentFrames,
-    CropPool,
     EventCache,
     EventDigits,
     EventFolder,
-    Events,
     FrameCache,
     SimulatedEvents,
-    ToFrames,
     collate_ragged,
-    stack_time_first,
 )
 from snnlib.data.datasets.splits import Split
 
-
-@dataclass(frozen=True)
-class DataFacts:
-    """What a net has to know of its data.
-
-    Args:
-        classes: names of the classes; the label is the index.
-        input_shape: polarities or colours, height and width of a frame `[C, H, W]`; channels, 1 and 1 of sequences
-            without frames.
-    """
-
-    classes: tuple[str, ...]
-    input_shape: tuple[int, int, int]
-
-
-def data_facts(config: TrainConfig) -> DataFacts:
-    """Classes and frame size of the data that the settings name.
-
-    Reads no recording, but those of a folder whose settings give no crop.
-
-    Raises:
-        ConfigError: the folder is missing or holds no recordings.
-    """
-    if config.data in SEQUENCES:
-        try:
-            return DataFacts(classes_of(config), (channels_of(config), 1, 1))
-        except (OSError, ValueError, ImportError) as error:
-            raise ConfigError("root", str(error)) from error
-    if config.data in IMAGES:
-        try:
-            return DataFacts(image_classes(config), input_shape_of(config, image_shape(config)))
-        except ConfigError:
-            raise
-        except (OSError, ValueError, ImportError) as error:
-            raise ConfigError("root", str(error)) from error
-    # The embedded digits and simulated events share N-MNIST's.
-    classes, sensor_size = tuple(NMNIST.classes), NMNIST.sensor_size
-    if config.data != "folder":
-        _check_crop(config, sensor_size)
-    else:
-        classes = tuple(config.classes or ())
-        if not classes or config.crop is None:
-            try:
-                samples = EventFolder(config.root or "", None, **folder_options(config.read))
-                classes = classes or tuple(samples.classes)
-                sensor_size = samples.sensor_size if config.crop is None else sensor_size
-            except TypeError as error:
-                raise ConfigError("read", str(error)) from error
-            except (OSError, ValueError) as error:
-                raise ConfigError("root", str(error)) from error
-    size = CropPool(config.crop_box or (0, 0, *sensor_size), config.pool).output_size
-    return DataFacts(classes, (2, *size))
-
-
-def _check_crop(config: TrainConfig, sensor_size: tuple[int, int]) -> None:
-    if config.crop_box is None:
-        return
-    top, left, height, width = config.crop_box
-    if top + height > sensor_size[0] or left + width > sensor_size[1]:
-        raise ConfigError(
-            "crop",
-            f"expected a part of the sensor of {sensor_size[1]}x{sensor_size[0]} pixels, got {config.crop}",
-        )
-
-
-class CroppedFrames:
-    """`CropPool`, then `ToFrames`; a class, so that processes that read data can be sent it."""
-
-    def __init__(self, crop: CropPool, frames: ToFrames) -> None:
-        self.crop, self.frames = crop, frames
-
-    def __call__(self, events: Events) -> torch.Tensor:
-        return self.frames(self.crop(events))
-
-    def __repr__(self) -> str:
-        return f"{self.crop} -> {self.frames}"
-
-
-def frames_of(config: TrainConfig, dtype: torch.dtype) -> ToFrames | CroppedFrames:
-    """How a run makes frames of events."""
-    size = data_facts(config).input_shape[1:]
-    frames = ToFrames(
-        time_steps=config.time_steps,
-        step_us=config.step_us,
-        sensor_size=size,
-        mode=config.frames,
-        late=config.late,
-        dtype=dtype,
-    )
-    if config.crop is None and config.pool == 1:
-        return frames
-    # Without a crop all of the sensor is pooled, its last row and column perhaps of fewer pixels.
-    whole = (0, 0, size[0] * config.pool, size[1] * config.pool)
-    return CroppedFrames(CropPool(config.crop_box or whole, config.pool), frames)
-
-
 Samples = Dataset[tuple[torch.Tensor, Any]]
-
-
-def collate(config: TrainConfig) -> Callable[[Sequence[Any]], tuple[torch.Tensor, ...]]:
-    """How samples become a batch: `(x, labels)`, and of sequences without frames `(x, labels, lengths)`."""
-    if config.data in IMAGES:
-        return CollateImages(sequence_of_image(config, torch.float32))
-    return collate_ragged if config.data in SEQUENCES else stack_time_first
 
 
 class EventData(pl.LightningDataModule):

@@ -10,10 +10,12 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from snnlib.app.training.choices import SEQUENCES
 from snnlib.app.training.classifier import SpikingClassifier
-from snnlib.app.training.config import SEQUENCES, TrainConfig
-from snnlib.app.training.data_module import EventData, collate
+from snnlib.app.training.config import TrainConfig
+from snnlib.app.training.data_module import EventData
 from snnlib.app.training.errors import ConfigError
+from snnlib.app.training.frames import collate
 from snnlib.app.training.load import load_module
 from snnlib.app.training.run import Checkpoint
 from snnlib.app.training.run_folder import RunFolder

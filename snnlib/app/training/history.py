@@ -14,8 +14,8 @@ import torch
 from lightning.pytorch.utilities import rank_zero_only
 
 from snnlib.app.training.checkup import Checkup
+from snnlib.app.training.choices import IMAGES, SEQUENCES
 from snnlib.app.training.classifier import SpikingClassifier
-from snnlib.app.training.config import IMAGES, SEQUENCES
 from snnlib.data.atomic import write_bytes_atomically
 
 Row = dict[str, float]

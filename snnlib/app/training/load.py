@@ -10,10 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.app.read_options import read_options
+from snnlib.app.training.choices import IMAGES, SEQUENCES, STEPS_LABELLED
 from snnlib.app.training.classifier import SpikingClassifier
-from snnlib.app.training.config import IMAGES, SEQUENCES, STEPS_LABELLED, TrainConfig
-from snnlib.app.training.data_module import data_facts, frames_of
+from snnlib.app.training.config import TrainConfig
+from snnlib.app.training.data_facts import data_facts
 from snnlib.app.training.errors import ConfigError
+from snnlib.app.training.frames import frames_of
 from snnlib.app.training.images import image_shape, sequence_of_image
 from snnlib.app.training.run import Checkpoint, checkpoint_path, load_weights
 from snnlib.app.training.run_folder import RunFolder

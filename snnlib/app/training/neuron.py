@@ -7,7 +7,8 @@ from collections.abc import Callable
 import torch
 
 from snnlib import neurons, surrogate
-from snnlib.app.training.config import SurrogateName, TrainConfig
+from snnlib.app.training.choices import SurrogateName
+from snnlib.app.training.config import TrainConfig
 from snnlib.app.training.errors import ConfigError
 from snnlib.neurons.spike import Surrogate
 

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from snnlib.app.training.config import STEPS_LABELLED, TrainConfig
+from snnlib.app.training.choices import STEPS_LABELLED
+from snnlib.app.training.config import TrainConfig
 from snnlib.functional.lengths import without_padding
 from snnlib.learning import losses
 from snnlib.learning.decoding import first_spike_time, spike_count

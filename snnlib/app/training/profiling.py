@@ -7,8 +7,10 @@ from typing import cast
 
 from torch.utils.data import DataLoader, Subset
 
-from snnlib.app.training.config import SEQUENCES, TrainConfig
-from snnlib.app.training.data_module import EventData, collate
+from snnlib.app.training.choices import SEQUENCES
+from snnlib.app.training.config import TrainConfig
+from snnlib.app.training.data_module import EventData
+from snnlib.app.training.frames import collate
 from snnlib.app.training.load import load_module
 from snnlib.app.training.run import Checkpoint
 from snnlib.app.training.run_folder import RunFolder

@@ -7,7 +7,7 @@ import dataclasses
 from torch.utils.data import DataLoader
 
 from snnlib.app.report import Report, report
-from snnlib.app.training.data_module import collate
+from snnlib.app.training.frames import collate
 from snnlib.app.training.run import TrainResult
 from snnlib.app.training.run_folder import RunFolder
 from snnlib.app.training.summary import run_facts

@@ -21,8 +21,9 @@ from snnlib.app.training.checkpoint_io import (
     remove_leftovers,
 )
 from snnlib.app.training.checkup import Checkup
+from snnlib.app.training.choices import IMAGES
 from snnlib.app.training.classifier import SpikingClassifier, TestResult
-from snnlib.app.training.config import IMAGES, TrainConfig
+from snnlib.app.training.config import TrainConfig
 from snnlib.app.training.data_module import EventData
 from snnlib.app.training.divergence import StopWhenDiverged
 from snnlib.app.training.errors import CheckpointError, ConfigError

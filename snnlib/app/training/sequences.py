@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from snnlib.app.training.config import DataName, TrainConfig
+from snnlib.app.training.choices import DataName
+from snnlib.app.training.config import TrainConfig
 from snnlib.data import ECG, SHD, SSC, Cochlea, SpokenDigits, ToChannels
 from snnlib.data.datasets.shd import UNITS
 from snnlib.data.datasets.splits import Split

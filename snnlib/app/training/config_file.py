@@ -1,0 +1,63 @@
+"""Keeps the settings of a run as `config.json`, which later versions of snnlib read too."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import warnings
+from pathlib import Path
+from typing import Self
+
+from snnlib import __version__
+from snnlib.app.training.errors import ConfigError
+from snnlib.data.atomic import write_bytes_atomically
+
+# Key of snnlib's version in the file; 0.1 wrote none.
+_VERSION_KEY = "snnlib_version"
+
+
+@dataclasses.dataclass(frozen=True)
+class StoredSettings:
+    """A dataclass of settings that is kept as JSON."""
+
+    def save(self, path: Path) -> None:
+        """Write as JSON; a crash leaves the old file or the new one."""
+        values = {_VERSION_KEY: __version__, **dataclasses.asdict(self)}
+        write_bytes_atomically(path, (json.dumps(values, indent=2) + "\n").encode())
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read what `save` wrote.
+
+        Raises:
+            ConfigError: no JSON object, an unknown setting or one out of its range; names the file.
+            OSError: the file cannot be read.
+
+        Warns:
+            UserWarning: another version of snnlib wrote it; lists the settings that it does not name, which take
+                today's defaults.
+        """
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+        # Brackets within brackets without end exceed Python's recursion limit.
+        except (ValueError, RecursionError) as error:
+            raise ConfigError(str(path), f"expected JSON, got text that is none ({error})") from error
+        if not isinstance(values, dict):
+            raise ConfigError(str(path), f"expected a JSON object of settings, got {type(values).__name__}")
+        version = values.pop(_VERSION_KEY, "0.1.0")
+        fields = {field.name: field.default for field in dataclasses.fields(cls)}
+        unknown = sorted(set(values) - fields.keys())
+        if unknown:
+            raise ConfigError(str(path), f"expected known settings only, got {', '.join(unknown)}")
+        try:
+            config = cls(**values)
+        except ConfigError as error:
+            raise ConfigError(str(path), str(error)) from error
+        missing = [f"{name}={default}" for name, default in fields.items() if name not in values]
+        if version != __version__ or missing:
+            warnings.warn(
+                f"{path}: written by snnlib {version}, read by {__version__}; "
+                f"settings that it does not name: {', '.join(missing) or 'none'}",
+                stacklevel=2,
+            )
+        return config
