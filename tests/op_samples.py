@@ -348,28 +348,3 @@ def srm_conv_backward_sample(
 
     marks = {f"needs {needs}": not all(needs), "pooled": pool != (1, 1)}
     return Sample(", ".join([name, *(mark for mark, on in marks.items() if on)]), make)
-
-
-# name: (image, leading dimensions that share their segments, number of segments, those with pixels). Planes are summed
-# in groups of 8, 4, 2 and 1.
-SUPERPIXELS: dict[str, tuple[tuple[int, ...], int, int, int]] = {
-    "one pixel": ((1, 1, 1, 1), 0, 1, 1),
-    "groups of planes": ((2, 15, 5, 7), 0, 6, 6),
-    "steps share their segments": ((3, 2, 9, 4, 6), 1, 5, 5),
-    "one map for all": ((3, 2, 2, 4, 6), 2, 5, 5),
-    "segments without pixels": ((2, 3, 6, 5), 0, 40, 7),
-    "no superpixels": ((2, 3, 0, 5), 0, 0, 0),
-    "no frames": ((0, 3, 6, 6), 0, 4, 4),
-    "no channels": ((2, 0, 6, 6), 0, 4, 4),
-}
-
-
-def superpixel_sample(name: str) -> Sample:
-    shape, shared, count, used = SUPERPIXELS[name]
-
-    def make(generator: torch.Generator) -> Arguments:
-        image = torch.randn(shape, generator=generator, dtype=torch.float64)
-        size = (*shape[shared:-3], shape[-2] * shape[-1])
-        return image, torch.randint(0, max(used, 1), size, generator=generator), count
-
-    return Sample(name, make)

@@ -19,7 +19,6 @@ from op_samples import (
     POOLS,
     SEQUENCES,
     SRM_CONVS,
-    SUPERPIXELS,
     Sample,
     backward_sample,
     conv_backward_sample,
@@ -32,7 +31,6 @@ from op_samples import (
     pooled_sequence_sample,
     srm_conv_backward_sample,
     srm_conv_sample,
-    superpixel_sample,
     trace_sample,
 )
 from torch import Tensor
@@ -56,8 +54,6 @@ SRM_CONV_GRADIENT_TOLERANCE = {
 POOL_TOLERANCE = {torch.float64: 1e-14, torch.float32: 2e-6, torch.bfloat16: 2**-8, torch.float16: 2**-10}
 # A cell's gradient is rounded at every window that is added, as torch does.
 MAX_POOL_GRADIENT_TOLERANCE = {**POOL_TOLERANCE, torch.bfloat16: 2**-6, torch.float16: 2**-9}
-# A superpixel's sum is rounded once, to float32 for half types.
-SUPERPIXEL_TOLERANCE = {torch.float64: 1e-14, **dict.fromkeys(DTYPES[1:], 1e-7)}
 # Sums of some hundred products of about 1; a GPU may take them by Winograd's method, which costs float32 a digit, and
 # torch adds float16 in float16 on a CPU.
 # Torch's convolutions add bfloat16 in bfloat16 on CPUs without instructions for it.
@@ -582,17 +578,6 @@ OPS = {
             bit_equal=False,
             events=0,
             differentiable=True,
-        ),
-        OpCase(
-            "superpixel_sum",
-            tuple(superpixel_sample(name) for name in SUPERPIXELS),
-            lambda image, segments, count: [
-                torch.from_numpy(oracles.superpixel_sums(image.double().numpy(), segments.numpy(), count))
-            ],
-            lambda *_: None,
-            SUPERPIXEL_TOLERANCE,
-            bit_equal=True,
-            events=0,
         ),
         OpCase(
             "conv2d_input_backward",

@@ -243,10 +243,3 @@ def conv_weight_credit(
             inputs = slice(group * channels, (group + 1) * channels)
             out[outputs, :, u, v] += g[:, outputs, i, j].T @ x[:, inputs, row, column]
     return out
-
-
-def superpixel_sums(image: Array, segments: NDArray[np.int64], count: int) -> Array:
-    """Sums `[..., C, K]` of images `[..., C, H, W]`, superpixel by superpixel."""
-    pixels = image.reshape(*image.shape[:-2], image.shape[-2] * image.shape[-1])
-    out = [(pixels * (segments == k)[..., None, :]).sum(-1) for k in range(count)]
-    return np.stack(out, -1) if out else np.zeros((*image.shape[:-2], 0))

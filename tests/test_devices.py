@@ -254,13 +254,6 @@ def _(device: torch.device) -> Any:
     return reference.linear.backward(current, None, current, rows, None, flags, 0)
 
 
-@case("reference of superpixels")
-def _(device: torch.device) -> Any:
-    image = torch.ones(2, 3, 4, 4, device=device)
-    segments = torch.zeros(2, 16, dtype=torch.long, device=device)
-    return reference.superpixel.superpixel_sum(image, segments, 3)
-
-
 def tensors_of(value: Any) -> list[Tensor]:
     if isinstance(value, Tensor):
         return [value]

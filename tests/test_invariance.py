@@ -91,7 +91,6 @@ def _arguments(name: str, dtype: torch.dtype = torch.float32) -> tuple[object, .
     taps = torch.randint(0, 4, g.shape, generator=generator, dtype=torch.uint8)
     thresholds = opdb_neurons.coefficients(1, 3, generator, keep0=0.0)
     pooled = (current[..., :30, :36].contiguous(), thresholds, None, opdb_neurons.COMPACT, 0)
-    segments = torch.randint(0, 20, (7, 31 * 38), generator=generator)
     return {
         "srm_forward": (current, limit, None, 5.0, 3.0, 3.0, 4.0, 0, True),
         "srm_backward": (q, current, limit, None, 5.0, 3.0, 3.0, 4.0, 0, True, True),
@@ -125,7 +124,6 @@ def _arguments(name: str, dtype: torch.dtype = torch.float32) -> tuple[object, .
         "spike_avg_pool_backward": (g, frames, [2, 2], [2, 2], [0, 0], False),
         "max_pool": (frames, [2, 3], [2, 1], [1, 1], True),
         "max_pool_backward": (g, taps, [31, 38], [2, 2], [2, 2], [0, 0]),
-        "superpixel_sum": (frames + torch.rand(FRAMES, generator=generator).to(dtype), segments, 20),
     }[name]
 
 
@@ -277,7 +275,7 @@ def test_batch_split(case: OpCase, path: str) -> None:
     of_layers += ("delayed_recurrent_forward",)
     shared = {id(whole[1])} if case.name in of_layers else set()
     shared |= {id(x) for x in whole if isinstance(x, Tensor) and x.dtype == torch.float64}
-    dim = 0 if case.name.startswith(("spike", "superpixel", "max_pool")) else 1
+    dim = 0 if case.name.startswith(("spike", "max_pool")) else 1
     size = (FRAMES if dim == 0 else TRAIN)[dim]
     shared |= {id(x) for x in whole[1:3]} if case.name == "delayed_linear_forward" else set()
     sums = ("srm_conv_backward", "layer_backward", "currents_backward", "recurrent_backward")

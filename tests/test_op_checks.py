@@ -335,23 +335,6 @@ def test_pool_divisor_and_gradient(path: str) -> None:
         OPS.spike_avg_pool_backward(torch.ones(2, 3, 4, 3), x, *options)
 
 
-@pytest.mark.parametrize(
-    ("image", "segments", "count", "error", "message"),
-    [
-        (X[0, 0].long(), torch.zeros(64).long(), 1, TypeError, r"image: expected one of"),
-        (X[0, 0, 0], torch.zeros(8).long(), 1, ValueError, r"image: expected \[\.\.\., C, H, W\]"),
-        (X[0, 0], torch.zeros(()).long(), 1, ValueError, r"segments: expected \[\.\.\., H \* W\]"),
-        (X[0, 0], torch.zeros(64).long(), -1, ValueError, r"count: expected an integer from 0 .* got -1"),
-        (X[0, 0], torch.zeros(64).long(), 2**62, ValueError, r"count: expected an integer from 0"),
-    ],
-)
-def test_superpixels(
-    image: Tensor, segments: Tensor, count: int, error: type[Exception], message: str, path: str
-) -> None:
-    with pytest.raises(error, match=message):
-        OPS.superpixel_sum(image, segments, count)
-
-
 @pytest.mark.parametrize("name", ["layer_forward", "layer_backward"])
 @pytest.mark.parametrize("flag", ["reset_next", "membrane", "rectified", "quadratic"])
 def test_layers_of_one_state_refuse_what_their_kernels_do_not_know(name: str, path: str, flag: str) -> None:
@@ -405,10 +388,6 @@ _LAYER = (None, [1, 1], [0, 0], [1, 1], 1, [1, 1], [0] * 9, 0, True, True, True)
         (
             lambda: OPS.max_pool_backward(None, NOWHERE[0], [8, 8], [2, 2], [2, 2], [0, 0]),
             "grad_output: expected a torch.Tensor, got NoneType",
-        ),
-        (
-            lambda: OPS.superpixel_sum(torch.rand(2, 3, 3), torch.full((9,), 7), 3),
-            r"segments: expected integers in \[0, 3\)",
         ),
     ],
 )

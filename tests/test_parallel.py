@@ -14,22 +14,25 @@ pytestmark = pytest.mark.skipif(
     reason="needs the compiled module, and Linux to limit memory",
 )
 
-# Two images, so two tasks; the sums of one take as much scratch as the result, for which there is no room left.
+# Two samples, so two tasks; the sums of a convolution take scratch beside the result, for which there is no room left.
 SHORT_OF_MEMORY = """
 import resource, torch, snnlib
 torch.set_num_threads(2)
-image, segments = torch.rand(2, 1, 4, 4), torch.zeros(2, 16, dtype=torch.int64)
-run = torch.ops.snnlib.superpixel_sum
+x, weight = torch.ones(2, 2, 1, 4, 4), torch.ones(3, 1, 1, 1)
+def run(weight):
+    return torch.ops.snnlib.currents_forward(x, weight, [1, 1], [0, 0], [1, 1], 1, 0)
 # Threads and what they need beside the scratch are made before memory is short.
-expected = run(image, segments, 3)
+expected = run(weight)
+large = torch.ones(500_000, 1, 1, 1)
 now = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-resource.setrlimit(resource.RLIMIT_AS, (now + (160 << 20),) * 2)
+# The result takes 122 MiB.
+resource.setrlimit(resource.RLIMIT_AS, (now + (150 << 20),) * 2)
 try:
-    run(image, segments, 2**24)
+    run(large)
 except MemoryError:
     print("MemoryError")
 # Nothing is left behind that would disturb the next call.
-print(torch.equal(run(image, segments, 3), expected))
+print(torch.equal(run(weight), expected))
 """
 
 

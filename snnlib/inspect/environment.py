@@ -86,7 +86,6 @@ _FAMILIES = {
     "other neurons": "scan_forward",
     "recurrent layers": "recurrent_forward",
     "spike pooling": "pool_forward",
-    "superpixel sums": "superpixel_sum",
 }
 
 

@@ -21,7 +21,6 @@ from snnlib.ops import (
     srm_conv_backward,
     srm_conv_forward,
     srm_pool,
-    superpixel,
 )
 
 __all__ = [
@@ -42,5 +41,4 @@ __all__ = [
     "srm_conv_backward",
     "srm_conv_forward",
     "srm_pool",
-    "superpixel",
 ]

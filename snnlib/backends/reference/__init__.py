@@ -16,7 +16,6 @@ from snnlib.backends.reference import (
     recurrent,
     srm,
     srm_conv,
-    superpixel,
     surrogate,
 )
 
@@ -32,6 +31,5 @@ __all__ = [
     "recurrent",
     "srm",
     "srm_conv",
-    "superpixel",
     "surrogate",
 ]
