@@ -86,7 +86,8 @@ def check_settings(config: object) -> None:
     Raises:
         ConfigError: names the first that is wrong, what was expected and what came.
     """
-    for declared in settings_of(type(config)):
+    # mypy takes the hash of instances for that of their class.
+    for declared in settings_of(type(config)):  # type: ignore[arg-type]
         value = getattr(config, declared.name)
         if value is None and declared.optional:
             continue
