@@ -87,24 +87,24 @@ def test_refused(make: Any, message: str) -> None:
         make()
 
 
-def _options(annotation: str) -> list[tuple[type[Neuron], str]]:
-    """Options of all models whose type is written so."""
+def _options(kind: Any) -> list[tuple[type[Neuron], str]]:
+    """Options of all models that are of this type."""
     return [
         (model, name)
         for model in MODELS.values()
-        for name, option in inspect.signature(model).parameters.items()
-        if option.annotation in (annotation, f"{annotation} | None")
+        for name, option in inspect.signature(model, eval_str=True).parameters.items()
+        if option.annotation in (kind, kind | None)
     ]
 
 
-@pytest.mark.parametrize(("model", "name"), _options("bool"))
+@pytest.mark.parametrize(("model", "name"), _options(bool))
 @pytest.mark.parametrize("value", ["no", 0])
 def test_flags(model: type[Neuron], name: str, value: object) -> None:
     with pytest.raises(TypeError, match=rf"^{name}: expected True or False, got {value!r}$"):
         model(**{name: value})
 
 
-@pytest.mark.parametrize(("model", "name"), [*_options("float"), *_options("float | Tensor")])
+@pytest.mark.parametrize(("model", "name"), [*_options(float), *_options(float | Tensor)])
 @pytest.mark.parametrize("value", [math.nan, True])
 def test_numbers(model: type[Neuron], name: str, value: float) -> None:
     with pytest.raises((TypeError, ValueError), match=rf"^{name}: expected .*{value}|^{name}: .*got bool"):
@@ -115,7 +115,7 @@ def test_numbers(model: type[Neuron], name: str, value: float) -> None:
     ("model", "name"),
     [
         (model, name)
-        for model, name in [*_options("float"), *_options("float | Tensor")]
+        for model, name in [*_options(float), *_options(float | Tensor)]
         if name in ("rest", "reset_value", "floor", "threshold", "gain", "v_start", "w_start", "critical")
     ],
 )
@@ -127,7 +127,7 @@ def test_numbers_that_mean_nothing(model: type[Neuron], name: str, value: float)
         model(**{name: value})
 
 
-@pytest.mark.parametrize(("model", "name"), _options("int"))
+@pytest.mark.parametrize(("model", "name"), _options(int))
 @pytest.mark.parametrize("value", [-1, 2.5, True])
 def test_channels(model: type[Neuron], name: str, value: object) -> None:
     with pytest.raises(ValueError, match=rf"^{name}: expected an integer >= 0, got {value}$"):

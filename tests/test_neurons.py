@@ -22,6 +22,7 @@ from snnlib.neurons import (
     Integrator,
     Neuron,
 )
+from snnlib.neurons.fields import OneOf
 from snnlib.surrogate import Triangle
 
 # Each is tried with every model that has these options.
@@ -46,7 +47,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
 def _possible(model: type[Neuron], options: dict[str, Any]) -> bool:
     """Whether the model has these options with these values."""
     signature = inspect.signature(model).parameters
-    choices = getattr(model, "choices", {})
+    checks = {name: field.check for name, field in getattr(model, "fields", {}).items()}
+    choices = {name: check.choices for name, check in checks.items() if isinstance(check, OneOf)}
     return all(n in signature and (n not in choices or v in choices[n]) for n, v in options.items())
 
 

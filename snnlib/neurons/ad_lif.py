@@ -14,17 +14,24 @@ recognition", 2022.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from typing import Any, ClassVar
 
 from torch import Tensor
 
-from snnlib.neurons.base import Params, Reset, State
-from snnlib.neurons.dialects import check_choice, check_tau, decay_and_leak, finite_number
+from snnlib.neurons.base import Params, State
+from snnlib.neurons.dialects import (
+    check_tau,
+    decay_and_leak,
+)
 from snnlib.neurons.dynamics import Coefficient, Dynamics
+from snnlib.neurons.fields import Constant, constant, fixed, one_of, option
 from snnlib.neurons.firing import SpikingNeuron
 from snnlib.neurons.spike import SurrogateLike
 from snnlib.neurons.surrogate import Exponential, Rectangle
+
+# The paper's scale of both couplings; the neuron of Bittar and Garner has none.
+_SCALES = {"symplectic": 120.0, "euler": 60.0, "adaptation_first": None}
 
 
 class AdLIF(SpikingNeuron):
@@ -63,16 +70,20 @@ class AdLIF(SpikingNeuron):
     """
 
     state_names = ("u", "w")
-    defaults: ClassVar[dict[str, Any]] = {
-        "tau_m": 15.0,
-        "tau_a": 180.0,
-        "a": 0.5,
-        "b": 1.0,
-        "rho": None,
-        "integration": "symplectic",
-        "compare": ">",
-        "surrogate": Exponential(width=0.2, height=1.0),
-    }
+    tau_m: Constant = constant(default=15.0, check=check_tau, kw_only=False)
+    tau_a: Constant = constant(default=180.0, check=check_tau, kw_only=False)
+    a: Constant = constant(default=0.5)
+    b: Constant = constant(default=1.0)
+    rho: float | None = option(default=None)
+    integration: str = option(default="symplectic", check=one_of(*_SCALES))
+    reset_states: str = fixed("membrane")
+    reset_time: str = fixed("same")
+    compare: str = option(default=">")
+    surrogate: SurrogateLike = option(default=Exponential(width=0.2, height=1.0))
+    floor: float | None = fixed(None)
+    max_spikes: float = fixed(1)
+    single_spike: bool = fixed(False)
+
     dialects: ClassVar[dict[str, dict[str, Any]]] = {
         "sparch": {
             "tau_m": 15.0,
@@ -84,45 +95,15 @@ class AdLIF(SpikingNeuron):
             "surrogate": Rectangle(width=0.5),
         },
     }
-    choices: ClassVar[dict[str, tuple[str, ...]]] = {
-        **SpikingNeuron.choices,
-        "reset_time": ("same",),
-        "reset_states": ("membrane",),
-    }
 
-    def __init__(
-        self,
-        tau_m: float | Tensor | None = None,
-        tau_a: float | Tensor | None = None,
-        *,
-        a: float | Tensor | None = None,
-        b: float | Tensor | None = None,
-        rho: float | None = None,
-        threshold: float | Tensor | None = None,
-        integration: str | None = None,
-        reset: Reset | None = None,
-        reset_value: float | None = None,
-        detach_reset: bool | None = None,
-        compare: str | None = None,
-        surrogate: SurrogateLike | None = None,
-        gradient_through_time: bool | None = None,
-        dialect: str | None = None,
-        learnable: Sequence[str] = (),
-        channels: int | None = None,
-        batch_first: bool = False,
-    ) -> None:
-        chosen = self.settings(dialect, locals())
-        constants = {name: check_tau(name, chosen[name]) for name in ("tau_m", "tau_a")}
-        constants.update(a=chosen["a"], b=chosen["b"])
-        super().__init__(constants, chosen, learnable=learnable, channels=channels, batch_first=batch_first)
-        self.integration = check_choice(
-            "integration", chosen["integration"], "symplectic", "euler", "adaptation_first"
-        )
-        if self.integration == "euler":
-            self.state_names = ("u", "w", "s")  # type: ignore[assignment,misc]
-        usual = {"symplectic": 120.0, "euler": 60.0, "adaptation_first": None}
-        rho = chosen["rho"]
-        self.rho = usual[self.integration] if rho is None else finite_number("rho", rho)
+    @classmethod
+    def derive(cls, values: dict[str, Any], given: Collection[str], dialect: str | None) -> None:
+        """The scale of both couplings and the states, by the integration."""
+        super().derive(values, given, dialect)
+        if values["rho"] is None:
+            values["rho"] = _SCALES[values["integration"]]
+        if values["integration"] == "euler":
+            values["state_names"] = ("u", "w", "s")
 
     def _coefficients(self, params: Params) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """alpha, 1 - alpha, beta, g a and g b."""

@@ -12,17 +12,20 @@ Yin et al., "Accurate and efficient time-domain classification with adaptive spi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, ClassVar
 
 from torch import Tensor
 
-from snnlib.checks import check_flag
 from snnlib.neurons.base import Params, Reset, State
-from snnlib.neurons.dialects import check_choice, check_tau, decay_and_leak, values_of
+from snnlib.neurons.dialects import (
+    check_longer_tau,
+    check_tau,
+    decay_and_leak,
+)
 from snnlib.neurons.dynamics import Coefficient, Dynamics
+from snnlib.neurons.fields import Constant, constant, fixed, one_of, option
 from snnlib.neurons.firing import SpikingNeuron
-from snnlib.neurons.spike import SurrogateLike
 from snnlib.neurons.surrogate import Exponential, SuperSpike
 
 _LSNN: dict[str, Any] = {
@@ -76,17 +79,20 @@ class ALIF(SpikingNeuron):
     """
 
     state_names = ("v", "a")
-    defaults: ClassVar[dict[str, Any]] = {
-        "tau_m": 20.0,
-        "tau_a": 100.0,
-        "beta": 1.8,
-        "tau_s": None,
-        "low_pass": True,
-        "detach_adaptation": False,
-        "decay_input": True,
-        "discretisation": "exponential",
-        "reset": "subtract",
-    }
+    tau_m: Constant = constant(default=20.0, check=check_tau, kw_only=False)
+    tau_a: Constant = constant(default=100.0, check=check_longer_tau, kw_only=False)
+    beta: Constant = constant(default=1.8, kw_only=False)
+    tau_s: float | Tensor | None = constant(default=None, check=check_tau)
+    low_pass: bool = option(default=True)
+    detach_adaptation: bool = option(default=False)
+    decay_input: bool = option(default=True)
+    discretisation: str = option(default="exponential", check=one_of("euler", "exponential"))
+    reset: Reset = option(default="subtract")
+    reset_states: str = fixed("membrane")
+    reset_time: str = fixed("same")
+    max_spikes: float = fixed(1)
+    single_spike: bool = fixed(False)
+
     dialects: ClassVar[dict[str, dict[str, Any]]] = {
         "norse": _LSNN,
         "lsnn": _LSNN,
@@ -96,50 +102,13 @@ class ALIF(SpikingNeuron):
             "surrogate": Exponential(0.5),
         },
     }
-    choices: ClassVar[dict[str, tuple[str, ...]]] = {
-        **SpikingNeuron.choices,
-        "reset_time": ("same",),
-        "reset_states": ("membrane",),
-    }
 
-    def __init__(
-        self,
-        tau_m: float | Tensor | None = None,
-        tau_a: float | Tensor | None = None,
-        beta: float | Tensor | None = None,
-        *,
-        tau_s: float | Tensor | None = None,
-        threshold: float | Tensor | None = None,
-        low_pass: bool | None = None,
-        detach_adaptation: bool | None = None,
-        decay_input: bool | None = None,
-        discretisation: str | None = None,
-        reset: Reset | None = None,
-        reset_value: float | None = None,
-        detach_reset: bool | None = None,
-        compare: str | None = None,
-        surrogate: SurrogateLike | None = None,
-        floor: float | None = None,
-        gradient_through_time: bool | None = None,
-        dialect: str | None = None,
-        learnable: Sequence[str] = (),
-        channels: int | None = None,
-        batch_first: bool = False,
-    ) -> None:
-        chosen = self.settings(dialect, locals())
-        constants = {name: check_tau(name, chosen[name]) for name in ("tau_m", "tau_a")}
-        if not bool((values_of("tau_a", chosen["tau_a"]) > 1).all()):
-            raise ValueError(f"tau_a: expected numbers of time steps > 1, got {chosen['tau_a']}")
-        constants["beta"] = chosen["beta"]
-        if chosen["tau_s"] is not None:
-            constants["tau_s"] = check_tau("tau_s", chosen["tau_s"])
-        super().__init__(constants, chosen, learnable=learnable, channels=channels, batch_first=batch_first)
-        self.low_pass = check_flag("low_pass", chosen["low_pass"])
-        self.detach_adaptation = check_flag("detach_adaptation", chosen["detach_adaptation"])
-        self.decay_input = check_flag("decay_input", chosen["decay_input"])
-        self.discretisation = check_choice("discretisation", chosen["discretisation"], "euler", "exponential")
-        if "tau_s" in constants:
-            self.state_names = ("v", "a", "i")  # type: ignore[assignment,misc]
+    @classmethod
+    def derive(cls, values: dict[str, Any], given: Collection[str], dialect: str | None) -> None:
+        """With a synapse its current is a state."""
+        super().derive(values, given, dialect)
+        if values["tau_s"] is not None:
+            values["state_names"] = ("v", "a", "i")
 
     def _coefficients(self, params: Params) -> tuple[Tensor, Tensor | float, Tensor, Tensor]:
         decay, leak = decay_and_leak(params["tau_m"], self.discretisation)

@@ -15,16 +15,21 @@ Source: snnTorch (Alpha).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from typing import Any, ClassVar
 
 from torch import Tensor
 
-from snnlib.neurons.base import Params, Reset, State
-from snnlib.neurons.dialects import check_choice, check_tau, decay_and_leak, values_of
+from snnlib.neurons.base import Params, State
+from snnlib.neurons.dialects import (
+    check_longer_tau,
+    check_tau,
+    decay_and_leak,
+    values_of,
+)
 from snnlib.neurons.dynamics import Coefficient, Dynamics
+from snnlib.neurons.fields import Constant, constant, fixed, one_of, option
 from snnlib.neurons.firing import SpikingNeuron
-from snnlib.neurons.spike import SurrogateLike
 from snnlib.neurons.surrogate import ATan
 
 
@@ -59,56 +64,32 @@ class Alpha(SpikingNeuron):
     """
 
     state_names = ("v", "e", "i")
-    defaults: ClassVar[dict[str, Any]] = {
-        "tau_decay": 5.0,
-        "tau_rise": 3.0,
-        "discretisation": "euler",
-        "reset_states": "all",
-    }
+    tau_decay: Constant = constant(default=5.0, check=check_tau, kw_only=False)
+    tau_rise: Constant = constant(default=3.0, check=check_longer_tau, kw_only=False)
+    discretisation: str = option(default="euler", check=one_of("euler", "exponential"))
+    reset_value: float = fixed(0.0)
+    reset_states: str = fixed("all")
+    floor: float | None = fixed(None)
+    max_spikes: float = fixed(1)
+    single_spike: bool = fixed(False)
+
     dialects: ClassVar[dict[str, dict[str, Any]]] = {
         "snntorch": {"compare": ">", "reset_time": "next", "surrogate": ATan(2.0)},
     }
-    choices: ClassVar[dict[str, tuple[str, ...]]] = {**SpikingNeuron.choices, "reset_states": ("all",)}
 
-    def __init__(
-        self,
-        tau_decay: float | Tensor | None = None,
-        tau_rise: float | Tensor | None = None,
-        *,
-        threshold: float | Tensor | None = None,
-        discretisation: str | None = None,
-        reset: Reset | None = None,
-        reset_time: str | None = None,
-        detach_reset: bool | None = None,
-        compare: str | None = None,
-        surrogate: SurrogateLike | None = None,
-        gradient_through_time: bool | None = None,
-        dialect: str | None = None,
-        learnable: Sequence[str] = (),
-        channels: int | None = None,
-        batch_first: bool = False,
-    ) -> None:
-        chosen = self.settings(dialect, locals())
-        if chosen["reset"] == "subtract" and reset_time is None:
-            chosen["reset_time"] = "next"
-        if chosen["reset"] == "subtract" and chosen["reset_time"] != "next":
+    @classmethod
+    def derive(cls, values: dict[str, Any], given: Collection[str], dialect: str | None) -> None:
+        """The time of the reset; the slow trace outlives the fast one."""
+        if values["reset"] == "subtract" and "reset_time" not in given:
+            values["reset_time"] = "next"
+        if values["reset"] == "subtract" and values["reset_time"] != "next":
             raise ValueError(
-                f'reset_time: expected "next" beside reset="subtract", got {chosen["reset_time"]!r}'
+                f'reset_time: expected "next" beside reset="subtract", got {values["reset_time"]!r}'
             )
-        slow = check_tau("tau_decay", chosen["tau_decay"])
-        fast = check_tau("tau_rise", chosen["tau_rise"])
-        if not bool((values_of("tau_rise", fast) > 1).all()):
-            raise ValueError(f"tau_rise: expected numbers of time steps > 1, got {fast}")
+        slow, fast = values["tau_decay"], values["tau_rise"]
         if not bool((values_of("tau_decay", slow) > values_of("tau_rise", fast)).all()):
             raise ValueError(f"tau_decay: expected more time steps than tau_rise {fast}, got {slow}")
-        super().__init__(
-            {"tau_decay": slow, "tau_rise": fast},
-            chosen,
-            learnable=learnable,
-            channels=channels,
-            batch_first=batch_first,
-        )
-        self.discretisation = check_choice("discretisation", chosen["discretisation"], "euler", "exponential")
+        super().derive(values, given, dialect)
 
     def _decays(self, params: Params) -> tuple[Tensor, Tensor, Tensor]:
         a, _ = decay_and_leak(params["tau_decay"], self.discretisation)

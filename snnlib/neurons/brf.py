@@ -10,14 +10,18 @@ Source: Higuchi et al., "Balanced resonate-and-fire neurons", ICML 2024.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from collections.abc import Collection, Sequence
+from dataclasses import InitVar
+from typing import Any
 
 from torch import Tensor
 
-from snnlib.neurons.base import Params, State
-from snnlib.neurons.dialects import finite_number, values_of
+from snnlib.neurons.base import Params, Reset, State
+from snnlib.neurons.dialects import (
+    values_of,
+)
 from snnlib.neurons.dynamics import Coefficient, Dynamics
+from snnlib.neurons.fields import Constant, constant, fixed, option
 from snnlib.neurons.firing import SpikingNeuron
 from snnlib.neurons.spike import SurrogateLike
 from snnlib.neurons.surrogate import MultiGaussian
@@ -48,42 +52,31 @@ class BRF(SpikingNeuron):
     """
 
     state_names = ("u", "v", "q")
-    defaults: ClassVar[dict[str, Any]] = {
-        "omega": 10.0,
-        "offset": 1.0,
-        "dt": 0.01,
-        "gamma": 0.9,
-        "reset": "none",
-        "compare": ">",
-        "surrogate": MultiGaussian(shift=0.0),
-    }
-    choices: ClassVar[dict[str, tuple[str, ...]]] = {**SpikingNeuron.choices, "reset": ("none",)}
+    omega: Constant = constant(default=10.0, kw_only=False)
+    offset: Constant = constant(default=1.0, kw_only=False)
+    dt: float = option(default=0.01)
+    gamma: float = option(default=0.9)
+    reset: Reset = fixed("none")
+    reset_value: float = fixed(0.0)
+    reset_states: str = fixed("membrane")
+    reset_time: str = fixed("same")
+    detach_reset: bool = fixed(True)
+    compare: str = option(default=">")
+    surrogate: SurrogateLike = option(default=MultiGaussian(shift=0.0))
+    floor: float | None = fixed(None)
+    max_spikes: float = fixed(1)
+    single_spike: bool = fixed(False)
+    dialect: InitVar[str | None] = fixed(None)
+    learnable: Sequence[str] = option(default=("omega", "offset"))
 
-    def __init__(
-        self,
-        omega: float | Tensor | None = None,
-        offset: float | Tensor | None = None,
-        *,
-        threshold: float | Tensor | None = None,
-        dt: float | None = None,
-        gamma: float | None = None,
-        compare: str | None = None,
-        surrogate: SurrogateLike | None = None,
-        gradient_through_time: bool | None = None,
-        learnable: Sequence[str] = ("omega", "offset"),
-        channels: int | None = None,
-        batch_first: bool = False,
-    ) -> None:
-        chosen = self.settings(None, locals())
-        constants = {name: chosen[name] for name in ("omega", "offset")}
-        super().__init__(constants, chosen, learnable=learnable, channels=channels, batch_first=batch_first)
-        self.dt = finite_number("dt", chosen["dt"])
-        turns = values_of("omega", chosen["omega"]).abs() * self.dt
-        if not (self.dt > 0 and bool((turns < 1).all())):
-            raise ValueError(
-                f"dt: expected a number > 0 with dt * omega < 1, got {self.dt} and {chosen['omega']}"
-            )
-        self.gamma = finite_number("gamma", chosen["gamma"])
+    @classmethod
+    def derive(cls, values: dict[str, Any], given: Collection[str], dialect: str | None) -> None:
+        """The step is short enough for the frequency."""
+        dt, omega = values["dt"], values["omega"]
+        turns = values_of("omega", omega).abs() * dt
+        if not (dt > 0 and bool((turns < 1).all())):
+            raise ValueError(f"dt: expected a number > 0 with dt * omega < 1, got {dt} and {omega}")
+        super().derive(values, given, dialect)
 
     def _damping(self, params: Params) -> Tensor:
         """The damping b without spikes, per unit of time."""

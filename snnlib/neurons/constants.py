@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.checks import check_count, check_device
-from snnlib.neurons.dialects import is_learned, values_of
+from snnlib.neurons.dialects import check_numbers, is_learned
 from snnlib.neurons.state_dict import StoredConstants
 
 
@@ -43,8 +43,7 @@ class Constants(StoredConstants):
                 f'use learnable=("{name}",)' if learns else "this model learns no constants; pass float(...)"
             )
             raise TypeError(f"{name}: expected a number or a tensor, got {kind}; {remedy}")
-        if bool(values_of(name, value).isnan().any()):
-            raise ValueError(f"{name}: expected numbers, got {value}")
+        check_numbers(name, value)
         tensor = torch.as_tensor(value, dtype=torch.float64).detach().clone()
         if tensor.dim() > 1:
             raise ValueError(

@@ -11,21 +11,43 @@ Source: Gerstner et al., "Neuronal Dynamics", 2014, section 1.3; event-driven gr
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, inf
 
-from snnlib.checks import check_flag, check_number
-from snnlib.neurons.base import Params, Reset, State
-from snnlib.neurons.dialects import check_choice, check_tau, decay_and_leak, finite_number
+from snnlib.checks import check_number
+from snnlib.functional.input_time import CHOICES
+from snnlib.neurons.base import Params, State
+from snnlib.neurons.dialects import (
+    check_tau,
+    decay_and_leak,
+)
 from snnlib.neurons.dynamics import Dynamics
 from snnlib.neurons.event import GRAD_CLAMP, ByEvent
 from snnlib.neurons.event_sequence import Coefficients, EventSequence, SpikeReset
+from snnlib.neurons.fields import Constant, constant, one_of, option
 from snnlib.neurons.firing import SpikingNeuron
-from snnlib.neurons.spike import SurrogateLike
 from snnlib.neurons.surrogate import ATan, Exponential, Rect, SuperSpike
+
+
+def _clamp(name: str, value: Any) -> float:
+    check_number(name, value)
+    if not value > 0:
+        raise ValueError(f"{name}: expected a number > 0, got {float(value)}")
+    return float(value)
+
+
+def _check_event(values: dict[str, Any]) -> None:
+    needed: dict[str, Any] = {"reset": "zero", "reset_time": "same", "floor": None, "max_spikes": 1}
+    for name, value in needed.items():
+        if values[name] != value:
+            raise ValueError(f'{name}: expected {value!r} beside gradient="event", got {values[name]!r}')
+    if values["learnable"]:
+        raise ValueError(
+            f'learnable: expected nothing beside gradient="event", got {tuple(values["learnable"])}'
+        )
 
 
 class CubaLIF(ByEvent, SpikingNeuron):
@@ -78,18 +100,17 @@ class CubaLIF(ByEvent, SpikingNeuron):
     """
 
     state_names = ("v", "i")
-    defaults: ClassVar[dict[str, Any]] = {
-        "tau_m": 5.0,
-        "tau_s": 3.0,
-        "decay_input": True,
-        "decay_current": False,
-        "discretisation": "euler",
-        "rest": 0.0,
-        "start_value": None,
-        "gradient": "surrogate",
-        "grad_clamp": GRAD_CLAMP,
-        "input_gradient": None,
-    }
+    tau_m: Constant = constant(default=5.0, check=check_tau, kw_only=False)
+    tau_s: Constant = constant(default=3.0, check=check_tau, kw_only=False)
+    decay_input: bool = option(default=True)
+    decay_current: bool = option(default=False)
+    discretisation: str = option(default="euler", check=one_of("euler", "exponential"))
+    rest: float = option(default=0.0)
+    start_value: float | None = option(default=None)
+    gradient: str = option(default="surrogate", check=one_of("surrogate", "event"))
+    grad_clamp: float = option(default=GRAD_CLAMP, check=_clamp)
+    input_gradient: str | None = option(default=None, check=one_of(*CHOICES))
+
     dialects: ClassVar[dict[str, dict[str, Any]]] = {
         "spikingjelly": {
             "tau_m": 4.0,
@@ -123,55 +144,17 @@ class CubaLIF(ByEvent, SpikingNeuron):
         },
     }
 
-    def __init__(
-        self,
-        tau_m: float | Tensor | None = None,
-        tau_s: float | Tensor | None = None,
-        *,
-        threshold: float | Tensor | None = None,
-        decay_input: bool | None = None,
-        decay_current: bool | None = None,
-        discretisation: str | None = None,
-        rest: float | None = None,
-        start_value: float | None = None,
-        gradient: str | None = None,
-        grad_clamp: float | None = None,
-        input_gradient: str | None = None,
-        reset: Reset | None = None,
-        reset_value: float | None = None,
-        reset_states: str | None = None,
-        reset_time: str | None = None,
-        detach_reset: bool | None = None,
-        compare: str | None = None,
-        surrogate: SurrogateLike | None = None,
-        floor: float | None = None,
-        max_spikes: float | None = None,
-        single_spike: bool | None = None,
-        gradient_through_time: bool | None = None,
-        dialect: str | None = None,
-        learnable: Sequence[str] = (),
-        channels: int | None = None,
-        batch_first: bool = False,
-    ) -> None:
-        chosen = self.settings(dialect, locals())
-        constants = {name: check_tau(name, chosen[name]) for name in ("tau_m", "tau_s")}
-        super().__init__(constants, chosen, learnable=learnable, channels=channels, batch_first=batch_first)
-        self.decay_input = check_flag("decay_input", chosen["decay_input"])
-        self.decay_current = check_flag("decay_current", chosen["decay_current"])
-        self.discretisation = check_choice("discretisation", chosen["discretisation"], "euler", "exponential")
-        self.rest = finite_number("rest", chosen["rest"])
-        self.choose_start(chosen["start_value"], dialect, self.rest)
-        self.gradient = check_choice("gradient", chosen["gradient"], "surrogate", "event")
-        check_number("grad_clamp", chosen["grad_clamp"])
-        self.grad_clamp = float(chosen["grad_clamp"])
-        if not self.grad_clamp > 0:
-            raise ValueError(f"grad_clamp: expected a number > 0, got {self.grad_clamp}")
-        self.choose_input_gradient(chosen["input_gradient"])
-        if self.gradient == "event":
-            self._check_event(learnable)
-        elif self.input_gradient is not None:
+    @classmethod
+    def derive(cls, values: dict[str, Any], given: Collection[str], dialect: str | None) -> None:
+        """Where Norse's neurons start, and what `gradient="event"` needs."""
+        if dialect == "norse" and values["start_value"] is None:
+            values["start_value"] = values["rest"]
+        super().derive(values, given, dialect)
+        if values["gradient"] == "event":
+            _check_event(values)
+        elif values["input_gradient"] is not None:
             raise ValueError(
-                f'input_gradient: expected None beside gradient="surrogate", got {self.input_gradient!r}'
+                f'input_gradient: expected None beside gradient="surrogate", got {values["input_gradient"]!r}'
             )
 
     @classmethod
@@ -225,16 +208,6 @@ class CubaLIF(ByEvent, SpikingNeuron):
     def times_input(self) -> bool:
         """With `gradient="event"`; see `Neuron`."""
         return self.gradient == "event"
-
-    def _check_event(self, learnable: Sequence[str]) -> None:
-        needed: dict[str, Any] = {"reset": "zero", "reset_time": "same", "floor": None, "max_spikes": 1}
-        for name, value in needed.items():
-            if getattr(self, name) != value:
-                raise ValueError(
-                    f'{name}: expected {value!r} beside gradient="event", got {getattr(self, name)!r}'
-                )
-        if learnable:
-            raise ValueError(f'learnable: expected nothing beside gradient="event", got {tuple(learnable)}')
 
     def _coefficients(self, params: Params) -> tuple[Tensor, Tensor, Tensor | float, Tensor | float]:
         decay_m, leak = decay_and_leak(params["tau_m"], self.discretisation)

@@ -1,4 +1,4 @@
-"""Options of a neuron: the library's defaults, those of another library by dialect, and those that are given."""
+"""Checks of the arguments of neurons."""
 
 from __future__ import annotations
 
@@ -9,23 +9,6 @@ import torch
 from torch import Tensor
 
 from snnlib.checks import check_finite, check_number
-
-
-def choose(
-    defaults: Mapping[str, Any],
-    dialects: Mapping[str, Mapping[str, Any]],
-    dialect: str | None,
-    given: Mapping[str, Any],
-) -> dict[str, Any]:
-    """Defaults, then what the dialect has instead, then what was given (not None)."""
-    chosen: Mapping[str, Any] = {}
-    if dialect is not None:
-        if dialect not in dialects:
-            known = ", ".join(dialects) or "none for this model"
-            raise ValueError(f"dialect: expected one of {known}, got {dialect!r}")
-        chosen = dialects[dialect]
-    explicit = {name: given[name] for name in defaults if given.get(name) is not None}
-    return {**defaults, **chosen, **explicit}
 
 
 def shown_options(neuron: torch.nn.Module, defaults: Mapping[str, Any]) -> dict[str, Any]:
@@ -59,6 +42,13 @@ def values_of(name: str, value: Any) -> Tensor:
     return torch.empty(0, device="cpu") if values.is_meta else values
 
 
+def check_numbers(name: str, value: Any) -> Any:
+    """The constant, if it is a number or tensor without NaN."""
+    if bool(values_of(name, value).isnan().any()):
+        raise ValueError(f"{name}: expected numbers, got {value}")
+    return value
+
+
 def check_threshold(threshold: Any) -> None:
     """Raise ValueError unless all are above 0 and finite in float32; those that learn are the neuron's own affair."""
     if is_learned(threshold):
@@ -79,6 +69,14 @@ def check_tau(name: str, tau: Any, least: float = 1.0) -> Any:
         return tau
     if not bool((values_of(name, tau) >= least).all()):
         raise ValueError(f"{name}: expected numbers of time steps >= {least:g}, got {tau}")
+    return tau
+
+
+def check_longer_tau(name: str, tau: Any) -> Any:
+    """The time constant, if it is a number or tensor of time steps above 1."""
+    check_tau(name, tau)
+    if not bool((values_of(name, tau) > 1).all()):
+        raise ValueError(f"{name}: expected numbers of time steps > 1, got {tau}")
     return tau
 
 

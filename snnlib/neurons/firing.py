@@ -3,21 +3,47 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, cast, get_args
+from collections.abc import Collection, Sequence
+from typing import Any, cast, get_args
 
 import torch
 from torch import Tensor
 
 from snnlib.backends.reference.surrogate import KINDS
-from snnlib.checks import check_flag, check_number
-from snnlib.neurons.base import Neuron, Output, Params, Reset, State
-from snnlib.neurons.dialects import check_threshold, choose, finite_number, shown_options
+from snnlib.checks import check_number
+from snnlib.neurons.base import Params, Reset, State
+from snnlib.neurons.dialects import check_threshold
+from snnlib.neurons.fields import Constant, Model, constant, fixed, one_of, option
 from snnlib.neurons.spike import Surrogate, SurrogateLike, check_surrogate, spike
-from snnlib.neurons.surrogate import ATan, Triangle
+from snnlib.neurons.surrogate import ATan
+from snnlib.neurons.surrogate_width import OwnWidth
 
 
-class SpikingNeuron(Neuron):
+def _threshold(name: str, value: Any) -> Any:
+    check_threshold(value)
+    return value
+
+
+def _surrogate(name: str, value: Any) -> SurrogateLike:
+    check_surrogate(value)
+    return cast(SurrogateLike, value)
+
+
+def _floor(name: str, value: Any) -> Any:
+    check_number(name, value)
+    if not value < torch.inf:
+        raise ValueError(f"{name}: expected a number below infinity, got {value}")
+    return value
+
+
+def _max_spikes(name: str, value: Any) -> Any:
+    check_number(name, value)
+    if not value >= 1 or value % 1 > 0:
+        raise ValueError(f"{name}: expected a whole number >= 1, or infinity, got {value}")
+    return value
+
+
+class SpikingNeuron(OwnWidth, Model):
     """A neuron that fires where its membrane potential reaches a threshold, and is reset then.
 
     Args (those of every spiking model; a dialect sets those that are not given):
@@ -42,89 +68,40 @@ class SpikingNeuron(Neuron):
         learnable, channels, batch_first: as in `Neuron`.
     """
 
-    # The library's own defaults, and what each dialect has instead.
-    defaults: ClassVar[dict[str, Any]] = {
-        "threshold": 1.0,
-        "reset": "zero",
-        "reset_value": 0.0,
-        "reset_states": "membrane",
-        "reset_time": "same",
-        "detach_reset": True,
-        "compare": ">=",
-        "surrogate": ATan(2.0),
-        "floor": None,
-        "max_spikes": 1,
-        "single_spike": False,
-        "gradient_through_time": True,
-    }
-    dialects: ClassVar[dict[str, dict[str, Any]]] = {}
-    # Shares of active steps while they are measured, and that of the last batch.
-    _active: list[Tensor] | None = None
-    last_share: Tensor | None = None
+    threshold: Constant = constant(default=1.0, check=_threshold)
+    surrogate_width: float | Tensor | None = fixed(None, constant=True)
     # The membrane before the first step, of models that have the option; None for `reset_value` or 0.
-    start_value: float | None = None
-    # What each of these options may be.
-    choices: ClassVar[dict[str, tuple[str, ...]]] = {
-        "reset": get_args(Reset),
-        "reset_states": ("membrane", "all"),
-        "reset_time": ("same", "next"),
-        "compare": (">=", ">"),
-    }
-
-    def __init__(
-        self,
-        constants: Mapping[str, float | Tensor],
-        settings: Mapping[str, Any],
-        *,
-        learnable: Sequence[str] = (),
-        channels: int | None = None,
-        batch_first: bool = False,
-    ) -> None:
-        threshold = settings["threshold"]
-        check_threshold(threshold)
-        shape = settings["surrogate"]
-        # A surrogate with a target share has its width in the neuron, which moves it.
-        self.target_share: float | None = getattr(shape, "share", None)
-        own_width = {} if self.target_share is None else {"surrogate_width": shape.width}
-        super().__init__(
-            {**constants, "threshold": threshold, **own_width},
-            learnable=learnable,
-            channels=channels,
-            batch_first=batch_first,
-        )
-        for name, choices in self.choices.items():
-            if settings[name] not in choices:
-                raise ValueError(f"{name}: expected one of {', '.join(choices)}, got {settings[name]!r}")
-        check_surrogate(settings["surrogate"])
-        for name in ("floor", "max_spikes"):
-            if settings[name] is not None:
-                check_number(name, settings[name])
-        self.reset: Reset = settings["reset"]
-        self.reset_value = finite_number("reset_value", settings["reset_value"])
-        self.reset_states: str = settings["reset_states"]
-        self.reset_time: str = settings["reset_time"]
-        self.detach_reset = check_flag("detach_reset", settings["detach_reset"])
-        self.compare: str = settings["compare"]
-        self.surrogate: SurrogateLike = settings["surrogate"]
-        self.floor: float | None = settings["floor"]
-        self.max_spikes: float = settings["max_spikes"]
-        self.gradient_through_time = check_flag("gradient_through_time", settings["gradient_through_time"])
-        if self.floor is not None and not self.floor < torch.inf:
-            raise ValueError(f"floor: expected a number below infinity, got {self.floor}")
-        if not self.max_spikes >= 1 or self.max_spikes % 1 > 0:
-            raise ValueError(f"max_spikes: expected a whole number >= 1, or infinity, got {self.max_spikes}")
-        self.single_spike = check_flag("single_spike", settings["single_spike"])
-        if self.single_spike and self.max_spikes != 1:
-            raise ValueError(f"single_spike: expected False beside max_spikes={self.max_spikes:g}, got True")
-        # With a later reset the last step's spikes are state as well.
-        added = (*["spike"] * (self.reset_time == "next"), *["fired"] * self.single_spike)
-        if added:
-            self.state_names = (*type(self).state_names, *added)  # type: ignore[misc]
+    start_value: float | None = fixed(None)
+    reset: Reset = option(default="zero", check=one_of(*get_args(Reset)))
+    reset_value: float = option(default=0.0)
+    reset_states: str = option(default="membrane", check=one_of("membrane", "all"))
+    reset_time: str = option(default="same", check=one_of("same", "next"))
+    detach_reset: bool = option(default=True)
+    compare: str = option(default=">=", check=one_of(">=", ">"))
+    surrogate: SurrogateLike = option(default=ATan(2.0), check=_surrogate, repr=False)
+    floor: float | None = option(default=None, check=_floor)
+    max_spikes: float = option(default=1, check=_max_spikes)
+    single_spike: bool = option(default=False)
+    gradient_through_time: bool = option(default=True)
 
     @classmethod
-    def settings(cls, dialect: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Defaults, then what the dialect has instead, then what was given (not None)."""
-        return choose({**SpikingNeuron.defaults, **cls.defaults}, cls.dialects, dialect, given)
+    def derive(cls, values: dict[str, Any], given: Collection[str], dialect: str | None) -> None:
+        """Where the membrane rests and starts, the states, and the width of a surrogate with a target share."""
+        if values.get("rest", 0.0) is None:
+            values["rest"] = values["reset_value"]
+        if values["single_spike"] and values["max_spikes"] != 1:
+            raise ValueError(
+                f"single_spike: expected False beside max_spikes={values['max_spikes']:g}, got True"
+            )
+        if values["start_value"] == (values["reset_value"] if values["reset"] == "zero" else 0.0):
+            values["start_value"] = None
+        values["target_share"] = getattr(values["surrogate"], "share", None)
+        if values["target_share"] is not None:
+            values["surrogate_width"] = values["surrogate"].width
+        # With a later reset the last step's spikes are state as well.
+        added = (*["spike"] * (values["reset_time"] == "next"), *["fired"] * values["single_spike"])
+        if added:
+            values["state_names"] = (*cls.state_names, *added)
 
     def advance(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
         """`step`; with `single_spike` a neuron that has fired stays as its spike left it."""
@@ -158,52 +135,8 @@ class SpikingNeuron(Neuron):
     def spikes_at(self, distance: Tensor, unit: Tensor, params: Params) -> Tensor:
         """Spikes by the distance from the threshold; `unit` is what the surrogate's width counts in."""
         spikes = spike(distance, unit, self.surrogate_of(params), strict=self.compare == ">")
-        if self._active is not None:
-            width = params["surrogate_width"] * unit.detach()
-            self._active.append((distance.detach().abs() < width).double().mean())
+        self.note_active(distance, unit, params)
         return spikes
-
-    def surrogate_of(self, params: Params) -> SurrogateLike:
-        """The surrogate, with the neuron's own width where it has a target share."""
-        if self.target_share is None:
-            return self.surrogate
-        return cast(Triangle, self.surrogate).at_width(params["surrogate_width"])
-
-    def run(
-        self, x: Tensor, state: tuple[Tensor, ...] | None = None, lengths: Tensor | None = None
-    ) -> Output:
-        """See `Neuron.run`; in training the share of active steps is measured where it has a target."""
-        if lengths is None and self.wants_share and torch.is_grad_enabled():
-            self.measure_share(x.detach())
-        return super().run(x, state, lengths)
-
-    def stored_constants(self) -> dict[str, Tensor]:
-        """As in `Neuron`, without the width that follows the share: files bring another one without a note."""
-        constants = super().stored_constants()
-        constants.pop("surrogate_width", None)
-        return constants
-
-    @property
-    def wants_share(self) -> bool:
-        """Whether the share of active steps of a forward pass is to be noted."""
-        return self.target_share is not None and self.training and not torch.compiler.is_compiling()
-
-    def note_share(self, share: Tensor) -> None:
-        """Keep the share of active steps of the last batch for `surrogate.update_widths_`."""
-        self.last_share = share.double()
-
-    @torch.no_grad()
-    def measure_share(self, x: Tensor) -> None:
-        """By `step` on the first sample: the scan's kernel gives no potentials."""
-        batch_dim = 0 if self.batch_first else 1
-        if not x.numel():
-            return
-        self._active = []
-        try:
-            self.reference(x.narrow(batch_dim, 0, 1))
-            self.note_share(torch.stack(self._active).mean())
-        finally:
-            self._active = None
 
     def reset_states_by(self, states: Sequence[Tensor], spikes: Tensor, params: Params) -> State:
         """The states, the membrane first, after the reset by these spikes."""
@@ -236,12 +169,6 @@ class SpikingNeuron(Neuron):
     def floored(self, membrane: Tensor) -> Tensor:
         """The membrane, not below the floor."""
         return membrane if self.floor is None else membrane.clamp(min=self.floor)
-
-    def choose_start(self, start: float | None, dialect: str | None, rest: float) -> None:
-        """Keep where the membrane starts: where it is told to, or in Norse's dialect where it rests."""
-        start = rest if start is None and dialect == "norse" else start
-        if start is not None and finite_number("start_value", start) != self.first_membrane:
-            self.start_value = float(start)
 
     @property
     def first_membrane(self) -> float:
@@ -292,6 +219,5 @@ class SpikingNeuron(Neuron):
         }
 
     def options(self) -> dict[str, Any]:
-        """Options that differ from the library's defaults, and the surrogate."""
-        defaults = {**SpikingNeuron.defaults, **self.defaults}
-        return {**shown_options(self, defaults), "surrogate": self.surrogate}
+        """Options that differ from their defaults, and the surrogate."""
+        return {**super().options(), "surrogate": self.surrogate}

@@ -8,15 +8,16 @@ Source: Gerstner et al., "Neuronal Dynamics", 2014, section 1.3, without the lea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from typing import Any, ClassVar
 
 from torch import Tensor, inf
 
-from snnlib.neurons.base import Params, Reset, State
+from snnlib.neurons.base import Params, State
 from snnlib.neurons.dynamics import Dynamics
+from snnlib.neurons.fields import fixed
 from snnlib.neurons.firing import SpikingNeuron
-from snnlib.neurons.spike import SurrogateLike
+from snnlib.neurons.lif import as_leaky
 from snnlib.neurons.surrogate import ATan, Exponential, Sigmoid, SuperSpike
 
 
@@ -44,6 +45,8 @@ class IF(SpikingNeuron):
     """
 
     state_names = ("v",)
+    reset_states: str = fixed("membrane")
+
     dialects: ClassVar[dict[str, dict[str, Any]]] = {
         "spikingjelly": {"detach_reset": False, "surrogate": Sigmoid(4.0)},
         "snntorch": {"compare": ">", "reset": "subtract", "reset_time": "next", "surrogate": ATan(2.0)},
@@ -56,30 +59,11 @@ class IF(SpikingNeuron):
         },
     }
 
-    def __init__(
-        self,
-        *,
-        threshold: float | Tensor | None = None,
-        reset: Reset | None = None,
-        reset_value: float | None = None,
-        reset_time: str | None = None,
-        detach_reset: bool | None = None,
-        compare: str | None = None,
-        surrogate: SurrogateLike | None = None,
-        floor: float | None = None,
-        max_spikes: float | None = None,
-        single_spike: bool | None = None,
-        gradient_through_time: bool | None = None,
-        dialect: str | None = None,
-        learnable: Sequence[str] = (),
-        channels: int | None = None,
-        batch_first: bool = False,
-    ) -> None:
-        chosen = self.settings(dialect, locals())
-        if dialect == "snntorch" and reset_time is None and chosen["reset"] != "subtract":
-            # As for `LIF`.
-            chosen["reset_time"] = "same"
-        super().__init__({}, chosen, learnable=learnable, channels=channels, batch_first=batch_first)
+    @classmethod
+    def derive(cls, values: dict[str, Any], given: Collection[str], dialect: str | None) -> None:
+        """See `LIF`."""
+        as_leaky(values, given, dialect)
+        super().derive(values, given, dialect)
 
     def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
         """One time step."""

@@ -8,19 +8,22 @@ Source: Gerstner et al., "Neuronal Dynamics", 2014, section 1.3, without a thres
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from snnlib.checks import check_flag
-from snnlib.neurons.base import Neuron, Params, State
-from snnlib.neurons.dialects import check_choice, check_tau, choose, decay_and_leak, shown_options
+from snnlib.neurons.base import Params, State
+from snnlib.neurons.dialects import (
+    check_tau,
+    decay_and_leak,
+)
 from snnlib.neurons.dynamics import Dynamics
+from snnlib.neurons.fields import Constant, Model, constant, one_of, option
 
 
-class Integrator(Neuron):
+class Integrator(Model):
     """Leaky integrators for read-outs: currents `[T, N, C, ...]` to membrane potentials of the same shape.
 
     ::
@@ -46,44 +49,24 @@ class Integrator(Neuron):
     """
 
     state_names = ("v",)
-    defaults: ClassVar[dict[str, Any]] = {
-        "tau": 2.0,
-        "tau_s": None,
-        "decay_input": True,
-        "discretisation": "euler",
-        "gradient_through_time": True,
-    }
+    gives_spikes = False
+    tau: Constant = constant(default=2.0, check=check_tau, kw_only=False)
+    tau_s: float | Tensor | None = constant(default=None, check=check_tau)
+    decay_input: bool = option(default=True)
+    discretisation: str = option(default="euler", check=one_of("euler", "exponential"))
+    gradient_through_time: bool = option(default=True)
+
     dialects: ClassVar[dict[str, dict[str, Any]]] = {
         "snntorch": {"decay_input": False},
         "norse": {"tau": 10.0, "tau_s": 5.0},
         "sinabs": {"decay_input": False, "discretisation": "exponential"},
     }
 
-    def __init__(
-        self,
-        tau: float | Tensor | None = None,
-        *,
-        tau_s: float | Tensor | None = None,
-        decay_input: bool | None = None,
-        discretisation: str | None = None,
-        gradient_through_time: bool | None = None,
-        dialect: str | None = None,
-        learnable: Sequence[str] = (),
-        channels: int | None = None,
-        batch_first: bool = False,
-    ) -> None:
-        chosen = choose(self.defaults, self.dialects, dialect, locals())
-        constants = {"tau": check_tau("tau", chosen["tau"])}
-        if chosen["tau_s"] is not None:
-            constants["tau_s"] = check_tau("tau_s", chosen["tau_s"])
-        super().__init__(constants, learnable=learnable, channels=channels, batch_first=batch_first)
-        # Potentials are no spikes.
-        self.training_watch.stop()
-        self.decay_input = check_flag("decay_input", chosen["decay_input"])
-        self.discretisation = check_choice("discretisation", chosen["discretisation"], "euler", "exponential")
-        self.gradient_through_time = check_flag("gradient_through_time", chosen["gradient_through_time"])
-        if "tau_s" in constants:
-            self.state_names = ("v", "i")  # type: ignore[assignment,misc]
+    @classmethod
+    def derive(cls, values: dict[str, Any], given: Collection[str], dialect: str | None) -> None:
+        """With a synapse its current is a state."""
+        if values["tau_s"] is not None:
+            values["state_names"] = ("v", "i")
 
     def _coefficients(self, params: Params) -> tuple[Tensor, Tensor | float, Tensor | None]:
         decay, leak = decay_and_leak(params["tau"], self.discretisation)
@@ -113,7 +96,3 @@ class Integrator(Neuron):
         if decay_s is None:
             return Dynamics(a=[[decay]], b=[gain], **options)
         return Dynamics(a=[[decay, gain * decay_s], [0.0, decay_s]], b=[gain, 1.0], **options)
-
-    def options(self) -> dict[str, Any]:
-        """Options that differ from the defaults."""
-        return shown_options(self, self.defaults)

@@ -10,17 +10,19 @@ Source: Izhikevich, "Simple model of spiking neurons", IEEE Transactions on Neur
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from collections.abc import Collection
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor
 
 from snnlib.neurons.base import Params, Reset, State
-from snnlib.neurons.dialects import check_choice, check_tau, finite_number
+from snnlib.neurons.dialects import (
+    check_tau,
+)
 from snnlib.neurons.dynamics import Dynamics
+from snnlib.neurons.fields import Constant, constant, fixed, one_of, option
 from snnlib.neurons.firing import SpikingNeuron
-from snnlib.neurons.spike import SurrogateLike
 from snnlib.neurons.surrogate import Sigmoid, SuperSpike
 
 # Roots of 0.04 v^2 + 5 v + 140, the parabola of the paper.
@@ -67,19 +69,25 @@ class Izhikevich(SpikingNeuron):
     """
 
     state_names = ("v", "w")
-    defaults: ClassVar[dict[str, Any]] = {
-        "tau_m": 2.0,
-        "tau_a": 2.0,
-        "a": 0.0,
-        "b": 0.0,
-        "curvature": 1.0,
-        "rest": -0.1,
-        "critical": 0.8,
-        "w_rest": None,
-        "w_start": 0.0,
-        "v_start": None,
-        "integration": "symplectic",
-    }
+    tau_m: Constant = constant(default=2.0, check=check_tau, kw_only=False)
+    tau_a: Constant = constant(default=2.0, check=check_tau, kw_only=False)
+    a: Constant = constant(default=0.0)
+    b: Constant = constant(default=0.0)
+    curvature: Constant = constant(default=1.0)
+    rest: float = option(default=-0.1)
+    critical: float = option(default=0.8)
+    w_rest: float | None = option(default=None)
+    w_start: float = option(default=0.0)
+    v_start: float | None = option(default=None)
+    integration: str = option(default="symplectic", check=one_of("symplectic", "euler"))
+    # Without a reset the parabola grows beyond all numbers.
+    reset: Reset = option(default="zero", check=one_of("zero", "subtract"))
+    reset_states: str = fixed("membrane")
+    reset_time: str = fixed("same")
+    floor: float | None = fixed(None)
+    max_spikes: float = fixed(1)
+    single_spike: bool = fixed(False)
+
     dialects: ClassVar[dict[str, dict[str, Any]]] = {
         "spikingjelly": {"detach_reset": False, "surrogate": Sigmoid(4.0)},
         "norse": {
@@ -101,51 +109,13 @@ class Izhikevich(SpikingNeuron):
             "surrogate": SuperSpike(1.0),
         },
     }
-    choices: ClassVar[dict[str, tuple[str, ...]]] = {
-        **SpikingNeuron.choices,
-        # Without a reset the parabola grows beyond all numbers.
-        "reset": ("zero", "subtract"),
-        "reset_time": ("same",),
-        "reset_states": ("membrane",),
-    }
 
-    def __init__(
-        self,
-        tau_m: float | Tensor | None = None,
-        tau_a: float | Tensor | None = None,
-        *,
-        a: float | Tensor | None = None,
-        b: float | Tensor | None = None,
-        curvature: float | Tensor | None = None,
-        rest: float | None = None,
-        critical: float | None = None,
-        w_rest: float | None = None,
-        w_start: float | None = None,
-        v_start: float | None = None,
-        integration: str | None = None,
-        threshold: float | Tensor | None = None,
-        reset: Reset | None = None,
-        reset_value: float | None = None,
-        detach_reset: bool | None = None,
-        compare: str | None = None,
-        surrogate: SurrogateLike | None = None,
-        gradient_through_time: bool | None = None,
-        dialect: str | None = None,
-        learnable: Sequence[str] = (),
-        channels: int | None = None,
-        batch_first: bool = False,
-    ) -> None:
-        chosen = self.settings(dialect, locals())
-        constants = {name: check_tau(name, chosen[name]) for name in ("tau_m", "tau_a")}
-        constants.update({name: chosen[name] for name in ("a", "b", "curvature")})
-        super().__init__(constants, chosen, learnable=learnable, channels=channels, batch_first=batch_first)
-        self.rest = finite_number("rest", chosen["rest"])
-        self.critical = finite_number("critical", chosen["critical"])
-        self.w_rest = self.rest if chosen["w_rest"] is None else finite_number("w_rest", chosen["w_rest"])
-        self.w_start = finite_number("w_start", chosen["w_start"])
-        start = chosen["v_start"]
-        self.v_start = None if start is None else finite_number("v_start", start)
-        self.integration = check_choice("integration", chosen["integration"], "symplectic", "euler")
+    @classmethod
+    def derive(cls, values: dict[str, Any], given: Collection[str], dialect: str | None) -> None:
+        """The adaptation is measured from the resting potential."""
+        if values["w_rest"] is None:
+            values["w_rest"] = values["rest"]
+        super().derive(values, given, dialect)
 
     def initial_state(self, current: Tensor, params: Params) -> State:
         """The membrane at `v_start`, the adaptation at `w_start`."""
@@ -161,7 +131,7 @@ class Izhikevich(SpikingNeuron):
         h = v + (current + parabola - w) / params["tau_m"].clamp(min=1.0)
         spikes = self.fire(h, params)
         followed = h if self.integration == "symplectic" else v
-        drift = params["a"] * (followed - self.w_rest) - w
+        drift = params["a"] * (followed - cast(float, self.w_rest)) - w
         w = w + drift / params["tau_a"].clamp(min=1.0) + params["b"] * spikes
         return spikes, (*self.reset_states_by((h,), spikes, params), w)
 
@@ -176,7 +146,7 @@ class Izhikevich(SpikingNeuron):
         # h = from_v v + from_w w + from_x x + shift + steep v^2
         from_v, from_w, from_x = 1 - steep * (self.rest + self.critical), -rise, rise
         shift = steep * (self.rest * self.critical)
-        kept, drift = 1 - rise_a, -coupling * self.w_rest
+        kept, drift = 1 - rise_a, -coupling * cast(float, self.w_rest)
         # What follows the new membrane h follows each of its terms.
         symplectic = float(self.integration == "symplectic")
         of_h, of_v = symplectic * coupling, (1 - symplectic) * coupling

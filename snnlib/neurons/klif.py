@@ -14,12 +14,14 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from snnlib.checks import check_flag
-from snnlib.neurons.base import Params, Reset, State
-from snnlib.neurons.dialects import check_tau, decay_and_leak, finite_number
+from snnlib.neurons.base import Params, State
+from snnlib.neurons.dialects import (
+    check_tau,
+    decay_and_leak,
+)
 from snnlib.neurons.dynamics import Dynamics
+from snnlib.neurons.fields import Constant, constant, fixed, option
 from snnlib.neurons.firing import SpikingNeuron
-from snnlib.neurons.spike import SurrogateLike
 from snnlib.neurons.surrogate import Sigmoid
 
 
@@ -48,45 +50,22 @@ class KLIF(SpikingNeuron):
     """
 
     state_names = ("v",)
-    defaults: ClassVar[dict[str, Any]] = {
-        "tau": 2.0,
-        "k": 1.0,
-        "scale_reset": False,
-        "decay_input": True,
-        "rest": 0.0,
-    }
+    tau: Constant = constant(default=2.0, check=check_tau, kw_only=False)
+    k: Constant = constant(default=1.0)
+    scale_reset: bool = option(default=False)
+    decay_input: bool = option(default=True)
+    rest: float = option(default=0.0)
+    reset_states: str = fixed("membrane")
+    reset_time: str = fixed("same")
+    floor: float | None = fixed(None)
+    max_spikes: float = fixed(1)
+    single_spike: bool = fixed(False)
+    learnable: Sequence[str] = option(default=("k",))
+
     dialects: ClassVar[dict[str, dict[str, Any]]] = {
         # None: at reset_value.
         "spikingjelly": {"rest": None, "detach_reset": False, "surrogate": Sigmoid(4.0)},
     }
-    choices: ClassVar[dict[str, tuple[str, ...]]] = {**SpikingNeuron.choices, "reset_time": ("same",)}
-
-    def __init__(
-        self,
-        tau: float | Tensor | None = None,
-        *,
-        k: float | Tensor | None = None,
-        threshold: float | Tensor | None = None,
-        scale_reset: bool | None = None,
-        decay_input: bool | None = None,
-        rest: float | None = None,
-        reset: Reset | None = None,
-        reset_value: float | None = None,
-        detach_reset: bool | None = None,
-        compare: str | None = None,
-        surrogate: SurrogateLike | None = None,
-        gradient_through_time: bool | None = None,
-        dialect: str | None = None,
-        learnable: Sequence[str] = ("k",),
-        channels: int | None = None,
-        batch_first: bool = False,
-    ) -> None:
-        chosen = self.settings(dialect, locals())
-        constants = {"tau": check_tau("tau", chosen["tau"]), "k": chosen["k"]}
-        super().__init__(constants, chosen, learnable=learnable, channels=channels, batch_first=batch_first)
-        self.scale_reset = check_flag("scale_reset", chosen["scale_reset"])
-        self.decay_input = check_flag("decay_input", chosen["decay_input"])
-        self.rest = self.reset_value if chosen["rest"] is None else finite_number("rest", chosen["rest"])
 
     def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
         """One time step."""

@@ -9,19 +9,30 @@ Source: Gerstner et al., "Neuronal Dynamics", 2014, section 1.3.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from snnlib.checks import check_flag
-from snnlib.neurons.base import Params, Reset, State
-from snnlib.neurons.dialects import check_choice, check_tau, decay_and_leak, finite_number
+from snnlib.neurons.base import Params, State
+from snnlib.neurons.dialects import (
+    check_tau,
+    decay_and_leak,
+)
 from snnlib.neurons.dynamics import Dynamics
+from snnlib.neurons.fields import Constant, constant, fixed, one_of, option
 from snnlib.neurons.firing import SpikingNeuron
-from snnlib.neurons.spike import SurrogateLike
 from snnlib.neurons.surrogate import ATan, Exponential, Sigmoid, SuperSpike
+
+
+def as_leaky(values: dict[str, Any], given: Collection[str], dialect: str | None) -> None:
+    """Sets when snnTorch's Leaky is reset.
+
+    It zeroes the membrane before the next decay: the spikes and gradients of the same step's reset.
+    """
+    if dialect == "snntorch" and "reset_time" not in given and values["reset"] != "subtract":
+        values["reset_time"] = "same"
 
 
 class LIF(SpikingNeuron):
@@ -57,13 +68,14 @@ class LIF(SpikingNeuron):
     """
 
     state_names = ("v",)
-    defaults: ClassVar[dict[str, Any]] = {
-        "tau": 2.0,
-        "decay_input": True,
-        "discretisation": "euler",
-        "rest": 0.0,
-        "start_value": None,
-    }
+    tau: Constant = constant(default=2.0, check=check_tau, kw_only=False)
+    decay_input: bool = option(default=True)
+    discretisation: str = option(default="euler", check=one_of("euler", "exponential"))
+    # None: at reset_value.
+    rest: float = option(default=0.0)
+    start_value: float | None = option(default=None)
+    reset_states: str = fixed("membrane")
+
     dialects: ClassVar[dict[str, dict[str, Any]]] = {
         # None: at reset_value.
         "spikingjelly": {"rest": None, "detach_reset": False, "surrogate": Sigmoid(4.0)},
@@ -90,40 +102,13 @@ class LIF(SpikingNeuron):
         },
     }
 
-    def __init__(
-        self,
-        tau: float | Tensor | None = None,
-        *,
-        threshold: float | Tensor | None = None,
-        decay_input: bool | None = None,
-        discretisation: str | None = None,
-        rest: float | None = None,
-        start_value: float | None = None,
-        reset: Reset | None = None,
-        reset_value: float | None = None,
-        reset_time: str | None = None,
-        detach_reset: bool | None = None,
-        compare: str | None = None,
-        surrogate: SurrogateLike | None = None,
-        floor: float | None = None,
-        max_spikes: float | None = None,
-        single_spike: bool | None = None,
-        gradient_through_time: bool | None = None,
-        dialect: str | None = None,
-        learnable: Sequence[str] = (),
-        channels: int | None = None,
-        batch_first: bool = False,
-    ) -> None:
-        chosen = self.settings(dialect, locals())
-        if dialect == "snntorch" and reset_time is None and chosen["reset"] != "subtract":
-            # Leaky zeroes the membrane before the next decay: the spikes and gradients of the same step's reset.
-            chosen["reset_time"] = "same"
-        constants = {"tau": check_tau("tau", chosen["tau"])}
-        super().__init__(constants, chosen, learnable=learnable, channels=channels, batch_first=batch_first)
-        self.decay_input = check_flag("decay_input", chosen["decay_input"])
-        self.discretisation = check_choice("discretisation", chosen["discretisation"], "euler", "exponential")
-        self.rest = self.reset_value if chosen["rest"] is None else finite_number("rest", chosen["rest"])
-        self.choose_start(chosen["start_value"], dialect, self.rest)
+    @classmethod
+    def derive(cls, values: dict[str, Any], given: Collection[str], dialect: str | None) -> None:
+        """What the dialects of snnTorch and Norse say of the reset and the start."""
+        as_leaky(values, given, dialect)
+        if dialect == "norse" and values["start_value"] is None:
+            values["start_value"] = values["rest"]
+        super().derive(values, given, dialect)
 
     @classmethod
     def from_beta(cls, beta: float, **options: Any) -> LIF:

@@ -15,13 +15,29 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from snnlib.checks import check_flag
-from snnlib.neurons.base import Params, Reset, State
-from snnlib.neurons.dialects import check_tau, finite_number, is_learned, values_of
+from snnlib.neurons.base import Params, State
+from snnlib.neurons.dialects import (
+    check_tau,
+    is_learned,
+    values_of,
+)
 from snnlib.neurons.dynamics import Dynamics
+from snnlib.neurons.fields import Constant, constant, fixed, option
 from snnlib.neurons.firing import SpikingNeuron
-from snnlib.neurons.spike import SurrogateLike
 from snnlib.neurons.surrogate import Sigmoid
+
+
+def _unbounded(name: str, tau: Any) -> Tensor:
+    """`w` of a time constant."""
+    if is_learned(tau):
+        raise TypeError(
+            f"{name}: expected a number or a tensor, got one to learn; w is learned from where {name} puts it"
+        )
+    values = values_of(name, check_tau(name, tau))
+    if not bool(((values > 1) & values.isfinite()).all()):
+        raise ValueError(f"{name}: expected finite numbers of time steps > 1, got {tau}")
+    # The sum makes a plain 0 of the -0 that tau = 2 gives.
+    return -torch.log(torch.as_tensor(tau, dtype=torch.float64) - 1) + 0.0
 
 
 class PLIF(SpikingNeuron):
@@ -49,48 +65,17 @@ class PLIF(SpikingNeuron):
     """
 
     state_names = ("v",)
-    defaults: ClassVar[dict[str, Any]] = {"tau": 2.0, "decay_input": True, "rest": 0.0}
+    # Learned without bounds as w = -ln(tau - 1).
+    w: Constant = constant(alias="tau", default=2.0, check=_unbounded, kw_only=False)
+    decay_input: bool = option(default=True)
+    rest: float = option(default=0.0)
+    reset_states: str = fixed("membrane")
+    learnable: Sequence[str] = option(default=("w",))
+
     dialects: ClassVar[dict[str, dict[str, Any]]] = {
         # None: at reset_value.
         "spikingjelly": {"rest": None, "detach_reset": False, "surrogate": Sigmoid(4.0)},
     }
-
-    def __init__(
-        self,
-        tau: float | Tensor | None = None,
-        *,
-        threshold: float | Tensor | None = None,
-        decay_input: bool | None = None,
-        rest: float | None = None,
-        reset: Reset | None = None,
-        reset_value: float | None = None,
-        reset_time: str | None = None,
-        detach_reset: bool | None = None,
-        compare: str | None = None,
-        surrogate: SurrogateLike | None = None,
-        floor: float | None = None,
-        max_spikes: float | None = None,
-        single_spike: bool | None = None,
-        gradient_through_time: bool | None = None,
-        dialect: str | None = None,
-        learnable: Sequence[str] = ("w",),
-        channels: int | None = None,
-        batch_first: bool = False,
-    ) -> None:
-        chosen = self.settings(dialect, locals())
-        if is_learned(chosen["tau"]):
-            raise TypeError(
-                "tau: expected a number or a tensor, got one to learn; w is learned from where tau puts it"
-            )
-        start = torch.as_tensor(check_tau("tau", chosen["tau"]), dtype=torch.float64)
-        values = values_of("tau", chosen["tau"])
-        if not bool(((values > 1) & values.isfinite()).all()):
-            raise ValueError(f"tau: expected finite numbers of time steps > 1, got {chosen['tau']}")
-        # The sum makes a plain 0 of the -0 that tau = 2 gives.
-        constants = {"w": -torch.log(start - 1) + 0.0}
-        super().__init__(constants, chosen, learnable=learnable, channels=channels, batch_first=batch_first)
-        self.decay_input = check_flag("decay_input", chosen["decay_input"])
-        self.rest = self.reset_value if chosen["rest"] is None else finite_number("rest", chosen["rest"])
 
     @property
     def tau(self) -> Tensor:

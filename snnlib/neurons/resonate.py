@@ -10,17 +10,15 @@ neurons", ICML 2024 (Euler, real part).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from snnlib.neurons.base import Params, Reset, State
-from snnlib.neurons.dialects import check_choice, finite_number
+from snnlib.neurons.base import Params, State
 from snnlib.neurons.dynamics import Dynamics
+from snnlib.neurons.fields import Constant, constant, fixed, one_of, option
 from snnlib.neurons.firing import SpikingNeuron
-from snnlib.neurons.spike import SurrogateLike
 from snnlib.neurons.surrogate import Sigmoid
 
 
@@ -59,46 +57,17 @@ class Resonate(SpikingNeuron):
     """
 
     state_names = ("v", "u")
-    defaults: ClassVar[dict[str, Any]] = {
-        "omega": 1.0,
-        "damping": -0.2,
-        "gain": 1.0,
-        "membrane": "imaginary",
-        "discretisation": "exponential",
-    }
+    omega: Constant = constant(default=1.0, kw_only=False)
+    damping: Constant = constant(default=-0.2, kw_only=False)
+    gain: float = option(default=1.0)
+    membrane: str = option(default="imaginary", check=one_of("imaginary", "real"))
+    discretisation: str = option(default="exponential", check=one_of("euler", "exponential"))
+    max_spikes: float = fixed(1)
+    single_spike: bool = fixed(False)
+
     dialects: ClassVar[dict[str, dict[str, Any]]] = {
         "spikingjelly": {"detach_reset": False, "surrogate": Sigmoid(4.0)},
     }
-
-    def __init__(
-        self,
-        omega: float | Tensor | None = None,
-        damping: float | Tensor | None = None,
-        *,
-        threshold: float | Tensor | None = None,
-        gain: float | None = None,
-        membrane: str | None = None,
-        discretisation: str | None = None,
-        reset: Reset | None = None,
-        reset_value: float | None = None,
-        reset_states: str | None = None,
-        reset_time: str | None = None,
-        detach_reset: bool | None = None,
-        compare: str | None = None,
-        surrogate: SurrogateLike | None = None,
-        floor: float | None = None,
-        gradient_through_time: bool | None = None,
-        dialect: str | None = None,
-        learnable: Sequence[str] = (),
-        channels: int | None = None,
-        batch_first: bool = False,
-    ) -> None:
-        chosen = self.settings(dialect, locals())
-        constants = {name: chosen[name] for name in ("omega", "damping")}
-        super().__init__(constants, chosen, learnable=learnable, channels=channels, batch_first=batch_first)
-        self.gain = finite_number("gain", chosen["gain"])
-        self.membrane = check_choice("membrane", chosen["membrane"], "imaginary", "real")
-        self.discretisation = check_choice("discretisation", chosen["discretisation"], "euler", "exponential")
 
     def _rotation(self, params: Params) -> tuple[Tensor, Tensor]:
         """Diagonal of the rotation, and what the membrane takes of the other part."""

@@ -13,6 +13,7 @@ from snnlib.exchange.nir.structure import Shape, padding_of, pair
 from snnlib.exchange.sequence import Offset
 from snnlib.neurons import IF, LIF, CubaLIF, Dynamics, Integrator, Neuron
 from snnlib.neurons.base import Params, State
+from snnlib.neurons.fields import Constant, constant
 from snnlib.neurons.firing import SpikingNeuron
 from snnlib.neurons.spike import SurrogateLike
 from snnlib.nn import AvgPool2d, PerStep
@@ -111,6 +112,13 @@ class GraphNeuron(SpikingNeuron):
     """
 
     state_names = ("v", "i")
+    decay: Constant = constant(default=0.0)
+    gain: Constant = constant(default=1.0)
+    offset: Constant = constant(default=0.0)
+    decay_s: Constant = constant(default=0.0)
+    gain_s: Constant = constant(default=1.0)
+    reset_to: Constant = constant(default=0.0)
+    rest: Constant = constant(default=0.0)
 
     def __init__(self, cell: Cell, surrogate: SurrogateLike | None) -> None:
         assert cell.threshold is not None and cell.reset_value is not None
@@ -124,15 +132,15 @@ class GraphNeuron(SpikingNeuron):
             "reset_to": cell.reset_value,
             "rest": cell.start,
         }
-        chosen = self.settings(None, {"surrogate": surrogate, "threshold": 1.0, "compare": ">"})
-        super().__init__({name: torch.from_numpy(np.array(value)) for name, value in values.items()}, chosen)
+        constants = {name: torch.from_numpy(np.array(value)) for name, value in values.items()}
+        self.build({**constants, "surrogate": surrogate, "compare": ">"})
         # NIR allows any threshold.
         self.threshold = torch.from_numpy(np.array(cell.threshold))
 
     @property
     def starts_at_zero(self) -> bool:
         """Whether membranes start at 0."""
-        return not bool(self.rest.any())  # type: ignore[operator]
+        return not bool(self.rest.any())
 
     def initial_state(self, current: Tensor, params: Params) -> State:
         """The membrane starts at rest."""
