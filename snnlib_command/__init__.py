@@ -9,6 +9,8 @@ import importlib.util
 import sys
 from collections.abc import Sequence
 
+from snnlib_command.extras import INSTALL, PACKAGES
+
 # Names and first sentences of the commands in `snnlib.app.cli`.
 COMMANDS = {
     "train": "Train a spiking net and write a report that shows what it learned.",
@@ -20,9 +22,6 @@ COMMANDS = {
     "nir": "Look at NIR graphs, and at what importers of other libraries make of them.",
     "export": "Write the net of a run as a C program, a NIR graph or an ONNX graph.",
 }
-# What `snnlib[train]` brings and torch does not.
-PACKAGES = ("typer", "rich", "lightning", "tensorboard", "matplotlib", "jinja2")
-INSTALL = "pip install 'snnlib[train]'"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

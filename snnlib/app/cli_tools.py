@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
-from snnlib_command import INSTALL, PACKAGES
+from snnlib_command.extras import INSTALL, PACKAGES
 
 RunArgument = Annotated[Path, typer.Argument(help="Folder of a run, as `snnlib train` printed it.")]
 CheckpointOption = Annotated[

@@ -1,0 +1,5 @@
+"""What the command needs beside torch."""
+
+# What `snnlib[train]` brings and torch does not.
+PACKAGES = ("typer", "rich", "lightning", "tensorboard", "matplotlib", "jinja2")
+INSTALL = "pip install 'snnlib[train]'"
