@@ -1,9 +1,8 @@
-"""The files of the project that one forward and backward call of a layer executes (Python) or includes (C++).
+"""The Python files of the package that a call of a layer executes, forward and backward; release/house.py counts C++.
 
 python tests/call_files.py
 """
 
-import re
 import sys
 import threading
 from collections.abc import Callable
@@ -13,15 +12,6 @@ from types import FrameType
 import torch
 
 import snnlib
-
-_ROOT = Path(__file__).parents[1]
-# What the call's ops enter: bindings and launchers of the fused layer.
-_SOURCES = (
-    "cpp/bindings/srm_conv.cpp",
-    "cpp/cpu/srm_conv_forward.cpp",
-    "cpp/cpu/srm_conv_backward.cpp",
-    "cpp/cpu/srm_conv_signals.cpp",
-)
 
 
 def executed(call: Callable[[], object]) -> set[str]:
@@ -47,25 +37,6 @@ def executed(call: Callable[[], object]) -> set[str]:
     return files
 
 
-def included() -> set[str]:
-    """C++ files of the kernels with all that they include."""
-    files: set[str] = set()
-
-    def add(path: Path) -> None:
-        name = str(path.relative_to(_ROOT))
-        if name in files:
-            return
-        files.add(name)
-        for header in re.findall(r'#include "([^"]+)"', path.read_text(encoding="utf-8")):
-            for folder in (_ROOT / "cpp/include", path.parent):
-                if (folder / header).exists():
-                    add((folder / header).resolve())
-
-    for source in _SOURCES:
-        add(_ROOT / source)
-    return files
-
-
 def layer_call() -> Callable[[], object]:
     """Forward and backward pass of a `SpikingConv2d` that has run before."""
     torch.manual_seed(0)
@@ -82,5 +53,5 @@ def layer_call() -> Callable[[], object]:
 
 
 if __name__ == "__main__":
-    for kind, found in (("executes", executed(layer_call())), ("includes", included())):
-        print(f"SpikingConv2d {kind} {len(found)} files:", *sorted(found), sep="\n  ")
+    found = executed(layer_call())
+    print(f"SpikingConv2d executes {len(found)} files:", *sorted(found), sep="\n  ")

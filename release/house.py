@@ -1,0 +1,279 @@
+"""Counts what makes the house easy or hard to read, and holds each count to a bound: `make lint`.
+
+    python release/house.py            # all counts with what they count, and lines of code by package
+    python release/house.py --check    # those above their bound alone; exit status 1 if there are any
+    python release/house.py --root X   # of another checkout
+
+A bound only ever falls: whoever makes a count smaller writes the new number into `BOUNDS`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+
+from import_graph import Import, circles, graph_of, imports_of, upward
+from lines_of_code import NATIVE, PYTHON, lines_of_code
+
+ROOT = Path(__file__).resolve().parents[1]
+# Folders of production code: Python packages, C++ and CUDA.
+PACKAGES, NATIVE_FOLDERS = ("snnlib", "snnlib_command", "pytest_snnlib"), ("cpp", "cuda")
+
+# What the packages are made of, from the bottom to the top: each part imports those before it. Modules that only pass
+# names on stand right above what they pass on, as `snnlib` itself does.
+_PARTS = (
+    "checks backends reference neurons surrogate ops functional vision nn structure data encoding distributed models "
+    "inspect explain learning init losses readout exchange compat"
+)
+ORDER = (
+    *(f"snnlib.{part}" for part in _PARTS.split()),
+    *("snnlib", "snnlib_command.extras", "snnlib.app", "snnlib.visual", "snnlib.recipes", "snnlib_command"),
+    *("snnlib.testing", "pytest_snnlib"),
+)
+
+# A file holds one idea, and one idea needs no more lines than this.
+LONGEST_FILE = 350
+# A function of ops/ or backends/ with more parameters takes an object of them.
+MOST_PARAMETERS = 8
+# Sources that a call of SpikingConv2d runs: bindings and launchers of the fused layer.
+CALL_SOURCES = (
+    "cpp/bindings/srm_conv.cpp",
+    "cpp/cpu/srm_conv_forward.cpp",
+    "cpp/cpu/srm_conv_backward.cpp",
+    "cpp/cpu/srm_conv_signals.cpp",
+)
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The most that a count may be, where it should go, and why it is bounded."""
+
+    most: int
+    goal: int
+    reason: str
+
+
+BOUNDS = {
+    "custom ops": Bound(
+        29, 14, "each is stated in a schema, a fake, a backward pass, bindings and cases of tests"
+    ),
+    "families of ops": Bound(15, 6, "a reader learns each as one idea; those of compat are apart"),
+    "modules in import circles": Bound(3, 0, "modules of a circle are understood and tested only together"),
+    "modules in circles through functions": Bound(13, 0, "an import in a function hides a circle"),
+    "packages in import circles": Bound(5, 0, "packages of a circle are one package"),
+    "upward arrows": Bound(4, 0, "what is below is read without what is above"),
+    "upward imports in functions": Bound(1, 0, "they are arrows too"),
+    "long files": Bound(11, 0, f"a file of more than {LONGEST_FILE} lines holds more than one idea"),
+    "long signatures": Bound(10, 0, f"no reader keeps {MOST_PARAMETERS} arguments apart by their order"),
+    "C++ files of a call": Bound(35, 20, "who follows a call of SpikingConv2d opens each of them"),
+}
+
+
+class House:
+    """The counts of a checkout, each with the things that it counts."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def counts(self) -> dict[str, list[str]]:
+        """What each bound counts."""
+        return {
+            "custom ops": self.custom_ops,
+            "families of ops": self.families(),
+            "modules in import circles": self.in_circles(self.static_imports),
+            "modules in circles through functions": self.in_circles(self.imports),
+            "packages in import circles": self.in_circles(self.static_imports, by_part=True),
+            "upward arrows": self.arrows(),
+            "upward imports in functions": self.upward_in_functions(),
+            "long files": self.long_files(),
+            "long signatures": self.long_signatures(),
+            "C++ files of a call": self.call_files(),
+        }
+
+    @cached_property
+    def files(self) -> list[Path]:
+        """Production files: Python, C++ and CUDA."""
+        python = (self.root.joinpath(name).rglob("*") for name in PACKAGES)
+        native = (self.root.joinpath(name).rglob("*") for name in NATIVE_FOLDERS)
+        found = [file for file in chain(*python) if file.suffix in PYTHON | NATIVE]
+        return sorted(found + [file for file in chain(*native) if file.suffix in NATIVE])
+
+    @cached_property
+    def trees(self) -> dict[str, ast.Module]:
+        """Syntax of the modules of `snnlib` by file."""
+        return {
+            self._shown(file): ast.parse(file.read_text(encoding="utf-8"))
+            for file in self.files
+            if file.suffix in PYTHON and (self.root / "snnlib") in file.parents
+        }
+
+    @cached_property
+    def custom_ops(self) -> list[str]:
+        """Names of the ops, with the file of each."""
+        calls = ((file, node) for file, tree in self.trees.items() for node in ast.walk(tree))
+        return [
+            f"{ast.unparse(node.args[0])} in {file}"
+            for file, node in calls
+            if isinstance(node, ast.Call) and _last_name(node) == "custom_op" and node.args
+        ]
+
+    def families(self) -> list[str]:
+        """Names of the ops without the ends that tell forward from backward."""
+        named = (re.search(r"::(\w+)", op) for op in self.custom_ops if " in snnlib/compat/" not in op)
+        return sorted(
+            {re.sub(r"(_(input|weight))?_(forward|backward)$", "", name[1]) for name in named if name}
+        )
+
+    @cached_property
+    def imports(self) -> list[Import]:
+        """All imports among the modules of the packages."""
+        return imports_of(self.root, PACKAGES)
+
+    @cached_property
+    def static_imports(self) -> list[Import]:
+        """Those that run when a module is imported."""
+        return [found for found in self.imports if not found.in_function]
+
+    def in_circles(self, imports: list[Import], by_part: bool = False) -> list[str]:
+        """Modules or packages of the circles, each with what it imports of its circle."""
+        graph = graph_of(imports, by_part)
+        return [
+            f"{member} -> {', '.join(sorted(graph[member] & set(circle)))}"
+            for circle in circles(graph)
+            for member in circle
+        ]
+
+    def arrows(self) -> list[str]:
+        """Packages that import one above them, with every such import."""
+        return [
+            f"{importer} -> {imported}" + "".join(f"\n                {found}" for found in imports)
+            for (importer, imported), imports in sorted(upward(self.static_imports, ORDER).items())
+        ]
+
+    def upward_in_functions(self) -> list[str]:
+        """Imports of a package above within functions."""
+        found = chain.from_iterable(upward(self.imports, ORDER).values())
+        return [str(one) for one in found if one.in_function]
+
+    def long_files(self) -> list[str]:
+        """Production files of too many lines."""
+        lengths = {
+            self._shown(file): len(file.read_text(encoding="utf-8").splitlines()) for file in self.files
+        }
+        return [f"{file}: {lines} lines" for file, lines in lengths.items() if lines > LONGEST_FILE]
+
+    def long_signatures(self) -> list[str]:
+        """Functions of ops/ and backends/ with too many parameters, but for an op's schema and its fake."""
+        folders = ("snnlib/ops/", "snnlib/backends/")
+        return [
+            f"{file}:{node.lineno}: {node.name} has {len(parameters)}"
+            for file, tree in self.trees.items()
+            for node in ast.walk(tree)
+            if file.startswith(folders)
+            and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            and len(parameters := _parameters(node)) > MOST_PARAMETERS
+            and not {"custom_op", "register_fake"} & set(map(_last_name, node.decorator_list))
+        ]
+
+    def call_files(self) -> list[str]:
+        """Sources that a call of SpikingConv2d runs, with all that they include."""
+        found: set[Path] = set()
+
+        def add(file: Path) -> None:
+            if file in found:
+                return
+            found.add(file)
+            for header in re.findall(r'#include "([^"]+)"', file.read_text(encoding="utf-8")):
+                places = (folder / header for folder in (self.root / "cpp/include", file.parent))
+                for place in places:
+                    if place.exists():
+                        add(place.resolve())
+
+        for source in CALL_SOURCES:
+            add((self.root / source).resolve())
+        return sorted(map(self._shown, found))
+
+    def lines(self) -> Counter[str]:
+        """Lines of code by package."""
+        found: Counter[str] = Counter()
+        for file in self.files:
+            folders = file.relative_to(self.root).parts[:-1]
+            found["/".join(folders[:2])] += lines_of_code(file)
+        return found
+
+    def _shown(self, file: Path) -> str:
+        return file.relative_to(self.root).as_posix()
+
+
+def _last_name(node: ast.AST) -> str:
+    """`custom_op` of `torch.library.custom_op("name")`."""
+    if isinstance(node, ast.Call):
+        return _last_name(node.func)
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
+def _parameters(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
+    arguments = node.args
+    named = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+    return [argument.arg for argument in named if argument.arg not in ("self", "cls")]
+
+
+def check(counts: dict[str, list[str]]) -> Iterator[str]:
+    """Lines on every count above its bound."""
+    for name, found in counts.items():
+        if len(found) > BOUNDS[name].most:
+            yield f"{name}: expected at most {BOUNDS[name].most}, got {len(found)}: {BOUNDS[name].reason}"
+            yield from (f"    {one}" for one in found)
+
+
+def report(house: House, counts: dict[str, list[str]]) -> Iterator[str]:
+    """Lines on every count, with what it counts, and lines of code by package."""
+    for name, found in counts.items():
+        bound = BOUNDS[name]
+        yield f"{len(found):6}  {name}, at most {bound.most}, to become {bound.goal}"
+        if len(found) < bound.most:
+            yield f"        the bound can fall to {len(found)}"
+        yield from (f"            {one}" for one in found)
+    functions = sum(found.in_function for found in house.imports)
+    yield f"{functions:6}  imports in functions"
+    yield "\nlines of code without blanks, comments and docstrings"
+    lines = house.lines()
+    yield from (f"{count:6}  {package}" for package, count in sorted(lines.items()))
+    for name, kept in _TOTALS.items():
+        yield f"{sum(count for package, count in lines.items() if kept(package)):6}  {name}"
+
+
+_TOTALS: dict[str, Callable[[str], bool]] = {
+    "Python": lambda package: not package.startswith(NATIVE_FOLDERS),
+    "C++ and CUDA": lambda package: package.startswith(NATIVE_FOLDERS),
+    "in all": lambda package: True,
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="print what is above its bound, and fail if anything is"
+    )
+    parser.add_argument("--root", type=Path, default=ROOT, help="the checkout; default: this one")
+    arguments = parser.parse_args()
+    house = House(arguments.root.resolve())
+    counts = house.counts()
+    wrong = list(check(counts))
+    for line in wrong if arguments.check else report(house, counts):
+        print(line)
+    return int(arguments.check and bool(wrong))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,182 @@
+"""The counts of release/house.py on a small made-up tree, and that this checkout keeps its bounds."""
+
+import importlib
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+FILES = {
+    "snnlib/__init__.py": "from snnlib.nn import Layer\n",
+    "snnlib/checks/__init__.py": '"""Checks."""\n',
+    # Upward, and in a circle with ops.
+    "snnlib/backends/__init__.py": "from snnlib.ops.pool import fast\n",
+    "snnlib/ops/__init__.py": "",
+    "snnlib/ops/pool.py": '''"""Pools."""
+from typing import TYPE_CHECKING
+import torch
+import snnlib.backends
+from . import scan
+if TYPE_CHECKING:
+    from snnlib.nn import Layer
+
+@torch.library.custom_op("snnlib::pool_forward", mutates_args=())
+def pool(a, b, c, d, e, f, g, h, i): ...
+
+@pool.register_fake
+def _(a, b, c, d, e, f, g, h, i): ...
+
+def fast(self, a, b, c, d, e, f, g, h): ...
+
+def slow(a, b, c, d, e, f, g, *, h, i): ...
+''',
+    "snnlib/ops/scan.py": """
+def scan():
+    from snnlib.ops.pool import pool
+    return torch.library.custom_op("snnlib::scan", pool)
+
+torch.library.custom_op("snnlib::pool_backward", scan)
+""",
+    "snnlib/compat/__init__.py": "",
+    "snnlib/compat/conv.py": 'custom_op("snnlib::conv2d_input_backward", 1)\n',
+    "snnlib/nn/__init__.py": "class Layer: ...\n",
+    "snnlib/nn/long.py": "x = 1\n" * 351,
+    "snnlib_command/__init__.py": "def main():\n    import snnlib\n",
+    "pytest_snnlib/__init__.py": "",
+    "cpp/bindings/srm_conv.cpp": '#include "snnlib/a.h"\n#include <vector>\nint x;  // 1\n',
+    "cpp/cpu/srm_conv_forward.cpp": '#include "own.h"\n',
+    "cpp/cpu/srm_conv_backward.cpp": "/* nothing\n * here */\n",
+    "cpp/cpu/srm_conv_signals.cpp": "",
+    "cpp/cpu/own.h": '#include "snnlib/a.h"\n',
+    "cpp/include/snnlib/a.h": '#include "snnlib/b.h"\n#include "absent.h"\n',
+    "cpp/include/snnlib/b.h": '#include "snnlib/a.h"\n',
+    "cpp/include/snnlib/unused.h": "",
+    "cuda/scan.cu": 'const char* text = "// no comment";\n\n',
+}
+
+
+@pytest.fixture
+def house(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(ROOT / "release")
+    return importlib.import_module("house")
+
+
+@pytest.fixture
+def counts(house: ModuleType, tmp_path: Path) -> Iterator[Any]:
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return house.House(tmp_path).counts()
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        (
+            "custom ops",
+            [
+                "'snnlib::conv2d_input_backward' in snnlib/compat/conv.py",
+                "'snnlib::pool_forward' in snnlib/ops/pool.py",
+                "'snnlib::pool_backward' in snnlib/ops/scan.py",
+                "'snnlib::scan' in snnlib/ops/scan.py",
+            ],
+        ),
+        ("families of ops", ["pool", "scan"]),
+        (
+            "modules in import circles",
+            ["snnlib.backends -> snnlib.ops.pool", "snnlib.ops.pool -> snnlib.backends"],
+        ),
+        (
+            "modules in circles through functions",
+            [
+                "snnlib.backends -> snnlib.ops.pool",
+                "snnlib.ops.pool -> snnlib.backends, snnlib.ops.scan",
+                "snnlib.ops.scan -> snnlib.ops.pool",
+            ],
+        ),
+        ("packages in import circles", ["snnlib.backends -> snnlib.ops", "snnlib.ops -> snnlib.backends"]),
+        (
+            "upward arrows",
+            [
+                "snnlib.backends -> snnlib.ops\n                "
+                "snnlib/backends/__init__.py:1: snnlib.backends -> snnlib.ops.pool"
+            ],
+        ),
+        ("upward imports in functions", []),
+        ("long files", ["snnlib/nn/long.py: 351 lines"]),
+        ("long signatures", ["snnlib/ops/pool.py:17: slow has 9"]),
+        (
+            "C++ files of a call",
+            [
+                "cpp/bindings/srm_conv.cpp",
+                "cpp/cpu/own.h",
+                "cpp/cpu/srm_conv_backward.cpp",
+                "cpp/cpu/srm_conv_forward.cpp",
+                "cpp/cpu/srm_conv_signals.cpp",
+                "cpp/include/snnlib/a.h",
+                "cpp/include/snnlib/b.h",
+            ],
+        ),
+    ],
+)
+def test_counts(name: str, expected: list[str], counts: dict[str, list[str]]) -> None:
+    assert counts[name] == expected
+
+
+def test_every_count_has_a_bound(house: ModuleType, counts: dict[str, list[str]]) -> None:
+    assert set(counts) == set(house.BOUNDS)
+    assert all(bound.goal <= bound.most for bound in house.BOUNDS.values())
+
+
+def test_a_count_above_its_bound_is_named(
+    house: ModuleType, counts: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not [line for line in house.check(counts) if line.startswith("long files")]
+    monkeypatch.setitem(house.BOUNDS, "long files", house.Bound(0, 0, "as they are long"))
+    (first, second) = house.check({"long files": counts["long files"]})
+    assert first == "long files: expected at most 0, got 1: as they are long"
+    assert second.strip() == "snnlib/nn/long.py: 351 lines"
+
+
+def test_lines_of_code(house: ModuleType, counts: object, tmp_path: Path) -> None:
+    lines = house.House(tmp_path).lines()
+    # `pool.py` without its docstring and blanks; a string is code where it is a value.
+    assert lines["snnlib/ops"] == 12 + 4
+    assert lines["snnlib/checks"] == 0
+    assert lines["cpp/cpu"] == 2
+    assert lines["cpp/bindings"] == 3
+    assert lines["cuda"] == 1
+
+
+def test_lines_of_python(house: ModuleType) -> None:
+    text = '''
+class A:  # a class
+    """Its docstring,
+
+    of lines."""
+
+    x = 1
+    """Of a field."""
+    text = """one
+
+three"""  # a value
+
+    def f(self): "Short."; return 1
+'''
+    lines = importlib.import_module("lines_of_code")
+    assert lines.python_lines(text) == 1 + 1 + 3 + 1
+    assert lines.native_lines('a; /* b\n c */ d;\n// e \\\n f\n\'"\'; // g\nR"x(// h\n\n)x";\n') == 2 + 1 + 2
+
+
+def test_a_part_without_a_place_is_named(house: ModuleType, counts: object, tmp_path: Path) -> None:
+    (tmp_path / "snnlib/attic.py").write_text("import snnlib.nn\n")
+    with pytest.raises(ValueError, match=r"expected a place for every part, got none for snnlib\.attic"):
+        house.House(tmp_path).counts()
+
+
+def test_this_checkout_keeps_its_bounds(house: ModuleType) -> None:
+    assert not list(house.check(house.House(ROOT).counts()))
