@@ -357,3 +357,26 @@ def test_an_input_that_the_net_does_not_take_is_named() -> None:
         ValueError, match=r"x: expected an input that the net takes, got shape \(5, 2, 2, 8, 8\)"
     ):
         snnlib.to_integers(net, torch.ones(5, 2, 2, 8, 8))
+
+
+class Around(nn.Module):
+    """A forward of its own around a layer and a normalisation behind it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.norm = nn.Linear(12, 6), nn.BatchNorm1d(6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(self.inner(x))
+
+
+def test_a_chain_may_hold_a_module_with_a_forward_of_its_own() -> None:
+    torch.manual_seed(0)
+    inside = Around().eval()
+    neuron, last = snnlib.neurons.LIF(2.0), snnlib.SpikingLinear(6, 3)
+    x = counts(20, 4, 12)
+    small = snnlib.to_integers(nn.Sequential(snnlib.PerStep(inside), neuron, last), x)
+    plain = nn.Sequential(snnlib.PerStep(inside.inner, inside.norm), neuron, last)
+    assert torch.equal(small.integers(x), snnlib.to_integers(plain, x).integers(x))
+    with pytest.raises(ValueError, match=r"0\.0 \(Tanh\): no layer, neuron or pool does what Tanh does"):
+        snnlib.to_integers(nn.Sequential(snnlib.PerStep(nn.Tanh())), x)

@@ -244,7 +244,7 @@ def test_a_cycle_of_two_populations_runs_step_by_step() -> None:
         ),
         (
             nn.Sequential(nn.Linear(4, 3), nn.Softmax(-1)),
-            r"0.1 \(Softmax\): no node of NIR does what Softmax does",
+            r"0.1 \(Softmax\): no layer, neuron or pool does what Softmax does",
         ),
         (snnlib.PerStep(nn.Linear(4, 3), nn.MaxPool1d(1)), r"0.1 \(MaxPool1d\)"),
     ],

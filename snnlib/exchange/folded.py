@@ -11,9 +11,14 @@ from torch.utils import _pytree as pytree
 
 from snnlib.exchange.loop import At, Before, Lane, Loop, Slice, Stacked, Total
 from snnlib.exchange.trace import Call, Ref, Trace
+from snnlib.structure.graph import Step
+from snnlib.structure.operations import Flatten, Operation, Sum
+from snnlib.structure.unsupported import Unsupported
+from snnlib.structure.walk import Walk, name_of
 
 # Functions whose first size is that of the batch.
 _SIZED = ("view", "reshape", "expand", "repeat")
+_ADDITIONS = ("add", "__add__", "__radd__", "__iadd__")
 
 
 class FoldedNet(nn.Module):
@@ -76,8 +81,52 @@ class FoldedNet(nn.Module):
         return pytree.tree_unflatten(output, self.out_spec)
 
     def leaf(self, path: str) -> nn.Module:
-        """The module over sequences that a call of a step names."""
+        """Returns the module over sequences that a call of a step names."""
         return self._paths[path]
+
+    def add_to(self, walk: Walk, path: str, value: Step, lead: int) -> Step:
+        """Adds the calls of a step to a graph, one after the other.
+
+        Raises:
+            Unsupported: a call that is no operation, or an output that is not one sequence.
+        """
+        if len(self.inputs) != 1:
+            raise Unsupported("a net with several inputs has no counterpart")
+        lanes: dict[int, Step] = {}
+        for number, call in enumerate(self.loop.step):
+            read = [leaf for leaf in call.args if isinstance(leaf, Slice | Lane)]
+            states = any(isinstance(leaf, Lane) and leaf.out != 0 for leaf in read)
+            if states:
+                raise Unsupported(f"the state of a neuron that {call.name} reads has no counterpart")
+            values = [value if isinstance(leaf, Slice) else lanes[leaf.call] for leaf in read]
+            name = f"{path}.{call.name}".lstrip(".")
+            if isinstance(call.target, str) and values:
+                lanes[number] = walk.module(name, self.leaf(call.target), values[0], 2)
+            else:
+                operation = _operation(call, len(values))
+                lanes[number] = walk.add(f"{name}_{number}", name_of(path, self), "", operation, *values)
+        return lanes[self.loop.output[self.sequence].lane.call]
+
+    @property
+    def sequence(self) -> int:
+        """Which leaf of an output is the sequence of spikes; potentials, sums and single steps may stand beside it.
+
+        Raises:
+            Unsupported: there is none, or more than one.
+        """
+        found = {
+            leaf.lane.call: number
+            for number, leaf in enumerate(self.loop.output)
+            if isinstance(leaf, Stacked) and leaf.lane.out == 0
+        }
+        if len(found) != 1:
+            raise Unsupported(f"an output of {len(found)} sequences of spikes has no counterpart")
+        return next(iter(found.values()))
+
+    def spikes_in(self, output: Any) -> Tensor:
+        """Returns that sequence `[T, N, ...]` of an output."""
+        spikes: Tensor = pytree.tree_leaves(output)[self.sequence]
+        return spikes.movedim(self.loop.output[self.sequence].dim, 0)
 
     def code(self) -> str:
         """The calls of a step, one per line."""
@@ -173,6 +222,18 @@ class FoldedNet(nn.Module):
         total = lane.sum(0)
         initial = values[leaf.initial.value] if isinstance(leaf.initial, Ref) else leaf.initial
         return total if initial is None else total + initial
+
+
+def _operation(call: Call, values: int) -> Operation:
+    """Returns what a call of a function within a step does."""
+    if call.name in _ADDITIONS and values == len(call.args) == 2:
+        return Sum()
+    plain = [leaf for leaf in call.args if not isinstance(leaf, Slice | Lane)]
+    # `view` gets the size of the batch, and all else.
+    views = call.name in ("view", "reshape") and len(plain) == 2 and plain[1] == -1
+    if values == 1 and (views or (call.name == "flatten" and plain in ([1], [1, -1]))):
+        return Flatten(1, -1, 1)
+    raise Unsupported(f"the call of {call.name} in its loop has no counterpart")
 
 
 def _resized(args: tuple[Any, ...], traced: int, batch: int) -> tuple[Any, ...]:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from torch import Tensor, nn
 
 from snnlib.data.atomic import write_bytes_atomically
-from snnlib.exchange.integers.chain import Stage, stages_of
+from snnlib.structure.stages import Stage, stages_of
 
 # Of the operators: the first with everything used here that current runtimes read.
 _OPSET, _IR = 17, 8

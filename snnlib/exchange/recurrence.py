@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,8 +13,12 @@ from snnlib.exchange.leaves import Notes
 from snnlib.exchange.sequence import RecurrentNeurons, Steps
 from snnlib.functional.recurrent import spiking_recurrent
 from snnlib.neurons import Neuron
+from snnlib.structure.graph import Step
+from snnlib.structure.neurons import Recurrence, neurons_of
+from snnlib.structure.operations import Weights
 from snnlib.structure.peers import neuron_library
 from snnlib.structure.unsupported import Unsupported
+from snnlib.structure.walk import Walk, name_of
 
 
 class LinearRecurrence(nn.Module):
@@ -40,6 +45,19 @@ class LinearRecurrence(nn.Module):
             assert isinstance(layer, nn.Linear)
             back = layer.weight @ back
         return spiking_recurrent(current, back, self.neuron).value
+
+    def add_to(self, walk: Walk, path: str, value: Step, lead: int) -> Step:
+        """Adds both maps, the neurons and their recurrence to a graph."""
+        where = name_of(path, self)
+        split = self.rc.in_features - self.rc.out_features
+        from_x, back = torch.split(self.rc.weight, [self.rc.out_features, split], dim=1)
+        value = walk.add(path, where, "w_in", Weights(from_x, self.rc.bias), value)
+        for number, layer in enumerate(self.inner):
+            assert isinstance(layer, nn.Linear)
+            value = walk.add(path, where, f"inner{number}", Weights(layer.weight, layer.bias), value)
+            back = layer.weight @ back
+        neurons = replace(neurons_of(self.neuron), recurrence=Recurrence(back))
+        return walk.add(path, where, "neuron", neurons, value)
 
 
 def container(path: str, module: Any, notes: Notes) -> nn.Module:

@@ -14,6 +14,9 @@ from snnlib import ops
 from snnlib.functional.recurrent import spiking_recurrent
 from snnlib.neurons import CubaLIF, Integrator, Neuron
 from snnlib.neurons.dynamics import Dynamics
+from snnlib.structure.graph import Step
+from snnlib.structure.neurons import Recurrence, neurons_of
+from snnlib.structure.walk import Walk, name_of
 
 
 class WithStates(nn.Module):
@@ -34,6 +37,10 @@ class WithStates(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """Spikes, and the states at every step."""
         return self.neuron(x), *(state_over_time(self.neuron, x, name) for name in self.states)
+
+    def add_to(self, walk: Walk, path: str, value: Step, lead: int) -> Step:
+        """Adds the neuron to a graph; its states are not among what it gives there."""
+        return walk.module(path, self.neuron, value, lead)
 
     def extra_repr(self) -> str:
         """Which states."""
@@ -85,6 +92,12 @@ class RecurrentNeurons(nn.Module):
         bias = cast(Tensor | None, self.bias)
         return spiking_recurrent(x if bias is None else x + bias, weight, self.neuron).value
 
+    def add_to(self, walk: Walk, path: str, value: Step, lead: int) -> Step:
+        """Adds the neurons with their recurrence to a graph."""
+        back = Recurrence(cast(Tensor, self.weight), cast(Tensor | None, self.bias))
+        neurons = replace(neurons_of(self.neuron), recurrence=back)
+        return walk.add(path, name_of(path, self), "neuron", neurons, value)
+
 
 class Offset(nn.Module):
     """Each element plus its own number: a resting potential.
@@ -116,6 +129,10 @@ class EachStep(nn.Sequential):
             return torch.stack([super(EachStep, self).forward(step) for step in x])  # type: ignore[no-untyped-call]
         out: Tensor = super().forward(x.flatten(0, 1))  # type: ignore[no-untyped-call]
         return out.reshape(*x.shape[:2], *out.shape[1:])
+
+    def add_to(self, walk: Walk, path: str, value: Step, lead: int) -> Step:
+        """Adds its modules to a graph, one after the other."""
+        return walk.chain(path, self, value, 1)
 
 
 class Steps(nn.Module):

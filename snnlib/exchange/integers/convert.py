@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from snnlib.exchange.integers.chain import Stage, decay_numbers, stages_of
 from snnlib.exchange.integers.integer_net import (
     BOUNDS,
     LARGEST_NUMBER,
@@ -21,6 +20,7 @@ from snnlib.exchange.integers.integer_net import (
 )
 from snnlib.exchange.integers.scales import ScaleRule, check_scale, check_weight_bits, rounded, weight_scale
 from snnlib.structure.cells import Array
+from snnlib.structure.stages import Stage, decay_numbers, stages_of
 
 # Share of the states' range that calibration data may fill.
 _ROOM = 0.9

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from snnlib.exchange.integers.chain import modules_of, stages_of
 from snnlib.exchange.integers.integer_net import IntegerNet
 from snnlib.exchange.nir.spikes import SpikeCounts
+from snnlib.structure.stages import modules_of, stages_of
 
 # Samples that are run at once.
 _BATCH = 50

@@ -7,15 +7,14 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
 
 from snnlib.exchange.folded import FoldedNet
 from snnlib.exchange.nir.interpret import interpret
-from snnlib.exchange.nir.loop_walk import in_time
 from snnlib.exchange.nir.package import nir_package
 from snnlib.exchange.nir.reading import check_discretisation, check_dt
 from snnlib.exchange.nir.spikes import SpikeCounts
-from snnlib.exchange.nir.walk import Value, Walk, first_shape
+from snnlib.exchange.nir.write import Writer, first_shape
+from snnlib.structure.walk import graph_of
 
 # Spike probability of the random input on which an approximation is measured.
 _RATE = 0.05
@@ -67,24 +66,25 @@ def to_nir(
     nir = nir_package()
     rule = check_discretisation(discretisation)
     dt = check_dt(dt)
-    shape = tuple(x.shape[2:]) if x is not None else first_shape(net)
-    if shape is None or (x is not None and x.dim() < 3):
-        got = "None" if x is None else f"shape {tuple(x.shape)}"
-        raise ValueError(f"x: expected an input [T, N, ...] whose shape is the graph's input, got {got}")
     training = [name for name, module in net.named_modules() if module.training and _has_statistics(module)]
     if training:
         raise ValueError(
             f"net: expected evaluation mode, net.eval(), got {training[0] or 'itself'} in training mode"
         )
-    walk = Walk(dt, rule, approximate, {"input": nir.Input({"input": np.array(shape)})})
+    operations = graph_of(net)
+    shape = tuple(x.shape[2:]) if x is not None else first_shape(operations)
+    if shape is None or (x is not None and x.dim() < 3):
+        got = "None" if x is None else f"shape {tuple(x.shape)}"
+        raise ValueError(f"x: expected an input [T, N, ...] whose shape is the graph's input, got {got}")
+    writer = Writer(dt, rule, approximate)
     with torch.no_grad():
-        end = walk.module("", net, Value(("input",), shape), lead=2)
-    walk.nodes["output"] = nir.Output({"output": np.array(end.shape)})
-    walk.edges += [(source, "output") for source in end.sources]
-    # Shapes are checked by the walk: the package's check knows no groups and no kernels with different sides.
-    graph = nir.NIRGraph(walk.nodes, walk.edges, type_check=False)
-    if walk.faults:
-        _print_change(net, graph, walk, x)
+        end = writer.write(operations, shape)
+    writer.nodes["output"] = nir.Output({"output": np.array(end.shape)})
+    writer.edges += [(source, "output") for source in end.sources]
+    # Shapes are checked by the writer: the package's check knows no groups and no kernels with different sides.
+    graph = nir.NIRGraph(writer.nodes, writer.edges, type_check=False)
+    if writer.faults:
+        _print_change(net, graph, writer, x)
     return graph
 
 
@@ -92,7 +92,7 @@ def _has_statistics(module: nn.Module) -> bool:
     return getattr(module, "running_mean", None) is not None
 
 
-def _print_change(net: nn.Module, graph: Any, walk: Walk, x: Tensor | None) -> None:
+def _print_change(net: nn.Module, graph: Any, writer: Writer, x: Tensor | None) -> None:
     """What the approximation changes at the output, on a sequence."""
     shape = tuple(int(size) for size in graph.nodes["input"].input_type["input"])
     if x is None:
@@ -101,9 +101,9 @@ def _print_change(net: nn.Module, graph: Any, walk: Walk, x: Tensor | None) -> N
     with torch.no_grad():
         output = net(x)
     if isinstance(net, FoldedNet):
-        output = in_time(net, tree_leaves(output))
+        output = net.spikes_in(output)
     ours = output.cpu().numpy()
-    theirs = interpret(graph, x.cpu().numpy(), walk.dt, discretisation=walk.discretisation)["output"]
-    for name, fault in walk.faults.items():
+    theirs = interpret(graph, x.cpu().numpy(), writer.dt, discretisation=writer.discretisation)["output"]
+    for name, fault in writer.faults.items():
         print(f"{name}: written without {fault}")
     print(f"output spikes: {SpikeCounts.of(ours, theirs)}")

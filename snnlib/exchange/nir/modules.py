@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from snnlib.exchange.nir.package import nir_package
 from snnlib.exchange.nir.structure import Shape, pair
-from snnlib.nn.batch_norm import BatchNorm
 from snnlib.structure.cells import Array
 from snnlib.structure.unsupported import Unsupported
 
@@ -77,21 +76,3 @@ def pool_node(module: Any, shape: Shape) -> Any:
         if any(padding) and not module.count_include_pad:
             raise Unsupported("count_include_pad=False has no counterpart")
     return nir.AvgPool2d(kernel_size=np.array(kernel), stride=np.array(stride), padding=np.array(padding))
-
-
-def normalisation(module: Any) -> tuple[Array, Array]:
-    """Factor and offset per channel of batch normalisation with running statistics, in float64.
-
-    Raises:
-        Unsupported: none are tracked, or each step has its own.
-    """
-    if module.running_mean is None or getattr(module, "time_steps", None) is not None:
-        raise Unsupported("batch normalisation without running statistics of all steps has no counterpart")
-    mean, variance = (tensor.detach().double().cpu() for tensor in (module.running_mean, module.running_var))
-    ones = torch.ones_like(mean)
-    weight = ones if module.weight is None else module.weight.detach().double().cpu()
-    bias = 0 * ones if module.bias is None else module.bias.detach().double().cpu()
-    if isinstance(module, BatchNorm):
-        weight = weight * module.scale
-    scale = weight / torch.sqrt(variance + module.eps)
-    return scale.numpy(), (bias - mean * scale).numpy()

@@ -1,4 +1,4 @@
-"""A float net as a chain of stages: weights, the neurons behind them, and the pooling of their spikes."""
+"""A net as a chain of stages: weights, the neurons behind them, and the pooling of their spikes."""
 
 from __future__ import annotations
 
@@ -12,32 +12,18 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.checks import as_sizes
-from snnlib.exchange.nir.modules import normalisation
-from snnlib.exchange.sequence import EachStep
-from snnlib.neurons import SRM, Neuron
-from snnlib.neurons.firing import SpikingNeuron
-from snnlib.nn import (
-    AvgPool2d,
-    PerStep,
-    SpikeAvgPool2d,
-    SpikeDropout,
-    SpikingLayer,
-    SpikingRNN,
-    SRMLayer,
-    SRMReadout,
-)
-from snnlib.nn.batch_norm import BatchNorm
+from snnlib.nn import PerStep, SpikingRNN
 from snnlib.nn.delays import Delays
-from snnlib.nn.recurrent_layer import Recurrent, RecurrentLayer
 from snnlib.structure.cells import Cell, array
-from snnlib.structure.neuron_cells import cell_of_neuron, potential_cell, srm_cell
-from snnlib.structure.unsupported import Unsupported
+from snnlib.structure.neurons import Neurons, Recurrence
+from snnlib.structure.operations import Delay, Flatten, Normalise, Operation, Pool, Weights
+from snnlib.structure.unsupported import Unsupported, naming
+from snnlib.structure.walk import Described, graph_of, name_of
 
 Shape = tuple[int, int, int]
 
 # A byte each.
 LONGEST_DELAY = 255
-_PASSED_ON = (nn.Identity, nn.Dropout, nn.Dropout2d, SpikeDropout)
 
 
 @dataclass
@@ -99,12 +85,8 @@ class Stage:
 
 
 def modules_of(net: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]:
-    """The modules over sequences that a net calls one after the other.
-
-    Raises:
-        Unsupported: a net that is no chain.
-    """
-    if isinstance(net, nn.Sequential) and not isinstance(net, PerStep | EachStep):
+    """Yields the modules over sequences that a net calls one after the other."""
+    if isinstance(net, nn.Sequential) and not isinstance(net, PerStep | Described):
         for key, child in net.named_children():
             yield from modules_of(child, f"{path}.{key}".lstrip("."))
     elif isinstance(net, SpikingRNN):
@@ -115,118 +97,115 @@ def modules_of(net: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]
 
 
 def stages_of(net: nn.Module, shape: Shape) -> list[Stage]:
-    """The stages of a net for input frames of this shape `[C, H, W]`.
+    """Returns the stages of a net for input frames of this shape `[C, H, W]`.
 
     Raises:
-        ValueError: a module that has no counterpart in integers, named by its path.
+        Unsupported: a net that is no chain of such stages; the message names the module by its path.
     """
     chain = _Chain(shape)
     for number, (path, module) in enumerate(modules_of(net), 1):
-        try:
-            chain.take(path, module)
-        except Unsupported as reason:
-            raise ValueError(f"{path or 'net'} ({type(module).__name__}): {reason}") from reason
+        graph, before = graph_of(module, path), len(chain.stages)
+        value = graph.input
+        for step in graph.steps:
+            if step.sources != (value,):
+                raise _no_chain(name_of(path, module))
+            with naming(step.where):
+                chain.take(step.path, step.part, step.operation)
+            value = step
+        if len(chain.stages) > before + 1 or graph.output not in (None, value):
+            raise _no_chain(name_of(path, module))
         if chain.stages:
             chain.stages[-1].end = number
     if chain.stages and chain.stages[-1].cell is None:
         # Currents without neurons: potentials that keep nothing.
         zero = np.zeros(())
-        chain.fires(Cell(decay=zero, gain=zero + 1, offset=zero), False)
+        chain.neurons(Neurons(Cell(decay=zero, gain=zero + 1, offset=zero)))
     if not chain.stages:
         raise ValueError("net: expected at least one layer with weights, got none")
     return chain.stages
 
 
+def _no_chain(where: str) -> Unsupported:
+    return Unsupported(f"{where}: a module that is no layer, neuron or pool of a chain", named=True)
+
+
 class _Chain:
     def __init__(self, shape: Shape) -> None:
         self.shape, self.stages = shape, list[Stage]()
+        # Of the weights that follow.
+        self.delays: Delays | None = None
 
-    def take(self, path: str, module: nn.Module) -> None:  # noqa: PLR0912
-        if isinstance(module, _PASSED_ON):
-            return
-        if isinstance(module, nn.Flatten) and self.stages:
-            self.stages[-1].axes = 0
-            return
-        if isinstance(module, PerStep | EachStep):
-            for key, child in module.named_children():
-                self.take(f"{path}.{key}", child)
-        elif isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d):
-            self.weights(path, module.weight, module.bias, module)
-        elif isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d | BatchNorm):
-            self.normalise(module)
-        elif isinstance(module, AvgPool2d | SpikeAvgPool2d | nn.AvgPool2d):
-            self.pool(module)
-        elif isinstance(module, Recurrent) and not isinstance(module, RecurrentLayer):
-            raise Unsupported("convolutional recurrence")
-        elif isinstance(module, SpikingLayer | SRMLayer | SRMReadout):
-            self.weights(path, module.effective_weight, None, module)
-            if isinstance(module, RecurrentLayer):
-                self.stages[-1].recurrent = module.recurrent_weight.detach().double()
-            self.delays(module)
-            if isinstance(module, SpikingLayer):
-                self.neuron(module.neuron)
-            elif isinstance(module, SRMLayer):
-                tau_m, tau_s, _ = module.neuron.taus
-                self.fires(srm_cell(tau_m, tau_s, module.threshold, False)[0], True)
-            else:
-                self.fires(potential_cell(module.tau_m, module.tau_s), False)
-        elif isinstance(module, Neuron):
-            self.neuron(module)
-        else:
-            raise Unsupported("a module that is no layer, neuron or pool of a chain")
+    def take(self, path: str, part: str, operation: Operation | None) -> None:
+        match operation:
+            case Weights():
+                self.weights(path, operation)
+            case Delay(delays):
+                self.delays = delays
+            case Neurons():
+                self.neurons(operation)
+            case Normalise():
+                self.normalise(operation)
+            case Pool(module):
+                self.pool(module)
+            case Flatten():
+                # A layer's own leaves the frames before it as they are.
+                if not part:
+                    if not self.stages:
+                        raise Unsupported("a module that is no layer, neuron or pool of a chain")
+                    self.stages[-1].axes = 0
 
-    def weights(self, path: str, weight: Tensor, bias: Tensor | None, options: Any) -> None:
+    def weights(self, path: str, given: Weights) -> None:
         if self.stages:
             if self.stages[-1].cell is None:
                 raise Unsupported("weights after weights without neurons between them")
             if not self.stages[-1].cell.spikes:
                 raise Unsupported("a layer after one that gives potentials")
             self.shape = self.stages[-1].output
-        values = weight.detach().double().cpu()
+        if given.weight.dim() > 4:
+            raise Unsupported("a convolution over three axes has no counterpart")
+        values = given.weight.detach().double().cpu()
         channels, height, width = self.shape
         sizes: dict[str, tuple[int, int]] = {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1)}
         if values.dim() == 2:
             if values.shape[1] != channels * height * width:
                 raise Unsupported(f"expected {values.shape[1]} inputs, got frames {self.shape}")
             values = values.view(-1, channels, height, width)
-        elif values.dim() > 4:
-            raise Unsupported("a convolution over three axes has no counterpart")
         else:
-            values, sizes = _as_two_axes(values, options)
+            values, sizes = _as_two_axes(values, given.options)
             values = _ungrouped(values, channels)
-        own = None if bias is None else bias.detach().double().cpu()
+        own = None if given.bias is None else given.bias.detach().double().cpu()
         axes = (sizes["stride"], sizes["padding"], sizes["dilation"])
-        self.stages.append(Stage(path, values, own, *axes, self.shape, axes=weight.dim() - 2))
+        self.stages.append(Stage(path, values, own, *axes, self.shape, axes=given.weight.dim() - 2))
+        if self.delays is not None:
+            self.delay(self.delays, given)
+            self.delays = None
 
-    def delays(self, module: Any) -> None:
+    def delay(self, delays: Delays, given: Weights) -> None:
         stage, shape = self.stages[-1], self.stages[-1].input
-        given, back = (getattr(module, name, None) for name in ("delays", "recurrent_delays"))
-        if given is not None and given.per == "channel":
-            steps = _whole_steps(given)
+        if delays.per == "channel":
+            steps = _whole_steps(delays)
             # Of a linear layer each cell is a channel.
             stage.delay = steps.view(shape if len(steps) == math.prod(shape) else (-1, 1, 1)).expand(shape)
-        elif given is not None:
-            if stage.weight.shape[1] != module.weight.shape[1] and module.weight.dim() > 2:
-                raise Unsupported(
-                    'delays per="connection" of a convolution with groups, which the layer itself refuses'
-                )
-            stage.weight_delay = _whole_steps(given).view_as(stage.weight)
-        if back is not None:
-            assert stage.recurrent is not None
-            # A channel's delay is that of all its connections.
-            stage.recurrent_delay = _whole_steps(back).expand_as(stage.recurrent)
+            return
+        if stage.weight.shape[1] != given.weight.shape[1] and given.weight.dim() > 2:
+            raise Unsupported(
+                'delays per="connection" of a convolution with groups, which the layer itself refuses'
+            )
+        stage.weight_delay = _whole_steps(delays).view_as(stage.weight)
 
-    def normalise(self, module: Any) -> None:
+    def normalise(self, operation: Normalise) -> None:
         if not self.stages or self.stages[-1].cell is not None:
             raise Unsupported("batch normalisation that does not stand behind weights")
-        if module.training:
+        if operation.module.training:
             raise Unsupported("expected evaluation mode, net.eval()")
-        scale, shift = (torch.from_numpy(values) for values in normalisation(module))
+        scale, shift = (torch.from_numpy(values) for values in operation.factors())
         last = self.stages[-1]
         last.weight = last.weight * scale.view(-1, 1, 1, 1)
         last.bias = shift if last.bias is None else last.bias * scale + shift
 
     def pool(self, module: Any) -> None:
+        if isinstance(module, nn.AdaptiveAvgPool2d):
+            raise Unsupported("pooling to a size, not over windows of one, has no counterpart")
         kernel = as_sizes("kernel_size", module.kernel_size, 2, minimum=1)
         stride = kernel if module.stride is None else as_sizes("stride", module.stride, 2, minimum=1)
         odd = module.ceil_mode or module.divisor_override is not None
@@ -238,24 +217,18 @@ class _Chain:
             raise Unsupported("windows of more than 255 cells have no counterpart")
         self.stages[-1].pool = (kernel[0], kernel[1])
 
-    def neuron(self, neuron: Neuron) -> None:
-        cell, faults = cell_of_neuron(neuron)
-        full = getattr(neuron, "reset_states", "membrane") == "all" and cell.decay_s is not None
-        subtracts = isinstance(neuron, SpikingNeuron) and neuron.reset == "subtract"
-        known = (
-            {"reset='subtract'", "reset_states='all'"} if isinstance(neuron, SpikingNeuron) else set(faults)
-        )
-        others = [fault for fault in faults if fault not in known]
-        if others or (isinstance(neuron, SpikingNeuron) and neuron.reset == "none"):
-            raise Unsupported(f"{(others or ['reset=none'])[0]} has no counterpart")
-        if subtracts:
-            cell = replace(cell, reset_value=None, start=np.zeros(()))
-        self.fires(cell, full or (isinstance(neuron, SRM) and neuron.reset_states == "all"))
-
-    def fires(self, cell: Cell, resets_all: bool) -> None:
+    def neurons(self, given: Neurons) -> None:
         if not self.stages or self.stages[-1].cell is not None:
             raise Unsupported("neurons that do not stand behind weights")
-        last = self.stages[-1]
+        known = {"reset_states"} | ({"reset"} if given.subtracts else set())
+        unknown = [text for option, text in given.faults.items() if option not in known]
+        if unknown:
+            raise Unsupported(f"{unknown[0]} has no counterpart")
+        last, cell = self.stages[-1], given.cell
+        if given.recurrence is not None:
+            self.recur(given.recurrence)
+        if given.subtracts:
+            cell = replace(cell, reset_value=None, start=np.zeros(()))
         gain = cell.gain if cell.gain_s is None else cell.gain * cell.gain_s
         if not bool(np.all(gain > 0)) or np.unique(cell.decay).size != 1:
             raise Unsupported(
@@ -275,7 +248,15 @@ class _Chain:
         if not bool(np.all(cell.start == usual)):
             raise Unsupported("a membrane that does not start where its reset puts it has no counterpart")
         last.cell = replace(cell, gain=ones, offset=0 * ones, gain_s=None if cell.decay_s is None else ones)
-        last.resets_all = resets_all
+        last.resets_all = given.resets_all
+
+    def recur(self, back: Recurrence) -> None:
+        if back.bias is not None or back.weight.dim() != 2:
+            raise Unsupported("recurrence with a bias, or of each neuron to itself, has no counterpart")
+        weight = self.stages[-1].recurrent = back.weight.detach().double()
+        if back.delays is not None:
+            # A channel's delay is that of all its connections.
+            self.stages[-1].recurrent_delay = _whole_steps(back.delays).expand_as(weight)
 
 
 def _whole_steps(delays: Delays) -> Tensor:

@@ -1,0 +1,156 @@
+"""Neurons of this library as cells in discrete time, from the coefficients that their kernels take."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from snnlib.neurons import SRM, Integrator, Neuron
+from snnlib.neurons.dynamics import Dynamics
+from snnlib.neurons.firing import SpikingNeuron
+from snnlib.neurons.surrogate import ATan
+from snnlib.nn.delays import Delays
+from snnlib.structure.cells import Array, Cell, array
+from snnlib.structure.unsupported import Unsupported
+
+
+@dataclass(frozen=True)
+class Recurrence:
+    """Spikes that come back to their neurons one step later.
+
+    Args:
+        weight: `[H, H]`, or `[]` or `[H]` for neurons that feed back to themselves alone.
+        bias: `[H]`, added to the current of every step, or None.
+        delays: further steps that spikes wait on their way back, or None.
+    """
+
+    weight: Tensor
+    bias: Tensor | None = None
+    delays: Delays | None = None
+
+
+@dataclass(frozen=True)
+class Neurons:
+    """Neurons, or integrators, of one kind.
+
+    Args:
+        cell: their constants in discrete time, with a reset to a value.
+        faults: what they do beyond the cell's equations, in words, by the name of the option.
+        subtracts: whether a spike takes the threshold off instead.
+        resets_all: whether a spike clears the synaptic current as well.
+        recurrence: how their spikes come back to them, or None.
+    """
+
+    cell: Cell
+    faults: Mapping[str, str] = field(default_factory=dict)
+    subtracts: bool = False
+    resets_all: bool = False
+    recurrence: Recurrence | None = None
+
+
+def neurons_of(neuron: Neuron) -> Neurons:
+    """Returns the neuron's cell, and what it does that a cell does not.
+
+    Raises:
+        Unsupported: dynamics that no cell has, exactly or nearly.
+    """
+    if isinstance(neuron, SRM):
+        tau_m, tau_s, _ = neuron.neuron.taus
+        return srm_neurons(tau_m, tau_s, neuron.threshold, neuron.reset_states == "all")
+    dynamics = _plain_dynamics(neuron)
+    if dynamics is None or dynamics.states > 2 or not _is_cascade(dynamics):
+        raise Unsupported(f"{type(neuron).__name__} has dynamics that no neuron of NIR has")
+    decay, gain = array(dynamics.a[0][0]), array(dynamics.b[0])
+    cell = Cell(decay=decay, gain=gain, offset=_at(dynamics.d, 0))
+    if dynamics.states == 2:
+        gain_s = array(dynamics.b[1])
+        cell = replace(cell, decay_s=array(dynamics.a[1][1]), gain_s=gain_s, gain=gain / gain_s)
+    if isinstance(neuron, Integrator):
+        return Neurons(cell)
+    assert isinstance(neuron, SpikingNeuron)
+    return _fires(cell, neuron)
+
+
+def _fires(cell: Cell, neuron: SpikingNeuron) -> Neurons:
+    threshold = array(neuron.constants()["threshold"])
+    resets_all = neuron.reset_states == "all" and cell.decay_s is not None
+    faults = {
+        "reset": (neuron.reset != "zero", f"reset={neuron.reset!r}"),
+        "reset_states": (resets_all, "reset_states='all'"),
+        "reset_time": (neuron.reset_time != "same", "reset_time='next'"),
+        "floor": (neuron.floor is not None, f"floor={neuron.floor or 0:g}"),
+        "max_spikes": (neuron.max_spikes != 1, f"max_spikes={neuron.max_spikes:g}"),
+        "single_spike": (neuron.single_spike, "single_spike=True"),
+    }
+    cell = replace(
+        cell,
+        threshold=threshold,
+        reset_value=np.full_like(threshold, neuron.reset_value),
+        start=np.full_like(threshold, neuron.first_membrane),
+        strict=neuron.compare == ">",
+    )
+    found = {option: text for option, (differs, text) in faults.items() if differs}
+    return Neurons(cell, found, neuron.reset == "subtract", resets_all)
+
+
+def srm_neurons(tau_m: float, tau_s: float, threshold: Any, resets_all: bool) -> Neurons:
+    """Returns SRM neurons: `i = e_s i + x`, `u = e_m u + i / tau_s`, in units in which a current of 1 makes 1.
+
+    The membrane of the cell is tau_s times the SRM's; its synaptic current runs on through a reset.
+    """
+    zero = np.zeros(())
+    cell = Cell(
+        decay=array(1 - 1 / tau_m),
+        gain=array(1.0),
+        offset=zero,
+        decay_s=array(1 - 1 / tau_s),
+        gain_s=array(1.0),
+        threshold=array(threshold) * tau_s,
+        reset_value=zero,
+        strict=False,
+    )
+    faults = {"reset_states": "a reset of the synaptic trace (reset_states='all')"} if resets_all else {}
+    return Neurons(cell, faults, resets_all=resets_all)
+
+
+def potentials(tau_m: float, tau_s: float) -> Neurons:
+    """Returns the potential of SRM neurons without a threshold."""
+    cell = srm_neurons(tau_m, tau_s, 1.0, False).cell
+    return Neurons(replace(cell, gain=array(1 / tau_s), threshold=None, reset_value=None))
+
+
+def _plain_dynamics(neuron: Neuron) -> Dynamics | None:
+    """The dynamics, whatever the gradient: a surrogate of one's own or EventProp's takes them from the kernels."""
+    plain: Any = copy.copy(neuron)
+    if isinstance(neuron, SpikingNeuron):
+        plain.surrogate, plain.target_share, plain.max_spikes = ATan(2.0), None, 1
+        plain.single_spike = False
+        if neuron.gradient == "event":
+            plain.gradient = "surrogate"
+    with torch.no_grad():
+        found: Dynamics | None = plain.dynamics(plain.constants())
+    return found
+
+
+def _is_cascade(d: Dynamics) -> bool:
+    """Whether the membrane, alone compared, is charged by a synaptic current or by the input."""
+    if not d.linear:
+        return False
+    if any(bool(np.any(array(value) != 0)) for row in (d.p, d.j, d.r, d.d[1:], d.c[1:]) for value in row):
+        return False
+    if d.states == 1:
+        return True
+    a, gain = [[array(value) for value in row] for row in d.a], array(d.b[0])
+    if bool(np.any(a[1][0] != 0)) or bool(np.any(array(d.b[1]) == 0)):
+        return False
+    return bool(np.allclose(a[0][1] * array(d.b[1]), gain * a[1][1], rtol=1e-9, atol=0))
+
+
+def _at(values: Any, index: int) -> Array:
+    return array(values[index]) if len(values) > index else np.zeros(())

@@ -1,0 +1,169 @@
+"""What a layer or a module of torch does, as operations: weights, normalisation, pools, delays, neurons."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from snnlib.neurons import Neuron
+from snnlib.nn import AvgPool2d, SpikeAvgPool2d, SpikingLayer, SRMLayer, SRMReadout
+from snnlib.nn.batch_norm import BatchNorm
+from snnlib.nn.delays import Delays
+from snnlib.nn.recurrent_layer import Recurrent, RecurrentLayer
+from snnlib.structure.cells import Array
+from snnlib.structure.neurons import Neurons, Recurrence, neurons_of, potentials, srm_neurons
+from snnlib.structure.unsupported import Unsupported
+
+
+@dataclass(frozen=True)
+class Weights:
+    """A linear map, or a convolution.
+
+    Args:
+        weight: `[O, I]`, or `[O, I / groups, ...]` of a convolution.
+        bias: `[O]` or None.
+        options: what has the stride, padding, dilation and groups of a convolution as attributes.
+    """
+
+    weight: Tensor
+    bias: Tensor | None
+    options: Any = None
+
+
+@dataclass(frozen=True)
+class Normalise:
+    """Batch normalisation.
+
+    Args:
+        module: with running statistics.
+    """
+
+    module: Any
+
+    def factors(self) -> tuple[Array, Array]:
+        """Returns factor and offset per channel in float64.
+
+        Raises:
+            Unsupported: no statistics are tracked, or each step has its own.
+        """
+        module = self.module
+        if module.running_mean is None or getattr(module, "time_steps", None) is not None:
+            raise Unsupported(
+                "batch normalisation without running statistics of all steps has no counterpart"
+            )
+        mean, variance = (
+            tensor.detach().double().cpu() for tensor in (module.running_mean, module.running_var)
+        )
+        ones = torch.ones_like(mean)
+        weight = ones if module.weight is None else module.weight.detach().double().cpu()
+        bias = 0 * ones if module.bias is None else module.bias.detach().double().cpu()
+        if isinstance(module, BatchNorm):
+            weight = weight * module.scale
+        scale = weight / torch.sqrt(variance + module.eps)
+        return scale.numpy(), (bias - mean * scale).numpy()
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Average pooling over two axes.
+
+    Args:
+        module: with its options as attributes.
+    """
+
+    module: Any
+
+
+@dataclass(frozen=True)
+class Flatten:
+    """Axes `start` to `end` as one, counted with the `lead` axes of time and batch that stand before the others."""
+
+    start: int
+    end: int
+    lead: int
+
+
+@dataclass(frozen=True)
+class Delay:
+    """Delays of input channels, or of the connections of the weights that follow."""
+
+    delays: Delays
+
+
+@dataclass(frozen=True)
+class Sum:
+    """The sum of two values."""
+
+
+Operation = Weights | Normalise | Pool | Flatten | Delay | Neurons | Sum
+# Parts of a module: what each is called within it ("" for all of it), and what it does.
+Parts = list[tuple[str, Operation]]
+
+_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, BatchNorm)
+_POOLS = (nn.AvgPool2d, AvgPool2d, SpikeAvgPool2d, nn.AdaptiveAvgPool2d)
+
+
+def operations_of(module: nn.Module, lead: int) -> Parts | None:
+    """Returns what a module does, part by part; None for a module that is no single layer, neuron or pool.
+
+    Args:
+        module: in evaluation mode, where it normalises.
+        lead: how many axes stand before those of a frame: time and batch, or batch alone.
+
+    Raises:
+        Unsupported: neurons or a recurrence that have no counterpart.
+    """
+    whole: Operation | None = None
+    if isinstance(module, nn.Linear):
+        whole = Weights(module.weight, module.bias)
+    elif isinstance(module, nn.Conv1d | nn.Conv2d):
+        whole = Weights(module.weight, module.bias, module)
+    elif isinstance(module, nn.Flatten):
+        whole = Flatten(module.start_dim, module.end_dim, lead)
+    elif isinstance(module, _POOLS):
+        whole = Pool(module)
+    elif isinstance(module, _NORMS):
+        whole = Normalise(module)
+    elif isinstance(module, Neuron):
+        whole = neurons_of(module)
+    elif isinstance(module, SpikingLayer | SRMLayer | SRMReadout):
+        return _layer(module, lead)
+    return None if whole is None else [("", whole)]
+
+
+def is_operation(module: nn.Module) -> bool:
+    """Returns whether `operations_of` knows the module."""
+    kinds = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Flatten, *_POOLS, *_NORMS)
+    return isinstance(module, (*kinds, Neuron, SpikingLayer, SRMLayer, SRMReadout))
+
+
+def _layer(module: Any, lead: int) -> Parts:
+    if isinstance(module, Recurrent) and not isinstance(module, RecurrentLayer):
+        raise Unsupported("convolutional recurrence has no counterpart")
+    parts: Parts = []
+    linear = not hasattr(module, "kernel_size")
+    if linear:
+        # A linear layer takes all axes of a frame as one.
+        parts.append(("flatten", Flatten(lead, -1, lead)))
+    if getattr(module, "delays", None) is not None:
+        parts.append(("delay", Delay(module.delays)))
+    recurrent = isinstance(module, RecurrentLayer)
+    weights = Weights(module.effective_weight, None, None if linear else module)
+    parts.append(("w_in" if recurrent else "weight", weights))
+    neurons = _neurons(module)
+    if recurrent:
+        back = Recurrence(module.recurrent_weight, delays=module.recurrent_delays)
+        neurons = replace(neurons, recurrence=back)
+    return [*parts, ("neuron", neurons)]
+
+
+def _neurons(module: Any) -> Neurons:
+    if isinstance(module, SRMReadout):
+        return potentials(module.tau_m, module.tau_s)
+    if isinstance(module, SRMLayer):
+        tau_m, tau_s, _ = module.neuron.taus
+        return srm_neurons(tau_m, tau_s, module.threshold, resets_all=True)
+    return neurons_of(module.neuron)
