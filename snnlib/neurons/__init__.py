@@ -16,6 +16,7 @@ from snnlib.neurons.izhikevich import Izhikevich
 from snnlib.neurons.klif import KLIF
 from snnlib.neurons.lif import LIF
 from snnlib.neurons.plif import PLIF
+from snnlib.neurons.qif import QIF
 from snnlib.neurons.resonate import Resonate
 from snnlib.neurons.srm import SRM
 from snnlib.neurons.time_constants import bound_, log_uniform
@@ -34,6 +35,7 @@ MODELS: dict[str, type[Neuron]] = {
         AdLIF,
         Resonate,
         BRF,
+        QIF,
         Izhikevich,
         Integrator,
         SRM,
@@ -48,6 +50,7 @@ __all__ = [
     "LIF",
     "MODELS",
     "PLIF",
+    "QIF",
     "SRM",
     "AdLIF",
     "Alpha",

@@ -1,0 +1,176 @@
+"""Quadratic integrate-and-fire neurons against their equations written out, and as members of nets."""
+
+import json
+from typing import Any
+
+import pytest
+import torch
+from compare import assert_bits, assert_close
+from torch import Tensor, nn
+
+import snnlib
+from snnlib.neurons import QIF, Izhikevich
+from snnlib.surrogate import PiecewiseQuadratic
+
+TRIANGLE = PiecewiseQuadratic(1.0)
+# One neuron, six steps: SpikingJelly's QIFNode in float64.
+CURRENT = (0.75, 0.75, 0.5, 0.25, 1.5, 0.5)
+GRADIENT = (1.0, 2.0, -1.0, 1.0, 0.5, 1.0)
+POTENTIAL = (0.59375, 1.371582, 0.34375, 0.566895, 2.085856, 0.34375)
+OF_CURRENT = (0.692689, 0.590271, 0.07487, 0.283447, 0.0, 0.171875)
+
+
+def oracle(
+    x: Tensor, q: Tensor, tau: float, curvature: float, threshold: float, reset: str, detach: bool
+) -> dict[str, Tensor]:
+    """Spikes, and gradients of `sum(q s)`, of one step after another and back, for `[T]` with rest 0, critical 0.8."""
+    rest, critical, reset_value = 0.0, 0.8, -0.1
+    v = reset_value if reset == "zero" else 0.0
+    before, potentials, spikes = [], [], []
+    for current in x.tolist():
+        before.append(v)
+        h = v + (current + curvature * (v - rest) * (v - critical)) / tau
+        s = float(h >= threshold)
+        v = (reset_value if s else h) if reset == "zero" else h - s * threshold
+        potentials.append(h)
+        spikes.append(s)
+    grads = dict.fromkeys(("tau", "curvature", "threshold"), 0.0)
+    of_x = [0.0] * len(spikes)
+    g = 0.0
+    for t in reversed(range(len(spikes))):
+        v, h, s = before[t], potentials[t], spikes[t]
+        slope = max(0.0, 1 - abs(h - threshold))
+        of_spike = float(q[t])
+        if reset == "zero":
+            of_spike += 0.0 if detach else g * (reset_value - h)
+            g = g * (1 - s)
+        else:
+            of_spike -= 0.0 if detach else g * threshold
+            grads["threshold"] -= g * s
+        of_h = g + of_spike * slope
+        grads["threshold"] -= of_spike * slope
+        parabola = (v - rest) * (v - critical)
+        grads["curvature"] += of_h * parabola / tau
+        grads["tau"] -= of_h * (float(x[t]) + curvature * parabola) / tau**2
+        of_x[t] = of_h / tau
+        g = of_h * (1 + curvature * (2 * v - rest - critical) / tau)
+    found = {"spikes": spikes, "x": of_x, **grads}
+    return {name: torch.tensor(value, dtype=torch.float64) for name, value in found.items()}
+
+
+def test_equals_another_library() -> None:
+    neuron = QIF(2.0, critical=0.5, reset_value=-0.25, detach_reset=False, surrogate=TRIANGLE)
+    x = (2 * torch.tensor(CURRENT, dtype=torch.float64)).reshape(6, 1, 1).requires_grad_()
+    spikes = neuron(x)
+    assert spikes.flatten().tolist() == [0, 1, 0, 0, 1, 0]
+    spikes.backward(torch.tensor(GRADIENT, dtype=torch.float64).reshape(6, 1, 1))
+    assert x.grad is not None
+    # The vector has six decimals.
+    assert_close(x.grad.flatten(), torch.tensor(OF_CURRENT, dtype=torch.float64), 1e-6)
+    quiet = QIF(2.0, critical=0.5, reset_value=-0.25, threshold=1e6)
+    first = quiet.run(x[:1]).state[0].item()
+    assert first == POTENTIAL[0]
+
+
+@pytest.mark.parametrize("reset", ["zero", "subtract"])
+@pytest.mark.parametrize("detach", [False, True])
+@pytest.mark.parametrize("constants", [(2.0, 1.0, 1.0), (4.0, 1.5, 1.25)])
+def test_equals_its_equations(reset: str, detach: bool, constants: tuple[float, float, float]) -> None:
+    tau, curvature, threshold = constants
+    generator = torch.Generator().manual_seed(3)
+    x = 2 * torch.rand(40, 1, 5, generator=generator, dtype=torch.float64)
+    q = torch.randn(40, 1, 5, generator=generator, dtype=torch.float64)
+    neuron = QIF(
+        tau,
+        curvature=curvature,
+        threshold=threshold,
+        reset=reset,
+        detach_reset=detach,
+        surrogate=TRIANGLE,
+        learnable=("tau", "curvature", "threshold"),
+    )
+    x.requires_grad_()
+    spikes = neuron(x)
+    spikes.backward(q)
+    assert x.grad is not None
+    found = [oracle(x[:, 0, i].detach(), q[:, 0, i], *constants, reset, detach) for i in range(5)]
+    assert 0 < spikes.mean() < 1
+    assert_bits(spikes[:, 0].detach(), torch.stack([of["spikes"] for of in found], 1))
+    assert_close(x.grad[:, 0], torch.stack([of["x"] for of in found], 1), 1e-12)
+    for name in ("tau", "curvature", "threshold"):
+        # Learned constants are float32.
+        gradient = neuron.get_parameter(name).grad
+        assert gradient is not None
+        assert_close(gradient.double(), torch.stack([of[name] for of in found]).sum(), 1e-6, name)
+
+
+def test_is_izhikevich_without_adaptation() -> None:
+    x = 2 * torch.rand(30, 2, 4, dtype=torch.float64)
+    other = Izhikevich(2.0, rest=0.0, critical=0.8, reset_value=-0.1)
+    assert_bits(QIF(2.0)(x), other.reference(x).value)
+    assert QIF(dialect="spikingjelly").detach_reset is False
+
+
+def test_potentials_below_the_threshold_have_their_derivative() -> None:
+    """By finite differences: without spikes the state is a smooth function of currents and start."""
+    neuron = QIF(3.0, threshold=100.0)
+    start = torch.full((1, 2, 3), -0.25, dtype=torch.float64, requires_grad=True)
+    x = (torch.rand(5, 2, 3, dtype=torch.float64) / 2).requires_grad_()
+    assert torch.autograd.gradcheck(lambda x, start: neuron.run(x, (start,)).state[0], (x, start))
+
+
+def test_rests_below_the_critical_potential_and_fires_from_above() -> None:
+    neuron, nothing = QIF(2.0), torch.zeros(60, 1, 1, dtype=torch.float64)
+    _, (low,) = neuron.run(nothing, (torch.full((1, 1, 1), 0.79, dtype=torch.float64),))
+    assert abs(low.item()) < 1e-6
+    value, _ = neuron.run(nothing, (torch.full((1, 1, 1), 0.81, dtype=torch.float64),))
+    assert value.sum() == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_chunks_are_the_whole(dtype: torch.dtype, batch_first: bool) -> None:
+    neuron = QIF(2.0, batch_first=batch_first)
+    x = (2 * torch.rand(3, 12, 4, generator=torch.Generator().manual_seed(1))).to(dtype)
+    x = x if batch_first else x.transpose(0, 1).contiguous()
+    dim = int(batch_first)
+    whole, (last,) = neuron.run(x)
+    first, state = neuron.run(x.narrow(dim, 0, 5))
+    second, (final,) = neuron.run(x.narrow(dim, 5, 7), state)
+    assert whole.dtype == dtype and 0 < whole.float().mean() < 1
+    assert_bits(torch.cat((first, second), dim), whole)
+    assert_bits(final, last)
+
+
+def test_learns_in_a_net() -> None:
+    """`prepare_` sets the rates of layers with it, and all weights get a gradient."""
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        snnlib.SpikingLinear(20, 30, neuron=QIF(2.0)), snnlib.SpikingLinear(30, 5, neuron=QIF(2.0))
+    )
+    x = (torch.rand(12, 8, 20) < 0.2).float()
+    snnlib.prepare_(net, x, target_rate=0.1)
+    assert float(net[0](x).detach().mean()) == pytest.approx(0.1, rel=0.3)
+    net(x).sum().backward()
+    assert all(parameter.grad is not None and parameter.grad.any() for parameter in net.parameters())
+
+
+def test_configuration_and_print() -> None:
+    neuron = QIF(torch.tensor([2.0, 3.0]), critical=0.5, reset="subtract", dialect="spikingjelly")
+    again = snnlib.neurons.from_config(json.loads(json.dumps(snnlib.neurons.config(neuron))))
+    assert repr(again) == repr(neuron)
+    assert repr(QIF()) == "QIF(tau=2, curvature=1, threshold=1, surrogate=ATan(alpha=2.0))"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"critical": 0.0}, "^critical: expected a potential above rest 0, got 0$"),
+        ({"curvature": 0.0}, "^curvature: expected numbers > 0, got 0.0$"),
+        ({"tau": 0.5}, "^tau: expected numbers of time steps >= 1, got 0.5$"),
+        ({"reset": "none"}, "^reset: expected one of zero, subtract, got 'none'$"),
+    ],
+)
+def test_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        QIF(**options)
