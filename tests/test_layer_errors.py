@@ -194,7 +194,7 @@ def test_window_of_a_fused_pool_that_does_not_fit(path: str) -> None:
         ({"beta": 0.9}, r"beta: .*tau_m = 1 / \(1 - beta\)"),
         ({"taum": 5.0}, r"taum: .*did you mean tau_m\?"),
         ({"treshold": 1.0}, r"treshold: .*did you mean threshold\?"),
-        ({"colour": 1}, r"colour: .*it has batch_first, device"),
+        ({"colour": 1}, r"colour: .*it has batch_first, delays, device"),
         ({"tau_m": nn.Parameter(torch.tensor(5.0))}, r"tau_m: expected a number, .*got a nn\.Parameter"),
         ({"tau_s": torch.full((4,), 3.0)}, r"tau_s: expected a number, .*got a tensor; pass float"),
         ({"tau_grad": "slow"}, r"tau_grad: expected a number, got str"),

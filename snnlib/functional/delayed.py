@@ -221,7 +221,7 @@ class _SRMBehindDelays(torch.autograd.Function):
             grad_weight = adjoint(a, to_x=False)[0]
         if need_x:
             found = adjoint(b, to_x=True)[0]
-            grad_x = None if found is None else x * found
+            grad_x = None if found is None else x * found * neuron.input_grad_scale
         if need_delay:
             by_weight = adjoint(eps_slope(a, spikes, neuron.neuron.taus, time_dim), to_x=False)[0]
             assert by_weight is not None

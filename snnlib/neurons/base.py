@@ -225,6 +225,12 @@ class Neuron(KnownOptions, Constants):
         """Mean firing threshold of the channels; 1 for a model without the constant."""
         return float(self.constants().get("threshold", torch.ones(())).detach().mean())
 
+    @property
+    def knows_potential(self) -> bool:
+        """Whether `free_potential` knows the potential, as that of models with linear dynamics."""
+        dynamics = self.forward_dynamics(self.constants())
+        return dynamics is not None and dynamics.linear
+
     def free_potential(self, x: Tensor) -> Tensor:
         """Membrane potential at every step, in units of the mean threshold, of neurons that never fire.
 

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from snnlib import functional
+from snnlib.checks import check_finite, check_number
 from snnlib.functional.srm import SRMNeuron
 from snnlib.neurons.base import Output, Params, State
 from snnlib.neurons.dialects import check_choice, check_threshold, shown_options
@@ -53,6 +54,8 @@ class SRM(ByEvent):
             4/3. Both are 4 steps for `tau_s = 3`.
         reset_states: `"all"`, the model of the library's layers and native kernels, or `"membrane"`: the synaptic trace
             goes on after a spike, with EventProp's gradient; it runs by `step`. Default `"all"`.
+        input_grad_scale: factor of the gradient by a layer's input. Default 1 (Zhu et al. 2023); the 2022 paper's code
+            damps with 0.85.
         input_gradient: with `reset_states="membrane"` as in `CubaLIF`. Default None.
         batch_first: whether sequences are `[N, T, ...]`. Default False.
 
@@ -76,6 +79,7 @@ class SRM(ByEvent):
         threshold: float | Tensor = 1.0,
         grad_clamp: float | Literal["auto"] | None = "auto",
         reset_states: str = "all",
+        input_grad_scale: float = 1.0,
         input_gradient: str | None = None,
         batch_first: bool = False,
     ) -> None:
@@ -87,6 +91,9 @@ class SRM(ByEvent):
         self.neuron = self_neuron
         self.threshold: Tensor
         self.reset_states = reset_states
+        check_number("input_grad_scale", input_grad_scale)
+        check_finite("input_grad_scale", input_grad_scale)
+        self.input_grad_scale = input_grad_scale
         self.choose_input_gradient(input_gradient)
         if input_gradient is not None and not self.times_input:
             raise ValueError(
@@ -97,6 +104,11 @@ class SRM(ByEvent):
     def times_input(self) -> bool:
         """With a reset of the membrane alone, whose gradient is EventProp's; see `Neuron`."""
         return self.reset_states == "membrane"
+
+    @property
+    def taus(self) -> tuple[float, float, float]:
+        """`(tau_m, tau_s, tau_grad)`, in time steps."""
+        return self.neuron.taus
 
     @property
     def tau_m(self) -> float:
@@ -133,6 +145,11 @@ class SRM(ByEvent):
         out = functional.srm.srm_neuron_stream(x, start, self.neuron, self.threshold, self.batch_first)
         return Output(out.spikes, (out.state,))
 
+    @property
+    def knows_potential(self) -> bool:
+        """True: without spikes the potential is a filter of the current."""
+        return True
+
     def free_potential(self, x: Tensor) -> Tensor:
         """Membrane potential at every step, in units of the mean threshold, of neurons that never fire."""
         return functional.srm.free_srm_potential(x, self.neuron, self.batch_first) / self.mean_threshold()
@@ -155,6 +172,7 @@ class SRM(ByEvent):
             operator,
             self.neuron,
             threshold=self.threshold,
+            input_grad_scale=self.input_grad_scale,
             batch_first=self.batch_first,
             state=None if state is None else state[0],
             return_state=return_state,
@@ -188,11 +206,13 @@ class SRM(ByEvent):
 
     def stored_numbers(self) -> dict[str, float]:
         """Constants that are numbers, as in files; a clamp that is none is infinite."""
-        return self.neuron.stored_numbers()
+        return {**self.neuron.stored_numbers(), "input_grad_scale": float(self.input_grad_scale)}
 
     def load_numbers(self, numbers: Mapping[str, float]) -> None:
         """Take over constants from a file."""
-        self.neuron = self.neuron.with_numbers(numbers)
+        constants = dict(numbers)
+        self.input_grad_scale = constants.pop("input_grad_scale", self.input_grad_scale)
+        self.neuron = self.neuron.with_numbers(constants)
 
     def options(self) -> dict[str, Any]:
         """Time constants, and what differs from the defaults."""
@@ -200,4 +220,6 @@ class SRM(ByEvent):
         shown: dict[str, Any] = {"tau_m": tau_m, "tau_s": tau_s, "tau_grad": tau_grad}
         if self.neuron.grad_clamp != _CLAMPS[self.reset_states]:
             shown["grad_clamp"] = self.neuron.grad_clamp
+        if self.input_grad_scale != 1:
+            shown["input_grad_scale"] = self.input_grad_scale
         return {**shown, **shown_options(self, {"reset_states": "all", "input_gradient": None})}

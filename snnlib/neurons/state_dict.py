@@ -69,7 +69,7 @@ class StoredConstants(nn.Module):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
-        _compare_once(self, state_dict, prefix, error_msgs)
+        compare_once(self, state_dict, prefix, error_msgs)
         found: dict[str, float] = {}
         for name in self.stored_numbers():
             tensor = state_dict.pop(prefix + name, None)
@@ -96,7 +96,7 @@ def _take_shape(module: nn.Module, name: str, shape: torch.Size, channels: int |
         setattr(module, name, own.new_empty(shape))
 
 
-def _compare_once(module: StoredConstants, state_dict: Any, prefix: str, call: list[str]) -> None:
+def compare_once(module: StoredConstants, state_dict: Any, prefix: str, call: list[str]) -> None:
     """Compare all constants of the net that is being loaded, at the first of its modules, and warn of differences."""
     global _compared  # noqa: PLW0603
     if _compared is call:

@@ -53,9 +53,8 @@ class SpikingLayer(KnownOptions, NeuronLayer):
             raise TypeError(f"neuron: expected an instance of snnlib.neurons.Neuron, got {neuron!r}")
         self.operator = operator
         self.neuron = LIF() if neuron is None else neuron
-        self.neuron.batch_first = batch_first
-        self.neuron.to(device)
         self.batch_first = batch_first
+        self.neuron.to(device)
         self.weight = nn.Parameter(torch.empty(*weight_shape, device=device, dtype=dtype))
         self.register_gain()
         self.training_watch = TrainingWatch()
@@ -63,6 +62,15 @@ class SpikingLayer(KnownOptions, NeuronLayer):
         self.delays = delays
         if delays is not None:
             delays.build(self.input_channels(), self.weight)
+
+    @property
+    def batch_first(self) -> bool:
+        """Whether sequences are `[N, T, ...]`; the neurons' own option."""
+        return self.neuron.batch_first
+
+    @batch_first.setter
+    def batch_first(self, batch_first: bool) -> None:
+        self.neuron.batch_first = batch_first
 
     def input_channels(self) -> int:
         """Channels of the input, in its dimension 2."""

@@ -1,168 +1,102 @@
-"""SRM layers: modules that hold a weight, a threshold and the constants, and call `snnlib.functional`."""
+"""SRM layers: spiking layers whose neuron is `neurons.SRM`, with its constants among their own arguments."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from numbers import Integral
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from snnlib import functional
-from snnlib.checks import (
-    as_sizes,
-    as_tensor,
-    check_count,
-    check_flag,
-    check_number,
-    check_options,
-    first_state,
-)
-from snnlib.functional.layer import NeuronOptions, srm_layer_stream
-from snnlib.functional.lengths import run_with_lengths
-from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
-from snnlib.functional.srm import SRMNeuron, Streamed, free_srm_potential, srm_neuron_stream
-from snnlib.neurons import Output
+from snnlib.checks import SRM_HINTS, as_tensor
+from snnlib.functional.layer import NeuronOptions
+from snnlib.functional.srm import SRMNeuron, as_threshold
+from snnlib.neurons import SRM
 from snnlib.neurons.dialects import check_threshold
-from snnlib.neurons.training_watch import TrainingWatch
-from snnlib.nn.neuron_layer import NeuronLayer
+from snnlib.neurons.state_dict import compare_once
+from snnlib.nn.delays import Delays
+from snnlib.nn.spiking import (
+    SpikingConv,
+    SpikingConv1d,
+    SpikingConv2d,
+    SpikingConv3d,
+    SpikingLayer,
+    SpikingLinear,
+)
 from snnlib.nn.state_by_keyword import state_by_keyword
 
 if TYPE_CHECKING:
     from snnlib.nn.stream import Stream
 
+# What the neurons keep and files have among the layer's own.
+_OF_LAYER = ("threshold", "input_grad_scale")
 
-class SRMLayer(NeuronLayer):
-    """What all SRM layers share: `spikes = srm_layer(x, weight, operator)` and a state for streaming.
 
-    Subclasses give the operator and the weight's shape. The layer keeps no state between calls: `layer(x)` maps a whole
-    sequence, `layer.run(x, state)` a part of one.
+class SRMLayer(SpikingLayer):
+    """What SRM layers share beside what all spiking layers do: keys of files, and what is known of these neurons.
+
+    The layer keeps no state between calls: `layer(x)` maps a whole sequence, `layer.run(x, state)` a part of one. The
+    state is `([3, N, C, ...],)`, of u, s and g.
     """
 
-    threshold: Tensor
-
-    def __init__(
-        self,
-        operator: LinearOperator,
-        weight_shape: Sequence[int],
-        *,
-        tau_m: float = 5.0,
-        tau_s: float = 3.0,
-        tau_grad: float | None = None,
-        threshold: float | Tensor = 1.0,
-        grad_clamp: float | None = 4.0,
-        input_grad_scale: float = 1.0,
-        batch_first: bool = False,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__()
-        check_flag("batch_first", batch_first)
-        self.operator = operator
-        self.neuron = SRMNeuron(tau_m, tau_s, tau_grad, grad_clamp)
-        check_number("input_grad_scale", input_grad_scale)
-        self.input_grad_scale = input_grad_scale
-        self.batch_first = batch_first
-        self.weight = nn.Parameter(torch.empty(*weight_shape, device=device, dtype=dtype))
-        self.register_gain()
-        self.training_watch = TrainingWatch()
-        limit = as_tensor("threshold", threshold, device)
-        limit = limit.to(torch.promote_types(self.weight.dtype, torch.float32))
-        check_threshold(threshold)
-        # Checks the shape as well.
-        self.register_buffer(
-            "threshold", functional.srm.as_threshold(limit, self.weight, weight_shape[0]).clone()
-        )
-        self.reset_parameters()
-
-    def mean_threshold(self) -> float:
-        """Mean firing threshold of the channels."""
-        return float(self.threshold.mean())
-
-    def potential_gain(self) -> float:
-        """Standard deviation of the free membrane potential for white input current of variance 1."""
-        return self.neuron.potential_gain()
+    option_hints = SRM_HINTS
+    hidden_parts = ("neuron",)
+    neuron: SRM
 
     @state_by_keyword
     def forward(self, x: Tensor) -> Tensor:
         """Spikes of a sequence from the initial state."""
-        return self.pooled(x, (1, 1))
+        return super().forward(x)
 
-    def pooled(self, x: Tensor, window: tuple[int, int]) -> Tensor:
-        """`forward` and spike average pooling over windows without overlap, as one op."""
-        weight = self.effective_weight
-        spikes = self.spikes_of(x, weight, pool=window, return_state=False).spikes
-        self.observe(x, weight, spikes)
-        return spikes
+    @property
+    def threshold(self) -> Tensor:
+        """Firing threshold, `[]` or one per channel `[C]`; a buffer of the neurons."""
+        return self.neuron.threshold
 
-    def run(
-        self, x: Tensor, state: tuple[Tensor, ...] | None = None, lengths: Tensor | None = None
-    ) -> Output:
-        """`forward` from a state `([3, N, C, ...],)` of u, s and g, and with the state after the last step.
+    @threshold.setter
+    def threshold(self, threshold: Tensor) -> None:
+        self.neuron.threshold = threshold
 
-        With `lengths` `[N]`, the number of steps of each sample, as in `SpikingConv2d.run`.
-        """
-        if lengths is not None:
-            return Output(*run_with_lengths(self.run, x, state, lengths, int(self.batch_first)))
-        return self.run_pooled(x, state, (1, 1))
+    @property
+    def input_grad_scale(self) -> float:
+        """Factor of the gradient by the input."""
+        return self.neuron.input_grad_scale
 
-    def run_pooled(self, x: Tensor, state: tuple[Tensor, ...] | None, window: tuple[int, int]) -> Output:
-        """`pooled` from a given state and with the state after the last step."""
-        spikes, final = self.spikes_of(x, self.effective_weight, first_state(state), window)
-        return Output(spikes, (final,))
+    @input_grad_scale.setter
+    def input_grad_scale(self, scale: float) -> None:
+        self.neuron.input_grad_scale = scale
 
-    def spikes_of(
-        self,
-        x: Tensor,
-        weight: Tensor,
-        state: Tensor | None = None,
-        pool: tuple[int, int] = (1, 1),
-        return_state: bool = True,
-    ) -> Streamed:
-        """Spikes and state for a weight and a pooling window that are given, and all else the layer's own."""
-        return srm_layer_stream(
-            x,
-            weight,
-            self.operator,
-            self.neuron,
-            threshold=self.threshold,
-            input_grad_scale=self.input_grad_scale,
-            batch_first=self.batch_first,
-            state=state,
-            return_state=return_state,
-            pool=pool,
-        )
-
-    def fire(self, current: Tensor) -> Tensor:
-        """Spikes of the neurons alone for an input current `[T, N, C, ...]`."""
-        return srm_neuron_stream(
-            current, None, self.neuron, self.threshold, self.batch_first, return_state=False
-        ).spikes
-
-    def free_potential(self, current: Tensor) -> Tensor:
-        """Membrane potential at every step, in units of the mean threshold, of neurons that never fire."""
-        return free_srm_potential(current, self.neuron, self.batch_first) / self.threshold.mean()
+    def potential_gain(self) -> float:
+        """Standard deviation of the free membrane potential for white input current of variance 1."""
+        return self.neuron.neuron.potential_gain()
 
     def sure_weight(self) -> float:
         """A weight with which a single event makes a neuron fire."""
         return float(self.threshold.max()) * self.neuron.tau_s
 
     def stored_numbers(self) -> dict[str, float]:
-        """Constants of the neurons and of the input gradient, as in files; a clamp that is none is infinite."""
-        constants = {f"neuron.{name}": value for name, value in self.neuron.stored_numbers().items()}
-        return constants | {"input_grad_scale": float(self.input_grad_scale)}
+        """The factor of the input gradient; the neurons' constants are stored with them."""
+        return {"input_grad_scale": float(self.input_grad_scale)}
 
     def load_numbers(self, numbers: Mapping[str, float]) -> None:
-        """Take over constants from a file."""
-        self.input_grad_scale = numbers.get("input_grad_scale", self.input_grad_scale)
-        self.neuron = self.neuron.with_numbers(
-            {name.removeprefix("neuron."): value for name, value in numbers.items() if "." in name}
-        )
+        """Take over the factor from a file."""
+        self.input_grad_scale = numbers["input_grad_scale"]
 
-    def resizable(self) -> dict[str, int | None]:
-        """Thresholds and gain, shared or one per channel."""
-        return {**super().resizable(), "threshold": self.weight.shape[0]}
+    def state_dict(
+        self, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False
+    ) -> Any:
+        """As of any module; the threshold among the layer's own keys, where version 0.1 had it."""
+        stored = super().state_dict(*args, destination=destination, prefix=prefix, keep_vars=keep_vars)
+        for name in _OF_LAYER:
+            stored[prefix + name] = stored.pop(f"{prefix}neuron.{name}")
+        return stored
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+        # Thresholds of layers may differ from a file's without a word: folding a standardisation changes them.
+        compare_once(self, state_dict, prefix, rest[-1])
+        if f"{prefix}threshold" in state_dict:
+            state_dict[f"{prefix}neuron.threshold"] = state_dict.pop(f"{prefix}threshold")
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def stream(self) -> Stream:
         """A stream with its own state: feed it a sequence in chunks of any length and get the same spikes."""
@@ -175,23 +109,33 @@ class SRMLayer(NeuronLayer):
         """Options that differ from one layer to the next, for `print(net)`."""
         tau_m, tau_s, tau_grad = self.neuron.taus
         threshold = f"{float(self.threshold):g}" if self.threshold.dim() == 0 else "per channel"
-        text = f"tau_m={tau_m:g}, tau_s={tau_s:g}, tau_grad={tau_grad:g}, threshold={threshold}"
+        last = ", batch_first=True" if self.batch_first else ""
+        text = super().extra_repr().removesuffix(last)
+        text += f", tau_m={tau_m:g}, tau_s={tau_s:g}, tau_grad={tau_grad:g}, threshold={threshold}"
         if self.neuron.grad_clamp != SRMNeuron.grad_clamp:
             text += f", grad_clamp={self.neuron.grad_clamp}"
         if self.input_grad_scale != 1:
             text += f", input_grad_scale={self.input_grad_scale:g}"
-        return text + (", batch_first=True" if self.batch_first else "")
+        return text + last
+
+
+def _checked(threshold: float | Tensor, channels: int, device: torch.device | str | None) -> Tensor:
+    """Returns the threshold, one for all channels or one for each."""
+    limit = as_tensor("threshold", threshold, device)
+    check_threshold(threshold)
+    return as_threshold(limit.to(torch.promote_types(limit.dtype, torch.float32)), limit, channels)
 
 
 class LayerOptions(NeuronOptions, total=False):
     """Keyword arguments of every SRM layer's constructor."""
 
+    delays: Delays | None
     device: torch.device | str | None
     dtype: torch.dtype | None
 
 
-class _SRMConv(SRMLayer):
-    dims: int
+class SRMConv(SRMLayer, SpikingConv):
+    """Convolution and SRM neurons over `dims` axes; see `SRMConv2d`."""
 
     def __init__(
         self,
@@ -209,47 +153,40 @@ class _SRMConv(SRMLayer):
         threshold: float | Tensor = 1.0,
         grad_clamp: float | None = 4.0,
         input_grad_scale: float = 1.0,
+        delays: Delays | None = None,
         batch_first: bool = False,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
-        **unknown: object,
     ) -> None:
-        check_options(type(self).__name__, unknown, LayerOptions.__optional_keys__)
-        operator = Convolution(self.dims, stride, padding, dilation, groups)
-        for name, channels in (("in_channels", in_channels), ("out_channels", out_channels)):
-            if not isinstance(channels, Integral) or channels < 1 or channels % groups:
-                raise ValueError(f"{name}: expected a positive multiple of groups={groups}, got {channels}")
-        self.kernel_size = as_sizes("kernel_size", kernel_size, self.dims, minimum=1)
-        self.in_channels, self.out_channels = in_channels, out_channels
-        self.stride, self.padding = operator.stride, "same" if operator.same else operator.padding
-        self.dilation, self.groups = operator.dilation, groups
-        super().__init__(
-            operator,
-            (out_channels, in_channels // groups, *self.kernel_size),
-            tau_m=tau_m,
-            tau_s=tau_s,
-            tau_grad=tau_grad,
-            threshold=threshold,
+        neuron = SRM(
+            tau_m,
+            tau_s,
+            tau_grad,
+            threshold=_checked(threshold, out_channels, device),
             grad_clamp=grad_clamp,
             input_grad_scale=input_grad_scale,
+        )
+        super().__init__(
+            in_channels,
+            out_channels,
+            kernel_size,
+            stride,
+            padding,
+            dilation,
+            groups,
+            neuron=neuron,
+            delays=delays,
             batch_first=batch_first,
             device=device,
             dtype=dtype,
         )
 
-    def extra_repr(self) -> str:
-        """Shape, convolution options and neuron constants."""
-        shape = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}"
-        return f"{shape}, {self.operator!r}, {super().extra_repr()}"
 
-
-class SRMConv1d(_SRMConv):
+class SRMConv1d(SRMConv, SpikingConv1d):
     """1-D convolution and SRM neurons: `[T, N, C_in, L]` to `[T, N, C_out, L_out]`; see `SRMConv2d`."""
 
-    dims = 1
 
-
-class SRMConv2d(_SRMConv):
+class SRMConv2d(SRMConv, SpikingConv2d):
     """2-D convolution and SRM neurons with event-driven gradients: `[T, N, C_in, H, W]` to `[T, N, C_out, H', W']`.
 
     Each neuron integrates `I = conv2d(x, W)` and fires where its potential u reaches the threshold::
@@ -274,6 +211,8 @@ class SRMConv2d(_SRMConv):
         threshold: firing threshold, > 0: a number or a tensor with one value per output channel. Default 1; a buffer.
         grad_clamp: bound of `dt/du` per time step in the weight gradient, None for none. Default 4, the papers'.
         input_grad_scale: factor of the input gradient. Default 1; the 2022 paper's code has 0.85.
+        delays: `snnlib.Delays`, learnable delays of the input's events, an instance of its own for this layer. Default
+            None, no delay.
         batch_first: whether sequences are `[N, T, ...]`. Default False.
         device: device of the weight.
         dtype: dtype of the weight: float32, float64, bfloat16 or float16.
@@ -291,16 +230,12 @@ class SRMConv2d(_SRMConv):
     torch.Size([30, 4, 8, 34, 34])
     """
 
-    dims = 2
 
-
-class SRMConv3d(_SRMConv):
+class SRMConv3d(SRMConv, SpikingConv3d):
     """3-D convolution and SRM neurons: `[T, N, C_in, D, H, W]` to `[T, N, C_out, D', H', W']`; see `SRMConv2d`."""
 
-    dims = 3
 
-
-class SRMLinear(SRMLayer):
+class SRMLinear(SRMLayer, SpikingLinear):
     """Fully connected SRM layer: `[T, N, in_features]` to `[T, N, out_features]`.
 
     Options, gradients and errors as in `SRMConv2d`. It takes the frames `[T, N, C, H, W]` of a convolutional layer as
@@ -323,29 +258,25 @@ class SRMLinear(SRMLayer):
         threshold: float | Tensor = 1.0,
         grad_clamp: float | None = 4.0,
         input_grad_scale: float = 1.0,
+        delays: Delays | None = None,
         batch_first: bool = False,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
-        **unknown: object,
     ) -> None:
-        check_options(type(self).__name__, unknown, LayerOptions.__optional_keys__)
-        check_count("in_features", in_features)
-        check_count("out_features", out_features)
-        self.in_features, self.out_features = in_features, out_features
-        super().__init__(
-            FullyConnected(),
-            (out_features, in_features),
-            tau_m=tau_m,
-            tau_s=tau_s,
-            tau_grad=tau_grad,
-            threshold=threshold,
+        neuron = SRM(
+            tau_m,
+            tau_s,
+            tau_grad,
+            threshold=_checked(threshold, out_features, device),
             grad_clamp=grad_clamp,
             input_grad_scale=input_grad_scale,
+        )
+        super().__init__(
+            in_features,
+            out_features,
+            neuron=neuron,
+            delays=delays,
             batch_first=batch_first,
             device=device,
             dtype=dtype,
         )
-
-    def extra_repr(self) -> str:
-        """Shape and neuron constants."""
-        return f"{self.in_features}, {self.out_features}, {super().extra_repr()}"

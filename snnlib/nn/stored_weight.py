@@ -12,7 +12,7 @@ Files of version 0.1 have `parametrizations.weight.original` and `parametrizatio
 from __future__ import annotations
 
 from textwrap import indent
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -38,6 +38,9 @@ def standardization_of(layer: nn.Module) -> WeightStandardization | None:
 class StoredWeight(StoredConstants):
     """A layer whose `weight` is in its `state_dict`, standardised or not."""
 
+    # Modules that `extra_repr` speaks of, so that they are not printed apart.
+    hidden_parts: ClassVar[tuple[str, ...]] = ()
+
     def state_dict(
         self, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False
     ) -> Any:
@@ -56,12 +59,19 @@ class StoredWeight(StoredConstants):
     def __repr__(self) -> str:
         """As of a plain layer, with a word on the standardisation, where nothing else makes the weight."""
         step = standardization_of(self)
-        if step is None or len(cast(Any, self.parametrizations)["weight"]) > 1:
+        if step is None and not self.hidden_parts:
             return super().__repr__()
-        learned = [name for name in ("gain", "bias") if getattr(step, name) is not None]
-        main = f"{self.extra_repr()}, standardised" + (f" with {' and '.join(learned)}" if learned else "")
+        if is_parametrized(self, "weight") and (
+            step is None or len(cast(Any, self.parametrizations)["weight"]) > 1
+        ):
+            return super().__repr__()
+        main = self.extra_repr()
+        if step is not None:
+            learned = [name for name in ("gain", "bias") if getattr(step, name) is not None]
+            main += ", standardised" + (f" with {' and '.join(learned)}" if learned else "")
         name = type_before_parametrizations(self).__name__
-        parts = [f"({key}): {module!r}" for key, module in self.named_children() if key != "parametrizations"]
+        hidden = {"parametrizations", *self.hidden_parts}
+        parts = [f"({key}): {module!r}" for key, module in self.named_children() if key not in hidden]
         if not parts:
             return f"{name}({main})"
         return f"{name}(\n" + "".join(f"{indent(part, '  ')}\n" for part in (main, *parts)) + ")"

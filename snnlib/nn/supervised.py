@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from snnlib.backends.autocast import without_autocast
 from snnlib.checks import check_integer_labels
+from snnlib.functional.spiking import spiking_layer
 from snnlib.functional.srm import Streamed
 from snnlib.functional.supervised import supervised_current
 from snnlib.nn.srm import SRMLinear
@@ -88,7 +89,7 @@ def supervised_spikes(layer: SRMLinear, target: Tensor) -> Iterator[Teacher]:
             with torch.no_grad():
                 current = nn.functional.linear(x, weight)
                 teacher = supervised_current(
-                    current, target, layer.neuron, layer.threshold, layer.batch_first
+                    current, target, layer.neuron.neuron, layer.threshold, layer.batch_first
                 )
                 # Neurons that are pushed: [1, N, classes], or [N, 1, classes].
                 silent = (spikes == 0).all(int(layer.batch_first), keepdim=True)
@@ -98,10 +99,10 @@ def supervised_spikes(layer: SRMLinear, target: Tensor) -> Iterator[Teacher]:
             if spikes.device.type == "cpu" and not bool(taught.any()):
                 return spikes
             # The teacher is one more input per neuron, of weight 1.
-            with_teacher = layer.spikes_of(
-                torch.cat((x, teacher), 2),
-                torch.cat((weight, torch.eye(len(weight), dtype=exact, device=weight.device)), 1),
-            ).spikes
+            one_more = torch.cat((weight, torch.eye(len(weight), dtype=exact, device=weight.device)), 1)
+            with_teacher = spiking_layer(
+                torch.cat((x, teacher), 2), one_more, layer.operator, layer.neuron, return_state=False
+            ).value
         return torch.where(taught, with_teacher.to(spikes.dtype), spikes)
 
     handle = layer.register_forward_hook(teach, with_kwargs=True)
