@@ -6,6 +6,7 @@ from snnlib.neurons.alif import ALIF
 from snnlib.neurons.alpha import Alpha
 from snnlib.neurons.base import Neuron, Output
 from snnlib.neurons.brf import BRF
+from snnlib.neurons.clif import CLIF
 from snnlib.neurons.config import config, from_config
 from snnlib.neurons.cuba_lif import CubaLIF
 from snnlib.neurons.dynamics import Dynamics
@@ -33,6 +34,7 @@ MODELS: dict[str, type[Neuron]] = {
         KLIF,
         ALIF,
         AdLIF,
+        CLIF,
         Resonate,
         BRF,
         QIF,
@@ -45,6 +47,7 @@ MODELS: dict[str, type[Neuron]] = {
 __all__ = [
     "ALIF",
     "BRF",
+    "CLIF",
     "IF",
     "KLIF",
     "LIF",

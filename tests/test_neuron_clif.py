@@ -1,0 +1,153 @@
+"""Complementary LIF neurons against their equations written out forwards and back, and as members of nets."""
+
+import json
+import math
+
+import pytest
+import torch
+from compare import assert_bits, assert_close
+from torch import Tensor, nn
+
+import snnlib
+from snnlib.neurons import CLIF, LIF
+from snnlib.surrogate import PiecewiseQuadratic
+
+
+def sigmoid(z: float) -> float:
+    return 1 / (1 + math.exp(-z))
+
+
+def oracle(x: Tensor, q: Tensor, tau: float, threshold: float, detach: bool) -> dict[str, Tensor]:
+    """Spikes, and gradients of `sum(q s)`, of one neuron `[T]`, by the paper's equations in numbers."""
+    v = m = 0.0
+    steps = []
+    for current in x.tolist():
+        h = (1 - 1 / tau) * v + current
+        kept = sigmoid(h / tau)
+        s = float(h >= threshold)
+        steps.append((v, m, h, kept, s, m * kept + s))
+        m = m * kept + s
+        v = h - s * (threshold + sigmoid(m))
+    of_x = [0.0] * len(steps)
+    of_v = of_m = of_tau = of_threshold = 0.0
+    for t in reversed(range(len(steps))):
+        v, m, h, kept, s, after = steps[t]
+        amount = threshold + sigmoid(after)
+        of_m -= of_v * s * sigmoid(after) * (1 - sigmoid(after))
+        of_s = float(q[t]) + of_m - (0.0 if detach else of_v * amount)
+        slope = max(0.0, 1 - abs(h - threshold))
+        of_kept = of_m * m * kept * (1 - kept)
+        of_h = of_v + of_s * slope + of_kept / tau
+        of_threshold -= of_v * s + of_s * slope
+        of_tau -= (of_kept * h - of_h * v) / tau**2
+        of_x[t] = of_h
+        of_v, of_m = (1 - 1 / tau) * of_h, of_m * kept
+    found = {"spikes": [step[4] for step in steps], "x": of_x, "tau": of_tau, "threshold": of_threshold}
+    return {name: torch.tensor(value, dtype=torch.float64) for name, value in found.items()}
+
+
+def drawn(seed: int) -> tuple[Tensor, Tensor]:
+    """Currents and gradients of spikes `[40, 1, 5]`."""
+    generator = torch.Generator().manual_seed(seed)
+    x, q = torch.randn(2, 40, 1, 5, generator=generator, dtype=torch.float64)
+    return x + 0.5, q
+
+
+@pytest.mark.parametrize("detach", [False, True])
+@pytest.mark.parametrize(("tau", "threshold"), [(2.0, 1.0), (8.0, 1.25), (1.0, 0.5)])
+def test_equals_its_equations(detach: bool, tau: float, threshold: float) -> None:
+    x, q = drawn(3)
+    neuron = CLIF(
+        tau,
+        threshold=threshold,
+        detach_reset=detach,
+        surrogate=PiecewiseQuadratic(1.0),
+        learnable=("tau", "threshold"),
+    )
+    x.requires_grad_()
+    spikes = neuron(x)
+    spikes.backward(q)
+    assert x.grad is not None
+    found = [oracle(x[:, 0, i].detach(), q[:, 0, i], tau, threshold, detach) for i in range(5)]
+    assert 0 < spikes.detach().mean() < 1
+    assert_bits(spikes[:, 0].detach(), torch.stack([of["spikes"] for of in found], 1))
+    assert_close(x.grad[:, 0], torch.stack([of["x"] for of in found], 1), 1e-12)
+    for name in ("tau", "threshold") if tau > 1 else ("threshold",):
+        # Learned constants are float32.
+        gradient = neuron.get_parameter(name).grad
+        assert gradient is not None
+        assert_close(gradient.double(), torch.stack([of[name] for of in found]).sum(), 1e-6, name)
+
+
+def test_states_between_spikes_have_their_derivative() -> None:
+    """By finite differences: without spikes both potentials are smooth in currents and start."""
+    neuron = CLIF(3.0, threshold=100.0)
+    generator = torch.Generator().manual_seed(2)
+    start = torch.randn(2, 2, 3, generator=generator, dtype=torch.float64).requires_grad_()
+    x = torch.randn(5, 2, 3, generator=generator, dtype=torch.float64).requires_grad_()
+    assert torch.autograd.gradcheck(lambda x, start: neuron.run(x, (start,)).state[0], (x, start))
+
+
+def test_states_after_given_spikes_have_their_derivative() -> None:
+    """Also with spikes, which a surrogate of 0 holds still: through the reset by `threshold + sigmoid(m)`."""
+    neuron = CLIF(3.0, surrogate=torch.zeros_like)
+    x, _ = drawn(5)
+    assert 0 < neuron(x).mean() < 1
+    start = torch.full((2, 1, 5), 0.25, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(
+        lambda x, start: neuron.run(x, (start,)).state[0], (x.requires_grad_(), start), eps=1e-7, atol=1e-5
+    )
+
+
+def test_is_lif_until_it_fires_and_is_reset_lower() -> None:
+    x = torch.linspace(0.1, 1.0, 10, dtype=torch.float64).reshape(10, 1, 1)
+    first = int(CLIF()(x).argmax())
+    alike = LIF(2.0, decay_input=False, reset="subtract", detach_reset=False)
+    assert first > 0
+    # The membrane is one state of CLIF and the only one of LIF.
+    assert_bits(CLIF().run(x[:first]).state[0][:1], alike.reference(x[:first]).state[0])
+    v, m = CLIF().run(x[: first + 1]).state[0]
+    assert m.item() == 1
+    assert v.item() == pytest.approx(alike.run(x[: first + 1]).state[0].item() - sigmoid(1.0))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_chunks_are_the_whole(dtype: torch.dtype, batch_first: bool) -> None:
+    neuron = CLIF(batch_first=batch_first)
+    x = drawn(1)[0].expand(-1, 3, -1).to(dtype)
+    x = x.transpose(0, 1).contiguous() if batch_first else x.contiguous()
+    dim = int(batch_first)
+    whole, (last,) = neuron.run(x)
+    first, state = neuron.run(x.narrow(dim, 0, 15))
+    second, (final,) = neuron.run(x.narrow(dim, 15, 25), state)
+    assert whole.dtype == dtype and 0 < whole.float().mean() < 1
+    assert_bits(torch.cat((first, second), dim), whole)
+    assert_bits(final, last)
+
+
+def test_learns_in_a_net() -> None:
+    """`prepare_` sets the rates of layers with it, and all weights get a gradient."""
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        snnlib.SpikingLinear(20, 30, neuron=CLIF()), snnlib.SpikingLinear(30, 5, neuron=CLIF())
+    )
+    x = (torch.rand(12, 8, 20) < 0.2).float()
+    snnlib.prepare_(net, x, target_rate=0.1)
+    assert float(net[0](x).detach().mean()) == pytest.approx(0.1, rel=0.3)
+    net(x).sum().backward()
+    assert all(parameter.grad is not None and parameter.grad.any() for parameter in net.parameters())
+
+
+def test_configuration_and_print() -> None:
+    neuron = CLIF(torch.tensor([2.0, 3.0]), detach_reset=True, surrogate=PiecewiseQuadratic(2.0))
+    again = snnlib.neurons.from_config(json.loads(json.dumps(snnlib.neurons.config(neuron))))
+    assert repr(again) == repr(neuron)
+    assert repr(CLIF()) == "CLIF(tau=2, threshold=1, surrogate=Rect(alpha=1.0))"
+
+
+def test_refused() -> None:
+    with pytest.raises(ValueError, match=r"^tau: expected numbers of time steps >= 1, got 0.5$"):
+        CLIF(0.5)
+    with pytest.raises(TypeError, match=r"^reset: expected an option of CLIF, got an unknown one"):
+        CLIF(reset="zero")
