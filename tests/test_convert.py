@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 import snnlib
 from snnlib import surrogate
-from snnlib.exchange.surrogates import match
+from snnlib.exchange.conversion.surrogates import match
 
 
 class Loop(nn.Module):

@@ -1,6 +1,6 @@
 """Nets of other libraries: recognised, converted, compared."""
 
-from snnlib.exchange.convert import convert
+from snnlib.exchange.conversion import Comparison, convert, verify_conversion
 from snnlib.exchange.integers import (
     IntegerLayer,
     IntegerNet,
@@ -13,7 +13,6 @@ from snnlib.exchange.integers import (
 )
 from snnlib.exchange.nir import Verification, from_nir, to_nir, verify_nir
 from snnlib.exchange.onnx_graph import export_onnx
-from snnlib.exchange.verify import Comparison, verify_conversion
 
 __all__ = [
     "Comparison",

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from snnlib.exchange.folded import FoldedNet
+from snnlib.exchange.conversion.loop_net import FoldedNet
 from snnlib.exchange.nir.interpret import interpret
 from snnlib.exchange.nir.package import nir_package
 from snnlib.exchange.nir.reading import check_discretisation, check_dt

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from snnlib.exchange.conversion.sequence_modules import Offset
 from snnlib.exchange.nir.structure import Shape, padding_of, pair
-from snnlib.exchange.sequence import Offset
 from snnlib.neurons import IF, LIF, CubaLIF, Dynamics, Integrator, Neuron
 from snnlib.neurons.base import Params, State
 from snnlib.neurons.fields import Constant, constant

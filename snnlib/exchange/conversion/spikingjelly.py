@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from snnlib.exchange.surrogates import match
+from snnlib.exchange.conversion.surrogates import match
 from snnlib.neurons import IF, KLIF, LIF, PLIF, CubaLIF, Izhikevich, Neuron
 from snnlib.structure.unsupported import Unsupported
 

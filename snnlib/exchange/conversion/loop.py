@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from snnlib.exchange.trace import Call
+from snnlib.exchange.conversion.trace import Call
 
 
 class CannotFold(ValueError):  # noqa: N818 - an answer

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from snnlib.exchange.sequence import RecurrentNeurons
-from snnlib.exchange.shared import SharedConstants, number
-from snnlib.exchange.surrogates import match
+from snnlib.exchange.conversion.sequence_modules import RecurrentNeurons
+from snnlib.exchange.conversion.surrogates import match
+from snnlib.exchange.conversion.tied import SharedConstants, number
 from snnlib.neurons import IF, LIF, Alpha, CubaLIF, Integrator, Neuron
 from snnlib.structure.unsupported import Unsupported
 

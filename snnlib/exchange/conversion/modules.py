@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from snnlib.exchange import norse, snntorch, spikingjelly
-from snnlib.exchange.sequence import EachStep, RecurrentNeurons, Steps, WithStates
+from snnlib.exchange.conversion import norse, snntorch, spikingjelly
+from snnlib.exchange.conversion.sequence_modules import EachStep, RecurrentNeurons, Steps, WithStates
 from snnlib.nn.dropout import SpikeDropout
 from snnlib.nn.per_step import AvgPool2d, MaxPool2d, PerStep
 from snnlib.structure.peers import Library, neuron_library

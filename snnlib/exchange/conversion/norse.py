@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from snnlib.exchange.sequence import Offset, RecurrentNeurons
-from snnlib.exchange.shared import number
-from snnlib.exchange.surrogates import match
+from snnlib.exchange.conversion.sequence_modules import Offset, RecurrentNeurons
+from snnlib.exchange.conversion.surrogates import match
+from snnlib.exchange.conversion.tied import number
 from snnlib.neurons import ALIF, IF, LIF, CubaLIF, Integrator, Neuron
 from snnlib.neurons.surrogate import Triangle
 from snnlib.nn.per_step import PerStep

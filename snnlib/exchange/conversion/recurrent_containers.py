@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from snnlib.exchange import spikingjelly
-from snnlib.exchange.leaves import Notes
-from snnlib.exchange.sequence import RecurrentNeurons, Steps
+from snnlib.exchange.conversion import spikingjelly
+from snnlib.exchange.conversion.modules import Notes
+from snnlib.exchange.conversion.sequence_modules import RecurrentNeurons, Steps
 from snnlib.functional.recurrent import spiking_recurrent
 from snnlib.neurons import Neuron
 from snnlib.structure.graph import Step

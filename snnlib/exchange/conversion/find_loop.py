@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from snnlib.exchange.loop import At, Before, CannotFold, Lane, Loop, Slice, Stacked, Total
-from snnlib.exchange.slices import as_slices
-from snnlib.exchange.trace import Call, Ref, Trace
+from snnlib.exchange.conversion.loop import At, Before, CannotFold, Lane, Loop, Slice, Stacked, Total
+from snnlib.exchange.conversion.time_slices import as_slices
+from snnlib.exchange.conversion.trace import Call, Ref, Trace
 
 _ADDITIONS = ("add", "__add__", "__radd__", "sum")
 _STACKS = (torch.stack, torch.cat)

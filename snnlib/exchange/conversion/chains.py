@@ -6,8 +6,15 @@ from collections.abc import Mapping
 
 from torch import nn
 
-from snnlib.exchange.leaves import Notes, dropout_leaf, is_torch, neuron_leaf, states_of, torch_leaf
-from snnlib.exchange.recurrence import container
+from snnlib.exchange.conversion.modules import (
+    Notes,
+    dropout_leaf,
+    is_torch,
+    neuron_leaf,
+    states_of,
+    torch_leaf,
+)
+from snnlib.exchange.conversion.recurrent_containers import container
 from snnlib.structure.peers import neuron_library
 
 # Classes of other libraries whose call is that of their children, one after the other.

@@ -6,8 +6,8 @@ from typing import Any
 
 from torch.utils import _pytree as pytree
 
-from snnlib.exchange.loop import Slice
-from snnlib.exchange.trace import Call, Ref, Trace
+from snnlib.exchange.conversion.loop import Slice
+from snnlib.exchange.conversion.trace import Call, Ref, Trace
 
 
 def as_slices(call: Call, trace: Trace, steps: int) -> dict[int, tuple[Slice, int]] | None:

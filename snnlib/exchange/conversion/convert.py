@@ -8,12 +8,19 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from snnlib.exchange import replace
-from snnlib.exchange.fold import fold
-from snnlib.exchange.folded import FoldedNet
-from snnlib.exchange.leaves import Notes, attributes_kept, clear_states, is_torch, library_of, neuron_leaf
-from snnlib.exchange.loop import At, Before, CannotFold, Lane, Loop, Slice, Stacked, Total
-from snnlib.exchange.trace import Call, Trace, trace
+from snnlib.exchange.conversion import chains
+from snnlib.exchange.conversion.find_loop import fold
+from snnlib.exchange.conversion.loop import At, Before, CannotFold, Lane, Loop, Slice, Stacked, Total
+from snnlib.exchange.conversion.loop_net import FoldedNet
+from snnlib.exchange.conversion.modules import (
+    Notes,
+    attributes_kept,
+    clear_states,
+    is_torch,
+    library_of,
+    neuron_leaf,
+)
+from snnlib.exchange.conversion.trace import Call, Trace, trace
 from snnlib.structure.peers import neuron_library
 from snnlib.structure.unsupported import Unsupported
 
@@ -84,10 +91,10 @@ def convert(
 
 
 def _converted(net: nn.Module, x: Tensor, loop: LoopPlace, notes: Notes) -> nn.Module:
-    if replace.takes_sequences(net):
-        return replace.replace_in_place_of(net, notes)
-    if replace.is_chain_of_leaves(net) and loop != "inside":
-        return replace.replace_chain(net, notes)
+    if chains.takes_sequences(net):
+        return chains.replace_in_place_of(net, notes)
+    if chains.is_chain_of_leaves(net) and loop != "inside":
+        return chains.replace_chain(net, notes)
     leaves = dict(_leaves(net))
     with attributes_kept(net):
         # A trace changes no statistics.
@@ -131,12 +138,7 @@ def takes_one_step(net: nn.Module, x: Tensor) -> bool:
 
 def _leaves(net: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]:
     """Modules that are called as a whole: neurons, torch modules, recurrent containers."""
-    if (
-        neuron_library(net) is not None
-        or is_torch(net)
-        or replace.is_recurrent(net)
-        or replace.is_dropout(net)
-    ):
+    if neuron_library(net) is not None or is_torch(net) or chains.is_recurrent(net) or chains.is_dropout(net):
         yield path, net
         return
     for name, child in net.named_children():
@@ -175,7 +177,7 @@ def _assembled(
             continue
         module = leaves[call.target]
         if neuron_library(module) is None:
-            modules[call.target] = replace.leaf(call.target, module, notes, stepwise=True)
+            modules[call.target] = chains.leaf(call.target, module, notes, stepwise=True)
             continue
         modules[call.target] = neuron_leaf(call.target, module, notes, max(used.get(number, {0})))
     outer = {call.target for call in (*loop.before, *loop.after) if isinstance(call.target, str)}

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from snnlib.exchange.loop import At, Before, Lane, Loop, Slice, Stacked, Total
-from snnlib.exchange.trace import Call, Ref, Trace
+from snnlib.exchange.conversion.loop import At, Before, Lane, Loop, Slice, Stacked, Total
+from snnlib.exchange.conversion.trace import Call, Ref, Trace
 from snnlib.structure.graph import Step
 from snnlib.structure.operations import Flatten, Operation, Sum
 from snnlib.structure.unsupported import Unsupported
