@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 BENCHMARKS = (
     "training_step", "surrogate_step", "batch_norm_step", "small_batch", "long_sequences", "fine_bins",
-    "spike_rates", "convolution", "segments", "scan", "scan_pool", "recurrent", "event_readers",
+    "spike_rates", "convolution", "segments", "scan", "scan_pool", "neuron_models", "recurrent", "event_readers",
 )  # fmt: skip
 PEER_BENCHMARKS = (
     "training_step", "surrogate_step", "batch_norm_step", "recurrent", "small_batch", "long_sequences",
