@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from snnlib.functional.lengths import lengths_of_call, without_padding
 from snnlib.functional.spike_count import count_per_neuron
 from snnlib.functional.srm import Streamed
-from snnlib.neurons import Integrator, Neuron
-from snnlib.nn.neuron_layer import NeuronLayer
+from snnlib.structure.layers import spiking_modules
 
 # A neuron above this share of steps says "always" whatever it sees.
 SATURATED_RATE = 0.9
@@ -37,24 +36,6 @@ class LayerActivity:
     rate: float
     dead: int
     saturated: int
-
-
-def spiking_modules(net: nn.Module) -> dict[str, nn.Module]:
-    """By their names: layers with neurons, and neurons that stand alone behind any module; no integrators."""
-    inside = {
-        id(part)
-        for layer in net.modules()
-        if isinstance(layer, NeuronLayer)
-        for part in layer.modules()
-        if part is not layer
-    }
-    return {
-        name: module
-        for name, module in net.named_modules()
-        if isinstance(module, NeuronLayer | Neuron)
-        and not isinstance(module, Integrator)
-        and id(module) not in inside
-    }
 
 
 class SpikeCounter:

@@ -15,13 +15,13 @@ from torch.nn.utils import parametrize
 
 from snnlib.checks import check_floating
 from snnlib.functional.event_driven import as_event_driven
-from snnlib.inspect.activity import spikes_of, spiking_modules
+from snnlib.inspect.activity import spikes_of
 from snnlib.neurons import Integrator, Neuron
 from snnlib.nn.fused_block import Block
 from snnlib.nn.fusion import blocks_by_part
 from snnlib.nn.gain import WeightWithGain
 from snnlib.nn.neuron_layer import NeuronLayer
-from snnlib.nn.srm import SRMLayer
+from snnlib.structure.layers import has_srm_kernels, hook, outer_modules, spiking_modules
 
 _INPUT = "input"
 # Of the event-driven record: a bit per neuron and step, two float32 per spike.
@@ -173,27 +173,19 @@ class _Ledger:
     def watching(self, net: nn.Module) -> Iterator[None]:
         """Hooks on every module, but what is inside a spiking layer or a fused block counts as its first module's."""
         blocks, seen = blocks_by_part(net), set[nn.Module]()
-        inside = {
-            id(part) for layer in net.modules() if isinstance(layer, NeuronLayer) for part in layer.modules()
-        }
         with ExitStack() as hooks:
-            for name, module in net.named_modules():
+            for name, module in outer_modules(net).items():
+                own = name or "net"
                 if isinstance(module, WeightWithGain):
-                    self._weight_sizes[name or "net"] = _sizes(module.weight)
-                if isinstance(module, NeuronLayer) or id(module) not in inside:
-                    runs = blocks.get(module, module)
-                    if runs in seen:
-                        continue
+                    self._weight_sizes[own] = _sizes(module.weight)
+                runs = blocks.get(module, module)
+                if runs not in seen:
                     seen.add(runs)
-                    own = name or "net"
-                    before = runs.register_forward_pre_hook(self._enter(own), with_kwargs=True)
-                    after = runs.register_forward_hook(self._leave(own), with_kwargs=True)
-                    hooks.callback(before.remove)
-                    hooks.callback(after.remove)
+                    hook(hooks, runs, self._enter(own), self._leave(own))
             yield
 
     def layers(self, weights: set[int]) -> tuple[LayerMemory, ...]:
-        """The books, closed."""
+        """Returns the totals of each layer."""
         sequences, states = dict.fromkeys(self._neurons, 0), dict.fromkeys(self._neurons, 0)
         for address, (keeper, tensor) in self._kept.items():
             nbytes = tensor.untyped_storage().nbytes()
@@ -211,16 +203,16 @@ class _Ledger:
         )
 
     def _enter(self, name: str) -> Any:
-        def hook(_module: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any]) -> None:
+        def enter(_module: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any]) -> None:
             self._stack.append(name)
             self._neurons.setdefault(name, (0, 0.0, 0.0))
             for tensor in filter(torch.is_tensor, (*inputs, *options.values())):
                 self._givers.setdefault(_address(tensor), (None, tensor))
 
-        return hook
+        return enter
 
     def _leave(self, name: str) -> Any:
-        def hook(module: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any], output: Any) -> None:
+        def leave(module: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any], output: Any) -> None:
             self._stack.pop()
             sequence = spikes_of(output)
             layer = module.neurons if isinstance(module, Block) else module
@@ -241,7 +233,7 @@ class _Ledger:
             if isinstance(sequence, Tensor):
                 self._givers.setdefault(_address(sequence), (name, sequence))
 
-        return hook
+        return leave
 
 
 def _of_neurons(layer: NeuronLayer, x: Tensor, out: Tensor, fused: bool) -> tuple[int, float, float]:
@@ -254,7 +246,7 @@ def _of_neurons(layer: NeuronLayer, x: Tensor, out: Tensor, fused: bool) -> tupl
     spikes = float(out.mean(dtype=torch.float64)) * neuron_steps if neuron_steps else 0.0
     if isinstance(as_event_driven(layer.operator, x, layer.weight), str):
         return neuron_steps, spikes, float(neuron_steps * out.element_size())
-    if not isinstance(layer, SRMLayer):
+    if not has_srm_kernels(layer):
         # How many of its steps are entries follows from the potentials, which are not in memory.
         return neuron_steps, spikes, math.nan
     return neuron_steps, spikes, neuron_steps * _BYTES_PER_STEP + spikes * _BYTES_PER_SPIKE

@@ -10,12 +10,13 @@ from typing import Any, Self, cast
 from torch import Tensor, nn
 
 from snnlib.functional.srm import Streamed
-from snnlib.inspect.activity import SpikeCounter, own_steps, spikes_of, spiking_modules
+from snnlib.inspect.activity import SpikeCounter, own_steps, spikes_of
 from snnlib.neurons import Integrator, Neuron
 from snnlib.neurons.training_watch import Window
 from snnlib.nn.fusion import blocks_by_part
 from snnlib.nn.neuron_layer import NeuronLayer
 from snnlib.nn.readout import SRMReadout
+from snnlib.structure.layers import spiking_modules
 
 # A neuron that fires in more than half of all steps is reset before it has gathered much.
 _BUSY_RATE = 0.5

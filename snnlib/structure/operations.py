@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.neurons import Neuron
-from snnlib.nn import AvgPool2d, SpikeAvgPool2d, SpikingLayer, SRMLayer, SRMReadout
+from snnlib.nn import AvgPool2d, SpikeAvgPool2d, SpikingLayer, SRMReadout
 from snnlib.nn.batch_norm import BatchNorm
 from snnlib.nn.delays import Delays
 from snnlib.nn.recurrent_layer import Recurrent, RecurrentLayer
 from snnlib.structure.cells import Array
-from snnlib.structure.neurons import Neurons, Recurrence, neurons_of, potentials, srm_neurons
+from snnlib.structure.neurons import Neurons, Recurrence, neurons_of, potentials
 from snnlib.structure.unsupported import Unsupported
 
 
@@ -129,7 +129,7 @@ def operations_of(module: nn.Module, lead: int) -> Parts | None:
         whole = Normalise(module)
     elif isinstance(module, Neuron):
         whole = neurons_of(module)
-    elif isinstance(module, SpikingLayer | SRMLayer | SRMReadout):
+    elif isinstance(module, SpikingLayer | SRMReadout):
         return _layer(module, lead)
     return None if whole is None else [("", whole)]
 
@@ -137,7 +137,7 @@ def operations_of(module: nn.Module, lead: int) -> Parts | None:
 def is_operation(module: nn.Module) -> bool:
     """Returns whether `operations_of` knows the module."""
     kinds = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Flatten, *_POOLS, *_NORMS)
-    return isinstance(module, (*kinds, Neuron, SpikingLayer, SRMLayer, SRMReadout))
+    return isinstance(module, (*kinds, Neuron, SpikingLayer, SRMReadout))
 
 
 def _layer(module: Any, lead: int) -> Parts:
@@ -153,17 +153,9 @@ def _layer(module: Any, lead: int) -> Parts:
     recurrent = isinstance(module, RecurrentLayer)
     weights = Weights(module.effective_weight, None, None if linear else module)
     parts.append(("w_in" if recurrent else "weight", weights))
-    neurons = _neurons(module)
+    readout = isinstance(module, SRMReadout)
+    neurons = potentials(module.tau_m, module.tau_s) if readout else neurons_of(module.neuron)
     if recurrent:
         back = Recurrence(module.recurrent_weight, delays=module.recurrent_delays)
         neurons = replace(neurons, recurrence=back)
     return [*parts, ("neuron", neurons)]
-
-
-def _neurons(module: Any) -> Neurons:
-    if isinstance(module, SRMReadout):
-        return potentials(module.tau_m, module.tau_s)
-    if isinstance(module, SRMLayer):
-        tau_m, tau_s, _ = module.neuron.taus
-        return srm_neurons(tau_m, tau_s, module.threshold, resets_all=True)
-    return neurons_of(module.neuron)

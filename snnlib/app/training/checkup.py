@@ -10,8 +10,8 @@ import lightning.pytorch as pl
 from lightning.pytorch.utilities import rank_zero_only
 from torch import nn
 
-from snnlib.inspect.activity import spiking_modules
 from snnlib.learning.health import SpikeDoctor
+from snnlib.structure.layers import spiking_modules
 
 
 class Checkup(pl.Callback):

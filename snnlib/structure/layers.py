@@ -1,0 +1,65 @@
+"""A net's modules as tools see them: a layer with its neurons is one module, whatever is inside of it."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Any
+
+from torch import nn
+
+from snnlib.neurons import SRM, Integrator, Neuron
+from snnlib.nn.neuron_layer import NeuronLayer
+from snnlib.nn.spiking import SpikingLayer
+
+
+def outer_modules(net: nn.Module) -> dict[str, nn.Module]:
+    """Returns all modules by their names, but what is inside a layer with neurons."""
+    inside = {
+        part
+        for layer in net.modules()
+        if isinstance(layer, NeuronLayer)
+        for part in layer.modules()
+        if part is not layer
+    }
+    return {name: module for name, module in net.named_modules() if module not in inside}
+
+
+def spiking_modules(net: nn.Module) -> dict[str, nn.Module]:
+    """Returns by their names layers with neurons, and neurons that stand alone behind any module; no integrators."""
+    return {
+        name: module
+        for name, module in outer_modules(net).items()
+        if isinstance(module, NeuronLayer | Neuron) and not isinstance(module, Integrator)
+    }
+
+
+def neuron_of(module: nn.Module) -> Neuron | None:
+    """Returns the neuron of a layer, or the neuron itself; None for another module."""
+    found = module.neuron if isinstance(module, SpikingLayer) else module
+    return found if isinstance(found, Neuron) else None
+
+
+def has_srm_kernels(module: nn.Module) -> bool:
+    """Returns whether a layer's neurons are those that the event-driven kernels of SRM layers compute."""
+    neuron = neuron_of(module)
+    apart = not isinstance(module, NeuronLayer) or module.neurons_apart
+    return isinstance(neuron, SRM) and neuron.reset_states == "all" and apart
+
+
+def hook(stack: ExitStack, module: nn.Module, before: Any, after: Any, sees_blocks: bool = False) -> None:
+    """Calls `before` and `after` around each call of a module, until the stack is left.
+
+    Args:
+        stack: removes the hooks.
+        module: the module, or a fused block.
+        before: gets the module, its arguments and its options.
+        after: gets these and the output.
+        sees_blocks: whether a fused block may run as one in spite of hooks on its modules.
+    """
+    if sees_blocks:
+        before.sees_blocks = after.sees_blocks = True
+    for handle in (
+        module.register_forward_pre_hook(before, with_kwargs=True),
+        module.register_forward_hook(after, with_kwargs=True),
+    ):
+        stack.callback(handle.remove)
