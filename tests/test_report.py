@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 import snnlib
 from snnlib.app.report.evaluation import evaluate
-from snnlib.app.report.figures import history_sections
 from snnlib.app.report.heat import pixels_per_cell
 from snnlib.app.report.history import Columns
+from snnlib.app.report.history_figures import history_sections
 from snnlib.app.report.layers import parameters_by_layer
 from snnlib.app.report.potentials import normalised_potential
 from snnlib.app.report.recorder import recording, spiking_layers

@@ -1,48 +1,26 @@
-"""One pass of a net over labelled data: predictions, firing of every layer, and samples worth a picture."""
+"""One pass of a net over labelled data: predictions, and firing of every layer."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from snnlib.app.report.answers import Answers, Task, task_of
 from snnlib.app.report.batches import labelled_steps, parts_of
+from snnlib.app.report.decision import Decision, Scores, default_scores
 from snnlib.app.report.recorder import recording, spiking_layers
+from snnlib.app.report.samples import Sample, classified, keep
 from snnlib.data.ragged import NO_LABEL
 from snnlib.functional.spike_count import count_per_neuron
 from snnlib.inspect.activity import SATURATED_RATE, LayerActivity
 from snnlib.inspect.operation_counter import OperationCounter
 from snnlib.inspect.operation_profile import Profile
 from snnlib.inspect.operations import as_input, evaluating, profile_of
-
-Scores = Callable[[Any], Tensor]
-Decision = Literal["spike count", "mean potential", "output", "scores", "every step"]
-
-# Samples kept for pictures: enough to hold a mistake of most nets, in a quarter of a gigabyte at most.
-_KEPT_SAMPLES, _KEPT_BYTES = 60, 2**28
-
-
-@dataclass(frozen=True)
-class Sample:
-    """A sample kept for pictures: its input `[T, ...]` (uint8 where that holds it), its label and the prediction.
-
-    Where every step is labelled, `label` and `predicted` are those of the most frequent label of the sample, and
-    `labels` and `answers` those of the steps `[T]`. Where nothing is classified, both are -1, and `target` and `answer`
-    are the numbers or labels of the sample.
-    """
-
-    x: Tensor
-    label: int
-    predicted: int
-    labels: Tensor | None = None
-    answers: Tensor | None = None
-    target: Tensor | None = None
-    answer: Tensor | None = None
 
 
 @dataclass
@@ -192,21 +170,6 @@ def _start(
     return Evaluation(confusion, decision, read, layers, batch_size, OperationCounter(net))
 
 
-def default_scores(output: Any, batch_first: bool) -> tuple[Decision, Scores]:
-    """How to read class scores `[N, K]` from a net's output: spikes are counted, potentials averaged over time."""
-    if isinstance(output, Tensor) and output.dim() == 2:
-        return "output", lambda answer: answer
-    if not (isinstance(output, Tensor) and output.dim() == 3):
-        shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
-        raise ValueError(
-            f"scores: expected a function for an output other than [N, K] and [T, N, K], got {shape}"
-        )
-    time = int(batch_first)
-    if bool(((output == 0) | (output == 1)).all()):
-        return "spike count", lambda answer: answer.sum(time)
-    return "mean potential", lambda answer: answer.mean(time)
-
-
 def _add(
     result: Evaluation, net: nn.Module, frames: Tensor, x: Tensor, labels: Tensor | None, batch_first: bool
 ) -> None:
@@ -232,7 +195,7 @@ def _add(
     result.running = _longer(result.running, torch.full((steps,), len(answers)).double())
     result.seen += len(answers)
     for sample in answers:
-        _keep(result, sample)
+        keep(result.samples, sample, max(len(result.confusion), 1))
 
 
 def _samples(x: Tensor, batch_first: bool) -> Tensor:
@@ -261,7 +224,7 @@ def _classes(result: Evaluation, found: Tensor, x: Tensor, labels: Tensor, batch
     if labels.dim() == 2 and not batch_first:
         labels, predicted = labels.t(), predicted.t()
     rows = zip(_samples(x, batch_first), labels, predicted, strict=True)
-    return [_sample(sample, label, answer) for sample, label, answer in rows]
+    return [classified(sample, label, answer) for sample, label, answer in rows]
 
 
 def _numbers(result: Evaluation, found: Tensor, x: Tensor, labels: Tensor, batch_first: bool) -> list[Sample]:
@@ -278,38 +241,9 @@ def _numbers(result: Evaluation, found: Tensor, x: Tensor, labels: Tensor, batch
     ]
 
 
-def _sample(x: Tensor, label: Tensor, answer: Tensor) -> Sample:
-    if label.dim() == 0:
-        return Sample(x, int(label), int(answer))
-    known = label != NO_LABEL
-    if not known.any():
-        return Sample(x, NO_LABEL, NO_LABEL, label, answer)
-    most = int(label[known].mode().values)
-    return Sample(x, most, int(answer[label == most].mode().values), label, answer)
-
-
 def _longer(total: Tensor | None, more: Tensor) -> Tensor:
     """The sum of two totals over time, of which one may have more steps."""
     if total is None:
         return more
     steps = max(len(total), len(more))
     return sum(torch.nn.functional.pad(part, (0, steps - len(part))) for part in (total, more))  # type: ignore[return-value]
-
-
-def _keep(result: Evaluation, sample: Sample) -> None:
-    """Keep a sample while there is room: each class has its share, and so have mistakes."""
-    classes = max(len(result.confusion), 1)
-    right = sample.predicted == sample.label
-    same = [
-        kept
-        for kept in result.samples
-        if kept.label == sample.label and (kept.predicted == kept.label) == right
-    ]
-    share = max(_KEPT_SAMPLES // (2 * classes), 1)
-    if len(result.samples) >= _KEPT_SAMPLES or len(same) >= share:
-        return
-    # Event counts fit into a byte; other inputs stay as they are.
-    small = sample.x.to(torch.uint8)
-    small = (small if torch.equal(small.to(sample.x.dtype), sample.x) else sample.x).cpu().clone()
-    if (len(result.samples) + 1) * small.nbytes <= _KEPT_BYTES:
-        result.samples.append(replace(sample, x=small))

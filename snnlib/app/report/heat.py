@@ -10,8 +10,9 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from snnlib.app.report.evaluation import Evaluation, Sample
+from snnlib.app.report.evaluation import Evaluation
 from snnlib.app.report.recorder import Recorded, recording
+from snnlib.app.report.samples import Sample
 from snnlib.app.visual import heat_strips
 from snnlib.inspect.gradcam import GradCAM, Occlusion, occlusion_test
 from snnlib.inspect.operations import as_input

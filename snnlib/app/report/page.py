@@ -17,18 +17,15 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from snnlib.app.report.evaluation import Evaluation, evaluate
-from snnlib.app.report.figures import (
-    Section,
-    firing_sections,
-    history_sections,
-    operations_section,
-    sample_sections,
-)
+from snnlib.app.report.figures import firing_sections, operations_section
 from snnlib.app.report.heat import heat_maps
 from snnlib.app.report.history import Columns, History
+from snnlib.app.report.history_figures import history_sections
 from snnlib.app.report.layers import COLUMNS, NOTE, layer_table
 from snnlib.app.report.origin import origin
 from snnlib.app.report.results import results_of
+from snnlib.app.report.sample_figures import sample_sections
+from snnlib.app.report.section import Section
 from snnlib.data.atomic import write_bytes_atomically
 from snnlib.inspect.activity import LayerActivity
 from snnlib.inspect.gradcam import Occlusion

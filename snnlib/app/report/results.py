@@ -10,7 +10,8 @@ import torch
 
 from snnlib.app.report.answers import Answers
 from snnlib.app.report.evaluation import Evaluation
-from snnlib.app.report.figures import Section, answer_section, confusion_section
+from snnlib.app.report.figures import answer_section, confusion_section
+from snnlib.app.report.section import Section
 from snnlib.app.visual import recall_precision
 
 

@@ -1,0 +1,35 @@
+"""What a prediction is read from: scores of the classes in a net's output."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+from torch import Tensor
+
+Scores = Callable[[Any], Tensor]
+Decision = Literal["spike count", "mean potential", "output", "scores", "every step"]
+
+# In a sentence.
+READ_FROM: dict[Decision, str] = {
+    "spike count": "the output neuron with the most spikes",
+    "mean potential": "the output neuron with the highest mean membrane potential",
+    "output": "the highest output",
+    "scores": "the highest score",
+    "every step": "the highest output of each step",
+}
+
+
+def default_scores(output: Any, batch_first: bool) -> tuple[Decision, Scores]:
+    """Chooses how class scores `[N, K]` are read from a net's output: spikes are counted, potentials averaged over time."""
+    if isinstance(output, Tensor) and output.dim() == 2:
+        return "output", lambda answer: answer
+    if not (isinstance(output, Tensor) and output.dim() == 3):
+        shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
+        raise ValueError(
+            f"scores: expected a function for an output other than [N, K] and [T, N, K], got {shape}"
+        )
+    time = int(batch_first)
+    if bool(((output == 0) | (output == 1)).all()):
+        return "spike count", lambda answer: answer.sum(time)
+    return "mean potential", lambda answer: answer.mean(time)

@@ -1,0 +1,159 @@
+"""One sample through the net: spikes, classes and membrane potentials, each with the sentences that explain it."""
+
+from __future__ import annotations
+
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor, nn
+
+from snnlib.app.report.answers import Task
+from snnlib.app.report.decision import READ_FROM
+from snnlib.app.report.evaluation import Evaluation
+from snnlib.app.report.potentials import neuron_name, normalised_potential, typical_neurons
+from snnlib.app.report.recorder import Recorded, recording
+from snnlib.app.report.samples import Sample
+from snnlib.app.report.section import Section, label
+from snnlib.app.visual import labels_over_time, membrane_potentials, raster
+from snnlib.data.ragged import NO_LABEL
+from snnlib.inspect.operations import as_input
+
+_MOST_LAYERS = 8
+_MOST_SEQUENCES = 4
+# Numbers, or labels, in the heading of a figure.
+_MOST_IN_TITLE = 4
+
+
+def sample_sections(
+    net: nn.Module,
+    evaluation: Evaluation,
+    *,
+    classes: list[str],
+    batch_first: bool,
+    step_ms: float | None,
+    neurons: dict[str, list[int]],
+) -> list[Section]:
+    """One sample through the net: spikes of every layer, and membrane potentials of single neurons."""
+    right = [sample for sample in evaluation.samples if sample.label == sample.predicted]
+    sample = (right or evaluation.samples)[0]
+    with torch.no_grad(), recording(net, evaluation.layers, batch_first) as recorded:
+        output = net(as_input(net, sample.x.unsqueeze(0 if batch_first else 1)))
+    spikes = {
+        label(name, evaluation.layers[name]): layer.spikes[:, 0].cpu()
+        for name, layer in list(recorded.items())[-_MOST_LAYERS:]
+    }
+    text = "Every mark is a spike; each row is a neuron, and shaded bands are the channels of a convolutional layer."
+    if evaluation.task == "classes":
+        text += f" The class is decided by {READ_FROM[evaluation.decision]}; the true class is in bold."
+        title = f"True class {classes[sample.label]}, predicted {classes[sample.predicted]}"
+    else:
+        title = _title_of_numbers(sample, classes, evaluation.task)
+    if sample.labels is not None and sample.answers is not None:
+        known = sample.labels != NO_LABEL
+        right_steps = int((sample.labels == sample.answers)[known].sum())
+        title = f"{right_steps} of {int(known.sum())} labelled steps classified correctly"
+    sections = [
+        Section(
+            "raster.png",
+            "Spikes of one sample",
+            text,
+            _raster(evaluation, sample, spikes, output, batch_first, classes, step_ms, title),
+        )
+    ]
+    if sample.labels is not None:
+        sections.append(_labels_section(evaluation, classes, step_ms))
+    potentials = _potentials(evaluation, recorded, neurons)
+    if potentials:
+        sections.append(
+            Section(
+                "potentials.png",
+                "Membrane potentials",
+                "Membrane potentials for the same sample, before each reset and in units of the threshold (dashed); "
+                "marks on top are spikes. The neurons shown are the busiest of their layer over all samples, one with "
+                "the median rate, and a dead one where there is any, unless others were asked for.",
+                membrane_potentials(potentials, step_ms=step_ms, title=title),
+            )
+        )
+    return sections
+
+
+def _title_of_numbers(sample: Sample, names: list[str], task: Task) -> str:
+    """Target and answer of a sample where they fit into a line."""
+    if sample.target is None or sample.answer is None or sample.target.numel() > _MOST_IN_TITLE:
+        return "One sample"
+    target, answer = (value.flatten().tolist() for value in (sample.target, sample.answer))
+    if task == "labels":
+        true, given = (
+            ", ".join(name for name, value in zip(names, values, strict=True) if value > 0) or "none"
+            for values in (target, answer)
+        )
+        return f"True labels: {true}; predicted: {given}"
+    return "; ".join(
+        f"{name}: true {true:.3g}, predicted {value:.3g}"
+        for name, true, value in zip(names, target, answer, strict=True)
+    )
+
+
+def _labels_section(evaluation: Evaluation, classes: list[str], step_ms: float | None) -> Section:
+    """True and predicted class of every step, for a few samples."""
+    rows: dict[str, tuple[Tensor, Tensor]] = {}
+    for sample in evaluation.samples[:_MOST_SEQUENCES]:
+        assert sample.labels is not None
+        assert sample.answers is not None
+        rows[f"sequence {len(rows) + 1}"] = sample.labels, sample.answers
+    text = (
+        "True class (upper line) and prediction (lower line) at every step of a few samples; steps without a label are "
+        "white, and so are the predictions there, which count for nothing."
+    )
+    figure = labels_over_time(rows, classes, step_ms=step_ms, no_label=NO_LABEL)
+    return Section("labels_over_time.png", "Classes over time", text, figure)
+
+
+def _raster(
+    evaluation: Evaluation,
+    sample: Sample,
+    spikes: dict[str, Tensor],
+    output: Tensor,
+    batch_first: bool,
+    classes: list[str],
+    step_ms: float | None,
+    title: str,
+) -> Figure:
+    layers = {"input": sample.x, **spikes}
+    potentials = None
+    if isinstance(output, Tensor) and output.dim() == 3 and not bool(((output == 0) | (output == 1)).all()):
+        potentials = (output[0] if batch_first else output[:, 0]).float().cpu()
+    outputs = next(reversed(layers.values()))[0] if potentials is None else potentials[0]
+    classed = outputs.numel() == len(classes)
+    return raster(
+        layers,
+        step_ms=step_ms,
+        title=title,
+        classes=classes if classed else None,
+        label=sample.label if classed and sample.label != NO_LABEL and sample.labels is None else None,
+        potentials=potentials,
+        decides=evaluation.task == "classes",
+        every_step=sample.labels is not None,
+    )
+
+
+def _potentials(
+    evaluation: Evaluation, recorded: dict[str, Recorded], neurons: dict[str, list[int]]
+) -> dict[str, dict[str, tuple[Tensor, Tensor]]]:
+    panels: dict[str, dict[str, tuple[Tensor, Tensor]]] = {}
+    for name, layer in list(recorded.items())[-_MOST_LAYERS:]:
+        potential = normalised_potential(evaluation.layers[name], layer.input)
+        if potential is None:
+            continue
+        shape = layer.spikes.shape[2:]
+        flat, spikes = potential[:, 0].flatten(1).cpu(), layer.spikes[:, 0].flatten(1).cpu()
+        if name in neurons:
+            chosen = {neuron_name(shape, index): index for index in neurons[name]}
+        else:
+            chosen = {
+                f"{kind}: {neuron_name(shape, index)}": index
+                for kind, index in typical_neurons(evaluation.counts[name]).items()
+            }
+        panels[label(name, evaluation.layers[name])] = {
+            text: (flat[:, index], spikes[:, index]) for text, index in chosen.items()
+        }
+    return panels
