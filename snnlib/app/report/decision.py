@@ -21,7 +21,7 @@ READ_FROM: dict[Decision, str] = {
 
 
 def default_scores(output: Any, batch_first: bool) -> tuple[Decision, Scores]:
-    """Chooses how class scores `[N, K]` are read from a net's output: spikes are counted, potentials averaged over time."""
+    """Chooses how class scores `[N, K]` are read from an output: spikes are counted, potentials averaged over time."""
     if isinstance(output, Tensor) and output.dim() == 2:
         return "output", lambda answer: answer
     if not (isinstance(output, Tensor) and output.dim() == 3):
