@@ -30,8 +30,9 @@ from snnlib.data.datasets.simulated_events import SimulatedEvents
 from snnlib.data.event_batch import EventBatch
 from snnlib.data.event_cache import EventCache
 from snnlib.data.events import EVENT_DTYPE, Events, as_events
-from snnlib.data.formats.base import EventFileError, Header
+from snnlib.data.formats.event_file import EventFileError
 from snnlib.data.formats.nmnist_bin import encode_nmnist, read_nmnist, write_nmnist
+from snnlib.data.formats.room import Header
 from snnlib.data.frame_cache import FrameCache
 from snnlib.data.frames import ToFrames, stack_time_first, to_frames
 from snnlib.data.ragged import LengthBatches, collate_ragged

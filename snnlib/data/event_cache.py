@@ -17,7 +17,7 @@ from torch.utils.data import Dataset
 from snnlib.data.cache_dir import user_cache_dir
 from snnlib.data.checks import check_index, check_transforms
 from snnlib.data.events import EVENT_DTYPE, Events, check_events
-from snnlib.data.formats.base import EventFileError
+from snnlib.data.formats.event_file import EventFileError
 from snnlib.data.packed_events import MAGIC, PackedEvents, write_packed
 from snnlib.data.progress import progress_bar
 

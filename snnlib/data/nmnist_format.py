@@ -1,6 +1,6 @@
 """Import path of version 0.1; the format's module is `snnlib.data.formats.nmnist_bin`."""
 
-from snnlib.data.formats.base import EventFileError
+from snnlib.data.formats.event_file import EventFileError
 from snnlib.data.formats.nmnist_bin import (
     EVENT_BYTES,
     FIELD_MAX_US,

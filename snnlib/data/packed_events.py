@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from snnlib.data.atomic import whole_or_absent
 from snnlib.data.events import EVENT_DTYPE, Events
-from snnlib.data.formats.base import EventFileError
+from snnlib.data.formats.event_file import EventFileError
 
 # The last byte is the version: raise it with every change of the layout.
 MAGIC = b"SNNEVT\0\1"

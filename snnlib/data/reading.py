@@ -10,8 +10,10 @@ import numpy as np
 
 from snnlib.data.checks import check_choice, check_int, check_sensor_size
 from snnlib.data.events import Events, sort_by_time
-from snnlib.data.formats.base import EventFile, FileSource, Format, Header, Room
+from snnlib.data.formats.base import Format
+from snnlib.data.formats.event_file import EventFile, FileSource
 from snnlib.data.formats.registry import check_options, find_format, named_format
+from snnlib.data.formats.room import Header, Room
 
 Outside = Literal["error", "drop"]
 Origin = Literal["auto", "first"] | int

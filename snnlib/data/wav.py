@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from snnlib.data.formats.base import EventFileError
+from snnlib.data.formats.event_file import EventFileError
 
 # Bits of a sample by its bytes; those of one byte are unsigned.
 _WIDTHS = (1, 2, 3, 4)

@@ -18,7 +18,7 @@ from snnlib.app.training.config import TrainConfig
 from snnlib.app.training.data_module import EventData
 from snnlib.data import NMNIST, EventCache, EventFolder, FrameCache, ToFrames, as_events, write
 from snnlib.data.event_cache import SUFFIX
-from snnlib.data.formats.base import EventFileError
+from snnlib.data.formats.event_file import EventFileError
 from snnlib.data.packed_events import PackedEvents, pack_events, unpack_events, write_packed
 
 FRAMES = ToFrames(time_steps=30, step_us=70_000, sensor_size=(40, 400))

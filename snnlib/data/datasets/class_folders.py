@@ -13,7 +13,7 @@ from pathlib import Path
 
 from snnlib.data.checks import check_choice
 from snnlib.data.datasets.splits import SPLITS, Split, some_names
-from snnlib.data.formats.base import EventFileError
+from snnlib.data.formats.event_file import EventFileError
 
 TABLE = "labels.csv"
 SPLIT_FOLDERS = {

@@ -12,7 +12,7 @@ from torch.utils.data import Dataset
 
 from snnlib.data.checks import check_choice, check_index
 from snnlib.data.datasets.splits import SPLITS, Split
-from snnlib.data.formats.base import EventFile, EventFileError
+from snnlib.data.formats.event_file import EventFile, EventFileError
 from snnlib.data.formats.matlab import load_variables
 
 # The last step of each sequence holds -1 in channel 0 whatever the heart does.

@@ -9,7 +9,7 @@ from typing import Any
 
 from snnlib.data.datasets.event_folder import EventFolder, Transform
 from snnlib.data.datasets.splits import Split
-from snnlib.data.formats.base import EventFileError
+from snnlib.data.formats.event_file import EventFileError
 
 
 class _Published(EventFolder):

@@ -24,8 +24,9 @@ from snnlib.data.datasets.class_folders import (
 from snnlib.data.datasets.reader_options import ReaderOptions
 from snnlib.data.datasets.splits import Split, split_by_hash
 from snnlib.data.event_cache import digest_of
-from snnlib.data.formats.base import EventFile, EventFileError, Room
+from snnlib.data.formats.event_file import EventFile, EventFileError
 from snnlib.data.formats.registry import SUFFIXES, find_format, named_format
+from snnlib.data.formats.room import Room
 from snnlib.data.reading import Recording, read
 
 Transform = Callable[[Any], Any]

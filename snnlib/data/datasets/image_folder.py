@@ -25,7 +25,7 @@ from snnlib.data.datasets.class_folders import (
 )
 from snnlib.data.datasets.event_folder import Transform
 from snnlib.data.datasets.splits import Split, split_by_hash
-from snnlib.data.formats.base import EventFileError
+from snnlib.data.formats.event_file import EventFileError
 
 Mode = Literal["grey", "colour"]
 _IMAGES = FileKind("images", frozenset({".png", ".jpg", ".jpeg", ".bmp"}))

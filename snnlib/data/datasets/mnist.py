@@ -12,7 +12,7 @@ from torch.utils.data import Dataset
 from snnlib.data.checks import check_choice, check_index, check_transforms
 from snnlib.data.datasets.event_folder import Transform
 from snnlib.data.datasets.splits import SPLITS, Split
-from snnlib.data.formats.base import EventFileError
+from snnlib.data.formats.event_file import EventFileError
 from snnlib.data.formats.idx import read_idx
 
 # Share of the training images, their last, that is the validation set: 5000 of 60000.

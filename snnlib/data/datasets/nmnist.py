@@ -15,7 +15,7 @@ from torch.utils.data import Dataset
 from snnlib.data.checks import check_choice, check_int
 from snnlib.data.datasets.splits import SPLITS, Split, some_names, split_by_hash
 from snnlib.data.event_cache import digest_of
-from snnlib.data.formats.base import EventFileError
+from snnlib.data.formats.event_file import EventFileError
 from snnlib.data.formats.nmnist_bin import NMNIST_SENSOR_SIZE, read_nmnist
 from snnlib.data.sources import Source, find_split
 

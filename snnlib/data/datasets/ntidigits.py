@@ -16,7 +16,7 @@ from snnlib.data.checks import check_choice, check_index
 from snnlib.data.datasets.event_folder import Transform
 from snnlib.data.datasets.splits import SPLITS, Split, some_names
 from snnlib.data.events import as_events
-from snnlib.data.formats.base import EventFileError
+from snnlib.data.formats.event_file import EventFileError
 from snnlib.data.formats.hdf5 import DAMAGED, check_size, import_h5py
 
 CHANNELS = 64

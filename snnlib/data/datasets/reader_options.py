@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from snnlib.data.formats.base import EventFile, EventFileError
+from snnlib.data.formats.event_file import EventFile, EventFileError
 from snnlib.data.formats.registry import FORMATS, find_format, named_format
 from snnlib.data.reading import read
 

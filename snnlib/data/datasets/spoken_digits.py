@@ -17,7 +17,7 @@ from torch.utils.data import Dataset
 from snnlib.data.checks import check_choice, check_index
 from snnlib.data.datasets.event_folder import Transform
 from snnlib.data.datasets.splits import SPLITS, Split, some_names
-from snnlib.data.formats.base import EventFileError
+from snnlib.data.formats.event_file import EventFileError
 from snnlib.data.sources import ZipSource
 from snnlib.data.wav import decode_wav
 

@@ -22,9 +22,12 @@ from typing import Any
 import numpy as np
 
 from snnlib.data.events import Events
-from snnlib.data.formats.base import Array, EventFile, Format, Header, Room, Unwrapper
+from snnlib.data.formats.base import Format
 from snnlib.data.formats.checks import check_writable
+from snnlib.data.formats.clock import Unwrapper
 from snnlib.data.formats.compiled import find_decoder, word_chunks
+from snnlib.data.formats.event_file import Array, EventFile
+from snnlib.data.formats.room import Header, Room
 
 MAGIC = b"#!AER-DAT2"
 # Chip: (height, width), and whether its words are a DAVIS's.

@@ -20,9 +20,11 @@ from typing import Any
 import numpy as np
 
 from snnlib.data.events import Events
-from snnlib.data.formats.base import CHUNK, Array, EventFile, Format, Header, Room
+from snnlib.data.formats.base import Format
 from snnlib.data.formats.checks import check_writable
 from snnlib.data.formats.compiled import CompiledDecoder, Decode, find_decoder
+from snnlib.data.formats.event_file import CHUNK, Array, EventFile
+from snnlib.data.formats.room import Header, Room
 
 MAGIC = b"#!AER-DAT3"
 PACKET_BYTES = 28

@@ -26,9 +26,11 @@ import numpy as np
 
 from snnlib.backends import native
 from snnlib.data.events import Events
-from snnlib.data.formats.base import CHUNK, Array, EventFile, Format, Header, Room
+from snnlib.data.formats.base import Format
 from snnlib.data.formats.checks import LARGEST_SIDE, small_number
 from snnlib.data.formats.compiled import CompiledDecoder, Decode, find_decoder
+from snnlib.data.formats.event_file import CHUNK, Array, EventFile
+from snnlib.data.formats.room import Header, Room
 
 MAGIC = b"#!AER-DAT4.0\r\n"
 COMPRESSIONS = {0: "none", 1: "LZ4", 2: "LZ4", 3: "ZSTD", 4: "ZSTD"}

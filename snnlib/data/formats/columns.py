@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from snnlib.data.events import Events, as_events
-from snnlib.data.formats.base import Array, EventFile, Room
+from snnlib.data.formats.event_file import Array, EventFile
+from snnlib.data.formats.room import Room
 
 NAMES = {
     "t": ("t", "ts", "time", "times", "timestamp", "timestamps"),

@@ -9,7 +9,8 @@ import numpy as np
 
 from snnlib.backends import native
 from snnlib.data.events import Events
-from snnlib.data.formats.base import Array, EventFile, Room
+from snnlib.data.formats.event_file import Array, EventFile
+from snnlib.data.formats.room import Room
 
 # The fields of `EventDecoder` in cpp/include/snnlib/event_files.h, in its order.
 _FIELDS = (

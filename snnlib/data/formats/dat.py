@@ -15,9 +15,12 @@ from typing import Any
 import numpy as np
 
 from snnlib.data.events import Events
-from snnlib.data.formats.base import EventFile, Format, Header, Room, Unwrapper
+from snnlib.data.formats.base import Format
 from snnlib.data.formats.checks import check_writable, size_in_header
+from snnlib.data.formats.clock import Unwrapper
 from snnlib.data.formats.compiled import find_decoder, word_chunks
+from snnlib.data.formats.event_file import EventFile
+from snnlib.data.formats.room import Header, Room
 
 # 0: the first cameras' two-dimensional events; 12: contrast detection. Both have the same bits.
 EVENT_TYPES = (0, 12)

@@ -18,10 +18,13 @@ from typing import Any
 import numpy as np
 
 from snnlib.data.events import Events
-from snnlib.data.formats.base import EventFile, Format, Header, Room, Unwrapper
+from snnlib.data.formats.base import Format
 from snnlib.data.formats.checks import check_writable
+from snnlib.data.formats.clock import Unwrapper
 from snnlib.data.formats.compiled import find_decoder, word_chunks
+from snnlib.data.formats.event_file import EventFile
 from snnlib.data.formats.prophesee_header import detect_version, header_bytes, read_header
+from snnlib.data.formats.room import Header, Room
 
 TIME_HIGH = 8
 LOW_BITS = 6

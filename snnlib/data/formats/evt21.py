@@ -17,11 +17,14 @@ from typing import Any
 import numpy as np
 
 from snnlib.data.events import Events
-from snnlib.data.formats.base import CHUNK, EventFile, Format, Header, Room, Unwrapper
+from snnlib.data.formats.base import Format
 from snnlib.data.formats.checks import check_writable
+from snnlib.data.formats.clock import Unwrapper
 from snnlib.data.formats.compiled import find_decoder, word_chunks
+from snnlib.data.formats.event_file import CHUNK, EventFile
 from snnlib.data.formats.evt2 import HIGH_PERIOD, LARGEST, LOW_BITS, OTHER, TIME_HIGH, UNTIMED
 from snnlib.data.formats.prophesee_header import detect_version, header_bytes, read_header
+from snnlib.data.formats.room import Header, Room
 
 
 def decode(file: EventFile, room: Room, options: dict[str, Any]) -> tuple[Header, Iterator[Events]]:

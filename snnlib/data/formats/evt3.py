@@ -27,10 +27,13 @@ from typing import Any
 import numpy as np
 
 from snnlib.data.events import Events
-from snnlib.data.formats.base import Array, EventFile, Format, Header, Room, Unwrapper
+from snnlib.data.formats.base import Format
 from snnlib.data.formats.checks import check_writable
+from snnlib.data.formats.clock import Unwrapper
 from snnlib.data.formats.compiled import find_decoder, word_chunks
+from snnlib.data.formats.event_file import Array, EventFile
 from snnlib.data.formats.prophesee_header import detect_version, header_bytes, read_header
+from snnlib.data.formats.room import Header, Room
 
 ADDR_Y, ADDR_X, VECT_BASE_X, VECT_12, VECT_8, TIME_LOW, TIME_HIGH = 0, 2, 3, 4, 5, 6, 8
 HIGH_PERIOD = 2**12

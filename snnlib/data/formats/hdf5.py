@@ -16,8 +16,10 @@ from typing import Any
 import numpy as np
 
 from snnlib.data.events import Events
-from snnlib.data.formats.base import CHUNK, Array, EventFile, EventFileError, Format, Header, Room
+from snnlib.data.formats.base import Format
 from snnlib.data.formats.columns import OPTIONS, find_columns, put_columns
+from snnlib.data.formats.event_file import CHUNK, Array, EventFile, EventFileError
+from snnlib.data.formats.room import Header, Room
 
 MAGIC = b"\x89HDF\r\n\x1a\n"
 PLACES = ("", "events", "CD", "prophesee/left", "cd", "event")

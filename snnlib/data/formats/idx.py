@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from snnlib.data.formats.base import EventFileError
+from snnlib.data.formats.event_file import EventFileError
 
 _UNSIGNED_BYTE = 8
 _GZIP = b"\x1f\x8b"

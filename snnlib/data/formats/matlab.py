@@ -20,8 +20,10 @@ from typing import Any, Literal
 import numpy as np
 
 from snnlib.data.events import Events
-from snnlib.data.formats.base import Array, EventFile, Format, Header, Room
+from snnlib.data.formats.base import Format
 from snnlib.data.formats.columns import OPTIONS, find_columns, put_columns
+from snnlib.data.formats.event_file import Array, EventFile
+from snnlib.data.formats.room import Header, Room
 
 MAGIC = b"MATLAB 5.0 MAT-file"
 HEADER_BYTES = 128

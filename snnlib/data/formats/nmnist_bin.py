@@ -28,7 +28,9 @@ import numpy.typing as npt
 from snnlib.data.atomic import write_bytes_atomically
 from snnlib.data.checks import check_sensor_size
 from snnlib.data.events import EVENT_DTYPE, Events, check_events, sort_by_time
-from snnlib.data.formats.base import EventFile, EventFileError, FileSource, Format, Header, Room
+from snnlib.data.formats.base import Format
+from snnlib.data.formats.event_file import EventFile, EventFileError, FileSource
+from snnlib.data.formats.room import Header, Room
 
 NMNIST_SENSOR_SIZE = (34, 34)
 EVENT_BYTES = 5

@@ -16,8 +16,10 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from snnlib.data.events import EVENT_DTYPE, Events, check_events
-from snnlib.data.formats.base import CHUNK, Array, EventFile, EventFileError, Format, Header, Room
+from snnlib.data.formats.base import Format
 from snnlib.data.formats.columns import NAMES, OPTIONS, ORDER, check_order, find_columns, put_columns
+from snnlib.data.formats.event_file import CHUNK, Array, EventFile, EventFileError
+from snnlib.data.formats.room import Header, Room
 
 MAGIC = b"\x93NUMPY"
 ZIP_MAGIC = b"PK\x03\x04"

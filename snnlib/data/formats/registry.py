@@ -19,7 +19,8 @@ from snnlib.data.formats import (
     numpy_arrays,
     text,
 )
-from snnlib.data.formats.base import EventFile, EventFileError, Format
+from snnlib.data.formats.base import Format
+from snnlib.data.formats.event_file import EventFile, EventFileError
 
 FORMATS: dict[str, Format] = {
     item.name: item

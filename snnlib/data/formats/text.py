@@ -16,9 +16,11 @@ from typing import Any
 import numpy as np
 
 from snnlib.data.events import Events
-from snnlib.data.formats.base import CHUNK, LONGEST_LINE, Array, EventFile, Format, Header, Room
+from snnlib.data.formats.base import Format
 from snnlib.data.formats.checks import LARGEST_SIDE, small_number
 from snnlib.data.formats.columns import OPTIONS, ORDER, check_order, find_columns, put_columns
+from snnlib.data.formats.event_file import CHUNK, LONGEST_LINE, Array, EventFile
+from snnlib.data.formats.room import Header, Room
 
 DELIMITERS = (",", ";", "\t")
 

@@ -2,7 +2,8 @@
 
 from snnlib.exchange.integers.c_program import export_c
 from snnlib.exchange.integers.convert import to_integers
-from snnlib.exchange.integers.integer_net import IntegerLayer, IntegerNet
+from snnlib.exchange.integers.integer_layer import IntegerLayer
+from snnlib.exchange.integers.integer_net import IntegerNet
 from snnlib.exchange.integers.report import IntegerReport, compare_integers
 from snnlib.exchange.integers.training import RoundedWeight, quantise_weights_
 

@@ -9,9 +9,7 @@ import torch
 from torch import Tensor
 
 from snnlib.data.atomic import write_bytes_atomically
-from snnlib.exchange.integers.integer_net import (
-    IntegerLayer,
-    IntegerNet,
+from snnlib.exchange.integers.c_layout import (
     delays_in_order,
     list_sizes,
     numbers_of,
@@ -21,6 +19,8 @@ from snnlib.exchange.integers.integer_net import (
     rows_of,
     weights_in_order,
 )
+from snnlib.exchange.integers.integer_layer import IntegerLayer
+from snnlib.exchange.integers.integer_net import IntegerNet
 
 # In the order in which they include each other.
 _KERNELS = (
@@ -75,8 +75,8 @@ def export_c(
     files = {
         "net.h": _header(net, binary, notes),
         "net.c": _program(net, binary),
-        "check.c": _CHECK,
-        "Makefile": _MAKEFILE,
+        "check.c": _text("check.c"),
+        "Makefile": _text("program.mk"),
     }
     vectors = _vectors(net, x)
     for name, text in files.items():
@@ -148,15 +148,22 @@ def _program(net: IntegerNet, binary: bool) -> str:
         f"static SNN_ALIGNED int16_t ring[{ring_size(net.layers)}];",
         "static const snn_scratch scratch = {sums, parts, spikes, window, fired, pooled, ring};",
         f"static const snn_layer layers[{len(net.layers)}] = {{\n" + ",\n".join(initialisers) + "};",
-        _FUNCTIONS.replace("BINARY", "1" if binary else "0")
+        "\n"
+        + _text("net_functions.c.in")
+        .replace("BINARY", "1" if binary else "0")
         .replace("LAYERS", str(len(net.layers)))
         .replace("  STEPS;\n", "".join(_step(number, len(net.layers)) for number in range(len(net.layers)))),
     ]
     return "\n".join(parts)
 
 
+def _text(name: str) -> str:
+    """Returns a file that lies beside this one."""
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")
+
+
 def _kernels(name: str) -> str:
-    lines = Path(__file__).with_name(name).read_text(encoding="utf-8").splitlines(keepends=True)
+    lines = _text(name).splitlines(keepends=True)
     return "".join(line for line in lines if not line.startswith('#include "'))
 
 
@@ -253,131 +260,3 @@ def _vectors(net: IntegerNet, x: Tensor) -> bytes:
             events = torch.stack((column, row, c, counts.long()), 1)
             words += [torch.tensor([len(events)]), events.flatten(), out[step, sample].long()]
     return torch.cat(words).to(torch.int32).numpy().astype("<i4").tobytes()
-
-
-_FUNCTIONS = """
-void net_reset(void) {
-  int k;
-  for (k = 0; k < LAYERS; ++k) snn_clear(&layers[k]);
-  memset(frame, 0, sizeof frame);
-}
-
-int net_event(int32_t x, int32_t y, int32_t channel) {
-  uint8_t* cell;
-  if (x < 0 || x >= NET_WIDTH || y < 0 || y >= NET_HEIGHT || channel < 0 || channel >= NET_CHANNELS) return -1;
-  cell = frame + (y * NET_WIDTH + x) * NET_CHANNELS + channel;
-  if (*cell < (BINARY ? 1 : 255)) ++*cell;
-  return 0;
-}
-
-void net_frame(const uint8_t* counts) {
-  int32_t x, y, channel;
-  for (channel = 0; channel < NET_CHANNELS; ++channel) {
-    for (y = 0; y < NET_HEIGHT; ++y) {
-      for (x = 0; x < NET_WIDTH; ++x) frame[(y * NET_WIDTH + x) * NET_CHANNELS + channel] = *counts++;
-    }
-  }
-}
-
-void net_step(int32_t output[NET_OUTPUTS]) {
-  snn_list_frame(&layers[0], frame, &lists[0]);
-  STEPS;
-  memset(frame, 0, sizeof frame);
-}
-"""
-
-_CHECK = """/* Compares the program with the test vectors, event by event and frame by frame.
- * With a number of rounds it also measures how many sequences it does in a second. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-
-#include "net.h"
-
-static uint8_t counts[NET_CHANNELS * NET_HEIGHT * NET_WIDTH];
-
-static int32_t word(const unsigned char** at) {
-  const unsigned char* b = *at;
-  *at += 4;
-  return (int32_t)((uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24);
-}
-
-static unsigned char* contents(const char* path) {
-  FILE* file = fopen(path, "rb");
-  long size;
-  unsigned char* bytes;
-  if (!file || fseek(file, 0, SEEK_END) || (size = ftell(file)) < 12) return 0;
-  rewind(file);
-  bytes = malloc((size_t)size);
-  if (bytes && fread(bytes, 1, (size_t)size, file) != (size_t)size) bytes = 0;
-  fclose(file);
-  return bytes;
-}
-
-/* All samples once; the number of outputs that differ. In frames, events of a step are given together. */
-static long run(const unsigned char* at, int frames, int compare) {
-  const int32_t samples = word(&at), steps = word(&at), outputs = word(&at);
-  int32_t output[NET_OUTPUTS], sample, step, k, n;
-  long wrong = 0;
-  if (outputs != NET_OUTPUTS) return -1;
-  for (sample = 0; sample < samples; ++sample) {
-    net_reset();
-    for (step = 0; step < steps; ++step) {
-      const int32_t events = word(&at);
-      if (frames) memset(counts, 0, sizeof counts);
-      for (k = 0; k < events; ++k) {
-        const int32_t x = word(&at), y = word(&at), channel = word(&at), count = word(&at);
-        if (frames) {
-          counts[(channel * NET_HEIGHT + y) * NET_WIDTH + x] = (uint8_t)count;
-        } else {
-          for (n = 0; n < count; ++n) net_event(x, y, channel);
-        }
-      }
-      if (frames) net_frame(counts);
-      net_step(output);
-      for (k = 0; k < outputs; ++k) {
-        if (word(&at) != output[k] && compare) ++wrong;
-      }
-    }
-  }
-  return wrong;
-}
-
-int main(int argc, char** argv) {
-  unsigned char* vectors = contents(argc > 1 ? argv[1] : "vectors.bin");
-  const long rounds = argc > 2 ? atol(argv[2]) : 0;
-  long by_events, by_frames, round;
-  const unsigned char* at = vectors;
-  if (!vectors) {
-    fprintf(stderr, "cannot read the vectors\\n");
-    return 2;
-  }
-  by_events = run(vectors, 0, 1);
-  by_frames = run(vectors, 1, 1);
-  printf("%ld samples, outputs that differ: %ld by events, %ld by frames\\n", (long)word(&at), by_events, by_frames);
-  if (rounds > 0) {
-    const clock_t start = clock();
-    double seconds;
-    at = vectors;
-    for (round = 0; round < rounds; ++round) run(vectors, 0, 0);
-    seconds = (double)(clock() - start) / CLOCKS_PER_SEC;
-    printf("%.0f samples per second\\n", (double)rounds * word(&at) / (seconds > 0 ? seconds : 1e-9));
-  }
-  free(vectors);
-  return by_events || by_frames ? 1 : 0;
-}
-"""
-
-_MAKEFILE = """CC ?= cc
-CFLAGS ?= -O3 -march=native
-
-check: check.c net.c net.h
-\t$(CC) -std=c99 -Wall -Wextra -pedantic $(CFLAGS) -o check check.c net.c
-\t./check vectors.bin
-
-speed: check
-\t./check vectors.bin 100
-
-.PHONY: speed
-"""

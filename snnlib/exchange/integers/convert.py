@@ -11,13 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from snnlib.exchange.integers.integer_net import (
-    BOUNDS,
-    LARGEST_NUMBER,
-    LEAK_BITS,
-    IntegerLayer,
-    IntegerNet,
-)
+from snnlib.exchange.integers.c_layout import LARGEST_NUMBER
+from snnlib.exchange.integers.integer_layer import BOUNDS, LEAK_BITS, IntegerLayer
+from snnlib.exchange.integers.integer_net import IntegerNet
 from snnlib.exchange.integers.scales import ScaleRule, check_scale, check_weight_bits, rounded, weight_scale
 from snnlib.structure.cells import Array
 from snnlib.structure.stages import Stage, decay_numbers, stages_of

@@ -1,0 +1,158 @@
+"""A layer in integers as `net_layer.h` reads it: the order of weights, constants by row, sizes of its arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from snnlib.exchange.integers.integer_layer import BOUNDS, IntegerLayer, size_of
+
+# As in net_layer.h: what vectors may reach beyond an array, and which layers' inputs go to all rows at once.
+SPARE, SHORT_RUN, RING_ROWS = 32, 128, 16
+# Bytes of a cell in a list.
+CELL_BYTES = 5
+# Cells of a column are numbered in 16 bits, as are those of a row of neurons.
+LARGEST_NUMBER = 2**16 - 1
+
+
+def list_sizes(layers: list[IntegerLayer]) -> list[tuple[int, int]]:
+    """Cells and rows of the two lists that frames of even and odd layers take turns in."""
+    found = []
+    for turn in (layers[0::2], layers[1::2]):
+        cells = max((size_of(layer.input) for layer in turn), default=1)
+        found.append((cells, max((layer.input[1] for layer in turn), default=0) + 1))
+    return found
+
+
+def row_sizes(layers: list[IntegerLayer]) -> tuple[int, int]:
+    """Neurons of the widest row, and cells of the widest row of windows."""
+    windows = max((layer.neurons[0] * layer.output[2] for layer in layers[:-1]), default=1)
+    return max(layer.neurons[0] * layer.neurons[2] for layer in layers), max(windows, 1)
+
+
+def _reach(layer: IntegerLayer) -> int:
+    """Numbers of a row of sums with as many places beyond the neurons as inputs reach (`snn_reach`)."""
+    channels, _, width = layer.neurons
+    margin = max(layer.weight.shape[3] - 1 - layer.padding[1], 0)
+    return (margin + max(layer.input[2] + layer.padding[1], width)) * channels
+
+
+def part_size(layers: list[IntegerLayer]) -> int:
+    """Numbers in a row of sums of a few inputs (`snn_part_row`)."""
+    rows = [SPARE]
+    for layer in layers:
+        channels, _, width = layer.neurons
+        along_x = layer.stride[1] == layer.dilation[1] == 1 and layer.weight_delay is None
+        rows.append(
+            SPARE + (_reach(layer) if along_x and layer.weight.shape[3] <= width else channels * width)
+        )
+    return max(rows)
+
+
+def ring_size(layers: list[IntegerLayer]) -> int:
+    """Numbers in the rows of sums of layers whose inputs go to all rows at once (`net_scatter.h`)."""
+    numbers = 1
+    for layer in layers:
+        channels, height, _ = layer.neurons
+        kernel, taps = layer.weight.shape[2:]
+        plain = layer.stride == (1, 1) and layer.dilation == (1, 1) and layer.weight_delay is None
+        if plain and height > 1 and 1 < kernel <= RING_ROWS and taps * channels <= SHORT_RUN:
+            numbers = max(numbers, kernel * _reach(layer) + SPARE)
+    return numbers
+
+
+def constant_bytes(layer: IntegerLayer) -> int:
+    constants = (*weights_in_order(layer), *rows_of(layer).values(), *delays_in_order(layer).values())
+    return sum(part.numel() * part.element_size() for part in constants if part is not None)
+
+
+def weights_in_order(layer: IntegerLayer) -> tuple[Tensor, Tensor | None]:
+    """Bytes of weights as the header reads them: `[kh][I][kw, last tap first][O]`, and recurrent ones `[from][to]`."""
+    weight = layer.weight.flip(3).permute(2, 1, 3, 0)
+    recurrent = None if layer.recurrent is None else layer.recurrent.t()
+    return _as_bytes(weight, layer.weight_bits), None if recurrent is None else _as_bytes(
+        recurrent, layer.weight_bits
+    )
+
+
+def delays_in_order(layer: IntegerLayer) -> dict[str, Tensor | None]:
+    """Bytes of delays as the header reads them: of inputs `[H][W][C]`, of weights as these lie."""
+    delay = None if layer.delay is None else layer.delay.permute(1, 2, 0)
+    weight = None if layer.weight_delay is None else layer.weight_delay.flip(3).permute(2, 1, 3, 0)
+    recurrent = None if layer.recurrent_delay is None else layer.recurrent_delay.t()
+    found = {"delay": delay, "weight_delay": weight, "recurrent_delay": recurrent}
+    return {
+        name: None if steps is None else steps.to(torch.uint8).contiguous() for name, steps in found.items()
+    }
+
+
+def _as_bytes(weight: Tensor, bits: int) -> Tensor:
+    flat = weight.contiguous().flatten().view(torch.uint8)
+    if bits == 8:
+        return flat
+    nibbles = F.pad(flat & 15, (0, flat.numel() % 2)).view(-1, 2)
+    return nibbles[:, 0] | (nibbles[:, 1] << 4)
+
+
+def rows_of(layer: IntegerLayer) -> dict[str, Tensor | None]:
+    """Constants of a row of neurons `[width][channels]`: bias in 32 bits, the others as wide as the state."""
+    wide = torch.int32 if layer.state_bits == 32 else torch.int16
+    found: dict[str, Tensor | None] = {"bias": layer.bias, "above": None, "offset": None}
+    if layer.threshold is not None:
+        low, high = BOUNDS[layer.state_bits]
+        # A threshold beyond the state's range is never reached: no state is above the highest.
+        found["above"] = (layer.threshold.long() - 1).clamp(low, high).to(wide)
+        assert layer.reset is not None
+        found["offset"] = layer.reset.long().clamp(low, high).to(wide)
+    return {
+        name: None if value is None else value.repeat(layer.neurons[2]).contiguous()
+        for name, value in found.items()
+    }
+
+
+def numbers_of(layer: IntegerLayer) -> dict[str, int]:
+    """The numbers of the header's `snn_layer`, by the names of its fields."""
+    channels, height, width = layer.neurons
+    return {
+        "in_height": layer.input[1],
+        "in_width": layer.input[2],
+        "in_channels": layer.input[0],
+        "height": height,
+        "width": width,
+        "channels": channels,
+        "kernel_height": layer.weight.shape[2],
+        "kernel_width": layer.weight.shape[3],
+        "stride_y": layer.stride[0],
+        "stride_x": layer.stride[1],
+        "padding_y": layer.padding[0],
+        "padding_x": layer.padding[1],
+        "dilation_y": layer.dilation[0],
+        "dilation_x": layer.dilation[1],
+        "pool_y": layer.pool[0],
+        "pool_x": layer.pool[1],
+        "period": layer.period,
+        "leak_m": layer.leak_m,
+        "leak_s": layer.leak_s or 0,
+        "fraction": layer.fraction,
+        "has_synapse": int(layer.leak_s is not None),
+        "resets_all": int(layer.resets_all),
+        "keep": int(layer.subtracts),
+        "is_wide": int(layer.state_bits == 32),
+        "packed": int(layer.weight_bits == 4),
+    }
+
+
+def described_layer(layer: IntegerLayer) -> tuple[dict[str, int], list[Tensor]]:
+    """A layer for the native simulation: numbers and addresses, and the tensors that these point to."""
+    weight, recurrent = weights_in_order(layer)
+    tensors: dict[str, Any] = {
+        "weight": weight,
+        "recurrent": recurrent,
+        **delays_in_order(layer),
+        **rows_of(layer),
+    }
+    addresses = {name: 0 if tensor is None else tensor.data_ptr() for name, tensor in tensors.items()}
+    return {**numbers_of(layer), **addresses}, [tensor for tensor in tensors.values() if tensor is not None]

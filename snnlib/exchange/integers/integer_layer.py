@@ -1,0 +1,167 @@
+"""A layer in integers, and the simulation that defines what it computes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+# Bits of a leak: a product with a state of 16 bits fits into 32.
+LEAK_BITS = 15
+# Widths of states, and the numbers that they hold.
+BOUNDS = {16: (-(2**15), 2**15 - 1), 32: (-(2**31), 2**31 - 1)}
+
+
+@dataclass(frozen=True)
+class IntegerLayer:
+    """A layer in integers; what it computes stands at the head of `net_layer.h`.
+
+    Args:
+        name: path of the layer in the float net.
+        weight: int8 `[O, I, kh, kw]`.
+        scale: what a unit of the sums is in the float net `[O]`; of a layer that gives potentials one number for all.
+        bias: int32 `[O]` or None.
+        recurrent: int8 `[O, O]` or None.
+        threshold: int32 `[O]`; None for potentials.
+        reset: int32 `[O]`, what a spike sets the membrane to, or adds to it where it `subtracts`; None for potentials.
+        leak_m, leak_s: leaks in units of 2^-15; leak_s is None without a synapse.
+        fraction: bits of a state below a unit of the sums.
+        state_bits: 16 or 32.
+        input: shape of the input frame `[C, H, W]`.
+        delay: steps that each cell of the input waits `[C, H, W]`, or None.
+        weight_delay: steps of each weight, or None.
+        recurrent_delay: steps of each recurrent weight beyond one, or None.
+        axes: of space that the layer's output has in the float net, 0 for none.
+    """
+
+    name: str
+    weight: Tensor
+    scale: Tensor
+    bias: Tensor | None
+    recurrent: Tensor | None
+    threshold: Tensor | None
+    reset: Tensor | None
+    leak_m: int
+    leak_s: int | None
+    fraction: int
+    state_bits: int
+    resets_all: bool
+    subtracts: bool
+    stride: tuple[int, int]
+    padding: tuple[int, int]
+    dilation: tuple[int, int]
+    pool: tuple[int, int]
+    input: tuple[int, int, int]
+    neurons: tuple[int, int, int]
+    weight_bits: int
+    delay: Tensor | None = None
+    weight_delay: Tensor | None = None
+    recurrent_delay: Tensor | None = None
+    axes: int = 0
+
+    @property
+    def period(self) -> int:
+        """One more than the longest delay."""
+        given = (self.delay, self.weight_delay, self.recurrent_delay)
+        return 1 + max((int(steps.max()) for steps in given if steps is not None), default=0)
+
+    @property
+    def sees_all(self) -> bool:
+        """Whether one cell of neurons sees the whole frame, so that what its weights delay waits as sums."""
+        whole = tuple(self.weight.shape[2:]) == self.input[1:] and self.padding == (0, 0)
+        return self.neurons[1:] == (1, 1) and whole
+
+    @property
+    def waiting(self) -> tuple[int, int]:
+        """Bytes of input frames that wait, and numbers of sums that do."""
+        by_weight = self.weight_delay is not None
+        framed = self.delay is not None or (by_weight and not self.sees_all)
+        summed = self.recurrent_delay is not None or (by_weight and self.sees_all)
+        return self.period * size_of(self.input) if framed else 0, self.period * self.neurons[
+            0
+        ] if summed else 0
+
+    @property
+    def output(self) -> tuple[int, int, int]:
+        """Shape of the frame that the next layer reads."""
+        channels, height, width = self.neurons
+        return channels, height // self.pool[0], width // self.pool[1]
+
+    def sums(self, frames: Tensor) -> Tensor:
+        """Sums over inputs `[T, B, O, H, W]` of frames of counts `[T, B, C, H, W]`, exact in float64."""
+        x = frames.double()
+        if self.delay is not None:
+            x = torch.stack([_later(x, step) * (self.delay == step) for step in _values(self.delay)]).sum(0)
+        if self.weight_delay is None:
+            return self._products(x, self.weight.double())
+        steps, weight = self.weight_delay, self.weight.double()
+        # Without the bias, which comes once.
+        parts = [self._products(_later(x, step), weight * (steps == step), False) for step in _values(steps)]
+        return torch.stack(parts).sum(0) + (0 if self.bias is None else self.bias.double().view(-1, 1, 1))
+
+    def _products(self, x: Tensor, weight: Tensor, biased: bool = True) -> Tensor:
+        bias = self.bias.double() if biased and self.bias is not None else None
+        sums = F.conv2d(x.flatten(0, 1), weight, bias, self.stride, self.padding, self.dilation)
+        return sums.view(*x.shape[:2], *self.neurons)
+
+    def returned(self, spikes: list[Tensor]) -> Tensor:
+        """What the neurons' own spikes `[B, O, 1, 1]`, the newest first, bring in the next step `[B, O]`."""
+        assert self.recurrent is not None
+        weight = self.recurrent.double()
+        steps = torch.zeros_like(weight) if self.recurrent_delay is None else self.recurrent_delay
+        total = spikes[0].new_zeros(spikes[0].flatten(1).shape, dtype=torch.float64)
+        for step in _values(steps):
+            if step < len(spikes):
+                total += spikes[step].flatten(1).double() @ (weight * (steps == step)).t()
+        return total
+
+
+def _values(steps: Tensor) -> list[int]:
+    return sorted({int(step) for step in steps.flatten().tolist()})
+
+
+def _later(x: Tensor, steps: int) -> Tensor:
+    """A sequence `[T, ...]` so many steps later."""
+    return torch.cat((torch.zeros_like(x[:steps]), x[: max(len(x) - steps, 0)]))
+
+
+def run_layer(layer: IntegerLayer, frames: Tensor) -> Tensor:
+    """Spikes or potentials `[T, N, O, H, W]` of a layer, as the equations say."""
+    sums = layer.sums(frames).long()
+    low, high = BOUNDS[layer.state_bits]
+
+    def decayed(z: Tensor, leak: int) -> Tensor:
+        return z - ((z * leak + (1 << (LEAK_BITS - 1))) >> LEAK_BITS)
+
+    def by_channel(value: Tensor) -> Tensor:
+        return value.long().view(1, -1, 1, 1)
+
+    reset = torch.zeros(1, dtype=torch.long) if layer.reset is None else by_channel(layer.reset)
+    v = sums.new_zeros(sums.shape[1:]) + (0 if layer.subtracts else reset)
+    i, spikes = torch.zeros_like(v), list[Tensor]()
+    values = []
+    for now in sums:
+        total = now
+        if layer.recurrent is not None and spikes:
+            total = total + layer.returned(spikes).long().view(total.shape)
+        current = total.clamp(low >> layer.fraction, high >> layer.fraction) << layer.fraction
+        if layer.leak_s is not None:
+            i = current = (decayed(i, layer.leak_s) + current).clamp(low, high)
+        v = (decayed(v, layer.leak_m) + current).clamp(low, high)
+        if layer.threshold is None:
+            values.append(v.int())
+            continue
+        threshold = by_channel(layer.threshold)
+        s = v >= threshold
+        v = torch.where(s, v + reset if layer.subtracts else reset, v)
+        if layer.resets_all:
+            i = torch.where(s, 0, i)
+        spikes.insert(0, s)
+        values.append(s.int())
+    return torch.stack(values)
+
+
+def size_of(shape: tuple[int, int, int]) -> int:
+    return shape[0] * shape[1] * shape[2]
