@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -18,21 +17,16 @@ from snnlib import __version__
 from snnlib.app.training.choices import STEPS_LABELLED
 from snnlib.app.training.config import TrainConfig
 from snnlib.app.training.data_facts import DataFacts
-from snnlib.app.training.errors import ConfigError
 from snnlib.app.training.graph_training import GraphTraining
-from snnlib.app.training.neuron import build_neuron, build_recurrent_neuron
+from snnlib.app.training.net import build_net
 from snnlib.app.training.objective import build_objective
 from snnlib.data.ragged import NO_LABEL
 from snnlib.inspect.activity import LayerActivity, SpikeCounter
 from snnlib.learning.losses import SynapticOperationsLoss
-from snnlib.models import from_notation
 from snnlib.nn import (
-    SpikingLinear,
     SRMLinear,
-    SRMReadout,
     parameter_groups,
     run_ragged,
-    standardize_weights_,
     supervised_spikes,
 )
 from snnlib.nn.neuron_layer import NeuronLayer
@@ -84,7 +78,7 @@ class SpikingClassifier(pl.LightningModule):
     def __init__(self, config: TrainConfig, facts: DataFacts) -> None:
         super().__init__()
         self.config, self.facts = config, facts
-        self.net = _build_net(config, facts)
+        self.net = build_net(config, facts)
         self.objective = build_objective(config)
         self._operations = SynapticOperationsLoss(self.net) if config.operations_weight else None
         self.activity = SpikeCounter(self.net)
@@ -232,55 +226,3 @@ class SpikingClassifier(pl.LightningModule):
 
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
-
-
-def _layers(config: TrainConfig, facts: DataFacts) -> nn.Sequential:
-    neuron = build_neuron(config)
-    if neuron is None:
-        return from_notation(
-            config.net,
-            facts.input_shape,
-            tau_m=config.tau_m,
-            tau_s=config.tau_s,
-            tau_grad=config.tau_grad,
-            input_grad_scale=config.input_grad_scale,
-        )
-    return from_notation(
-        config.net,
-        facts.input_shape,
-        neuron=neuron,
-        recurrent_neuron=partial(build_recurrent_neuron, config),
-        batch_norm=config.batch_norm,
-    )
-
-
-def _build_net(config: TrainConfig, facts: DataFacts) -> nn.Module:
-    try:
-        net = _layers(config, facts)
-    except ConfigError:
-        raise
-    except ValueError as error:
-        # The library's messages start with the name of the argument that they refuse.
-        field, _, text = str(error).partition(": ")
-        if field in ("tau_m", "tau_s", "tau_grad"):
-            raise ConfigError(field, text) from error
-        raise ConfigError("net", text if field == "notation" else str(error)) from error
-    except (RuntimeError, MemoryError, OverflowError) as error:
-        raise ConfigError(
-            "net", f"expected layers that fit into memory, got {config.net!r}: {str(error).splitlines()[0]}"
-        ) from error
-    outputs = config.net.rpartition("-")[2]
-    if outputs != str(len(facts.classes)):
-        raise ConfigError(
-            "net",
-            f"expected {len(facts.classes)} output neurons, one per class, as last layer, got {outputs!r}",
-        )
-    if config.neuron == "srm":
-        standardize_weights_(net, homeostasis=config.start == "standardized")
-    if config.loss == "tet":
-        name, last = list(net.named_children())[-1]
-        assert isinstance(last, SRMLinear | SpikingLinear)
-        net.set_submodule(
-            name, SRMReadout(last.in_features, last.out_features, tau_m=config.tau_m, tau_s=config.tau_s)
-        )
-    return net

@@ -17,8 +17,8 @@ from snnlib.app.training.data_module import EventData
 from snnlib.app.training.errors import ConfigError
 from snnlib.app.training.frames import collate
 from snnlib.app.training.load import load_module
-from snnlib.app.training.run import Checkpoint
 from snnlib.app.training.run_folder import RunFolder
+from snnlib.app.training.weights import Checkpoint
 from snnlib.exchange import compare_integers, export_c, export_onnx, to_integers, to_nir
 from snnlib.exchange.integers.report import IntegerReport
 

@@ -17,9 +17,9 @@ from snnlib.app.training.data_facts import data_facts
 from snnlib.app.training.errors import ConfigError
 from snnlib.app.training.frames import frames_of
 from snnlib.app.training.images import image_shape, sequence_of_image
-from snnlib.app.training.run import Checkpoint, checkpoint_path, load_weights
 from snnlib.app.training.run_folder import RunFolder
 from snnlib.app.training.sequences import Heard, sequence_of
+from snnlib.app.training.weights import Checkpoint, checkpoint_path, load_weights
 from snnlib.data import ToFrames, ToSequence, read, read_image, read_wav
 from snnlib.data.datasets.reader_options import ReaderOptions
 from snnlib.neurons.state_dict import warn_caller

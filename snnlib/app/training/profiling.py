@@ -12,8 +12,8 @@ from snnlib.app.training.config import TrainConfig
 from snnlib.app.training.data_module import EventData
 from snnlib.app.training.frames import collate
 from snnlib.app.training.load import load_module
-from snnlib.app.training.run import Checkpoint
 from snnlib.app.training.run_folder import RunFolder
+from snnlib.app.training.weights import Checkpoint
 from snnlib.inspect.operation_profile import Profile
 from snnlib.inspect.operations import profile
 

@@ -7,19 +7,11 @@ import os
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import torch
 from lightning.pytorch.utilities import rank_zero_only
 from tqdm import tqdm
 
-from snnlib.app.training.checkpoint_io import (
-    SafeCheckpointIO,
-    find_intact,
-    is_there,
-    previous_of,
-    remove_leftovers,
-)
 from snnlib.app.training.checkup import Checkup
 from snnlib.app.training.choices import IMAGES
 from snnlib.app.training.classifier import SpikingClassifier, TestResult
@@ -30,13 +22,19 @@ from snnlib.app.training.errors import CheckpointError, ConfigError
 from snnlib.app.training.history import History, Row
 from snnlib.app.training.run_folder import RunFolder
 from snnlib.app.training.trainer import build_trainer, quiet_lightning
+from snnlib.app.training.weights import (
+    Checkpoint,
+    checkpoint_path,
+    load_init,
+    load_weights,
+    newest_checkpoint,
+)
 from snnlib.backends.cpu_memory import keep_freed_memory
 from snnlib.data.datasets.splits import some_names
 from snnlib.learning.calibration import calibrate_firing_rate_
 from snnlib.learning.prepare import prepare_
 from snnlib.nn import SpikingRNN, fuse_, unfuse_
 
-Checkpoint = Literal["last", "best"]
 # Bytes of a batch's frames above which a word on memory and time comes before the first step.
 _LARGE_BATCH = 10**9
 
@@ -93,7 +91,7 @@ def train_run(
     # Further processes of the run, which Lightning starts, work in the folder that the first one holds.
     with run.lock() if is_first_process() else nullcontext(), quiet_lightning():
         try:
-            checkpoint = _newest_checkpoint(run) if resume else None
+            checkpoint = newest_checkpoint(run) if resume else None
             module, data = _prepare(config, progress)
             # Nothing of a graph passes through the hooks of a module.
             checkups = [] if config.graph else [Checkup(module.net, tqdm.write)]
@@ -104,7 +102,7 @@ def train_run(
             _say_of_data(config, data)
             if checkpoint is None and config.init is not None:
                 _say(f"weights of the run in {config.init}")
-                _load_init(module, Path(config.init))
+                load_init(module, Path(config.init))
             elif checkpoint is None:
                 _say("scaling weights so that neurons fire at the wanted rates (calibration)")
                 _calibrate(module, data)
@@ -162,57 +160,6 @@ def test_run(
     return module.test_result
 
 
-def checkpoint_path(config: TrainConfig, run: RunFolder, checkpoint: Checkpoint) -> Path:
-    """The newest intact file of a checkpoint.
-
-    Raises:
-        ConfigError: `"best"` of a run without validation split.
-        CheckpointError: the file is missing or damaged.
-    """
-    path = run.checkpoints / f"{checkpoint}.ckpt"
-    if checkpoint == "best" and not config.val_split and not path.exists():
-        raise ConfigError("checkpoint", "expected last for a run without --val-split, got best")
-    return find_intact(path)
-
-
-def load_weights(module: SpikingClassifier, path: Path, epochs: int | None = None) -> None:
-    """Load the weights of a checkpoint into the net of a run.
-
-    Args:
-        module: the run.
-        path: the checkpoint.
-        epochs: of the run that wrote it; None: of `module`'s own.
-
-    Raises:
-        CheckpointError: the file is damaged, or holds no checkpoint of this net.
-    """
-    content = SafeCheckpointIO().load_checkpoint(path, map_location="cpu")
-    weights, epoch = content.get("state_dict"), content.get("epoch")
-    last = module.config.epochs if epochs is None else epochs
-    if type(epoch) is not int or not 0 <= epoch <= last:
-        raise CheckpointError(f"{path}: expected an epoch in 0..{last}, got {epoch!r}")
-    try:
-        if not isinstance(weights, dict):
-            raise TypeError(f"state_dict: expected tensors by name, got {type(weights).__name__}")
-        # torch drops the imaginary part.
-        if names := [
-            name for name, value in weights.items() if torch.is_tensor(value) and value.is_complex()
-        ]:
-            raise TypeError(f"{names[0]}: expected real numbers, got {weights[names[0]].dtype}")
-        module.load_state_dict(weights)
-    except (RuntimeError, TypeError, ValueError, AttributeError) as error:
-        reason = " ".join(str(error).split())
-        raise CheckpointError(
-            f"{path}: expected the weights of the net {module.config.net}, got others: {reason}"
-        ) from error
-
-
-def _load_init(module: SpikingClassifier, folder: Path) -> None:
-    """Load the last weights of another run."""
-    run, config = RunFolder.open(folder, "init")
-    load_weights(module, checkpoint_path(config, run, "last"), config.epochs)
-
-
 def peak_memory() -> dict[str, int]:
     """Largest memory of this process so far in bytes: `"process"`, and `"GPU"` where one was used."""
     peaks = {}
@@ -265,16 +212,6 @@ def _say_of_data(config: TrainConfig, data: EventData) -> None:
         _say(
             f"no training sample of {some_names(missing)}, which the test set has: all of them will be wrong"
         )
-
-
-def _newest_checkpoint(run: RunFolder) -> Path | None:
-    """The checkpoint to go on from; None where the run ended before its first one was whole."""
-    remove_leftovers(run.path)
-    if not run.checkpoints.is_dir():
-        return None
-    remove_leftovers(run.checkpoints)
-    last = run.checkpoints / "last.ckpt"
-    return find_intact(last) if is_there(last) or is_there(previous_of(last)) else None
 
 
 def _calibrate(module: SpikingClassifier, data: EventData) -> None:

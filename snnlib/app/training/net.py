@@ -1,0 +1,71 @@
+"""The net of a run, built from its settings."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from torch import nn
+
+from snnlib.app.training.config import TrainConfig
+from snnlib.app.training.data_facts import DataFacts
+from snnlib.app.training.errors import ConfigError
+from snnlib.app.training.neuron import build_neuron, build_recurrent_neuron
+from snnlib.models import from_notation
+from snnlib.nn import SpikingLinear, SRMLinear, SRMReadout, standardize_weights_
+
+
+def build_net(config: TrainConfig, facts: DataFacts) -> nn.Module:
+    """Returns the net of a run, untrained.
+
+    Raises:
+        ConfigError: a net that is not understood, does not fit the frames or has no neuron per class.
+    """
+    try:
+        net = _layers(config, facts)
+    except ConfigError:
+        raise
+    except ValueError as error:
+        # The library's messages start with the name of the argument that they refuse.
+        field, _, text = str(error).partition(": ")
+        if field in ("tau_m", "tau_s", "tau_grad"):
+            raise ConfigError(field, text) from error
+        raise ConfigError("net", text if field == "notation" else str(error)) from error
+    except (RuntimeError, MemoryError, OverflowError) as error:
+        raise ConfigError(
+            "net", f"expected layers that fit into memory, got {config.net!r}: {str(error).splitlines()[0]}"
+        ) from error
+    outputs = config.net.rpartition("-")[2]
+    if outputs != str(len(facts.classes)):
+        raise ConfigError(
+            "net",
+            f"expected {len(facts.classes)} output neurons, one per class, as last layer, got {outputs!r}",
+        )
+    if config.neuron == "srm":
+        standardize_weights_(net, homeostasis=config.start == "standardized")
+    if config.loss == "tet":
+        name, last = list(net.named_children())[-1]
+        assert isinstance(last, SRMLinear | SpikingLinear)
+        net.set_submodule(
+            name, SRMReadout(last.in_features, last.out_features, tau_m=config.tau_m, tau_s=config.tau_s)
+        )
+    return net
+
+
+def _layers(config: TrainConfig, facts: DataFacts) -> nn.Sequential:
+    neuron = build_neuron(config)
+    if neuron is None:
+        return from_notation(
+            config.net,
+            facts.input_shape,
+            tau_m=config.tau_m,
+            tau_s=config.tau_s,
+            tau_grad=config.tau_grad,
+            input_grad_scale=config.input_grad_scale,
+        )
+    return from_notation(
+        config.net,
+        facts.input_shape,
+        neuron=neuron,
+        recurrent_neuron=partial(build_recurrent_neuron, config),
+        batch_norm=config.batch_norm,
+    )
