@@ -12,7 +12,7 @@ import zlib
 from pathlib import Path
 from typing import Any, Protocol
 
-from snnlib.data.nmnist_format import EventFileError
+from snnlib.data.formats.event_file import EventFileError
 
 # No single recording is larger: 13 million events of N-MNIST's format. It bounds what a damaged or hostile archive can
 # make of a small file.

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import snnlib
 from snnlib.exchange import verify_nir
-from snnlib.exchange.nir.modules_of import Shift
+from snnlib.exchange.nir.graph_modules import Shift
 from snnlib.neurons import LIF, Neuron
 
 nir: Any = pytest.importorskip("nir", reason="NIR graphs need the package nir, which is not installed")

@@ -10,7 +10,7 @@ from snnlib.data.cache_dir import user_cache_dir
 from snnlib.data.checks import check_int
 from snnlib.data.datasets.digits_build import FORMAT_VERSION, build_event_digits
 from snnlib.data.datasets.nmnist import NMNIST, Transform
-from snnlib.data.nmnist_format import EventFileError
+from snnlib.data.formats.event_file import EventFileError
 
 
 class EventDigits(NMNIST):

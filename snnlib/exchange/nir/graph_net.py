@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from snnlib.exchange.nir.modules_of import Elementwise, Shift
+from snnlib.exchange.nir.graph_modules import Elementwise, Shift
 from snnlib.functional.recurrent import spiking_recurrent
 from snnlib.neurons import Neuron
 from snnlib.nn import PerStep

@@ -9,11 +9,10 @@ from typing import Any
 
 from torch import nn
 
+from snnlib.exchange.nir.graph_modules import Scale, Shift
 from snnlib.exchange.nir.graph_net import GraphNet
 from snnlib.exchange.nir.interpret import delay_steps
 from snnlib.exchange.nir.modules_of import (
-    Scale,
-    Shift,
     conv_module,
     flatten_module,
     linear_module,

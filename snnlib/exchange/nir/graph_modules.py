@@ -1,0 +1,163 @@
+"""Modules over sequences `[T, N, ...]` that nets read from NIR graphs need beside the library's own."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from snnlib.neurons import Dynamics, Neuron
+from snnlib.neurons.base import Params, State
+from snnlib.neurons.fields import Constant, constant
+from snnlib.neurons.firing import SpikingNeuron
+from snnlib.neurons.spike import SurrogateLike
+from snnlib.nn import AvgPool2d
+from snnlib.structure.cells import Array, Cell
+
+
+class Scale(nn.Module):
+    """Each element times its own factor.
+
+    Args:
+        scale: factors of the elements' shape, or one for all.
+    """
+
+    scale: Tensor
+
+    def __init__(self, scale: Array) -> None:
+        super().__init__()
+        self.register_buffer("scale", torch.from_numpy(np.array(scale, dtype=np.float32)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The scaled sequence."""
+        return x * self.scale.to(x.dtype)
+
+    def extra_repr(self) -> str:
+        """The factors' shape."""
+        return f"{tuple(self.scale.shape)}"
+
+
+class Shift(nn.Module):
+    """A delay of whole steps: `y[t] = x[t - steps]`, 0 before, for each element its own.
+
+    Args:
+        steps: numbers of steps, of the elements' shape or one for all.
+    """
+
+    steps: Tensor
+
+    def __init__(self, steps: Array) -> None:
+        super().__init__()
+        self.register_buffer("steps", torch.from_numpy(np.array(steps, dtype=np.int64)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The delayed sequence."""
+        at = torch.arange(len(x), device=x.device).reshape(-1, *[1] * self.steps.dim()) - self.steps
+        at = (
+            at.reshape(len(x), 1, *at.shape[1:]) if self.steps.dim() else at.reshape(-1, *[1] * (x.dim() - 1))
+        )
+        at = at.expand(x.shape)
+        return torch.where(at >= 0, x.gather(0, at.clamp(min=0)), torch.zeros_like(x))
+
+    def extra_repr(self) -> str:
+        """The largest delay."""
+        return f"up to {int(self.steps.max())} steps"
+
+
+class SumPool2d(AvgPool2d):
+    """Sums of windows over a sequence `[T, N, C, H, W]`."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Sums of windows."""
+        kernel = self.kernel_size
+        assert isinstance(kernel, tuple)
+        return super().forward(x) * (kernel[0] * kernel[1])
+
+
+class Elementwise(nn.Module):
+    """A neuron with constants of every single element, run over `[T, N, elements]`.
+
+    Args:
+        neuron: its constants have one value per element.
+    """
+
+    def __init__(self, neuron: Neuron) -> None:
+        super().__init__()
+        self.neuron = neuron
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Spikes or potentials of the input's shape."""
+        out: Tensor = self.neuron(x.flatten(2))
+        return out.view(x.shape)
+
+    def run(self, x: Tensor, state: tuple[Tensor, ...] | None = None) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """`forward` from a state."""
+        out = self.neuron.run(x.flatten(2), state)
+        return out.value.view(x.shape), out.state
+
+
+class GraphNeuron(SpikingNeuron):
+    """Neurons of NIR with any resistance, resting potential and reset value::
+
+        i <- decay_s i + gain_s x;   h <- decay v + gain i + offset;   v <- reset where h > threshold, else h
+
+    Args:
+        cell: the constants.
+        surrogate: surrogate gradient; None takes the library's default.
+    """
+
+    state_names = ("v", "i")
+    decay: Constant = constant(default=0.0)
+    gain: Constant = constant(default=1.0)
+    offset: Constant = constant(default=0.0)
+    decay_s: Constant = constant(default=0.0)
+    gain_s: Constant = constant(default=1.0)
+    reset_to: Constant = constant(default=0.0)
+    rest: Constant = constant(default=0.0)
+
+    def __init__(self, cell: Cell, surrogate: SurrogateLike | None) -> None:
+        assert cell.threshold is not None and cell.reset_value is not None
+        zero, one = np.zeros(()), np.ones(())
+        values = {
+            "decay": cell.decay,
+            "gain": cell.gain,
+            "offset": cell.offset,
+            "decay_s": zero if cell.decay_s is None else cell.decay_s,
+            "gain_s": one if cell.gain_s is None else cell.gain_s,
+            "reset_to": cell.reset_value,
+            "rest": cell.start,
+        }
+        constants = {name: torch.from_numpy(np.array(value)) for name, value in values.items()}
+        self.build({**constants, "surrogate": surrogate, "compare": ">"})
+        # NIR allows any threshold.
+        self.threshold = torch.from_numpy(np.array(cell.threshold))
+
+    @property
+    def starts_at_zero(self) -> bool:
+        """Whether membranes start at 0."""
+        return not bool(self.rest.any())
+
+    def initial_state(self, current: Tensor, params: Params) -> State:
+        """The membrane starts at rest."""
+        return params["rest"].expand_as(current).clone(), torch.zeros_like(current)
+
+    def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
+        """One time step."""
+        i = params["decay_s"] * state[1] + params["gain_s"] * current
+        h = params["decay"] * state[0] + params["gain"] * i + params["offset"]
+        spikes = self.fire(h, params)
+        s = spikes.detach()
+        return spikes, (s * params["reset_to"] + (1 - s) * h, i)
+
+    def dynamics(self, params: Params) -> Dynamics | None:
+        """Two states; see `Dynamics`."""
+        firing = self.firing(params, 2)
+        if firing is None:
+            return None
+        p = params
+        return Dynamics(
+            a=[[p["decay"], p["gain"] * p["decay_s"]], [0.0, p["decay_s"]]],
+            b=[p["gain"] * p["gain_s"], p["gain_s"]],
+            d=[p["offset"]],
+            **{**firing, "offset": [p["reset_to"], 0.0]},
+        )
