@@ -25,7 +25,6 @@ from snnlib.data.events import Events
 from snnlib.data.formats.base import Format
 from snnlib.data.formats.checks import check_writable
 from snnlib.data.formats.clock import Unwrapper
-from snnlib.data.formats.compiled import find_decoder, word_chunks
 from snnlib.data.formats.event_file import Array, EventFile
 from snnlib.data.formats.room import Header, Room
 
@@ -66,9 +65,6 @@ def _chunks(file: EventFile, room: Room, header: Header, davis: bool) -> Iterato
     assert header.sensor_size is not None
     height, width = header.sensor_size
     other = "image, motion and trigger words" if davis else "trigger words"
-    if (compiled := find_decoder("aedat2")) is not None:
-        yield from word_chunks(file, room, compiled, 8, other=other, variant=davis)
-        return
     unwrap = Unwrapper(2**32)
     for words in file.words(">u4", 2):
         native = words.astype(np.uint32)

@@ -18,7 +18,6 @@ from snnlib.data.events import Events
 from snnlib.data.formats.base import Format
 from snnlib.data.formats.checks import check_writable, size_in_header
 from snnlib.data.formats.clock import Unwrapper
-from snnlib.data.formats.compiled import find_decoder, word_chunks
 from snnlib.data.formats.event_file import EventFile
 from snnlib.data.formats.room import Header, Room
 
@@ -47,9 +46,7 @@ def decode(file: EventFile, room: Room, options: dict[str, Any]) -> tuple[Header
             file.tell() - 2,
         )
     size = size_in_header(file, fields.get("Width", ""), fields.get("Height", ""))
-    header = Header("dat", fields.get("Version", ""), size, fields=fields)
-    compiled = find_decoder("dat")
-    return header, _chunks(file, room) if compiled is None else word_chunks(file, room, compiled, 8)
+    return Header("dat", fields.get("Version", ""), size, fields=fields), _chunks(file, room)
 
 
 def _chunks(file: EventFile, room: Room) -> Iterator[Events]:

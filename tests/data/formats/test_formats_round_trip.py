@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snnlib.data import as_events, read, write
-from snnlib.data.formats import base
+from snnlib.data.formats.event_file import EventFile
 from snnlib.data.formats.matlab import load_variables
 
 EVENTS = random_events(3000)
@@ -37,7 +37,7 @@ def test_round_trip(name, tmp_path, monkeypatch):
     assert np.array_equal(again, events) and header.skipped.keys() <= {"overflow words"}
     assert header.sensor_size == (None if name in ("nmnist", "npy", "aedat3") else size)
     # By chunks of odd sizes the state is carried on.
-    monkeypatch.setattr(base.EventFile.words, "__defaults__", (1, 37))
+    monkeypatch.setattr(EventFile.words, "__defaults__", (1, 37))
     for module in ("event_stream", "aedat3", "numpy_arrays"):
         monkeypatch.setattr(f"snnlib.data.formats.{module}.CHUNK", 41)
     assert np.array_equal(read(path, format=name, origin=0).events, events)
@@ -185,7 +185,7 @@ def test_evt3_against_the_plain_state_machine(monkeypatch):
     expected = sorted(plain_evt3(words.tolist()), key=lambda event: event[0])
     for chunk in (None, 11):
         if chunk:
-            monkeypatch.setattr(base.EventFile.words, "__defaults__", (1, chunk))
+            monkeypatch.setattr(EventFile.words, "__defaults__", (1, chunk))
         assert read(b"% evt 3.0\n" + words.tobytes(), origin=0).events.tolist() == expected
 
 
@@ -276,8 +276,25 @@ def test_matlab_files_are_read_as_scipy_reads_them(tmp_path):
     for compressed in (False, True):
         scipy_io.savemat(tmp_path / "a.mat", values, do_compression=compressed)
         expected = scipy_io.loadmat(tmp_path / "a.mat")
-        with base.EventFile(tmp_path / "a.mat") as file:
+        with EventFile(tmp_path / "a.mat") as file:
             found = load_variables(file)
         assert set(found) == {"double", "small", "words", "large", "single", "none"}
         for name, value in found.items():
             assert value.dtype == expected[name].dtype and np.array_equal(value, expected[name])
+
+
+@pytest.mark.parametrize("chunk", [1, 37, 2**15])
+def test_clocks_of_32_bits_count_on(chunk, monkeypatch):
+    """Over several ends of the clock, with small steps back, as fast cameras write them."""
+    rng = np.random.default_rng(4)
+    steps = rng.choice([0, 1, 7, -3, 2**31 - 1], 3000, p=[0.2, 0.5, 0.19, 0.1, 0.01])
+    times = np.cumsum(steps) + 1000
+    assert times[-1] > 10 * 2**32
+    words = np.stack(((times % 2**32).astype("<u4"), np.arange(3000, dtype="<u4") & 0x7F), axis=1)
+    monkeypatch.setattr(EventFile.words, "__defaults__", (1, chunk))
+    for data in (
+        b"% made\n\x0c\x08" + words.tobytes(),
+        b"#!AER-DAT2.0\r\n" + words[:, ::-1].astype(">u4").tobytes(),
+    ):
+        events = read(data, origin=0, strict=False).events
+        assert np.array_equal(events["t"], np.sort(times))
