@@ -129,7 +129,7 @@ class PackedEvents:
         return unpack_events(self._block(index), int(self._counts[index]))
 
     def is_intact(self, index: int) -> bool:
-        """Whether a recording's bytes are those that were written."""
+        """Returns whether a recording's bytes are those that were written."""
         return zlib.crc32(self._block(index).data) == int(self._crcs[index])
 
     def _block(self, index: int) -> npt.NDArray[np.uint8]:

@@ -34,7 +34,7 @@ class Source(Protocol):
         """
 
     def describe(self, name: str) -> str:
-        """What to call a file in messages."""
+        """Returns what to call a file in messages."""
 
     def stamp(self, name: str) -> tuple[int, int]:
         """Size of a file in bytes, and time of its (or its archive's) last change in ns."""
@@ -157,7 +157,7 @@ def find_split(root: Path, split: str) -> Source:
 
 
 def _leads_back(folder: Path, root: Path) -> bool:
-    """Whether `folder` is a symbolic link to one of the folders that it lies in, up to `root`."""
+    """Returns whether `folder` is a symbolic link to one of the folders that it lies in, up to `root`."""
     if not folder.is_symlink():
         return False
     above = folder.parents[: folder.parents.index(root) + 1] if root in folder.parents else folder.parents

@@ -76,7 +76,7 @@ class SpikeCounter:
                 handle.remove()
 
     def layers(self) -> list[LayerActivity]:
-        """What each layer did since the last reset, in the order of the net."""
+        """Returns what each layer did since the last reset, in the order of the net."""
         return [
             LayerActivity(
                 name,

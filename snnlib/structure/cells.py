@@ -82,7 +82,7 @@ class Cell:
 
     @property
     def spikes(self) -> bool:
-        """Whether it has a threshold."""
+        """Returns whether it has a threshold."""
         return self.threshold is not None
 
     def scaled(self, factor: Array) -> Cell:

@@ -139,7 +139,7 @@ def _plain_dynamics(neuron: Neuron) -> Dynamics | None:
 
 
 def _is_cascade(d: Dynamics) -> bool:
-    """Whether the membrane, alone compared, is charged by a synaptic current or by the input."""
+    """Returns whether the membrane, alone compared, is charged by a synaptic current or by the input."""
     if not d.linear:
         return False
     if any(bool(np.any(array(value) != 0)) for row in (d.p, d.j, d.r, d.d[1:], d.c[1:]) for value in row):

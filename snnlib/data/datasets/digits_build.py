@@ -120,7 +120,7 @@ def build_event_digits(
 
 
 def is_complete(folder: Path, seed: int, chosen: Sequence[int]) -> bool:
-    """Whether `folder` holds a whole build: the manifest fits, and every listed file its listed size and time.
+    """Returns whether `folder` holds a whole build: the manifest fits, and every listed file its listed size and time.
 
     Manifests of snnlib 0.1 list sizes alone; those are still accepted.
     """
@@ -146,7 +146,7 @@ def _stamp(path: Path) -> list[int]:
 
 
 def is_test_digit(labels: Array) -> Array:
-    """Which digits belong to the test set: bool `[S]`.
+    """Returns which digits belong to the test set: bool `[S]`.
 
     Every fifth digit of the list ordered by class, so each class is split 4 : 1; 360 of scikit-learn's 1797.
     """

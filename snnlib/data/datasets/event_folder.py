@@ -169,7 +169,7 @@ class EventFolder(Dataset[tuple[Any, Any]]):
         return max(height, 1), max(width, 1)
 
     def cache_key(self) -> list[str]:
-        """What the samples depend on beside the files, for `EventCache`."""
+        """Returns what the samples depend on beside the files, for `EventCache`."""
         options = sorted((name, repr(value)) for name, value in self.read_options.items())
         parts = (self.root.resolve(), self.split, self.strict, self._given_size, options, self.classes)
         return [type(self).__name__, *map(str, parts)]

@@ -119,7 +119,7 @@ class NMNIST(Dataset[tuple[Any, Any]]):
         return events, label
 
     def cache_key(self) -> list[str]:
-        """What the samples depend on beside the files, for `EventCache`."""
+        """Returns what the samples depend on beside the files, for `EventCache`."""
         return [type(self).__name__, *map(str, (self.root.resolve(), self.train, self.split, self.strict))]
 
     def file_stamps(self) -> list[list[Any]]:

@@ -107,7 +107,7 @@ class SHD(Dataset[tuple[Any, Any]]):
     def _held_out(
         self, labels: np.ndarray[Any, Any], speakers: np.ndarray[Any, Any] | None
     ) -> np.ndarray[Any, Any]:
-        """Which samples of the training file validate."""
+        """Returns which samples of the training file validate."""
         if speakers is not None and len(np.unique(speakers)) > 1:
             return np.asarray(speakers == speakers.max())
         held = np.zeros(len(labels), bool)

@@ -106,7 +106,7 @@ class SimulatedEvents(Dataset[tuple[Any, Any]]):
         return samples
 
     def cache_key(self) -> list[str]:
-        """What the samples depend on beside the images, for `EventCache`."""
+        """Returns what the samples depend on beside the images, for `EventCache`."""
         motion = "N-MNIST" if self.motion is None else _digest([part.tolist() for part in self.motion])
         # Images that are no files have no name but what they are.
         images = self.images if hasattr(self.images, "root") else _digest(self.file_stamps())

@@ -25,7 +25,7 @@ _CHAINS = {
 
 
 def is_chain(module: nn.Module) -> bool:
-    """Whether a module calls its children one after the other and does nothing else."""
+    """Returns whether a module calls its children one after the other and does nothing else."""
     library = type(module).__module__.partition(".")[0]
     if library in _CHAINS and type(module).__name__ in _CHAINS[library]:
         return not getattr(module, "return_hidden", False)
@@ -33,7 +33,7 @@ def is_chain(module: nn.Module) -> bool:
 
 
 def is_chain_of_leaves(net: nn.Module) -> bool:
-    """Whether a net is chains of neurons and torch modules all the way down."""
+    """Returns whether a net is chains of neurons and torch modules all the way down."""
     return is_chain(net) and all(
         neuron_library(child) is not None
         or is_torch(child)
@@ -46,7 +46,7 @@ def is_chain_of_leaves(net: nn.Module) -> bool:
 
 
 def takes_sequences(net: nn.Module) -> bool:
-    """Whether all modules of a net are SpikingJelly's in step mode "m", which map sequences to sequences."""
+    """Returns whether all modules of a net are SpikingJelly's in step mode "m", which map sequences to sequences."""
     inside = {
         part
         for module in net.modules()
@@ -134,11 +134,11 @@ def _is_lift(module: nn.Module) -> bool:
 
 
 def is_recurrent(module: nn.Module) -> bool:
-    """Whether a module is one of SpikingJelly's recurrent containers."""
+    """Returns whether a module is one of SpikingJelly's recurrent containers."""
     names = ("LinearRecurrentContainer", "ElementWiseRecurrentContainer")
     return type(module).__name__ in names and type(module).__module__.startswith("spikingjelly.")
 
 
 def is_dropout(module: nn.Module) -> bool:
-    """Whether a module is SpikingJelly's dropout."""
+    """Returns whether a module is SpikingJelly's dropout."""
     return dropout_leaf("", module, Notes()) is not None

@@ -115,7 +115,7 @@ def _converted(net: nn.Module, x: Tensor, loop: LoopPlace, notes: Notes) -> nn.M
 
 
 def takes_one_step(net: nn.Module, x: Tensor) -> bool:
-    """Whether `net(x[0])` runs and calls every neuron that it calls once."""
+    """Returns whether `net(x[0])` runs and calls every neuron that it calls once."""
     counts: dict[nn.Module, int] = {}
     neurons = [module for module in net.modules() if neuron_library(module) is not None]
 

@@ -143,7 +143,7 @@ class _Folder:
                 self.replaced[number] = Ref(number)
 
     def _gathers(self, call: Call) -> bool:
-        """Whether a call stacks a lane's values of all steps."""
+        """Returns whether a call stacks a lane's values of all steps."""
         if call.target not in _STACKS or self.outside:
             return False
         args, kwargs = pytree.tree_unflatten(call.args, call.spec)
@@ -161,7 +161,7 @@ class _Folder:
         return True
 
     def _adds_up(self, call: Call) -> bool:
-        """Whether a call adds a lane's value to the sum of the steps before."""
+        """Returns whether a call adds a lane's value to the sum of the steps before."""
         if call.name not in _ADDITIONS or isinstance(call.target, str) or len(call.args) != 2:
             return False
         for total, term in (call.args, call.args[::-1]):
@@ -282,7 +282,7 @@ def _check_start(call: Call, expected: tuple[Any, ...], found: tuple[Any, ...]) 
 
 
 def _is_start(total: Any) -> bool:
-    """Whether a running sum may start with this: a tensor of the net, a number, or zeros."""
+    """Returns whether a running sum may start with this: a tensor of the net, a number, or zeros."""
     return not isinstance(total, Tensor) or total.numel() == 1 or not bool(total.any())
 
 
@@ -297,7 +297,7 @@ def _key(leaf: Any) -> Hashable:
 
 
 def _alike(one: tuple[Any, ...], other: tuple[Any, ...], first: bool) -> bool:
-    """Whether two calls are the same of their steps; in the first step, states are initial values or left out."""
+    """Returns whether two calls do the same in their steps; in the first, states are initial or left out."""
     if one[:2] != other[:2]:
         return False
     if len(one[3]) != len(other[3]):

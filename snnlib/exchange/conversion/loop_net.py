@@ -52,7 +52,7 @@ class FoldedNet(nn.Module):
         self.out_spec, self.batch, self.outside = trace.out_spec, batch, outside
 
     def forward(self, *args: Any) -> Any:
-        """What the net that it comes from gives."""
+        """Returns what the net that it comes from gives."""
         values: dict[int, Any] = dict(
             zip(
                 self.inputs,
@@ -109,7 +109,7 @@ class FoldedNet(nn.Module):
 
     @property
     def sequence(self) -> int:
-        """Which leaf of an output is the sequence of spikes; potentials, sums and single steps may stand beside it.
+        """Returns which leaf of an output is the sequence of spikes, among potentials, sums and single steps.
 
         Raises:
             Unsupported: there is none, or more than one.
@@ -144,7 +144,7 @@ class FoldedNet(nn.Module):
         return self.loop.steps
 
     def _length_is_written(self) -> bool:
-        """Whether a number in the calls is the number of steps or its inverse, and would be another for others."""
+        """Returns whether a number in the calls is that of the steps or its inverse, and so fits no others."""
         steps = self.loop.steps
         leaves = (leaf for call in (*self.loop.step, *self.loop.after) for leaf in call.args)
         return (

@@ -100,7 +100,7 @@ def _with_states(made: nn.Module, states: tuple[str, ...]) -> nn.Module:
 
 
 def states_of(module: nn.Module) -> tuple[str, ...]:
-    """What a neuron of another library returns beside its spikes, in order; empty for hidden states."""
+    """Returns what a neuron of another library returns beside its spikes, in order; empty for hidden states."""
     library = neuron_library(module)
     if library == "snntorch" and (module.output or not module.init_hidden):
         return snntorch.STATES.get(type(module).__name__, ())
@@ -178,7 +178,7 @@ def plain_torch(module: nn.Module) -> nn.Module:
 
 
 def is_torch(module: nn.Module) -> bool:
-    """Whether a module is one of torch's, or derived from one by SpikingJelly, that does work of its own."""
+    """Returns whether a module is one of torch's, or derived from one by SpikingJelly, that does work of its own."""
     if isinstance(module, nn.Sequential | nn.ModuleList | nn.ModuleDict):
         return False
     kinds = type(module).__mro__[: 2 if type(module).__module__.startswith("spikingjelly.") else 1]

@@ -43,7 +43,7 @@ class WithStates(nn.Module):
         return walk.module(path, self.neuron, value, lead)
 
     def extra_repr(self) -> str:
-        """Which states."""
+        """Returns which states."""
         return ", ".join(self.states)
 
 

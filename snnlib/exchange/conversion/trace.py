@@ -66,7 +66,7 @@ class Call:
 
     @property
     def place(self) -> str:
-        """Which call it is, for messages."""
+        """Returns which call it is, for messages."""
         return f"its call of {self.name}" + (f" in {self.inside}" if self.inside else "")
 
     @property

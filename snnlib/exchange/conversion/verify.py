@@ -50,7 +50,7 @@ class Comparison:
 
     @property
     def ok(self) -> bool:
-        """Whether some neuron fired, all spikes are the same and all gradients agree to 1e-4."""
+        """Returns whether some neuron fired, all spikes are the same and all gradients agree to 1e-4."""
         compared = not self.spikes or len(self.silent) < len(self.spikes)
         close = all(error <= _CLOSE for error in self.gradient_errors.values())
         return compared and self.identical == 1.0 and close
@@ -167,7 +167,7 @@ def _original_spikes(net: nn.Module) -> Iterator[dict[str, list[Tensor]]]:
 
 
 def _is_sequence_module(module: nn.Module) -> bool:
-    """Whether one of Norse's modules takes a sequence."""
+    """Returns whether one of Norse's modules takes a sequence."""
     return any(kind.__name__ in ("SNN", "SNNRecurrent") for kind in type(module).__mro__)
 
 
@@ -204,7 +204,7 @@ def _spikes_of(modules: dict[str, nn.Module]) -> Iterator[dict[str, list[Tensor]
 
 
 def _are_spikes(theirs: Tensor, ours: Tensor) -> bool:
-    """Whether both have one shape and the original's are spikes, no potentials."""
+    """Returns whether both have one shape and the original's are spikes, no potentials."""
     return theirs.shape == ours.shape and not bool(((theirs != 0) & (theirs != 1)).any())
 
 

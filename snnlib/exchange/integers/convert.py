@@ -153,7 +153,7 @@ def _layer(
 
 
 def _reset(stage: Stage, unit: Tensor) -> Tensor | None:
-    """What a spike sets, or adds where it takes the threshold off, in units of the sums."""
+    """Returns what a spike sets, or adds where it takes the threshold off, in units of the sums."""
     cell = stage.cell
     assert cell is not None
     if cell.threshold is None:

@@ -69,7 +69,7 @@ class IntegerLayer:
 
     @property
     def sees_all(self) -> bool:
-        """Whether one cell of neurons sees the whole frame, so that what its weights delay waits as sums."""
+        """Returns whether one cell of neurons sees the whole frame, so that what its weights delay waits as sums."""
         whole = tuple(self.weight.shape[2:]) == self.input[1:] and self.padding == (0, 0)
         return self.neurons[1:] == (1, 1) and whole
 
@@ -107,7 +107,7 @@ class IntegerLayer:
         return sums.view(*x.shape[:2], *self.neurons)
 
     def returned(self, spikes: list[Tensor]) -> Tensor:
-        """What the neurons' own spikes `[B, O, 1, 1]`, the newest first, bring in the next step `[B, O]`."""
+        """Returns what the neurons' own spikes `[B, O, 1, 1]`, the newest first, bring in the next step `[B, O]`."""
         assert self.recurrent is not None
         weight = self.recurrent.double()
         steps = torch.zeros_like(weight) if self.recurrent_delay is None else self.recurrent_delay

@@ -36,7 +36,7 @@ class IntegerNet(nn.Module):
 
     @property
     def output_scale(self) -> float:
-        """What a unit of the output is in the float net; 1 for spikes."""
+        """Returns what a unit of the output is in the float net; 1 for spikes."""
         last = self.layers[-1]
         return 1.0 if last.threshold is not None else float(last.scale[0]) * 2.0**-last.fraction
 

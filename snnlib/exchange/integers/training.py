@@ -40,7 +40,7 @@ class RoundedWeight(nn.Module):
         return weight + (found - weight).detach()
 
     def right_inverse(self, weight: Tensor) -> Tensor:
-        """What an assignment stores: the value itself."""
+        """Returns what an assignment stores: the value itself."""
         return weight
 
     def extra_repr(self) -> str:

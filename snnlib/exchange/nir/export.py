@@ -93,7 +93,7 @@ def _has_statistics(module: nn.Module) -> bool:
 
 
 def _print_change(net: nn.Module, graph: Any, writer: Writer, x: Tensor | None) -> None:
-    """What the approximation changes at the output, on a sequence."""
+    """Prints what the approximation changes at the output, on a sequence."""
     shape = tuple(int(size) for size in graph.nodes["input"].input_type["input"])
     if x is None:
         generator = torch.Generator().manual_seed(0)

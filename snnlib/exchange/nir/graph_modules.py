@@ -134,7 +134,7 @@ class GraphNeuron(SpikingNeuron):
 
     @property
     def starts_at_zero(self) -> bool:
-        """Whether membranes start at 0."""
+        """Returns whether membranes start at 0."""
         return not bool(self.rest.any())
 
     def initial_state(self, current: Tensor, params: Params) -> State:

@@ -133,7 +133,7 @@ class GraphNet(nn.Module):
             values[name] = torch.cat(found[name])
 
     def extra_repr(self) -> str:
-        """What each module reads."""
+        """Returns what each module reads."""
         return "\n".join(
             f"{name} <- {' + '.join(s + ' [t-1]' * ((s, name) in self.back) for s in read)}"
             for name, read in self.sources.items()
@@ -142,7 +142,7 @@ class GraphNet(nn.Module):
 
 
 def _runs_by_steps(module: nn.Module) -> bool:
-    """Whether a module maps single steps: it has no memory, or gives it out."""
+    """Returns whether a module maps single steps: it has no memory, or gives it out."""
     return isinstance(module, Neuron | Elementwise) or not any(
         isinstance(part, Neuron | Shift) for part in module.modules()
     )

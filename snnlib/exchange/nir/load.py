@@ -114,7 +114,7 @@ Reader = Callable[[str, Any], Cell]
 def _reader(
     reading: str, dt: float | None, discretisation: str | None, structure: Structure
 ) -> tuple[Reader, float]:
-    """What reads nodes with a state, and the length of a step.
+    """Returns what reads nodes with a state, and the length of a step.
 
     Raises:
         ValueError: an unknown reading, an option that it does not have, or cycles that sinabs does not take.

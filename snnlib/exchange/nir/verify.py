@@ -40,7 +40,7 @@ class Verification:
 
     @property
     def exact(self) -> bool:
-        """Whether the importer takes the graph and makes of it what NIR means."""
+        """Returns whether the importer takes the graph and makes of it what NIR means."""
         same = all(count.identical == 1.0 for count in self.spikes.values())
         return self.refused is None and same and all(error <= _CLOSE for error in self.outputs.values())
 
@@ -70,7 +70,7 @@ def verify_nir(
     samples: int = 8,
     rate: float = 0.2,
 ) -> Verification:
-    """What the importer of another library will do with a graph, beside what NIR means by it.
+    """Returns what the importer of another library will do with a graph, beside what NIR means by it.
 
     Both are run by interpreters in plain numpy: the reference in float64, the importer's reading in the dtype that it
     computes in. Where they differ, the graph is rewritten for the importer (time constants for its step, potentials in

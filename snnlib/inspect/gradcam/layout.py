@@ -34,7 +34,7 @@ def layout_of(output: Tensor, layout: str | None) -> str:
 
 
 def batch_first(layout: str) -> bool:
-    """Whether the batch dimension comes before time."""
+    """Returns whether the batch dimension comes before time."""
     return "T" in layout and layout.index("N") < layout.index("T")
 
 

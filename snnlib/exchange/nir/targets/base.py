@@ -43,7 +43,7 @@ class Target:
         return dt if self.dt is None else self.dt
 
     def unit(self, name: str, node: Any, shape: Shape, dt: float) -> Unit:
-        """What the importer makes of a node.
+        """Returns what the importer makes of a node.
 
         Args:
             name, node: the node.
@@ -71,7 +71,7 @@ class Target:
         return linear_map(node, np.float32)
 
     def cell(self, name: str, node: Any, dt: float) -> Cell:
-        """What the importer makes of a node with a state."""
+        """Returns what the importer makes of a node with a state."""
         raise NotImplementedError
 
     def check(self, graph: Any) -> None:

@@ -150,7 +150,7 @@ def _with_subgraphs(graph: Any) -> tuple[list[str], list[tuple[str, str]], dict[
 
 
 def _leads(start: str, end: str, edges: list[tuple[str, str]]) -> bool:
-    """Whether a path of edges leads from one node to another."""
+    """Returns whether a path of edges leads from one node to another."""
     reached, rest = set(), [start]
     while rest:
         name = rest.pop()
