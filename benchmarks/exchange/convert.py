@@ -27,8 +27,8 @@ import torch
 from torch import Tensor, nn
 
 import snnlib
-from snnlib.exchange.conversion.modules import clear_states
 from snnlib.exchange.conversion.verify import run_original
+from snnlib.structure.peers import clear_states
 
 sys.path.append(str(Path(__file__).parents[1] / "cpu"))
 from turns import take_turns

@@ -23,8 +23,8 @@ from torch import Tensor
 
 import snnlib
 from snnlib.data import ToFrames
-from snnlib.exchange.conversion.modules import clear_states
 from snnlib.exchange.conversion.verify import run_original
+from snnlib.structure.peers import clear_states
 
 sys.path.append(str(Path(__file__).parents[1] / "learning"))
 from folds import fold_of_samples, mean_and_error, recordings

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Literal
 
+import torch
 from torch import Tensor, nn
 
 Library = Literal["snntorch", "spikingjelly", "norse"]
@@ -38,6 +41,42 @@ def neuron_output(module: nn.Module, output: Any) -> tuple[Tensor, tuple[Tensor,
         if part.shape in (spikes.shape, spikes.shape[1:]):
             states.setdefault(part.data_ptr(), part)
     return spikes, tuple(states.values())
+
+
+def library_of(net: nn.Module) -> set[Library]:
+    """Returns the libraries whose neurons a net has."""
+    found = {neuron_library(module) for module in net.modules()}
+    return {library for library in found if library is not None}
+
+
+@contextmanager
+def attributes_kept(net: nn.Module) -> Iterator[None]:
+    """Within it the net may run: what its modules hold, such as states, is then what it was before."""
+    held = [(module, dict(module.__dict__), dict(module._buffers)) for module in net.modules()]
+    try:
+        yield
+    finally:
+        for module, attributes, buffers in held:
+            module.__dict__.clear()
+            module.__dict__.update(attributes)
+            module._buffers.clear()
+            module._buffers.update(buffers)
+
+
+@torch.no_grad()
+def clear_states(net: nn.Module) -> None:
+    """Bring the hidden states of a net of another library to their start."""
+    for module in net.modules():
+        library = neuron_library(module)
+        kind = type(module).__module__.partition(".")[0]
+        if library == "snntorch":
+            for name in ("mem", "syn", "syn_exc", "syn_inh", "spk"):
+                # So that a batch of another size starts anew.
+                if isinstance(getattr(module, name, None), torch.Tensor):
+                    setattr(module, name, torch.zeros(0))
+        reset: Any = getattr(module, "reset", None)
+        if kind == "spikingjelly" and callable(reset):
+            reset()
 
 
 def _flat(parts: Any) -> list[Tensor]:

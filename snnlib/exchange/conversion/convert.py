@@ -12,16 +12,9 @@ from snnlib.exchange.conversion import chains
 from snnlib.exchange.conversion.find_loop import fold
 from snnlib.exchange.conversion.loop import At, Before, CannotFold, Lane, Loop, Slice, Stacked, Total
 from snnlib.exchange.conversion.loop_net import FoldedNet
-from snnlib.exchange.conversion.modules import (
-    Notes,
-    attributes_kept,
-    clear_states,
-    is_torch,
-    library_of,
-    neuron_leaf,
-)
+from snnlib.exchange.conversion.modules import Notes, is_torch, neuron_leaf
 from snnlib.exchange.conversion.trace import Call, Trace, trace
-from snnlib.structure.peers import neuron_library
+from snnlib.structure.peers import attributes_kept, clear_states, library_of, neuron_library
 from snnlib.structure.unsupported import Unsupported
 
 LoopPlace = Literal["auto", "inside", "outside"]

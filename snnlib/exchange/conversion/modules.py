@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import nn
 
 from snnlib.exchange.conversion import norse, snntorch, spikingjelly
 from snnlib.exchange.conversion.sequence_modules import EachStep, RecurrentNeurons, Steps, WithStates
 from snnlib.nn.dropout import SpikeDropout
 from snnlib.nn.per_step import AvgPool2d, MaxPool2d, PerStep
-from snnlib.structure.peers import Library, neuron_library
+from snnlib.structure.peers import neuron_library
 from snnlib.structure.unsupported import Unsupported
 
 _BUILDERS = {"snntorch": snntorch.neuron, "spikingjelly": spikingjelly.neuron, "norse": norse.neuron}
@@ -185,12 +182,6 @@ def is_torch(module: nn.Module) -> bool:
     return any(kind.__module__.startswith("torch.nn.modules.") and kind is not nn.Module for kind in kinds)
 
 
-def library_of(net: nn.Module) -> set[Library]:
-    """Libraries whose neurons a net has."""
-    found = {neuron_library(module) for module in net.modules()}
-    return {library for library in found if library is not None}
-
-
 def _name(module: nn.Module) -> str:
     if isinstance(module, WithStates):
         return f"{type(module.neuron).__name__} with {', '.join(module.states)}"
@@ -199,33 +190,3 @@ def _name(module: nn.Module) -> str:
     if isinstance(module, RecurrentNeurons):
         return f"RecurrentNeurons of {type(module.neuron).__name__}"
     return type(module).__name__
-
-
-@contextmanager
-def attributes_kept(net: nn.Module) -> Iterator[None]:
-    """Within it the net may run: what its modules hold, such as states, is then what it was before."""
-    held = [(module, dict(module.__dict__), dict(module._buffers)) for module in net.modules()]
-    try:
-        yield
-    finally:
-        for module, attributes, buffers in held:
-            module.__dict__.clear()
-            module.__dict__.update(attributes)
-            module._buffers.clear()
-            module._buffers.update(buffers)
-
-
-@torch.no_grad()
-def clear_states(net: nn.Module) -> None:
-    """Bring the hidden states of a net of another library to their start."""
-    for module in net.modules():
-        library = neuron_library(module)
-        kind = type(module).__module__.partition(".")[0]
-        if library == "snntorch":
-            for name in ("mem", "syn", "syn_exc", "syn_inh", "spk"):
-                # So that a batch of another size starts anew.
-                if isinstance(getattr(module, name, None), torch.Tensor):
-                    setattr(module, name, torch.zeros(0))
-        reset: Any = getattr(module, "reset", None)
-        if kind == "spikingjelly" and callable(reset):
-            reset()

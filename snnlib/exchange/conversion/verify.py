@@ -13,10 +13,9 @@ from torch.utils import _pytree as pytree
 
 from snnlib.exchange.conversion.chains import takes_sequences
 from snnlib.exchange.conversion.convert import LoopPlace, takes_one_step
-from snnlib.exchange.conversion.modules import attributes_kept, clear_states
 from snnlib.exchange.conversion.recurrent_containers import LinearRecurrence
 from snnlib.exchange.conversion.sequence_modules import RecurrentNeurons
-from snnlib.structure.peers import neuron_library, neuron_output
+from snnlib.structure.peers import attributes_kept, clear_states, neuron_library, neuron_output
 
 # Largest difference of gradients, as a share of the largest entry.
 _CLOSE = 1e-4
