@@ -7,7 +7,7 @@ call takes long. Layers are in `fuzz_layers.py`, files in `fuzz_files.py`.
 import random
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -122,15 +122,19 @@ def _changed_sizes(rng: random.Random, sizes: list[int]) -> list[int]:
 
 def _changed(rng: random.Random, value: Any) -> Any:
     # bool before int, which it is as well.
-    changes: dict[type, Callable[[], Any]] = {
+    changes: dict[Any, Callable[[], Any]] = {
         Tensor: lambda: changed_tensor(rng, value),
         bool: lambda: not value,
         int: lambda: rng.choice([-2, -1, 0, 1, 2, 3, 5, HUGE, -HUGE]),
         float: lambda: rng.choice([float("nan"), float("inf"), -1.0, 0.0, 0.5, 1.0, 1e300]),
-        list: lambda: _changed_sizes(rng, list(value)),
+        list | tuple: lambda: _changed_sizes(rng, list(value)),
         type(None): lambda: rng.choice([torch.zeros(3), torch.zeros(()), 1]),
     }
     return next(change for kind, change in changes.items() if isinstance(value, kind))()
+
+
+def _as_list(out: Any) -> list[Any]:
+    return [out] if isinstance(out, Tensor) else list(out)
 
 
 def op_case(seed: int) -> Case:
@@ -139,10 +143,14 @@ def op_case(seed: int) -> Case:
     case = OPS[rng.choice(list(OPS))]
     sample = rng.choice(case.samples)
     dtype = rng.choice(DTYPES)
-    arguments = [other_layout(rng, x) if isinstance(x, Tensor) else x for x in sample.arguments(dtype)]
-    names = [argument.name for argument in case.op.default._schema.arguments]
-    # The window of a fused pool goes by the name that users gave it.
+    call = case.resolve(
+        *(other_layout(rng, x) if isinstance(x, Tensor) else x for x in sample.arguments(dtype))
+    )
+    names, arguments = call.names, list(call.arguments)
+    # The window of a fused pool goes by the name that users gave it, constants of neurons by their own.
     aliases = {"kernel_size"} if "pool" in names else set()
+    if "taus" in names:
+        aliases |= {"threshold", "coefficients", "tau_m", "tau_s", "tau_grad", "grad_clamp"}
     # `exact` only says whether unwritten numbers follow the record.
     free = [i for i, name in enumerate(names) if name != "exact"]
     changed = rng.sample(free, rng.choice([0, 1, 1, 1, 2]))
@@ -154,4 +162,5 @@ def op_case(seed: int) -> Case:
     what = f"seed {seed}: {case.name}, {sample.name}, {dtype}, changed {[names[i] for i in changed]}"
     of_output = "pool" in names and arguments[names.index("pool")] != [1, 1]
     defined = not (of_output and "bits" in [names[i] for i in changed])
-    return Case(what, lambda: case(*arguments), frozenset(names) | aliases, 4 * tolerance, defined)
+    changed_call = replace(call, arguments=tuple(arguments))
+    return Case(what, lambda: _as_list(changed_call()), frozenset(names) | aliases, 4 * tolerance, defined)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import op_calls
 import oracles
 import torch
 from torch import Tensor
@@ -340,7 +341,7 @@ def srm_conv_backward_sample(
 ) -> Sample:
     def make(generator: torch.Generator) -> Arguments:
         x, weight, options, time_dim, _ = _conv_arguments(generator, name)
-        forward = torch.ops.snnlib.srm_conv_forward
+        forward = op_calls.srm_conv_forward
         options = (*options, list(pool))
         out, _, *record = forward(x, weight, _SCALAR, None, *options, *_taus(), time_dim, False, True, True)
         q = torch.randn(out.shape, generator=generator, dtype=torch.float64)

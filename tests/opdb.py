@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import op_calls
 import opdb_delay
 import opdb_delayed_recurrent
 import opdb_neurons
@@ -13,6 +14,7 @@ import opdb_recurrent
 import oracles
 import scan_samples
 import torch
+from op_calls import OpCall
 from op_samples import (
     CONVS,
     POOLED_SEQUENCES,
@@ -62,7 +64,7 @@ CONV_TOLERANCE = {torch.float64: 1e-13, torch.float32: 1e-4, torch.bfloat16: 2**
 
 @dataclass(frozen=True)
 class OpCase:
-    """What the tests know of one op of `torch.ops.snnlib`."""
+    """What the tests know of one op of `torch.ops.snnlib`, or of one kind of its neurons, windows and delays."""
 
     name: str
     samples: tuple[Sample, ...]
@@ -77,13 +79,16 @@ class OpCase:
     differentiable: bool = False
     # Whether CPU values come from the library's kernels: threads and batches may change the order of torch's sums.
     own_kernels: bool = True
+    # Whether it is an op of torch, and not a function that calls kernels.
+    registered: bool = True
 
-    @property
-    def op(self) -> Callable[..., Any]:
-        return getattr(torch.ops.snnlib, self.name)
+    def resolve(self, *args: Any) -> OpCall:
+        """The op of `torch.ops.snnlib` with its own arguments."""
+        call: OpCall = getattr(op_calls, self.name).resolve(*args)
+        return call
 
     def __call__(self, *args: Any) -> list[Tensor]:
-        out = self.op(*args)
+        out = self.resolve(*args)()
         return [out] if isinstance(out, Tensor) else list(out)
 
 
@@ -295,6 +300,7 @@ OPS = {
             NEURON_TOLERANCE,
             bit_equal=True,
             events=0,
+            registered=False,
         ),
         OpCase(
             "srm_pool_forward",

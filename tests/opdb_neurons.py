@@ -6,6 +6,7 @@ All numbers are dyadic, so that no potential rounds and spikes are equal in ever
 from typing import Any
 
 import linear_oracle
+import op_calls
 import torch
 from op_samples import SEQUENCES, SRM_CONVS, Arguments, Sample, _conv_arguments
 from torch import Tensor
@@ -306,7 +307,7 @@ def layer_backward_sample(
     def make(generator: torch.Generator) -> Arguments:
         x, weight, table, options, time_dim, _ = _layer_arguments(generator, name, flags, own)
         options = (*options, list(pool), flags, time_dim)
-        forward = torch.ops.snnlib.layer_forward
+        forward = op_calls.layer_forward
         out, final, *record = forward(x, weight, table, None, *options, state, True, True)
         q = torch.randn(out.shape, generator=generator, dtype=torch.float64)
         of_state = torch.randn(final.shape, generator=generator, dtype=torch.float64) if state else None

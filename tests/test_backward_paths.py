@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+import op_calls
 import pytest
 import torch
 from compare import assert_bits
@@ -33,7 +34,7 @@ SAMPLES = [
 
 
 def _run(arguments: tuple[Any, ...]) -> list[Tensor]:
-    return list(torch.ops.snnlib.srm_conv_backward(*arguments))
+    return list(op_calls.srm_conv_backward(*arguments))
 
 
 def _geometry(arguments: tuple[Any, ...]) -> Geometry:

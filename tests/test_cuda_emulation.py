@@ -241,7 +241,7 @@ def test_pooled_scans_of_any_number_of_steps(
             def run(neuron: neurons.Neuron = neuron, x: Tensor = current) -> list[Tensor]:
                 dynamics = neuron.dynamics(neuron.constants())
                 time_dim = int(neuron.batch_first)
-                value, state = ops.scan_pool.run(x, dynamics, None, time_dim, (2, 2))
+                value, state = ops.scan.run(x, dynamics, None, time_dim, (2, 2))
                 loss = (value * torch.linspace(-1, 1, value.numel()).reshape(value.shape)).sum() + state.sum()
                 return [value, state, *torch.autograd.grad(loss, [x, *neuron.parameters()])]
 
@@ -259,7 +259,7 @@ def test_pooled_scans_of_other_windows_are_scans_and_pools(emulated: Callable[..
     current = x.contiguous().movedim(2, -1).contiguous().movedim(-1, 2).requires_grad_()
 
     def run() -> list[Tensor]:
-        value, state = ops.scan_pool.run(current, dynamics, None, 0, (2, 3))
+        value, state = ops.scan.run(current, dynamics, None, 0, (2, 3))
         return [value, state, *torch.autograd.grad(value.square().sum() + state.sum(), current)]
 
     expected = run()

@@ -1,5 +1,6 @@
 """Learnable delays: gradients against finite differences, chunks against the whole, planted delays found, errors."""
 
+import op_calls
 import pytest
 import torch
 from torch import Tensor
@@ -322,7 +323,7 @@ def test_events_are_listed_part_by_part(per: str) -> None:
     shape = (3, 512) if per == "connection" else (512,)
     weight, delay = torch.randn(3, 512, generator=generator), torch.rand(shape, generator=generator) * 3
     signal = torch.randn(1100, 9, 3, generator=generator)
-    backward = torch.ops.snnlib.delayed_linear_backward
+    backward = op_calls.delayed_linear_backward
     whole = backward(signal, x, weight, delay, False, 0, False, True, True)
     parts = [
         backward(signal[:, n : n + 1], x[:, n : n + 1], weight, delay, False, 0, False, True, True)
@@ -343,10 +344,8 @@ def test_events_that_are_all_one_give_what_others_give(rounded: bool) -> None:
     for last in (1.0, 2.0):
         # The last step of the last sample, whose event arrives behind the end wherever it is late.
         x[-1, 2, 0], delay[:, 0] = last, 3.0
-        current = torch.ops.snnlib.delayed_linear_forward(x, weight, delay, rounded, 0)
-        gradients = torch.ops.snnlib.delayed_linear_backward(
-            signal, x, weight, delay, rounded, 0, False, True, True
-        )
+        current = op_calls.delayed_linear_forward(x, weight, delay, rounded, 0)
+        gradients = op_calls.delayed_linear_backward(signal, x, weight, delay, rounded, 0, False, True, True)
         found.append([current, *gradients[1:]])
     for one, other in zip(*found, strict=True):
         assert torch.equal(one, other)
@@ -360,7 +359,7 @@ def test_events_of_delays_beyond_the_sequence_never_arrive() -> None:
     for rounded in (False, True):
         leaves = [part.clone().requires_grad_() for part in (x, weight, delay)]
         with snnlib.use_path("native"):
-            current = torch.ops.snnlib.delayed_linear_forward(*leaves, rounded, 0)
+            current = op_calls.delayed_linear_forward(*leaves, rounded, 0)
             current.sum().backward()
         assert not current.any()
         for leaf in leaves[:2]:
@@ -385,9 +384,9 @@ def test_delays_beyond_any_index_never_arrive() -> None:
         assert not grad_x[:, :, ::2].any()
         assert not grad_delay[::2].any()
         matrix = (x, torch.ones(4, 3).double(), delay, rounded, 0)
-        currents = ops.delayed_linear.delayed_linear_forward(*matrix)
+        currents = op_calls.delayed_linear_forward(*matrix)
         assert torch.equal(currents, late[:, :, 1:2].expand(5, 2, 4))
-        signals = ops.delayed_linear.delayed_linear_backward(currents, *matrix, True, True, True)
+        signals = op_calls.delayed_linear_backward(currents, *matrix, True, True, True)
         assert not any(signal[..., ::2].any() for signal in signals)
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from copy import deepcopy
 
+import op_calls
 import pytest
 import torch
 from compare import assert_bits, assert_gradient
@@ -244,13 +245,13 @@ def test_scan_with_inputs_of_their_own_equals_channel_by_channel() -> None:
     assert dynamics is not None
     scale, shift = torch.linspace(-1, 2, 5).double(), torch.linspace(0, 1, 5).double()
     table = after_affine(dynamics, scale, shift).pack(current.dtype, current.device)
-    value, state = ops.scan.scan_forward(current, table, None, dynamics.flags, 0)
-    grad, _, start = ops.scan.scan_backward(value + 1, None, current, table, None, dynamics.flags, 0, False)
+    value, state = op_calls.scan_forward(current, table, None, dynamics.flags, 0)
+    grad, _, start = op_calls.scan_backward(value + 1, None, current, table, None, dynamics.flags, 0, False)
     for c in range(5):
         one, own = current[:, :, c : c + 1].contiguous(), table[:, c : c + 1].contiguous()
-        expected, last = ops.scan.scan_forward(one, own, None, dynamics.flags, 0)
+        expected, last = op_calls.scan_forward(one, own, None, dynamics.flags, 0)
         assert torch.equal(value[:, :, c : c + 1], expected) and torch.equal(state[:, :, c : c + 1], last)
-        answer, _, first = ops.scan.scan_backward(
+        answer, _, first = op_calls.scan_backward(
             expected + 1, None, one, own, None, dynamics.flags, 0, False
         )
         assert torch.equal(grad[:, :, c : c + 1], answer) and torch.equal(start[:, :, c : c + 1], first)

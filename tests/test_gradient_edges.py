@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import op_calls
 import pytest
 import torch
 from torch import Tensor, nn
@@ -120,7 +121,7 @@ def _pool(x: Tensor) -> Tensor:
     [
         (_neuron, "no autograd formula was registered|does not require grad"),
         (_layer, "expected one backward pass"),
-        (_pool, "no autograd formula was registered|does not require grad"),
+        (_pool, "expected one derivative of spike average pooling"),
     ],
 )
 def test_double_backward_raises(function: Callable[[Tensor], Tensor], message: str, path: str) -> None:
@@ -185,11 +186,10 @@ def test_a_spike_without_a_rise_stops_the_credit(path: str) -> None:
     state = torch.tensor([3.0, 0.0, 0.0], dtype=torch.float64).reshape(3, 1, 1)
     current = torch.tensor([0.1, 9.0], dtype=torch.float64).reshape(2, 1, 1)
     q = torch.ones_like(current)
-    op = torch.ops.snnlib
     constants = (5.0, 3.0, 3.0, 4.0, 0)
-    spikes, _ = op.srm_forward(current, torch.tensor(1.0), state, *constants, True)
+    spikes, _ = op_calls.srm_forward(current, torch.tensor(1.0), state, *constants, True)
     assert spikes.flatten().tolist() == [1, 1]
-    a, b = op.srm_backward(q, current, torch.tensor(1.0), state, *constants, True, True)
+    a, b = op_calls.srm_backward(q, current, torch.tensor(1.0), state, *constants, True, True)
     assert a.flatten().tolist() == pytest.approx([0, 1 / 9], rel=1e-12)
     assert b.flatten().tolist() == pytest.approx([10, 1 / 9], rel=1e-12)
 
@@ -198,7 +198,7 @@ def test_a_spike_without_a_rise_stops_the_credit(path: str) -> None:
 def test_ops_refuse_a_gradient_of_another_shape(name: str, path: str) -> None:
     """A kernel would read past the end of a shorter gradient with the same strides."""
     x = torch.ones(6, 1, 4)
-    op = getattr(torch.ops.snnlib, name)
+    op = getattr(op_calls, name)
     with pytest.raises(ValueError, match=r"grad_\w+: expected the .* shape"):
         if name == "srm_backward":
             op(x[:2], x, torch.tensor(1.0), None, 5.0, 3.0, 3.0, 4.0, 0, True, True)

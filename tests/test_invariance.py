@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+import op_calls
 import opdb_neurons
 import pytest
 import torch
@@ -41,7 +42,7 @@ def _late_arguments(name: str, dtype: torch.dtype) -> tuple[object, ...]:
     loop = (weight, delay, table, None, None, None, opdb_neurons.COMPACT, 6, False, 0)
     if name == "delayed_recurrent_forward":
         return (current, *loop, True)
-    value, final, total = torch.ops.snnlib.delayed_recurrent_forward(current, *loop, True)
+    value, final, total = op_calls.delayed_recurrent_forward(current, *loop, True)
     grads = (torch.randn(part.shape, generator=generator).to(part.dtype) for part in (value, final))
     return (*grads, total, value, *loop, True, True, True)
 
@@ -60,13 +61,13 @@ def _arguments(name: str, dtype: torch.dtype = torch.float32) -> tuple[object, .
     weight = (torch.randn(20, 3, 3, 3, generator=generator) * 0.6).to(dtype)
     conv = (events, weight, torch.tensor(1.0), None, [1, 1], [1, 0], [1, 1], 1, [2, 2], 5.0, 3.0, 3.0, 4.0, 0)
     if name == "srm_conv_backward":
-        out, _, *record = torch.ops.snnlib.srm_conv_forward(*conv, False, True, True)
+        out, _, *record = op_calls.srm_conv_forward(*conv, False, True, True)
         q = torch.randn(out.shape, generator=generator).to(dtype)
         return (q, *conv[:2], out, *record, *conv[4:12], 1.0, 0, True, True)
     table = opdb_neurons.coefficients(1, 20, generator, keep0=0.0, offset0=0.25, scale=2.0)
     layer = (*conv[:2], table, None, *conv[4:9], opdb_neurons.COMPACT, 0)
     if name == "layer_backward":
-        out, _, *record = torch.ops.snnlib.layer_forward(*layer, False, True, True)
+        out, _, *record = op_calls.layer_forward(*layer, False, True, True)
         q = torch.randn(out.shape, generator=generator).to(dtype)
         return (q, *layer[:3], *record, *layer[4:], True, True)
     if name == "currents_backward":
@@ -85,7 +86,7 @@ def _arguments(name: str, dtype: torch.dtype = torch.float32) -> tuple[object, .
     loop = (torch.randn(70, 70, generator=generator).to(dtype) * 0.2, table, None, None)
     options = (opdb_neurons.COMPACT, 0, True)
     if name == "recurrent_backward":
-        value, final, total = torch.ops.snnlib.recurrent_forward(recurrent, *loop, *options)
+        value, final, total = op_calls.recurrent_forward(recurrent, *loop, *options)
         grads = (torch.randn(part.shape, generator=generator).to(part.dtype) for part in (value, final))
         return (*grads, total, value, *loop, *options[:2], True, True)
     taps = torch.randint(0, 4, g.shape, generator=generator, dtype=torch.uint8)
@@ -186,7 +187,7 @@ def test_instruction_sets_behind_delays(longest: int, rounded: bool, isas: list[
     x = (torch.rand(90, 3, 70, generator=generator) < 0.3).float()
     weight, signal = torch.randn(37, 70, generator=generator), torch.randn(90, 3, 37, generator=generator)
     delay = torch.rand(37, 70, generator=generator) * longest
-    backward = torch.ops.snnlib.delayed_linear_backward
+    backward = op_calls.delayed_linear_backward
     with snnlib.use_path("native"):
         results = []
         for isa in isas:
@@ -207,8 +208,8 @@ def test_large_trains(dtype: torch.dtype, isas: list[str]) -> None:
     constants = (5.0, 3.0, 3.0, 4.0, 0)
 
     def run(current: Tensor, q: Tensor) -> list[Tensor]:
-        spikes, state = torch.ops.snnlib.srm_forward(current, limit, None, *constants, True)
-        backward = torch.ops.snnlib.srm_backward
+        spikes, state = op_calls.srm_forward(current, limit, None, *constants, True)
+        backward = op_calls.srm_backward
         both = backward(q, current, limit, None, *constants, True, True)
         weight, _ = backward(q, current, limit, None, *constants, True, False)
         return [spikes, state, *both, weight]
@@ -234,9 +235,9 @@ def test_large_currents(isas: list[str]) -> None:
     with snnlib.use_path("native"):
         for isa in isas:
             native._module.select_isa(isa)
-            whole = torch.ops.snnlib.currents_forward(x, weight, *options)
+            whole = op_calls.currents_forward(x, weight, *options)
             assert whole.nbytes > 32 << 20
-            parts = [torch.ops.snnlib.currents_forward(part, weight, *options) for part in x.split(1, 1)]
+            parts = [op_calls.currents_forward(part, weight, *options) for part in x.split(1, 1)]
             assert torch.equal(whole, torch.cat(parts, 1)), isa
 
 

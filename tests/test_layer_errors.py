@@ -68,7 +68,7 @@ def test_currents(call: Callable[[torch.Tensor], Any]) -> None:
 
 
 def test_gradient_shape() -> None:
-    message = r"grad_spikes: expected the current's shape \(4, 2, 3\), got \(4, 2, 1\)"
+    message = r"grad_value: expected the output's shape \(4, 2, 3\), got \(4, 2, 1\)"
     with pytest.raises(ValueError, match=message):
         F.srm_backward(TRAIN[..., :1], TRAIN)
 

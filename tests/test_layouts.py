@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import op_calls
 import pytest
 import torch
 from compare import assert_bits, assert_close
@@ -145,9 +146,7 @@ def test_layout_of_the_threshold(
 def test_walkable_layouts_are_kept(path: str) -> None:
     """Channels-last currents come out of convolutions: the neurons answer in their layout, without a copy."""
     current = train_channels_last(torch.randn(5, 2, 3, 4, 4))
-    spikes, state = torch.ops.snnlib.srm_forward(
-        current, torch.tensor(1.0), None, 5.0, 3.0, 3.0, 4.0, 0, True
-    )
+    spikes, state = op_calls.srm_forward(current, torch.tensor(1.0), None, 5.0, 3.0, 3.0, 4.0, 0, True)
     assert spikes.stride() == current.stride()
     assert state.stride()[1:] == current.stride()[1:]
 

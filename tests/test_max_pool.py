@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import op_calls
 import pytest
 import torch
 import torch.nn.functional as torch_f
@@ -128,13 +129,13 @@ def test_taps_of_no_forward_pass() -> None:
     options = ([4, 4], [2, 2], [2, 2], [1, 1])
     taps = torch.full((1, 1, 3, 3), 255, dtype=torch.uint8)
     for numbers in (taps, torch.zeros_like(taps)):
-        assert torch.ops.snnlib.max_pool_backward(torch.ones(1, 1, 3, 3), numbers, *options).isfinite().all()
+        assert op_calls.max_pool_backward(torch.ones(1, 1, 3, 3), numbers, *options).isfinite().all()
     with pytest.raises(ValueError, match=r"taps: expected the windows of \(4, 4\), got 2 on axis 1"):
-        torch.ops.snnlib.max_pool_backward(torch.ones(1, 1, 3, 2), taps[..., :2], *options)
+        op_calls.max_pool_backward(torch.ones(1, 1, 3, 2), taps[..., :2], *options)
     with pytest.raises(ValueError, match=r"taps: expected the uint8 numbers of windows"):
-        torch.ops.snnlib.max_pool_backward(torch.ones(1, 1, 3, 3), taps.int(), *options)
+        op_calls.max_pool_backward(torch.ones(1, 1, 3, 3), taps.int(), *options)
     with pytest.raises(ValueError, match=r"kernel: expected at most 256 cells, got \[17, 17\]"):
-        torch.ops.snnlib.max_pool(torch.ones(1, 1, 20, 20), [17, 17], [1, 1], [0, 0], False)
+        op_calls.max_pool(torch.ones(1, 1, 20, 20), [17, 17], [1, 1], [0, 0], False)
 
 
 def test_layer_over_sequences_refuses_indices() -> None:
@@ -143,7 +144,7 @@ def test_layer_over_sequences_refuses_indices() -> None:
 
 
 def test_taps_that_no_forward_pass_gives_get_nothing(path: str) -> None:
-    backward = torch.ops.snnlib.max_pool_backward
+    backward = op_calls.max_pool_backward
     taps = torch.full((1, 2, 3), 255, dtype=torch.uint8)
     assert not backward(torch.ones(1, 2, 3), taps, [6], [2], [2], [0]).any()
     # The first cell of the first window is padding, the last one of the last window lies behind the image.

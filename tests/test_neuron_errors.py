@@ -5,6 +5,7 @@ import math
 import re
 from typing import Any
 
+import op_calls
 import pytest
 import torch
 from torch import Tensor
@@ -201,9 +202,9 @@ def test_rectified_membranes_are_for_one_state_and_no_other_kernels() -> None:
     with pytest.raises(
         ValueError, match=r"flags: expected a rectified membrane with one state .* and 2 states"
     ):
-        torch.ops.snnlib.scan_forward(x, two, None, flags, 0)
+        op_calls.scan_forward(x, two, None, flags, 0)
     with pytest.raises(ValueError, match=r"flags: expected a rectified membrane .* reset in the same step"):
-        torch.ops.snnlib.scan_forward(x, one, None, [*flags[:4], 1, 0, 1, 1, 0], 0)
+        op_calls.scan_forward(x, one, None, [*flags[:4], 1, 0, 1, 1, 0], 0)
     neuron = KLIF()
     assert neuron.dynamics(neuron.constants()) is not None
     assert KLIF(scale_reset=True).dynamics(neuron.constants()) is None
@@ -217,9 +218,9 @@ def test_products_are_for_several_states_and_no_other_kernels() -> None:
     with pytest.raises(
         ValueError, match=r"flags: expected products of states with two or three .* and 1 states"
     ):
-        torch.ops.snnlib.scan_forward(x, one, None, flags, 0)
+        op_calls.scan_forward(x, one, None, flags, 0)
     with pytest.raises(ValueError, match=r"flags: expected products .* reset in the same step"):
-        torch.ops.snnlib.scan_forward(x, two, None, [*flags[:4], 1, *flags[5:]], 0)
+        op_calls.scan_forward(x, two, None, [*flags[:4], 1, *flags[5:]], 0)
     for neuron in (BRF(), Izhikevich()):
         with pytest.raises(ValueError, match=r"neuron: expected a model with linear dynamics"):
             neuron.free_potential(x)
@@ -230,12 +231,12 @@ def test_products_are_for_several_states_and_no_other_kernels() -> None:
 def test_pooled_scans_are_for_one_state_and_whole_windows() -> None:
     x, rows = torch.zeros(3, 2, 4, 4, 6), torch.zeros(13, 1)
     flags = [0, 0, 1, 1, 0, 0, 1, 0, 0]
-    pooled = torch.ops.snnlib.scan_pool_forward
+    pooled = op_calls.scan_pool_forward
     with pytest.raises(
         ValueError, match=r"current: expected rows and columns in multiples of \(2, 2\), got \(3, 6\)"
     ):
         pooled(x[:, :, :, :3], rows, None, flags, 0)
-    with pytest.raises(ValueError, match=r"high: expected windows of at least one cell, got 0"):
+    with pytest.raises(ValueError, match=r"window: expected 2 integers >= 1"):
         pooled(x, rows, None, flags, 0, 0, 2)
     with pytest.raises(ValueError, match=r"current: expected \[T, N, C, H, W\]"):
         pooled(x[..., 0], rows, None, flags, 0)
@@ -247,5 +248,7 @@ def test_pooled_scans_are_for_one_state_and_whole_windows() -> None:
 
 def test_pooled_srm_neurons_need_a_window() -> None:
     x = torch.zeros(3, 2, 4, 1, 6)
-    with pytest.raises(ValueError, match=r"current: expected at least two rows and columns, got \(1, 6\)"):
-        torch.ops.snnlib.srm_pool_forward(x, torch.ones(()), 5.0, 3.0, 3.0, 0)
+    with pytest.raises(
+        ValueError, match=r"current: expected at least \(2, 2\) rows and columns, got \(1, 6\)"
+    ):
+        op_calls.srm_pool_forward(x, torch.ones(()), 5.0, 3.0, 3.0, 0)

@@ -4,8 +4,8 @@ import json
 
 import pytest
 import torch
-from op_bits import FILE, bits, keys, stored, torch_instructions
-from opdb import DTYPES, OPS
+from op_bits import FILE, bits, dtypes, keys, stored, torch_instructions
+from opdb import OPS
 
 from snnlib.backends import native
 
@@ -25,7 +25,7 @@ def test_bits_are_those_stored(name: str) -> None:
     before, case = stored(module.isa())[name], OPS[name]
     assert set(before) == set(keys(case))
     for number, key in enumerate(keys(case)):
-        found = [bits(case, number, dtype) for dtype in DTYPES]
+        found = [bits(case, number, dtype) for dtype in dtypes(case)]
         assert found == before[key], f"{name}: {key}"
 
 

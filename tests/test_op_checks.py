@@ -6,6 +6,7 @@ Each of these calls read or wrote out of bounds, or was taken without a word.
 from collections.abc import Callable
 from typing import Any
 
+import op_calls
 import pytest
 import torch
 from opdb import OPS as CASES
@@ -14,7 +15,6 @@ from torch import Tensor
 from snnlib.backends.reference.linear import Flags
 from snnlib.ops.geometry import ConvOptions, geometry
 
-OPS = torch.ops.snnlib
 X, WEIGHT, ONE = torch.ones(4, 2, 3, 8, 8), torch.full((5, 3, 3, 3), 0.1), torch.ones(())
 TAUS = (5.0, 3.0, 3.0)
 
@@ -25,11 +25,11 @@ def _neurons(name: str, current: Tensor = X, threshold: Tensor = ONE, **changes:
         for key, value in (("state", None), ("taus", TAUS), ("clamp", 4.0), ("time_dim", 0))
     )
     if name == "srm_trace":
-        return OPS.srm_trace(current, threshold, *taus, time_dim)
+        return op_calls.srm_trace(current, threshold, *taus, time_dim)
     if name == "srm_forward":
-        return OPS.srm_forward(current, threshold, state, *taus, clamp, time_dim, True)
+        return op_calls.srm_forward(current, threshold, state, *taus, clamp, time_dim, True)
     q = changes.get("grad_spikes", torch.ones(current.shape))
-    return OPS.srm_backward(q, current, threshold, state, *taus, clamp, time_dim, True, True)
+    return op_calls.srm_backward(q, current, threshold, state, *taus, clamp, time_dim, True, True)
 
 
 NEURON_CASES: list[tuple[str, dict[str, Any], type[Exception], str]] = [
@@ -84,8 +84,8 @@ def test_neurons(name: str, changes: dict[str, Any], error: type[Exception], mes
 @pytest.mark.parametrize(
     ("q", "error", "message"),
     [
-        (torch.ones(4, 2, 3, 8, 8, dtype=torch.int64), TypeError, "grad_spikes: expected one of"),
-        (torch.ones(4, 2, 3, 8, 7), ValueError, "grad_spikes: expected the current's shape"),
+        (torch.ones(4, 2, 3, 8, 8, dtype=torch.int64), TypeError, "grad_value: expected one of"),
+        (torch.ones(4, 2, 3, 8, 7), ValueError, "grad_value: expected the output's shape"),
     ],
 )
 def test_gradient_of_neurons(q: Tensor, error: type[Exception], message: str, path: str) -> None:
@@ -149,7 +149,7 @@ FORWARD_CASES: list[tuple[dict[str, Any], type[Exception], str]] = [
 
 
 def _forward(**changes: Any) -> Any:
-    return OPS.srm_conv_forward(*{**CONV, **changes}.values())
+    return op_calls.srm_conv_forward(*{**CONV, **changes}.values())
 
 
 def test_the_arguments_fit(path: str) -> None:
@@ -169,7 +169,7 @@ def test_convolution(changes: dict[str, Any], error: type[Exception], message: s
 def _backward(change: Callable[[dict[str, Any]], None] | None = None, **options: Any) -> Any:
     """The backward pass of `_forward(**options)` with what `change` does to its arguments by name."""
     arguments = {**CONV, **options}
-    out, _, bits, record, starts = OPS.srm_conv_forward(*arguments.values())
+    out, _, bits, record, starts = op_calls.srm_conv_forward(*arguments.values())
     given = {"grad_output": torch.ones_like(out), **{key: arguments[key] for key in ("x", "weight")}}
     given |= {"output": out, "bits": bits, "record": record, "starts": starts}
     given |= {key: arguments[key] for key in ("stride", "padding", "dilation", "groups", "pool")}
@@ -177,7 +177,7 @@ def _backward(change: Callable[[dict[str, Any]], None] | None = None, **options:
     given |= {"scale": 1.0, "time_dim": arguments["time_dim"], "need_weight": True, "need_input": True}
     if change is not None:
         change(given)
-    return OPS.srm_conv_backward(*given.values())
+    return op_calls.srm_conv_backward(*given.values())
 
 
 @pytest.mark.parametrize(("changes", "error", "message"), CONV_CASES)
@@ -263,17 +263,13 @@ def test_windows_do_not_reach_from_plane_to_plane(name: str, path: str) -> None:
     """Rows that a window leaves over would join the next plane's."""
     op = CASES[name]
     sample = next(sample for sample in op.samples if sample.name == "three axes")
-    names = [argument.name for argument in op.op.default._schema.arguments]
-    arguments = list(sample.arguments(torch.float32))
-    arguments[names.index("pool")] = [2, 1]
+    call = op.resolve(*sample.arguments(torch.float32))
     with pytest.raises(
         ValueError, match=r"pool: expected windows of 3 rows or a divisor of it with three space"
     ):
-        op(*arguments)
-    arguments[names.index("pool")] = [3, 2]
-    pooled = op(*arguments)[0]
-    arguments[names.index("pool")] = [1, 1]
-    whole = op(*arguments)[0]
+        call.changed(pool=[2, 1])()
+    pooled = call.changed(pool=[3, 2])()[0]
+    whole = call.changed(pool=[1, 1])()[0]
     expected = torch.nn.functional.avg_pool3d(whole.flatten(0, 1), (1, 3, 2)).reshape(pooled.shape)
     torch.testing.assert_close(pooled, expected)
 
@@ -320,30 +316,29 @@ POOL_CASES: list[tuple[dict[str, Any], type[Exception], str]] = [
 def test_pool(changes: dict[str, Any], error: type[Exception], message: str, path: str) -> None:
     x, *options = {"x": X[0], **POOL, **changes}.values()
     with pytest.raises(error, match=message):
-        OPS.spike_avg_pool(x, *options, True, None)
+        op_calls.spike_avg_pool(x, *options, True, None)
     with pytest.raises(error, match=message):
-        OPS.spike_avg_pool_backward(torch.ones(2, 3, 4, 4), x, *options)
+        op_calls.spike_avg_pool_backward(torch.ones(2, 3, 4, 4), x, *options)
 
 
 def test_pool_divisor_and_gradient(path: str) -> None:
     x, options = X[0], list(POOL.values())
     with pytest.raises(ValueError, match=r"divisor_override: expected an integer other than 0"):
-        OPS.spike_avg_pool(x, *options, True, 0)
+        op_calls.spike_avg_pool(x, *options, True, 0)
     with pytest.raises(TypeError, match=r"grad_output: expected one of"):
-        OPS.spike_avg_pool_backward(torch.ones(2, 3, 4, 4).long(), x, *options)
+        op_calls.spike_avg_pool_backward(torch.ones(2, 3, 4, 4).long(), x, *options)
     with pytest.raises(ValueError, match=r"grad_output: expected the output's shape \(2, 3, 4, 4\)"):
-        OPS.spike_avg_pool_backward(torch.ones(2, 3, 4, 3), x, *options)
+        op_calls.spike_avg_pool_backward(torch.ones(2, 3, 4, 3), x, *options)
 
 
 @pytest.mark.parametrize("name", ["layer_forward", "layer_backward"])
 @pytest.mark.parametrize("flag", ["reset_next", "membrane", "rectified", "quadratic"])
 def test_layers_of_one_state_refuse_what_their_kernels_do_not_know(name: str, path: str, flag: str) -> None:
     case = CASES[name]
-    arguments = list(case.samples[0].arguments(torch.float32))
-    at = [argument.name for argument in case.op.default._schema.arguments].index("flags")
-    arguments[at] = list(Flags(*arguments[at])._replace(**{flag: 1}))
+    call = case.resolve(*case.samples[0].arguments(torch.float32))
+    flags = Flags(*call.arguments[call.names.index("flags")])
     with pytest.raises(ValueError, match="flags: expected a reset in the same step"):
-        case(*arguments)
+        call.changed(flags=list(flags._replace(**{flag: 1})))()
 
 
 NOWHERE = X.to("meta")
@@ -367,11 +362,11 @@ _LAYER = (None, [1, 1], [0, 0], [1, 1], 1, [1, 1], [0] * 9, 0, True, True, True)
             "threshold: expected a tensor on cpu, got one on meta",
         ),
         (
-            lambda: OPS.srm_conv_forward(*{**CONV, "x": NOWHERE}.values()),
+            lambda: op_calls.srm_conv_forward(*{**CONV, "x": NOWHERE}.values()),
             "weight: expected a tensor on meta, got one on cpu",
         ),
         (
-            lambda: OPS.layer_forward(
+            lambda: op_calls.layer_forward(
                 NOWHERE,
                 WEIGHT,
                 torch.ones(13, 1),
@@ -386,7 +381,7 @@ _LAYER = (None, [1, 1], [0, 0], [1, 1], 1, [1, 1], [0] * 9, 0, True, True, True)
             "weight: expected a tensor on meta, got one on cpu",
         ),
         (
-            lambda: OPS.max_pool_backward(None, NOWHERE[0], [8, 8], [2, 2], [2, 2], [0, 0]),
+            lambda: op_calls.max_pool_backward(None, NOWHERE[0], [8, 8], [2, 2], [2, 2], [0, 0]),
             "grad_output: expected a torch.Tensor, got NoneType",
         ),
     ],

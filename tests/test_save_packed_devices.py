@@ -98,14 +98,14 @@ def test_what_is_noted_is_true(op: str, monkeypatch: pytest.MonkeyPatch) -> None
             free = replace(dynamics, membrane=True)
             assert levels.of(ops.scan.run(current, free, None, 0)[0]) == 0
         elif op == "scan and pool":
-            values = ops.scan_pool.run(current, dynamics, None, 0, (2, 2))[0]
+            values = ops.scan.run(current, dynamics, None, 0, (2, 2))[0]
         elif op == "SRM":
             values = snnlib.functional.srm_neuron(current)
         elif op == "recurrent":
             weight = torch.randn(128, 128, generator=generator)
             values = ops.recurrent.run(current.reshape(9, 16, 128), weight, dynamics, None, None, 0)[0]
         else:
-            monkeypatch.setattr(ops.srm_pool, "has_kernels", lambda x: True)
+            monkeypatch.setattr(ops.scan_pool, "has_srm_kernels", lambda x: True)
             net = snnlib.fuse_(nn.Sequential(snnlib.SRMConv2d(2, 4, 3, padding=1), snnlib.SpikeAvgPool2d(2)))
             with snnlib.use_path("reference"):
                 values = net(4 * current[:, :, :2].relu())

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+import op_calls
 import pytest
 import torch
 from compare import assert_bits
@@ -91,20 +92,20 @@ def test_windows_of_any_size(window: tuple[int, int], neuron: str) -> None:
 def _compare(
     call: tuple[Any, ...], window: tuple[int, int], with_state: bool, generator: torch.Generator
 ) -> None:
-    spikes, last = scan.scan_forward(*call)
+    spikes, last = op_calls.scan_forward(*call)
     expected = apart_avg_pool2d(spikes, window)
     grad_value = torch.randn(expected.shape, generator=generator)
     grad_state = torch.randn(last.shape, generator=generator) if with_state else None
     shares = (grad_value / math.prod(window)).repeat_interleave(window[0], 3).repeat_interleave(window[1], 4)
-    grad, _, start = scan.scan_backward(shares, grad_state, *call, False)
+    grad, _, start = op_calls.scan_backward(shares, grad_state, *call, False)
     for isa in native._module.available_isas():
         native._module.select_isa(isa)
         for threads in (1, 3):
             torch.set_num_threads(threads)
-            value, final = scan_pool.scan_pool_forward(*call, *window)
+            value, final = op_calls.scan_pool_forward(*call, *window)
             assert_bits(value, expected, "means")
             assert_bits(final, last, "state")
-            found, before = scan_pool.scan_pool_backward(grad_value, grad_state, *call, *window)
+            found, before = op_calls.scan_pool_backward(grad_value, grad_state, *call, *window)
             assert_bits(found, grad, "dL/dcurrent")
             assert_bits(before, start, "dL/dstate")
 
@@ -122,6 +123,6 @@ def test_other_currents_go_through_scan_and_pool(what: str) -> None:
     dynamics = module.dynamics(module.constants())
     assert dynamics is not None and not scan_pool.fits(current, dynamics, (2, 2))
     if what not in ("odd size", "two states"):
-        value, _ = scan_pool.run(current, dynamics, None, 0, (2, 2))
+        value, _ = scan.run(current, dynamics, None, 0, (2, 2))
         expected = apart_avg_pool2d(scan.run(current, dynamics, None, 0)[0], (2, 2))
         assert_bits(value, expected)

@@ -1,5 +1,6 @@
 """Convolutions tap by tap: currents of the events' order bit for bit, and the weight gradient of any geometry."""
 
+import op_calls
 import pytest
 import torch
 from compare import assert_bits
@@ -40,10 +41,10 @@ def test_currents_have_the_bits_of_the_events_order(name: str, monkeypatch: pyte
     x, weight, options = _case(name)
     with snnlib.use_convolution("events"):
         monkeypatch.setattr(choice, "by_taps", lambda _: False)
-        expected = torch.ops.snnlib.currents_forward(x, weight, *options, 0)
+        expected = op_calls.currents_forward(x, weight, *options, 0)
         monkeypatch.setattr(choice, "by_taps", lambda _: True)
-        assert_bits(torch.ops.snnlib.currents_forward(x, weight, *options, 0), expected)
-        batch_first = torch.ops.snnlib.currents_forward(x.transpose(0, 1).contiguous(), weight, *options, 1)
+        assert_bits(op_calls.currents_forward(x, weight, *options, 0), expected)
+        batch_first = op_calls.currents_forward(x.transpose(0, 1).contiguous(), weight, *options, 1)
     assert_bits(batch_first.transpose(0, 1).contiguous(), expected.contiguous())
 
 
@@ -71,7 +72,7 @@ def test_bits_do_not_depend_on_threads_or_vectors(threads: int, monkeypatch: pyt
 
     def run() -> tuple[Tensor, Tensor]:
         with snnlib.use_convolution("events"):
-            forward = torch.ops.snnlib.currents_forward(x, weight, *options, 0)
+            forward = op_calls.currents_forward(x, weight, *options, 0)
         return forward, currents.weight_gradient(signal, x, weight, g, options, 0)
 
     expected, before, module = run(), torch.get_num_threads(), native._module

@@ -35,21 +35,23 @@ def scan_tasks(neurons: int, dtype: torch.dtype) -> Moves:
     noise = torch.randn(2, 30, 1, neurons, generator=torch.Generator().manual_seed(0))
     current, gradient = (placed(x, dtype) for x in (noise[0] * 0.3 + 0.15, noise[1]))
     copied, threshold = cpu_memory.empty_like(current), torch.tensor(1.0)
-    constants = (5.0, 3.0, 3.0, 4.0, 0)
+    ops = torch.ops.snnlib
+    srm = (current, threshold, None, (), (5.0, 3.0, 3.0, 4.0), 0, (1, 1))
 
     def forward() -> None:
-        torch.ops.snnlib.srm_forward(current, threshold, None, *constants, False)
+        ops.scan_forward(*srm, False)
 
     def backward(inputs: bool) -> None:
-        torch.ops.snnlib.srm_backward(gradient, current, threshold, None, *constants, True, inputs)
+        ops.scan_backward(gradient, None, *srm, True, inputs, False)
 
     lif = snnlib.neurons.LIF(2.0, surrogate=snnlib.surrogate.ATan())
     dynamics = lif.dynamics(lif.constants())
     assert dynamics is not None
-    linear = (dynamics.pack(torch.float32, current.device), None, dynamics.flags, 0)
+    table = dynamics.pack(torch.float32, current.device)
+    linear = (current, table, None, dynamics.flags, (), 0, (1, 1))
 
     def lif_backward() -> None:
-        torch.ops.snnlib.scan_backward(gradient, None, current, *linear, False)
+        ops.scan_backward(gradient, None, *linear, True, False, False)
 
     size = current.nbytes
     return {
@@ -57,7 +59,7 @@ def scan_tasks(neurons: int, dtype: torch.dtype) -> Moves:
         "snnlib scan, forward": (forward, 2 * size),
         "snnlib scan, backward, weights": (lambda: backward(False), 3 * size),
         "snnlib scan, backward, both": (lambda: backward(True), 4 * size),
-        "LIF scan, forward": (lambda: torch.ops.snnlib.scan_forward(current, *linear), 2 * size),
+        "LIF scan, forward": (lambda: ops.scan_forward(*linear, True), 2 * size),
         "LIF scan, backward": (lif_backward, 3 * size),
     }
 
@@ -69,10 +71,10 @@ def pool_tasks(frames: int, dtype: torch.dtype) -> Moves:
     copied, window = cpu_memory.empty_like(events), ([2, 2], [2, 2], [0, 0], False)
 
     def forward(x: Tensor) -> None:
-        torch.ops.snnlib.spike_avg_pool(x, *window, True, None)
+        torch.ops.snnlib.pool_forward(x, *window, True, None, False)
 
     def backward(x: Tensor, gradient: Tensor) -> None:
-        torch.ops.snnlib.spike_avg_pool_backward(gradient, x, *window)
+        torch.ops.snnlib.pool_backward(gradient, x, None, x.shape[2:], *window)
 
     moves: Moves = {COPY: (lambda: copied.copy_(events), 2 * events.nbytes)}
     for layout, name in ((torch.contiguous_format, "contiguous"), (torch.channels_last, "channels-last")):

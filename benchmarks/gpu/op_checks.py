@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import op_calls
 import torch
 from torch import Tensor, nn
 
@@ -117,7 +118,7 @@ def streams(run: Setting) -> Results:
     limit = torch.ones((), device=run.device)
 
     def spikes(train: Tensor) -> Tensor:
-        return torch.ops.snnlib.srm_forward(train, limit, None, *CONSTANTS, 0, False)[0]  # type: ignore[no-any-return]
+        return op_calls.srm_forward(train, limit, None, *CONSTANTS, 0, False)[0]  # type: ignore[no-any-return]
 
     expected = spikes(current)
     if not run.on_gpu:
@@ -149,7 +150,7 @@ def errors(run: Setting) -> Results:
         return {"errors": "tested on a GPU"}
     current = currents(run, 6, 2, 8)
     try:
-        torch.ops.snnlib.srm_forward(current, torch.ones(()), None, *CONSTANTS, 0, False)
+        op_calls.srm_forward(current, torch.ones(()), None, *CONSTANTS, 0, False)
     except ValueError as error:
         assert "threshold: expected a tensor on" in str(error), error
     else:
@@ -173,7 +174,7 @@ def errors(run: Setting) -> Results:
     huge = torch.empty(int(free * 0.6) // 4, device=run.device).reshape(1, 1, -1)
     held = torch.cuda.memory_allocated()
     try:
-        torch.ops.snnlib.srm_forward(huge, torch.ones((), device=run.device), None, *CONSTANTS, 0, False)
+        op_calls.srm_forward(huge, torch.ones((), device=run.device), None, *CONSTANTS, 0, False)
     except torch.OutOfMemoryError:
         pass
     else:
@@ -193,12 +194,12 @@ def large(run: Setting) -> Results:
     current = torch.empty(2, 1, neurons, device=run.device, dtype=torch.bfloat16).normal_(0.7, 1)
     limit = torch.ones((), device=run.device)
     tail = current[..., -4096:].contiguous()
-    spikes, _ = torch.ops.snnlib.srm_forward(current, limit, None, *CONSTANTS, 0, False)
-    expected, _ = torch.ops.snnlib.srm_forward(tail, limit, None, *CONSTANTS, 0, False)
+    spikes, _ = op_calls.srm_forward(current, limit, None, *CONSTANTS, 0, False)
+    expected, _ = op_calls.srm_forward(tail, limit, None, *CONSTANTS, 0, False)
     assert expected.any()
     assert_bits(spikes[..., -4096:], expected, "last neurons")
-    a, b = torch.ops.snnlib.srm_backward(current, current, limit, None, *CONSTANTS, 0, True, True)
-    expected_a, expected_b = torch.ops.snnlib.srm_backward(tail, tail, limit, None, *CONSTANTS, 0, True, True)
+    a, b = op_calls.srm_backward(current, current, limit, None, *CONSTANTS, 0, True, True)
+    expected_a, expected_b = op_calls.srm_backward(tail, tail, limit, None, *CONSTANTS, 0, True, True)
     assert_bits(a[..., -4096:], expected_a, "last weight signals")
     assert_bits(b[..., -4096:], expected_b, "last input signals")
     return {"elements": current.numel()}

@@ -7,6 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import op_calls
 import torch
 
 import snnlib
@@ -65,7 +66,7 @@ def kernels(run: Setting) -> Results:
     for steps in (49, 97, 300):
         current = currents(run, steps, 2, 3, 40)
         limit = torch.ones((), device=run.device)
-        torch.ops.snnlib.srm_backward(current, current, limit, None, *CONSTANTS, 0, True, True)
+        op_calls.srm_backward(current, current, limit, None, *CONSTANTS, 0, True, True)
         calls += 1
     with snnlib.use_convolution("events"):
         for dtype in (torch.float32, torch.bfloat16, torch.float16):

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import op_calls as ops
 import torch
 from torch import Tensor, nn
 
@@ -58,7 +59,6 @@ def _rates(run: Setting, dtype: torch.dtype, neurons: int) -> Results:
     )
     limit = torch.ones((), device=run.device)
     neuron = (current, limit, None, *CONSTANTS, 0)
-    ops = torch.ops.snnlib
     spikes, _ = ops.srm_forward(*neuron, False)
     frames = spikes.reshape(-1, 1, 20, 50)
     window = ([2, 2], [2, 2], [0, 0], False)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from snnlib import ops
+from snnlib.ops.pool_layout import Windows
 
 
 class _ApartAvgPool(torch.autograd.Function):
@@ -18,12 +19,12 @@ class _ApartAvgPool(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, window: tuple[int, int]) -> Tensor:
         ctx.shape, ctx.window, ctx.planes = x.shape, window, x.is_contiguous()
         frames = x.flatten(0, 1)
-        means: Tensor = ops.pool.spike_avg_pool(frames, window, window, (0, 0), False, True, None)
+        means = ops.avg_pool.forward(frames, Windows.apart(window))
         return means.view(*x.shape[:2], *means.shape[1:])
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return ops.pool.shares(grad, ctx.shape, ctx.window, ctx.planes), None
+        return ops.avg_pool.shares(grad, ctx.shape, ctx.window, ctx.planes), None
 
 
 def apart_avg_pool2d(x: Tensor, window: tuple[int, int]) -> Tensor:

@@ -98,8 +98,8 @@ def delayed_currents(
     rows, space = unfolded_rows(x, weight, operator, time_dim)
     flat = (len(weight), weight.shape[1:].numel())
     own = delay if per_channel else delay.reshape(flat)
-    currents = ops.delayed_linear.delayed_linear_forward(
-        rows, weight.reshape(flat).to(rows.dtype), own, rounded, time_dim
+    currents: Tensor = ops.currents.currents_forward(
+        rows, weight.reshape(flat).to(rows.dtype), own, (), (), (), 1, rounded, time_dim
     )
     currents = _after(currents, before, time_dim)
     if not space:
@@ -184,7 +184,8 @@ class _SRMBehindDelays(torch.autograd.Function):
         before: int,
     ) -> tuple[Tensor, Tensor]:
         time_dim = int(neuron.batch_first)
-        spikes, final = ops.srm.srm_forward(current, limit, start, *neuron.neuron.constants, time_dim, True)
+        taus = neuron.neuron.constants
+        spikes, final = ops.scan.scan_forward(current, limit, start, (), taus, time_dim, ops.scan.WHOLE, True)
         ctx.save_for_backward(x, weight, delay, current, limit, start, spikes)
         ctx.options = neuron, operator, before, time_dim
         ctx.mark_non_differentiable(final)
@@ -196,9 +197,8 @@ class _SRMBehindDelays(torch.autograd.Function):
         x, weight, delay, current, limit, start, spikes = ctx.saved_tensors
         neuron, operator, before, time_dim = ctx.options
         need_x, need_weight, need_delay = ctx.needs_input_grad[:3]
-        a, b = ops.srm.srm_backward(
-            grad.to(current.dtype), current, limit, start, *neuron.neuron.constants, time_dim, True, True
-        )
+        neurons = current, limit, start, (), neuron.neuron.constants, time_dim, ops.scan.WHOLE
+        a, b, _, _ = ops.scan.scan_backward(grad.to(current.dtype), None, *neurons, True, True, False)
 
         def adjoint(signal: Tensor, to_x: bool) -> list[Tensor | None]:
             """Gradients of x, weight and delay for dL/dcurrent."""

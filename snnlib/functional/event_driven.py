@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -26,12 +25,9 @@ def give_state(ctx: Any, final: Tensor, return_state: bool) -> None:
 
 
 def layer_gradients(
-    ctx: Any,
-    op: Callable[..., tuple[Tensor, Tensor, Tensor]],
-    grad_output: Tensor | None,
-    grad_state: Tensor | None,
+    ctx: Any, grad_output: Tensor | None, grad_state: Tensor | None
 ) -> tuple[Tensor | None, ...]:
-    """Gradients of the eleven arguments of a layer's forward by its backward op.
+    """Gradients of the eleven arguments of a layer's forward.
 
     The first four arguments are x, weight, the neurons' constants and the state to start from.
     """
@@ -43,7 +39,7 @@ def layer_gradients(
     if grad_output is None:
         x, weight = saved[:2]
         grad_output = ops.conv_layout.no_gradient(x, weight, ctx.options[:5], ctx.options[-1])
-    grad_weight, grad_x, grad_start = op(
+    grad_weight, grad_x, grad_start = ops.layer.layer_backward(
         grad_output, *saved, *ctx.options, need_weight, need_x, grad_state, need_state
     )
     return (
@@ -77,12 +73,12 @@ class _EventDrivenLayer(torch.autograd.Function):
         # A compiler has to know the size of the record beforehand.
         exact = not torch.compiler.is_compiling()
         map_ = (*options, pool)
-        out, final, *record = ops.srm_conv_forward.srm_conv_forward(
-            x, weight, threshold, state, *map_, *neuron.constants, time_dim, return_state, keep, exact
+        out, final, *record = ops.layer.layer_forward(
+            x, weight, threshold, state, *map_, (), neuron.constants, time_dim, return_state, keep, exact
         )
         if keep:
-            ctx.save_for_backward(x, weight, out if pool != (1, 1) else None, *record)
-            ctx.options = (*map_, *neuron.taus, input_grad_scale, time_dim)
+            ctx.save_for_backward(x, weight, threshold, out if pool != (1, 1) else None, *record)
+            ctx.options = (*map_, (), neuron.constants, input_grad_scale, time_dim)
         give_state(ctx, final, return_state)
         return out, final
 
@@ -91,7 +87,7 @@ class _EventDrivenLayer(torch.autograd.Function):
     def backward(
         ctx: Any, grad_output: Tensor | None, grad_state: Tensor | None
     ) -> tuple[Tensor | None, ...]:
-        return layer_gradients(ctx, ops.srm_conv_backward.srm_conv_backward, grad_output, grad_state)
+        return layer_gradients(ctx, grad_output, grad_state)
 
 
 def as_event_driven(operator: LinearOperator, x: Tensor, weight: Tensor) -> SequenceConvolution | str:
@@ -120,7 +116,7 @@ def currents_in_order(x: Tensor, weight: Tensor, operator: LinearOperator, time_
 
 def event_driven_currents(conv: SequenceConvolution, time_dim: int) -> Tensor:
     """Currents `[T, N, C, ...]` of a layer's map as the op takes it: sums over events."""
-    current: Tensor = ops.currents.currents_forward(conv.x, conv.weight, *conv.options, time_dim)
+    current: Tensor = ops.currents.currents_forward(conv.x, conv.weight, None, *conv.options, True, time_dim)
     return current.squeeze(tuple(range(3, 5 - conv.axes)))
 
 

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from snnlib import ops
 from snnlib.backends.autocast import autocast_dtype
-from snnlib.backends.native import state_dtype
 from snnlib.checks import check_finite, check_number, check_untransformed, time_dimension
 from snnlib.functional.event_driven import as_event_driven, currents_in_order, event_driven_layer
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
@@ -57,15 +56,11 @@ class _SRMLayer(torch.autograd.Function):
             current = operator.forward(x.flatten(0, 1), weight)
             current = current.reshape(*x.shape[:2], *current.shape[1:])
         check_state(state, current.shape, current, time_dim)
-        ctx.pooled = pooled
-        if pooled:
-            # From a state of zero that nobody asks for again.
-            spikes = ops.srm_pool.srm_pool_forward(current, threshold, *neuron.taus, time_dim)
-            final = current.new_empty(0, dtype=state_dtype(current))
-        else:
-            spikes, final = ops.srm.srm_forward(
-                current, threshold, state, *neuron.constants, time_dim, return_state
-            )
+        # Windows are from a state of zero that nobody asks for again.
+        ctx.window = (2, 2) if pooled else ops.scan.WHOLE
+        spikes, final = ops.scan.scan_forward(
+            current, threshold, state, (), neuron.constants, time_dim, ctx.window, return_state
+        )
         ops.levels.note(spikes, 4 if pooled else 1)
         out = ops.levels.carry(spikes.to(x.dtype), spikes)
         with_state = return_state or state is not None
@@ -93,11 +88,8 @@ class _SRMLayer(torch.autograd.Function):
         if grad_spikes is None:
             grad_spikes = current.new_zeros(ctx.shape)
         needs = (need_weight or with_state, need_x or with_state)
-        options = (*ctx.neuron.constants, ctx.time_dim, *needs)
-        if ctx.pooled:
-            a, b = ops.srm_pool.srm_pool_backward(grad_spikes, current, threshold, *options)
-        else:
-            a, b = ops.srm.srm_backward(grad_spikes, current, threshold, state, *options)
+        neurons = current, threshold, state, (), ctx.neuron.constants, ctx.time_dim, ctx.window
+        a, b, _, _ = ops.scan.scan_backward(grad_spikes, None, *neurons, *needs, False)
         grad_start = None
         if with_state:
             a, b, grad_start = through_state(a, b, spikes, grad_state, ctx.neuron.taus, ctx.time_dim)
@@ -147,7 +139,7 @@ def srm_layer_stream(
     time_dim = time_dimension(batch_first)
     # One pass over the currents where there is a kernel for it.
     pooled = pool == (2, 2) and state is None and not return_state
-    pooled = pooled and ops.srm_pool.has_kernels(x)
+    pooled = pooled and ops.scan_pool.has_srm_kernels(x)
     spikes, final = _SRMLayer.apply(  # type: ignore[no-untyped-call]
         x, weight, limit, state, operator, neuron, input_grad_scale, time_dim, return_state, pooled
     )

@@ -56,7 +56,7 @@ def max_pool2d(
         if max(dilation) > 1 and frames.dim() == 4:
             _check_windows(frames, kernel, stride, padding, dilation, ceil_mode)
         return ops.levels.carry(F.max_pool2d(frames, kernel, stride, padding, dilation, ceil_mode), frames)
-    out: Tensor = ops.max_pool.max_pool(frames, kernel, stride, padding, ceil_mode)[0]
+    out: Tensor = ops.pool.pool_forward(frames, kernel, stride, padding, ceil_mode, True, None, True)[0]
     return out
 
 

@@ -60,12 +60,8 @@ class _ScaledNeurons(torch.autograd.Function):
         time_dim: int,
         window: tuple[int, int],
     ) -> Tensor:
-        neurons = current, coefficients, start, flags, time_dim
         value: Tensor
-        if window == (1, 1):
-            value, _ = ops.scan.scan_forward(*neurons)
-        else:
-            value, _ = ops.scan_pool.scan_pool_forward(*neurons, *window)
+        value, _ = ops.scan.scan_forward(current, coefficients, start, flags, (), time_dim, window, True)
         ctx.save_for_backward(current, scale, coefficients, moments, mean, start)
         ctx.epsilon, ctx.flags, ctx.time_dim, ctx.window = epsilon, flags, time_dim, window
         return value
@@ -74,14 +70,9 @@ class _ScaledNeurons(torch.autograd.Function):
     @differentiable_once
     def backward(ctx: Any, grad_value: Tensor) -> tuple[Tensor | None, ...]:
         current, scale, coefficients, moments, mean, start = ctx.saved_tensors
-        neurons = current, coefficients, start, ctx.flags, ctx.time_dim
+        neurons = current, coefficients, start, ctx.flags, (), ctx.time_dim, ctx.window
         _, need_scale, need_offset, learn = ctx.needs_input_grad[:4]
-        grad: Tensor
-        rows: Tensor | None
-        if ctx.window != (1, 1):
-            grad, rows, _ = ops.scan_pool.gradients(grad_value, None, *neurons, ctx.window, learn)
-        else:
-            grad, rows, _ = ops.scan.scan_backward(grad_value, None, *neurons, learn)
+        grad, _, rows, _ = ops.scan.scan_backward(grad_value, None, *neurons, True, False, learn)
         grad_scale: Tensor | None = None
         grad_offset: Tensor | None = None
         if moments is not None:

@@ -53,8 +53,9 @@ def _spike_avg_pool(
     check_flag("ceil_mode", ceil_mode)
     check_flag("count_include_pad", count_include_pad)
     _check_fit(x, kernel, kernel, steps, margins, ceil_mode)
-    frames: Tensor = ops.pool.spike_avg_pool(
-        x.flatten(0, 1), kernel, steps, margins, ceil_mode, count_include_pad, divisor_override
+    frames: Tensor
+    frames, _ = ops.pool.pool_forward(
+        x.flatten(0, 1), kernel, steps, margins, ceil_mode, count_include_pad, divisor_override, False
     )
     plain = not any(margins) and not ceil_mode and divisor_override is None
     ops.levels.carry(frames, x, math.prod(kernel) if plain else 0)

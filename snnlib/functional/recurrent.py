@@ -123,7 +123,7 @@ def step_by_step(
         return "recurrent kernels do not know this neuron with its options"
     if current.device.type == "cpu":
         return ""
-    return "spikes come back with delays" if delayed else ops.recurrent.obstacle(current)
+    return "spikes come back with delays" if delayed else ops.recurrent_call.obstacle(current)
 
 
 def _by_kernels(
@@ -158,7 +158,7 @@ def _by_delayed_kernels(
 ) -> Output:
     """The same with delays: `late` has them, the longest, and whether they are rounded."""
     delay, longest, rounded = late
-    value, own = ops.delayed_recurrent.run(
+    value, own = ops.recurrent.run_delayed(
         current,
         weight,
         delay.expand_as(weight),

@@ -72,7 +72,7 @@ class _FusedLayer(torch.autograd.Function):
         # A compiler has to know the size of the record beforehand.
         exact = not torch.compiler.is_compiling()
         out, final, *record = ops.layer.layer_forward(
-            x, weight, coefficients, state, *options, pool, flags, time_dim, return_state, keep, exact
+            x, weight, coefficients, state, *options, pool, flags, (), time_dim, return_state, keep, exact
         )
         if note is not None and exact and keep:
             _, entries, _ = record
@@ -80,8 +80,8 @@ class _FusedLayer(torch.autograd.Function):
             # Entries are spikes as well, which may lie outside. An entry does not know its channel: the mean threshold.
             note((entries.abs() * coefficients[-1].mean() < 1).sum() / max(steps, 1))
         if keep:
-            ctx.save_for_backward(x, weight, coefficients, *record)
-            ctx.options = (*options, pool, flags, time_dim)
+            ctx.save_for_backward(x, weight, coefficients, None, *record)
+            ctx.options = (*options, pool, flags, (), 1.0, time_dim)
         give_state(ctx, final, return_state)
         return out, final
 
@@ -90,7 +90,7 @@ class _FusedLayer(torch.autograd.Function):
     def backward(
         ctx: Any, grad_output: Tensor | None, grad_state: Tensor | None
     ) -> tuple[Tensor | None, ...]:
-        return layer_gradients(ctx, ops.layer.layer_backward, grad_output, grad_state)
+        return layer_gradients(ctx, grad_output, grad_state)
 
 
 def spiking_layer(
@@ -201,7 +201,7 @@ def run_and_pool(
     time_dim = int(neuron.batch_first)
     shape = [size for dim, size in enumerate(current.shape) if dim != time_dim]
     start = neuron.start(shape, current, state)
-    means, last = ops.scan_pool.run(current, dynamics, start, time_dim, pool)
+    means, last = ops.scan.run(current, dynamics, start, time_dim, pool)
     return Output(ops.levels.carry(means.to(dtype), means), (last,))
 
 

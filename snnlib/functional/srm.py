@@ -19,6 +19,7 @@ from snnlib.checks import (
     check_threshold,
     time_dimension,
 )
+from snnlib.ops.arguments import SRM_STATES
 
 # Time steps beyond which a decay factor is 1 in any precision.
 _LONGEST = 1e15
@@ -164,7 +165,7 @@ def srm_neuron(
 def check_state(state: Tensor | None, sequence: Sequence[int], like: Tensor, time_dim: int) -> None:
     """Raise ValueError unless `state` is u, s and g `[3, N, ...]` of the neurons of a sequence of shape `sequence`."""
     step = [size for dim, size in enumerate(sequence) if dim != time_dim]
-    check_state_shape(state, ops.srm.STATE_NAMES, step, like)
+    check_state_shape(state, SRM_STATES, step, like)
 
 
 def srm_neuron_stream(
@@ -184,8 +185,9 @@ def srm_neuron_stream(
     channels = current.shape[2] if current.dim() > 2 else 1
     limit = as_threshold(threshold, current, channels)
     check_state(state, current.shape, current, time_dimension(batch_first))
-    spikes, final = ops.srm.srm_forward(
-        current, limit, state, *neuron.constants, time_dimension(batch_first), return_state
+    taus, time_dim = neuron.constants, time_dimension(batch_first)
+    spikes, final = ops.scan.scan_forward(
+        current, limit, state, (), taus, time_dim, ops.scan.WHOLE, return_state
     )
     ops.levels.note(spikes, 1)
     return Streamed(spikes, final)
@@ -223,7 +225,7 @@ def srm_trace(
     check_rank("current", current, "[T, N, ...]", at_least=2)
     neuron = SRMNeuron(tau_m, tau_s, tau_grad)
     limit = as_threshold(threshold, current, current.shape[2] if current.dim() > 2 else 1)
-    return SRMTrace(*ops.srm.srm_trace(current.detach(), limit, *neuron.taus, time_dimension(batch_first)))
+    return SRMTrace(*ops.scan_srm.trace(current.detach(), limit, neuron.taus, time_dimension(batch_first)))
 
 
 def free_srm_potential(current: Tensor, neuron: SRMNeuron, batch_first: bool) -> Tensor:
@@ -268,7 +270,6 @@ def srm_backward(
     check_rank("current", current, "[T, N, ...]", at_least=2)
     neuron = SRMNeuron(tau_m, tau_s, tau_grad, grad_clamp)
     limit = as_threshold(threshold, current, current.shape[2] if current.dim() > 2 else 1)
-    a, b = ops.srm.srm_backward(
-        grad_spikes, current, limit, None, *neuron.constants, time_dimension(batch_first), True, True
-    )
+    neurons = current, limit, None, (), neuron.constants, time_dimension(batch_first), ops.scan.WHOLE
+    a, b, _, _ = ops.scan.scan_backward(grad_spikes, None, *neurons, True, True, False)
     return a, b

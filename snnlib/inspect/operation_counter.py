@@ -34,7 +34,7 @@ from snnlib.structure.peers import neuron_library, neuron_output
 # Membrane potential, synaptic current and gradient trace; without the trace in the readout, which never spikes.
 _SRM_STATES, _READOUT_STATES = 3, 2
 # snnlib's ops of a convolution, with or without neurons behind it: sequences `[T, N, ...]`.
-_SEQUENCE_OPS = ("snnlib::srm_conv_forward", "snnlib::layer_forward", "snnlib::currents_forward")
+_SEQUENCE_OPS = ("snnlib::layer_forward", "snnlib::currents_forward")
 # The factors of products of matrices and vectors.
 _MATRIX_ARGUMENTS = {
     "aten::mm": ("self", "mat2"),
@@ -50,10 +50,7 @@ _OPAQUE = frozenset(
     {"aten::_trilinear", "aten::mkldnn_rnn_layer", "aten::_cudnn_rnn", "aten::_cdist_forward"}
 )
 _CONVOLUTION, _RECURRENT = "aten::convolution", "snnlib::recurrent_forward"
-_DELAYED, _LATE = "snnlib::delayed_linear_forward", "snnlib::delayed_recurrent_forward"
-_COUNTED = frozenset(
-    {_CONVOLUTION, _RECURRENT, _DELAYED, _LATE, *_SEQUENCE_OPS, *_MATRIX_ARGUMENTS, *_OPAQUE}
-)
+_COUNTED = frozenset({_CONVOLUTION, _RECURRENT, *_SEQUENCE_OPS, *_MATRIX_ARGUMENTS, *_OPAQUE})
 
 
 @dataclass
@@ -256,7 +253,7 @@ class OperationCounter:
         """Run one of the operations that multiply, and count it."""
         if self._paused:
             return run()
-        if name in _SEQUENCE_OPS:
+        if name in _SEQUENCE_OPS and args.get("delay") is None:
             found: Products | None
             output, found = self._run_sequence(args, run)
         else:
@@ -290,11 +287,11 @@ class OperationCounter:
             how = ConvolutionMap._make((x.shape[1:], output.shape[1:], *(args[key] for key in keys)))
             fan_out = self._fan_out(weight, how, x.shape[2:])
             return products.of_cells(products.nonzero_counts(x), len(x), fan_out)
-        if name == _RECURRENT:
-            return self._of_recurrence(args, output[0])
-        if name == _DELAYED:
+        if name in _SEQUENCE_OPS:
             return self._of_delays(args)
-        if name == _LATE:
+        if name == _RECURRENT and args["delay"] is None:
+            return self._of_recurrence(args, output[0])
+        if name == _RECURRENT:
             spikes = output[0].movedim(args["time_dim"], 0)
             if self._stack and spikes.numel():
                 self._stack[-1].add_steps(spikes.numel(), spikes[0, 0].numel(), products.nonzero(spikes))

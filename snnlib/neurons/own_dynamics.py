@@ -78,6 +78,24 @@ def own_dynamics(neuron: Neuron) -> Dynamics | None:
     return dynamics
 
 
+_converted: WeakKeyDictionary[Neuron, tuple[_Sources, Tensor]] = WeakKeyDictionary()
+
+
+def own_threshold(neuron: Neuron, threshold: Tensor, dtype: torch.dtype) -> Tensor:
+    """`threshold.to(dtype)` of a neuron's own, the same tensor as long as `own_dynamics` would give the same object."""
+    if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None or in_transform():
+        return threshold.to(dtype)
+    if threshold.dtype == dtype or not _stays(threshold) or _is_capturing(threshold):
+        return threshold.to(dtype)
+    mark = (threshold._version, threshold.data_ptr(), threshold.device)
+    now = _Sources({"dtype": dtype}, (threshold,), (mark,), _stream(threshold))
+    before = _converted.get(neuron)
+    if before is None or not before[0].same(now):
+        with torch.inference_mode(False):
+            before = _converted[neuron] = now, threshold.to(dtype)
+    return before[1]
+
+
 def _sources(neuron: Neuron) -> _Sources | None:
     """None where dynamics are not to be kept."""
     tensors = (*neuron._parameters.values(), *neuron._buffers.values())

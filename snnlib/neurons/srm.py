@@ -23,6 +23,7 @@ from snnlib.functional.srm import SRMNeuron
 from snnlib.neurons.base import Output, Params, State
 from snnlib.neurons.dialects import check_choice, check_threshold, shown_options
 from snnlib.neurons.event import GRAD_CLAMP, ByEvent
+from snnlib.neurons.own_dynamics import own_threshold
 
 if TYPE_CHECKING:
     from snnlib.functional.operators import LinearOperator
@@ -142,7 +143,8 @@ class SRM(ByEvent):
             )
         start = None if state is None else state[0]
         self.check_channels(x.shape[2] if x.dim() > 2 else 1, x)
-        out = functional.srm.srm_neuron_stream(x, start, self.neuron, self.threshold, self.batch_first)
+        limit = own_threshold(self, self.threshold, torch.promote_types(x.dtype, torch.float32))
+        out = functional.srm.srm_neuron_stream(x, start, self.neuron, limit, self.batch_first)
         return Output(out.spikes, (out.state,))
 
     @property
@@ -171,7 +173,7 @@ class SRM(ByEvent):
             weight,
             operator,
             self.neuron,
-            threshold=self.threshold,
+            threshold=own_threshold(self, self.threshold, torch.promote_types(weight.dtype, torch.float32)),
             input_grad_scale=self.input_grad_scale,
             batch_first=self.batch_first,
             state=None if state is None else state[0],

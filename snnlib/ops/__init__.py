@@ -1,44 +1,44 @@
 """torch.library ops under `torch.ops.snnlib`: check, allocate, call a path; with fake and autograd registrations.
 
-Public functions with checked arguments and full documentation are in `snnlib.functional`.
+Six families, each a forward and a backward op: `scan`, `layer`, `currents`, `recurrent`, `delay` and `pool`. `conv` has
+the two backward passes of a convolution that `compat` names. Public functions with checked arguments and full
+documentation are in `snnlib.functional`.
 """
 
 from snnlib.ops import (
+    avg_pool,
     batch_norm,
     conv,
+    conv_layout,
     currents,
     delay,
-    delayed_linear,
-    delayed_recurrent,
+    geometry,
     layer,
     levels,
     max_pool,
     pool,
     recurrent,
+    recurrent_call,
     scan,
     scan_pool,
-    srm,
-    srm_conv_backward,
-    srm_conv_forward,
-    srm_pool,
+    scan_srm,
 )
 
 __all__ = [
+    "avg_pool",
     "batch_norm",
     "conv",
+    "conv_layout",
     "currents",
     "delay",
-    "delayed_linear",
-    "delayed_recurrent",
+    "geometry",
     "layer",
     "levels",
     "max_pool",
     "pool",
     "recurrent",
+    "recurrent_call",
     "scan",
     "scan_pool",
-    "srm",
-    "srm_conv_backward",
-    "srm_conv_forward",
-    "srm_pool",
+    "scan_srm",
 ]

@@ -1,8 +1,10 @@
-"""How the kernels of convolutions under SRM neurons lay out sequences and states: channels-last."""
+"""What a convolution with neurons is told, and how its kernels lay out sequences and states: channels-last."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -16,6 +18,22 @@ from snnlib.ops.geometry import GROUP, ConvOptions, Geometry, geometry
 # `Neuron` of cpp/bindings/srm_conv.cpp: SRM neurons, and no neurons, which leaves the currents.
 SRM = (0, 0, 1, (0,) * len(Flags._fields))
 NONE = (2, 0, 1, (0,) * len(Flags._fields))
+
+
+@dataclass(frozen=True)
+class LayerArgs:
+    """The convolution of a layer, of x `[T, N, C, (D), H, W]` with a weight, and the windows of pooling behind it."""
+
+    x: Tensor
+    weight: Tensor
+    options: ConvOptions
+    pool: Sequence[int]
+    time_dim: int
+
+    @cached_property
+    def geometry(self) -> Geometry:
+        """Sizes of the convolution."""
+        return geometry(self.x, self.weight, self.options, self.time_dim)
 
 
 def linear(coefficients: Tensor, flags: Sequence[int]) -> tuple[int, int, int, tuple[int, ...]]:
@@ -70,8 +88,8 @@ def empty_output(x: Tensor, g: Geometry, pool: Sequence[int]) -> Tensor:
     return _empty(output_shape(x, g, pool), x, None)
 
 
-def empty_state(x: Tensor, g: Geometry, variables: int = 3) -> Tensor:
-    """State of the neurons `[K, N, C, ...]`; u, s and g of SRM neurons."""
+def empty_state(x: Tensor, g: Geometry, variables: int) -> Tensor:
+    """State of the neurons `[K, N, C, ...]`."""
     return _empty((variables, g.batch, g.channels, *g.space), x, state_dtype(x))
 
 

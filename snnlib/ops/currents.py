@@ -16,7 +16,7 @@ from torch import Tensor
 from snnlib import checks
 from snnlib.backends import choice, choice_backward, native, reference
 from snnlib.backends.native import state_dtype
-from snnlib.ops import conv_layout, dense
+from snnlib.ops import conv_layout, delayed_linear, dense
 from snnlib.ops.forward_call import ForwardCall
 from snnlib.ops.geometry import ConvOptions, Geometry, geometry
 from snnlib.ops.gradient_call import GradientCall
@@ -111,16 +111,27 @@ def _weight_gradient_by_taps(
 def currents_forward(
     x: Tensor,
     weight: Tensor,
+    delay: Tensor | None,
     stride: Sequence[int],
     padding: Sequence[int],
     dilation: Sequence[int],
     groups: int,
+    rounded: bool,
     time_dim: int,
 ) -> Tensor:
-    """Currents of a convolution without neurons `[T, N, C, ...]`, float32 (float64 for float64), channels-last."""
+    """Currents of a convolution without neurons `[T, N, C, ...]`, float32 (float64 for float64), channels-last.
+
+    With a `delay`, `[I]` or `[O, I]`, those of a fully connected map of x `[T, N, I]` with a weight `[O, I]`, in x's
+    dtype: events of input i reach output o after `delay[o, i]` steps, whole ones if they are `rounded`.
+    """
+    if delay is not None:
+        return delayed_linear.forward(delayed_linear.Delayed(x, weight, delay, rounded, time_dim))
     checks.check_conv_sizes(x, weight, stride, padding, dilation, groups, (1, 1))
     checks.check_time_dim(time_dim)
-    options = ConvOptions(stride, padding, dilation, groups)
+    return _forward(x, weight, ConvOptions(stride, padding, dilation, groups), time_dim)
+
+
+def _forward(x: Tensor, weight: Tensor, options: ConvOptions, time_dim: int) -> Tensor:
     g = geometry(x, weight, options, time_dim)
     kernel = conv_layout.kernel("srm_conv_forward", x, weight=weight)
     ordered = in_order(x, g)
@@ -143,12 +154,16 @@ def currents_forward(
 def _(
     x: Tensor,
     weight: Tensor,
+    delay: Tensor | None,
     stride: Sequence[int],
     padding: Sequence[int],
     dilation: Sequence[int],
     groups: int,
+    rounded: bool,
     time_dim: int,
 ) -> Tensor:
+    if delay is not None:
+        return x.new_empty(*x.shape[:2], weight.shape[0])
     g = geometry(x, weight, ConvOptions(stride, padding, dilation, groups), time_dim)
     return conv_layout.empty_sequence(x, g.channels, g.space, state_dtype(x))
 
@@ -158,18 +173,36 @@ def currents_backward(
     signal: Tensor,
     x: Tensor,
     weight: Tensor,
+    delay: Tensor | None,
     stride: Sequence[int],
     padding: Sequence[int],
     dilation: Sequence[int],
     groups: int,
+    rounded: bool,
     time_dim: int,
-    need_weight: bool,
     need_input: bool,
-) -> tuple[Tensor, Tensor]:
-    """dL/dW and dL/dx of dL/dcurrents; one that is not needed has no elements."""
+    need_weight: bool,
+    need_delay: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """dL/dx, dL/dW and dL/ddelay of dL/dcurrents; one that is not needed has no elements."""
+    if delay is not None:
+        call = delayed_linear.Delayed(x, weight, delay, rounded, time_dim)
+        return delayed_linear.backward(signal, call, need_input, need_weight, need_delay)
     checks.check_conv_sizes(x, weight, stride, padding, dilation, groups, (1, 1))
     checks.check_time_dim(time_dim)
     options = ConvOptions(stride, padding, dilation, groups)
+    return *_backward(signal, x, weight, options, time_dim, need_input, need_weight), x.new_empty(0)
+
+
+def _backward(
+    signal: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    options: ConvOptions,
+    time_dim: int,
+    need_input: bool,
+    need_weight: bool,
+) -> tuple[Tensor, Tensor]:
     g = geometry(x, weight, options, time_dim)
     checks.check_gradient("signal", signal, (*x.shape[:2], g.channels, *g.space), "the currents' shape", x)
     grad_weight, grad_x = weight.new_empty(0), x.new_empty(0)
@@ -179,33 +212,39 @@ def currents_backward(
             grad_weight = gradients[0].to(weight.dtype).contiguous()
         if need_input:
             grad_x = conv_layout.empty_sequence(x, x.shape[2], x.shape[3:]).copy_(gradients[1])
-        return grad_weight, grad_x
+        return grad_x, grad_weight
     signal = conv_layout.laid_out(signal, torch.float32)
     if need_weight:
         grad_weight = weight_gradient(signal, x, weight, g, options, time_dim).to(weight.dtype)
     if need_input:
         grad_x = conv_layout.laid_out(dense.field(signal, x, weight, options), x.dtype)
-    return grad_weight, grad_x
+    return grad_x, grad_weight
 
 
 @currents_backward.register_fake
-def _(_signal: Tensor, x: Tensor, weight: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
-    *_, need_weight, need_input = others
+def _(
+    _signal: Tensor, x: Tensor, weight: Tensor, delay: Tensor | None, *others: Any
+) -> tuple[Tensor, Tensor, Tensor]:
+    *_, need_input, need_weight, need_delay = others
     grad_weight = weight.new_empty(weight.shape if need_weight else 0)
-    return grad_weight, conv_layout.empty_sequence(x, x.shape[2], x.shape[3:]) if need_input else x.new_empty(
-        0
-    )
+    if delay is not None:
+        grad_x = torch.empty_like(x) if need_input else x.new_empty(0)
+        return grad_x, grad_weight, delay.new_empty(delay.shape if need_delay else 0)
+    grad_x = x.new_empty(0)
+    if need_input:
+        grad_x = conv_layout.empty_sequence(x, x.shape[2], x.shape[3:])
+    return grad_x, grad_weight, x.new_empty(0)
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    x, weight, *ctx.options = inputs
-    ctx.save_for_backward(x, weight)
+    x, weight, delay, *ctx.options = inputs
+    ctx.save_for_backward(x, weight, delay)
 
 
-def _backward(ctx: Any, signal: Tensor) -> tuple[Tensor | None, ...]:
-    need_x, need_weight = ctx.needs_input_grad[:2]
-    grad_weight, grad_x = currents_backward(signal, *ctx.saved_tensors, *ctx.options, need_weight, need_x)
-    return grad_x if need_x else None, grad_weight if need_weight else None, *[None] * 5
+def _gradients(ctx: Any, signal: Tensor) -> tuple[Tensor | None, ...]:
+    needs = ctx.needs_input_grad[:3]
+    found = currents_backward(signal, *ctx.saved_tensors, *ctx.options, *needs)
+    return *(part if need else None for part, need in zip(found, needs, strict=True)), *[None] * 6
 
 
-currents_forward.register_autograd(_backward, setup_context=_setup_context)
+currents_forward.register_autograd(_gradients, setup_context=_setup_context)

@@ -1,4 +1,6 @@
-"""Currents of a fully connected map whose events arrive later: a delay for each input channel or each connection.
+"""Currents of a fully connected map whose events arrive later: how the ops of `currents.py` call its kernels.
+
+There is a delay for each input channel or for each connection.
 
 Kernels: cpp/include/snnlib/delayed_linear.h and cpp/cpu/delayed_linear.cpp; reference:
 snnlib/backends/reference/delay.py.
@@ -7,7 +9,7 @@ snnlib/backends/reference/delay.py.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -142,13 +144,20 @@ class _Connections:
         return out
 
 
-@torch.library.custom_op("snnlib::delayed_linear_forward", mutates_args=())
-def delayed_linear_forward(x: Tensor, weight: Tensor, delay: Tensor, rounded: bool, time_dim: int) -> Tensor:
-    """Currents `[T, N, O]` of events `[T, N, I]`, which reach output o from input i after `delay[o, i]` steps.
+class Delayed(NamedTuple):
+    """Events x `[T, N, I]`, weights `[O, I]`, and delays `[I]` or `[O, I]`, rounded to whole steps or not."""
 
-    A delay `[I]` is one for all outputs.
-    """
-    _check_linear(x, weight, delay, time_dim)
+    x: Tensor
+    weight: Tensor
+    delay: Tensor
+    rounded: bool
+    time_dim: int
+
+
+def forward(call: Delayed) -> Tensor:
+    """Returns currents `[T, N, O]`, which input i reaches after `delay[o, i]` steps."""
+    _check(call)
+    x, weight, delay, rounded, time_dim = call
     out = x.new_empty(*x.shape[:2], weight.shape[0])
     name = "delayed_channels" if delay.dim() == 1 else "delayed_connections"
     kernel = native.kernel(name, x, weight=weight, delay=delay)
@@ -170,7 +179,8 @@ def delayed_linear_forward(x: Tensor, weight: Tensor, delay: Tensor, rounded: bo
     return currents.to(x.dtype)
 
 
-def _check_linear(x: Tensor, weight: Tensor, delay: Tensor, time_dim: int) -> None:
+def _check(call: Delayed) -> None:
+    x, weight, delay, _, time_dim = call
     checks.check_kernel_dtype("x", x)
     checks.check_kernel_dtype("weight", weight)
     checks.check_rank("weight", weight, "[O, I]", exactly=2)
@@ -182,14 +192,8 @@ def _check_linear(x: Tensor, weight: Tensor, delay: Tensor, time_dim: int) -> No
         raise ValueError(f"x: expected {weight.shape[1]} inputs in dimension 2, got shape {tuple(x.shape)}")
 
 
-@delayed_linear_forward.register_fake
-def _(x: Tensor, weight: Tensor, delay: Tensor, rounded: bool, time_dim: int) -> Tensor:
-    return x.new_empty(*x.shape[:2], weight.shape[0])
-
-
-def _input_gradient(
-    grad: Tensor, x: Tensor, weight: Tensor, delay: Tensor, rounded: bool, time_dim: int
-) -> Tensor:
+def _input_gradient(grad: Tensor, call: Delayed) -> Tensor:
+    x, weight, delay, rounded, time_dim = call
     if delay.dim() == 1:
         field = grad.to(state_dtype(x)) @ weight.to(state_dtype(x))
         return shifted(field, delay, rounded, time_dim, earlier=True).to(x.dtype)
@@ -203,25 +207,17 @@ def _input_gradient(
     return torch.empty_like(x).copy_(time_first(found, time_dim))
 
 
-@torch.library.custom_op("snnlib::delayed_linear_backward", mutates_args=())
-def delayed_linear_backward(
-    grad: Tensor,
-    x: Tensor,
-    weight: Tensor,
-    delay: Tensor,
-    rounded: bool,
-    time_dim: int,
-    need_x: bool,
-    need_weight: bool,
-    need_delay: bool,
+def backward(
+    grad: Tensor, call: Delayed, need_x: bool, need_weight: bool, need_delay: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """dL/dx, dL/dweight and dL/ddelay; one that is not needed has no elements."""
-    _check_linear(x, weight, delay, time_dim)
+    """Returns dL/dx, dL/dweight and dL/ddelay; one that is not needed has no elements."""
+    _check(call)
+    x, weight, delay, rounded, time_dim = call
     shape = (*x.shape[:2], weight.shape[0])
-    checks.check_gradient("grad", grad, shape, "the currents' shape", x)
+    checks.check_gradient("signal", grad, shape, "the currents' shape", x)
     grad_x, grad_weight, grad_delay = x.new_empty(0), weight.new_empty(0), delay.new_empty(0)
     if need_x:
-        grad_x = _input_gradient(grad, x, weight, delay, rounded, time_dim)
+        grad_x = _input_gradient(grad, call)
     if not need_weight and not need_delay:
         return grad_x, grad_weight, grad_delay
     name = "delayed_channels_sums" if delay.dim() == 1 else "delayed_connections_gradients"
@@ -250,36 +246,3 @@ def delayed_linear_backward(
         slopes = weight.to(wide) * slope(sums, whole, rounded).t()
         grad_delay = (slopes.sum(0) if delay.dim() == 1 else slopes).to(delay.dtype).contiguous()
     return grad_x, grad_weight, grad_delay
-
-
-@delayed_linear_backward.register_fake
-def _(
-    grad: Tensor,
-    x: Tensor,
-    weight: Tensor,
-    delay: Tensor,
-    rounded: bool,
-    time_dim: int,
-    need_x: bool,
-    need_weight: bool,
-    need_delay: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    return (
-        torch.empty_like(x) if need_x else x.new_empty(0),
-        weight.new_empty(weight.shape if need_weight else 0),
-        delay.new_empty(delay.shape if need_delay else 0),
-    )
-
-
-def _setup_linear(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    x, weight, delay, ctx.rounded, ctx.time_dim = inputs
-    ctx.save_for_backward(x, weight, delay)
-
-
-def _backward_linear(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    needs = ctx.needs_input_grad[:3]
-    gradients = delayed_linear_backward(grad, *ctx.saved_tensors, ctx.rounded, ctx.time_dim, *needs)
-    return *(part if need else None for part, need in zip(gradients, needs, strict=True)), None, None
-
-
-delayed_linear_forward.register_autograd(_backward_linear, setup_context=_setup_linear)

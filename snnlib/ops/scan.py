@@ -1,7 +1,7 @@
-"""Neurons of the linear family over whole sequences: one op pair for all models.
+"""Neurons over whole sequences, alone or with the means of their values over windows: one op pair for all models.
 
-Kernels: cpp/include/snnlib/neurons/linear.h and cpp/cpu/scan.cpp; reference: snnlib/backends/reference/linear.py.
-Nothing but the current is kept for backward, which repeats the cheap forward recurrence.
+The linear family has a gradient of the current, `a`; the spike response model has two signals, `a` for the weights and
+`b` for the inputs of a layer. `scan_linear.py`, `scan_srm.py` and `scan_pool.py` call the kernels.
 """
 
 from __future__ import annotations
@@ -14,151 +14,99 @@ import torch
 from torch import Tensor
 
 from snnlib import checks
-from snnlib.backends import cpu_memory, native, reference
 from snnlib.backends.native import state_dtype
-from snnlib.backends.reference.linear import Flags, count_states
-from snnlib.ops import levels
-from snnlib.ops.srm import as_walkable, dense_strides, neuron_order
+from snnlib.ops import levels, scan_linear, scan_pool, scan_srm
+from snnlib.ops.arguments import NeuronArgs
+from snnlib.ops.sequence_layout import as_walkable, empty_state
+from snnlib.ops.srm_credit import through_state
 
 if TYPE_CHECKING:
     from snnlib.neurons.dynamics import Dynamics
 
+# No pooling.
+WHOLE = (1, 1)
 
-def run(x: Tensor, dynamics: Dynamics, state: Tensor | None, time_dim: int) -> tuple[Tensor, Tensor]:
-    """Value of every step and the state after the last, with gradients for current, coefficients and state."""
+
+def run(
+    x: Tensor,
+    dynamics: Dynamics,
+    state: Tensor | None,
+    time_dim: int,
+    window: tuple[int, int] = WHOLE,
+) -> tuple[Tensor, Tensor]:
+    """Returns values, or their means over windows, and the state after the last step of neurons with these dynamics.
+
+    Gradients are by the current, the coefficients and the state.
+    """
     coefficients = dynamics.pack(state_dtype(x), x.device)
-    value, final = scan_forward(x, coefficients, state, dynamics.flags, time_dim)
+    value, final = scan_forward(x, coefficients, state, dynamics.flags, (), time_dim, window, True)
     if not dynamics.membrane:
-        levels.note(value, 1)
+        levels.note(value, math.prod(window))
     return value, final
 
 
-def check(
-    current: Tensor, coefficients: Tensor, state: Tensor | None, flags: Sequence[int], time_dim: int
-) -> Flags:
-    checks.check_kernel_dtype("current", current)
-    checks.check_rank("current", current, "[T, N, ...]", at_least=2)
-    checks.check_time_dim(time_dim)
-    options = Flags.of(flags)
-    checks.check_coefficients(coefficients, current.shape[2] if current.dim() > 2 else 1, current)
-    check_dynamics(options, count_states(len(coefficients)))
-    check_state("state", state, current, coefficients, options, time_dim)
-    return options
+def _checked(current: Tensor, neuron: NeuronArgs, time_dim: int, window: Sequence[int]) -> tuple[int, int]:
+    neuron.check_sequence(current, time_dim)
+    checks.check_axes("window", window, 2, 1)
+    high, wide = window
+    if (high, wide) != WHOLE:
+        scan_pool.check(current, neuron, (high, wide))
+    return high, wide
 
 
-def check_dynamics(options: Flags, states: int) -> None:
-    """Check that a neuron of so many states can have these options."""
-    got = f"got {[int(flag) for flag in options]} and {states} states"
-    if options.rectified and (options.reset_next or states > 1):
-        raise ValueError(
-            f"flags: expected a rectified membrane with one state and a reset in the same step, {got}"
-        )
-    if options.quadratic and (options.reset_next or states == 1):
-        raise ValueError(
-            f"flags: expected products of states with two or three of them and a reset in the same step, {got}"
-        )
-
-
-def check_state(
-    name: str, state: Tensor | None, current: Tensor, coefficients: Tensor, options: Flags, time_dim: int
-) -> None:
-    states = count_states(len(coefficients)) + options.reset_next
-    step = [size for dim, size in enumerate(current.shape) if dim != time_dim]
-    checks.check_state_shape(state, [f"state {i}" for i in range(states)], step, current, name)
-
-
-def empty_state(current: Tensor, states: int, time_dim: int) -> Tensor:
-    """`[K, N, ...]`, each in the memory order of one step of the current."""
-    shape = [states] + [size for dim, size in enumerate(current.shape) if dim != time_dim]
-    order = [0, 1, *(neuron_order(current) or [])]
-    return torch.empty_strided(
-        shape, dense_strides(shape, order), dtype=state_dtype(current), device=current.device
-    )
-
-
-def _per_neuron(coefficients: Tensor, current: Tensor) -> Tensor:
-    """Coefficients `[P, period]` of neuron `i % period` in the memory order of one sample.
-
-    The period is 1, the channels where they lie next to each other, or else all neurons of a sample.
-    """
-    coefficients = coefficients.to(state_dtype(current))
-    order = [dim - 1 for dim in neuron_order(current) or []]
-    # Channel by channel: spread to all neurons the coefficients can be as large as the currents of several steps.
-    if coefficients.shape[1] > 1 and order[-1] != 1:
-        spread = coefficients.view(*coefficients.shape, *[1] * (current.dim() - 3))
-        spread = spread.expand(len(coefficients), *current.shape[2:])
-        coefficients = spread.permute(0, *order).reshape(len(coefficients), -1)
-    return coefficients.contiguous()
-
-
-class _Call:
-    """Arguments that both native calls share; keeps the tensors behind the addresses alive."""
-
-    def __init__(
-        self,
-        current: Tensor,
-        coefficients: Tensor,
-        state: Tensor | None,
-        flags: Flags,
-        time_dim: int,
-        learn: bool = False,
-    ) -> None:
-        self.states = count_states(len(coefficients))
-        # The arithmetic is in float32 anyhow: a kernel that does not convert itself gets a wider copy.
-        if self.states > 1 or learn or not native.scan_takes_half(current):
-            current = current.to(state_dtype(current))
-        self.current = current
-        first, second = current.shape[:2]
-        inner = math.prod(current.shape[2:])
-        if time_dim == 0:
-            self.view = (1, first, second * inner, 0, second * inner)
-        else:
-            self.view = (first, second, inner, second * inner, inner)
-        self.rows = _per_neuron(coefficients, current)
-        self.flags = flags
-        self.state = None
-        if state is not None:
-            self.state = empty_state(current, len(state), time_dim).copy_(state)
-
-    def arguments(self) -> tuple[object, ...]:
-        return (
-            self.view,
-            native.DTYPE_CODES[self.current.dtype],
-            self.states,
-            tuple(int(flag) for flag in self.flags),
-            self.rows.data_ptr(),
-            self.rows.shape[1],
-            self.current.data_ptr(),
-            native.address(self.state),
-        )
+def _step(current: Tensor, time_dim: int) -> list[int]:
+    return [size for dim, size in enumerate(current.shape) if dim != time_dim]
 
 
 @torch.library.custom_op("snnlib::scan_forward", mutates_args=())
 def scan_forward(
-    current: Tensor, coefficients: Tensor, state: Tensor | None, flags: Sequence[int], time_dim: int
+    current: Tensor,
+    constants: Tensor,
+    state: Tensor | None,
+    flags: Sequence[int],
+    taus: Sequence[float],
+    time_dim: int,
+    window: Sequence[int],
+    return_state: bool,
 ) -> tuple[Tensor, Tensor]:
-    """(value of every step, state after the last)."""
-    options = check(current, coefficients, state, flags, time_dim)
-    current = as_walkable(current)
-    states = count_states(len(coefficients)) + options.reset_next
-    final = empty_state(current, states, time_dim)
-    kernel = native.kernel("scan_forward", current, coefficients=coefficients, state=state)
-    if kernel is None:
-        value, last = reference.linear.forward(current, coefficients, state, options, time_dim)
-        return torch.empty_like(current).copy_(value), final.copy_(last)
-    call = _Call(current, coefficients, state, options, time_dim)
-    value = cpu_memory.empty_like(call.current)
-    kernel(*call.arguments(), value.data_ptr(), final.data_ptr())
-    return value.to(current.dtype), final
+    """(value of every step and window, state after the last step, without elements unless `return_state`).
+
+    `constants`, `flags` and `taus` are those of `NeuronArgs`; the windows `[high, wide]` are over the last two axes.
+    """
+    neuron = NeuronArgs(constants, state, flags, taus)
+    sizes = _checked(current, neuron, time_dim, window)
+    if sizes != WHOLE:
+        value, final = scan_pool.forward(current, neuron, time_dim, sizes)
+    elif neuron.responds:
+        value, final = scan_srm.forward(current, neuron, time_dim, return_state)
+    else:
+        value, final = scan_linear.forward(current, neuron, time_dim)
+    return value, final if return_state else final.new_empty(0)
 
 
 @scan_forward.register_fake
 def _(
-    current: Tensor, coefficients: Tensor, state: Tensor | None, flags: Sequence[int], time_dim: int
+    current: Tensor,
+    constants: Tensor,
+    state: Tensor | None,
+    flags: Sequence[int],
+    taus: Sequence[float],
+    time_dim: int,
+    window: Sequence[int],
+    return_state: bool,
 ) -> tuple[Tensor, Tensor]:
-    current = as_walkable(current)
-    states = count_states(len(coefficients)) + bool(flags[4])
-    return torch.empty_like(current), empty_state(current, states, time_dim)
+    neuron = NeuronArgs(constants, state, flags, taus)
+    sizes = _checked(current, neuron, time_dim, window)
+    current = _laid_out(current, window)
+    final = current.new_empty(0, dtype=state_dtype(current))
+    if return_state:
+        final = empty_state(current, neuron.states, time_dim)
+    value = torch.empty_like(current)
+    return value if sizes == WHOLE else scan_pool.empty_value(current, sizes), final
+
+
+def _laid_out(current: Tensor, window: Sequence[int]) -> Tensor:
+    return as_walkable(current) if tuple(window) == WHOLE else scan_pool.as_planes(current)
 
 
 @torch.library.custom_op("snnlib::scan_backward", mutates_args=())
@@ -166,53 +114,41 @@ def scan_backward(
     grad_value: Tensor,
     grad_state: Tensor | None,
     current: Tensor,
-    coefficients: Tensor,
+    constants: Tensor,
     state: Tensor | None,
     flags: Sequence[int],
+    taus: Sequence[float],
     time_dim: int,
+    window: Sequence[int],
+    need_weight: bool,
+    need_input: bool,
     learn: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """dL/dcurrent, dL/dcoefficients `[P, C]` (no elements unless `learn`), dL/dstate."""
-    options = check(current, coefficients, state, flags, time_dim)
-    checks.check_gradient("grad_value", grad_value, current.shape, "the current's shape", current)
-    check_state("grad_state", grad_state, current, coefficients, options, time_dim)
-    current = as_walkable(current)
-    states = count_states(len(coefficients)) + options.reset_next
-    grad_start = empty_state(current, states, time_dim)
-    kernel = native.kernel(
-        "scan_backward", current, grad_value=grad_value, coefficients=coefficients, state=state
-    )
-    if kernel is None:
-        grad, rows, start = reference.linear.backward(
-            grad_value, grad_state, current, coefficients, state, options, time_dim
-        )
-        return (
-            torch.empty_like(current).copy_(grad),
-            sum_neurons(rows, coefficients) if learn else coefficients.new_empty(0),
-            grad_start.copy_(start),
-        )
-    call = _Call(current, coefficients, state, options, time_dim, learn)
-    if grad_value.stride() != call.current.stride() or grad_value.dtype != call.current.dtype:
-        grad_value = cpu_memory.empty_like(call.current).copy_(grad_value)
-    final = None if grad_state is None else empty_state(call.current, states, time_dim).copy_(grad_state)
-    grad = cpu_memory.empty_like(call.current)
-    rows = empty_state(call.current, len(coefficients), time_dim) if learn else coefficients.new_empty(0)
-    kernel(
-        *call.arguments(),
-        grad_value.data_ptr(),
-        native.address(final),
-        grad.data_ptr(),
-        grad_start.data_ptr(),
-        rows.data_ptr() if learn else 0,
-    )
-    return grad.to(current.dtype), sum_neurons(rows, coefficients) if learn else rows, grad_start
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The signals a and b, dL/dcoefficients `[P, C]`, and dL/dstate before the first step.
 
-
-def sum_neurons(rows: Tensor, coefficients: Tensor) -> Tensor:
-    """Gradients of all neurons `[P, N, C, ...]`, summed to the coefficients' `[P, C]` or `[P, 1]`."""
-    if coefficients.shape[1] == 1:
-        return rows.flatten(1).sum(1, keepdim=True).to(coefficients.dtype)
-    return rows.movedim(2, 1).flatten(2).sum(2).to(coefficients.dtype)
+    The linear family has no b, and no gradient of its coefficients unless they `learn`; the spike response model has
+    what is needed of a and b, and `srm_credit.through_state` adds what a state changes. What is not there has no
+    elements.
+    """
+    neuron = NeuronArgs(constants, state, flags, taus)
+    sizes = _checked(current, neuron, time_dim, window)
+    shape = current.shape if sizes == WHOLE else scan_pool.empty_value(current, sizes).shape
+    checks.check_gradient("grad_value", grad_value, shape, "the output's shape", current)
+    neuron.check_state(_step(current, time_dim), current, grad_state, "grad_state")
+    if neuron.responds:
+        signals = (grad_value, current, neuron, time_dim)
+        needs = (need_weight, need_input)
+        if sizes == WHOLE:
+            a, b = scan_srm.backward(*signals, needs)
+        else:
+            a, b = scan_pool.srm_backward(*signals, sizes, needs)
+        return a, b, constants.new_empty(0), current.new_empty(0, dtype=state_dtype(current))
+    gradients = (grad_value, grad_state, current, neuron, time_dim)
+    if sizes == WHOLE:
+        a, rows, start = scan_linear.backward(*gradients, learn)
+    else:
+        a, rows, start = scan_pool.linear_backward(*gradients, sizes, learn)
+    return a, current.new_empty(0), rows, start
 
 
 @scan_backward.register_fake
@@ -220,34 +156,62 @@ def _(
     grad_value: Tensor,
     grad_state: Tensor | None,
     current: Tensor,
-    coefficients: Tensor,
+    constants: Tensor,
     state: Tensor | None,
     flags: Sequence[int],
+    taus: Sequence[float],
     time_dim: int,
+    window: Sequence[int],
+    need_weight: bool,
+    need_input: bool,
     learn: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    current = as_walkable(current)
-    states = count_states(len(coefficients)) + bool(flags[4])
-    rows = torch.empty_like(coefficients) if learn else coefficients.new_empty(0)
-    return torch.empty_like(current), rows, empty_state(current, states, time_dim)
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    neuron = NeuronArgs(constants, state, flags, taus)
+    _checked(current, neuron, time_dim, window)
+    current = _laid_out(current, window)
+    none = current.new_empty(0)
+    if neuron.responds:
+        a, b = (torch.empty_like(current) if need else none for need in (need_weight, need_input))
+        return a, b, constants.new_empty(0), current.new_empty(0, dtype=state_dtype(current))
+    rows = torch.empty_like(constants) if learn else constants.new_empty(0)
+    return torch.empty_like(current), none, rows, empty_state(current, neuron.states, time_dim)
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    current, coefficients, state, ctx.flags, ctx.time_dim = inputs
-    ctx.save_for_backward(current, coefficients, state)
+    current, constants, state, ctx.flags, ctx.taus, ctx.time_dim, ctx.window, ctx.gives_state = inputs
+    value, final = output
+    if ctx.taus:
+        levels.note(value, 1)
+    # What a state adds to the signals of the spike response model depends on the last spikes.
+    by_spikes = ctx.taus and (ctx.gives_state or state is not None)
+    ctx.save_for_backward(current, constants, state, value if by_spikes else None)
+    ctx.shape = value.shape
     # A state that nobody uses has no gradient, not one of zeros.
     ctx.set_materialize_grads(False)
+    if not ctx.gives_state:
+        ctx.mark_non_differentiable(final)
 
 
 def _backward(ctx: Any, grad_value: Tensor | None, grad_state: Tensor | None) -> tuple[Tensor | None, ...]:
-    current, coefficients, state = ctx.saved_tensors
-    learn = ctx.needs_input_grad[1]
+    current, constants, state, spikes = ctx.saved_tensors
+    learn, need_state = ctx.needs_input_grad[1:3]
+    if not ctx.gives_state:
+        # A compiler's is one without elements.
+        grad_state = None
     if grad_value is None:
-        grad_value = torch.zeros_like(current)
-    grad, rows, start = scan_backward(
-        grad_value, grad_state, current, coefficients, state, ctx.flags, ctx.time_dim, learn
-    )
-    return grad, rows if learn else None, start if state is not None else None, None, None
+        grad_value = current.new_zeros(ctx.shape)
+    neurons = current, constants, state, ctx.flags, ctx.taus, ctx.time_dim, ctx.window
+    if not ctx.taus:
+        a, _, rows, start = scan_backward(grad_value, grad_state, *neurons, True, False, learn)
+        return a, rows if learn else None, start if state is not None else None, *[None] * 5
+    # A neuron without a layer around it has one gradient to give: the weight signal, as dL/dcurrent.
+    with_state = need_state or grad_state is not None
+    a, b, _, _ = scan_backward(grad_value, None, *neurons, True, with_state, False)
+    start = None
+    if with_state:
+        *taus, _ = ctx.taus
+        a, _, start = through_state(a, b, spikes, grad_state, (taus[0], taus[1], taus[2]), ctx.time_dim)
+    return a, None, start if need_state else None, *[None] * 5
 
 
 scan_forward.register_autograd(_backward, setup_context=_setup_context)

@@ -1,13 +1,13 @@
-"""Neurons of one state and the means of their spikes over windows as one op, which reads currents once.
+"""Neurons and the means of their spikes over windows in one pass over the currents.
 
-Kernels: cpp/cpu/scan_pool.cpp and cuda/scan_pool.cu. Where they do not fit the op is scan.py and pool.py one after the
-other: the same bits.
+Kernels: cpp/cpu/scan_pool.cpp and cuda/scan_pool.cu for the linear family, cuda/srm_pool.cu for SRM neurons. Where they
+do not fit the ops of `scan.py` take neurons and pooling one after the other: the same bits.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,12 +16,16 @@ from torch import Tensor
 from snnlib import checks
 from snnlib.backends import native
 from snnlib.backends.native import state_dtype
-from snnlib.backends.reference.linear import Flags, count_states
-from snnlib.ops import levels, pool, scan
-from snnlib.ops.srm import dense_strides, neuron_order
+from snnlib.backends.reference.linear import count_states
+from snnlib.ops import avg_pool, scan_linear, scan_srm
+from snnlib.ops.arguments import NeuronArgs
+from snnlib.ops.pool_layout import Windows
+from snnlib.ops.sequence_layout import dense_strides, empty_state, neuron_order, view_of
 
 if TYPE_CHECKING:
     from snnlib.neurons.dynamics import Dynamics
+
+Window = tuple[int, int]
 
 # Memory orders of channels, rows and columns that the kernels know: one plane per channel, and channels-last.
 _PLANES, _CHANNELS_LAST = [2, 3, 4], [3, 4, 2]
@@ -33,26 +37,21 @@ MOST_CELLS = 64
 MOST_NEURONS = 1 << 33
 
 
-def run(
-    x: Tensor, dynamics: Dynamics, state: Tensor | None, time_dim: int, window: tuple[int, int]
-) -> tuple[Tensor, Tensor]:
-    """Means of every window and step and the state after the last, with gradients as of `scan.run`."""
-    coefficients = dynamics.pack(state_dtype(x), x.device)
-    value, final = scan_pool_forward(x, coefficients, state, dynamics.flags, time_dim, *window)
-    levels.note(value, math.prod(window))
-    return value, final
-
-
-def fits(current: Tensor, dynamics: Dynamics, window: tuple[int, int]) -> bool:
+def fits(current: Tensor, dynamics: Dynamics, window: Window) -> bool:
     """Whether a kernel takes these neurons and currents `[T, N, C, H, W]`."""
-    if current.dim() != 5 or not _has_kernel(current, window):
+    if current.dim() != 5 or not _linear_kernel(current, window):
         return False
     if dynamics.states != 1 or dynamics.reset_next or dynamics.membrane:
         return False
     return is_whole(current, window) and current.numel() < MOST_NEURONS
 
 
-def _has_kernel(current: Tensor, window: tuple[int, int]) -> bool:
+def has_srm_kernels(x: Tensor) -> bool:
+    """Whether the device of a tensor has kernels for SRM neurons and windows of 2 x 2."""
+    return native.has_kernel("srm_pool_forward", x)
+
+
+def _linear_kernel(current: Tensor, window: Window) -> bool:
     if native.scan_pools_any_layout(current):
         if window != (2, 2):
             return False
@@ -64,36 +63,46 @@ def _has_kernel(current: Tensor, window: tuple[int, int]) -> bool:
     return native.has_kernel("scan_pool_forward", current)
 
 
-def is_whole(current: Tensor, window: tuple[int, int]) -> bool:
+def is_whole(current: Tensor, window: Window) -> bool:
     """Whether every cell is in a window."""
     sizes = zip(current.shape[3:], window, strict=True)
     return all(size > 0 and size % extent == 0 for size, extent in sizes)
 
 
-def _check(
-    current: Tensor,
-    coefficients: Tensor,
-    state: Tensor | None,
-    flags: Sequence[int],
-    time_dim: int,
-    window: tuple[int, int],
-) -> Flags:
-    checks.check_kernel_dtype("current", current)
+def _kernel(
+    name: str, current: Tensor, neuron: NeuronArgs, window: Window, **grads: Tensor
+) -> Callable[..., Any] | None:
+    """The kernel of a pass, `forward` or `backward`; None where neurons and pooling go one after the other."""
+    srm = neuron.responds and window == (2, 2) and has_srm_kernels(current)
+    known = srm or (not neuron.responds and _linear_kernel(current, window))
+    if not known or not is_whole(current, window) or current.numel() >= MOST_NEURONS:
+        return None
+    family = "srm" if neuron.responds else "scan"
+    return native.kernel(f"{family}_pool_{name}", current, **grads, **neuron.tensors())
+
+
+def check(current: Tensor, neuron: NeuronArgs, window: Window) -> None:
+    """Checks currents, neurons and windows."""
     checks.check_rank("current", current, "[T, N, C, H, W]", exactly=5)
-    options = scan.check(current, coefficients, state, flags, time_dim)
-    if options.reset_next or options.membrane or count_states(len(coefficients)) > 1:
+    if not neuron.responds:
+        options, states = neuron.options, count_states(len(neuron.constants))
+        if options.reset_next or options.membrane or states > 1:
+            raise ValueError(
+                f"flags: expected one state, a reset in the same step and spikes as values, got {list(neuron.flags)} "
+                f"and {states} states"
+            )
+    elif neuron.state is not None:
+        raise ValueError("state: expected None, a state of zero, beside a window, got a tensor")
+    if min(window) < 1:
+        raise ValueError(f"window: expected at least one cell each way, got {list(window)}")
+    if neuron.responds and any(size < extent for size, extent in zip(current.shape[3:], window, strict=True)):
         raise ValueError(
-            f"flags: expected one state, a reset in the same step and spikes as values, got {list(flags)} and "
-            f"{count_states(len(coefficients))} states"
+            f"current: expected at least {window} rows and columns, got {tuple(current.shape[3:])}"
         )
-    for name, extent in zip(("high", "wide"), window, strict=True):
-        if extent < 1:
-            raise ValueError(f"{name}: expected windows of at least one cell, got {extent}")
-    if not is_whole(current, window):
+    if not neuron.responds and not is_whole(current, window):
         raise ValueError(
             f"current: expected rows and columns in multiples of {window}, got {tuple(current.shape[3:])}"
         )
-    return options
 
 
 def as_planes(current: Tensor) -> Tensor:
@@ -115,21 +124,12 @@ def as_windows(grad: Tensor, value: Tensor) -> Tensor:
     return aligned(grad)
 
 
-def empty_value(current: Tensor, window: tuple[int, int]) -> Tensor:
+def empty_value(current: Tensor, window: Window) -> Tensor:
     """Room for the windows, in the layout of the currents."""
     high, wide = window
     shape = [*current.shape[:3], current.shape[3] // high, current.shape[4] // wide]
     strides = dense_strides(shape, [0, 1, *(neuron_order(current) or _PLANES)])
     return torch.empty_strided(shape, strides, dtype=current.dtype, device=current.device)
-
-
-def view_of(current: Tensor, time_dim: int) -> tuple[int, ...]:
-    """(outer, steps, inner, outer stride, step stride)."""
-    first, second = current.shape[:2]
-    inner = math.prod(current.shape[2:])
-    if time_dim == 0:
-        return (1, first, second * inner, 0, second * inner)
-    return (first, second, inner, second * inner, inner)
 
 
 def planes_of(current: Tensor) -> tuple[int, ...]:
@@ -138,175 +138,95 @@ def planes_of(current: Tensor) -> tuple[int, ...]:
 
 
 class _Call:
-    """Arguments that both kernels share; keeps the tensors behind the addresses alive."""
+    """Arguments that all native calls share; keeps the tensors behind the addresses alive."""
 
-    def __init__(
-        self,
-        current: Tensor,
-        coefficients: Tensor,
-        state: Tensor | None,
-        flags: Flags,
-        time_dim: int,
-        window: tuple[int, int],
-    ) -> None:
-        self.current = aligned(current)
-        self.view, self.planes = view_of(current, time_dim), (*planes_of(current), *window)
-        self.rows = coefficients.to(state_dtype(current)).contiguous()
-        self.flags = flags
+    def __init__(self, current: Tensor, neuron: NeuronArgs, time_dim: int, window: Window) -> None:
+        self.current, self.neuron, self.window = aligned(current), neuron, window
+        self.view = view_of(current, time_dim)
+        self.constants = neuron.constants.to(state_dtype(current)).contiguous()
         self.state = None
-        if state is not None:
-            self.state = scan.empty_state(current, 1, time_dim).copy_(state)
+        if neuron.state is not None:
+            self.state = empty_state(current, 1, time_dim).copy_(neuron.state)
 
     def arguments(self) -> tuple[object, ...]:
-        return (
-            self.view,
-            native.DTYPE_CODES[self.current.dtype],
-            tuple(int(flag) for flag in self.flags),
-            self.rows.data_ptr(),
-            self.rows.shape[1],
-            self.current.data_ptr(),
-            native.address(self.state),
-            self.planes,
-        )
+        neuron, planes = self.neuron, planes_of(self.current)
+        dtype, current = native.DTYPE_CODES[self.current.dtype], self.current.data_ptr()
+        if neuron.responds:
+            decay, constants = (*neuron.decay, neuron.clamp), self.constants
+            return self.view, dtype, decay, current, constants.data_ptr(), constants.numel(), planes
+        flags = tuple(int(flag) for flag in neuron.options)
+        rows = self.constants.data_ptr(), self.constants.shape[1]
+        return self.view, dtype, flags, *rows, current, native.address(self.state), (*planes, *self.window)
 
 
-@torch.library.custom_op("snnlib::scan_pool_forward", mutates_args=())
-def scan_pool_forward(
-    current: Tensor,
-    coefficients: Tensor,
-    state: Tensor | None,
-    flags: Sequence[int],
-    time_dim: int,
-    high: int = 2,
-    wide: int = 2,
-) -> tuple[Tensor, Tensor]:
-    """(means of the spikes of every window `high x wide` and step, state of every neuron after the last)."""
-    window = high, wide
-    options = _check(current, coefficients, state, flags, time_dim, window)
+def forward(current: Tensor, neuron: NeuronArgs, time_dim: int, window: Window) -> tuple[Tensor, Tensor]:
+    """Returns the means of every window and step, and the state after the last; that of SRM neurons has no elements."""
     current = as_planes(current)
     value = empty_value(current, window)
-    if not _has_kernel(current, window):
-        spikes, final = scan.scan_forward(current, coefficients, state, flags, time_dim)
-        means = pool.spike_avg_pool(spikes.flatten(0, 1), window, window, (0, 0), False, True, None)
+    kernel = _kernel("forward", current, neuron, window)
+    if kernel is None:
+        if neuron.responds:
+            spikes, final = scan_srm.forward(current, neuron, time_dim, False)
+        else:
+            spikes, final = scan_linear.forward(current, neuron, time_dim)
+        means = avg_pool.forward(spikes.flatten(0, 1), Windows.apart(window))
         return value.copy_(means.view(value.shape)), final
-    kernel = native.kernel("scan_pool_forward", current, coefficients=coefficients, state=state)
-    assert kernel is not None
-    final = scan.empty_state(current, 1, time_dim)
-    call = _Call(current, coefficients, state, options, time_dim, window)
+    call = _Call(current, neuron, time_dim, window)
+    if neuron.responds:
+        kernel(*call.arguments(), value.data_ptr())
+        return value, current.new_empty(0, dtype=state_dtype(current))
+    final = empty_state(current, 1, time_dim)
     kernel(*call.arguments(), value.data_ptr(), final.data_ptr())
     return value, final
 
 
-@scan_pool_forward.register_fake
-def _(
-    current: Tensor,
-    coefficients: Tensor,
-    state: Tensor | None,
-    flags: Sequence[int],
-    time_dim: int,
-    high: int = 2,
-    wide: int = 2,
-) -> tuple[Tensor, Tensor]:
-    current = as_planes(current)
-    return empty_value(current, (high, wide)), scan.empty_state(current, 1, time_dim)
-
-
-@torch.library.custom_op("snnlib::scan_pool_backward", mutates_args=())
-def scan_pool_backward(
+def linear_backward(
     grad_value: Tensor,
     grad_state: Tensor | None,
     current: Tensor,
-    coefficients: Tensor,
-    state: Tensor | None,
-    flags: Sequence[int],
+    neuron: NeuronArgs,
     time_dim: int,
-    high: int = 2,
-    wide: int = 2,
-) -> tuple[Tensor, Tensor]:
-    """dL/dcurrent and dL/dstate; a cell's share of dL/dmean, in 2 x 2 a quarter, is rounded to the currents' dtype."""
-    window = high, wide
-    options = _check(current, coefficients, state, flags, time_dim, window)
+    window: Window,
+    learn: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns dL/dcurrent, dL/dcoefficients if they `learn`, which only the scan knows, and dL/dstate."""
     current = as_planes(current)
     value = empty_value(current, window)
-    checks.check_gradient("grad_value", grad_value, value.shape, "the output's shape", current)
-    scan.check_state("grad_state", grad_state, current, coefficients, options, time_dim)
-    if not _has_kernel(current, window):
-        grad, _, start = scan.scan_backward(
-            pool.shares(grad_value, current.shape, window),
-            grad_state,
-            current,
-            coefficients,
-            state,
-            flags,
-            time_dim,
-            False,
-        )
-        return grad, start
-    kernel = native.kernel(
-        "scan_pool_backward", current, grad_value=grad_value, coefficients=coefficients, state=state
-    )
-    assert kernel is not None
-    call = _Call(current, coefficients, state, options, time_dim, window)
+    kernel = None if learn else _kernel("backward", current, neuron, window, grad_value=grad_value)
+    if kernel is None:
+        shares = avg_pool.shares(grad_value, current.shape, window)
+        return scan_linear.backward(shares, grad_state, current, neuron, time_dim, learn)
+    call = _Call(current, neuron, time_dim, window)
     grad_value = as_windows(grad_value, value)
-    final = None if grad_state is None else scan.empty_state(current, 1, time_dim).copy_(grad_state)
-    grad, start = torch.empty_like(current), scan.empty_state(current, 1, time_dim)
+    final = None if grad_state is None else empty_state(current, 1, time_dim).copy_(grad_state)
+    grad, start = torch.empty_like(current), empty_state(current, 1, time_dim)
     kernel(*call.arguments(), grad_value.data_ptr(), native.address(final), grad.data_ptr(), start.data_ptr())
-    return grad, start
+    return grad, neuron.constants.new_empty(0), start
 
 
-@scan_pool_backward.register_fake
-def _(
-    grad_value: Tensor,
-    grad_state: Tensor | None,
+def srm_backward(
+    grad_means: Tensor,
     current: Tensor,
-    coefficients: Tensor,
-    state: Tensor | None,
-    flags: Sequence[int],
+    neuron: NeuronArgs,
     time_dim: int,
-    high: int = 2,
-    wide: int = 2,
+    window: Window,
+    needs: tuple[bool, bool],
 ) -> tuple[Tensor, Tensor]:
+    """Returns the signals of `scan_srm.backward` for the event-time gradient of the pool; spikes are found again."""
     current = as_planes(current)
-    return torch.empty_like(current), scan.empty_state(current, 1, time_dim)
-
-
-def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    current, coefficients, state, ctx.flags, ctx.time_dim, *ctx.window = inputs
-    ctx.save_for_backward(current, coefficients, state)
-    ctx.pooled = output[0].shape
-    # A state that nobody uses has no gradient, not one of zeros.
-    ctx.set_materialize_grads(False)
-
-
-def gradients(
-    grad_value: Tensor,
-    grad_state: Tensor | None,
-    current: Tensor,
-    coefficients: Tensor,
-    state: Tensor | None,
-    flags: Sequence[int],
-    time_dim: int,
-    window: tuple[int, int],
-    learn: bool,
-) -> tuple[Tensor, Tensor | None, Tensor]:
-    """dL/dcurrent, dL/dcoefficients if they `learn`, which only the scan knows, and dL/dstate."""
-    neurons = current, coefficients, state, flags, time_dim
-    if not learn:
-        grad, start = scan_pool_backward(grad_value, grad_state, *neurons, *window)
-        return grad, None, start
-    shares = pool.shares(grad_value, current.shape, window)
-    found: tuple[Tensor, Tensor, Tensor] = scan.scan_backward(shares, grad_state, *neurons, True)
-    return found
-
-
-def _backward(ctx: Any, grad_value: Tensor | None, grad_state: Tensor | None) -> tuple[Tensor | None, ...]:
-    current, coefficients, state = ctx.saved_tensors
-    neurons = current, coefficients, state, ctx.flags, ctx.time_dim
-    learn = ctx.needs_input_grad[1]
-    if grad_value is None:
-        grad_value = current.new_zeros(ctx.pooled)
-    grad, rows, start = gradients(grad_value, grad_state, *neurons, tuple(ctx.window), learn)
-    return grad, rows, start if state is not None else None, *[None] * 4
-
-
-scan_pool_forward.register_autograd(_backward, setup_context=_setup_context)
+    means = empty_value(current, window)
+    kernel = _kernel("backward", current, neuron, window, grad_means=grad_means)
+    if kernel is None:
+        spikes, _ = scan_srm.forward(current, neuron, time_dim, False)
+        shared = avg_pool.backward(grad_means.flatten(0, 1), spikes.flatten(0, 1), Windows.apart(window))
+        return scan_srm.backward(shared.view(current.shape), current, neuron, time_dim, needs)
+    call = _Call(current, neuron, time_dim, window)
+    grad_means = as_windows(grad_means, means)
+    a, b = (torch.empty_like(current) if need else current.new_empty(0) for need in needs)
+    kernel(
+        *call.arguments(),
+        grad_means.data_ptr(),
+        a.data_ptr() if needs[0] else 0,
+        b.data_ptr() if needs[1] else 0,
+    )
+    return a, b

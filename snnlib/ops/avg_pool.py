@@ -1,0 +1,71 @@
+"""Spike average pooling: how the ops of `pool.py` call its kernels.
+
+Kernels: cpp/include/snnlib/kernels/pool.h; reference: snnlib/backends/reference/pool.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from snnlib import checks
+from snnlib.backends import cpu_memory, native, reference
+from snnlib.ops.pool_layout import Windows, as_walkable
+
+
+def forward(x: Tensor, windows: Windows) -> Tensor:
+    """Returns the mean of every window."""
+    x = as_walkable(x)
+    out = windows.empty_pooled(x)
+    run = native.kernel("pool_forward", x)
+    if run is None:
+        options = windows.count_include_pad, windows.divisor
+        return out.copy_(reference.pool.avg_pool_forward(x, *windows.lists(), *options))
+    run(
+        *windows.geometry(x, out),
+        windows.count_include_pad,
+        windows.divisor or 0,
+        x.data_ptr(),
+        out.data_ptr(),
+    )
+    return out
+
+
+def backward(grad_output: Tensor, x: Tensor, windows: Windows) -> Tensor:
+    """Returns `x * sum_pool^T(g / sum_pool(x))`, zero for silent windows."""
+    x = as_walkable(x)
+    pooled = windows.empty_pooled(x)
+    checks.check_gradient("grad_output", grad_output, pooled.shape, "the output's shape", x)
+    grad_input = cpu_memory.empty_like(x)
+    run = native.kernel("pool_backward", x, grad_output=grad_output)
+    if run is None:
+        return grad_input.copy_(reference.pool.avg_pool_backward(grad_output, x, *windows.lists()))
+    if grad_output.stride() != pooled.stride() or grad_output.dtype != x.dtype:
+        grad_output = pooled.copy_(grad_output)
+    run(*windows.geometry(x, pooled), x.data_ptr(), grad_output.data_ptr(), grad_input.data_ptr())
+    return grad_input
+
+
+def shares(grad: Tensor, shape: Sequence[int], window: tuple[int, int], planes: bool = False) -> Tensor:
+    """The adjoint of means of windows without overlap and padding, of sequences `[T, N, C, H, W]` of this shape.
+
+    Channels-last in memory, as event-driven layers want their gradient, or one plane per channel.
+    """
+    (high, wide), (rows, columns) = window, grad.shape[3:]
+    share = (grad / (high * wide)).flatten(0, 1)
+    if planes:
+        lines = share.repeat_interleave(wide, 3)[..., None, :].expand(-1, -1, -1, high, -1)
+        cells = lines.reshape(*share.shape[:2], rows * high, columns * wide)
+    elif share.numel():
+        last = share.contiguous(memory_format=torch.channels_last)
+        # Every share is copied to the cells of its window; "nearest" alone may round into the next one.
+        cells = F.interpolate(last, scale_factor=(float(high), float(wide)), mode="nearest-exact")
+    else:
+        cells = share.new_zeros(*share.shape[:2], rows * high, columns * wide)
+    below, beside = shape[3] - rows * high, shape[4] - columns * wide
+    if below or beside:
+        cells = F.pad(cells, (0, beside, 0, below))
+    return cells.view(*shape[:2], *cells.shape[1:])

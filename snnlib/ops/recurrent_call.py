@@ -1,0 +1,362 @@
+"""Recurrent neurons of the linear family: how the ops of `recurrent.py` check their arguments and call the kernels.
+
+Kernels: cpp/include/snnlib/recurrent.h, cpp/cpu/recurrent_*.cpp, cuda/recurrent*.cu and, with delays,
+cpp/include/snnlib/kernels/recurrent_delays.h; reference: snnlib/backends/reference/recurrent.py and
+delayed_recurrent.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from snnlib import checks
+from snnlib.backends import cpu_memory, native, reference
+from snnlib.backends.native import state_dtype
+from snnlib.backends.reference.linear import count_states
+from snnlib.ops import delayed_linear
+from snnlib.ops.arguments import NeuronArgs
+from snnlib.ops.delay import check_delays, time_first
+from snnlib.ops.delayed_linear import Delayed
+from snnlib.ops.scan_linear import sum_neurons
+
+# What a row of weights is padded to: `kGroup` in cpp/include/snnlib/simd.h.
+_GROUP = 16
+# Steps of all neurons that the kernels with delays can number, less than 2^31.
+_MOST_STEPS = 1 << 30
+
+
+def obstacle(current: Tensor) -> str:
+    """Why kernels of the currents' device do not take a sequence of so many neurons; empty if they do."""
+    if not native.has_kernel("recurrent_forward", current):
+        return native.explain_path(current.device.type, "recurrent_forward")[1]
+    most = native.most_recurrent_neurons(current)
+    if most is None or current.shape[2] <= most:
+        return ""
+    return f"recurrent kernels of {current.device.type} take up to {most} neurons, got {current.shape[2]}"
+
+
+@dataclass(frozen=True)
+class RecurrentArgs:
+    """Currents `[T, N, H]`, or their sums with the recurrent ones, and what meets them.
+
+    Without a delay a spike comes back one step later, and the state's last row has the spikes of the step before. With
+    delays `[H, H]` of up to `longest` steps `past` `[longest + 2, N, H]` has those of all steps before, the newest
+    first.
+    """
+
+    current: Tensor
+    weight: Tensor
+    delay: Tensor | None
+    neuron: NeuronArgs
+    past: Tensor | None
+    lengths: Tensor | None
+    longest: int
+    rounded: bool
+    time_dim: int
+
+    @property
+    def states(self) -> int:
+        """Rows of the state."""
+        return self.neuron.states + (self.delay is None)
+
+    @property
+    def step(self) -> tuple[int, int]:
+        """Samples and neurons of a step."""
+        return self.current.shape[1 - self.time_dim], self.current.shape[2]
+
+    def empty_state(self) -> Tensor:
+        dtype = state_dtype(self.current)
+        return self.current.new_empty((self.states, *self.step), dtype=dtype)
+
+    def check_state(self, name: str, state: Tensor | None) -> None:
+        rows = [f"state {i}" for i in range(self.neuron.states)]
+        if self.delay is None:
+            rows.append("spikes")
+        checks.check_state_shape(state, rows, self.step, self.current, name)
+
+    def check(self, name: str = "current") -> Tensor | None:
+        """Checks all, and returns the lengths as the kernels take them."""
+        current, neuron = self.current, self.neuron
+        checks.check_kernel_dtype(name, current)
+        checks.check_rank(name, current, "[T, N, H]", exactly=3)
+        checks.check_time_dim(self.time_dim)
+        neuron.check(current.shape[2], current)
+        if neuron.responds or not neuron.constants.shape[1]:
+            raise ValueError(
+                f"coefficients: expected [P, C] with at least one column, got shape {tuple(neuron.constants.shape)}"
+            )
+        if neuron.options.membrane:
+            raise ValueError("flags: expected spikes as values, got membrane potentials")
+        neurons = current.shape[2]
+        checks.check_kernel_dtype("weight", self.weight)
+        checks.check_device("weight", self.weight, current)
+        checks.check_shape("weight", self.weight, (neurons, neurons), "shape [H, H]")
+        if self.delay is not None:
+            self._check_delay(self.delay)
+        self.check_state("state", neuron.state)
+        if self.past is not None:
+            self._check_past(self.past)
+        if self.lengths is None:
+            return None
+        steps = current.shape[self.time_dim]
+        return checks.check_lengths(self.lengths, steps, self.step[0], current).contiguous()
+
+    def _check_delay(self, delay: Tensor) -> None:
+        checks.check_tensor("delay", delay)
+        check_delays(self.current, delay, self.time_dim, self.weight)
+        if self.longest < 0 or (delay.numel() and float(delay.detach().max()) > self.longest):
+            raise ValueError(f"longest: expected a number of steps that no delay exceeds, got {self.longest}")
+        most = _MOST_STEPS // max(self.current.shape[2], 1)
+        if self.longest > most:
+            raise ValueError(
+                f"longest: expected at most {most} steps for {self.current.shape[2]} neurons, got {self.longest}"
+            )
+
+    def _check_past(self, past: Tensor) -> None:
+        if self.delay is None:
+            raise ValueError("past: expected None without delays, got a tensor")
+        checks.check_kernel_dtype("past", past)
+        shape = (self.longest + 2, *self.step)
+        checks.check_shape("past", past, shape, "spikes of longest + 2 steps [longest + 2, N, H]")
+        checks.check_device("past", past, self.current)
+
+    def kernel(self, name: str, **others: Tensor) -> Callable[..., Any] | None:
+        """The compiled function of a pass, `forward` or `backward`; None where the reference has to do."""
+        tensors = {"weight": self.weight, **self.neuron.tensors()}
+        if self.delay is None:
+            found = native.kernel(f"recurrent_{name}", self.current, **others, **tensors)
+            return None if found is None or obstacle(self.current) else found
+        tensors |= {"delay": self.delay, "past": self.past}
+        return native.kernel(f"delayed_recurrent_{name}", self.current, **others, **tensors)
+
+
+class _Call:
+    """Arguments that both native calls share; keeps the tensors behind the addresses alive."""
+
+    def __init__(self, args: RecurrentArgs, lengths: Tensor | None) -> None:
+        current, neuron, time_dim = args.current, args.neuron, args.time_dim
+        self.dtype = dtype = state_dtype(current)
+        self.current = current.to(dtype).contiguous()
+        (batch, neurons), steps = args.step, current.shape[time_dim]
+        strides = (steps * neurons, neurons) if time_dim else (neurons, batch * neurons)
+        self.sizes = (batch, steps, neurons, *strides)
+        self.rows = neuron.constants.to(dtype).contiguous()
+        self.states, self.flags, self.lengths = count_states(len(neuron.constants)), neuron.options, lengths
+        self.row = -(-neurons // _GROUP) * _GROUP
+        # Address, longest, whether there are second taps.
+        self.delays = (0, 0, False)
+        state = neuron.state
+        if args.delay is None:
+            self.weight = current.new_zeros((neurons, self.row), dtype=dtype)
+            self.weight[:, :neurons] = args.weight.t()
+        else:
+            self.weight = args.weight.to(dtype).contiguous()
+            self.delay = args.delay.to(dtype).contiguous()
+            # Without a past the sequence's own spikes never arrive later than this.
+            longest = args.longest if args.past is not None else min(args.longest, steps)
+            self.delays = (self.delay.data_ptr(), longest, not args.rounded)
+            state = _with_past(args, longest)
+        self.state = None if state is None else state.to(dtype).contiguous()
+
+    def arguments(self) -> tuple[object, ...]:
+        tensors = (
+            self.rows.data_ptr(),
+            self.rows.shape[1],
+            self.current.data_ptr(),
+            native.address(self.state),
+            self.weight.data_ptr(),
+            self.row,
+            native.address(self.lengths),
+        )
+        flags = tuple(int(flag) for flag in self.flags)
+        return self.sizes, native.DTYPE_CODES[self.dtype], self.states, flags, tensors, self.delays
+
+
+def _with_past(args: RecurrentArgs, longest: int) -> Tensor | None:
+    """The neurons' own states and the spikes before the first step; None where both are zero."""
+    state, past = args.neuron.state, args.past
+    if state is None and past is None:
+        return None
+    own = args.empty_state().zero_() if state is None else state
+    spikes = own.new_zeros((longest + 2, *own.shape[1:])) if past is None else past.to(own.dtype)
+    return torch.cat((own, spikes))
+
+
+def forward(args: RecurrentArgs, keep: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns what the op `recurrent_forward` gives."""
+    lengths = args.check()
+    current, neuron, time_dim = args.current, args.neuron, args.time_dim
+    kernel = args.kernel("forward")
+    final = args.empty_state()
+    every = range(current.dim())
+    value = cpu_memory.empty_permuted(current.shape, every, current)
+    total = current.new_empty(0, dtype=state_dtype(current))
+    if keep:
+        total = cpu_memory.empty_permuted(current.shape, every, current, total.dtype)
+    if kernel is None:
+        first = time_first(current, time_dim)
+        if args.delay is None:
+            spikes, last, sums = reference.recurrent.forward(
+                first, args.weight, neuron.constants, neuron.state, lengths, neuron.options
+            )
+        else:
+            spikes, last, sums = reference.delayed_recurrent.forward(
+                first,
+                args.weight,
+                args.delay,
+                neuron.constants,
+                neuron.state,
+                args.past,
+                lengths,
+                neuron.options,
+                args.longest,
+                args.rounded,
+            )
+        if keep:
+            total.copy_(time_first(sums, time_dim))
+        return value.copy_(time_first(spikes, time_dim)), final.copy_(last), total
+    call = _Call(args, lengths)
+    spikes = value if value.dtype == call.dtype else cpu_memory.empty_like(value, call.dtype)
+    kernel(*call.arguments(), spikes.data_ptr(), final.data_ptr(), total.data_ptr() if keep else 0)
+    return spikes.to(current.dtype), final, total
+
+
+def backward(
+    args: RecurrentArgs,
+    value: Tensor,
+    grad_value: Tensor,
+    grad_state: Tensor | None,
+    needs: tuple[bool, bool, bool],
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Returns what the op `recurrent_backward` gives; `needs` are those of coefficients, weight and delay."""
+    lengths = args.check("total")
+    total = args.current
+    checks.check_gradient("grad_value", grad_value, total.shape, "the currents' shape", total)
+    checks.check_gradient("value", value, total.shape, "the currents' shape", total)
+    args.check_state("grad_state", grad_state)
+    grad = cpu_memory.empty_permuted(total.shape, range(total.dim()), total, state_dtype(total))
+    kernel = args.kernel("backward", grad_value=grad_value, value=value)
+    if kernel is None:
+        found = _by_reference(args, lengths, value, grad_value, grad_state, needs)
+        grad.copy_(time_first(found[0], args.time_dim))
+        grad_weight, rows, start, grad_past = found[1:]
+    else:
+        call = _Call(args, lengths)
+        grad_weight, rows, start, grad_past = _by_kernel(
+            kernel, call, args, value, grad_value, grad_state, grad, needs
+        )
+    grad_delay = total.new_empty(0)
+    if args.delay is not None:
+        _, need_weight, need_delay = needs
+        delayed, signals = _as_delayed(args, value.to(grad.dtype), grad)
+        _, grad_weight, grad_delay = delayed_linear.backward(signals, delayed, False, need_weight, need_delay)
+    return grad, grad_weight, grad_delay, rows, start, grad_past
+
+
+def _by_reference(
+    args: RecurrentArgs,
+    lengths: Tensor | None,
+    value: Tensor,
+    grad_value: Tensor,
+    grad_state: Tensor | None,
+    needs: tuple[bool, bool, bool],
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """dL/dcurrent, time first, and what `_by_kernel` returns."""
+    neuron, weight = args.neuron, args.weight
+    learn, need_weight, _ = needs
+    grad_weight, rows, grad_past = weight.new_empty(0), neuron.constants.new_empty(0), args.empty_state()[:0]
+    first, of_value, total = (time_first(part, args.time_dim) for part in (value, grad_value, args.current))
+    rest = neuron.constants, neuron.state, lengths, neuron.options
+    if args.delay is None:
+        found = reference.recurrent.backward(of_value, grad_state, total, first, weight, *rest)
+        grad, by_neuron, start = found.current, found.coefficients, found.state
+        if need_weight:
+            grad_weight = weight.new_empty(weight.shape).copy_(found.weight)
+    else:
+        grad, by_neuron, start, grad_past = reference.delayed_recurrent.backward(
+            of_value, grad_state, total, weight, args.delay, *rest, args.longest, args.rounded
+        )
+    if learn:
+        rows = sum_neurons(by_neuron, neuron.constants)
+    return grad, grad_weight, rows, args.empty_state().copy_(start), _past_gradient(args, grad_past)
+
+
+def _by_kernel(
+    kernel: Callable[..., Any],
+    call: _Call,
+    args: RecurrentArgs,
+    value: Tensor,
+    grad_value: Tensor,
+    grad_state: Tensor | None,
+    grad: Tensor,
+    needs: tuple[bool, bool, bool],
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Fills `grad` with dL/dcurrent; returns dL/dweight, dL/dcoefficients, dL/dstate and dL/dpast."""
+    coefficients, (learn, need_weight, _) = args.neuron.constants, needs
+    spikes, signal = (tensor.to(call.dtype).contiguous() for tensor in (value, grad_value))
+    final = None if grad_state is None else grad_state.to(call.dtype).contiguous()
+    start = args.empty_state()
+    own = len(start)
+    if args.delay is not None and call.state is not None:
+        start = torch.empty_like(call.state)
+    by_neuron = start.new_empty((len(coefficients), *start.shape[1:]) if learn else 0)
+    by_source = torch.empty_like(call.weight) if need_weight and args.delay is None else None
+    # Kernels with delays have no use for it.
+    room = _room(call, learn) if args.delay is None else None
+    kernel(
+        *call.arguments(),
+        spikes.data_ptr(),
+        signal.data_ptr(),
+        native.address(final),
+        grad.data_ptr(),
+        start.data_ptr(),
+        by_neuron.data_ptr() if learn else 0,
+        native.address(by_source),
+        native.address(room),
+    )
+    grad_weight, rows = args.weight.new_empty(0), coefficients.new_empty(0)
+    if by_source is not None:
+        grad_weight = by_source[:, : len(args.weight)].t().to(args.weight.dtype).contiguous()
+    if learn:
+        rows = sum_neurons(by_neuron, coefficients)
+    if args.delay is None:
+        return grad_weight, rows, start, _past_gradient(args, start[:0])
+    return grad_weight, rows, start[:own].clone(), _past_gradient(args, start[own:])
+
+
+def _past_gradient(args: RecurrentArgs, grad_past: Tensor) -> Tensor:
+    return args.empty_state().new_empty(0) if args.past is None else grad_past.clone()
+
+
+def _room(call: _Call, learn: bool) -> Tensor | None:
+    """Where backward by blocks keeps values of every step, but for one that waits in the gradient's place."""
+    if native.most_recurrent_neurons(call.current) is None:
+        return None
+    flags = call.flags
+    values = call.states + flags.reset_next + (learn or flags.quadratic) * call.states
+    return call.current.new_empty((values - 1) * call.current.numel())
+
+
+def _as_delayed(args: RecurrentArgs, value: Tensor, grad: Tensor) -> tuple[Delayed, Tensor]:
+    """Events of a delayed fully connected map and the signals of its currents, from its first event on.
+
+    What the spikes tell weights and delays is what events of such a map tell them, one step later: a spike without
+    delay arrives one step later, so event and signal of the same place are those of neighbouring steps.
+    """
+    assert args.delay is not None
+    past, time_dim = args.past, args.time_dim
+    steps = value.shape[time_dim]
+    if past is None:
+        past = value.new_zeros(1, *args.step)
+    before = time_first(past.flip(0).to(value.dtype), time_dim)
+    events = torch.cat((before, value.narrow(time_dim, 0, max(steps - 1, 0))), time_dim)
+    if not steps:
+        events = events.narrow(time_dim, 0, len(past) - 1)
+    silent = torch.zeros_like(before.narrow(time_dim, 0, len(past) - 1))
+    delayed = Delayed(events, args.weight, args.delay, args.rounded, time_dim)
+    return delayed, torch.cat((silent, grad), time_dim)

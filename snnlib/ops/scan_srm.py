@@ -1,0 +1,113 @@
+"""SRM neurons over whole sequences: how the ops of `scan.py` call their kernels.
+
+Kernels: cpp/include/snnlib/kernels/srm.h; reference: snnlib/backends/reference/srm.py. Nothing but the current is kept
+for backward (4 bytes per neuron-step in float32, 2 in half precision), which repeats the cheap forward recurrence.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from snnlib.backends import cpu_memory, native, reference
+from snnlib.backends.native import state_dtype
+from snnlib.ops.arguments import NeuronArgs
+from snnlib.ops.sequence_layout import as_walkable, empty_state, neuron_order, view_of
+
+
+class _Call:
+    """Arguments that all native calls share; keeps the tensors behind the addresses alive."""
+
+    def __init__(self, current: Tensor, neuron: NeuronArgs, time_dim: int) -> None:
+        self.view, self.dtype = view_of(current, time_dim), native.DTYPE_CODES[current.dtype]
+        self.constants = (*neuron.decay, neuron.clamp)
+        self.current = current
+        self.threshold = neuron.constants.to(state_dtype(current)).reshape(-1)
+        if neuron.constants.dim() > 0 and current.dim() > 2:
+            order = [dim - 2 for dim in neuron_order(current) or []]
+            spread = self.threshold.view(-1, *[1] * (current.dim() - 3)).expand(current.shape[2:])
+            self.threshold = spread.permute(order).reshape(-1)
+        self.threshold = self.threshold.contiguous()
+        self.state = None
+        if neuron.state is not None:
+            self.state = empty_state(current, neuron.states, time_dim).copy_(neuron.state)
+
+    def arguments(self) -> tuple[object, ...]:
+        threshold = (self.threshold.data_ptr(), max(self.threshold.numel(), 1))
+        return (self.view, self.dtype, self.constants, self.current.data_ptr(), *threshold)
+
+
+def forward(current: Tensor, neuron: NeuronArgs, time_dim: int, return_state: bool) -> tuple[Tensor, Tensor]:
+    """Returns spikes, and the state after the last step (no elements unless `return_state`)."""
+    current = as_walkable(current)
+    spikes = cpu_memory.empty_like(current)
+    final = current.new_empty(0, dtype=state_dtype(current))
+    if return_state:
+        final = empty_state(current, neuron.states, time_dim)
+    run = native.kernel("srm_forward", current, **neuron.tensors())
+    if run is None:
+        out, last = reference.srm.srm_forward(current, neuron.constants, neuron.state, neuron.decay, time_dim)
+        spikes.copy_(out)
+        if return_state:
+            final.copy_(last)
+        return spikes, final
+    call = _Call(current, neuron, time_dim)
+    state_out = final.data_ptr() if return_state else 0
+    run(*call.arguments(), spikes.data_ptr(), native.address(call.state), state_out, 0, 0, 0)
+    return spikes, final
+
+
+def backward(
+    grad_spikes: Tensor, current: Tensor, neuron: NeuronArgs, time_dim: int, needs: tuple[bool, bool]
+) -> tuple[Tensor, Tensor]:
+    """Returns the signals `a` for the weights and `b` for the inputs; one that is not needed has no elements."""
+    current = as_walkable(current)
+    a, b = (cpu_memory.empty_like(current) if need else current.new_empty(0) for need in needs)
+    run = native.kernel("srm_backward", current, grad_spikes=grad_spikes, **neuron.tensors())
+    if run is None:
+        signals = reference.srm.srm_backward(
+            grad_spikes, current, neuron.constants, neuron.state, neuron.decay, neuron.clamp, time_dim
+        )
+        for signal, out in zip(signals, (a, b), strict=True):
+            if out.numel():
+                out.copy_(signal)
+        return a, b
+    call = _Call(current, neuron, time_dim)
+    if grad_spikes.stride() != current.stride() or grad_spikes.dtype != current.dtype:
+        grad_spikes = cpu_memory.empty_like(current).copy_(grad_spikes)
+    run(
+        *call.arguments(),
+        native.address(call.state),
+        grad_spikes.data_ptr(),
+        a.data_ptr() if needs[0] else 0,
+        b.data_ptr() if needs[1] else 0,
+    )
+    return a, b
+
+
+def trace(
+    current: Tensor, threshold: Tensor, taus: Sequence[float], time_dim: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Returns spikes, potential before the reset, delta_u and delta_ut at every step, in the current's dtype.
+
+    No op of torch: a compiler takes the reference, whose values are the same.
+    """
+    neuron = NeuronArgs(threshold, None, taus=(*taus, math.inf))
+    neuron.check_sequence(current, time_dim)
+    current = as_walkable(current)
+    outputs = tuple(torch.empty_like(current) for _ in range(4))
+    run = None
+    if not torch.compiler.is_compiling():
+        run = native.kernel("srm_forward", current, threshold=threshold)
+    if run is None:
+        found = reference.srm.srm_trace(current, threshold, None, neuron.decay, time_dim)
+        for out, column in zip(outputs, found, strict=False):
+            out.copy_(column)
+        return outputs[0], outputs[1], outputs[2], outputs[3]
+    call = _Call(current, neuron, time_dim)
+    spikes, *columns = (out.data_ptr() for out in outputs)
+    run(*call.arguments(), spikes, 0, 0, *columns)
+    return outputs[0], outputs[1], outputs[2], outputs[3]

@@ -1,0 +1,59 @@
+"""How scans lay out sequences and states: in the memory order of the currents that they get."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from snnlib.backends.native import state_dtype
+
+
+def dense_strides(shape: list[int], order: list[int]) -> list[int]:
+    strides, step = [0] * len(shape), 1
+    for dim in reversed(order):
+        strides[dim] = step
+        step *= max(shape[dim], 1)
+    return strides
+
+
+def neuron_order(sequence: Tensor) -> list[int] | None:
+    """Memory order of the neuron dimensions `2, 3, ...` if a kernel can walk this sequence in place, else None.
+
+    The two leading dimensions must be the outermost ones, in their order, without gaps.
+    """
+    strides = sequence.stride()
+    if sequence.numel() == 0:
+        # Nothing to walk, and torch takes any strides of an empty tensor for contiguous.
+        return list(range(2, sequence.dim()))
+    rest = sorted(range(2, sequence.dim()), key=lambda dim: (-strides[dim], dim))
+    expected = dense_strides(list(sequence.shape), [0, 1, *rest])
+    for dim, size in enumerate(sequence.shape):
+        if size != 1 and strides[dim] != expected[dim]:
+            return None
+    return rest
+
+
+def as_walkable(sequence: Tensor) -> Tensor:
+    """The sequence itself, or a contiguous copy if a kernel cannot walk its layout."""
+    return sequence if neuron_order(sequence) is not None else sequence.contiguous()
+
+
+def empty_state(sequence: Tensor, states: int, time_dim: int) -> Tensor:
+    """`[K, N, ...]`, each in the memory order of one step of the sequence."""
+    shape = [states] + [size for dim, size in enumerate(sequence.shape) if dim != time_dim]
+    # Neuron dimension `dim` of the sequence is also dimension `dim` here: time went away, the leading K came.
+    order = [0, 1, *(neuron_order(sequence) or [])]
+    return torch.empty_strided(
+        shape, dense_strides(shape, order), dtype=state_dtype(sequence), device=sequence.device
+    )
+
+
+def view_of(sequence: Tensor, time_dim: int) -> tuple[int, ...]:
+    """(outer, steps, inner, outer stride, step stride)."""
+    first, second = sequence.shape[:2]
+    inner = math.prod(sequence.shape[2:])
+    if time_dim == 0:
+        return (1, first, second * inner, 0, second * inner)
+    return (first, second, inner, second * inner, inner)

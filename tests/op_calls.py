@@ -1,0 +1,367 @@
+"""The ops as the cases of `opdb.py` call them: a name for each kind of neurons, windows and delays that an op knows.
+
+A case's arguments are those that matter to it. `resolve` gives the op and its own arguments, a call the outputs that
+the case has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from inspect import signature
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from snnlib import ops
+
+WHOLE = list(ops.scan.WHOLE)
+
+
+@dataclass(frozen=True)
+class OpCall:
+    """An op with arguments, and which of its outputs the case has."""
+
+    op: Any
+    arguments: tuple[Any, ...]
+    outputs: Sequence[int] | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the op's arguments, in order."""
+        if not hasattr(self.op, "default"):
+            return list(signature(self.op).parameters)
+        return [argument.name for argument in self.op.default._schema.arguments]
+
+    def changed(self, **arguments: Any) -> OpCall:
+        """The call with other arguments by name."""
+        pairs = zip(self.names, self.arguments, strict=False)
+        return replace(self, arguments=tuple(arguments.get(name, value) for name, value in pairs))
+
+    def __call__(self) -> Any:
+        found = self.op(*self.arguments)
+        if self.outputs is None:
+            return found
+        chosen = tuple(found[i] for i in self.outputs)
+        return chosen if len(chosen) > 1 else chosen[0]
+
+
+class Case:
+    """A case by its former op's arguments: called like an op of `torch.ops.snnlib`."""
+
+    def __init__(self, resolve: Callable[..., OpCall]) -> None:
+        self.resolve, self.__doc__, self.__name__ = resolve, resolve.__doc__, resolve.__name__
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        return self.resolve(*args, **named)()
+
+
+def _op(name: str) -> Any:
+    return getattr(torch.ops.snnlib, name)
+
+
+@Case
+def srm_forward(
+    current: Tensor,
+    threshold: Tensor,
+    state: Tensor | None,
+    tau_m: float,
+    tau_s: float,
+    tau_grad: float,
+    grad_clamp: float,
+    time_dim: int,
+    return_state: bool,
+) -> OpCall:
+    taus = [tau_m, tau_s, tau_grad, grad_clamp]
+    arguments = (current, threshold, state, [], taus, time_dim, WHOLE, return_state)
+    return OpCall(_op("scan_forward"), arguments)
+
+
+@Case
+def srm_backward(
+    grad_spikes: Tensor,
+    current: Tensor,
+    threshold: Tensor,
+    state: Tensor | None,
+    tau_m: float,
+    tau_s: float,
+    tau_grad: float,
+    grad_clamp: float,
+    time_dim: int,
+    need_weight: bool,
+    need_input: bool,
+) -> OpCall:
+    taus = [tau_m, tau_s, tau_grad, grad_clamp]
+    neurons = (current, threshold, state, [], taus, time_dim, WHOLE)
+    arguments = (grad_spikes, None, *neurons, need_weight, need_input, False)
+    return OpCall(_op("scan_backward"), arguments, (0, 1))
+
+
+@Case
+def srm_trace(
+    current: Tensor, threshold: Tensor, tau_m: float, tau_s: float, tau_grad: float, time_dim: int
+) -> OpCall:
+    return OpCall(ops.scan_srm.trace, (current, threshold, (tau_m, tau_s, tau_grad), time_dim))
+
+
+@Case
+def srm_pool_forward(
+    current: Tensor, threshold: Tensor, tau_m: float, tau_s: float, tau_grad: float, time_dim: int
+) -> OpCall:
+    taus = [tau_m, tau_s, tau_grad, torch.inf]
+    arguments = (current, threshold, None, [], taus, time_dim, [2, 2], False)
+    return OpCall(_op("scan_forward"), arguments, (0,))
+
+
+@Case
+def srm_pool_backward(
+    grad_means: Tensor,
+    current: Tensor,
+    threshold: Tensor,
+    tau_m: float,
+    tau_s: float,
+    tau_grad: float,
+    grad_clamp: float,
+    time_dim: int,
+    need_weight: bool,
+    need_input: bool,
+) -> OpCall:
+    taus = [tau_m, tau_s, tau_grad, grad_clamp]
+    neurons = (current, threshold, None, [], taus, time_dim, [2, 2])
+    arguments = (grad_means, None, *neurons, need_weight, need_input, False)
+    return OpCall(_op("scan_backward"), arguments, (0, 1))
+
+
+@Case
+def scan_forward(
+    current: Tensor, coefficients: Tensor, state: Tensor | None, flags: Sequence[int], time_dim: int
+) -> OpCall:
+    return OpCall(_op("scan_forward"), (current, coefficients, state, flags, [], time_dim, WHOLE, True))
+
+
+@Case
+def scan_backward(
+    grad_value: Tensor,
+    grad_state: Tensor | None,
+    current: Tensor,
+    coefficients: Tensor,
+    state: Tensor | None,
+    flags: Sequence[int],
+    time_dim: int,
+    learn: bool,
+) -> OpCall:
+    neurons = (current, coefficients, state, flags, [], time_dim, WHOLE)
+    arguments = (grad_value, grad_state, *neurons, True, False, learn)
+    return OpCall(_op("scan_backward"), arguments, (0, 2, 3))
+
+
+@Case
+def scan_pool_forward(
+    current: Tensor,
+    coefficients: Tensor,
+    state: Tensor | None,
+    flags: Sequence[int],
+    time_dim: int,
+    high: int = 2,
+    wide: int = 2,
+) -> OpCall:
+    arguments = (current, coefficients, state, flags, [], time_dim, [high, wide], True)
+    return OpCall(_op("scan_forward"), arguments)
+
+
+@Case
+def scan_pool_backward(
+    grad_value: Tensor,
+    grad_state: Tensor | None,
+    current: Tensor,
+    coefficients: Tensor,
+    state: Tensor | None,
+    flags: Sequence[int],
+    time_dim: int,
+    high: int = 2,
+    wide: int = 2,
+) -> OpCall:
+    neurons = (current, coefficients, state, flags, [], time_dim, [high, wide])
+    arguments = (grad_value, grad_state, *neurons, True, False, False)
+    return OpCall(_op("scan_backward"), arguments, (0, 3))
+
+
+@Case
+def srm_conv_forward(
+    x: Tensor, weight: Tensor, threshold: Tensor, state: Tensor | None, *others: Any
+) -> OpCall:
+    """Others: stride, padding, dilation, groups, pool, taus and clamp, time_dim, return_state, keep, exact."""
+    options, taus, rest = others[:5], list(others[5:9]), others[9:]
+    return OpCall(_op("layer_forward"), (x, weight, threshold, state, *options, [], taus, *rest))
+
+
+@Case
+def srm_conv_backward(
+    grad_output: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    output: Tensor | None,
+    bits: Tensor,
+    record: Tensor,
+    starts: Tensor,
+    *others: Any,
+    **last: Any,
+) -> OpCall:
+    """Others: stride, padding, dilation, groups, pool, taus, input_grad_scale, time_dim, needs, and those of states."""
+    options, taus, rest = others[:5], [*others[5:8], torch.inf], others[8:]
+    record_of = (output, bits, record, starts)
+    threshold = x.new_ones((), dtype=torch.float32)
+    arguments = (grad_output, x, weight, threshold, *record_of, *options, [], taus, *rest, *last.values())
+    return OpCall(_op("layer_backward"), arguments)
+
+
+@Case
+def layer_forward(
+    x: Tensor, weight: Tensor, coefficients: Tensor, state: Tensor | None, *others: Any
+) -> OpCall:
+    """Others: stride, padding, dilation, groups, pool, flags, time_dim, return_state, keep, exact."""
+    return OpCall(_op("layer_forward"), (x, weight, coefficients, state, *others[:6], [], *others[6:]))
+
+
+@Case
+def layer_backward(
+    grad_output: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    coefficients: Tensor,
+    bits: Tensor,
+    record: Tensor,
+    starts: Tensor,
+    *others: Any,
+    **last: Any,
+) -> OpCall:
+    """Others: stride, padding, dilation, groups, pool, flags, time_dim, needs, grad_state, need_state."""
+    kept = (None, bits, record, starts)
+    arguments = (
+        grad_output,
+        x,
+        weight,
+        coefficients,
+        *kept,
+        *others[:6],
+        [],
+        1.0,
+        *others[6:],
+        *last.values(),
+    )
+    return OpCall(_op("layer_backward"), arguments)
+
+
+@Case
+def currents_forward(x: Tensor, weight: Tensor, *others: Any) -> OpCall:
+    """Others: stride, padding, dilation, groups, time_dim."""
+    return OpCall(_op("currents_forward"), (x, weight, None, *others[:4], True, others[4]))
+
+
+@Case
+def currents_backward(signal: Tensor, x: Tensor, weight: Tensor, *others: Any) -> OpCall:
+    """Others: stride, padding, dilation, groups, time_dim, need_weight, need_input."""
+    *options, time_dim, need_weight, need_input = others
+    arguments = (signal, x, weight, None, *options, True, time_dim, need_input, need_weight, False)
+    return OpCall(_op("currents_backward"), arguments, (1, 0))
+
+
+@Case
+def delayed_linear_forward(x: Tensor, weight: Tensor, delay: Tensor, rounded: bool, time_dim: int) -> OpCall:
+    return OpCall(_op("currents_forward"), (x, weight, delay, [], [], [], 1, rounded, time_dim))
+
+
+@Case
+def delayed_linear_backward(grad: Tensor, x: Tensor, weight: Tensor, delay: Tensor, *others: Any) -> OpCall:
+    """Others: rounded, time_dim, need_x, need_weight, need_delay."""
+    return OpCall(_op("currents_backward"), (grad, x, weight, delay, [], [], [], 1, *others))
+
+
+@Case
+def recurrent_forward(
+    current: Tensor,
+    weight: Tensor,
+    coefficients: Tensor,
+    state: Tensor | None,
+    lengths: Tensor | None,
+    flags: Sequence[int],
+    time_dim: int,
+    keep: bool,
+) -> OpCall:
+    arguments = (current, weight, None, coefficients, state, None, lengths, flags, 0, True, time_dim, keep)
+    return OpCall(_op("recurrent_forward"), arguments)
+
+
+@Case
+def recurrent_backward(
+    grad_value: Tensor,
+    grad_state: Tensor | None,
+    total: Tensor,
+    value: Tensor,
+    weight: Tensor,
+    coefficients: Tensor,
+    state: Tensor | None,
+    lengths: Tensor | None,
+    flags: Sequence[int],
+    time_dim: int,
+    learn: bool,
+    need_weight: bool,
+) -> OpCall:
+    tensors = (grad_value, grad_state, total, value, weight, None, coefficients, state, None, lengths)
+    arguments = (*tensors, flags, 0, True, time_dim, learn, need_weight, False)
+    return OpCall(_op("recurrent_backward"), arguments, (0, 1, 3, 4))
+
+
+@Case
+def delayed_recurrent_forward(*arguments: Any) -> OpCall:
+    return OpCall(_op("recurrent_forward"), arguments)
+
+
+@Case
+def delayed_recurrent_backward(*arguments: Any) -> OpCall:
+    return OpCall(_op("recurrent_backward"), arguments)
+
+
+@Case
+def delay_forward(*arguments: Any) -> OpCall:
+    return OpCall(_op("delay_forward"), arguments)
+
+
+@Case
+def delay_backward(*arguments: Any) -> OpCall:
+    return OpCall(_op("delay_backward"), arguments)
+
+
+@Case
+def spike_avg_pool(x: Tensor, *options: Any) -> OpCall:
+    """Options: kernel, stride, padding, ceil_mode, count_include_pad, divisor_override."""
+    return OpCall(_op("pool_forward"), (x, *options, False), (0,))
+
+
+@Case
+def spike_avg_pool_backward(grad_output: Tensor, x: Tensor, *options: Any) -> OpCall:
+    """Options: kernel, stride, padding, ceil_mode."""
+    return OpCall(_op("pool_backward"), (grad_output, x, None, list(x.shape[2:]), *options))
+
+
+@Case
+def max_pool(x: Tensor, *options: Any) -> OpCall:
+    """Options: kernel, stride, padding, ceil_mode."""
+    return OpCall(_op("pool_forward"), (x, *options, True, None, True))
+
+
+@Case
+def max_pool_backward(grad_output: Tensor, taps: Tensor, *options: Any) -> OpCall:
+    """Options: space, kernel, stride, padding."""
+    return OpCall(_op("pool_backward"), (grad_output, None, taps, *options, False))
+
+
+@Case
+def conv2d_input_backward(*arguments: Any) -> OpCall:
+    return OpCall(_op("conv2d_input_backward"), arguments)
+
+
+@Case
+def conv2d_weight_backward(*arguments: Any) -> OpCall:
+    return OpCall(_op("conv2d_weight_backward"), arguments)
