@@ -47,7 +47,7 @@ REFERENCE = {
     ),
     "data": ("Data", ["snnlib.data"]),
     "distributed": ("Several processes", ["snnlib.distributed"]),
-    "encoding": ("Encoding ordinary data", ["snnlib.encoding"]),
+    "encoding": ("Encoding ordinary data", ["snnlib.data.encoding"]),
     "functional": ("Functions", ["snnlib.functional"]),
     "models": ("Models", ["snnlib.models", "snnlib.app.training.load"]),
     "backends": (
@@ -64,6 +64,7 @@ PUBLIC = {
     "snnlib.learning.losses": "snnlib.losses",
     "snnlib.learning.decoding": "snnlib.readout",
     "snnlib.inspect.gradcam": "snnlib.explain",
+    "snnlib.data.encoding": "snnlib.encoding",
     "snnlib.app.visual": "snnlib.visual",
 }
 

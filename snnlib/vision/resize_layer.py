@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from snnlib import functional
-from snnlib.vision.resize import Align
+from snnlib.vision.resize import Align, resize_bicubic
 
 
 class BicubicResize2d(nn.Module):
@@ -37,7 +36,7 @@ class BicubicResize2d(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Resized frames."""
-        return functional.resize_bicubic(
+        return resize_bicubic(
             x, self.size, self.scale_factor, a=self.a, antialias=self.antialias, align=self.align
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from snnlib import functional
+from snnlib.vision.superpixel import superpixel_avg_pool2d
 
 
 class SuperpixelAvgPool2d(nn.Module):
@@ -30,9 +30,7 @@ class SuperpixelAvgPool2d(nn.Module):
 
     def forward(self, image: Tensor, labels: Tensor) -> Tensor:
         """Means of the superpixels."""
-        return functional.superpixel_avg_pool2d(
-            image, labels, self.num_segments, ignore_index=self.ignore_index
-        )
+        return superpixel_avg_pool2d(image, labels, self.num_segments, ignore_index=self.ignore_index)
 
     def extra_repr(self) -> str:
         """Segments."""

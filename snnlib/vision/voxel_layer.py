@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from snnlib import functional
-from snnlib.vision.voxel import Bounds, Reduce, check_reduce
+from snnlib.vision.voxel import Bounds, Reduce, check_reduce, voxel_cells, voxel_pool
 
 
 class VoxelPool(nn.Module):
@@ -29,7 +28,7 @@ class VoxelPool(nn.Module):
 
     def __init__(self, bounds: Bounds, reduce: Reduce = "sum") -> None:
         super().__init__()
-        self.cells = functional.voxel_cells(bounds)
+        self.cells = voxel_cells(bounds)
         check_reduce(reduce)
         self.bounds = tuple((low, high, step) for low, high, step in bounds)
         self.reduce: Reduce = reduce
@@ -42,7 +41,7 @@ class VoxelPool(nn.Module):
         batch_size: int | None = None,
     ) -> Tensor:
         """Grid of pooled features."""
-        return functional.voxel_pool(features, points, self.bounds, batch, batch_size, reduce=self.reduce)
+        return voxel_pool(features, points, self.bounds, batch, batch_size, reduce=self.reduce)
 
     def extra_repr(self) -> str:
         """Grid."""

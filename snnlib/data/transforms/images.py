@@ -9,6 +9,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from snnlib.data import encoding
 from snnlib.data.checks import check_choice, check_int
 
 Encoding = Literal["current", "rate", "latency", "rows", "pixels"]
@@ -86,8 +87,6 @@ class ToSequence:
             raise ValueError(f"image: expected [C, H, W] or [N, C, H, W], got shape {tuple(image.shape)}")
         x = image.to(self.dtype) if image.is_floating_point() else image.to(self.dtype) / 255
         if self.encoding in ("rate", "latency"):
-            from snnlib import encoding  # noqa: PLC0415 - encoding imports the data's checks
-
             return getattr(encoding, self.encoding)(x, self.time_steps)  # type: ignore[no-any-return]
         x = (x - self._per_channel("mean", x)) / self._per_channel("std", x)
         if self.encoding == "current":
