@@ -30,8 +30,8 @@ PACKAGES, NATIVE_FOLDERS = ("snnlib", "snnlib_command", "pytest_snnlib"), ("cpp"
 # What the packages are made of, from the bottom to the top: each part imports those before it. Modules that only pass
 # names on stand right above what they pass on, as `snnlib` itself does.
 _PARTS = (
-    "checks backends reference neurons surrogate ops functional vision nn structure data encoding distributed models "
-    "inspect explain learning init losses readout exchange compat"
+    "checks backends reference ops sequences neurons surrogate functional vision nn structure data encoding "
+    "distributed models inspect explain learning init losses readout exchange compat"
 )
 ORDER = (
     *(f"snnlib.{part}" for part in _PARTS.split()),
@@ -69,7 +69,7 @@ BOUNDS = {
     "modules in import circles": Bound(3, 0, "modules of a circle are understood and tested only together"),
     "modules in circles through functions": Bound(13, 0, "an import in a function hides a circle"),
     "packages in import circles": Bound(5, 0, "packages of a circle are one package"),
-    "upward arrows": Bound(4, 0, "what is below is read without what is above"),
+    "upward arrows": Bound(3, 0, "what is below is read without what is above"),
     "upward imports in functions": Bound(1, 0, "they are arrows too"),
     "long files": Bound(11, 0, f"a file of more than {LONGEST_FILE} lines holds more than one idea"),
     "long signatures": Bound(7, 0, f"no reader keeps {MOST_PARAMETERS} arguments apart by their order"),

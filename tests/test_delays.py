@@ -7,7 +7,7 @@ from torch import Tensor
 
 import snnlib
 from snnlib import neurons, ops, surrogate
-from snnlib.functional.history import unpacked
+from snnlib.sequences.history import unpacked
 
 BUMP = surrogate.Triangle(0.5, 0.4)
 

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 import snnlib
 from snnlib import neurons
-from snnlib.functional.input_time import gives_spike_times
 from snnlib.neurons import SRM, CubaLIF, Neuron
+from snnlib.sequences.input_time import gives_spike_times
 
 MODELS: dict[str, Callable[..., Neuron]] = {
     "CubaLIF": lambda **options: CubaLIF(gradient="event", **options),

@@ -47,6 +47,7 @@ from snnlib.checks.tensors import (
     first_state,
 )
 from snnlib.checks.values import require
+from snnlib.checks.warnings import warn_caller
 
 __all__ = [
     "KERNEL_DTYPES",
@@ -91,4 +92,5 @@ __all__ = [
     "in_transform",
     "require",
     "time_dimension",
+    "warn_caller",
 ]

@@ -12,7 +12,6 @@ from snnlib.functional.layer import (
     srm_layer_stream,
     srm_linear,
 )
-from snnlib.functional.lengths import valid_steps
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
 from snnlib.functional.pool import spike_avg_pool1d, spike_avg_pool2d, spike_avg_pool3d, spike_max_pool2d
 from snnlib.functional.potential import srm_potential, srm_potential_stream
@@ -35,6 +34,7 @@ from snnlib.functional.srm import (
     srm_trace,
 )
 from snnlib.functional.supervised import supervised_current
+from snnlib.sequences.lengths import valid_steps
 from snnlib.vision.resize import cubic_kernel, resize_bicubic
 from snnlib.vision.segment import SegmentSums, segment_sum, segment_sum_dense
 from snnlib.vision.superpixel import superpixel_avg_pool2d, superpixel_counts, superpixel_unpool

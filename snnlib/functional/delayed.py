@@ -10,7 +10,6 @@ from torch import Tensor
 
 from snnlib import ops
 from snnlib.backends.autocast import autocast_dtype
-from snnlib.functional.input_time import by_time
 from snnlib.functional.operators import FullyConnected, LinearOperator
 from snnlib.functional.spiking import layer_currents, pooled, spiking_layer
 from snnlib.functional.srm import as_threshold, check_state
@@ -18,6 +17,7 @@ from snnlib.functional.unfolded import unfolded_rows
 from snnlib.neurons.base import Neuron, Output
 from snnlib.neurons.srm import SRM
 from snnlib.ops.differentiable_once import differentiable_once
+from snnlib.sequences.input_time import by_time
 
 
 def delayed_layer(

@@ -12,13 +12,13 @@ from torch import Tensor
 from snnlib import ops
 from snnlib.backends import reference
 from snnlib.checks import check_device, check_floating, check_lengths, check_rank, require
-from snnlib.functional.lengths import without_padding
 from snnlib.functional.operators import LinearOperator
 from snnlib.functional.spiking import layer_currents
 from snnlib.neurons.base import Neuron, Output
 from snnlib.neurons.constants import broadcast
 from snnlib.neurons.dynamics import Dynamics
 from snnlib.ops.differentiable_once import differentiable_once
+from snnlib.sequences.lengths import without_padding
 
 
 def spiking_recurrent(
@@ -218,7 +218,7 @@ def _by_steps(
 
 
 def _by_time(past: list[Tensor]) -> list[Tensor]:
-    """The last spikes, the newest first, with the gradient by their time (`snnlib.functional.input_time`).
+    """The last spikes, the newest first, with the gradient by their time (`snnlib.sequences.input_time`).
 
     The difference that is subtracted is 0. It gives the older spike of each pair minus the gradient of the step after
     its own; of the oldest spikes no connection asks any more.

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from snnlib.functional.lengths import lengths_of_call, without_padding
-from snnlib.functional.spike_count import count_per_neuron
 from snnlib.functional.srm import Streamed
+from snnlib.sequences.lengths import lengths_of_call, without_padding
+from snnlib.sequences.spike_count import count_per_neuron
 from snnlib.structure.layers import spiking_modules
 
 # A neuron above this share of steps says "always" whatever it sees.

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from snnlib.functional.spike_count import channel_rates
 from snnlib.inspect.activity import spikes_of
 from snnlib.neurons import Integrator
 from snnlib.nn.readout import SRMReadout
+from snnlib.sequences.spike_count import channel_rates
 
 # Seconds without a word; what takes longer says how far it is.
 _SILENT_SECONDS = 2.0

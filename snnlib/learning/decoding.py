@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from snnlib.checks import check_floating, check_lengths, check_rank
-from snnlib.functional.lengths import without_padding
+from snnlib.sequences.lengths import without_padding
 
 __all__ = [
     "firing_rate",

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from snnlib.functional.spike_count import channel_rates
+from snnlib.sequences.spike_count import channel_rates
 
 # Levels of the free potential's distribution at which rates are looked up: halves of all steps, down to 2^-10 of them.
 _LEVELS = 11

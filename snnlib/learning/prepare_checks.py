@@ -13,7 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.pooling import _AvgPoolNd, _MaxPoolNd
 
-from snnlib.neurons.state_dict import warn_caller
+from snnlib.checks import warn_caller
 from snnlib.nn.neuron_layer import NeuronLayer
 
 # Counts of events in a step come to some ten; pixels of 8 bits to 255.

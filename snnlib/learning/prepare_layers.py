@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from snnlib.functional.spike_count import channel_rates
 from snnlib.learning.course import Course
 from snnlib.learning.place_search import near
 from snnlib.learning.rate_search import (
@@ -34,6 +33,7 @@ from snnlib.nn.gain import WeightWithGain
 from snnlib.nn.neuron_layer import NeuronLayer
 from snnlib.nn.readout import SRMReadout
 from snnlib.nn.recurrent_layer import Recurrent
+from snnlib.sequences.spike_count import channel_rates
 
 # By how many thresholds a step of Adam at 1e-3 moves the potential, without spikes, if all weights of a neuron move the
 # same way. So layers of any size learn at one pace; measured between 0.1 and 4.

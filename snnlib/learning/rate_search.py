@@ -9,12 +9,12 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from snnlib.functional.spike_count import channel_rates
 from snnlib.learning.place_search import Currents, PlaceSearch, per_channel
 from snnlib.learning.targets import REACHABLE_SHARE
 from snnlib.neurons import Neuron
 from snnlib.nn.gain import WeightWithGain
 from snnlib.nn.neuron_layer import NeuronLayer
+from snnlib.sequences.spike_count import channel_rates
 
 # Of a factor for all channels, in those that give the potential the size of the threshold; and how often their range is
 # halved: the factor is then found to a part in 50000.

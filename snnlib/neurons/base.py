@@ -21,11 +21,11 @@ from snnlib.checks import (
     check_rank,
     first_state,
 )
-from snnlib.functional.lengths import run_with_lengths
 from snnlib.neurons.constants import Constants, broadcast
 from snnlib.neurons.dynamics import Dynamics
 from snnlib.neurons.own_dynamics import own_dynamics
 from snnlib.neurons.training_watch import TrainingWatch
+from snnlib.sequences.lengths import run_with_lengths
 
 if TYPE_CHECKING:
     from snnlib.functional.operators import LinearOperator
@@ -160,7 +160,7 @@ class Neuron(KnownOptions, Constants):
 
     @property
     def times_input(self) -> bool:
-        """Whether input events may get their gradient by time; see `snnlib.functional.input_time`."""
+        """Whether input events may get their gradient by time; see `snnlib.sequences.input_time`."""
         return False
 
     def watched(self) -> AbstractContextManager[None]:

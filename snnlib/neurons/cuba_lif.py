@@ -18,7 +18,6 @@ import torch
 from torch import Tensor, inf
 
 from snnlib.checks import check_number
-from snnlib.functional.input_time import CHOICES
 from snnlib.neurons.base import Params, State
 from snnlib.neurons.dialects import (
     check_tau,
@@ -30,6 +29,7 @@ from snnlib.neurons.event_sequence import Coefficients, EventSequence, SpikeRese
 from snnlib.neurons.fields import Constant, constant, one_of, option
 from snnlib.neurons.firing import SpikingNeuron
 from snnlib.neurons.surrogate import ATan, Exponential, Rect, SuperSpike
+from snnlib.sequences.input_time import CHOICES
 
 
 def _clamp(name: str, value: Any) -> float:

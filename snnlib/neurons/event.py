@@ -22,10 +22,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from snnlib.functional.input_time import CHOICES, by_time
+from snnlib.checks import warn_caller
 from snnlib.neurons.base import Neuron, Output
 from snnlib.neurons.dialects import check_choice
-from snnlib.neurons.state_dict import warn_caller
+from snnlib.sequences.input_time import CHOICES, by_time
 
 # Bound of the time per potential, in synaptic time constants per threshold: 4 steps for tau_s = 3, the papers' values.
 GRAD_CLAMP = 4 / 3

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Iterator, Mapping
 from types import FrameType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from snnlib.checks import warn_caller
 
 # Of a list of differences, those that are named one by one.
 _NAMED = 8
@@ -168,12 +169,3 @@ def _shown(value: Tensor) -> str:
 def _list(names: list[str]) -> str:
     more = len(names) - _NAMED
     return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
-
-
-def warn_caller(text: str, category: type[Warning] = UserWarning) -> None:
-    """Warn at the line outside torch and this library that made the call."""
-    level = 1
-    frame: FrameType | None = sys._getframe()
-    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("snnlib", "torch"):
-        frame, level = frame.f_back, level + 1
-    warnings.warn(text, category, stacklevel=level)

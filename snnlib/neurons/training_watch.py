@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from snnlib.checks import in_transform
-from snnlib.functional.spike_count import channel_rates
-from snnlib.neurons.state_dict import warn_caller
+from snnlib.checks import in_transform, warn_caller
+from snnlib.sequences.spike_count import channel_rates
 
 if TYPE_CHECKING:
     from snnlib.neurons.base import Neuron

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.checks import check_floating, check_lengths, check_rank
-from snnlib.functional.lengths import lengths_of_call
 from snnlib.neurons import Output
+from snnlib.sequences.lengths import lengths_of_call
 
 
 def reversed_in_time(x: Tensor, lengths: Tensor | None = None, *, batch_first: bool = False) -> Tensor:

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.functional.operators import LinearOperator
-from snnlib.functional.spike_count import channel_rates
 from snnlib.functional.spiking import layer_currents
 from snnlib.neurons.base import Output
 from snnlib.neurons.training_watch import TrainingWatch, cannot_watch
 from snnlib.nn.gain import WeightWithGain
 from snnlib.nn.stored_weight import standardization_of
+from snnlib.sequences.spike_count import channel_rates
 
 # Share of inputs that fire in a time step of typical event data; N-MNIST at 10 ms has 4 %.
 EXPECTED_INPUT_RATE = 0.05

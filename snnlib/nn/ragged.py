@@ -8,8 +8,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from snnlib.checks import check_floating, check_lengths, check_rank
-from snnlib.functional.lengths import sequences_of, valid_steps, without_padding
 from snnlib.nn.chunk_check import ChunkCheck
+from snnlib.sequences.lengths import sequences_of, valid_steps, without_padding
 
 
 def run_ragged(net: nn.Module, x: Tensor, lengths: Tensor, *, batch_first: bool = False) -> Any:

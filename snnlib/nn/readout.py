@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from snnlib.checks import SRM_HINTS, KnownOptions, check_count, first_state
 from snnlib.functional import SRMNeuron
-from snnlib.functional.lengths import run_with_lengths
 from snnlib.functional.operators import FullyConnected
 from snnlib.functional.potential import srm_potential_stream
 from snnlib.functional.srm import Streamed
@@ -19,6 +18,7 @@ from snnlib.nn.gain import WeightWithGain
 from snnlib.nn.neuron_layer import EXPECTED_INPUT_RATE
 from snnlib.nn.state_by_keyword import state_by_keyword
 from snnlib.nn.stream import Stream
+from snnlib.sequences.lengths import run_with_lengths
 
 
 class SRMReadout(KnownOptions, WeightWithGain):

@@ -8,21 +8,20 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from snnlib.checks import check_count, check_floating, check_lengths, check_rank
+from snnlib.checks import check_count, check_floating, check_lengths, check_rank, warn_caller
 from snnlib.functional.delayed import delayed_currents
-from snnlib.functional.history import last_steps
-from snnlib.functional.input_time import by_time
-from snnlib.functional.lengths import run_with_lengths, without_padding
 from snnlib.functional.operators import FullyConnected, LinearOperator
 from snnlib.functional.recurrent import spiking_recurrent
 from snnlib.functional.spiking import layer_currents, pooled
 from snnlib.neurons import CubaLIF, Neuron, Output
 from snnlib.neurons.spike import Surrogate
-from snnlib.neurons.state_dict import warn_caller
 from snnlib.neurons.surrogate import Triangle
 from snnlib.nn.delays import Delays, check_sequence
 from snnlib.nn.neuron_layer import draw_weight
 from snnlib.nn.spiking import SpikingLayer
+from snnlib.sequences.history import last_steps
+from snnlib.sequences.input_time import by_time
+from snnlib.sequences.lengths import run_with_lengths, without_padding
 
 # Of a surrogate under recurrence: from this peak on, gradients grew to NaN (docs/time.md).
 _HIGHEST_PEAK = 1.0

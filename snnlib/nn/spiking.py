@@ -11,14 +11,14 @@ from torch import Tensor, nn
 
 from snnlib.checks import LAYER_HINTS, KnownOptions, as_sizes, check_count, check_flag
 from snnlib.functional.delayed import delayed_currents, delayed_layer
-from snnlib.functional.history import joined, last_steps
-from snnlib.functional.lengths import run_with_lengths
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
 from snnlib.functional.spiking import spiking_layer
 from snnlib.neurons import LIF, Neuron, Output
 from snnlib.neurons.training_watch import TrainingWatch
 from snnlib.nn.delays import Delays, check_sequence
 from snnlib.nn.neuron_layer import NeuronLayer
+from snnlib.sequences.history import joined, last_steps
+from snnlib.sequences.lengths import run_with_lengths
 
 # A multiple of the threshold over the response to white noise, beyond which no weight need go.
 _SURE = 4.0

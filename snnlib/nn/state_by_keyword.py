@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from snnlib.checks import warn_caller
 from snnlib.functional.srm import Streamed
-from snnlib.neurons.state_dict import warn_caller
 
 Layer = TypeVar("Layer", bound=nn.Module)
 _warned = False

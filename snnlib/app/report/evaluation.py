@@ -16,11 +16,11 @@ from snnlib.app.report.decision import Decision, Scores, default_scores
 from snnlib.app.report.recorder import recording, spiking_layers
 from snnlib.app.report.samples import Sample, classified, keep
 from snnlib.data.ragged import NO_LABEL
-from snnlib.functional.spike_count import count_per_neuron
 from snnlib.inspect.activity import SATURATED_RATE, LayerActivity
 from snnlib.inspect.operation_counter import OperationCounter
 from snnlib.inspect.operation_profile import Profile
 from snnlib.inspect.operations import as_input, evaluating, profile_of
+from snnlib.sequences.spike_count import count_per_neuron
 
 
 @dataclass

@@ -20,9 +20,9 @@ from snnlib.app.training.images import image_shape, sequence_of_image
 from snnlib.app.training.run_folder import RunFolder
 from snnlib.app.training.sequences import Heard, sequence_of
 from snnlib.app.training.weights import Checkpoint, checkpoint_path, load_weights
+from snnlib.checks import warn_caller
 from snnlib.data import ToFrames, ToSequence, read, read_image, read_wav
 from snnlib.data.datasets.reader_options import ReaderOptions
-from snnlib.neurons.state_dict import warn_caller
 
 # dtype of a run's weights by the name of its precision.
 _DTYPES = {"64-true": torch.float64, "bf16-true": torch.bfloat16}

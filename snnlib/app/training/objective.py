@@ -12,9 +12,9 @@ from torch import Tensor
 
 from snnlib.app.training.choices import STEPS_LABELLED
 from snnlib.app.training.config import TrainConfig
-from snnlib.functional.lengths import without_padding
 from snnlib.learning import losses
 from snnlib.learning.decoding import first_spike_time, spike_count
+from snnlib.sequences.lengths import without_padding
 
 Loss = Callable[..., Tensor]
 

@@ -13,13 +13,13 @@ from snnlib.checks import (
     check_lengths,
     check_rank,
 )
-from snnlib.functional.lengths import valid_steps
 from snnlib.learning.losses._common import (
     Reduction,
     accumulation_dtype,
     check_smoothing,
     reduced,
 )
+from snnlib.sequences.lengths import valid_steps
 
 
 def tet_loss(

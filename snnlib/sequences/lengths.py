@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from snnlib.checks import check_floating, check_lengths, check_rank
-from snnlib.functional.history import unpacked
+from snnlib.sequences.history import unpacked
 
 State = tuple[Tensor, ...]
 
