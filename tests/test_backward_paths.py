@@ -13,7 +13,7 @@ from torch import Tensor
 import snnlib
 from snnlib.backends import choice_backward
 from snnlib.backends.choice_backward import BackwardAlgorithms
-from snnlib.ops.geometry import ConvOptions, Geometry, geometry
+from snnlib.backends.geometry import ConvOptions, Geometry, geometry
 
 pytestmark = pytest.mark.skipif(snnlib.backends.native._module is None, reason="needs the compiled module")
 

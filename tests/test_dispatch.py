@@ -12,7 +12,7 @@ from torch import Tensor
 import snnlib
 from snnlib import functional as F
 from snnlib.backends import choice, choice_backward
-from snnlib.ops.geometry import ConvOptions, geometry
+from snnlib.backends.geometry import ConvOptions, geometry
 
 pytestmark = pytest.mark.skipif(snnlib.backends.native._module is None, reason="needs the compiled module")
 

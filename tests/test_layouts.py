@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 import snnlib
 from snnlib import functional
-from snnlib.ops import conv_layout, dense
-from snnlib.ops.geometry import ConvOptions
+from snnlib.backends.geometry import ConvOptions
+from snnlib.ops import conv_layout, torch_conv
 
 
 def sliced(x: Tensor) -> Tensor:
@@ -183,9 +183,9 @@ def test_grouped_convolutions_take_any_stride_along_one_element(which: str) -> N
     if which == "signal":
         signal = _with_strange_strides(signal)
     signals = signal.unflatten(0, (3, 2))
-    assert_close(dense.currents(x, weight, options).flatten(), exact.detach().flatten(), 1e-5)
+    assert_close(torch_conv.currents(x, weight, options).flatten(), exact.detach().flatten(), 1e-5)
     assert exact_x.grad is not None
-    field = dense.field(signals, x, weight, options)
+    field = torch_conv.field(signals, x, weight, options)
     assert_close(field.reshape(exact_x.shape), exact_x.grad, 1e-5)
     assert exact_weight.grad is not None
-    assert_close(dense.weight_gradient(signals, x, weight, options), exact_weight.grad, 1e-5)
+    assert_close(torch_conv.weight_gradient(signals, x, weight, options), exact_weight.grad, 1e-5)

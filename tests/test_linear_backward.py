@@ -8,10 +8,10 @@ from torch import Tensor
 import snnlib
 from snnlib.backends import choice_backward, native
 from snnlib.backends.choice_backward import BackwardAlgorithms
+from snnlib.backends.geometry import ConvOptions, geometry
 from snnlib.functional.operators import FullyConnected
 from snnlib.functional.spiking import layer_currents
 from snnlib.ops import gradient_call
-from snnlib.ops.geometry import ConvOptions, geometry
 
 pytestmark = pytest.mark.skipif(native._module is None, reason="needs the compiled module")
 

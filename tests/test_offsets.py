@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import snnlib
 from snnlib.backends import native
-from snnlib.ops.geometry import ConvOptions, Geometry, geometry
+from snnlib.backends.geometry import ConvOptions, Geometry, geometry
 
 ROOT = Path(__file__).parents[1]
 

@@ -8,8 +8,8 @@ from torch import Tensor
 
 import snnlib
 from snnlib.backends import choice, choice_backward, native
+from snnlib.backends.geometry import ConvOptions, geometry
 from snnlib.ops import conv_layout, currents
-from snnlib.ops.geometry import ConvOptions, geometry
 
 pytestmark = pytest.mark.skipif(native._module is None, reason="needs the compiled module")
 

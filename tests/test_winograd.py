@@ -6,8 +6,8 @@ from compare import assert_bits
 from torch import Tensor
 
 from snnlib.backends import native
-from snnlib.ops import conv_layout, dense, winograd
-from snnlib.ops.geometry import ConvOptions
+from snnlib.backends.geometry import ConvOptions
+from snnlib.ops import conv_layout, torch_conv, winograd
 
 pytestmark = pytest.mark.skipif(native._module is None, reason="needs the compiled module")
 
@@ -76,10 +76,10 @@ def test_dense_input_gradients_take_it(monkeypatch: pytest.MonkeyPatch) -> None:
     options = ConvOptions((1, 1), (1, 1), (1, 1), 1)
     calls, adjoint = [], winograd.adjoint
     monkeypatch.setattr(winograd, "adjoint", lambda *given: calls.append(given) or adjoint(*given))
-    found = dense.field(signal, x, weight, options)
+    found = torch_conv.field(signal, x, weight, options)
     assert len(calls) == 1
     monkeypatch.setattr(winograd, "suits", lambda *_: False)
-    expected = dense.field(signal, x, weight, options)
+    expected = torch_conv.field(signal, x, weight, options)
     assert found.stride() == expected.stride()
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-6 * float(expected.abs().max()))
 

@@ -17,8 +17,8 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
+from snnlib.backends.geometry import GROUP, Geometry, scatters
 from snnlib.backends.process_choice import Choice
-from snnlib.ops.geometry import GROUP, Geometry, scatters
 
 Convolution = Literal["auto", "events", "dense"]
 

@@ -12,8 +12,7 @@ from typing import Literal, NamedTuple
 from torch import Tensor
 
 from snnlib.backends import choice
-from snnlib.ops.geometry import GROUP, Geometry, scatters_back
-from snnlib.ops.kernel_rows import block_channels
+from snnlib.backends.geometry import GROUP, Geometry, block_channels, scatters_back
 
 # A vector of 16 channels: in a dense convolution, of the window that an input event sees, of the patch of traces that a
 # spike samples, and of the patch of inputs that it reaches by scatter or gather.

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from snnlib import ops
+from snnlib.backends.geometry import ConvOptions
 from snnlib.checks import as_sizes, check_conv2d_sizes, check_conv2d_tensors, check_count
-from snnlib.ops.geometry import ConvOptions
 
 Sizes = int | Sequence[int]
 

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from snnlib import ops
 from snnlib.backends import native
+from snnlib.backends.geometry import ConvOptions, geometry
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator, SequenceConvolution
 from snnlib.functional.srm import SRMNeuron, Streamed, check_state
 from snnlib.ops.differentiable_once import differentiable_once
-from snnlib.ops.geometry import ConvOptions, geometry
 
 
 def give_state(ctx: Any, final: Tensor, return_state: bool) -> None:

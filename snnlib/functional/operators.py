@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from snnlib.backends.autocast import autocast_dtype
+from snnlib.backends.geometry import ConvOptions
 from snnlib.checks import (
     as_sizes,
     check_count,
@@ -18,8 +19,7 @@ from snnlib.checks import (
     check_rank,
 )
 from snnlib.ops import levels
-from snnlib.ops.dense import convolve
-from snnlib.ops.geometry import ConvOptions
+from snnlib.ops.torch_conv import convolve
 
 
 class SequenceConvolution(NamedTuple):

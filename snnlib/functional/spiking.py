@@ -12,6 +12,7 @@ from torch import Tensor
 
 from snnlib import ops
 from snnlib.backends.autocast import autocast_dtype
+from snnlib.backends.geometry import ConvOptions, geometry
 from snnlib.checks import check_untransformed
 from snnlib.functional.average import apart_avg_pool2d
 from snnlib.functional.event_driven import (
@@ -27,7 +28,6 @@ from snnlib.functional.pool import spike_avg_pool2d
 from snnlib.neurons.base import Neuron, Output
 from snnlib.neurons.dynamics import Dynamics
 from snnlib.ops.differentiable_once import differentiable_once
-from snnlib.ops.geometry import ConvOptions
 
 # Whether layers that take and give a state save their entries alone in the place of currents.
 _ENTRIES_ONLY: ContextVar[bool] = ContextVar("entries only", default=False)
@@ -76,7 +76,7 @@ class _FusedLayer(torch.autograd.Function):
         )
         if note is not None and exact and keep:
             _, entries, _ = record
-            steps = ops.geometry.geometry(x, weight, options, time_dim).neuron_steps
+            steps = geometry(x, weight, options, time_dim).neuron_steps
             # Entries are spikes as well, which may lie outside. An entry does not know its channel: the mean threshold.
             note((entries.abs() * coefficients[-1].mean() < 1).sum() / max(steps, 1))
         if keep:
@@ -225,7 +225,7 @@ def fused_layer(
     coefficients = dynamics.pack(torch.float32, x.device)
     if torch.is_grad_enabled() and coefficients.requires_grad:
         return None
-    g = ops.geometry.geometry(x, weight, options, time_dim)
+    g = geometry(x, weight, options, time_dim)
     shape = (g.batch, g.channels, *g.space)
     squeezed = [size for dim, size in enumerate(shape) if dim + 1 not in added]
     start = neuron.start(squeezed, x, state)

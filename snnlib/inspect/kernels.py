@@ -14,6 +14,7 @@ from snnlib import ops
 from snnlib.backends import choice, choice_backward, native
 from snnlib.backends.choice import Decision
 from snnlib.backends.choice_backward import BackwardAlgorithms
+from snnlib.backends.geometry import Geometry, geometry
 from snnlib.functional.event_driven import as_event_driven
 from snnlib.functional.operators import SequenceConvolution
 from snnlib.functional.recurrent import step_by_step
@@ -21,7 +22,6 @@ from snnlib.neurons import SRM, Neuron
 from snnlib.nn.neuron_layer import NeuronLayer
 from snnlib.nn.recurrent_layer import Recurrent
 from snnlib.nn.spiking import SpikingLayer
-from snnlib.ops.geometry import Geometry, geometry
 
 
 class Dispatch(NamedTuple):

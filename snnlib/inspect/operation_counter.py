@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.backends import native
+from snnlib.backends.geometry import ConvOptions, geometry
 from snnlib.functional.operators import Convolution
 from snnlib.inspect import products
 from snnlib.inspect.activity import spikes_of
@@ -27,8 +28,7 @@ from snnlib.nn.readout import SRMReadout
 from snnlib.nn.recurrent_layer import Recurrent
 from snnlib.nn.spiking import SpikingLayer
 from snnlib.nn.srm import SRMLayer
-from snnlib.ops.geometry import ConvOptions, geometry
-from snnlib.ops.tally import tallying
+from snnlib.ops.counting import tallying
 from snnlib.structure.peers import neuron_library, neuron_output
 
 # Membrane potential, synaptic current and gradient trace; without the trace in the readout, which never spikes.

@@ -15,7 +15,6 @@ from snnlib.nn.neuron_layer import NeuronLayer
 from snnlib.nn.per_step import AvgPool2d, pooling_window
 from snnlib.nn.pool import SpikeAvgPool2d
 from snnlib.nn.spiking import SpikingConv2d
-from snnlib.nn.srm import SRMConv2d
 
 Child = tuple[str, nn.Module]
 _GLOBAL_HOOKS = ("forward_pre", "forward", "backward_pre", "backward")
@@ -104,8 +103,10 @@ def pooled_layer_at(children: Sequence[Child]) -> Block | None:
     if len(children) < 2:
         return None
     (name, layer), (pool_name, pool) = children[:2]
-    # A parametrized weight, as a standardised one is, gives its layer a class of its own.
-    if type_before_parametrizations(layer) not in (SRMConv2d, SpikingConv2d):
+    # A parametrized weight, as a standardised one is, gives its layer a class of its own. A user's class may do more in
+    # its forward than the layer that it is made of.
+    kind = type_before_parametrizations(layer)
+    if not issubclass(kind, SpikingConv2d) or kind.__module__.partition(".")[0] != "snnlib":
         return None
     layer = cast(NeuronLayer, layer)
     if layer.learns_when_silent:

@@ -16,8 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from snnlib.backends import cudnn, cudnn_flags, native
+from snnlib.backends.geometry import ConvOptions
 from snnlib.checks import check_conv2d_sizes, check_conv2d_tensors
-from snnlib.ops.geometry import ConvOptions
 
 _warned = False
 

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from snnlib.backends import cpu_memory, native
+from snnlib.backends.geometry import GROUP, ConvOptions, Geometry, geometry
 from snnlib.backends.native import state_dtype
 from snnlib.backends.reference.linear import Flags
-from snnlib.ops.geometry import GROUP, ConvOptions, Geometry, geometry
 
 # `Neuron` of cpp/bindings/srm_conv.cpp: SRM neurons, and no neurons, which leaves the currents.
 SRM = (0, 0, 1, (0,) * len(Flags._fields))

@@ -15,12 +15,12 @@ from torch import Tensor
 
 from snnlib import checks
 from snnlib.backends import choice, choice_backward, native, reference
+from snnlib.backends.geometry import ConvOptions, Geometry, geometry
 from snnlib.backends.native import state_dtype
-from snnlib.ops import conv_layout, delayed_linear, dense
+from snnlib.ops import conv_layout, delayed_linear, torch_conv
 from snnlib.ops.forward_call import ForwardCall
-from snnlib.ops.geometry import ConvOptions, Geometry, geometry
 from snnlib.ops.gradient_call import GradientCall
-from snnlib.ops.kernel_rows import from_tap_rows, tap_rows
+from snnlib.ops.weight_layout import from_tap_rows, tap_rows
 
 
 def weight_gradient(
@@ -31,7 +31,7 @@ def weight_gradient(
     if algorithm == "taps":
         return _weight_gradient_by_taps(signal, x, weight, g, options)
     if algorithm == "dense":
-        return dense.weight_gradient(signal, x, weight, options)
+        return torch_conv.weight_gradient(signal, x, weight, options)
     bands = g.bands(1)
     kept = (
         g.shape,
@@ -136,7 +136,7 @@ def _forward(x: Tensor, weight: Tensor, options: ConvOptions, time_dim: int) -> 
     kernel = conv_layout.kernel("srm_conv_forward", x, weight=weight)
     ordered = in_order(x, g)
     if kernel and not ordered and choice.path(x, g, streaming=False, neurons=False) == "dense":
-        currents = dense.currents(x, weight, options).view(*x.shape[:2], g.channels, *g.space)
+        currents = torch_conv.currents(x, weight, options).view(*x.shape[:2], g.channels, *g.space)
         return conv_layout.laid_out(currents, state_dtype(x))
     out = conv_layout.empty_sequence(x, g.channels, g.space, state_dtype(x))
     if ordered:
@@ -217,7 +217,7 @@ def _backward(
     if need_weight:
         grad_weight = weight_gradient(signal, x, weight, g, options, time_dim).to(weight.dtype)
     if need_input:
-        grad_x = conv_layout.laid_out(dense.field(signal, x, weight, options), x.dtype)
+        grad_x = conv_layout.laid_out(torch_conv.field(signal, x, weight, options), x.dtype)
     return grad_x, grad_weight
 
 

@@ -17,10 +17,10 @@ from torch import Tensor
 
 from snnlib import checks
 from snnlib.backends import choice, cpu_memory, native, reference
+from snnlib.backends.geometry import GROUP
 from snnlib.backends.native import state_dtype
 from snnlib.backends.reference.delay import slope, split
 from snnlib.ops.delay import check_delays, shifted, time_first, whole_steps
-from snnlib.ops.geometry import GROUP
 
 # Delays per channel: share of inputs that are not zero from which products of delayed sequences cost less than their
 # events, and elements of a sequence below which it does not matter.

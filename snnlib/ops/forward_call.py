@@ -8,9 +8,9 @@ from typing import Any, Literal, NamedTuple
 from torch import Tensor
 
 from snnlib.backends import native
-from snnlib.ops import conv_layout, dense, tally
-from snnlib.ops.geometry import ConvOptions, Geometry, scatters
-from snnlib.ops.kernel_rows import kernel_rows
+from snnlib.backends.geometry import ConvOptions, Geometry, scatters
+from snnlib.ops import conv_layout, counting, torch_conv
+from snnlib.ops.weight_layout import kernel_rows
 
 
 class ForwardCall(NamedTuple):
@@ -44,8 +44,8 @@ class ForwardCall(NamedTuple):
         scatter = scatters(g)
         by_events = self.algorithm == "events"
         rows = kernel_rows(weight, options.dilation, scatter) if by_events else None
-        currents = None if by_events else dense.currents(x, weight, options)
-        counting = tally.active() if bits is None else None
+        currents = None if by_events else torch_conv.currents(x, weight, options)
+        tally = counting.active() if bits is None else None
         record = kernel(
             g.shape,
             g.bands(self.pool[0]),
@@ -63,8 +63,8 @@ class ForwardCall(NamedTuple):
             conv_layout.stored(out),
             native.address(bits),
             neuron,
-            0 if counting is None else counting.fan_out.data_ptr(),
+            0 if tally is None else tally.fan_out.data_ptr(),
         )
-        if counting is not None:
-            counting.take(record.tally, by_events)
+        if tally is not None:
+            tally.take(record.tally, by_events)
         return record

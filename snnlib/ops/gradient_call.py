@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from snnlib.backends import native
+from snnlib.backends.geometry import ConvOptions, Geometry, block_channels, scatters_back
 from snnlib.ops import conv_layout
-from snnlib.ops.geometry import ConvOptions, Geometry, scatters_back
-from snnlib.ops.kernel_rows import block_channels, from_gradient_rows, gradient_rows, kernel_rows
+from snnlib.ops.weight_layout import from_gradient_rows, gradient_rows, kernel_rows
 
 # Partial weight gradients: enough for many cores to share the work, as long as they fit.
 _MOST_BLOCKS, _BLOCK_BYTES, _LEAST_BLOCKS = 32, 16 << 20, 4

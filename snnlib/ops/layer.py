@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 
 from snnlib import checks
+from snnlib.backends.geometry import ConvOptions, geometry
 from snnlib.backends.native import state_dtype
 from snnlib.ops import conv_layout
 from snnlib.ops import layer_backward as gradients
 from snnlib.ops import layer_forward as values
 from snnlib.ops.arguments import NeuronArgs
-from snnlib.ops.geometry import ConvOptions, geometry
 
 
 @torch.library.custom_op("snnlib::layer_forward", mutates_args=())

@@ -17,7 +17,7 @@ from snnlib import checks
 from snnlib.backends import choice, choice_backward, native, reference
 from snnlib.backends.native import state_dtype
 from snnlib.backends.reference.linear import row_names
-from snnlib.ops import conv_layout, currents, dense
+from snnlib.ops import conv_layout, currents, torch_conv
 from snnlib.ops.arguments import NeuronArgs
 from snnlib.ops.conv_layout import LayerArgs
 from snnlib.ops.gradient_call import GradientCall
@@ -192,8 +192,10 @@ def _by_signals(call: GradientCall, plan: Plan, start: Tensor | None) -> tuple[T
     if a is not None or b is not None:
         call.signals(a, b, start)
     return (
-        weight.new_empty(0) if a is None else dense.weight_gradient(a, x, weight, options),
-        x.new_empty(0) if b is None else dense.input_gradient(b, x, weight, options, call.input_grad_scale),
+        weight.new_empty(0) if a is None else torch_conv.weight_gradient(a, x, weight, options),
+        x.new_empty(0)
+        if b is None
+        else torch_conv.input_gradient(b, x, weight, options, call.input_grad_scale),
     )
 
 
@@ -209,7 +211,7 @@ def _by_signal(call: GradientCall, plan: Plan, start: Tensor | None) -> tuple[Te
             signal, call.x, call.weight, call.g, call.options, call.time_dim
         )
     if plan.dense_input:
-        grad_x = dense.field(signal, call.x, call.weight, call.options)
+        grad_x = torch_conv.field(signal, call.x, call.weight, call.options)
         if call.input_grad_scale != 1:
             grad_x = grad_x.mul_(call.input_grad_scale)
     return grad_weight, grad_x

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from snnlib.backends import native
-from snnlib.ops.geometry import ConvOptions
+from snnlib.backends.geometry import ConvOptions
 
 # From so many channels of inputs and outputs the algorithm is faster than torch's sums over all taps.
 _INPUTS, _OUTPUTS = 64, 32

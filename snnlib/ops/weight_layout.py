@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from snnlib.ops.geometry import GROUP, Geometry
+from snnlib.backends.geometry import GROUP, Geometry, block_channels
 
 # Channels whose weights under one tap lie next to each other: few enough for the second cache, and whole lines of it.
 _PIECE = 128
@@ -64,11 +64,6 @@ def _spread(weight: Tensor, dilation: Sequence[int]) -> Tensor:
     wide = weight.new_zeros(*weight.shape[:2], *sizes)
     wide[..., :: dilation[0], :: dilation[1]] = weight
     return wide
-
-
-def block_channels(g: Geometry) -> int:
-    """Output channels that the weight gradient by inputs deals with at a time."""
-    return 2 * GROUP if _padded(g.channels) % (2 * GROUP) == 0 else GROUP
 
 
 def gradient_rows(g: Geometry, by_inputs: bool) -> tuple[int, ...]:

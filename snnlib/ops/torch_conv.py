@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from snnlib.backends.geometry import ConvOptions
 from snnlib.ops import winograd
-from snnlib.ops.geometry import ConvOptions
 
 
 def _channels_last(frames: Tensor) -> Tensor:

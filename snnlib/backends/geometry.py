@@ -126,3 +126,8 @@ def scatters_back(g: Geometry) -> bool:
     whole = g.in_channels % GROUP == 0 or g.in_width == 1
     gathers = g.in_channels >= 2 * GROUP and whole and g.stride_w == 1
     return not (gathers and g.padding_w < g.kernel_w)
+
+
+def block_channels(g: Geometry) -> int:
+    """Output channels that the weight gradient by inputs deals with at a time."""
+    return 2 * GROUP if (-(-g.channels // GROUP) * GROUP) % (2 * GROUP) == 0 else GROUP
