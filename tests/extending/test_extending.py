@@ -19,6 +19,8 @@ ROOT = Path(__file__).parents[2]
 PATCHES = Path(__file__).parent
 # By patch: the most files that it takes, tests included.
 MOST_FILES = {"neuron": 3, "layer": 3, "loss": 3, "event_format": 2, "data_set": 4}
+# Those that change the kernels, which are then built: `make test-slow`.
+MOST_FILES_OF_KERNELS = {"flag": 8}
 # Tests of all neurons and of all formats that take up new ones by themselves.
 GENERAL = ("tests/test_neurons.py", "tests/data/formats/test_formats_round_trip.py")
 NEW = "eif or difference or margin or columns or poker"
@@ -73,10 +75,10 @@ def run_tests(tree: Path, *arguments: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("name", MOST_FILES)
-def test_takes_few_files(name: str) -> None:
+@pytest.mark.parametrize(("name", "most"), [*MOST_FILES.items(), *MOST_FILES_OF_KERNELS.items()])
+def test_takes_few_files(name: str, most: int) -> None:
     patch = PATCHES / f"{name}.patch"
-    assert len(files_of(patch)) <= MOST_FILES[name]
+    assert len(files_of(patch)) <= most
     page = (ROOT / "docs" / "extending.md").read_text()
     for file in files_of(patch):
         assert file in page, f"docs/extending.md says nothing of {file}"
@@ -94,3 +96,34 @@ def test_patched_sources_pass(tmp_path: Path) -> None:
     passed = re.search(r"(\d+) passed", shown)
     # Those of the patches, and for the neuron and the format those that all of them have.
     assert passed is not None and int(passed[1]) > 30, shown
+
+
+def native_sources(tree: Path) -> None:
+    """C++ and CUDA, and no compiled module."""
+    for folder in ("cpp", "cmake", "cuda"):
+        shutil.copytree(ROOT / folder, tree / folder)
+    shutil.copyfile(ROOT / "CMakeLists.txt", tree / "CMakeLists.txt")
+    (tree / "snnlib" / Path(_C.__file__).name).unlink()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("name", MOST_FILES_OF_KERNELS)
+def test_patched_kernels_pass(name: str, tmp_path: Path) -> None:
+    sources(tmp_path)
+    native_sources(tmp_path)
+    patch = PATCHES / f"{name}.patch"
+    apply(patch, tmp_path)
+    python = sys.executable
+    environment = {**os.environ, "PATH": f"{Path(python).parent}{os.pathsep}{os.environ['PATH']}"}
+    pybind11 = subprocess.check_output([python, "-m", "pybind11", "--cmakedir"], text=True).strip()
+    options = [f"-DPython_EXECUTABLE={python}", f"-DPYTHON_EXECUTABLE={python}", f"-Dpybind11_DIR={pybind11}"]
+    for command in (
+        ["cmake", "-S", ".", "-B", "build", "-G", "Ninja", "-DSNNLIB_CUDA=OFF", *options],
+        ["cmake", "--build", "build", "--target", "_C"],
+    ):
+        subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True)
+    (module,) = (tmp_path / "build").glob("_C.*")
+    shutil.copyfile(module, tmp_path / "snnlib" / module.name)
+    added = [file for file in files_of(patch) if file.startswith("tests/")]
+    assert "passed" in run_tests(tmp_path, *added)
