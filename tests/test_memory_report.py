@@ -64,14 +64,15 @@ def test_numbers_worked_out_by_hand() -> None:
         0,
     )
     # A bit per neuron-step, two float32 per spike, and where the spikes of a sample begin: 2 + 1 numbers of 8 bytes.
-    assert first.state_bytes == 128 // 8 + 8 * 128 + 24
-    assert second.state_bytes == 256 // 8 + 8 * 256 + 24
+    # And the threshold in float32.
+    assert first.state_bytes == 128 // 8 + 8 * 128 + 24 + 4
+    assert second.state_bytes == 256 // 8 + 8 * 256 + 24 + 4
     assert first.predicted_state_bytes == 128 / 8 + 8 * 128
     assert first.bytes_per_neuron_step == first.state_bytes / 128
     assert report.total.state_bytes == first.state_bytes + second.state_bytes
     assert report.total.sequence_bytes == 4 * (24 + 128)
     assert report.total.neuron_steps == 128 + 256
-    assert memory_report(net, torch.zeros(4, 2, 3))["0"].state_bytes == 128 // 8 + 24
+    assert memory_report(net, torch.zeros(4, 2, 3))["0"].state_bytes == 128 // 8 + 24 + 4
     assert math.isnan(report["input"].rate) and math.isnan(report["input"].bytes_per_neuron_step)
 
 

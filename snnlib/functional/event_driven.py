@@ -11,7 +11,7 @@ from snnlib import ops
 from snnlib.backends import native
 from snnlib.backends.geometry import ConvOptions, geometry
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator, SequenceConvolution
-from snnlib.functional.srm import SRMNeuron, Streamed, check_state
+from snnlib.neurons.spike_response import SRMNeuron, Streamed, check_state
 from snnlib.ops.differentiable_once import differentiable_once
 
 

@@ -14,7 +14,7 @@ from snnlib.checks import check_finite, check_number, check_untransformed, time_
 from snnlib.functional.event_driven import as_event_driven, currents_in_order, event_driven_layer
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
 from snnlib.functional.pool import spike_avg_pool2d
-from snnlib.functional.srm import SRMNeuron, Streamed, as_threshold, check_state
+from snnlib.neurons.spike_response import SRMNeuron, Streamed, as_threshold, check_state
 from snnlib.ops.differentiable_once import differentiable_once
 from snnlib.ops.srm_credit import through_state
 

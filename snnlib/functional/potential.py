@@ -8,8 +8,8 @@ from torch import Tensor
 from snnlib import ops
 from snnlib.backends.autocast import without_autocast
 from snnlib.checks import check_floating, check_rank, check_state_shape, time_dimension
-from snnlib.functional.srm import SRMNeuron, Streamed
 from snnlib.neurons.dynamics import Dynamics
+from snnlib.neurons.spike_response import SRMNeuron, Streamed
 
 
 def causal_filter(sequence: Tensor, kernel: Tensor, time_dim: int = 0) -> Tensor:

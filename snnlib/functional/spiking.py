@@ -23,10 +23,12 @@ from snnlib.functional.event_driven import (
     layer_gradients,
 )
 from snnlib.functional.input_time import by_time
+from snnlib.functional.layer import srm_layer_stream
 from snnlib.functional.operators import LinearOperator, SequenceConvolution
 from snnlib.functional.pool import spike_avg_pool2d
 from snnlib.neurons.base import Neuron, Output
 from snnlib.neurons.dynamics import Dynamics
+from snnlib.neurons.srm import SRM
 from snnlib.ops.differentiable_once import differentiable_once
 
 # Whether layers that take and give a state save their entries alone in the place of currents.
@@ -135,9 +137,21 @@ def spiking_layer(
     if dtype is not None:
         x, weight = x.to(dtype), weight.to(dtype)
     neuron.check_channels(weight.shape[0], x)
-    own = neuron.run_layer(x, weight, operator, state, return_state, pool)
-    if own is not None:
-        return own
+    if isinstance(neuron, SRM) and not neuron.times_input:
+        # Weights get signal a, inputs signal b (`docs/gradients.md`).
+        spikes, final = srm_layer_stream(
+            x,
+            weight,
+            operator,
+            neuron.neuron,
+            threshold=neuron.own_threshold(weight),
+            input_grad_scale=neuron.input_grad_scale,
+            batch_first=neuron.batch_first,
+            state=None if state is None else state[0],
+            return_state=return_state,
+            pool=pool,
+        )
+        return Output(spikes, (final,))
     time_dim = int(neuron.batch_first)
     if neuron.times_input:
         x, state, last = by_time(x, state, 1, neuron.input_gradient, time_dim)

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from snnlib.checks import check_floating, check_labels, check_rank, time_dimension
-from snnlib.functional.srm import SRMNeuron, as_threshold, srm_trace
+from snnlib.functional.srm import srm_trace
+from snnlib.neurons.spike_response import SRMNeuron, as_threshold
 
 # The potential is raised a little over the threshold, further than rounding takes it down.
 _MARGIN = 0.01

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from snnlib.functional.srm import Streamed
+from snnlib.neurons.spike_response import Streamed
 from snnlib.sequences.lengths import lengths_of_call, without_padding
 from snnlib.sequences.spike_count import count_per_neuron
 from snnlib.structure.layers import spiking_modules

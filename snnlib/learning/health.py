@@ -9,9 +9,9 @@ from typing import Any, Self, cast
 
 from torch import Tensor, nn
 
-from snnlib.functional.srm import Streamed
 from snnlib.inspect.activity import SpikeCounter, own_steps, spikes_of
 from snnlib.neurons import Integrator, Neuron
+from snnlib.neurons.spike_response import Streamed
 from snnlib.neurons.training_watch import Window
 from snnlib.nn.fusion import blocks_by_part
 from snnlib.nn.neuron_layer import NeuronLayer

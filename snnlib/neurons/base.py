@@ -28,7 +28,7 @@ from snnlib.neurons.training_watch import TrainingWatch
 from snnlib.sequences.lengths import run_with_lengths
 
 if TYPE_CHECKING:
-    from snnlib.functional.operators import LinearOperator
+    pass
 
 # Constants of a neuron in shapes that broadcast with one step `[N, C, ...]`.
 Params = Mapping[str, Tensor]
@@ -208,18 +208,6 @@ class Neuron(KnownOptions, Constants):
             self._check_step(value, state, list(current.shape))
             values.append(value)
         return torch.stack(values) if values else steps, torch.stack(state)
-
-    def run_layer(
-        self,
-        x: Tensor,
-        weight: Tensor,
-        operator: LinearOperator,
-        state: tuple[Tensor, ...] | None,
-        return_state: bool,
-        pool: tuple[int, int],
-    ) -> Output | None:
-        """The neurons behind a linear operator, for a model whose weights and inputs need different signals."""
-        return None
 
     def mean_threshold(self) -> float:
         """Mean firing threshold of the channels; 1 for a model without the constant."""

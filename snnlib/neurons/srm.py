@@ -12,21 +12,17 @@ neural networks", 2021.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from snnlib import functional
 from snnlib.checks import check_finite, check_number
-from snnlib.functional.srm import SRMNeuron
 from snnlib.neurons.base import Output, Params, State
 from snnlib.neurons.dialects import check_choice, check_threshold, shown_options
 from snnlib.neurons.event import GRAD_CLAMP, ByEvent
 from snnlib.neurons.own_dynamics import own_threshold
-
-if TYPE_CHECKING:
-    from snnlib.functional.operators import LinearOperator
+from snnlib.neurons.spike_response import SRMNeuron, free_srm_potential, srm_neuron_stream
 
 # Default bound of the time per potential by what a spike resets.
 _CLAMPS = {"all": SRMNeuron.grad_clamp, "membrane": GRAD_CLAMP}
@@ -143,8 +139,7 @@ class SRM(ByEvent):
             )
         start = None if state is None else state[0]
         self.check_channels(x.shape[2] if x.dim() > 2 else 1, x)
-        limit = own_threshold(self, self.threshold, torch.promote_types(x.dtype, torch.float32))
-        out = functional.srm.srm_neuron_stream(x, start, self.neuron, limit, self.batch_first)
+        out = srm_neuron_stream(x, start, self.neuron, self.own_threshold(x), self.batch_first)
         return Output(out.spikes, (out.state,))
 
     @property
@@ -154,33 +149,11 @@ class SRM(ByEvent):
 
     def free_potential(self, x: Tensor) -> Tensor:
         """Membrane potential at every step, in units of the mean threshold, of neurons that never fire."""
-        return functional.srm.free_srm_potential(x, self.neuron, self.batch_first) / self.mean_threshold()
+        return free_srm_potential(x, self.neuron, self.batch_first) / self.mean_threshold()
 
-    def run_layer(
-        self,
-        x: Tensor,
-        weight: Tensor,
-        operator: LinearOperator,
-        state: tuple[Tensor, ...] | None,
-        return_state: bool,
-        pool: tuple[int, int],
-    ) -> Output | None:
-        """The layer of `SRMConv2d` and its kind: weights get signal a, inputs signal b (`docs/gradients.md`)."""
-        if self.reset_states == "membrane":
-            return None
-        spikes, final = functional.srm_layer_stream(
-            x,
-            weight,
-            operator,
-            self.neuron,
-            threshold=own_threshold(self, self.threshold, torch.promote_types(weight.dtype, torch.float32)),
-            input_grad_scale=self.input_grad_scale,
-            batch_first=self.batch_first,
-            state=None if state is None else state[0],
-            return_state=return_state,
-            pool=pool,
-        )
-        return Output(spikes, (final,))
+    def own_threshold(self, like: Tensor) -> Tensor:
+        """The threshold in the dtype of the membrane's state of sequences like this one."""
+        return own_threshold(self, self.threshold, torch.promote_types(like.dtype, torch.float32))
 
     def reference(self, x: Tensor, state: tuple[Tensor, ...] | None = None) -> Output:
         """`run` by `step` in plain torch."""

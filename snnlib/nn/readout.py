@@ -12,8 +12,8 @@ from snnlib.checks import SRM_HINTS, KnownOptions, check_count, first_state
 from snnlib.functional import SRMNeuron
 from snnlib.functional.operators import FullyConnected
 from snnlib.functional.potential import srm_potential_stream
-from snnlib.functional.srm import Streamed
 from snnlib.neurons import Output
+from snnlib.neurons.spike_response import Streamed
 from snnlib.nn.gain import WeightWithGain
 from snnlib.nn.neuron_layer import EXPECTED_INPUT_RATE
 from snnlib.nn.state_by_keyword import state_by_keyword

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.checks import warn_caller
-from snnlib.functional.srm import Streamed
+from snnlib.neurons.spike_response import Streamed
 
 Layer = TypeVar("Layer", bound=nn.Module)
 _warned = False

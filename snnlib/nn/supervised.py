@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from snnlib.backends.autocast import without_autocast
 from snnlib.checks import check_integer_labels
 from snnlib.functional.spiking import spiking_layer
-from snnlib.functional.srm import Streamed
 from snnlib.functional.supervised import supervised_current
+from snnlib.neurons.spike_response import Streamed
 from snnlib.nn.srm import SRMLinear
 
 

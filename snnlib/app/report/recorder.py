@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
-from snnlib.functional.srm import Streamed
 from snnlib.inspect.activity import spikes_of
+from snnlib.neurons.spike_response import Streamed
 from snnlib.nn.readout import SRMReadout
 
 
