@@ -41,6 +41,8 @@ ORDER = (
 
 # A file holds one idea, and one idea needs no more lines than this.
 LONGEST_FILE = 350
+# The two backward passes of a convolution, which have published names in `snnlib.compat`.
+COMPAT_OPS = "::conv2d_"
 # A function of ops/ or backends/ with more parameters takes an object of them.
 MOST_PARAMETERS = 8
 # Sources that a call of SpikingConv2d runs: bindings and launchers of the fused layer.
@@ -63,15 +65,15 @@ class Bound:
 
 BOUNDS = {
     "custom ops": Bound(
-        29, 14, "each is stated in a schema, a fake, a backward pass, bindings and cases of tests"
+        14, 14, "each is stated in a schema, a fake, a backward pass, bindings and cases of tests"
     ),
-    "families of ops": Bound(7, 6, "a reader learns each as one idea; those of compat are apart"),
-    "modules in import circles": Bound(3, 0, "modules of a circle are understood and tested only together"),
-    "modules in circles through functions": Bound(13, 0, "an import in a function hides a circle"),
-    "packages in import circles": Bound(5, 0, "packages of a circle are one package"),
-    "upward arrows": Bound(3, 0, "what is below is read without what is above"),
-    "upward imports in functions": Bound(1, 0, "they are arrows too"),
-    "long files": Bound(11, 0, f"a file of more than {LONGEST_FILE} lines holds more than one idea"),
+    "families of ops": Bound(6, 6, "a reader learns each as one idea; those of compat are apart"),
+    "modules in import circles": Bound(0, 0, "modules of a circle are understood and tested only together"),
+    "modules in circles through functions": Bound(2, 0, "an import in a function hides a circle"),
+    "packages in import circles": Bound(0, 0, "packages of a circle are one package"),
+    "upward arrows": Bound(0, 0, "what is below is read without what is above"),
+    "upward imports in functions": Bound(0, 0, "they are arrows too"),
+    "long files": Bound(3, 0, f"a file of more than {LONGEST_FILE} lines holds more than one idea"),
     "long signatures": Bound(7, 0, f"no reader keeps {MOST_PARAMETERS} arguments apart by their order"),
     "C++ files of a call": Bound(35, 20, "who follows a call of SpikingConv2d opens each of them"),
 }
@@ -126,8 +128,8 @@ class House:
         ]
 
     def families(self) -> list[str]:
-        """Names of the ops without the ends that tell forward from backward."""
-        named = (re.search(r"::(\w+)", op) for op in self.custom_ops if " in snnlib/compat/" not in op)
+        """Names of the ops without the ends that tell forward from backward, but for those that `compat` names."""
+        named = (re.search(r"::(\w+)", op) for op in self.custom_ops if not re.search(COMPAT_OPS, op))
         return sorted(
             {re.sub(r"(_(input|weight))?_(forward|backward)$", "", name[1]) for name in named if name}
         )

@@ -258,12 +258,12 @@ _MNIST = Recipe(
     measured=(
         Measurement(
             data="MNIST, 60000 to train and the first 5000 test images",
-            runs="seed 0",
-            epochs=1,
-            last=0.977,
-            error=None,
-            best=0.977,
-            command="snnlib train --data mnist --epochs 1 --threads 1",
+            runs="three seeds",
+            epochs=12,
+            last=0.9904,
+            error=0.0009,
+            best=0.9907,
+            command="snnlib train --recipe mnist --threads 1",
         ),
     ),
     settings=MappingProxyType(

@@ -123,7 +123,7 @@ def step_by_step(
         return "recurrent kernels do not know this neuron with its options"
     if current.device.type == "cpu":
         return ""
-    return "spikes come back with delays" if delayed else ops.recurrent_call.obstacle(current)
+    return "spikes come back with delays" if delayed else ops.recurrent_args.obstacle(current)
 
 
 def _by_kernels(
@@ -158,18 +158,8 @@ def _by_delayed_kernels(
 ) -> Output:
     """The same with delays: `late` has them, the longest, and whether they are rounded."""
     delay, longest, rounded = late
-    value, own = ops.recurrent.run_delayed(
-        current,
-        weight,
-        delay.expand_as(weight),
-        dynamics,
-        start,
-        past,
-        lengths,
-        longest,
-        rounded,
-        time_dim,
-    )
+    delays = ops.recurrent.Delays(delay.expand_as(weight), past, longest, rounded)
+    value, own = ops.recurrent.run(current, weight, dynamics, start, lengths, time_dim, delays)
     wide = torch.promote_types(current.dtype, torch.float32)
     if past is None:
         past = current.new_zeros((longest + 2, current.shape[1 - time_dim], current.shape[2]), dtype=wide)

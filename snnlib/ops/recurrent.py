@@ -7,7 +7,7 @@ for backward, which repeats the neurons' steps but not the sums. `recurrent_call
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,10 +15,19 @@ from torch import Tensor
 from snnlib.backends.native import state_dtype
 from snnlib.ops import levels, recurrent_call
 from snnlib.ops.arguments import NeuronArgs
-from snnlib.ops.recurrent_call import RecurrentArgs
+from snnlib.ops.recurrent_args import RecurrentArgs
 
 if TYPE_CHECKING:
     from snnlib.neurons.dynamics import Dynamics
+
+
+class Delays(NamedTuple):
+    """Delays of recurrent connections, with the spikes that are on their way: see `RecurrentArgs`."""
+
+    delay: Tensor
+    past: Tensor | None
+    longest: int
+    rounded: bool
 
 
 def run(
@@ -28,33 +37,19 @@ def run(
     state: Tensor | None,
     lengths: Tensor | None,
     time_dim: int,
+    delays: Delays | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Returns spikes and the state after each sample's last step, whose last row holds the last spikes."""
-    coefficients = dynamics.pack(state_dtype(current), current.device)
-    learned = (current, weight, None, coefficients, state, None)
-    value, final, _ = recurrent_forward(*learned, lengths, dynamics.flags, 0, True, time_dim, _keeps(learned))
-    levels.note(value, 1)
-    return value, final
+    """Returns spikes and the state after each sample's last step.
 
-
-def run_delayed(
-    current: Tensor,
-    weight: Tensor,
-    delay: Tensor,
-    dynamics: Dynamics,
-    state: Tensor | None,
-    past: Tensor | None,
-    lengths: Tensor | None,
-    longest: int,
-    rounded: bool,
-    time_dim: int,
-) -> tuple[Tensor, Tensor]:
-    """Returns spikes and the neurons' own states after each sample's last step."""
+    Without delays the state's last row has the last spikes; with them there are the neurons' own states alone.
+    """
     coefficients = dynamics.pack(state_dtype(current), current.device)
+    delay, past, longest, rounded = delays or (None, None, 0, True)
     learned = (current, weight, delay, coefficients, state, past)
     value, final, _ = recurrent_forward(
         *learned, lengths, dynamics.flags, longest, rounded, time_dim, _keeps(learned)
     )
+    levels.note(value, 1)
     return value, final
 
 
