@@ -5,8 +5,8 @@ from call_files import executed, layer_call
 
 from snnlib.backends import native
 
-# 25 when this was written, of a house whose files held more: checks, the spike function, the constants, the arguments of
-# ops and the sizes of a convolution have files of their own since then.
+# 25 when this was written, of files that held more: checks, the spike function, the constants, the arguments of ops and
+# the sizes of a convolution have files of their own since then.
 PYTHON_FILES = 36
 
 
