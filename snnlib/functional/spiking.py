@@ -22,7 +22,6 @@ from snnlib.functional.event_driven import (
     give_state,
     layer_gradients,
 )
-from snnlib.functional.input_time import by_time
 from snnlib.functional.layer import srm_layer_stream
 from snnlib.functional.operators import LinearOperator, SequenceConvolution
 from snnlib.functional.pool import spike_avg_pool2d
@@ -30,6 +29,7 @@ from snnlib.neurons.base import Neuron, Output
 from snnlib.neurons.dynamics import Dynamics
 from snnlib.neurons.srm import SRM
 from snnlib.ops.differentiable_once import differentiable_once
+from snnlib.sequences.input_time import by_time
 
 # Whether layers that take and give a state save their entries alone in the place of currents.
 _ENTRIES_ONLY: ContextVar[bool] = ContextVar("entries only", default=False)
