@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from snnlib import ops
-from snnlib.ops.pool_layout import Windows
 
 
 class _ApartAvgPool(torch.autograd.Function):
@@ -19,7 +18,8 @@ class _ApartAvgPool(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, window: tuple[int, int]) -> Tensor:
         ctx.shape, ctx.window, ctx.planes = x.shape, window, x.is_contiguous()
         frames = x.flatten(0, 1)
-        means = ops.avg_pool.forward(frames, Windows.apart(window))
+        means: Tensor
+        means, _ = ops.pool.pool_forward(frames, window, window, (0, 0), False, True, None, False)
         return means.view(*x.shape[:2], *means.shape[1:])
 
     @staticmethod

@@ -291,7 +291,8 @@ def test_mixed_precision_trains(
     code, _, _ = run(capsys, "train", *mixed, "--out", tmp_path / "run")
     assert code == 0
     weights = SafeCheckpointIO().load_checkpoint(tmp_path / "run/checkpoints/last.ckpt")["state_dict"]
-    constants = {name for name in weights if ".neuron." in name or name.endswith("input_grad_scale")}
+    ends = ("input_grad_scale", "threshold")
+    constants = {name for name in weights if ".neuron." in name or name.endswith(ends)}
     assert {weights[name].dtype for name in weights.keys() - constants} == {torch.float32}
     # No cast touches constants.
     assert {weights[name].dtype for name in constants} == {torch.float64}
