@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from torch import Tensor
@@ -32,21 +32,21 @@ class NeuronArgs:
     taus: Sequence[float] = ()
 
     @property
-    def responds(self) -> bool:
+    def is_srm(self) -> bool:
         """Whether these are neurons of the spike response model, which have two signals instead of a gradient."""
         return len(self.taus) > 0
 
     @property
     def states(self) -> int:
         """Variables of the state, K."""
-        if self.responds:
+        if self.is_srm:
             return len(SRM_STATES)
         return count_states(len(self.constants)) + bool(self.flags[Flags._fields.index("reset_next")])
 
     @property
     def state_names(self) -> Sequence[str]:
         """Of the state's variables, for errors."""
-        return SRM_STATES if self.responds else [f"state {i}" for i in range(self.states)]
+        return SRM_STATES if self.is_srm else [f"state {i}" for i in range(self.states)]
 
     @cached_property
     def options(self) -> Flags:
@@ -70,14 +70,11 @@ class NeuronArgs:
 
     @property
     def constants_name(self) -> str:
-        return "threshold" if self.responds else "coefficients"
-
-    def with_state(self, state: Tensor | None) -> NeuronArgs:
-        return replace(self, state=state)
+        return "threshold" if self.is_srm else "coefficients"
 
     def check(self, channels: int, like: Tensor) -> None:
         """Checks constants, options and numbers of neurons in so many channels."""
-        if not self.responds:
+        if not self.is_srm:
             options = self.options
             checks.check_coefficients(self.constants, channels, like)
             check_dynamics(options, count_states(len(self.constants)))

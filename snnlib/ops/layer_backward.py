@@ -100,7 +100,7 @@ def run(
     stored = (
         g.shape,
         bands,
-        (*neuron.decay, math.inf) if neuron.responds else (0.0,) * 5,
+        (*neuron.decay, math.inf) if neuron.is_srm else (0.0,) * 5,
         conv_layout.frame_order(g, call.time_dim),
         bits.data_ptr(),
         record[0].data_ptr(),
@@ -109,16 +109,16 @@ def run(
         call.pool,
         conv_layout.stored(output),
         conv_layout.stored(grad_output),
-        conv_layout.SRM if neuron.responds else conv_layout.linear(constants, neuron.flags),
+        conv_layout.SRM if neuron.is_srm else conv_layout.linear(constants, neuron.flags),
         native.address(after),
     )
     # What an SRM neuron's signal b is multiplied by, or the signal a of the linear family.
-    gain = input_grad_scale if neuron.responds else float(constants[_GAIN, 0])
+    gain = input_grad_scale if neuron.is_srm else float(constants[_GAIN, 0])
     gradient = GradientCall(x, weight, g, call.options, call.time_dim, gain, tasks, stored)
     plan = _plan(call, neuron, int(starts[tasks]), needs, after is not None)
     start = grad_start if needs.state else None
     any_dense = plan.dense_weight or plan.dense_input
-    by_signal = (_by_signals if neuron.responds else _by_signal)(gradient, plan, start)
+    by_signal = (_by_signals if neuron.is_srm else _by_signal)(gradient, plan, start)
     by_events = gradient.by_events(
         needs.weight and not plan.dense_weight,
         needs.input and not plan.dense_input,
@@ -127,14 +127,14 @@ def run(
     )
     grad_weight = by_signal[0] if plan.dense_weight else by_events[0]
     grad_x = by_signal[1] if plan.dense_input else by_events[1]
-    if not neuron.responds:
+    if not neuron.is_srm:
         grad_weight = grad_weight * gain
     return grad_weight.to(weight.dtype), grad_x.to(x.dtype), grad_start
 
 
 def _output(call: LayerArgs, neuron: NeuronArgs, output: Tensor | None) -> Tensor | None:
     """Returns the forward pass's pooled spikes, checked, where the gradient needs them."""
-    if not neuron.responds or tuple(call.pool) == (1, 1):
+    if not neuron.is_srm or tuple(call.pool) == (1, 1):
         return None
     if output is None:
         raise ValueError("output: expected the forward pass's beside a pool, got None")
@@ -148,7 +148,7 @@ def _by_reference(
 ) -> tuple[Tensor, Tensor, Tensor]:
     x, weight, options, pool = call.x, call.weight, call.options, call.pool
     rows = call.geometry.bands(pool[0])[0]
-    if neuron.responds:
+    if neuron.is_srm:
         return reference.srm_conv.backward(
             grad_output, x, weight, *kept[1:], options, pool, neuron.decay, rows, call.time_dim, grad_state
         )
@@ -169,7 +169,7 @@ def _by_reference(
 
 def _plan(call: LayerArgs, neuron: NeuronArgs, numbers: int, needs: Needs, from_state: bool) -> Plan:
     x, g = call.x, call.geometry
-    if neuron.responds:
+    if neuron.is_srm:
         paths = choice_backward.decide(x, g, numbers, needs.weight, from_state)
         dense_weight, dense_input = paths.weight == "dense", paths.input == "dense"
         return Plan(needs.weight and dense_weight, needs.input and dense_input, paths.weight == "inputs")

@@ -26,10 +26,10 @@ def check(call: LayerArgs, neuron: NeuronArgs) -> None:
     """Checks the convolution, and that these are neurons which the layer's kernels know."""
     checks.check_conv_sizes(call.x, call.weight, *call.options, call.pool)
     checks.check_time_dim(call.time_dim)
-    if not neuron.responds:
+    if not neuron.is_srm:
         _check_flags(neuron)
     neuron.check(call.weight.shape[0], call.x)
-    if not neuron.responds and neuron.states != 1:
+    if not neuron.is_srm and neuron.states != 1:
         rows = len(reference.linear.row_names(1))
         raise ValueError(
             f"coefficients: expected {rows} rows for one state, got shape {tuple(neuron.constants.shape)}"
@@ -47,7 +47,7 @@ def _check_flags(neuron: NeuronArgs) -> None:
 
 def record_rows(neuron: NeuronArgs) -> int:
     """Returns how many numbers the record has of a spike, slope and gain, or of an entry, its distance."""
-    return 2 if neuron.responds else 1
+    return 2 if neuron.is_srm else 1
 
 
 def outputs(call: LayerArgs, neuron: NeuronArgs, return_state: bool, keep: bool) -> Outputs:
@@ -83,11 +83,11 @@ def run(
     found = ForwardCall(x, call.weight, g, call.options, call.time_dim, call.pool, algorithm).run(
         kernel,
         conv_layout.SRM
-        if neuron.responds
+        if neuron.is_srm
         else conv_layout.linear(constants := constants.contiguous(), neuron.flags),
         out,
-        constants=(*neuron.decay, neuron.clamp) if neuron.responds else (0.0,) * 5,
-        threshold=constants.reshape(-1).contiguous() if neuron.responds else None,
+        constants=(*neuron.decay, neuron.clamp) if neuron.is_srm else (0.0,) * 5,
+        threshold=constants.reshape(-1).contiguous() if neuron.is_srm else None,
         state_in=start,
         state_out=final if return_state else None,
         bits=bits if keep else None,
@@ -95,7 +95,7 @@ def run(
     count = (found.count if exact else g.neuron_steps) if keep else 0
     record = cpu_memory.empty_strided([record_rows(neuron), count], [count, 1], state_dtype(x))
     if keep:
-        second = record[1].data_ptr() if neuron.responds else 0
+        second = record[1].data_ptr() if neuron.is_srm else 0
         found.move_to(record[0].data_ptr(), second, starts.data_ptr(), torch.get_num_threads())
     return out, final, bits, record, starts
 
@@ -106,7 +106,7 @@ def _by_reference(
     """Fills the outputs and returns the numbers of the record."""
     x, weight, options = call.x, call.weight, call.options
     rows = call.geometry.bands(call.pool[0])[0]
-    if not neuron.responds:
+    if not neuron.is_srm:
         return reference.layer.forward(
             x,
             weight,

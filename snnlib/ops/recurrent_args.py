@@ -74,7 +74,7 @@ class RecurrentArgs:
         checks.check_rank(name, current, "[T, N, H]", exactly=3)
         checks.check_time_dim(self.time_dim)
         neuron.check(current.shape[2], current)
-        if neuron.responds or not neuron.constants.shape[1]:
+        if neuron.is_srm or not neuron.constants.shape[1]:
             raise ValueError(
                 f"coefficients: expected [P, C] with at least one column, got shape {tuple(neuron.constants.shape)}"
             )

@@ -77,7 +77,7 @@ def scan_forward(
     sizes = _checked(current, neuron, time_dim, window)
     if sizes != WHOLE:
         value, final = scan_pool.forward(current, neuron, time_dim, sizes)
-    elif neuron.responds:
+    elif neuron.is_srm:
         value, final = scan_srm.forward(current, neuron, time_dim, return_state)
     else:
         value, final = scan_linear.forward(current, neuron, time_dim)
@@ -135,7 +135,7 @@ def scan_backward(
     shape = current.shape if sizes == WHOLE else scan_pool.empty_value(current, sizes).shape
     checks.check_gradient("grad_value", grad_value, shape, "the output's shape", current)
     neuron.check_state(_step(current, time_dim), current, grad_state, "grad_state")
-    if neuron.responds:
+    if neuron.is_srm:
         signals = (grad_value, current, neuron, time_dim)
         needs = (need_weight, need_input)
         if sizes == WHOLE:
@@ -170,7 +170,7 @@ def _(
     _checked(current, neuron, time_dim, window)
     current = _laid_out(current, window)
     none = current.new_empty(0)
-    if neuron.responds:
+    if neuron.is_srm:
         a, b = (torch.empty_like(current) if need else none for need in (need_weight, need_input))
         return a, b, constants.new_empty(0), current.new_empty(0, dtype=state_dtype(current))
     rows = torch.empty_like(constants) if learn else constants.new_empty(0)

@@ -73,18 +73,18 @@ def _kernel(
     name: str, current: Tensor, neuron: NeuronArgs, window: Window, **grads: Tensor
 ) -> Callable[..., Any] | None:
     """The kernel of a pass, `forward` or `backward`; None where neurons and pooling go one after the other."""
-    srm = neuron.responds and window == (2, 2) and has_srm_kernels(current)
-    known = srm or (not neuron.responds and _linear_kernel(current, window))
+    srm = neuron.is_srm and window == (2, 2) and has_srm_kernels(current)
+    known = srm or (not neuron.is_srm and _linear_kernel(current, window))
     if not known or not is_whole(current, window) or current.numel() >= MOST_NEURONS:
         return None
-    family = "srm" if neuron.responds else "scan"
+    family = "srm" if neuron.is_srm else "scan"
     return native.kernel(f"{family}_pool_{name}", current, **grads, **neuron.tensors())
 
 
 def check(current: Tensor, neuron: NeuronArgs, window: Window) -> None:
     """Checks currents, neurons and windows."""
     checks.check_rank("current", current, "[T, N, C, H, W]", exactly=5)
-    if not neuron.responds:
+    if not neuron.is_srm:
         options, states = neuron.options, count_states(len(neuron.constants))
         if options.reset_next or options.membrane or states > 1:
             raise ValueError(
@@ -95,11 +95,11 @@ def check(current: Tensor, neuron: NeuronArgs, window: Window) -> None:
         raise ValueError("state: expected None, a state of zero, beside a window, got a tensor")
     if min(window) < 1:
         raise ValueError(f"window: expected at least one cell each way, got {list(window)}")
-    if neuron.responds and any(size < extent for size, extent in zip(current.shape[3:], window, strict=True)):
+    if neuron.is_srm and any(size < extent for size, extent in zip(current.shape[3:], window, strict=True)):
         raise ValueError(
             f"current: expected at least {window} rows and columns, got {tuple(current.shape[3:])}"
         )
-    if not neuron.responds and not is_whole(current, window):
+    if not neuron.is_srm and not is_whole(current, window):
         raise ValueError(
             f"current: expected rows and columns in multiples of {window}, got {tuple(current.shape[3:])}"
         )
@@ -151,7 +151,7 @@ class _Call:
     def arguments(self) -> tuple[object, ...]:
         neuron, planes = self.neuron, planes_of(self.current)
         dtype, current = native.DTYPE_CODES[self.current.dtype], self.current.data_ptr()
-        if neuron.responds:
+        if neuron.is_srm:
             decay, constants = (*neuron.decay, neuron.clamp), self.constants
             return self.view, dtype, decay, current, constants.data_ptr(), constants.numel(), planes
         flags = tuple(int(flag) for flag in neuron.options)
@@ -165,14 +165,14 @@ def forward(current: Tensor, neuron: NeuronArgs, time_dim: int, window: Window) 
     value = empty_value(current, window)
     kernel = _kernel("forward", current, neuron, window)
     if kernel is None:
-        if neuron.responds:
+        if neuron.is_srm:
             spikes, final = scan_srm.forward(current, neuron, time_dim, False)
         else:
             spikes, final = scan_linear.forward(current, neuron, time_dim)
         means = avg_pool.forward(spikes.flatten(0, 1), Windows.apart(window))
         return value.copy_(means.view(value.shape)), final
     call = _Call(current, neuron, time_dim, window)
-    if neuron.responds:
+    if neuron.is_srm:
         kernel(*call.arguments(), value.data_ptr())
         return value, current.new_empty(0, dtype=state_dtype(current))
     final = empty_state(current, 1, time_dim)
