@@ -15,9 +15,9 @@
 namespace snnlib {
 namespace {
 
-// As snnlib/backends/geometry.py has them: (steps, batch, in channels, height, width, out channels, height, width, kernel,
-// stride and padding by height and width), (rows, count), (address, dtype code), (strides of t, n, c, h, w), (t, n) or
-// a pooling window (h, w).
+// As snnlib/backends/geometry.py has them: (steps, batch, in channels, height, width, out channels, height, width,
+// kernel, stride and padding by height and width), (rows, count), (address, dtype code), (strides of t, n, c, h, w),
+// (t, n) or a pooling window (h, w).
 using Shape = std::array<int64_t, 14>;
 using BandList = std::array<int64_t, 2>;
 using Stored = std::tuple<Address, int>;
