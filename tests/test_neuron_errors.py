@@ -252,3 +252,12 @@ def test_pooled_srm_neurons_need_a_window() -> None:
         ValueError, match=r"current: expected at least \(2, 2\) rows and columns, got \(1, 6\)"
     ):
         op_calls.srm_pool_forward(x, torch.ones(()), 5.0, 3.0, 3.0, 0)
+
+
+def test_pooled_srm_neurons_give_no_state() -> None:
+    arguments = (torch.zeros(3, 2, 4, 2, 6), torch.ones(()), None, [], [5.0, 3.0, 3.0, 4.0], 0, [2, 2])
+    for device in ("cpu", "meta"):
+        on = [part.to(device) if isinstance(part, torch.Tensor) else part for part in arguments]
+        with pytest.raises(ValueError, match=r"return_state: expected False beside a window, got True"):
+            torch.ops.snnlib.scan_forward(*on, True)
+        assert torch.ops.snnlib.scan_forward(*on, False)[0].shape == (3, 2, 4, 1, 3)

@@ -116,6 +116,16 @@ def test_what_is_noted_is_true(op: str, monkeypatch: pytest.MonkeyPatch) -> None
     assert torch.equal(numbers, numbers.round()) and numbers[0] == 0 and numbers[-1] <= count
 
 
+def test_means_of_srm_neurons_alone_have_the_levels_of_their_window() -> None:
+    """Of a window of four spikes there are quarters, whether autograd asks or not."""
+    current = torch.rand(9, 16, 8, 4, 4).requires_grad_()
+    neurons_alone = (torch.ones(()), None, [], [5.0, 3.0, 3.0, 4.0], 0, [2, 2], False)
+    with levels.noted():
+        means, _ = torch.ops.snnlib.scan_forward(current, *neurons_alone)
+        assert levels.of(means) == 4
+    assert 0 < len(means.unique()) <= 5
+
+
 class Graded(neurons.Neuron):
     """Gives what is no spike."""
 

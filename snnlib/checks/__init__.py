@@ -45,6 +45,7 @@ from snnlib.checks.tensors import (
     check_tensor,
     check_time_dim,
     first_state,
+    step_shape,
 )
 from snnlib.checks.values import require
 from snnlib.checks.warnings import warn_caller
@@ -91,6 +92,7 @@ __all__ = [
     "first_state",
     "in_transform",
     "require",
+    "step_shape",
     "time_dimension",
     "warn_caller",
 ]

@@ -78,6 +78,11 @@ def check_time_dim(time_dim: int) -> None:
         raise ValueError(f"time_dim: expected 0 or 1, got {time_dim}")
 
 
+def step_shape(sequence: Sequence[int], time_dim: int) -> list[int]:
+    """Returns the shape `[N, C, ...]` of one step of a sequence of this shape, `[T, N, C, ...]` or `[N, T, C, ...]`."""
+    return [size for dim, size in enumerate(sequence) if dim != time_dim]
+
+
 def check_lengths(lengths: Tensor, steps: int, batch: int, like: Tensor) -> Tensor:
     """The number of steps of each sample as int64, on the device of `like`.
 

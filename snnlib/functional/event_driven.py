@@ -10,6 +10,7 @@ from torch import Tensor
 from snnlib import ops
 from snnlib.backends import native
 from snnlib.backends.geometry import ConvOptions, geometry
+from snnlib.checks import step_shape
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator, SequenceConvolution
 from snnlib.neurons.spike_response import SRMNeuron, Streamed, check_state
 from snnlib.ops.differentiable_once import differentiable_once
@@ -136,7 +137,7 @@ def event_driven_layer(
     if state is not None:
         shape = (*x.shape[:2], weight.shape[0], *geometry(x, weight, options, time_dim).space)
         check_state(state, [size for dim, size in enumerate(shape) if dim not in added], x, time_dim)
-        state = state.reshape(3, *(size for dim, size in enumerate(shape) if dim != time_dim))
+        state = state.reshape(3, *step_shape(shape, time_dim))
     learns = x.requires_grad or weight.requires_grad or (state is not None and state.requires_grad)
     keep = torch.is_grad_enabled() and learns
     out, final = _EventDrivenLayer.apply(  # type: ignore[no-untyped-call]

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from snnlib import ops
+from snnlib.checks import step_shape
 from snnlib.functional.spiking import pooled
 from snnlib.neurons.base import Neuron
 from snnlib.neurons.dynamics import Coefficient, Dynamics
@@ -128,7 +129,7 @@ def scaled_neurons(
         neuron.measure_share(
             sample * along_channels(scale.detach(), current) + along_channels(shift, current)
         )
-    shape = [size for dim, size in enumerate(current.shape) if dim != time_dim]
+    shape = step_shape(current.shape, time_dim)
     start = neuron.start(shape, current, None)
     one_pass = ops.scan_pool.fits(current, dynamics, window)
     numbers = scale, offset, coefficients, moments, epsilon, mean

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from snnlib import ops
 from snnlib.backends.autocast import without_autocast
-from snnlib.checks import check_floating, check_rank, check_state_shape, time_dimension
+from snnlib.checks import check_floating, check_rank, check_state_shape, step_shape, time_dimension
 from snnlib.neurons.dynamics import Dynamics
 from snnlib.neurons.spike_response import SRMNeuron, Streamed
 
@@ -83,7 +83,7 @@ def srm_potential_stream(
     SRMNeuron(tau_m, tau_s, tau_grad=2.0)
     time_dim = time_dimension(batch_first)
     current = current.to(torch.promote_types(current.dtype, torch.float32))
-    shape = [size for dim, size in enumerate(current.shape) if dim != time_dim]
+    shape = step_shape(current.shape, time_dim)
     check_state_shape(state, ("u", "s"), shape, current)
     e_m, e_s = 1 - 1 / tau_m, 1 - 1 / tau_s
     # No potential reaches an infinite threshold.

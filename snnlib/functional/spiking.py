@@ -13,7 +13,7 @@ from torch import Tensor
 from snnlib import ops
 from snnlib.backends.autocast import autocast_dtype
 from snnlib.backends.geometry import ConvOptions, geometry
-from snnlib.checks import check_untransformed
+from snnlib.checks import check_untransformed, step_shape
 from snnlib.functional.average import apart_avg_pool2d
 from snnlib.functional.event_driven import (
     as_event_driven,
@@ -213,7 +213,7 @@ def run_and_pool(
         value, final = neuron.run_in_layer(current, state)
         return Output(pooled(ops.levels.carry(value.to(dtype), value), pool, neuron), final)
     time_dim = int(neuron.batch_first)
-    shape = [size for dim, size in enumerate(current.shape) if dim != time_dim]
+    shape = step_shape(current.shape, time_dim)
     start = neuron.start(shape, current, state)
     means, last = ops.scan.run(current, dynamics, start, time_dim, pool)
     return Output(ops.levels.carry(means.to(dtype), means), (last,))

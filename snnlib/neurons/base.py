@@ -20,6 +20,7 @@ from snnlib.checks import (
     check_floating,
     check_rank,
     first_state,
+    step_shape,
 )
 from snnlib.neurons.constants import Constants, broadcast
 from snnlib.neurons.dynamics import Dynamics
@@ -183,7 +184,7 @@ class Neuron(KnownOptions, Constants):
         check_rank("x", x, "[T, N, ...]", at_least=2)
         self.check_channels(x.shape[2] if x.dim() > 2 else 1, x)
         time_dim = int(self.batch_first)
-        shape = [size for dim, size in enumerate(x.shape) if dim != time_dim]
+        shape = step_shape(x.shape, time_dim)
         wide = torch.promote_types(x.dtype, torch.float32)
         start = self.start(shape, x, state)
         if dynamics is not None:

@@ -17,6 +17,7 @@ from snnlib.checks import (
     check_rank,
     check_state_shape,
     check_threshold,
+    step_shape,
     time_dimension,
 )
 from snnlib.ops.arguments import SRM_STATES
@@ -115,7 +116,7 @@ class Streamed(NamedTuple):
 
 def check_state(state: Tensor | None, sequence: Sequence[int], like: Tensor, time_dim: int) -> None:
     """Raise ValueError unless `state` is u, s and g `[3, N, ...]` of the neurons of a sequence of shape `sequence`."""
-    step = [size for dim, size in enumerate(sequence) if dim != time_dim]
+    step = step_shape(sequence, time_dim)
     check_state_shape(state, SRM_STATES, step, like)
 
 

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from snnlib.checks import check_finite, check_number
+from snnlib.checks import check_finite, check_number, step_shape
 from snnlib.neurons.base import Output, Params, State
 from snnlib.neurons.dialects import check_choice, check_threshold, shown_options
 from snnlib.neurons.event import GRAD_CLAMP, ByEvent
@@ -134,9 +134,7 @@ class SRM(ByEvent):
         if self.reset_states == "membrane" or lengths is not None:
             return super().run(x, state, lengths)
         if state is not None:
-            self._check_state(
-                state, [size for dim, size in enumerate(x.shape) if dim != int(self.batch_first)], x
-            )
+            self._check_state(state, step_shape(x.shape, int(self.batch_first)), x)
         start = None if state is None else state[0]
         self.check_channels(x.shape[2] if x.dim() > 2 else 1, x)
         out = srm_neuron_stream(x, start, self.neuron, self.own_threshold(x), self.batch_first)

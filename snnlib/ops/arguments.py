@@ -95,16 +95,13 @@ class NeuronArgs:
         checks.check_rank("current", current, "[T, N, ...]", at_least=2)
         checks.check_time_dim(time_dim)
         self.check(current.shape[2] if current.dim() > 2 else 1, current)
-        self.check_state([size for dim, size in enumerate(current.shape) if dim != time_dim], current)
+        self.check_state(self.state, checks.step_shape(current.shape, time_dim), current)
 
     def check_state(
-        self, step: Sequence[int], like: Tensor, state: Tensor | None = None, name: str = ""
+        self, state: Tensor | None, step: Sequence[int], like: Tensor, name: str = "state"
     ) -> None:
-        """Checks the state of one step `[N, C, ...]`, or another one of the same shape."""
-        if name:
-            checks.check_state_shape(state, self.state_names, step, like, name)
-        else:
-            checks.check_state_shape(self.state, self.state_names, step, like)
+        """Checks a state of these neurons, or its gradient, for steps `[N, C, ...]`."""
+        checks.check_state_shape(state, self.state_names, step, like, name)
 
 
 def check_dynamics(options: Flags, states: int) -> None:

@@ -14,9 +14,10 @@ from snnlib.backends import cpu_memory, native
 from snnlib.backends.geometry import GROUP, ConvOptions, Geometry, geometry
 from snnlib.backends.native import state_dtype
 from snnlib.backends.reference.linear import Flags
+from snnlib.ops.arguments import NeuronArgs
 
-# `Neuron` of cpp/bindings/srm_conv.cpp: SRM neurons, and no neurons, which leaves the currents.
-SRM = (0, 0, 1, (0,) * len(Flags._fields))
+# SRM neurons, whose constants go apart, and no neurons, which leaves the currents: see `kernel_neuron`.
+_SRM = (0, 0, 1, (0,) * len(Flags._fields))
 NONE = (2, 0, 1, (0,) * len(Flags._fields))
 
 
@@ -36,9 +37,11 @@ class LayerArgs:
         return geometry(self.x, self.weight, self.options, self.time_dim)
 
 
-def linear(coefficients: Tensor, flags: Sequence[int]) -> tuple[int, int, int, tuple[int, ...]]:
-    """Neurons of one state with these contiguous float32 coefficients `[P, C]`."""
-    return 1, coefficients.data_ptr(), coefficients.shape[1], tuple(flags)
+def kernel_neuron(neuron: NeuronArgs, constants: Tensor) -> tuple[int, int, int, tuple[int, ...]]:
+    """`Neuron` of cpp/bindings/srm_conv.cpp; its constants are contiguous and float32."""
+    if neuron.is_srm:
+        return _SRM
+    return 1, constants.data_ptr(), constants.shape[1], tuple(neuron.flags)
 
 
 def kernel(name: str, x: Tensor, **others: Tensor | None) -> Callable[..., Any] | None:

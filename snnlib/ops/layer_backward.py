@@ -66,16 +66,12 @@ def run(
     """Returns what the op `layer_backward` gives."""
     check(call, neuron)
     checks.check_finite("input_grad_scale", input_grad_scale)
-    x, weight, g, shape = (
-        call.x,
-        call.weight,
-        call.geometry,
-        conv_layout.output_shape(call.x, call.geometry, call.pool),
-    )
+    x, weight, g = call.x, call.weight, call.geometry
+    shape = conv_layout.output_shape(x, g, call.pool)
     checks.check_gradient("grad_output", grad_output, shape, "the output's shape", x)
     bands = g.bands(call.pool[0])
     tasks = g.batch * bands[1]
-    neuron.check_state((g.batch, g.channels, *g.space), x, grad_state, "grad_state")
+    neuron.check_state(grad_state, (g.batch, g.channels, *g.space), x, "grad_state")
     checks.check_device("bits", kept.bits, x)
     checks.check_record(*kept[1:], conv_layout.bits_shape(x, g), tasks, values=record_rows(neuron))
     output = _output(call, neuron, kept.output)
@@ -109,7 +105,7 @@ def run(
         call.pool,
         conv_layout.stored(output),
         conv_layout.stored(grad_output),
-        conv_layout.SRM if neuron.is_srm else conv_layout.linear(constants, neuron.flags),
+        conv_layout.kernel_neuron(neuron, constants),
         native.address(after),
     )
     # What an SRM neuron's signal b is multiplied by, or the signal a of the linear family.

@@ -68,7 +68,7 @@ def run(
     """Returns what the op `layer_forward` gives."""
     check(call, neuron)
     x, g = call.x, call.geometry
-    neuron.check_state((g.batch, g.channels, *g.space), x)
+    neuron.check_state(neuron.state, (g.batch, g.channels, *g.space), x)
     out, final, bits, starts = outputs(call, neuron, return_state, keep)
     kernel = conv_layout.kernel("srm_conv_forward", x, weight=call.weight, **neuron.tensors())
     if kernel is None:
@@ -77,17 +77,15 @@ def run(
         if keep and not exact:
             record = F.pad(record, (0, g.neuron_steps - record.shape[1]))
         return out, final, bits, record, starts
-    constants = neuron.constants.to(torch.float32)
+    constants = neuron.constants.to(torch.float32).contiguous()
     start = None if neuron.state is None else conv_layout.laid_out(neuron.state, state_dtype(x))
     algorithm = choice.path(x, g, streaming=return_state or start is not None)
     found = ForwardCall(x, call.weight, g, call.options, call.time_dim, call.pool, algorithm).run(
         kernel,
-        conv_layout.SRM
-        if neuron.is_srm
-        else conv_layout.linear(constants := constants.contiguous(), neuron.flags),
+        conv_layout.kernel_neuron(neuron, constants),
         out,
         constants=(*neuron.decay, neuron.clamp) if neuron.is_srm else (0.0,) * 5,
-        threshold=constants.reshape(-1).contiguous() if neuron.is_srm else None,
+        threshold=constants.reshape(-1) if neuron.is_srm else None,
         state_in=start,
         state_out=final if return_state else None,
         bits=bits if keep else None,

@@ -45,17 +45,16 @@ def run(
     return value, final
 
 
-def _checked(current: Tensor, neuron: NeuronArgs, time_dim: int, window: Sequence[int]) -> tuple[int, int]:
+def _checked(
+    current: Tensor, neuron: NeuronArgs, time_dim: int, window: Sequence[int], return_state: bool = False
+) -> tuple[int, int]:
+    """The window, once all arguments are checked."""
     neuron.check_sequence(current, time_dim)
     checks.check_axes("window", window, 2, 1)
     high, wide = window
     if (high, wide) != WHOLE:
-        scan_pool.check(current, neuron, (high, wide))
+        scan_pool.check(current, neuron, (high, wide), return_state)
     return high, wide
-
-
-def _step(current: Tensor, time_dim: int) -> list[int]:
-    return [size for dim, size in enumerate(current.shape) if dim != time_dim]
 
 
 @torch.library.custom_op("snnlib::scan_forward", mutates_args=())
@@ -74,7 +73,7 @@ def scan_forward(
     `constants`, `flags` and `taus` are those of `NeuronArgs`; the windows `[high, wide]` are over the last two axes.
     """
     neuron = NeuronArgs(constants, state, flags, taus)
-    sizes = _checked(current, neuron, time_dim, window)
+    sizes = _checked(current, neuron, time_dim, window, return_state)
     if sizes != WHOLE:
         value, final = scan_pool.forward(current, neuron, time_dim, sizes)
     elif neuron.is_srm:
@@ -96,7 +95,7 @@ def _(
     return_state: bool,
 ) -> tuple[Tensor, Tensor]:
     neuron = NeuronArgs(constants, state, flags, taus)
-    sizes = _checked(current, neuron, time_dim, window)
+    sizes = _checked(current, neuron, time_dim, window, return_state)
     current = _laid_out(current, window)
     final = current.new_empty(0, dtype=state_dtype(current))
     if return_state:
@@ -134,7 +133,7 @@ def scan_backward(
     sizes = _checked(current, neuron, time_dim, window)
     shape = current.shape if sizes == WHOLE else scan_pool.empty_value(current, sizes).shape
     checks.check_gradient("grad_value", grad_value, shape, "the output's shape", current)
-    neuron.check_state(_step(current, time_dim), current, grad_state, "grad_state")
+    neuron.check_state(grad_state, checks.step_shape(current.shape, time_dim), current, "grad_state")
     if neuron.is_srm:
         signals = (grad_value, current, neuron, time_dim)
         needs = (need_weight, need_input)
@@ -181,7 +180,7 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tens
     current, constants, state, ctx.flags, ctx.taus, ctx.time_dim, ctx.window, ctx.gives_state = inputs
     value, final = output
     if ctx.taus:
-        levels.note(value, 1)
+        levels.note(value, math.prod(ctx.window))
     # What a state adds to the signals of the spike response model depends on the last spikes.
     by_spikes = ctx.taus and (ctx.gives_state or state is not None)
     ctx.save_for_backward(current, constants, state, value if by_spikes else None)

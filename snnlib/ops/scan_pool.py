@@ -81,8 +81,8 @@ def _kernel(
     return native.kernel(f"{family}_pool_{name}", current, **grads, **neuron.tensors())
 
 
-def check(current: Tensor, neuron: NeuronArgs, window: Window) -> None:
-    """Checks currents, neurons and windows."""
+def check(current: Tensor, neuron: NeuronArgs, window: Window, return_state: bool) -> None:
+    """Checks that a scan of these currents and neurons can have windows; those of SRM have no states then."""
     checks.check_rank("current", current, "[T, N, C, H, W]", exactly=5)
     if not neuron.is_srm:
         options, states = neuron.options, count_states(len(neuron.constants))
@@ -93,8 +93,8 @@ def check(current: Tensor, neuron: NeuronArgs, window: Window) -> None:
             )
     elif neuron.state is not None:
         raise ValueError("state: expected None, a state of zero, beside a window, got a tensor")
-    if min(window) < 1:
-        raise ValueError(f"window: expected at least one cell each way, got {list(window)}")
+    elif return_state:
+        raise ValueError("return_state: expected False beside a window, got True")
     if neuron.is_srm and any(size < extent for size, extent in zip(current.shape[3:], window, strict=True)):
         raise ValueError(
             f"current: expected at least {window} rows and columns, got {tuple(current.shape[3:])}"

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from snnlib.backends.native import state_dtype
+from snnlib.checks import step_shape
 
 
 def dense_strides(shape: list[int], order: list[int]) -> list[int]:
@@ -42,7 +43,7 @@ def as_walkable(sequence: Tensor) -> Tensor:
 
 def empty_state(sequence: Tensor, states: int, time_dim: int) -> Tensor:
     """`[K, N, ...]`, each in the memory order of one step of the sequence."""
-    shape = [states] + [size for dim, size in enumerate(sequence.shape) if dim != time_dim]
+    shape = [states, *step_shape(sequence.shape, time_dim)]
     # Neuron dimension `dim` of the sequence is also dimension `dim` here: time went away, the leading K came.
     order = [0, 1, *(neuron_order(sequence) or [])]
     return torch.empty_strided(

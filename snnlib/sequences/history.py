@@ -8,6 +8,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from snnlib.checks import step_shape
+
 _BITS = 8
 
 
@@ -19,7 +21,7 @@ def joined(x: Tensor, history: Tensor | None, steps: int, time_dim: int) -> Tens
     """
     if history is None:
         return x
-    shape = [size for dim, size in enumerate(x.shape) if dim != time_dim]
+    shape = step_shape(x.shape, time_dim)
     octets = -(-math.prod(shape[1:]) // _BITS)
     expected = (steps, shape[0], octets) if history.dtype == torch.uint8 else (steps, *shape)
     if tuple(history.shape) != expected:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from snnlib.backends.native import state_dtype
 from snnlib.backends.reference.surrogate import KINDS, SHAPES
+from snnlib.checks import step_shape
 
 
 class Flags(NamedTuple):
@@ -155,7 +156,7 @@ def _prepared(
     dtype = state_dtype(current)
     rows = _Rows(coefficients.to(dtype), current.dim() - 1)
     if state is None:
-        shape = [size for dim, size in enumerate(current.shape) if dim != time_dim]
+        shape = step_shape(current.shape, time_dim)
         state = current.new_zeros([rows.states + flags.reset_next, *shape], dtype=dtype)
     return current.to(dtype).unbind(time_dim), rows, state.to(dtype)
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from snnlib.backends.native import state_dtype
+from snnlib.checks import step_shape
 
 
 class Decay(NamedTuple):
@@ -53,7 +54,7 @@ def srm_trace(current: Tensor, threshold: Tensor, state: Tensor | None, decay: D
     limit = per_neuron(threshold, current)
     currents = current.to(dtype).unbind(time_dim)
     if state is None:
-        shape = [size for dim, size in enumerate(current.shape) if dim != time_dim]
+        shape = step_shape(current.shape, time_dim)
         u = s = g = current.new_zeros(shape, dtype=dtype)
     else:
         u, s, g = state.to(dtype).unbind(0)
