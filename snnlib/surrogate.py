@@ -1,5 +1,6 @@
 """Surrogate gradients under their public name; see `snnlib.neurons.surrogate`."""
 
+from snnlib.neurons.spike import Surrogate, spike
 from snnlib.neurons.surrogate import (
     ATan,
     Erf,
@@ -13,9 +14,7 @@ from snnlib.neurons.surrogate import (
     Sigmoid,
     SoftSign,
     SuperSpike,
-    Surrogate,
     Triangle,
-    spike,
 )
 from snnlib.neurons.surrogate_width import update_widths_
 

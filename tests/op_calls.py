@@ -61,6 +61,13 @@ def _op(name: str) -> Any:
     return getattr(torch.ops.snnlib, name)
 
 
+def _with_its_own_arguments(name: str) -> Case:
+    def resolve(*arguments: Any) -> OpCall:
+        return OpCall(_op(name), arguments)
+
+    return Case(resolve)
+
+
 @Case
 def srm_forward(
     current: Tensor,
@@ -313,24 +320,10 @@ def recurrent_backward(
     return OpCall(_op("recurrent_backward"), arguments, (0, 1, 3, 4))
 
 
-@Case
-def delayed_recurrent_forward(*arguments: Any) -> OpCall:
-    return OpCall(_op("recurrent_forward"), arguments)
-
-
-@Case
-def delayed_recurrent_backward(*arguments: Any) -> OpCall:
-    return OpCall(_op("recurrent_backward"), arguments)
-
-
-@Case
-def delay_forward(*arguments: Any) -> OpCall:
-    return OpCall(_op("delay_forward"), arguments)
-
-
-@Case
-def delay_backward(*arguments: Any) -> OpCall:
-    return OpCall(_op("delay_backward"), arguments)
+delayed_recurrent_forward = _with_its_own_arguments("recurrent_forward")
+delayed_recurrent_backward = _with_its_own_arguments("recurrent_backward")
+delay_forward = _with_its_own_arguments("delay_forward")
+delay_backward = _with_its_own_arguments("delay_backward")
 
 
 @Case
@@ -357,11 +350,5 @@ def max_pool_backward(grad_output: Tensor, taps: Tensor, *options: Any) -> OpCal
     return OpCall(_op("pool_backward"), (grad_output, None, taps, *options, False))
 
 
-@Case
-def conv2d_input_backward(*arguments: Any) -> OpCall:
-    return OpCall(_op("conv2d_input_backward"), arguments)
-
-
-@Case
-def conv2d_weight_backward(*arguments: Any) -> OpCall:
-    return OpCall(_op("conv2d_weight_backward"), arguments)
+conv2d_input_backward = _with_its_own_arguments("conv2d_input_backward")
+conv2d_weight_backward = _with_its_own_arguments("conv2d_weight_backward")

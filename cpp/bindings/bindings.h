@@ -18,7 +18,7 @@ using Address = uintptr_t;
 
 inline void* pointer(Address address) { return reinterpret_cast<void*>(address); }
 
-// (e_m, e_s, e_g, r_s, grad_clamp) of SRM neurons, as snnlib/ops/srm.py has them.
+// (e_m, e_s, e_g, r_s, grad_clamp) of SRM neurons, as snnlib/ops/scan_srm.py has them.
 using Constants = std::array<double, 5>;
 inline SrmConstants to_constants(const Constants& c) { return {c[0], c[1], c[2], c[3], c[4]}; }
 

@@ -7,7 +7,7 @@
 namespace snnlib {
 namespace {
 
-// (outer, steps, inner, outer stride, step stride), as snnlib/ops/srm.py has them.
+// (outer, steps, inner, outer stride, step stride), as snnlib/ops/sequence_layout.py has them.
 using View = std::array<int64_t, 5>;
 
 SequenceView to_view(const View& v) { return {v[0], v[1], v[2], v[3], v[4]}; }

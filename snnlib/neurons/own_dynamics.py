@@ -61,9 +61,7 @@ def own_dynamics(neuron: Neuron) -> Dynamics | None:
     that are written to between its replays; within compilers and transforms; and of models with submodules or with
     attributes of kinds that may change unseen. Writing to a constant through `.data` is not seen.
     """
-    if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None or in_transform():
-        return neuron.dynamics(neuron.constants())
-    now = _sources(neuron)
+    now = None if _is_traced() else _sources(neuron)
     if now is None:
         return neuron.dynamics(neuron.constants())
     before = _kept.get(neuron)
@@ -83,12 +81,9 @@ _converted: WeakKeyDictionary[Neuron, tuple[_Sources, Tensor]] = WeakKeyDictiona
 
 def own_threshold(neuron: Neuron, threshold: Tensor, dtype: torch.dtype) -> Tensor:
     """`threshold.to(dtype)` of a neuron's own, the same tensor as long as `own_dynamics` would give the same object."""
-    if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None or in_transform():
+    if _is_traced() or threshold.dtype == dtype or not _stays(threshold) or _is_capturing(threshold):
         return threshold.to(dtype)
-    if threshold.dtype == dtype or not _stays(threshold) or _is_capturing(threshold):
-        return threshold.to(dtype)
-    mark = (threshold._version, threshold.data_ptr(), threshold.device)
-    now = _Sources({"dtype": dtype}, (threshold,), (mark,), _stream(threshold))
+    now = _sources_of({"dtype": dtype}, (threshold,))
     before = _converted.get(neuron)
     if before is None or not before[0].same(now):
         with torch.inference_mode(False):
@@ -107,8 +102,17 @@ def _sources(neuron: Neuron) -> _Sources | None:
     options = {name: value for name, value in vars(neuron).items() if name not in _OF_MODULES}
     if not all(_is_plain(value) for value in options.values()):
         return None
-    marks = tuple((tensor._version, tensor.data_ptr(), tensor.device) for tensor in given)
-    return _Sources(options, tuple(given), marks, _stream(given[0]))
+    return _sources_of(options, tuple(given))
+
+
+def _sources_of(options: dict[str, Any], tensors: tuple[Tensor, ...]) -> _Sources:
+    marks = tuple((tensor._version, tensor.data_ptr(), tensor.device) for tensor in tensors)
+    return _Sources(options, tensors, marks, _stream(tensors[0]))
+
+
+def _is_traced() -> bool:
+    """Whether the call becomes part of a program that runs later, or of a transform."""
+    return torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None or in_transform()
 
 
 def _stays(tensor: Tensor | None) -> bool:

@@ -25,25 +25,7 @@ from torch import Tensor
 
 from snnlib.backends.reference.surrogate import exp_minus
 from snnlib.checks import check_number
-from snnlib.neurons.spike import Surrogate, spike
-
-__all__ = [
-    "ATan",
-    "Erf",
-    "Exponential",
-    "FastSigmoid",
-    "Gaussian",
-    "MultiGaussian",
-    "PiecewiseQuadratic",
-    "Rect",
-    "Rectangle",
-    "Sigmoid",
-    "SoftSign",
-    "SuperSpike",
-    "Surrogate",
-    "Triangle",
-    "spike",
-]
+from snnlib.neurons.spike import Surrogate
 
 # Half width of compact surrogates in thresholds: 6 to 15 % of neuron-steps active.
 _WIDTH = 0.5

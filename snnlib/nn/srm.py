@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,9 +24,7 @@ from snnlib.nn.spiking import (
     SpikingLinear,
 )
 from snnlib.nn.state_by_keyword import state_by_keyword
-
-if TYPE_CHECKING:
-    from snnlib.nn.stream import Stream
+from snnlib.nn.stream import Stream
 
 # What the neurons keep and files have among the layer's own.
 _OF_LAYER = ("threshold", "input_grad_scale")
@@ -100,9 +98,6 @@ class SRMLayer(SpikingLayer):
 
     def stream(self) -> Stream:
         """A stream with its own state: feed it a sequence in chunks of any length and get the same spikes."""
-        # Streams know fused nets, and these know this layer.
-        from snnlib.nn.stream import Stream  # noqa: PLC0415
-
         return Stream(self)
 
     def extra_repr(self) -> str:
