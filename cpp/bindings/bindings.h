@@ -33,7 +33,6 @@ void bind_pool(pybind11::module_& module, KernelTable table);
 void bind_max_pool(pybind11::module_& module, KernelTable table);
 void bind_delay(pybind11::module_& module, KernelTable table);
 void bind_srm_conv(pybind11::module_& module);
-void bind_superpixel(pybind11::module_& module, KernelTable table);
 void bind_nonzero(pybind11::module_& module, KernelTable table);
 void bind_batch_norm(pybind11::module_& module, KernelTable table);
 void bind_cuda(pybind11::module_& module);

@@ -25,8 +25,6 @@ void bind_decoder(pybind11::module_& module, const char* name, DecodeEvents deco
 }
 
 void bind_decoders(pybind11::module_& module) {
-  bind_decoder(module, "decode_dat", decode_dat);
-  bind_decoder(module, "decode_aedat2", decode_aedat2);
   bind_decoder(module, "decode_aedat3", decode_aedat3);
   bind_decoder(module, "decode_aedat4", decode_aedat4);
   bind_decoder(module, "decode_evt2", decode_evt2);
@@ -72,7 +70,6 @@ PYBIND11_MODULE(_C, module) {
   snnlib::bind_pool(module, &snnlib::kernels);
   snnlib::bind_max_pool(module, &snnlib::kernels);
   snnlib::bind_srm_conv(module);
-  snnlib::bind_superpixel(module, &snnlib::kernels);
   snnlib::bind_nonzero(module, &snnlib::kernels);
   snnlib::bind_batch_norm(module, &snnlib::kernels);
   snnlib::bind_decoders(module);

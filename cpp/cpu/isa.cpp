@@ -10,7 +10,6 @@ namespace snnlib {
   extern const SrmKernels srm_kernels;                      \
   extern const PoolKernels pool_kernels;                    \
   extern const SrmConvKernels srm_conv_kernels;             \
-  extern const SuperpixelKernels superpixel_kernels;        \
   extern const ScanKernels scan_kernels;                    \
   extern const ScanPoolKernels scan_pool_kernels;           \
   extern const BatchNormKernels batch_norm_kernels;         \
@@ -28,7 +27,6 @@ namespace snnlib {
    &isa::srm_kernels,            \
    &isa::pool_kernels,           \
    &isa::srm_conv_kernels,       \
-   &isa::superpixel_kernels,     \
    &isa::scan_kernels,           \
    &isa::scan_pool_kernels,      \
    &isa::batch_norm_kernels,     \

@@ -72,12 +72,6 @@ class Unwrapper {
     d.wrap_base = base_;
   }
 
-  // Whether `last` and `base` mean anything yet.
-  bool started() const { return started_; }
-  int64_t last() const { return last_; }
-  int64_t base() const { return base_; }
-  void set_last(int64_t time) { last_ = time; }
-
   SNNLIB_INLINE int64_t operator()(uint32_t time) {
     const int64_t step = int64_t(time) - last_, half = period_ / 2;
     if (!SNNLIB_LIKELY(uint64_t(step + half) <= uint64_t(2 * half))) {

@@ -27,7 +27,7 @@ class Recurrence:
     Args:
         weight: `[H, H]`, or `[]` or `[H]` for neurons that feed back to themselves alone.
         bias: `[H]`, added to the current of every step, or None.
-        delays: further steps that spikes wait on their way back, or None.
+        delays: of the recurrent connections, in steps beyond the one that every spike takes; None without.
     """
 
     weight: Tensor

@@ -31,10 +31,6 @@ struct EventDecoder {
 // int16 y, int8 p). Returns the bytes that were decoded: fewer where places run out or an event stopped it.
 using DecodeEvents = int64_t (*)(const uint8_t* input, int64_t bytes, char* places, int64_t capacity, EventDecoder&);
 
-// variant unused.
-int64_t decode_dat(const uint8_t*, int64_t, char*, int64_t, EventDecoder&);
-// variant: 0 for words of a DVS128, 1 for those of a DAVIS, whose width and height must be given.
-int64_t decode_aedat2(const uint8_t*, int64_t, char*, int64_t, EventDecoder&);
 // Packets that are whole, of polarity events and no more than `variant` of them; it ends before any other packet.
 int64_t decode_aedat3(const uint8_t*, int64_t, char*, int64_t, EventDecoder&);
 // Packets that are whole, of stream `variant >> 1`, plain or with `variant & 1` in LZ4 frames; it ends before any other

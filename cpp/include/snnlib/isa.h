@@ -19,7 +19,6 @@ struct ScanKernels;
 struct ScanPoolKernels;
 struct SrmKernels;
 struct SrmConvKernels;
-struct SuperpixelKernels;
 struct TapKernels;
 struct WinogradKernels;
 
@@ -28,7 +27,6 @@ struct Kernels {
   const SrmKernels* srm;
   const PoolKernels* pool;
   const SrmConvKernels* srm_conv;
-  const SuperpixelKernels* superpixel;
   const ScanKernels* scan;
   const ScanPoolKernels* scan_pool;
   const BatchNormKernels* batch_norm;
