@@ -1,7 +1,8 @@
-"""An SRM layer as one op of convolution and neurons, by kernels whose cost follows events and spikes."""
+"""A layer as one op of convolution and neurons, by kernels whose cost follows events and spikes."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -13,74 +14,51 @@ from snnlib.backends.geometry import ConvOptions, geometry
 from snnlib.checks import step_shape
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator, SequenceConvolution
 from snnlib.neurons.spike_response import SRMNeuron, Streamed, check_state
+from snnlib.ops.arguments import NeuronArgs
 from snnlib.ops.differentiable_once import differentiable_once
 
 
-def give_state(ctx: Any, final: Tensor, return_state: bool) -> None:
-    """At the end of a layer's forward: whether its second result is a state, through which gradients come back."""
-    # A state that nobody uses has no gradient, not one of zeros.
-    ctx.set_materialize_grads(False)
-    ctx.gives_state = return_state
-    if not return_state:
-        ctx.mark_non_differentiable(final)
-
-
-def layer_gradients(
-    ctx: Any, grad_output: Tensor | None, grad_state: Tensor | None
-) -> tuple[Tensor | None, ...]:
-    """Gradients of the eleven arguments of a layer's forward.
-
-    The first four arguments are x, weight, the neurons' constants and the state to start from.
-    """
-    need_x, need_weight, _, need_state = ctx.needs_input_grad[:4]
-    saved = ctx.saved_tensors
-    if not ctx.gives_state:
-        # A compiler's is one without elements.
-        grad_state = None
-    if grad_output is None:
-        x, weight = saved[:2]
-        grad_output = ops.conv_layout.no_gradient(x, weight, ctx.options[:5], ctx.options[-1])
-    grad_weight, grad_x, grad_start = ops.layer.layer_backward(
-        grad_output, *saved, *ctx.options, need_weight, need_x, grad_state, need_state
-    )
-    return (
-        grad_x if need_x else None,
-        grad_weight if need_weight else None,
-        None,
-        grad_start if need_state else None,
-        *[None] * 7,
-    )
-
-
-class _EventDrivenLayer(torch.autograd.Function):
-    # Its spikes read dL/ds as a gradient by their time.
-    gives_spike_times = True
+class _Layer(torch.autograd.Function):
+    """Convolution, neurons and pooling as one op, whose gradients come from what it recorded of the neurons."""
 
     @staticmethod
     def forward(
         ctx: Any,
         x: Tensor,
         weight: Tensor,
-        threshold: Tensor,
+        constants: Tensor,
         state: Tensor | None,
         options: ConvOptions,
         pool: tuple[int, int],
-        neuron: SRMNeuron,
+        flags: Sequence[int],
+        taus: Sequence[float],
         input_grad_scale: float,
         time_dim: int,
         return_state: bool,
         keep: bool,
+        note: Callable[[Tensor], None] | None,
     ) -> tuple[Tensor, Tensor]:
         # A compiler has to know the size of the record beforehand.
         exact = not torch.compiler.is_compiling()
         map_ = (*options, pool)
         out, final, *record = ops.layer.layer_forward(
-            x, weight, threshold, state, *map_, (), neuron.constants, time_dim, return_state, keep, exact
+            x, weight, constants, state, *map_, flags, taus, time_dim, return_state, keep, exact
         )
+        if note is not None and exact and keep:
+            _, entries, _ = record
+            steps = geometry(x, weight, options, time_dim).neuron_steps
+            # Entries are spikes as well, which may lie outside. An entry does not know its channel: the mean threshold.
+            note((entries.abs() * constants[-1].mean() < 1).sum() / max(steps, 1))
         if keep:
-            ctx.save_for_backward(x, weight, threshold, out if pool != (1, 1) else None, *record)
-            ctx.options = (*map_, (), neuron.constants, input_grad_scale, time_dim)
-        give_state(ctx, final, return_state)
+            ctx.save_for_backward(x, weight, constants, out if taus and pool != (1, 1) else None, *record)
+            ctx.options = (*map_, flags, taus, input_grad_scale, time_dim)
+        # Spikes of SRM neurons read dL/ds as a gradient by their time.
+        ctx.gives_spike_times = bool(taus)
+        # A state that nobody uses has no gradient, not one of zeros.
+        ctx.set_materialize_grads(False)
+        ctx.gives_state = return_state
+        if not return_state:
+            ctx.mark_non_differentiable(final)
         return out, final
 
     @staticmethod
@@ -88,7 +66,56 @@ class _EventDrivenLayer(torch.autograd.Function):
     def backward(
         ctx: Any, grad_output: Tensor | None, grad_state: Tensor | None
     ) -> tuple[Tensor | None, ...]:
-        return layer_gradients(ctx, grad_output, grad_state)
+        need_x, need_weight, _, need_state = ctx.needs_input_grad[:4]
+        saved = ctx.saved_tensors
+        if not ctx.gives_state:
+            # A compiler's is one without elements.
+            grad_state = None
+        if grad_output is None:
+            x, weight = saved[:2]
+            grad_output = ops.conv_layout.no_gradient(x, weight, ctx.options[:5], ctx.options[-1])
+        grad_weight, grad_x, grad_start = ops.layer.layer_backward(
+            grad_output, *saved, *ctx.options, need_weight, need_x, grad_state, need_state
+        )
+        return (
+            grad_x if need_x else None,
+            grad_weight if need_weight else None,
+            None,
+            grad_start if need_state else None,
+            *[None] * 9,
+        )
+
+
+def run_layer(
+    conv: SequenceConvolution,
+    neuron: NeuronArgs,
+    pool: tuple[int, int],
+    time_dim: int,
+    return_state: bool,
+    input_grad_scale: float = 1.0,
+    note: Callable[[Tensor], None] | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Returns spikes of a convolution with neurons, and their state, both with 0 to 3 space axes.
+
+    Args:
+        conv: the convolution as the op takes it.
+        neuron: with the state in the op's shape.
+        pool, time_dim, return_state: as the op `layer` has them.
+        input_grad_scale: factor of dL/dx of SRM neurons.
+        note: gets the share of steps within the surrogate's width, where the op keeps a record.
+    """
+    added = tuple(range(3, 5 - conv.axes))
+    keep = keeps(conv, neuron.state)
+    tensors = conv.x, conv.weight, neuron.constants, neuron.state
+    options = conv.options, pool, neuron.flags, neuron.taus, input_grad_scale, time_dim, return_state
+    out, final = _Layer.apply(*tensors, *options, keep, note)  # type: ignore[no-untyped-call]
+    return out.squeeze(added), final.squeeze(added) if return_state else final
+
+
+def keeps(conv: SequenceConvolution, *states: Tensor | None) -> bool:
+    """Returns whether gradients may be asked for, so that the op has to keep a record."""
+    parts = (conv.x, conv.weight, *states)
+    return torch.is_grad_enabled() and any(part is not None and part.requires_grad for part in parts)
 
 
 def as_event_driven(operator: LinearOperator, x: Tensor, weight: Tensor) -> SequenceConvolution | str:
@@ -138,9 +165,5 @@ def event_driven_layer(
         shape = (*x.shape[:2], weight.shape[0], *geometry(x, weight, options, time_dim).space)
         check_state(state, [size for dim, size in enumerate(shape) if dim not in added], x, time_dim)
         state = state.reshape(3, *step_shape(shape, time_dim))
-    learns = x.requires_grad or weight.requires_grad or (state is not None and state.requires_grad)
-    keep = torch.is_grad_enabled() and learns
-    out, final = _EventDrivenLayer.apply(  # type: ignore[no-untyped-call]
-        x, weight, threshold, state, options, pool, neuron, input_grad_scale, time_dim, return_state, keep
-    )
-    return Streamed(out.squeeze(added), final.squeeze(added) if return_state else final)
+    args = NeuronArgs(threshold, state, (), neuron.constants)
+    return Streamed(*run_layer(conv, args, pool, time_dim, return_state, input_grad_scale))

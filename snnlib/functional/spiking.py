@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from snnlib import ops
 from snnlib.backends.autocast import autocast_dtype
-from snnlib.backends.geometry import ConvOptions, geometry
+from snnlib.backends.geometry import geometry
 from snnlib.checks import check_untransformed, step_shape
 from snnlib.functional.average import apart_avg_pool2d
 from snnlib.functional.event_driven import (
     as_event_driven,
     currents_in_order,
     event_driven_currents,
-    give_state,
-    layer_gradients,
+    keeps,
+    run_layer,
 )
 from snnlib.functional.layer import srm_layer_stream
 from snnlib.functional.operators import LinearOperator, SequenceConvolution
@@ -28,7 +27,7 @@ from snnlib.functional.pool import spike_avg_pool2d
 from snnlib.neurons.base import Neuron, Output
 from snnlib.neurons.dynamics import Dynamics
 from snnlib.neurons.srm import SRM
-from snnlib.ops.differentiable_once import differentiable_once
+from snnlib.ops.arguments import NeuronArgs
 from snnlib.sequences.input_time import by_time
 
 # Whether layers that take and give a state save their entries alone in the place of currents.
@@ -51,48 +50,6 @@ def entries_only() -> Iterator[None]:
 def _entries_only() -> bool:
     # A compiler cannot read the variable, and what it compiles is right either way.
     return not torch.compiler.is_compiling() and _ENTRIES_ONLY.get()
-
-
-class _FusedLayer(torch.autograd.Function):
-    """Convolution, neurons of one state and pooling as one op; what backward needs of the neurons are their entries."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        weight: Tensor,
-        coefficients: Tensor,
-        state: Tensor | None,
-        options: ConvOptions,
-        pool: tuple[int, int],
-        flags: list[int],
-        time_dim: int,
-        return_state: bool,
-        keep: bool,
-        note: Callable[[Tensor], None] | None,
-    ) -> tuple[Tensor, Tensor]:
-        # A compiler has to know the size of the record beforehand.
-        exact = not torch.compiler.is_compiling()
-        out, final, *record = ops.layer.layer_forward(
-            x, weight, coefficients, state, *options, pool, flags, (), time_dim, return_state, keep, exact
-        )
-        if note is not None and exact and keep:
-            _, entries, _ = record
-            steps = geometry(x, weight, options, time_dim).neuron_steps
-            # Entries are spikes as well, which may lie outside. An entry does not know its channel: the mean threshold.
-            note((entries.abs() * coefficients[-1].mean() < 1).sum() / max(steps, 1))
-        if keep:
-            ctx.save_for_backward(x, weight, coefficients, None, *record)
-            ctx.options = (*options, pool, flags, (), 1.0, time_dim)
-        give_state(ctx, final, return_state)
-        return out, final
-
-    @staticmethod
-    @differentiable_once
-    def backward(
-        ctx: Any, grad_output: Tensor | None, grad_state: Tensor | None
-    ) -> tuple[Tensor | None, ...]:
-        return layer_gradients(ctx, grad_output, grad_state)
 
 
 def spiking_layer(
@@ -231,10 +188,8 @@ def fused_layer(
     x, weight, options, axes = conv
     added = tuple(range(3, 5 - axes))
     time_dim = int(neuron.batch_first)
-    learns = x.requires_grad or weight.requires_grad
-    learns |= state is not None and any(part.requires_grad for part in state)
-    keep = torch.is_grad_enabled() and learns
-    if not dynamics.runs_in_layer or (keep and not dynamics.one_field):
+    learns = keeps(conv, *(() if state is None else state))
+    if not dynamics.runs_in_layer or (learns and not dynamics.one_field):
         return None
     coefficients = dynamics.pack(torch.float32, x.device)
     if torch.is_grad_enabled() and coefficients.requires_grad:
@@ -245,8 +200,7 @@ def fused_layer(
     start = neuron.start(squeezed, x, state)
     if start is not None:
         start = start.reshape(1, *shape)
+    args = NeuronArgs(coefficients, start, dynamics.flags)
     note = neuron.note_share if neuron.wants_share else None
-    out, final = _FusedLayer.apply(  # type: ignore[no-untyped-call]
-        x, weight, coefficients, start, options, pool, dynamics.flags, time_dim, return_state, keep, note
-    )
-    return Output(out.squeeze(added), (final.squeeze(added) if return_state else final,))
+    value, final = run_layer(conv, args, pool, time_dim, return_state, note=note)
+    return Output(value, (final,))

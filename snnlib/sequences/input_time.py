@@ -28,8 +28,6 @@ from snnlib.sequences.history import last_steps
 
 # What `input_gradient` may be; None chooses by the module below.
 CHOICES = ("time", "dense")
-# Neurons that stand alone are a custom op, whose node in the graph has a name but no class of ours.
-_SCAN = "GeneratedBackwardFor_snnlib_scan_forward"
 
 
 class _ByTime(torch.autograd.Function):
@@ -124,9 +122,9 @@ def gives_spike_times(x: Tensor) -> bool:
             continue
         seen.add(node)
         kind = type(node).__name__
-        by_time = getattr(getattr(node, "_forward_cls", None), "gives_spike_times", False)
-        # Of the neurons that the op knows, those of the spike response model alone have taus.
-        if by_time or (kind.startswith(_SCAN) and getattr(node, "taus", ())):
+        # Functions say it for all of their calls, or of each.
+        sources = (node, getattr(node, "_forward_cls", None))
+        if any(getattr(source, "gives_spike_times", False) for source in sources):
             spikes = True
         elif kind == "AccumulateGrad":
             parameters = True
