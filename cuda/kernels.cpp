@@ -16,7 +16,6 @@ const Kernels& cuda_kernels() {
                                 &cuda::srm_kernels,
                                 &cuda::pool_kernels,
                                 nullptr,
-                                nullptr,
                                 &cuda::scan_kernels,
                                 &cuda::scan_pool_kernels,
                                 nullptr,
