@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from filelock import FileLock
 
 ROOT = Path(__file__).parents[1]
 # "address,undefined" tests the build of `make cuda-emulation-asan`.
@@ -47,13 +48,16 @@ def module() -> ModuleType:
     if pybind11 is None or not pybind11.submodule_search_locations:
         pytest.skip("needs pybind11")
     build = ROOT / "build" / f"emulation-{SANITIZE.replace(',', '-')}".rstrip("-")
-    _run(
-        *(cmake, "-S", ROOT, "-B", build, "-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}"),
-        *("-DSNNLIB_CUDA=OFF", "-DSNNLIB_EMULATION=ON", f"-DSNNLIB_SANITIZE={SANITIZE}"),
-        f"-Dpybind11_DIR={pybind11.submodule_search_locations[0]}/share/cmake/pybind11",
-        *(f"-DPYTHON_EXECUTABLE={sys.executable}", f"-DPython_EXECUTABLE={sys.executable}"),
-    )
-    _run(cmake, "--build", build, "--target", "_C_emulated")
+    build.mkdir(parents=True, exist_ok=True)
+    # Workers of one run build in the same folder.
+    with FileLock(build / "lock"):
+        _run(
+            *(cmake, "-S", ROOT, "-B", build, "-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}"),
+            *("-DSNNLIB_CUDA=OFF", "-DSNNLIB_EMULATION=ON", f"-DSNNLIB_SANITIZE={SANITIZE}"),
+            f"-Dpybind11_DIR={pybind11.submodule_search_locations[0]}/share/cmake/pybind11",
+            *(f"-DPYTHON_EXECUTABLE={sys.executable}", f"-DPython_EXECUTABLE={sys.executable}"),
+        )
+        _run(cmake, "--build", build, "--target", "_C_emulated")
     (file,) = build.glob("_C_emulated*.so")
     spec = importlib.util.spec_from_file_location("_C_emulated", file)
     assert spec is not None and spec.loader is not None
