@@ -12,15 +12,9 @@ extern const DelayKernels delay_kernels;
 }  // namespace cuda
 
 const Kernels& cuda_kernels() {
-  static const Kernels table = {"cuda",
-                                &cuda::srm_kernels,
-                                &cuda::pool_kernels,
-                                nullptr,
-                                &cuda::scan_kernels,
-                                &cuda::scan_pool_kernels,
-                                nullptr,
-                                &cuda::recurrent_kernels,
-                                &cuda::delay_kernels};
+  static const Kernels table = {"cuda",  &cuda::srm_kernels,       &cuda::pool_kernels,
+                                nullptr, &cuda::scan_kernels,      &cuda::scan_pool_kernels,
+                                nullptr, &cuda::recurrent_kernels, &cuda::delay_kernels};
   return table;
 }
 
