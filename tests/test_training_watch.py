@@ -290,6 +290,16 @@ def test_batches_that_repeat_in_tens_are_all_seen() -> None:
         assert [window.silent < 1 for window in watch.course] == [True] * 3
 
 
+def test_what_is_lost_in_the_first_updates_is_said_before_the_hundredth() -> None:
+    net = _net()
+    assert _train(net, 3) == []
+    with torch.no_grad():
+        net.classifier.weight[:2] = -1.0
+    x = _batch().repeat(1, 10, 1, 1, 1)
+    said = _train(net, 28, x)
+    assert len(said) == 1 and "did not fire in training batches 4 to 31" in said[0]
+
+
 def test_few_samples_need_not_make_every_output_fire() -> None:
     net = _net()
     x = _batch()[:, :2]
@@ -321,7 +331,7 @@ def test_copies_and_files_of_a_net_go_on_and_its_state_stays_what_it_was() -> No
     for other in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
         nn.init.constant_(other.classifier.weight, -1.0)
         assert _train(other, 150)[0].startswith("classifier: no neuron fired in training batches 201 to 300")
-    assert len(net.classifier.training_watch.course) == 2
+    assert [window.last for window in net.classifier.training_watch.course] == [3, 100]
 
 
 def test_channels_that_are_taken_out_begin_anew() -> None:

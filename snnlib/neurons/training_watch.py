@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 # One batch may be an odd one; three in a row are not.
 _FIRST = 3
+# Channels that the first updates lost are named before a slow net has made a hundred; one of the batches looked at.
+_EARLY = 31
 # Later windows: a tenth of the batches costs a layer less than half a percent of its step.
 _BATCHES, _EVERY = 100, 10
 # Of its own size: a weight that a step of an optimiser changes by more is lost. Steps that train change a tenth of it.
@@ -65,9 +67,9 @@ class Window:
 class TrainingWatch:
     """What a layer, or neurons that stand alone, do in training batches: in the first three, then in every tenth.
 
-    Sums stay on the layer's device and are read after the first three batches and after every hundred. Passes in eval
-    mode, without gradients, from a state, under `torch.compile`, `torch.export`, `torch.func` or CUDA graph capture do
-    not count.
+    Sums stay on the layer's device and are read after the first three batches and after every hundred; for lost
+    channels after batch 31 too. Passes in eval mode, without gradients, from a state, under `torch.compile`,
+    `torch.export`, `torch.func` or CUDA graph capture do not count.
 
     Attributes:
         course: the windows so far.
@@ -134,6 +136,8 @@ class TrainingWatch:
                 sums.got_spikes = _either(sums.got_spikes, (x != 0).any())
                 if weight is not None:
                     self._watch_step(weight.detach())
+            if batch == _EARLY:
+                self._say_of_losses(layer, float(self._share_lost(sums.rates())), _between(_FIRST + 1, batch))
             if batch == _FIRST or batch % _BATCHES == 0:
                 self._close(layer, x, spikes)
                 self._sums = _Sums()
@@ -163,13 +167,12 @@ class TrainingWatch:
         rates = self._sums.rates()
         began = rates if self._began is None else self._began.to(rates.device)
         silent, saturated = rates == 0, rates > _SATURATED_RATE
-        lost = (silent & (began > 0)).sum() / (began > 0).sum().clamp(min=1)
         # Outputs are prepared to fire in half of all steps: more than half of the way from there to all of them.
         risen = saturated & (rates > (1 + began) / 2)
         numbers = [
             rates.mean(),
             *(part.double().mean() for part in (silent, saturated)),
-            lost,
+            self._share_lost(rates),
             risen.double().mean(),
         ]
         rate, silent_share, saturated_share, lost_share, risen_share = torch.stack(numbers).tolist()
@@ -179,13 +182,8 @@ class TrainingWatch:
         self.course.append(window)
         if silent_share == 1:
             self._say_of_silence(layer, window, x)
-        elif lost_share > _MANY and self._sums.samples >= _FEWEST_SAMPLES:
-            self._say(
-                layer,
-                "lost",
-                f"{lost_share:.0%} of the channels that fired at the beginning did not fire in {_span(window)}; "
-                f"{_SLOWER if self._silent_learn else _ANEW}",
-            )
+        else:
+            self._say_of_losses(layer, lost_share, _span(window))
         # A layer that gives potentials, not spikes, has no bound.
         if risen_share > _MANY and float(spikes.amax()) <= 1:
             self._say(
@@ -198,6 +196,20 @@ class TrainingWatch:
             self._began = rates
         if window.last == _FIRST:
             self._say_of_steps(layer)
+
+    def _share_lost(self, rates: Tensor) -> Tensor:
+        """Returns the share of the channels that fired at the beginning and have a rate of 0."""
+        fired = (rates if self._began is None else self._began.to(rates.device)) > 0
+        return (fired & (rates == 0)).sum() / fired.sum().clamp(min=1)
+
+    def _say_of_losses(self, layer: Watched, share: float, where: str) -> None:
+        if share > _MANY and self._sums.samples >= _FEWEST_SAMPLES:
+            remedy = _SLOWER if self._silent_learn else _ANEW
+            self._say(
+                layer,
+                "lost",
+                f"{share:.0%} of the channels that fired at the beginning did not fire in {where}; {remedy}",
+            )
 
     def _say_of_silence(self, layer: Watched, window: Window, x: Tensor) -> None:
         early = window.last == _FIRST
@@ -306,7 +318,11 @@ class _Sums:
 def _span(window: Window) -> str:
     if window.last == _FIRST:
         return f"the first {_FIRST} training batches"
-    return f"training batches {window.first} to {window.last} (every {_EVERY}th was looked at)"
+    return _between(window.first, window.last)
+
+
+def _between(first: int, last: int) -> str:
+    return f"training batches {first} to {last} (every {_EVERY}th was looked at)"
 
 
 def cannot_watch(x: Tensor) -> bool:
