@@ -1,5 +1,6 @@
 # Everything here sets itself up: the first target that needs Python makes .venv with pinned versions.
 VENV := .venv
+CONSTRAINTS := constraints.txt
 PYTHON := $(VENV)/bin/python
 READY := $(VENV)/.built $(VENV)/.testing
 CPP = $(shell git ls-files 'cpp/*.cpp' 'cpp/*.h' 'cuda/*.cu' 'cuda/*.cpp' 'cuda/*.h' 'tests/*.cpp' 'snnlib/*.h')
@@ -7,7 +8,7 @@ CPP = $(shell git ls-files 'cpp/*.cpp' 'cpp/*.h' 'cuda/*.cu' 'cuda/*.cpp' 'cuda/
 PEERS := build/peers
 PEER_TESTS := tests/test_neurons_peers.py tests/test_convert_peers.py tests/test_nir_peers.py tests/test_profile.py
 
-.PHONY: demo test test-slow test-peers lint sanitize sanitize-memory sanitize-threads fuzz fuzz-files reliability bench bench-accuracy bench-peers format cuda-check cuda-emulation-asan docs test-versions gpu-check gpu-bundle clean
+.PHONY: demo test test-slow test-peers test-newest lint sanitize sanitize-memory sanitize-threads fuzz fuzz-files reliability bench bench-accuracy bench-peers format cuda-check cuda-emulation-asan docs test-versions gpu-check gpu-bundle clean
 
 demo: $(VENV)/.native $(VENV)/.fetched  ## Train on the embedded data and show the result.
 	$(VENV)/bin/snnlib train
@@ -26,6 +27,7 @@ lint: $(READY)  ## Style, types and formatting of Python and C++, and the bounds
 	$(VENV)/bin/mypy
 	$(PYTHON) release/house.py --check
 	$(VENV)/bin/clang-format --dry-run --Werror $(CPP)
+	$(PYTHON) release/schemas.py
 
 format: $(READY)  ## Rewrite sources in the project's format.
 	$(VENV)/bin/ruff format .
@@ -40,7 +42,7 @@ bench-accuracy: $(READY)  ## Accuracy on five folds against the paper's settings
 # Other libraries go beside the environment, never into it: some would replace torch.
 $(PEERS)/.ready: $(READY) release/peers.txt
 	rm -rf $(PEERS)
-	$(PYTHON) -m pip install --quiet --no-deps --target $(PEERS) --requirement release/peers.txt
+	$(PYTHON) -m pip install --quiet --no-deps --target $(PEERS) $$(sed '/^#/d; $(UNPIN)' release/peers.txt)
 	touch $@
 
 test-peers: $(PEERS)/.ready  ## Tests against snnTorch, SpikingJelly, Norse, sinabs and NeuroBench, in versions that are pinned; the table of pairs in docs/moving-nets.md.
@@ -59,11 +61,8 @@ sanitize: $(READY)  ## Fuzz and op tests with the CPU kernels under AddressSanit
 	$(MAKE) sanitize-memory
 	$(MAKE) sanitize-threads
 
-sanitize-memory: $(READY)
-	$(PYTHON) release/sanitize.py memory
-
-sanitize-threads: $(READY)
-	$(PYTHON) release/sanitize.py threads
+sanitize-memory sanitize-threads: sanitize-%: $(READY)
+	$(PYTHON) release/sanitize.py $*
 
 cuda-emulation-asan: $(READY)  ## The CUDA kernels as loops on the CPU, under AddressSanitizer and UBSan.
 	$(PYTHON) release/sanitize.py emulation
@@ -78,8 +77,11 @@ fuzz: $(READY)  ## Random ops, layers and damaged files for SECONDS=120; what fa
 reliability: $(READY)  ## Run the commands of docs/reliability.md, or of ROWS="1 16", and note the day of those that pass.
 	$(PYTHON) release/reliability.py $(ROWS)
 
-test-versions:  ## A wheel per Python, installed and tried against every supported torch, as far as interpreters are here.
-	python3 release/versions.py $(if $(BUILD),--build $(BUILD))
+test-newest:  ## All tests and those against other libraries with the newest torch, numpy and libraries, in build/newest.
+	$(MAKE) test test-peers VENV=build/newest CONSTRAINTS=/dev/null PEERS=build/newest-peers UNPIN='s/==.*//'
+
+test-versions:  ## A wheel per Python, installed and tried against every supported torch, or against PAIRS="here:pinned".
+	python3 release/versions.py $(if $(BUILD),--build $(BUILD)) $(if $(PAIRS),--pairs $(PAIRS))
 
 docs: $(READY)  ## The documentation site in build/site; warnings are errors, and nothing is fetched while it is built.
 	$(PYTHON) -m pip install --quiet --constraint constraints.txt mkdocs-material 'mkdocstrings[python]'
@@ -100,9 +102,9 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # The module links no torch, so it is compiled while packages are fetched: set-up takes the longer of the two.
 MAKEFLAGS += --jobs=3
-INSTALL := $(PYTHON) -m pip install --quiet --constraint constraints.txt
+INSTALL := $(PYTHON) -m pip install --quiet --constraint $(CONSTRAINTS)
 
-$(VENV)/.building: constraints.txt
+$(VENV)/.building: $(CONSTRAINTS)
 	test -x $(PYTHON) || python3 -m venv $(VENV)
 # Older versions take half a minute to compare the names of all wheels with what this machine supports.
 	$(INSTALL) 'pip>=26'

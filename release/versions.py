@@ -1,8 +1,9 @@
 """A wheel per Python, tried by the installed smoke suite against every named torch: the matrix of supported versions.
 
-    python release/versions.py [--pairs 3.11:2.6.0 3.12:2.13.0 ...] [--build build/versions]
+    python release/versions.py [--pairs 3.11:2.6.0 3.12:2.13.0 here:pinned ...] [--build build/versions]
 
-One wheel serves all torch versions of its Python, as the compiled module does not link torch. It is built in isolation,
+`here` is the Python that runs this, `pinned` the torch of constraints.txt, `newest` the newest torch there is. One
+wheel serves all torch versions of its Python, as the compiled module does not link torch. It is built in isolation,
 from the source distribution. Interpreters are looked for as `python3.X` on PATH and under pyenv; what is not there, or
 whose torch does not install, is printed as such. Every environment is removed when its suite has run; the wheels stay.
 At the end comes the matrix for docs/reliability.md. The exit status is 1 where a suite failed, and 0 where pairs were
@@ -22,17 +23,22 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PINNED = re.search(r"^torch==(\S+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE)[1]  # type: ignore[index]
 # The oldest torch with the Pythons that it knows, the pinned one with all, and the newest Python with the newest torch.
+HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
 PAIRS = [
     *((python, "2.6.0") for python in ("3.11", "3.12", "3.13")),
     *((python, PINNED) for python in ("3.11", "3.12", "3.13", "3.14")),
     ("3.14", "newest"),
 ]
+# Where a virtual environment has its programs.
+PROGRAMS = "Scripts" if os.name == "nt" else "bin"
 # Wheels without CUDA stay below this.
 MOST_BYTES = 3_000_000
 
 
 def interpreter(version: str) -> str | None:
-    """A Python of this version on this machine, if there is one that runs: a shim of pyenv may have none behind it."""
+    """Returns a Python of this version, if there is one that runs: a shim of pyenv may have none behind it."""
+    if version == HERE:
+        return sys.executable
     pyenv = sorted((Path.home() / ".pyenv" / "versions").glob(f"{version}.*/bin/python"))
     for found in (shutil.which(f"python{version}"), *map(str, reversed(pyenv))):
         if found and run(found, "-c", "import venv").returncode == 0:
@@ -55,7 +61,7 @@ def last_line(text: str) -> str:
 def build(python: str, folder: Path) -> Path | str:
     """The wheel for an interpreter, built in isolation from a source distribution; else what went wrong."""
     done = run(python, "-m", "venv", "--clear", folder / "builder")
-    tool = folder / "builder" / "bin" / "python"
+    tool = folder / "builder" / PROGRAMS / "python"
     for command in (
         (tool, "-m", "pip", "install", "--quiet", "build"),
         (tool, "-m", "build", "--outdir", folder, "-Ccmake.define.SNNLIB_CUDA=OFF", "."),
@@ -71,7 +77,7 @@ def build(python: str, folder: Path) -> Path | str:
 def check(python: str, torch: str, wheel: Path, folder: Path) -> tuple[bool | None, str, str]:
     """(whether the smoke suite passed, its last line, torch's version); None where there was no environment."""
     run(python, "-m", "venv", "--clear", folder)
-    tool = folder / "bin" / "python"
+    tool = folder / PROGRAMS / "python"
     wanted = "torch" if torch == "newest" else f"torch=={torch}"
     for packages in ([wanted, "numpy", "pytest"], [str(wheel)]):
         done = run(tool, "-m", "pip", "install", "--quiet", "--only-binary", ":all:", *packages)
@@ -103,7 +109,8 @@ def main() -> int:
     parser.add_argument("--pairs", nargs="+", metavar="PYTHON:TORCH", help="default: all that are supported")
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "versions")
     args = parser.parse_args()
-    pairs = [tuple(pair.split(":")) for pair in args.pairs] if args.pairs else PAIRS
+    named = {"here": HERE, "pinned": PINNED}
+    pairs = [tuple(named.get(part, part) for part in pair.split(":")) for pair in args.pairs or ()] or PAIRS
     wheels: dict[str, Path | str] = {}
     matrix: list[str] = []
     failed = False
