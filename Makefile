@@ -6,7 +6,7 @@ READY := $(VENV)/.built $(VENV)/.testing
 CPP = $(shell git ls-files 'cpp/*.cpp' 'cpp/*.h' 'cuda/*.cu' 'cuda/*.cpp' 'cuda/*.h' 'tests/*.cpp' 'snnlib/*.h')
 
 PEERS := build/peers
-PEER_TESTS := tests/test_neurons_peers.py tests/test_convert_peers.py tests/test_nir_peers.py tests/test_profile.py
+PEER_TESTS := tests/neurons/test_neurons_peers.py tests/exchange/test_convert_peers.py tests/exchange/test_nir_peers.py tests/inspect/test_profile.py
 
 .PHONY: demo test test-slow test-peers test-newest lint sanitize sanitize-memory sanitize-threads fuzz fuzz-files reliability bench bench-accuracy bench-peers format cuda-check cuda-emulation-asan docs test-versions gpu-check gpu-bundle clean
 
@@ -49,7 +49,7 @@ test-peers: $(PEERS)/.ready  ## Tests against snnTorch, SpikingJelly, Norse, sin
 	rm -f build/pairs.jsonl
 	SNNLIB_PAIRS=$(CURDIR)/build/pairs.jsonl PYTHONPATH=$(PEERS) OMP_NUM_THREADS=1 \
 		$(PYTHON) -m pytest --numprocesses auto --dist loadfile $(PEER_TESTS)
-	$(PYTHON) tests/pairs.py build/pairs.jsonl
+	$(PYTHON) tests/helpers/pairs.py build/pairs.jsonl
 
 bench-peers: $(PEERS)/.ready  ## Time and accuracy beside the other libraries; build/bench-peers/index.html is the page to show.
 	PYTHONPATH=$(PEERS) $(PYTHON) release/bench.py --peers
@@ -72,7 +72,7 @@ fuzz-files: $(READY)  ## Ten thousand damaged files of every event format and of
 		tests/data/formats/test_formats_damaged.py tests/data/test_datasets.py -k "flipped or damaged"
 
 fuzz: $(READY)  ## Random ops, layers and damaged files for SECONDS=120; what fails is kept in build/fuzz and tried first next time.
-	$(PYTHON) tests/fuzz_run.py --seconds $(or $(SECONDS),120)
+	$(PYTHON) tests/helpers/fuzz_run.py --seconds $(or $(SECONDS),120)
 
 reliability: $(READY)  ## Run the commands of docs/reliability.md, or of ROWS="1 16", and note the day of those that pass.
 	$(PYTHON) release/reliability.py $(ROWS)

@@ -96,7 +96,7 @@ def threads() -> int:
         "SNNLIB_TEST_MODULE": str(module(ROOT / "build" / "sanitize-threads", "thread")),
         "SNNLIB_TEST_THREADS": "3",
         "OMP_NUM_THREADS": "1",
-        "TSAN_OPTIONS": f"halt_on_error=1:suppressions={ROOT / 'tests' / 'thread_sanitizer.supp'}",
+        "TSAN_OPTIONS": f"halt_on_error=1:suppressions={ROOT / 'tests' / 'native' / 'thread_sanitizer.supp'}",
         "LD_PRELOAD": runtime("libtsan"),
     }
     return pytest(THREAD_TESTS, environment, "-q", "--numprocesses", "auto", "-k", THREAD_CHOICE)

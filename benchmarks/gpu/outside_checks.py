@@ -42,8 +42,8 @@ def pytest(run: Setting) -> Results:
             os.devnull,
         ]
         # The suite's own fixtures need packages that a GPU machine may not have.
-        command += ["--noconftest", str(ROOT / "tests" / "test_cudnn_gpu.py")]
-        path = [*filter(None, [os.environ.get("PYTHONPATH")]), str(ROOT / "tests")]
+        command += ["--noconftest", str(ROOT / "tests" / "backends" / "test_cudnn_gpu.py")]
+        path = [*filter(None, [os.environ.get("PYTHONPATH")]), str(ROOT / "tests" / "helpers")]
         status, lines = relayed(command, {**os.environ, "PYTHONPATH": os.pathsep.join(path)}, folder)
     assert status == 0, "\n".join(lines[-40:])
     return {"tests that need a GPU": lines[-1]}

@@ -19,7 +19,7 @@ class Stage:
     """A function of a module beside this one, under the stage's name."""
 
     module: str
-    # Seconds until it is stopped; together they are what one call of ten minutes holds (tests/test_gpu_check.py).
+    # Seconds until it is stopped; together they are what one call of ten minutes holds (test_gpu_check.py).
     limit: int
     # Measures time or fills the memory, and so has the GPU to itself.
     alone: bool = False

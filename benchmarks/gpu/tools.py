@@ -18,7 +18,7 @@ from .stages import Setting
 
 ROOT = Path(__file__).resolve().parents[2]
 # The op list and the comparisons of the test suite.
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT / "tests" / "helpers"))
 from compare import assert_bits, assert_close  # noqa: E402
 from opdb import DTYPES, OPS  # noqa: E402
 

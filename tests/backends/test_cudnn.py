@@ -186,7 +186,7 @@ class TestFallback:
 # `test_gpu_check.py` runs a small part of it every time.
 @pytest.mark.slow
 def test_benchmark_runs_dry(tmp_path: Path) -> None:
-    script = Path(__file__).parent.parent / "benchmarks" / "gpu" / "cudnn_conv.py"
+    script = Path(__file__).parents[2] / "benchmarks" / "gpu" / "cudnn_conv.py"
     report = tmp_path / "rows.json"
     arguments = ["--device", "cpu", "--frames", "0.001", "--json", str(report)]
     done = subprocess.run(

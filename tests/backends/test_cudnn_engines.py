@@ -1,6 +1,6 @@
 """Engines of cuDNN found, prepared, chosen and run: everything but the GPU, with a stand-in that computes on the CPU.
 
-`tests/fake_cudnn.cpp` has six engines: 0 nondeterministic, 1 on tensor cores, 2 down-converting, 3 and 4 plain,
+`fake_cudnn.cpp` has six engines: 0 nondeterministic, 1 on tensor cores, 2 down-converting, 3 and 4 plain,
 5 the fallback.
 """
 

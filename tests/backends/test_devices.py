@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 import torch
+from no_copies import NoCopies
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import snnlib
 from snnlib import functional as F
@@ -26,18 +26,6 @@ from snnlib.neurons import MODELS
 
 T, N, CLASSES = 6, 2, 4
 DECAY = decay_factors(5.0, 3.0, 3.0)
-
-
-class NoCopies(TorchDispatchMode):
-    """Raises where values go from the host to the device or back."""
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        if func in (torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default):
-            source = args[1] if func is torch.ops.aten.copy_.default else args[0]
-            if (source.device.type == "cpu") != (out.device.type == "cpu"):
-                raise AssertionError(f"copy of {tuple(source.shape)} from or to the host")
-        return out
 
 
 Case = Callable[[torch.device], Any]

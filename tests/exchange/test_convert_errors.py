@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from loop_nets import Loop, random_spikes
 from peer_standins import Leaky
-from test_convert import Loop, random_spikes
 from torch import Tensor, nn
 
 import snnlib

@@ -15,7 +15,7 @@ import torch
 import snnlib
 
 # It imports what the benchmarks share.
-sys.path.append(str(Path(__file__).parent.parent / "benchmarks" / "exchange"))
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks" / "exchange"))
 benchmark: Any = importlib.import_module("convert")
 
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -8,30 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from nir_graphs import DT, LOW, dyadic, nir, single, spikes
 from peer_standins import Leaky
 from torch import Tensor, nn
 
 import snnlib
 from snnlib.exchange.nir.interpret import interpret
 from snnlib.neurons import IF, LIF, SRM, CubaLIF, Integrator
-
-nir: Any = pytest.importorskip("nir", reason="NIR graphs need the package nir, which is not installed")
-
-DT = 1e-4
-LOW = snnlib.surrogate.Triangle(height=0.5)
-
-
-def dyadic(net: nn.Module) -> nn.Module:
-    """Weights that are multiples of 1/8: sums of them are exact in any order."""
-    with torch.no_grad():
-        for name, parameter in net.named_parameters():
-            if not name.endswith("delays.steps"):
-                parameter.copy_((parameter * 16).round() / 8)
-    return net.eval()
-
-
-def spikes(*shape: int, rate: float = 0.3) -> Tensor:
-    return (torch.rand(*shape, generator=torch.Generator().manual_seed(0)) < rate).float()
 
 
 def normalised() -> nn.Module:
@@ -127,15 +110,6 @@ def test_a_net_comes_back_as_it_was(name: str, discretisation: str, tmp_path: Pa
     torch.testing.assert_close(read, expected, rtol=1e-5, atol=1e-6)
     found = interpret(graph, x.double().numpy(), DT, discretisation=discretisation)["output"]  # type: ignore[arg-type]
     np.testing.assert_allclose(found, expected.numpy(), rtol=1e-5, atol=1e-6)
-
-
-def single(node: Any, shape: tuple[int, ...]) -> Any:
-    nodes = {
-        "input": nir.Input({"input": np.array(shape)}),
-        "node": node,
-        "output": nir.Output({"output": np.array(shape)}),
-    }
-    return nir.NIRGraph(nodes, [("input", "node"), ("node", "output")], type_check=False)
 
 
 def constants(shape: tuple[int, ...], **ranges: tuple[float, float]) -> dict[str, np.ndarray[Any, Any]]:

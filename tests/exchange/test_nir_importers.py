@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from test_nir import DT, LOW, dyadic, nir, single, spikes
+from nir_graphs import DT, LOW, dyadic, nir, single, spikes
 from torch import nn
 
 import snnlib

@@ -11,7 +11,7 @@ import numpy as np
 import pairs
 import pytest
 import torch
-from test_nir import DT, LOW, dyadic, single, spikes
+from nir_graphs import DT, LOW, dyadic, single, spikes
 from torch import Tensor, nn
 
 import snnlib

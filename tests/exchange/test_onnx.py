@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from test_integers import NETS, built, counts
+from integer_nets import NETS, built, counts
 from torch import nn
 
 import snnlib

@@ -22,7 +22,7 @@ MOST_FILES = {"neuron": 3, "layer": 3, "loss": 3, "event_format": 2, "data_set":
 # Those that change the kernels, which are then built: `make test-slow`.
 MOST_FILES_OF_KERNELS = {"flag": 8}
 # Tests of all neurons and of all formats that take up new ones by themselves.
-GENERAL = ("tests/test_neurons.py", "tests/data/formats/test_formats_round_trip.py")
+GENERAL = ("tests/neurons/test_neurons.py", "tests/data/formats/test_formats_round_trip.py")
 NEW = "eif or difference or margin or columns or poker"
 # The sources of the copy, and not those that are installed to be edited.
 RUN = """

@@ -1,6 +1,6 @@
 """The Python files of the package that a call of a layer executes, forward and backward; release/house.py counts C++.
 
-python tests/call_files.py
+python tests/helpers/call_files.py
 """
 
 import sys

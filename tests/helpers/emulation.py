@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 from filelock import FileLock
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 # "address,undefined" tests the build of `make cuda-emulation-asan`.
 SANITIZE = os.environ.get("SNNLIB_SANITIZE", "")
 

@@ -138,7 +138,7 @@ def _as_list(out: Any) -> list[Any]:
 
 
 def op_case(seed: int) -> Case:
-    """A sample of tests/opdb.py with none to two of its arguments changed."""
+    """A sample of tests/helpers/opdb.py with none to two of its arguments changed."""
     rng = random.Random(seed)
     case = OPS[rng.choice(list(OPS))]
     sample = rng.choice(case.samples)

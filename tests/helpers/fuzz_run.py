@@ -1,6 +1,6 @@
 """`make fuzz`: random ops, layers and files for as long as asked, each kind in a process of its own.
 
-    python tests/fuzz_run.py [--seconds 60] [--first SEED] [--keep build/fuzz]
+    python tests/helpers/fuzz_run.py [--seconds 60] [--first SEED] [--keep build/fuzz]
 
 A case follows from its kind and seed alone. What fails is kept as `<kind>-<seed>.txt` with the error, and damaged files
 as `<kind>-<seed>.bin` too; the next run tries the kept cases first and drops those that pass. A crash or a call that

@@ -1,6 +1,6 @@
 """Bits of every op's results, which no change of the code may move: `stored/op_bits.json`.
 
-    [SNNLIB_ISA=portable] python tests/op_bits.py [--write]
+    [SNNLIB_ISA=portable] python tests/helpers/op_bits.py [--write]
 
 A number is a hash of what a case got and gave, in one dtype. They do not depend on the
 instruction set of the kernels. Torch's random numbers and matrix products depend on torch's own instruction set, which
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from snnlib.backends import native
 
-FILE = Path(__file__).parent / "stored" / "op_bits.json"
+FILE = Path(__file__).parents[1] / "stored" / "op_bits.json"
 # The kernels' sums do not depend on it, but torch's convolutions, which take part where rates are high, split theirs.
 THREADS = 2
 # Enough that two different results never meet by chance.

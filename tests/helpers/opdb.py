@@ -580,7 +580,7 @@ OPS = {
             ],
             lambda *_: None,
             MAX_POOL_GRADIENT_TOLERANCE,
-            # torch adds the gradients of half types in an order of its own; tests/test_max_pool.py compares bits.
+            # torch adds the gradients of half types in an order of its own; test_max_pool.py compares bits.
             bit_equal=False,
             events=0,
             differentiable=True,

@@ -1,7 +1,7 @@
 """What tests beside other libraries found of each pair, and the table of it in docs/moving-nets.md.
 
-`make test-peers` sets SNNLIB_PAIRS to a file: tests append a line per net there. `python tests/pairs.py FILE` makes the
-table of it, and stores the lines for the test that the page holds this table.
+`make test-peers` sets SNNLIB_PAIRS to a file: tests append a line per net there. `python tests/helpers/pairs.py FILE`
+makes the table of it, and stores the lines for the test that the page holds this table.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import os
 import sys
 from pathlib import Path
 
-STORED = Path(__file__).parent / "stored" / "pairs.jsonl"
-PAGE = Path(__file__).parent.parent / "docs" / "moving-nets.md"
-BEGIN, END = "<!-- pairs: written by tests/pairs.py -->\n", "<!-- end of pairs -->\n"
+STORED = Path(__file__).parents[1] / "stored" / "pairs.jsonl"
+PAGE = Path(__file__).parents[2] / "docs" / "moving-nets.md"
+BEGIN, END = "<!-- pairs: written by tests/helpers/pairs.py -->\n", "<!-- end of pairs -->\n"
 LIBRARIES = {
     "snnlib": "snnlib",
     "snntorch": "snnTorch",

@@ -1,6 +1,6 @@
 """Neurons with the names and attributes of other libraries', for tests of what is made of them where none is installed.
 
-Written from the libraries' equations (docs/neurons.md). tests/test_convert_peers.py runs the libraries themselves.
+Written from the libraries' equations (docs/neurons.md). test_convert_peers.py runs the libraries themselves.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-// Two loops on three threads, for tests/test_thread_sanitizer.py: with an argument every task writes to one place.
+// Two loops on three threads, for test_thread_sanitizer.py: with an argument every task writes to one place.
 #include <cstdio>
 #include <vector>
 

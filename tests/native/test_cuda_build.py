@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from emulation import tool
 
-SCRIPT = Path(__file__).parents[1] / "cmake" / "nvidia_driver.cmake"
+SCRIPT = Path(__file__).parents[2] / "cmake" / "nvidia_driver.cmake"
 
 
 DRIVER = (

@@ -22,8 +22,8 @@ ptxas info    : Used 255 registers, used 0 barriers, 8 bytes cumulative stack si
 
 @pytest.fixture
 def check(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "cuda")
-    spec = importlib.util.spec_from_file_location("check", Path(__file__).parents[1] / "cuda" / "check.py")
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "cuda")
+    spec = importlib.util.spec_from_file_location("check", Path(__file__).parents[2] / "cuda" / "check.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

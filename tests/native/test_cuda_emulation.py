@@ -11,10 +11,10 @@ import emulation
 import pytest
 import torch
 from compare import assert_bits, assert_close
+from half_values import HALVES, every_value
+from layouts import LAYOUTS
 from op_samples import Sample
 from opdb import DTYPES, OPS, OpCase
-from test_half import HALVES, every_value
-from test_layouts import LAYOUTS
 from torch import Tensor
 
 import snnlib

@@ -6,18 +6,12 @@ from collections.abc import Sequence
 import pytest
 import torch
 from compare import assert_bits
+from half_values import HALVES, every_value
 from op_samples import Sample
 from opdb import OPS
 from torch import Tensor
 
 import snnlib
-
-HALVES = [torch.bfloat16, torch.float16]
-
-
-def every_value(dtype: torch.dtype) -> Tensor:
-    """All 65536 bit patterns as a sequence [1, 1, 1, 256, 256]."""
-    return torch.arange(-(2**15), 2**15).to(torch.int16).view(dtype).reshape(1, 1, 1, 256, 256)
 
 
 def _native_pool(x: Tensor, *args: object, **kwargs: object) -> Tensor:

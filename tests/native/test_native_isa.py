@@ -8,7 +8,7 @@ from emulation import tool
 
 from snnlib.backends import native
 
-SCRIPT = Path(__file__).parents[1] / "cmake" / "native_isa.cmake"
+SCRIPT = Path(__file__).parents[2] / "cmake" / "native_isa.cmake"
 PROJECT = """cmake_minimum_required(VERSION 3.25)
 project(native LANGUAGES CXX)
 include("{script}")

@@ -13,7 +13,7 @@ import snnlib
 from snnlib.backends import native
 from snnlib.backends.geometry import ConvOptions, Geometry, geometry
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def test_offset_arithmetic(tmp_path: Path) -> None:
@@ -22,7 +22,7 @@ def test_offset_arithmetic(tmp_path: Path) -> None:
         pytest.skip("needs a C++ compiler")
     program = tmp_path / "offsets"
     command = [compiler, "-std=c++17", "-O1", "-DSNNLIB_ISA=portable", f"-I{ROOT / 'cpp' / 'include'}"]
-    subprocess.run([*command, ROOT / "tests" / "offsets.cpp", "-o", program], check=True)
+    subprocess.run([*command, ROOT / "tests" / "native" / "offsets.cpp", "-o", program], check=True)
     run = subprocess.run([program], capture_output=True, text=True, check=False, timeout=60)
     assert run.returncode == 0, run.stdout
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-TESTS = Path(__file__).parent
+HERE = Path(__file__).parent
 
 if "SNNLIB_TEST_THREADS" not in os.environ:
     pytest.skip("a part of make sanitize-threads", allow_module_level=True)
@@ -15,8 +15,8 @@ if "SNNLIB_TEST_THREADS" not in os.environ:
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("race") / "race"
-    include = TESTS.parent / "cpp" / "include"
-    sources = [TESTS / "race.cpp", TESTS.parent / "cpp" / "cpu" / "parallel.cpp"]
+    include = HERE.parents[1] / "cpp" / "include"
+    sources = [HERE / "race.cpp", HERE.parents[1] / "cpp" / "cpu" / "parallel.cpp"]
     flags = ["-std=c++17", "-O1", "-g1", "-fsanitize=thread", "-DSNNLIB_STD_THREADS", f"-I{include}"]
     # The compiler is not what the sanitizer watches.
     clean = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}

@@ -7,28 +7,14 @@ from typing import Any
 import pytest
 import torch
 from compare import assert_bits, assert_close
+from soft_neuron import Soft
 from torch import Tensor, nn
 
 import snnlib
 from snnlib import neurons, surrogate
 from snnlib.functional import spiking_recurrent
-from snnlib.neurons.base import Params, State
 
 COMPACT = surrogate.Triangle(width=0.5, height=0.4)
-
-
-class Soft(neurons.Neuron):
-    """A neuron of a user's own whose "spike" is smooth, so that finite differences give its exact gradient."""
-
-    state_names = ("v",)
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__({"beta": 0.7, "threshold": 1.0}, **options)
-
-    def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
-        v = params["beta"] * state[0] + current
-        s = torch.sigmoid(3 * (v - params["threshold"]))
-        return s, (v * (1 - s),)
 
 
 def _currents(*shape: int, seed: int = 1) -> Tensor:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from compare import assert_bits
-from test_recurrent import Soft
+from soft_neuron import Soft
 from torch import Tensor, nn
 
 import snnlib

@@ -14,7 +14,7 @@ from dataclasses import replace
 import pytest
 import torch
 from compare import assert_bits
-from test_devices import NoCopies
+from no_copies import NoCopies
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 

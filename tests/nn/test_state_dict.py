@@ -17,7 +17,7 @@ from snnlib import neurons
 from snnlib.nn import fold_standardization_, standardize_weights_
 
 Net = nn.Sequential
-STORED = Path(__file__).parent / "stored" / "0.1"
+STORED = Path(__file__).parents[1] / "stored" / "0.1"
 
 
 def _srm() -> Net:

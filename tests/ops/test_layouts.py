@@ -6,6 +6,13 @@ import op_calls
 import pytest
 import torch
 from compare import assert_bits, assert_close
+from layouts import (
+    LAYOUTS,
+    expanded,
+    misaligned,
+    sliced,
+    train_channels_last,
+)
 from op_samples import Sample
 from opdb import OPS, OpCase
 from torch import Tensor, nn
@@ -15,43 +22,6 @@ from snnlib import functional
 from snnlib.backends.geometry import ConvOptions
 from snnlib.ops import conv_layout, torch_conv
 
-
-def sliced(x: Tensor) -> Tensor:
-    """Every second element of a larger tensor."""
-    wide = torch.full((*x.shape[:-1], 2 * x.shape[-1] + 1), torch.nan, dtype=x.dtype)
-    view = wide[..., 1::2]
-    return view.copy_(x)
-
-
-def transposed(x: Tensor) -> Tensor:
-    return x.transpose(0, -1).contiguous().transpose(0, -1)
-
-
-def leading_swapped(x: Tensor) -> Tensor:
-    return x.transpose(0, 1).contiguous().transpose(0, 1)
-
-
-def channels_last(x: Tensor) -> Tensor:
-    """Frames [N, C, ...]; for sequences [T, N, C, ...] the same order comes from `train_channels_last`."""
-    return x.movedim(1, -1).contiguous().movedim(-1, 1)
-
-
-def train_channels_last(x: Tensor) -> Tensor:
-    return x if x.dim() < 3 else x.movedim(2, -1).contiguous().movedim(-1, 2)
-
-
-def expanded(x: Tensor) -> Tensor:
-    """Stride 0 along the first dimension; the values change, the comparison is with the same values."""
-    return x[:1].expand(x.shape)
-
-
-def misaligned(x: Tensor) -> Tensor:
-    """Storage offset of one element: no address is a multiple of a SIMD vector."""
-    room = torch.full((x.numel() + 1,), torch.nan, dtype=x.dtype)
-    return room[1:].view(x.shape).copy_(x)
-
-
-LAYOUTS = [sliced, transposed, leading_swapped, channels_last, train_channels_last, expanded, misaligned]
 NAMES = (
     "T = 0, batch first",
     "prime sizes",

@@ -29,7 +29,7 @@ def test_every_registered_op_has_a_case() -> None:
         if case.registered
     }
     assert called >= {"scan_forward", "pool_backward"}
-    assert registered == called, "every op of torch.ops.snnlib needs an OpCase in tests/opdb.py"
+    assert registered == called, "every op of torch.ops.snnlib needs an OpCase in tests/helpers/opdb.py"
 
 
 # The reference in half types only where its bits are not compared with the native ones.

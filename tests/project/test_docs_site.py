@@ -9,7 +9,7 @@ import pairs
 import pytest
 import yaml
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def load(name: str) -> ModuleType:

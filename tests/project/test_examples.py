@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 # Shorter than what the example shows by default, as far as it still learns.
 ARGUMENTS = {"nmnist.py": ("--epochs", "2", "--samples", "200")}
 # Those that train on all digits, or for long.

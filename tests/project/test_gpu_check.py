@@ -15,7 +15,7 @@ from types import ModuleType
 import pytest
 import torch
 
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 STAGES = (
     "install", "ops", "scans", "kernels", "pytest", "bandwidth", "layer", "step", "vgg", "network", "streams",
     "determinism", "exact", "graph", "autocast", "errors", "large", "convolution", "convolution_speed", "memcheck",

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 FILES = {
     "snnlib/__init__.py": "from snnlib.nn import Layer\n",

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks" / "learning"
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks" / "learning"
 
 
 @pytest.fixture

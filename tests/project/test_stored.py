@@ -17,7 +17,7 @@ from snnlib.data import NMNIST
 from snnlib.data.datasets.digits_build import build_event_digits
 from snnlib.testing import read_spikes
 
-STORED = Path(__file__).parent / "stored" / "0.1"
+STORED = Path(__file__).parents[1] / "stored" / "0.1"
 CACHE = STORED / "cache" / "event-digits-v1-seed0"
 CONSTANTS = {"tau_m": 8.0, "tau_s": 4.0, "tau_grad": 6.0}
 

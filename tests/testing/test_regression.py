@@ -5,7 +5,7 @@ short sum of multiples of 2^-8 that float32 holds exactly, in whatever order a c
 factors for tau 4 and 2 are 3/4 and 1/2; the neurons then round in one fixed order of IEEE operations. Events and
 weights come from NumPy's PCG64, whose stream is fixed.
 
-`pytest tests/test_regression.py --update-spikes` rewrites the file after an intended change; see docs/testing.md.
+`pytest tests/testing/test_regression.py --update-spikes` rewrites the file after an intended change: docs/testing.md.
 """
 
 import numpy as np

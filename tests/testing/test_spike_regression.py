@@ -16,7 +16,7 @@ from pytest_snnlib import file_name
 from snnlib.testing import GoldenError, read_spikes
 from snnlib.testing.golden import encode
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 # Two spikes of one neuron [N=0, C=1] at steps 2 and 6, one of [N=1, C=0] at step 3.
 HEAD = """
 import pytest, torch
