@@ -169,13 +169,9 @@ class TrainingWatch:
         silent, saturated = rates == 0, rates > _SATURATED_RATE
         # Outputs are prepared to fire in half of all steps: more than half of the way from there to all of them.
         risen = saturated & (rates > (1 + began) / 2)
-        numbers = [
-            rates.mean(),
-            *(part.double().mean() for part in (silent, saturated)),
-            self._share_lost(rates),
-            risen.double().mean(),
-        ]
-        rate, silent_share, saturated_share, lost_share, risen_share = torch.stack(numbers).tolist()
+        shares = [part.double().mean() for part in (silent, saturated, risen)]
+        numbers = torch.stack([rates.mean(), *shares, self._share_lost(rates)])
+        rate, silent_share, saturated_share, risen_share, lost_share = numbers.tolist()
         first = self.course[-1].last + 1 if self.course else 1
         window = Window(first, self._batches, rate, silent_share, saturated_share)
         self._sums.window = window
