@@ -74,7 +74,7 @@ BOUNDS = {
     "upward arrows": Bound(0, 0, "what is below is read without what is above"),
     "upward imports in functions": Bound(0, 0, "they are arrows too"),
     "long files": Bound(3, 0, f"a file of more than {LONGEST_FILE} lines holds more than one idea"),
-    "long signatures": Bound(7, 0, f"no reader keeps {MOST_PARAMETERS} arguments apart by their order"),
+    "long signatures": Bound(0, 0, f"no reader keeps {MOST_PARAMETERS} arguments apart by their order"),
     "C++ files of a call": Bound(35, 20, "who follows a call of SpikingConv2d opens each of them"),
 }
 

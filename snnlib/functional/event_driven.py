@@ -10,11 +10,11 @@ from torch import Tensor
 
 from snnlib import ops
 from snnlib.backends import native
+from snnlib.backends.arguments import NeuronArgs
 from snnlib.backends.geometry import ConvOptions, geometry
 from snnlib.checks import step_shape
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator, SequenceConvolution
 from snnlib.neurons.spike_response import SRMNeuron, Streamed, check_state
-from snnlib.ops.arguments import NeuronArgs
 from snnlib.ops.differentiable_once import differentiable_once
 
 
@@ -41,7 +41,7 @@ class _Layer(torch.autograd.Function):
         # A compiler has to know the size of the record beforehand.
         exact = not torch.compiler.is_compiling()
         map_ = (*options, pool)
-        out, final, *record = ops.layer.layer_forward(
+        out, final, *record = ops.layer_forward.layer_forward(
             x, weight, constants, state, *map_, flags, taus, time_dim, return_state, keep, exact
         )
         if note is not None and exact and keep:
@@ -74,7 +74,7 @@ class _Layer(torch.autograd.Function):
         if grad_output is None:
             x, weight = saved[:2]
             grad_output = ops.conv_layout.no_gradient(x, weight, ctx.options[:5], ctx.options[-1])
-        grad_weight, grad_x, grad_start = ops.layer.layer_backward(
+        grad_weight, grad_x, grad_start = ops.layer_backward.layer_backward(
             grad_output, *saved, *ctx.options, need_weight, need_x, grad_state, need_state
         )
         return (

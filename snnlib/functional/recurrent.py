@@ -11,6 +11,7 @@ from torch import Tensor
 
 from snnlib import ops
 from snnlib.backends import reference
+from snnlib.backends.arguments import Delays
 from snnlib.checks import check_device, check_floating, check_lengths, check_rank, require
 from snnlib.functional.operators import LinearOperator
 from snnlib.functional.spiking import layer_currents
@@ -158,7 +159,7 @@ def _by_delayed_kernels(
 ) -> Output:
     """The same with delays: `late` has them, the longest, and whether they are rounded."""
     delay, longest, rounded = late
-    delays = ops.recurrent.Delays(delay.expand_as(weight), past, longest, rounded)
+    delays = Delays(delay.expand_as(weight), past, longest, rounded)
     value, own = ops.recurrent.run(current, weight, dynamics, start, lengths, time_dim, delays)
     wide = torch.promote_types(current.dtype, torch.float32)
     if past is None:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from snnlib import ops
+from snnlib.backends.arguments import NeuronArgs
 from snnlib.backends.autocast import autocast_dtype
 from snnlib.backends.geometry import geometry
 from snnlib.checks import check_untransformed, step_shape
@@ -27,7 +28,6 @@ from snnlib.functional.pool import spike_avg_pool2d
 from snnlib.neurons.base import Neuron, Output
 from snnlib.neurons.dynamics import Dynamics
 from snnlib.neurons.srm import SRM
-from snnlib.ops.arguments import NeuronArgs
 from snnlib.sequences.input_time import by_time
 
 # Whether layers that take and give a state save their entries alone in the place of currents.

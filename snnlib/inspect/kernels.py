@@ -156,7 +156,7 @@ def _backward(
     assert dynamics is not None
     coefficients = dynamics.pack(torch.float32, conv.x.device)
     steps = {"time_dim": time_dim, "return_state": False, "keep": True, "exact": True}
-    *_, entries, _ = ops.layer.layer_forward(
+    *_, entries, _ = ops.layer_forward.layer_forward(
         conv.x, conv.weight, coefficients, None, *conv.options, (1, 1), dynamics.flags, (), **steps
     )
     share = entries.shape[1] / max(g.neuron_steps, 1)

@@ -9,7 +9,7 @@ from typing import Any, cast, get_args
 import torch
 from torch import Tensor
 
-from snnlib.backends.reference.surrogate import KINDS
+from snnlib.backends.arguments import KINDS
 from snnlib.checks import check_number
 from snnlib.neurons.base import Params, Reset, State
 from snnlib.neurons.dialects import check_threshold

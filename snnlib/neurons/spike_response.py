@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from snnlib import ops
+from snnlib.backends.arguments import SRM_STATES
 from snnlib.checks import (
     check_floating,
     check_number,
@@ -20,7 +21,6 @@ from snnlib.checks import (
     step_shape,
     time_dimension,
 )
-from snnlib.ops.arguments import SRM_STATES
 
 # Time steps beyond which a decay factor is 1 in any precision.
 _LONGEST = 1e15

@@ -15,29 +15,26 @@ from torch import Tensor
 
 from snnlib import checks
 from snnlib.backends import choice, choice_backward, native, reference
+from snnlib.backends.arguments import LayerArgs
 from snnlib.backends.geometry import ConvOptions, Geometry, geometry
 from snnlib.backends.native import state_dtype
-from snnlib.ops import conv_layout, delayed_linear, torch_conv
-from snnlib.ops.forward_call import ForwardCall
-from snnlib.ops.gradient_call import GradientCall
-from snnlib.ops.weight_layout import from_tap_rows, tap_rows
+from snnlib.ops import conv_call, conv_layout, delayed_linear, torch_conv
 
 
-def weight_gradient(
-    signal: Tensor, x: Tensor, weight: Tensor, g: Geometry, options: ConvOptions, time_dim: int
-) -> Tensor:
+def weight_gradient(signal: Tensor, call: LayerArgs) -> Tensor:
     """dL/dW of a dense float32 signal in the layout of `empty_sequence`: by input events or densely."""
-    algorithm = choice_backward.decide_for_signal(x, g)
+    g = call.geometry
+    algorithm = choice_backward.decide_for_signal(call.x, g)
     if algorithm == "taps":
-        return _weight_gradient_by_taps(signal, x, weight, g, options)
+        return _weight_gradient_by_taps(signal, call)
     if algorithm == "dense":
-        return torch_conv.weight_gradient(signal, x, weight, options)
+        return torch_conv.weight_gradient(signal, call.x, call.weight, call.options)
     bands = g.bands(1)
     kept = (
         g.shape,
         bands,
         (0.0,) * 5,
-        conv_layout.frame_order(g, time_dim),
+        conv_layout.frame_order(g, call.time_dim),
         0,
         0,
         0,
@@ -45,11 +42,10 @@ def weight_gradient(
         (1, 1),
         conv_layout.stored(None),
         conv_layout.stored(signal),
-        conv_layout.NONE,
+        conv_call.kernel_neuron(None, None),
         0,
     )
-    call = GradientCall(x, weight, g, options, time_dim, 1.0, g.batch * bands[1], kept)
-    return call.by_events(True, False, True, None)[0]
+    return conv_call.GradientCall(call, 1.0, g.batch * bands[1], kept).by_events(True, False, True, None)[0]
 
 
 def in_order(x: Tensor, g: Geometry) -> bool:
@@ -62,25 +58,20 @@ def _sizes(g: Geometry) -> tuple[int, ...]:
     return g.in_channels, g.in_height, g.in_width, g.channels, g.height, g.width
 
 
-def _taps(weight: Tensor, options: ConvOptions) -> tuple[int, ...]:
-    return (*weight.shape[2:], *options.stride, *options.padding, *options.dilation)
+def _taps(call: LayerArgs) -> tuple[int, ...]:
+    options = call.options
+    return (*call.weight.shape[2:], *options.stride, *options.padding, *options.dilation)
 
 
-def _currents_in_order(x: Tensor, weight: Tensor, g: Geometry, options: ConvOptions, out: Tensor) -> Tensor:
+def _currents_in_order(call: LayerArgs, out: Tensor) -> Tensor:
+    x, weight = call.x, call.weight
     kernel = native.kernel("event_currents", x, weight=weight)
     assert kernel is not None
     # Neighbouring threads have neighbouring output channels.
     rows = weight.permute(2, 3, 1, 0).to(torch.float32).contiguous()
-    kernel(
-        *conv_layout.stored(x)[1:],
-        x.shape[:2],
-        _sizes(g),
-        _taps(weight, options),
-        x.data_ptr(),
-        x.stride(),
-        rows.data_ptr(),
-        out.data_ptr(),
-    )
+    sizes = x.shape[:2], _sizes(call.geometry), _taps(call)
+    addresses = x.data_ptr(), x.stride(), rows.data_ptr(), out.data_ptr()
+    kernel(*conv_layout.stored(x)[1:], *sizes, *addresses)
     return out
 
 
@@ -88,23 +79,21 @@ def _channels_last(sequence: Tensor) -> Tensor:
     return sequence.movedim(2, -1).to(torch.float32).contiguous()
 
 
-def _currents_by_taps(x: Tensor, weight: Tensor, g: Geometry, options: ConvOptions, out: Tensor) -> Tensor:
-    events, rows = _channels_last(x), tap_rows(weight)
-    kernel = conv_layout.kernel("tap_currents", x)
-    sizes = (g.steps * g.batch, *_sizes(g), *_taps(weight, options))
+def _currents_by_taps(call: LayerArgs, out: Tensor) -> Tensor:
+    g, events, rows = call.geometry, _channels_last(call.x), conv_layout.tap_rows(call.weight)
+    kernel = conv_layout.kernel("tap_currents", call.x)
+    sizes = (g.steps * g.batch, *_sizes(g), *_taps(call))
     kernel(sizes, events.data_ptr(), rows.data_ptr(), rows.shape[-1], out.data_ptr())  # type: ignore[misc]
     return out
 
 
-def _weight_gradient_by_taps(
-    signal: Tensor, x: Tensor, weight: Tensor, g: Geometry, options: ConvOptions
-) -> Tensor:
-    events, signals = _channels_last(x), _channels_last(signal)
-    rows = signals.new_empty(*weight.shape[2:], g.in_channels, g.channels)
-    kernel = conv_layout.kernel("tap_weights", x)
-    sizes = (g.steps * g.batch, *_sizes(g), *_taps(weight, options))
+def _weight_gradient_by_taps(signal: Tensor, call: LayerArgs) -> Tensor:
+    g, events, signals = call.geometry, _channels_last(call.x), _channels_last(signal)
+    rows = signals.new_empty(*call.weight.shape[2:], g.in_channels, g.channels)
+    kernel = conv_layout.kernel("tap_weights", call.x)
+    sizes = (g.steps * g.batch, *_sizes(g), *_taps(call))
     kernel(sizes, events.data_ptr(), signals.data_ptr(), rows.data_ptr())  # type: ignore[misc]
-    return from_tap_rows(rows)
+    return conv_layout.from_tap_rows(rows)
 
 
 @torch.library.custom_op("snnlib::currents_forward", mutates_args=())
@@ -128,11 +117,11 @@ def currents_forward(
         return delayed_linear.forward(delayed_linear.Delayed(x, weight, delay, rounded, time_dim))
     checks.check_conv_sizes(x, weight, stride, padding, dilation, groups, (1, 1))
     checks.check_time_dim(time_dim)
-    return _forward(x, weight, ConvOptions(stride, padding, dilation, groups), time_dim)
+    return _forward(LayerArgs(x, weight, ConvOptions(stride, padding, dilation, groups), (1, 1), time_dim))
 
 
-def _forward(x: Tensor, weight: Tensor, options: ConvOptions, time_dim: int) -> Tensor:
-    g = geometry(x, weight, options, time_dim)
+def _forward(call: LayerArgs) -> Tensor:
+    x, weight, options, g = call.x, call.weight, call.options, call.geometry
     kernel = conv_layout.kernel("srm_conv_forward", x, weight=weight)
     ordered = in_order(x, g)
     if kernel and not ordered and choice.path(x, g, streaming=False, neurons=False) == "dense":
@@ -140,13 +129,12 @@ def _forward(x: Tensor, weight: Tensor, options: ConvOptions, time_dim: int) -> 
         return conv_layout.laid_out(currents, state_dtype(x))
     out = conv_layout.empty_sequence(x, g.channels, g.space, state_dtype(x))
     if ordered:
-        return _currents_in_order(x, weight, g, options, out)
+        return _currents_in_order(call, out)
     if kernel is None:
         return out.copy_(reference.srm_conv.convolve(x, weight, options))
     if choice.by_taps(g) and out.dtype == torch.float32:
-        return _currents_by_taps(x, weight, g, options, out)
-    call = ForwardCall(x, weight, g, options, time_dim, (1, 1), "events")
-    call.run(kernel, conv_layout.NONE, out)
+        return _currents_by_taps(call, out)
+    conv_call.forward(call, None, kernel, out)
     return out
 
 
@@ -190,24 +178,16 @@ def currents_backward(
         return delayed_linear.backward(signal, call, need_input, need_weight, need_delay)
     checks.check_conv_sizes(x, weight, stride, padding, dilation, groups, (1, 1))
     checks.check_time_dim(time_dim)
-    options = ConvOptions(stride, padding, dilation, groups)
-    return *_backward(signal, x, weight, options, time_dim, need_input, need_weight), x.new_empty(0)
+    conv = LayerArgs(x, weight, ConvOptions(stride, padding, dilation, groups), (1, 1), time_dim)
+    return *_backward(signal, conv, need_input, need_weight), x.new_empty(0)
 
 
-def _backward(
-    signal: Tensor,
-    x: Tensor,
-    weight: Tensor,
-    options: ConvOptions,
-    time_dim: int,
-    need_input: bool,
-    need_weight: bool,
-) -> tuple[Tensor, Tensor]:
-    g = geometry(x, weight, options, time_dim)
+def _backward(signal: Tensor, call: LayerArgs, need_input: bool, need_weight: bool) -> tuple[Tensor, Tensor]:
+    x, weight, g = call.x, call.weight, call.geometry
     checks.check_gradient("signal", signal, (*x.shape[:2], g.channels, *g.space), "the currents' shape", x)
     grad_weight, grad_x = weight.new_empty(0), x.new_empty(0)
     if in_order(x, g) or conv_layout.kernel("srm_conv_backward", x, signal=signal) is None:
-        gradients = reference.layer.convolution_backward(signal, x, weight, options)
+        gradients = reference.srm_conv.convolution_backward(signal, x, weight, call.options)
         if need_weight:
             grad_weight = gradients[0].to(weight.dtype).contiguous()
         if need_input:
@@ -215,9 +195,9 @@ def _backward(
         return grad_x, grad_weight
     signal = conv_layout.laid_out(signal, torch.float32)
     if need_weight:
-        grad_weight = weight_gradient(signal, x, weight, g, options, time_dim).to(weight.dtype)
+        grad_weight = weight_gradient(signal, call).to(weight.dtype)
     if need_input:
-        grad_x = conv_layout.laid_out(torch_conv.field(signal, x, weight, options), x.dtype)
+        grad_x = conv_layout.laid_out(torch_conv.field(signal, x, weight, call.options), x.dtype)
     return grad_x, grad_weight
 
 

@@ -8,31 +8,30 @@ and linear_adjoint.h; reference: snnlib/backends/reference/layer.py and srm_conv
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from snnlib import checks
 from snnlib.backends import choice, choice_backward, native, reference
+from snnlib.backends.arguments import LayerArgs, NeuronArgs, row_names
+from snnlib.backends.geometry import ConvOptions, geometry
 from snnlib.backends.native import state_dtype
-from snnlib.backends.reference.linear import row_names
 from snnlib.ops import conv_layout, currents, torch_conv
-from snnlib.ops.arguments import NeuronArgs
-from snnlib.ops.conv_layout import LayerArgs
-from snnlib.ops.gradient_call import GradientCall
+from snnlib.ops.conv_call import GradientCall, kernel_neuron
 from snnlib.ops.layer_forward import check, record_rows
 
 # Row of the coefficients that every current is multiplied by.
 _GAIN = row_names(1).index("b0")
 
 
-class Kept(NamedTuple):
-    """What a forward pass kept: its pooled spikes where they are needed, and the record."""
+class Record(NamedTuple):
+    """The record of a forward pass: spikes or entries, their numbers, and the first of each task."""
 
-    output: Tensor | None
     bits: Tensor
-    record: Tensor
+    numbers: Tensor
     starts: Tensor
 
 
@@ -54,31 +53,55 @@ class Plan(NamedTuple):
     by_inputs: bool
 
 
-def run(
-    call: LayerArgs,
-    neuron: NeuronArgs,
-    kept: Kept,
-    needs: Needs,
+@torch.library.custom_op("snnlib::layer_backward", mutates_args=())
+def layer_backward(
     grad_output: Tensor,
-    grad_state: Tensor | None,
+    x: Tensor,
+    weight: Tensor,
+    constants: Tensor,
+    output: Tensor | None,
+    bits: Tensor,
+    record: Tensor,
+    starts: Tensor,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+    pool: Sequence[int],
+    flags: Sequence[int],
+    taus: Sequence[float],
     input_grad_scale: float,
+    time_dim: int,
+    need_weight: bool,
+    need_input: bool,
+    grad_state: Tensor | None = None,
+    need_state: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns what the op `layer_backward` gives."""
+    """dL/dW, dL/dx and dL/dstate before the first step; one that is not needed has no elements.
+
+    `output` is the forward pass's, which only SRM neurons behind a pool need; `grad_state` is dL/dstate after the last
+    step.
+    """
+    call = LayerArgs(x, weight, ConvOptions(stride, padding, dilation, groups), pool, time_dim)
+    neuron = NeuronArgs(constants, None, flags, taus)
+    needs = Needs(need_weight, need_input, need_state)
+    kept = Record(bits, record, starts)
     check(call, neuron)
     checks.check_finite("input_grad_scale", input_grad_scale)
-    x, weight, g = call.x, call.weight, call.geometry
+    g = call.geometry
     shape = conv_layout.output_shape(x, g, call.pool)
     checks.check_gradient("grad_output", grad_output, shape, "the output's shape", x)
     bands = g.bands(call.pool[0])
     tasks = g.batch * bands[1]
     neuron.check_state(grad_state, (g.batch, g.channels, *g.space), x, "grad_state")
-    checks.check_device("bits", kept.bits, x)
-    checks.check_record(*kept[1:], conv_layout.bits_shape(x, g), tasks, values=record_rows(neuron))
-    output = _output(call, neuron, kept.output)
+    checks.check_device("bits", bits, x)
+    checks.check_record(*kept, conv_layout.bits_shape(x, g), tasks, values=record_rows(neuron))
+    output = _checked_output(call, neuron, output)
     grad_start = conv_layout.empty_grad_state(x, g, neuron.states, needs.state)
     kernel = conv_layout.kernel("srm_conv_backward", x, grad_output=grad_output, grad_state=grad_state)
     if kernel is None:
-        found = _by_reference(call, neuron, kept, grad_output, grad_state)
+        path = reference.srm_conv if neuron.is_srm else reference.layer
+        found = path.backward(call, neuron, kept, grad_output, grad_state)
         grad_x = x.new_empty(0)
         if needs.input:
             grad_x = conv_layout.empty_sequence(x, x.shape[2], x.shape[3:]).copy_(found[1] * input_grad_scale)
@@ -88,9 +111,9 @@ def run(
         return grad_weight, grad_x, grad_start
     grad_output = conv_layout.laid_out(grad_output, x.dtype)
     output = None if output is None else conv_layout.laid_out(output, x.dtype)
-    record = kept.record.to(torch.float32).contiguous()
-    bits, starts = kept.bits.contiguous(), kept.starts.contiguous()
-    constants = neuron.constants.to(torch.float32).contiguous()
+    record = record.to(torch.float32).contiguous()
+    bits, starts = bits.contiguous(), starts.contiguous()
+    constants = constants.to(torch.float32).contiguous()
     after = None if grad_state is None else conv_layout.laid_out(grad_state, state_dtype(x))
     # `Record` of cpp/bindings/srm_conv.cpp.
     stored = (
@@ -105,16 +128,16 @@ def run(
         call.pool,
         conv_layout.stored(output),
         conv_layout.stored(grad_output),
-        conv_layout.kernel_neuron(neuron, constants),
+        kernel_neuron(neuron, constants),
         native.address(after),
     )
     # What an SRM neuron's signal b is multiplied by, or the signal a of the linear family.
     gain = input_grad_scale if neuron.is_srm else float(constants[_GAIN, 0])
-    gradient = GradientCall(x, weight, g, call.options, call.time_dim, gain, tasks, stored)
+    gradient = GradientCall(call, gain, tasks, stored)
     plan = _plan(call, neuron, int(starts[tasks]), needs, after is not None)
     start = grad_start if needs.state else None
     any_dense = plan.dense_weight or plan.dense_input
-    by_signal = (_by_signals if neuron.is_srm else _by_signal)(gradient, plan, start)
+    by_signal = (_by_two_signals if neuron.is_srm else _by_signal)(gradient, plan, start)
     by_events = gradient.by_events(
         needs.weight and not plan.dense_weight,
         needs.input and not plan.dense_input,
@@ -128,7 +151,7 @@ def run(
     return grad_weight.to(weight.dtype), grad_x.to(x.dtype), grad_start
 
 
-def _output(call: LayerArgs, neuron: NeuronArgs, output: Tensor | None) -> Tensor | None:
+def _checked_output(call: LayerArgs, neuron: NeuronArgs, output: Tensor | None) -> Tensor | None:
     """Returns the forward pass's pooled spikes, checked, where the gradient needs them."""
     if not neuron.is_srm or tuple(call.pool) == (1, 1):
         return None
@@ -139,28 +162,18 @@ def _output(call: LayerArgs, neuron: NeuronArgs, output: Tensor | None) -> Tenso
     return output
 
 
-def _by_reference(
-    call: LayerArgs, neuron: NeuronArgs, kept: Kept, grad_output: Tensor, grad_state: Tensor | None
+@layer_backward.register_fake
+def _(
+    _grad_output: Tensor, x: Tensor, weight: Tensor, constants: Tensor, *others: Any, **last: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
-    x, weight, options, pool = call.x, call.weight, call.options, call.pool
-    rows = call.geometry.bands(pool[0])[0]
-    if neuron.is_srm:
-        return reference.srm_conv.backward(
-            grad_output, x, weight, *kept[1:], options, pool, neuron.decay, rows, call.time_dim, grad_state
-        )
-    return reference.layer.backward(
-        grad_output,
-        x,
-        weight,
-        neuron.constants,
-        kept[1:],
-        options,
-        pool,
-        neuron.options,
-        rows,
-        call.time_dim,
-        grad_state,
-    )
+    stride, padding, dilation, groups = others[4:8]
+    flags, taus, _, time_dim, need_weight, need_input = others[9:15]
+    need_state = dict(zip(("grad_state", "need_state"), others[15:], strict=False), **last).get("need_state")
+    g = geometry(x, weight, ConvOptions(stride, padding, dilation, groups), time_dim)
+    grad_weight = weight.new_empty(weight.shape if need_weight else 0)
+    grad_x = conv_layout.empty_sequence(x, x.shape[2], x.shape[3:]) if need_input else x.new_empty(0)
+    states = NeuronArgs(constants, None, flags, taus).states
+    return grad_weight, grad_x, conv_layout.empty_grad_state(x, g, states, bool(need_state))
 
 
 def _plan(call: LayerArgs, neuron: NeuronArgs, numbers: int, needs: Needs, from_state: bool) -> Plan:
@@ -177,37 +190,36 @@ def _plan(call: LayerArgs, neuron: NeuronArgs, numbers: int, needs: Needs, from_
     return Plan(dense_weight, dense_input, paths.weight == "inputs")
 
 
-def _by_signals(call: GradientCall, plan: Plan, start: Tensor | None) -> tuple[Tensor, Tensor]:
+def _by_two_signals(gradient: GradientCall, plan: Plan, start: Tensor | None) -> tuple[Tensor, Tensor]:
     """Gradients of SRM layers from the dense signals a and b; one that is not asked for has no elements.
 
     Beside others it fills `start` with dL/dstate before the first step.
     """
-    x, weight, options = call.x, call.weight, call.options
+    x, weight, options = gradient.layer.x, gradient.layer.weight, gradient.layer.options
     wanted = plan.dense_weight, plan.dense_input
-    a, b = (call.empty_signal() if want else None for want in wanted)
+    a, b = (gradient.empty_signal() if want else None for want in wanted)
     if a is not None or b is not None:
-        call.signals(a, b, start)
+        gradient.signals(a, b, start)
     return (
         weight.new_empty(0) if a is None else torch_conv.weight_gradient(a, x, weight, options),
         x.new_empty(0)
         if b is None
-        else torch_conv.input_gradient(b, x, weight, options, call.input_grad_scale),
+        else torch_conv.input_gradient(b, x, weight, options, gradient.input_grad_scale),
     )
 
 
-def _by_signal(call: GradientCall, plan: Plan, start: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Gradients of the linear family from the dense adjoint, which is computed once; else as `_by_signals`."""
+def _by_signal(gradient: GradientCall, plan: Plan, start: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Gradients of the linear family from the dense adjoint, which is computed once; else as `_by_two_signals`."""
+    call = gradient.layer
     grad_weight, grad_x = call.weight.new_empty(0), call.x.new_empty(0)
     if not (plan.dense_weight or plan.dense_input):
         return grad_weight, grad_x
-    signal = call.empty_signal()
-    call.signals(signal, None, start)
+    signal = gradient.empty_signal()
+    gradient.signals(signal, None, start)
     if plan.dense_weight:
-        grad_weight = currents.weight_gradient(
-            signal, call.x, call.weight, call.g, call.options, call.time_dim
-        )
+        grad_weight = currents.weight_gradient(signal, call)
     if plan.dense_input:
         grad_x = torch_conv.field(signal, call.x, call.weight, call.options)
-        if call.input_grad_scale != 1:
-            grad_x = grad_x.mul_(call.input_grad_scale)
+        if gradient.input_grad_scale != 1:
+            grad_x = grad_x.mul_(gradient.input_grad_scale)
     return grad_weight, grad_x

@@ -1,11 +1,16 @@
-"""The forward pass of a convolution with neurons behind it: events or torch's convolution, then the neurons.
+"""The op of a convolution with neurons behind it, driven by events and spikes.
 
-Currents come from events or, where rates are high and for convolutions without an event-driven kernel, from torch
-(`backends.choice`); the neurons are the same.
+Sequences are `[T, N, C, (D), H, W]`; the kernel of a fully connected layer is as large as the image. Currents come from
+events or, where rates are high and for convolutions without an event-driven kernel, from torch (`backends.choice`); the
+neurons are the same. What backward needs of neurons is a record: a bit per neuron and step, and numbers of every spike
+(SRM neurons: slope and gain) or of every entry, a step near the threshold (neurons of one state of the linear family:
+the distance from it). `layer_backward.py` has the gradients.
 Kernel: cpp/cpu/srm_conv_forward.cpp; reference: snnlib/backends/reference/layer.py and srm_conv.py.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -13,13 +18,10 @@ from torch import Tensor
 
 from snnlib import checks
 from snnlib.backends import choice, cpu_memory, reference
+from snnlib.backends.arguments import LayerArgs, NeuronArgs, row_names
+from snnlib.backends.geometry import ConvOptions
 from snnlib.backends.native import state_dtype
-from snnlib.ops import conv_layout
-from snnlib.ops.arguments import NeuronArgs
-from snnlib.ops.conv_layout import LayerArgs
-from snnlib.ops.forward_call import ForwardCall
-
-Outputs = tuple[Tensor, Tensor, Tensor, Tensor]
+from snnlib.ops import conv_call, conv_layout
 
 
 def check(call: LayerArgs, neuron: NeuronArgs) -> None:
@@ -30,7 +32,7 @@ def check(call: LayerArgs, neuron: NeuronArgs) -> None:
         _check_flags(neuron)
     neuron.check(call.weight.shape[0], call.x)
     if not neuron.is_srm and neuron.states != 1:
-        rows = len(reference.linear.row_names(1))
+        rows = len(row_names(1))
         raise ValueError(
             f"coefficients: expected {rows} rows for one state, got shape {tuple(neuron.constants.shape)}"
         )
@@ -50,8 +52,10 @@ def record_rows(neuron: NeuronArgs) -> int:
     return 2 if neuron.is_srm else 1
 
 
-def outputs(call: LayerArgs, neuron: NeuronArgs, return_state: bool, keep: bool) -> Outputs:
-    """Returns room for all that the forward pass gives but the record's numbers."""
+def _empty_outputs(
+    call: LayerArgs, neuron: NeuronArgs, return_state: bool, keep: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Returns memory for all that the forward pass gives but the record's numbers."""
     x, g = call.x, call.geometry
     out = conv_layout.empty_output(x, g, call.pool)
     final = x.new_empty(0, dtype=state_dtype(x))
@@ -62,34 +66,48 @@ def outputs(call: LayerArgs, neuron: NeuronArgs, return_state: bool, keep: bool)
     return out, final, bits, starts
 
 
-def run(
-    call: LayerArgs, neuron: NeuronArgs, return_state: bool, keep: bool, exact: bool
+@torch.library.custom_op("snnlib::layer_forward", mutates_args=())
+def layer_forward(
+    x: Tensor,
+    weight: Tensor,
+    constants: Tensor,
+    state: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+    pool: Sequence[int],
+    flags: Sequence[int],
+    taus: Sequence[float],
+    time_dim: int,
+    return_state: bool,
+    keep: bool,
+    exact: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Returns what the op `layer_forward` gives."""
+    """(pooled spikes, state after the last step, bits, numbers of the record, first of each task).
+
+    `constants`, `flags` and `taus` are those of `NeuronArgs`. The state has no elements unless `return_state`, the
+    record has none unless `keep`. With `exact` the record is as long as there are spikes or entries, otherwise as long
+    as there could be (for compilers, which want to know the size).
+    """
+    call = LayerArgs(x, weight, ConvOptions(stride, padding, dilation, groups), pool, time_dim)
+    neuron = NeuronArgs(constants, state, flags, taus)
     check(call, neuron)
-    x, g = call.x, call.geometry
-    neuron.check_state(neuron.state, (g.batch, g.channels, *g.space), x)
-    out, final, bits, starts = outputs(call, neuron, return_state, keep)
-    kernel = conv_layout.kernel("srm_conv_forward", x, weight=call.weight, **neuron.tensors())
+    g = call.geometry
+    neuron.check_state(state, (g.batch, g.channels, *g.space), x)
+    out, final, bits, starts = _empty_outputs(call, neuron, return_state, keep)
+    kernel = conv_layout.kernel("srm_conv_forward", x, weight=weight, **neuron.tensors())
     if kernel is None:
         room = (out, final if return_state else None, bits if keep else None, starts)
         record = _by_reference(call, neuron, room)
         if keep and not exact:
             record = F.pad(record, (0, g.neuron_steps - record.shape[1]))
         return out, final, bits, record, starts
-    constants = neuron.constants.to(torch.float32).contiguous()
-    start = None if neuron.state is None else conv_layout.laid_out(neuron.state, state_dtype(x))
+    start = None if state is None else conv_layout.laid_out(state, state_dtype(x))
     algorithm = choice.path(x, g, streaming=return_state or start is not None)
-    found = ForwardCall(x, call.weight, g, call.options, call.time_dim, call.pool, algorithm).run(
-        kernel,
-        conv_layout.kernel_neuron(neuron, constants),
-        out,
-        constants=(*neuron.decay, neuron.clamp) if neuron.is_srm else (0.0,) * 5,
-        threshold=constants.reshape(-1) if neuron.is_srm else None,
-        state_in=start,
-        state_out=final if return_state else None,
-        bits=bits if keep else None,
-    )
+    states = start, final if return_state else None
+    by_events, kept = algorithm == "events", bits if keep else None
+    found = conv_call.forward(call, neuron, kernel, out, by_events, states=states, bits=kept)
     count = (found.count if exact else g.neuron_steps) if keep else 0
     record = cpu_memory.empty_strided([record_rows(neuron), count], [count, 1], state_dtype(x))
     if keep:
@@ -98,31 +116,48 @@ def run(
     return out, final, bits, record, starts
 
 
+@layer_forward.register_fake
+def _(
+    x: Tensor,
+    weight: Tensor,
+    constants: Tensor,
+    state: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+    pool: Sequence[int],
+    flags: Sequence[int],
+    taus: Sequence[float],
+    time_dim: int,
+    return_state: bool,
+    keep: bool,
+    exact: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    neuron = NeuronArgs(constants, state, flags, taus)
+    for name, tensor in (("weight", weight), (neuron.constants_name, constants)):
+        checks.check_device(name, tensor, x)
+    call = LayerArgs(x, weight, ConvOptions(stride, padding, dilation, groups), pool, time_dim)
+    out, final, bits, starts = _empty_outputs(call, neuron, return_state, keep)
+    count: int | torch.SymInt = 0
+    if keep:
+        count = torch.library.get_ctx().new_dynamic_size() if exact else call.geometry.neuron_steps
+    record = x.new_empty(record_rows(neuron), count, dtype=state_dtype(x))
+    return out, final, bits, record, starts
+
+
 def _by_reference(
     call: LayerArgs, neuron: NeuronArgs, room: tuple[Tensor, Tensor | None, Tensor | None, Tensor]
 ) -> Tensor:
     """Fills the outputs and returns the numbers of the record."""
-    x, weight, options = call.x, call.weight, call.options
-    rows = call.geometry.bands(call.pool[0])[0]
     if not neuron.is_srm:
-        return reference.layer.forward(
-            x,
-            weight,
-            neuron.constants,
-            neuron.state,
-            options,
-            call.pool,
-            neuron.options,
-            call.time_dim,
-            rows,
-            room,
-        )
+        return reference.layer.forward(call, neuron, *room)
     out, final, bits, starts = room
-    current = reference.srm_conv.convolve(x, weight, options)
+    current = reference.srm_conv.convolve(call.x, call.weight, call.options)
     trace = reference.srm.srm_trace(current, neuron.constants, neuron.state, neuron.decay, call.time_dim)
     out.copy_(reference.srm_conv.pool_spikes(trace.spikes, call.pool))
     if final is not None:
         final.copy_(trace.state)
     if bits is None:
         return trace.spikes.new_empty(2, 0)
-    return reference.srm_conv.make_record(trace, neuron.clamp, rows, call.time_dim, bits, starts)
+    return reference.srm_conv.make_record(trace, neuron.clamp, call.band, call.time_dim, bits, starts)

@@ -7,27 +7,18 @@ for backward, which repeats the neurons' steps but not the sums. `recurrent_call
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from snnlib.backends.arguments import Delays, NeuronArgs
 from snnlib.backends.native import state_dtype
 from snnlib.ops import levels, recurrent_call
-from snnlib.ops.arguments import NeuronArgs
 from snnlib.ops.recurrent_args import RecurrentArgs
 
 if TYPE_CHECKING:
     from snnlib.neurons.dynamics import Dynamics
-
-
-class Delays(NamedTuple):
-    """Delays of recurrent connections, with the spikes that are on their way: see `RecurrentArgs`."""
-
-    delay: Tensor
-    past: Tensor | None
-    longest: int
-    rounded: bool
 
 
 def run(

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from snnlib import checks
 from snnlib.backends import native
+from snnlib.backends.arguments import Delays, NeuronArgs
 from snnlib.backends.native import state_dtype
-from snnlib.ops.arguments import NeuronArgs
 from snnlib.ops.delay import check_delays
 
 # Steps of all neurons that the kernels with delays can number, less than 2^31.
@@ -46,6 +46,12 @@ class RecurrentArgs:
     longest: int
     rounded: bool
     time_dim: int
+
+    @property
+    def delays(self) -> Delays:
+        """What connections with delays are told."""
+        assert self.delay is not None
+        return Delays(self.delay, self.past, self.longest, self.rounded)
 
     @property
     def states(self) -> int:

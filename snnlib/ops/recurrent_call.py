@@ -15,8 +15,8 @@ from torch import Tensor
 
 from snnlib import checks
 from snnlib.backends import cpu_memory, native, reference
+from snnlib.backends.arguments import count_states
 from snnlib.backends.native import state_dtype
-from snnlib.backends.reference.linear import count_states
 from snnlib.ops import delayed_linear
 from snnlib.ops.delay import time_first
 from snnlib.ops.delayed_linear import Delayed
@@ -93,21 +93,10 @@ def forward(args: RecurrentArgs, keep: bool) -> tuple[Tensor, Tensor, Tensor]:
     if kernel is None:
         first = time_first(current, time_dim)
         if args.delay is None:
-            spikes, last, sums = reference.recurrent.forward(
-                first, args.weight, neuron.constants, neuron.state, lengths, neuron.options
-            )
+            spikes, last, sums = reference.recurrent.forward(first, args.weight, neuron, lengths)
         else:
             spikes, last, sums = reference.delayed_recurrent.forward(
-                first,
-                args.weight,
-                args.delay,
-                neuron.constants,
-                neuron.state,
-                args.past,
-                lengths,
-                neuron.options,
-                args.longest,
-                args.rounded,
+                first, args.weight, args.delays, neuron, lengths
             )
         if keep:
             total.copy_(time_first(sums, time_dim))
@@ -163,15 +152,14 @@ def _by_reference(
     learn, need_weight, _ = needs
     grad_weight, rows, grad_past = weight.new_empty(0), neuron.constants.new_empty(0), args.empty_state()[:0]
     first, of_value, total = (time_first(part, args.time_dim) for part in (value, grad_value, args.current))
-    rest = neuron.constants, neuron.state, lengths, neuron.options
     if args.delay is None:
-        found = reference.recurrent.backward(of_value, grad_state, total, first, weight, *rest)
+        found = reference.recurrent.backward(of_value, grad_state, total, first, weight, neuron, lengths)
         grad, by_neuron, start = found.current, found.coefficients, found.state
         if need_weight:
             grad_weight = weight.new_empty(weight.shape).copy_(found.weight)
     else:
         grad, by_neuron, start, grad_past = reference.delayed_recurrent.backward(
-            of_value, grad_state, total, weight, args.delay, *rest, args.longest, args.rounded
+            of_value, grad_state, total, weight, args.delays, neuron, lengths
         )
     if learn:
         rows = sum_neurons(by_neuron, neuron.constants)

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from snnlib import checks
+from snnlib.backends.arguments import NeuronArgs
 from snnlib.backends.native import state_dtype
 from snnlib.ops import levels, scan_linear, scan_pool, scan_srm
-from snnlib.ops.arguments import NeuronArgs
 from snnlib.ops.sequence_layout import as_walkable, empty_state
 from snnlib.ops.srm_credit import through_state
 

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from snnlib.backends import cpu_memory, native, reference
+from snnlib.backends.arguments import NeuronArgs, count_states
 from snnlib.backends.native import state_dtype
-from snnlib.backends.reference.linear import count_states
-from snnlib.ops.arguments import NeuronArgs
 from snnlib.ops.sequence_layout import as_walkable, empty_state, neuron_order, view_of
 
 

@@ -15,10 +15,9 @@ from torch import Tensor
 
 from snnlib import checks
 from snnlib.backends import native
+from snnlib.backends.arguments import NeuronArgs, count_states
 from snnlib.backends.native import state_dtype
-from snnlib.backends.reference.linear import count_states
 from snnlib.ops import avg_pool, scan_linear, scan_srm
-from snnlib.ops.arguments import NeuronArgs
 from snnlib.ops.pool_layout import Windows
 from snnlib.ops.sequence_layout import dense_strides, empty_state, neuron_order, view_of
 

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from snnlib.backends import cpu_memory, native, reference
+from snnlib.backends.arguments import NeuronArgs
 from snnlib.backends.native import state_dtype
-from snnlib.ops.arguments import NeuronArgs
 from snnlib.ops.sequence_layout import as_walkable, empty_state, neuron_order, view_of
 
 

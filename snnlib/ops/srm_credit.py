@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from snnlib.backends.arguments import decay_factors
 from snnlib.backends.native import state_dtype
-from snnlib.backends.reference.srm import credit_of_state, decay_factors, state_of_credit
+from snnlib.backends.reference.srm import credit_of_state, state_of_credit
 
 # tau_m, tau_s and tau_grad
 Taus = tuple[float, float, float]

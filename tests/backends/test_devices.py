@@ -20,8 +20,7 @@ import snnlib
 from snnlib import functional as F
 from snnlib import losses, readout
 from snnlib.backends import reference
-from snnlib.backends.reference.linear import Flags
-from snnlib.backends.reference.srm import decay_factors
+from snnlib.backends.arguments import Flags, decay_factors
 from snnlib.neurons import MODELS
 
 T, N, CLASSES = 6, 2, 4

@@ -11,7 +11,7 @@ from snnlib.backends.choice_backward import BackwardAlgorithms
 from snnlib.backends.geometry import ConvOptions, geometry
 from snnlib.functional.operators import FullyConnected
 from snnlib.functional.spiking import layer_currents
-from snnlib.ops import gradient_call
+from snnlib.ops import conv_call
 
 pytestmark = pytest.mark.skipif(native._module is None, reason="needs the compiled module")
 
@@ -61,7 +61,7 @@ def test_input_gradient_has_the_same_bits_by_scatter_and_by_gather(monkeypatch: 
     chosen = BackwardAlgorithms("spikes", "spikes")
     monkeypatch.setattr(choice_backward, "decide_for_entries", lambda *_: chosen)
     by_gather = _gradients()[2]
-    monkeypatch.setattr(gradient_call, "scatters_back", lambda _: True)
+    monkeypatch.setattr(conv_call, "scatters_back", lambda _: True)
     assert_bits(_gradients()[2], by_gather)
 
 

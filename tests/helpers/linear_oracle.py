@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from snnlib.backends.reference.linear import row_names
+from snnlib.backends.arguments import row_names
 
 _SHAPES = {
     0: lambda z: (1 - z).clamp(min=0),

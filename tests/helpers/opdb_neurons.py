@@ -11,7 +11,7 @@ import torch
 from op_samples import SEQUENCES, SRM_CONVS, Arguments, Sample, _conv_arguments
 from torch import Tensor
 
-from snnlib.backends.reference.linear import row_names
+from snnlib.backends.arguments import row_names
 
 
 def coefficients(

@@ -10,10 +10,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from snnlib.backends.arguments import Delays, NeuronArgs
 from snnlib.backends.native import state_dtype
 from snnlib.backends.reference import linear
 from snnlib.backends.reference.delay import split
-from snnlib.backends.reference.linear import Flags
 
 
 class _Connections(NamedTuple):
@@ -23,8 +23,8 @@ class _Connections(NamedTuple):
     taps: tuple[Tensor, Tensor]
 
     @staticmethod
-    def of(weight: Tensor, delay: Tensor, rounded: bool, dtype: torch.dtype) -> _Connections:
-        whole, rest = split(delay.to(dtype), rounded)
+    def of(weight: Tensor, delays: Delays, dtype: torch.dtype) -> _Connections:
+        whole, rest = split(delays.delay.to(dtype), delays.rounded)
         wide = weight.to(dtype)
         return _Connections(whole, (wide * (1 - rest), wide * rest))
 
@@ -51,11 +51,11 @@ class _Connections(NamedTuple):
         return sums[0] + sums[1]
 
 
-def _own(current: Tensor, rows: linear._Rows, state: Tensor | None, flags: Flags) -> Tensor:
+def _start(current: Tensor, neuron: NeuronArgs) -> Tensor:
     dtype = state_dtype(current)
-    if state is None:
-        return current.new_zeros((rows.states + flags.reset_next, *current.shape[1:]), dtype=dtype)
-    return state.to(dtype)
+    if neuron.state is None:
+        return current.new_zeros((neuron.states, *current.shape[1:]), dtype=dtype)
+    return neuron.state.to(dtype)
 
 
 def _valid(lengths: Tensor | None, t: int, like: Tensor) -> Tensor:
@@ -66,29 +66,19 @@ def _valid(lengths: Tensor | None, t: int, like: Tensor) -> Tensor:
 
 
 def forward(
-    current: Tensor,
-    weight: Tensor,
-    delay: Tensor,
-    coefficients: Tensor,
-    state: Tensor | None,
-    past: Tensor | None,
-    lengths: Tensor | None,
-    flags: Flags,
-    longest: int,
-    rounded: bool,
+    current: Tensor, weight: Tensor, delays: Delays, neuron: NeuronArgs, lengths: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Spikes, own states after each sample's last step, and the sums of currents, for currents `[T, N, H]`."""
     dtype = state_dtype(current)
-    rows = linear._Rows(coefficients.to(dtype), 2)
-    own = _own(current, rows, state, flags)
-    connections = _Connections.of(weight, delay, rounded, dtype)
-    arriving = own.new_zeros((longest + 2, *own.shape[1:]))
-    for spikes in [] if past is None else past.to(dtype).flip(0):
+    rows, own = linear._Rows(neuron.constants.to(dtype), 2), _start(current, neuron)
+    connections = _Connections.of(weight, delays, dtype)
+    arriving = own.new_zeros((delays.longest + 2, *own.shape[1:]))
+    for spikes in [] if delays.past is None else delays.past.to(dtype).flip(0):
         arriving = connections.send(arriving, spikes)
     values, totals = [], []
     for t, x in enumerate(current.to(dtype)):
         valid, total = _valid(lengths, t, x), x + arriving[0]
-        steps, after = linear._run([total], rows, own, flags)
+        steps, after = linear._run([total], rows, own, neuron.options)
         own = torch.where(valid, torch.stack(after), own)
         values.append(torch.where(valid, steps[0].spike, torch.zeros_like(x)))
         totals.append(torch.where(valid, total, torch.zeros_like(x)))
@@ -103,43 +93,25 @@ def backward(
     grad_state: Tensor | None,
     total: Tensor,
     weight: Tensor,
-    delay: Tensor,
-    coefficients: Tensor,
-    state: Tensor | None,
+    delays: Delays,
+    neuron: NeuronArgs,
     lengths: Tensor | None,
-    flags: Flags,
-    longest: int,
-    rounded: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """dL/dcurrent, dL/dcoefficients of every neuron `[P, N, H]`, dL/dstate and dL/dpast, for the sums of `forward`."""
-    if lengths is not None:
+    if lengths is not None and len(lengths):
         parts = []
         for n, steps in enumerate(lengths.tolist()):
             one = slice(n, n + 1)
-            given = (None if part is None else part[:, one] for part in (grad_state, state))
-            final, start = given
-            found = backward(
-                grad_value[:steps, one],
-                final,
-                total[:steps, one],
-                weight,
-                delay,
-                coefficients,
-                start,
-                None,
-                flags,
-                longest,
-                rounded,
-            )
+            final = None if grad_state is None else grad_state[:, one]
+            signal, sums = grad_value[:steps, one], total[:steps, one]
+            found = backward(signal, final, sums, weight, delays, neuron.of_samples(one), None)
             behind = total.new_zeros(len(total) - steps, 1, total.shape[2], dtype=found[0].dtype)
             parts.append((torch.cat((found[0], behind)), *found[1:]))
-        if parts:
-            first, second, third, fourth = (torch.cat(some, 1) for some in zip(*parts, strict=True))
-            return first, second, third, fourth
-    dtype = state_dtype(total)
-    rows = linear._Rows(coefficients.to(dtype), 2)
-    own = _own(total, rows, state, flags)
-    connections = _Connections.of(weight, delay, rounded, dtype)
+        first, second, third, fourth = (torch.cat(some, 1) for some in zip(*parts, strict=True))
+        return first, second, third, fourth
+    dtype, flags, longest = state_dtype(total), neuron.options, delays.longest
+    rows, own = linear._Rows(neuron.constants.to(dtype), 2), _start(total, neuron)
+    connections = _Connections.of(weight, delays, dtype)
     seen, _ = linear._run(total.to(dtype).unbind(0), rows, own, flags)
     adjoint = linear._Adjoint(rows, flags, own, grad_state)
     signals = own.new_zeros((longest + 2, *own.shape[1:]))

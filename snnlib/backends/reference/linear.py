@@ -5,56 +5,16 @@ Every sum is taken in the order of the kernels, so both give the same bits.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from snnlib.backends.arguments import KINDS, Flags, count_states, row_names
 from snnlib.backends.native import state_dtype
-from snnlib.backends.reference.surrogate import KINDS, SHAPES
+from snnlib.backends.reference.surrogate import SHAPES
 from snnlib.checks import step_shape
-
-
-class Flags(NamedTuple):
-    """Options of a call; `Dynamics.flags`."""
-
-    kind: int
-    strict: bool
-    detach_reset: bool
-    detach_jump: bool
-    reset_next: bool
-    membrane: bool
-    through_time: bool
-    rectified: bool
-    quadratic: bool
-
-    @classmethod
-    def of(cls, numbers: Sequence[int]) -> Flags:
-        """Returns the options, from the number of the surrogate and zeros and ones."""
-        count = len(cls._fields)
-        if len(numbers) != count or not 0 <= numbers[0] < len(KINDS) or not set(numbers[1:]) <= {0, 1}:
-            raise ValueError(
-                f"flags: expected a number from 0 to {len(KINDS) - 1} and {count - 1} of 0 or 1, got {list(numbers)}"
-            )
-        return cls(numbers[0], *(bool(number) for number in numbers[1:]))
-
-
-def row_names(states: int) -> tuple[str, ...]:
-    """Rows of the packed coefficients `[P, C]`, in the order of `LinearRows` in cpp/include/snnlib/neurons/linear.h."""
-    k = range(states)
-    matrix = [f"a{i}{j}" for i in k for j in k]
-    vectors = [f"{name}{i}" for name in ("b", "d", "c", "keep", "offset", "p", "j", "r") for i in k]
-    return (*matrix, *vectors, "threshold", "floor", "height", "scale")
-
-
-def count_states(rows: int) -> int:
-    """K from the number of rows of the packed coefficients, `K^2 + 8 K + 4`."""
-    states = math.isqrt(rows + 12) - 4
-    if states < 1 or states * (states + 8) + 4 != rows:
-        raise ValueError(f"coefficients: expected K^2 + 8 K + 4 rows for K states, got {rows}")
-    return states
 
 
 class _Rows:

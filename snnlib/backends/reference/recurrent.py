@@ -11,9 +11,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from snnlib.backends.arguments import NeuronArgs
 from snnlib.backends.native import state_dtype
 from snnlib.backends.reference import linear
-from snnlib.backends.reference.linear import Flags
 
 # Terms that a product of a row of weights with a signal adds up side by side: lanes of the widest instruction set.
 _LANES = 16
@@ -50,10 +50,11 @@ def _times_rows(signal: Tensor, weight: Tensor) -> Tensor:
     return sums[..., 0]
 
 
-def _start(current: Tensor, rows: linear._Rows, state: Tensor | None, flags: Flags) -> tuple[Tensor, Tensor]:
+def _start(current: Tensor, rows: linear._Rows, neuron: NeuronArgs) -> tuple[Tensor, Tensor]:
     """The neurons' own state and their last spikes, for currents `[T, N, H]`."""
+    state = neuron.state
     if state is None:
-        shape = (rows.states + flags.reset_next + 1, *current.shape[1:])
+        shape = (rows.states + neuron.options.reset_next + 1, *current.shape[1:])
         state = current.new_zeros(shape, dtype=state_dtype(current))
     return state[:-1].to(state_dtype(current)), state[-1].to(state_dtype(current))
 
@@ -74,30 +75,24 @@ def _per_sample(
 
 
 def forward(
-    current: Tensor,
-    weight: Tensor,
-    coefficients: Tensor,
-    state: Tensor | None,
-    lengths: Tensor | None,
-    flags: Flags,
+    current: Tensor, weight: Tensor, neuron: NeuronArgs, lengths: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Spikes, state after each sample's last step, and the sums of currents, for currents `[T, N, H]`."""
     dtype = state_dtype(current)
-    rows = linear._Rows(coefficients.to(dtype), 2)
-    own, spikes = _start(current, rows, state, flags)
+    rows = linear._Rows(neuron.constants.to(dtype), 2)
+    own, spikes = _start(current, rows, neuron)
     if lengths is not None:
         like = current.to(dtype), torch.cat((own, spikes[None])), current.to(dtype)
 
         def alone(steps: int, n: slice) -> tuple[Tensor, ...]:
-            part = None if state is None else state[:, n]
-            return forward(current[:steps, n], weight, coefficients, part, None, flags)
+            return forward(current[:steps, n], weight, neuron.of_samples(n), None)
 
         value, final, total = _per_sample(alone, lengths, like)
         return value, final, total
     values, totals = [], []
     for x in current.to(dtype):
         totals.append(_add_by_spikes(x, spikes, weight.to(dtype)))
-        steps, after = linear._run([totals[-1]], rows, own, flags)
+        steps, after = linear._run([totals[-1]], rows, own, neuron.options)
         own, spikes = torch.stack(after), steps[0].spike
         values.append(spikes)
     final = torch.cat((own, spikes[None]))
@@ -112,16 +107,12 @@ def backward(
     total: Tensor,
     value: Tensor,
     weight: Tensor,
-    coefficients: Tensor,
-    state: Tensor | None,
+    neuron: NeuronArgs,
     lengths: Tensor | None,
-    flags: Flags,
 ) -> Gradients:
     """Gradients for the sums of currents `[T, N, H]` that `forward` gave."""
-    current, coefficient_rows, start = _adjoint(
-        grad_value, grad_state, total, weight, coefficients, state, lengths, flags
-    )
-    dtype = state_dtype(total)
+    current, coefficients, start = _adjoint(grad_value, grad_state, total, weight, neuron, lengths)
+    dtype, state = state_dtype(total), neuron.state
     grad_weight = weight.new_zeros(weight.shape, dtype=dtype).t()
     steps, batch = total.shape[:2]
     for t in range(steps):
@@ -132,7 +123,7 @@ def backward(
                 continue
             spikes = (value[t - 1, n] if t else state[-1, n]).to(dtype)[:, None]  # type: ignore[index]
             grad_weight = torch.where(spikes != 0, grad_weight + spikes * current[t, n], grad_weight)
-    return Gradients(current, grad_weight.t(), coefficient_rows, start)
+    return Gradients(current, grad_weight.t(), coefficients, start)
 
 
 def _adjoint(
@@ -140,34 +131,24 @@ def _adjoint(
     grad_state: Tensor | None,
     total: Tensor,
     weight: Tensor,
-    coefficients: Tensor,
-    state: Tensor | None,
+    neuron: NeuronArgs,
     lengths: Tensor | None,
-    flags: Flags,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """dL/dcurrent, dL/dcoefficients of every neuron, dL/dstate."""
-    dtype = state_dtype(total)
-    rows = linear._Rows(coefficients.to(dtype), 2)
-    own, spikes = _start(total, rows, state, flags)
+    dtype, flags = state_dtype(total), neuron.options
+    rows = linear._Rows(neuron.constants.to(dtype), 2)
+    own, spikes = _start(total, rows, neuron)
     if lengths is not None:
         like = (
             total.to(dtype),
-            total.new_zeros(len(coefficients), *total.shape[1:], dtype=dtype),
+            total.new_zeros(len(neuron.constants), *total.shape[1:], dtype=dtype),
             torch.cat((own, spikes[None])),
         )
 
         def alone(steps: int, n: slice) -> tuple[Tensor, ...]:
-            given = [None if part is None else part[:, n] for part in (grad_state, state)]
-            return _adjoint(
-                grad_value[:steps, n],
-                given[0],
-                total[:steps, n],
-                weight,
-                coefficients,
-                given[1],
-                None,
-                flags,
-            )
+            final = None if grad_state is None else grad_state[:, n]
+            part = neuron.of_samples(n)
+            return _adjoint(grad_value[:steps, n], final, total[:steps, n], weight, part, None)
 
         first, second, third = _per_sample(alone, lengths, like)
         return first, second, third

@@ -8,22 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from snnlib.backends.arguments import Decay
 from snnlib.backends.native import state_dtype
 from snnlib.checks import step_shape
-
-
-class Decay(NamedTuple):
-    """Factors of one time step, computed once in float64 and then rounded to the state's dtype."""
-
-    e_m: float
-    e_s: float
-    e_g: float
-    r_s: float
-
-
-def decay_factors(tau_m: float, tau_s: float, tau_grad: float) -> Decay:
-    """`e_x = 1 - 1/tau_x` and `r_s = 1/tau_s`, tau in time steps."""
-    return Decay(1 - 1 / tau_m, 1 - 1 / tau_s, 1 - 1 / tau_grad, 1 / tau_s)
 
 
 def as_bound(number: float, like: Tensor) -> float:

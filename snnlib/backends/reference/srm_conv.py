@@ -9,8 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from snnlib.backends.arguments import LayerArgs, NeuronArgs
 from snnlib.backends.native import state_dtype
-from snnlib.backends.reference.srm import Decay, Trace, as_bound, credit_of_state, state_of_credit
+from snnlib.backends.reference.srm import Trace, as_bound, credit_of_state, state_of_credit
 from snnlib.checks import require
 
 # Stride, padding and dilation by space axis; groups.
@@ -46,6 +47,29 @@ def convolve(x: Tensor, weight: Tensor, options: Options) -> Tensor:
             current = current + seen[:, :, :, :, c] * tap[:, :, c]
     assert isinstance(current, Tensor)
     return current.flatten(2, 3)
+
+
+def convolution_backward(
+    signal: Tensor, x: Tensor, weight: Tensor, options: Options
+) -> tuple[Tensor, Tensor]:
+    """dL/dW and dL/dx of a signal in the state's dtype."""
+    stride, padding, dilation, groups = options
+    dtype = state_dtype(x)
+    zeros = [0] * len(stride)
+    grad_x, grad_weight, _ = torch.ops.aten.convolution_backward(
+        signal.to(dtype).flatten(0, 1),
+        x.to(dtype).flatten(0, 1),
+        weight.to(dtype),
+        None,
+        stride,
+        padding,
+        dilation,
+        False,
+        zeros,
+        groups,
+        [True, True, False],
+    )
+    return grad_weight, grad_x.reshape(x.shape)
 
 
 def _window_sums(spikes: Tensor, pool: Sequence[int]) -> Tensor:
@@ -135,27 +159,17 @@ def read_entries(
 
 
 def backward(
+    call: LayerArgs,
+    neuron: NeuronArgs,
+    record: tuple[Tensor, Tensor, Tensor],
     grad_output: Tensor,
-    x: Tensor,
-    weight: Tensor,
-    bits: Tensor,
-    record: Tensor,
-    starts: Tensor,
-    options: Options,
-    pool: Sequence[int],
-    decay: Decay,
-    band: int,
-    time_dim: int,
     grad_state: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """dL/dW, dL/dx and dL/dstate in the state's dtype: dense signals a and b, then torch's convolution gradients."""
-    dtype = state_dtype(x)
-    stride, padding, dilation, groups = options
-    sizes = zip(x.shape[3:], weight.shape[2:], stride, padding, dilation, strict=True)
-    space = [(size + 2 * zeros - gap * (taps - 1) - 1) // step + 1 for size, taps, step, zeros, gap in sizes]
-    shape = (*x.shape[:2], weight.shape[0], *space)
-    fired, (slope, gain) = read_entries(bits, record, starts, shape, band, time_dim)
-    q = _shared_out(grad_output.to(dtype), fired, pool)
+    x, weight, time_dim, decay = call.x, call.weight, call.time_dim, neuron.decay
+    dtype, shape = state_dtype(x), (*x.shape[:2], len(weight), *call.geometry.space)
+    fired, (slope, gain) = read_entries(*record, shape, call.band, time_dim)
+    q = _shared_out(grad_output.to(dtype), fired, call.pool)
     columns = (q, fired, slope, gain)
     step = (shape[1 - time_dim], *shape[2:])
     au = a_s = bg = q.new_zeros(step)
@@ -173,21 +187,6 @@ def backward(
         a.select(time_dim, t).copy_(au)
         b.select(time_dim, t).copy_(bg)
 
-    def convolution_backward(signal: Tensor, mask: list[bool]) -> tuple[Tensor, ...]:
-        return torch.ops.aten.convolution_backward(  # type: ignore[no-any-return]
-            signal.flatten(0, 1),
-            x.to(dtype).flatten(0, 1),
-            weight.to(dtype),
-            None,
-            stride,
-            padding,
-            dilation,
-            False,
-            [0] * len(stride),
-            groups,
-            mask,
-        )
-
-    grad_weight = convolution_backward(a, [False, True, False])[1]
-    grad_x = convolution_backward(b, [True, False, False])[0]
-    return grad_weight, grad_x.reshape(x.shape) * x.to(dtype), state_of_credit(au, a_s, bg, decay)
+    grad_weight, _ = convolution_backward(a, x, weight, call.options)
+    _, grad_x = convolution_backward(b, x, weight, call.options)
+    return grad_weight, grad_x * x.to(dtype), state_of_credit(au, a_s, bg, decay)

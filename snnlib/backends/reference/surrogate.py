@@ -7,6 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from snnlib.backends.arguments import KINDS
+
 # Beyond this argument exp(-z) counts as zero: its relative error would exceed 4e-5 in float32.
 _EXP_RANGE = 40.0
 
@@ -53,15 +55,6 @@ def _multi_gaussian(z: Tensor) -> Tensor:
     return (23 * exp_minus(z * z) - exp_minus(z * z / 36)) / 22
 
 
-# f(z) for z = |scale u|, in the order of `SurrogateKind` in cpp/include/snnlib/neurons/surrogate.h.
-SHAPES: dict[str, Callable[[Tensor], Tensor]] = {
-    "triangle": _triangle,
-    "rectangle": _rectangle,
-    "atan": _atan,
-    "fast_sigmoid": _fast_sigmoid,
-    "sigmoid": _sigmoid,
-    "exponential": exp_minus,
-    "gaussian": _gaussian,
-    "multi_gaussian": _multi_gaussian,
-}
-KINDS = tuple(SHAPES)
+# f(z) for z = |scale u|.
+_FORMULAS = _triangle, _rectangle, _atan, _fast_sigmoid, _sigmoid, exp_minus, _gaussian, _multi_gaussian
+SHAPES: dict[str, Callable[[Tensor], Tensor]] = dict(zip(KINDS, _FORMULAS, strict=True))

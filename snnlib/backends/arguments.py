@@ -1,18 +1,84 @@
-"""What several ops are told, packed: an op's schema spells it out, and everything behind it takes these."""
+"""The arguments of ops, packed: a schema spells them out, and kernels and references behind it take these."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 from torch import Tensor
 
 from snnlib import checks
-from snnlib.backends.reference.linear import Flags, count_states
-from snnlib.backends.reference.srm import Decay, decay_factors
+from snnlib.backends.geometry import ConvOptions, Geometry, geometry
 
 SRM_STATES = ("u", "s", "g")
+# Shapes of surrogates, in the order of `SurrogateKind` in cpp/include/snnlib/neurons/surrogate.h.
+KINDS = (
+    "triangle",
+    "rectangle",
+    "atan",
+    "fast_sigmoid",
+    "sigmoid",
+    "exponential",
+    "gaussian",
+    "multi_gaussian",
+)
+
+
+class Flags(NamedTuple):
+    """Options of a call; `Dynamics.flags`."""
+
+    kind: int
+    strict: bool
+    detach_reset: bool
+    detach_jump: bool
+    reset_next: bool
+    membrane: bool
+    through_time: bool
+    rectified: bool
+    quadratic: bool
+
+    @classmethod
+    def of(cls, numbers: Sequence[int]) -> Flags:
+        """Returns the options, from the number of the surrogate and zeros and ones."""
+        count = len(cls._fields)
+        if len(numbers) != count or not 0 <= numbers[0] < len(KINDS) or not set(numbers[1:]) <= {0, 1}:
+            raise ValueError(
+                f"flags: expected a number from 0 to {len(KINDS) - 1} and {count - 1} of 0 or 1, got {list(numbers)}"
+            )
+        return cls(numbers[0], *(bool(number) for number in numbers[1:]))
+
+
+def row_names(states: int) -> tuple[str, ...]:
+    """Rows of the packed coefficients `[P, C]`, in the order of `LinearRows` in cpp/include/snnlib/neurons/linear.h."""
+    k = range(states)
+    matrix = [f"a{i}{j}" for i in k for j in k]
+    vectors = [f"{name}{i}" for name in ("b", "d", "c", "keep", "offset", "p", "j", "r") for i in k]
+    return (*matrix, *vectors, "threshold", "floor", "height", "scale")
+
+
+def count_states(rows: int) -> int:
+    """K from the number of rows of the packed coefficients, `K^2 + 8 K + 4`."""
+    states = math.isqrt(rows + 12) - 4
+    if states < 1 or states * (states + 8) + 4 != rows:
+        raise ValueError(f"coefficients: expected K^2 + 8 K + 4 rows for K states, got {rows}")
+    return states
+
+
+class Decay(NamedTuple):
+    """Factors of one time step, computed once in float64 and then rounded to the state's dtype."""
+
+    e_m: float
+    e_s: float
+    e_g: float
+    r_s: float
+
+
+def decay_factors(tau_m: float, tau_s: float, tau_grad: float) -> Decay:
+    """`e_x = 1 - 1/tau_x` and `r_s = 1/tau_s`, tau in time steps."""
+    return Decay(1 - 1 / tau_m, 1 - 1 / tau_s, 1 - 1 / tau_grad, 1 / tau_s)
 
 
 @dataclass(frozen=True)
@@ -63,6 +129,10 @@ class NeuronArgs:
     def clamp(self) -> float:
         """Bound of the time per potential of the spike response model."""
         return self.taus[-1]
+
+    def of_samples(self, samples: slice) -> NeuronArgs:
+        """Returns these neurons with the state of some samples alone."""
+        return replace(self, state=None if self.state is None else self.state[:, samples])
 
     def tensors(self) -> dict[str, Tensor | None]:
         """The tensors by the names that errors give them."""
@@ -115,3 +185,36 @@ def check_dynamics(options: Flags, states: int) -> None:
         raise ValueError(
             f"flags: expected products of states with two or three of them and a reset in the same step, {got}"
         )
+
+
+class Delays(NamedTuple):
+    """Delays `[H, H]` of recurrent connections up to `longest` steps, and the spikes on their way at the first.
+
+    `past` is `[longest + 2, N, H]`, the newest first; with `rounded` whole steps count alone.
+    """
+
+    delay: Tensor
+    past: Tensor | None
+    longest: int
+    rounded: bool
+
+
+@dataclass(frozen=True)
+class LayerArgs:
+    """The convolution of a layer, of x `[T, N, C, (D), H, W]` with a weight, and the windows of pooling behind it."""
+
+    x: Tensor
+    weight: Tensor
+    options: ConvOptions
+    pool: Sequence[int]
+    time_dim: int
+
+    @cached_property
+    def geometry(self) -> Geometry:
+        """Sizes of the convolution."""
+        return geometry(self.x, self.weight, self.options, self.time_dim)
+
+    @property
+    def band(self) -> int:
+        """Rows of neurons that a task of the kernels takes at a time, which the order of a record follows."""
+        return self.geometry.bands(self.pool[0])[0]
