@@ -1,6 +1,6 @@
 """Surrogate gradients under their public name; see `snnlib.neurons.surrogate`."""
 
-from snnlib.neurons.spike import Surrogate, spike
+from snnlib.neurons.spike import spike
 from snnlib.neurons.surrogate import (
     ATan,
     Erf,
@@ -14,6 +14,7 @@ from snnlib.neurons.surrogate import (
     Sigmoid,
     SoftSign,
     SuperSpike,
+    Surrogate,
     Triangle,
 )
 from snnlib.neurons.surrogate_width import update_widths_

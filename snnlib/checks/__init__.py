@@ -10,10 +10,9 @@ from snnlib.checks.arguments import (
     check_finite,
     check_flag,
     check_number,
-    check_untransformed,
-    in_transform,
     time_dimension,
 )
+from snnlib.checks.calls import check_untransformed, differentiable_once, in_transform
 from snnlib.checks.ops import (
     MOST_PLACES,
     check_axes,
@@ -89,6 +88,7 @@ __all__ = [
     "check_time_dim",
     "check_untransformed",
     "check_windows",
+    "differentiable_once",
     "first_state",
     "in_transform",
     "require",

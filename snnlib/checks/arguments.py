@@ -1,4 +1,4 @@
-"""Checks of arguments that are no sequences: numbers, flags, counts, sizes, and where a call comes from."""
+"""Checks of arguments that are no sequences: numbers, flags, counts and sizes."""
 
 from __future__ import annotations
 
@@ -65,21 +65,6 @@ def as_sizes(name: str, value: int | Sequence[int], dims: int, *, minimum: int) 
     if any(size > MOST_INT32 for size in sizes):
         raise ValueError(f"{name}: expected integers up to {MOST_INT32}, got {value!r}")
     return sizes
-
-
-def in_transform() -> bool:
-    """Whether the call is inside `torch.func.vmap`, `grad` or their kind."""
-    return not torch.compiler.is_compiling() and torch._C._functorch.peek_interpreter_stack() is not None
-
-
-def check_untransformed(what: str) -> None:
-    """Raise RuntimeError inside `torch.func.vmap`, `grad` and their kind, which do not know the layers' gradients."""
-    if in_transform():
-        raise RuntimeError(
-            f"{what}: expected a call outside torch.func.vmap, grad and their kind, got one inside; spiking layers "
-            "take many samples at once in the batch dimension N of [T, N, ...], and loss.backward() gives their "
-            "gradients"
-        )
 
 
 def check_finite(name: str, value: float) -> None:

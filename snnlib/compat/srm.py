@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from snnlib import functional
-from snnlib.ops.differentiable_once import differentiable_once
+from snnlib.checks import differentiable_once
 
 # The published code's damping of dL/dx, layer by layer.
 _INPUT_GRAD_SCALE = 0.85

@@ -10,13 +10,13 @@ from torch import Tensor
 
 from snnlib import ops
 from snnlib.backends.autocast import autocast_dtype
+from snnlib.checks import differentiable_once
 from snnlib.functional.operators import FullyConnected, LinearOperator
 from snnlib.functional.spiking import layer_currents, pooled, spiking_layer
 from snnlib.functional.unfolded import unfolded_rows
 from snnlib.neurons.base import Neuron, Output
 from snnlib.neurons.spike_response import as_threshold, check_state
 from snnlib.neurons.srm import SRM
-from snnlib.ops.differentiable_once import differentiable_once
 from snnlib.sequences.input_time import by_time
 
 

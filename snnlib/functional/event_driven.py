@@ -12,10 +12,9 @@ from snnlib import ops
 from snnlib.backends import native
 from snnlib.backends.arguments import NeuronArgs
 from snnlib.backends.geometry import ConvOptions, geometry
-from snnlib.checks import step_shape
+from snnlib.checks import differentiable_once, step_shape
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator, SequenceConvolution
 from snnlib.neurons.spike_response import SRMNeuron, Streamed, check_state
-from snnlib.ops.differentiable_once import differentiable_once
 
 
 class _Layer(torch.autograd.Function):

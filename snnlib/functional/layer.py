@@ -10,12 +10,11 @@ from torch import Tensor
 
 from snnlib import ops
 from snnlib.backends.autocast import autocast_dtype
-from snnlib.checks import check_finite, check_number, check_untransformed, time_dimension
+from snnlib.checks import check_finite, check_number, check_untransformed, differentiable_once, time_dimension
 from snnlib.functional.event_driven import as_event_driven, currents_in_order, event_driven_layer
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
 from snnlib.functional.pool import spike_avg_pool2d
 from snnlib.neurons.spike_response import SRMNeuron, Streamed, as_threshold, check_state
-from snnlib.ops.differentiable_once import differentiable_once
 from snnlib.ops.srm_credit import through_state
 
 

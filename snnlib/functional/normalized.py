@@ -25,11 +25,10 @@ import torch
 from torch import Tensor
 
 from snnlib import ops
-from snnlib.checks import step_shape
+from snnlib.checks import differentiable_once, step_shape
 from snnlib.functional.spiking import pooled
 from snnlib.neurons.base import Neuron
 from snnlib.neurons.dynamics import Coefficient, Dynamics
-from snnlib.ops.differentiable_once import differentiable_once
 
 # Below it the division by the scale would lose digits.
 _LEAST_SCALE = 1e-20

@@ -12,13 +12,19 @@ from torch import Tensor
 from snnlib import ops
 from snnlib.backends import reference
 from snnlib.backends.arguments import Delays
-from snnlib.checks import check_device, check_floating, check_lengths, check_rank, require
+from snnlib.checks import (
+    check_device,
+    check_floating,
+    check_lengths,
+    check_rank,
+    differentiable_once,
+    require,
+)
 from snnlib.functional.operators import LinearOperator
 from snnlib.functional.spiking import layer_currents
 from snnlib.neurons.base import Neuron, Output
 from snnlib.neurons.constants import broadcast
 from snnlib.neurons.dynamics import Dynamics
-from snnlib.ops.differentiable_once import differentiable_once
 from snnlib.sequences.lengths import without_padding
 
 

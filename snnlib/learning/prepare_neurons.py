@@ -25,7 +25,7 @@ from snnlib.learning.targets import (
     much_better,
 )
 from snnlib.neurons import Integrator, Neuron
-from snnlib.neurons.spike import Surrogate
+from snnlib.neurons.surrogate import Surrogate
 from snnlib.nn.neuron_layer import NeuronLayer
 
 # Of the shift beyond the largest current, in thresholds: it makes a neuron fire at every step.

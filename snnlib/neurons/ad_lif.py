@@ -20,15 +20,11 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from snnlib.neurons.base import Params, State
-from snnlib.neurons.dialects import (
-    check_tau,
-    decay_and_leak,
-)
-from snnlib.neurons.dynamics import Coefficient, Dynamics
+from snnlib.neurons.checks import check_tau
+from snnlib.neurons.dynamics import Coefficient, Dynamics, decay_and_leak
 from snnlib.neurons.fields import Constant, constant, fixed, one_of, option
 from snnlib.neurons.firing import SpikingNeuron
-from snnlib.neurons.spike import SurrogateLike
-from snnlib.neurons.surrogate import Exponential, Rectangle
+from snnlib.neurons.surrogate import Exponential, Rectangle, SurrogateLike
 
 # The paper's scale of both couplings; the neuron of Bittar and Garner has none.
 _SCALES = {"symplectic": 120.0, "euler": 60.0, "adaptation_first": None}

@@ -18,12 +18,8 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from snnlib.neurons.base import Params, Reset, State
-from snnlib.neurons.dialects import (
-    check_longer_tau,
-    check_tau,
-    decay_and_leak,
-)
-from snnlib.neurons.dynamics import Coefficient, Dynamics
+from snnlib.neurons.checks import check_longer_tau, check_tau
+from snnlib.neurons.dynamics import Coefficient, Dynamics, decay_and_leak
 from snnlib.neurons.fields import Constant, constant, fixed, one_of, option
 from snnlib.neurons.firing import SpikingNeuron
 from snnlib.neurons.surrogate import Exponential, SuperSpike

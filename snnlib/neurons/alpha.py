@@ -21,13 +21,8 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from snnlib.neurons.base import Params, State
-from snnlib.neurons.dialects import (
-    check_longer_tau,
-    check_tau,
-    decay_and_leak,
-    values_of,
-)
-from snnlib.neurons.dynamics import Coefficient, Dynamics
+from snnlib.neurons.checks import check_longer_tau, check_tau, values_of
+from snnlib.neurons.dynamics import Coefficient, Dynamics, decay_and_leak
 from snnlib.neurons.fields import Constant, constant, fixed, one_of, option
 from snnlib.neurons.firing import SpikingNeuron
 from snnlib.neurons.surrogate import ATan

@@ -17,14 +17,13 @@ from typing import Any
 from torch import Tensor
 
 from snnlib.neurons.base import Params, Reset, State
-from snnlib.neurons.dialects import (
+from snnlib.neurons.checks import (
     values_of,
 )
 from snnlib.neurons.dynamics import Coefficient, Dynamics
 from snnlib.neurons.fields import Constant, constant, fixed, option
 from snnlib.neurons.firing import SpikingNeuron
-from snnlib.neurons.spike import SurrogateLike
-from snnlib.neurons.surrogate import MultiGaussian
+from snnlib.neurons.surrogate import MultiGaussian, SurrogateLike
 
 
 class BRF(SpikingNeuron):

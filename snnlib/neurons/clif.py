@@ -17,11 +17,11 @@ from dataclasses import InitVar
 from torch import Tensor
 
 from snnlib.neurons.base import Params, Reset, State
-from snnlib.neurons.dialects import check_tau, decay_and_leak
+from snnlib.neurons.checks import check_tau
+from snnlib.neurons.dynamics import decay_and_leak
 from snnlib.neurons.fields import Constant, constant, fixed, option
 from snnlib.neurons.firing import SpikingNeuron
-from snnlib.neurons.spike import SurrogateLike
-from snnlib.neurons.surrogate import Rect
+from snnlib.neurons.surrogate import Rect, SurrogateLike
 
 
 class CLIF(SpikingNeuron):

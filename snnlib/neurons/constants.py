@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.checks import check_count, check_device
-from snnlib.neurons.dialects import check_numbers, is_learned
+from snnlib.neurons.checks import check_numbers, is_learned
 from snnlib.neurons.state_dict import StoredConstants
 
 

@@ -19,11 +19,8 @@ from torch import Tensor, inf
 
 from snnlib.checks import check_number
 from snnlib.neurons.base import Params, State
-from snnlib.neurons.dialects import (
-    check_tau,
-    decay_and_leak,
-)
-from snnlib.neurons.dynamics import Dynamics
+from snnlib.neurons.checks import check_tau
+from snnlib.neurons.dynamics import Dynamics, decay_and_leak
 from snnlib.neurons.event import GRAD_CLAMP, ByEvent
 from snnlib.neurons.event_sequence import Coefficients, EventSequence, SpikeReset
 from snnlib.neurons.fields import Constant, constant, one_of, option

@@ -169,3 +169,11 @@ def _constant_columns(
         for name in dict.fromkeys(names)
     }
     return [columns[name] for name in names]
+
+
+def decay_and_leak(tau: Tensor, discretisation: str) -> tuple[Tensor, Tensor]:
+    """What a state keeps and loses in a step: `1 - 1/tau` (Euler) or `exp(-1/tau)` (exponential), and the rest."""
+    # A learnable time constant may be pushed below one step, where a leak would change sign.
+    tau = tau.clamp(min=1.0)
+    leak = 1 / tau if discretisation == "euler" else 1 - torch.exp(-1 / tau)
+    return 1 - leak, leak

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from snnlib.ops.differentiable_once import differentiable_once
+from snnlib.checks import differentiable_once
 
 
 class Coefficients(NamedTuple):

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from snnlib.checks import check_flag
 from snnlib.neurons.base import Neuron
-from snnlib.neurons.dialects import check_choice, check_numbers, finite_number
+from snnlib.neurons.checks import check_choice, check_numbers, finite_number
 
 if TYPE_CHECKING:
 

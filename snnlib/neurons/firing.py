@@ -12,10 +12,10 @@ from torch import Tensor
 from snnlib.backends.arguments import KINDS
 from snnlib.checks import check_number
 from snnlib.neurons.base import Params, Reset, State
-from snnlib.neurons.dialects import check_threshold
+from snnlib.neurons.checks import check_threshold
 from snnlib.neurons.fields import Constant, Model, constant, fixed, one_of, option
-from snnlib.neurons.spike import Surrogate, SurrogateLike, check_surrogate, spike
-from snnlib.neurons.surrogate import ATan
+from snnlib.neurons.spike import check_surrogate, spike
+from snnlib.neurons.surrogate import ATan, Surrogate, SurrogateLike
 from snnlib.neurons.surrogate_width import OwnWidth
 
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from snnlib.neurons.base import Params, Reset, State
-from snnlib.neurons.dialects import (
+from snnlib.neurons.checks import (
     check_tau,
 )
 from snnlib.neurons.dynamics import Dynamics

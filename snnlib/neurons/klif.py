@@ -15,11 +15,8 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from snnlib.neurons.base import Params, State
-from snnlib.neurons.dialects import (
-    check_tau,
-    decay_and_leak,
-)
-from snnlib.neurons.dynamics import Dynamics
+from snnlib.neurons.checks import check_tau
+from snnlib.neurons.dynamics import Dynamics, decay_and_leak
 from snnlib.neurons.fields import Constant, constant, fixed, option
 from snnlib.neurons.firing import SpikingNeuron
 from snnlib.neurons.surrogate import Sigmoid

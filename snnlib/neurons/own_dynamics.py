@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.checks import in_transform
-from snnlib.neurons.spike import Surrogate
+from snnlib.neurons.surrogate import Surrogate
 
 if TYPE_CHECKING:
     from snnlib.neurons.base import Neuron

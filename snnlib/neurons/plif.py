@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from snnlib.neurons.base import Params, State
-from snnlib.neurons.dialects import (
+from snnlib.neurons.checks import (
     check_tau,
     is_learned,
     values_of,

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from snnlib.neurons.base import Params, Reset, State
-from snnlib.neurons.dialects import check_tau, is_learned, values_of
+from snnlib.neurons.checks import check_tau, is_learned, values_of
 from snnlib.neurons.fields import Constant, constant, fixed, one_of, option
 from snnlib.neurons.firing import SpikingNeuron
 from snnlib.neurons.surrogate import Sigmoid

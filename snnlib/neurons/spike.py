@@ -2,37 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from snnlib.backends.reference.surrogate import SHAPES
-
-
-class Surrogate:
-    """A bump `height * f(scale * u)` with one of the shapes that run natively; see the subclasses."""
-
-    kind: ClassVar[str]
-
-    def coefficients(self, threshold: Tensor) -> tuple[Tensor, Tensor]:
-        """`(height, scale)` for a neuron's threshold, in units of the membrane potential."""
-        raise NotImplementedError
-
-    @property
-    def has_shape(self) -> bool:
-        """Whether it is one of the shapes, with these arguments; neurons with others run by `step`."""
-        return True
-
-    def derivative(self, u: Tensor, threshold: Tensor) -> Tensor:
-        """`ds/du` at `u = h - threshold`."""
-        height, scale = self.coefficients(threshold)
-        return height * SHAPES[self.kind]((u * scale).abs())
-
-
-# One of `snnlib.surrogate`, or a user's own function from `u = h - threshold` to `ds/du`.
-SurrogateLike = Surrogate | Callable[[Tensor], Tensor]
+from snnlib.neurons.surrogate import Surrogate, SurrogateLike
 
 
 class _Spike(torch.autograd.Function):

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from snnlib.checks import check_finite, check_number, step_shape
 from snnlib.neurons.base import Output, Params, State
-from snnlib.neurons.dialects import check_choice, check_threshold, shown_options
+from snnlib.neurons.checks import check_choice, check_threshold
 from snnlib.neurons.event import GRAD_CLAMP, ByEvent
 from snnlib.neurons.own_dynamics import own_threshold
 from snnlib.neurons.spike_response import SRMNeuron, free_srm_potential, srm_neuron_stream
@@ -195,4 +195,8 @@ class SRM(ByEvent):
             shown["grad_clamp"] = self.neuron.grad_clamp
         if self.input_grad_scale != 1:
             shown["input_grad_scale"] = self.input_grad_scale
-        return {**shown, **shown_options(self, {"reset_states": "all", "input_gradient": None})}
+        if self.reset_states != "all":
+            shown["reset_states"] = self.reset_states
+        if self.input_gradient is not None:
+            shown["input_gradient"] = self.input_gradient
+        return shown

@@ -17,18 +17,42 @@ no measurable loss of accuracy. Widths of 1 and above make silent neurons (poten
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from snnlib.backends.reference.surrogate import exp_minus
+from snnlib.backends.reference.surrogate import SHAPES, exp_minus
 from snnlib.checks import check_number
-from snnlib.neurons.spike import Surrogate
 
 # Half width of compact surrogates in thresholds: 6 to 15 % of neuron-steps active.
 _WIDTH = 0.5
+
+
+class Surrogate:
+    """A bump `height * f(scale * u)` with one of the shapes that run natively; see the subclasses."""
+
+    kind: ClassVar[str]
+
+    def coefficients(self, threshold: Tensor) -> tuple[Tensor, Tensor]:
+        """`(height, scale)` for a neuron's threshold, in units of the membrane potential."""
+        raise NotImplementedError
+
+    @property
+    def has_shape(self) -> bool:
+        """Whether it is one of the shapes, with these arguments; neurons with others run by `step`."""
+        return True
+
+    def derivative(self, u: Tensor, threshold: Tensor) -> Tensor:
+        """`ds/du` at `u = h - threshold`."""
+        height, scale = self.coefficients(threshold)
+        return height * SHAPES[self.kind]((u * scale).abs())
+
+
+# One of `snnlib.surrogate`, or a user's own function from `u = h - threshold` to `ds/du`.
+SurrogateLike = Surrogate | Callable[[Tensor], Tensor]
 
 
 def _check_positive(name: str, value: float) -> None:

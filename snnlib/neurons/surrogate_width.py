@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.neurons.base import Neuron, Output, Params
-from snnlib.neurons.spike import SurrogateLike
-from snnlib.neurons.surrogate import Triangle
+from snnlib.neurons.surrogate import SurrogateLike, Triangle
 
 # Of the ratio of target and share: it holds 2, 5 and 10 % within a few tenths after some tens of batches.
 _EXPONENT = 0.2

@@ -14,8 +14,7 @@ from snnlib.functional.operators import FullyConnected, LinearOperator
 from snnlib.functional.recurrent import spiking_recurrent
 from snnlib.functional.spiking import layer_currents, pooled
 from snnlib.neurons import CubaLIF, Neuron, Output
-from snnlib.neurons.spike import Surrogate
-from snnlib.neurons.surrogate import Triangle
+from snnlib.neurons.surrogate import Surrogate, Triangle
 from snnlib.nn.delays import Delays, check_sequence
 from snnlib.nn.neuron_layer import draw_weight
 from snnlib.nn.spiking import SpikingLayer

@@ -11,7 +11,7 @@ from torch import Tensor
 from snnlib.checks import SRM_HINTS, as_tensor
 from snnlib.functional.layer import NeuronOptions
 from snnlib.neurons import SRM
-from snnlib.neurons.dialects import check_threshold
+from snnlib.neurons.checks import check_threshold
 from snnlib.neurons.spike_response import SRMNeuron, as_threshold
 from snnlib.neurons.state_dict import compare_once
 from snnlib.nn.delays import Delays

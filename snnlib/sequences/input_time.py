@@ -22,8 +22,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from snnlib.checks import warn_caller
-from snnlib.ops.differentiable_once import differentiable_once
+from snnlib.checks import differentiable_once, warn_caller
 from snnlib.sequences.history import last_steps
 
 # What `input_gradient` may be; None chooses by the module below.

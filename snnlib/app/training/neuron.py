@@ -10,7 +10,7 @@ from snnlib import neurons, surrogate
 from snnlib.app.training.choices import SurrogateName
 from snnlib.app.training.config import TrainConfig
 from snnlib.app.training.errors import ConfigError
-from snnlib.neurons.spike import Surrogate
+from snnlib.neurons.surrogate import Surrogate
 
 # Peak of the surrogate of recurrent layers: from 1 on gradients can grow to NaN (docs/time.md).
 _RECURRENT_PEAK = 0.4

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from snnlib.neurons.spike import Surrogate
 from snnlib.neurons.surrogate import (
     ATan,
     Erf,
@@ -21,6 +20,7 @@ from snnlib.neurons.surrogate import (
     Sigmoid,
     SoftSign,
     SuperSpike,
+    Surrogate,
     Triangle,
 )
 

@@ -10,7 +10,7 @@ from snnlib.neurons import Dynamics, Neuron
 from snnlib.neurons.base import Params, State
 from snnlib.neurons.fields import Constant, constant
 from snnlib.neurons.firing import SpikingNeuron
-from snnlib.neurons.spike import SurrogateLike
+from snnlib.neurons.surrogate import SurrogateLike
 from snnlib.nn import AvgPool2d
 from snnlib.structure.cells import Array, Cell
 

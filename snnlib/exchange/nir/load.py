@@ -31,7 +31,7 @@ from snnlib.exchange.nir.reading import (
 from snnlib.exchange.nir.structure import Structure, structure_of
 from snnlib.exchange.nir.targets.sinabs import Sinabs
 from snnlib.neurons import Neuron
-from snnlib.neurons.spike import SurrogateLike
+from snnlib.neurons.surrogate import SurrogateLike
 from snnlib.nn import PerStep, SpikingConv1d, SpikingConv2d, SpikingLinear
 from snnlib.structure.cells import Cell
 

@@ -13,7 +13,7 @@ from snnlib.exchange.conversion.sequence_modules import Offset
 from snnlib.exchange.nir.graph_modules import Elementwise, GraphNeuron, Scale, SumPool2d
 from snnlib.exchange.nir.structure import Shape, padding_of, pair
 from snnlib.neurons import IF, LIF, CubaLIF, Integrator, Neuron
-from snnlib.neurons.spike import SurrogateLike
+from snnlib.neurons.surrogate import SurrogateLike
 from snnlib.nn import AvgPool2d, PerStep
 from snnlib.structure.cells import Array, Cell, array
 

@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from snnlib.checks import check_finite, check_number
-
-
-def shown_options(neuron: torch.nn.Module, defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Options other than constants and the surrogate that differ from their defaults, for `print`."""
-    names = [name for name in defaults if name != "surrogate" and hasattr(neuron, name)]
-    values = {name: getattr(neuron, name) for name in names}
-    return {
-        name: value
-        for name, value in values.items()
-        if not isinstance(value, Tensor) and value != defaults[name]
-    }
 
 
 def is_learned(value: object) -> bool:
@@ -92,11 +80,3 @@ def check_choice(name: str, value: object, *choices: str) -> str:
     if value not in choices:
         raise ValueError(f"{name}: expected one of {', '.join(choices)}, got {value!r}")
     return str(value)
-
-
-def decay_and_leak(tau: Tensor, discretisation: str) -> tuple[Tensor, Tensor]:
-    """What a state keeps and loses in a step: `1 - 1/tau` (Euler) or `exp(-1/tau)` (exponential), and the rest."""
-    # A learnable time constant may be pushed below one step, where a leak would change sign.
-    tau = tau.clamp(min=1.0)
-    leak = 1 / tau if discretisation == "euler" else 1 - torch.exp(-1 / tau)
-    return 1 - leak, leak

@@ -1,4 +1,4 @@
-"""Gradients without a derivative of their own: differentiating them again raises an error instead of giving zero."""
+"""Where layers may be called: outside the transforms of `torch.func`, and differentiated once."""
 
 from __future__ import annotations
 
@@ -14,6 +14,21 @@ _MESSAGE = (
     b"gradients of a spiking layer: expected one backward pass, got a derivative of them (create_graph=True); "
     b"the gradients of spikes are rules without a derivative"
 )
+
+
+def in_transform() -> bool:
+    """Whether the call is inside `torch.func.vmap`, `grad` or their kind."""
+    return not torch.compiler.is_compiling() and torch._C._functorch.peek_interpreter_stack() is not None
+
+
+def check_untransformed(what: str) -> None:
+    """Raise RuntimeError inside `torch.func.vmap`, `grad` and their kind, which do not know the layers' gradients."""
+    if in_transform():
+        raise RuntimeError(
+            f"{what}: expected a call outside torch.func.vmap, grad and their kind, got one inside; spiking layers "
+            "take many samples at once in the batch dimension N of [T, N, ...], and loss.backward() gives their "
+            "gradients"
+        )
 
 
 def differentiable_once(
