@@ -14,7 +14,8 @@ from snnlib.backends.arguments import NeuronArgs
 from snnlib.backends.geometry import ConvOptions, geometry
 from snnlib.checks import differentiable_once, step_shape
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator, SequenceConvolution
-from snnlib.neurons.spike_response import SRMNeuron, Streamed, check_state
+from snnlib.neurons.base import Output
+from snnlib.neurons.spike_response import SRMNeuron, check_state
 
 
 class _Layer(torch.autograd.Function):
@@ -156,7 +157,7 @@ def event_driven_layer(
     time_dim: int,
     return_state: bool,
     pool: tuple[int, int],
-) -> Streamed:
+) -> Output:
     """The layer, whose spikes have 0 to 3 space axes. Gradients as in `srm_layer`."""
     x, weight, options, axes = conv
     added = tuple(range(3, 5 - axes))
@@ -165,4 +166,4 @@ def event_driven_layer(
         check_state(state, [size for dim, size in enumerate(shape) if dim not in added], x, time_dim)
         state = state.reshape(3, *step_shape(shape, time_dim))
     args = NeuronArgs(threshold, state, (), neuron.constants)
-    return Streamed(*run_layer(conv, args, pool, time_dim, return_state, input_grad_scale))
+    return Output(*run_layer(conv, args, pool, time_dim, return_state, input_grad_scale))

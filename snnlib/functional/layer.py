@@ -14,7 +14,8 @@ from snnlib.checks import check_finite, check_number, check_untransformed, diffe
 from snnlib.functional.event_driven import as_event_driven, currents_in_order, event_driven_layer
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
 from snnlib.functional.pool import spike_avg_pool2d
-from snnlib.neurons.spike_response import SRMNeuron, Streamed, as_threshold, check_state
+from snnlib.neurons.base import Output
+from snnlib.neurons.spike_response import SRMNeuron, as_threshold, check_state
 from snnlib.ops.srm_credit import through_state
 
 
@@ -116,7 +117,7 @@ def srm_layer_stream(
     state: Tensor | None = None,
     return_state: bool = True,
     pool: tuple[int, int] = (1, 1),
-) -> Streamed:
+) -> Output:
     """One chunk of a sequence through a layer, from `state` (None: zero) and with the state to go on from.
 
     Arguments and errors as in `srm_layer`; `pool` averages the spikes of a 2-D convolution in windows without overlap.
@@ -142,7 +143,7 @@ def srm_layer_stream(
     spikes, final = _SRMLayer.apply(  # type: ignore[no-untyped-call]
         x, weight, limit, state, operator, neuron, input_grad_scale, time_dim, return_state, pooled
     )
-    return Streamed(spikes if pooled or pool == (1, 1) else spike_avg_pool2d(spikes, pool), final)
+    return Output(spikes if pooled or pool == (1, 1) else spike_avg_pool2d(spikes, pool), final)
 
 
 def srm_layer(
@@ -202,7 +203,7 @@ def srm_layer(
         input_grad_scale=input_grad_scale,
         batch_first=batch_first,
         return_state=False,
-    ).spikes
+    ).value
 
 
 def srm_conv1d(

@@ -8,8 +8,9 @@ from torch import Tensor
 from snnlib import ops
 from snnlib.backends.autocast import without_autocast
 from snnlib.checks import check_floating, check_rank, check_state_shape, step_shape, time_dimension
+from snnlib.neurons.base import Output
 from snnlib.neurons.dynamics import Dynamics
-from snnlib.neurons.spike_response import SRMNeuron, Streamed
+from snnlib.neurons.spike_response import SRMNeuron
 
 
 def causal_filter(sequence: Tensor, kernel: Tensor, time_dim: int = 0) -> Tensor:
@@ -68,12 +69,12 @@ def srm_potential(
     >>> [round(u, 6) for u in potential.flatten().tolist()]
     [0.4, 0.986667, 1.633778]
     """
-    return srm_potential_stream(current, None, tau_m=tau_m, tau_s=tau_s, batch_first=batch_first).spikes
+    return srm_potential_stream(current, None, tau_m=tau_m, tau_s=tau_s, batch_first=batch_first).value
 
 
 def srm_potential_stream(
     current: Tensor, state: Tensor | None, *, tau_m: float, tau_s: float, batch_first: bool = False
-) -> Streamed:
+) -> Output:
     """One chunk of a sequence: as `srm_potential`, from `state` `[2, N, ...]` (u and s; None: zero).
 
     The first value of the result, `spikes`, is the potential; the second the state to go on from.
@@ -89,4 +90,4 @@ def srm_potential_stream(
     # No potential reaches an infinite threshold.
     neuron = Dynamics(a=[[e_m, 1 / tau_s], [0.0, e_s]], b=[1 / tau_s, e_s], scale=1.0, membrane=True)
     start = None if state is None else state.to(current.dtype)
-    return Streamed(*ops.scan.run(current, neuron, start, time_dim))
+    return Output(*ops.scan.run(current, neuron, start, time_dim))

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from snnlib import ops
 from snnlib.checks import check_floating, check_rank, time_dimension
-from snnlib.neurons.spike_response import SRMNeuron, Streamed, as_threshold, srm_neuron_stream
+from snnlib.neurons.base import Output
+from snnlib.neurons.spike_response import SRMNeuron, as_threshold, srm_neuron_stream
 
 __all__ = [
     "SRMNeuron",
@@ -20,6 +21,9 @@ __all__ = [
     "srm_neuron_stream",
     "srm_trace",
 ]
+
+# The name of version 0.1.
+Streamed = Output
 
 
 def srm_neuron(
@@ -68,7 +72,7 @@ def srm_neuron(
     [0.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0]
     """
     neuron = SRMNeuron(tau_m, tau_s, tau_grad, grad_clamp)
-    return srm_neuron_stream(current, None, neuron, threshold, batch_first, return_state=False).spikes
+    return srm_neuron_stream(current, None, neuron, threshold, batch_first, return_state=False).value
 
 
 class SRMTrace(NamedTuple):

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from snnlib.neurons.spike_response import Streamed
+from snnlib.neurons.base import Output
 from snnlib.sequences.lengths import lengths_of_call, without_padding
 from snnlib.sequences.spike_count import count_per_neuron
 from snnlib.structure.layers import spiking_modules
@@ -103,9 +103,9 @@ class SpikeCounter:
         return lambda _layer, _inputs, output: self.add(name, spikes_of(output))
 
 
-def spikes_of(output: Tensor | Streamed) -> Tensor:
+def spikes_of(output: Tensor | Output) -> Tensor:
     """The spikes in a layer's output, which a call of version 0.1 with `return_state` has the state beside."""
-    return output.spikes if isinstance(output, Streamed) else output
+    return output.value if isinstance(output, Output) else output
 
 
 def own_steps(layer: nn.Module, spikes: Tensor) -> tuple[Tensor, int]:

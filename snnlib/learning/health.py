@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from snnlib.inspect.activity import SpikeCounter, own_steps, spikes_of
 from snnlib.neurons import Integrator, Neuron
-from snnlib.neurons.spike_response import Streamed
+from snnlib.neurons.base import Output
 from snnlib.neurons.training_watch import Window
 from snnlib.nn.fusion import blocks_by_part
 from snnlib.nn.neuron_layer import NeuronLayer
@@ -267,7 +267,7 @@ class SpikeDoctor:
     def _on_spikes(self, name: str) -> Callable[..., None]:
         layer = self._layers[name]
 
-        def watch(_layer: nn.Module, _inputs: Any, output: Tensor | Streamed) -> None:
+        def watch(_layer: nn.Module, _inputs: Any, output: Tensor | Output) -> None:
             spikes = spikes_of(output)
             if name not in self._counter.counts:
                 # Called after all layers seen so far, so none of those is the last.

@@ -7,7 +7,7 @@ from snnlib.neurons.alpha import Alpha
 from snnlib.neurons.base import Neuron, Output
 from snnlib.neurons.brf import BRF
 from snnlib.neurons.clif import CLIF
-from snnlib.neurons.config import config, from_config
+from snnlib.neurons.config import MODELS, config, from_config
 from snnlib.neurons.cuba_lif import CubaLIF
 from snnlib.neurons.dynamics import Dynamics
 from snnlib.neurons.firing import SpikingNeuron
@@ -23,7 +23,7 @@ from snnlib.neurons.srm import SRM
 from snnlib.neurons.time_constants import bound_, log_uniform
 
 # Every model by name. Tests, tools and configurations read it, so a new model is one file and one line here.
-MODELS: dict[str, type[Neuron]] = {
+MODELS |= {
     model.__name__: model
     for model in (
         IF,

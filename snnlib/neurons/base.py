@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -28,9 +28,6 @@ from snnlib.neurons.own_dynamics import own_dynamics
 from snnlib.neurons.training_watch import TrainingWatch
 from snnlib.sequences.lengths import run_with_lengths
 
-if TYPE_CHECKING:
-    pass
-
 # Constants of a neuron in shapes that broadcast with one step `[N, C, ...]`.
 Params = Mapping[str, Tensor]
 # One tensor `[N, C, ...]` per name in `state_names`.
@@ -38,10 +35,18 @@ State = tuple[Tensor, ...]
 
 
 class Output(NamedTuple):
-    """Value of a stateful call (spikes, or potentials of a non-spiking neuron), and the state to go on from."""
+    """Value of a stateful call (spikes, or potentials of a non-spiking neuron), and the state to go on from.
+
+    The state is a tuple of tensors; functions of the spike response model give u, s and g in one, `[3, N, ...]`.
+    """
 
     value: Tensor
-    state: tuple[Tensor, ...]
+    state: Any
+
+    @property
+    def spikes(self) -> Tensor:
+        """The value; what functions of the spike response model gave was called so."""
+        return self.value
 
 
 class Neuron(KnownOptions, Constants):

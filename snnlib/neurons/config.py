@@ -14,6 +14,8 @@ from torch import Tensor
 from snnlib.neurons import surrogate as surrogates
 from snnlib.neurons.base import Neuron
 
+# Models of the library by name; `snnlib.neurons`, which gathers them, fills it.
+MODELS: dict[str, type[Neuron]] = {}
 # A dialect is expanded when a neuron is made, and constants have their values per channel.
 _EXPANDED = ("self", "dialect", "channels")
 
@@ -55,7 +57,7 @@ def from_config(config: Mapping[str, Any], models: Mapping[str, type[Neuron]] | 
         ValueError: a model or a surrogate that is not known, or an argument out of its range.
         TypeError: an argument that the model does not have.
     """
-    models = {**_library(), **(models or {})}
+    models = {**MODELS, **(models or {})}
     given = dict(config)
     model = given.pop("model", None)
     if model not in models:
@@ -65,13 +67,6 @@ def from_config(config: Mapping[str, Any], models: Mapping[str, type[Neuron]] | 
     if given.get("surrogate") is not None:
         given["surrogate"] = _surrogate(given["surrogate"])
     return models[model](**{name: _value(value) for name, value in given.items()})
-
-
-def _library() -> Mapping[str, type[Neuron]]:
-    # The list of models stands where they are gathered, above this file.
-    from snnlib.neurons import MODELS  # noqa: PLC0415
-
-    return MODELS
 
 
 def _parameters(model: type[Neuron]) -> dict[str, inspect.Parameter]:

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from snnlib.backends.arguments import Flags
 from snnlib.checks import in_transform
 
 Coefficient = float | Tensor
@@ -97,19 +98,9 @@ class Dynamics:
 
     @property
     def flags(self) -> list[int]:
-        """Options as the ops take them: shape of the surrogate and switches."""
+        """Options as the ops take them, in the order of `Flags`."""
         detach_jump = self.detach_reset if self.detach_jump is None else self.detach_jump
-        switches = (
-            self.strict,
-            self.detach_reset,
-            detach_jump,
-            self.reset_next,
-            self.membrane,
-            self.through_time,
-            self.rectified,
-            self.quadratic,
-        )
-        return [self.kind, *(int(switch) for switch in switches)]
+        return [int(detach_jump if name == "detach_jump" else getattr(self, name)) for name in Flags._fields]
 
     def pack(self, dtype: torch.dtype, device: torch.device) -> Tensor:
         """Coefficients `[P, C]` (C = 1 where all are shared); one tensor for all calls if these are kept."""

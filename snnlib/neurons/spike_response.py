@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,6 +20,7 @@ from snnlib.checks import (
     step_shape,
     time_dimension,
 )
+from snnlib.neurons.base import Output
 
 # Time steps beyond which a decay factor is 1 in any precision.
 _LONGEST = 1e15
@@ -107,13 +107,6 @@ def as_threshold(threshold: float | Tensor, like: Tensor, channels: int) -> Tens
     return like.new_full((), threshold, dtype=torch.promote_types(like.dtype, torch.float32))
 
 
-class Streamed(NamedTuple):
-    """Spikes of a chunk, and the state `[3, N, ...]` (u, s, g) to hand to the next chunk."""
-
-    spikes: Tensor
-    state: Tensor
-
-
 def check_state(state: Tensor | None, sequence: Sequence[int], like: Tensor, time_dim: int) -> None:
     """Raise ValueError unless `state` is u, s and g `[3, N, ...]` of the neurons of a sequence of shape `sequence`."""
     step = step_shape(sequence, time_dim)
@@ -127,7 +120,7 @@ def srm_neuron_stream(
     threshold: float | Tensor = 1.0,
     batch_first: bool = False,
     return_state: bool = True,
-) -> Streamed:
+) -> Output:
     """One chunk of a sequence: as `srm_neuron`, from `state` (None: zero) and with the state to go on from.
 
     Gradients flow through the states: chunks give the gradients of the whole.
@@ -142,7 +135,7 @@ def srm_neuron_stream(
         current, limit, state, (), taus, time_dim, ops.scan.WHOLE, return_state
     )
     ops.levels.note(spikes, 1)
-    return Streamed(spikes, final)
+    return Output(spikes, final)
 
 
 def free_srm_potential(current: Tensor, neuron: SRMNeuron, batch_first: bool) -> Tensor:

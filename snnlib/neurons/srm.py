@@ -138,7 +138,7 @@ class SRM(ByEvent):
         start = None if state is None else state[0]
         self.check_channels(x.shape[2] if x.dim() > 2 else 1, x)
         out = srm_neuron_stream(x, start, self.neuron, self.own_threshold(x), self.batch_first)
-        return Output(out.spikes, (out.state,))
+        return Output(out.value, (out.state,))
 
     @property
     def knows_potential(self) -> bool:

@@ -13,7 +13,6 @@ from snnlib.functional import SRMNeuron
 from snnlib.functional.operators import FullyConnected
 from snnlib.functional.potential import srm_potential_stream
 from snnlib.neurons import Output
-from snnlib.neurons.spike_response import Streamed
 from snnlib.nn.gain import WeightWithGain
 from snnlib.nn.neuron_layer import EXPECTED_INPUT_RATE
 from snnlib.nn.state_by_keyword import state_by_keyword
@@ -92,7 +91,7 @@ class SRMReadout(KnownOptions, WeightWithGain):
     @state_by_keyword
     def forward(self, x: Tensor) -> Tensor:
         """Potentials of a sequence from the initial state."""
-        return self.potentials_of(x, self.effective_weight).spikes
+        return self.potentials_of(x, self.effective_weight).value
 
     def run(
         self, x: Tensor, state: tuple[Tensor, ...] | None = None, lengths: Tensor | None = None
@@ -106,7 +105,7 @@ class SRMReadout(KnownOptions, WeightWithGain):
         potentials, final = self.potentials_of(x, self.effective_weight, first_state(state))
         return Output(potentials, (final,))
 
-    def potentials_of(self, x: Tensor, weight: Tensor, state: Tensor | None = None) -> Streamed:
+    def potentials_of(self, x: Tensor, weight: Tensor, state: Tensor | None = None) -> Output:
         """Potentials and state for a weight that is given, and all else the layer's own."""
         FullyConnected().check(x, weight)
         return srm_potential_stream(

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.checks import warn_caller
-from snnlib.neurons.spike_response import Streamed
+from snnlib.neurons.base import Output
 
 Layer = TypeVar("Layer", bound=nn.Module)
 _warned = False
@@ -22,7 +22,7 @@ def state_by_keyword(forward: Callable[[Layer, Tensor], Tensor]) -> Callable[...
     @functools.wraps(forward)
     def call(
         self: Layer, x: Tensor, state: Tensor | None = None, return_state: bool = False
-    ) -> Tensor | Streamed:
+    ) -> Tensor | Output:
         if state is None and not return_state:
             return forward(self, x)
         global _warned  # noqa: PLW0603
@@ -33,6 +33,6 @@ def state_by_keyword(forward: Callable[[Layer, Tensor], Tensor]) -> Callable[...
                 f"{name}: a call with state or return_state is now layer.run(x, state)", FutureWarning
             )
         value, after = self.run(x, None if state is None else (state,))  # type: ignore[operator]
-        return Streamed(value, after[0]) if return_state else value
+        return Output(value, after[0]) if return_state else value
 
     return call

@@ -14,7 +14,7 @@ from snnlib.backends.autocast import without_autocast
 from snnlib.checks import check_integer_labels
 from snnlib.functional.spiking import spiking_layer
 from snnlib.functional.supervised import supervised_current
-from snnlib.neurons.spike_response import Streamed
+from snnlib.neurons.base import Output
 from snnlib.nn.srm import SRMLinear
 
 
@@ -71,7 +71,7 @@ def supervised_spikes(layer: SRMLinear, target: Tensor) -> Iterator[Teacher]:
     result = Teacher(torch.zeros_like(target, dtype=torch.bool))
 
     def teach(
-        _layer: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Any], spikes: Tensor | Streamed
+        _layer: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Any], spikes: Tensor | Output
     ) -> Tensor:
         arguments = dict(zip(("x", "state"), inputs, strict=False)) | named
         x = arguments["x"].flatten(2)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
 from snnlib.inspect.activity import spikes_of
-from snnlib.neurons.spike_response import Streamed
+from snnlib.neurons.base import Output
 from snnlib.nn.readout import SRMReadout
 
 
@@ -36,7 +36,7 @@ def spiking_layers(net: nn.Module, x: Tensor) -> dict[str, nn.Module]:
 
     def watch(name: str) -> Any:
         def hook(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
-            if isinstance(output, (Tensor, Streamed)):
+            if isinstance(output, (Tensor, Output)):
                 spikes = spikes_of(output)
                 source = next((value for value in inputs if isinstance(value, Tensor)), None)
                 if _is_spike_tensor(spikes, x):
