@@ -32,7 +32,7 @@ from snnlib.inspect.memory import memory_report
 from snnlib.inspect.operations import profile
 from snnlib.learning.graph_step import graph_step
 from snnlib.learning.health import SpikeDoctor
-from snnlib.learning.prepare import prepare_
+from snnlib.learning.preparing import prepare_
 from snnlib.nn import (
     AvgPool2d,
     BatchNorm1d,

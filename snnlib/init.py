@@ -1,3 +1,3 @@
-"""Calibration of firing rates under its public name; see `snnlib.learning.calibration`."""
+"""Calibration of firing rates under its public name; see `snnlib.learning.preparing.calibration`."""
 
-from snnlib.learning.calibration import *  # noqa: F403
+from snnlib.learning.preparing.calibration import *  # noqa: F403

@@ -22,7 +22,7 @@ from snnlib.data import NMNIST, EventDigits, ToFrames, stack_time_first
 if TYPE_CHECKING:
     from turns import Task
 
-    from snnlib.nn.checkpoint_time import Frames
+    from snnlib.nn.memory.checkpoint_time import Frames
 
 FUSED, LAYERS, REFERENCE = "snnlib, fused", "snnlib, layer by layer", "snnlib, reference path"
 BFLOAT16 = "snnlib, fused, bfloat16"

@@ -26,8 +26,8 @@ REFERENCE = {
     "learning": (
         "Learning",
         [
-            "snnlib.learning.prepare",
-            "snnlib.learning.calibration",
+            "snnlib.learning.preparing.prepare",
+            "snnlib.learning.preparing.calibration",
             "snnlib.learning.health",
             "snnlib.learning.graph_step",
         ],
@@ -60,7 +60,7 @@ REFERENCE = {
 }
 # Where users find what a module defines, if not under the module's own name.
 PUBLIC = {
-    "snnlib.learning.calibration": "snnlib.init",
+    "snnlib.learning.preparing.calibration": "snnlib.init",
     "snnlib.learning.losses": "snnlib.losses",
     "snnlib.learning.decoding": "snnlib.readout",
     "snnlib.inspect.gradcam": "snnlib.explain",

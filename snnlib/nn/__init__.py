@@ -2,11 +2,12 @@
 
 from snnlib.nn.batch_norm import BatchNorm1d, BatchNorm2d, BatchNorm3d
 from snnlib.nn.bidirectional import Bidirectional, reversed_in_time
-from snnlib.nn.checkpoint_time import checkpoint_time
 from snnlib.nn.delays import Delays
 from snnlib.nn.dropout import SpikeDropout
 from snnlib.nn.fusion import Fused, fuse_, unfuse_, unfused
 from snnlib.nn.gradient import ChannelAffine, GradScale
+from snnlib.nn.memory.checkpoint_time import checkpoint_time
+from snnlib.nn.memory.save_packed import save_packed
 from snnlib.nn.normalization import fold_standardization_, standardize_weights_
 from snnlib.nn.parameter_groups import parameter_groups
 from snnlib.nn.per_step import AvgPool2d, MaxPool2d, PerStep
@@ -22,7 +23,6 @@ from snnlib.nn.renamed import standardize_weights as standardize_weights
 from snnlib.nn.renamed import unfuse as unfuse
 from snnlib.nn.residual import SpikingBlock
 from snnlib.nn.residual_connection import Residual
-from snnlib.nn.save_packed import save_packed
 from snnlib.nn.spiking import SpikingConv1d, SpikingConv2d, SpikingConv3d, SpikingLayer, SpikingLinear
 from snnlib.nn.srm import SRMConv1d, SRMConv2d, SRMConv3d, SRMLayer, SRMLinear
 from snnlib.nn.stream import Stream

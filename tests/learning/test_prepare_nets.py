@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import snnlib
 from snnlib import neurons, prepare_, surrogate
-from snnlib.learning.prepare_checks import torch_modules_checked
+from snnlib.learning.preparing.checks import torch_modules_checked
 from snnlib.neurons.base import Params, State
 from snnlib.nn import PerStep
 from snnlib.nn.neuron_layer import NeuronLayer

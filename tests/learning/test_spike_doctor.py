@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 import snnlib
 from snnlib import SpikeDoctor
-from snnlib.learning.calibration import calibrate_firing_rate_
 from snnlib.learning.decoding import spike_count
 from snnlib.learning.losses import spike_count_loss
+from snnlib.learning.preparing.calibration import calibrate_firing_rate_
 
 
 def _net() -> nn.Sequential:

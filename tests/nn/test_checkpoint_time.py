@@ -12,7 +12,7 @@ import snnlib
 from snnlib import neurons, surrogate
 from snnlib.backends import cpu_memory
 from snnlib.data import EventBatch, as_events, to_frames
-from snnlib.nn import freed_memory
+from snnlib.nn.memory import freed as freed_memory
 
 NARROW = surrogate.Triangle(0.5, 0.4)
 

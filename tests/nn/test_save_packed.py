@@ -8,8 +8,8 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 import snnlib
 from snnlib import neurons, surrogate
-from snnlib.nn.kept_memory import KeptMemory
-from snnlib.nn.save_packed import Packed, pack, save_packed
+from snnlib.nn.memory.save_packed import Packed, pack, save_packed
+from snnlib.nn.memory.shared_blocks import SharedBlocks
 
 SHAPE = (10, 5, 3, 32, 32)
 
@@ -139,7 +139,7 @@ def test_a_tensor_that_two_save_is_packed_once() -> None:
 
 
 def test_what_is_kept_lies_together() -> None:
-    memory = KeptMemory()
+    memory = SharedBlocks()
     first, second = memory.take(100, torch.uint8), memory.take(50, torch.int64)
     assert first.shape == (100,)
     assert second.dtype == torch.int64
@@ -161,7 +161,7 @@ def test_gradients_are_the_same_from_kept_memory() -> None:
     net = torch.nn.Sequential(snnlib.SpikingLinear(300, 60, neuron=neuron), snnlib.SRMLinear(60, 10))
     x = (torch.rand(40, 8, 300) < 0.1).float()
     gradients: list[Tensor] = []
-    for memory in (None, KeptMemory()):
+    for memory in (None, SharedBlocks()):
         net.zero_grad()
         with save_packed(memory=memory) as saved:
             out = net(x)

@@ -20,7 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import snnlib
 from snnlib import neurons, ops, surrogate
-from snnlib.nn.save_packed import PackedLevels, pack_known
+from snnlib.nn.memory.save_packed import PackedLevels, pack_known
 from snnlib.ops import levels
 
 STEPS, BATCH = 12, 6
@@ -29,7 +29,9 @@ STEPS, BATCH = 12, 6
 @pytest.fixture
 def without_looking(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tensors of the CPU are packed as those of a GPU."""
-    monkeypatch.setattr(importlib.import_module("snnlib.nn.save_packed"), "_by_content", lambda tensor: False)
+    monkeypatch.setattr(
+        importlib.import_module("snnlib.nn.memory.save_packed"), "_by_content", lambda tensor: False
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])

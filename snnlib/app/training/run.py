@@ -31,8 +31,8 @@ from snnlib.app.training.weights import (
 )
 from snnlib.backends.cpu_memory import keep_freed_memory
 from snnlib.data.datasets.splits import some_names
-from snnlib.learning.calibration import calibrate_firing_rate_
-from snnlib.learning.prepare import prepare_
+from snnlib.learning.preparing import prepare_
+from snnlib.learning.preparing.calibration import calibrate_firing_rate_
 from snnlib.nn import SpikingRNN, fuse_, unfuse_
 
 # Bytes of a batch's frames above which a word on memory and time comes before the first step.

@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from snnlib.backends import cpu_memory, native, reference
-from snnlib.nn import packed_levels
-from snnlib.nn.kept_memory import KeptMemory
+from snnlib.nn.memory import packed_levels
+from snnlib.nn.memory.shared_blocks import SharedBlocks
 from snnlib.ops import levels as known_levels
 
 # Smaller tensors are kept as they are: below this, calls cost more than memory.
@@ -91,7 +91,7 @@ def pack_known(tensor: Tensor) -> PackedLevels | None:
     return PackedLevels(codes, levels, tensor.shape, tensor.stride(), tensor.dtype)
 
 
-def pack(tensor: Tensor, memory: KeptMemory | None = None) -> Packed | None:
+def pack(tensor: Tensor, memory: SharedBlocks | None = None) -> Packed | None:
     """The tensor, packed; None where that would not save a quarter of its memory.
 
     It is read in blocks of 64 KiB, each of which takes the shortest of these forms: places and values of what is not 0,
@@ -157,7 +157,7 @@ class SavedBytes:
     kept: int = 0
     given: int = 0
     _besides: frozenset[int] = field(default=frozenset(), repr=False)
-    _memory: KeptMemory | None = field(default=None, repr=False)
+    _memory: SharedBlocks | None = field(default=None, repr=False)
     # By memory and place in it: whose memory it is, its version, and what is kept in its place.
     _known: dict[
         tuple[int, int], tuple[StorageWeakRef, tuple[object, ...], Packed | PackedLevels | Tensor | None]
@@ -189,7 +189,9 @@ class SavedBytes:
 
 
 @contextmanager
-def save_packed(*, besides: Sequence[Tensor] = (), memory: KeptMemory | None = None) -> Iterator[SavedBytes]:
+def save_packed(
+    *, besides: Sequence[Tensor] = (), memory: SharedBlocks | None = None
+) -> Iterator[SavedBytes]:
     """Within the block, tensors that autograd saves for the backward pass are packed, without loss.
 
     On a CPU they are packed by content: a spike tensor `[T, N, C, H, W]` takes one bit per element, means of pooling

@@ -12,9 +12,9 @@ from torch.utils.checkpoint import checkpoint
 from snnlib.checks import check_count, check_rank
 from snnlib.functional.spiking import entries_only
 from snnlib.nn.chunk_check import ChunkCheck
-from snnlib.nn.freed_memory import FreedMemory
-from snnlib.nn.kept_memory import KeptMemory
-from snnlib.nn.save_packed import save_packed
+from snnlib.nn.memory.freed import FreedMemory
+from snnlib.nn.memory.save_packed import save_packed
+from snnlib.nn.memory.shared_blocks import SharedBlocks
 from snnlib.nn.stream import run_chunk
 
 # Whose states a flat tuple holds, and of how many parts.
@@ -88,7 +88,7 @@ def checkpoint_time(
     flat: tuple[Tensor, ...] = ()
     outputs: list[Tensor] = []
     replayed = False
-    freed, memory = FreedMemory(), KeptMemory()
+    freed, memory = FreedMemory(), SharedBlocks()
     held = [x] if isinstance(x, Tensor) else []
     for first in range(0, total, steps):
         end = min(first + steps, total)

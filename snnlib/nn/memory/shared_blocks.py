@@ -11,7 +11,7 @@ _BLOCK = 8 << 20
 _ALIGN = 64
 
 
-class KeptMemory:
+class SharedBlocks:
     """Hands out parts of large blocks, each of which lives as long as a tensor in it.
 
     What a chunk keeps for the backward pass is small beside its own tensors, which are freed. Taken from the same

@@ -9,7 +9,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from snnlib.learning.place_search import Currents, PlaceSearch, per_channel
+from snnlib.learning.preparing.place_search import Currents, PlaceSearch, per_channel
 from snnlib.learning.targets import REACHABLE_SHARE
 from snnlib.neurons import Neuron
 from snnlib.nn.gain import WeightWithGain

@@ -12,8 +12,8 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from snnlib.learning.course import Course
-from snnlib.learning.place_search import Currents, PlaceSearch, near, per_channel
-from snnlib.learning.rate_search import known_potential
+from snnlib.learning.preparing.place_search import Currents, PlaceSearch, near, per_channel
+from snnlib.learning.preparing.rate_search import known_potential
 from snnlib.learning.targets import (
     HIGHEST_RATE,
     LEAST_RATE,

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from snnlib.learning.rate_search import RateSearch, assign_effective_weight
+from snnlib.learning.preparing.rate_search import RateSearch, assign_effective_weight
 from snnlib.nn.neuron_layer import NeuronLayer
 
 __all__ = [

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.learning.course import Course
-from snnlib.learning.place_search import near
-from snnlib.learning.rate_search import (
+from snnlib.learning.preparing.place_search import near
+from snnlib.learning.preparing.rate_search import (
     RateSearch,
     ScaleSearch,
     assign_effective_weight,

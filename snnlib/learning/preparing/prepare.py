@@ -13,15 +13,15 @@ from torch.nn.modules.dropout import _DropoutNd
 from snnlib.inspect.activity import SATURATED_RATE
 from snnlib.inspect.autograd_paths import output_layers, tensors_in, without_gradient
 from snnlib.learning.course import Course
-from snnlib.learning.preparation import LayerPreparation, Preparation
-from snnlib.learning.prepare_checks import check_input, torch_modules_checked, warn_of_input
-from snnlib.learning.prepare_layers import Prepare, dense_amplitudes
-from snnlib.learning.prepare_neurons import (
+from snnlib.learning.preparing.checks import check_input, torch_modules_checked, warn_of_input
+from snnlib.learning.preparing.layers import Prepare, dense_amplitudes
+from snnlib.learning.preparing.neurons import (
     PrepareNeuron,
     Sources,
     kept_by_batch_norm,
     standalone_neurons,
 )
+from snnlib.learning.preparing.report import LayerPreparation, Preparation
 from snnlib.learning.targets import OUTPUT_RATE
 from snnlib.neurons import Neuron
 from snnlib.nn.dropout import SpikeDropout
