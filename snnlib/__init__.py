@@ -204,7 +204,7 @@ def __dir__() -> list[str]:
 
 
 def _hint(name: str) -> str:
-    """What a name that is not here may stand for."""
+    """Returns what a name that is not here may stand for."""
     if name.startswith("_"):
         return ""
     meant = [

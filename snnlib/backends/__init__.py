@@ -1,1 +1,1 @@
-"""Where an op runs: the compiled module, the readable reference, and the choice between algorithms."""
+"""The paths of an op: the compiled module, the readable reference, and the choice between algorithms."""

@@ -99,7 +99,7 @@ class NeuronArgs:
 
     @property
     def is_srm(self) -> bool:
-        """Whether these are neurons of the spike response model, which have two signals instead of a gradient."""
+        """Returns whether these are neurons of the spike response model, which have two signals as gradients."""
         return len(self.taus) > 0
 
     @property

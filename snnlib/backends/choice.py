@@ -124,13 +124,13 @@ def costs(g: Geometry, share: float, neurons: bool = True) -> tuple[float, float
 
 
 def is_matrix(g: Geometry) -> bool:
-    """Whether the layer is fully connected over channels alone: one cell, one tap, and no cells of padding around."""
+    """Returns whether the layer is fully connected over channels alone: one cell, one tap and no padding around."""
     one_cell = (g.in_height, g.in_width, g.taps) == (1, 1, 1)
     return not g.obstacle and one_cell and (g.padding_h, g.padding_w) == (0, 0)
 
 
 def by_taps(g: Geometry) -> bool:
-    """Whether currents without neurons are summed tap by tap: where the weights do not fit into the second cache."""
+    """Returns whether currents without neurons are summed tap by tap: if weights do not fit into the second cache."""
     return is_matrix(g) or _outgrows_cache(g)
 
 

@@ -32,14 +32,14 @@ _SMALL = 1e6
 
 
 class BackwardAlgorithms(NamedTuple):
-    """What drives each gradient: "taps" are input events as well, all those under one tap of the kernel at a time."""
+    """The algorithm of each gradient: "taps" goes by input events too, all under one tap of the kernel at a time."""
 
     weight: Literal["inputs", "taps", "spikes", "dense"]
     input: Literal["spikes", "dense"]
 
 
 def windows_are_rows(g: Geometry) -> bool:
-    """Whether the outputs that an input event sees under one kernel row lie next to each other, more than one."""
+    """Returns whether the outputs that an input event sees under one kernel row are several neighbours."""
     inside = g.padding_h < g.kernel_h and g.padding_w < g.kernel_w
     return g.stride_h == g.stride_w == 1 and inside and (g.width > 1 or g.kernel_w == 1)
 

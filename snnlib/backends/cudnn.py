@@ -44,7 +44,7 @@ def _packaged_libraries() -> Iterator[str]:
 
 @functools.cache
 def obstacle() -> str:
-    """Why cuDNN cannot be called in this process; empty if it can. Loads the library."""
+    """Returns why cuDNN cannot be called in this process; empty if it can. Loads the library."""
     module = native.cudnn()
     if module is None:
         return native.load_error or "the compiled module was built without CUDA"

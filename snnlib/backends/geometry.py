@@ -19,7 +19,7 @@ _MOST_FLOATS = 2**31
 
 
 class ConvOptions(NamedTuple):
-    """How a kernel lies on the input: as `torch.nn.functional.conv*d` has it, and in its order."""
+    """Options of a convolution: as `torch.nn.functional.conv*d` has them, and in its order."""
 
     stride: Sequence[int]
     padding: Sequence[int]
@@ -59,7 +59,7 @@ class Geometry(NamedTuple):
 
     @property
     def obstacle(self) -> str:
-        """Why no event-driven kernel can take this convolution; empty if one can."""
+        """Returns why no event-driven kernel can take this convolution; empty if one can."""
         if self.groups > 1:
             return "the event-driven kernels have no groups"
         if len(self.space) > 2:
@@ -68,7 +68,7 @@ class Geometry(NamedTuple):
 
     @property
     def _too_large(self) -> bool:
-        """Whether an offset in a frame, padded, or in the weights of a kernel row might not fit into 32 bits."""
+        """Returns whether an offset in a padded frame or in the weights of a kernel row might not fit into 32 bits."""
         inputs, outputs = self.in_channels + GROUP, self.channels + GROUP
         frame = self.in_height * (self.in_width + 2 * self.padding_w + 2) * inputs
         signal = (self.height + 1) * (self.in_width * self.stride_w + self.kernel_w) * outputs

@@ -88,7 +88,7 @@ def use_path(path: Path) -> Iterator[None]:
 
 
 def _missing(device: str, name: str = "") -> str:
-    """Why a type of device has no kernel `name`, or none at all; empty if it has."""
+    """Returns why a type of device has no kernel `name`, or none at all; empty if it has."""
     if device in _kernels:
         lacks = name and not hasattr(_kernels[device], name)
         return f"there is no {name} kernel for device {device}" if lacks else ""
@@ -102,7 +102,7 @@ def _missing(device: str, name: str = "") -> str:
 # A compiler keeps the answer, as it cannot trace the module's functions.
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _cuda_problem(index: int | None) -> str:
-    """Why the module's CUDA kernels cannot run on a GPU (default: the current one); empty if they can."""
+    """Returns why the module's CUDA kernels cannot run on a GPU (default: the current one); empty if they can."""
     if not torch.cuda.is_available():
         return str(_kernels["cuda"].info()["problem"]) or "torch sees no CUDA device"
     index = torch.cuda.current_device() if index is None else index
@@ -118,7 +118,7 @@ def _cuda_problem(index: int | None) -> str:
 
 
 def _obstacle(name: str, tensor: Tensor) -> str:
-    """Why the kernel `name` cannot take this tensor; empty if it can."""
+    """Returns why the kernel `name` cannot take this tensor; empty if it can."""
     device = tensor.device.type
     obstacle = _missing(device, name)
     if not obstacle and device == "cuda":
@@ -129,12 +129,12 @@ def _obstacle(name: str, tensor: Tensor) -> str:
 
 
 def has_kernel(name: str, tensor: Tensor) -> bool:
-    """Whether `kernel` gives a compiled function; never warns or raises, and may be traced by a compiler."""
+    """Returns whether `kernel` gives a compiled function; never warns or raises, and may be traced by a compiler."""
     return _path.value != "reference" and not _obstacle(name, tensor)
 
 
 def fuses_multiply_add() -> bool:
-    """Whether the kernels in use on the CPU have an instruction that multiplies and adds."""
+    """Returns whether the kernels in use on the CPU have an instruction that multiplies and adds."""
     return _module is not None and _module.isa() in ("avx2", "avx512")
 
 
@@ -163,12 +163,12 @@ def kernel(name: str, tensor: Tensor, **others: Tensor | None) -> Callable[..., 
 
 
 def scan_takes_half(tensor: Tensor) -> bool:
-    """Whether the scan kernels of the tensor's device read half precision themselves, for neurons of one state."""
+    """Returns whether scan kernels of a tensor's device read half precision themselves, for neurons of one state."""
     return bool(getattr(_kernels.get(tensor.device.type), "scan_takes_half", False))
 
 
 def scan_pools_any_layout(tensor: Tensor) -> bool:
-    """Whether the kernels of a scan with pooling take any dtype and layout, on the tensor's device."""
+    """Returns whether the kernels of a scan with pooling take any dtype and layout, on the tensor's device."""
     return bool(getattr(_kernels.get(tensor.device.type), "scan_pools_any_layout", False))
 
 

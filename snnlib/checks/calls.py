@@ -1,4 +1,4 @@
-"""Where layers may be called: outside the transforms of `torch.func`, and differentiated once."""
+"""Checks of calls: layers run outside the transforms of `torch.func`, and are differentiated once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MESSAGE = (
 
 
 def in_transform() -> bool:
-    """Whether the call is inside `torch.func.vmap`, `grad` or their kind."""
+    """Returns whether the call is inside `torch.func.vmap`, `grad` or their kind."""
     return not torch.compiler.is_compiling() and torch._C._functorch.peek_interpreter_stack() is not None
 
 

@@ -132,7 +132,7 @@ def _after(x: Tensor, before: int, time_dim: int) -> Tensor:
 
 
 def _is_matrix(x: Tensor, operator: LinearOperator) -> bool:
-    """Whether an operator takes delays per channel as it takes up events, so that there is no delayed sequence."""
+    """Returns whether an operator takes delays per channel as it takes up events, without a delayed sequence."""
     return isinstance(operator, FullyConnected) and not x.is_cuda
 
 

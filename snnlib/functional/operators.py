@@ -33,7 +33,7 @@ class SequenceConvolution(NamedTuple):
 
 
 class LinearOperator(Protocol):
-    """What `srm_layer` asks of an operator that is linear in the events and in the weight.
+    """The methods that `srm_layer` asks of an operator that is linear in the events and in the weight.
 
     Frames are folded: `x` is `[B, ...]` with `B = T * N`, and so are the signals of the neurons.
     """

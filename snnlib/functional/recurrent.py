@@ -123,7 +123,7 @@ def spiking_recurrent(
 def step_by_step(
     current: Tensor, dynamics: Dynamics | None, operator: LinearOperator | None, delayed: bool
 ) -> str:
-    """Why currents `[T, N, H]` take the neuron's `step` in a loop; empty where kernels take the whole sequence."""
+    """Returns why currents `[T, N, H]` take the neuron's `step` in a loop; empty where kernels take the sequence."""
     if operator is not None:
         return "spikes come back through an operator"
     if dynamics is None or dynamics.membrane:

@@ -76,7 +76,7 @@ def srm_neuron(
 
 
 class SRMTrace(NamedTuple):
-    """What SRM neurons compute at every step; each has the current's shape and dtype."""
+    """Results of SRM neurons at every step; each has the current's shape and dtype."""
 
     spikes: Tensor
     potential: Tensor

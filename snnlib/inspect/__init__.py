@@ -1,1 +1,1 @@
-"""What a net does: activity, operations, memory, kernels, heat maps, and the environment that it runs in."""
+"""Measurements of a net: activity, operations, memory, kernels, heat maps, and the environment that it runs in."""

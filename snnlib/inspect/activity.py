@@ -1,4 +1,4 @@
-"""Which neurons fire and how often: forward hooks count the spikes of layers and of neurons that stand alone."""
+"""Firing rates of neurons: forward hooks count the spikes of layers and of neurons without one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the autograd graph of one forward pass tells about a net: output layers, parameters without a gradient."""
+"""Facts from the autograd graph of one forward pass: output layers, parameters without a gradient."""
 
 from __future__ import annotations
 

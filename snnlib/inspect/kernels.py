@@ -1,4 +1,4 @@
-"""Which kernels a layer selects for a given input, and why."""
+"""The kernels that a layer selects for a given input, with the reasons."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def explain_dispatch(layer: nn.Module, x: Tensor) -> Dispatches: ...
 
 
 def explain_dispatch(layer: nn.Module, x: Tensor) -> Dispatch | Dispatches:
-    """How `layer` would compute the spike tensor `x` now, with the densities and costs that decide.
+    """Returns how `layer` would compute the spike tensor `x` now, with the densities and costs that decide.
 
     Runs the layer, up to twice; of a net, each of its layers on what reaches it when the net runs.
 

@@ -30,7 +30,7 @@ _BYTES_PER_STEP, _BYTES_PER_SPIKE = 1 / 8, 8
 
 @dataclass(frozen=True)
 class LayerMemory:
-    """What one module keeps for backward.
+    """Memory that one module keeps for backward.
 
     Args:
         name: the module's name in the net; `"input"` is the net's input, `"total"` the sum.
@@ -63,7 +63,7 @@ class LayerMemory:
 
 @dataclass(frozen=True)
 class MemoryReport:
-    """What a training step keeps for backward; `str()` makes a table of it.
+    """Memory that a training step keeps for backward; `str()` makes a table of it.
 
     Args:
         layers: the net's input, then every module with neurons or with something to keep, in the order of their calls.

@@ -188,7 +188,7 @@ class OperationCounter:
 
 
 def _counts_spikes(block: Block) -> bool:
-    """Whether the kernel that a block runs in is sure to count."""
+    """Returns whether the kernel that a block runs in is sure to count."""
     neurons, weight = block.neurons, block.weighted.weight
     assert isinstance(weight, Tensor)
     if weight.dtype == torch.float64 or not native.has_kernel("srm_conv_forward", weight):

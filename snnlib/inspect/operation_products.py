@@ -1,4 +1,4 @@
-"""What an operation of torch or of this library multiplies: the products of one call, of whichever module it is."""
+"""Products of one call of an operation of torch or of this library, of whichever module it is."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ class OperationProducts:
         return replace(found, dense=0, inputs=0, nonzero=0) if _is_later_tap(b, call) else found
 
     def _of_weight(self, weight: Tensor, key: Any, make: Callable[[], Any]) -> Any:
-        """What follows from a weight alone, made once for the net's own and anew for others."""
+        """Returns what follows from a weight alone, made once for the net's own and anew for others."""
         address = weight.untyped_storage().data_ptr()
         if address not in self._known or weight.is_inference():
             return make()
@@ -215,7 +215,7 @@ def _space_before_padding(space: Sequence[int], call: Call | None) -> tuple[int,
 
 
 def _is_later_tap(b: Tensor, call: Call | None) -> bool:
-    """Whether b has the taps of spikes that come back after more than the shortest delay."""
+    """Returns whether b has the taps of spikes that come back after more than the shortest delay."""
     module = None if call is None else call.module
     delays = module.recurrent_delays if isinstance(module, Recurrent) else None
     if delays is None or delays.per != "connection":

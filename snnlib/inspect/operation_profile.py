@@ -1,4 +1,4 @@
-"""What a net does with data, in numbers: the result of `snnlib.profile`."""
+"""The result of `snnlib.profile`: what a net does with data, in numbers."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class LayerOperations:
 
 @dataclass(frozen=True)
 class Profile:
-    """What `snnlib.profile` counted; `str()` makes a table, per sample, with energies.
+    """Counts of `snnlib.profile`; `str()` makes a table, per sample, with energies.
 
     Args:
         layers: every module that did something or holds parameters, in the order of the net.

@@ -1,4 +1,4 @@
-"""How many products of nonzero numbers a linear operation has, exactly, from counts of nonzero inputs.
+"""Exact numbers of products of nonzero numbers in a linear operation, from counts of nonzero inputs.
 
 A nonzero input takes part in as many products as it meets nonzero weights, its fan-out. The products of a call are
 therefore the sum over input cells of (frames in which the cell is nonzero) x (its fan-out): one pass over the input,
@@ -130,7 +130,7 @@ def nonzero(x: Tensor) -> int:
 
 
 class ConvolutionMap(NamedTuple):
-    """How a convolution connects cells: arguments of `aten::convolution`, with the sizes of a frame `[C, ...]`."""
+    """Connections of a convolution: arguments of `aten::convolution`, with the sizes of a frame `[C, ...]`."""
 
     frame: Sequence[int]
     out_frame: Sequence[int]

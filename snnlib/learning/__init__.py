@@ -1,1 +1,1 @@
-"""What makes nets learn: losses, decoding, calibration, preparation and their health."""
+"""Learning: losses, decoding, calibration, preparation and the health of nets."""

@@ -69,7 +69,7 @@ class CapturedStep:
         return tuple(output.detach() for output in outputs)
 
     def fits(self, batch: Sequence[Tensor]) -> bool:
-        """Whether a batch has the shapes and dtypes of the example."""
+        """Returns whether a batch has the shapes and dtypes of the example."""
         return [(x.shape, x.dtype) for x in batch] == [(x.shape, x.dtype) for x in self._batch]
 
     def __call__(self, *batch: Tensor) -> tuple[Tensor, ...]:
@@ -109,7 +109,7 @@ class GraphStep:
 
     @property
     def output(self) -> Tensor:
-        """What the net gave in the last call."""
+        """The net's output of the last call."""
         return self._step.outputs[1]
 
     def __call__(self, x: Tensor, y: Tensor) -> Tensor:

@@ -30,7 +30,7 @@ _MOST_WINDOWS = 8
 
 @dataclass(frozen=True)
 class LayerHealth:
-    """What a doctor saw of one layer.
+    """Observations of one layer by a `SpikeDoctor`.
 
     Args:
         name: the layer's name in the net.

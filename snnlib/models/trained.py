@@ -21,7 +21,7 @@ _BY_COMMAND = {"nmnist": "snnlib train --recipe nmnist --root FOLDER --out RUN, 
 
 @dataclass(frozen=True)
 class Card:
-    """Where a trained net comes from and what it does.
+    """Facts on a trained net: where it comes from and what it does.
 
     Args:
         data: what it was trained and tested on, with the numbers of samples.
@@ -63,7 +63,7 @@ class Card:
 
 
 class TrainedNet(NamedTuple):
-    """What `load` returns.
+    """The result of `load`.
 
     Args:
         net: the net in evaluation mode; spike tensors `[T, N, C, H, W]` to output potentials `[T, N, classes]`.

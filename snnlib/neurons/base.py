@@ -1,4 +1,4 @@
-"""What every neuron model is: a module whose `step` defines one time step, run over whole sequences."""
+"""The base of every neuron model: a module whose `step` defines one time step, run over whole sequences."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class Neuron(KnownOptions, Constants):
 
     @property
     def starts_at_zero(self) -> bool:
-        """Whether `initial_state` is all zeros and need not be made."""
+        """Returns whether `initial_state` is all zeros and need not be made."""
         return type(self).initial_state is Neuron.initial_state
 
     def initial_state(self, current: Tensor, params: Params) -> State:
@@ -161,12 +161,12 @@ class Neuron(KnownOptions, Constants):
 
     @property
     def learns_when_silent(self) -> bool:
-        """Whether neurons get a gradient where they do not fire, as with a surrogate gradient."""
+        """Returns whether neurons get a gradient where they do not fire, as with a surrogate gradient."""
         return self.gradient == "surrogate"
 
     @property
     def times_input(self) -> bool:
-        """Whether input events may get their gradient by time; see `snnlib.sequences.input_time`."""
+        """Returns whether input events may get their gradient by time; see `snnlib.sequences.input_time`."""
         return False
 
     def watched(self) -> AbstractContextManager[None]:
@@ -221,7 +221,7 @@ class Neuron(KnownOptions, Constants):
 
     @property
     def knows_potential(self) -> bool:
-        """Whether `free_potential` knows the potential, as that of models with linear dynamics."""
+        """Returns whether `free_potential` knows the potential, as that of models with linear dynamics."""
         dynamics = self.forward_dynamics(self.constants())
         return dynamics is not None and dynamics.linear
 
@@ -258,7 +258,7 @@ class Neuron(KnownOptions, Constants):
 
     @property
     def wants_share(self) -> bool:
-        """Whether the share of active steps of a forward pass is to be noted, for a surrogate with a target share."""
+        """Returns whether the share of active steps is to be noted, for a surrogate with a target share."""
         return False
 
     def note_share(self, share: Tensor) -> None:

@@ -11,7 +11,7 @@ from snnlib.checks import check_finite, check_number
 
 
 def is_learned(value: object) -> bool:
-    """Whether a constant was given as something that somebody wants to learn."""
+    """Returns whether a constant was given as something that somebody wants to learn."""
     return isinstance(value, torch.nn.Parameter) or (isinstance(value, torch.Tensor) and value.requires_grad)
 
 

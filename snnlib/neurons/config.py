@@ -70,7 +70,7 @@ def from_config(config: Mapping[str, Any], models: Mapping[str, type[Neuron]] | 
 
 
 def _parameters(model: type[Neuron]) -> dict[str, inspect.Parameter]:
-    """What a model can be given: its own arguments, and through `**options` those of the classes that it builds on."""
+    """Returns a model's arguments: its own, and through `**options` those of the classes that it builds on."""
     found: dict[str, inspect.Parameter] = {}
     for kind in model.__mro__:
         if "__init__" not in vars(kind):

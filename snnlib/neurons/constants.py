@@ -92,7 +92,7 @@ class Constants(StoredConstants):
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def _own_constants(self) -> dict[str, Tensor]:
-        """What the module stores of the constants: themselves, or what a parametrization makes them of."""
+        """Returns what the module stores of the constants: themselves, or what a parametrization makes them of."""
         stored = {**dict(self.named_parameters()), **dict(self.named_buffers())}
         names = {*self.constant_names, *(f"parametrizations.{n}.original" for n in self.constant_names)}
         return {name: tensor for name, tensor in stored.items() if name in names}

@@ -143,7 +143,7 @@ class CubaLIF(ByEvent, SpikingNeuron):
 
     @classmethod
     def derive(cls, values: dict[str, Any], given: Collection[str], dialect: str | None) -> None:
-        """Where Norse's neurons start, and what `gradient="event"` needs."""
+        """Sets where Norse's neurons start, and checks what `gradient="event"` needs."""
         if dialect == "norse" and values["start_value"] is None:
             values["start_value"] = values["rest"]
         super().derive(values, given, dialect)

@@ -77,7 +77,7 @@ class Dynamics:
 
     @property
     def linear(self) -> bool:
-        """Whether a step is linear in state and current but for threshold and reset."""
+        """Returns whether a step is linear in state and current but for threshold and reset."""
         return not (self.rectified or self.quadratic)
 
     @property
@@ -87,13 +87,13 @@ class Dynamics:
 
     @property
     def runs_in_layer(self) -> bool:
-        """Whether the kernels of a layer know these neurons: one state that decays freely, and spikes."""
+        """Returns whether the kernels of a layer know these neurons: one state that decays freely, and spikes."""
         unfloored = not isinstance(self.floor, Tensor) and self.floor == -math.inf
         return self.states == 1 and unfloored and not (self.reset_next or self.membrane or self.rectified)
 
     @property
     def one_field(self) -> bool:
-        """Whether all channels decay alike, so that with `runs_in_layer` their adjoint is one field over the inputs."""
+        """Returns whether channels decay alike, so that with `runs_in_layer` their adjoint is one field over inputs."""
         return not any(isinstance(row, Tensor) and row.numel() > 1 for row in (self.a[0][0], self.b[0]))
 
     @property
@@ -131,7 +131,7 @@ class Dynamics:
 
 
 def _is_number(row: Tensor) -> bool:
-    """Whether it is one value in the memory of the CPU, without a gradient."""
+    """Returns whether it is one value in the memory of the CPU, without a gradient."""
     on_cpu = row.device.type == "cpu" and type(row) in (Tensor, Parameter)
     return on_cpu and row.numel() == 1 and not row.requires_grad
 
@@ -163,7 +163,7 @@ def _constant_columns(
 
 
 def decay_and_leak(tau: Tensor, discretisation: str) -> tuple[Tensor, Tensor]:
-    """What a state keeps and loses in a step: `1 - 1/tau` (Euler) or `exp(-1/tau)` (exponential), and the rest."""
+    """Returns what a state keeps and loses in a step: `1 - 1/tau` (Euler) or `exp(-1/tau)` (exponential), the rest."""
     # A learnable time constant may be pushed below one step, where a leak would change sign.
     tau = tau.clamp(min=1.0)
     leak = 1 / tau if discretisation == "euler" else 1 - torch.exp(-1 / tau)

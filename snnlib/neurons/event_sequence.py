@@ -38,7 +38,7 @@ class Coefficients(NamedTuple):
 
 
 class SpikeReset(NamedTuple):
-    """What a spike does: the membrane's value, whether the current goes, too, and whether it is the neuron's last."""
+    """The effect of a spike: the membrane's value, whether the current goes too, and whether it is the last."""
 
     value: float
     # The potential that the membrane leaks to.

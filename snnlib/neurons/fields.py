@@ -44,7 +44,7 @@ Check = Callable[[str, Any], Any]
 
 @dataclass(frozen=True)
 class Field:
-    """What a model knows of one argument; fields of classes that build on others have a greater depth."""
+    """The declaration of one argument; fields of classes that build on others have a greater depth."""
 
     default: Any
     check: Check | None = None
@@ -60,12 +60,12 @@ class Field:
 
     @property
     def kept(self) -> bool:
-        """Whether the neuron has it as an attribute."""
+        """Returns whether the neuron has it as an attribute."""
         return not isinstance(self.annotation, InitVar)
 
     @property
     def type(self) -> Any:
-        """What may be given."""
+        """The type of what may be given."""
         return self.annotation.type if isinstance(self.annotation, InitVar) else self.annotation
 
 
@@ -82,7 +82,7 @@ def option(*, default: Any, check: Check | None = None, kw_only: bool = True, re
 
 
 def fixed(value: Any, *, constant: bool = False, init: Literal[False] = False) -> Any:
-    """What is no argument, though it may be one of other models: an attribute with this value, or what is derived."""
+    """Declares what is no argument, though it may be one of other models: an attribute with this value, or derived."""
     return Field(value, constant=constant, init=init)
 
 
@@ -131,7 +131,7 @@ class Declared(Neuron):
             cls.__init__ = _constructor(cls)  # type: ignore[method-assign]
 
     def build(self, given: Mapping[str, Any]) -> None:
-        """What `__init__` does with the arguments given, by name; None is as good as not given.
+        """Does the work of `__init__` with the arguments given, by name; None is as good as not given.
 
         Raises:
             ValueError: an unknown dialect, or a value out of its range.

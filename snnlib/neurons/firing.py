@@ -86,7 +86,7 @@ class SpikingNeuron(OwnWidth, Model):
 
     @classmethod
     def derive(cls, values: dict[str, Any], given: Collection[str], dialect: str | None) -> None:
-        """Where the membrane rests and starts, the states, and the width of a surrogate with a target share."""
+        """Sets where the membrane rests and starts, the states, and the width of a surrogate with a target share."""
         if values.get("rest", 0.0) is None:
             values["rest"] = values["reset_value"]
         if values["single_spike"] and values["max_spikes"] != 1:
@@ -153,7 +153,7 @@ class SpikingNeuron(OwnWidth, Model):
         return (s * self.reset_value + (1 - s) * membrane, *others)
 
     def reset_amount(self, states: Sequence[Tensor], params: Params) -> Tensor:
-        """What `"subtract"` takes off the membrane."""
+        """Returns what `"subtract"` takes off the membrane."""
         return params["threshold"]
 
     def fire_and_reset(self, charged: Sequence[Tensor], state: State, params: Params) -> tuple[Tensor, State]:

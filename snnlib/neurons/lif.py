@@ -101,7 +101,7 @@ class LIF(SpikingNeuron):
 
     @classmethod
     def derive(cls, values: dict[str, Any], given: Collection[str], dialect: str | None) -> None:
-        """What the dialects of snnTorch and Norse say of the reset and the start."""
+        """Sets what the dialects of snnTorch and Norse say of the reset and the start."""
         as_leaky(values, given, dialect)
         if dialect == "norse" and values["start_value"] is None:
             values["start_value"] = values["rest"]

@@ -39,7 +39,7 @@ class _Sources:
     stream: int
 
     def same(self, other: _Sources) -> bool:
-        """Whether dynamics made of one are those of the other."""
+        """Returns whether dynamics made of one are those of the other."""
         tensors = len(self.tensors) == len(other.tensors) and all(
             a is b for a, b in zip(self.tensors, other.tensors, strict=True)
         )
@@ -111,12 +111,12 @@ def _sources_of(options: dict[str, Any], tensors: tuple[Tensor, ...]) -> _Source
 
 
 def _is_traced() -> bool:
-    """Whether the call becomes part of a program that runs later, or of a transform."""
+    """Returns whether the call becomes part of a program that runs later, or of a transform."""
     return torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None or in_transform()
 
 
 def _stays(tensor: Tensor | None) -> bool:
-    """Whether a tensor is on a GPU, does not learn, and counts how often it is written to."""
+    """Returns whether a tensor is on a GPU, does not learn, and counts how often it is written to."""
     if type(tensor) not in (Tensor, nn.Parameter):
         return False
     assert tensor is not None
@@ -124,7 +124,7 @@ def _stays(tensor: Tensor | None) -> bool:
 
 
 def _is_capturing(tensor: Tensor) -> bool:
-    """Whether what is done with a tensor goes into a CUDA graph."""
+    """Returns whether what is done with a tensor goes into a CUDA graph."""
     return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
@@ -134,7 +134,7 @@ def _stream(tensor: Tensor) -> int:
 
 
 def _is_plain(value: object) -> bool:
-    """Whether a value never changes: numbers, names, tuples of them, and surrogates that are frozen."""
+    """Returns whether a value never changes: numbers, names, tuples of them, and surrogates that are frozen."""
     if isinstance(value, tuple):
         return all(isinstance(part, _NUMBERS_AND_NAMES) for part in value)
     frozen = isinstance(value, Surrogate) and getattr(type(value), "__dataclass_params__", None)

@@ -145,7 +145,7 @@ def _loading() -> tuple[nn.Module, Mapping[str, Tensor]] | None:
 
 
 def _is_older(part: StoredConstants, state: Mapping[str, Tensor], start: str) -> bool:
-    """Whether the file has a weight of the module, but none of its numbers."""
+    """Returns whether the file has a weight of the module, but none of its numbers."""
     numbers = part.stored_numbers()
     stored = any(key.startswith(start) and tensor.dim() > 1 for key, tensor in state.items())
     return bool(numbers) and stored and not any(start + name in state for name in numbers)

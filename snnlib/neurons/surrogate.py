@@ -42,7 +42,7 @@ class Surrogate:
 
     @property
     def has_shape(self) -> bool:
-        """Whether it is one of the shapes, with these arguments; neurons with others run by `step`."""
+        """Returns whether it is one of the shapes, with these arguments; neurons with others run by `step`."""
         return True
 
     def derivative(self, u: Tensor, threshold: Tensor) -> Tensor:
@@ -300,7 +300,7 @@ class MultiGaussian(Surrogate):
 
     @property
     def has_shape(self) -> bool:
-        """Whether the wide bumps lie on each other."""
+        """Returns whether the wide bumps lie on each other."""
         return self.shift == 0
 
     def coefficients(self, threshold: Tensor) -> tuple[Tensor, Tensor]:

@@ -47,7 +47,7 @@ class OwnWidth(Neuron):
 
     @property
     def wants_share(self) -> bool:
-        """Whether the share of active steps of a forward pass is to be noted."""
+        """Returns whether the share of active steps of a forward pass is to be noted."""
         return self.target_share is not None and self.training and not torch.compiler.is_compiling()
 
     def note_share(self, share: Tensor) -> None:

@@ -45,7 +45,7 @@ _ANEW = (
 
 @dataclass
 class Window:
-    """What a layer did in a row of training batches.
+    """Rates and gradients of a layer in a row of training batches.
 
     Args:
         first: number of the first batch, from 1.
@@ -65,7 +65,7 @@ class Window:
 
 
 class TrainingWatch:
-    """What a layer, or neurons that stand alone, do in training batches: in the first three, then in every tenth.
+    """Watches a layer, or neurons without one, in training batches: in the first three, then in every tenth.
 
     Sums stay on the layer's device and are read after the first three batches and after every hundred; for lost
     channels after batch 31 too. Passes in eval mode, without gradients, from a state, under `torch.compile`,

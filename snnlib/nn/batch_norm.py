@@ -13,7 +13,7 @@ from snnlib.checks import check_count, check_flag, check_floating, check_number
 
 
 class BatchNorm(_NormBase):
-    """What `BatchNorm1d` to `BatchNorm3d` share; parameters, buffers and keys are those of torch's batch norm."""
+    """The base of `BatchNorm1d` to `BatchNorm3d`; parameters, buffers and keys are those of torch's batch norm."""
 
     # Shapes of a step of one sample.
     layouts: tuple[str, ...]

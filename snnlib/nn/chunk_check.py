@@ -45,7 +45,7 @@ _PASSED: WeakKeyDictionary[nn.Module, set[object]] = WeakKeyDictionary()
 
 
 class _UndecidedError(Exception):
-    """What the module makes of this input, and of spikes added to it, tells nothing."""
+    """Raised where the module's answers to this input, and to spikes added to it, tell nothing."""
 
 
 class Unknown(NamedTuple):
@@ -115,7 +115,7 @@ class ChunkCheck:
             raise self._refusal(Unknown("", net), _other_steps(x.shape[time_dim], out))
 
     def _form(self, module: nn.Module) -> object:
-        """What a module must keep for its verdict to hold."""
+        """Returns what a module must keep for its verdict to hold."""
         return self._padding is None, *((type(part), part.training) for part in module.modules())
 
     def _telling(self, unknown: Unknown, x: Tensor, time_dim: int) -> Any:
@@ -199,7 +199,7 @@ class ChunkCheck:
 
 
 def takes_statistics(module: nn.Module) -> bool:
-    """Whether it is batch normalisation by statistics of its input."""
+    """Returns whether it is batch normalisation by statistics of its input."""
     return isinstance(module, BATCH_NORMS) and (module.training or module.running_mean is None)
 
 
@@ -222,7 +222,7 @@ def _is_unknown(module: nn.Module) -> bool:
 
 
 def _time_dim_of(x: Tensor, time_dim: int) -> Any:
-    """Which dimension is time for a module within a net that runs on `x`; the first where time and batch are folded."""
+    """Returns the time dimension of a module within a net run on `x`; the first where time and batch are folded."""
     return lambda inner: time_dim if inner.shape[:2] == x.shape[:2] else 0
 
 
@@ -237,7 +237,7 @@ def _fault_of_steps(call: Call) -> str | None:
 
 
 def _fault_of_halves(unknown: Unknown, call: Call, whole: Trace, middle: int) -> str | None:
-    """What differs between two halves, one after the other, and the whole."""
+    """Returns what differs between two halves, one after the other, and the whole."""
     try:
         halves = call.part(0, middle), call.part(middle, call.steps)
         (first, second), *_ = rehearse(unknown.module, *halves)
@@ -260,7 +260,7 @@ def _fault_of_halves(unknown: Unknown, call: Call, whole: Trace, middle: int) ->
 
 
 def _fault_of_change(unknown: Unknown, call: Call, whole: Trace, drawn: bytes, where: Tensor) -> str | None:
-    """What differs elsewhere when the input changes where a mask is true."""
+    """Returns what differs elsewhere when the input changes where a mask is true."""
     (other,), _, drawn_by_it = rehearse(unknown.module, call.changed(where))
     if drawn_by_it != drawn:
         return None

@@ -62,7 +62,7 @@ class Block(nn.Module):
 
 
 def is_watched(parts: Iterable[nn.Module]) -> bool:
-    """Whether a hook within these modules, or a forward method put in the place of one's own, would miss a call."""
+    """Returns whether a hook within these modules, or a replaced forward method, would miss a call."""
     # Of all modules; torch 2.6 has no function that tells.
     hooks = (getattr(torch_module, f"_global_{name}_hooks") for name in _GLOBAL_HOOKS)
     if not torch.compiler.is_compiling() and any(hooks):

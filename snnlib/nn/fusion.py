@@ -46,7 +46,7 @@ class Fused(nn.Sequential):
                 at += 1
 
     def extra_repr(self) -> str:
-        """Which children run as one."""
+        """Returns which children run as one."""
         names = list(self._modules)
         spans = [names[(at := names.index(name)) : at + len(b.parts)] for name, b in self.blocks.items()]
         return "blocks: " + ", ".join("+".join(span) for span in spans)

@@ -41,7 +41,7 @@ class WeightWithGain(StoredWeight):
         return self.gain.reshape(-1, *[1] * (self.weight.dim() - 1)) if self.gain.dim() else self.gain
 
     def _has_unit_gain(self) -> bool:
-        """Whether the product can be left out; without it a layer at gain 1 costs nothing more."""
+        """Returns whether the product can be left out; without it a layer at gain 1 costs nothing more."""
         if torch.compiler.is_compiling() or type(self.gain) is not Tensor or self.gain.is_meta:
             return False
         # A tensor made in inference mode counts no changes, and one of `torch.func.vmap` has no value to read.

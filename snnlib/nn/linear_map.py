@@ -43,7 +43,7 @@ def currents_of(linear: LinearMap, x: Tensor, time_dim: int = 0) -> Tensor:
 
 
 def runs_on_events(linear: LinearMap, x: Tensor) -> bool:
-    """Whether the currents of a sequence may be sums over events: float32, and nothing that torch alone does.
+    """Returns whether the currents of a sequence may be sums over events: float32, and nothing that torch alone does.
 
     Raises:
         TypeError: a tensor of integers, or one of another dtype than the weight.

@@ -1,4 +1,4 @@
-"""What layers with neurons behind a weight have in common, whatever the neuron: what tools for nets rely on."""
+"""The base of layers with neurons behind a weight, whatever the neuron: what tools for nets rely on."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class NeuronLayer(WeightWithGain):
 
     @property
     def learns_when_silent(self) -> bool:
-        """Whether neurons get a gradient where they do not fire, as with a surrogate gradient."""
+        """Returns whether neurons get a gradient where they do not fire, as with a surrogate gradient."""
         return False
 
     def pooled(self, x: Tensor, window: tuple[int, int]) -> Tensor:

@@ -30,7 +30,7 @@ _NORMS = {
 
 
 def linear_and_norm(children: Sequence[nn.Module]) -> tuple[LinearMap, Norm | None, int] | None:
-    """What a block begins with: the map, its batch norm if it has one, and of how many children they are made."""
+    """Returns the beginning of a block: the map, its batch norm if it has one, and how many children these are."""
     linear = linear_map_of(children[0])
     if linear is None:
         return None

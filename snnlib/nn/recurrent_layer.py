@@ -1,4 +1,4 @@
-"""What recurrent layers share, and the fully connected one: spikes come back as currents one step later."""
+"""Recurrent layers: their base, and the fully connected one; spikes come back as currents one step later."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Recurrent(SpikingLayer):
 
     @property
     def keeps_input(self) -> bool:
-        """Whether the state holds the last steps of the input, too."""
+        """Returns whether the state holds the last steps of the input, too."""
         return self.delays is not None or self.neuron.times_input
 
     def _spikes(

@@ -28,14 +28,14 @@ Trace = list[Tensor]
 
 
 def runs_with_state(module: nn.Module) -> bool:
-    """Whether the class has `run(x, state)`, as neurons and layers with any of them have."""
+    """Returns whether the class has `run(x, state)`, as neurons and layers with any of them have."""
     run = getattr(type(module), "run", None)
     return callable(run) and list(inspect.signature(run).parameters)[:3] == ["self", "x", "state"]
 
 
 @dataclass(frozen=True)
 class Call:
-    """What a call got, what the layers with states within it gave, and what it gave; time is dimension `dim`."""
+    """A recorded call: what it got, what layers with states in it gave, and what it gave; time is dimension `dim`."""
 
     given: Any
     played: list[list[Any]]
@@ -53,11 +53,11 @@ class Call:
         return self.x.shape[self.dim]
 
     def follows_time(self, value: Any) -> bool:
-        """Whether a value is a tensor with as many steps as came in."""
+        """Returns whether a value is a tensor with as many steps as came in."""
         return isinstance(value, Tensor) and value.dim() > self.dim and value.shape[self.dim] == self.steps
 
     def varies(self, value: Tensor) -> bool:
-        """Whether steps differ, without which mixing them need not show."""
+        """Returns whether steps differ, without which mixing them need not show."""
         return not self.follows_time(value) or bool((value != value.narrow(self.dim, 0, 1)).any())
 
     def part(self, first: int, end: int) -> Call:
@@ -218,7 +218,7 @@ def acting_copy(module: nn.Module) -> nn.Module:
 
 
 def play(acting: nn.Module, call: Call) -> Trace:
-    """What reached the layers with states and what came out, where these layers give what they gave."""
+    """Returns what reached the layers with states and what came out, where these layers give what they gave."""
     seen: Trace = []
     with ExitStack() as undo:
         undo.enter_context(torch.no_grad())
@@ -261,7 +261,7 @@ def _set_random_state(state: tuple[Any, ...], device: torch.device) -> None:
 
 
 def deviation(whole: Tensor, other: Tensor, dim: int) -> str | None:
-    """How values differ, None where rounding may have done it.
+    """Returns how values differ, None where rounding may have done it.
 
     A sum of K terms in another order is off by about sqrt(K) eps of its largest terms. The square root of eps, which is
     allowed, stands for K = 1 / eps terms: 8 million in float32. Within autocast, and on a GPU whose products may be in

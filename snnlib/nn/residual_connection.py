@@ -65,5 +65,5 @@ class Residual(nn.Module):
         return _JOINS[self.join](branch, shortcut)
 
     def extra_repr(self) -> str:
-        """How the branches are joined."""
+        """Returns how the branches are joined."""
         return f"join={self.join!r}"

@@ -27,7 +27,7 @@ _RESPONSE_STEPS = 256
 
 
 class SpikingLayer(KnownOptions, NeuronLayer):
-    """What spiking layers share: `neuron(operator(x, weight))`, with a state for chunks.
+    """The base of spiking layers: `neuron(operator(x, weight))`, with a state for chunks.
 
     The layer keeps no state between calls: `layer(x)` maps a whole sequence, `layer.run(x, state)` a part of one.
     """
@@ -65,7 +65,7 @@ class SpikingLayer(KnownOptions, NeuronLayer):
 
     @property
     def batch_first(self) -> bool:
-        """Whether sequences are `[N, T, ...]`; the neurons' own option."""
+        """Returns whether sequences are `[N, T, ...]`, an option of the neurons."""
         return self.neuron.batch_first
 
     @batch_first.setter
@@ -167,7 +167,7 @@ class SpikingLayer(KnownOptions, NeuronLayer):
 
     @property
     def learns_when_silent(self) -> bool:
-        """Whether neurons get a gradient where they do not fire, as with a surrogate gradient."""
+        """Returns whether neurons get a gradient where they do not fire, as with a surrogate gradient."""
         return self.neuron.learns_when_silent
 
     def fire(self, current: Tensor) -> Tensor:

@@ -31,7 +31,7 @@ _OF_LAYER = ("threshold", "input_grad_scale")
 
 
 class SRMLayer(SpikingLayer):
-    """What SRM layers share beside what all spiking layers do: keys of files, and what is known of these neurons.
+    """The base of SRM layers, beside that of all spiking layers: keys of files, and what is known of these neurons.
 
     The layer keeps no state between calls: `layer(x)` maps a whole sequence, `layer.run(x, state)` a part of one. The
     state is `([3, N, C, ...],)`, of u, s and g.

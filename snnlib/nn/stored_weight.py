@@ -118,7 +118,7 @@ class StoredWeight(StoredConstants):
 
 
 def _take_standardization(state_dict: Any, prefix: str) -> dict[str, Tensor]:
-    """What a file has of a standardisation, taken out of it: original, scale, gain, bias and rate."""
+    """Takes a standardisation out of a file: original, scale, gain, bias and rate."""
     if f"{prefix}{_STEP}scale" in state_dict:
         state_dict[f"{prefix}{_STORED}original"] = state_dict.pop(prefix + _ORIGINAL)
         for name in ("scale", "gain", "bias", "rate"):
@@ -141,7 +141,7 @@ def _standardized(parts: dict[str, Tensor]) -> Tensor:
 
 @torch.no_grad()
 def _parts_of(step: WeightStandardization, weight: Tensor) -> dict[str, Tensor]:
-    """What a standardisation of this kind learns of a weight."""
+    """Returns what a standardisation of this kind learns of a weight."""
     alike = WeightStandardization(
         step.channels,
         gain=step.gain is not None,
@@ -154,7 +154,7 @@ def _parts_of(step: WeightStandardization, weight: Tensor) -> dict[str, Tensor]:
 
 
 def _reaches(step: WeightStandardization, parts: dict[str, Tensor]) -> bool:
-    """Whether a file's standardisation fits one that may lack a gain or a bias."""
+    """Returns whether a file's standardisation fits one that may lack a gain or a bias."""
     lacks_gain = "gain" in parts and step.gain is None
     lacks_bias = "bias" in parts and step.bias is None
     return bool(parts) and not lacks_gain and not lacks_bias

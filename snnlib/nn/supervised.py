@@ -20,7 +20,7 @@ from snnlib.nn.srm import SRMLinear
 
 @dataclass
 class Teacher:
-    """What the teacher did in the last forward pass.
+    """The neurons that the teacher pushed in the last forward pass.
 
     Args:
         taught: samples `[N]` whose labelled neuron was silent and has been made to fire.

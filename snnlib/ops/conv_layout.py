@@ -1,4 +1,4 @@
-"""How the kernels of a convolution lay out sequences and states, channels-last, and weights.
+"""Layouts of sequences and states, channels-last, and of weights, as the kernels of a convolution take them.
 
 The kernels know neighbouring places of a kernel only. The rows of a dilated kernel have zeros between its places, and
 the gradients at those zeros are left out.
@@ -41,7 +41,7 @@ def _empty(shape: Sequence[int], x: Tensor, dtype: torch.dtype | None) -> Tensor
 
 
 def lie_alike(a: Tensor, b: Tensor) -> bool:
-    """Whether two tensors of one shape have their elements in one order; a stride along one element says nothing."""
+    """Returns whether tensors of one shape have their elements in one order; a stride of one element says nothing."""
     strides = zip(a.shape, a.stride(), b.stride(), strict=True)
     return all(first == second for size, first, second in strides if size > 1)
 
@@ -104,7 +104,7 @@ def stored(tensor: Tensor | None) -> tuple[int, int]:
 
 
 def strided_input(x: Tensor, time_dim: int) -> tuple[tuple[int, int], tuple[int, ...]]:
-    """What is stored, and the strides (t, n, c, h, w)."""
+    """Returns what is stored, and the strides (t, n, c, h, w)."""
     strides = x.stride()
     return stored(x), (strides[time_dim], strides[1 - time_dim], strides[2], *strides[-2:])
 

@@ -13,7 +13,7 @@ Counts = tuple[int, int, int, int, int]
 
 
 class Tally:
-    """What the layer ops of a `with` block counted.
+    """Counts of the layer ops of a `with` block.
 
     Args:
         fan_out: nonzero weights that each cell of the input meets, int32 `[H, W, C]`, contiguous.

@@ -49,7 +49,7 @@ def weight_gradient(signal: Tensor, call: LayerArgs) -> Tensor:
 
 
 def in_order(x: Tensor, g: Geometry) -> bool:
-    """Whether a GPU adds events as the CPU's event-driven kernels do, which `use_convolution("events")` asks for."""
+    """Returns whether a GPU adds events as the CPU's event-driven kernels do, as `use_convolution("events")` asks."""
     asked = choice.chosen() == "events" and not g.obstacle and x.dtype != torch.float64
     return asked and native.has_kernel("event_currents", x)
 

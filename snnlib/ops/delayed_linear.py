@@ -30,7 +30,7 @@ _TILE = 8 * GROUP
 
 
 def _by_products(x: Tensor, delay: Tensor) -> bool:
-    """Whether delays per channel go by dense products of delayed sequences."""
+    """Returns whether delays per channel go by dense products of delayed sequences."""
     if delay.dim() > 1 or choice.chosen() == "events":
         return False
     return choice.chosen() == "dense" or (x.numel() > _SMALL and choice.density(x) > _DENSE)

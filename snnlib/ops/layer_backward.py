@@ -36,7 +36,7 @@ class Record(NamedTuple):
 
 
 class Needs(NamedTuple):
-    """Which gradients are asked for."""
+    """The gradients that are asked for."""
 
     weight: bool
     input: bool

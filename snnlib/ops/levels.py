@@ -1,4 +1,4 @@
-"""What ops know of the values that they give: spikes are 0 and 1, means of four spikes are multiples of 1/4.
+"""Facts that ops know of the values that they give: spikes are 0 and 1, means of four spikes multiples of 1/4.
 
 Only `save_packed` asks. On a GPU it cannot look at values without waiting, and need not where the op that made them is
 known.

@@ -1,4 +1,4 @@
-"""How the kernels of pooling lay out frames `[N, C, *space]` of 1 to 3 axes, and the windows over them."""
+"""Layouts of frames `[N, C, *space]` of 1 to 3 axes, and of the windows over them, as kernels of pooling take them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Windows:
 
 
 def is_channels_last(x: Tensor) -> bool:
-    """Whether channels are the last axis in memory."""
+    """Returns whether channels are the last axis in memory."""
     if x.dim() == 4:
         return x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()
     if x.dim() == 5:

@@ -1,4 +1,4 @@
-"""What the ops of recurrent neurons are told, packed and checked; `recurrent_call.py` calls the kernels with it."""
+"""Arguments of the ops of recurrent neurons, packed and checked; `recurrent_call.py` calls the kernels with them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_STEPS = 1 << 30
 
 
 def obstacle(current: Tensor) -> str:
-    """Why kernels of the currents' device do not take a sequence of so many neurons; empty if they do."""
+    """Returns why kernels of the currents' device do not take a sequence of so many neurons; empty if they do."""
     if not native.has_kernel("recurrent_forward", current):
         return native.explain_path(current.device.type, "recurrent_forward")[1]
     most = native.most_recurrent_neurons(current)
@@ -49,7 +49,7 @@ class RecurrentArgs:
 
     @property
     def delays(self) -> Delays:
-        """What connections with delays are told."""
+        """The arguments of connections with delays."""
         assert self.delay is not None
         return Delays(self.delay, self.past, self.longest, self.rounded)
 

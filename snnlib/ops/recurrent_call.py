@@ -214,7 +214,7 @@ def _past_gradient(args: RecurrentArgs, grad_past: Tensor) -> Tensor:
 
 
 def _room(call: _Call, learn: bool) -> Tensor | None:
-    """Where backward by blocks keeps values of every step, but for one that waits in the gradient's place."""
+    """Returns memory in which backward by blocks keeps values of every step, but for one, in the gradient's place."""
     if native.most_recurrent_neurons(call.current) is None:
         return None
     flags = call.flags

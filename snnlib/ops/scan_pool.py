@@ -37,7 +37,7 @@ MOST_NEURONS = 1 << 33
 
 
 def fits(current: Tensor, dynamics: Dynamics, window: Window) -> bool:
-    """Whether a kernel takes these neurons and currents `[T, N, C, H, W]`."""
+    """Returns whether a kernel takes these neurons and currents `[T, N, C, H, W]`."""
     if current.dim() != 5 or not _linear_kernel(current, window):
         return False
     if dynamics.states != 1 or dynamics.reset_next or dynamics.membrane:
@@ -46,7 +46,7 @@ def fits(current: Tensor, dynamics: Dynamics, window: Window) -> bool:
 
 
 def has_srm_kernels(x: Tensor) -> bool:
-    """Whether the device of a tensor has kernels for SRM neurons and windows of 2 x 2."""
+    """Returns whether the device of a tensor has kernels for SRM neurons and windows of 2 x 2."""
     return native.has_kernel("srm_pool_forward", x)
 
 
@@ -63,7 +63,7 @@ def _linear_kernel(current: Tensor, window: Window) -> bool:
 
 
 def is_whole(current: Tensor, window: Window) -> bool:
-    """Whether every cell is in a window."""
+    """Returns whether every cell is in a window."""
     sizes = zip(current.shape[3:], window, strict=True)
     return all(size > 0 and size % extent == 0 for size, extent in sizes)
 

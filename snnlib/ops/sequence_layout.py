@@ -1,4 +1,4 @@
-"""How scans lay out sequences and states: in the memory order of the currents that they get."""
+"""Layouts of sequences and states in scans: in the memory order of the currents that they get."""
 
 from __future__ import annotations
 

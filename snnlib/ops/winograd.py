@@ -20,7 +20,7 @@ _INPUTS, _OUTPUTS = 64, 32
 
 
 def suits(signal: Tensor, weight: Tensor, options: ConvOptions) -> bool:
-    """Whether `adjoint` can take this convolution and is likely to be faster than torch."""
+    """Returns whether `adjoint` can take this convolution and is likely to be faster than torch."""
     stride, padding, dilation, groups = options
     side_by_side = weight.shape[2:] == (3, 3) and groups == max(*stride, *dilation) == 1
     if not side_by_side or padding[0] != padding[1] or padding[0] > 2:

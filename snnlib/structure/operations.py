@@ -1,4 +1,4 @@
-"""What a layer or a module of torch does, as operations: weights, normalisation, pools, delays, neurons."""
+"""A layer or a module of torch as operations: weights, normalisation, pools, delays, neurons."""
 
 from __future__ import annotations
 

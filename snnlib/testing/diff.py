@@ -1,4 +1,4 @@
-"""How two spike trains differ: spikes that moved in time, appeared and vanished, neuron by neuron."""
+"""Differences of two spike trains: spikes that moved in time, appeared and vanished, neuron by neuron."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class SpikeDiff:
 
     @property
     def is_cut(self) -> bool:
-        """Whether the text leaves changes out."""
+        """Returns whether the text leaves changes out."""
         return len(self) > _SHOWN
 
     def lines(self) -> list[str]:
@@ -94,7 +94,7 @@ def index_text(shape: tuple[int, ...], neuron: int, step: int | None = None) -> 
 
 
 def places_text(shape: tuple[int, ...], neurons: NDArray[np.int64]) -> str:
-    """What the places of changes have in common, and how many changes each channel has.
+    """Returns what the places of changes have in common, and how many changes each channel has.
 
     Args:
         shape: of the tensor, `[T, N, ...]`.

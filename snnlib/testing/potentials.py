@@ -1,4 +1,4 @@
-"""How two tensors of potentials differ: where they are farther apart than a tolerance, and by how much."""
+"""Differences of two tensors of potentials: where they are farther apart than a tolerance, and by how much."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class PotentialDiff:
 
     @property
     def is_cut(self) -> bool:
-        """Whether the text leaves differences out."""
+        """Returns whether the text leaves differences out."""
         return len(self) > _SHOWN
 
     def lines(self) -> list[str]:

@@ -34,7 +34,7 @@ Difference = SpikeDiff | PotentialDiff
 
 
 class SpikeRegression:
-    """What the fixture `spike_regression` gives to a test; made by the plugin.
+    """The object that the fixture `spike_regression` gives to a test; made by the plugin.
 
     Args:
         golden_folder: where the golden files lie, beside the test.

@@ -250,10 +250,10 @@ def test_what_takes_long_says_how_far_it_is(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     net, x = NETS["convolutions"]()
-    monkeypatch.setattr("snnlib.learning.course._SILENT_SECONDS", 60.0)
+    monkeypatch.setattr("snnlib.learning.preparing.course._SILENT_SECONDS", 60.0)
     prepare_(net, x)
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr("snnlib.learning.course._SILENT_SECONDS", 0.0)
+    monkeypatch.setattr("snnlib.learning.preparing.course._SILENT_SECONDS", 0.0)
     prepare_(net, x)
     assert "prepare_: 3 of 3 layers, now behind 3" in capsys.readouterr().err
 

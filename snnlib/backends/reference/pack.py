@@ -42,7 +42,7 @@ def _width(table: Tensor) -> int:
 
 
 def _numbers(words: Tensor, table: Tensor) -> Tensor | None:
-    """Which value of the table each word is, in uint8; None where a word is no value of it."""
+    """Returns the place in the table of each word, in uint8; None where a word is no value of it."""
     numbers = torch.zeros_like(words, dtype=torch.uint8)
     known = torch.zeros_like(words, dtype=torch.bool)
     for number, value in enumerate(table.unbind()):

@@ -26,7 +26,7 @@ def per_neuron(threshold: Tensor, sequence: Tensor) -> Tensor:
 
 
 class Trace(NamedTuple):
-    """What every step of a sequence computes; all but `state` have the sequence's shape and the state's dtype."""
+    """Results of every step of a sequence; all but `state` have the sequence's shape and the state's dtype."""
 
     spikes: Tensor
     potential: Tensor

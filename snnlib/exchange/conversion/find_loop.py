@@ -45,7 +45,7 @@ def fold(trace: Trace, stepped: set[str], outside: bool) -> Loop:
 
 
 class _NoSum(Exception):  # noqa: N818 - a step of a search
-    """What looked like a running sum is read before the last step; `start` is its first call."""
+    """Raised where a seeming running sum is read before the last step; `start` is its first call."""
 
     def __init__(self, start: int) -> None:
         super().__init__(start)

@@ -1,4 +1,4 @@
-"""What a loop over time is once it is folded: the calls of one step, and where each of their arguments comes from."""
+"""A folded loop over time: the calls of one step, and where each of their arguments comes from."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from snnlib.exchange.conversion.trace import Call
 
 
 class CannotFold(ValueError):  # noqa: N818 - an answer
-    """Why a trace is no loop over equal steps."""
+    """Raised where a trace is no loop over equal steps."""
 
 
 @dataclass(frozen=True)

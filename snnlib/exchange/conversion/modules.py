@@ -1,4 +1,4 @@
-"""What each module of another library, and each torch module, becomes in a net over sequences."""
+"""Modules of other libraries and of torch as they become in a net over sequences."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 @dataclass
 class Notes:
-    """What was done with each module, by its path in the net."""
+    """Notes on what was done with each module, by its path in the net."""
 
     done: dict[str, str] = field(default_factory=dict)
     left: dict[str, str] = field(default_factory=dict)

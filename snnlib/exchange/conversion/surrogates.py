@@ -95,7 +95,7 @@ def _candidates(
 
 
 def _edge(spike: Callable[[Tensor], Tensor], reach: float) -> float:
-    """Where a surrogate ends that is nonzero at `reach`."""
+    """Returns where a surrogate ends that is nonzero at `reach`."""
     low, high = reach, 2 * reach
     for _ in range(60):
         middle = (low + high) / 2

@@ -1,4 +1,4 @@
-"""Which calls of a trace cut a sequence into steps: `x[t]`, `x[:, t]`, `x.select(0, t)`, `for step in x`."""
+"""Calls of a trace that cut a sequence into steps: `x[t]`, `x[:, t]`, `x.select(0, t)`, `for step in x`."""
 
 from __future__ import annotations
 

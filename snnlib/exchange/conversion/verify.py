@@ -23,7 +23,7 @@ _CLOSE = 1e-4
 
 @dataclass(frozen=True)
 class Comparison:
-    """What `verify_conversion` found; `str()` makes a table.
+    """The result of `verify_conversion`; `str()` makes a table.
 
     Args:
         spikes: by path of each module that gives spikes: (spikes that both nets have, only the original has, only the

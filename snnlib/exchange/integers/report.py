@@ -1,4 +1,4 @@
-"""What integers cost: spikes and accuracy of a net whose first layers are in integers, layer by layer."""
+"""The cost of integers: spikes and accuracy of a net whose first layers are in integers, layer by layer."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class LayerLoss(NamedTuple):
 
 @dataclass(frozen=True)
 class IntegerReport:
-    """What `compare_integers` found; `str()` makes a table.
+    """The result of `compare_integers`; `str()` makes a table.
 
     Args:
         accuracy: of the float net.

@@ -1,4 +1,4 @@
-"""What a NIR node means at a time step `dt`: the reference that every exchange is measured by.
+"""The meaning of a NIR node at a time step `dt`: the reference that every exchange is measured by.
 
 A graph holds differential equations and no step. Read with a step `dt` they become, for `leak = dt / tau` (Euler) or
 `1 - exp(-dt / tau)` (exponential)::

@@ -10,7 +10,7 @@ from snnlib.structure.cells import Array
 
 
 class SpikeCounts(NamedTuple):
-    """How many spikes two runs share.
+    """Numbers of spikes that two runs have, and share.
 
     Args:
         matched: spikes at the same step, sample and neuron.

@@ -1,4 +1,4 @@
-"""What an importer makes of a graph, spike by spike beside what NIR means, and the graph that it reads right."""
+"""The net that an importer makes of a graph, spike by spike beside what NIR means, and the graph read right."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CLOSE = 1e-5
 
 @dataclass(frozen=True)
 class Verification:
-    """What `verify_nir` found; `str()` makes the report.
+    """The result of `verify_nir`; `str()` makes the report.
 
     Args:
         target: the importer, with its version.

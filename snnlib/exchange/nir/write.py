@@ -24,7 +24,7 @@ _WEIGHTS = ("Linear", "Affine", "Conv1d", "Conv2d")
 
 @dataclass(frozen=True)
 class Value:
-    """What flows between nodes: the sum of some nodes' outputs, of this shape without time and batch."""
+    """A value between nodes: the sum of some nodes' outputs, of this shape without time and batch."""
 
     sources: tuple[str, ...]
     shape: Shape

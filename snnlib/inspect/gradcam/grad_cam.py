@@ -14,7 +14,7 @@ from snnlib.inspect.gradcam.score import Target, score_of
 
 
 class GradCAM:
-    """Where a layer's evidence for a class lies: gradient-weighted class activation maps.
+    """Gradient-weighted class activation maps: where a layer's evidence for a class lies.
 
     With the target layer's output A and its gradient `G = d score / d A`, for each sample::
 

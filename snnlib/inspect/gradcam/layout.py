@@ -47,7 +47,7 @@ def to_frames(x: Tensor, layout: str) -> Tensor:
 def patch_grid(
     tokens: int, prefix_tokens: int | None, grid: tuple[int, ...] | None, size: tuple[int, int]
 ) -> tuple[int, tuple[int, ...]]:
-    """How many tokens come before the patches, and rows and columns of the patches.
+    """Returns how many tokens come before the patches, and rows and columns of the patches.
 
     A grid that is not given has the shape of the input (patches are square); prefix tokens that are not given are
     none or one.

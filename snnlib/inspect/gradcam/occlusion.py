@@ -13,7 +13,7 @@ from snnlib.inspect.gradcam.score import Target, scores_of
 
 @dataclass(frozen=True)
 class Occlusion:
-    """How much a score falls when events are removed.
+    """Occlusion maps: how much a score falls when events are removed.
 
     Args:
         hottest: fall of the score without the hottest events `[N]`.

@@ -1,4 +1,4 @@
-"""What a map explains: a score of the model's output, by class or by a function."""
+"""The score of a model's output that a map explains, by class or by a function."""
 
 from __future__ import annotations
 

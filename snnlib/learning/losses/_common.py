@@ -1,4 +1,4 @@
-"""What all losses share: checks of scores and labels, and the sum over samples."""
+"""The common part of all losses: checks of scores and labels, and the sum over samples."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def spike_count_plus_loss(
 
 
 def _shortage_of_labels(counts: Tensor, labelled: Tensor) -> Tensor:
-    """How many times the labelled neurons' mean count goes into that of the others, at least 1."""
+    """Returns how many times the labelled neurons' mean count goes into that of the others, at least 1."""
     of_labels = (counts * labelled).sum()
     of_others = (counts.sum() - of_labels) / max(counts.shape[1] - 1, 1)
     return (of_others / of_labels.clamp(min=1)).clamp(min=1)

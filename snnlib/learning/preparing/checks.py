@@ -1,4 +1,4 @@
-"""What `prepare_` refuses, and what it warns of because a net would learn from it in silence, but not well."""
+"""Checks of `prepare_`: inputs that it refuses, and those from which a net would learn without a word, but not well."""
 
 from __future__ import annotations
 

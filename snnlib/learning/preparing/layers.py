@@ -1,4 +1,4 @@
-"""How `prepare_` sets the weights of spiking layers and readouts."""
+"""Weights of spiking layers and readouts, as `prepare_` sets them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from snnlib.learning.course import Course
+from snnlib.learning.preparing.course import Course
 from snnlib.learning.preparing.place_search import near
 from snnlib.learning.preparing.rate_search import (
     RateSearch,
@@ -18,7 +18,7 @@ from snnlib.learning.preparing.rate_search import (
     known_potential,
     size_of_potential,
 )
-from snnlib.learning.targets import (
+from snnlib.learning.preparing.targets import (
     HIGHEST_RATE,
     LEAST_RATE,
     POTENTIAL,
@@ -224,5 +224,5 @@ def _close(wanted: Tensor, weight: Tensor) -> bool:
 
 
 def _reached(rates: Tensor, wanted: Tensor) -> bool:
-    """Whether a layer fires about as much as is wanted, in the mean of its channels."""
+    """Returns whether a layer fires about as much as is wanted, in the mean of its channels."""
     return abs(float(rates.mean() / wanted.mean().clamp(min=1e-12)) - 1) <= _MISSED

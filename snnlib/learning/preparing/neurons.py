@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
-from snnlib.learning.course import Course
+from snnlib.learning.preparing.course import Course
 from snnlib.learning.preparing.place_search import Currents, PlaceSearch, near, per_channel
 from snnlib.learning.preparing.rate_search import known_potential
-from snnlib.learning.targets import (
+from snnlib.learning.preparing.targets import (
     HIGHEST_RATE,
     LEAST_RATE,
     POTENTIAL,
@@ -52,7 +52,7 @@ def standalone_neurons(net: nn.Module) -> dict[str, Neuron]:
 
 
 def kept_by_batch_norm(net: nn.Module, spiking: Mapping[str, nn.Module], rates: Mapping[str, Tensor]) -> bool:
-    """Whether batch norm before its neurons keeps a net at rates from which it learns as it is drawn.
+    """Returns whether batch norm before its neurons keeps a net at rates from which it learns as it is drawn.
 
     Neurons whose surrogate gradient reaches any potential learn from silence too. Compact ones do not, so that a few
     spikes of the outputs, which the first steps may silence, are not enough for them.
@@ -77,7 +77,7 @@ def kept_by_batch_norm(net: nn.Module, spiking: Mapping[str, nn.Module], rates: 
 
 
 class Sources:
-    """Which convolution, fully connected map or batch norm of torch computed a current, by hooks on a whole net."""
+    """Finds the convolution, fully connected map or batch norm of torch that computed a current, by hooks on a net."""
 
     def __init__(self, net: nn.Module) -> None:
         self._module: nn.Module | None = None

@@ -1,4 +1,4 @@
-"""Where the firing rates of channels, which grow with a place per channel, are what is wanted: in three runs."""
+"""Search for the places at which channels, whose rates grow with their place, fire as is wanted: in three runs."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def _where(places: Tensor, curve: Tensor, rates: Tensor) -> Tensor:
 
 
 def near(rates: Tensor, wanted: Tensor, tolerance: float) -> bool:
-    """Whether rates per channel are what is wanted, up to a part of it."""
+    """Returns whether rates per channel are what is wanted, up to a part of it."""
     return bool(((rates - wanted).abs() <= tolerance * wanted).all())
 
 

@@ -12,8 +12,8 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from snnlib.inspect.activity import SATURATED_RATE
 from snnlib.inspect.autograd_paths import output_layers, tensors_in, without_gradient
-from snnlib.learning.course import Course
 from snnlib.learning.preparing.checks import check_input, torch_modules_checked, warn_of_input
+from snnlib.learning.preparing.course import Course
 from snnlib.learning.preparing.layers import Prepare, dense_amplitudes
 from snnlib.learning.preparing.neurons import (
     PrepareNeuron,
@@ -22,7 +22,7 @@ from snnlib.learning.preparing.neurons import (
     standalone_neurons,
 )
 from snnlib.learning.preparing.report import LayerPreparation, Preparation
-from snnlib.learning.targets import OUTPUT_RATE
+from snnlib.learning.preparing.targets import OUTPUT_RATE
 from snnlib.neurons import Neuron
 from snnlib.nn.dropout import SpikeDropout
 from snnlib.nn.fusion import unfused
@@ -223,7 +223,7 @@ def _targets(
 
 
 def _result(name: str, module: nn.Module, course: Course) -> LayerPreparation:
-    """What the last pass says of a layer."""
+    """Returns what the last pass says of a layer."""
     values = course.measured[name]
     gain = float(module.gain.mean()) if isinstance(module, WeightWithGain) else 1.0
     if not values.dim():

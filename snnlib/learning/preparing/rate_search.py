@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.learning.preparing.place_search import Currents, PlaceSearch, per_channel
-from snnlib.learning.targets import REACHABLE_SHARE
+from snnlib.learning.preparing.targets import REACHABLE_SHARE
 from snnlib.neurons import Neuron
 from snnlib.nn.gain import WeightWithGain
 from snnlib.nn.neuron_layer import NeuronLayer
@@ -79,7 +79,7 @@ class RateSearch:
         return self._search.highest_rates()
 
     def in_place(self, tolerance: float) -> bool:
-        """Whether the spread is what is wanted already."""
+        """Returns whether the spread is what is wanted already."""
         return abs(self._scale - 1) < tolerance
 
     def find(self, target: Tensor, rounds: int | None = None) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""What `snnlib.prepare_` did to a net and found, as a report to print."""
+"""The report of `snnlib.prepare_`: what it did to a net and found."""
 
 from __future__ import annotations
 

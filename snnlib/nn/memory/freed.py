@@ -1,4 +1,4 @@
-"""When a pass over many chunks gives the memory of freed tensors back to the system."""
+"""Memory of freed tensors, which a pass over many chunks gives back to the system at times."""
 
 from __future__ import annotations
 

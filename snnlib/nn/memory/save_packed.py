@@ -1,4 +1,4 @@
-"""What autograd saves for the backward pass, packed: on a CPU by content, elsewhere by what made it.
+"""Tensors that autograd saves for the backward pass, packed: on a CPU by content, elsewhere by what made them.
 
 By content spike tensors take what their spikes take. That needs a look at the values and sizes that follow from them,
 for which the host would wait for a GPU, and which no CUDA graph can capture. There a tensor is packed where the op that
@@ -119,7 +119,7 @@ def pack(tensor: Tensor, memory: SharedBlocks | None = None) -> Packed | None:
 
 
 def _fills_memory(tensor: Tensor) -> bool:
-    """Whether the elements lie next to each other in some order of the dimensions."""
+    """Returns whether the elements lie next to each other in some order of the dimensions."""
     if tensor.layout != torch.strided:
         return False
     expected = 1
@@ -136,18 +136,18 @@ def _in_memory(tensor: Tensor) -> Tensor:
 
 
 def _by_content(tensor: Tensor) -> bool:
-    """Whether the host can look at the values without waiting."""
+    """Returns whether the host can look at the values without waiting."""
     return tensor.device.type == "cpu"
 
 
 def _is_value(tensor: Tensor) -> bool:
-    """Whether a copy may stand for the tensor: an ordinary one without a gradient or a history of its own."""
+    """Returns whether a copy may stand for the tensor: an ordinary one without a gradient or a history of its own."""
     return type(tensor) is Tensor and not tensor.requires_grad and tensor._base is None
 
 
 @dataclass
 class SavedBytes:
-    """What the forward passes within `save_packed` keep for their backward passes.
+    """Bytes that the forward passes within `save_packed` keep for their backward passes.
 
     Args:
         kept: bytes that are kept.
@@ -164,7 +164,7 @@ class SavedBytes:
     ] = field(default_factory=dict, repr=False)
 
     def save(self, tensor: Tensor) -> Packed | PackedLevels | Tensor:
-        """What to keep of a tensor that autograd saves."""
+        """Returns what to keep of a tensor that autograd saves."""
         owner = tensor if tensor._base is None else tensor._base
         if isinstance(owner, torch.nn.Parameter) or torch.compiler.is_compiling():
             return tensor

@@ -1,4 +1,4 @@
-"""What an installation must do: load its kernels, equal the reference, learn, and keep what it learned."""
+"""The tests of an installation: it loads its kernels, equals the reference, learns, and keeps what it learned."""
 
 from __future__ import annotations
 

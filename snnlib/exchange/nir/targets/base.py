@@ -1,4 +1,4 @@
-"""What importers have in common: how they read nodes without a state, and how a graph is rewritten for one."""
+"""The common part of importers: reading of nodes without a state, and the rewriting of a graph for one."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from snnlib.structure.cells import Array, Cell, array
 
 
 class Refused(ValueError):  # noqa: N818 - an answer, not a failure
-    """What an importer does not take, or what no graph can say to it; the message says why."""
+    """Raised for what an importer does not take, or what no graph can say to it; the message says why."""
 
 
 class Target:
-    """How the importer of a library, in one version, reads a NIR graph.
+    """The importer of a library, in one version, as a reader of NIR graphs.
 
     Attributes:
         name, version: of the library whose code this was read from.

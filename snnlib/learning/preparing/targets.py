@@ -1,4 +1,4 @@
-"""What `prepare_` aims at: rates and potentials, as measured in docs/training.md."""
+"""Rates and potentials that `prepare_` aims at, as measured in docs/training.md."""
 
 from torch import Tensor
 
@@ -30,7 +30,7 @@ def hidden_rate(current: Tensor) -> float:
 
 
 def much_better(found: Tensor, before: Tensor, wanted: Tensor) -> bool:
-    """Whether rates that were found are nearer to the wanted ones than those before by more than a search is exact.
+    """Returns whether rates are nearer to the wanted ones than those before by more than a search is exact.
 
     Else a second call on the same batch would move weights to and fro between places that are as good.
     """

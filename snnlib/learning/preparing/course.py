@@ -1,4 +1,4 @@
-"""What `prepare_` knows while it goes through a net: rates of the last pass, targets, and how far it has come."""
+"""The state of `prepare_` while it goes through a net: rates of the last pass, targets, and how far it has come."""
 
 from __future__ import annotations
 
