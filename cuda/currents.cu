@@ -4,7 +4,7 @@
 #include "divider.h"
 #include "element.h"
 #include "launch.h"
-#include "snnlib/currents.h"
+#include "snnlib/events/currents.h"
 
 namespace snnlib {
 namespace cuda {

@@ -4,8 +4,8 @@
 #include "divider.h"
 #include "element.h"
 #include "launch.h"
-#include "snnlib/delay.h"
-#include "snnlib/kernels/delay.h"
+#include "snnlib/delay/delay.h"
+#include "snnlib/delay/element.h"
 
 namespace snnlib {
 namespace cuda {

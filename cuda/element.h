@@ -1,12 +1,12 @@
-// Elements of CUDA tensors: the hardware's half types, converted like those of snnlib/dtype.h, and packs of neighbours
-// that one load or store moves.
+// Elements of CUDA tensors: the hardware's half types, converted like those of snnlib/core/dtype.h, and packs of
+// neighbours that one load or store moves.
 #pragma once
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
 #include "launch.h"
-#include "snnlib/dtype.h"
+#include "snnlib/core/dtype.h"
 
 namespace snnlib {
 namespace cuda {

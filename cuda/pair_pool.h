@@ -7,8 +7,8 @@
 #include "divider.h"
 #include "element.h"
 #include "launch.h"
-#include "snnlib/kernels/pool.h"
-#include "snnlib/pool.h"
+#include "snnlib/pool/pool.h"
+#include "snnlib/pool/windows.h"
 
 namespace snnlib {
 namespace cuda {

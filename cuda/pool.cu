@@ -6,9 +6,9 @@
 #include "element.h"
 #include "launch.h"
 #include "pair_pool.h"
-#include "snnlib/isa.h"
-#include "snnlib/kernels/pool.h"
-#include "snnlib/pool.h"
+#include "snnlib/core/isa.h"
+#include "snnlib/pool/pool.h"
+#include "snnlib/pool/windows.h"
 
 namespace snnlib {
 namespace cuda {

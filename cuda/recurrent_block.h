@@ -6,7 +6,7 @@
 #include "divider.h"
 #include "element.h"
 #include "launch.h"
-#include "snnlib/recurrent.h"
+#include "snnlib/loop/recurrent.h"
 
 namespace snnlib {
 namespace cuda {

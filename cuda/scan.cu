@@ -7,8 +7,8 @@
 #include "element.h"
 #include "launch.h"
 #include "scan_options.h"
-#include "snnlib/isa.h"
-#include "snnlib/scan.h"
+#include "snnlib/core/isa.h"
+#include "snnlib/loop/scan.h"
 
 namespace snnlib {
 namespace cuda {

@@ -3,7 +3,7 @@
 // currents and writes a quarter as many means; backward repeats the recurrence, and shares a window's gradient out to
 // its neurons. Math: neurons/linear.h; the bits are those of scan.cu followed by a pool.
 #include "scan_options.h"
-#include "snnlib/isa.h"
+#include "snnlib/core/isa.h"
 #include "window_places.h"
 
 namespace snnlib {

@@ -1,6 +1,6 @@
 // SRM neurons on CUDA: which kernel takes a call.
-#include "snnlib/isa.h"
-#include "snnlib/srm.h"
+#include "snnlib/core/isa.h"
+#include "snnlib/loop/srm.h"
 #include "srm_backward.h"
 #include "srm_forward.h"
 

@@ -3,8 +3,8 @@
 #pragma once
 
 #include "chunks.h"
-#include "snnlib/kernels/srm.h"
-#include "snnlib/srm.h"
+#include "snnlib/loop/srm.h"
+#include "snnlib/neurons/srm.h"
 
 namespace snnlib {
 namespace cuda {

@@ -1,12 +1,12 @@
 // SRM neurons and the means of their spikes over windows of 2 x 2 cells on CUDA, in one pass over the currents: a
 // thread takes the neurons of a window through all time steps, and spikes are never stored. Backward repeats the
 // recurrence, shares the gradient of a window out to the neurons that fire in it, and walks back like srm_backward.h.
-// Math: kernels/srm.h and kernels/pool.h; the bits are those of srm.cu followed by a pool.
+// Math: neurons/srm.h and pool/windows.h; the bits are those of srm.cu followed by a pool.
 #include <cfloat>
 
-#include "snnlib/isa.h"
-#include "snnlib/kernels/pool.h"
-#include "snnlib/srm_pool.h"
+#include "snnlib/core/isa.h"
+#include "snnlib/loop/srm_pool.h"
+#include "snnlib/pool/windows.h"
 #include "srm_backward.h"
 #include "window_places.h"
 

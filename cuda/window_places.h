@@ -6,7 +6,7 @@
 
 #include "chunks.h"
 #include "divider.h"
-#include "snnlib/scan_pool.h"
+#include "snnlib/loop/scan_pool.h"
 
 namespace snnlib {
 namespace cuda {

@@ -47,10 +47,10 @@ COMPAT_OPS = "::conv2d_"
 MOST_PARAMETERS = 8
 # Sources that a call of SpikingConv2d runs: bindings and launchers of the fused layer.
 CALL_SOURCES = (
-    "cpp/bindings/srm_conv.cpp",
-    "cpp/cpu/srm_conv_forward.cpp",
-    "cpp/cpu/srm_conv_backward.cpp",
-    "cpp/cpu/srm_conv_signals.cpp",
+    "cpp/bindings/layer.cpp",
+    "cpp/cpu/layer_forward.cpp",
+    "cpp/cpu/layer_backward.cpp",
+    "cpp/cpu/layer_signals.cpp",
 )
 
 

@@ -8,8 +8,8 @@
 #include <array>
 #include <cstdint>
 
-#include "snnlib/isa.h"
-#include "snnlib/srm.h"
+#include "snnlib/core/isa.h"
+#include "snnlib/loop/srm.h"
 
 namespace snnlib {
 
@@ -32,7 +32,7 @@ void bind_recurrent(pybind11::module_& module, KernelTable table);
 void bind_pool(pybind11::module_& module, KernelTable table);
 void bind_max_pool(pybind11::module_& module, KernelTable table);
 void bind_delay(pybind11::module_& module, KernelTable table);
-void bind_srm_conv(pybind11::module_& module);
+void bind_layer(pybind11::module_& module);
 void bind_nonzero(pybind11::module_& module, KernelTable table);
 void bind_batch_norm(pybind11::module_& module, KernelTable table);
 void bind_cuda(pybind11::module_& module);

@@ -2,7 +2,7 @@
 
 #include "bindings.h"
 #include "cudnn_conv.h"
-#include "snnlib/dtype.h"
+#include "snnlib/core/dtype.h"
 
 namespace snnlib {
 namespace {

@@ -1,4 +1,4 @@
-#include "snnlib/currents.h"
+#include "snnlib/events/currents.h"
 
 #include <array>
 

@@ -1,4 +1,4 @@
-#include "snnlib/delay.h"
+#include "snnlib/delay/delay.h"
 
 #include <array>
 

@@ -1,8 +1,7 @@
-#include "snnlib/delayed_linear.h"
-
 #include <array>
 
 #include "bindings.h"
+#include "snnlib/delay/linear.h"
 
 namespace snnlib {
 namespace {

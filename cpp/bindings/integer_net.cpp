@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "bindings.h"
-#include "snnlib/parallel.h"
+#include "snnlib/core/parallel.h"
 
 namespace snnlib {
 namespace {

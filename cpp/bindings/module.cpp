@@ -1,6 +1,6 @@
 #include "bindings.h"
+#include "snnlib/core/isa.h"
 #include "snnlib/event_files.h"
-#include "snnlib/isa.h"
 
 namespace snnlib {
 
@@ -69,7 +69,7 @@ PYBIND11_MODULE(_C, module) {
   snnlib::bind_integer_net(module);
   snnlib::bind_pool(module, &snnlib::kernels);
   snnlib::bind_max_pool(module, &snnlib::kernels);
-  snnlib::bind_srm_conv(module);
+  snnlib::bind_layer(module);
   snnlib::bind_nonzero(module, &snnlib::kernels);
   snnlib::bind_batch_norm(module, &snnlib::kernels);
   snnlib::bind_decoders(module);

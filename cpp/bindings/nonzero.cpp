@@ -1,4 +1,4 @@
-#include "snnlib/nonzero.h"
+#include "snnlib/events/nonzero.h"
 
 #include "bindings.h"
 

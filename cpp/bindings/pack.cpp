@@ -1,4 +1,4 @@
-#include "snnlib/pack.h"
+#include "snnlib/memory/pack.h"
 
 #include <cstdlib>
 #include <cstring>
@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "bindings.h"
-#include "snnlib/isa.h"
-#include "snnlib/parallel.h"
+#include "snnlib/core/isa.h"
+#include "snnlib/core/parallel.h"
 
 namespace snnlib {
 namespace {

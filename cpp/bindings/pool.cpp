@@ -1,9 +1,9 @@
-#include "snnlib/pool.h"
+#include "snnlib/pool/pool.h"
 
 #include <array>
 
 #include "bindings.h"
-#include "snnlib/max_pool.h"
+#include "snnlib/pool/max_pool.h"
 
 namespace snnlib {
 namespace {

@@ -1,4 +1,4 @@
-#include "snnlib/recurrent.h"
+#include "snnlib/loop/recurrent.h"
 
 #include <array>
 #include <tuple>

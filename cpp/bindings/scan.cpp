@@ -1,4 +1,4 @@
-#include "snnlib/scan.h"
+#include "snnlib/loop/scan.h"
 
 #include <array>
 

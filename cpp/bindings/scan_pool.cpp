@@ -1,4 +1,4 @@
-#include "snnlib/scan_pool.h"
+#include "snnlib/loop/scan_pool.h"
 
 #include <array>
 

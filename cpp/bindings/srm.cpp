@@ -1,4 +1,4 @@
-#include "snnlib/srm.h"
+#include "snnlib/loop/srm.h"
 
 #include <array>
 

@@ -1,4 +1,4 @@
-#include "snnlib/srm_pool.h"
+#include "snnlib/loop/srm_pool.h"
 
 #include <array>
 

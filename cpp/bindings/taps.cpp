@@ -1,4 +1,4 @@
-#include "snnlib/taps.h"
+#include "snnlib/events/taps.h"
 
 #include "bindings.h"
 

@@ -5,10 +5,10 @@
 
 #include <type_traits>
 
-#include "snnlib/isa.h"
-#include "snnlib/parallel.h"
-#include "snnlib/scratch.h"
-#include "snnlib/stream.h"
+#include "snnlib/core/isa.h"
+#include "snnlib/core/parallel.h"
+#include "snnlib/core/scratch.h"
+#include "snnlib/core/stream.h"
 
 namespace snnlib {
 namespace SNNLIB_ISA {

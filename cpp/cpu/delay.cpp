@@ -1,10 +1,10 @@
 // Sequences whose channels arrive later.
-#include "snnlib/delay.h"
+#include "snnlib/delay/delay.h"
 
-#include "snnlib/kernels/delay.h"
-#include "snnlib/kernels/recurrent_rows.h"
-#include "snnlib/parallel.h"
-#include "snnlib/scratch.h"
+#include "snnlib/core/parallel.h"
+#include "snnlib/core/scratch.h"
+#include "snnlib/delay/element.h"
+#include "snnlib/events/matrix.h"
 
 namespace snnlib {
 namespace SNNLIB_ISA {

@@ -1,15 +1,14 @@
 // A fully connected map whose events arrive later, on the CPU. What a block of outputs needs stays in the caches while
 // the events of some samples go by: its weights, its delays and its time steps.
-#include "snnlib/delayed_linear.h"
-
 #include <memory>
 
-#include "snnlib/kernels/delayed_channels.h"
-#include "snnlib/kernels/delayed_connections.h"
-#include "snnlib/kernels/delayed_input.h"
-#include "snnlib/kernels/delayed_rows.h"
-#include "snnlib/kernels/transpose.h"
-#include "snnlib/parallel.h"
+#include "snnlib/core/parallel.h"
+#include "snnlib/core/transpose.h"
+#include "snnlib/delay/channels.h"
+#include "snnlib/delay/connections.h"
+#include "snnlib/delay/input.h"
+#include "snnlib/delay/linear.h"
+#include "snnlib/delay/rows.h"
 
 namespace snnlib {
 namespace SNNLIB_ISA {

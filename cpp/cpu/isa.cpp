@@ -1,4 +1,4 @@
-#include "snnlib/isa.h"
+#include "snnlib/core/isa.h"
 
 #include <atomic>
 #include <stdexcept>
@@ -9,7 +9,7 @@ namespace snnlib {
   namespace isa {                                           \
   extern const SrmKernels srm_kernels;                      \
   extern const PoolKernels pool_kernels;                    \
-  extern const SrmConvKernels srm_conv_kernels;             \
+  extern const LayerKernels layer_kernels;                  \
   extern const ScanKernels scan_kernels;                    \
   extern const ScanPoolKernels scan_pool_kernels;           \
   extern const BatchNormKernels batch_norm_kernels;         \
@@ -26,7 +26,7 @@ namespace snnlib {
   {#isa,                         \
    &isa::srm_kernels,            \
    &isa::pool_kernels,           \
-   &isa::srm_conv_kernels,       \
+   &isa::layer_kernels,          \
    &isa::scan_kernels,           \
    &isa::scan_pool_kernels,      \
    &isa::batch_norm_kernels,     \

@@ -3,13 +3,13 @@
 //
 // The largest of a window is the largest of its rows' largest cells, in the order of the rows: so a row of the input is
 // reduced along its width once, and overlapping windows share it.
-#include "snnlib/max_pool.h"
+#include "snnlib/pool/max_pool.h"
 
 #include <type_traits>
 #include <utility>
 
-#include "snnlib/isa.h"
-#include "snnlib/pool_rows.h"
+#include "snnlib/core/isa.h"
+#include "snnlib/pool/rows.h"
 
 namespace snnlib {
 namespace SNNLIB_ISA {

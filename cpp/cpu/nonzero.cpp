@@ -1,12 +1,12 @@
 // Counts of nonzero elements, at the speed at which memory is read. Elements are compared as integers: all bits but the
 // sign are 0 in a zero, and those of `One` in 1 and -1.
-#include "snnlib/nonzero.h"
+#include "snnlib/events/nonzero.h"
 
 #include <atomic>
 
-#include "snnlib/isa.h"
-#include "snnlib/parallel.h"
-#include "snnlib/scratch.h"
+#include "snnlib/core/isa.h"
+#include "snnlib/core/parallel.h"
+#include "snnlib/core/scratch.h"
 
 namespace snnlib {
 namespace SNNLIB_ISA {

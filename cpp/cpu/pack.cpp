@@ -1,6 +1,6 @@
 // Packing of sequences, block by block.
-#include "snnlib/kernels/packed_block.h"
-#include "snnlib/parallel.h"
+#include "snnlib/core/parallel.h"
+#include "snnlib/memory/packed_block.h"
 
 namespace snnlib {
 namespace SNNLIB_ISA {

@@ -1,4 +1,4 @@
-#include "snnlib/parallel.h"
+#include "snnlib/core/parallel.h"
 
 #include <atomic>
 #include <exception>

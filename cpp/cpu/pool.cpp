@@ -1,11 +1,11 @@
 // Spike average pooling on the CPU. A task is one plane; a row of windows is summed tap by tap, so that the loops over
 // neighbouring windows and channels vectorise and every window adds its cells in the same order in any layout.
-#include "snnlib/pool.h"
+#include "snnlib/pool/pool.h"
 
 #include <limits>
 
-#include "snnlib/isa.h"
-#include "snnlib/pool_rows.h"
+#include "snnlib/core/isa.h"
+#include "snnlib/pool/rows.h"
 
 namespace snnlib {
 namespace SNNLIB_ISA {

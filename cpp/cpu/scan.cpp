@@ -1,13 +1,13 @@
 // Neurons of the linear family on the CPU: a block of neurons walks through all time steps with its state in the L1
 // cache. The backward pass repeats the forward recurrence for its block, so nothing but the current is saved in
 // between.
-#include "snnlib/scan.h"
+#include "snnlib/loop/scan.h"
 
-#include "snnlib/blocks.h"
-#include "snnlib/isa.h"
-#include "snnlib/kernels/linear_block.h"
-#include "snnlib/scratch.h"
-#include "snnlib/sequence_lines.h"
+#include "snnlib/core/isa.h"
+#include "snnlib/core/scratch.h"
+#include "snnlib/loop/blocks.h"
+#include "snnlib/loop/linear_block.h"
+#include "snnlib/loop/lines.h"
 
 namespace snnlib {
 namespace SNNLIB_ISA {

@@ -1,11 +1,11 @@
 // Neurons of one state and the average of their spikes over windows without overlap on the CPU. The cells of a block
 // of windows walk through all time steps with their states in the L1 cache. Spikes are never stored, and gradients of
 // windows are read where a cell wants its share.
-#include "snnlib/scan_pool.h"
+#include "snnlib/loop/scan_pool.h"
 
-#include "snnlib/isa.h"
-#include "snnlib/kernels/window_blocks.h"
-#include "snnlib/scratch.h"
+#include "snnlib/core/isa.h"
+#include "snnlib/core/scratch.h"
+#include "snnlib/loop/window_blocks.h"
 
 namespace snnlib {
 namespace SNNLIB_ISA {

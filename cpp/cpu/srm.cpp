@@ -1,12 +1,12 @@
 // SRM neuron on the CPU: a block of neurons walks through all time steps with its state in the L1 cache. The backward
 // pass repeats the forward recurrence for its block, so nothing but the current is saved in between.
-#include "snnlib/srm.h"
+#include "snnlib/loop/srm.h"
 
-#include "snnlib/blocks.h"
-#include "snnlib/isa.h"
-#include "snnlib/kernels/srm.h"
-#include "snnlib/scratch.h"
-#include "snnlib/sequence_lines.h"
+#include "snnlib/core/isa.h"
+#include "snnlib/core/scratch.h"
+#include "snnlib/loop/blocks.h"
+#include "snnlib/loop/lines.h"
+#include "snnlib/neurons/srm.h"
 
 namespace snnlib {
 namespace SNNLIB_ISA {

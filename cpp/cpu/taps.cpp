@@ -1,10 +1,10 @@
 // Convolutions tap by tap on the CPU. A task of the forward pass lists the events that a block of outputs sees and adds
 // their rows of weights, some channels and one tap at a time; the weight gradient sums outer products tap by tap.
-#include "snnlib/taps.h"
+#include "snnlib/events/taps.h"
 
-#include "snnlib/kernels/outer_products.h"
-#include "snnlib/kernels/recurrent_rows.h"
-#include "snnlib/parallel.h"
+#include "snnlib/core/parallel.h"
+#include "snnlib/events/matrix.h"
+#include "snnlib/events/outer_products.h"
 
 namespace snnlib {
 namespace SNNLIB_ISA {

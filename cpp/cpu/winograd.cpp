@@ -3,10 +3,10 @@
 // multiply-add in the order of the channels, so that no result depends on the threads or the instruction set.
 #include "snnlib/winograd.h"
 
-#include "snnlib/isa.h"
-#include "snnlib/parallel.h"
-#include "snnlib/scratch.h"
-#include "snnlib/simd.h"
+#include "snnlib/core/isa.h"
+#include "snnlib/core/parallel.h"
+#include "snnlib/core/scratch.h"
+#include "snnlib/core/simd.h"
 
 namespace snnlib {
 namespace SNNLIB_ISA {

@@ -54,7 +54,7 @@ class Geometry(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """`Shape` of cpp/bindings/srm_conv.cpp."""
+        """`Shape` of cpp/bindings/layer.cpp."""
         return self[:14]
 
     @property

@@ -1,6 +1,6 @@
 """Spike average pooling: how the ops of `pool.py` call its kernels.
 
-Kernels: cpp/include/snnlib/kernels/pool.h; reference: snnlib/backends/reference/pool.py.
+Kernels: cpp/include/snnlib/pool/windows.h; reference: snnlib/backends/reference/pool.py.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from snnlib.backends.arguments import Flags, LayerArgs, NeuronArgs
 from snnlib.backends.geometry import block_channels, scatters, scatters_back
 from snnlib.ops import conv_layout, counting, torch_conv
 
-# `Neuron` of cpp/bindings/srm_conv.cpp: its kind, address and columns of its coefficients, and flags.
+# `Neuron` of cpp/bindings/layer.cpp: its kind, address and columns of its coefficients, and flags.
 NeuronOfKernel = tuple[int, int, int, Sequence[int]]
 # Neurons of the spike response model, whose constants go apart, and none.
 _SRM = (0, 0, 1, (0,) * len(Flags._fields))
@@ -85,7 +85,7 @@ class GradientCall(NamedTuple):
     layer: LayerArgs
     input_grad_scale: float
     tasks: int
-    # `Record` of cpp/bindings/srm_conv.cpp.
+    # `Record` of cpp/bindings/layer.cpp.
     kept: tuple[Any, ...]
 
     def empty_signal(self) -> Tensor:

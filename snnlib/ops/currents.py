@@ -1,7 +1,7 @@
 """An event-driven convolution without neurons, for those that stand apart or have several states.
 
 Spike tensors are `[T, N, C, (D), H, W]`; the kernel of a fully connected layer is as large as the image. Sums are those
-of the layers with neurons, bit for bit. Kernels: cpp/cpu/taps.cpp, srm_conv_forward.cpp and srm_conv_backward.cpp;
+of the layers with neurons, bit for bit. Kernels: cpp/cpu/taps.cpp, layer_forward.cpp and layer_backward.cpp;
 reference: snnlib/backends/reference/srm_conv.py.
 """
 

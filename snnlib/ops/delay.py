@@ -1,7 +1,7 @@
 """Sequences whose channels arrive later; in front of a fully connected map delayed_linear.py makes none of them.
 
 A delay between whole steps is two taps, so both have gradients by their delays; rounded ones get the slope between the
-neighbouring steps. Kernels: cpp/include/snnlib/delay.h, cpp/cpu/delay.cpp and cuda/delay.cu; reference:
+neighbouring steps. Kernels: cpp/include/snnlib/delay/delay.h, cpp/cpu/delay.cpp and cuda/delay.cu; reference:
 snnlib/backends/reference/delay.py.
 """
 

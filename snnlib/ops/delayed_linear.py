@@ -2,7 +2,7 @@
 
 There is a delay for each input channel or for each connection.
 
-Kernels: cpp/include/snnlib/delayed_linear.h and cpp/cpu/delayed_linear.cpp; reference:
+Kernels: cpp/include/snnlib/delay/linear.h and cpp/cpu/delayed_linear.cpp; reference:
 snnlib/backends/reference/delay.py.
 """
 

@@ -1,7 +1,7 @@
 """The gradients of a convolution with neurons behind it, from the record of spikes or entries.
 
 Each gradient is driven by input events, by output spikes, or dense, by torch (`backends.choice_backward`).
-Kernels: cpp/cpu/srm_conv_backward.cpp and srm_conv_signals.cpp; equations: cpp/include/snnlib/kernels/spike_credit.h
+Kernels: cpp/cpu/layer_backward.cpp and layer_signals.cpp; equations: cpp/include/snnlib/layer/spike_credit.h
 and linear_adjoint.h; reference: snnlib/backends/reference/layer.py and srm_conv.py.
 """
 
@@ -115,7 +115,7 @@ def layer_backward(
     bits, starts = bits.contiguous(), starts.contiguous()
     constants = constants.to(torch.float32).contiguous()
     after = None if grad_state is None else conv_layout.laid_out(grad_state, state_dtype(x))
-    # `Record` of cpp/bindings/srm_conv.cpp.
+    # `Record` of cpp/bindings/layer.cpp.
     stored = (
         g.shape,
         bands,

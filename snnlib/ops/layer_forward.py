@@ -5,7 +5,7 @@ events or, where rates are high and for convolutions without an event-driven ker
 neurons are the same. What backward needs of neurons is a record: a bit per neuron and step, and numbers of every spike
 (SRM neurons: slope and gain) or of every entry, a step near the threshold (neurons of one state of the linear family:
 the distance from it). `layer_backward.py` has the gradients.
-Kernel: cpp/cpu/srm_conv_forward.cpp; reference: snnlib/backends/reference/layer.py and srm_conv.py.
+Kernel: cpp/cpu/layer_forward.cpp; reference: snnlib/backends/reference/layer.py and srm_conv.py.
 """
 
 from __future__ import annotations

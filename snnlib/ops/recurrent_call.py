@@ -1,7 +1,7 @@
 """Recurrent neurons of the linear family: how the ops of `recurrent.py` call the kernels.
 
-Kernels: cpp/include/snnlib/recurrent.h, cpp/cpu/recurrent_*.cpp, cuda/recurrent*.cu and, with delays,
-cpp/include/snnlib/kernels/recurrent_delays.h; reference: snnlib/backends/reference/recurrent.py and
+Kernels: cpp/include/snnlib/loop/recurrent.h, cpp/cpu/recurrent_*.cpp, cuda/recurrent*.cu and, with delays,
+cpp/include/snnlib/loop/recurrent_delays.h; reference: snnlib/backends/reference/recurrent.py and
 delayed_recurrent.py.
 """
 
@@ -23,7 +23,7 @@ from snnlib.ops.delayed_linear import Delayed
 from snnlib.ops.recurrent_args import RecurrentArgs
 from snnlib.ops.scan_linear import sum_neurons
 
-# What a row of weights is padded to: `kGroup` in cpp/include/snnlib/simd.h.
+# What a row of weights is padded to: `kGroup` in cpp/include/snnlib/core/simd.h.
 _GROUP = 16
 
 

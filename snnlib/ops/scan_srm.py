@@ -1,6 +1,6 @@
 """SRM neurons over whole sequences: how the ops of `scan.py` call their kernels.
 
-Kernels: cpp/include/snnlib/kernels/srm.h; reference: snnlib/backends/reference/srm.py. Nothing but the current is kept
+Kernels: cpp/include/snnlib/neurons/srm.h; reference: snnlib/backends/reference/srm.py. Nothing but the current is kept
 for backward (4 bytes per neuron-step in float32, 2 in half precision), which repeats the cheap forward recurrence.
 """
 

@@ -2,7 +2,7 @@
 #include <cstdio>
 #include <vector>
 
-#include "snnlib/parallel.h"
+#include "snnlib/core/parallel.h"
 
 int main(int arguments, char**) {
   const bool shared = arguments > 1;

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "snnlib/isa.h"
+#include "snnlib/core/isa.h"
 
 namespace snnlib {
 

@@ -1,4 +1,4 @@
-"""Delayed events, tap by tap. Equations: cpp/include/snnlib/delay.h and delayed_linear.h."""
+"""Delayed events, tap by tap. Equations: cpp/include/snnlib/delay/delay.h and linear.h."""
 
 from __future__ import annotations
 

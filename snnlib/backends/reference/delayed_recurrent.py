@@ -1,4 +1,4 @@
-"""Recurrent neurons whose spikes come back later, step by step. Equations: cpp/include/snnlib/recurrent.h.
+"""Recurrent neurons whose spikes come back later, step by step. Equations: cpp/include/snnlib/loop/recurrent.h.
 
 Every sum is taken in the order of the kernels, so both give the same bits.
 """

@@ -1,6 +1,6 @@
 """Average pooling of events and its sum-preserving gradient, for 1, 2 and 3 axes.
 
-Equation and source: cpp/include/snnlib/kernels/pool.h.
+Equation and source: cpp/include/snnlib/pool/windows.h.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Recurrent neurons of the linear family, one time step per loop turn. Equations: cpp/include/snnlib/recurrent.h.
+"""Recurrent neurons of the linear family, one time step per loop turn. Equations: cpp/include/snnlib/loop/recurrent.h.
 
 Every sum is taken in the order of the kernels, so both give the same bits.
 """

@@ -1,4 +1,4 @@
-"""SRM neuron, one time step per loop turn. Equation, units and source: cpp/include/snnlib/kernels/srm.h."""
+"""SRM neuron, one time step per loop turn. Equation, units and source: cpp/include/snnlib/neurons/srm.h."""
 
 from __future__ import annotations
 

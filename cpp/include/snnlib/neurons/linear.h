@@ -22,8 +22,8 @@
 // x is the input current of a step, in the units of the threshold; coefficients are per neuron. docs/neurons.md.
 #pragma once
 
+#include "snnlib/core/platform.h"
 #include "snnlib/neurons/surrogate.h"
-#include "snnlib/platform.h"
 
 namespace snnlib {
 

@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "snnlib/platform.h"
+#include "snnlib/core/platform.h"
 
 namespace snnlib {
 

@@ -1,0 +1,375 @@
+// Forward of convolution and SRM neurons: a task walks one band of one sample through all time steps. Per step it lists
+// the events of the rows that the band sees, and computes row by row the currents, which stay in the L1 cache, and the
+// neurons.
+#include <cstdlib>
+
+#include "snnlib/core/isa.h"
+#include "snnlib/core/parallel.h"
+#include "snnlib/core/stream.h"
+#include "snnlib/events/event_rows.h"
+#include "snnlib/layer/layer.h"
+#include "snnlib/layer/linear_row.h"
+#include "snnlib/layer/spike_record.h"
+#include "snnlib/layer/stored_rows.h"
+
+namespace snnlib {
+namespace SNNLIB_ISA {
+namespace {
+
+// What a thread keeps between tasks.
+struct Workspace {
+  EventRows events;
+  Scratch<float*> reached;
+  Scratch<bool> touched;
+  Scratch<float> in_row, tile, current, spike_row, pooled_row, threshold, state, delta_u, delta_ut;
+  RowCoefficients coefficients;
+  // Spikes of one time step, lane by lane.
+  Floats fired;
+};
+
+RowConv row_conv(const ConvShape& s, bool scatter) {
+  return {scatter, s.in_width, s.in_channels, s.width, s.channels, s.kernel_w, s.stride_w, s.padding_w};
+}
+
+// out[x] = sum over the pixels of window x / cells. Pixel by pixel in whole vectors: the next one overwrites the
+// excess.
+SNNLIB_NOINLINE void pool_columns(const float* sum, int64_t channels, int64_t window, int64_t width, float cells,
+                                  float* out) {
+  for (int64_t x = 0; x < width; ++x) {
+    for (int64_t c = 0; c < channels; c += kLanes) {
+      const float* p = sum + x * window * channels + c;
+      Floats total = load(p);
+      for (int64_t i = 1; i < window; ++i) total += load(p + i * channels);
+      store(out + x * channels + c, total / cells);
+    }
+  }
+}
+
+// Rows of currents that leave room for the weights of a kernel row in the L1 cache.
+int64_t strip_rows(int64_t row_floats, int64_t rows) {
+  constexpr int64_t kStripFloats = 4096;
+  const int64_t fit = kStripFloats / row_floats;
+  return fit < 1 ? 1 : fit < rows ? fit : rows;
+}
+
+class Band {
+ public:
+  Band(const LayerForwardArgs& a, int64_t task, Workspace& w)
+      : a_(a),
+        s_(a.shape),
+        w_(w),
+        conv_(row_conv(s_, a.scatter)),
+        n_(task / a.bands.count),
+        first_(task % a.bands.count * a.bands.rows),
+        last_(first_ + a.bands.rows < s_.height ? first_ + a.bands.rows : s_.height),
+        in_first_(clamped(first_ * s_.stride_h - s_.padding_h)),
+        in_last_(clamped((last_ - 1) * s_.stride_h - s_.padding_h + s_.kernel_h)),
+        own_first_(first_ ? clamped((first_ - 1) * s_.stride_h - s_.padding_h + s_.kernel_h) : 0),
+        own_last_(last_ == s_.height ? s_.in_height : in_last_),
+        row_(s_.row()),
+        padded_row_(padded(row_)),
+        strip_(strip_rows(padded(conv_.tile_floats()), last_ - first_)),
+        streamed_(a.neuron == LayerNeuron::kNone && a.output.dtype == DType::kFloat32 &&
+                  streamable(a.output.data, s_.steps * s_.batch * s_.height * row_ * int64_t(sizeof(float)),
+                             row_ * int64_t(sizeof(float)))) {
+    w.in_row.reserve(s_.in_width * s_.in_channels);
+    if (!a.current) w.events.start(conv_, in_last_ - in_first_);
+    w.current.zeroed(padded_row_);
+    w.spike_row.zeroed(padded_row_ + kGroup);
+    w.pooled_row.reserve(padded_row_ + kGroup);
+    if (a.neuron == LayerNeuron::kSrm) {
+      float* limit = w.threshold.reserve(padded_row_);
+      for (int64_t i = 0; i < padded_row_; ++i) limit[i] = i < row_ ? a.threshold[i % a.threshold_period] : 1.0f;
+    } else if (a.neuron == LayerNeuron::kLinear) {
+      w.coefficients.load(a.linear, row_);
+    }
+    // Rows of the tile that may hold something but zeros.
+    const int64_t tile_rows = a.scatter ? s_.kernel_h : strip_;
+    w.tile.reserve(tile_rows * padded(conv_.tile_floats()));
+    bool* touched = w.touched.reserve(tile_rows);
+    for (int64_t i = 0; i < tile_rows; ++i) touched[i] = true;
+    load_state();
+  }
+
+  // Returns the number of spikes, whose deltas lie in the workspace.
+  template <bool kKeep, bool Count>
+  int64_t run() {
+    int64_t count = 0;
+    for (int64_t t = 0; t < s_.steps; ++t) {
+      const int64_t before = count;
+      if (!a_.current) list_events<Count>(t);
+      if (Count) w_.fired = Floats{};
+      const int64_t frame = a_.frames(t, n_);
+      for (int64_t y = first_; y < last_; ++y) {
+        const float* current = current_row(frame, y);
+        if (a_.neuron == LayerNeuron::kNone) {
+          write_current(current, (frame * s_.height + y) * row_);
+          continue;
+        }
+        if (kKeep) {
+          w_.delta_u.grow(count + padded_row_ + kGroup, count);
+          if (a_.neuron == LayerNeuron::kSrm) w_.delta_ut.grow(count + padded_row_ + kGroup, count);
+        }
+        // The rows of a window are summed in `spike_row`.
+        const int64_t at = (frame * s_.height + y) * row_;
+        float* place = a_.pool.none() && row_ == padded_row_ ? in_place(a_.output, at) : nullptr;
+        float* out = place ? place : w_.spike_row.data();
+        uint16_t* bits = kKeep ? a_.bits + (frame * s_.height + y) * s_.row_words() : nullptr;
+        const int64_t line = y % a_.pool.h;
+        const int64_t kept = step_row<kKeep, Count>(current, y, line > 0, out, bits, count);
+        if (a_.pool.none()) {
+          if (!place) write_floats(out, row_, a_.output, at);
+        } else if (line == a_.pool.h - 1) {
+          write_windows(frame, y / a_.pool.h);
+        }
+        count += kept;
+      }
+      if (Count) add_fired();
+      // The step that follows is mostly like this one.
+      few_ = (count - before) * kFewShare < (last_ - first_) * row_;
+    }
+    store_state();
+    if (streamed_) finish_streams();
+    return count;
+  }
+  const Tally& tally() const { return tally_; }
+
+ private:
+  // One step of the neurons of row y; returns the number of entries kept behind the first `count`.
+  template <bool kKeep, bool Count>
+  int64_t step_row(const float* current, int64_t y, bool add, float* out, uint16_t* bits, int64_t count) {
+    constexpr Keep kMany = kKeep ? Keep::kMany : Keep::kNothing, kFew = kKeep ? Keep::kFew : Keep::kNothing;
+    return few_ ? step_row_as<kFew, Count>(current, y, add, out, bits, count)
+                : step_row_as<kMany, Count>(current, y, add, out, bits, count);
+  }
+
+  template <Keep kKeep, bool Count>
+  int64_t step_row_as(const float* current, int64_t y, bool add, float* out, uint16_t* bits, int64_t count) {
+    float* du = w_.delta_u.data() + count;
+    if (a_.neuron == LayerNeuron::kLinear) {
+      const auto step = add ? linear_row<kKeep, true, Count> : linear_row<kKeep, false, Count>;
+      return step(current, w_.coefficients, a_.linear.flags, state(0, y), row_, out, bits, du, &w_.fired);
+    }
+    const auto step = add ? srm_row<kKeep, true, Count> : srm_row<kKeep, false, Count>;
+    return step(current, w_.threshold.data(), state(0, y), state(1, y), state(2, y), row_, decay(), out, bits, du,
+                w_.delta_ut.data() + count, &w_.fired);
+  }
+
+  void add_fired() {
+    float lanes[kLanes];
+    store(lanes, w_.fired);
+    for (const float spikes : lanes) {
+      // NaN: what fired cannot be told from sums.
+      tally_.unknown += !(spikes >= 0);
+      tally_.spikes += spikes >= 0 ? int64_t(spikes) : 0;
+    }
+  }
+
+  // Counts the events of an input row, of which neighbouring bands may see some: each row belongs to one.
+  void count_events(int64_t y, const float* row, const int32_t* at, int64_t count, bool binary) {
+    if (y < own_first_ || y >= own_last_) return;
+    const int32_t* fan_out = a_.fan_out + y * s_.in_width * s_.in_channels;
+    int64_t products = 0;
+    for (int64_t i = 0; i < count; ++i) products += fan_out[at[i]];
+    tally_.products += products;
+    tally_.events += count;
+    // One graded event is enough.
+    if (binary || tally_.graded) return;
+    for (int64_t i = 0; i < count; ++i) tally_.graded += row[at[i]] != 1.0f && row[at[i]] != -1.0f;
+  }
+
+  // The same of a row that no neuron sees.
+  SNNLIB_NOINLINE void count_unseen(int64_t t, int64_t y) {
+    const float* row = read_row(a_.input, s_, t, n_, y, w_.in_row.data());
+    const int64_t count = find_events(row, s_.in_width * s_.in_channels, w_.events.found());
+    count_events(y, row, w_.events.found(), count, false);
+  }
+
+  // Variables of a neuron's state.
+  int64_t states() const { return a_.neuron == LayerNeuron::kSrm ? 3 : a_.neuron == LayerNeuron::kLinear ? 1 : 0; }
+
+  const float* current_row(int64_t frame, int64_t y) {
+    if (a_.current) return given_current(frame, y);
+    return a_.scatter ? scattered_current(y) : gathered_current(y);
+  }
+  int64_t clamped(int64_t y) const { return y < 0 ? 0 : y < s_.in_height ? y : s_.in_height; }
+  SrmDecay<float> decay() const {
+    const SrmConstants& c = a_.constants;
+    return {float(c.e_m), float(c.e_s), float(c.e_g), float(c.r_s)};
+  }
+  float* state(int64_t which, int64_t y) {
+    return w_.state.data() + (which * (last_ - first_) + y - first_) * padded_row_;
+  }
+  int64_t state_offset(int64_t which, int64_t y) const { return ((which * s_.batch + n_) * s_.height + y) * row_; }
+
+  void load_state() {
+    w_.state.zeroed(states() * (last_ - first_) * padded_row_);
+    for (int64_t which = 0; a_.state_in && which < states(); ++which) {
+      for (int64_t y = first_; y < last_; ++y) {
+        std::memcpy(state(which, y), a_.state_in + state_offset(which, y), size_t(row_) * sizeof(float));
+      }
+    }
+  }
+  void store_state() {
+    for (int64_t which = 0; a_.state_out && which < states(); ++which) {
+      for (int64_t y = first_; y < last_; ++y) {
+        std::memcpy(a_.state_out + state_offset(which, y), state(which, y), size_t(row_) * sizeof(float));
+      }
+    }
+  }
+
+  template <bool Count>
+  void list_events(int64_t t) {
+    w_.events.clear();
+    for (int64_t y = in_first_; y < in_last_; ++y) {
+      const float* row = read_row(a_.input, s_, t, n_, y, w_.in_row.data());
+      const int64_t count = w_.events.add_row(row);
+      if (Count) count_events(y, row, w_.events.found(), count, w_.events.binary());
+    }
+    if (Count) {
+      for (int64_t y = own_first_; y < in_first_; ++y) count_unseen(t, y);
+      for (int64_t y = in_last_; y < own_last_; ++y) count_unseen(t, y);
+    }
+  }
+
+  // A strip of rows is computed at once, so that the weights of a kernel row stay in the L1 cache for all of them.
+  const float* gathered_current(int64_t y) {
+    const int64_t floats = padded(conv_.tile_floats()), line = (y - first_) % strip_;
+    if (!line) {
+      for (int64_t i = 0; i < strip_; ++i) clear_tile_row(i);
+      for (int64_t ky = 0; ky < s_.kernel_h; ++ky) {
+        for (int64_t i = 0; i < strip_ && y + i < last_; ++i) {
+          const int64_t in_y = (y + i) * s_.stride_h - s_.padding_h + ky;
+          if (in_y < in_first_ || in_y >= in_last_ || !w_.events.count(in_y - in_first_)) continue;
+          w_.touched.data()[i] = true;
+          w_.events.add_kernel_row(in_y - in_first_, a_.weight + ky * conv_.kernel_row_floats(),
+                                   w_.tile.data() + i * floats);
+        }
+      }
+    }
+    const float* tile = w_.tile.data() + line * floats;
+    if (conv_.pixel_floats() == s_.channels) return tile;
+    for (int64_t x = 0; x < s_.width; ++x) {
+      std::memcpy(w_.current.data() + x * s_.channels, tile + x * conv_.pixel_floats(),
+                  size_t(s_.channels) * sizeof(float));
+    }
+    return w_.current.data();
+  }
+
+  // Input rows are scattered one after the other to all rows that they reach, of which there are `kernel_h` at a time.
+  // Called with y = first, first + 1, ...
+  const float* scattered_current(int64_t y) {
+    if (y == first_) {
+      for (int64_t i = 0; i < s_.kernel_h; ++i) clear_tile_row(i);
+      scattered_ = in_first_;
+    } else {
+      clear_tile_row((y - 1) % s_.kernel_h);
+    }
+    const int64_t needed = clamped(y * s_.stride_h - s_.padding_h + s_.kernel_h);
+    for (; scattered_ < needed; ++scattered_) scatter_row(scattered_);
+    return tile_row(y) + conv_.first_pixel();
+  }
+
+  // Makes a row of the tile zeros, which silence leaves it.
+  void clear_tile_row(int64_t row) {
+    if (!w_.touched.data()[row]) return;
+    const int64_t floats = padded(conv_.tile_floats());
+    std::memset(w_.tile.data() + row * floats, 0, size_t(floats) * sizeof(float));
+    w_.touched.data()[row] = false;
+  }
+
+  float* tile_row(int64_t y) { return w_.tile.data() + y % s_.kernel_h * padded(conv_.tile_floats()); }
+
+  void scatter_row(int64_t in_y) {
+    if (!w_.events.count(in_y - in_first_)) return;
+    float** reached = w_.reached.reserve(s_.kernel_h);
+    // The kernel rows go down as the rows of outputs go up.
+    const int64_t below = in_y + s_.padding_h, lowest = below / s_.stride_h;
+    const int64_t start = lowest < last_ ? lowest : last_ - 1;
+    int64_t count = 0;
+    for (int64_t y = start; y >= first_ && below - y * s_.stride_h < s_.kernel_h; --y) {
+      w_.touched.data()[y % s_.kernel_h] = true;
+      reached[count++] = tile_row(y);
+    }
+    const int64_t row = conv_.kernel_row_floats();
+    w_.events.scatter_row(in_y - in_first_,
+                          {a_.weight + (below - start * s_.stride_h) * row, s_.stride_h * row, reached, count});
+  }
+
+  const float* given_current(int64_t frame, int64_t y) {
+    const float* row = a_.current + (frame * s_.height + y) * row_;
+    if (row_ == padded_row_) return row;
+    std::memcpy(w_.current.data(), row, size_t(row_) * sizeof(float));
+    return w_.current.data();
+  }
+
+  void write_current(const float* current, int64_t at) {
+    if (!streamed_) return write_floats(current, row_, a_.output, at);
+    float* out = in_place(a_.output, at);
+    for (int64_t i = 0; i < row_; i += kLanes) stream_bytes<kVectorBytes>(out + i, current + i);
+  }
+
+  // A row of windows, from the sums of their columns.
+  void write_windows(int64_t frame, int64_t y) {
+    const int64_t width = s_.width / a_.pool.w, height = s_.height / a_.pool.h;
+    if (!width) return;
+    float* pooled = w_.pooled_row.data();
+    pool_columns(w_.spike_row.data(), s_.channels, a_.pool.w, width, float(a_.pool.h * a_.pool.w), pooled);
+    write_floats(pooled, width * s_.channels, a_.output, (frame * height + y) * width * s_.channels);
+  }
+
+  const LayerForwardArgs& a_;
+  const ConvShape& s_;
+  Workspace& w_;
+  const RowConv conv_;
+  const int64_t n_, first_, last_, in_first_, in_last_;
+  // Input rows whose events this band counts.
+  const int64_t own_first_, own_last_;
+  const int64_t row_, padded_row_, strip_;
+  // Whether currents go past the caches.
+  const bool streamed_;
+  int64_t scattered_ = 0;  // input row that is next
+  // Whether fewer than one neuron in `kFewShare` had an entry in the last step: not one vector in four.
+  static constexpr int64_t kFewShare = 64;
+  bool few_ = false;
+  Tally tally_;
+};
+
+// The exact size, from malloc: the bindings hand it over to a tensor and free it.
+void keep_entries(TaskSpikes& task, const Workspace& w, int64_t count, const LayerForwardArgs& a) {
+  const int64_t values = a.neuron == LayerNeuron::kSrm ? 2 : 1;
+  task.slope_gain = static_cast<float*>(std::malloc(count ? size_t(values * count) * sizeof(float) : 1));
+  if (!task.slope_gain) throw std::bad_alloc();
+  task.count = count;
+  if (a.neuron == LayerNeuron::kLinear) {
+    if (count) std::memcpy(task.slope_gain, w.delta_u.data(), size_t(count) * sizeof(float));
+    return;
+  }
+  const float clamp = float(a.constants.grad_clamp);
+  to_slope_and_gain(w.delta_u.data(), w.delta_ut.data(), count, clamp, task.slope_gain, task.slope_gain + count);
+}
+
+void forward(const LayerForwardArgs& a) {
+  parallel_for(a.shape.batch * a.bands.count, a.threads, [&](int64_t task) {
+    thread_local Workspace local;
+    Workspace& workspace = of_thread(local);
+    Band band(a, task, workspace);
+    if (a.bits) {
+      keep_entries(a.tasks[task], workspace, band.run<true, false>(), a);
+    } else if (a.tallies) {
+      band.run<false, true>();
+      a.tallies[task] = band.tally();
+    } else {
+      band.run<false, false>();
+    }
+  });
+}
+
+}  // namespace
+
+void layer_backward(const LayerBackwardArgs& a);
+void layer_signals(const LayerSignalsArgs& a);
+extern const LayerKernels layer_kernels = {forward, layer_backward, layer_signals};
+
+}  // namespace SNNLIB_ISA
+}  // namespace snnlib

@@ -1,0 +1,24 @@
+// Nonzero elements of frames, counted per cell: the launcher that the bindings call.
+#pragma once
+
+#include "snnlib/core/dtype.h"
+#include "snnlib/core/executor.h"
+
+namespace snnlib {
+
+// [frames][cells] with the cells next to each other. Counts are [parts][cells], of one part of the frames after the
+// other.
+struct NonzeroArgs {
+  DType dtype;
+  int64_t frames, cells, frame_stride, parts;
+  const void* elements;
+  int64_t* counts;
+  Executor executor;
+};
+
+struct NonzeroKernels {
+  // Whether all elements are -1, 0 or 1.
+  bool (*count)(const NonzeroArgs&);
+};
+
+}  // namespace snnlib

@@ -1,0 +1,174 @@
+// Event-driven convolution and neurons as one kernel: the launchers that the bindings call.
+// Math: neurons/srm.h, events/event_conv.h, layer/spike_record.h, layer/spike_credit.h.
+#pragma once
+
+#include <cstdint>
+
+#include "snnlib/core/dtype.h"
+#include "snnlib/loop/srm.h"
+#include "snnlib/neurons/linear.h"
+
+namespace snnlib {
+
+// Frames are channels-last, [height, width, channels]; the kernel of a fully connected layer is as large as the image.
+struct ConvShape {
+  int64_t steps, batch;
+  int64_t in_channels, in_height, in_width;
+  int64_t channels, height, width;
+  int64_t kernel_h, kernel_w, stride_h, stride_w, padding_h, padding_w;
+
+  int64_t row() const { return width * channels; }
+  // 16-bit words of one row's spike bits.
+  int64_t row_words() const { return (row() + 15) / 16; }
+};
+
+// Average pooling of the spikes in windows without overlap, as part of the kernel; 1x1 leaves them as they are. Rows
+// and columns that fill no window are left out.
+struct PoolWindow {
+  int64_t h, w;
+
+  bool none() const { return h == 1 && w == 1; }
+};
+
+// Where frame (t, n) starts, in frames.
+struct FrameOrder {
+  int64_t step_stride, batch_stride;
+  int64_t operator()(int64_t t, int64_t n) const { return t * step_stride + n * batch_stride; }
+};
+
+// A tensor of float32 or a half type; arithmetic is in float32 (layer/stored_rows.h). Null: not given.
+struct Elements {
+  void* data;
+  DType dtype;
+};
+
+struct InputTrain {
+  Elements elements;
+  int64_t step, batch, channel, height, width;  // strides in elements
+};
+
+// What the layer's neurons are: SRM neurons, neurons of one state (neurons/linear.h), or none, which gives currents.
+enum class LayerNeuron : int { kSrm, kLinear, kNone };
+
+// Coefficients of neurons of one state, [rows][period] with period 1 or the number of channels.
+struct LinearNeuron {
+  const float* rows;
+  int64_t period;
+  LinearFlags flags;
+};
+
+// (slope, gain) of every spike of one task, in the order (step, row, place in the row): min(1/delta_u, clamp) and
+// 1/delta_ut, each 0 where the neuron has no rise. Of neurons of one state: u of every entry (layer/linear_row.h).
+struct TaskSpikes {
+  float* slope_gain = nullptr;  // [2][count] or [1][count], from malloc
+  int64_t count = 0;
+};
+
+// What a forward pass keeps of a row for the backward pass. Where entries are few, what vectors without any do not
+// need is branched around, which costs more than it saves where they are many; what is kept is the same.
+enum class Keep { kNothing, kMany, kFew };
+
+// What a forward pass did, counted where its rows lie in the L1 cache (`snnlib.profile`).
+struct Tally {
+  int64_t products = 0;  // sum of the fan-outs of events
+  int64_t events = 0;    // nonzero inputs, those that meet no weight among them
+  int64_t graded = 0;    // not 0 if there are events other than -1 and 1
+  int64_t spikes = 0;    // nonzero outputs of neurons, before pooling
+  int64_t unknown = 0;   // not 0 where NaN among them kept these from being counted
+};
+
+// The work of a sample is cut into bands of output rows. Bands depend on shapes only, so that no result depends on the
+// number of threads.
+struct Bands {
+  int64_t rows;   // rows of neurons of a band, whole windows
+  int64_t count;  // bands of a sample
+};
+
+struct LayerForwardArgs {
+  ConvShape shape;
+  Bands bands;
+  SrmConstants constants;
+  InputTrain input;
+  // [kernel_h][...] as `scatter` or `gather` of events/event_conv.h want them; null with `current`.
+  const float* weight;
+  bool scatter;
+  const float* current;  // given instead of being computed from events; frames as `frames`
+  FrameOrder frames;     // of output, bits and current
+  PoolWindow pool;
+  const float* threshold;
+  int64_t threshold_period;
+  const float* state_in;
+  float* state_out;
+  Elements output;  // spikes, pooled
+  // What backward needs, null where nothing is to be kept.
+  uint16_t* bits;
+  TaskSpikes* tasks;  // [batch * bands.count]
+  int threads;
+  LayerNeuron neuron;
+  LinearNeuron linear;
+  // Nonzero weights that an input cell meets, [in_height, in_width, in_channels], and what is counted with them for
+  // each task; null where nothing is. A pass that keeps entries does not count.
+  const int32_t* fan_out;
+  Tally* tallies;
+};
+
+// What a forward pass kept of its spikes, and what comes back to them.
+struct LayerRecord {
+  ConvShape shape;
+  Bands bands;
+  SrmConstants constants;
+  FrameOrder frames;
+  const uint16_t* bits;
+  const float* slope;
+  const float* gain;
+  const int64_t* task_starts;  // [batch * bands.count + 1]
+  PoolWindow pool;
+  Elements output;  // of the forward pass; read if SRM neurons have a pool
+  Elements grad_output;
+  LayerNeuron neuron;
+  LinearNeuron linear;
+  // dL/dstate after the last step, [K][batch][height][row], with K = 3 (u, s, g) or 1. Null: zero.
+  const float* grad_state;
+
+  const float* grad_state_row(int64_t variable, int64_t n, int64_t y) const {
+    return grad_state + ((variable * shape.batch + n) * shape.height + y) * shape.row();
+  }
+};
+
+struct LayerBackwardArgs : LayerRecord {
+  InputTrain input;
+  // dL/dW of each block of tasks and their sum in order, `block_floats` each, by events of the inputs, with so many
+  // output channels at a time (16 or 32), or 0: by output spikes. Layouts: layer/weights_by_inputs.h and
+  // weights_by_spikes.h.
+  int64_t by_inputs;
+  float* grad_weight_blocks;
+  float* grad_weight;
+  int64_t block_floats;
+  int64_t tasks_per_block;
+  // dL/dx in `input_frames` channels-last frames, with the weight as `scatter` or `gather` want it; null: not wanted.
+  Elements grad_input;
+  FrameOrder input_frames;
+  const float* weight;
+  bool scatter;
+  float input_grad_scale;
+  // dL/dstate before the first step, as `grad_state`; null: not wanted.
+  float* grad_start;
+  int threads;
+};
+
+// The signals a and b of neurons/srm.h, each null where it is not wanted; frames as `frames`, channels-last. And
+// dL/dstate before the first step, as `grad_state`.
+struct LayerSignalsArgs : LayerRecord {
+  float* a;
+  float* b;
+  float* grad_start;
+  int threads;
+};
+
+struct LayerKernels {
+  void (*forward)(const LayerForwardArgs&);
+  void (*backward)(const LayerBackwardArgs&);
+  void (*signals)(const LayerSignalsArgs&);
+};
+
+}  // namespace snnlib

@@ -1,0 +1,179 @@
+// Weight gradient of one band of a convolution of stride 1 from the events of its input and the dense signal a of one
+// step at a time.
+//
+//   dW[o, c, ky, kx] += x[y, x, c] a[y + padding - ky, x + padding - kx, o]
+//
+// The outputs that an event sees under one kernel row lie next to each other, kx backwards: a window of the signal.
+// Channel by channel the events of a step add their windows to sums in registers, so that weights are read and written
+// once a step. Channels of the signal lie in blocks, which the L1 cache holds.
+#pragma once
+
+#include "snnlib/layer/bands.h"
+#include "snnlib/layer/channel_events.h"
+#include "snnlib/layer/spike_credit.h"
+
+namespace snnlib {
+namespace SNNLIB_ISA {
+
+// How many numbers of a signal are fetched ahead: it comes from memory, in rows that lie far apart.
+constexpr int64_t kAhead = 2048;
+
+class WeightsByInputs {
+ public:
+  // Output rows `own` of sample `n`; `grad` is [block][in_channels][kernel_h][kernel_w, backwards][channel of the
+  // block].
+  void start(const LayerBackwardArgs& a, int64_t n, const Rows& own, float* grad) {
+    a_ = &a;
+    n_ = n;
+    own_ = own;
+    grad_ = grad;
+    const ConvShape& s = a.shape;
+    seen_ = seen_rows(s, own);
+    pixel_ = a.by_inputs;
+    // Columns on both sides stay zero: the window of input pixel x starts at column x.
+    signal_row_ = (s.in_width + s.kernel_w - 1) * pixel_;
+    margin_ = (s.kernel_w - 1 - s.padding_w) * pixel_;
+    block_ = own.count() * signal_row_;
+    const int64_t floats = padded(s.channels) / pixel_ * block_;
+    signal_.zeroed(floats);
+    if (a.neuron == LayerNeuron::kSrm) synapse_.zeroed(floats);
+    int32_t* places = places_.reserve(s.row());
+    for (int64_t i = 0; i < s.row(); ++i) {
+      const int64_t x = i / s.channels, o = i % s.channels;
+      places[i] = int32_t(o / pixel_ * block_ + margin_ + x * pixel_ + o % pixel_);
+    }
+    if (a.neuron == LayerNeuron::kSrm && a.grad_state) {
+      for (int64_t y = own.first; y < own.last; ++y) set_credit(y);
+    }
+    length_ = s.kernel_w * pixel_;
+    // Input rows, counted from the first one seen, whose output row under a kernel row is one of ours.
+    Rows* rows_under = rows_under_.reserve(s.kernel_h);
+    for (int64_t ky = 0; ky < s.kernel_h; ++ky) {
+      const int64_t shift = ky - s.padding_h;
+      rows_under[ky] = {clamp(own.first + shift, seen_.first, seen_.last) - seen_.first,
+                        clamp(own.last + shift, seen_.first, seen_.last) - seen_.first};
+    }
+    events_.start(s.in_channels, s.in_width, seen_.count());
+  }
+
+  // The spikes of row y.
+  SNNLIB_NOINLINE void add_row(int64_t y, const SpikeRow& row) {
+    const int64_t shift = (y - own_.first) * signal_row_;
+    float *u = signal_.data() + shift, *s = synapse_.data() + shift;
+    for (int64_t i = 0; i < row.count; ++i) {
+      const int32_t place = row.places[i], at = places_.data()[place];
+      u[at] = 0.0f;
+      s[at] = row.q[place] * row.slope[i];
+    }
+  }
+
+  // The signal of row y, channels-last, in place of spikes.
+  SNNLIB_NOINLINE void set_row(int64_t y, const float* signal) {
+    const ConvShape& s = a_->shape;
+    float* row = signal_.data() + (y - own_.first) * signal_row_ + margin_;
+    const int64_t whole = s.channels / pixel_, rest = s.channels % pixel_;
+    // Pixel by pixel, in the order in which the signal lies in memory.
+    for (int64_t x = 0; x < s.width; ++x, row += pixel_, signal += s.channels) {
+      for (int64_t block = 0; block < whole; ++block) {
+        const float* from = signal + block * pixel_;
+        float* to = row + block * block_;
+        for (int64_t c = 0; c < pixel_; c += kLanes) {
+          prefetch(from + c + kAhead);
+          store(to + c, load(from + c));
+        }
+      }
+      std::memcpy(row + whole * block_, signal + whole * pixel_, size_t(rest) * sizeof(float));
+    }
+  }
+
+  // The events of step t.
+  void begin_step(int64_t t) {
+    const ConvShape& s = a_->shape;
+    events_.clear();
+    for (int64_t y = seen_.first; y < seen_.last; ++y) {
+      events_.add_row(a_->input, s, t, n_, y, (y + s.padding_h - own_.first) * signal_row_, pixel_);
+    }
+  }
+
+  // Whether any event of the step sees row y, so that its signal counts.
+  bool sees(int64_t y) const {
+    const ConvShape& s = a_->shape;
+    const int64_t first = clamp(y - s.padding_h, seen_.first, seen_.last) - seen_.first;
+    return events_.any(first, clamp(y - s.padding_h + s.kernel_h, seen_.first, seen_.last) - seen_.first);
+  }
+
+  // With the spikes of all rows, or the signals of those that events see.
+  void step() {
+    const ConvShape& s = a_->shape;
+    const bool any = events_.any(0, seen_.count());
+    const SrmDecay<float> decay = float_decay(a_->constants);
+    for (int64_t block = 0; block * pixel_ < s.channels; ++block) {
+      float* signal = signal_.data() + block * block_;
+      if (a_->neuron == LayerNeuron::kSrm) step_back(signal, synapse_.data() + block * block_, block_, decay);
+      if (!any) continue;
+      float* grad = grad_ + block * s.in_channels * s.kernel_h * length_;
+      events_.binary() ? add_block<true>(signal, grad) : add_block<false>(signal, grad);
+    }
+  }
+
+ private:
+  // What comes back to the state of row y.
+  void set_credit(int64_t y) {
+    const int64_t shift = (y - own_.first) * signal_row_, row = a_->shape.row();
+    float *u = credit_.reserve(2 * row), *s = u + row;
+    credit_of_state(a_->grad_state_row(0, n_, y), a_->grad_state_row(1, n_, y), row, credit_ratio(a_->constants), u, s);
+    for (int64_t i = 0; i < row; ++i) {
+      signal_.data()[shift + places_.data()[i]] = u[i];
+      synapse_.data()[shift + places_.data()[i]] = s[i];
+    }
+  }
+
+  template <bool Binary>
+  void add_block(const float* signal, float* grad) const {
+    // As many sums as 16 registers hold.
+    using Kernel = void (WeightsByInputs::*)(const float*, float*) const;
+    static constexpr Kernel kKernels[] = {
+        &WeightsByInputs::sum_block<1, Binary>,  &WeightsByInputs::sum_block<2, Binary>,
+        &WeightsByInputs::sum_block<3, Binary>,  &WeightsByInputs::sum_block<4, Binary>,
+        &WeightsByInputs::sum_block<5, Binary>,  &WeightsByInputs::sum_block<6, Binary>,
+        &WeightsByInputs::sum_block<7, Binary>,  &WeightsByInputs::sum_block<8, Binary>,
+        &WeightsByInputs::sum_block<9, Binary>,  &WeightsByInputs::sum_block<10, Binary>,
+        &WeightsByInputs::sum_block<11, Binary>, &WeightsByInputs::sum_block<12, Binary>};
+    constexpr int64_t kMost = 12;
+    for (int64_t i = 0; i < length_; i += kMost * kLanes) {
+      const int64_t left = (length_ - i) / kLanes;
+      (this->*kKernels[(left < kMost ? left : kMost) - 1])(signal + i, grad + i);
+    }
+  }
+
+  // V vectors of all windows of a block of channels.
+  template <int V, bool Binary>
+  SNNLIB_NOINLINE void sum_block(const float* signal, float* grad) const {
+    const int64_t channels = a_->shape.in_channels, kernel_h = a_->shape.kernel_h, length = length_;
+    for (int64_t c = 0; c < channels; ++c) {
+      for (int64_t ky = 0; ky < kernel_h; ++ky, grad += length) {
+        const Rows rows = rows_under_.data()[ky];
+        const Window *window = events_.begin(c, rows.first), *end = events_.begin(c, rows.last);
+        if (window == end) continue;
+        const float* shifted = signal - ky * signal_row_;
+        Floats sum[V];
+        load_all(sum, grad);
+        for (; window != end; ++window) add_weights<Binary>(sum, shifted + window->at, window->amount);
+        store_all(grad, sum);
+      }
+    }
+  }
+
+  const LayerBackwardArgs* a_ = nullptr;
+  Rows own_ = {}, seen_ = {};
+  float* grad_ = nullptr;
+  int64_t n_ = 0, pixel_ = 0, margin_ = 0, signal_row_ = 0, block_ = 0, length_ = 0;
+  // The neurons' (u, s) in blocks.
+  Scratch<float> signal_, synapse_, credit_;
+  Scratch<int32_t> places_;
+  Scratch<Rows> rows_under_;
+  ChannelEvents events_;
+};
+
+}  // namespace SNNLIB_ISA
+}  // namespace snnlib

@@ -1,0 +1,180 @@
+// Weight gradient of one band from its output spikes. Each spike samples two eligibility traces of the input, which run
+// forward in time; the backward pass lists the samples, from the last step to the first.
+#pragma once
+
+#include "snnlib/core/scratch.h"
+#include "snnlib/events/event_conv.h"
+#include "snnlib/layer/bands.h"
+#include "snnlib/layer/collect.h"
+#include "snnlib/layer/linear_adjoint.h"
+#include "snnlib/layer/spike_credit.h"
+#include "snnlib/layer/stored_rows.h"
+
+namespace snnlib {
+namespace SNNLIB_ISA {
+
+// A step of the input traces of one row.
+SNNLIB_NOINLINE inline void step_traces(const float* x, int64_t n, SrmDecay<float> k, float* trace_u, float* trace_s) {
+  SNNLIB_SIMD
+  for (int64_t i = 0; i < n; ++i) {
+    const float sum = trace_s[i] + x[i];
+    trace_u[i] = trace_u[i] * k.e_m + sum * k.r_s;
+    trace_s[i] = sum * k.e_s;
+  }
+}
+
+class WeightsBySpikes {
+ public:
+  // Output rows `own` of sample `n`, with at most `spikes` spikes. `grad` is [kernel_h][channels][padded(kernel_w x
+  // in_channels)].
+  void start(const LayerBackwardArgs& a, int64_t n, const Rows& own, int64_t spikes, float* grad) {
+    a_ = &a;
+    n_ = n;
+    own_ = own;
+    seen_ = seen_rows(a.shape, own);
+    grad_ = grad;
+    const ConvShape& s = a.shape;
+    length_ = s.kernel_w * s.in_channels;
+    // From column -padding on, with room for a whole vector at the end.
+    trace_row_ = padded((s.in_width + 2 * s.padding_w) * s.in_channels + kGroup);
+    samples_.reserve(spikes + (a.grad_state ? own.count() * s.row() : 0));
+    begins_.reserve(s.steps * own.count() + 1)[0] = 0;
+    in_row_.reserve(s.in_width * s.in_channels);
+    Place* places = places_.reserve(s.row());
+    for (int64_t i = 0; i < s.row(); ++i) {
+      const int64_t x = i / s.channels, o = i % s.channels;
+      places[i] = {int32_t(x * s.stride_w * s.in_channels), uint32_t(o * padded(length_))};
+    }
+    decay_ = a.neuron == LayerNeuron::kSrm ? float_decay(a.constants)
+                                           : SrmDecay<float>{linear_decay(a.linear), 0.0f, 0.0f, 1.0f};
+    if (a.neuron != LayerNeuron::kSrm) return;
+    no_successors(successors_, own.count() * s.row(), s.steps);
+    make_left();
+  }
+
+  // The entries of row y at step t with what each adds to the adjoint: it samples one trace, that of the membrane.
+  SNNLIB_NOINLINE void add_amounts(int64_t t, int64_t y, const SpikeRow& row, const float* amounts) {
+    const ConvShape& s = a_->shape;
+    const Place* places = places_.data();
+    const int32_t shift = int32_t((y * s.stride_h - s.padding_h - seen_.first) * trace_row_);
+    int64_t* begin = begins(t) + y;
+    TraceSample* sample = add_state(t, y, shift, samples_.data() + begin[0]);
+    for (int64_t i = 0; i < row.count; ++i) {
+      const Place place = places[row.places[i]];
+      sample[i] = {shift + place.at, place.row, amounts[i], 0.0f};
+    }
+    begin[1] = sample + row.count - samples_.data();
+  }
+
+  // The spikes of row y at step t; steps in descending order, rows of a step in ascending.
+  SNNLIB_NOINLINE void add_row(int64_t t, int64_t y, const SpikeRow& row) {
+    const ConvShape& s = a_->shape;
+    Successor* successors = successors_.data() + (y - own_.first) * s.row();
+    const Place* places = places_.data();
+    const Left* left = left_.data();
+    const int32_t shift = int32_t((y * s.stride_h - s.padding_h - seen_.first) * trace_row_);
+    int64_t* begin = begins(t) + y;
+    TraceSample* sample = add_state(t, y, shift, samples_.data() + begin[0]);
+    const bool from_state = a_->grad_state != nullptr;
+    const float* grad_s = from_state ? a_->grad_state_row(1, n_, y) : nullptr;
+    for (int64_t i = 0; i < row.count; ++i) {
+      const int32_t place = row.places[i];
+      const float amount = row.q[place] * row.slope[i];
+      const Successor next = successors[place];
+      successors[place] = {amount, int32_t(t)};
+      // The state after the last step succeeds the last spike.
+      const bool last = from_state && next.step == s.steps;
+      const Left& l = left[last ? s.steps - 1 - t : next.step - t];
+      const float of_s = next.amount * l.of_s + (last ? grad_s[place] * l.synapse : 0.0f);
+      sample[i] = {shift + places[place].at, places[place].row, amount - next.amount * l.of_u, -of_s};
+    }
+    begin[1] = sample + row.count - samples_.data();
+  }
+
+  void run() {
+    const ConvShape& s = a_->shape;
+    float* trace_u = trace_u_.zeroed(seen_.count() * trace_row_);
+    float* trace_s = trace_s_.zeroed(seen_.count() * trace_row_);
+    for (int64_t t = 0; t < s.steps; ++t) {
+      for (int64_t y = seen_.first; y < seen_.last; ++y) {
+        const float* x = read_row(a_->input, s, t, n_, y, in_row_.data());
+        const int64_t at = (y - seen_.first) * trace_row_ + s.padding_w * s.in_channels;
+        step_traces(x, s.in_width * s.in_channels, decay_, trace_u + at, trace_s + at);
+      }
+      const int64_t* begin = begins(t);
+      if (length_ <= kGroup) {
+        for (int64_t y = own_.first; y < own_.last; ++y) {
+          const int64_t top = y * s.stride_h - s.padding_h, first = clamp(seen_.first - top, 0, s.kernel_h);
+          collect_narrow(samples_.data() + begin[y], samples_.data() + begin[y + 1], trace_u + first * trace_row_,
+                         trace_s + first * trace_row_, trace_row_, grad_ + first * grad_row(), grad_row(),
+                         clamp(seen_.last - top, first, s.kernel_h) - first);
+        }
+        continue;
+      }
+      // Kernel row by kernel row for all rows of the step: its weights stay in the cache.
+      for (int64_t ky = 0; ky < s.kernel_h; ++ky) {
+        const Rows valid = rows_under(ky);
+        collect(samples_.data() + begin[valid.first], samples_.data() + begin[valid.last], trace_u + ky * trace_row_,
+                trace_s + ky * trace_row_, grad_ + ky * grad_row(), length_);
+      }
+    }
+  }
+
+ private:
+  // dL/dstate of row y, which samples the traces at the last step; returns where the next sample goes.
+  TraceSample* add_state(int64_t t, int64_t y, int32_t shift, TraceSample* sample) {
+    const ConvShape& s = a_->shape;
+    if (!a_->grad_state || t != s.steps - 1) return sample;
+    const bool srm = a_->neuron == LayerNeuron::kSrm;
+    const float *u = a_->grad_state_row(0, n_, y), *synapse = srm ? a_->grad_state_row(1, n_, y) : nullptr;
+    const Place* places = places_.data();
+    for (int64_t i = 0; i < s.row(); ++i) {
+      const float of_s = srm ? synapse[i] : 0.0f;
+      if (srm) successors_.data()[(y - own_.first) * s.row() + i].amount = u[i];
+      if (u[i] != 0.0f || of_s != 0.0f) *sample++ = {shift + places[i].at, places[i].row, u[i], of_s};
+    }
+    return sample;
+  }
+
+  // What a unit of U and a unit of S leave in U after some steps, e_m^D and k(D), and a unit of S in S, e_s^D.
+  struct Left {
+    float of_u, of_s, synapse;
+  };
+  void make_left() {
+    const SrmDecay<float> k = float_decay(a_->constants);
+    Left* left = left_.reserve(a_->shape.steps + 1);
+    double of_u = 1.0, of_s = 0.0, s = 1.0;
+    for (int64_t d = 0; d <= a_->shape.steps; ++d) {
+      left[d] = {float(of_u), float(of_s), float(s)};
+      of_u *= k.e_m;
+      of_s = of_s * k.e_m + s * k.r_s;
+      s *= k.e_s;
+    }
+  }
+
+  int64_t grad_row() const { return a_->shape.channels * padded(length_); }
+  // [y] is where the samples of row y begin, [y + 1] where they end.
+  int64_t* begins(int64_t t) const { return begins_.data() + (a_->shape.steps - 1 - t) * own_.count() - own_.first; }
+  // Output rows whose input row under kernel row ky exists.
+  Rows rows_under(int64_t ky) const {
+    const ConvShape& s = a_->shape;
+    const auto above = [&](int64_t y) { return (y + s.padding_h - ky + s.stride_h - 1) / s.stride_h; };
+    const int64_t first = clamp(above(seen_.first), own_.first, own_.last);
+    return {first, clamp(above(seen_.last), first, own_.last)};
+  }
+
+  const LayerBackwardArgs* a_ = nullptr;
+  Rows own_ = {}, seen_ = {};
+  float* grad_ = nullptr;
+  int64_t n_ = 0, length_ = 0, trace_row_ = 0;
+  SrmDecay<float> decay_ = {};
+  Scratch<TraceSample> samples_;
+  Scratch<int64_t> begins_;
+  Scratch<Place> places_;
+  Scratch<Left> left_;
+  Scratch<Successor> successors_;
+  Scratch<float> in_row_, trace_u_, trace_s_;
+};
+
+}  // namespace SNNLIB_ISA
+}  // namespace snnlib

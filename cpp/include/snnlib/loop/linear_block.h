@@ -1,0 +1,110 @@
+// Neurons of the linear family that walk through time together: their coefficients and states as vectors.
+#pragma once
+
+#include "snnlib/core/scratch.h"
+#include "snnlib/loop/lines.h"
+#include "snnlib/loop/scan.h"
+
+namespace snnlib {
+namespace SNNLIB_ISA {
+
+// What differs between the neurons of a call: nothing, what they make of their input (B and d, as with batch norm by
+// channel), or any coefficient.
+enum class Own { kNothing, kInput, kAll };
+
+template <class S, int K>
+Own own_coefficients(const ScanArgs& a) {
+  using R = LinearRows<K>;
+  if (a.period == 1) return Own::kNothing;
+  const S* rows = static_cast<const S*>(a.coefficients);
+  for (int64_t row = 0; row < R::count; ++row) {
+    if (row >= R::b && row < R::c) continue;
+    const S* values = rows + row * a.period;
+    for (int64_t i = 1; i < a.period; ++i) {
+      if (values[i] != values[0]) return Own::kAll;
+    }
+  }
+  return Own::kInput;
+}
+
+// A state's copy, number by number: it stays in registers, where a copy of the whole goes by the stack.
+template <bool Next, int K, class V>
+inline LinearState<K, V> load_state(const LinearState<K, V>& kept) {
+  LinearState<K, V> state;
+  for (int s = 0; s < K; ++s) state.y[s] = kept.y[s];
+  state.fired = Next ? kept.fired : V{};
+  return state;
+}
+
+template <bool Next, int K, class V>
+inline void store_state(const LinearState<K, V>& state, LinearState<K, V>& kept) {
+  for (int s = 0; s < K; ++s) kept.y[s] = state.y[s];
+  if (Next) kept.fired = state.fired;
+}
+
+// Coefficients and state of a block, one vector of neurons after the other.
+template <class T, int K>
+struct LinearBlock {
+  using S = typename StateOf<T>::type;
+  using V = StateVector<T>;
+  using Rows = LinearRows<K>;
+  using Coefficients = LinearCoefficients<K, V>;
+  struct Input {
+    V row[2 * K];
+  };
+  static constexpr int64_t kLanes = Line<T>::kLanes;
+
+  Scratch<Coefficients> coefficients;
+  Scratch<Input> inputs;
+  Scratch<LinearState<K, V>> states;
+  Own own = Own::kNothing;
+
+  // Rows [from, from + count) of the coefficients of the vectors of a block: f(vector, row) is where they go.
+  template <class F>
+  static void load_rows_of(const ScanArgs& a, int64_t first, int64_t vectors, int64_t from, int64_t count, const F& f) {
+    const S* rows = static_cast<const S*>(a.coefficients);
+    int64_t at = first % a.period;
+    for (int64_t v = 0; v < vectors; ++v) {
+      for (int64_t row = from; row < from + count; ++row) {
+        S lane[kLanes];
+        const S* values = rows + row * a.period;
+        // Beyond the block's end lie other neurons, whose results are not stored.
+        for (int64_t j = 0, i = at; j < kLanes; ++j, i = i + 1 < a.period ? i + 1 : 0) lane[j] = values[i];
+        std::memcpy(&f(v, row), lane, sizeof lane);
+      }
+      at += kLanes;
+      while (at >= a.period) at -= a.period;
+    }
+  }
+
+  void load(const ScanArgs& a, Own own_, int64_t o, int64_t first, int64_t count) {
+    const int64_t vectors = (count + Line<T>::kNeurons - 1) / Line<T>::kNeurons * Line<T>::kVectors;
+    own = own_;
+    Coefficients* all = coefficients.reserve(own == Own::kAll ? vectors : 1);
+    load_rows_of(a, first, own == Own::kAll ? vectors : 1, 0, Rows::count,
+                 [&](int64_t v, int64_t row) -> V& { return all[v].row[row]; });
+    if (own == Own::kInput) {
+      Input* input = inputs.reserve(vectors);
+      load_rows_of(a, first, vectors, Rows::b, 2 * K,
+                   [&](int64_t v, int64_t row) -> V& { return input[v].row[row - Rows::b]; });
+    }
+    const int64_t neurons = a.view.outer * a.view.inner, at = o * a.view.inner + first;
+    LinearState<K, V>* state = states.reserve(vectors);
+    const S* in = static_cast<const S*>(a.state_in);
+    for_each_vector<T>(count, [&](int64_t i, int64_t lanes) {
+      for (int s = 0; s < K; ++s) state[i].y[s] = in ? load_lanes<S>(in + s * neurons + at + i * kLanes, lanes) : V{};
+      const bool given = in && a.flags.reset_next;
+      state[i].fired = given ? load_lanes<S>(in + K * neurons + at + i * kLanes, lanes) : V{};
+    });
+  }
+
+  const Coefficients& of(int64_t vector) {
+    if (own == Own::kInput) {
+      for (int i = 0; i < 2 * K; ++i) coefficients.data()->row[Rows::b + i] = inputs.data()[vector].row[i];
+    }
+    return coefficients.data()[own == Own::kAll ? vector : 0];
+  }
+};
+
+}  // namespace SNNLIB_ISA
+}  // namespace snnlib

@@ -1,0 +1,96 @@
+// How a scan reads and writes a sequence: some steps at a time, and of each step a cache line of neurons.
+#pragma once
+
+#include <type_traits>
+
+#include "snnlib/core/dtype.h"
+#include "snnlib/core/sequence_view.h"
+#include "snnlib/core/simd.h"
+#include "snnlib/core/stream.h"
+
+namespace snnlib {
+namespace SNNLIB_ISA {
+
+// Steps that a vector of neurons takes at once, with its state in registers. Rows that are read side by side keep more
+// cache lines on their way than one row after the other.
+constexpr int kSteps = 5;
+
+// Neurons of one cache line of a sequence, which a kernel loads, computes and stores together.
+template <class T>
+struct Line {
+  static constexpr int64_t kLanes = Simd<typename StateOf<T>::type>::kLanes;
+  static constexpr int64_t kNeurons = kCacheLine / int64_t(sizeof(T));
+  static constexpr int64_t kVectors = kNeurons / kLanes;
+  StateVector<T> vector[kVectors];
+
+  void load(const T* p, int64_t neurons) {
+    for (int64_t j = 0; j < kVectors; ++j) vector[j] = load_lanes<T>(p + j * kLanes, neurons - j * kLanes);
+  }
+
+  template <bool Streamed>
+  void store(T* p, int64_t neurons) const {
+    for (int64_t j = 0; j < kVectors; ++j) {
+      if (Streamed && neurons == kNeurons) {
+        T lanes[kLanes];
+        store_lanes<T>(lanes, vector[j], kLanes);
+        stream_bytes<sizeof lanes>(p + j * kLanes, lanes);
+      } else {
+        store_lanes<T>(p + j * kLanes, vector[j], neurons - j * kLanes);
+      }
+    }
+  }
+};
+
+// Calls f(first neuron, neurons) for the cache lines of a block, with a literal for the whole ones.
+template <class T, class F>
+inline void for_each_line(int64_t count, const F& f) {
+  constexpr int64_t L = Line<T>::kNeurons;
+  int64_t i = 0;
+  for (; i + L <= count; i += L) f(i, L);
+  if (i < count) f(i, count - i);
+}
+
+// Calls f(vector, real lanes) for all vectors of these lines.
+template <class T, class F>
+inline void for_each_vector(int64_t count, const F& f) {
+  constexpr int64_t V = Line<T>::kVectors, L = Line<T>::kLanes;
+  for_each_line<T>(count, [&](int64_t i, int64_t neurons) {
+    for (int64_t j = 0; j < V; ++j) f(i / L + j, neurons - j * L);
+  });
+}
+
+// Calls f(steps, first step) with `kSteps` steps at a time as a constant, and with the rest one by one.
+template <class F>
+inline void for_each_step_group(int64_t steps, const F& f) {
+  int64_t t = 0;
+  for (; t + kSteps <= steps; t += kSteps) f(std::integral_constant<int, kSteps>(), t);
+  for (; t < steps; ++t) f(std::integral_constant<int, 1>(), t);
+}
+
+// The same groups, the last one first.
+template <class F>
+inline void for_each_step_group_reversed(int64_t steps, const F& f) {
+  int64_t t = steps;
+  while (t % kSteps) f(std::integral_constant<int, 1>(), --t);
+  while (t > 0) f(std::integral_constant<int, kSteps>(), t -= kSteps);
+}
+
+// The lines of `Rows` neighbouring rows, `stride` apart, at `p`. All of them are loaded before the first result is
+// stored: the rows of a sequence are often whole pages apart, where a load waits for a store to the same place in
+// another page. `next` is where the rows begin that are needed after these.
+template <class T, int Rows>
+inline void load_rows(const T* p, const T* next, int64_t stride, int64_t neurons, Line<T> (&rows)[Rows]) {
+  for (int row = 0; row < Rows; ++row) {
+    prefetch(next + row * stride);
+    rows[row].load(p + row * stride, neurons);
+  }
+}
+
+template <class T>
+bool streamable_sequence(const SequenceView& view, const void* output) {
+  constexpr int64_t bytes = sizeof(T);
+  return streamable(output, view.outer * view.steps * view.inner * bytes, view.step_stride * bytes);
+}
+
+}  // namespace SNNLIB_ISA
+}  // namespace snnlib

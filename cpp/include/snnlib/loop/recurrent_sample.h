@@ -1,0 +1,64 @@
+// What the forward and the backward pass of recurrent neurons share: a thread has a sample and walks through its steps.
+#pragma once
+
+#include <type_traits>
+
+#include "snnlib/events/matrix.h"
+#include "snnlib/loop/linear_block.h"
+#include "snnlib/loop/recurrent.h"
+#include "snnlib/loop/recurrent_delays.h"
+
+namespace snnlib {
+namespace SNNLIB_ISA {
+
+// How many steps ahead rows are fetched, those that are written too: one step takes about as long as one fetch, and
+// steps of a sample lie too far apart for the processor to foresee.
+constexpr int64_t kAhead = 2;
+
+inline int64_t steps_of(const RecurrentArgs& a, int64_t n) { return a.lengths ? a.lengths[n] : a.view.steps; }
+
+// The options of the default neuron, as constants: a step asks for each of them, and the surrogates that need a call
+// would keep its coefficients out of the registers.
+template <class S, int K, bool Next>
+constexpr bool kHasUsual = std::is_same_v<S, float> && K < 3 && !Next;
+
+inline bool is_usual_here(const LinearFlags& flags) {
+  return is_usual(flags) && flags.surrogate == SurrogateKind::kTriangle;
+}
+
+template <bool Usual>
+LinearFlags flags_of(const RecurrentArgs& a) {
+  return Usual ? usual_flags(SurrogateKind::kTriangle) : a.flags;
+}
+
+inline Own own_of(const RecurrentArgs& a) { return a.period == 1 ? Own::kNothing : Own::kAll; }
+
+// Room of one thread for rows of one sample.
+template <class S>
+struct SampleRows {
+  Scratch<S> sum, signal, back, amounts;
+  Scratch<int32_t> neurons;
+
+  Fired<S> fired(int64_t most) { return {neurons.reserve(most + kMoreEvents), amounts.reserve(most + kMoreEvents), 0}; }
+};
+
+template <class S>
+const S* state_row(const RecurrentArgs& a, const void* state, int64_t number, int64_t n) {
+  const int64_t neurons = a.view.inner;
+  return state ? static_cast<const S*>(state) + (number * a.view.outer + n) * neurons : nullptr;
+}
+
+template <class S>
+S* state_row(const RecurrentArgs& a, void* state, int64_t number, int64_t n) {
+  return static_cast<S*>(state) + (number * a.view.outer + n) * a.view.inner;
+}
+
+// The row with zeros behind it.
+template <class S>
+void copy_padded(const S* from, int64_t count, int64_t padded_count, S* to) {
+  std::memcpy(to, from, size_t(count) * sizeof(S));
+  for (int64_t i = count; i < padded_count; ++i) to[i] = S(0);
+}
+
+}  // namespace SNNLIB_ISA
+}  // namespace snnlib
