@@ -7,7 +7,7 @@
 #include "divider.h"
 #include "element.h"
 #include "launch.h"
-#include "snnlib/core/sequence_view.h"
+#include "snnlib/core/call.h"
 
 namespace snnlib {
 namespace cuda {

@@ -5,7 +5,6 @@
 #include "element.h"
 #include "launch.h"
 #include "snnlib/delay/delay.h"
-#include "snnlib/delay/element.h"
 
 namespace snnlib {
 namespace cuda {

@@ -6,7 +6,6 @@
 #include "element.h"
 #include "launch.h"
 #include "pair_pool.h"
-#include "snnlib/core/isa.h"
 #include "snnlib/pool/pool.h"
 #include "snnlib/pool/windows.h"
 

@@ -7,7 +7,6 @@
 #include "element.h"
 #include "launch.h"
 #include "scan_options.h"
-#include "snnlib/core/isa.h"
 #include "snnlib/loop/scan.h"
 
 namespace snnlib {
@@ -34,19 +33,6 @@ constexpr bool kPairs = sizeof(T) == 2 && K == 1 && !Next && !Learn;
 // Whether the options of most nets have a loop of their own: neurons that are bound by memory but for this.
 template <class S, int K, bool Next, bool Learn>
 constexpr bool kHasUsual = sizeof(S) == 4 && K == 1 && !Next && !Learn;
-
-// Coefficients of V neurons side by side.
-template <class S, int K, int V>
-__device__ void load_coefficients(const ScanArgs& a, int64_t first, LinearCoefficients<K, S> (&k)[V]) {
-  int64_t at = first;
-  SNNLIB_UNROLL
-  for (int v = 0; v < V; ++v) {
-    const S* p = static_cast<const S*>(a.coefficients) + at;
-    SNNLIB_UNROLL
-    for (int row = 0; row < LinearRows<K>::count; ++row) k[v].row[row] = p[row * a.period];
-    at = at + 1 == a.period ? 0 : at + 1;
-  }
-}
 
 // States of neurons lie [K (+ 1 with Next)][neurons]; null is zero.
 template <class S, int K, bool Next>

@@ -1,12 +1,26 @@
-// Loops over steps with options of a call as constants, for neurons that are bound by memory but for this.
+// Coefficients of a thread's neurons, and loops over steps with options of a call as constants, for neurons that are
+// bound by memory but for this.
 #pragma once
 
 #include "element.h"
 #include "reciprocal.h"
-#include "snnlib/neurons/linear.h"
+#include "snnlib/loop/scan.h"
 
 namespace snnlib {
 namespace cuda {
+
+// Coefficients of V neurons side by side.
+template <class S, int K, int V>
+__device__ void load_coefficients(const ScanArgs& a, int64_t first, LinearCoefficients<K, S> (&k)[V]) {
+  int64_t at = first;
+  SNNLIB_UNROLL
+  for (int v = 0; v < V; ++v) {
+    const S* p = static_cast<const S*>(a.coefficients) + at;
+    SNNLIB_UNROLL
+    for (int row = 0; row < LinearRows<K>::count; ++row) k[v].row[row] = p[row * a.period];
+    at = at + 1 == a.period ? 0 : at + 1;
+  }
+}
 
 // f(flags, coefficients), with the options of most nets as constants where a thread has them: no floor among them,
 // which costs a fifth of a step. The choice is made outside of the loop over steps.

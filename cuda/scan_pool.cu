@@ -3,7 +3,6 @@
 // currents and writes a quarter as many means; backward repeats the recurrence, and shares a window's gradient out to
 // its neurons. Math: neurons/linear.h; the bits are those of scan.cu followed by a pool.
 #include "scan_options.h"
-#include "snnlib/core/isa.h"
 #include "window_places.h"
 
 namespace snnlib {
@@ -18,16 +17,6 @@ constexpr int kAhead = sizeof(T) == 8 ? 1 : 16 / Cells;
 // Whether the options of most nets have a loop of their own.
 template <class S>
 constexpr bool kUsual = sizeof(S) == 4;
-
-template <class S, int C>
-__device__ void load_coefficients(const ScanArgs& a, uint32_t channel, LinearCoefficients<1, S> (&k)[C]) {
-  SNNLIB_UNROLL
-  for (int c = 0; c < C; ++c) {
-    const S* p = static_cast<const S*>(a.coefficients) + (a.period == 1 ? 0 : channel + c);
-    SNNLIB_UNROLL
-    for (int row = 0; row < LinearRows<1>::count; ++row) k[c].row[row] = p[row * a.period];
-  }
-}
 
 // The state of every cell, [neurons] in memory; null is zero.
 template <class S, int P, bool Last>
@@ -48,7 +37,7 @@ __global__ void scan_pool_forward_kernel(ScanForwardArgs a, WindowPlaces places)
   if (index >= places.threads) return;
   const WindowPlace place = places.of<P, Last>(uint32_t(index));
   LinearCoefficients<1, S> coefficients[Shape::kChannels];
-  load_coefficients(a, place.channel, coefficients);
+  load_coefficients(a, a.period == 1 ? 0 : place.channel, coefficients);
   LinearState<1, S> state[Shape::kCells];
   load_states<S, P, Last>(a.state_in, places, place.neuron, state);
   by_usual<kUsual<S>>(a.flags, coefficients, [&](const LinearFlags& flags, const auto& k) {
@@ -95,7 +84,7 @@ __global__ void scan_pool_backward_kernel(ScanBackwardArgs a, WindowPlaces place
   if (index >= places.threads) return;
   const WindowPlace place = places.of<P, Last>(uint32_t(index));
   LinearCoefficients<1, S> coefficients[Shape::kChannels];
-  load_coefficients(a, place.channel, coefficients);
+  load_coefficients(a, a.period == 1 ? 0 : place.channel, coefficients);
   const int64_t stride = places.step_stride;
   const T* current = static_cast<const T*>(a.current) + place.cell;
   const T* grad_value = static_cast<const T*>(a.grad_value) + place.window;

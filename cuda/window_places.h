@@ -6,7 +6,7 @@
 
 #include "chunks.h"
 #include "divider.h"
-#include "snnlib/loop/scan_pool.h"
+#include "snnlib/loop/scan.h"
 
 namespace snnlib {
 namespace cuda {

@@ -9,7 +9,8 @@
 #include <cstdint>
 
 #include "snnlib/core/isa.h"
-#include "snnlib/loop/srm.h"
+#include "snnlib/neurons/linear.h"
+#include "snnlib/neurons/srm.h"
 
 namespace snnlib {
 
@@ -21,6 +22,13 @@ inline void* pointer(Address address) { return reinterpret_cast<void*>(address);
 // (e_m, e_s, e_g, r_s, grad_clamp) of SRM neurons, as snnlib/ops/scan_srm.py has them.
 using Constants = std::array<double, 5>;
 inline SrmConstants to_constants(const Constants& c) { return {c[0], c[1], c[2], c[3], c[4]}; }
+
+// Options of neurons of the linear family: `Dynamics.flags` of snnlib/neurons/dynamics.py.
+using Flags = std::array<int, 9>;
+
+inline LinearFlags to_flags(const Flags& f) {
+  return {SurrogateKind(f[0]), f[1] != 0, f[2] != 0, f[3] != 0, f[4] != 0, f[5] != 0, f[6] != 0, f[7] != 0, f[8] != 0};
+}
 
 // Gives the kernels of a call: those of the instruction set in use, or CUDA's.
 using KernelTable = const Kernels& (*)();

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "bindings.h"
-#include "snnlib/core/parallel.h"
+#include "snnlib/core/threads.h"
 
 namespace snnlib {
 namespace {

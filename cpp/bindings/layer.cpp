@@ -8,9 +8,8 @@
 #include <vector>
 
 #include "bindings.h"
-#include "linear_flags.h"
 #include "snnlib/core/isa.h"
-#include "snnlib/core/parallel.h"
+#include "snnlib/core/threads.h"
 
 namespace snnlib {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "bindings.h"
 #include "snnlib/core/isa.h"
-#include "snnlib/core/parallel.h"
+#include "snnlib/core/threads.h"
 
 namespace snnlib {
 namespace {

@@ -3,7 +3,6 @@
 #include <array>
 
 #include "bindings.h"
-#include "snnlib/pool/max_pool.h"
 
 namespace snnlib {
 namespace {

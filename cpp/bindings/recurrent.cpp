@@ -4,7 +4,6 @@
 #include <tuple>
 
 #include "bindings.h"
-#include "linear_flags.h"
 
 namespace snnlib {
 namespace {

@@ -1,8 +1,7 @@
-#include "snnlib/loop/srm_pool.h"
-
 #include <array>
 
 #include "bindings.h"
+#include "snnlib/loop/scan.h"
 
 namespace snnlib {
 namespace {

@@ -5,10 +5,8 @@
 
 #include <type_traits>
 
-#include "snnlib/core/isa.h"
-#include "snnlib/core/parallel.h"
-#include "snnlib/core/scratch.h"
-#include "snnlib/core/stream.h"
+#include "snnlib/core/simd.h"
+#include "snnlib/core/threads.h"
 
 namespace snnlib {
 namespace SNNLIB_ISA {

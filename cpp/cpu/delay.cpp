@@ -1,9 +1,7 @@
 // Sequences whose channels arrive later.
 #include "snnlib/delay/delay.h"
 
-#include "snnlib/core/parallel.h"
-#include "snnlib/core/scratch.h"
-#include "snnlib/delay/element.h"
+#include "snnlib/core/threads.h"
 #include "snnlib/events/matrix.h"
 
 namespace snnlib {

@@ -2,7 +2,7 @@
 // the events of some samples go by: its weights, its delays and its time steps.
 #include <memory>
 
-#include "snnlib/core/parallel.h"
+#include "snnlib/core/threads.h"
 #include "snnlib/core/transpose.h"
 #include "snnlib/delay/channels.h"
 #include "snnlib/delay/connections.h"

@@ -3,14 +3,12 @@
 // neurons.
 #include <cstdlib>
 
-#include "snnlib/core/isa.h"
-#include "snnlib/core/parallel.h"
-#include "snnlib/core/stream.h"
-#include "snnlib/events/event_rows.h"
+#include "snnlib/core/simd.h"
+#include "snnlib/core/threads.h"
+#include "snnlib/events/conv.h"
 #include "snnlib/layer/layer.h"
-#include "snnlib/layer/linear_row.h"
-#include "snnlib/layer/spike_record.h"
-#include "snnlib/layer/stored_rows.h"
+#include "snnlib/layer/linear_rows.h"
+#include "snnlib/layer/srm_rows.h"
 
 namespace snnlib {
 namespace SNNLIB_ISA {
@@ -27,24 +25,6 @@ struct Workspace {
   Floats fired;
 };
 
-RowConv row_conv(const ConvShape& s, bool scatter) {
-  return {scatter, s.in_width, s.in_channels, s.width, s.channels, s.kernel_w, s.stride_w, s.padding_w};
-}
-
-// out[x] = sum over the pixels of window x / cells. Pixel by pixel in whole vectors: the next one overwrites the
-// excess.
-SNNLIB_NOINLINE void pool_columns(const float* sum, int64_t channels, int64_t window, int64_t width, float cells,
-                                  float* out) {
-  for (int64_t x = 0; x < width; ++x) {
-    for (int64_t c = 0; c < channels; c += kLanes) {
-      const float* p = sum + x * window * channels + c;
-      Floats total = load(p);
-      for (int64_t i = 1; i < window; ++i) total += load(p + i * channels);
-      store(out + x * channels + c, total / cells);
-    }
-  }
-}
-
 // Rows of currents that leave room for the weights of a kernel row in the L1 cache.
 int64_t strip_rows(int64_t row_floats, int64_t rows) {
   constexpr int64_t kStripFloats = 4096;
@@ -58,22 +38,20 @@ class Band {
       : a_(a),
         s_(a.shape),
         w_(w),
-        conv_(row_conv(s_, a.scatter)),
+        conv_{a.scatter, s_.in_width, s_.in_channels, s_.width, s_.channels, s_.kernel_w, s_.stride_w, s_.padding_w},
         n_(task / a.bands.count),
-        first_(task % a.bands.count * a.bands.rows),
-        last_(first_ + a.bands.rows < s_.height ? first_ + a.bands.rows : s_.height),
-        in_first_(clamped(first_ * s_.stride_h - s_.padding_h)),
-        in_last_(clamped((last_ - 1) * s_.stride_h - s_.padding_h + s_.kernel_h)),
-        own_first_(first_ ? clamped((first_ - 1) * s_.stride_h - s_.padding_h + s_.kernel_h) : 0),
-        own_last_(last_ == s_.height ? s_.in_height : in_last_),
+        rows_(output_rows(s_, a.bands, task % a.bands.count)),
+        seen_(seen_rows(s_, rows_)),
+        counted_{rows_.first ? seen_rows(s_, {0, rows_.first}).last : 0,
+                 rows_.last == s_.height ? s_.in_height : seen_.last},
         row_(s_.row()),
         padded_row_(padded(row_)),
-        strip_(strip_rows(padded(conv_.tile_floats()), last_ - first_)),
+        strip_(strip_rows(padded(conv_.tile_floats()), rows_.count())),
         streamed_(a.neuron == LayerNeuron::kNone && a.output.dtype == DType::kFloat32 &&
                   streamable(a.output.data, s_.steps * s_.batch * s_.height * row_ * int64_t(sizeof(float)),
                              row_ * int64_t(sizeof(float)))) {
     w.in_row.reserve(s_.in_width * s_.in_channels);
-    if (!a.current) w.events.start(conv_, in_last_ - in_first_);
+    if (!a.current) w.events.start(conv_, seen_.count());
     w.current.zeroed(padded_row_);
     w.spike_row.zeroed(padded_row_ + kGroup);
     w.pooled_row.reserve(padded_row_ + kGroup);
@@ -100,7 +78,7 @@ class Band {
       if (!a_.current) list_events<Count>(t);
       if (Count) w_.fired = Floats{};
       const int64_t frame = a_.frames(t, n_);
-      for (int64_t y = first_; y < last_; ++y) {
+      for (int64_t y = rows_.first; y < rows_.last; ++y) {
         const float* current = current_row(frame, y);
         if (a_.neuron == LayerNeuron::kNone) {
           write_current(current, (frame * s_.height + y) * row_);
@@ -126,7 +104,7 @@ class Band {
       }
       if (Count) add_fired();
       // The step that follows is mostly like this one.
-      few_ = (count - before) * kFewShare < (last_ - first_) * row_;
+      few_ = (count - before) * kFewShare < (rows_.count()) * row_;
     }
     store_state();
     if (streamed_) finish_streams();
@@ -151,8 +129,8 @@ class Band {
       return step(current, w_.coefficients, a_.linear.flags, state(0, y), row_, out, bits, du, &w_.fired);
     }
     const auto step = add ? srm_row<kKeep, true, Count> : srm_row<kKeep, false, Count>;
-    return step(current, w_.threshold.data(), state(0, y), state(1, y), state(2, y), row_, decay(), out, bits, du,
-                w_.delta_ut.data() + count, &w_.fired);
+    return step(current, w_.threshold.data(), state(0, y), state(1, y), state(2, y), row_, float_decay(a_.constants),
+                out, bits, du, w_.delta_ut.data() + count, &w_.fired);
   }
 
   void add_fired() {
@@ -167,7 +145,7 @@ class Band {
 
   // Counts the events of an input row, of which neighbouring bands may see some: each row belongs to one.
   void count_events(int64_t y, const float* row, const int32_t* at, int64_t count, bool binary) {
-    if (y < own_first_ || y >= own_last_) return;
+    if (!counted_.has(y)) return;
     const int32_t* fan_out = a_.fan_out + y * s_.in_width * s_.in_channels;
     int64_t products = 0;
     for (int64_t i = 0; i < count; ++i) products += fan_out[at[i]];
@@ -192,27 +170,22 @@ class Band {
     if (a_.current) return given_current(frame, y);
     return a_.scatter ? scattered_current(y) : gathered_current(y);
   }
-  int64_t clamped(int64_t y) const { return y < 0 ? 0 : y < s_.in_height ? y : s_.in_height; }
-  SrmDecay<float> decay() const {
-    const SrmConstants& c = a_.constants;
-    return {float(c.e_m), float(c.e_s), float(c.e_g), float(c.r_s)};
-  }
   float* state(int64_t which, int64_t y) {
-    return w_.state.data() + (which * (last_ - first_) + y - first_) * padded_row_;
+    return w_.state.data() + (which * (rows_.count()) + y - rows_.first) * padded_row_;
   }
   int64_t state_offset(int64_t which, int64_t y) const { return ((which * s_.batch + n_) * s_.height + y) * row_; }
 
   void load_state() {
-    w_.state.zeroed(states() * (last_ - first_) * padded_row_);
+    w_.state.zeroed(states() * (rows_.count()) * padded_row_);
     for (int64_t which = 0; a_.state_in && which < states(); ++which) {
-      for (int64_t y = first_; y < last_; ++y) {
+      for (int64_t y = rows_.first; y < rows_.last; ++y) {
         std::memcpy(state(which, y), a_.state_in + state_offset(which, y), size_t(row_) * sizeof(float));
       }
     }
   }
   void store_state() {
     for (int64_t which = 0; a_.state_out && which < states(); ++which) {
-      for (int64_t y = first_; y < last_; ++y) {
+      for (int64_t y = rows_.first; y < rows_.last; ++y) {
         std::memcpy(a_.state_out + state_offset(which, y), state(which, y), size_t(row_) * sizeof(float));
       }
     }
@@ -221,28 +194,28 @@ class Band {
   template <bool Count>
   void list_events(int64_t t) {
     w_.events.clear();
-    for (int64_t y = in_first_; y < in_last_; ++y) {
+    for (int64_t y = seen_.first; y < seen_.last; ++y) {
       const float* row = read_row(a_.input, s_, t, n_, y, w_.in_row.data());
       const int64_t count = w_.events.add_row(row);
       if (Count) count_events(y, row, w_.events.found(), count, w_.events.binary());
     }
     if (Count) {
-      for (int64_t y = own_first_; y < in_first_; ++y) count_unseen(t, y);
-      for (int64_t y = in_last_; y < own_last_; ++y) count_unseen(t, y);
+      for (int64_t y = counted_.first; y < seen_.first; ++y) count_unseen(t, y);
+      for (int64_t y = seen_.last; y < counted_.last; ++y) count_unseen(t, y);
     }
   }
 
   // A strip of rows is computed at once, so that the weights of a kernel row stay in the L1 cache for all of them.
   const float* gathered_current(int64_t y) {
-    const int64_t floats = padded(conv_.tile_floats()), line = (y - first_) % strip_;
+    const int64_t floats = padded(conv_.tile_floats()), line = (y - rows_.first) % strip_;
     if (!line) {
       for (int64_t i = 0; i < strip_; ++i) clear_tile_row(i);
       for (int64_t ky = 0; ky < s_.kernel_h; ++ky) {
-        for (int64_t i = 0; i < strip_ && y + i < last_; ++i) {
+        for (int64_t i = 0; i < strip_ && y + i < rows_.last; ++i) {
           const int64_t in_y = (y + i) * s_.stride_h - s_.padding_h + ky;
-          if (in_y < in_first_ || in_y >= in_last_ || !w_.events.count(in_y - in_first_)) continue;
+          if (!seen_.has(in_y) || !w_.events.count(in_y - seen_.first)) continue;
           w_.touched.data()[i] = true;
-          w_.events.add_kernel_row(in_y - in_first_, a_.weight + ky * conv_.kernel_row_floats(),
+          w_.events.add_kernel_row(in_y - seen_.first, a_.weight + ky * conv_.kernel_row_floats(),
                                    w_.tile.data() + i * floats);
         }
       }
@@ -259,13 +232,13 @@ class Band {
   // Input rows are scattered one after the other to all rows that they reach, of which there are `kernel_h` at a time.
   // Called with y = first, first + 1, ...
   const float* scattered_current(int64_t y) {
-    if (y == first_) {
+    if (y == rows_.first) {
       for (int64_t i = 0; i < s_.kernel_h; ++i) clear_tile_row(i);
-      scattered_ = in_first_;
+      scattered_ = seen_.first;
     } else {
       clear_tile_row((y - 1) % s_.kernel_h);
     }
-    const int64_t needed = clamped(y * s_.stride_h - s_.padding_h + s_.kernel_h);
+    const int64_t needed = clamp(y * s_.stride_h - s_.padding_h + s_.kernel_h, 0, s_.in_height);
     for (; scattered_ < needed; ++scattered_) scatter_row(scattered_);
     return tile_row(y) + conv_.first_pixel();
   }
@@ -281,18 +254,18 @@ class Band {
   float* tile_row(int64_t y) { return w_.tile.data() + y % s_.kernel_h * padded(conv_.tile_floats()); }
 
   void scatter_row(int64_t in_y) {
-    if (!w_.events.count(in_y - in_first_)) return;
+    if (!w_.events.count(in_y - seen_.first)) return;
     float** reached = w_.reached.reserve(s_.kernel_h);
     // The kernel rows go down as the rows of outputs go up.
     const int64_t below = in_y + s_.padding_h, lowest = below / s_.stride_h;
-    const int64_t start = lowest < last_ ? lowest : last_ - 1;
+    const int64_t start = lowest < rows_.last ? lowest : rows_.last - 1;
     int64_t count = 0;
-    for (int64_t y = start; y >= first_ && below - y * s_.stride_h < s_.kernel_h; --y) {
+    for (int64_t y = start; y >= rows_.first && below - y * s_.stride_h < s_.kernel_h; --y) {
       w_.touched.data()[y % s_.kernel_h] = true;
       reached[count++] = tile_row(y);
     }
     const int64_t row = conv_.kernel_row_floats();
-    w_.events.scatter_row(in_y - in_first_,
+    w_.events.scatter_row(in_y - seen_.first,
                           {a_.weight + (below - start * s_.stride_h) * row, s_.stride_h * row, reached, count});
   }
 
@@ -322,9 +295,9 @@ class Band {
   const ConvShape& s_;
   Workspace& w_;
   const RowConv conv_;
-  const int64_t n_, first_, last_, in_first_, in_last_;
-  // Input rows whose events this band counts.
-  const int64_t own_first_, own_last_;
+  const int64_t n_;
+  // Rows of neurons, input rows that they see, and those whose events this band counts.
+  const Rows rows_, seen_, counted_;
   const int64_t row_, padded_row_, strip_;
   // Whether currents go past the caches.
   const bool streamed_;

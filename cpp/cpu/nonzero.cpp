@@ -4,9 +4,7 @@
 
 #include <atomic>
 
-#include "snnlib/core/isa.h"
-#include "snnlib/core/parallel.h"
-#include "snnlib/core/scratch.h"
+#include "snnlib/core/threads.h"
 
 namespace snnlib {
 namespace SNNLIB_ISA {

@@ -4,7 +4,6 @@
 
 #include <limits>
 
-#include "snnlib/core/isa.h"
 #include "snnlib/pool/rows.h"
 
 namespace snnlib {

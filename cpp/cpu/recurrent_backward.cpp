@@ -1,7 +1,7 @@
 // Backward of recurrent neurons on the CPU. A sample walks through its steps once more and then back in time on one
 // thread; W^T dL/dI is summed only for neurons whose surrogate is not zero. The weight gradient follows by spikes, in
 // one order for each neuron that a weight leads from.
-#include "snnlib/core/parallel.h"
+#include "snnlib/core/threads.h"
 #include "snnlib/events/outer_products.h"
 #include "snnlib/loop/recurrent_sample.h"
 

@@ -1,6 +1,6 @@
 // Recurrent neurons of the linear family on the CPU. A sample walks through all its time steps on one thread: a spike
 // adds its row of weights to the next step's currents, or to those of later steps where spikes are delayed.
-#include "snnlib/core/parallel.h"
+#include "snnlib/core/threads.h"
 #include "snnlib/loop/recurrent_sample.h"
 
 namespace snnlib {

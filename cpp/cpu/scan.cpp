@@ -3,9 +3,7 @@
 // between.
 #include "snnlib/loop/scan.h"
 
-#include "snnlib/core/isa.h"
-#include "snnlib/core/scratch.h"
-#include "snnlib/loop/blocks.h"
+#include "snnlib/core/threads.h"
 #include "snnlib/loop/linear_block.h"
 #include "snnlib/loop/lines.h"
 

@@ -1,10 +1,8 @@
 // Neurons of one state and the average of their spikes over windows without overlap on the CPU. The cells of a block
 // of windows walk through all time steps with their states in the L1 cache. Spikes are never stored, and gradients of
 // windows are read where a cell wants its share.
-#include "snnlib/loop/scan_pool.h"
-
-#include "snnlib/core/isa.h"
-#include "snnlib/core/scratch.h"
+#include "snnlib/core/threads.h"
+#include "snnlib/loop/scan.h"
 #include "snnlib/loop/window_blocks.h"
 
 namespace snnlib {

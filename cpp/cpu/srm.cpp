@@ -1,12 +1,10 @@
 // SRM neuron on the CPU: a block of neurons walks through all time steps with its state in the L1 cache. The backward
 // pass repeats the forward recurrence for its block, so nothing but the current is saved in between.
-#include "snnlib/loop/srm.h"
-
-#include "snnlib/core/isa.h"
-#include "snnlib/core/scratch.h"
-#include "snnlib/loop/blocks.h"
-#include "snnlib/loop/lines.h"
 #include "snnlib/neurons/srm.h"
+
+#include "snnlib/core/threads.h"
+#include "snnlib/loop/lines.h"
+#include "snnlib/loop/scan.h"
 
 namespace snnlib {
 namespace SNNLIB_ISA {

@@ -2,7 +2,7 @@
 // their rows of weights, some channels and one tap at a time; the weight gradient sums outer products tap by tap.
 #include "snnlib/events/taps.h"
 
-#include "snnlib/core/parallel.h"
+#include "snnlib/core/threads.h"
 #include "snnlib/events/matrix.h"
 #include "snnlib/events/outer_products.h"
 

@@ -3,10 +3,8 @@
 // multiply-add in the order of the channels, so that no result depends on the threads or the instruction set.
 #include "snnlib/winograd.h"
 
-#include "snnlib/core/isa.h"
-#include "snnlib/core/parallel.h"
-#include "snnlib/core/scratch.h"
 #include "snnlib/core/simd.h"
+#include "snnlib/core/threads.h"
 
 namespace snnlib {
 namespace SNNLIB_ISA {

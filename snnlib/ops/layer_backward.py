@@ -1,8 +1,8 @@
 """The gradients of a convolution with neurons behind it, from the record of spikes or entries.
 
 Each gradient is driven by input events, by output spikes, or dense, by torch (`backends.choice_backward`).
-Kernels: cpp/cpu/layer_backward.cpp and layer_signals.cpp; equations: cpp/include/snnlib/layer/spike_credit.h
-and linear_adjoint.h; reference: snnlib/backends/reference/layer.py and srm_conv.py.
+Kernels: cpp/cpu/layer_backward.cpp; equations: cpp/include/snnlib/layer/srm_rows.h
+and linear_rows.h; reference: snnlib/backends/reference/layer.py and srm_conv.py.
 """
 
 from __future__ import annotations

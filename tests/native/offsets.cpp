@@ -2,7 +2,7 @@
 #include <cstdio>
 #include <initializer_list>
 
-#include "snnlib/events/event_rows.h"
+#include "snnlib/events/conv.h"
 
 using namespace snnlib::SNNLIB_ISA;
 

@@ -2,7 +2,7 @@
 #include <cstdio>
 #include <vector>
 
-#include "snnlib/core/parallel.h"
+#include "snnlib/core/threads.h"
 
 int main(int arguments, char**) {
   const bool shared = arguments > 1;

@@ -1,7 +1,7 @@
 // Batch normalisation over the rows of a matrix: the launchers that the bindings call.
 #pragma once
 
-#include "snnlib/core/executor.h"
+#include "snnlib/core/call.h"
 
 namespace snnlib {
 

@@ -11,7 +11,7 @@
 // Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", CVPR 2016.
 #pragma once
 
-#include "snnlib/core/executor.h"
+#include "snnlib/core/call.h"
 
 namespace snnlib {
 

@@ -1,6 +1,6 @@
 """Convolution and neurons of one state with a record of entries.
 
-Equations: cpp/include/snnlib/layer/linear_adjoint.h.
+Equations: cpp/include/snnlib/layer/linear_rows.h.
 """
 
 from __future__ import annotations

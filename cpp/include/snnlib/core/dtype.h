@@ -9,6 +9,12 @@ namespace snnlib {
 // The codes are part of the calling convention: snnlib/backends/native.py holds the same table.
 enum class DType : int { kFloat32 = 0, kFloat64 = 1, kBFloat16 = 2, kFloat16 = 3 };
 
+// A tensor of float32 or a half type, with which kernels compute in float32. Null: not given.
+struct Elements {
+  void* data;
+  DType dtype;
+};
+
 namespace SNNLIB_ISA {
 
 struct BFloat16 {
@@ -158,6 +164,42 @@ inline void store_lanes(T* p, StateVector<T> v, int64_t count) {
   } else {
     std::memcpy(p, &v, sizeof v);
   }
+}
+
+// Rows of such tensors are read where they lie or as a copy, written once and rounded.
+//
+// f(element `at`, as a pointer to its type).
+template <class F>
+inline void typed(const Elements& e, int64_t at, const F& f) {
+  if (e.dtype == DType::kBFloat16) return f(static_cast<BFloat16*>(e.data) + at);
+  if (e.dtype == DType::kFloat16) return f(static_cast<Float16*>(e.data) + at);
+  f(static_cast<float*>(e.data) + at);
+}
+
+// Element `at` where it is a float in memory, else null.
+inline float* in_place(const Elements& e, int64_t at) {
+  return e.dtype == DType::kFloat32 ? static_cast<float*>(e.data) + at : nullptr;
+}
+
+template <class From, class To>
+SNNLIB_NOINLINE void convert(const From* in, int64_t n, To* out) {
+  constexpr int64_t L = Simd<float>::kLanes;
+  for (int64_t i = 0; i < n; i += L) store_lanes<To>(out + i, load_lanes<From>(in + i, n - i), n - i);
+}
+inline void convert(const float* in, int64_t n, float* out) {
+  // Empty tensors have no address, which memcpy wants even for no bytes.
+  if (n) std::memcpy(out, in, size_t(n) * sizeof(float));
+}
+
+inline void write_floats(const float* row, int64_t n, const Elements& e, int64_t at) {
+  typed(e, at, [&](auto* out) { convert(row, n, out); });
+}
+
+// `n` floats from element `at` on: where they lie, or else a copy in `buffer`.
+inline const float* read_floats(const Elements& e, int64_t at, int64_t n, float* buffer) {
+  if (const float* row = in_place(e, at)) return row;
+  typed(e, at, [&](const auto* in) { convert(in, n, buffer); });
+  return buffer;
 }
 
 }  // namespace SNNLIB_ISA

@@ -1,5 +1,6 @@
 // Vectors of float lanes in memory and as masks, for kernels whose loops go over neighbouring channels. The number of
-// lanes depends on the instruction set; no result does, because lanes never meet.
+// lanes depends on the instruction set; no result does, because lanes never meet. And memory traffic of kernels that
+// touch every value once: stores past the caches, and prefetches.
 #pragma once
 
 #include "snnlib/core/platform.h"
@@ -213,6 +214,26 @@ inline void store_selected(int32_t* out, Ints v, uint32_t bits) {
 #endif
 }
 
+// Sums in registers: of V vectors side by side.
+template <int V>
+inline void load_all(Floats (&sum)[V], const float* p) {
+  for (int v = 0; v < V; ++v) sum[v] = load(p + v * kLanes);
+}
+
+template <int V>
+inline void store_all(float* p, const Floats (&sum)[V]) {
+  for (int v = 0; v < V; ++v) store(p + v * kLanes, sum[v]);
+}
+
+template <bool Binary, int V>
+inline void add_weights(Floats (&sum)[V], const float* weight, float amount) {
+  for (int v = 0; v < V; ++v) sum[v] += Binary ? load(weight + v * kLanes) : amount * load(weight + v * kLanes);
+}
+
+SNNLIB_NOINLINE inline void scale(float* x, int64_t n, float factor) {
+  for (int64_t i = 0; i < n; i += kLanes) store(x + i, load(x + i) * factor);
+}
+
 // Calls kernels for 8, 4, 2 and 1 vectors until `length` floats are done: kernel(offset), as many vectors at a time as
 // sums fit in registers.
 template <class F8, class F4, class F2, class F1>
@@ -222,6 +243,67 @@ inline void in_registers(int64_t length, const F8& eight, const F4& four, const 
   for (; length - done > 3 * kLanes; done += 4 * kLanes) four(done);
   for (; length - done > kLanes; done += 2 * kLanes) two(done);
   for (; length - done > 0; done += kLanes) one(done);
+}
+
+constexpr int64_t kCacheLine = 64;
+// A tensor of this size has left the caches before the next op reads it. Storing it through them only costs reads of
+// the lines that are overwritten.
+constexpr int64_t kStreamedBytes = int64_t(32) << 20;
+
+// Whether an output of `bytes` should be streamed and can be: its rows, `row_bytes` apart, start on cache lines.
+inline bool streamable(const void* output, int64_t bytes, int64_t row_bytes) {
+#if defined(__SSE2__)
+  return bytes >= kStreamedBytes && reinterpret_cast<uintptr_t>(output) % kCacheLine == 0 &&
+         row_bytes % kCacheLine == 0;
+#else
+  (void)output, (void)bytes, (void)row_bytes;
+  return false;
+#endif
+}
+
+// Writes `Bytes` (8, 16, 32 or 64, aligned) past the caches. A cache line has to be written whole, in pieces right
+// after each other: in parts between parts of other lines it costs several times as much.
+template <int Bytes>
+inline void stream_bytes(void* to, const void* from) {
+#if defined(__AVX512F__)
+  if constexpr (Bytes == 64) {
+    return _mm512_stream_si512(static_cast<__m512i*>(to), _mm512_loadu_si512(from));
+  }
+#endif
+#if defined(__AVX__)
+  if constexpr (Bytes == 32) {
+    return _mm256_stream_si256(static_cast<__m256i*>(to), _mm256_loadu_si256(static_cast<const __m256i*>(from)));
+  }
+#endif
+#if defined(__SSE2__)
+  if constexpr (Bytes == 16) {
+    return _mm_stream_si128(static_cast<__m128i*>(to), _mm_loadu_si128(static_cast<const __m128i*>(from)));
+  }
+#endif
+#if defined(__SSE2__) && defined(__x86_64__)
+  if constexpr (Bytes == 8) {
+    long long word;
+    std::memcpy(&word, from, sizeof word);
+    return _mm_stream_si64(static_cast<long long*>(to), word);
+  }
+#endif
+  std::memcpy(to, from, Bytes);
+}
+
+// Puts streamed lines in order before whatever this thread stores next.
+inline void finish_streams() {
+#if defined(__SSE2__)
+  _mm_sfence();
+#endif
+}
+
+// Asks for a cache line ahead of its use, into the second-level cache. Any address will do.
+inline void prefetch(const void* p) {
+#if defined(__GNUC__)
+  __builtin_prefetch(p, 0, 2);
+#else
+  (void)p;
+#endif
 }
 
 }  // namespace SNNLIB_ISA

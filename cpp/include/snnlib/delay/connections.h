@@ -60,14 +60,6 @@ Few<S, N> operator*(S by, const Few<S, N>& p) {
 }
 #endif
 
-template <class V, class S>
-inline void add_few(S* p, const V& more) {
-  V sum;
-  std::memcpy(&sum, p, sizeof sum);
-  sum = sum + more;
-  std::memcpy(p, &sum, sizeof sum);
-}
-
 // Few values, one of them as a number.
 template <class S, int N>
 using Values = std::conditional_t<N == 1, S, Few<S, N>>;

@@ -7,8 +7,8 @@
 // before the first are 0.
 #pragma once
 
+#include "snnlib/core/call.h"
 #include "snnlib/core/dtype.h"
-#include "snnlib/core/executor.h"
 
 namespace snnlib {
 

@@ -2,7 +2,7 @@
 // an input (its weights, its delays, their gradients) while its events go by.
 #pragma once
 
-#include "snnlib/core/scratch.h"
+#include "snnlib/core/threads.h"
 #include "snnlib/events/matrix.h"
 
 namespace snnlib {

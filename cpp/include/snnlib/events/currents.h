@@ -2,8 +2,8 @@
 // the bindings call.
 #pragma once
 
+#include "snnlib/core/call.h"
 #include "snnlib/core/dtype.h"
-#include "snnlib/core/executor.h"
 
 namespace snnlib {
 

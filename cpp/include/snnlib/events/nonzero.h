@@ -1,8 +1,8 @@
 // Nonzero elements of frames, counted per cell: the launcher that the bindings call.
 #pragma once
 
+#include "snnlib/core/call.h"
 #include "snnlib/core/dtype.h"
-#include "snnlib/core/executor.h"
 
 namespace snnlib {
 

@@ -8,8 +8,7 @@
 #pragma once
 
 #include "snnlib/core/dtype.h"
-#include "snnlib/core/parallel.h"
-#include "snnlib/core/scratch.h"
+#include "snnlib/core/threads.h"
 #include "snnlib/events/matrix.h"
 
 namespace snnlib {

@@ -7,10 +7,10 @@
 //
 // The weights of one tap stay in the L2 cache while all pixels of a block meet them, so that these kernels are for
 // weights that do not fit there as a whole. A fully connected layer is a kernel of one tap on images of one pixel.
-// Kernels of neurons walk the rows of one image instead (events/event_conv.h); both add in the order (ky, kx, c).
+// Kernels of neurons walk the rows of one image instead (events/conv.h); both add in the order (ky, kx, c).
 #pragma once
 
-#include "snnlib/core/executor.h"
+#include "snnlib/core/call.h"
 
 namespace snnlib {
 

@@ -2,12 +2,11 @@
 // at spikes, dL/dx[t] = x[t] V[t].
 #pragma once
 
-#include "snnlib/core/stream.h"
-#include "snnlib/events/event_rows.h"
-#include "snnlib/layer/bands.h"
-#include "snnlib/layer/linear_adjoint.h"
-#include "snnlib/layer/spike_credit.h"
-#include "snnlib/layer/stored_rows.h"
+#include "snnlib/core/simd.h"
+#include "snnlib/events/conv.h"
+#include "snnlib/layer/layer.h"
+#include "snnlib/layer/linear_rows.h"
+#include "snnlib/layer/srm_rows.h"
 
 namespace snnlib {
 namespace SNNLIB_ISA {
@@ -69,10 +68,7 @@ class InputsBySpikes {
     if (a.grad_state) start_from_state();
   }
 
-  void begin_step() {
-    spikes_.clear();
-    spikes_.not_binary();
-  }
+  void begin_step() { spikes_.clear(false); }
 
   // The spikes of row y at step t; rows in ascending order.
   SNNLIB_NOINLINE void add_row(int64_t t, int64_t y, const SpikeRow& row) {

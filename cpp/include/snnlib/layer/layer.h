@@ -1,12 +1,13 @@
 // Event-driven convolution and neurons as one kernel: the launchers that the bindings call.
-// Math: neurons/srm.h, events/event_conv.h, layer/spike_record.h, layer/spike_credit.h.
+// Math: neurons/srm.h, events/conv.h, layer/srm_rows.h, layer/srm_rows.h.
 #pragma once
 
 #include <cstdint>
 
 #include "snnlib/core/dtype.h"
-#include "snnlib/loop/srm.h"
+#include "snnlib/core/simd.h"
 #include "snnlib/neurons/linear.h"
+#include "snnlib/neurons/srm.h"
 
 namespace snnlib {
 
@@ -36,12 +37,6 @@ struct FrameOrder {
   int64_t operator()(int64_t t, int64_t n) const { return t * step_stride + n * batch_stride; }
 };
 
-// A tensor of float32 or a half type; arithmetic is in float32 (layer/stored_rows.h). Null: not given.
-struct Elements {
-  void* data;
-  DType dtype;
-};
-
 struct InputTrain {
   Elements elements;
   int64_t step, batch, channel, height, width;  // strides in elements
@@ -58,7 +53,7 @@ struct LinearNeuron {
 };
 
 // (slope, gain) of every spike of one task, in the order (step, row, place in the row): min(1/delta_u, clamp) and
-// 1/delta_ut, each 0 where the neuron has no rise. Of neurons of one state: u of every entry (layer/linear_row.h).
+// 1/delta_ut, each 0 where the neuron has no rise. Of neurons of one state: u of every entry (layer/linear_rows.h).
 struct TaskSpikes {
   float* slope_gain = nullptr;  // [2][count] or [1][count], from malloc
   int64_t count = 0;
@@ -89,7 +84,7 @@ struct LayerForwardArgs {
   Bands bands;
   SrmConstants constants;
   InputTrain input;
-  // [kernel_h][...] as `scatter` or `gather` of events/event_conv.h want them; null with `current`.
+  // [kernel_h][...] as `scatter` or `gather` of events/conv.h want them; null with `current`.
   const float* weight;
   bool scatter;
   const float* current;  // given instead of being computed from events; frames as `frames`
@@ -171,4 +166,125 @@ struct LayerKernels {
   void (*signals)(const LayerSignalsArgs&);
 };
 
+namespace SNNLIB_ISA {
+
+inline int64_t clamp(int64_t i, int64_t low, int64_t high) { return i < low ? low : i < high ? i : high; }
+
+// Rows [first, last) of an image.
+struct Rows {
+  int64_t first, last;
+
+  int64_t count() const { return last - first; }
+  bool has(int64_t y) const { return y >= first && y < last; }
+};
+
+inline Rows either(const Rows& a, const Rows& b) {
+  if (!a.count() || !b.count()) return a.count() ? a : b;
+  return {a.first < b.first ? a.first : b.first, a.last > b.last ? a.last : b.last};
+}
+
+// Rows of neurons of a band.
+inline Rows output_rows(const ConvShape& s, const Bands& bands, int64_t band) {
+  return {band * bands.rows, clamp((band + 1) * bands.rows, 0, s.height)};
+}
+
+// Input rows in equal shares of the image.
+inline Rows input_rows(const ConvShape& s, const Bands& bands, int64_t band) {
+  const int64_t height = s.in_height, share = (height + bands.count - 1) / bands.count;
+  return {clamp(band * share, 0, height), clamp((band + 1) * share, 0, height)};
+}
+
+// Input rows that some output rows see.
+inline Rows seen_rows(const ConvShape& s, const Rows& out) {
+  return {clamp(out.first * s.stride_h - s.padding_h, 0, s.in_height),
+          clamp((out.last - 1) * s.stride_h - s.padding_h + s.kernel_h, 0, s.in_height)};
+}
+
+// Output rows whose kernels reach some input rows.
+inline Rows reaching_rows(const ConvShape& s, const Rows& in) {
+  if (!in.count()) return {0, 0};
+  const int64_t reach = in.first + s.padding_h - s.kernel_h + 1;
+  const int64_t first = reach <= 0 ? 0 : clamp((reach + s.stride_h - 1) / s.stride_h, 0, s.height);
+  return {first, clamp((in.last - 1 + s.padding_h) / s.stride_h + 1, first, s.height)};
+}
+
+// The spikes of a row, in ascending order.
+struct SpikeRow {
+  const int32_t* places;
+  const float* q;             // dL/ds of the neurons that fired, by place
+  const float *slope, *gain;  // of every spike
+  int64_t count;
+};
+
+// The mean of a window, and its adjoint.
+//
+// out[x] = sum over the pixels of window x / cells. Pixel by pixel in whole vectors: the next one overwrites the
+// excess.
+SNNLIB_NOINLINE inline void pool_columns(const float* sum, int64_t channels, int64_t window, int64_t width, float cells,
+                                         float* out) {
+  for (int64_t x = 0; x < width; ++x) {
+    for (int64_t c = 0; c < channels; c += kLanes) {
+      const float* p = sum + x * window * channels + c;
+      Floats total = load(p);
+      for (int64_t i = 1; i < window; ++i) total += load(p + i * channels);
+      store(out + x * channels + c, total / cells);
+    }
+  }
+}
+
+// Spikes of a window from their mean: the nearest integer (below 2^22), so that a mean that was rounded to as few as 8
+// bits gives the exact number for up to 255 cells.
+inline float spikes_of_mean(float mean, float cells) {
+  constexpr float kNoFraction = 3 << 22;
+  return mean * cells + kNoFraction - kNoFraction;
+}
+
+// The gradient of a window of SRM neurons goes whole to its spikes, in equal parts; that of other neurons to all cells.
+SNNLIB_NOINLINE inline void share_among_spikes(const float* grad, const float* pooled, float cells, int64_t n,
+                                               float* share) {
+  SNNLIB_SIMD
+  for (int64_t i = 0; i < n; ++i) share[i] = grad[i] / spikes_of_mean(pooled[i], cells);
+}
+SNNLIB_NOINLINE inline void share_among_cells(const float* grad, float cells, int64_t n, float* share) {
+  SNNLIB_SIMD
+  for (int64_t i = 0; i < n; ++i) share[i] = grad[i] / cells;
+}
+
+// q of a row from the shares of its row of windows. Pixel by pixel in whole vectors: the next one overwrites the
+// excess.
+SNNLIB_NOINLINE inline void spread_out(const float* share, int64_t windows, int64_t channels, int64_t window,
+                                       float* q) {
+  for (int64_t x = 0; x < windows; ++x, share += channels) {
+    for (int64_t p = 0; p < window; ++p, q += channels) {
+      for (int64_t c = 0; c < channels; c += kLanes) store(q + c, load(share + c));
+    }
+  }
+}
+
+// First element of row y of frame (t, n) of an input sequence in any memory format.
+inline int64_t row_start(const InputTrain& x, int64_t t, int64_t n, int64_t y) {
+  return t * x.step + n * x.batch + y * x.height;
+}
+
+// Torch gives an axis of size 1 any stride.
+inline bool is_channels_last(const InputTrain& x, const ConvShape& s) {
+  return (x.channel == 1 || s.in_channels == 1) && (x.width == s.in_channels || s.in_width == 1);
+}
+
+// That row, channels-last: where it lies, or else a copy in `buffer`.
+inline const float* read_row(const InputTrain& x, const ConvShape& s, int64_t t, int64_t n, int64_t y, float* buffer) {
+  const int64_t start = row_start(x, t, n, y);
+  if (is_channels_last(x, s)) return read_floats(x.elements, start, s.in_width * s.in_channels, buffer);
+  typed(x.elements, start, [&](const auto* row) {
+    for (int64_t c = 0; c < s.in_channels; ++c) {
+      const auto* channel = row + c * x.channel;
+      // Channels far apart are a page each, so nothing but this sees the next row coming.
+      if (x.width == 1 && y + 1 < s.in_height) prefetch(channel + x.height, s.in_width);
+      for (int64_t i = 0; i < s.in_width; ++i) buffer[i * s.in_channels + c] = to_state(channel[i * x.width]);
+    }
+  });
+  return buffer;
+}
+
+}  // namespace SNNLIB_ISA
 }  // namespace snnlib

@@ -3,11 +3,10 @@
 
 #include <stdexcept>
 
-#include "snnlib/core/scratch.h"
-#include "snnlib/core/stream.h"
+#include "snnlib/core/simd.h"
+#include "snnlib/core/threads.h"
 #include "snnlib/layer/layer.h"
-#include "snnlib/layer/spike_credit.h"
-#include "snnlib/layer/stored_rows.h"
+#include "snnlib/layer/srm_rows.h"
 
 namespace snnlib {
 namespace SNNLIB_ISA {
@@ -44,35 +43,6 @@ SNNLIB_NOINLINE inline int64_t find_spikes(const uint16_t* bits, int64_t words, 
     }
   }
   return count;
-}
-
-// Spikes of a window from their mean: the nearest integer (below 2^22), so that a mean that was rounded to as few as 8
-// bits gives the exact number for up to 255 cells.
-inline float spikes_of_mean(float mean, float cells) {
-  constexpr float kNoFraction = 3 << 22;
-  return mean * cells + kNoFraction - kNoFraction;
-}
-
-// The gradient of a window of SRM neurons goes whole to its spikes, in equal parts; that of other neurons to all cells.
-SNNLIB_NOINLINE inline void share_among_spikes(const float* grad, const float* pooled, float cells, int64_t n,
-                                               float* share) {
-  SNNLIB_SIMD
-  for (int64_t i = 0; i < n; ++i) share[i] = grad[i] / spikes_of_mean(pooled[i], cells);
-}
-SNNLIB_NOINLINE inline void share_among_cells(const float* grad, float cells, int64_t n, float* share) {
-  SNNLIB_SIMD
-  for (int64_t i = 0; i < n; ++i) share[i] = grad[i] / cells;
-}
-
-// q of a row from the shares of its row of windows. Pixel by pixel in whole vectors: the next one overwrites the
-// excess.
-SNNLIB_NOINLINE inline void spread_out(const float* share, int64_t windows, int64_t channels, int64_t window,
-                                       float* q) {
-  for (int64_t x = 0; x < windows; ++x, share += channels) {
-    for (int64_t p = 0; p < window; ++p, q += channels) {
-      for (int64_t c = 0; c < channels; c += kLanes) store(q + c, load(share + c));
-    }
-  }
 }
 
 [[noreturn]] SNNLIB_NOINLINE inline void throw_bad_record() {

@@ -1,7 +1,7 @@
 // Neurons of the linear family that walk through time together: their coefficients and states as vectors.
 #pragma once
 
-#include "snnlib/core/scratch.h"
+#include "snnlib/core/threads.h"
 #include "snnlib/loop/lines.h"
 #include "snnlib/loop/scan.h"
 

@@ -1,15 +1,34 @@
-// How a scan reads and writes a sequence: some steps at a time, and of each step a cache line of neurons.
+// How a scan reads and writes a sequence: neurons in blocks, which the threads share, some steps at a time, and of each
+// step a cache line of neurons.
 #pragma once
 
 #include <type_traits>
 
+#include "snnlib/core/call.h"
 #include "snnlib/core/dtype.h"
-#include "snnlib/core/sequence_view.h"
 #include "snnlib/core/simd.h"
-#include "snnlib/core/stream.h"
+#include "snnlib/core/threads.h"
 
 namespace snnlib {
 namespace SNNLIB_ISA {
+
+// Neurons per task: long enough to hide the scheduling, short enough to balance two busy cores.
+constexpr int64_t kTaskNeurons = 8192;
+
+// Calls f(outer index, first neuron, neurons) for each block of at most kTaskNeurons neurons.
+template <class F>
+void for_each_block(const SequenceView& view, int64_t block, int threads, const F& f) {
+  const int64_t blocks = (view.inner + block - 1) / block;
+  const int64_t total = view.outer * blocks;
+  const int64_t per_task = kTaskNeurons / block;
+  parallel_for((total + per_task - 1) / per_task, threads, [&](int64_t task) {
+    const int64_t end = (task + 1) * per_task < total ? (task + 1) * per_task : total;
+    for (int64_t j = task * per_task; j < end; ++j) {
+      const int64_t first = j % blocks * block;
+      f(j / blocks, first, view.inner - first < block ? view.inner - first : block);
+    }
+  });
+}
 
 // Steps that a vector of neurons takes at once, with its state in registers. Rows that are read side by side keep more
 // cache lines on their way than one row after the other.

@@ -1,15 +1,15 @@
-// Neurons of the linear family over whole sequences of currents: the launchers that the bindings call. Math:
-// neurons/linear.h.
+// Neurons over whole sequences of currents: the launchers that the bindings call. Math: neurons/linear.h and
+// neurons/srm.h. All tensors of one call share `view` and `dtype`.
 #pragma once
 
+#include "snnlib/core/call.h"
 #include "snnlib/core/dtype.h"
-#include "snnlib/core/executor.h"
-#include "snnlib/core/sequence_view.h"
 #include "snnlib/neurons/linear.h"
+#include "snnlib/neurons/srm.h"
 
 namespace snnlib {
 
-// All tensors of one call share `view` and `dtype`; coefficients and states are float (double for float64 tensors).
+// Neurons of the linear family; coefficients and states are float (double for float64 tensors).
 struct ScanArgs {
   SequenceView view;
   DType dtype;
@@ -42,8 +42,95 @@ struct ScanKernels {
   void (*backward)(const ScanBackwardArgs&);
 };
 
+// SRM neurons; state and threshold are float (double for float64 sequences).
+// Threshold of neuron i of one step: threshold[i % threshold_period].
+struct SrmForwardArgs {
+  SequenceView view;
+  DType dtype;
+  SrmConstants constants;
+  const void* current;
+  const void* threshold;
+  int64_t threshold_period;
+  void* spikes;
+  // State before the first and after the last step, [3][outer * inner]: u, s, g. Null: zero, not wanted.
+  const void* state_in;
+  void* state_out;
+  // What a step computes before its reset, each null where not wanted.
+  void* potential;
+  void* delta_u;
+  void* delta_ut;
+  Executor executor;
+};
+
+struct SrmBackwardArgs {
+  SequenceView view;
+  DType dtype;
+  SrmConstants constants;
+  const void* current;
+  const void* threshold;
+  int64_t threshold_period;
+  const void* state_in;
+  const void* grad_spikes;
+  void* weight_signal;  // a, null where not wanted
+  void* input_signal;   // b, null where not wanted
+  Executor executor;
+};
+
+struct SrmKernels {
+  void (*forward)(const SrmForwardArgs&);
+  void (*backward)(const SrmBackwardArgs&);
+};
+
+// Neurons of one state whose spikes are averaged over windows without overlap.
+//
+// A step of a sample is [channels][height][width], or [height][width][channels] with channels_last; every cell
+// is in a window. `value` and `grad_value` have windows in the place of cells, everything else is of cells. The period
+// of the coefficients is 1 or the number of channels. A CPU takes float32 alone, channels-last and in whole cache
+// lines, CUDA windows of 2 x 2 cells alone.
+struct CellPlanes {
+  int64_t channels, height, width;
+  bool channels_last;
+  int64_t window_rows = 2, window_columns = 2;
+};
+
+struct ScanPoolForwardArgs {
+  ScanForwardArgs scan;
+  CellPlanes planes;
+};
+
+// Without gradients of coefficients.
+struct ScanPoolBackwardArgs {
+  ScanBackwardArgs scan;
+  CellPlanes planes;
+};
+
+struct ScanPoolKernels {
+  void (*forward)(const ScanPoolForwardArgs&);
+  void (*backward)(const ScanPoolBackwardArgs&);
+};
+
+// SRM neurons whose spikes are averaged over windows of 2 x 2 cells, on CUDA.
+//
+// From a state of zero. `spikes` and `grad_spikes` have windows in the place of cells; the period of the threshold is 1
+// or the number of channels.
+struct SrmPoolForwardArgs {
+  SrmForwardArgs srm;
+  CellPlanes planes;
+};
+
+struct SrmPoolBackwardArgs {
+  SrmBackwardArgs srm;
+  CellPlanes planes;
+};
+
+namespace cuda {
+void srm_pool_forward(const SrmPoolForwardArgs& args);
+void srm_pool_backward(const SrmPoolBackwardArgs& args);
+}  // namespace cuda
+
 namespace portable {
 extern const ScanKernels scan_kernels;
-}
+extern const SrmKernels srm_kernels;
+}  // namespace portable
 
 }  // namespace snnlib

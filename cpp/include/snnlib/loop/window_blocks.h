@@ -2,9 +2,9 @@
 // one row of windows, with a range of channels, all of them in cache lines.
 #pragma once
 
-#include "snnlib/core/parallel.h"
+#include "snnlib/core/threads.h"
 #include "snnlib/loop/lines.h"
-#include "snnlib/loop/scan_pool.h"
+#include "snnlib/loop/scan.h"
 
 namespace snnlib {
 namespace SNNLIB_ISA {

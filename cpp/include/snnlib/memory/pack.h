@@ -1,5 +1,5 @@
 // Sequences packed by content, without loss: the launchers that the bindings call. A sequence is read as 32-bit words
-// in blocks, and each block takes the shortest of some forms (memory/packed_block.h), so that memory follows what
+// in blocks, and each block takes the shortest of some forms (memory/pack.h), so that memory follows what
 // happens and silence takes none.
 #pragma once
 

@@ -22,6 +22,12 @@
 #include "snnlib/core/platform.h"
 
 namespace snnlib {
+
+struct SrmConstants {
+  double e_m, e_s, e_g, r_s;
+  double grad_clamp;  // infinity: no clamp
+};
+
 namespace SNNLIB_ISA {
 
 template <class S>

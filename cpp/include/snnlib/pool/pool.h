@@ -1,8 +1,8 @@
-// Spike pooling: the launchers that the bindings call. Math: pool/windows.h.
+// Pooling: the launchers that the bindings call. Math: pool/windows.h and cpp/cpu/max_pool.cpp.
 #pragma once
 
+#include "snnlib/core/call.h"
 #include "snnlib/core/dtype.h"
-#include "snnlib/core/executor.h"
 
 namespace snnlib {
 
@@ -34,8 +34,30 @@ struct PoolKernels {
   void (*backward)(const PoolBackwardArgs&);
 };
 
+// `taps` holds for every window which of its cells is the largest, counted row by row in the whole window, padding
+// included. It is laid out as the output, and so windows have 256 cells at most.
+struct MaxPoolForwardArgs {
+  PoolArgs pool;
+  void* output;
+  uint8_t* taps;
+};
+
+// `pool.input` is not read.
+struct MaxPoolBackwardArgs {
+  PoolArgs pool;
+  const void* grad_output;
+  const uint8_t* taps;
+  void* grad_input;
+};
+
+struct MaxPoolKernels {
+  void (*forward)(const MaxPoolForwardArgs&);
+  void (*backward)(const MaxPoolBackwardArgs&);
+};
+
 namespace portable {
 extern const PoolKernels pool_kernels;
-}
+extern const MaxPoolKernels max_pool_kernels;
+}  // namespace portable
 
 }  // namespace snnlib

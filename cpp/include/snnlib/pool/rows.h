@@ -2,8 +2,7 @@
 // neighbouring windows and channels vectorise and meet the cells of a window in the same order in any layout.
 #pragma once
 
-#include "snnlib/core/parallel.h"
-#include "snnlib/core/scratch.h"
+#include "snnlib/core/threads.h"
 #include "snnlib/pool/pool.h"
 #include "snnlib/pool/windows.h"
 

@@ -1,4 +1,4 @@
-#include "snnlib/core/parallel.h"
+#include "snnlib/core/threads.h"
 
 #include <atomic>
 #include <exception>
