@@ -108,7 +108,7 @@ def costs(g: Geometry, share: float, neurons: bool = True) -> tuple[float, float
     taps = pixels * g.kernel_h * g.kernel_w * g.in_channels
     dense_taps = pixels * g.taps * g.in_channels // g.groups
     dense = dense_taps * vectors * _DENSE + pixels * g.channels * _OUTPUT + inputs * _INPUT
-    if g.obstacle:
+    if g.unsupported:
         return math.inf, dense
     lists = inputs * (_LOOK + share * _EVENT)
     if scatters(g):
@@ -126,7 +126,7 @@ def costs(g: Geometry, share: float, neurons: bool = True) -> tuple[float, float
 def is_matrix(g: Geometry) -> bool:
     """Returns whether the layer is fully connected over channels alone: one cell, one tap and no padding around."""
     one_cell = (g.in_height, g.in_width, g.taps) == (1, 1, 1)
-    return not g.obstacle and one_cell and (g.padding_h, g.padding_w) == (0, 0)
+    return not g.unsupported and one_cell and (g.padding_h, g.padding_w) == (0, 0)
 
 
 def by_taps(g: Geometry) -> bool:
@@ -135,15 +135,15 @@ def by_taps(g: Geometry) -> bool:
 
 
 def _outgrows_cache(g: Geometry) -> bool:
-    return not g.obstacle and not scatters(g) and 4 * g.taps * g.in_channels * g.channels > _FAR_BYTES
+    return not g.unsupported and not scatters(g) and 4 * g.taps * g.in_channels * g.channels > _FAR_BYTES
 
 
 def decide(x: Tensor, g: Geometry, streaming: bool, neurons: bool = True) -> Decision:
     """The algorithm of one call; a stream is event-driven if it can be, as those sums do not depend on the chunk."""
     share = density(x)
     by_events, dense = costs(g, share, neurons)
-    if g.obstacle:
-        return Decision("dense", share, by_events, dense, g.obstacle)
+    if g.unsupported:
+        return Decision("dense", share, by_events, dense, g.unsupported)
     facts = f"{share:.1%} of the inputs are events; cost {by_events:.3g} event-driven, {dense:.3g} dense"
     if _choice.value != "auto":
         return Decision(_choice.value, share, by_events, dense, f"asked for; {facts}")
@@ -156,7 +156,7 @@ def decide(x: Tensor, g: Geometry, streaming: bool, neurons: bool = True) -> Dec
 
 def path(x: Tensor, g: Geometry, streaming: bool, neurons: bool = True) -> Literal["events", "dense"]:
     """That of `decide`, without a look at the sequence where it does not matter."""
-    if g.obstacle:
+    if g.unsupported:
         return "dense"
     if _choice.value != "auto":
         return _choice.value

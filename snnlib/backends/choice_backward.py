@@ -102,7 +102,7 @@ def decide(
     """
     if from_state:
         spikes += g.neuron_steps // max(g.steps, 1)
-    if g.obstacle or choice.chosen() == "dense":
+    if g.unsupported or choice.chosen() == "dense":
         return BackwardAlgorithms("dense", "dense")
     weight = _cheapest(weight_costs(g, choice.density(_inner(x, g)), spikes)) if need_weight else "spikes"
     return BackwardAlgorithms(weight, _cheapest(input_costs(g, spikes)))  # type: ignore[arg-type]
@@ -147,7 +147,7 @@ def decide_for_entries(
 
 def decide_for_signal(x: Tensor, g: Geometry) -> Literal["inputs", "taps", "dense"]:
     """The weight gradient's algorithm where the signal is dense: by input events or densely."""
-    if g.obstacle or choice.chosen() == "dense":
+    if g.unsupported or choice.chosen() == "dense":
         return "dense"
     if choice.is_matrix(g):
         return _cheapest(_matrix_costs(g, choice.density(x)))  # type: ignore[return-value]

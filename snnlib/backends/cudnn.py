@@ -43,7 +43,7 @@ def _packaged_libraries() -> Iterator[str]:
 
 
 @functools.cache
-def obstacle() -> str:
+def unsupported() -> str:
     """Returns why cuDNN cannot be called in this process; empty if it can. Loads the library."""
     module = native.cudnn()
     if module is None:
@@ -61,8 +61,8 @@ def obstacle() -> str:
 
 def describe() -> str:
     """One line for `snnlib doctor`."""
-    if obstacle():
-        return f"not used: {obstacle()}"
+    if unsupported():
+        return f"not used: {unsupported()}"
     version = native.cudnn().version()  # type: ignore[union-attr]
     return f"{version // 10000}.{version // 100 % 100}.{version % 100}"
 
@@ -218,8 +218,8 @@ def convolution_backward(
     for name, tensor in named.items():
         if tensor.numel() == 0:
             raise ValueError(f"{name}: expected at least one element, got shape {tuple(tensor.shape)}")
-    if obstacle():
-        raise UnavailableError(obstacle())
+    if unsupported():
+        raise UnavailableError(unsupported())
     if x.dtype not in DTYPES or any(tensor.dtype != x.dtype for tensor in tensors):
         kinds = ", ".join(str(tensor.dtype) for tensor in tensors)
         raise UnavailableError(f"cuDNN convolves float32, bfloat16 and float16, each alone, not {kinds}")

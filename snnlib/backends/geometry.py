@@ -58,7 +58,7 @@ class Geometry(NamedTuple):
         return self[:14]
 
     @property
-    def obstacle(self) -> str:
+    def unsupported(self) -> str:
         """Returns why no event-driven kernel can take this convolution; empty if one can."""
         if self.groups > 1:
             return "the event-driven kernels have no groups"

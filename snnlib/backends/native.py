@@ -117,20 +117,20 @@ def _cuda_problem(index: int | None) -> str:
     return ""
 
 
-def _obstacle(name: str, tensor: Tensor) -> str:
+def _unsupported(name: str, tensor: Tensor) -> str:
     """Returns why the kernel `name` cannot take this tensor; empty if it can."""
     device = tensor.device.type
-    obstacle = _missing(device, name)
-    if not obstacle and device == "cuda":
-        obstacle = _cuda_problem(tensor.device.index)
-    if not obstacle and tensor.dtype not in DTYPE_CODES:
-        obstacle = f"there are no native kernels for {tensor.dtype}"
-    return obstacle
+    unsupported = _missing(device, name)
+    if not unsupported and device == "cuda":
+        unsupported = _cuda_problem(tensor.device.index)
+    if not unsupported and tensor.dtype not in DTYPE_CODES:
+        unsupported = f"there are no native kernels for {tensor.dtype}"
+    return unsupported
 
 
 def has_kernel(name: str, tensor: Tensor) -> bool:
     """Returns whether `kernel` gives a compiled function; never warns or raises, and may be traced by a compiler."""
-    return _path.value != "reference" and not _obstacle(name, tensor)
+    return _path.value != "reference" and not _unsupported(name, tensor)
 
 
 def fuses_multiply_add() -> bool:
@@ -149,16 +149,16 @@ def kernel(name: str, tensor: Tensor, **others: Tensor | None) -> Callable[..., 
             raise ValueError(f"{argument}: expected a tensor on {tensor.device}, got one on {other.device}")
     if _path.value == "reference":
         return None
-    obstacle = _obstacle(name, tensor)
-    if not obstacle:
+    unsupported = _unsupported(name, tensor)
+    if not unsupported:
         function = getattr(_kernels[tensor.device.type], name)
         return _on_cuda(function, tensor.device) if tensor.device.type == "cuda" else _on_cpu(function)
     if _path.value == "native":
-        raise RuntimeError(f"path 'native' was asked for, but {obstacle}")
+        raise RuntimeError(f"path 'native' was asked for, but {unsupported}")
     if _module is None:
-        _warn_once(f"{obstacle}. Install it with a C++ compiler at hand")
+        _warn_once(f"{unsupported}. Install it with a C++ compiler at hand")
     elif tensor.device.type == "cuda" and not _missing("cuda", name) and _cuda_problem(tensor.device.index):
-        _warn_once(f"{obstacle}. Build it for this GPU and driver (docs/cuda.md)")
+        _warn_once(f"{unsupported}. Build it for this GPU and driver (docs/cuda.md)")
     return None
 
 

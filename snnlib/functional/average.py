@@ -37,4 +37,4 @@ def apart_avg_pool2d(x: Tensor, window: tuple[int, int]) -> Tensor:
     [[[[[2.0]]]]]
     """
     out: Tensor = _ApartAvgPool.apply(x, window)  # type: ignore[no-untyped-call]
-    return ops.levels.carry(out, x, math.prod(window))
+    return ops.packable.carry(out, x, math.prod(window))

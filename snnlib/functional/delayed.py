@@ -67,9 +67,9 @@ def delayed_layer(
         # The steps before the chunk, of which x has some, make up for the last input in the state.
         x = by_time(x, None, 0, neuron.input_gradient, time_dim).x
     elif delay.dim() == 1 and not _is_matrix(x, operator):
-        late = _after(ops.delay.delay_forward(x, delay, rounded, time_dim), before, time_dim)
+        delayed = _after(ops.delay.delay_forward(x, delay, rounded, time_dim), before, time_dim)
         return spiking_layer(
-            late, weight, operator, neuron, state=state, return_state=return_state, pool=pool
+            delayed, weight, operator, neuron, state=state, return_state=return_state, pool=pool
         )
     current = delayed_currents(x, weight, operator, delay, before=before, rounded=rounded, time_dim=time_dim)
     out = neuron.run_in_layer(current, state)
@@ -90,8 +90,8 @@ def delayed_currents(
     x, delay = _as_features(x, operator, delay)
     per_channel = delay.dim() == 1
     if per_channel and not _is_matrix(x, operator):
-        late = _after(ops.delay.delay_forward(x, delay, rounded, time_dim), before, time_dim)
-        return layer_currents(late, weight, operator, time_dim)
+        delayed = _after(ops.delay.delay_forward(x, delay, rounded, time_dim), before, time_dim)
+        return layer_currents(delayed, weight, operator, time_dim)
     dtype = autocast_dtype(x)
     if dtype is not None:
         x = x.to(dtype)
@@ -150,9 +150,9 @@ def _srm(
         current = delayed_currents(x, weight, operator, delay, before=before, rounded=True, time_dim=time_dim)
     start = None if state is None else state[0]
     check_state(start, current.shape, current, time_dim)
-    limit = as_threshold(neuron.threshold, current, current.shape[2])
+    thresholds = as_threshold(neuron.threshold, current, current.shape[2])
     return _SRMBehindDelays.apply(  # type: ignore[no-untyped-call, no-any-return]
-        x, weight, delay, current, limit, start, neuron, operator, before
+        x, weight, delay, current, thresholds, start, neuron, operator, before
     )
 
 
@@ -177,7 +177,7 @@ class _SRMBehindDelays(torch.autograd.Function):
         weight: Tensor,
         delay: Tensor,
         current: Tensor,
-        limit: Tensor,
+        thresholds: Tensor,
         start: Tensor | None,
         neuron: SRM,
         operator: LinearOperator,
@@ -185,8 +185,10 @@ class _SRMBehindDelays(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         time_dim = int(neuron.batch_first)
         taus = neuron.neuron.constants
-        spikes, final = ops.scan.scan_forward(current, limit, start, (), taus, time_dim, ops.scan.WHOLE, True)
-        ctx.save_for_backward(x, weight, delay, current, limit, start, spikes)
+        spikes, final = ops.scan.scan_forward(
+            current, thresholds, start, (), taus, time_dim, ops.scan.WHOLE, True
+        )
+        ctx.save_for_backward(x, weight, delay, current, thresholds, start, spikes)
         ctx.options = neuron, operator, before, time_dim
         ctx.mark_non_differentiable(final)
         return spikes.to(x.dtype), final
@@ -194,10 +196,10 @@ class _SRMBehindDelays(torch.autograd.Function):
     @staticmethod
     @differentiable_once
     def backward(ctx: Any, grad: Tensor, _grad_state: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, delay, current, limit, start, spikes = ctx.saved_tensors
+        x, weight, delay, current, thresholds, start, spikes = ctx.saved_tensors
         neuron, operator, before, time_dim = ctx.options
         need_x, need_weight, need_delay = ctx.needs_input_grad[:3]
-        neurons = current, limit, start, (), neuron.neuron.constants, time_dim, ops.scan.WHOLE
+        neurons = current, thresholds, start, (), neuron.neuron.constants, time_dim, ops.scan.WHOLE
         a, b, _, _ = ops.scan.scan_backward(grad.to(current.dtype), None, *neurons, True, True, False)
 
         def adjoint(signal: Tensor, to_x: bool) -> list[Tensor | None]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from snnlib import ops
-from snnlib.backends.autocast import autocast_dtype
+from snnlib.backends.autocast import as_autocast
 from snnlib.checks import check_finite, check_number, check_untransformed, differentiable_once, time_dimension
 from snnlib.functional.event_driven import as_event_driven, currents_in_order, event_driven_layer
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
@@ -61,8 +61,8 @@ class _SRMLayer(torch.autograd.Function):
         spikes, final = ops.scan.scan_forward(
             current, threshold, state, (), neuron.constants, time_dim, ctx.window, return_state
         )
-        ops.levels.note(spikes, 4 if pooled else 1)
-        out = ops.levels.carry(spikes.to(x.dtype), spikes)
+        ops.packable.note(spikes, 4 if pooled else 1)
+        out = ops.packable.carry(spikes.to(x.dtype), spikes)
         with_state = return_state or state is not None
         ctx.save_for_backward(x, weight, current, threshold, state, spikes if with_state else None)
         ctx.operator, ctx.neuron = operator, neuron
@@ -127,21 +127,19 @@ def srm_layer_stream(
     operator.check(x, weight)
     check_number("input_grad_scale", input_grad_scale)
     check_finite("input_grad_scale", input_grad_scale)
-    limit = as_threshold(threshold, weight, weight.shape[0])
-    dtype = autocast_dtype(x)
-    if dtype is not None:
-        x, weight = x.to(dtype), weight.to(dtype)
+    thresholds = as_threshold(threshold, weight, weight.shape[0])
+    x, weight = as_autocast(x, weight)
     conv = as_event_driven(operator, x, weight)
     if not isinstance(conv, str):
         return event_driven_layer(
-            conv, limit, state, neuron, input_grad_scale, time_dimension(batch_first), return_state, pool
+            conv, thresholds, state, neuron, input_grad_scale, time_dimension(batch_first), return_state, pool
         )
     time_dim = time_dimension(batch_first)
     # One pass over the currents where there is a kernel for it.
     pooled = pool == (2, 2) and state is None and not return_state
     pooled = pooled and ops.scan_pool.has_srm_kernels(x)
     spikes, final = _SRMLayer.apply(  # type: ignore[no-untyped-call]
-        x, weight, limit, state, operator, neuron, input_grad_scale, time_dim, return_state, pooled
+        x, weight, thresholds, state, operator, neuron, input_grad_scale, time_dim, return_state, pooled
     )
     return Output(spikes if pooled or pool == (1, 1) else spike_avg_pool2d(spikes, pool), final)
 

@@ -18,7 +18,7 @@ from snnlib.checks import (
     check_floating,
     check_rank,
 )
-from snnlib.ops import levels
+from snnlib.ops import packable
 from snnlib.ops.torch_conv import convolve
 
 
@@ -204,7 +204,7 @@ class Convolution:
             # oneDNN convolves channels-last frames about twice as fast, and layers after this one keep the layout.
             layout = torch.channels_last if self.dims == 2 else torch.channels_last_3d
             frames = frames.contiguous(memory_format=layout)
-        return levels.carry(frames, x)
+        return packable.carry(frames, x)
 
     def forward(self, x: Tensor, weight: Tensor) -> Tensor:
         """Currents `[B, C_out, ...]`."""

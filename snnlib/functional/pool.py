@@ -58,7 +58,7 @@ def _spike_avg_pool(
         x.flatten(0, 1), kernel, steps, margins, ceil_mode, count_include_pad, divisor_override, False
     )
     plain = not any(margins) and not ceil_mode and divisor_override is None
-    ops.levels.carry(frames, x, math.prod(kernel) if plain else 0)
+    ops.packable.carry(frames, x, math.prod(kernel) if plain else 0)
     return frames.reshape(*x.shape[:2], *frames.shape[1:])
 
 
@@ -178,5 +178,5 @@ def spike_max_pool2d(
     frames = x.flatten(0, 1) if x.shape[2] else x.reshape(0, 1, *x.shape[3:])
     frames = max_pool2d(frames, kernel, steps, margins, taps, ceil_mode)
     # Multiplying by 1 or 0 leaves the values as they are and stops the gradient of silent windows.
-    frames = ops.levels.carry(frames * (frames.detach() != 0), frames)
+    frames = ops.packable.carry(frames * (frames.detach() != 0), frames)
     return frames.reshape(*x.shape[:3], *frames.shape[2:])

@@ -92,8 +92,8 @@ def spiking_recurrent(
     shape = [batch, *current.shape[2:]]
     wide = torch.promote_types(current.dtype, torch.float32)
     # Of spikes whose gradient is by time the next older step belongs to each, too.
-    kept = (2 if neuron.times_input else 1) if delay is None else max_delay + 2
-    own, spikes = _split(state, kept, shape, current)
+    before = (2 if neuron.times_input else 1) if delay is None else max_delay + 2
+    own, spikes = _split(state, before, shape, current)
     start = neuron.start(shape, current, own)
     dynamics = neuron.own_dynamics()
     if delay is not None:
@@ -101,13 +101,13 @@ def spiking_recurrent(
     if not step_by_step(current, dynamics, operator, delay is not None):
         assert dynamics is not None
         if delay is not None:
-            late = delay, max_delay, rounded
-            return _by_delayed_kernels(current, weight, late, dynamics, start, spikes, lengths, time_dim)
+            delays = Delays(delay.expand_as(weight), spikes, max_delay, rounded)
+            return _by_delayed_kernels(current, weight, delays, dynamics, start, lengths, time_dim)
         newest = None if spikes is None else spikes[0]
         return _by_kernels(current, weight, dynamics, start, newest, lengths, time_dim)
     if start is None:
         start = current.new_zeros((len(neuron.state_names), *shape), dtype=wide)
-    spikes = current.new_zeros((kept, *shape), dtype=wide) if spikes is None else spikes.to(wide)
+    spikes = current.new_zeros((before, *shape), dtype=wide) if spikes is None else spikes.to(wide)
     weight, back = weight.to(wide), None
     if delay is not None:
         whole = weight if delay.dim() == 2 else weight.new_ones(delay.shape)
@@ -130,7 +130,7 @@ def step_by_step(
         return "recurrent kernels do not know this neuron with its options"
     if current.device.type == "cpu":
         return ""
-    return "spikes come back with delays" if delayed else ops.recurrent_args.obstacle(current)
+    return "spikes come back with delays" if delayed else ops.recurrent_args.unsupported(current)
 
 
 def _by_kernels(
@@ -156,18 +156,15 @@ def _by_kernels(
 def _by_delayed_kernels(
     current: Tensor,
     weight: Tensor,
-    late: tuple[Tensor, int, bool],
+    delays: Delays,
     dynamics: Dynamics,
     start: Tensor | None,
-    past: Tensor | None,
     lengths: Tensor | None,
     time_dim: int,
 ) -> Output:
-    """The same with delays: `late` has them, the longest, and whether they are rounded."""
-    delay, longest, rounded = late
-    delays = Delays(delay.expand_as(weight), past, longest, rounded)
     value, own = ops.recurrent.run(current, weight, dynamics, start, lengths, time_dim, delays)
     wide = torch.promote_types(current.dtype, torch.float32)
+    past, longest = delays.past, delays.longest
     if past is None:
         past = current.new_zeros((longest + 2, current.shape[1 - time_dim], current.shape[2]), dtype=wide)
     newest = value.transpose(0, 1) if time_dim else value
@@ -302,7 +299,7 @@ def _check(current: Tensor, weight: Tensor, neuron: Neuron, operator: LinearOper
 
 
 def _split(
-    state: tuple[Tensor, ...] | None, kept: int, shape: list[int], like: Tensor
+    state: tuple[Tensor, ...] | None, before: int, shape: list[int], like: Tensor
 ) -> tuple[tuple[Tensor, ...] | None, Tensor | None]:
     """The neurons' own state, whose shape the neuron checks, and the last spikes."""
     if state is None:
@@ -313,7 +310,9 @@ def _split(
             f"state: expected the tuple (neuron states, last spikes) that run returned, got {got}"
         )
     own, spikes = state
-    if tuple(spikes.shape) != (kept, *shape):
-        raise ValueError(f"state: expected last spikes of shape {(kept, *shape)}, got {tuple(spikes.shape)}")
+    if tuple(spikes.shape) != (before, *shape):
+        raise ValueError(
+            f"state: expected last spikes of shape {(before, *shape)}, got {tuple(spikes.shape)}"
+        )
     check_device("state", spikes, like)
     return (own,), spikes

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from snnlib import ops
 from snnlib.backends.arguments import NeuronArgs
-from snnlib.backends.autocast import autocast_dtype
+from snnlib.backends.autocast import as_autocast
 from snnlib.backends.geometry import geometry
 from snnlib.checks import check_untransformed, step_shape
 from snnlib.functional.average import apart_avg_pool2d
@@ -90,9 +90,7 @@ def spiking_layer(
     """
     check_untransformed("spiking_layer")
     operator.check(x, weight)
-    dtype = autocast_dtype(x)
-    if dtype is not None:
-        x, weight = x.to(dtype), weight.to(dtype)
+    x, weight = as_autocast(x, weight)
     neuron.check_channels(weight.shape[0], x)
     if isinstance(neuron, SRM) and not neuron.times_input:
         # Weights get signal a, inputs signal b (`docs/gradients.md`).
@@ -132,9 +130,7 @@ def spiking_layer(
 def layer_currents(x: Tensor, weight: Tensor, operator: LinearOperator, time_dim: int) -> Tensor:
     """Currents `[T, N, C, ...]` of a linear operator without neurons: sums over events on a CPU."""
     operator.check(x, weight)
-    dtype = autocast_dtype(x)
-    if dtype is not None:
-        x, weight = x.to(dtype), weight.to(dtype)
+    x, weight = as_autocast(x, weight)
     conv = as_event_driven(operator, x, weight)
     if isinstance(conv, str):
         return _currents(x, weight, operator, time_dim)
@@ -168,12 +164,12 @@ def run_and_pool(
     dynamics = neuron.own_dynamics() if pool != (1, 1) and not neuron.wants_share else None
     if dynamics is None or not ops.scan_pool.fits(current, dynamics, pool):
         value, final = neuron.run_in_layer(current, state)
-        return Output(pooled(ops.levels.carry(value.to(dtype), value), pool, neuron), final)
+        return Output(pooled(ops.packable.carry(value.to(dtype), value), pool, neuron), final)
     time_dim = int(neuron.batch_first)
     shape = step_shape(current.shape, time_dim)
     start = neuron.start(shape, current, state)
     means, last = ops.scan.run(current, dynamics, start, time_dim, pool)
-    return Output(ops.levels.carry(means.to(dtype), means), (last,))
+    return Output(ops.packable.carry(means.to(dtype), means), (last,))
 
 
 def fused_layer(

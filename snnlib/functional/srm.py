@@ -106,8 +106,10 @@ def srm_trace(
     check_floating("current", current)
     check_rank("current", current, "[T, N, ...]", at_least=2)
     neuron = SRMNeuron(tau_m, tau_s, tau_grad)
-    limit = as_threshold(threshold, current, current.shape[2] if current.dim() > 2 else 1)
-    return SRMTrace(*ops.scan_srm.trace(current.detach(), limit, neuron.taus, time_dimension(batch_first)))
+    thresholds = as_threshold(threshold, current, current.shape[2] if current.dim() > 2 else 1)
+    return SRMTrace(
+        *ops.scan_srm.trace(current.detach(), thresholds, neuron.taus, time_dimension(batch_first))
+    )
 
 
 def srm_backward(
@@ -140,7 +142,7 @@ def srm_backward(
     check_floating("current", current)
     check_rank("current", current, "[T, N, ...]", at_least=2)
     neuron = SRMNeuron(tau_m, tau_s, tau_grad, grad_clamp)
-    limit = as_threshold(threshold, current, current.shape[2] if current.dim() > 2 else 1)
-    neurons = current, limit, None, (), neuron.constants, time_dimension(batch_first), ops.scan.WHOLE
+    thresholds = as_threshold(threshold, current, current.shape[2] if current.dim() > 2 else 1)
+    neurons = current, thresholds, None, (), neuron.constants, time_dimension(batch_first), ops.scan.WHOLE
     a, b, _, _ = ops.scan.scan_backward(grad_spikes, None, *neurons, True, True, False)
     return a, b

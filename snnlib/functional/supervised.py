@@ -63,15 +63,15 @@ def supervised_current(
         raise ValueError(f"current: expected at least one time step, got shape {tuple(current.shape)}")
     check_labels(target, current.select(time_dim, 0))
     chosen = target.long().view(1, samples, 1)
-    limit = as_threshold(threshold, current, classes).expand(classes)[target.long()]
+    thresholds = as_threshold(threshold, current, classes).expand(classes)[target.long()]
     # Of the labelled neurons only, with samples in the place of channels: [T, 1, N].
     labelled = current.detach().movedim(time_dim, 0).gather(2, chosen.expand(steps, samples, 1))
-    labelled = labelled.transpose(1, 2).to(limit.dtype)
+    labelled = labelled.transpose(1, 2).to(thresholds.dtype)
     tau_m, tau_s, tau_grad = neuron.taus
-    trace = srm_trace(labelled, tau_m=tau_m, tau_s=tau_s, tau_grad=tau_grad, threshold=limit)
+    trace = srm_trace(labelled, tau_m=tau_m, tau_s=tau_s, tau_grad=tau_grad, threshold=thresholds)
     highest, best = trace.potential[:, 0].max(0)
     best = torch.where(highest > 0, best, steps - 1)
-    push = tau_s * ((1 + _MARGIN) * limit - trace.potential[:, 0].gather(0, best.unsqueeze(0))[0])
+    push = tau_s * ((1 + _MARGIN) * thresholds - trace.potential[:, 0].gather(0, best.unsqueeze(0))[0])
     push = torch.where((trace.spikes[:, 0] == 0).all(0), push, 0.0).to(current.dtype)
     sample = torch.arange(samples, device=current.device)
     teacher = current.new_zeros(steps, samples, classes)

@@ -39,7 +39,7 @@ class LayerActivity:
 
 
 class SpikeCounter:
-    """Counts spikes per neuron of every spiking layer of a net, and of neurons that stand alone, where asked to.
+    """Counts spikes per neuron of every spiking layer of a net, and of standalone neurons, where asked to.
 
     The cost is one product with each layer's output; the counts stay on its device until `layers()` reads them.
 

@@ -16,7 +16,7 @@ from snnlib.inspect.delayed_products import of_convolution, of_delayed, of_late_
 from snnlib.inspect.products import ConvolutionMap, FanOut, Products
 from snnlib.nn.readout import SRMReadout
 from snnlib.nn.recurrent_layer import Recurrent
-from snnlib.ops.counting import tallying
+from snnlib.ops.counting import counted
 
 # snnlib's ops of a convolution, with or without neurons behind it: sequences `[T, N, ...]`.
 _SEQUENCE_OPS = ("snnlib::layer_forward", "snnlib::currents_forward")
@@ -114,13 +114,13 @@ class OperationProducts:
         sizes = (x.shape[2:], (len(weight), *g.space))
         how = ConvolutionMap(*sizes, *options[:3], False, [0] * len(g.space), options.groups)
         fan_out = self._fan_out(weight, how, x.shape[3:], call)
-        with tallying(fan_out.table) as tally:
+        with counted(fan_out.table) as counts:
             output = run()
-        if tally.spikes is not None and call is not None and args.get("pool") is not None:
-            call.add_steps(g.neuron_steps, g.height * g.row, tally.spikes)
-        if tally.products is None:
+        if counts.spikes is not None and call is not None and args.get("pool") is not None:
+            call.add_steps(g.neuron_steps, g.height * g.row, counts.spikes)
+        if counts.products is None:
             return output, products.of_cells(products.nonzero_counts(x.flatten(0, 1)), frames, fan_out)
-        return output, fan_out.products(frames, tally.products, tally.events, tally.graded == 0)
+        return output, fan_out.products(frames, counts.products, counts.events, counts.graded == 0)
 
     def _products(
         self, name: str, args: Mapping[str, Any], output: Any, call: Call | None

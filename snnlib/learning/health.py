@@ -60,7 +60,7 @@ class SpikeDoctor:
     - exploding, vanishing: a gradient, relative to the weights, 1000 times larger or smaller than the last layer's;
     - NaN or infinity in spikes or gradients.
 
-    Neurons that stand alone behind other modules are watched as well, but not their gradients, as the weights are not
+    Standalone neurons behind other modules are watched as well, but not their gradients, as the weights are not
     theirs. The last layer's neurons are the output neurons unless the net has an `SRMReadout` or `Integrator`. In a
     block of `snnlib.fuse_` that pools, a neuron here is a pool window, with the mean of its neurons' spikes; rates and
     dead channels stay what they are.
@@ -293,7 +293,7 @@ class SpikeDoctor:
 
 
 def _learned(layer: nn.Module) -> list[nn.Parameter]:
-    """The layer's weight, or what its parametrizations make it of; nothing of neurons that stand alone."""
+    """The layer's weight, or what its parametrizations make it of; nothing of standalone neurons."""
     if not isinstance(layer, NeuronLayer):
         return []
     return [weight for weight in layer.parameters() if weight.requires_grad]

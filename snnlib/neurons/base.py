@@ -100,7 +100,7 @@ class Neuron(KnownOptions, Constants):
         super().__init__()
         check_flag("batch_first", batch_first)
         self.batch_first = batch_first
-        # Of neurons that stand alone; a layer has its own.
+        # Of standalone neurons; a layer has its own.
         self.training_watch = TrainingWatch()
         if not self.gives_spikes:
             self.training_watch.stop()

@@ -98,9 +98,9 @@ def as_threshold(threshold: float | Tensor, like: Tensor, channels: int) -> Tens
                 "threshold: expected a number or a tensor that is not learned, got one that requires a gradient; "
                 "pass threshold.detach()"
             )
-        limit = threshold.detach().to(torch.promote_types(like.dtype, torch.float32))
-        check_threshold(limit, channels, like)
-        return limit
+        thresholds = threshold.detach().to(torch.promote_types(like.dtype, torch.float32))
+        check_threshold(thresholds, channels, like)
+        return thresholds
     check_number("threshold", threshold)
     if not threshold > 0:
         raise ValueError(f"threshold: expected a number > 0, got {threshold}")
@@ -128,13 +128,13 @@ def srm_neuron_stream(
     check_floating("current", current)
     check_rank("current", current, "[T, N, ...]", at_least=2)
     channels = current.shape[2] if current.dim() > 2 else 1
-    limit = as_threshold(threshold, current, channels)
+    thresholds = as_threshold(threshold, current, channels)
     check_state(state, current.shape, current, time_dimension(batch_first))
     taus, time_dim = neuron.constants, time_dimension(batch_first)
     spikes, final = ops.scan.scan_forward(
-        current, limit, state, (), taus, time_dim, ops.scan.WHOLE, return_state
+        current, thresholds, state, (), taus, time_dim, ops.scan.WHOLE, return_state
     )
-    ops.levels.note(spikes, 1)
+    ops.packable.note(spikes, 1)
     return Output(spikes, final)
 
 

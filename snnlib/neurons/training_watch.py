@@ -108,7 +108,7 @@ class TrainingWatch:
         """Take note of one forward pass of `layer`, and of the backward pass to come.
 
         Args:
-            layer: the layer, or neurons that stand alone.
+            layer: the layer, or standalone neurons.
             x: its input, `[T, N, ...]`.
             weight: its effective weight; None of neurons that get currents.
             spikes: its output, `[T, N, C, ...]`.

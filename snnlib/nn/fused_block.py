@@ -43,7 +43,7 @@ class Block(nn.Module):
 
     @property
     def neurons(self) -> nn.Module:
-        """The layer with neurons, or the neurons that stand alone, among the parts."""
+        """The layer with neurons, or the standalone neurons, among the parts."""
         return self._modules_within[1]
 
     def forward(self, x: Tensor) -> Tensor:

@@ -116,9 +116,11 @@ class SRMLayer(SpikingLayer):
 
 def _checked(threshold: float | Tensor, channels: int, device: torch.device | str | None) -> Tensor:
     """Returns the threshold, one for all channels or one for each."""
-    limit = as_tensor("threshold", threshold, device)
+    thresholds = as_tensor("threshold", threshold, device)
     check_threshold(threshold)
-    return as_threshold(limit.to(torch.promote_types(limit.dtype, torch.float32)), limit, channels)
+    return as_threshold(
+        thresholds.to(torch.promote_types(thresholds.dtype, torch.float32)), thresholds, channels
+    )
 
 
 class LayerOptions(NeuronOptions, total=False):

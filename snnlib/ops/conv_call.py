@@ -54,7 +54,7 @@ def forward(
     scatter = scatters(g)
     rows = conv_layout.kernel_rows(call.weight, options.dilation, scatter) if by_events else None
     currents = None if by_events else torch_conv.currents(x, call.weight, options)
-    tally = counting.active() if bits is None else None
+    counts = counting.active() if bits is None else None
     record = kernel(
         g.shape,
         g.bands(call.pool[0]),
@@ -72,10 +72,10 @@ def forward(
         conv_layout.stored(out),
         native.address(bits),
         kernel_neuron(neuron, numbers),
-        0 if tally is None else tally.fan_out.data_ptr(),
+        0 if counts is None else counts.fan_out.data_ptr(),
     )
-    if tally is not None:
-        tally.take(record.tally, by_events)
+    if counts is not None:
+        counts.take(record.tally, by_events)
     return record
 
 
@@ -86,7 +86,7 @@ class GradientCall(NamedTuple):
     input_grad_scale: float
     tasks: int
     # `Record` of cpp/bindings/layer.cpp.
-    kept: tuple[Any, ...]
+    record: tuple[Any, ...]
 
     def empty_signal(self) -> Tensor:
         """Memory for a dense signal, one number per neuron and step."""
@@ -99,7 +99,7 @@ class GradientCall(NamedTuple):
         Neurons with a surrogate have a alone.
         """
         kernel = conv_layout.kernel("srm_conv_signals", self.layer.x)
-        kernel(self.kept, native.address(a), native.address(b), native.address(start))  # type: ignore[misc]
+        kernel(self.record, native.address(a), native.address(b), native.address(start))  # type: ignore[misc]
 
     def by_events(
         self, of_weight: bool, of_input: bool, by_inputs: bool, start: Tensor | None
@@ -134,7 +134,7 @@ class GradientCall(NamedTuple):
             rows = conv_layout.kernel_rows(weight.flip(3).transpose(0, 1), dilation, scatter)
         kernel = conv_layout.kernel("srm_conv_backward", x)
         kernel(  # type: ignore[misc]
-            self.kept,
+            self.record,
             conv_layout.strided_input(x, self.layer.time_dim),
             block_channels(g) if by_inputs else 0,
             partial.data_ptr() if of_weight else 0,

@@ -12,7 +12,7 @@ from torch import Tensor
 Counts = tuple[int, int, int, int, int]
 
 
-class Tally:
+class LayerCounts:
     """Counts of the layer ops of a `with` block.
 
     Args:
@@ -39,20 +39,20 @@ class Tally:
             self.products, self.events, self.graded = products, events, graded
 
 
-_active: ContextVar[Tally | None] = ContextVar("tally", default=None)
+_active: ContextVar[LayerCounts | None] = ContextVar("counts", default=None)
 
 
-def active() -> Tally | None:
-    """The tally of the block that runs."""
+def active() -> LayerCounts | None:
+    """The counts of the block that runs."""
     return _active.get()
 
 
 @contextmanager
-def tallying(fan_out: Tensor) -> Iterator[Tally]:
+def counted(fan_out: Tensor) -> Iterator[LayerCounts]:
     """Let one call of an op count."""
-    tally = Tally(fan_out)
-    token = _active.set(tally)
+    counts = LayerCounts(fan_out)
+    token = _active.set(counts)
     try:
-        yield tally
+        yield counts
     finally:
         _active.reset(token)

@@ -30,7 +30,7 @@ def weight_gradient(signal: Tensor, call: LayerArgs) -> Tensor:
     if algorithm == "dense":
         return torch_conv.weight_gradient(signal, call.x, call.weight, call.options)
     bands = g.bands(1)
-    kept = (
+    record = (
         g.shape,
         bands,
         (0.0,) * 5,
@@ -45,12 +45,12 @@ def weight_gradient(signal: Tensor, call: LayerArgs) -> Tensor:
         conv_call.kernel_neuron(None, None),
         0,
     )
-    return conv_call.GradientCall(call, 1.0, g.batch * bands[1], kept).by_events(True, False, True, None)[0]
+    return conv_call.GradientCall(call, 1.0, g.batch * bands[1], record).by_events(True, False, True, None)[0]
 
 
 def in_order(x: Tensor, g: Geometry) -> bool:
     """Returns whether a GPU adds events as the CPU's event-driven kernels do, as `use_convolution("events")` asks."""
-    asked = choice.chosen() == "events" and not g.obstacle and x.dtype != torch.float64
+    asked = choice.chosen() == "events" and not g.unsupported and x.dtype != torch.float64
     return asked and native.has_kernel("event_currents", x)
 
 

@@ -171,8 +171,8 @@ def forward(call: Delayed) -> Tensor:
         )
         return out.copy_(time_first(found, time_dim))
     if _by_products(x, delay):
-        late = shifted(x.to(state_dtype(x)), delay, rounded, time_dim, earlier=False)
-        return (late @ weight.t().to(late.dtype)).to(x.dtype)
+        delayed = shifted(x.to(state_dtype(x)), delay, rounded, time_dim, earlier=False)
+        return (delayed @ weight.t().to(delayed.dtype)).to(x.dtype)
     currents = cpu_memory.empty_like(out, state_dtype(x))
     arguments = _Channels if delay.dim() == 1 else _Connections
     arguments(x, weight, delay, rounded, time_dim).currents(kernel, currents)

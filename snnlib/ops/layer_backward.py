@@ -85,7 +85,7 @@ def layer_backward(
     call = LayerArgs(x, weight, ConvOptions(stride, padding, dilation, groups), pool, time_dim)
     neuron = NeuronArgs(constants, None, flags, taus)
     needs = Needs(need_weight, need_input, need_state)
-    kept = Record(bits, record, starts)
+    saved = Record(bits, record, starts)
     check(call, neuron)
     checks.check_finite("input_grad_scale", input_grad_scale)
     g = call.geometry
@@ -95,13 +95,13 @@ def layer_backward(
     tasks = g.batch * bands[1]
     neuron.check_state(grad_state, (g.batch, g.channels, *g.space), x, "grad_state")
     checks.check_device("bits", bits, x)
-    checks.check_record(*kept, conv_layout.bits_shape(x, g), tasks, values=record_rows(neuron))
+    checks.check_record(*saved, conv_layout.bits_shape(x, g), tasks, values=record_rows(neuron))
     output = _checked_output(call, neuron, output)
     grad_start = conv_layout.empty_grad_state(x, g, neuron.states, needs.state)
     kernel = conv_layout.kernel("srm_conv_backward", x, grad_output=grad_output, grad_state=grad_state)
     if kernel is None:
         path = reference.srm_conv if neuron.is_srm else reference.layer
-        found = path.backward(call, neuron, kept, grad_output, grad_state)
+        found = path.backward(call, neuron, saved, grad_output, grad_state)
         grad_x = x.new_empty(0)
         if needs.input:
             grad_x = conv_layout.empty_sequence(x, x.shape[2], x.shape[3:]).copy_(found[1] * input_grad_scale)

@@ -11,6 +11,7 @@ Kernel: cpp/cpu/layer_forward.cpp; reference: snnlib/backends/reference/layer.py
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -118,26 +119,13 @@ def layer_forward(
 
 @layer_forward.register_fake
 def _(
-    x: Tensor,
-    weight: Tensor,
-    constants: Tensor,
-    state: Tensor | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-    pool: Sequence[int],
-    flags: Sequence[int],
-    taus: Sequence[float],
-    time_dim: int,
-    return_state: bool,
-    keep: bool,
-    exact: bool,
+    x: Tensor, weight: Tensor, constants: Tensor, state: Tensor | None, *options: Any
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    *conv, pool, flags, taus, time_dim, return_state, keep, exact = options
     neuron = NeuronArgs(constants, state, flags, taus)
     for name, tensor in (("weight", weight), (neuron.constants_name, constants)):
         checks.check_device(name, tensor, x)
-    call = LayerArgs(x, weight, ConvOptions(stride, padding, dilation, groups), pool, time_dim)
+    call = LayerArgs(x, weight, ConvOptions(*conv), pool, time_dim)
     out, final, bits, starts = _empty_outputs(call, neuron, return_state, keep)
     count: int | torch.SymInt = 0
     if keep:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from snnlib.backends.arguments import Delays, NeuronArgs
 from snnlib.backends.native import state_dtype
-from snnlib.ops import levels, recurrent_call
+from snnlib.ops import packable, recurrent_call
 from snnlib.ops.recurrent_args import RecurrentArgs
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def run(
     value, final, _ = recurrent_forward(
         *learned, lengths, dynamics.flags, longest, rounded, time_dim, _keeps(learned)
     )
-    levels.note(value, 1)
+    packable.note(value, 1)
     return value, final
 
 
@@ -74,21 +74,11 @@ def recurrent_forward(
 
 @recurrent_forward.register_fake
 def _(
-    current: Tensor,
-    weight: Tensor,
-    delay: Tensor | None,
-    coefficients: Tensor,
-    state: Tensor | None,
-    past: Tensor | None,
-    lengths: Tensor | None,
-    flags: Sequence[int],
-    longest: int,
-    rounded: bool,
-    time_dim: int,
-    keep: bool,
+    current: Tensor, weight: Tensor, delay: Tensor | None, coefficients: Tensor, *others: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
+    state, past, lengths, flags, *rest, keep = others
     neuron = NeuronArgs(coefficients, state, flags)
-    args = RecurrentArgs(current, weight, delay, neuron, past, lengths, longest, rounded, time_dim)
+    args = RecurrentArgs(current, weight, delay, neuron, past, lengths, *rest)
     total = current.new_empty(current.shape if keep else 0, dtype=state_dtype(current))
     return current.new_empty(current.shape), args.empty_state(), total
 
@@ -125,26 +115,11 @@ def recurrent_backward(
 
 @recurrent_backward.register_fake
 def _(
-    grad_value: Tensor,
-    grad_state: Tensor | None,
-    total: Tensor,
-    value: Tensor,
-    weight: Tensor,
-    delay: Tensor | None,
-    coefficients: Tensor,
-    state: Tensor | None,
-    past: Tensor | None,
-    lengths: Tensor | None,
-    flags: Sequence[int],
-    longest: int,
-    rounded: bool,
-    time_dim: int,
-    learn: bool,
-    need_weight: bool,
-    need_delay: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    _grad_value: Tensor, _grad_state: Tensor | None, total: Tensor, _value: Tensor, *others: Any
+) -> tuple[Tensor, ...]:
+    weight, delay, coefficients, state, past, lengths, flags, *rest, learn, need_weight, need_delay = others
     neuron = NeuronArgs(coefficients, state, flags)
-    args = RecurrentArgs(total, weight, delay, neuron, past, lengths, longest, rounded, time_dim)
+    args = RecurrentArgs(total, weight, delay, neuron, past, lengths, *rest)
     wide = state_dtype(total)
     of_delay = delay.new_empty(delay.shape if need_delay else 0) if delay is not None else total.new_empty(0)
     return (
@@ -160,7 +135,7 @@ def _(
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
     current, *others, ctx.flags, ctx.longest, ctx.rounded, ctx.time_dim, _ = inputs
     value, _, total = output
-    levels.note(value, 1)
+    packable.note(value, 1)
     ctx.dtype = current.dtype
     ctx.save_for_backward(total, value, *others)
     # The sums have no gradient, for which zeros of their size would be filled in.

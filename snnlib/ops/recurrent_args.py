@@ -18,7 +18,7 @@ from snnlib.ops.delay import check_delays
 _MOST_STEPS = 1 << 30
 
 
-def obstacle(current: Tensor) -> str:
+def unsupported(current: Tensor) -> str:
     """Returns why kernels of the currents' device do not take a sequence of so many neurons; empty if they do."""
     if not native.has_kernel("recurrent_forward", current):
         return native.explain_path(current.device.type, "recurrent_forward")[1]
@@ -124,6 +124,6 @@ class RecurrentArgs:
         tensors = {"weight": self.weight, **self.neuron.tensors()}
         if self.delay is None:
             found = native.kernel(f"recurrent_{name}", self.current, **others, **tensors)
-            return None if found is None or obstacle(self.current) else found
+            return None if found is None or unsupported(self.current) else found
         tensors |= {"delay": self.delay, "past": self.past}
         return native.kernel(f"delayed_recurrent_{name}", self.current, **others, **tensors)

@@ -16,7 +16,7 @@ from torch import Tensor
 from snnlib import checks
 from snnlib.backends.arguments import NeuronArgs
 from snnlib.backends.native import state_dtype
-from snnlib.ops import levels, scan_linear, scan_pool, scan_srm
+from snnlib.ops import packable, scan_linear, scan_pool, scan_srm
 from snnlib.ops.sequence_layout import as_walkable, empty_state
 from snnlib.ops.srm_credit import through_state
 
@@ -41,7 +41,7 @@ def run(
     coefficients = dynamics.pack(state_dtype(x), x.device)
     value, final = scan_forward(x, coefficients, state, dynamics.flags, (), time_dim, window, True)
     if not dynamics.membrane:
-        levels.note(value, math.prod(window))
+        packable.note(value, math.prod(window))
     return value, final
 
 
@@ -152,19 +152,9 @@ def scan_backward(
 
 @scan_backward.register_fake
 def _(
-    grad_value: Tensor,
-    grad_state: Tensor | None,
-    current: Tensor,
-    constants: Tensor,
-    state: Tensor | None,
-    flags: Sequence[int],
-    taus: Sequence[float],
-    time_dim: int,
-    window: Sequence[int],
-    need_weight: bool,
-    need_input: bool,
-    learn: bool,
+    _grad_value: Tensor, _grad_state: Tensor | None, current: Tensor, constants: Tensor, *others: Any
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    state, flags, taus, time_dim, window, need_weight, need_input, learn = others
     neuron = NeuronArgs(constants, state, flags, taus)
     _checked(current, neuron, time_dim, window)
     current = _laid_out(current, window)
@@ -180,7 +170,7 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tens
     current, constants, state, ctx.flags, ctx.taus, ctx.time_dim, ctx.window, ctx.gives_state = inputs
     value, final = output
     if ctx.taus:
-        levels.note(value, math.prod(ctx.window))
+        packable.note(value, math.prod(ctx.window))
     # What a state adds to the signals of the spike response model depends on the last spikes.
     by_spikes = ctx.taus and (ctx.gives_state or state is not None)
     ctx.save_for_backward(current, constants, state, value if by_spikes else None)

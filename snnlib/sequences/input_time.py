@@ -107,7 +107,7 @@ def gives_spike_times(x: Tensor) -> bool:
     """Returns whether the gradient of a tensor ends at spikes of neurons that read it as a gradient by time alone.
 
     Searches the autograd graph: pools, dropout, sums and views pass spikes on. A parameter on the way, as of a
-    convolution between neurons that stand alone, needs the ordinary gradient, which is then no derivative for the
+    convolution between standalone neurons, needs the ordinary gradient, which is then no derivative for the
     spikes before it.
 
     Warns:

@@ -25,7 +25,7 @@ def outer_modules(net: nn.Module) -> dict[str, nn.Module]:
 
 
 def spiking_modules(net: nn.Module) -> dict[str, nn.Module]:
-    """Returns by their names layers with neurons, and neurons that stand alone behind any module; no integrators."""
+    """Returns by their names layers with neurons, and standalone neurons behind any module; no integrators."""
     return {
         name: module
         for name, module in outer_modules(net).items()

@@ -49,7 +49,7 @@ def chosen(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> B
 
 def _possible(sample: Sample, chosen: BackwardAlgorithms) -> bool:
     g = _geometry(sample.arguments(torch.float32))
-    if g.obstacle:
+    if g.unsupported:
         return chosen == ("dense", "dense")
     return chosen.weight != "inputs" or choice_backward.windows_are_rows(g)
 

@@ -26,8 +26,8 @@ FLAGS = cudnn_flags.Flags(benchmark=False, deterministic=False, allow_tf32=True)
 @pytest.fixture
 def library() -> Any:
     """The module with cuDNN loaded, and proof that the library's parts load where there is no driver."""
-    if cudnn.obstacle():
-        pytest.skip(cudnn.obstacle())
+    if cudnn.unsupported():
+        pytest.skip(cudnn.unsupported())
     module = native.cudnn()
     try:
         module.ConvBackward(True, 0, False, *[(1, 1, 1, 1)] * 3, (1, 1), (0, 0), (1, 1), (4, 4, 4))
@@ -99,22 +99,22 @@ def test_cpu_tensors_are_refused() -> None:
 
 @pytest.fixture
 def fresh_search() -> Iterator[None]:
-    cudnn.obstacle.cache_clear()
+    cudnn.unsupported.cache_clear()
     yield
-    cudnn.obstacle.cache_clear()
+    cudnn.unsupported.cache_clear()
 
 
 @pytest.mark.usefixtures("fresh_search")
 class TestObstacles:
     def test_module_without_cuda(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(native, "_module", object())
-        assert cudnn.obstacle() == "the compiled module was built without CUDA"
+        assert cudnn.unsupported() == "the compiled module was built without CUDA"
         assert cudnn.describe() == "not used: the compiled module was built without CUDA"
 
     def test_no_module(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(native, "_module", None)
         monkeypatch.setattr(native, "load_error", "No module named 'snnlib._C'")
-        assert cudnn.obstacle() == "No module named 'snnlib._C'"
+        assert cudnn.unsupported() == "No module named 'snnlib._C'"
 
     def test_no_library(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def load(path: str) -> None:
@@ -122,7 +122,7 @@ class TestObstacles:
 
         monkeypatch.setattr(native, "_module", SimpleNamespace(cudnn=SimpleNamespace(load=load)))
         monkeypatch.setattr(cudnn, "_packaged_libraries", lambda: ["/packages/libcudnn.so.9"])
-        assert cudnn.obstacle() == (
+        assert cudnn.unsupported() == (
             "cuDNN was not found: no copy in memory; no /packages/libcudnn.so.9; no libcudnn.so.9"
         )
 

@@ -13,7 +13,7 @@ from snnlib.backends import cudnn, cudnn_flags
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU"),
-    pytest.mark.skipif(torch.cuda.is_available() and bool(cudnn.obstacle()), reason=cudnn.describe()),
+    pytest.mark.skipif(torch.cuda.is_available() and bool(cudnn.unsupported()), reason=cudnn.describe()),
 ]
 FUNCTIONS = {False: functional.conv2d_input_backward, True: functional.conv2d_weight_backward}
 DTYPES = [dtype for dtype in CONV_TOLERANCE if dtype in cudnn.DTYPES]

@@ -94,4 +94,4 @@ def _sizes(x: tuple[int, ...], weight: tuple[int, ...]) -> Geometry:
 def test_what_does_not_fit_into_32_bits_is_convolved_densely(
     x: tuple[int, ...], weight: tuple[int, ...], fits: bool
 ) -> None:
-    assert (_sizes(x, weight).obstacle == "") == fits
+    assert (_sizes(x, weight).unsupported == "") == fits

@@ -20,8 +20,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import snnlib
 from snnlib import neurons, ops, surrogate
-from snnlib.nn.memory.save_packed import PackedLevels, pack_known
-from snnlib.ops import levels
+from snnlib.nn.memory.save_packed import PackedFractions, pack_known
+from snnlib.ops import packable
 
 STEPS, BATCH = 12, 6
 
@@ -43,11 +43,11 @@ def test_every_number_comes_back(count: int, dtype: torch.dtype) -> None:
         values[-1] = torch.where(values[-1] == 1, torch.nan, values[-1])
         if len(shape) == 4:
             values = values.to(memory_format=torch.channels_last)
-        with levels.noted():
-            levels.note(values, count)
+        with packable.noted():
+            packable.note(values, count)
             packed = pack_known(values)
             part = pack_known(values[5:])
-        assert isinstance(packed, PackedLevels) and isinstance(part, PackedLevels)
+        assert isinstance(packed, PackedFractions) and isinstance(part, PackedFractions)
         bits = 2 if count <= 2 else 4
         assert packed.nbytes == -(-values.numel() * bits // 8)
         assert packed.unpack().stride() == values.stride()
@@ -58,33 +58,35 @@ def test_every_number_comes_back(count: int, dtype: torch.dtype) -> None:
 def test_only_what_is_known_is_packed() -> None:
     spikes = torch.ones(200, 200)
     assert pack_known(spikes) is None
-    levels.note(spikes, 1)
-    assert levels.of(spikes) == 0
-    with levels.noted():
-        levels.note(spikes, 1)
-        assert levels.of(spikes) == levels.of(spikes[3:].view(-1, 100)) == levels.of(spikes.detach()) == 1
-        with levels.noted():
-            assert levels.of(spikes) == 1
+    packable.note(spikes, 1)
+    assert packable.of(spikes) == 0
+    with packable.noted():
+        packable.note(spikes, 1)
+        assert (
+            packable.of(spikes) == packable.of(spikes[3:].view(-1, 100)) == packable.of(spikes.detach()) == 1
+        )
+        with packable.noted():
+            assert packable.of(spikes) == 1
         # Another tensor, or the same numbers read as others.
-        assert levels.of(spikes.clone()) == levels.of(spikes.view(torch.int32)) == 0
-        assert levels.of(levels.carry(spikes.double(), spikes)) == 1
-        assert levels.of(levels.carry(spikes[::2] + 0.0, spikes, 3)) == 0
+        assert packable.of(spikes.clone()) == packable.of(spikes.view(torch.int32)) == 0
+        assert packable.of(packable.carry(spikes.double(), spikes)) == 1
+        assert packable.of(packable.carry(spikes[::2] + 0.0, spikes, 3)) == 0
         # Too little to be worth it, and elements that do not fill their memory.
         assert pack_known(spikes[:20]) is None
         assert pack_known(spikes[:, ::2]) is None
         # Something was written into it.
         spikes[0, 0] = 0.3
-        assert levels.of(spikes) == 0
+        assert packable.of(spikes) == 0
         # Beside a part of a larger tensor may lie anything.
         whole = torch.rand(300, 200)
-        levels.note(whole[:200], 1)
-        assert levels.of(whole) == levels.of(whole[:200]) == 0
+        packable.note(whole[:200], 1)
+        assert packable.of(whole) == packable.of(whole[:200]) == 0
         # Memory that was freed may be another tensor's by now.
-        levels.note(torch.ones(200, 200), 1)
-        assert all(levels.of(torch.rand(200, 200)) == 0 for _ in range(5))
+        packable.note(torch.ones(200, 200), 1)
+        assert all(packable.of(torch.rand(200, 200)) == 0 for _ in range(5))
         with torch.inference_mode():
-            levels.note(torch.ones(3), 1)
-    assert levels.of(spikes) == 0
+            packable.note(torch.ones(3), 1)
+    assert packable.of(spikes) == 0
 
 
 @pytest.mark.parametrize("op", ["scan", "scan and pool", "SRM", "SRM and pool", "recurrent"])
@@ -94,11 +96,11 @@ def test_what_is_noted_is_true(op: str, monkeypatch: pytest.MonkeyPatch) -> None
     current = torch.empty_permuted((9, 2, 16, 8, 8), (0, 1, 3, 4, 2)).normal_(std=2, generator=generator)
     dynamics = _lif().dynamics(_lif().constants())
     assert dynamics is not None
-    with levels.noted():
+    with packable.noted():
         if op == "scan":
             values = ops.scan.run(current, dynamics, None, 0)[0]
             free = replace(dynamics, membrane=True)
-            assert levels.of(ops.scan.run(current, free, None, 0)[0]) == 0
+            assert packable.of(ops.scan.run(current, free, None, 0)[0]) == 0
         elif op == "scan and pool":
             values = ops.scan.run(current, dynamics, None, 0, (2, 2))[0]
         elif op == "SRM":
@@ -111,7 +113,7 @@ def test_what_is_noted_is_true(op: str, monkeypatch: pytest.MonkeyPatch) -> None
             net = snnlib.fuse_(nn.Sequential(snnlib.SRMConv2d(2, 4, 3, padding=1), snnlib.SpikeAvgPool2d(2)))
             with snnlib.use_path("reference"):
                 values = net(4 * current[:, :, :2].relu())
-        count = levels.of(values)
+        count = packable.of(values)
     assert count == (4 if "pool" in op else 1)
     numbers = values.unique() * count
     assert len(numbers) >= 2 and numbers[1] == 1
@@ -122,9 +124,9 @@ def test_means_of_srm_neurons_alone_have_the_levels_of_their_window() -> None:
     """Of a window of four spikes there are quarters, whether autograd asks or not."""
     current = torch.rand(9, 16, 8, 4, 4).requires_grad_()
     neurons_alone = (torch.ones(()), None, [], [5.0, 3.0, 3.0, 4.0], 0, [2, 2], False)
-    with levels.noted():
+    with packable.noted():
         means, _ = torch.ops.snnlib.scan_forward(current, *neurons_alone)
-        assert levels.of(means) == 4
+        assert packable.of(means) == 4
     assert 0 < len(means.unique()) <= 5
 
 
@@ -231,9 +233,9 @@ def test_a_step_reads_nothing_back(name: str) -> None:
 
 
 def test_fake_cuda_tensors_are_packed_where_they_are() -> None:
-    with FakeTensorMode(allow_non_fake_inputs=True), NoCopies(), levels.noted():
+    with FakeTensorMode(allow_non_fake_inputs=True), NoCopies(), packable.noted():
         spikes = torch.ones(STEPS, BATCH, 16, 33, 33, device="cuda:0")
-        levels.note(spikes, 1)
+        packable.note(spikes, 1)
         packed = pack_known(spikes)
         assert packed is not None
         again = packed.unpack()

@@ -153,7 +153,7 @@ class TestOnAGpu:
         cuda = SimpleNamespace(use_device=lambda index: native._module.isa(), problem=lambda: "")
         monkeypatch.setitem(native._kernels, "cuda", cuda)
         monkeypatch.setattr(native, "_usable_gpus", set())
-        monkeypatch.setattr(native, "_obstacle", obstacle)
+        monkeypatch.setattr(native, "_unsupported", obstacle)
         # For this module alone: the compiler has questions of its own to torch.cuda.
         gpu = {"is_available": lambda: True, "current_device": lambda: 0, "device": contextlib.nullcontext}
         monkeypatch.setattr(

@@ -34,8 +34,8 @@ class _Connections(NamedTuple):
         to = torch.arange(arriving.shape[2])
         for j in range(len(to)):
             amount = spikes[:, j]
-            for late, tap in enumerate(self.taps):
-                place = self.whole[:, j] + late
+            for more, tap in enumerate(self.taps):
+                place = self.whole[:, j] + more
                 before = arriving[place, :, to]
                 after = before + amount * tap[:, j : j + 1]
                 arriving[place, :, to] = torch.where(amount != 0, after, before)
@@ -46,8 +46,8 @@ class _Connections(NamedTuple):
         neurons = signals.shape[2]
         sums = [signals.new_zeros(signals.shape[1:]) for _ in self.taps]
         for i in range(neurons):
-            for late, tap in enumerate(self.taps):
-                sums[late] = sums[late] + signals[self.whole[i] + late, :, i].t() * tap[i]
+            for more, tap in enumerate(self.taps):
+                sums[more] = sums[more] + signals[self.whole[i] + more, :, i].t() * tap[i]
         return sums[0] + sums[1]
 
 

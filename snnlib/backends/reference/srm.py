@@ -38,7 +38,7 @@ class Trace(NamedTuple):
 def srm_trace(current: Tensor, threshold: Tensor, state: Tensor | None, decay: Decay, time_dim: int) -> Trace:
     """Potential before the reset, its step `delta_u = u - u_last` and the gradient trace, at every step."""
     dtype = state_dtype(current)
-    limit = per_neuron(threshold, current)
+    thresholds = per_neuron(threshold, current)
     currents = current.to(dtype).unbind(time_dim)
     if state is None:
         shape = step_shape(current.shape, time_dim)
@@ -51,7 +51,7 @@ def srm_trace(current: Tensor, threshold: Tensor, state: Tensor | None, decay: D
         u_new = u * decay.e_m + x * decay.r_s
         g = (g + i) * decay.e_g
         s = x * decay.e_s
-        fired = u_new >= limit
+        fired = u_new >= thresholds
         # `u - u` is zero for every finite number: a NaN potential gives a NaN spike.
         spike = torch.where(fired, torch.ones_like(u_new), u_new - u_new)
         steps.append((spike, u_new, u_new - u, g))

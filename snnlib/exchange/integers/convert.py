@@ -215,7 +215,7 @@ def _largest_state(layer: IntegerLayer, frames: Tensor) -> float:
     i, largest = v, torch.zeros(())
     keep_m, keep_s = (1 - (leak or 0) / 2**LEAK_BITS for leak in (layer.leak_m, layer.leak_s))
     threshold = torch.full((1,), torch.inf) if layer.threshold is None else layer.threshold.view(1, -1, 1, 1)
-    limit = threshold.double() / 2**layer.fraction
+    fires_at = threshold.double() / 2**layer.fraction
     spikes: list[Tensor] = []
     for now in sums:
         total = (
@@ -224,10 +224,10 @@ def _largest_state(layer: IntegerLayer, frames: Tensor) -> float:
         i = total if layer.leak_s is None else keep_s * i + total
         v = keep_m * v + i
         # Where a spike sets the membrane, what lies beyond the threshold saturates without a trace.
-        kept = v if layer.subtracts else v.clamp(max=limit)
+        kept = v if layer.subtracts else v.clamp(max=fires_at)
         largest = torch.maximum(largest, torch.maximum(i.abs().max(), kept.abs().max()).float())
-        s = v >= limit
-        v = torch.where(s, v - limit if layer.subtracts else torch.zeros_like(v), v)
+        s = v >= fires_at
+        v = torch.where(s, v - fires_at if layer.subtracts else torch.zeros_like(v), v)
         spikes.insert(0, s)
         if layer.resets_all:
             i = torch.where(s, torch.zeros_like(i), i)

@@ -112,9 +112,9 @@ def _cell(name: str, node: Any, dt: float, discretisation: Discretisation) -> Ce
             "reset_value": np.zeros_like(array(threshold)) if reset is None else array(reset),
         }
     if kind == "Threshold":
-        limit = array(node.threshold)
-        zero = np.zeros_like(limit)
-        return Cell(decay=zero, gain=zero + 1, offset=zero, threshold=limit, reset_value=zero, start=zero)
+        threshold = array(node.threshold)
+        zero = np.zeros_like(threshold)
+        return Cell(decay=zero, gain=zero + 1, offset=zero, threshold=threshold, reset_value=zero, start=zero)
     r = array(node.r)
     if kind in ("I", "IF"):
         return Cell(

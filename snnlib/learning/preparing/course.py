@@ -23,7 +23,7 @@ class Course:
     """Rates of spiking modules and potentials of readouts in their first call of a pass, by hooks on all of them.
 
     Args:
-        modules: spiking layers, neurons that stand alone, and readouts, by name.
+        modules: spiking layers, standalone neurons, and readouts, by name.
     """
 
     def __init__(self, modules: Mapping[str, nn.Module]) -> None:

@@ -1,4 +1,4 @@
-"""Firing rates of neurons that stand alone, as `LIF()` behind `PerStep(conv, norm)`: by the module before them."""
+"""Firing rates of standalone neurons, as `LIF()` behind `PerStep(conv, norm)`: by the module before them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def kept_by_batch_norm(net: nn.Module, spiking: Mapping[str, nn.Module], rates: 
 
     Args:
         net: the net.
-        spiking: its spiking layers and neurons that stand alone, by name.
+        spiking: its spiking layers and standalone neurons, by name.
         rates: their rates per channel, by name; a net that is a layer is `"net"`.
     """
     if not any(isinstance(module, _NormBase) for module in net.modules()) or not standalone_neurons(net):

@@ -64,7 +64,7 @@ def prepare_(
       only (which becomes positive), for neurons that answer inhibition with spikes, and for neurons of one's own;
     - a readout (`SRMReadout`, the module before an `Integrator`) is scaled so that its potentials have an RMS of 1, the
       size of logits; before a single `Integrator`, which predicts a number, it stays as it is drawn;
-    - neurons that stand alone, as `LIF` behind `PerStep(conv, batch norm)`, get their rate by the bias of the module
+    - standalone neurons, as `LIF` behind `PerStep(conv, batch norm)`, get their rate by the bias of the module
       before them, and where that is no batch norm by a factor that gives the potential a spread of one threshold;
       without a bias by one factor per channel. Behind other modules they stay as they are, and the report says so;
     - a net with batch norm before neurons stays as it is drawn where no rate is asked for, 2 to 30 % of the neurons of
@@ -118,7 +118,7 @@ def prepare_(
         UserWarning: x looks like `[N, T, ...]` where `[T, N, ...]` is expected, or like pixels from 0 to 255; two
             layers share one neuron object.
 
-    The net runs two times, three times with neurons that stand alone, and the neurons of a layer three times by
+    The net runs two times, three times with standalone neurons, and the neurons of a layer three times by
     themselves (seven times those whose dynamics are not known). What takes more than two seconds says on the error
     stream how far it is.
 

@@ -2,7 +2,7 @@
 
 By content spike tensors take what their spikes take. That needs a look at the values and sizes that follow from them,
 for which the host would wait for a GPU, and which no CUDA graph can capture. There a tensor is packed where the op that
-made it gives numbers of few levels, into a size that follows from its shape.
+made it gives multiples of a fraction, into a size that follows from its shape.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from snnlib.backends import cpu_memory, native, reference
-from snnlib.nn.memory import packed_levels
+from snnlib.nn.memory import packed_fractions
 from snnlib.nn.memory.shared_blocks import SharedBlocks
-from snnlib.ops import levels as known_levels
+from snnlib.ops import packable
 
 # Smaller tensors are kept as they are: below this, calls cost more than memory.
 _LEAST_BYTES = 1 << 16
@@ -62,11 +62,11 @@ class Packed:
 
 
 @dataclass(frozen=True)
-class PackedLevels:
-    """A tensor of multiples of 1 / `levels` from 0 to 1, and NaN, whose elements lie in memory without gaps."""
+class PackedFractions:
+    """A tensor of multiples of 1 / `denominator` from 0 to 1, and NaN, whose elements lie in memory without gaps."""
 
     codes: Tensor
-    levels: int
+    denominator: int
     shape: torch.Size
     stride: tuple[int, ...]
     dtype: torch.dtype
@@ -78,17 +78,17 @@ class PackedLevels:
 
     def unpack(self) -> Tensor:
         """The tensor again, bit for bit but for the bits of NaN."""
-        flat = packed_levels.unpack(self.codes, self.levels, math.prod(self.shape), self.dtype)
+        flat = packed_fractions.unpack(self.codes, self.denominator, math.prod(self.shape), self.dtype)
         return flat.as_strided(self.shape, self.stride)
 
 
-def pack_known(tensor: Tensor) -> PackedLevels | None:
+def pack_known(tensor: Tensor) -> PackedFractions | None:
     """The tensor, packed by what is known of its values without a look at them; None where nothing is."""
-    levels = known_levels.of(tensor)
-    if not levels or tensor.nbytes < _LEAST_BYTES or not _fills_memory(tensor):
+    denominator = packable.of(tensor)
+    if not denominator or tensor.nbytes < _LEAST_BYTES or not _fills_memory(tensor):
         return None
-    codes = packed_levels.pack(_in_memory(tensor.detach()), levels)
-    return PackedLevels(codes, levels, tensor.shape, tensor.stride(), tensor.dtype)
+    codes = packed_fractions.pack(_in_memory(tensor.detach()), denominator)
+    return PackedFractions(codes, denominator, tensor.shape, tensor.stride(), tensor.dtype)
 
 
 def pack(tensor: Tensor, memory: SharedBlocks | None = None) -> Packed | None:
@@ -160,10 +160,10 @@ class SavedBytes:
     _memory: SharedBlocks | None = field(default=None, repr=False)
     # By memory and place in it: whose memory it is, its version, and what is kept in its place.
     _known: dict[
-        tuple[int, int], tuple[StorageWeakRef, tuple[object, ...], Packed | PackedLevels | Tensor | None]
+        tuple[int, int], tuple[StorageWeakRef, tuple[object, ...], Packed | PackedFractions | Tensor | None]
     ] = field(default_factory=dict, repr=False)
 
-    def save(self, tensor: Tensor) -> Packed | PackedLevels | Tensor:
+    def save(self, tensor: Tensor) -> Packed | PackedFractions | Tensor:
         """Returns what to keep of a tensor that autograd saves."""
         owner = tensor if tensor._base is None else tensor._base
         if isinstance(owner, torch.nn.Parameter) or torch.compiler.is_compiling():
@@ -177,7 +177,7 @@ class SavedBytes:
         alive = known is not None and not known[0].expired()  # type: ignore[no-untyped-call]
         if known is not None and alive and known[1] == same:
             return tensor.detach() if known[2] is None else known[2]
-        kept: Packed | PackedLevels | Tensor | None
+        kept: Packed | PackedFractions | Tensor | None
         kept = pack(tensor, self._memory) if _by_content(tensor) else pack_known(tensor)
         self.given += tensor.nbytes
         self.kept += tensor.nbytes if kept is None else kept.nbytes
@@ -225,6 +225,6 @@ def save_packed(
         _besides=frozenset(tensor.untyped_storage()._cdata for tensor in besides), _memory=memory
     )
     unpack = lambda kept: kept if isinstance(kept, Tensor) else kept.unpack()  # noqa: E731
-    with known_levels.noted(), torch.autograd.graph.saved_tensors_hooks(saved.save, unpack):
+    with packable.noted(), torch.autograd.graph.saved_tensors_hooks(saved.save, unpack):
         yield saved
     saved._known.clear()

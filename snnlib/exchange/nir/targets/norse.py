@@ -24,9 +24,9 @@ class Norse(Target):
 
     def cell(self, name: str, node: Any, dt: float) -> Cell:
         """`IAFCell`, `LIFBoxCell`, or a synapse and `LIFBoxCell`, in float32."""
-        limit = array(node.v_threshold)
+        threshold = array(node.v_threshold)
         zero, one = np.zeros(()), np.ones(())
-        firing: dict[str, Any] = {"threshold": limit, "reset_value": zero, "dtype": np.float32}
+        firing: dict[str, Any] = {"threshold": threshold, "reset_value": zero, "dtype": np.float32}
         if kind_of(node) == "IF":
             return Cell(decay=one, gain=one, offset=zero, start=zero, **firing)
         v_leak = array(node.v_leak)

@@ -25,10 +25,10 @@ class Sinabs(Target):
         zero, one = np.zeros(()), np.ones(())
         firing: dict[str, Any] = {}
         if kind_of(node) in ("IF", "LIF"):
-            limit = array(node.v_threshold)
-            firing = {"threshold": limit, "strict": False, "max_spikes": np.inf}
+            threshold = array(node.v_threshold)
+            firing = {"threshold": threshold, "strict": False, "max_spikes": np.inf}
             if kind_of(node) == "IF":
-                return Cell(decay=one, gain=one, offset=zero, floor=-limit, dtype=np.float32, **firing)
+                return Cell(decay=one, gain=one, offset=zero, floor=-threshold, dtype=np.float32, **firing)
         v_leak = array(node.v_leak)
         if v_leak.ndim != 1:
             raise Refused(f"{name}: it takes constants with one axis alone, not shape {v_leak.shape}")

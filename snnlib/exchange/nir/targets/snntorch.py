@@ -31,20 +31,20 @@ class SnnTorch(Target):
             raise Refused(f"{name}: it takes v_leak = 0 alone")
         if kind_of(node) == "LIF":
             tau, gain = array(node.tau), array(node.r) * dt / array(node.tau)
-            limit = array(node.v_threshold)
-            uniform(name, "threshold", limit)
+            threshold = array(node.v_threshold)
+            uniform(name, "threshold", threshold)
             # Gains near 1 count as 1, others scale the threshold; of several the least does.
-            limit = limit if np.allclose(gain, 1.0) else limit / np.unique(gain)[0]
+            threshold = threshold if np.allclose(gain, 1.0) else threshold / np.unique(gain)[0]
             wide = np.float64 if tau.ndim else np.float32
-            return _leaky(np.clip(1 - dt / tau, 0, 1), uniform(name, "threshold", limit), wide)
+            return _leaky(np.clip(1 - dt / tau, 0, 1), uniform(name, "threshold", threshold), wide)
         tau_m, tau_s = array(node.tau_mem), array(node.tau_syn)
         if not np.allclose(array(node.r), tau_m / dt):
             raise Refused(f"{name}: it takes r = tau_mem / dt alone")
         gain = array(node.w_in) * dt / tau_s
-        limit = array(node.v_threshold)
-        limit = limit if np.allclose(gain, 1.0) else limit / gain
+        threshold = array(node.v_threshold)
+        threshold = threshold if np.allclose(gain, 1.0) else threshold / gain
         wide = np.float32 if np.unique(tau_m).size == np.unique(tau_s).size == 1 else np.float64
-        made = _leaky(np.clip(1 - dt / tau_m, 0, 1), uniform(name, "threshold", limit), wide)
+        made = _leaky(np.clip(1 - dt / tau_m, 0, 1), uniform(name, "threshold", threshold), wide)
         return replace(made, decay_s=np.clip(1 - dt / tau_s, 0, 1), gain_s=np.ones_like(tau_s))
 
     def check(self, graph: Any) -> None:
