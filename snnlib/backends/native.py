@@ -99,8 +99,6 @@ def _missing(device: str, name: str = "") -> str:
     return f"there are no native kernels for device {device}"
 
 
-# A compiler keeps the answer, as it cannot trace the module's functions.
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _cuda_problem(index: int | None) -> str:
     """Returns why the module's CUDA kernels cannot run on a GPU (default: the current one); empty if they can."""
     if not torch.cuda.is_available():
@@ -115,6 +113,11 @@ def _cuda_problem(index: int | None) -> str:
         return f"CUDA kernels cannot run on this GPU: {problem}"
     _usable_gpus.add(index)
     return ""
+
+
+# A compiler keeps the answer, as it cannot trace the module's functions: `torch.compiler.assume_constant_result` does
+# this, and imports the compiler, which takes as long as torch itself.
+_cuda_problem._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def _unsupported(name: str, tensor: Tensor) -> str:

@@ -1,8 +1,6 @@
 """`snnlib.report` of nets and data of one's own: numbers against a pass by hand, sections, errors."""
 
 import re
-import subprocess
-import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -410,19 +408,3 @@ def test_errors_name_the_argument(arguments: dict[str, Any], message: str, tmp_p
     with pytest.raises(ValueError, match=message):
         snnlib.report(net, out=tmp_path, **options)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_visual_and_report_are_attributes_that_load_late() -> None:
-    code = (
-        "import sys, snnlib; assert 'matplotlib' not in sys.modules and 'visual' in dir(snnlib)\n"
-        "snnlib.visual.raster; snnlib.report"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
-    code = (
-        "import sys; sys.modules['matplotlib'] = None; import snnlib\n"
-        "try: snnlib.report\nexcept ImportError as error: print(error)"
-    )
-    out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
-    assert "pip install 'snnlib[train]'" in out
-    with pytest.raises(AttributeError, match="module 'snnlib' has no attribute 'absent'"):
-        snnlib.absent  # noqa: B018

@@ -239,11 +239,6 @@ def test_without_scikit_learn(tmp_path, monkeypatch):
         build(tmp_path / "a")
 
 
-def test_import_needs_no_scikit_learn():
-    code = "import sys, snnlib.data.datasets.digits; sys.exit('sklearn' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], check=True)
-
-
 def test_unwritable_cache_says_what_to_set(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="set SNNLIB_CACHE or root to a writable folder"):

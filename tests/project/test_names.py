@@ -1,8 +1,13 @@
 """Names of the package: what `dir` shows, and what a guessed name is answered with."""
 
+import subprocess
+import sys
+
 import pytest
+import torch
 
 import snnlib
+from snnlib.backends import native
 
 
 @pytest.mark.filterwarnings("ignore:snnlib.srmConv has the papers' gradients")
@@ -43,3 +48,33 @@ def test_other_names_have_no_hint() -> None:
     for name in ("entirely_unknown_thing", "__wrapped__", "_private"):
         with pytest.raises(AttributeError, match=rf"^module 'snnlib' has no attribute '{name}'$"):
             getattr(snnlib, name)
+
+
+IMPORT = """
+import sys, snnlib, snnlib.data.datasets.digits
+# The compiler of torch takes as long as torch itself.
+print({"matplotlib", "sklearn", "lightning", "nir", "torch._dynamo"} & set(sys.modules), "visual" in dir(snnlib))
+sys.modules["matplotlib"] = None
+try:
+    snnlib.report
+except ImportError as error:
+    print(error)
+del sys.modules["matplotlib"]
+snnlib.visual.raster; snnlib.report
+"""
+
+
+def test_an_import_brings_no_optional_package_and_no_compiler() -> None:
+    """`visual` and `report` load when they are asked for, and say then what is missing."""
+    shown = subprocess.check_output([sys.executable, "-c", IMPORT], text=True).splitlines()
+    assert shown[0] == "set() True"
+    assert "pip install 'snnlib[train]'" in shown[1]
+    with pytest.raises(AttributeError, match="module 'snnlib' has no attribute 'absent'"):
+        snnlib.absent  # noqa: B018
+
+
+def test_answers_that_a_compiler_keeps_are_marked_as_torch_marks_them() -> None:
+    def marked() -> None: ...
+
+    torch.compiler.assume_constant_result(marked)
+    assert vars(marked) == vars(native._cuda_problem)
