@@ -585,21 +585,21 @@ import snnlib, torch
 samples = [(torch.ones(3, 2, 4, 4), 1)] * 2
 assert snnlib.data.FrameCache(samples, preload=True).nbytes == 2 * 3 * 2 * 16
 from snnlib_command import main
-main(sys.argv[1:])
+main(["doctor"])
+for command in sys.argv[1:]:
+    try:
+        main([command])
+    except SystemExit as stop:
+        assert stop.code == 2
+    else:
+        raise AssertionError(command)
 """
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        (["doctor"], 0, r"SRM neurons on cpu +(native|reference): "),
-        (["train"], 2, r"error: the command needs the package \w+, .*: pip install 'snnlib\[train\]'\n"),
-        (["data"], 2, r"error: the command needs the package \w+, .*: pip install 'snnlib\[train\]'\n"),
-    ],
-)
-def test_base_installation(arguments: list[str], code: int, message: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", WITHOUT_EXTRAS, *arguments]
+def test_base_installation(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", WITHOUT_EXTRAS, "train", "data"]
     child = subprocess.run(command, check=False, capture_output=True, text=True, cwd=tmp_path)
-    assert child.returncode == code, child.stderr
-    assert re.search(message, child.stdout + child.stderr)
-    assert "Traceback" not in child.stderr
+    assert child.returncode == 0, child.stderr
+    assert re.search(r"SRM neurons on cpu +(native|reference): ", child.stdout)
+    error = r"error: the command needs the package \w+, .*: pip install 'snnlib\[train\]'\n"
+    assert re.fullmatch(error * 2, child.stderr)

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from executed_again import executed_again
 
 import snnlib
 from snnlib.backends import choice, cpu_memory, native
@@ -141,17 +142,19 @@ def test_unknown_instruction_set_is_refused() -> None:
         ("SNNLIB_ISA", "mmx", "environment variable SNNLIB_ISA: instruction set: expected one of portable"),
     ],
 )
-def test_wrong_environment(name: str, value: str, message: str) -> None:
+def test_wrong_environment(name: str, value: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if name == "SNNLIB_ISA" and native._module is None:
         pytest.skip("the compiled module is not available")
-    run = _python("import snnlib", **{name: value})
-    assert run.returncode != 0
-    assert message in run.stderr
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match=message):
+        executed_again(native)
 
 
-def test_empty_variables_count_as_unset() -> None:
-    run = _python("import snnlib", SNNLIB_PATH="", SNNLIB_ISA="", SNNLIB_CONVOLUTION="")
-    assert run.returncode == 0, run.stderr
+def test_empty_variables_count_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SNNLIB_PATH", "SNNLIB_ISA", "SNNLIB_CONVOLUTION"):
+        monkeypatch.setenv(name, "")
+    assert executed_again(native)._path.value == "auto"
+    assert executed_again(choice).chosen() == "auto"
 
 
 def test_environment_chooses_path_and_instruction_set() -> None:

@@ -17,6 +17,7 @@ SLOW = {
         "decoupled_heads.py",
         "explain.py",
         "labelled_steps.py",
+        "mnist.py",
         "nmnist.py",
         "pipeline.py",
         "published_names.py",
