@@ -14,8 +14,8 @@ demo: $(VENV)/.native $(VENV)/.fetched  ## Train on the embedded data and show t
 	$(VENV)/bin/snnlib train
 
 test: $(READY)  ## All tests but the slow ones, README and docstring examples included.
-# A file at a time on every core, with one thread each: tests that need threads set their number. In the order of
-# tests/conftest.py, where the longest files come first.
+# A file at a time on every core, with one thread each: tests that need threads set their number. Those that took longest
+# in the last run come first (tests/helpers/durations.py).
 	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -m "not slow" --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 test-slow: $(READY)  ## The slow tests: examples that train for long, benchmarks of memory, the script for a GPU.

@@ -3,11 +3,16 @@
 import importlib.util
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import durations
 import pytest
 import torch
+
+# Before a first op does, which would have the compiler see functions of torch that fill memory with NaN.
+import torch._dynamo
 from hypothesis import HealthCheck, settings
 from torch import Tensor
 
@@ -39,27 +44,29 @@ settings.register_profile("explore", deadline=None, max_examples=500, suppress_h
 settings.load_profile("repeatable")
 
 
-# Files that take longest, in order: they come first, so that no core waits for another's last file.
-LONGEST = [
-    *(
-        "test_examples.py",
-        "test_ops.py",
-        "test_benchmarks.py",
-        "test_cli.py",
-        "test_cuda_emulation.py",
-        "test_gpu_check.py",
-        "test_report.py",
-    ),
-    *("test_spike_regression.py", "test_data_digits.py", "test_neurons.py", "test_training_resume.py"),
-    *("test_native.py", "test_visual.py", "test_compile.py", "test_cudnn.py"),
-    *("test_models_published.py", "test_invariance.py", "test_fuzz.py"),
-]
+class Durations:
+    """Has the files that took longest in the last whole run come first, and notes how long they take in this one."""
+
+    def __init__(self) -> None:
+        self.seconds: Counter[str] = Counter()
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        before = durations.read()
+        items.sort(key=lambda item: -before.get(item.nodeid.split("::")[0], 0.0))
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.seconds[report.nodeid.split("::")[0]] += report.duration
+
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        config = session.config
+        whole = config.args_source is config.ArgsSource.TESTPATHS and not config.option.keyword
+        # Workers of pytest-xdist report to the one process that has started them.
+        if whole and not hasattr(config, "workerinput") and exitstatus <= pytest.ExitCode.TESTS_FAILED:
+            durations.write(self.seconds)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The order in which `--dist loadfile` hands files out."""
-    places = {name: place for place, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: places.get(item.path.name, len(LONGEST)))
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Durations())
 
 
 @pytest.fixture(params=["native", "reference"])
