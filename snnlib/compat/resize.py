@@ -39,10 +39,7 @@ class Bicubic:
         return float(functional.cubic_kernel(torch.tensor(x, dtype=torch.float64), a))
 
     def bicubic_interpolate(
-        self,
-        data_in: Tensor | np.ndarray,
-        scale: float = 1 / 4,
-        mode: str = "edge",
+        self, data_in: Tensor | np.ndarray, scale: float = 1 / 4, mode: str = "edge"
     ) -> Tensor:
         """`[H, W, C]` to `[int(H scale), int(W scale), C]`, edges replicated."""
         if mode != "edge":

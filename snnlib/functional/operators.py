@@ -11,13 +11,7 @@ from torch import Tensor
 
 from snnlib.backends.autocast import autocast_dtype
 from snnlib.backends.geometry import ConvOptions
-from snnlib.checks import (
-    as_sizes,
-    check_count,
-    check_device,
-    check_floating,
-    check_rank,
-)
+from snnlib.checks import as_sizes, check_count, check_device, check_floating, check_rank
 from snnlib.ops import packable
 from snnlib.ops.torch_conv import convolve
 

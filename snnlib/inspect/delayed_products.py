@@ -55,11 +55,7 @@ def of_late_spikes(
     gone = of_delayed(before[:-1], weight, delay, rounded)
     sent = nonzero_counts(torch.cat((before[-1:], spikes[:-1])).flatten(0, 1))
     return Products(
-        found.effective - gone.effective,
-        spikes.numel() * len(weight),
-        found.unit,
-        spikes.numel(),
-        sent.total,
+        found.effective - gone.effective, spikes.numel() * len(weight), found.unit, spikes.numel(), sent.total
     )
 
 

@@ -8,13 +8,7 @@ from torch import Tensor
 from snnlib.checks import check_floating, check_lengths, check_rank
 from snnlib.sequences.lengths import without_padding
 
-__all__ = [
-    "firing_rate",
-    "first_spike_time",
-    "spike_count",
-    "spike_times",
-    "time_weighted_count",
-]
+__all__ = ["firing_rate", "first_spike_time", "spike_count", "spike_times", "time_weighted_count"]
 
 
 def _check_sequence(spikes: Tensor, batch_first: bool, at_least_steps: int) -> int:
@@ -95,10 +89,7 @@ def time_weighted_count(spikes: Tensor, batch_first: bool = False) -> Tensor:
 
 
 def first_spike_time(
-    spikes: Tensor,
-    batch_first: bool = False,
-    no_spike: float | None = None,
-    potential: Tensor | None = None,
+    spikes: Tensor, batch_first: bool = False, no_spike: float | None = None, potential: Tensor | None = None
 ) -> Tensor:
     """Step of each neuron's first spike: `t1 = min { t : s[t] != 0 }`.
 

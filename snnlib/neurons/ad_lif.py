@@ -89,7 +89,7 @@ class AdLIF(SpikingNeuron):
             "reset": "subtract",
             "detach_reset": False,
             "surrogate": Rectangle(width=0.5),
-        },
+        }
     }
 
     @classmethod

@@ -92,11 +92,7 @@ class ALIF(SpikingNeuron):
     dialects: ClassVar[dict[str, dict[str, Any]]] = {
         "norse": _LSNN,
         "lsnn": _LSNN,
-        "sinabs": {
-            "detach_adaptation": True,
-            "detach_reset": False,
-            "surrogate": Exponential(0.5),
-        },
+        "sinabs": {"detach_adaptation": True, "detach_reset": False, "surrogate": Exponential(0.5)},
     }
 
     @classmethod

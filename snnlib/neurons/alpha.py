@@ -69,7 +69,7 @@ class Alpha(SpikingNeuron):
     single_spike: bool = fixed(False)
 
     dialects: ClassVar[dict[str, dict[str, Any]]] = {
-        "snntorch": {"compare": ">", "reset_time": "next", "surrogate": ATan(2.0)},
+        "snntorch": {"compare": ">", "reset_time": "next", "surrogate": ATan(2.0)}
     }
 
     @classmethod

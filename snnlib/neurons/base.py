@@ -178,11 +178,7 @@ class Neuron(KnownOptions, Constants):
         return self.step(state, current, params)
 
     def _run(
-        self,
-        x: Tensor,
-        state: tuple[Tensor, ...] | None,
-        dynamics: Dynamics | None,
-        by_step: bool = False,
+        self, x: Tensor, state: tuple[Tensor, ...] | None, dynamics: Dynamics | None, by_step: bool = False
     ) -> Output:
         """By the native kernels for these dynamics, or by the model's way over the steps; that of `step` if asked."""
         check_floating("x", x)

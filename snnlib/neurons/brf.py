@@ -17,9 +17,7 @@ from typing import Any
 from torch import Tensor
 
 from snnlib.neurons.base import Params, Reset, State
-from snnlib.neurons.checks import (
-    values_of,
-)
+from snnlib.neurons.checks import values_of
 from snnlib.neurons.dynamics import Coefficient, Dynamics
 from snnlib.neurons.fields import Constant, constant, fixed, option
 from snnlib.neurons.firing import SpikingNeuron

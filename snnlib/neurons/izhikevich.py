@@ -17,9 +17,7 @@ import torch
 from torch import Tensor
 
 from snnlib.neurons.base import Params, Reset, State
-from snnlib.neurons.checks import (
-    check_tau,
-)
+from snnlib.neurons.checks import check_tau
 from snnlib.neurons.dynamics import Dynamics
 from snnlib.neurons.fields import Constant, constant, fixed, one_of, option
 from snnlib.neurons.firing import SpikingNeuron

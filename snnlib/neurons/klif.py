@@ -61,7 +61,7 @@ class KLIF(SpikingNeuron):
 
     dialects: ClassVar[dict[str, dict[str, Any]]] = {
         # None: at reset_value.
-        "spikingjelly": {"rest": None, "detach_reset": False, "surrogate": Sigmoid(4.0)},
+        "spikingjelly": {"rest": None, "detach_reset": False, "surrogate": Sigmoid(4.0)}
     }
 
     def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:

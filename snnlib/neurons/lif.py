@@ -83,12 +83,7 @@ class LIF(SpikingNeuron):
             "reset_time": "next",
             "surrogate": ATan(2.0),
         },
-        "lapicque": {
-            "compare": ">",
-            "reset": "subtract",
-            "reset_time": "next",
-            "surrogate": ATan(2.0),
-        },
+        "lapicque": {"compare": ">", "reset": "subtract", "reset_time": "next", "surrogate": ATan(2.0)},
         "norse": {"tau": 10.0, "compare": ">", "detach_reset": False, "surrogate": SuperSpike(1.0)},
         "sinabs": {
             "discretisation": "exponential",

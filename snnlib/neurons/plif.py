@@ -16,11 +16,7 @@ import torch
 from torch import Tensor
 
 from snnlib.neurons.base import Params, State
-from snnlib.neurons.checks import (
-    check_tau,
-    is_learned,
-    values_of,
-)
+from snnlib.neurons.checks import check_tau, is_learned, values_of
 from snnlib.neurons.dynamics import Dynamics
 from snnlib.neurons.fields import Constant, constant, fixed, option
 from snnlib.neurons.firing import SpikingNeuron
@@ -74,7 +70,7 @@ class PLIF(SpikingNeuron):
 
     dialects: ClassVar[dict[str, dict[str, Any]]] = {
         # None: at reset_value.
-        "spikingjelly": {"rest": None, "detach_reset": False, "surrogate": Sigmoid(4.0)},
+        "spikingjelly": {"rest": None, "detach_reset": False, "surrogate": Sigmoid(4.0)}
     }
 
     @property

@@ -71,7 +71,7 @@ class QIF(SpikingNeuron):
     max_spikes: float = fixed(1)
 
     dialects: ClassVar[dict[str, dict[str, Any]]] = {
-        "spikingjelly": {"detach_reset": False, "surrogate": Sigmoid(4.0)},
+        "spikingjelly": {"detach_reset": False, "surrogate": Sigmoid(4.0)}
     }
 
     @classmethod

@@ -66,7 +66,7 @@ class Resonate(SpikingNeuron):
     single_spike: bool = fixed(False)
 
     dialects: ClassVar[dict[str, dict[str, Any]]] = {
-        "spikingjelly": {"detach_reset": False, "surrogate": Sigmoid(4.0)},
+        "spikingjelly": {"detach_reset": False, "surrogate": Sigmoid(4.0)}
     }
 
     def _rotation(self, params: Params) -> tuple[Tensor, Tensor]:

@@ -227,5 +227,5 @@ def warn_of_high_surrogate(neuron: Neuron) -> None:
     if peak >= _HIGHEST_PEAK:
         warn_caller(
             f"neuron: its surrogate {bump} has a peak of {peak:g}; under recurrence a peak of 1 and more can let "
-            "gradients grow to NaN: take surrogate=snnlib.surrogate.Triangle(width=0.5, height=0.4)",
+            "gradients grow to NaN: take surrogate=snnlib.surrogate.Triangle(width=0.5, height=0.4)"
         )

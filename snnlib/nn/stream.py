@@ -103,12 +103,7 @@ def _usable(state: tuple[Tensor, ...] | None) -> tuple[Tensor, ...] | None:
 
 @contextmanager
 def _running(
-    layer: nn.Module,
-    block: Block | None,
-    name: str,
-    calls: dict[str, int],
-    states: States,
-    after: States,
+    layer: nn.Module, block: Block | None, name: str, calls: dict[str, int], states: States, after: States
 ) -> Iterator[None]:
     """In the context the layer's calls go through `run`, with its state; so do those of the block that it runs in."""
 

@@ -43,13 +43,5 @@ def backward_(grad: Tensor, x: Tensor, moments: Tensor, epsilon: float) -> Tenso
         return reference.batch_norm.backward_(grad, x, moments, epsilon)
     sums = torch.empty(2, rows[1], dtype=torch.float64)
     mean, variance = moments
-    run(
-        *rows,
-        x.data_ptr(),
-        mean.data_ptr(),
-        variance.data_ptr(),
-        epsilon,
-        grad.data_ptr(),
-        sums.data_ptr(),
-    )
+    run(*rows, x.data_ptr(), mean.data_ptr(), variance.data_ptr(), epsilon, grad.data_ptr(), sums.data_ptr())
     return sums

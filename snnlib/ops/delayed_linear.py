@@ -164,10 +164,7 @@ def forward(call: Delayed) -> Tensor:
     if kernel is None:
         wide = state_dtype(x)
         found = reference.delay.linear(
-            time_first(x, time_dim).to(wide),
-            weight.to(wide),
-            delay.to(wide).expand_as(weight),
-            rounded,
+            time_first(x, time_dim).to(wide), weight.to(wide), delay.to(wide).expand_as(weight), rounded
         )
         return out.copy_(time_first(found, time_dim))
     if _by_products(x, delay):

@@ -28,11 +28,7 @@ WHOLE = (1, 1)
 
 
 def run(
-    x: Tensor,
-    dynamics: Dynamics,
-    state: Tensor | None,
-    time_dim: int,
-    window: tuple[int, int] = WHOLE,
+    x: Tensor, dynamics: Dynamics, state: Tensor | None, time_dim: int, window: tuple[int, int] = WHOLE
 ) -> tuple[Tensor, Tensor]:
     """Returns values, or their means over windows, and the state after the last step of neurons with these dynamics.
 

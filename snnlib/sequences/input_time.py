@@ -64,11 +64,7 @@ class TimedInput(NamedTuple):
 
 
 def by_time(
-    x: Tensor,
-    state: tuple[Tensor, ...] | None,
-    parts: int,
-    input_gradient: str | None,
-    time_dim: int,
+    x: Tensor, state: tuple[Tensor, ...] | None, parts: int, input_gradient: str | None, time_dim: int
 ) -> TimedInput:
     """Returns the input of a layer with the gradient that the module below reads, and the layer's own state.
 

@@ -13,13 +13,7 @@ from snnlib.app.visual.canvas import FAINT, INK, PALETTE, new_figure, tidy
 from snnlib.testing.diff import NONE, SpikeDiff, index_text
 
 _KEPT, _FROM, _TO, _APPEARED, _VANISHED = FAINT, PALETTE[4], PALETTE[0], PALETTE[2], PALETTE[1]
-_LEGEND = {
-    "kept": _KEPT,
-    "moved from": _FROM,
-    "moved to": _TO,
-    "appeared": _APPEARED,
-    "vanished": _VANISHED,
-}
+_LEGEND = {"kept": _KEPT, "moved from": _FROM, "moved to": _TO, "appeared": _APPEARED, "vanished": _VANISHED}
 # Up to this many neurons get a row each with its index and arrows; more are drawn as a cloud, up to the second number.
 _FEW_NEURONS, _MOST_NEURONS = 20, 500
 

@@ -19,14 +19,7 @@ from torch import Tensor
 from snnlib.checks import check_floating, check_rank
 from snnlib.data.atomic import write_bytes_atomically
 from snnlib.testing.diff import SpikeDiff
-from snnlib.testing.golden import (
-    GoldenError,
-    Spikes,
-    encode,
-    encode_potentials,
-    read_potentials,
-    read_spikes,
-)
+from snnlib.testing.golden import GoldenError, Spikes, encode, encode_potentials, read_potentials, read_spikes
 from snnlib.testing.potentials import PotentialDiff
 
 Array = NDArray[Any]

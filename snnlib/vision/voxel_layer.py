@@ -34,11 +34,7 @@ class VoxelPool(nn.Module):
         self.reduce: Reduce = reduce
 
     def forward(
-        self,
-        features: Tensor,
-        points: Tensor,
-        batch: Tensor | None = None,
-        batch_size: int | None = None,
+        self, features: Tensor, points: Tensor, batch: Tensor | None = None, batch_size: int | None = None
     ) -> Tensor:
         """Grid of pooled features."""
         return voxel_pool(features, points, self.bounds, batch, batch_size, reduce=self.reduce)

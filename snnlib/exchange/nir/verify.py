@@ -135,12 +135,7 @@ def _check_firing(outputs: dict[str, Array], units: dict[str, Unit], dt: float) 
 
 
 def _compared(
-    importer: Target,
-    graph: Any,
-    reference: dict[str, Unit],
-    expected: dict[str, Array],
-    x: Array,
-    dt: float,
+    importer: Target, graph: Any, reference: dict[str, Unit], expected: dict[str, Array], x: Array, dt: float
 ) -> Verification:
     """The importer's net on the input, beside what is expected of the nodes that both have."""
     structure = structure_of(graph)

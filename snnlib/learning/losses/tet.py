@@ -6,19 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as torch_functional
 
-from snnlib.checks import (
-    check_floating,
-    check_integer_labels,
-    check_labels,
-    check_lengths,
-    check_rank,
-)
-from snnlib.learning.losses._common import (
-    Reduction,
-    accumulation_dtype,
-    check_smoothing,
-    reduced,
-)
+from snnlib.checks import check_floating, check_integer_labels, check_labels, check_lengths, check_rank
+from snnlib.learning.losses._common import Reduction, accumulation_dtype, check_smoothing, reduced
 from snnlib.sequences.lengths import valid_steps
 
 

@@ -11,9 +11,7 @@ from torch import Tensor, nn
 from snnlib.learning.preparing.rate_search import RateSearch, assign_effective_weight
 from snnlib.nn.neuron_layer import NeuronLayer
 
-__all__ = [
-    "calibrate_firing_rate_",
-]
+__all__ = ["calibrate_firing_rate_"]
 
 # Runs of a layer's neurons at most: the rate is what was asked for, where `prepare_` is content with three.
 _ROUNDS = 20

@@ -15,12 +15,7 @@ from snnlib.inspect.autograd_paths import output_layers, tensors_in, without_gra
 from snnlib.learning.preparing.checks import check_input, torch_modules_checked, warn_of_input
 from snnlib.learning.preparing.course import Course
 from snnlib.learning.preparing.layers import Prepare, dense_amplitudes
-from snnlib.learning.preparing.neurons import (
-    PrepareNeuron,
-    Sources,
-    kept_by_batch_norm,
-    standalone_neurons,
-)
+from snnlib.learning.preparing.neurons import PrepareNeuron, Sources, kept_by_batch_norm, standalone_neurons
 from snnlib.learning.preparing.report import LayerPreparation, Preparation
 from snnlib.learning.preparing.targets import OUTPUT_RATE
 from snnlib.neurons import Neuron

@@ -110,13 +110,7 @@ class ScaleSearch:
     """
 
     def __init__(
-        self,
-        layer: NeuronLayer,
-        x: Tensor,
-        weight: Tensor,
-        name: str,
-        *,
-        turned: bool = False,
+        self, layer: NeuronLayer, x: Tensor, weight: Tensor, name: str, *, turned: bool = False
     ) -> None:
         if turned:
             negative = weight.flatten(1).sum(1) < 0
