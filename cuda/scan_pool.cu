@@ -43,29 +43,9 @@ __global__ void scan_pool_forward_kernel(ScanForwardArgs a, WindowPlaces places)
   by_usual<kUsual<S>>(a.flags, coefficients, [&](const LinearFlags& flags, const auto& k) {
     const T* current = static_cast<const T*>(a.current) + place.cell;
     T* value = static_cast<T*>(a.value) + place.window;
-    for_each_group<kAhead<T, Shape::kCells>>(int(a.view.steps), [&](auto size, int) {
-      constexpr int n = decltype(size)::value;
-      Pack<T, P> cells[n][Shape::kPacks];
-      SNNLIB_UNROLL
-      for (int j = 0; j < n; ++j, current += places.step_stride) places.read<T, P, Last>(current, cells[j]);
-      SNNLIB_UNROLL
-      for (int j = 0; j < n; ++j, value += places.step_stride / 4) {
-        S mean[Shape::kWindows] = {};
-        SNNLIB_UNROLL
-        for (int pack = 0; pack < Shape::kPacks; ++pack) {
-          S x[P];
-          to_states(cells[j][pack], x);
-          SNNLIB_UNROLL
-          for (int v = 0; v < P; ++v) {
-            S& sum = mean[Shape::window(v)];
-            sum += linear_step<1, false>(state[pack * P + v], x[v], k[Shape::channel(v)], flags, S(1)).spike;
-          }
-        }
-        SNNLIB_UNROLL
-        for (int w = 0; w < Shape::kWindows; ++w) mean[w] = mean[w] * S(0.25);
-        store_pack(value, 0, to_pack<T>(mean));
-      }
-    });
+    write_means<T, P, Last, kAhead<T, Shape::kCells>>(
+        places, int(a.view.steps), current, value,
+        [&](int n, int v, S x) { return linear_step<1, false>(state[n], x, k[Shape::channel(v)], flags, S(1)).spike; });
   });
   S* out = static_cast<S*>(a.state_out) + place.neuron;
   SNNLIB_UNROLL

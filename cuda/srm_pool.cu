@@ -37,28 +37,8 @@ __global__ void srm_pool_forward_kernel(SrmForwardArgs a, SrmDecay<typename Stat
   SrmState<S> state[Shape::kCells] = {};
   const T* current = static_cast<const T*>(a.current) + place.cell;
   T* means = static_cast<T*>(a.spikes) + place.window;
-  for_each_group<kAhead<T, Shape::kCells>>(int(a.view.steps), [&](auto size, int) {
-    constexpr int n = decltype(size)::value;
-    Pack<T, P> cells[n][Shape::kPacks];
-    SNNLIB_UNROLL
-    for (int j = 0; j < n; ++j, current += places.step_stride) places.read<T, P, Last>(current, cells[j]);
-    SNNLIB_UNROLL
-    for (int j = 0; j < n; ++j, means += places.step_stride / 4) {
-      S mean[Shape::kWindows] = {};
-      SNNLIB_UNROLL
-      for (int pack = 0; pack < Shape::kPacks; ++pack) {
-        S x[P];
-        to_states(cells[j][pack], x);
-        SNNLIB_UNROLL
-        for (int v = 0; v < P; ++v) {
-          S& sum = mean[Shape::window(v)];
-          sum += srm_step(state[pack * P + v], x[v], limit[Shape::channel(v)], k).spike;
-        }
-      }
-      SNNLIB_UNROLL
-      for (int w = 0; w < Shape::kWindows; ++w) mean[w] = mean[w] * S(0.25);
-      store_pack(means, 0, to_pack<T>(mean));
-    }
+  write_means<T, P, Last, kAhead<T, Shape::kCells>>(places, int(a.view.steps), current, means, [&](int n, int v, S x) {
+    return srm_step(state[n], x, limit[Shape::channel(v)], k).spike;
   });
 }
 

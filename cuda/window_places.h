@@ -86,5 +86,32 @@ struct WindowPlaces {
   }
 };
 
+// The means of the windows of a thread at all steps, `Ahead` steps at a time: spike(cell, its lane in a pack, current).
+template <class T, int P, bool Last, int Ahead, class F>
+__device__ void write_means(const WindowPlaces& places, int steps, const T* current, T* means, const F& spike) {
+  using S = typename StateOf<T>::type;
+  using Shape = WindowShape<P, Last>;
+  for_each_group<Ahead>(steps, [&](auto size, int) {
+    constexpr int n = decltype(size)::value;
+    Pack<T, P> cells[n][Shape::kPacks];
+    SNNLIB_UNROLL
+    for (int j = 0; j < n; ++j, current += places.step_stride) places.read<T, P, Last>(current, cells[j]);
+    SNNLIB_UNROLL
+    for (int j = 0; j < n; ++j, means += places.step_stride / 4) {
+      S mean[Shape::kWindows] = {};
+      SNNLIB_UNROLL
+      for (int pack = 0; pack < Shape::kPacks; ++pack) {
+        S x[P];
+        to_states(cells[j][pack], x);
+        SNNLIB_UNROLL
+        for (int v = 0; v < P; ++v) mean[Shape::window(v)] += spike(pack * P + v, v, x[v]);
+      }
+      SNNLIB_UNROLL
+      for (int w = 0; w < Shape::kWindows; ++w) mean[w] = mean[w] * S(0.25);
+      store_pack(means, 0, to_pack<T>(mean));
+    }
+  });
+}
+
 }  // namespace cuda
 }  // namespace snnlib

@@ -25,13 +25,14 @@ class Backward {
   static constexpr int64_t L = Simd<S>::kLanes, kKept = kSaved<K, Next, kStates>;
 
  public:
-  SNNLIB_NOINLINE void run(const RecurrentBackwardArgs& args, const LateConnections<S>& connections, int64_t sample) {
+  SNNLIB_NOINLINE void run(const RecurrentBackwardArgs& args, const DelayedConnections<S>& connections,
+                           int64_t sample) {
     a_ = &args, n_ = sample;
     count_ = args.view.inner, vectors_ = (count_ + L - 1) / L;
     const int64_t steps = steps_of(args, sample), fit = kScratchBytes / (kKept * vectors_ * int64_t(sizeof(V)));
     const int64_t segment = fit < 1 ? 1 : fit, segments = (steps + segment - 1) / segment;
     begin();
-    if (args.delays.delay) late_.start(args, connections, steps);
+    if (args.delays.delay) delayed_.start(args, connections, steps);
     block_.load(args, own_of(args), sample, 0, count_);
     LinearState<K, V>* starts = starts_.reserve(segments * vectors_);
     const int64_t most = steps < segment ? steps : segment;
@@ -123,7 +124,7 @@ class Backward {
       const uint32_t bits = active[i] & (~uint32_t(0) >> (32 - (left < L ? left : L)));
       found += append_numbers<S>(i * L, bits, neurons + found);
     }
-    a_->delays.delay ? late_.see(t, neurons, found, rows_.back.data()) : multiply(neurons, found);
+    a_->delays.delay ? delayed_.see(t, neurons, found, rows_.back.data()) : multiply(neurons, found);
   }
 
   void multiply(int32_t* neurons, int64_t count) {
@@ -150,7 +151,7 @@ class Backward {
       carry_.data()[i] = carry;
       store_lanes<S>(out + i * L, grad_x, lanes);
     }
-    a_->delays.delay ? late_.keep(t, out) : void(std::memcpy(rows_.signal.data(), out, size_t(count_) * sizeof(S)));
+    a_->delays.delay ? delayed_.keep(t, out) : void(std::memcpy(rows_.signal.data(), out, size_t(count_) * sizeof(S)));
     if (!flags.through_time) std::memset(rows_.back.data(), 0, size_t(a_->row) * sizeof(S));
   }
 
@@ -171,19 +172,19 @@ class Backward {
     }
     int32_t* every = rows_.neurons.data();
     for (int64_t j = 0; j < count_; ++j) every[j] = int32_t(j);
-    if (a_->delays.delay) return finish_late(every);
+    if (a_->delays.delay) return finish_delayed(every);
     if (steps && a_->flags.through_time) multiply(every, count_);
     std::memcpy(state_row<S>(*a_, a_->grad_state_in, K + Next, n_), rows_.back.data(), size_t(count_) * sizeof(S));
   }
 
   // The gradients of the spikes before the first step.
-  void finish_late(const int32_t* every) {
+  void finish_delayed(const int32_t* every) {
     const S* silent = rows_.signal.zeroed(a_->row);
     for (int64_t ago = 1; a_->state_in && ago <= a_->delays.longest + 2; ++ago) {
       S* out = state_row<S>(*a_, a_->grad_state_in, K + Next + ago - 1, n_);
       if (a_->flags.through_time) {
-        if (ago > 1) late_.keep(1 - ago, silent);
-        late_.see(-ago, every, count_, out);
+        if (ago > 1) delayed_.keep(1 - ago, silent);
+        delayed_.see(-ago, every, count_, out);
       } else {
         std::memset(out, 0, size_t(count_) * sizeof(S));
       }
@@ -199,7 +200,7 @@ class Backward {
   Scratch<LinearCarry<K, V>> carry_;
   Scratch<LinearCoefficients<K, V>> sum_;
   SampleRows<S> rows_;
-  LateSignals<S> late_;
+  DelayedSignals<S> delayed_;
 };
 
 // dL/dW of the weights that lead from neurons `first` to `first + sources`.
@@ -223,7 +224,7 @@ void weight_gradient(const RecurrentBackwardArgs& a, int states, int64_t first, 
 
 template <class S, int K, bool Next, bool Learn, bool Quadratic>
 void walk_back(const RecurrentBackwardArgs& a) {
-  const LateConnections<S> connections(a);
+  const DelayedConnections<S> connections(a);
   const auto run = [&](auto as_usual) {
     parallel_for(a.view.outer, a.executor.threads(), [&](int64_t n) {
       thread_local Backward<S, K, Next, Learn, Quadratic, decltype(as_usual)::value> backward;

@@ -15,16 +15,16 @@ class Forward {
   static constexpr int64_t L = Simd<S>::kLanes;
 
  public:
-  SNNLIB_NOINLINE void run(const RecurrentForwardArgs& a, const LateConnections<S>& connections, int64_t n) {
+  SNNLIB_NOINLINE void run(const RecurrentForwardArgs& a, const DelayedConnections<S>& connections, int64_t n) {
     const int64_t count = a.view.inner, steps = steps_of(a, n);
-    const bool late = a.delays.delay;
+    const bool delayed = a.delays.delay;
     const S* weight = static_cast<const S*>(a.weight);
     block_.load(a, own_of(a), n, 0, count);
     S* sum = rows_.sum.reserve(a.row);
     Fired<S> fired = rows_.fired(count);
     const S* before = state_row<S>(a, a.state_in, K + Next, n);
-    if (late) arriving_.start(a, connections, before, a.view.outer * count, fired);
-    if (before && !late) fired.count = append_row(before, count, fired.neuron, fired.amount);
+    if (delayed) arriving_.start(a, connections, before, a.view.outer * count, fired);
+    if (before && !delayed) fired.count = append_row(before, count, fired.neuron, fired.amount);
     for (int64_t t = 0; t < steps; ++t) {
       const int64_t at = a.view.offset(n, t, 0);
       const S* current = static_cast<const S*>(a.current) + at;
@@ -35,11 +35,11 @@ class Forward {
         if (a.total) prefetch(static_cast<const S*>(a.total) + later, count);
       }
       copy_padded(current, count, a.row, sum);
-      late ? arriving_.add(t, sum) : add_rows(fired, weight, a.row, sum);
+      delayed ? arriving_.add(t, sum) : add_rows(fired, weight, a.row, sum);
       if (a.total) std::memcpy(static_cast<S*>(a.total) + at, sum, size_t(count) * sizeof(S));
       fired.count = 0;
       step(flags_of<Usual>(a), sum, count, static_cast<S*>(a.value) + at, fired);
-      if (late) arriving_.send(t, fired);
+      if (delayed) arriving_.send(t, fired);
     }
     for (int64_t t = steps; t < a.view.steps; ++t) {
       const int64_t at = a.view.offset(n, t, 0);
@@ -84,7 +84,7 @@ class Forward {
 
 template <class S, int K, bool Next, bool Quadratic = false>
 void forward_with(const RecurrentForwardArgs& a) {
-  const LateConnections<S> connections(a);
+  const DelayedConnections<S> connections(a);
   const auto run = [&](auto as_usual) {
     parallel_for(a.view.outer, a.executor.threads(), [&](int64_t n) {
       thread_local Forward<S, K, Next, Quadratic, decltype(as_usual)::value> forward;

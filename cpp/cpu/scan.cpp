@@ -11,11 +11,8 @@ namespace snnlib {
 namespace SNNLIB_ISA {
 namespace {
 
-// Neurons per block: two 4 KiB pages of float32 for each step and tensor, fewer where every neuron has coefficients of
-// its own, which take 13 to 37 numbers each.
-constexpr int64_t kBlockNeurons = 2048, kOwnBlockNeurons = 256;
-// What the repeated forward of a block may occupy in the L2 cache, which long sequences pay with smaller blocks.
-constexpr int64_t kScratchBytes = 512 << 10;
+// Where every neuron has coefficients of its own, which take 13 to 37 numbers each.
+constexpr int64_t kOwnBlockNeurons = 256;
 // Groups of steps as in sequence_lines.h; neurons of several states are bound by arithmetic, so they take step by step.
 template <int K, class F>
 void for_each_group(int64_t steps, const F& f) {
@@ -214,19 +211,15 @@ void forward_with(const ScanForwardArgs& a) {
 template <class T, int K, bool Next, bool Learn, bool Quadratic>
 void backward_with(const ScanBackwardArgs& a) {
   using Vec = StateVector<T>;
-  constexpr int64_t kKept = kSaved<K, Next, Learn, Quadratic>, line = Line<T>::kVectors;
+  constexpr int64_t kKept = kSaved<K, Next, Learn, Quadratic>;
   const bool streamed = streamable_sequence<T>(a.view, a.grad_current);
-  // The largest block whose scratch fits, in whole cache lines; at least one.
-  const int64_t steps = a.view.steps > 0 ? a.view.steps : 1;
-  const int64_t room = kScratchBytes / (kKept * steps * int64_t(sizeof(Vec)));
   const Own own = own_coefficients<typename StateOf<T>::type, K>(a);
-  const int64_t most = block_neurons(own) / Line<T>::kLanes;
-  const int64_t vectors = room < line ? line : room < most ? room / line * line : most;
+  const int64_t vectors = backward_vectors<T>(kKept, a.view.steps, block_neurons(own) / Line<T>::kLanes);
   const int64_t block = vectors * Line<T>::kLanes;
   const auto run = [&](auto as_usual) {
     for_each_block(a.view, block, a.executor.threads(), [&](int64_t o, int64_t first, int64_t count) {
       thread_local Scratch<Vec> scratch;
-      Vec* saved = scratch.reserve(kKept * steps * vectors);
+      Vec* saved = scratch.reserve(kKept * a.view.steps * vectors);
       backward_block<T, K, Next, Learn, Quadratic, decltype(as_usual)::value>(a, own, streamed, saved, vectors, o,
                                                                               first, count);
     });

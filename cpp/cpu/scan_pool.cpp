@@ -16,8 +16,8 @@ using State = LinearState<1, Vec>;
 using Carry = LinearCarry<1, Vec>;
 
 constexpr int64_t kVecLanes = Cells::kLanes;
-// As in scan.cpp: 4 KiB of each of two rows of cells, and what the repeated forward may occupy in the L2 cache.
-constexpr int64_t kBlockLines = 2048 / kLineNeurons, kScratchBytes = 512 << 10;
+// 4 KiB of each of two rows of cells.
+constexpr int64_t kBlockLines = kBlockNeurons / kLineNeurons;
 
 // Rows and columns of a window: of 2 x 2 cells, which most nets have, as constants.
 template <bool Small>

@@ -10,11 +10,6 @@ namespace snnlib {
 namespace SNNLIB_ISA {
 namespace {
 
-// Neurons per block: two 4 KiB pages of float32 for each step and tensor. Smaller blocks pay a page-table walk for a
-// few cache lines, as the steps of a large sequence lie megabytes apart.
-constexpr int64_t kBlockNeurons = 2048;
-// What the repeated forward of a block may occupy in the L2 cache, which long sequences pay with smaller blocks.
-constexpr int64_t kScratchBytes = 512 << 10;
 // State and threshold of a block, one vector after the other.
 template <class T>
 struct Block {
@@ -187,11 +182,8 @@ void backward_block(const SrmBackwardArgs& a, Rise<T> rise, int64_t vectors, int
 }
 
 template <class T, bool Streamed>
-void backward_train_with(const SrmBackwardArgs& a) {
-  // The largest block whose scratch fits, in whole cache lines; at least one.
-  constexpr int64_t line = Line<T>::kVectors;
-  const int64_t room = kScratchBytes / (2 * (a.view.steps > 0 ? a.view.steps : 1) * int64_t(sizeof(StateVector<T>)));
-  const int64_t vectors = room < line ? line : room < Block<T>::kVectors ? room / line * line : Block<T>::kVectors;
+void backward_with(const SrmBackwardArgs& a) {
+  const int64_t vectors = backward_vectors<T>(2, a.view.steps, Block<T>::kVectors);
   const auto run = a.weight_signal && a.input_signal ? backward_block<T, true, true, Streamed>
                    : a.weight_signal                 ? backward_block<T, true, false, Streamed>
                                                      : backward_block<T, false, true, Streamed>;
@@ -207,7 +199,7 @@ void backward_sequence(const SrmBackwardArgs& a) {
   if (!a.weight_signal && !a.input_signal) return;
   const bool streamed = (!a.weight_signal || streamable_sequence<T>(a.view, a.weight_signal)) &&
                         (!a.input_signal || streamable_sequence<T>(a.view, a.input_signal));
-  streamed ? backward_train_with<T, true>(a) : backward_train_with<T, false>(a);
+  streamed ? backward_with<T, true>(a) : backward_with<T, false>(a);
 }
 
 void forward(const SrmForwardArgs& a) {

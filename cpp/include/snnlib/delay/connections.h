@@ -22,10 +22,10 @@ struct SplitDelay {
 };
 template <class S, class Args>
 inline SplitDelay<S> split_delay(const Args& a, S delay) {
-  const S late = a.two ? delay : delay + S(0.5);
+  const S steps = a.two ? delay : delay + S(0.5);
   // Nothing sees an event that arrives so late.
-  if (!(late < S(a.longest + 1))) return {int32_t(a.longest), S(0)};
-  const int32_t whole = int32_t(late);
+  if (!(steps < S(a.longest + 1))) return {int32_t(a.longest), S(0)};
+  const int32_t whole = int32_t(steps);
   return {whole, a.two ? delay - S(whole) : S(0)};
 }
 
@@ -73,9 +73,9 @@ void pack_taps(const DelayedLinearArgs& a, int64_t low, int64_t row, int32_t* ar
     const S* delay = static_cast<const S*>(a.delay) + (real ? (low + o) * a.inputs : 0);
     const S* weight = static_cast<const S*>(a.weight) + (real ? (low + o) * a.inputs : 0);
     for (int64_t i = 0; i < a.inputs; ++i) {
-      const SplitDelay<S> late = real ? split_delay(a, delay[i]) : SplitDelay<S>{};
-      const S w = real ? weight[i] : S(0), both[2] = {w * (S(1) - late.rest), w * late.rest};
-      arrivals[i * kTileOutputs + o] = late.whole + int32_t(o * row);
+      const SplitDelay<S> split = real ? split_delay(a, delay[i]) : SplitDelay<S>{};
+      const S w = real ? weight[i] : S(0), both[2] = {w * (S(1) - split.rest), w * split.rest};
+      arrivals[i * kTileOutputs + o] = split.whole + int32_t(o * row);
       std::memcpy(static_cast<void*>(taps + i * kTileOutputs + o), both, sizeof *taps);
     }
   }
@@ -179,13 +179,13 @@ void gradients_of_sums(const DelayedGradientsArgs& args, int64_t low, const Valu
     const S *delay = static_cast<const S*>(a.delay) + row, *weight = static_cast<const S*>(a.weight) + row;
     S *grad_weight = static_cast<S*>(args.grad_weight), *grad_delay = static_cast<S*>(args.grad_delay);
     for (int64_t i = 0; i < a.inputs; ++i) {
-      const SplitDelay<S> late = split_delay(a, delay[i]);
+      const SplitDelay<S> split = split_delay(a, delay[i]);
       S sum[N];
       std::memcpy(sum, sums + i * kTileOutputs + o, sizeof sum);
       const S after = N > 1 ? sum[N > 1 ? now + 1 : 0] - sum[now] : S(0);
-      if (grad_weight) grad_weight[row + i] = a.two ? sum[now] + late.rest * after : sum[now];
+      if (grad_weight) grad_weight[row + i] = a.two ? sum[now] + split.rest * after : sum[now];
       if (!grad_delay) continue;
-      const bool both = !a.two && late.whole > 0;
+      const bool both = !a.two && split.whole > 0;
       grad_delay[row + i] = weight[i] * (both ? (sum[N > 1 ? now + 1 : 0] - sum[0]) / S(2) : after);
     }
   }

@@ -69,9 +69,9 @@ class InputGradient {
       for (int64_t i = 0; i < a.inputs; ++i) {
         for (int64_t o = 0; o < count; ++o) {
           const int64_t at = (low + o) * a.inputs + i;
-          const SplitDelay<S> late = split_delay(a, static_cast<const S*>(a.delay)[at]);
+          const SplitDelay<S> split = split_delay(a, static_cast<const S*>(a.delay)[at]);
           const S w = static_cast<const S*>(a.weight)[at];
-          packed[low * a.inputs + i * count + o] = {late.whole, w * (S(1) - late.rest), w * late.rest};
+          packed[low * a.inputs + i * count + o] = {split.whole, w * (S(1) - split.rest), w * split.rest};
         }
       }
     }

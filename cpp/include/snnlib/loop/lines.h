@@ -15,6 +15,12 @@ namespace SNNLIB_ISA {
 // Neurons per task: long enough to hide the scheduling, short enough to balance two busy cores.
 constexpr int64_t kTaskNeurons = 8192;
 
+// Neurons per block: two 4 KiB pages of float32 for each step and tensor. Smaller blocks pay a page-table walk for a
+// few cache lines, as the steps of a large sequence lie megabytes apart.
+constexpr int64_t kBlockNeurons = 2048;
+// What the repeated forward of a block may occupy in the L2 cache, which long sequences pay with smaller blocks.
+constexpr int64_t kScratchBytes = 512 << 10;
+
 // Calls f(outer index, first neuron, neurons) for each block of at most kTaskNeurons neurons.
 template <class F>
 void for_each_block(const SequenceView& view, int64_t block, int threads, const F& f) {
@@ -103,6 +109,15 @@ inline void load_rows(const T* p, const T* next, int64_t stride, int64_t neurons
     prefetch(next + row * stride);
     rows[row].load(p + row * stride, neurons);
   }
+}
+
+// Vectors of a block whose repeated forward keeps `kept` of them per step: at most `most`, in whole cache lines, and at
+// least one line.
+template <class T>
+int64_t backward_vectors(int64_t kept, int64_t steps, int64_t most) {
+  constexpr int64_t line = Line<T>::kVectors;
+  const int64_t room = kScratchBytes / (kept * (steps > 0 ? steps : 1) * int64_t(sizeof(StateVector<T>)));
+  return room < line ? line : room < most ? room / line * line : most;
 }
 
 template <class T>

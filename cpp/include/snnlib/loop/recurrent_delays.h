@@ -64,33 +64,33 @@ class StepWindow {
 // delay, and its taps at that step and the one behind. Where delays are rounded the second is 0: one alone would be no
 // faster.
 template <class S>
-struct LateConnection {
+struct DelayedConnection {
   int32_t place;
   S tap[2];
 };
 
 // All connections of a call, [from][to]; none without delays.
 template <class S>
-class LateConnections {
+class DelayedConnections {
  public:
-  explicit LateConnections(const RecurrentArgs& a) : neurons_(a.view.inner) {
+  explicit DelayedConnections(const RecurrentArgs& a) : neurons_(a.view.inner) {
     if (!a.delays.delay) return;
     const int64_t row = StepWindow<S>::row_of(a.delays.longest);
     const S *delay = static_cast<const S*>(a.delays.delay), *weight = static_cast<const S*>(a.weight);
-    LateConnection<S>* to = connections_.reserve(neurons_ * neurons_);
+    DelayedConnection<S>* to = connections_.reserve(neurons_ * neurons_);
     for (int64_t j = 0; j < neurons_; ++j) {
       for (int64_t i = 0; i < neurons_; ++i, ++to) {
-        const SplitDelay<S> late = split_delay(a.delays, delay[i * neurons_ + j]);
+        const SplitDelay<S> split = split_delay(a.delays, delay[i * neurons_ + j]);
         const S w = weight[i * neurons_ + j];
-        *to = {late.whole + int32_t(i * row), {w * (S(1) - late.rest), w * late.rest}};
+        *to = {split.whole + int32_t(i * row), {w * (S(1) - split.rest), w * split.rest}};
       }
     }
   }
-  const LateConnection<S>* from(int64_t neuron) const { return connections_.data() + neuron * neurons_; }
+  const DelayedConnection<S>* from(int64_t neuron) const { return connections_.data() + neuron * neurons_; }
 
  private:
   int64_t neurons_;
-  Scratch<LateConnection<S>> connections_;
+  Scratch<DelayedConnection<S>> connections_;
 };
 
 // The currents of spikes on their way to the neurons of a sample.
@@ -99,7 +99,7 @@ class ArrivingCurrents {
  public:
   // Before step 0, with the spikes of the steps before it, the newest first: [longest + 2] rows that lie `stride`
   // apart.
-  void start(const RecurrentArgs& a, const LateConnections<S>& connections, const S* past, int64_t stride,
+  void start(const RecurrentArgs& a, const DelayedConnections<S>& connections, const S* past, int64_t stride,
              const Fired<S>& room) {
     a_ = &a, connections_ = &connections;
     const int64_t neurons = a.view.inner, kept = a.delays.longest + 2;
@@ -123,7 +123,7 @@ class ArrivingCurrents {
     const int64_t neurons = a_->view.inner;
     S* next = window_.at(t + 1);
     for (int64_t e = 0; e < fired.count; ++e) {
-      const LateConnection<S>* to = connections_->from(fired.neuron[e]);
+      const DelayedConnection<S>* to = connections_->from(fired.neuron[e]);
       for (int64_t i = 0; i < neurons; ++i) {
         Few<S, 2> tap, sum;
         std::memcpy(&tap, to[i].tap, sizeof tap);
@@ -136,15 +136,15 @@ class ArrivingCurrents {
 
  private:
   const RecurrentArgs* a_ = nullptr;
-  const LateConnections<S>* connections_ = nullptr;
+  const DelayedConnections<S>* connections_ = nullptr;
   StepWindow<S> window_;
 };
 
 // dL/dI of the steps behind, as the neurons of a sample that sent spikes into them see it.
 template <class S>
-class LateSignals {
+class DelayedSignals {
  public:
-  void start(const RecurrentArgs& a, const LateConnections<S>& connections, int64_t steps) {
+  void start(const RecurrentArgs& a, const DelayedConnections<S>& connections, int64_t steps) {
     a_ = &a, connections_ = &connections;
     window_.start(a.view.inner, a.delays.longest,
                   steps + a.delays.longest + 2 - StepWindow<S>::row_of(a.delays.longest));
@@ -175,7 +175,7 @@ class LateSignals {
   SNNLIB_NOINLINE void see_some(int64_t t, const int32_t* neurons, S* out) const {
     const int64_t count = a_->view.inner;
     const S* next = window_.at(t + 1);
-    const LateConnection<S>* to[kTogether];
+    const DelayedConnection<S>* to[kTogether];
     Few<S, 2> sums[kTogether] = {};
     for (int64_t m = 0; m < kTogether; ++m) to[m] = connections_->from(neurons[m]);
     for (int64_t i = 0; i < count; ++i) {
@@ -194,7 +194,7 @@ class LateSignals {
   }
 
   const RecurrentArgs* a_ = nullptr;
-  const LateConnections<S>* connections_ = nullptr;
+  const DelayedConnections<S>* connections_ = nullptr;
   StepWindow<S> window_;
 };
 
