@@ -20,7 +20,9 @@ PATCHES = Path(__file__).parent
 # By patch: the most files that it takes, tests included.
 MOST_FILES = {"neuron": 3, "layer": 3, "loss": 3, "event_format": 2, "data_set": 4}
 # Those that change the kernels, which are then built: `make test-slow`.
-MOST_FILES_OF_KERNELS = {"flag": 8}
+MOST_FILES_OF_KERNELS = {"flag": 8, "kernel": 15}
+# Tests of all ops that take up a kernel's case.
+OPS, NEW_KERNELS = ("tests/ops/test_ops.py", "tests/ops/test_invariance.py"), "through_floor or first_spike"
 # Tests of all neurons and of all formats that take up new ones by themselves.
 GENERAL = ("tests/neurons/test_neurons.py", "tests/data/formats/test_formats_round_trip.py")
 NEW = "eif or difference or margin or columns or poker"
@@ -109,12 +111,12 @@ def native_sources(tree: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("name", MOST_FILES_OF_KERNELS)
-def test_patched_kernels_pass(name: str, tmp_path: Path) -> None:
+def test_patched_kernels_pass(tmp_path: Path) -> None:
     sources(tmp_path)
     native_sources(tmp_path)
-    patch = PATCHES / f"{name}.patch"
-    apply(patch, tmp_path)
+    patches = [PATCHES / f"{name}.patch" for name in MOST_FILES_OF_KERNELS]
+    for patch in patches:
+        apply(patch, tmp_path)
     python = sys.executable
     environment = {**os.environ, "PATH": f"{Path(python).parent}{os.pathsep}{os.environ['PATH']}"}
     pybind11 = subprocess.check_output([python, "-m", "pybind11", "--cmakedir"], text=True).strip()
@@ -129,5 +131,7 @@ def test_patched_kernels_pass(name: str, tmp_path: Path) -> None:
         assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
     (module,) = (tmp_path / "build").glob("_C.*")
     shutil.copyfile(module, tmp_path / "snnlib" / module.name)
-    added = [file for file in files_of(patch) if file.startswith("tests/")]
-    assert "passed" in run_tests(tmp_path, *added)
+    added = [file for patch in patches for file in files_of(patch) if Path(file).name.startswith("test_")]
+    shown = run_tests(tmp_path, "-k", NEW_KERNELS, *added, *OPS)
+    passed = re.search(r"(\d+) passed", shown)
+    assert passed is not None and int(passed[1]) > 15, shown
