@@ -47,11 +47,6 @@ def entries_only() -> Iterator[None]:
         _ENTRIES_ONLY.reset(token)
 
 
-def _entries_only() -> bool:
-    # A compiler cannot read the variable, and what it compiles is right either way.
-    return not torch.compiler.is_compiling() and _ENTRIES_ONLY.get()
-
-
 def spiking_layer(
     x: Tensor,
     weight: Tensor,
@@ -119,7 +114,9 @@ def spiking_layer(
         return run_and_pool(neuron, _currents(x, weight, operator, time_dim), state, pool, x.dtype)
     dynamics = neuron.own_dynamics()
     # The adjoint of a state is a sum over entries, whose order depends on where a chunk ends; by currents it does not.
-    by_currents = (return_state or state is not None) and torch.is_grad_enabled() and not _entries_only()
+    by_currents = (return_state or state is not None) and torch.is_grad_enabled()
+    # A compiler cannot read the variable, and what it compiles is right either way.
+    by_currents = by_currents and (torch.compiler.is_compiling() or not _ENTRIES_ONLY.get())
     if dynamics is not None and not by_currents:
         out = fused_layer(conv, neuron, dynamics, state, return_state, pool)
         if out is not None:

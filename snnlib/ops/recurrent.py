@@ -37,15 +37,10 @@ def run(
     coefficients = dynamics.pack(state_dtype(current), current.device)
     delay, past, longest, rounded = delays or (None, None, 0, True)
     learned = (current, weight, delay, coefficients, state, past)
-    value, final, _ = recurrent_forward(
-        *learned, lengths, dynamics.flags, longest, rounded, time_dim, _keeps(learned)
-    )
+    keep = torch.is_grad_enabled() and any(part is not None and part.requires_grad for part in learned)
+    value, final, _ = recurrent_forward(*learned, lengths, dynamics.flags, longest, rounded, time_dim, keep)
     packable.note(value, 1)
     return value, final
-
-
-def _keeps(learned: Sequence[Tensor | None]) -> bool:
-    return torch.is_grad_enabled() and any(part is not None and part.requires_grad for part in learned)
 
 
 @torch.library.custom_op("snnlib::recurrent_forward", mutates_args=())
