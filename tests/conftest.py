@@ -101,3 +101,9 @@ def poison(monkeypatch: pytest.MonkeyPatch) -> None:
         (cpu_memory, "empty_strided"),
     ):
         monkeypatch.setattr(owner, name, _poisoned(getattr(owner, name)))
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures of a report are made, but not drawn, which takes most of the time of a short run."""
+    monkeypatch.setattr("snnlib.app.report.page._png", lambda figure: b"")

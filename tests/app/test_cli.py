@@ -110,6 +110,7 @@ def test_report_shows_numbers_and_pictures(folder: Path) -> None:
     assert "://" not in page
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_run_tells_what_it_does_in_plain_text(
     config: TrainConfig, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -284,6 +285,7 @@ def test_eval_takes_its_device_from_the_command_line(
     assert re.match(r"error: --device: expected 1 CUDA device\(s\) for cuda, got 0", err)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_mixed_precision_trains(
     config: TrainConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -299,6 +301,7 @@ def test_mixed_precision_trains(
     assert run(capsys, "eval", tmp_path / "run")[0] == 0
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_resume_of_a_finished_run_repeats_the_summary(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -493,6 +496,7 @@ def test_checkpoint_that_is_a_link_to_itself_is_damaged(
     assert code == 2 and "last.ckpt: expected a checkpoint, got a file that is damaged" in err
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_batches_that_fit_no_memory_are_named(
     config: TrainConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -518,6 +522,7 @@ def test_net_that_fits_no_memory_is_named(
     assert re.fullmatch(r"error: --net: expected layers that fit into memory, got '9999999999C5-10'.*\n", err)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_net_without_a_hidden_layer(
     config: TrainConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

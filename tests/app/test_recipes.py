@@ -75,6 +75,7 @@ def test_one_seed_gives_one_accuracy(name: str, data_root: Path, tmp_path: Path)
     assert histories[0] == histories[1]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_command_says_source_and_figures_and_keeps_overrides(
     data_root: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -57,12 +57,6 @@ def strong(net: nn.Module) -> nn.Module:
     return net
 
 
-@pytest.fixture
-def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Figures are made, but not drawn, which takes most of the time."""
-    monkeypatch.setattr("snnlib.app.report.page._png", lambda figure: b"")
-
-
 UNDRAWN = pytest.mark.usefixtures("undrawn")
 HISTORY = [
     {"epoch": 1, "train_loss": 2.0, "test_accuracy": 0.4, "lr": 1e-3, "dead_0": 5, "rate_0": 0.1},

@@ -58,6 +58,7 @@ def test_settings_follow_from_the_recordings(root):
     assert given.settings["time_steps"] == 8 and not {"step_ms", "pool", "batch_size"} & set(given.settings)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_readers_get_their_options(tmp_path, capsys):
     """Text without a header, times in seconds since 1970, polarities -1 and 1."""
     generator = np.random.default_rng(0)
@@ -97,6 +98,7 @@ def test_readers_get_their_options(tmp_path, capsys):
     assert code == 2 and "--read: expected NAME=VALUE, got 'unit'" in err
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_train_resume_and_eval(root, tmp_path, capsys):
     folder = tmp_path / "run"
     options = ["--epochs", 8, "--threads", 1, "--net", "4C5s2-P2-3", "--batch-size", 4]
@@ -159,6 +161,7 @@ def test_wrong_crop():
     assert data_facts(TrainConfig(crop="30x34+4+0")).input_shape == (2, 34, 30)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_test_set_of_one_recording_of_a_class_without_training_samples(tmp_path, capsys):
     root = tmp_path / "own"
     for split, name in (*[("train", name) for name in ("a", "b") for _ in range(4)], ("test", "c")):

@@ -65,6 +65,7 @@ def pictures(tmp_path_factory):
     return root
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_mnist_from_the_files_to_a_prediction(mnist, tmp_path, capsys):
     folder = tmp_path / "run"
     options = (*SMALL, "--net", "4C5-P2-10", "--val-split", 0.1, "--out", folder)
@@ -109,6 +110,7 @@ def test_recipes_of_images_begin_with_standardised_weights(mnist):
             assert layer.input_grad_scale == 0.85
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("colour", [False, True])
 def test_a_folder_of_pictures(colour, pictures, tmp_path, capsys):
     folder = tmp_path / "run"
@@ -156,6 +158,7 @@ def test_encodings(encoding, steps, shape, mnist):
     assert labels.shape == (25,)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_rows_train_a_recurrent_net(mnist, tmp_path, capsys):
     options = (*SMALL, "--encoding", "rows", "--time-steps", 28, "--net", "16R-10", "--neuron", "lif")
     code, out, err = run(

@@ -58,6 +58,7 @@ def test_simulated_events_are_the_data(mnist: Path, tmp_path: Path, monkeypatch:
     assert [path.stat().st_mtime_ns for path in sorted((tmp_path / "cache").rglob("*.events"))] == times
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_pretrained_on_simulated_events(
     mnist: Path, data_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -113,6 +113,7 @@ def test_what_padding_would_reach_is_refused() -> None:
     assert longer(_x(0.0)).shape == (13, 4, 4)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_labels_at_every_step_in_a_report(tmp_path) -> None:
     """Counts of the evaluation are those of the samples alone, of labelled steps only."""
     net = nn.Sequential(snnlib.SRMLinear(6, 8), snnlib.SRMReadout(8, 3))
