@@ -42,7 +42,7 @@ def capturing(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
     """Whether the stream is capturing, to be set by the test."""
     now = [False]
     monkeypatch.setattr(native, "_module", SimpleNamespace(cudnn=SimpleNamespace(ConvBackward=_Convolution)))
-    monkeypatch.setattr(cudnn, "obstacle", lambda: "")
+    monkeypatch.setattr(cudnn, "unsupported", lambda: "")
     monkeypatch.setattr(cudnn, "_check_on_gpu", lambda tensors: None)
     monkeypatch.setattr(cudnn, "_captured", set())
     monkeypatch.setattr(_Convolution, "runs", 0)

@@ -77,7 +77,7 @@ class _Event:
 @pytest.fixture(autouse=True)
 def on_the_cpu(fake: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(native, "_module", fake.module)
-    monkeypatch.setattr(cudnn, "obstacle", lambda: "")
+    monkeypatch.setattr(cudnn, "unsupported", lambda: "")
     monkeypatch.setattr(cudnn, "_check_on_gpu", lambda tensors: None)
     _Event.library = fake.library
     for name, substitute in (

@@ -149,13 +149,13 @@ class TestOnAGpu:
     def gpu_branch(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """CPU tensors ask as CUDA tensors do, and then have the CPU's kernels."""
 
-        def obstacle(name: str, tensor: Tensor) -> str:
+        def unsupported(name: str, tensor: Tensor) -> str:
             return native._cuda_problem(None) or native._missing("cpu", name)
 
         cuda = SimpleNamespace(use_device=lambda index: native._module.isa(), problem=lambda: "")
         monkeypatch.setitem(native._kernels, "cuda", cuda)
         monkeypatch.setattr(native, "_usable_gpus", set())
-        monkeypatch.setattr(native, "_unsupported", obstacle)
+        monkeypatch.setattr(native, "_unsupported", unsupported)
         # For this module alone: the compiler has questions of its own to torch.cuda.
         gpu = {"is_available": lambda: True, "current_device": lambda: 0, "device": contextlib.nullcontext}
         monkeypatch.setattr(

@@ -8,6 +8,7 @@ from torch import Tensor
 
 import snnlib
 from snnlib.backends import choice, choice_backward, native
+from snnlib.backends.arguments import LayerArgs
 from snnlib.backends.geometry import ConvOptions, geometry
 from snnlib.ops import conv_layout, currents
 
@@ -54,7 +55,7 @@ def test_weight_gradient_is_the_adjoint_of_the_currents(name: str, monkeypatch: 
     g = geometry(x, weight, options, 0)
     signal = conv_layout.empty_sequence(x, g.channels, g.space, torch.float32).normal_()
     monkeypatch.setattr(choice_backward, "decide_for_signal", lambda *_: "taps")
-    gradient = currents.weight_gradient(signal, x, weight, g, options, 0)
+    gradient = currents.weight_gradient(signal, LayerArgs(x, weight, options, (1, 1), 0))
     wide = weight.double().requires_grad_()
     frames = torch.nn.functional.conv2d(x.flatten(0, 1).double(), wide, None, *options)
     frames.backward(signal.flatten(0, 1).double())
@@ -65,7 +66,6 @@ def test_weight_gradient_is_the_adjoint_of_the_currents(name: str, monkeypatch: 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_bits_do_not_depend_on_threads_or_vectors(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     x, weight, options = _case("pieces")
-    g = geometry(x, weight, options, 0)
     signal = torch.randn(4, 3, 192, 6, 6, generator=torch.Generator().manual_seed(2))
     monkeypatch.setattr(choice, "by_taps", lambda _: True)
     monkeypatch.setattr(choice_backward, "decide_for_signal", lambda *_: "taps")
@@ -73,7 +73,7 @@ def test_bits_do_not_depend_on_threads_or_vectors(threads: int, monkeypatch: pyt
     def run() -> tuple[Tensor, Tensor]:
         with snnlib.use_convolution("events"):
             forward = op_calls.currents_forward(x, weight, *options, 0)
-        return forward, currents.weight_gradient(signal, x, weight, g, options, 0)
+        return forward, currents.weight_gradient(signal, LayerArgs(x, weight, options, (1, 1), 0))
 
     expected, before, module = run(), torch.get_num_threads(), native._module
     isa = module.isa()
