@@ -3,7 +3,7 @@
     python release/bench.py [--peers]
 
 Figures and pictures go to build/bench. `--peers` runs those that other libraries take part in, which PYTHONPATH names,
-adds a short run of accuracy, and makes build/bench-peers/index.html, the page to show.
+adds a short run of accuracy, and makes build/bench-peers/index.html, the page to show, and the picture of README.md.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ def main(peers: bool) -> None:
     methods = ("--method", "recipe", "--method", "spikingjelly")
     run("learning/accuracy.py", "--folds", "2", "--epochs", "6", *methods, "--json", folder / "accuracy.json")
     run("cpu/page.py", folder)
+    run("cpu/readme_picture.py", folder)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import datetime
 import gc
 import json
 import math
@@ -136,6 +137,7 @@ class Report:
             "path": snnlib.backends.native.explain_path()[1],
             "torch": torch.__version__,
             "python": platform.python_version(),
+            "date": datetime.date.today().isoformat(),
         }
         print("; ".join(f"{name}: {value}" for name, value in self.facts.items()))
 
