@@ -80,7 +80,7 @@ from snnlib.nn import (
 from snnlib.nn.renamed import fuse as fuse
 from snnlib.nn.renamed import unfuse as unfuse
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 __all__ = [
     "AvgPool2d",

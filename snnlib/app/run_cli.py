@@ -81,7 +81,14 @@ def profile_run(
 
 
 def predict(
-    run_folder: RunArgument,
+    net: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN_FOLDER|NAME",
+            help="Folder of a run, as `snnlib train` printed it, or the name of a net that comes with the package: "
+            "digits, mnist, nmnist. A folder of that name comes first.",
+        ),
+    ],
     files: Annotated[
         list[Path],
         typer.Argument(
@@ -94,25 +101,32 @@ def predict(
     """Classify files with a trained net: one line per file, fields separated by tabs.
 
     The fields are the file, its class and the score of that class, then the class with the second highest score and its
-    score. A file that cannot be read is reported, the others are classified all the same, and the exit code is 2.
+    score; behind them, in brackets, what was done to an image. A file that cannot be read is reported, the others are
+    classified all the same, and the exit code is 2.
 
     Example: snnlib predict runs/first sample.bin
+
+    A net that comes with the package: snnlib predict mnist seven.png
     """
     need_extras()
-    from snnlib.app.training.load import Predictor  # noqa: PLC0415
+    from snnlib.app.training.predict import Predictor  # noqa: PLC0415
+    from snnlib.models import trained  # noqa: PLC0415
 
-    run, config = RunFolder.open(run_folder, "RUN_FOLDER")
-    predictor = Predictor(config, run, checkpoint)
+    if net in trained.names() and not Path(net).exists():
+        predictor = Predictor.of_trained(net)
+    else:
+        run, config = RunFolder.open(Path(net), "RUN_FOLDER")
+        predictor = Predictor.of_run(config, run, checkpoint)
     print("file\tclass\tscore\tsecond class\tscore")
     failed = False
     for file in files:
         try:
-            scores = predictor.scores(file)
+            scores, done = predictor.scores(file)
         except (EventFileError, OSError, ImportError) as error:
             print(f"error: {error}", file=sys.stderr)
             failed = True
             continue
         (first, second), order = predictor.names_of(scores), scores.sort(descending=True).values
-        print(f"{file}\t{first}\t{order[0]:.4g}\t{second}\t{order[1]:.4g}")
+        print(f"{file}\t{first}\t{order[0]:.4g}\t{second}\t{order[1]:.4g}" + (f"\t({done})" if done else ""))
     if failed:
         raise typer.Exit(2)

@@ -89,6 +89,11 @@ def test_mnist_from_the_files_to_a_prediction(mnist, tmp_path, capsys):
     code, out, err = run(capsys, "predict", folder, tmp_path / "seven.png", tmp_path / "broken.png")
     assert code == 2 and "broken.png: expected a PNG, JPEG or BMP image" in err
     assert out.splitlines()[1].split("\t")[1] == "7"
+    assert "inverted" not in out and "(resized from 56x56 to 28x28)" in out
+    Image.fromarray(255 - image).resize((56, 56)).save(tmp_path / "dark.png")
+    code, out, _ = run(capsys, "predict", folder, tmp_path / "dark.png")
+    assert (code, out.splitlines()[1].split("\t")[1]) == (0, "7")
+    assert out.endswith("(resized from 56x56 to 28x28, inverted, as its border is light)\n")
     net, transform, classes = load(folder)
     with torch.no_grad():
         counts = net(transform(torch.from_numpy(image.copy())[None]).unsqueeze(1)).sum(0)

@@ -13,7 +13,7 @@ from snnlib.app.cli import main
 from snnlib.app.training import RunFolder, TrainConfig
 from snnlib.app.training.data_module import EventData
 from snnlib.app.training.errors import ConfigError
-from snnlib.app.training.load import Predictor
+from snnlib.app.training.predict import Predictor
 from snnlib.app.training.run import test_run as run_test
 from snnlib.app.training.run import train_run
 from snnlib.data import ECG, EventFileError
@@ -171,10 +171,10 @@ def test_sound_is_heard_by_a_cochlea(tmp_path):
     # Two speakers train, as nothing is held out; the third tests.
     assert (len(result.data.train_set), int(result.test.confusion.sum())) == (12, 6)
     assert result.test.accuracy == 1
-    predictor = Predictor(config, folder, "last")
+    predictor = Predictor.of_run(config, folder, "last")
     for number in range(2):
         file = root / f"{number}_cleo_{number}.wav"
-        assert predictor.names_of(predictor.scores(file))[0] == str(number)
+        assert predictor.names_of(predictor.scores(file)[0])[0] == str(number)
     with wave.open(str(tmp_path / "fast.wav"), "wb") as file:
         file.setparams((1, 2, 44100, 0, "NONE", ""))
         file.writeframes(bytes(200))

@@ -17,7 +17,8 @@ from snnlib.data.progress import progress_bar
 
 # Grey, height and width of MNIST's images and of all in its format.
 _MNIST_SHAPE = (1, 28, 28)
-_OF_MNIST: dict[str, type[MNIST]] = {"mnist": MNIST, "fashion-mnist": FashionMNIST}
+# In MNIST's format: digits, clothes or signs, light on dark.
+OF_MNIST: dict[str, type[MNIST]] = {"mnist": MNIST, "fashion-mnist": FashionMNIST}
 
 
 class Images(Dataset[tuple[Tensor, int]]):
@@ -53,14 +54,14 @@ class Images(Dataset[tuple[Tensor, int]]):
 
 def image_classes(config: TrainConfig) -> tuple[str, ...]:
     """Names of the classes; those of a folder are in the settings, or else the folder's."""
-    if config.data in _OF_MNIST:
-        return tuple(_OF_MNIST[config.data].classes)
+    if config.data in OF_MNIST:
+        return tuple(OF_MNIST[config.data].classes)
     return tuple(config.classes or open_folder(config, None).classes)
 
 
 def image_shape(config: TrainConfig) -> tuple[int, int, int]:
     """Channels, height and width."""
-    if config.data in _OF_MNIST:
+    if config.data in OF_MNIST:
         return _MNIST_SHAPE
     size = config.image_size if config.size else open_folder(config, None).image_size
     assert size is not None
@@ -117,9 +118,9 @@ def open_images(config: TrainConfig, split: Split, *, memory: float, progress: b
     Raises:
         OSError, ValueError, ImportError: as of the data set.
     """
-    if config.data in _OF_MNIST:
+    if config.data in OF_MNIST:
         own = split if config.val_split else None
-        samples: MNIST | ImageFolder = _OF_MNIST[config.data](
+        samples: MNIST | ImageFolder = OF_MNIST[config.data](
             config.root or "", train=split != "test", split=own
         )
         found, wanted = samples.image_size, _MNIST_SHAPE[1:]
