@@ -8,7 +8,7 @@ CPP = $(shell git ls-files 'cpp/*.cpp' 'cpp/*.h' 'cuda/*.cu' 'cuda/*.cpp' 'cuda/
 PEERS := build/peers
 PEER_TESTS := tests/neurons/test_neurons_peers.py tests/exchange/test_convert_peers.py tests/exchange/test_nir_peers.py tests/inspect/test_profile.py
 
-.PHONY: demo test test-slow test-peers test-newest lint sanitize sanitize-memory sanitize-threads fuzz fuzz-files reliability bench bench-accuracy bench-peers format cuda-check cuda-emulation-asan docs test-versions gpu-check gpu-bundle clean
+.PHONY: demo test test-slow test-peers test-newest lint sanitize sanitize-memory sanitize-threads fuzz fuzz-files reliability bench bench-accuracy bench-peers format cuda-check cuda-emulation-asan docs notebooks test-versions gpu-check gpu-bundle clean
 
 demo: $(VENV)/.native $(VENV)/.fetched  ## Train on the embedded data and show the result.
 	$(VENV)/bin/snnlib train
@@ -57,12 +57,8 @@ bench-peers: $(PEERS)/.ready  ## Time and accuracy beside the other libraries; b
 cuda-check: $(READY)  ## Compile the CUDA kernels for the oldest architecture and Hopper; no GPU needed.
 	$(PYTHON) cuda/check.py $(ARCHITECTURES)
 
-sanitize: $(READY)  ## Fuzz and op tests with the CPU kernels under AddressSanitizer and UBSan, then under ThreadSanitizer.
-	$(MAKE) sanitize-memory
-	$(MAKE) sanitize-threads
-
-sanitize-memory sanitize-threads: sanitize-%: $(READY)
-	$(PYTHON) release/sanitize.py $*
+sanitize sanitize-memory sanitize-threads: $(READY)  ## Fuzz and op tests with the CPU kernels under AddressSanitizer and UBSan, then under ThreadSanitizer.
+	$(PYTHON) release/sanitize.py $(or $(patsubst sanitize-%,%,$(filter sanitize-%,$@)),memory threads)
 
 cuda-emulation-asan: $(READY)  ## The CUDA kernels as loops on the CPU, under AddressSanitizer and UBSan.
 	$(PYTHON) release/sanitize.py emulation
@@ -87,6 +83,10 @@ docs: $(READY)  ## The documentation site in build/site; warnings are errors, an
 	$(PYTHON) -m pip install --quiet --constraint constraints.txt mkdocs-material 'mkdocstrings[python]'
 	$(PYTHON) docs/site/pages.py
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
+
+notebooks: $(READY)  ## Run the tutorials and keep them, with their pictures, as examples/notebooks.
+	$(PYTHON) -m pip install --quiet --constraint constraints.txt nbclient ipykernel
+	$(PYTHON) release/notebooks.py
 
 gpu-check:  ## Build, check and measure on a GPU machine, with the packages of its own python3; COPY=FOLDER for the report.
 	python3 benchmarks/gpu --build build/gpu-check $(if $(COPY),--copy $(COPY))

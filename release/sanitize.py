@@ -1,6 +1,6 @@
 """Runs tests with the kernels under sanitizers: `make sanitize`, `make cuda-emulation-asan`.
 
-    python release/sanitize.py memory|threads|emulation
+    python release/sanitize.py memory|threads|emulation ...
 
 `memory` and `threads` compile the CPU kernels with AddressSanitizer and UBSan, or with ThreadSanitizer, into a folder
 of their own; `emulation` runs the CUDA kernels as loops on the CPU, which its tests compile themselves.
@@ -116,6 +116,7 @@ def emulation() -> int:
 CHECKS = {check.__name__: check for check in (memory, threads, emulation)}
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2 or sys.argv[1] not in CHECKS:
-        sys.exit(f"check: expected one of {', '.join(CHECKS)}, got {' '.join(sys.argv[1:]) or 'none'}")
-    sys.exit(CHECKS[sys.argv[1]]())
+    asked = sys.argv[1:]
+    if not asked or not set(asked) <= CHECKS.keys():
+        sys.exit(f"checks: expected some of {', '.join(CHECKS)}, got {' '.join(asked) or 'none'}")
+    sys.exit(next(filter(None, (CHECKS[name]() for name in asked)), 0))

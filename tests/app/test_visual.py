@@ -209,3 +209,13 @@ def test_operations_are_points_with_their_share() -> None:
     one.canvas.draw()
     legend, label = one.legends[0].get_window_extent(), one.axes[0].xaxis.label.get_window_extent()
     assert not legend.overlaps(label)
+
+
+def test_bars_of_many_outputs_name_some() -> None:
+    figure = raster({"input": torch.ones(4, 3), "output": torch.ones(4, 50)}, label=7)
+    bars = next(axes for axes in figure.axes if axes.get_ylabel() == "class")
+    assert [text.get_text() for text in bars.get_yticklabels()] == [
+        *("0", "3", "6", "7", "9"),
+        *map(str, range(12, 50, 3)),
+    ]
+    assert not bars.texts

@@ -17,7 +17,7 @@ from snnlib.app.visual.events import draw_accumulated
 # Up to this many neurons get a row each with its name; more are drawn as a cloud.
 _FEW_NEURONS = 20
 # Numbers of channels that fit beside a raster of the usual height.
-_MOST_CHANNEL_NAMES = 12
+_MOST_CHANNEL_NAMES, _MOST_OUTPUT_NAMES = 12, 20
 
 
 def raster(
@@ -181,7 +181,9 @@ def _draw_scores(
     bars = tidy(axes).barh(range(len(scores)), scores.numpy(), color=FAINT)
     if decides:
         bars[int(scores.argmax())].set_color(colour)
-    for row, score in enumerate(scores.tolist()):
+    # Names and numbers of many outputs would lie over each other: some keep their name, none its number.
+    apart = -(-len(scores) // _MOST_OUTPUT_NAMES)
+    for row, score in enumerate(scores.tolist() if apart == 1 else []):
         # On the right of bars to the left, too, where they do not meet the classes' names.
         place = max(score, 0.0) if math.isfinite(score) else 0.0
         text: dict[str, Any] = {
@@ -191,7 +193,8 @@ def _draw_scores(
             "fontsize": 8,
         }
         axes.annotate(f"{score:.3g}", (place, row), **text)
-    axes.set_yticks(range(len(scores)), names)
+    named = sorted({*range(0, len(scores), apart)} | ({label} if label is not None else set()))
+    axes.set_yticks(named, [names[place] for place in named])
     axes.set_ylim(-0.7, len(scores) - 0.3)
     finite = scores[scores.isfinite()].tolist()
     low, high = min([*finite, 0.0]), max([*finite, 0.0])
@@ -202,5 +205,5 @@ def _draw_scores(
     axes.set_ylabel("class" if decides else "output")
     if label is not None:
         # The true class in bold, also where it has no bar.
-        axes.get_yticklabels()[label].set_fontweight("bold")
+        axes.get_yticklabels()[named.index(label)].set_fontweight("bold")
     return axes

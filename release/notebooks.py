@@ -1,0 +1,135 @@
+"""Makes the notebooks of examples/notebooks from the tutorials in docs/, run once, with outputs and pictures.
+
+    python release/notebooks.py [NAME ...]          # make notebooks
+    python release/notebooks.py --check             # exit status 1 where a notebook is not of today's page
+
+Prose becomes text cells, code blocks become code cells without prompts and results. A comment in a page
+
+    <!-- notebook
+    code, such as that of a picture
+    -->
+
+is a code cell that the page does not show. An example that shows an error is a cell of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import doctest
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "examples" / "notebooks"
+PAGES = {
+    "1-first-net": "first-net.md",
+    "2-own-data": "own-data.md",
+    "3-two-gradients": "two-gradients.md",
+    "4-recurrence-and-delays": "recurrence.md",
+    "5-streaming": "streaming.md",
+    "6-operations-and-energy": "operations.md",
+    "7-leaving-as-c": "leave.md",
+}
+_BLOCK = re.compile(
+    r"^```python\n(?P<code>.*?)^```\n|^<!-- notebook\n(?P<hidden>.*?)^-->\n", re.MULTILINE | re.DOTALL
+)
+# A notebook is read beside its page.
+_LINK = re.compile(r"\]\((?!https?:|#)([^)]+)\)")
+
+
+def cells(page: str) -> list[tuple[str, str]]:
+    """Returns kind and source of the cells of a page: `"markdown"`, `"code"`, or `"error"` for code that raises."""
+    found: list[tuple[str, str]] = []
+    end = 0
+    for block in _BLOCK.finditer(page):
+        found.append(("markdown", _LINK.sub(r"](../../docs/\1)", page[end : block.start()]).strip()))
+        found += [("code", block["hidden"])] if block["hidden"] else _examples(block["code"])
+        end = block.end()
+    found.append(("markdown", _LINK.sub(r"](../../docs/\1)", page[end:]).strip()))
+    return [(kind, source.strip()) for kind, source in found if source.strip()]
+
+
+def _examples(code: str) -> list[tuple[str, str]]:
+    examples = doctest.DocTestParser().get_examples(code)
+    found: list[tuple[str, str]] = []
+    for example in examples:
+        if example.exc_msg:
+            found.append(("error", example.source))
+        elif found and found[-1][0] == "code":
+            found[-1] = ("code", found[-1][1] + example.source)
+        else:
+            found.append(("code", example.source))
+    return found or [("code", code)]
+
+
+def notebook(name: str) -> dict[str, Any]:
+    """Returns a notebook that has not run."""
+    # Pictures stand in the notebook.
+    page = cells((ROOT / "docs" / PAGES[name]).read_text(encoding="utf-8"))
+    made = []
+    for number, (kind, source) in enumerate([*page[:1], ("code", "%matplotlib inline"), *page[1:]]):
+        cell: dict[str, Any] = {"cell_type": kind, "id": f"cell-{number}", "metadata": {}, "source": source}
+        if kind != "markdown":
+            tags = {"tags": ["raises-exception"]} if kind == "error" else {}
+            cell |= {"cell_type": "code", "metadata": tags, "outputs": [], "execution_count": None}
+        made.append(cell)
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    return {"cells": made, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
+
+
+def sources(made: dict[str, Any]) -> list[tuple[str, str]]:
+    """Returns kind and source of all cells."""
+    return [(cell["cell_type"], "".join(cell["source"])) for cell in made["cells"]]
+
+
+def stale() -> list[str]:
+    """Returns the names of the notebooks whose cells are not those of their page."""
+    files = {name: FOLDER / f"{name}.ipynb" for name in PAGES}
+    return [
+        name
+        for name, file in files.items()
+        if not file.exists()
+        or sources(json.loads(file.read_text(encoding="utf-8"))) != sources(notebook(name))
+    ]
+
+
+def run(name: str) -> None:
+    """Runs a notebook and writes it with its outputs; an error ends it."""
+    import nbformat  # noqa: PLC0415
+    from nbclient import NotebookClient  # noqa: PLC0415
+
+    made = nbformat.from_dict(notebook(name))
+    NotebookClient(made, timeout=600, resources={"metadata": {"path": str(ROOT)}}).execute()
+    for cell in made.cells:
+        # Times change with every run, and a traceback has the machine's paths.
+        cell.metadata.pop("execution", None)
+        for output in cell.get("outputs", []):
+            if output.output_type == "error":
+                output.traceback = [f"{output.ename}: {output.evalue}"]
+    FOLDER.mkdir(exist_ok=True)
+    nbformat.validate(made)
+    (FOLDER / f"{name}.ipynb").write_text(nbformat.writes(made) + "\n", encoding="utf-8")
+    print(f"{name}: {sum(cell.cell_type == 'code' for cell in made.cells)} code cells", flush=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", choices=[*PAGES, []], metavar="NAME", help="default: all")
+    parser.add_argument("--check", action="store_true", help="run nothing")
+    arguments = parser.parse_args()
+    if arguments.check:
+        for name in (old := stale()):
+            print(f"{name}: not of today's docs/{PAGES[name]}; make notebooks")
+        return int(bool(old))
+    for name in arguments.names or PAGES:
+        run(name)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
