@@ -34,7 +34,7 @@ MOST_LOST = 0.001
 # By name: what makes a run, the test set in words, and its licence.
 COMMANDS = {
     "digits": "snnlib train",
-    "mnist": "snnlib train --recipe mnist --root DIR",
+    "mnist": "snnlib train --recipe mnist --shift 2 --root DIR",
     "nmnist": "snnlib train --recipe nmnist --root DIR",
 }
 DATA = {
