@@ -112,7 +112,7 @@ $(VENV)/.building: $(CONSTRAINTS)
 	$(INSTALL) scikit-build-core pybind11 cmake ninja typing-extensions
 	touch $@
 
-SOURCES := pyproject.toml CMakeLists.txt $(wildcard cmake/*.cmake snnlib/exchange/integers/*.h cpp/*/*.cpp cpp/*/*/*.h cpp/*/*/*/*.h cpp/*/*.h cuda/*.*)
+SOURCES := pyproject.toml snnlib/__init__.py CMakeLists.txt $(wildcard cmake/*.cmake snnlib/exchange/integers/*.h cpp/*/*.cpp cpp/*/*/*.h cpp/*/*/*/*.h cpp/*/*.h cuda/*.*)
 
 # $(call built_module,INSTRUCTION_SETS): the package, installed where it lies.
 define built_module
