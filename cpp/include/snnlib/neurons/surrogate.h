@@ -8,7 +8,7 @@
 
 namespace snnlib {
 
-// In the order of KINDS in snnlib/backends/reference/surrogate.py.
+// In the order of KINDS in snnlib/backends/arguments.py.
 enum class SurrogateKind : int {
   kTriangle,
   kRectangle,
