@@ -75,7 +75,7 @@ def _net(weights: list[Tensor], delays: list[Tensor] | None, variant: str, dt: f
         layers.append(layer)
         if variant == "fused":
             # All cells of a frame are alike, and so is their mean.
-            layers.append(snnlib.SpikeAvgPool2d(2))
+            layers.append(snnlib.SpikeAvgPool2d((1, 2)))
     net = nn.Sequential(*layers)
     return snnlib.fuse_(net) if variant == "fused" else net
 
@@ -89,8 +89,7 @@ def _gradients(
     x = encoding.at_times(_inputs(), round(END / dt), dt=dt).requires_grad_()
     inputs = x
     if variant == "fused":
-        side = 2 ** len(weights)
-        x = x[..., None, None].expand(*x.shape, side, side)
+        x = x[..., None, None].expand(*x.shape, 1, 2 ** len(weights))
     spikes = snnlib.checkpoint_time(net, x, steps=60) if variant == "chunks" else net(x)
     times = (readout.first_spike_time(spikes.flatten(2), no_spike=math.inf) + 1) * dt
     # The closed form and the grid have to agree on who fires.
