@@ -64,8 +64,6 @@ def test_whole_graph_equals_eager(dtype: torch.dtype, path: str) -> None:
     assert torch.equal(compiled(x), net(x))
 
 
-# Its C++ compiler takes most of twenty seconds.
-@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch's default compiler backend needs g++")
 def test_default_backend() -> None:
     net = _net()

@@ -43,13 +43,7 @@ def build() -> ModuleType:
     return importlib.import_module("gpu.build")
 
 
-# The command of `training` with one option more; its refusals are tests of their own.
-AGAIN = "graph_training"
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if name == AGAIN else ()) for name in STAGES]
-)
+@pytest.mark.parametrize("name", STAGES)
 def test_stage(name: str, stages: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     """Programs that a stage starts are started too: they read their arguments and import what they need."""
     results = stages.run(name, "cpu", True, whole=False)
