@@ -37,7 +37,7 @@ _PREPARE = "call snnlib.prepare_(net, x) on a batch of training data before trai
 _SLOWER = "lower the learning rate or clip gradients (torch.nn.utils.clip_grad_norm_)"
 # Where neurons learn from their own spikes alone.
 _ANEW = (
-    "that does not mend itself: start anew, or from a checkpoint, with a lower learning rate, clipped gradients "
+    "only homeostasis mends that: start anew, or from a checkpoint, with a lower learning rate, clipped gradients "
     "(torch.nn.utils.clip_grad_norm_) or snnlib.prepare_(net, x, standardize=True); outputs are woken by "
     "snnlib.nn.supervised_spikes"
 )
