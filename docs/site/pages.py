@@ -77,7 +77,8 @@ def main() -> None:
         page.write_text(linked(page.read_text(encoding="utf-8")), encoding="utf-8")
     shutil.copy(ROOT / "docs" / "site" / "copy.css", PAGES)
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    (PAGES / "changelog.md").write_text(changelog, encoding="utf-8")
+    # Beside the pages that it links to.
+    (PAGES / "changelog.md").write_text(changelog.replace("](docs/", "]("), encoding="utf-8")
     write_examples()
     write_neurons()
     write_reference()
