@@ -10,11 +10,12 @@ of all runs, and that of the stored net. A net that loses more than 0.1 points b
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import math
 import statistics
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -31,21 +32,32 @@ from snnlib.models.trained import packed, unpacked
 
 FOLDER = Path(__file__).resolve().parents[1] / "snnlib" / "models" / "weights"
 MOST_LOST = 0.001
-# By name: what makes a run, the test set in words, and its licence.
-COMMANDS = {
-    "digits": "snnlib train",
-    "mnist": "snnlib train --recipe mnist --shift 2 --root DIR",
-    "nmnist": "snnlib train --recipe nmnist --root DIR",
-}
-DATA = {
-    "digits": "embedded event digits",
-    "mnist": "MNIST",
-    "nmnist": "N-MNIST, recordings of the ATIS camera",
-}
-LICENCES = {
-    "digits": "scikit-learn's handwritten digits (UCI, Alpaydin and Kaynak, CC BY 4.0), seen by a simulated camera",
-    "mnist": "LeCun, Cortes and Burges, CC BY-SA 3.0",
-    "nmnist": "Orchard et al., 2015, CC BY-SA 4.0",
+
+
+class Origin(NamedTuple):
+    """What a card says of a net beyond its run."""
+
+    command: str
+    data: str
+    licence: str
+
+
+ORIGINS = {
+    "digits": Origin(
+        "snnlib train",
+        "embedded event digits",
+        "scikit-learn's handwritten digits (UCI, Alpaydin and Kaynak, CC BY 4.0), seen by a simulated camera",
+    ),
+    "mnist": Origin(
+        "snnlib train --recipe mnist --shift 2 --root DIR",
+        "MNIST",
+        "LeCun, Cortes and Burges, CC BY-SA 3.0",
+    ),
+    "nmnist": Origin(
+        "snnlib train --recipe nmnist --root DIR",
+        "N-MNIST, recordings of the ATIS camera",
+        "Orchard et al., 2015, CC BY-SA 4.0",
+    ),
 }
 
 
@@ -63,10 +75,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("name", choices=COMMANDS)
+    parser.add_argument("name", choices=ORIGINS)
     parser.add_argument("runs", nargs="+", type=Path)
     arguments = parser.parse_args()
-    name = arguments.name
+    name, origin = arguments.name, ORIGINS[arguments.name]
     runs = [RunFolder.open(run, "runs") for run in arguments.runs]
     data = EventData(runs[0][1], progress=True)
     data.setup("fit")
@@ -83,9 +95,9 @@ def main() -> None:
     train, test = (len(samples) for samples in (data.train_set, data.test_set))  # type: ignore[arg-type]
     seeds = len(accuracies)
     card = {
-        "data": f"{DATA[name]}, {train} samples to train and {test} to test",
-        "licence": LICENCES[name],
-        "command": COMMANDS[name],
+        "data": f"{origin.data}, {train} samples to train and {test} to test",
+        "licence": origin.licence,
+        "command": origin.command,
         "seed": config.seed,
         "version": snnlib.__version__,
         "accuracy": accuracy,
@@ -112,9 +124,9 @@ def main() -> None:
         "card": card,
     }
     FOLDER.mkdir(exist_ok=True)
-    with (FOLDER / f"{name}.npz.new").open("wb") as file:
-        np.savez_compressed(file, **stored)  # type: ignore[arg-type]
-    (FOLDER / f"{name}.npz.new").replace(FOLDER / f"{name}.npz")
+    weights = io.BytesIO()
+    np.savez_compressed(weights, **stored)  # type: ignore[arg-type]
+    write_bytes_atomically(FOLDER / f"{name}.npz", weights.getvalue())
     write_bytes_atomically(FOLDER / f"{name}.json", (json.dumps(settings, indent=2) + "\n").encode())
     print(snnlib.models.load(name).card)
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
+from importlib.resources.abc import Traversable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -102,7 +103,7 @@ def load(name: str) -> TrainedNet:
     """
     if name not in names():
         raise ValueError(f"name: expected one of {', '.join(names())}, got {name!r}")
-    folder = resources.files("snnlib.models") / "weights"
+    folder = _folder()
     settings = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
     card = Card(**{**settings["card"], "input_shape": tuple(settings["card"]["input_shape"])})
     neuron, shape = settings["neuron"], card.input_shape
@@ -126,8 +127,12 @@ def load(name: str) -> TrainedNet:
 
 def names() -> list[str]:
     """Names of the nets that come with the package."""
-    folder = resources.files("snnlib.models") / "weights"
-    return sorted(file.name.removesuffix(".json") for file in folder.iterdir() if file.name.endswith(".json"))
+    files = (file.name for file in _folder().iterdir())
+    return sorted(name.removesuffix(".json") for name in files if name.endswith(".json"))
+
+
+def _folder() -> Traversable:
+    return resources.files("snnlib.models") / "weights"
 
 
 def packed(state: Mapping[str, Tensor]) -> dict[str, np.ndarray[Any, Any]]:

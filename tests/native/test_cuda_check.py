@@ -1,10 +1,10 @@
 """cuda/check.py reads ptxas's reports: architectures, and kernels that keep values in local memory."""
 
-import importlib.util
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from script import script
 
 REPORT = """
 [1/2] Building CUDA object CMakeFiles/snnlib_cuda.dir/cuda/pool.cu.o
@@ -23,11 +23,7 @@ ptxas info    : Used 255 registers, used 0 barriers, 8 bytes cumulative stack si
 @pytest.fixture
 def check(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(Path(__file__).parents[2] / "cuda")
-    spec = importlib.util.spec_from_file_location("check", Path(__file__).parents[2] / "cuda" / "check.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script("cuda/check.py")
 
 
 def test_a_spill_is_found(check: ModuleType) -> None:

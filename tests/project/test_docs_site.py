@@ -1,27 +1,18 @@
 """The documentation site: every page is in its navigation, and every public name in its reference."""
 
-import importlib.util
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pairs
 import pytest
 import yaml
+from script import script
 
 ROOT = Path(__file__).parents[2]
 
 
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / "site" / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_every_public_name_is_documented_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pages = load("pages")
+    pages = script("docs/site/pages.py")
     monkeypatch.setattr(pages, "PAGES", tmp_path)
     pages.write_reference()
     text = "".join(page.read_text() for page in (tmp_path / "api").glob("*.md"))
@@ -35,7 +26,7 @@ def test_every_public_name_is_documented_once(tmp_path: Path, monkeypatch: pytes
 
 def test_sessions_are_marked_as_such() -> None:
     """So that the button copies no prompts; a block of plain code stays one."""
-    linked = load("pages").linked
+    linked = script("docs/site/pages.py").linked
     assert linked("```python\n>>> 1 + 1\n2\n```") == "```pycon\n>>> 1 + 1\n2\n```"
     assert linked("```python\nx = 1\n```") == "```python\nx = 1\n```"
 
@@ -49,7 +40,7 @@ def test_every_page_is_in_the_navigation() -> None:
 
 def test_every_neuron_draws_a_response(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
-    responses = load("responses")
+    responses = script("docs/site/responses.py")
     import snnlib  # noqa: PLC0415
 
     for name in ("LIF", "Integrator", "Izhikevich"):
@@ -61,7 +52,7 @@ def test_every_neuron_draws_a_response(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_examples_in_docstrings_are_blocks_of_code() -> None:
     pytest.importorskip("griffe")
-    convert = load("docstrings").as_markdown
+    convert = script("docs/site/docstrings.py").as_markdown
     text = "Adds.\n\n::\n\n    y = x\n\n>>> 1\n1\n\nMore::\n\n    z"
     assert convert(text).split("\n") == [
         *("Adds.", "", "", "", "    y = x", "", "```pycon", ">>> 1", "1", "```", "", "More:", "", "    z", "")

@@ -1,26 +1,15 @@
 """Notebooks are those of today's tutorials, and run."""
 
-import importlib.util
 import json
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+from script import script
 
 ROOT = Path(__file__).parents[2]
 
 
-def _script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("notebooks", ROOT / "release" / "notebooks.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-SCRIPT = _script()
+SCRIPT = script("release/notebooks.py")
 
 
 def test_every_notebook_is_of_todays_page() -> None:

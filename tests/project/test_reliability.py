@@ -1,29 +1,17 @@
 """docs/reliability.md: twenty promises, whose commands name tests and targets that exist."""
 
 import datetime
-import importlib.util
 import re
 import shlex
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+from script import script
 
 ROOT = Path(__file__).parents[2]
 
 
-def _script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("reliability", ROOT / "release" / "reliability.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    # Dataclasses look their module up.
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-SCRIPT = _script()
+SCRIPT = script("release/reliability.py")
 ROWS = SCRIPT.rows()
 
 
