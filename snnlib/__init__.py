@@ -34,7 +34,9 @@ from snnlib.learning.graph_step import graph_step
 from snnlib.learning.health import SpikeDoctor
 from snnlib.learning.preparing import prepare_
 from snnlib.nn import (
+    AvgPool1d,
     AvgPool2d,
+    AvgPool3d,
     BatchNorm1d,
     BatchNorm2d,
     BatchNorm3d,
@@ -43,7 +45,9 @@ from snnlib.nn import (
     ChannelAffine,
     Delays,
     GradScale,
+    MaxPool1d,
     MaxPool2d,
+    MaxPool3d,
     PerStep,
     Quantizer,
     RangeObserver,
@@ -83,7 +87,9 @@ from snnlib.nn.renamed import unfuse as unfuse
 __version__ = "0.2.0.dev0"
 
 __all__ = [
+    "AvgPool1d",
     "AvgPool2d",
+    "AvgPool3d",
     "BatchNorm1d",
     "BatchNorm2d",
     "BatchNorm3d",
@@ -92,7 +98,9 @@ __all__ = [
     "ChannelAffine",
     "Delays",
     "GradScale",
+    "MaxPool1d",
     "MaxPool2d",
+    "MaxPool3d",
     "PerStep",
     "Quantizer",
     "RangeObserver",

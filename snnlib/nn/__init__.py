@@ -10,7 +10,7 @@ from snnlib.nn.memory.checkpoint_time import checkpoint_time
 from snnlib.nn.memory.save_packed import save_packed
 from snnlib.nn.normalization import fold_standardization_, standardize_weights_
 from snnlib.nn.parameter_groups import parameter_groups
-from snnlib.nn.per_step import AvgPool2d, MaxPool2d, PerStep
+from snnlib.nn.per_step import AvgPool1d, AvgPool2d, AvgPool3d, MaxPool1d, MaxPool2d, MaxPool3d, PerStep
 from snnlib.nn.pool import SpikeAvgPool1d, SpikeAvgPool2d, SpikeAvgPool3d, SpikeMaxPool2d
 from snnlib.nn.quantize import Quantizer, RangeObserver
 from snnlib.nn.ragged import run_ragged
@@ -33,7 +33,9 @@ from snnlib.vision.superpixel_layer import SuperpixelAvgPool2d
 from snnlib.vision.voxel_layer import VoxelPool
 
 __all__ = [
+    "AvgPool1d",
     "AvgPool2d",
+    "AvgPool3d",
     "BatchNorm1d",
     "BatchNorm2d",
     "BatchNorm3d",
@@ -43,7 +45,9 @@ __all__ = [
     "Delays",
     "Fused",
     "GradScale",
+    "MaxPool1d",
     "MaxPool2d",
+    "MaxPool3d",
     "PerStep",
     "Quantizer",
     "RangeObserver",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor, nn
 
-from snnlib.checks import as_sizes, check_tensor
+from snnlib import ops
+from snnlib.checks import as_sizes, check_rank, check_tensor
 from snnlib.functional.average import apart_avg_pool2d
 from snnlib.functional.max_pool import max_pool2d
 
@@ -56,6 +58,19 @@ class PerStep(nn.Sequential):
         return out.reshape(*x.shape[:2], *out.shape[1:])
 
 
+class AvgPool1d(nn.AvgPool1d):
+    """`torch.nn.AvgPool1d` over a sequence `[T, N, C, L]`; see `AvgPool2d`.
+
+    >>> import torch, snnlib
+    >>> snnlib.AvgPool1d(2)(torch.ones(3, 1, 4, 6)).shape
+    torch.Size([3, 1, 4, 3])
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Means of windows."""
+        return _means(self, super().forward, x, 1)
+
+
 class AvgPool2d(nn.AvgPool2d):
     """`torch.nn.AvgPool2d` over a sequence `[T, N, C, H, W]`, with ordinary gradients: for surrogate neurons.
 
@@ -73,8 +88,35 @@ class AvgPool2d(nn.AvgPool2d):
         window = pooling_window(self)
         fits = window is not None and x.dim() == 5 and x.shape[3] >= window[0] and x.shape[4] >= window[1]
         if window is None or not fits or not x.is_floating_point():
-            return _per_frame(super().forward, x)
+            return _per_frame(super().forward, x, 2)
         return apart_avg_pool2d(x, window)
+
+
+class AvgPool3d(nn.AvgPool3d):
+    """`torch.nn.AvgPool3d` over a sequence `[T, N, C, D, H, W]`; see `AvgPool2d`.
+
+    >>> import torch, snnlib
+    >>> snnlib.AvgPool3d(2)(torch.ones(3, 1, 4, 6, 6, 6)).shape
+    torch.Size([3, 1, 4, 3, 3, 3])
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Means of windows."""
+        return _means(self, super().forward, x, 3)
+
+
+class MaxPool1d(nn.MaxPool1d):
+    """`torch.nn.MaxPool1d` over a sequence `[T, N, C, L]`, with ordinary gradients: for surrogate neurons.
+
+    >>> import torch, snnlib
+    >>> snnlib.MaxPool1d(2)(torch.ones(3, 1, 4, 6)).shape
+    torch.Size([3, 1, 4, 3])
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Largest values of windows."""
+        _check_values_alone(self)
+        return ops.packable.carry(_per_frame(super().forward, x, 1), x)
 
 
 class MaxPool2d(nn.MaxPool2d):
@@ -90,11 +132,10 @@ class MaxPool2d(nn.MaxPool2d):
 
     def forward(self, x: Tensor) -> Tensor:
         """Largest values of windows."""
-        return _per_frame(self._pool, x)
+        _check_values_alone(self)
+        return _per_frame(self._pool, x, 2)
 
     def _pool(self, frames: Tensor) -> Tensor:
-        if self.return_indices:
-            raise ValueError("return_indices: expected False, got True")
         kernel, stride, padding, dilation = (
             as_sizes(name, getattr(self, name), 2, minimum=least)
             for name, least in (("kernel_size", 1), ("stride", 1), ("padding", 0), ("dilation", 1))
@@ -102,12 +143,43 @@ class MaxPool2d(nn.MaxPool2d):
         return max_pool2d(frames, kernel, stride, padding, dilation, self.ceil_mode)
 
 
-def _per_frame(pool: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+class MaxPool3d(nn.MaxPool3d):
+    """`torch.nn.MaxPool3d` over a sequence `[T, N, C, D, H, W]`, with ordinary gradients: for surrogate neurons.
+
+    >>> import torch, snnlib
+    >>> snnlib.MaxPool3d(2)(torch.ones(3, 1, 4, 6, 6, 6)).shape
+    torch.Size([3, 1, 4, 3, 3, 3])
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Largest values of windows."""
+        _check_values_alone(self)
+        return ops.packable.carry(_per_frame(super().forward, x, 3), x)
+
+
+_LAYOUTS = {1: "[T, N, C, L]", 2: "[T, N, C, H, W]", 3: "[T, N, C, D, H, W]"}
+
+
+def _per_frame(pool: Callable[[Tensor], Tensor], x: Tensor, dims: int) -> Tensor:
     check_tensor("x", x)
-    if x.dim() != 5:
-        raise ValueError(f"x: expected [T, N, C, H, W], got shape {tuple(x.shape)}")
+    check_rank("x", x, _LAYOUTS[dims], exactly=dims + 3)
     out = pool(x.flatten(0, 1))
     return out.reshape(*x.shape[:2], *out.shape[1:])
+
+
+def _means(pool: Any, frames: Callable[[Tensor], Tensor], x: Tensor, dims: int) -> Tensor:
+    """Returns means, of which those of whole windows without padding can be packed: they have few values."""
+    out = _per_frame(frames, x, dims)
+    kernel = as_sizes("kernel_size", pool.kernel_size, dims, minimum=1)
+    padded = any(as_sizes("padding", pool.padding, dims, minimum=0))
+    # AvgPool1d has no divisor of its own.
+    plain = not padded and not pool.ceil_mode and getattr(pool, "divisor_override", None) is None
+    return ops.packable.carry(out, x, math.prod(kernel) if plain else 0)
+
+
+def _check_values_alone(pool: Any) -> None:
+    if pool.return_indices:
+        raise ValueError("return_indices: expected False, got True")
 
 
 def pooling_window(pool: Any) -> tuple[int, int] | None:

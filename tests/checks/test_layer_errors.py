@@ -243,6 +243,7 @@ MODULES: dict[str, tuple[Callable[[], nn.Module], torch.Tensor]] = {
     "SpikingConv2d": (lambda: snnlib.SpikingConv2d(3, 4, 3), FRAMES),
     "SpikeAvgPool2d": (lambda: snnlib.SpikeAvgPool2d(2), FRAMES),
     "AvgPool2d": (lambda: snnlib.AvgPool2d(2), FRAMES),
+    "MaxPool1d": (lambda: snnlib.MaxPool1d(2), FRAMES),
     "MaxPool2d": (lambda: snnlib.MaxPool2d(2), FRAMES),
     "SpikeMaxPool2d": (lambda: snnlib.SpikeMaxPool2d(2), FRAMES),
 }

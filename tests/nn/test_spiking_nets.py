@@ -1,11 +1,13 @@
 """Nets of surrogate neurons: notation, pooling, fusion, streams, batch norm."""
 
+import re
+
 import pytest
 import torch
 from torch import nn
 
 import snnlib
-from snnlib import neurons, surrogate
+from snnlib import neurons, ops, surrogate
 
 
 @pytest.fixture
@@ -68,11 +70,41 @@ def test_a_stream_gives_the_whole_sequence(net: nn.Sequential, events: torch.Ten
     assert "forward" not in net[1].__dict__
 
 
-def test_pools_over_sequences(events: torch.Tensor) -> None:
-    for pool, frames in ((snnlib.AvgPool2d(2), nn.AvgPool2d(2)), (snnlib.MaxPool2d(2), nn.MaxPool2d(2))):
-        assert torch.equal(pool(events), torch.stack([frames(step) for step in events]))
-        with pytest.raises(ValueError, match=r"x: expected \[T, N, C, H, W\]"):
-            pool(events[0])
+@pytest.mark.parametrize(
+    ("dims", "layout"), [(1, "[T, N, C, L]"), (2, "[T, N, C, H, W]"), (3, "[T, N, C, D, H, W]")]
+)
+@pytest.mark.parametrize("kind", ["AvgPool", "MaxPool"])
+def test_pools_over_sequences(kind: str, dims: int, layout: str, rng: torch.Generator) -> None:
+    """Values and gradients are those of torch's pooling of every step."""
+    x = torch.randint(-3, 4, (4, 2, 3, *[9, 8, 7][:dims]), generator=rng).float()
+    name = f"{kind}{dims}d"
+    for options in ({}, {"stride": 1, "padding": 1}, {"stride": 2, "ceil_mode": True}):
+        pool, frames = getattr(snnlib, name)(3, **options), getattr(nn, name)(3, **options)
+        mine, torchs = x.clone().requires_grad_(), x.clone().requires_grad_()
+        out, expected = pool(mine), torch.stack([frames(step) for step in torchs])
+        assert torch.equal(out, expected)
+        scores = torch.randn(out.shape, generator=rng)
+        out.backward(scores)
+        expected.backward(scores)
+        torch.testing.assert_close(mine.grad, torchs.grad)
+    with pytest.raises(ValueError, match=rf"x: expected {re.escape(layout)}"):
+        pool(x[0])
+    with pytest.raises(TypeError, match=r"x: expected a torch\.Tensor"):
+        pool(x.tolist())
+
+
+@pytest.mark.parametrize("name", ["AvgPool1d", "AvgPool3d", "MaxPool1d", "MaxPool3d"])
+def test_saved_outputs_of_pools_are_packed(name: str, rng: torch.Generator) -> None:
+    """What is known of spikes and of their means stays known behind a pool of any dimension."""
+    space = (8,) if "1d" in name else (8, 4, 4)
+    x = (torch.rand(3, 2, 4, *space, generator=rng) < 0.4).float()
+    with ops.packable.noted():
+        ops.packable.note(x, 1)
+        pooled = getattr(snnlib, name)(2)(x)
+        cells = 2 ** len(space) if "Avg" in name else 1
+        assert ops.packable.of(pooled) == cells
+        assert torch.equal(pooled * cells, (pooled * cells).round())
+        assert ops.packable.of(getattr(snnlib, name)(2, padding=1)(x)) == (0 if "Avg" in name else 1)
 
 
 def test_prepare_makes_it_ready_to_learn(net: nn.Sequential, events: torch.Tensor) -> None:
