@@ -16,7 +16,7 @@ test_x, test_labels = next(iter(DataLoader(test, batch_size=len(test), collate_f
 
 net = snnlib.models.from_notation("P2-12C5-P2-10", (2, 34, 34), tau_m=5.0, tau_s=3.0)
 frames, _ = next(iter(loader))
-snnlib.init.calibrate_firing_rate_(net, frames, {"conv1": 0.01, "fc1": 0.1})
+snnlib.prepare_(net, frames, {"conv1": 0.01, "fc1": 0.1}, gain=False)
 snnlib.nn.standardize_weights_(net)
 backbone, digit_head = net[:-1], net[-1]
 
@@ -29,7 +29,7 @@ parity_head = nn.Sequential(
     snnlib.SRMLinear(12 * 6 * 6, 2, tau_m=5.0, tau_s=3.0),
 )
 with torch.no_grad():
-    snnlib.init.calibrate_firing_rate_(parity_head, backbone(frames), {"3": 0.1})
+    snnlib.prepare_(parity_head, backbone(frames), {"3": 0.1}, gain=False)
 
 
 def train_for(epochs: int, modules: list[nn.Module], head: nn.Module, classes: int) -> None:

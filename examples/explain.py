@@ -30,7 +30,7 @@ loader = DataLoader(train, batch_size=25, shuffle=True, collate_fn=stack_time_fi
 
 net = snnlib.models.from_notation("P2-12C5-P2-10", (2, 34, 34), tau_m=5.0, tau_s=3.0)
 frames, _ = next(iter(loader))  # [T, N, 2, 34, 34]
-snnlib.init.calibrate_firing_rate_(net, frames, {"conv1": 0.01, "fc1": 0.1})
+snnlib.prepare_(net, frames, {"conv1": 0.01, "fc1": 0.1}, gain=False)
 snnlib.nn.standardize_weights_(net)
 optimizer = torch.optim.AdamW(net.parameters(), lr=0.02)
 schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.02, total_steps=EPOCHS * len(loader))

@@ -45,7 +45,7 @@ class Net(nn.Module):
 torch.manual_seed(0)
 (train, labels), (test, test_labels) = recordings(200), recordings(60)  # 8 % of the inputs are spikes
 net = Net()
-snnlib.init.calibrate_firing_rate_(net, train[:, :25], target=0.05)
+snnlib.prepare_(net, train[:, :25], 0.05, gain=False)
 optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
 for epoch in range(5):
     for batch in torch.randperm(train.shape[1]).split(20):

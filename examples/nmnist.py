@@ -68,8 +68,7 @@ def main() -> None:
     net = snnlib.fuse_(snnlib.models.nmnist_net(tau_grad=settings.tau_grad))
     net.fc1 = snnlib.SRMReadout(net.fc1.in_features, 10, tau_m=settings.tau_m, tau_s=settings.tau_s)
     first, _ = next(iter(DataLoader(cache, 50, shuffle=True, collate_fn=stack_time_first)))
-    rates = snnlib.init.calibrate_firing_rate_(net, first, settings.target_rate)
-    print("firing rates before training:", {name: round(rate, 3) for name, rate in rates.items()})
+    print(snnlib.prepare_(net, first, settings.target_rate, gain=False))
     snnlib.nn.standardize_weights_(net)
 
     optimizer = torch.optim.AdamW(net.parameters(), lr=settings.lr, weight_decay=settings.weight_decay)

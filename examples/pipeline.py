@@ -15,7 +15,7 @@ def to_input(events: object) -> Tensor:
     """Events to 12 voxel bins of 17 x 17 pixels, ON and OFF apart: [T, 2, 17, 17]."""
     grid = ToVoxelGrid(bins=12, sensor_size=(34, 34), polarity="channels")(events)
     # Times 4: four pixels become one, and resizing takes their mean.
-    return 4 * snnlib.resize_bicubic(grid, 17, a=-0.5, antialias=True)
+    return 4 * snnlib.functional.resize_bicubic(grid, 17, a=-0.5, antialias=True)
 
 
 def regions(x: Tensor, size: tuple[int, int]) -> Tensor:
@@ -43,7 +43,7 @@ class Net(nn.Module):
         self.out = snnlib.SRMLinear(12 * 16, 10, tau_m=5.0, tau_s=3.0)
 
     def forward(self, x: Tensor) -> Tensor:
-        spikes = snnlib.grad_scale(self.conv(x), 0.85)
+        spikes = snnlib.functional.grad_scale(self.conv(x), 0.85)
         tokens = self.regions(spikes, regions(x, spikes.shape[-2:]))  # [T, N, 12, 16]
         return self.out(self.affine(tokens).flatten(2))
 
@@ -54,7 +54,7 @@ test_x, test_labels = stack_time_first(list(EventDigits(train=False, transform=t
 batches = len(train_labels) // 25
 
 net = Net()
-snnlib.init.calibrate_firing_rate_(net, train_x[:, :50], {"conv": 0.02, "out": 0.1})
+snnlib.prepare_(net, train_x[:, :50], {"conv": 0.02, "out": 0.1}, gain=False)
 snnlib.nn.standardize_weights_(net)
 optimizer = torch.optim.AdamW(net.parameters(), lr=0.02)
 schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.02, total_steps=6 * batches)

@@ -16,7 +16,7 @@ test_frames, test_labels = next(iter(DataLoader(test, batch_size=len(test), coll
 
 net = snnlib.models.from_notation("P2-12C5-P2-10", (2, 34, 34), tau_m=5.0, tau_s=3.0)
 frames, _ = next(iter(loader))
-snnlib.init.calibrate_firing_rate_(net, frames, {"conv1": 0.01, "fc1": 0.1})
+snnlib.prepare_(net, frames, {"conv1": 0.01, "fc1": 0.1}, gain=False)
 snnlib.nn.standardize_weights_(net)
 for layer in (net.conv1, net.fc1):
     # After the standardisation: the layer computes with the quantised weight, the optimiser moves the full one.

@@ -15,7 +15,7 @@ to_frames = ToFrames(time_steps=1, step_us=400_000, mode="count")
 
 
 def shrink(frames: Tensor, antialias: bool) -> Tensor:
-    small = snnlib.resize_bicubic(frames[0].float(), 8, a=-0.5, antialias=antialias)
+    small = snnlib.functional.resize_bicubic(frames[0].float(), 8, a=-0.5, antialias=antialias)
     return small.flatten(1)
 
 
@@ -36,7 +36,7 @@ def accuracy(antialias: bool) -> float:
 reach = {}
 for antialias in (False, True):
     pixels = torch.ones(34, 34, requires_grad=True)
-    snnlib.resize_bicubic(pixels, 8, a=-0.5, antialias=antialias).sum().backward()
+    snnlib.functional.resize_bicubic(pixels, 8, a=-0.5, antialias=antialias).sum().backward()
     reach[antialias] = (pixels.grad.abs() > 1e-3).float().mean().item()
 plain, smooth = accuracy(False), accuracy(True)
 print(f"pixels that count: {reach[False]:.0%} without antialiasing, {reach[True]:.0%} with it")

@@ -17,7 +17,7 @@ def superpixels(frames: torch.Tensor) -> torch.Tensor:
     rows = torch.arange(34) // 6
     blocks = 6 * rows.unsqueeze(1) + rows  # 36 of them
     mean = snnlib.functional.superpixel_avg_pool2d(counts.unsqueeze(1), blocks.expand_as(counts), 36)
-    busy = counts > snnlib.superpixel_unpool(mean, blocks.expand_as(counts)).squeeze(1)
+    busy = counts > snnlib.functional.superpixel_unpool(mean, blocks.expand_as(counts)).squeeze(1)
     return 2 * blocks + busy
 
 
@@ -42,7 +42,7 @@ accuracy = (model(tokens(test_x)).argmax(1) == test_labels).float().mean().item(
 
 # Back to the pixels: the image of region means is the closest one that is constant on every superpixel.
 image, labels = test_x.float().sum(0), superpixels(test_x)
-flat = snnlib.superpixel_unpool(snnlib.functional.superpixel_avg_pool2d(image, labels, 72), labels)
+flat = snnlib.functional.superpixel_unpool(snnlib.functional.superpixel_avg_pool2d(image, labels, 72), labels)
 kept = 1 - ((image - flat).square().sum() / (image - image.mean((2, 3), keepdim=True)).square().sum()).item()
 print(f"72 superpixels keep {kept:.0%} of the variance over 1156 pixels")
 print(f"test accuracy {accuracy:.1%}")

@@ -30,7 +30,7 @@ PACKAGES, NATIVE_FOLDERS = ("snnlib", "snnlib_command", "pytest_snnlib"), ("cpp"
 # What the packages are made of, from the bottom to the top: each part imports those before it. Modules that only pass
 # names on stand right above what they pass on, as `snnlib` itself does.
 _PARTS = (
-    "checks backends reference ops sequences neurons surrogate vision functional nn structure data encoding "
+    "checks guesses backends reference ops sequences neurons surrogate vision functional nn structure data encoding "
     "distributed models inspect explain learning init losses readout exchange compat"
 )
 ORDER = (

@@ -1,6 +1,5 @@
 """Spiking neural network layers for PyTorch: event-driven, spike-time learning on CPU and GPU."""
 
-import difflib
 import importlib
 import warnings
 from typing import Any
@@ -10,9 +9,10 @@ from snnlib import (
     data,
     distributed,
     encoding,
+    exchange,
     explain,
     functional,
-    init,
+    guesses,
     losses,
     models,
     neurons,
@@ -26,7 +26,6 @@ from snnlib.backends.choice import use_convolution
 from snnlib.backends.cpu_memory import keep_freed_memory
 from snnlib.backends.native import use_path
 from snnlib.exchange import convert, from_nir, to_integers, to_nir, verify_conversion
-from snnlib.functional import grad_scale, resize_bicubic, segment_sum, superpixel_unpool
 from snnlib.inspect.kernels import explain_dispatch
 from snnlib.inspect.memory import memory_report
 from snnlib.inspect.operations import profile
@@ -134,14 +133,13 @@ __all__ = [
     "data",
     "distributed",
     "encoding",
+    "exchange",
     "explain",
     "explain_dispatch",
     "from_nir",
     "functional",
     "fuse_",
-    "grad_scale",
     "graph_step",
-    "init",
     "keep_freed_memory",
     "losses",
     "memory_report",
@@ -154,11 +152,8 @@ __all__ = [
     "profile",
     "readout",
     "reference",
-    "resize_bicubic",
     "run_ragged",
     "save_packed",
-    "segment_sum",
-    "superpixel_unpool",
     "surrogate",
     "to_integers",
     "to_nir",
@@ -170,22 +165,40 @@ __all__ = [
 # Names whose modules need the extra `snnlib[train]`, or take time to import: loaded when they are first used.
 _LAZY = {"load": "snnlib.app.training.load", "report": "snnlib.app.report", "visual": "snnlib.visual"}
 
-# What one looks for here and finds elsewhere.
-_ELSEWHERE = {"datasets": "data", "transforms": "data", "spikegen": "encoding", "surrogates": "surrogate"}
-_HOMES = ("neurons", "nn", "surrogate", "losses", "encoding", "readout", "data", "models", "init", "explain")
+# Functions that went to `snnlib.functional`, and a module whose function `prepare_` replaced. They last until 1.0.
+_MOVED = {
+    "grad_scale": "functional.grad_scale",
+    "resize_bicubic": "functional.resize_bicubic",
+    "segment_sum": "functional.segment_sum",
+    "superpixel_unpool": "functional.superpixel_unpool",
+    "init": "prepare_",
+}
 
 # Published names, for code that was written against them; not in `dir`, which is for new code.
 _PUBLISHED = frozenset(compat.__all__)
-# Those that have warned of their sign: the first one does, for all.
+# Names that have warned; of published ones the first does, for all.
 _WARNED: set[str] = set()
+# Public, but not what new code begins with: layers that `snnlib.nn` lists, and the insides.
+_SELDOM = {
+    "BicubicResize2d",
+    "ChannelAffine",
+    "GradScale",
+    "SuperpixelAvgPool2d",
+    "VoxelPool",
+    "ops",
+    "reference",
+}
 _OWN = [*__all__, *_LAZY, "__version__"]
 
 
 def __getattr__(name: str) -> Any:
     if name in _PUBLISHED:
         return _published(name)
+    if name in _MOVED:
+        return _moved(name)
     if name not in _LAZY:
-        raise AttributeError(f"module 'snnlib' has no attribute {name!r}{_hint(name)}")
+        homes = {home: _public(home) for home in guesses.HOMES}
+        raise AttributeError(f"module 'snnlib' has no attribute {name!r}{guesses.hint(name, _OWN, homes)}")
     try:
         module = importlib.import_module(_LAZY[name])
     except ImportError as error:
@@ -207,23 +220,19 @@ def _published(name: str) -> Any:
     return getattr(compat, name)
 
 
+def _moved(name: str) -> Any:
+    if name not in _WARNED:
+        _WARNED.add(name)
+        text = f"snnlib.{name} is now snnlib.{_MOVED[name]}; the old name will go in version 1.0"
+        warnings.warn(text, FutureWarning, stacklevel=3)
+    return importlib.import_module("snnlib.init") if name == "init" else getattr(functional, name)
+
+
+def _public(home: str) -> list[str]:
+    """Returns the public names of a module."""
+    module = globals()[home]
+    return [*getattr(module, "__all__", vars(module))]
+
+
 def __dir__() -> list[str]:
-    return sorted(_OWN)
-
-
-def _hint(name: str) -> str:
-    """Returns what a name that is not here may stand for."""
-    if name.startswith("_"):
-        return ""
-    meant = [
-        f"{home}.{name}"
-        for home in _HOMES
-        if name in getattr(globals()[home], "__all__", vars(globals()[home]))
-    ]
-    if f"{name}_" in __all__:
-        # In torch's manner, as it changes the net in place.
-        meant.append(f"{name}_")
-    if name in _ELSEWHERE:
-        meant.append(_ELSEWHERE[name])
-    meant = meant or difflib.get_close_matches(name, _OWN, 1)
-    return f"; did you mean snnlib.{meant[0]}?" if meant else ""
+    return sorted(set(_OWN) - _SELDOM)

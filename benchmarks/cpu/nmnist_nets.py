@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 import snnlib
 from snnlib.data import NMNIST, EventDigits, ToFrames, stack_time_first
+from snnlib.learning.preparing.calibration import calibrate_firing_rate_
 
 if TYPE_CHECKING:
     from turns import Task
@@ -69,7 +70,7 @@ def calibrated(x: Tensor, rate: float = RATE) -> Weights:
     """Weights of our net with which every layer fires at one rate."""
     torch.manual_seed(0)
     net = snnlib.models.nmnist_net()
-    snnlib.init.calibrate_firing_rate_(net, x, rate, spread=1.0)
+    calibrate_firing_rate_(net, x, rate, spread=1.0)
     return net.state_dict()
 
 

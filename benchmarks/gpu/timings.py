@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 import snnlib
 from snnlib import functional as F
+from snnlib.learning.preparing.calibration import calibrate_firing_rate_
 
 from .stages import Setting, note
 
@@ -144,7 +145,7 @@ def step(run: Setting) -> Results:
         x = (torch.rand(30, batch, 2, 34, 34, device=run.device) < 0.04).float()
         y = torch.randint(0, 10, (batch,), device=run.device)
         net = snnlib.models.nmnist_net().to(run.device)
-        snnlib.init.calibrate_firing_rate_(net, x, 0.08, spread=1.0)
+        calibrate_firing_rate_(net, x, 0.08, spread=1.0)
         optimizer = torch.optim.Adam(net.parameters(), lr=1e-4, capturable=run.on_gpu)
 
         def train(net: nn.Module = net, x: Tensor = x, y: Tensor = y, optimizer: Any = optimizer) -> None:
@@ -164,7 +165,7 @@ def layer(run: Setting) -> Results:
     torch.manual_seed(0)
     x = (torch.rand(12, batch, channels, size, size, device=run.device) < 0.1).float()
     module = snnlib.SRMConv2d(channels, channels, 3, padding=1, device=run.device)
-    snnlib.init.calibrate_firing_rate_(module, x, 0.1)
+    calibrate_firing_rate_(module, x, 0.1)
     weight = module.weight
     x.requires_grad_()
     q = torch.randn(12, batch, channels, size, size, device=run.device)

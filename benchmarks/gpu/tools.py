@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import snnlib
+from snnlib.learning.preparing.calibration import calibrate_firing_rate_
 
 from .stages import Setting
 
@@ -87,7 +88,7 @@ def dyadic_net(run: Setting) -> tuple[nn.Module, Tensor]:
         snnlib.SRMLinear(16 * 9, 10),
     )
     x = (torch.rand(20, 4, 2, 20, 20) < 0.1).float()
-    snnlib.init.calibrate_firing_rate_(net, x, 0.1)
+    calibrate_firing_rate_(net, x, 0.1)
     # Multiples of 1/64: sums of them are exact, in whatever order a convolution adds.
     with torch.no_grad():
         for weight in net.parameters():

@@ -60,7 +60,6 @@ REFERENCE = {
 }
 # Where users find what a module defines, if not under the module's own name.
 PUBLIC = {
-    "snnlib.learning.preparing.calibration": "snnlib.init",
     "snnlib.learning.losses": "snnlib.losses",
     "snnlib.learning.decoding": "snnlib.readout",
     "snnlib.inspect.gradcam": "snnlib.explain",

@@ -76,7 +76,8 @@ def check_options(
     for name in options:
         if name in known:
             continue
-        close = get_close_matches(name, known, n=1)
+        # Models with several time constants have one for the membrane under this name.
+        close = ["tau_m"] if name == "tau" and "tau_m" in known else get_close_matches(name, known, n=1)
         hint = hints.get(name) or (
             f"did you mean {close[0]}?" if close else f"it has {', '.join(sorted(known))}"
         )

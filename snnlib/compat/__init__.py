@@ -41,3 +41,7 @@ __all__ = [
     "srmLinear",
     "srmNeuronFunc",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -128,3 +128,7 @@ __all__ = [
     "write",
     "write_nmnist",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

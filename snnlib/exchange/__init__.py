@@ -32,3 +32,7 @@ __all__ = [
     "verify_conversion",
     "verify_nir",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

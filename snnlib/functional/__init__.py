@@ -89,3 +89,7 @@ __all__ = [
     "voxel_cells",
     "voxel_pool",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -18,6 +18,7 @@ from snnlib.backends.geometry import Geometry, geometry
 from snnlib.functional.event_driven import as_event_driven
 from snnlib.functional.operators import SequenceConvolution
 from snnlib.functional.recurrent import step_by_step
+from snnlib.inspect.shown import ShownAsText
 from snnlib.neurons import SRM, Neuron
 from snnlib.nn.neuron_layer import NeuronLayer
 from snnlib.nn.recurrent_layer import Recurrent
@@ -53,7 +54,7 @@ class Dispatch(NamedTuple):
         )
 
 
-class Dispatches(dict[str, Dispatch]):
+class Dispatches(ShownAsText, dict[str, Dispatch]):
     """The decisions of a net's layers by name; `str()` lists them."""
 
     def __str__(self) -> str:

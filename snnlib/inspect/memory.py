@@ -16,6 +16,7 @@ from torch.nn.utils import parametrize
 from snnlib.checks import check_floating
 from snnlib.functional.event_driven import as_event_driven
 from snnlib.inspect.activity import spikes_of
+from snnlib.inspect.shown import ShownAsText
 from snnlib.neurons import Integrator, Neuron
 from snnlib.nn.fused_block import Block
 from snnlib.nn.fusion import blocks_by_part
@@ -62,7 +63,7 @@ class LayerMemory:
 
 
 @dataclass(frozen=True)
-class MemoryReport:
+class MemoryReport(ShownAsText):
     """Memory that a training step keeps for backward; `str()` makes a table of it.
 
     Args:

@@ -98,7 +98,7 @@ def first_spike_time(
 
         dL/ds[t1] = -dL/dt1,        0 at every other step and for neurons without a spike
 
-    Times only move spikes that exist: silent neurons need another loss, or `snnlib.init.calibrate_firing_rate_`.
+    Times only move spikes that exist: silent neurons need another loss, or `snnlib.prepare_`.
 
     Args:
         spikes: `[T, N, ...]` (`[N, T, ...]` with `batch_first`), any floating dtype.

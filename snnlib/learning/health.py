@@ -10,6 +10,7 @@ from typing import Any, Self, cast
 from torch import Tensor, nn
 
 from snnlib.inspect.activity import SpikeCounter, own_steps, spikes_of
+from snnlib.inspect.shown import ShownAsText
 from snnlib.neurons import Integrator, Neuron
 from snnlib.neurons.base import Output
 from snnlib.neurons.training_watch import Window
@@ -50,7 +51,7 @@ class LayerHealth:
     gradient: float | None
 
 
-class SpikeDoctor:
+class SpikeDoctor(ShownAsText):
     """Watches spikes and gradients of every spiking layer while a net trains, and reports what is wrong in words.
 
     - silent: no neuron of a layer fires, so it has no gradient and nothing behind it sees an event;

@@ -28,3 +28,7 @@ __all__ = [
     "mnist_net",
     "nmnist_net",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

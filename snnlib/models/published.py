@@ -24,7 +24,7 @@ def mnist_net(classes: int = 10, **options: Unpack[LayerOptions]) -> nn.Sequenti
     """The MNIST net `15C5-P2-40C5-P2-300-10` for spike tensors `[5, N, 1, 28, 28]`, `tau_m, tau_s = 5, 3`.
 
     The sequence is the image at each of the T = 5 steps, pixels as amplitudes. The paper's tau_grad is 2.5. Calibrate
-    it on a batch before training (`snnlib.init.calibrate_firing_rate_`).
+    it on a batch before training (`snnlib.prepare_`).
 
     Source: Zhu et al., NeurIPS 2022, MNIST configuration of their code.
 
@@ -57,7 +57,7 @@ def nmnist_net(classes: int = 10, **options: Unpack[LayerOptions]) -> nn.Sequent
     4`.
 
     The paper trains with tau_grad 3; the default here keeps sums of gradients exactly. Pass `tau_grad=3.0` for the
-    paper's own. Calibrate it on a batch before training (`snnlib.init.calibrate_firing_rate_`).
+    paper's own. Calibrate it on a batch before training (`snnlib.prepare_`).
 
     Source: Zhu et al., NeurIPS 2022, section 4 and its N-MNIST configuration (T = 30).
 
@@ -92,7 +92,7 @@ def cifar10_vgg(classes: int = 10, dropout: float = 0.1, **options: Unpack[Layer
 
     `128C3-128C3-P2-256C3-256C3-256C3-P2-512C3-512C3-512C3-P2-2048-2048-10`, padding 1, with a `SpikeDropout` of 0.1
     after every pool and hidden fully connected layer. The sequence is the normalised image at each of the T = 12 steps.
-    The paper's tau_grad is 3.5. Calibrate it on a batch before training (`snnlib.init.calibrate_firing_rate_`).
+    The paper's tau_grad is 3.5. Calibrate it on a batch before training (`snnlib.prepare_`).
 
     Source: Zhu et al., NeurIPS 2022 and 2023, CIFAR-10 configuration of their code.
 
@@ -127,7 +127,7 @@ def cifar10_dvs_vgg(
 
     `128C3-P2-256C3-256C3-P2-256C3-512C3-P2-512C3-512C3-512C3-P2-1024-1024-10`, padding 1, with a `SpikeDropout` of
     0.1 after every pool and hidden fully connected layer. The paper's tau_grad is 4; T = 20. Calibrate it on a
-    batch before training (`snnlib.init.calibrate_firing_rate_`).
+    batch before training (`snnlib.prepare_`).
 
     Args:
         classes: output neurons.
@@ -154,7 +154,7 @@ def dvs_gesture_net(
 
     `128C3-P2` six times, then `512-128-11`, padding 1, with a `SpikeDropout` of 0.1 after every pool and hidden fully
     connected layer. The paper's tau_grad is 3.5; T = 20, of which its code trains on 14 at a time. Calibrate it on a
-    batch before training (`snnlib.init.calibrate_firing_rate_`).
+    batch before training (`snnlib.prepare_`).
 
     Args:
         classes: output neurons.

@@ -33,7 +33,7 @@ def cifar10_resnet(classes: int = 10, dropout: float = 0.1, **options: Unpack[La
     A 5x5 convolution to 128 channels, three stages of two `SpikingBlock`s with 128, 256 and 512 channels, the first
     of each with stride 2, a `SpikeDropout` of 0.1 after every stage, `P2`, and a fully connected layer. There is no
     batch normalisation. The sequence is the normalised image at each of the T = 12 steps. The paper's tau_grad is 3.5.
-    Calibrate it on a batch before training (`snnlib.init.calibrate_firing_rate_`).
+    Calibrate it on a batch before training (`snnlib.prepare_`).
 
     Source: Zhu et al., NeurIPS 2023, residual net and CIFAR-10 configuration of their code.
 

@@ -71,3 +71,7 @@ __all__ = [
     "log_uniform",
     "surrogate",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -89,3 +89,7 @@ __all__ = [
     "unfuse_",
     "unfused",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -20,7 +20,7 @@ def standardize_weights_(
     """Register `WeightStandardization` on the weight of every spiking layer of a net, in place; returns the net.
 
     Weights stay what they are, up to rounding. The bias is on by default: firing rates set by `snnlib.prepare_` or
-    `snnlib.init.calibrate_firing_rate_` need it. With `homeostasis` it also wakes silent channels while the net trains.
+    `snnlib.prepare_` need it. With `homeostasis` it also wakes silent channels while the net trains.
     Layers that are standardised already stay as they are. The `state_dict` keeps `weight` and gets `standardization.*`
     beside it, so it loads into plain nets as well.
 

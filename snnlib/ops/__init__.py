@@ -42,3 +42,7 @@ __all__ = [
     "scan_pool",
     "scan_srm",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

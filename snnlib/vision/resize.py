@@ -123,9 +123,9 @@ def resize_bicubic(
 
     >>> import torch, snnlib
     >>> x = torch.arange(16.0).reshape(4, 4)
-    >>> snnlib.resize_bicubic(x, 2).tolist()
+    >>> snnlib.functional.resize_bicubic(x, 2).tolist()
     [[2.03125, 4.21875], [10.78125, 12.96875]]
-    >>> snnlib.resize_bicubic(x, scale_factor=0.5, align="corner").tolist()
+    >>> snnlib.functional.resize_bicubic(x, scale_factor=0.5, align="corner").tolist()
     [[0.0, 2.0], [8.0, 10.0]]
     """
     check_floating("x", x)

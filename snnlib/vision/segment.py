@@ -146,7 +146,7 @@ def segment_sum(x: Tensor, ranks: Tensor, *, assume_sorted: bool = False) -> Seg
 
     >>> import torch, snnlib
     >>> x = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0])
-    >>> snnlib.segment_sum(x, torch.tensor([2, 5, 2, 7, 7]))
+    >>> snnlib.functional.segment_sum(x, torch.tensor([2, 5, 2, 7, 7]))
     SegmentSums(sums=tensor([4., 2., 9.]), ranks=tensor([2, 5, 7]))
     """
     _check_rows(x, "ranks", ranks)

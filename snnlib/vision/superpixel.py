@@ -226,7 +226,7 @@ def superpixel_unpool(
 
     >>> import torch, snnlib
     >>> pooled = torch.tensor([[[5.0, 7.0, 9.0]]])
-    >>> snnlib.superpixel_unpool(pooled, torch.tensor([[[0, 1], [1, 1]]]))
+    >>> snnlib.functional.superpixel_unpool(pooled, torch.tensor([[[0, 1], [1, 1]]]))
     tensor([[[[5., 7.],
               [7., 7.]]]])
     """

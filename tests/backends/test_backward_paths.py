@@ -14,6 +14,7 @@ import snnlib
 from snnlib.backends import choice_backward
 from snnlib.backends.choice_backward import BackwardAlgorithms
 from snnlib.backends.geometry import ConvOptions, Geometry, geometry
+from snnlib.learning.preparing.calibration import calibrate_firing_rate_
 
 pytestmark = pytest.mark.skipif(snnlib.backends.native._module is None, reason="needs the compiled module")
 
@@ -143,7 +144,7 @@ def test_few_samples_keep_many_threads_busy(restored: list[str]) -> None:
     torch.manual_seed(1)
     layer = snnlib.SRMConv2d(3, 16, 3, padding=1)
     x = (torch.rand(10, 1, 3, 40, 40) < 0.2).float().requires_grad_()
-    snnlib.init.calibrate_firing_rate_(layer, x.detach(), 0.1)
+    calibrate_firing_rate_(layer, x.detach(), 0.1)
     assert geometry(x, layer.weight, ConvOptions((1, 1), (1, 1), (1, 1), 1), 0).bands(1)[1] > 1
     results = []
     for threads in (1, 5):
@@ -159,7 +160,7 @@ def test_saved_state_is_a_bit_per_step_and_two_numbers_per_spike() -> None:
     torch.manual_seed(1)
     layer = snnlib.SRMConv2d(2, 16, 5, padding=1)
     x = (torch.rand(20, 8, 2, 20, 20) < 0.1).float()
-    snnlib.init.calibrate_firing_rate_(layer, x, 0.08)
+    calibrate_firing_rate_(layer, x, 0.08)
     given = {x.untyped_storage().data_ptr(), layer.weight.untyped_storage().data_ptr()}
     saved: dict[int, int] = {}
 

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 import snnlib
 from snnlib import memory_report
+from snnlib.learning.preparing.calibration import calibrate_firing_rate_
 from snnlib.nn.gain import WeightWithGain
 
 
@@ -27,7 +28,7 @@ def _conv_net() -> nn.Sequential:
         nn.Flatten(2),
         snnlib.SRMLinear(4 * 4, 7),
     )
-    snnlib.init.calibrate_firing_rate_(net, _events(), 0.15)
+    calibrate_firing_rate_(net, _events(), 0.15)
     return net
 
 
@@ -143,7 +144,7 @@ def test_memory_grows_linearly_with_time() -> None:
 def test_state_of_the_published_net_is_small_and_predicted() -> None:
     torch.manual_seed(0)
     net, x = snnlib.models.nmnist_net(), (torch.rand(10, 2, 2, 34, 34) < 0.04).float()
-    snnlib.init.calibrate_firing_rate_(net, x, 0.08, spread=1.0)
+    calibrate_firing_rate_(net, x, 0.08, spread=1.0)
     report = memory_report(snnlib.fuse_(net), x)
     for name in ("conv1", "conv2"):
         layer = report[name]
@@ -165,7 +166,7 @@ def test_state_of_the_published_net_is_small_and_predicted() -> None:
 def test_every_convolution_keeps_a_bit_and_its_spikes(layer: snnlib.nn.SRMLayer) -> None:
     torch.manual_seed(0)
     x = (torch.rand(10, 4, 8, *[8] * (layer.weight.dim() - 2)) < 0.08).float()
-    snnlib.init.calibrate_firing_rate_(layer, x, 0.08)
+    calibrate_firing_rate_(layer, x, 0.08)
     report = memory_report(layer, x)["net"]
     assert report.rate == pytest.approx(0.08, abs=0.01)
     assert report.bytes_per_neuron_step <= 1.0

@@ -9,8 +9,9 @@ from torch.nn.utils import parametrize
 from torch.nn.utils.parametrizations import weight_norm
 
 import snnlib
+from snnlib.learning.preparing.calibration import calibrate_firing_rate_
 
-calibrate = snnlib.init.calibrate_firing_rate_
+calibrate = calibrate_firing_rate_
 
 
 def _net() -> nn.Sequential:

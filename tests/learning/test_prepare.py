@@ -1,6 +1,7 @@
 """`prepare_` makes any net fire and learn, changes nothing else, and names what it cannot mend."""
 
 import copy
+import html
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ from torch import Tensor, nn
 
 import snnlib
 from snnlib import prepare_
+from snnlib.learning.preparing.calibration import calibrate_firing_rate_
 
 
 def _net() -> nn.Sequential:
@@ -293,5 +295,12 @@ def test_the_shortest_synapse() -> None:
     net = nn.Sequential(snnlib.SRMLinear(20, 6, tau_s=1.0, tau_grad=8.0))
     x = (torch.rand(9, 8, 20, generator=torch.Generator().manual_seed(0)) < 0.5).float()
     assert "50.0%" in str(snnlib.prepare_(net, x))
-    rates = snnlib.init.calibrate_firing_rate_(net, x, 0.1)
+    rates = calibrate_firing_rate_(net, x, 0.1)
     assert rates["0"] == pytest.approx(0.1, abs=0.03)
+
+
+def test_a_notebook_shows_reports_as_they_are_printed() -> None:
+    net = torch.nn.Sequential(snnlib.SRMLinear(20, 30), snnlib.SRMLinear(30, 5))
+    x = (torch.rand(10, 4, 20, generator=torch.Generator().manual_seed(0)) < 0.2).float()
+    for report in (snnlib.prepare_(net, x), snnlib.memory_report(net, x), snnlib.explain_dispatch(net, x)):
+        assert report._repr_html_() == f"<pre>{html.escape(str(report))}</pre>"

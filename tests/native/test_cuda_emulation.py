@@ -21,6 +21,7 @@ import snnlib
 from snnlib import functional as F
 from snnlib import neurons, ops
 from snnlib.backends import native
+from snnlib.learning.preparing.calibration import calibrate_firing_rate_
 
 KERNELS = (
     "srm_forward", "srm_backward", "srm_trace", "scan_forward", "scan_backward", "scan_pool_forward",
@@ -366,7 +367,7 @@ def test_training_step(emulated: Callable[..., Any], monkeypatch: pytest.MonkeyP
         snnlib.SRMLinear(4 * 16, 5),
     )
     x = (torch.rand(12, 3, 2, 8, 8) < 0.3).float()
-    snnlib.init.calibrate_firing_rate_(net, x, 0.15)
+    calibrate_firing_rate_(net, x, 0.15)
 
     def gradients() -> list[Tensor]:
         spikes = net(x)
@@ -451,7 +452,7 @@ def test_a_fused_net_of_srm_neurons_pools_in_the_scan(
         *(torch.nn.Flatten(2), snnlib.SRMLinear(5 * 9, 6)),
     )
     x = (torch.rand(12, 3, 2, 16, 16) < 0.2).float()
-    snnlib.init.calibrate_firing_rate_(net, x, 0.15)
+    calibrate_firing_rate_(net, x, 0.15)
     fused = snnlib.fuse_(copy.deepcopy(net))
     calls: list[str] = []
     kernels = emulation.module()

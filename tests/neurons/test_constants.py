@@ -48,6 +48,8 @@ def test_what_would_not_be_learned_is_refused(
         (lambda: snnlib.SpikingRNN(3, 2, hiden=3), r"hiden: .*did you mean hidden_size\?"),
         (lambda: neurons.LIF(beta=0.9), r"beta: expected an option of LIF, .*LIF.from_beta"),
         (lambda: neurons.LIF(treshold=1.0), r"treshold: .*did you mean threshold\?"),
+        (lambda: neurons.LIF(tau_m=2.0), r"tau_m: .*did you mean tau\?"),
+        (lambda: neurons.CubaLIF(tau=2.0), r"tau: .*did you mean tau_m\?"),
         (lambda: snnlib.SRMReadout(3, 2, bias=True), r"bias: .*have no bias"),
     ],
 )

@@ -55,7 +55,7 @@ def test_grad_scale_in_front_of_a_layer_is_its_input_grad_scale(rng: torch.Gener
     for scale_before, scale_within in ((0.85, 1.0), (1.0, 0.85)):
         x, w = _trains(rng.manual_seed(1)).requires_grad_(), weight.clone().requires_grad_()
         spikes = snnlib.functional.srm_conv2d(
-            snnlib.grad_scale(x, scale_before), w, **TAUS, input_grad_scale=scale_within
+            snnlib.functional.grad_scale(x, scale_before), w, **TAUS, input_grad_scale=scale_within
         )
         assert spikes.sum() > 100
         grads.append(torch.autograd.grad(spikes.sum(), (x, w)))

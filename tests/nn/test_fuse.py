@@ -10,6 +10,7 @@ from compare import assert_bits, assert_gradient
 from torch import Tensor, nn
 
 import snnlib
+from snnlib.learning.preparing.calibration import calibrate_firing_rate_
 from snnlib.nn.fused_block import PooledLayer
 from snnlib.nn.fusion import blocks_by_part
 from snnlib.nn.neuron_layer import NeuronLayer
@@ -24,7 +25,7 @@ def _net() -> nn.Sequential:
         nn.Flatten(2),
         snnlib.SRMLinear(33 * 2, 5),
     )
-    snnlib.init.calibrate_firing_rate_(net, _events(), 0.15)
+    calibrate_firing_rate_(net, _events(), 0.15)
     return net
 
 
@@ -231,7 +232,7 @@ def test_pools_behind_dilated_and_grouped_layers(options: dict[str, Any]) -> Non
     torch.manual_seed(3)
     net = nn.Sequential(snnlib.SRMConv2d(4, 8, 2, **options), snnlib.SpikeAvgPool2d((2, 3)))
     x = _events().repeat(1, 1, 2, 1, 1)
-    snnlib.init.calibrate_firing_rate_(net, x, 0.15)
+    calibrate_firing_rate_(net, x, 0.15)
     before = snnlib.memory_report(net, x).total.sequence_bytes
     expected = _results(net, x)
     results = _results(snnlib.fuse_(net), x)

@@ -8,6 +8,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 import snnlib
 from snnlib import neurons, surrogate
+from snnlib.learning.preparing.calibration import calibrate_firing_rate_
 from snnlib.nn.memory.save_packed import Packed, pack, save_packed
 from snnlib.nn.memory.shared_blocks import SharedBlocks
 
@@ -83,7 +84,7 @@ def _net() -> nn.Sequential:
         nn.Flatten(2),
         snnlib.SRMLinear(16 * 6 * 6, 10),
     )
-    snnlib.init.calibrate_firing_rate_(net, _input(), 0.1)
+    calibrate_firing_rate_(net, _input(), 0.1)
     return net
 
 

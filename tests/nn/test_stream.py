@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 import snnlib
 from snnlib import functional as F
+from snnlib.learning.preparing.calibration import calibrate_firing_rate_
 from snnlib.nn import Stream
 
 Net = TypeVar("Net", bound=nn.Module)
@@ -88,7 +89,7 @@ def test_flips_through_dense_convolutions() -> None:
         snnlib.SRMLinear(32 * 12 * 12, 50),
     )
     train = _events(30, 2, 2, 34, 34, rate=0.05)
-    snnlib.init.calibrate_firing_rate_(net, train, 0.1)
+    calibrate_firing_rate_(net, train, 0.1)
     stream = Stream(net)
     whole = net(train)
     out = torch.cat([stream(chunk) for chunk in train.split([1, 2, 7, 20])])

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import snnlib
+from snnlib import guesses
 from snnlib.backends import native
 
 
@@ -16,7 +17,9 @@ def test_dir_shows_what_new_code_uses() -> None:
     assert {"SpikingLinear", "prepare_", "data", "neurons", "report", "visual", "load", "__version__"} <= set(
         names
     )
-    assert not {"Any", "importlib", "difflib", "_LAZY", "_C", "srmConv", "QuickCumsum", "Round"} & set(names)
+    assert not {"Any", "importlib", "guesses", "_LAZY", "_C", "srmConv", "QuickCumsum", "Round"} & set(names)
+    # What a screen shows at a glance.
+    assert len(names) <= 75
     assert all(getattr(snnlib, name) is not None for name in names)
     # Published names are there all the same, but no star brings them in.
     assert snnlib.srmConv is snnlib.compat.srmConv and "srmConv" not in snnlib.__all__
@@ -33,6 +36,22 @@ def test_dir_shows_what_new_code_uses() -> None:
         ("tet_loss", "losses.tet_loss"),
         ("ToFrames", "data.ToFrames"),
         ("SpikingLinaer", "SpikingLinear"),
+        ("LIFNode", "neurons.LIF"),
+        ("IFNode", "neurons.IF"),
+        ("ParametricLIFNode", "neurons.PLIF"),
+        ("SeqToANNContainer", "PerStep"),
+        ("PoissonEncoder", "encoding.rate"),
+        ("Leaky", "neurons.LIF"),
+        ("Synaptic", "neurons.CubaLIF"),
+        ("spikegen", "encoding"),
+        ("LIFRecurrentCell", "SpikingRNN"),
+        ("LICell", "neurons.Integrator"),
+        ("Conv2d", "SpikingConv2d"),
+        ("Linear", "SpikingLinear"),
+        ("calibrate_firing_rate_", "prepare_"),
+        ("spike_count", "readout.spike_count"),
+        ("energy", "profile"),
+        ("export_c", "exchange.export_c"),
     ],
 )
 def test_a_guessed_name_is_answered_with_the_right_one(name: str, meant: str) -> None:
@@ -48,6 +67,42 @@ def test_other_names_have_no_hint() -> None:
     for name in ("entirely_unknown_thing", "__wrapped__", "_private"):
         with pytest.raises(AttributeError, match=rf"^module 'snnlib' has no attribute '{name}'$"):
             getattr(snnlib, name)
+
+
+def test_answers_that_are_no_name() -> None:
+    with pytest.raises(
+        AttributeError, match="'reset_net'; layers run whole sequences, so there is no state to reset"
+    ):
+        snnlib.reset_net  # noqa: B018
+    with pytest.raises(AttributeError, match="'train'; take the command `snnlib train`"):
+        snnlib.train  # noqa: B018
+
+
+def test_every_guess_is_answered_with_something_that_is_there() -> None:
+    for name, meant in guesses._MEANT.items():
+        assert name not in dir(snnlib)
+        if " " not in meant:
+            found = snnlib
+            for part in meant.split("."):
+                found = getattr(found, part)
+
+
+@pytest.mark.parametrize(
+    "package", ["compat", "data", "exchange", "functional", "models", "neurons", "nn", "ops"]
+)
+def test_modules_show_their_public_names_alone(package: str) -> None:
+    module = getattr(snnlib, package)
+    assert dir(module) == sorted(module.__all__)
+
+
+def test_names_that_moved_work_and_warn_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snnlib, "_WARNED", set())
+    with pytest.warns(FutureWarning, match=r"snnlib\.grad_scale is now snnlib\.functional\.grad_scale"):
+        assert snnlib.grad_scale is snnlib.functional.grad_scale
+    assert snnlib.grad_scale is snnlib.functional.grad_scale
+    with pytest.warns(FutureWarning, match=r"snnlib\.init is now snnlib\.prepare_"):
+        assert snnlib.__getattr__("init").calibrate_firing_rate_
+    assert not {"grad_scale", "init", "segment_sum"} & {*dir(snnlib), *snnlib.__all__}
 
 
 IMPORT = """

@@ -25,7 +25,7 @@ def _oracle(x: Tensor, ranks: Tensor) -> tuple[Tensor, Tensor]:
 
 def test_sorted_ranks_and_their_gradient() -> None:
     x = torch.tensor([[1.0, 10], [2, 20], [3, 30], [4, 40], [5, 50]], requires_grad=True)
-    sums, ranks = snnlib.segment_sum(x, torch.tensor([2, 2, 5, 7, 7]), assume_sorted=True)
+    sums, ranks = snnlib.functional.segment_sum(x, torch.tensor([2, 2, 5, 7, 7]), assume_sorted=True)
     assert sums.tolist() == [[3, 30], [3, 30], [9, 90]]
     assert ranks.tolist() == [2, 5, 7]
     sums.backward(torch.tensor([[1.0, 1], [2, 2], [3, 3]]))

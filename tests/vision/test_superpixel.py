@@ -53,7 +53,7 @@ def test_two_superpixels_and_an_empty_one() -> None:
 
 def test_unpool_and_its_gradient() -> None:
     pooled = torch.tensor([[[5.0, 7, 9]]], requires_grad=True)
-    image = snnlib.superpixel_unpool(pooled, torch.tensor([[[0, 1], [1, 1]]]))
+    image = snnlib.functional.superpixel_unpool(pooled, torch.tensor([[[0, 1], [1, 1]]]))
     assert image.tolist() == [[[[5, 7], [7, 7]]]]
     image.sum().backward()
     assert pooled.grad.tolist() == [[[1, 3, 0]]]

@@ -176,7 +176,7 @@ class TrainConfig(StoredSettings):
         "Begin with srm weights whose channels fire at one rate, or with weights of mean 0, for images.",
         NET,
     )
-    """`"calibrated"`: a shift of its weights gives each channel its rate (`snnlib.init.calibrate_firing_rate_`), and
+    """`"calibrated"`: a shift of its weights gives each channel its rate, and
     weights, gain and offset learn at one pace. `"standardized"`: weights of mean 0 and one factor give a layer its
     rate, gain and offset learn slowly, and homeostasis wakes silent channels (`snnlib.prepare_` with `standardize`)."""
     target_rate: float = setting(

@@ -33,3 +33,7 @@ __all__ = [
     "srm_conv",
     "surrogate",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -30,3 +30,7 @@ __all__ = [
     "YinYang",
     "read_image",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -15,6 +15,7 @@ from snnlib.exchange.conversion.chains import takes_sequences
 from snnlib.exchange.conversion.convert import LoopPlace, takes_one_step
 from snnlib.exchange.conversion.recurrent_containers import LinearRecurrence
 from snnlib.exchange.conversion.sequence_modules import RecurrentNeurons
+from snnlib.inspect.shown import ShownAsText
 from snnlib.structure.peers import attributes_kept, clear_states, neuron_library, neuron_output
 
 # Largest difference of gradients, as a share of the largest entry.
@@ -22,7 +23,7 @@ _CLOSE = 1e-4
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(ShownAsText):
     """The result of `verify_conversion`; `str()` makes a table.
 
     Args:

@@ -1,4 +1,4 @@
-"""Initialisation: firing rates set from data, because a neuron that never fires never learns."""
+"""Firing rates set from data, as `snnlib train` begins with; `snnlib.prepare_` is what nets of one's own begin with."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def calibrate_firing_rate_(
 
     >>> import torch, snnlib
     >>> net = torch.nn.Sequential(snnlib.SRMLinear(50, 40), snnlib.SRMLinear(40, 10))
-    >>> rates = snnlib.init.calibrate_firing_rate_(net, (torch.rand(30, 8, 50) < 0.05).float(), target=0.05)
+    >>> rates = calibrate_firing_rate_(net, (torch.rand(30, 8, 50) < 0.05).float(), target=0.05)
     >>> all(abs(rate - 0.05) < 0.01 for rate in rates.values())
     True
     """

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from snnlib.inspect.shown import ShownAsText
+
 
 @dataclass(frozen=True)
 class LayerPreparation:
@@ -56,7 +58,7 @@ class LayerPreparation:
 
 
 @dataclass
-class Preparation:
+class Preparation(ShownAsText):
     """The report of `prepare_`; `print` it, or read its fields.
 
     Args:
