@@ -23,6 +23,9 @@ struct Scratch {
   int bytes;
 };
 constexpr int kScratchBytes = (48 << 10) / kScratchThreads;
+// Shared memory of a block from which on a launch asks for all that a multiprocessor has: a kernel that asks for
+// another split than the one before waits until that has left, which only long kernels hide.
+constexpr size_t kLargeScratch = 8 << 10;
 
 struct LaunchShape {
   unsigned blocks;
@@ -54,7 +57,7 @@ inline LaunchShape launch_shape(const char* name, int64_t threads, Scratch scrat
   const int block = scratch.bytes > 0 ? kScratchThreads : kBlockThreads;
   LaunchShape shape = launch_shape(name, {(threads + block - 1) / block, block, size_t(scratch.bytes) * block});
 #if CUDART_VERSION >= 13000
-  if (scratch.bytes > 0) {
+  if (shape.shared_bytes > kLargeScratch) {
     // The scratch of all blocks that fit; left to itself the driver may give half of the memory to the cache.
     shape.attribute.id = cudaLaunchAttributePreferredSharedMemoryCarveout;
     shape.attribute.val.sharedMemCarveout = cudaSharedmemCarveoutMaxShared;

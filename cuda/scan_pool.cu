@@ -182,41 +182,38 @@ __global__ void scan_pool_backward_kernel(ScanBackwardArgs a, WindowPlaces place
   for (int n = 0; n < kCells; ++n) out[places.offset<Last>(n / P) + n % P] = carry[n].g[0];
 }
 
-template <class T, int P, bool Last>
-void run(const ScanPoolForwardArgs& a) {
-  const WindowPlaces places = WindowPlaces::split<P, Last>("scan_pool_forward", a.planes, a.scan.view);
-  launch("scan_pool_forward", scan_pool_forward_kernel<T, P, Last>, places.threads, a.scan.executor, Scratch{}, a.scan,
-         places);
+template <class T>
+void forward_as(const ScanPoolForwardArgs& a) {
+  by_layout<T>(a.planes, [&](auto shape) {
+    constexpr int P = decltype(shape)::kLanes;
+    constexpr bool Last = decltype(shape)::kLast;
+    const WindowPlaces places = WindowPlaces::split<P, Last>("scan_pool_forward", a.planes, a.scan.view);
+    launch("scan_pool_forward", scan_pool_forward_kernel<T, P, Last>, places.threads, a.scan.executor, Scratch{},
+           a.scan, places);
+  });
 }
 
-template <class T, int P, bool Last>
-void run(const ScanPoolBackwardArgs& a) {
-  using S = typename StateOf<T>::type;
-  constexpr int kBytes = WindowShape<P, Last>::kCells * int(sizeof(S));
-  static_assert((kScratchBytes / kBytes + 2) / 2 * sizeof(T) >= sizeof(LinearState<1, S>),
-                "a chunk has room for a state");
-  const WindowPlaces places = WindowPlaces::split<P, Last>("scan_pool_backward", a.planes, a.scan.view);
-  const Chunks chunks = even_chunks<kBytes>(a.scan.view.steps);
-  launch("scan_pool_backward", scan_pool_backward_kernel<T, P, Last>, places.threads, a.scan.executor,
-         Scratch{chunks.steps * kBytes}, a.scan, places, chunks);
-}
-
-// Half precision takes channels two by two, so that a load has 4 bytes.
-template <class T, class Args>
-void by_layout(const Args& a) {
-  if (!a.planes.channels_last) return run<T, 2, false>(a);
-  if constexpr (sizeof(T) == 2) {
-    if (a.planes.channels % 2 == 0) return run<T, 2, true>(a);
-  }
-  run<T, 1, true>(a);
+template <class T>
+void backward_as(const ScanPoolBackwardArgs& a) {
+  by_layout<T>(a.planes, [&](auto shape) {
+    using S = typename StateOf<T>::type;
+    using Shape = decltype(shape);
+    constexpr int P = Shape::kLanes, kBytes = Shape::kCells * int(sizeof(S));
+    static_assert((kScratchBytes / kBytes + 2) / 2 * sizeof(T) >= sizeof(LinearState<1, S>),
+                  "a chunk has room for a state");
+    const WindowPlaces places = WindowPlaces::split<P, Shape::kLast>("scan_pool_backward", a.planes, a.scan.view);
+    const Chunks chunks = even_chunks<kBytes>(a.scan.view.steps);
+    launch("scan_pool_backward", scan_pool_backward_kernel<T, P, Shape::kLast>, places.threads, a.scan.executor,
+           Scratch{chunks.steps * kBytes}, a.scan, places, chunks);
+  });
 }
 
 void forward(const ScanPoolForwardArgs& a) {
-  by_dtype(a.scan.dtype, a, by_layout<float>, by_layout<double>, by_layout<__nv_bfloat16>, by_layout<__half>);
+  by_dtype(a.scan.dtype, a, forward_as<float>, forward_as<double>, forward_as<__nv_bfloat16>, forward_as<__half>);
 }
 
 void backward(const ScanPoolBackwardArgs& a) {
-  by_dtype(a.scan.dtype, a, by_layout<float>, by_layout<double>, by_layout<__nv_bfloat16>, by_layout<__half>);
+  by_dtype(a.scan.dtype, a, backward_as<float>, backward_as<double>, backward_as<__nv_bfloat16>, backward_as<__half>);
 }
 
 }  // namespace

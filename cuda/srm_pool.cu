@@ -214,11 +214,15 @@ __global__ void srm_pool_backward_kernel(SrmBackwardArgs a, SrmDecay<typename St
   }
 }
 
-template <class T, int P, bool Last>
-void run(const SrmPoolForwardArgs& a) {
-  const WindowPlaces places = WindowPlaces::split<P, Last>("srm_pool_forward", a.planes, a.srm.view);
-  launch("srm_pool_forward", srm_pool_forward_kernel<T, P, Last>, places.threads, a.srm.executor, Scratch{}, a.srm,
-         srm_decay<typename StateOf<T>::type>(a.srm.constants), places);
+template <class T>
+void forward_as(const SrmPoolForwardArgs& a) {
+  by_layout<T>(a.planes, [&](auto shape) {
+    constexpr int P = decltype(shape)::kLanes;
+    constexpr bool Last = decltype(shape)::kLast;
+    const WindowPlaces places = WindowPlaces::split<P, Last>("srm_pool_forward", a.planes, a.srm.view);
+    launch("srm_pool_forward", srm_pool_forward_kernel<T, P, Last>, places.threads, a.srm.executor, Scratch{}, a.srm,
+           srm_decay<typename StateOf<T>::type>(a.srm.constants), places);
+  });
 }
 
 template <class T, int P, bool Last, bool Input>
@@ -232,25 +236,26 @@ void run_backward(const SrmPoolBackwardArgs& a) {
          Scratch{chunks.steps * kBytes}, a.srm, srm_decay<S>(a.srm.constants), places, chunks);
 }
 
-template <class T, int P, bool Last>
-void run(const SrmPoolBackwardArgs& a) {
-  if (a.srm.view.steps == 0 || (!a.srm.input_signal && !a.srm.weight_signal)) return;
-  a.srm.input_signal ? run_backward<T, P, Last, true>(a) : run_backward<T, P, Last, false>(a);
-}
-
-template <class T, class Args>
-void by_layout(const Args& a) {
-  a.planes.channels_last ? run<T, 1, true>(a) : run<T, 2, false>(a);
+template <class T>
+void backward_as(const SrmPoolBackwardArgs& a) {
+  if (a.srm.view.steps == 0) return;
+  if (a.srm.input_signal) {
+    // With both signals two channels would halve the steps of a chunk: from T = 13 on currents would be read twice.
+    return a.planes.channels_last ? run_backward<T, 1, true, true>(a) : run_backward<T, 2, false, true>(a);
+  }
+  if (!a.srm.weight_signal) return;
+  by_layout<T>(a.planes,
+               [&](auto shape) { run_backward<T, decltype(shape)::kLanes, decltype(shape)::kLast, false>(a); });
 }
 
 }  // namespace
 
 void srm_pool_forward(const SrmPoolForwardArgs& a) {
-  by_dtype(a.srm.dtype, a, by_layout<float>, by_layout<double>, by_layout<__nv_bfloat16>, by_layout<__half>);
+  by_dtype(a.srm.dtype, a, forward_as<float>, forward_as<double>, forward_as<__nv_bfloat16>, forward_as<__half>);
 }
 
 void srm_pool_backward(const SrmPoolBackwardArgs& a) {
-  by_dtype(a.srm.dtype, a, by_layout<float>, by_layout<double>, by_layout<__nv_bfloat16>, by_layout<__half>);
+  by_dtype(a.srm.dtype, a, backward_as<float>, backward_as<double>, backward_as<__nv_bfloat16>, backward_as<__half>);
 }
 
 }  // namespace cuda

@@ -14,13 +14,25 @@ namespace cuda {
 // Cells of a thread: packs of P columns of two rows, or with Last of P channels of two by two pixels.
 template <int P, bool Last>
 struct WindowShape {
-  static constexpr int kPacks = Last ? 4 : 2, kCells = kPacks * P, kWindows = kCells / 4;
+  static constexpr int kLanes = P, kPacks = Last ? 4 : 2, kCells = kPacks * P, kWindows = kCells / 4;
+  static constexpr bool kLast = Last;
   // Neurons of a channel share their coefficients: sets of them that a thread has.
   static constexpr int kChannels = Last ? P : 1;
   // Window and set of coefficients of the cell at `lane` of any pack.
   SNNLIB_HD static constexpr int window(int lane) { return Last ? lane : lane / 2; }
   SNNLIB_HD static constexpr int channel(int lane) { return Last ? lane : 0; }
 };
+
+// Calls f with the shape of a thread's cells: in channels-last a channel, in half precision two, so that a load has 4
+// bytes.
+template <class T, class F>
+inline void by_layout(const CellPlanes& planes, const F& f) {
+  if (!planes.channels_last) return f(WindowShape<2, false>());
+  if constexpr (sizeof(T) == 2) {
+    if (planes.channels % 2 == 0) return f(WindowShape<2, true>());
+  }
+  f(WindowShape<1, true>());
+}
 
 // Elements of the first cell and the first window at step 0, the cell among those of one step of all samples, and the
 // first channel.

@@ -54,7 +54,11 @@ class CapturedStep:
         self._optimizer.zero_grad(set_to_none=True)
         self._graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(self._graph), without_cast_cache():
+            # A data loader's thread may ask for pinned memory meanwhile: a capture forbids it to this thread alone.
+            with (
+                torch.cuda.graph(self._graph, capture_error_mode="thread_local"),
+                without_cast_cache(),
+            ):
                 self.outputs = self._step()
         except RuntimeError as error:
             raise RuntimeError(

@@ -1,6 +1,7 @@
 """The batches of a run: training samples in copies, test samples as they are."""
 
 import dataclasses
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,6 +28,14 @@ def test_training_batches_hold_copies(config: TrainConfig) -> None:
         assert len(frames.transpose(0, 1).flatten(1).unique(dim=0)) == len(labels)
         copies = labels.view(-1, 3)
         assert bool((copies == copies[:, :1]).all())
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_batches_for_a_gpu_are_pinned(config: TrainConfig, device: str) -> None:
+    data = opened(config)
+    strategy = SimpleNamespace(root_device=torch.device(device, 0))
+    data.trainer = SimpleNamespace(strategy=strategy, world_size=1, global_rank=0)  # type: ignore[assignment]
+    assert data.train_dataloader().pin_memory == (device == "cuda")
 
 
 def test_without_augmentation_samples_stay_as_they_are(config: TrainConfig) -> None:

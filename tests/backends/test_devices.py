@@ -7,7 +7,8 @@ dispatch mode on top counts copies from the host, which wait for a GPU just the 
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
@@ -21,6 +22,7 @@ from snnlib import functional as F
 from snnlib import losses, readout
 from snnlib.backends import reference
 from snnlib.backends.arguments import Flags, decay_factors
+from snnlib.functional import operators
 from snnlib.neurons import MODELS
 
 T, N, CLASSES = 6, 2, 4
@@ -266,6 +268,36 @@ def test_fake_cuda(name: str) -> None:
         outputs = tensors_of(CASES[name](device))
     assert outputs
     assert {tensor.device.type for tensor in outputs} == {"cuda"}
+
+
+@pytest.mark.skipif(torch.version.cuda is None, reason="fake CUDA tensors need a torch built with CUDA")
+def test_layers_convolve_channels_last_frames() -> None:
+    """Forwards and backwards, from planes: what tensor cores read."""
+    device, last = torch.device("cuda", 0), torch.channels_last
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        for dtype in (torch.float32, torch.bfloat16):
+            layer = on(device, lambda: snnlib.nn.SpikingConv2d(2, 8, 3, padding=1)).to(dtype)
+            x = torch.ones(T, N, 2, 8, 8, device=device, dtype=dtype, requires_grad=True)
+            spikes = layer(x)
+            (grad,) = torch.autograd.grad(spikes.sum(), x)
+            for tensor in (spikes, grad):
+                assert tensor.flatten(0, 1).is_contiguous(memory_format=last)
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype", "expected"),
+    [
+        ("cuda", torch.float32, True),
+        ("cuda", torch.bfloat16, True),
+        ("cuda", torch.float64, False),
+        ("cpu", torch.float64, True),
+        ("mps", torch.float32, False),
+        ("meta", torch.float32, False),
+    ],
+)
+def test_where_convolutions_read_channels_last(device: str, dtype: torch.dtype, expected: bool) -> None:
+    x = SimpleNamespace(device=torch.device(device), dtype=dtype)
+    assert operators.convolved_channels_last(cast(Tensor, x)) == expected
 
 
 @pytest.mark.skipif(torch.version.cuda is None, reason="fake CUDA tensors need a torch built with CUDA")

@@ -181,6 +181,8 @@ class EventData(pl.LightningDataModule):
             samples,
             num_workers=self.config.workers,
             persistent_workers=self.config.workers > 0,
+            # From pinned memory a batch moves to the GPU while the step before it runs; Lightning does not wait for it.
+            pin_memory=self.trainer is not None and self.trainer.strategy.root_device.type == "cuda",
             # Of its own: loaders draw a number when they start, which a resumed run does at another moment.
             generator=torch.Generator().manual_seed(self.config.seed),
             **options,
