@@ -119,6 +119,10 @@ def write_neurons() -> None:
             f"steps. [All neurons and their dialects](../neurons.md)\n\n{directive(model, f'snnlib.neurons.{name}')}\n"
         )
         (folder / f"{name.lower()}.md").write_text(page, encoding="utf-8")
+    for name, model in snnlib.neurons.FIXED_LENGTH_MODELS.items():
+        reference = directive(model, f"snnlib.neurons.{name}")
+        page = f"# {name}\n\n[All neurons and their dialects](../neurons.md)\n\n{reference}\n"
+        (folder / f"{name.lower()}.md").write_text(page, encoding="utf-8")
 
 
 def write_reference() -> None:

@@ -7,7 +7,7 @@ from snnlib.neurons.alpha import Alpha
 from snnlib.neurons.base import Neuron, Output
 from snnlib.neurons.brf import BRF
 from snnlib.neurons.clif import CLIF
-from snnlib.neurons.config import MODELS, config, from_config
+from snnlib.neurons.config import FIXED_LENGTH_MODELS, MODELS, config, from_config
 from snnlib.neurons.cuba_lif import CubaLIF
 from snnlib.neurons.dynamics import Dynamics
 from snnlib.neurons.firing import SpikingNeuron
@@ -17,6 +17,7 @@ from snnlib.neurons.izhikevich import Izhikevich
 from snnlib.neurons.klif import KLIF
 from snnlib.neurons.lif import LIF
 from snnlib.neurons.plif import PLIF
+from snnlib.neurons.psn import PSN, MaskedPSN, SlidingPSN
 from snnlib.neurons.qif import QIF
 from snnlib.neurons.resonate import Resonate
 from snnlib.neurons.srm import SRM
@@ -39,10 +40,13 @@ MODELS |= {
         BRF,
         QIF,
         Izhikevich,
+        SlidingPSN,
         Integrator,
         SRM,
     )
 }
+
+FIXED_LENGTH_MODELS |= {model.__name__: model for model in (PSN, MaskedPSN)}
 
 __all__ = [
     "ALIF",
@@ -53,6 +57,7 @@ __all__ = [
     "LIF",
     "MODELS",
     "PLIF",
+    "PSN",
     "QIF",
     "SRM",
     "AdLIF",
@@ -61,9 +66,11 @@ __all__ = [
     "Dynamics",
     "Integrator",
     "Izhikevich",
+    "MaskedPSN",
     "Neuron",
     "Output",
     "Resonate",
+    "SlidingPSN",
     "SpikingNeuron",
     "bound_",
     "config",

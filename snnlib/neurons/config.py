@@ -16,6 +16,8 @@ from snnlib.neurons.base import Neuron
 
 # Models of the library by name; `snnlib.neurons`, which gathers them, fills it.
 MODELS: dict[str, type[Neuron]] = {}
+# Models for sequences of one length alone, which are no part of that list: most of what it is read for takes any.
+FIXED_LENGTH_MODELS: dict[str, type[Neuron]] = {}
 # A dialect is expanded when a neuron is made, and constants have their values per channel.
 _EXPANDED = ("self", "dialect", "channels")
 
@@ -57,7 +59,7 @@ def from_config(config: Mapping[str, Any], models: Mapping[str, type[Neuron]] | 
         ValueError: a model or a surrogate that is not known, or an argument out of its range.
         TypeError: an argument that the model does not have.
     """
-    models = {**MODELS, **(models or {})}
+    models = {**MODELS, **FIXED_LENGTH_MODELS, **(models or {})}
     given = dict(config)
     model = given.pop("model", None)
     if model not in models:

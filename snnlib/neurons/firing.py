@@ -24,7 +24,8 @@ def _threshold(name: str, value: Any) -> Any:
     return value
 
 
-def _surrogate(name: str, value: Any) -> SurrogateLike:
+def surrogate_option(name: str, value: Any) -> SurrogateLike:
+    """The surrogate, if it is one: the check of an option."""
     check_surrogate(value)
     return cast(SurrogateLike, value)
 
@@ -78,7 +79,7 @@ class SpikingNeuron(OwnWidth, Model):
     reset_time: str = option(default="same", check=one_of("same", "next"))
     detach_reset: bool = option(default=True)
     compare: str = option(default=">=", check=one_of(">=", ">"))
-    surrogate: SurrogateLike = option(default=ATan(2.0), check=_surrogate, repr=False)
+    surrogate: SurrogateLike = option(default=ATan(2.0), check=surrogate_option, repr=False)
     floor: float | None = option(default=None, check=_floor)
     max_spikes: float = option(default=1, check=_max_spikes)
     single_spike: bool = option(default=False)

@@ -14,7 +14,7 @@ Library = Literal["snntorch", "spikingjelly", "norse"]
 # The base class of each library's neurons, whose subclasses are neurons.
 _NEURON_BASES: dict[Library, tuple[str, ...]] = {
     "snntorch": ("SpikingNeuron", "LeakyParallel"),
-    "spikingjelly": ("BaseNode", "SimpleBaseNode"),
+    "spikingjelly": ("BaseNode", "SimpleBaseNode", "PSN", "MaskedPSN", "SlidingPSN"),
     "norse": ("SNN", "SNNCell", "SNNRecurrent", "SNNRecurrentCell"),
 }
 

@@ -143,16 +143,16 @@ def test_resting_potentials_of_norse(cell: str, kind: str) -> None:
         assert found.spikes["1"][0] > 0
 
 
-def test_parallel_neurons_of_spikingjelly_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_neurons_of_spikingjelly_without_steps_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     base = "spikingjelly.activation_based"
     neuron = pytest.importorskip(
         f"{base}.neuron", reason="compares with spikingjelly, which is not installed"
     )
     layer = importlib.import_module(f"{base}.layer")
     net = torch.nn.Sequential(
-        layer.Linear(20, 10, step_mode="m"), neuron.PSN(T=12), neuron.IFNode(step_mode="m")
+        layer.Linear(20, 10, step_mode="m"), neuron.DSRIFNode(T=12), neuron.IFNode(step_mode="m")
     )
     x = torch.rand(12, 4, 20)
     made = snnlib.convert(net, x)
-    assert "1      left as it is: SpikingJelly's PSN has no counterpart" in capsys.readouterr().out
+    assert "1      left as it is: SpikingJelly's DSRIFNode has no counterpart" in capsys.readouterr().out
     assert torch.equal(made(x), net(x))

@@ -130,8 +130,8 @@ def test_numbers_that_mean_nothing(model: type[Neuron], name: str, value: float)
 
 @pytest.mark.parametrize(("model", "name"), _options(int))
 @pytest.mark.parametrize("value", [-1, 2.5, True])
-def test_channels(model: type[Neuron], name: str, value: object) -> None:
-    with pytest.raises(ValueError, match=rf"^{name}: expected an integer >= 0, got {value}$"):
+def test_integers(model: type[Neuron], name: str, value: object) -> None:
+    with pytest.raises(ValueError, match=rf"^{name}: expected an integer >= [02], got {value}$"):
         model(**{name: value})
 
 

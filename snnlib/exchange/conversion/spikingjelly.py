@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from snnlib.exchange.conversion.surrogates import match
-from snnlib.neurons import IF, KLIF, LIF, PLIF, CubaLIF, Izhikevich, Neuron
+from snnlib.neurons import IF, KLIF, LIF, PLIF, PSN, CubaLIF, Izhikevich, MaskedPSN, Neuron, SlidingPSN
+from snnlib.neurons.surrogate import Surrogate
 from snnlib.structure.unsupported import Unsupported
 
 
@@ -16,6 +17,10 @@ def neuron(module: Any) -> Neuron:
         Unsupported: an option or a class that has no counterpart; the message says which.
     """
     kind = type(module).__name__
+    return _parallel(module) if kind in ("PSN", "MaskedPSN", "SlidingPSN") else _with_reset(module, kind)
+
+
+def _with_reset(module: Any, kind: str) -> Neuron:
     options = _firing(module)
     if kind in ("IFNode", "SimpleIFNode"):
         return IF(**options)
@@ -50,16 +55,34 @@ def neuron(module: Any) -> Neuron:
     raise Unsupported(f"SpikingJelly's {kind} has no counterpart")
 
 
-def _firing(module: Any) -> dict[str, Any]:
-    if getattr(module, "store_v_seq", False):
-        raise Unsupported("store_v_seq=True has no counterpart")
-    threshold = float(module.v_threshold)
+def _parallel(module: Any) -> PSN | SlidingPSN:
+    made: PSN | SlidingPSN
+    surrogate = _surrogate(module, 1.0)
+    if type(module).__name__ == "PSN":
+        made = PSN(module.T, surrogate=surrogate)
+    elif type(module).__name__ == "MaskedPSN":
+        made = MaskedPSN(module.k, module.T, lambda_=float(module.lambda_), surrogate=surrogate)
+    else:
+        made = SlidingPSN(module.k, surrogate=surrogate)
+    made.weight, made.bias = module.weight, module.bias
+    return made
+
+
+def _surrogate(module: Any, threshold: float) -> Surrogate:
     function = module.surrogate_function
     if not getattr(function, "spiking", True):
         raise Unsupported("a surrogate function that does not spike has no counterpart")
     surrogate = match(function, threshold)
     if surrogate is None:
         raise Unsupported(f"its surrogate gradient {type(function).__name__} has no counterpart")
+    return surrogate
+
+
+def _firing(module: Any) -> dict[str, Any]:
+    if getattr(module, "store_v_seq", False):
+        raise Unsupported("store_v_seq=True has no counterpart")
+    threshold = float(module.v_threshold)
+    surrogate = _surrogate(module, threshold)
     zero = module.v_reset is not None
     options: dict[str, Any] = {"reset_value": float(module.v_reset)} if zero else {"reset": "subtract"}
     return {

@@ -1,0 +1,241 @@
+"""Parallel spiking neurons: no reset, so that the potentials of all steps are one matrix product over time.
+
+    h = W x + b,   W [T, T] learned                           PSN
+    h = (M W) x + b,   M[t, s] = 1 for t - k < s <= t, else 1 - lambda          MaskedPSN
+    h[t] = sum of w[i] x[t - k + 1 + i] over i < k, + b       SlidingPSN
+    s[t] = [h[t] >= 0]
+
+Source: Fang et al., "Parallel Spiking Neurons with High Efficiency and Ability to Learn Long-term Dependencies",
+NeurIPS 2023; defaults and names of weights as in SpikingJelly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import InitVar
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from snnlib.checks import check_count
+from snnlib.neurons.base import Output, Params, State
+from snnlib.neurons.checks import values_of
+from snnlib.neurons.fields import Constant, Model, constant, fixed, option
+from snnlib.neurons.firing import surrogate_option
+from snnlib.neurons.spike import spike
+from snnlib.neurons.surrogate import ATan, SurrogateLike
+
+# Steps of a block of a sliding product: below it one product of all steps is as fast.
+_BLOCK = 32
+
+
+def _count(name: str, value: Any) -> int:
+    check_count(name, value)
+    return int(value)
+
+
+def _memory(name: str, value: Any) -> int:
+    check_count(name, value, least=2)
+    return int(value)
+
+
+def _share(name: str, value: Any) -> Any:
+    values = values_of(name, value)
+    if values.dim() or not bool((values >= 0) & (values <= 1)):
+        raise ValueError(f"{name}: expected a number from 0 to 1, got {value}")
+    return value
+
+
+class Parallel(Model):
+    """The base of neurons with a learned `weight` over time and a learned `bias`, minus the threshold."""
+
+    surrogate: SurrogateLike = option(default=ATan(2.0), check=surrogate_option, repr=False)
+    dialect: InitVar[str | None] = fixed(None)
+    learnable: Sequence[str] = fixed(())
+    channels: InitVar[int | None] = fixed(None)
+
+    @classmethod
+    def derive(cls, values: dict[str, Any], given: Collection[str], dialect: str | None) -> None:
+        """The surrogate has a width of its own."""
+        if getattr(values["surrogate"], "share", None) is not None:
+            raise ValueError(
+                f"surrogate: expected one without a share of active steps, got {values['surrogate']}"
+            )
+
+    def fire(self, potential: Tensor) -> Tensor:
+        """Spikes of potentials that hold the bias; surrogates count in the threshold before training, 1."""
+        return spike(potential, torch.ones((), device=potential.device), self.surrogate)
+
+    def options(self) -> dict[str, Any]:
+        """Options that differ from their defaults, and the surrogate."""
+        return {**super().options(), "surrogate": self.surrogate}
+
+
+class PSN(Parallel):
+    """Parallel spiking neurons: currents `[T, N, ...]` of `time_steps` steps to spikes of the same shape.
+
+    ::
+
+        h = W x + b;   s[t] = h[t] >= 0
+
+    Every step sees all steps, later ones too, so that a sequence cannot be run in chunks, nor with `lengths`.
+    `weight` `[T, T]` and `bias` `[T, 1]` are learned; they start as torch's linear layers and at -1.
+
+    Args:
+        time_steps: T, the length of all sequences. Default 4, the paper's for pictures.
+        surrogate: Default `ATan(2)`, SpikingJelly's. Widths count in 1, the threshold before training.
+        batch_first: whether sequences are `[N, T, ...]`. Default False.
+
+    Raises:
+        ValueError: an option out of its range; by a call, a sequence of another length, a state, or lengths.
+
+    >>> import torch, snnlib
+    >>> neuron = snnlib.neurons.PSN(4)
+    >>> _ = torch.nn.init.constant_(neuron.weight, 0.5)
+    >>> neuron(torch.tensor([0.0, 2.0, 0.0, 0.0]).reshape(4, 1, 1)).flatten().tolist()
+    [1.0, 1.0, 1.0, 1.0]
+    """
+
+    state_names = ()
+    time_steps: int = option(default=4, check=_count, kw_only=False)
+
+    def build(self, given: Mapping[str, Any]) -> None:
+        """See `Declared`."""
+        super().build(given)
+        self.weight = nn.Parameter(torch.empty(self.time_steps, self.time_steps))
+        self.bias = nn.Parameter(torch.full((self.time_steps, 1), -1.0))
+        nn.init.kaiming_uniform_(self.weight, a=math.sqrt(5))
+
+    def effective_weight(self) -> Tensor:
+        """The matrix over time `[T, T]`."""
+        return self.weight
+
+    def run(
+        self, x: Tensor, state: tuple[Tensor, ...] | None = None, lengths: Tensor | None = None
+    ) -> Output:
+        """Spikes of whole sequences, and no state to go on from."""
+        kind = type(self).__name__
+        for name, value in (("state", state), ("lengths", lengths)):
+            if value is not None:
+                raise ValueError(f"{name}: expected None, as every step of {kind} reads all steps, got one")
+        time_dim = int(self.batch_first)
+        if x.dim() > time_dim and x.shape[time_dim] != self.time_steps:
+            raise ValueError(
+                f"x: expected {self.time_steps} time steps, as {kind} was made for, got shape {tuple(x.shape)}"
+            )
+        return super().run(x)
+
+    def over_steps(self, steps: Tensor, start: Tensor, params: Params) -> tuple[Tensor, Tensor]:
+        """Spikes `[T, N, ...]`; the state is empty."""
+        weight, bias = self.effective_weight().to(steps.dtype), self.bias.to(steps.dtype)
+        return self.fire(torch.addmm(bias, weight, steps.flatten(1)).view(steps.shape)), start
+
+    def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
+        """Refuses: no step is made alone."""
+        raise ValueError(f"neuron: expected one that runs step by step, got {type(self).__name__}")
+
+
+class MaskedPSN(PSN):
+    """Parallel spiking neurons whose view of all but the last `k` steps fades: `[T, N, ...]` to spikes.
+
+    ::
+
+        h = (M W) x + b;   M[t, s] = 1 for t - k < s <= t, else 1 - lambda_
+
+    With `lambda_` 0 they are `PSN`, with 1 they see no later step and are trained to be causal. Raise it in the course
+    of training: `neuron.lambda_.fill_(0.5)`.
+
+    Args:
+        k: how many steps a neuron sees in the end, >= 1. Default 2.
+        time_steps: T, the length of all sequences. Default 4.
+        lambda_: how far the mask has come, from 0 to 1; a buffer. Default 0.
+        surrogate, batch_first: as in `PSN`.
+
+    Raises:
+        ValueError: as in `PSN`.
+
+    >>> import torch, snnlib
+    >>> neuron = snnlib.neurons.MaskedPSN(2, 4, lambda_=1.0)
+    >>> _ = torch.nn.init.constant_(neuron.weight, 0.5)
+    >>> neuron(torch.tensor([0.0, 2.0, 0.0, 0.0]).reshape(4, 1, 1)).flatten().tolist()
+    [0.0, 1.0, 1.0, 0.0]
+    """
+
+    k: int = option(default=2, check=_count, kw_only=False)
+    time_steps: int = option(default=4, check=_count, kw_only=False)
+    lambda_: Constant = constant(default=0.0, check=_share)
+
+    def effective_weight(self) -> Tensor:
+        """The masked matrix over time `[T, T]`."""
+        step = torch.arange(self.time_steps, device=self.weight.device)
+        past = step[:, None] - step
+        seen = (past >= 0) & (past < self.k)
+        return torch.where(seen, self.weight, (1 - self.lambda_).to(self.weight.dtype) * self.weight)
+
+
+class SlidingPSN(Parallel):
+    """Parallel spiking neurons that see the last `k` steps, each step alike: `[T, N, ...]` of any T to spikes.
+
+    ::
+
+        h[t] = sum of w[i] x[t - k + 1 + i] over i < k, + b;   s[t] = h[t] >= 0
+
+    `weight` `[k]` and `bias` `[]` are learned; they start at `(..., 1/4, 1/2, 1)` and -1. The state is the last k - 1
+    currents. Sums are those of torch's matrix products, whose last bit may depend on how a sequence is cut.
+
+    Args:
+        k: how many steps a neuron sees, >= 2. Default 8.
+        surrogate, batch_first: as in `PSN`.
+
+    Raises:
+        ValueError: an option out of its range.
+
+    >>> import torch, snnlib
+    >>> x = torch.tensor([2.0, 0.0, 0.0, 0.75, 0.75]).reshape(5, 1, 1)
+    >>> snnlib.neurons.SlidingPSN(2)(x).flatten().tolist()
+    [1.0, 1.0, 0.0, 0.0, 1.0]
+    """
+
+    k: int = option(default=8, check=_memory, kw_only=False)
+
+    @classmethod
+    def derive(cls, values: dict[str, Any], given: Collection[str], dialect: str | None) -> None:
+        """The state is the last k - 1 currents, the oldest first."""
+        super().derive(values, given, dialect)
+        values["state_names"] = tuple(f"x{past}" for past in range(values["k"] - 1, 0, -1))
+
+    def build(self, given: Mapping[str, Any]) -> None:
+        """See `Declared`."""
+        super().build(given)
+        self.weight = nn.Parameter(0.5 ** torch.arange(self.k - 1.0, -1.0, -1.0))
+        self.bias = nn.Parameter(torch.tensor(-1.0))
+
+    def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
+        """One time step."""
+        seen = (*state, current)
+        terms = zip(self.weight.to(current.dtype).unbind(), seen, strict=True)
+        h = sum((weight * x for weight, x in terms), self.bias.to(current.dtype))
+        return self.fire(h), seen[1:]
+
+    def over_steps(self, steps: Tensor, start: Tensor, params: Params) -> tuple[Tensor, Tensor]:
+        """Spikes and the last currents, by products of blocks of steps with one banded matrix."""
+        count, before = len(steps), self.k - 1
+        if not count:
+            return steps, start
+        seen = torch.cat((start, steps))
+        block = min(max(_BLOCK, before), count)
+        blocks = -(-count // block)
+        missing = (0,) * (2 * steps.dim() - 1) + (blocks * block - count,)
+        windows = nn.functional.pad(seen, missing).flatten(1).unfold(0, block + before, block)
+        h = torch.matmul(self._band(block).to(steps.dtype), windows.transpose(1, 2)).flatten(0, 1)
+        spikes = self.fire(h[:count].view(steps.shape) + self.bias.to(steps.dtype))
+        return spikes, seen[count:]
+
+    def _band(self, block: int) -> Tensor:
+        """The matrix `[B, B + k - 1]` from currents of a block, and those before it, to its potentials."""
+        step = torch.arange(block + self.k - 1, device=self.weight.device)
+        place = step - step[:block, None]
+        seen = (place >= 0) & (place < self.k)
+        return torch.where(seen, self.weight[place.clamp(0, self.k - 1)], 0.0)
