@@ -299,6 +299,13 @@ def test_the_shortest_synapse() -> None:
     assert rates["0"] == pytest.approx(0.1, abs=0.03)
 
 
+def test_it_looks_for_gradients_where_the_caller_wants_none() -> None:
+    net = torch.nn.Sequential(snnlib.SRMLinear(20, 30), snnlib.SRMLinear(30, 5))
+    with torch.no_grad():
+        found = snnlib.prepare_(net, (torch.rand(10, 4, 20) < 0.2).float())
+    assert not found.without_gradient
+
+
 def test_a_notebook_shows_reports_as_they_are_printed() -> None:
     net = torch.nn.Sequential(snnlib.SRMLinear(20, 30), snnlib.SRMLinear(30, 5))
     x = (torch.rand(10, 4, 20, generator=torch.Generator().manual_seed(0)) < 0.2).float()

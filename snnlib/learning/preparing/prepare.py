@@ -178,10 +178,11 @@ def prepare_(
             course.begin_pass()
         with torch.enable_grad():
             output = net(x)
+            missed = without_gradient(net, output)
         return Preparation(
             layers=[_result(name, watched[name], course) for name in course.measured],
             parameters=sum(1 for parameter in net.parameters() if parameter.requires_grad),
-            without_gradient=without_gradient(net, output),
+            without_gradient=missed,
             silent_output=not any(bool((tensor != 0).any()) for tensor in tensors_in(output)),
         )
 
