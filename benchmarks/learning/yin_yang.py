@@ -1,6 +1,7 @@
 """Yin-Yang with exact spike times: `CubaLIF(gradient="event")` in all layers, 30 hidden neurons, one spike each.
 
     python benchmarks/learning/yin_yang.py [--delays none synaptic] [--seeds 0 1 2] [--updates 3000] [--json FILE]
+        [--save DIR]
 
 Trained on the published 5000 points; the update that is kept is the best one on the 1000 validation points. Tested
 once, on the published test set and on fresh points by another seed. Times are in synaptic time constants: inputs at
@@ -162,6 +163,7 @@ def main() -> None:
     parser.add_argument("--test-dt", type=float, default=0.005)
     parser.add_argument("--delay-rate", type=float, default=0.01, help="of delays, in time constants")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--save", type=Path, help="folder for the weights of each net, in steps of --test-dt")
     options = parser.parse_args()
     data, valid, test = YinYang("train"), YinYang("val"), YinYang("test")
     fresh = YinYang(size=FRESH, seed=FRESH_SEED)
@@ -174,6 +176,9 @@ def main() -> None:
             train(net, data, valid, options.updates, options.delay_rate)
             took = time.perf_counter() - wall, time.process_time() - processor
             finer = net.in_steps_of(options.test_dt)
+            if options.save:
+                options.save.mkdir(parents=True, exist_ok=True)
+                torch.save(finer.state_dict(), options.save / f"{kind}-{seed}.pt")
             shares = {name: accuracy(finer, points) for name, points in (("test", test), ("fresh", fresh))}
             row = {"delays": kind, "seed": seed, **shares, "seconds": took[0], "processor_seconds": took[1]}
             print(

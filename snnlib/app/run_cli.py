@@ -86,7 +86,7 @@ def predict(
         typer.Argument(
             metavar="RUN_FOLDER|NAME",
             help="Folder of a run, as `snnlib train` printed it, or the name of a net that comes with the package: "
-            "digits, mnist, nmnist. A folder of that name comes first.",
+            "digits, mnist, nmnist, spoken-digits. A folder of that name comes first.",
         ),
     ],
     files: Annotated[

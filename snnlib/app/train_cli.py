@@ -29,7 +29,7 @@ def train(
         str,
         typer.Option(
             help="Take the settings of this recipe; options given beside it override them. Default: digits, ecg for "
-            "electrocardiograms, speech for speech, mnist, fashion-mnist and mnist-events for their data.",
+            "electrocardiograms, spoken-digits for sound, mnist, fashion-mnist and mnist-events for their data.",
             rich_help_panel="Recipe",
         ),
     ] = "digits",

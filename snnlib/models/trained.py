@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from importlib.resources.abc import Traversable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
-from snnlib.data import ToFrames, ToSequence
 from snnlib.models.notation import from_notation
+from snnlib.models.packing import unpacked
+from snnlib.models.trained_inputs import transform_of
+from snnlib.neurons import from_config
 from snnlib.nn.readout import SRMReadout
 
-# Largest number of 8 bits with a sign, and the end of the names of the scales of such numbers.
-_LARGEST, _SCALE = 127, ":scale"
+# How a net answers: by the mean of its outputs over time, at every step, or by the output that fires first.
+Decision = Literal["mean", "every step", "first spike"]
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,8 @@ class Card:
         command: what trains it.
         seed: of this net.
         version: of snnlib, which trained it.
-        accuracy: share of the test samples that it gets right.
+        decision: how its outputs answer: `"mean"` over time, at `"every step"`, or by the `"first spike"`.
+        accuracy: share of the test samples that it gets right, or of their labelled steps where it answers at each.
         mean_accuracy: the same for nets of several seeds, mean.
         accuracy_error: standard error of that mean over the seeds.
         seeds: how many seeds.
@@ -47,6 +50,7 @@ class Card:
     command: str
     seed: int
     version: str
+    decision: Decision
     accuracy: float
     mean_accuracy: float
     accuracy_error: float
@@ -58,10 +62,11 @@ class Card:
     multiplications: float
 
     def __str__(self) -> str:
+        steps = " of the labelled steps" if self.decision == "every step" else ""
         return (
             f"{self.data}\ndata: {self.licence}\n"
             f"trained by: {self.command} (seed {self.seed}, snnlib {self.version})\n"
-            f"test accuracy {self.accuracy:.1%}; over {self.seeds} seeds {self.mean_accuracy:.1%} +- "
+            f"test accuracy {self.accuracy:.1%}{steps}; over {self.seeds} seeds {self.mean_accuracy:.1%} +- "
             f"{self.accuracy_error:.1%}\n"
             f"{self.parameters:,} parameters; per sample {self.spikes:,.0f} spikes, "
             f"{self.accumulations:,.0f} additions of a weight, {self.multiplications:,.0f} multiplications"
@@ -72,24 +77,44 @@ class TrainedNet(NamedTuple):
     """The result of `load`.
 
     Args:
-        net: the net in evaluation mode; sequences `[T, N, C, H, W]` to output potentials or spikes `[T, N, classes]`.
-        transform: maps an event array, or an image uint8 `[1, H, W]`, to the net's input for one sample `[T, C, H, W]`.
+        net: the net in evaluation mode; sequences `[T, N, ...]` to output potentials or spikes `[T, N, classes]`.
+        transform: maps one sample to the net's input: an event array to `[T, C, H, W]`, images uint8 `[..., H, W]` to
+            `[T, ..., H, W]`, sound `[samples]` or spikes `[T, C]` of an electrocardiogram to `[T, C]`, and points
+            `[N, C]` to `[T, N, C]`.
         classes: names of the classes.
         card: origin and figures; print it.
     """
 
     net: nn.Sequential
-    transform: ToFrames | ToSequence
+    transform: Callable[[Any], Tensor]
     classes: tuple[str, ...]
     card: Card
 
+    def scores(self, x: Tensor) -> Tensor:
+        """Scores of sequences `[T, N, ...]`: `[N, classes]`, or `[T, N, classes]` of a net that answers at every step.
+
+        The class with the highest score is the answer.
+        """
+        return scores_of(self.net(x), self.card.decision)
+
+
+def scores_of(output: Tensor, decision: Decision) -> Tensor:
+    """Returns what a net's outputs `[T, N, classes]` say of each class, by the kind of its decision."""
+    if decision == "mean":
+        return output.mean(0)
+    if decision == "first spike":
+        # Steps before the first spike: the fewer, the better.
+        return -((output != 0).cumsum(0) == 0).sum(0)
+    return output
+
 
 def load(name: str) -> TrainedNet:
-    """A trained net that comes with the package; the class with the highest mean output is its answer.
+    """A trained net that comes with the package.
 
     Args:
         name: `"digits"`: the net of `snnlib train` on the embedded event digits; `"mnist"`: that of recipe `mnist`,
-            which learned from spike times; `"nmnist"`: that of recipe `nmnist`, from 700 recordings.
+            which learned from spike times; `"nmnist"`: that of recipe `nmnist`, from 700 recordings; `"ecg"` and
+            `"spoken-digits"`: recurrent nets of the recipes of these names; `"yin-yang"`: a net of exact spike times.
 
     Raises:
         ValueError: no such net.
@@ -97,8 +122,8 @@ def load(name: str) -> TrainedNet:
     >>> import snnlib, torch
     >>> digits = snnlib.models.load("digits")
     >>> events, label = snnlib.data.EventDigits(train=False)[0]
-    >>> output = digits.net(digits.transform(events).unsqueeze(1))   # [T, 1, classes]
-    >>> digits.classes[output.mean(0).argmax()] == digits.classes[label]
+    >>> scores = digits.scores(digits.transform(events).unsqueeze(1))   # [1, classes]
+    >>> digits.classes[scores[0].argmax()] == digits.classes[label]
     True
     """
     if name not in names():
@@ -106,23 +131,40 @@ def load(name: str) -> TrainedNet:
     folder = _folder()
     settings = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
     card = Card(**{**settings["card"], "input_shape": tuple(settings["card"]["input_shape"])})
-    neuron, shape = settings["neuron"], card.input_shape
-    net = from_notation(settings["net"], shape, **neuron)
-    if settings["readout"] == "potentials":
+    net = net_of(settings, card.input_shape)
+    with (folder / f"{name}.npz").open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+        weights = unpacked(dict(arrays))
+    with warnings.catch_warnings():
+        # Constants per channel come with the weights.
+        warnings.filterwarnings("ignore", "load_state_dict: the file has other constants")
+        net.load_state_dict(weights)
+    transform = transform_of(settings["transform"], card.input_shape)
+    return TrainedNet(net.eval(), transform, tuple(settings["classes"]), card)
+
+
+def net_of(settings: Mapping[str, Any], input_shape: tuple[int, int, int]) -> nn.Sequential:
+    """Returns the untrained net that a net's file describes.
+
+    Args:
+        settings: `"net"` in the papers' notation; `"neuron"` of all layers, as `snnlib.neurons.config` gives it, or
+            options of SRM layers; `"readout"`, constants of an `SRMReadout` as last layer, or None.
+        input_shape: `[C, H, W]` of its input at one step.
+    """
+    neuron = settings["neuron"]
+    if "model" in neuron:
+        # Of these neurons are recurrent layers, too.
+        net = from_notation(settings["net"], input_shape, neuron=from_config(neuron))
+    else:
+        net = from_notation(settings["net"], input_shape, **neuron)
+    if settings["readout"]:
         last, layer = list(net.named_children())[-1]
         readout = SRMReadout(
             layer.in_features,  # type: ignore[arg-type]
             layer.out_features,  # type: ignore[arg-type]
-            tau_m=neuron["tau_m"],
-            tau_s=neuron["tau_s"],
+            **settings["readout"],
         )
         setattr(net, last, readout)
-    with (folder / f"{name}.npz").open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-        net.load_state_dict(unpacked(dict(arrays)))
-    made: type[ToFrames] | type[ToSequence] = ToSequence
-    if "step_us" in settings["transform"]:
-        made, settings["transform"]["sensor_size"] = ToFrames, shape[1:]
-    return TrainedNet(net.eval(), made(**settings["transform"]), tuple(settings["classes"]), card)
+    return net
 
 
 def names() -> list[str]:
@@ -133,35 +175,3 @@ def names() -> list[str]:
 
 def _folder() -> Traversable:
     return resources.files("snnlib.models") / "weights"
-
-
-def packed(state: Mapping[str, Tensor]) -> dict[str, np.ndarray[Any, Any]]:
-    """Returns a `state_dict` with matrices and kernels as 8 bits and a scale per output channel.
-
-    What is a vector or a number stays as it is. `unpacked` gives tensors again, off by half a 127th of the channel's
-    largest weight at most.
-    """
-    arrays: dict[str, np.ndarray[Any, Any]] = {}
-    for key, value in state.items():
-        if value.ndim < 2:
-            arrays[key] = value.numpy()
-            continue
-        rows = value.flatten(1)
-        scale = rows.abs().amax(1, keepdim=True).clamp(min=torch.finfo(rows.dtype).tiny) / _LARGEST
-        arrays[key] = (rows / scale).round().to(torch.int8).reshape(value.shape).numpy()
-        arrays[key + _SCALE] = scale.squeeze(1).numpy()
-    return arrays
-
-
-def unpacked(arrays: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, Tensor]:
-    """Returns the `state_dict` that `packed` was given, up to rounding."""
-    state = {}
-    for key, array in arrays.items():
-        if key.endswith(_SCALE):
-            continue
-        value = torch.from_numpy(array)
-        if value.dtype == torch.int8:
-            scale = torch.from_numpy(arrays[key + _SCALE])
-            value = value * scale.reshape(-1, *[1] * (value.ndim - 1))
-        state[key] = value
-    return state

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils import parametrize
 
 from snnlib.neurons import surrogate as surrogates
 from snnlib.neurons.base import Neuron
@@ -27,6 +28,7 @@ def config(neuron: Neuron) -> dict[str, Any]:
 
     Files of weights hold tensors alone; this is for the rest. Values per channel are lists, learned constants have the
     values that they have now, a surrogate gradient is its name with its numbers, and infinity is the word `"inf"`.
+    Bounds (`bound_`) are left out.
 
     Raises:
         TypeError: not a neuron.
@@ -41,9 +43,11 @@ def config(neuron: Neuron) -> dict[str, Any]:
     """
     if not isinstance(neuron, Neuron):
         raise TypeError(f"neuron: expected an instance of snnlib.neurons.Neuron, got {type(neuron).__name__}")
-    arguments = _parameters(type(neuron))
+    # torch gives a module with bounds a class of its own.
+    model = type(neuron).__mro__[1] if parametrize.is_parametrized(neuron) else type(neuron)
+    arguments = _parameters(model)
     return {
-        "model": type(neuron).__name__,
+        "model": model.__name__,
         **{name: _argument(neuron, made) for name, made in arguments.items()},
     }
 

@@ -29,7 +29,7 @@ def test_every_recipe_says_what_it_reached(name: str) -> None:
     assert str(chosen).endswith("\n  not measured") == (not chosen.measured)
     for measured in chosen.measured:
         # The best epoch is chosen on the test samples: it cannot be worse than the last.
-        assert 0.6 < measured.last <= measured.best <= 1
+        assert 0.5 < measured.last <= measured.best <= 1
         assert f"{measured.last:.1%}" in str(chosen)
         assert f"{measured.best:.1%} at the best epoch" in str(chosen)
 
@@ -65,6 +65,11 @@ def test_a_measurement_tells_last_and_best_apart() -> None:
     )
 
 
+def test_a_former_name_is_an_alias() -> None:
+    assert recipe("speech") is recipe("spoken-digits")
+    assert "speech" not in RECIPES
+
+
 @pytest.mark.parametrize("name", RECIPES)
 def test_one_seed_gives_one_accuracy(name: str, data_root: Path, tmp_path: Path) -> None:
     config = recipe(name).config(data="nmnist", root=str(data_root), **SMALL)
@@ -98,7 +103,8 @@ def test_the_command_says_source_and_figures_and_keeps_overrides(
     [
         (
             ["--recipe", "cifar"],
-            "error: --recipe: expected one of digits, nmnist, mnist-events, mnist, fashion-mnist, ecg, speech, got "
+            "error: --recipe: expected one of digits, nmnist, mnist-events, mnist, fashion-mnist, ecg, "
+            "spoken-digits, got "
             "'cifar'\n",
         ),
         (["--recipe", "nmnist"], "error: --root: expected the folder of the N-MNIST copy .*, got none\n"),

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import snnlib
-from snnlib.neurons import ALIF, LIF, MODELS, PLIF, Neuron, config, from_config
+from snnlib.neurons import ALIF, LIF, MODELS, PLIF, Neuron, bound_, config, from_config
 
 MADE = [
     (name, dialect) for name, model in MODELS.items() for dialect in (None, *getattr(model, "dialects", ()))
@@ -133,3 +133,10 @@ def test_functions_and_other_modules_are_refused() -> None:
         config(torch.nn.Linear(2, 2))  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="alpha: expected an option of LIF"):
         from_config({"model": "LIF", "alpha": 2.0})
+
+
+def test_bounds_are_left_out() -> None:
+    neuron = bound_(ALIF(torch.tensor([3.0, 30.0]), learnable=("tau_m",)), tau_m=(2.0, 40.0))
+    made = config(neuron)
+    assert made["model"] == "ALIF" and made["tau_m"] == pytest.approx([3.0, 30.0])
+    assert type(from_config(made)) is ALIF

@@ -17,11 +17,11 @@ from snnlib.app.training.errors import ConfigError
 from snnlib.app.training.images import OF_MNIST, image_shape
 from snnlib.app.training.load import load_module, transform_of
 from snnlib.app.training.run_folder import RunFolder
-from snnlib.app.training.sequences import Heard
 from snnlib.app.training.weights import Checkpoint
 from snnlib.checks import warn_caller
 from snnlib.data import ToFrames, ToSequence, read, read_image, read_wav
 from snnlib.data.datasets.reader_options import ReaderOptions
+from snnlib.data.heard import Heard
 from snnlib.models import trained
 
 # MNIST's digits are light on dark; a picture whose border is lighter than this is dark on light.
@@ -81,8 +81,12 @@ class Predictor:
     @classmethod
     def of_trained(cls, name: str) -> Predictor:
         """Returns the predictor of a net that comes with the package, `snnlib.models.load`."""
-        net, transform, classes, card = trained.load(name)
-        return cls(lambda x: net(x).mean(0), transform, classes, card.input_shape, light_on_dark=True)
+        loaded = trained.load(name)
+        if loaded.card.decision != "mean":
+            raise ConfigError("NAME", f"expected a net that classifies whole files, got {name}")
+        return cls(
+            loaded.scores, loaded.transform, loaded.classes, loaded.card.input_shape, light_on_dark=True
+        )
 
     @torch.no_grad()
     def scores(self, file: Path) -> tuple[Tensor, str]:

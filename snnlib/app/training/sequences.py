@@ -15,6 +15,7 @@ from snnlib.app.training.config import TrainConfig
 from snnlib.data import ECG, SHD, SSC, Cochlea, SpokenDigits, ToChannels
 from snnlib.data.datasets.shd import UNITS
 from snnlib.data.datasets.splits import Split
+from snnlib.data.heard import Heard
 from snnlib.data.progress import progress_bar
 
 _HDF5: dict[DataName, type[SHD]] = {"shd": SHD, "ssc": SSC}
@@ -69,16 +70,6 @@ def classes_of(config: TrainConfig) -> tuple[str, ...]:
     """
     known = {"ecg": ECG.classes, "spoken-digits": SpokenDigits.classes}.get(config.data)
     return tuple(_open(config, "test").classes) if known is None else known
-
-
-class Heard:
-    """A cochlea, and its spikes binned; a class, so that processes that read data can be sent it."""
-
-    def __init__(self, cochlea: Cochlea, bins: ToChannels) -> None:
-        self.cochlea, self.bins = cochlea, bins
-
-    def __call__(self, waveform: Tensor) -> Tensor:
-        return self.bins(self.cochlea(waveform))
 
 
 def sequence_of(config: TrainConfig, dtype: torch.dtype) -> Callable[[Any], Tensor]:
