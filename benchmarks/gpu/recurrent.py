@@ -70,12 +70,17 @@ def recurrent(run: Setting) -> Results:
 
 
 def recurrent_speed(run: Setting) -> Results:
-    """Milliseconds of the default neuron, T = 100, and how many times as long the definition takes."""
-    results: Results = {}
-    for batch, size in ((64, 128), (256, 128), (64, 512), (256, 512), (256, 1024)):
+    """Milliseconds, T = 100, and how many times as long the definition takes, step by step and as a graph.
+
+    Backward multiplies where the surrogate is not zero: at few steps by the triangle, at all by ATan.
+    """
+    rates: Results = {}
+    triangle, everywhere = surrogate.Triangle(width=0.5, height=0.4), surrogate.ATan()
+    sizes = ((64, 128), (256, 128), (64, 512), (256, 512), (256, 1024))
+    for (batch, size), gradient in [*((pair, triangle) for pair in sizes), ((256, 256), everywhere)]:
         steps, n, h = (5, 2, 16) if run.small else (100, batch, size)
         current, weight = (tensor.to(run.device) for tensor in _numbers(steps, n, h))
-        neuron = neurons.CubaLIF(surrogate=surrogate.Triangle(width=0.5, height=0.4))
+        neuron = neurons.CubaLIF(surrogate=gradient)
         leaves = [current.requires_grad_(), weight.requires_grad_()]
 
         def forward(x: Tensor = leaves[0], w: Tensor = leaves[1], neuron: neurons.Neuron = neuron) -> Tensor:
@@ -88,13 +93,15 @@ def recurrent_speed(run: Setting) -> Results:
             with torch.no_grad():
                 forward()
 
-        what = f"recurrent CubaLIF, N = {batch}, H = {size}"
+        what = f"recurrent CubaLIF, {type(gradient).__name__}, N = {batch}, H = {size}"
         for kind, call in (("forward", infer), ("both passes", step)):
             # A graph: the host takes longer to call both passes than median_ms keeps the device busy.
             fast = median_ms(run, captured(run, call), 10)
             with snnlib.use_path("reference" if run.on_gpu else "auto"):
                 slow = median_ms(run, call, 3, with_host=True)
-            results[f"{what}, {kind}, ms"] = round(fast, 3)
-            results[f"{what}, {kind}, definition, times as long"] = round(slow / fast, 2)
-        results[f"{what}, spikes per neuron and step"] = round(forward().detach().mean().item(), 3)
-    return results
+                times = {"ms": round(fast, 3), "definition, times as long": round(slow / fast, 2)}
+                note({f"{what}, {kind}, {name}": time for name, time in times.items()})
+                launched = median_ms(run, captured(run, call), 3)
+                note({f"{what}, {kind}, definition as a graph, times as long": round(launched / fast, 2)})
+        rates[f"{what}, spikes per neuron and step"] = round(forward().detach().mean().item(), 3)
+    return rates
