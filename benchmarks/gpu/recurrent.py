@@ -11,7 +11,7 @@ import snnlib
 from snnlib import neurons, surrogate
 from snnlib.functional import spiking_recurrent
 
-from .stages import Setting
+from .stages import Setting, note
 from .timings import captured, median_ms
 from .tools import Results, assert_bits, assert_close, signals
 
