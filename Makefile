@@ -8,7 +8,7 @@ CPP = $(shell git ls-files 'cpp/*.cpp' 'cpp/*.h' 'cuda/*.cu' 'cuda/*.cpp' 'cuda/
 PEERS := build/peers
 PEER_TESTS := tests/neurons/test_neurons_peers.py tests/exchange/test_convert_peers.py tests/exchange/test_nir_peers.py tests/inspect/test_profile.py
 
-.PHONY: demo test test-slow test-peers test-newest lint sanitize sanitize-memory sanitize-threads fuzz fuzz-files reliability bench bench-accuracy bench-peers format cuda-check cuda-emulation-asan docs notebooks test-versions gpu-check gpu-bundle clean
+.PHONY: demo test test-slow test-peers test-newest lint sanitize sanitize-memory sanitize-threads fuzz fuzz-files reliability bench bench-accuracy bench-peers format cuda-check cuda-emulation-asan docs notebooks test-versions wheel gpu-check gpu-bundle clean
 
 demo: $(VENV)/.native $(VENV)/.fetched  ## Train on the embedded data and show the result.
 	$(VENV)/bin/snnlib train
@@ -78,6 +78,10 @@ test-newest:  ## All tests and those against other libraries with the newest tor
 
 test-versions:  ## A wheel per Python, installed and tried against every supported torch, or against PAIRS="here:pinned".
 	python3 release/versions.py $(if $(BUILD),--build $(BUILD)) $(if $(PAIRS),--pairs $(PAIRS))
+
+wheel:  ## A wheel without CUDA kernels and one with, for this Python, each installed apart and tried; into build/wheel.
+	python3 release/versions.py --pairs here:pinned --build build/wheel/cpu
+	python3 release/versions.py --pairs here:pinned --build build/wheel/cuda --kernels
 
 docs: $(READY)  ## The documentation site in build/site; warnings are errors, and nothing is fetched while it is built.
 	$(PYTHON) -m pip install --quiet --constraint constraints.txt mkdocs-material 'mkdocstrings[python]'

@@ -1,13 +1,13 @@
 """A wheel per Python, tried by the installed smoke suite against every named torch: the matrix of supported versions.
 
-    python release/versions.py [--pairs 3.11:2.6.0 3.12:2.13.0 here:pinned ...] [--build build/versions]
+    python release/versions.py [--pairs 3.11:2.6.0 3.12:2.13.0 here:pinned ...] [--build build/versions] [--kernels]
 
 `here` is the Python that runs this, `pinned` the torch of constraints.txt, `newest` the newest torch there is. One
 wheel serves all torch versions of its Python, as the compiled module does not link torch. It is built in isolation,
-from the source distribution. Interpreters are looked for as `python3.X` on PATH and under pyenv; what is not there, or
-whose torch does not install, is printed as such. Every environment is removed when its suite has run; the wheels stay.
-At the end comes the matrix for docs/reliability.md. The exit status is 1 where a suite failed, and 0 where pairs were
-missing.
+from the source distribution; with `--kernels` it holds CUDA kernels (`cuda_toolkit.py`) and says so in its version.
+Interpreters are looked for as `python3.X` on PATH and under pyenv; what is not there, or whose torch does not install,
+is printed as such. Every environment is removed when its suite has run; the wheels stay. At the end comes the matrix
+for docs/reliability.md. The exit status is 1 where a suite failed, and 0 where pairs were missing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
+
+import cuda_toolkit
 
 ROOT = Path(__file__).resolve().parents[1]
 PINNED = re.search(r"^torch==(\S+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE)[1]  # type: ignore[index]
@@ -31,8 +34,8 @@ PAIRS = [
 ]
 # Where a virtual environment has its programs.
 PROGRAMS = "Scripts" if os.name == "nt" else "bin"
-# Wheels without CUDA stay below this, trained nets of 0.3 MB among them.
-MOST_BYTES = 3_500_000
+# Wheels stay below this, trained nets of 0.3 MB among them: without CUDA kernels, and with those of seven generations.
+MOST_BYTES, MOST_BYTES_WITH_KERNELS = 3_500_000, 30_000_000
 
 
 def interpreter(version: str) -> str | None:
@@ -46,11 +49,12 @@ def interpreter(version: str) -> str | None:
     return None
 
 
-def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
+def run(*command: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
     """A finished command with its output."""
     return subprocess.run(
-        [str(part) for part in command], capture_output=True, text=True, check=False, cwd=ROOT
-    )
+        [str(part) for part in command],
+        capture_output=True, text=True, check=False, cwd=ROOT, env={**os.environ, **variables},
+    )  # fmt: skip
 
 
 def last_line(text: str) -> str:
@@ -58,20 +62,36 @@ def last_line(text: str) -> str:
     return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
 
 
-def build(python: str, folder: Path) -> Path | str:
+def build(python: str, folder: Path, kernels: bool) -> Path | str:
     """The wheel for an interpreter, built in isolation from a source distribution; else what went wrong."""
     done = run(python, "-m", "venv", "--clear", folder / "builder")
     tool = folder / "builder" / PROGRAMS / "python"
     for command in (
         (tool, "-m", "pip", "install", "--quiet", "build"),
-        (tool, "-m", "build", "--outdir", folder, "-Ccmake.define.SNNLIB_CUDA=OFF", "."),
+        (tool, "-m", "build", "--sdist", "--outdir", folder, "."),
     ):
         done = run(*command)
         if done.returncode:
             return last_line(done.stderr) or last_line(done.stdout)
+    with tarfile.open(next(folder.glob("snnlib-*.tar.gz"))) as archive:
+        archive.extractall(folder / "sources", filter="data")
+    (sources,) = (folder / "sources").iterdir()
+    settings, variables = {"SNNLIB_CUDA": "OFF"}, {}
+    if kernels:
+        settings, variables = (
+            cuda_toolkit.SETTINGS,
+            {"CUDACXX": str(cuda_toolkit.install(folder / "toolkit"))},
+        )
+        cuda_toolkit.mark(sources)
+    options = [f"-Ccmake.define.{name}={value}" for name, value in settings.items()]
+    done = run(tool, "-m", "build", "--wheel", "--outdir", folder, *options, sources, **variables)
+    for made in ("builder", "sources", "toolkit"):
+        shutil.rmtree(folder / made, ignore_errors=True)
+    if done.returncode:
+        return last_line(done.stderr) or last_line(done.stdout)
     wheel = next(folder.glob("snnlib-*.whl"))
-    size = wheel.stat().st_size
-    return wheel if size < MOST_BYTES else f"the wheel has {size} bytes, expected less than {MOST_BYTES}"
+    size, most = wheel.stat().st_size, MOST_BYTES_WITH_KERNELS if kernels else MOST_BYTES
+    return wheel if size < most else f"the wheel has {size} bytes, expected less than {most}"
 
 
 def check(python: str, torch: str, wheel: Path, folder: Path) -> tuple[bool | None, str, str]:
@@ -84,6 +104,9 @@ def check(python: str, torch: str, wheel: Path, folder: Path) -> tuple[bool | No
         if done.returncode:
             return None, last_line(done.stderr), torch
     version = run(tool, "-c", "import importlib.metadata as m; print(m.version('torch'))").stdout.strip()
+    # Of the facts about the compiled module, what GPUs it is for.
+    facts = run(folder / PROGRAMS / "snnlib", "doctor").stdout
+    cuda = re.search(r"^CUDA +((?:built|not) .+)$", facts, re.MULTILINE)
     # Outside the source tree, so that the installed package is the one that is found, and without the settings of the
     # project's own tests, which name plugins that are not there.
     done = subprocess.run(
@@ -98,7 +121,8 @@ def check(python: str, torch: str, wheel: Path, folder: Path) -> tuple[bool | No
     )
     if done.returncode:
         print(done.stdout[-5000:], done.stderr[-2000:], flush=True)
-    return done.returncode == 0, last_line(done.stdout), version
+    passed = done.returncode == 0 and cuda is not None
+    return passed, f"{last_line(done.stdout)}; snnlib doctor: {cuda and cuda[1]}", version
 
 
 def main() -> int:
@@ -108,6 +132,9 @@ def main() -> int:
     )
     parser.add_argument("--pairs", nargs="+", metavar="PYTHON:TORCH", help="default: all that are supported")
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "versions")
+    parser.add_argument(
+        "--kernels", action="store_true", help="build wheels with CUDA kernels; Linux on x86-64"
+    )
     args = parser.parse_args()
     named = {"here": HERE, "pinned": PINNED}
     pairs = [tuple(named.get(part, part) for part in pair.split(":")) for pair in args.pairs or ()] or PAIRS
@@ -130,8 +157,7 @@ def main() -> int:
         if version not in wheels:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
-            wheels[version] = build(python, folder)
-            shutil.rmtree(folder / "builder", ignore_errors=True)
+            wheels[version] = build(python, folder, args.kernels)
         wheel = wheels[version]
         if isinstance(wheel, str):
             say(version, torch, "no wheel", wheel)

@@ -3,6 +3,7 @@
 - `recipe`: `snnlib train --recipe nmnist`, unchanged but for the data;
 - `lif`, `lif-atan`: the recipe with LIF neurons (tau 2) behind batch norm, learning rate 4e-3, and a triangle of half
   width 0.5 or ATan(2) as the surrogate gradient;
+- `recipe-bf16`, `lif-bf16`: `recipe` and `lif` in bfloat16 (`--precision bf16-mixed`);
 - `paper`: the NeurIPS 2022 code's settings on this library's layers: count loss (15 and 2 wanted), thresholds set for
   two spikes per neuron, AdamW at 5e-4, batches of 50, gradients clipped to norm 1, a cosine schedule by epoch;
 - `spikingjelly`, `spikingjelly-plif`: convolutions, batch normalisation and LIF or PLIF neurons with tau 2, surrogate
@@ -176,6 +177,8 @@ def methods() -> dict[str, Method]:
         "recipe": train_recipe,
         "lif": lambda *run: train_recipe(*run, **LIF, surrogate="triangle"),
         "lif-atan": lambda *run: train_recipe(*run, **LIF, surrogate="atan"),
+        "recipe-bf16": lambda *run: train_recipe(*run, precision="bf16-mixed"),
+        "lif-bf16": lambda *run: train_recipe(*run, **LIF, surrogate="triangle", precision="bf16-mixed"),
         "paper": train_paper,
     }
     if importlib.util.find_spec("spikingjelly"):
