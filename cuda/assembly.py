@@ -1,7 +1,7 @@
 """What the disassembly of a kernel says: its instructions, its loops, and how many of them a neuron costs per step.
 
 A GPU issues one instruction of a warp per cycle and scheduler, so instructions per element and bytes per element decide
-together how near a kernel comes to the memory's speed (docs/cuda.md has the formula).
+together how near a kernel comes to the memory's speed (docs/measurements/cuda.md has the formula).
 """
 
 from __future__ import annotations

@@ -174,7 +174,7 @@ def check_pools(kernels: dict[str, list[Instruction]]) -> list[str]:
 
 
 def expected_share(instructions: float, moved: float) -> float:
-    """Of a copy's speed, for a kernel with so many instructions and bytes per element: docs/cuda.md has the formula."""
+    """Of a copy's speed, with so many instructions and bytes per element; docs/measurements/cuda.md has the formula."""
     issue = instructions * COPIED / moved / ISSUED
     return float(0.95 / (1 + issue**3) ** (1 / 3))
 
