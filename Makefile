@@ -6,7 +6,7 @@ READY := $(VENV)/.built $(VENV)/.testing
 CPP = $(shell git ls-files 'cpp/*.cpp' 'cpp/*.h' 'cuda/*.cu' 'cuda/*.cpp' 'cuda/*.h' 'tests/*.cpp' 'snnlib/*.h')
 
 PEERS := build/peers
-PEER_TESTS := tests/neurons/test_neurons_peers.py tests/exchange/test_convert_peers.py tests/exchange/test_nir_peers.py tests/inspect/test_profile.py
+PEER_TESTS := tests/neurons/test_neurons_peers.py tests/exchange/test_convert_peers.py tests/exchange/test_nir_peers.py tests/inspect/test_profile.py docs/from-snntorch.md
 
 .PHONY: demo test test-slow test-peers test-newest lint sanitize sanitize-memory sanitize-threads fuzz fuzz-files reliability bench bench-accuracy bench-peers format cuda-check cuda-emulation-asan docs notebooks test-versions wheel gpu-check gpu-bundle clean
 
@@ -88,9 +88,9 @@ docs: $(READY)  ## The documentation site in build/site; warnings are errors, an
 	$(PYTHON) docs/site/pages.py
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
 
-notebooks: $(READY)  ## Run the tutorials and keep them, with their pictures, as examples/notebooks.
+notebooks: $(PEERS)/.ready  ## Run the tutorials and keep them, with their pictures, as examples/notebooks; MNIST=FOLDER for its curves.
 	$(PYTHON) -m pip install --quiet --constraint constraints.txt nbclient ipykernel
-	$(PYTHON) release/notebooks.py
+	PYTHONPATH=$(PEERS) $(PYTHON) release/notebooks.py
 
 gpu-check:  ## Build, check and measure on a GPU machine, with the packages of its own python3; COPY=FOLDER for the report.
 	python3 benchmarks/gpu --build build/gpu-check $(if $(COPY),--copy $(COPY))

@@ -71,7 +71,7 @@ PUBLIC = {
 def main() -> None:
     """Write all pages anew."""
     shutil.rmtree(PAGES, ignore_errors=True)
-    shutil.copytree(ROOT / "docs", PAGES, ignore=shutil.ignore_patterns("site"))
+    shutil.copytree(ROOT / "docs", PAGES, ignore=shutil.ignore_patterns("site", "conftest.py", "__pycache__"))
     for page in PAGES.glob("*.md"):
         page.write_text(linked(page.read_text(encoding="utf-8")), encoding="utf-8")
     shutil.copy(ROOT / "docs" / "site" / "copy.css", PAGES)

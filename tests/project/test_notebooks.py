@@ -45,6 +45,8 @@ def test_notebooks_ran_to_their_end_and_have_small_outputs(name: str) -> None:
 @pytest.mark.parametrize("name", SCRIPT.PAGES)
 def test_notebooks_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("nbclient")
+    if library := SCRIPT.NEEDS.get(name):
+        pytest.importorskip(library)
     monkeypatch.setattr(SCRIPT, "FOLDER", tmp_path)
     SCRIPT.run(name)
     assert (tmp_path / f"{name}.ipynb").exists()
