@@ -25,7 +25,8 @@ def made(name: str) -> Neuron:
     given = inspect.signature(MODELS[name]).parameters
     options = {"surrogate": ATan(2.0)} if "surrogate" in given else {}
     # Constants that learn have a gradient of their own, and LIF has none that does.
-    return MODELS[name](**options, **({"learnable": ()} if "learnable" in given else {}))
+    made = MODELS[name](**options, **({"learnable": ()} if "learnable" in given else {}))
+    return made.requires_grad_(False)
 
 
 def forward(neuron: Neuron, x: Tensor) -> None:

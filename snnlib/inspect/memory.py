@@ -17,7 +17,7 @@ from snnlib.checks import check_floating
 from snnlib.functional.event_driven import as_event_driven
 from snnlib.inspect.activity import spikes_of
 from snnlib.inspect.shown import ShownAsText
-from snnlib.neurons import Integrator, Neuron
+from snnlib.neurons import Neuron
 from snnlib.nn.fused_block import Block
 from snnlib.nn.fusion import blocks_by_part
 from snnlib.nn.gain import WeightWithGain
@@ -221,7 +221,7 @@ class _Ledger:
             if isinstance(layer, NeuronLayer):
                 x = inputs[0] if inputs else options["x"]
                 more = _of_neurons(layer, x, sequence, fused=layer is not module)
-            elif isinstance(layer, Neuron) and not isinstance(layer, Integrator):
+            elif isinstance(layer, Neuron) and layer.gives_spikes:
                 cells = math.prod(module.window) if isinstance(module, Block) else 1
                 more = (
                     sequence.numel() * cells,

@@ -17,13 +17,13 @@ from snnlib.inspect.activity import spikes_of
 from snnlib.inspect.operation_mode import shown_to
 from snnlib.inspect.operation_products import COUNTED, Call, OperationProducts
 from snnlib.inspect.products import Products
-from snnlib.neurons import Integrator, Neuron
+from snnlib.neurons import Neuron
 from snnlib.nn.fused_block import Block
 from snnlib.nn.fusion import blocks_by_part
 from snnlib.nn.neuron_layer import NeuronLayer
 from snnlib.nn.readout import SRMReadout
 from snnlib.nn.spiking import SpikingLayer
-from snnlib.structure.layers import has_srm_kernels, hook, neuron_of, outer_modules
+from snnlib.structure.layers import gives_potentials, has_srm_kernels, hook, neuron_of, outer_modules
 from snnlib.structure.peers import neuron_library, neuron_output
 
 # Membrane potential and synaptic current: the read-out never spikes, and keeps no trace for the gradient of spikes.
@@ -171,7 +171,7 @@ class OperationCounter:
         else:
             return
         fired = None
-        if not isinstance(module, SRMReadout | Integrator):
+        if not gives_potentials(module):
             counted = call.updates and call.updates == spikes.numel()
             fired = call.fired if counted else products.nonzero(spikes)
         counts.add_neurons(spikes.numel(), fired, states, state_bytes)

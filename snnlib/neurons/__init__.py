@@ -16,6 +16,7 @@ from snnlib.neurons.integrator import Integrator
 from snnlib.neurons.izhikevich import Izhikevich
 from snnlib.neurons.klif import KLIF
 from snnlib.neurons.lif import LIF
+from snnlib.neurons.lru import LRU
 from snnlib.neurons.plif import PLIF
 from snnlib.neurons.psn import PSN, MaskedPSN, SlidingPSN
 from snnlib.neurons.qif import QIF
@@ -41,6 +42,7 @@ MODELS |= {
         QIF,
         Izhikevich,
         SlidingPSN,
+        LRU,
         Integrator,
         SRM,
     )
@@ -55,6 +57,7 @@ __all__ = [
     "IF",
     "KLIF",
     "LIF",
+    "LRU",
     "MODELS",
     "PLIF",
     "PSN",

@@ -81,7 +81,7 @@ class Neuron(KnownOptions, Constants):
     option_hints = NEURON_HINTS
     state_names: ClassVar[tuple[str, ...]]
     # Whether values are spikes, or potentials.
-    gives_spikes: ClassVar[bool] = True
+    gives_spikes: bool = True
     # Of which kind dL/dcurrent is: at spikes only, or everywhere by a surrogate.
     gradient: str = "surrogate"
     # Whether gradients flow to earlier steps.
@@ -102,9 +102,9 @@ class Neuron(KnownOptions, Constants):
         self.batch_first = batch_first
         # Of standalone neurons; a layer has its own.
         self.training_watch = TrainingWatch()
+        self.add_constants({} if constants is None else constants, learnable, channels)
         if not self.gives_spikes:
             self.training_watch.stop()
-        self.add_constants({} if constants is None else constants, learnable, channels)
 
     @property
     def starts_at_zero(self) -> bool:

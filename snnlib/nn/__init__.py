@@ -25,6 +25,7 @@ from snnlib.nn.residual import SpikingBlock
 from snnlib.nn.residual_connection import Residual
 from snnlib.nn.spiking import SpikingConv1d, SpikingConv2d, SpikingConv3d, SpikingLayer, SpikingLinear
 from snnlib.nn.srm import SRMConv1d, SRMConv2d, SRMConv3d, SRMLayer, SRMLinear
+from snnlib.nn.state_space import StateSpaceBlock
 from snnlib.nn.stream import Stream
 from snnlib.nn.supervised import supervised_spikes
 from snnlib.nn.weight_standardization import WeightStandardization
@@ -73,6 +74,7 @@ __all__ = [
     "SpikingLayer",
     "SpikingLinear",
     "SpikingRNN",
+    "StateSpaceBlock",
     "Stream",
     "SuperpixelAvgPool2d",
     "VoxelPool",

@@ -7,8 +7,9 @@ from typing import Any
 
 from torch import nn
 
-from snnlib.neurons import SRM, Integrator, Neuron
+from snnlib.neurons import SRM, Neuron
 from snnlib.nn.neuron_layer import NeuronLayer
+from snnlib.nn.readout import SRMReadout
 from snnlib.nn.spiking import SpikingLayer
 
 
@@ -29,8 +30,13 @@ def spiking_modules(net: nn.Module) -> dict[str, nn.Module]:
     return {
         name: module
         for name, module in outer_modules(net).items()
-        if isinstance(module, NeuronLayer | Neuron) and not isinstance(module, Integrator)
+        if isinstance(module, NeuronLayer | Neuron) and not gives_potentials(module)
     }
+
+
+def gives_potentials(module: nn.Module) -> bool:
+    """Returns whether a module gives potentials instead of spikes, as readouts and integrators do."""
+    return isinstance(module, SRMReadout) or (isinstance(module, Neuron) and not module.gives_spikes)
 
 
 def neuron_of(module: nn.Module) -> Neuron | None:

@@ -11,9 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.inspect.activity import spikes_of
-from snnlib.neurons import Integrator
-from snnlib.nn.readout import SRMReadout
 from snnlib.sequences.spike_count import channel_rates
+from snnlib.structure.layers import gives_potentials
 
 # Seconds without a word; what takes longer says how far it is.
 _SILENT_SECONDS = 2.0
@@ -75,7 +74,7 @@ class Course:
             with torch.no_grad():
                 values = spikes_of(output).detach()
                 self.channels[name] = values.shape[2]
-                if isinstance(module, SRMReadout | Integrator):
+                if gives_potentials(module):
                     self.measured[name] = values.float().square().mean(dtype=torch.float64).sqrt()
                 else:
                     self.measured[name] = channel_rates(values)

@@ -24,7 +24,7 @@ from snnlib.learning.preparing.targets import (
     hidden_rate,
     much_better,
 )
-from snnlib.neurons import Integrator, Neuron
+from snnlib.neurons import Neuron
 from snnlib.neurons.surrogate import Surrogate
 from snnlib.nn.neuron_layer import NeuronLayer
 
@@ -135,7 +135,7 @@ class PrepareNeuron:
         current: Tensor = inputs[0].detach()
         with torch.no_grad():
             source = self._sources.of(current)
-            set_up = self._potential if isinstance(neuron, Integrator) else self._rates
+            set_up = self._rates if neuron.gives_spikes else self._potential
             scale, shift = set_up(neuron, current, source)
             if source is not None and (scale is not None or shift is not None):
                 _set(source, scale, shift)

@@ -1,0 +1,149 @@
+"""Linear recurrent unit: a complex state that rotates and decays, read as it is or as spikes.
+
+    lambda = exp(-exp(nu) + i exp(theta))                     inside the unit circle, whatever nu and theta
+    z[t] = lambda z[t-1] + sqrt(1 - |lambda|^2) e^(i phase) x[t]
+    y[t] = re(z[t]);   with a threshold s[t] = [re(z[t]) >= threshold]
+
+Source: Orvieto et al., "Resurrecting Recurrent Neural Networks for Long Sequences", ICML 2023, section 3.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import InitVar
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from snnlib.checks import check_count
+from snnlib.neurons.base import Params, Reset, State
+from snnlib.neurons.dynamics import Dynamics
+from snnlib.neurons.fields import Constant, constant, fixed, option
+from snnlib.neurons.firing import SpikingNeuron
+
+
+class LRU(SpikingNeuron):
+    """Linear recurrent units: currents `[T, N, C, ...]` to potentials, or spikes, of the same shape.
+
+    ::
+
+        z[t] = lambda z[t-1] + sqrt(1 - |lambda|^2) e^(i phase) x[t]
+        lambda = exp(-exp(nu) + i exp(theta));   y[t] = re(z[t])
+
+    The input is real and the state complex, one per channel; there is no reset. A unit remembers for about `exp(-nu)`
+    steps and turns by `exp(theta)` radians in each. White noise of variance 1 gives states of that size.
+
+    Args:
+        nu: logarithm of the decay rate per step. Default -2, |lambda| = 0.87.
+        theta: logarithm of the angular frequency in radians per step. Default -1.
+        phase: angle at which the input enters, in radians; with a linear map behind the units it takes the place of a
+            complex one. Default 0.
+        threshold: of the real part, for spikes; None gives the real part itself. Default None.
+        compare, surrogate, gradient_through_time, channels, batch_first: as in `SpikingNeuron`.
+        learnable: names among "nu", "theta", "phase" and "threshold". Default "nu" and "theta"; `()` fixes all.
+
+    Raises:
+        ValueError: an option out of its range.
+
+    >>> import torch, snnlib
+    >>> x = torch.tensor([1.0, 0.0, 0.0, 0.0]).reshape(4, 1, 1)
+    >>> y = snnlib.neurons.LRU(theta=0.0, learnable=())(x).flatten()
+    >>> [round(value, 3) for value in y.tolist()]
+    [0.487, 0.23, -0.155, -0.321]
+    """
+
+    state_names = ("v", "u")
+    nu: Constant = constant(default=-2.0, kw_only=False)
+    theta: Constant = constant(default=-1.0, kw_only=False)
+    phase: Constant = constant(default=0.0)
+    threshold: float | Tensor | None = constant(default=None)  # type: ignore[assignment]
+    reset: Reset = fixed("none")
+    reset_value: float = fixed(0.0)
+    reset_states: str = fixed("membrane")
+    reset_time: str = fixed("same")
+    detach_reset: bool = fixed(True)
+    floor: float | None = fixed(None)
+    max_spikes: float = fixed(1)
+    single_spike: bool = fixed(False)
+    dialect: InitVar[str | None] = fixed(None)
+    learnable: Sequence[str] = option(default=("nu", "theta"))
+
+    @classmethod
+    def ring(
+        cls,
+        channels: int,
+        low: float = 0.9,
+        high: float = 0.999,
+        most: float = math.pi / 10,
+        *,
+        generator: torch.Generator | None = None,
+        **options: Any,
+    ) -> Self:
+        """Units of their own per channel, uniform in a ring of the complex plane, with phases all around.
+
+        Args:
+            channels: number of units.
+            low, high: bounds of |lambda|, 0 <= low < high < 1. Default 0.9 and 0.999, for sequences of hundreds of
+                steps.
+            most: largest angle of lambda in radians; smaller ones for longer sequences. Default pi / 10.
+            generator: random numbers; None for torch's own.
+            options: of the units beside their constants; all three are learned unless `learnable` says else.
+
+        Raises:
+            ValueError: bounds or a count that do not fit.
+
+        Source: section 3.3 and appendix A of the paper.
+        """
+        check_count("channels", channels)
+        if not 0 <= low < high < 1:
+            raise ValueError(f"low, high: expected 0 <= low < high < 1, got {low} and {high}")
+        if not 0 < most < math.inf:
+            raise ValueError(f"most: expected an angle > 0, got {most}")
+        area, angle, phase = torch.rand(3, channels, generator=generator, dtype=torch.float64)
+        squared = low**2 + (high**2 - low**2) * (1 - area)
+        options = {"learnable": ("nu", "theta", "phase"), **options}
+        return cls(
+            (-squared.log() / 2).log(), (most * (1 - angle)).log(), phase=2 * math.pi * phase, **options
+        )
+
+    @property
+    def gives_spikes(self) -> bool:  # type: ignore[override]
+        """Returns whether there is a threshold."""
+        return "threshold" in self.constant_names
+
+    def mean_threshold(self) -> float:
+        """Mean firing threshold of the channels; 1 without."""
+        return super().mean_threshold() if self.gives_spikes else 1.0
+
+    def _coefficients(self, params: Params) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Real and imaginary part of lambda, and what the input adds to those of z."""
+        rate, angle = params["nu"].exp(), params["theta"].exp()
+        size = torch.exp(-rate)
+        # 1 - |lambda|^2, also for units that hardly decay.
+        gain = (-torch.expm1(-2 * rate)).sqrt()
+        turned = gain * params["phase"].cos(), gain * params["phase"].sin()
+        return size * angle.cos(), size * angle.sin(), *turned
+
+    def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
+        """One time step."""
+        keep, turn, real, imaginary = self._coefficients(params)
+        v, u = state
+        h = keep * v - turn * u + real * current
+        after = (h, turn * v + keep * u + imaginary * current)
+        return (self.fire(h, params) if self.gives_spikes else h), after
+
+    def dynamics(self, params: Params) -> Dynamics | None:
+        """Two states; see `Dynamics`."""
+        free = {
+            "threshold": torch.inf,
+            "scale": 1.0,
+            "membrane": True,
+            "through_time": self.gradient_through_time,
+        }
+        firing = self.firing(params, 2) if self.gives_spikes else free
+        if firing is None:
+            return None
+        keep, turn, real, imaginary = self._coefficients(params)
+        return Dynamics(a=[[keep, -turn], [turn, keep]], b=[real, imaginary], **firing)
