@@ -2,9 +2,9 @@
 
 - `SRM`, `CubaLIF event`: the loss, start and optimiser of `stress.recommended`; on Yin-Yang `CubaLIF` nets are those of
   `yin_yang.py`, which learn spike times; where every step has a label, the outputs are potentials;
-- `LIF triangle`, `LIF ATan`: convolutional nets behind batch norm (tau 2), squared error of output rates, Adam at 1e-3;
-  on sequences one layer of LIF neurons, a linear map and leaky integrators, cross-entropy of their mean potential, Adam
-  at 5e-3;
+- `LIF triangle`, `LIF ATan`: convolutional nets behind batch norm (tau 2, triangle of half width 1), squared error of
+  output rates, Adam at 1e-3; on sequences (half width 0.5) one layer of LIF neurons, a linear map and leaky
+  integrators, cross-entropy of their mean potential, Adam at 5e-3;
 - `recurrent`: the recurrent net of `sequence_tasks.py`, and those of `examples/ecg.py` and `examples/spoken_digits.py`
   for their data.
 
@@ -28,7 +28,11 @@ import snnlib
 from snnlib import surrogate
 from snnlib.neurons import LIF, Integrator
 
-SURROGATES = {"LIF triangle": surrogate.Triangle(0.5), "LIF ATan": surrogate.ATan()}
+# Of convolutional nets, and of nets for sequences.
+SURROGATES = {
+    "LIF triangle": (surrogate.Triangle(1.0), surrogate.Triangle(0.5)),
+    "LIF ATan": (surrogate.ATan(), surrogate.ATan()),
+}
 LIF_TAU = 2.0
 CONV_RATE, SEQUENCE_RATE, CLIP = 1e-3, 5e-3, 1.0
 
@@ -166,7 +170,8 @@ def sequence_lif(problem: Problem, chosen: surrogate.Surrogate) -> nn.Sequential
 
 def surrogate_lif(problem: Problem, name: str, first: Batch) -> Way:
     images = problem.setting.shape[1] > 1
-    net = (conv_lif if images else sequence_lif)(problem, SURROGATES[name])
+    of_images, of_sequences = SURROGATES[name]
+    net = conv_lif(problem, of_images) if images else sequence_lif(problem, of_sequences)
     snnlib.prepare_(net, first.x)
     rate = CONV_RATE if images else SEQUENCE_RATE
     adam = torch.optim.Adam(snnlib.parameter_groups(net, rate))
