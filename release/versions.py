@@ -36,6 +36,16 @@ PAIRS = [
 PROGRAMS = "Scripts" if os.name == "nt" else "bin"
 # Wheels stay below this, trained nets of 0.3 MB among them: without CUDA kernels, and with those of seven generations.
 MOST_BYTES, MOST_BYTES_WITH_KERNELS = 3_500_000, 30_000_000
+# Seconds of processor time that a wheel may take to install where torch is, and `import snnlib` after that of torch.
+MOST_TO_INSTALL, MOST_TO_IMPORT = 10.0, 0.2
+# The collector is off: its pass over torch's objects, of 0.1 s, is due at whatever is imported after torch.
+IMPORT = """
+import gc, time, torch, numpy
+gc.disable()
+start = time.process_time()
+import snnlib
+print(time.process_time() - start)
+"""
 
 
 def interpreter(version: str) -> str | None:
@@ -94,16 +104,33 @@ def build(python: str, folder: Path, kernels: bool) -> Path | str:
     return wheel if size < most else f"the wheel has {size} bytes, expected less than {most}"
 
 
+def processor_seconds(*command: str | Path) -> tuple[float, subprocess.CompletedProcess[str]]:
+    """(seconds that a command and its children computed, 0 on Windows, the finished command)."""
+    before = os.times()
+    done = run(*command)
+    after = os.times()
+    spent = after.children_user + after.children_system - before.children_user - before.children_system
+    return spent, done
+
+
 def check(python: str, torch: str, wheel: Path, folder: Path) -> tuple[bool | None, str, str]:
     """(whether the smoke suite passed, its last line, torch's version); None where there was no environment."""
     run(python, "-m", "venv", "--clear", folder)
     tool = folder / PROGRAMS / "python"
     wanted = "torch" if torch == "newest" else f"torch=={torch}"
     for packages in ([wanted, "numpy", "pytest"], [str(wheel)]):
-        done = run(tool, "-m", "pip", "install", "--quiet", "--only-binary", ":all:", *packages)
+        installing = (tool, "-m", "pip", "install", "--quiet", "--only-binary", ":all:", *packages)
+        install, done = processor_seconds(*installing)
         if done.returncode:
             return None, last_line(done.stderr), torch
     version = run(tool, "-c", "import importlib.metadata as m; print(m.version('torch'))").stdout.strip()
+    # The fastest of several, as other programs can only make it slower; the first one compiles the modules.
+    imports = [float(run(tool, "-c", IMPORT).stdout or "inf") for _ in range(5)]
+    if install > MOST_TO_INSTALL or min(imports) > MOST_TO_IMPORT:
+        said = (
+            f"install {install:.1f} s, import {min(imports):.2f} s; most: {MOST_TO_INSTALL}, {MOST_TO_IMPORT}"
+        )
+        return False, said, version
     # Of the facts about the compiled module, what GPUs it is for.
     facts = run(folder / PROGRAMS / "snnlib", "doctor").stdout
     cuda = re.search(r"^CUDA +((?:built|not) .+)$", facts, re.MULTILINE)
@@ -122,7 +149,8 @@ def check(python: str, torch: str, wheel: Path, folder: Path) -> tuple[bool | No
     if done.returncode:
         print(done.stdout[-5000:], done.stderr[-2000:], flush=True)
     passed = done.returncode == 0 and cuda is not None
-    return passed, f"{last_line(done.stdout)}; snnlib doctor: {cuda and cuda[1]}", version
+    took = f"installed in {install:.1f} s, imported in {min(imports):.2f} s of processor time"
+    return passed, f"{last_line(done.stdout)}; {took}; snnlib doctor: {cuda and cuda[1]}", version
 
 
 def main() -> int:

@@ -2,33 +2,12 @@
 
 import importlib
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from snnlib import (
-    compat,
-    data,
-    distributed,
-    encoding,
-    exchange,
-    explain,
-    functional,
-    guesses,
-    losses,
-    models,
-    neurons,
-    nn,
-    ops,
-    readout,
-    reference,
-    surrogate,
-)
+from snnlib import distributed, functional, guesses, losses, neurons, nn, ops, readout, surrogate
 from snnlib.backends.choice import use_convolution
 from snnlib.backends.cpu_memory import keep_freed_memory
 from snnlib.backends.native import use_path
-from snnlib.exchange import convert, from_nir, to_integers, to_nir, verify_conversion
-from snnlib.inspect.kernels import explain_dispatch
-from snnlib.inspect.memory import memory_report
-from snnlib.inspect.operations import profile
 from snnlib.learning.graph_step import graph_step
 from snnlib.learning.health import SpikeDoctor
 from snnlib.learning.preparing import prepare_
@@ -82,6 +61,13 @@ from snnlib.nn import (
 )
 from snnlib.nn.renamed import fuse as fuse
 from snnlib.nn.renamed import unfuse as unfuse
+
+if TYPE_CHECKING:
+    from snnlib import compat, data, encoding, exchange, explain, models, reference
+    from snnlib.exchange import convert, from_nir, to_integers, to_nir, verify_conversion
+    from snnlib.inspect.kernels import explain_dispatch
+    from snnlib.inspect.memory import memory_report
+    from snnlib.inspect.operations import profile
 
 __version__ = "0.2.0.dev0"
 
@@ -162,8 +148,21 @@ __all__ = [
     "use_path",
     "verify_conversion",
 ]
-# Names whose modules need the extra `snnlib[train]`, or take time to import: loaded when they are first used.
-_LAZY = {"load": "snnlib.app.training.load", "report": "snnlib.app.report", "visual": "snnlib.visual"}
+# Names whose modules are loaded when they are first used, with those modules: they take time to import, which most
+# programs need not spend, or need the extra `snnlib[train]`.
+_LAZY = {
+    **{
+        name: name
+        for name in ("compat", "data", "encoding", "exchange", "explain", "models", "reference", "visual")
+    },
+    **dict.fromkeys(("convert", "from_nir", "to_integers", "to_nir", "verify_conversion"), "exchange"),
+    **{
+        "explain_dispatch": "inspect.kernels",
+        "memory_report": "inspect.memory",
+        "profile": "inspect.operations",
+    },
+    **{"load": "app.training.load", "report": "app.report"},
+}
 
 # Functions that went to `snnlib.functional`, and a module whose function `prepare_` replaced. They last until 1.0.
 _MOVED = {
@@ -174,8 +173,6 @@ _MOVED = {
     "init": "prepare_",
 }
 
-# Published names, for code that was written against them; not in `dir`, which is for new code.
-_PUBLISHED = frozenset(compat.__all__)
 # Names that have warned; of published ones the first does, for all.
 _WARNED: set[str] = set()
 # Public, but not what new code begins with: layers that `snnlib.nn` lists, and the insides.
@@ -188,24 +185,32 @@ _SELDOM = {
     "ops",
     "reference",
 }
-_OWN = [*__all__, *_LAZY, "__version__"]
+_OWN = {*__all__, *_LAZY, "__version__"}
 
 
 def __getattr__(name: str) -> Any:
-    if name in _PUBLISHED:
-        return _published(name)
+    if name.startswith("_"):
+        raise AttributeError(f"module 'snnlib' has no attribute {name!r}")
+    if name in _LAZY:
+        return _loaded(name)
     if name in _MOVED:
         return _moved(name)
-    if name not in _LAZY:
-        homes = {home: _public(home) for home in guesses.HOMES}
-        raise AttributeError(f"module 'snnlib' has no attribute {name!r}{guesses.hint(name, _OWN, homes)}")
+    # Published names, for code that was written against them; not in `dir`, which is for new code.
+    if name in _public("compat"):
+        return _published(name)
+    homes = {home: _public(home) for home in guesses.HOMES}
+    raise AttributeError(f"module 'snnlib' has no attribute {name!r}{guesses.hint(name, _OWN, homes)}")
+
+
+def _loaded(name: str) -> Any:
     try:
-        module = importlib.import_module(_LAZY[name])
+        module = importlib.import_module(f"snnlib.{_LAZY[name]}")
     except ImportError as error:
         raise ImportError(
             f"snnlib.{name} needs the package {error.name}, which is not installed: pip install 'snnlib[train]'"
         ) from error
-    return module if _LAZY[name] == f"snnlib.{name}" else getattr(module, name)
+    value = globals()[name] = module if _LAZY[name] == name else getattr(module, name)
+    return value
 
 
 def _published(name: str) -> Any:
@@ -217,7 +222,7 @@ def _published(name: str) -> Any:
             f"snnlib.compat.{name} is the same and does not warn",
             stacklevel=3,
         )
-    return getattr(compat, name)
+    return getattr(_loaded("compat"), name)
 
 
 def _moved(name: str) -> Any:
@@ -230,9 +235,9 @@ def _moved(name: str) -> Any:
 
 def _public(home: str) -> list[str]:
     """Returns the public names of a module."""
-    module = globals()[home]
+    module = importlib.import_module(f"snnlib.{home}")
     return [*getattr(module, "__all__", vars(module))]
 
 
 def __dir__() -> list[str]:
-    return sorted(set(_OWN) - _SELDOM)
+    return sorted(_OWN - _SELDOM)

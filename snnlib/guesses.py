@@ -76,8 +76,6 @@ def hint(name: str, own: Iterable[str], homes: Mapping[str, Iterable[str]]) -> s
     ('; did you mean snnlib.prepare_?', '; did you mean snnlib.neurons.LIF?')
     """
     own = list(own)
-    if name.startswith("_"):
-        return ""
     if name in _RESETS:
         return "; layers run whole sequences, so there is no state to reset: snnlib.Stream and run(x, state) keep one"
     meant = [f"{home}.{name}" for home, names in homes.items() if name in names]
