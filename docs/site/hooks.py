@@ -5,11 +5,18 @@ from typing import Any
 
 
 def on_config(config: Any) -> Any:
-    """Sections of the navigation that are given as a pattern become its pages, in alphabetical order."""
-    root = Path(config.docs_dir)
-    for section in config.nav:
-        if isinstance(section, dict):
-            for title, pages in section.items():
-                if isinstance(pages, list) and len(pages) == 1 and "*" in str(pages[0]):
-                    section[title] = sorted(str(page.relative_to(root)) for page in root.glob(pages[0]))
+    """Entries of the navigation that are patterns become their pages, in alphabetical order."""
+    config.nav = _expanded(config.nav, Path(config.docs_dir))
     return config
+
+
+def _expanded(entries: list[Any], root: Path) -> list[Any]:
+    made: list[Any] = []
+    for entry in entries:
+        if isinstance(entry, dict):
+            made.append({title: _expanded(pages, root) for title, pages in entry.items()})
+        elif "*" in entry:
+            made += sorted(str(page.relative_to(root)) for page in root.glob(entry))
+        else:
+            made.append(entry)
+    return made

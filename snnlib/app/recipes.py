@@ -1,7 +1,7 @@
 """Named training recipes: settings that were measured, where they come from and what they reached.
 
 The settings are a `TrainConfig`'s; `snnlib train --recipe NAME` trains with them, and every option given beside it
-overrides the recipe's. `docs/training.md` tells how they were found.
+overrides the recipe's. `docs/measurements/training.md` tells how they were found.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ _SEQUENCES: dict[str, Any] = {
 _ECG = Recipe(
     name="ecg",
     source="neurons of Baronig et al., 2025; data and task of Yin et al., Nature Machine Intelligence 3, 2021",
-    note="a label at every step, causal; as examples/ecg.py, of which docs/time.md tells",
+    note="a label at every step, causal; as examples/ecg.py, measured in docs/measurements/time.md",
     measured=(
         Measurement(
             data="QT database in blocks, 494 sequences to train and 124 to test",

@@ -1,6 +1,6 @@
 """Choose the backward algorithm of a convolution: driven by input events, by output spikes, or dense.
 
-Costs are nanoseconds of one core with AVX-512 (see docs/performance.md) and leave out what all algorithms share. Like
+Costs are nanoseconds of one core with AVX-512 (see docs/measurements/speed.md) and leave out what all algorithms share. Like
 the forward pass's, the choice depends on data and shapes only, and `use_convolution` sets it.
 """
 

@@ -34,7 +34,7 @@ def test_few_events_go_one_by_one_and_many_densely() -> None:
     assert paths == ["events", "events", "dense", "dense"]
 
 
-# Break-even was measured between these densities; docs/performance.md has the table.
+# Break-even was measured between these densities; docs/measurements/speed.md has the table.
 @pytest.mark.parametrize(
     ("sequence", "weight", "padding", "below", "above"),
     [

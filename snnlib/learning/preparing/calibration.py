@@ -29,7 +29,7 @@ def calibrate_firing_rate_(
     - d brings each channel to the target rate, so that none is silent (it would never learn) or fires all the time.
 
     Few spikes from large weights learn far better than many from small ones: each spike then tells the next layer
-    more, and each has few causes among which its gradient is shared out. `docs/training.md` has the measurements.
+    more, and each has few causes among which its gradient is shared out. `docs/measurements/training.md` has them.
 
     Layers are taken in the order in which the net calls them, each with the input that the calibrated layers before
     it produce; one forward pass in all. Factor and shift are found without any randomness.

@@ -1,4 +1,4 @@
-"""Rates and potentials that `prepare_` aims at, as measured in docs/training.md."""
+"""Rates and potentials that `prepare_` aims at, as measured in docs/measurements/training.md."""
 
 from torch import Tensor
 
