@@ -1,8 +1,8 @@
 """Choose the event-driven or the dense convolution from input density and layer shape.
 
 Costs are nanoseconds of one core beyond what both algorithms need; the factors were measured on a core with AVX-512 at
-3.6 GHz (docs/measurements/speed.md has the table). The choice depends on data and shapes only, never on the time of day: the
-same call takes the same algorithm. The environment variable `SNNLIB_CONVOLUTION` sets the choice of a process,
+3.6 GHz (docs/measurements/speed.md has the table). The choice depends on data and shapes only, never on the time of
+day: the same call takes the same algorithm. The environment variable `SNNLIB_CONVOLUTION` sets the choice of a process,
 `use_convolution` that of a block.
 """
 

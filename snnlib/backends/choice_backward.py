@@ -1,7 +1,7 @@
 """Choose the backward algorithm of a convolution: driven by input events, by output spikes, or dense.
 
-Costs are nanoseconds of one core with AVX-512 (see docs/measurements/speed.md) and leave out what all algorithms share. Like
-the forward pass's, the choice depends on data and shapes only, and `use_convolution` sets it.
+Costs are nanoseconds of one core with AVX-512 (see docs/measurements/speed.md) and leave out what all algorithms share.
+Like the forward pass's, the choice depends on data and shapes only, and `use_convolution` sets it.
 """
 
 from __future__ import annotations

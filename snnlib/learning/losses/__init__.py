@@ -3,7 +3,8 @@
 On counts: `spike_count_loss` and `spike_count_plus_loss` want every neuron to fire a few times and so keep it
 teachable; `count_cross_entropy` and `count_cross_entropy_plus` let neurons fall silent. On times: `first_spike_loss`
 and `spike_time_loss`. On whole sequences: `van_rossum_loss`. On potentials of an `SRMReadout`, which always have a
-gradient: `tet_loss`. `docs/measurements/training.md` has what each reached. On energy: `SynapticOperationsLoss`, beside one of them.
+gradient: `tet_loss`. On energy: `SynapticOperationsLoss`, beside one of them. `docs/measurements/training.md` has what
+each reached.
 
 Before training call `snnlib.prepare_(net, x)`, and take Adam at 1e-3. `torch.nn.functional.cross_entropy` on counts and
 `tet_loss` train from its default rates. Losses with wanted counts or spike trains start best from outputs near these

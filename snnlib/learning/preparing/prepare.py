@@ -117,8 +117,8 @@ def prepare_(
     themselves (seven times those whose dynamics are not known). What takes more than two seconds says on the error
     stream how far it is.
 
-    Source: rates and spread as in `docs/measurements/training.md`; data-dependent initialisation after Mishkin and Matas,
-    "All you need is a good init", ICLR 2016.
+    Source: rates and spread as in `docs/measurements/training.md`; data-dependent initialisation after Mishkin and
+    Matas, "All you need is a good init", ICLR 2016.
 
     >>> import torch, snnlib
     >>> _ = torch.manual_seed(0)
