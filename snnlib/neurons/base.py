@@ -22,6 +22,7 @@ from snnlib.checks import (
     first_state,
     step_shape,
 )
+from snnlib.neurons.compiled_steps import CompiledSteps, Loop
 from snnlib.neurons.constants import Constants, broadcast
 from snnlib.neurons.dynamics import Dynamics
 from snnlib.neurons.own_dynamics import own_dynamics
@@ -86,6 +87,8 @@ class Neuron(KnownOptions, Constants):
     gradient: str = "surrogate"
     # Whether gradients flow to earlier steps.
     gradient_through_time: bool = True
+    # Of models that run by `step`: `snnlib.compile_steps_` sets it.
+    compiled_steps: CompiledSteps | None = None
     # Of models whose `times_input` is true: what input events get, None to choose by the module below.
     input_gradient: str | None = None
 
@@ -194,7 +197,9 @@ class Neuron(KnownOptions, Constants):
         params = broadcast(self.constants(), x.dim() - 1, wide)
         if start is None:
             start = x.new_zeros((len(self.state_names), *shape), dtype=wide)
-        loop = Neuron.over_steps if by_step else type(self).over_steps
+        loop: Loop = Neuron.over_steps if by_step else type(self).over_steps
+        if self.compiled_steps is not None and not by_step:
+            loop = self.compiled_steps.run
         with self.watched():
             values, final = loop(self, x.to(wide).movedim(time_dim, 0), start, params)
         return Output(values.movedim(0, time_dim).to(x.dtype), (final,))

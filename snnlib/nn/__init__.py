@@ -2,6 +2,7 @@
 
 from snnlib.nn.batch_norm import BatchNorm1d, BatchNorm2d, BatchNorm3d
 from snnlib.nn.bidirectional import Bidirectional, reversed_in_time
+from snnlib.nn.compile_steps import compile_steps_
 from snnlib.nn.delays import Delays
 from snnlib.nn.dropout import SpikeDropout
 from snnlib.nn.fusion import Fused, fuse_, unfuse_, unfused
@@ -80,6 +81,7 @@ __all__ = [
     "VoxelPool",
     "WeightStandardization",
     "checkpoint_time",
+    "compile_steps_",
     "fold_standardization_",
     "fuse_",
     "parameter_groups",
