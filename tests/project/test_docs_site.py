@@ -1,5 +1,6 @@
 """The documentation site: every page is in its navigation, and every public name in its reference."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -62,3 +63,16 @@ def test_examples_in_docstrings_are_blocks_of_code() -> None:
 def test_the_table_of_pairs_is_what_tests_found() -> None:
     text = pairs.PAGE.read_text(encoding="utf-8")
     assert pairs.BEGIN + pairs.table(pairs.stored()) + pairs.END in text
+
+
+# Pages of the project's insides and of its parts, which name files and functions.
+_WIDER = {"architecture", "cuda", "design-decisions", "extending", "learning-table", "neurons"}
+_PAGES = sorted(page for page in (ROOT / "docs").rglob("*.md") if page.stem not in _WIDER)
+
+
+@pytest.mark.parametrize("page", _PAGES, ids=lambda page: page.stem)
+def test_prose_is_wrapped(page: Path) -> None:
+    fenced = r"^```.*?^```|^<!--.*?-->"
+    prose = re.sub(fenced, "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    lines = [line for line in prose.splitlines() if not line.startswith(("|", "    "))]
+    assert [line for line in lines if len(line) > 120] == []

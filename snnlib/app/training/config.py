@@ -249,7 +249,7 @@ class TrainConfig(StoredSettings):
         LEARNING,
         number(least=0),
     )
-    """Of `snnlib.losses.SynapticOperationsLoss`; `docs/operations.md` tells what factors do."""
+    """Of `snnlib.losses.SynapticOperationsLoss`; `docs/measurements/operations.md` has what factors do."""
     shift: int = setting(2, "Move training samples by up to this many pixels.", LEARNING, count(0))
     """Along each axis, anew each time they are seen. As `rotate` and `warp` an option of
     `snnlib.data.AugmentFrames`."""
