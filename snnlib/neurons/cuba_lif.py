@@ -241,7 +241,8 @@ class CubaLIF(ByEvent, SpikingNeuron):
         coefficients = Coefficients(decay_m, decay_s, gain_m, gain_s, *limits)
         whole, last = self.reset_states == "all", self.single_spike
         spike = SpikeReset(self.reset_value, self.rest, whole, last, self.compare == ">")
-        out = EventSequence.apply(steps, start, coefficients, spike)  # type: ignore[no-untyped-call]
+        count = self._steps is not None
+        out = EventSequence.apply(steps, start, coefficients, spike, count)  # type: ignore[no-untyped-call]
         spikes, final, counts = out
         self.note_clamped(counts)
         return spikes, final

@@ -7,7 +7,8 @@ Forwards the bits of `step`. Backwards, with G = dL/d(v, i) after a step, c = 1 
     g_i  = G_i + gain_m m[t]                     dL/di, without G_i at a spike that resets the current, too
     dL/dx[t] = gain_s g_i;   G_v = decay_m m[t],   G_i = decay_s g_i     of the step before
 
-A loop over the steps with a few torch operations each takes about a seventh of the time of autograd's graph of `step`.
+A loop with a few torch operations for each step, in place and while the step is in the cache, takes less than a seventh of
+the time of autograd's graph of `step`.
 
 Source: Wunderlich and Pehle, "Event-based backpropagation can compute exact gradients for spiking neural networks",
 2021.
@@ -52,7 +53,7 @@ class SpikeReset(NamedTuple):
 class EventSequence(torch.autograd.Function):
     """Currents `[T, N, C, ...]` and a state (v, i and, with single spikes, fired) to spikes and the state after them.
 
-    The third result counts spikes and those whose gradient is bounded.
+    The third result counts spikes and those whose gradient is bounded, where `count` asks for it.
     """
 
     # Its spikes read dL/ds as a gradient by their time.
@@ -60,35 +61,52 @@ class EventSequence(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, start: Tensor, coefficients: Coefficients, reset: SpikeReset
+        ctx: Any, x: Tensor, start: Tensor, coefficients: Coefficients, reset: SpikeReset, count: bool
     ) -> tuple[Tensor, Tensor, Tensor]:
         c = coefficients
-        h, i, fired = _run(x, start, c, reset)
-        # `h - h` is zero for every finite number: a NaN potential gives a NaN spike, not a silent 0.
-        spikes = torch.where(fired, torch.ones_like(h), h - h)
-        silent = None
-        if reset.last:
-            # What neurons do that have fired before is not looked at.
-            silent = torch.cat((start[2:] != 0, fired)).cumsum(0)[: len(x)] > 0
-            fired = fired & ~silent
-            spikes.masked_fill_(silent, 0.0)
-        before = torch.cat((start[:1], h.masked_fill(fired, reset.value)))
-        slope = h - before[: len(x)]
-        per_slope = torch.where(fired & (slope > 0), 1 / slope, torch.zeros_like(slope))
-        counts = torch.stack((fired.sum(), (per_slope > c.bound).sum()))
-        per_slope = per_slope.clamp(max=c.bound)
-        charge = i if c.gain_m is None else c.gain_m * i
-        after = (c.decay_m - 1) * (reset.value - reset.rest) + (
-            torch.zeros_like(i) if reset.current else charge
-        )
-        rest = torch.ones_like(h) if silent is None else (~silent).to(h.dtype)
-        passed = torch.where(fired, after * per_slope, rest)
-        current = torch.cat((start[1:2], i.masked_fill(fired, 0.0) if reset.current else i))
-        at, over = _last_step(start, fired, reset)
-        parts = before.gather(0, at), current.gather(0, at), *([over] if reset.last else [])
-        final = torch.cat(parts)
-        cleared = fired if reset.current else None
-        ctx.save_for_backward(passed, per_slope, cleared, at if reset.last else None)
+        fires = torch.gt if reset.strict else torch.ge
+        leak = (1 - c.decay_m) * reset.rest
+        # The membrane's rise in the step after a spike, without what the current adds.
+        fall = (c.decay_m - 1) * (reset.value - reset.rest)
+        spikes, passed, per_slope = torch.empty_like(x), torch.empty_like(x), torch.empty_like(x)
+        fired = torch.empty_like(x, dtype=torch.bool)
+        counts = torch.zeros(2, dtype=torch.long, device=x.device)
+        v, i, *over = start.unbind(0)
+        # What neurons do that have fired before is not looked at; their state stays as their spike left it.
+        silent = over[0] != 0 if reset.last else None
+        # All of one step before the next: a step stays in the cache, a sequence does not.
+        for now, s, p, q, f in zip(
+            *(part.unbind(0) for part in (x, spikes, passed, per_slope, fired)), strict=True
+        ):
+            charged = (c.decay_s * i).add_(now if c.gain_s is None else c.gain_s * now)
+            charge = charged if c.gain_m is None else charged * c.gain_m
+            h = (c.decay_m * v).add_(charge)
+            if reset.rest:
+                h.add_(leak)
+            fires(h, c.threshold, out=f)
+            # `h - h` is zero for every finite number: a NaN potential gives a NaN spike, not a silent 0.
+            torch.sub(h, h, out=s).masked_fill_(f, 1.0)
+            if silent is not None:
+                s.masked_fill_(silent, 0.0)
+                f.masked_fill_(silent, False)
+            slope = h - v
+            torch.reciprocal(slope, out=q).masked_fill_((slope > 0).logical_and_(f).logical_not_(), 0.0)
+            if count:
+                counts += torch.stack((f.sum(), (q > c.bound).sum()))
+            torch.minimum(q, c.bound, out=q)
+            torch.mul(fall if reset.current else charge + fall, q, out=p)
+            p.masked_fill_(~f, 1.0)
+            h.masked_fill_(f, reset.value)
+            if reset.current:
+                charged.masked_fill_(f, 0.0)
+            if silent is not None:
+                p.masked_fill_(silent, 0.0)
+                h, charged = torch.where(silent, v, h), torch.where(silent, i, charged)
+                silent = silent | f
+            v, i = h, charged
+        final = torch.stack((v, i, *over) if silent is None else (v, i, silent.to(v.dtype)))
+        at = _last_step(start, fired) if reset.last else None
+        ctx.save_for_backward(passed, per_slope, fired if reset.current else None, at)
         ctx.coefficients = c
         ctx.mark_non_differentiable(counts)
         ctx.set_materialize_grads(False)
@@ -111,51 +129,31 @@ class EventSequence(torch.autograd.Function):
             none = passed.new_zeros((steps + 1, *passed.shape[1:]))
             ends = none.scatter(0, at, grad_final[:1]), none.scatter(0, at, grad_final[1:2])
             g_v, g_i = ends[0][steps], ends[1][steps]
-        spikes = torch.zeros_like(passed) if grad_spikes is None else grad_spikes
-        # A gradient away from spikes is not read, whatever it is.
-        own = torch.where(per_slope > 0, spikes * per_slope, torch.zeros_like(passed))
         grad_x = torch.empty_like(passed)
         for t in reversed(range(steps)):
-            m = torch.addcmul(own[t], g_v, passed[t])
+            if grad_spikes is None:
+                m = g_v * passed[t]
+            else:
+                # A gradient away from spikes is not read, whatever it is.
+                own = (grad_spikes[t] * per_slope[t]).masked_fill_(per_slope[t] == 0, 0.0)
+                m = torch.addcmul(own, g_v, passed[t], out=own)
             kept = g_i if cleared is None else g_i.masked_fill(cleared[t], 0.0)
             g = torch.add(kept, m if c.gain_m is None else m * c.gain_m, out=grad_x[t])
             g_v, g_i = m * c.decay_m, g * c.decay_s
             if ends is not None:
                 g_v, g_i = g_v + ends[0][t], g_i + ends[1][t]
         fired = [] if at is None else [torch.zeros_like(g_v)]
-        return grad_x if c.gain_s is None else grad_x * c.gain_s, torch.stack((g_v, g_i, *fired)), None, None
+        grads = grad_x if c.gain_s is None else grad_x * c.gain_s, torch.stack((g_v, g_i, *fired))
+        return (*grads, None, None, None)
 
 
-def _run(x: Tensor, start: Tensor, c: Coefficients, reset: SpikeReset) -> tuple[Tensor, Tensor, Tensor]:
-    """Membranes before the reset, currents and spikes of all steps, as if no spike was the last."""
-    h, i, fired = torch.empty_like(x), torch.empty_like(x), torch.empty_like(x, dtype=torch.bool)
-    v, current = start[0], start[1]
-    fires = torch.gt if reset.strict else torch.ge
-    inputs = x if c.gain_s is None else c.gain_s * x
-    leak = (1 - c.decay_m) * reset.rest
-    for added, h_now, i_now, fired_now in zip(
-        *(part.unbind(0) for part in (inputs, h, i, fired)), strict=True
-    ):
-        torch.mul(current, c.decay_s, out=i_now)
-        i_now.add_(added)
-        torch.mul(v, c.decay_m, out=h_now)
-        h_now.add_(i_now if c.gain_m is None else i_now * c.gain_m)
-        if reset.rest:
-            h_now.add_(leak)
-        fires(h_now, c.threshold, out=fired_now)
-        v = h_now.masked_fill(fired_now, reset.value)
-        current = i_now.masked_fill(fired_now, 0.0) if reset.current else i_now
-    return h, i, fired
-
-
-def _last_step(start: Tensor, fired: Tensor, reset: SpikeReset) -> tuple[Tensor, Tensor]:
-    """After how many steps the state of each neuron is its last one, `[1, ...]`, and 1 where it has fired."""
+def _last_step(start: Tensor, fired: Tensor) -> Tensor:
+    """After how many steps the state of each neuron with a single spike is its last one, `[1, ...]`."""
     steps = fired.shape[0]
-    at = torch.full_like(start[:1], steps, dtype=torch.long)
-    if not reset.last:
-        return at, at
     numbers = torch.arange(1, steps + 1, device=start.device).view(-1, *[1] * (start.dim() - 1))
-    first = torch.where(fired, numbers, steps + 1).amin(0, keepdim=True) if steps else at + 1
-    before = start[2:] != 0
-    over = before | (first <= steps)
-    return torch.where(before, 0, first.clamp(max=steps)), over.to(start.dtype)
+    first = (
+        torch.where(fired, numbers, steps).amin(0, keepdim=True)
+        if steps
+        else torch.zeros_like(start[:1]).long()
+    )
+    return torch.where(start[2:] != 0, 0, first)
