@@ -288,6 +288,10 @@ def _age(module: pathlib.Path, sources: pathlib.Path = _BINDINGS) -> str:
     return f", older than cpp/bindings/{newer[0]}: build it again" if newer else ""
 
 
+# The oldest driver for Linux that runs what a major version of CUDA has made (NVIDIA, CUDA Compatibility, section 2).
+_DRIVERS = {12: 525, 13: 580}
+
+
 def _cuda_info() -> str:
     cuda = _kernels.get("cuda")
     if cuda is None:
@@ -295,6 +299,9 @@ def _cuda_info() -> str:
     info = cuda.info()
     driver = f"driver takes up to {_version(info['driver'])}" if info["driver"] else "no driver"
     state = info["problem"] or f"{info['devices']} usable device{'s' * (info['devices'] != 1)}"
+    major = info["runtime"] // 1000
+    if info["driver"] // 1000 < major and major in _DRIVERS:
+        state = f"needs a driver of {_DRIVERS[major]} or newer"
     return f"built with {_version(info['runtime'])} for {cuda.architectures}; {driver}; {state}"
 
 

@@ -295,6 +295,21 @@ def test_gpu_that_the_kernels_cannot_run_on(monkeypatch: pytest.MonkeyPatch) -> 
     assert native.has_kernel("srm_forward", tensor)
 
 
+@pytest.mark.parametrize(
+    ("driver", "said"),
+    [
+        (12040, "driver takes up to 12.4; needs a driver of 580 or newer"),
+        (13010, "driver takes up to 13.1; 2 usable devices"),
+        (0, "no driver; needs a driver of 580 or newer"),
+    ],
+)
+def test_the_driver_that_a_module_needs(driver: int, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    info = {"runtime": 13000, "driver": driver, "devices": 2, "problem": ""}
+    cuda = types.SimpleNamespace(info=lambda: info, architectures="75, 90")
+    monkeypatch.setitem(native._kernels, "cuda", cuda)  # type: ignore[arg-type]
+    assert native.module_info()["CUDA"] == f"built with 13.0 for 75, 90; {said}"
+
+
 def test_a_kernel_runs_on_the_device_of_its_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
     """The module has a runtime of its own, which is told the device in whatever thread a kernel starts."""
     calls: list[object] = []
