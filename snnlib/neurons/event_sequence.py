@@ -7,8 +7,8 @@ Forwards the bits of `step`. Backwards, with G = dL/d(v, i) after a step, c = 1 
     g_i  = G_i + gain_m m[t]                     dL/di, without G_i at a spike that resets the current, too
     dL/dx[t] = gain_s g_i;   G_v = decay_m m[t],   G_i = decay_s g_i     of the step before
 
-A loop with a few torch operations for each step, in place and while the step is in the cache, takes less than a seventh of
-the time of autograd's graph of `step`.
+A loop with a few torch operations for each step, in place and while the step is in the cache, takes less than a seventh
+of the time of autograd's graph of `step`.
 
 Source: Wunderlich and Pehle, "Event-based backpropagation can compute exact gradients for spiking neural networks",
 2021.
