@@ -11,6 +11,7 @@ from snnlib.models.published import (
     nmnist_net,
 )
 from snnlib.models.resnet import cifar10_resnet, cifar100_resnet
+from snnlib.models.spikformer import spikformer
 from snnlib.models.trained import Card, TrainedNet, load
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "load",
     "mnist_net",
     "nmnist_net",
+    "spikformer",
 ]
 
 

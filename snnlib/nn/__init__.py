@@ -1,5 +1,6 @@
 """Modules: parameters, `state_dict` and `extra_repr` around `snnlib.functional`."""
 
+from snnlib.nn.attention import SpikingSelfAttention, TokenAttention, TokenPerceptron
 from snnlib.nn.batch_norm import BatchNorm1d, BatchNorm2d, BatchNorm3d
 from snnlib.nn.bidirectional import Bidirectional, reversed_in_time
 from snnlib.nn.compile_steps import compile_steps_
@@ -75,9 +76,12 @@ __all__ = [
     "SpikingLayer",
     "SpikingLinear",
     "SpikingRNN",
+    "SpikingSelfAttention",
     "StateSpaceBlock",
     "Stream",
     "SuperpixelAvgPool2d",
+    "TokenAttention",
+    "TokenPerceptron",
     "VoxelPool",
     "WeightStandardization",
     "checkpoint_time",

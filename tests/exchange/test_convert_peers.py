@@ -11,6 +11,7 @@ from typing import Any
 import pairs
 import pytest
 import torch
+from torch import nn
 
 import snnlib
 
@@ -156,3 +157,45 @@ def test_neurons_of_spikingjelly_without_steps_are_named(capsys: pytest.CaptureF
     made = snnlib.convert(net, x)
     assert "1      left as it is: SpikingJelly's DSRIFNode has no counterpart" in capsys.readouterr().out
     assert torch.equal(made(x), net(x))
+
+
+@pytest.mark.parametrize("name", ["spikformer.Spikformer", "qkformer.QKFormer"])
+def test_transformers_of_spikingjelly(name: str) -> None:
+    """Whole nets, as they are and fused: equal spikes in every layer for weights that are binary fractions."""
+    base = "spikingjelly.activation_based"
+    file, kind = name.split(".")
+    model = pytest.importorskip(
+        f"{base}.model.{file}", reason="compares with spikingjelly, which is not installed"
+    )
+    torch.manual_seed(0)
+    options: dict[str, Any] = {
+        "Spikformer": {"img_size_h": 16, "img_size_w": 16, "patch_size": 4, "num_heads": 4, "depths": 1},
+        "QKFormer": {"num_heads": (1, 2, 4), "depths": (1, 1, 1)},
+    }[kind]
+    net = getattr(model, kind)(T=4, in_channels=2, num_classes=10, embed_dims=32, **options).eval()
+    with torch.no_grad():
+        for module in net.modules():
+            if isinstance(module, nn.Conv1d | nn.Conv2d | nn.Linear):
+                module.weight.copy_(torch.randint(-4, 7, module.weight.shape) / 8)
+            if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d):
+                module.eps = 0.0
+                module.running_mean.fill_(0.5)
+    x = (
+        torch.rand(4, 2, 2, 32 if kind == "QKFormer" else 16, 32 if kind == "QKFormer" else 16) < 0.3
+    ).float()
+    made = snnlib.convert(net, x, quiet=True, unsupported="raise")
+    seen: dict[nn.Module, list[torch.Tensor]] = {}
+    for each in (net, made):
+        for layer in each.modules():
+            if type(layer).__name__ in ("LIFNode", "LIF"):
+                layer.register_forward_hook(
+                    lambda m, _, out, each=each: seen.setdefault(each, []).append(out.detach())
+                )
+    expected = net(x)
+    assert torch.equal(made(x), expected)
+    assert len(seen[net]) == len(seen[made]) > 8
+    for theirs, ours in zip(seen[net], seen[made], strict=True):
+        assert torch.equal(theirs, ours)
+    assert sum(bool(spikes.any()) for spikes in seen[net]) > 0.9 * len(seen[net])
+    plain = snnlib.convert(net, x, quiet=True)
+    assert torch.equal(snnlib.fuse_(plain)(x), expected)

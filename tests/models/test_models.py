@@ -1,5 +1,7 @@
 """Nets from the papers' notation: layers, shapes, and errors that quote the word."""
 
+import copy
+
 import pytest
 import torch
 
@@ -58,3 +60,32 @@ def test_published_net() -> None:
     net = nmnist_net(7, tau_grad=3.0)
     assert net.fc1.weight.shape == (7, 64 * 6 * 6)
     assert {layer.neuron.taus for layer in net if isinstance(layer, snnlib.nn.SRMLayer)} == {(8.0, 4.0, 3.0)}
+
+
+@pytest.mark.parametrize("attention", [snnlib.nn.SpikingSelfAttention, snnlib.nn.TokenAttention])
+def test_spikformer(attention: type) -> None:
+    """Small, in two layouts of blocks; fused it is the same, all of it learns, and it streams."""
+    torch.manual_seed(0)
+    net = snnlib.models.spikformer(width=16, attention=attention)
+    x = (torch.rand(4, 3, 2, 34, 34) < 0.1).float()
+    assert net(x).shape == (4, 3, 10)
+    assert net.tokens(net.places(net.stem(x))).shape == (4, 3, 64, 16)
+    fused = snnlib.fuse_(copy.deepcopy(net))
+    for each in (net, fused):
+        torch.nn.functional.cross_entropy(each(x).mean(0), torch.arange(3)).backward()
+    for one, other in zip(net.parameters(), fused.parameters(), strict=True):
+        assert one.grad is not None and one.grad.any()
+        torch.testing.assert_close(other.grad, one.grad, rtol=1e-3, atol=1e-4)
+    net.eval()
+    stream = snnlib.Stream(net)
+    chunks = [stream(chunk) for chunk in x.split(3)]
+    torch.testing.assert_close(torch.cat(chunks), net(x), rtol=1e-4, atol=1e-5)
+    full = snnlib.models.spikformer(attention=attention)
+    assert sum(parameter.numel() for parameter in full.parameters()) <= 500_000
+    for given, message in (
+        ({"width": 30}, "^width: expected a multiple of 4, got 30$"),
+        ({"width": 16, "heads": 3}, "^heads: expected a divisor of width=16, got 3$"),
+        ({"depth": 0}, "^depth: expected an integer >= 1, got 0$"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            snnlib.models.spikformer(**given)

@@ -30,6 +30,7 @@ ROWS = {
     "event_readers": ["floor", "snnlib", "snnlib, NumPy"],
     "scan": ["copy_", "snnlib scan, forward", "snnlib scan, backward, weights", "LIF scan, backward"],
     "scan_pool": ["two kernels", "one kernel"],
+    "attention_step": ["snnlib, fused", "snnlib, as layers"],
     "neuron_models": ["LIF", "QIF", "CLIF", "SRM"],
 }
 
