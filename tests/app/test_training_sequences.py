@@ -232,3 +232,18 @@ def test_nets_that_do_not_fit(shd, capsys, tmp_path):
     code, _, err = run(capsys, *common[:2], tmp_path, *common[3:], "--recipe", "digits")
     assert code == 2
     assert "expected a file of SHD, found none" in err
+
+
+def test_the_command_takes_trained_nets_that_classify_whole_files(tmp_path, capsys):
+    t = np.arange(8000) / 8000
+    with wave.open(str(tmp_path / "tone.wav"), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(8000)
+        file.writeframes((8000 * np.sin(2 * np.pi * 500 * t)).astype("<i2").tobytes())
+    code, out, _ = run(capsys, "predict", "spoken-digits", tmp_path / "tone.wav")
+    assert code == 0
+    assert out.splitlines()[1].split("\t")[1] in "0123456789"
+    code, _, err = run(capsys, "predict", "ecg", tmp_path / "tone.wav")
+    assert code == 2
+    assert "NAME: expected a net that classifies whole files, got ecg" in err
