@@ -7,16 +7,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from snnlib.checks import in_transform
 from snnlib.neurons.surrogate import Surrogate, SurrogateLike
+
+
+def _fired(u: Tensor, strict: bool) -> Tensor:
+    # `u - u` is zero for every finite number: a NaN potential gives a NaN spike, not a silent 0.
+    return torch.where(u > 0 if strict else u >= 0, 1.0, u - u)
 
 
 class _Spike(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, u: Tensor, slope: Tensor, strict: bool) -> Tensor:
         ctx.save_for_backward(slope)
-        fired = u > 0 if strict else u >= 0
-        # `u - u` is zero for every finite number: a NaN potential gives a NaN spike, not a silent 0.
-        return torch.where(fired, torch.ones_like(u), u - u)
+        return _fired(u, strict)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
@@ -35,6 +39,8 @@ def spike(u: Tensor, threshold: Tensor, surrogate: SurrogateLike, strict: bool =
     >>> s.tolist(), u.grad.tolist()
     ([0.0, 1.0, 1.0], [0.5, 1.0, 0.0])
     """
+    if not ((u.requires_grad and torch.is_grad_enabled()) or in_transform()):
+        return _fired(u, strict)
     flat, level = u.detach(), threshold.detach()
     slope = surrogate.derivative(flat, level) if isinstance(surrogate, Surrogate) else surrogate(flat)
     if slope.shape != u.shape:

@@ -158,6 +158,8 @@ def test_dtypes_and_layouts(name: str, dtype: torch.dtype) -> None:
     first.batch_first = True
     assert_bits(first(x.transpose(0, 1)).transpose(0, 1), expected)
     assert neuron(x[:, :0]).shape == (STEPS, 0, 3, 4)
+    if name == "SlidingPSN":
+        assert neuron(x.new_zeros(100, 2, 0)).shape == (100, 2, 0)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
