@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import InitVar
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -99,6 +99,8 @@ class PSN(Parallel):
     """
 
     state_names = ()
+    # For what runs nets in chunks, or on sequences with padding.
+    reads_all_steps: ClassVar[bool] = True
     time_steps: int = option(default=4, check=_count, kw_only=False)
 
     def build(self, given: Mapping[str, Any]) -> None:

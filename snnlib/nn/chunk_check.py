@@ -102,6 +102,8 @@ class ChunkCheck:
                 )
             if getattr(module, "mixes_time", False) and self._padding is None:
                 raise self._refusal(Unknown(path, module), "it reads sequences from their end")
+            if getattr(module, "reads_all_steps", False):
+                raise self._refusal(Unknown(path, module), "every step reads all steps")
         for unknown in unknown_modules(net):
             rnn = unknown.module
             if isinstance(rnn, nn.RNNBase) and (self._padding is None or rnn.bidirectional):

@@ -197,10 +197,21 @@ def test_whole_sequences_alone() -> None:
             neuron.run(x, (torch.zeros(0, 1, 2),))
         with pytest.raises(ValueError, match=r"^lengths: expected None, as every step"):
             neuron.run(x, lengths=torch.tensor([3]))
-        stream = snnlib.Stream(neuron)
-        stream(x)
-        with pytest.raises(ValueError, match=rf"{kind} reads all steps"):
-            stream(x)
+        net = nn.Sequential(neuron)
+        calls: list[tuple[Callable[[], Any], str]] = [
+            (
+                lambda net=net: snnlib.Stream(net)(x),
+                rf"^module: module 0 \({kind}\) mixes time steps, .*: every step reads all",
+            ),
+            (lambda net=net: snnlib.checkpoint_time(net, x, steps=2), rf"0 \({kind}\) mixes time steps"),
+            (
+                lambda net=net: snnlib.run_ragged(net, x.new_zeros(4, 2, 2), torch.tensor([4, 3])),
+                rf"padding cannot reach, got module 0 \({kind}\): every step reads all steps$",
+            ),
+        ]
+        for call, message in calls:
+            with pytest.raises(ValueError, match=message):
+                call()
         with pytest.raises(ValueError, match=rf"^neuron: expected one that runs step by step, got {kind}$"):
             snnlib.SpikingRNN(2, 3, neuron=neuron)(x)
 
