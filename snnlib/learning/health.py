@@ -11,12 +11,13 @@ from torch import Tensor, nn
 
 from snnlib.inspect.activity import SpikeCounter, own_steps, spikes_of
 from snnlib.inspect.shown import ShownAsText
-from snnlib.neurons import Neuron
+from snnlib.neurons import Integrator, Neuron
 from snnlib.neurons.base import Output
 from snnlib.neurons.training_watch import Window
 from snnlib.nn.fusion import blocks_by_part
 from snnlib.nn.neuron_layer import NeuronLayer
-from snnlib.structure.layers import gives_potentials, spiking_modules
+from snnlib.nn.readout import SRMReadout
+from snnlib.structure.layers import spiking_modules
 
 # A neuron that fires in more than half of all steps is reset before it has gathered much.
 _BUSY_RATE = 0.5
@@ -96,7 +97,10 @@ class SpikeDoctor(ShownAsText):
                 f"net: expected a module with spiking layers, got {type(net).__name__} without any"
             )
         self._net = net
-        self._fires_at_output = not any(gives_potentials(module) for module in net.modules())
+        # Potentials of an `LRU` are those of hidden layers.
+        self._fires_at_output = not any(
+            isinstance(module, SRMReadout | Integrator) for module in net.modules()
+        )
         self._counter = SpikeCounter(net)
         self._handles: list[Any] = []
         self.reset()

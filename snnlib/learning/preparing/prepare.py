@@ -57,8 +57,8 @@ def prepare_(
       neurons fire in a step, they stay as they are drawn. Weights become `a W` with a factor per channel where no
       shift gives the rate: where the input has negative values, as behind batch norm, where a channel has one weight
       only (which becomes positive), for neurons that answer inhibition with spikes, and for neurons of one's own;
-    - a readout (`SRMReadout`, the module before an `Integrator`) is scaled so that its potentials have an RMS of 1, the
-      size of logits; before a single `Integrator`, which predicts a number, it stays as it is drawn;
+    - a readout (`SRMReadout`, the module before an `Integrator` or `LRU`) is scaled so that its potentials have an RMS
+      of 1, the size of logits; before a single `Integrator`, which predicts a number, it stays as it is drawn;
     - standalone neurons, as `LIF` behind `PerStep(conv, batch norm)`, get their rate by the bias of the module
       before them, and where that is no batch norm by a factor that gives the potential a spread of one threshold;
       without a bias by one factor per channel. Behind other modules they stay as they are, and the report says so;
