@@ -37,12 +37,15 @@ def main() -> None:
     facts = figures["facts"]
     figure = bars(
         {"milliseconds": {name: table[name] for name in SHORT_LIST}},
-        title="One training step of a spiking convolutional net on N-MNIST",
+        title="One training step of a spiking convolutional net on N-MNIST, on a CPU",
         keys=["median_ms", "peak_mb"],
     )
     where = f"{facts['processor']}, {facts['threads']} threads, torch {facts['torch']}, {facts['date']}"
     figure.supxlabel(
-        f"12C5-P2-64C5-P2-10, 30 steps, batch 50, forward + backward + Adam. {where}", color=INK, fontsize=8
+        f"12C5-P2-64C5-P2-10, 30 steps, batch 50, forward + backward + Adam. {where}\n"
+        "Times and factors are medians over turns, each by itself.",
+        color=INK,
+        fontsize=8,
     )
     save_png(figure, arguments.picture)
     print(f"picture: {arguments.picture}")
