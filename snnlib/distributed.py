@@ -49,3 +49,7 @@ def ordered_sum(
 
     work = dist.all_gather(found, gradient, group=group, async_op=True)
     return work.get_future().then(add)  # type: ignore[no-any-return]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -88,7 +88,7 @@ def test_every_guess_is_answered_with_something_that_is_there() -> None:
 
 
 @pytest.mark.parametrize(
-    "package", ["compat", "data", "exchange", "functional", "models", "neurons", "nn", "ops"]
+    "package", ["compat", "data", "distributed", "exchange", "functional", "models", "neurons", "nn", "ops"]
 )
 def test_modules_show_their_public_names_alone(package: str) -> None:
     module = getattr(snnlib, package)
