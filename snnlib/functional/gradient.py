@@ -67,7 +67,7 @@ def grad_scale(x: Tensor, scale: float | Tensor) -> Tensor:
 
     >>> import torch, snnlib
     >>> x = torch.tensor([1.0, -2.0, 3.0], requires_grad=True)
-    >>> y = snnlib.grad_scale(x, 0.5)
+    >>> y = snnlib.functional.grad_scale(x, 0.5)
     >>> y.tolist()
     [1.0, -2.0, 3.0]
     >>> y.backward(torch.tensor([1.0, 2.0, -4.0]))

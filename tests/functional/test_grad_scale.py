@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import snnlib
-from snnlib import GradScale, grad_scale
+from snnlib import GradScale
+from snnlib.functional import grad_scale
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 

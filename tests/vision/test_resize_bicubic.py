@@ -12,8 +12,8 @@ from PIL import Image
 from torch import Tensor
 
 import snnlib
-from snnlib import BicubicResize2d, resize_bicubic
-from snnlib.functional import cubic_kernel
+from snnlib import BicubicResize2d
+from snnlib.functional import cubic_kernel, resize_bicubic
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 ALIGNS = ["half_pixel", "corner"]
