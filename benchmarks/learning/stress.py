@@ -27,6 +27,7 @@ import argparse
 import inspect
 import math
 import statistics
+import textwrap
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -280,7 +281,10 @@ def tables(folder: Path) -> str:
     """Counts and runs of every label, as Markdown."""
     others = sorted(entry.name for entry in folder.glob("*") if entry.is_dir() and entry.name != "now")
     labels = ["now", *others]
-    parts = [f"- {summary(folder, label)}" for label in labels]
+    parts = [
+        textwrap.fill(summary(folder, label), 120, initial_indent="- ", subsequent_indent="  ")
+        for label in labels
+    ]
     parts += [
         "",
         "| task | net | rate | " + " | ".join(f"`{label}`, seeds 0, 1, 2" for label in labels) + " |",
