@@ -65,8 +65,8 @@ def test_the_table_of_pairs_is_what_tests_found() -> None:
     assert pairs.BEGIN + pairs.table(pairs.stored()) + pairs.END in text
 
 
-# Pages of the project's insides and of its parts, which name files and functions.
-_WIDER = {"architecture", "cuda", "design-decisions", "extending", "learning-table", "neurons"}
+# Pages with lists of equations, and one that a program draws.
+_WIDER = {"learning-table", "neurons"}
 _PAGES = sorted(page for page in (ROOT / "docs").rglob("*.md") if page.stem not in _WIDER)
 
 
