@@ -6,6 +6,7 @@ It lies beside snnlib, whose import brings torch: help and version take a tenth 
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 from collections.abc import Sequence
 
@@ -58,6 +59,10 @@ def _help() -> str:
 
 
 def _run(arguments: list[str]) -> None:
+    # Threads that wait for each other sleep soon, as torch's OpenMP reads when it is loaded. By default they spin for
+    # milliseconds, which takes the processor from whatever else the machine does, and from those they wait for.
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     try:
         from snnlib.app import cli  # noqa: PLC0415
     except ModuleNotFoundError as error:

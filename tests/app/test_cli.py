@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -15,6 +16,7 @@ import torch
 import typer
 
 import snnlib
+import snnlib_command
 from snnlib.app import cli
 from snnlib.app.cli import main
 from snnlib.app.training import TrainConfig, history
@@ -178,6 +180,21 @@ def test_best_epoch_is_that_of_the_validation_split(
     code, _, err = run(capsys, "eval", tmp_path, "--checkpoint", "best")
     assert code == 2
     assert err == "error: --checkpoint: expected last for a run without --val-split, got best\n"
+
+
+def test_threads_of_the_command_do_not_spin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless the user has chosen how they wait."""
+    monkeypatch.setattr(cli, "main", lambda arguments: None)
+    for chosen, expected in (
+        ({}, "1000"),
+        ({"GOMP_SPINCOUNT": "7"}, "7"),
+        ({"OMP_WAIT_POLICY": "active"}, None),
+    ):
+        environment = {name: value for name, value in os.environ.items() if "SPINCOUNT" not in name}
+        environment.pop("OMP_WAIT_POLICY", None)
+        monkeypatch.setattr(os, "environ", {**environment, **chosen})
+        snnlib_command.main(["train"])
+        assert os.environ.get("GOMP_SPINCOUNT") == expected
 
 
 def test_help_and_version_need_neither_torch_nor_any_other_package() -> None:
