@@ -74,7 +74,7 @@ ORIGINS = {
     "ecg": Origin(
         "snnlib train --recipe ecg --root DIR",
         "QT database in blocks of recordings, spikes of 1300 steps",
-        "PhysioNet's QT Database, Laguna et al., 1997, ODC-BY 1.0; spikes by Yin et al., 2021",
+        "PhysioNet's QT Database, Laguna et al., 1997, open access; spikes by Yin et al., 2021",
     ),
     "spoken-digits": Origin(
         "snnlib train --recipe spoken-digits --root DIR",
