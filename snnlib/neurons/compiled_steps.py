@@ -52,8 +52,8 @@ class CompiledSteps:
         if not whole or apart or not self._possible:
             return self._loop(neuron, currents, start, params)
         values, state = [], start
-        for first in range(0, whole, self._steps):
-            block = currents[first : first + self._steps]
+        # Not slices, each of which has a gradient of the whole length.
+        for block in currents[:whole].reshape(-1, self._steps, *currents.shape[1:]).unbind(0):
             value, state = self._run_block(neuron, block, state, params)
             values.append(value)
         if whole < len(currents):
