@@ -113,6 +113,7 @@ def test_what_has_kernels_stays_as_it_is() -> None:
         snnlib.SpikingLinear(3, 4, neuron=neurons.LIF()), snnlib.SpikingLinear(4, 2, neuron=Leaky())
     )
     assert snnlib.compile_steps_(net) is net
+    assert "compiled_steps" not in vars(net[0].neuron)
     x = torch.rand(4, 2, 3)
     assert net(x).shape == (4, 2, 2)
     again = pickle.loads(pickle.dumps(net[0].neuron))
