@@ -203,12 +203,11 @@ class Backward {
   DelayedSignals<S> delayed_;
 };
 
-// dL/dW of the weights that lead from neurons `first` to `first + sources`.
+// dL/dW; `states` of a neuron lie before the spikes in its state.
 template <class S>
-void weight_gradient(const RecurrentBackwardArgs& a, int states, int64_t first, int64_t sources) {
+void weight_gradient(const RecurrentBackwardArgs& a, int states) {
   const int64_t count = a.view.inner;
-  S* grad = static_cast<S*>(a.grad_weight) + first * a.row;
-  OuterProducts<S> products(sources, count);
+  OuterProducts<S> products(count, count, a.executor.threads());
   for (int64_t t = 0; t < a.view.steps; ++t) {
     for (int64_t n = 0; n < a.view.outer; ++n) {
       if (t >= steps_of(a, n)) continue;
@@ -216,17 +215,17 @@ void weight_gradient(const RecurrentBackwardArgs& a, int states, int64_t first, 
           t ? static_cast<const S*>(a.value) + a.view.offset(n, t - 1, 0) : state_row<S>(a, a.state_in, states, n);
       if (!spikes) continue;
       const S* signal = static_cast<const S*>(a.grad_current) + a.view.offset(n, t, 0);
-      products.add(spikes + first, signal);
+      products.add(spikes, signal);
     }
   }
-  products.store(grad, a.row);
+  products.store(static_cast<S*>(a.grad_weight), a.row);
 }
 
 template <class S, int K, bool Next, bool Learn, bool Quadratic>
 void walk_back(const RecurrentBackwardArgs& a) {
   const DelayedConnections<S> connections(a);
   const auto run = [&](auto as_usual) {
-    parallel_for(a.view.outer, a.executor.threads(), [&](int64_t n) {
+    for_samples(a, [&](int64_t n) {
       thread_local Backward<S, K, Next, Learn, Quadratic, decltype(as_usual)::value> backward;
       of_thread(backward).run(a, connections, n);
     });
@@ -240,9 +239,7 @@ void walk_back(const RecurrentBackwardArgs& a) {
 template <class S, int K, bool Next, bool Learn, bool Quadratic = false>
 void backward_with(const RecurrentBackwardArgs& a) {
   walk_back<S, K, Next, Learn, Quadratic>(a);
-  if (!a.grad_weight) return;
-  for_sources(a.view.inner, a.executor.threads(),
-              [&](int64_t first, int64_t sources) { weight_gradient<S>(a, K + Next, first, sources); });
+  if (a.grad_weight) weight_gradient<S>(a, K + Next);
 }
 
 template <class S, int K>

@@ -20,7 +20,9 @@ class Forward {
     const bool delayed = a.delays.delay;
     const S* weight = static_cast<const S*>(a.weight);
     block_.load(a, own_of(a), n, 0, count);
-    S* sum = rows_.sum.reserve(a.row);
+    // Sums are taken where they are kept, if rows have no zeros behind them.
+    const bool in_place = a.total && a.row == count;
+    S* room = rows_.sum.reserve(a.row);
     Fired<S> fired = rows_.fired(count);
     const S* before = state_row<S>(a, a.state_in, K + Next, n);
     if (delayed) arriving_.start(a, connections, before, a.view.outer * count, fired);
@@ -34,9 +36,10 @@ class Forward {
         prefetch(static_cast<const S*>(a.value) + later, count);
         if (a.total) prefetch(static_cast<const S*>(a.total) + later, count);
       }
+      S* sum = in_place ? static_cast<S*>(a.total) + at : room;
       copy_padded(current, count, a.row, sum);
       delayed ? arriving_.add(t, sum) : add_rows(fired, weight, a.row, sum);
-      if (a.total) std::memcpy(static_cast<S*>(a.total) + at, sum, size_t(count) * sizeof(S));
+      if (a.total && !in_place) std::memcpy(static_cast<S*>(a.total) + at, sum, size_t(count) * sizeof(S));
       fired.count = 0;
       step(flags_of<Usual>(a), sum, count, static_cast<S*>(a.value) + at, fired);
       if (delayed) arriving_.send(t, fired);
@@ -86,7 +89,7 @@ template <class S, int K, bool Next, bool Quadratic = false>
 void forward_with(const RecurrentForwardArgs& a) {
   const DelayedConnections<S> connections(a);
   const auto run = [&](auto as_usual) {
-    parallel_for(a.view.outer, a.executor.threads(), [&](int64_t n) {
+    for_samples(a, [&](int64_t n) {
       thread_local Forward<S, K, Next, Quadratic, decltype(as_usual)::value> forward;
       of_thread(forward).run(a, connections, n);
     });

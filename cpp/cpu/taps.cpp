@@ -32,13 +32,16 @@ class CurrentBlock {
     first_ = first, last_ = last, frame_ = first / s.height;
     list_events(a);
     const int64_t row = a.pieces() * a.piece, pixels = (last - first) * s.width;
-    float* sum = sum_.zeroed(pixels * row);
+    float* current = a.current + first * s.width * s.channels;
+    // Sums are taken in their place, if rows have no zeros behind them.
+    const bool in_place = row == s.channels;
+    float* sum = in_place ? current : sum_.reserve(pixels * row);
+    std::memset(sum, 0, size_t(pixels * row) * sizeof(float));
     const float* weight = a.weight;
     for (int64_t o = 0; o < row; o += a.piece) {
       for (int64_t tap = 0; tap < s.taps(); ++tap, weight += s.in_channels * a.piece) add_tap(a, tap, weight, sum + o);
     }
-    float* current = a.current + first * s.width * s.channels;
-    for (int64_t p = 0; p < pixels; ++p) {
+    for (int64_t p = 0; p < pixels && !in_place; ++p) {
       std::memcpy(current + p * s.channels, sum + p * row, size_t(s.channels) * sizeof(float));
     }
   }
@@ -125,16 +128,14 @@ void for_pairs(const TapShape& s, int64_t tap, const F& f) {
 
 void weights(const TapWeightsArgs& a) {
   const TapShape& s = a.shape;
-  for_sources(s.in_channels, a.executor.threads(), [&](int64_t first, int64_t sources) {
-    OuterProducts<float> products(sources, s.channels);
-    for (int64_t tap = 0; tap < s.taps(); ++tap) {
-      products.clear();
-      for_pairs(s, tap, [&](int64_t in, int64_t out) {
-        products.add(a.input + in * s.in_channels + first, a.signal + out * s.channels);
-      });
-      products.store(a.grad_weight + (tap * s.in_channels + first) * s.channels, s.channels);
-    }
-  });
+  OuterProducts<float> products(s.in_channels, s.channels, a.executor.threads());
+  for (int64_t tap = 0; tap < s.taps(); ++tap) {
+    products.clear();
+    for_pairs(s, tap, [&](int64_t in, int64_t out) {
+      products.add(a.input + in * s.in_channels, a.signal + out * s.channels);
+    });
+    products.store(a.grad_weight + tap * s.in_channels * s.channels, s.channels);
+  }
 }
 
 }  // namespace

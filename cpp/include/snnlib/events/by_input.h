@@ -43,8 +43,8 @@ class EventsByInput {
     ends_.zeroed(inputs + 1);
   }
 
-  // Takes up a row; `place` goes with each of its events.
-  void add(const S* row, int64_t place, FoundEvents<S>& found) {
+  // Takes up a row; `place` goes with each of its events. How many there are.
+  int64_t add(const S* row, int64_t place, FoundEvents<S>& found) {
     const int64_t room = count_ + inputs_ + kMoreEvents;
     int32_t *inputs = found.input.grow(room, count_), *places = found.place.grow(room, count_);
     S* amounts = found.amount.grow(room, count_);
@@ -56,8 +56,10 @@ class EventsByInput {
       unit &= amounts[e] == S(1);
       ++ends_.data()[inputs[e] + 1];
     }
+    const int64_t added = end - count_;
     unit_ &= unit;
     count_ = end;
+    return added;
   }
 
   // After the last row. Events of an input stay in the order of the rows.

@@ -2,28 +2,19 @@
 //
 //   grad[i][o] += sum over r of events[r][i] signal[r][o]
 //
-// Rows are taken up in blocks. Within a block the events are sorted by input, so that a piece of an input's gradient
-// stays in registers while the signals of its events are added: they lie packed in the L1 cache. Every sum goes in the
-// order of the rows, on every instruction set.
+// Rows are taken up in blocks. The events of a block are sorted by input, so that a piece of an input's gradient stays
+// in registers while the signals of its events are added: they lie packed in the cache. Threads first list the events
+// of some blocks, each a block, and then add them, each to a part of the gradient. Every sum goes in the order of the
+// rows, on every instruction set and with any number of threads.
 #pragma once
 
-#include "snnlib/core/dtype.h"
+#include <memory>
+
 #include "snnlib/core/threads.h"
-#include "snnlib/events/matrix.h"
+#include "snnlib/events/by_input.h"
 
 namespace snnlib {
 namespace SNNLIB_ISA {
-
-// Calls f(first, inputs) in parallel for an equal share of the inputs of a gradient.
-template <class F>
-void for_sources(int64_t inputs, int threads, const F& f) {
-  const int64_t shares = threads > 1 ? threads : 1, share = (inputs + shares - 1) / shares;
-  if (!inputs) return;
-  parallel_for((inputs + share - 1) / share, threads, [&](int64_t task) {
-    const int64_t first = task * share, left = inputs - first;
-    f(first, left < share ? left : share);
-  });
-}
 
 template <class S>
 class OuterProducts {
@@ -31,35 +22,32 @@ class OuterProducts {
   static constexpr int64_t L = Simd<S>::kLanes;
   // Vectors of a piece: so many chains of additions hide the time that one addition takes.
   static constexpr int64_t kVectors = 8, kPiece = kVectors * L;
-  // Rows of a block.
-  static constexpr int64_t kRows = 128;
+  // Rows of a block, and blocks whose events are listed before they are added.
+  static constexpr int64_t kRows = 256, kBlocks = 32;
 
  public:
   // For rows of `inputs` events and `outputs` signals.
-  OuterProducts(int64_t inputs, int64_t outputs) : inputs_(inputs), outputs_(outputs) { clear(); }
+  OuterProducts(int64_t inputs, int64_t outputs, int threads)
+      : inputs_(inputs), outputs_(outputs), threads_(threads), blocks_(new Block[kBlocks]) {
+    rows_.reserve(kRows * kBlocks);
+    clear();
+  }
 
   // Forgets all rows.
   void clear() {
-    rows_ = count_ = 0;
-    counts_.zeroed(inputs_ + 1);
+    count_ = 0;
     sums_.zeroed(inputs_ * pieces() * kVectors);
   }
 
   // One more row; both stay in place until `store`.
   void add(const S* events, const S* signal) {
-    const int64_t room = count_ + inputs_ + kMoreEvents;
-    int32_t* input = input_.grow(room, count_);
-    S* amount = amount_.grow(room, count_);
-    const int64_t found = append_row(events, inputs_, input + count_, amount + count_);
-    if (!found) return;
-    count_ += found;
-    signals_[rows_] = signal, ends_[rows_++] = count_;
-    if (rows_ == kRows) flush();
+    rows_.data()[count_++] = {events, signal};
+    if (count_ == kRows * kBlocks) flush();
   }
 
   // Writes the gradient, with rows of `row` elements.
   void store(S* grad, int64_t row) {
-    if (rows_) flush();
+    flush();
     for (int64_t p = 0; p < pieces(); ++p) {
       const int64_t left = outputs_ - p * kPiece, length = left < kPiece ? left : kPiece;
       for (int64_t i = 0; i < inputs_; ++i)
@@ -69,77 +57,98 @@ class OuterProducts {
   }
 
  private:
-  struct Event {
-    S amount;
-    int32_t row;
+  struct Row {
+    const S *events, *signal;
+  };
+  // The rows of a block that have events, and these.
+  struct Block {
+    const S* signals[kRows];
+    int64_t rows;
+    EventsByInput<S> events;
   };
 
   int64_t pieces() const { return (outputs_ + kPiece - 1) / kPiece; }
 
   void flush() {
-    sort();
-    for (int64_t p = 0; p < pieces(); ++p) {
-      const int64_t left = outputs_ - p * kPiece;
-      if (left > 4 * L) {
-        add_events<8>(p);
-      } else if (left > 2 * L) {
-        add_events<4>(p);
-      } else if (left > L) {
-        add_events<2>(p);
-      } else {
-        add_events<1>(p);
+    const int64_t blocks = (count_ + kRows - 1) / kRows;
+    parallel_for(blocks, threads_, [&](int64_t block) {
+      thread_local FoundEvents<S> found;
+      list(block, of_thread(found));
+    });
+    // As many shares of the inputs as give every thread a part.
+    const int64_t shares = (threads_ + pieces() - 1) / pieces(), share = (inputs_ + shares - 1) / shares;
+    parallel_for(pieces() * shares, threads_, [&](int64_t part) {
+      thread_local Scratch<V> packed;
+      const int64_t p = part % pieces(), first = part / pieces() * share, left = outputs_ - p * kPiece;
+      const int64_t end = first + share < inputs_ ? first + share : inputs_;
+      for (int64_t block = 0; block < blocks; ++block) {
+        if (left > 4 * L) {
+          add_events<8>(blocks_[block], p, first, end, of_thread(packed));
+        } else if (left > 2 * L) {
+          add_events<4>(blocks_[block], p, first, end, of_thread(packed));
+        } else if (left > L) {
+          add_events<2>(blocks_[block], p, first, end, of_thread(packed));
+        } else {
+          add_events<1>(blocks_[block], p, first, end, of_thread(packed));
+        }
       }
-    }
-    std::memset(counts_.data(), 0, size_t(inputs_ + 1) * sizeof(int32_t));
-    rows_ = count_ = 0;
+    });
+    count_ = 0;
   }
 
-  // Events by input, and of each input by row; counts_[i] becomes the end of input i.
-  void sort() {
-    Event* sorted = sorted_.reserve(count_);
-    int32_t* starts = counts_.data();
-    for (int64_t e = 0; e < count_; ++e) ++starts[input_.data()[e] + 1];
-    for (int64_t i = 0; i < inputs_; ++i) starts[i + 1] += starts[i];
-    for (int64_t r = 0, e = 0; r < rows_; ++r) {
-      for (; e < ends_[r]; ++e) sorted[starts[input_.data()[e]]++] = {amount_.data()[e], int32_t(r)};
+  void list(int64_t number, FoundEvents<S>& found) {
+    Block& block = blocks_[number];
+    block.rows = 0;
+    block.events.clear(inputs_);
+    const int64_t first = number * kRows, end = first + kRows < count_ ? first + kRows : count_;
+    for (int64_t r = first; r < end; ++r) {
+      const Row row = rows_.data()[r];
+      if (block.events.add(row.events, block.rows, found)) block.signals[block.rows++] = row.signal;
     }
+    block.events.sort(found);
   }
 
-  // Adds the events of a block to piece p of the gradient, of which N vectors hold outputs.
+  // Adds the events of a block to piece p of the gradients of inputs [first, end), of which N vectors hold outputs.
   template <int N>
-  void add_events(int64_t p) {
-    V* signals = packed_.reserve(kRows * N);
-    for (int64_t r = 0; r < rows_; ++r) {
+  void add_events(const Block& block, int64_t p, int64_t first, int64_t end, Scratch<V>& packed) {
+    V* signals = packed.reserve(kRows * N);
+    const int64_t left = outputs_ - p * kPiece;
+    for (int64_t r = 0; r < block.rows; ++r) {
+      const S* signal = block.signals[r] + p * kPiece;
       for (int64_t v = 0; v < N; ++v) {
-        const int64_t at = p * kPiece + v * L;
-        signals[r * N + v] = at < outputs_ ? load_lanes<S>(signals_[r] + at, outputs_ - at) : V{};
+        if (left >= N * L) {
+          signals[r * N + v] = load_lanes<S>(signal + v * L, L);
+        } else {
+          signals[r * N + v] = v * L < left ? load_lanes<S>(signal + v * L, left - v * L) : V{};
+        }
       }
     }
     V* sums = sums_.data() + p * inputs_ * kVectors;
-    for (int64_t i = 0, at = 0; i < inputs_; at = counts_.data()[i++])
-      if (at < counts_.data()[i]) add_piece<N>(at, counts_.data()[i], sums + i * kVectors);
+    const SortedEvents<S> events = block.events.sorted();
+    for (int64_t i = first; i < end; ++i) {
+      const auto some = events.of(i);
+      if (some.count) add_piece<N>(some, signals, sums + i * kVectors);
+    }
   }
 
-  // Adds events [at, end) of one input to a piece of its gradient.
+  // Adds the events of one input to a piece of its gradient.
   template <int N>
-  void add_piece(int64_t at, int64_t end, V* to) {
+  static void add_piece(const typename SortedEvents<S>::Some& events, const V* signals, V* to) {
     V sums[N];
     for (int64_t v = 0; v < N; ++v) sums[v] = to[v];
-    for (; at < end; ++at) {
-      const Event event = sorted_.data()[at];
-      const V* signal = packed_.data() + event.row * N;
-      for (int64_t v = 0; v < N; ++v) sums[v] = sums[v] + event.amount * signal[v];
+    for (int64_t e = 0; e < events.count; ++e) {
+      const V* signal = signals + events.places[e] * N;
+      const S amount = events.amounts ? events.amounts[e] : S(1);
+      for (int64_t v = 0; v < N; ++v) sums[v] = sums[v] + amount * signal[v];
     }
     for (int64_t v = 0; v < N; ++v) to[v] = sums[v];
   }
 
-  int64_t inputs_, outputs_, rows_ = 0, count_ = 0;
-  const S* signals_[kRows];
-  int64_t ends_[kRows];
-  Scratch<int32_t> input_, counts_;
-  Scratch<S> amount_;
-  Scratch<Event> sorted_;
-  Scratch<V> packed_, sums_;
+  int64_t inputs_, outputs_, count_ = 0;
+  int threads_;
+  Scratch<Row> rows_;
+  std::unique_ptr<Block[]> blocks_;
+  Scratch<V> sums_;
 };
 
 }  // namespace SNNLIB_ISA

@@ -31,6 +31,18 @@ LinearFlags flags_of(const RecurrentArgs& a) {
   return Usual ? usual_flags(SurrogateKind::kTriangle) : a.flags;
 }
 
+// Calls f(n) in parallel for every sample. Neighbours in memory are of one thread, as far as that leaves each thread
+// some parts: two threads that write neighbouring rows would fetch each other's in advance.
+template <class F>
+void for_samples(const RecurrentArgs& a, const F& f) {
+  constexpr int64_t kMost = 8, kParts = 4;
+  const int64_t fit = a.view.outer / (kParts * a.executor.threads()), part = fit < 1 ? 1 : fit < kMost ? fit : kMost;
+  parallel_for((a.view.outer + part - 1) / part, a.executor.threads(), [&](int64_t task) {
+    const int64_t end = (task + 1) * part < a.view.outer ? (task + 1) * part : a.view.outer;
+    for (int64_t n = task * part; n < end; ++n) f(n);
+  });
+}
+
 inline Own own_of(const RecurrentArgs& a) { return a.period == 1 ? Own::kNothing : Own::kAll; }
 
 // Room of one thread for rows of one sample.
