@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from snnlib.inspect.memory import memory_report
     from snnlib.inspect.operations import profile
 
-__version__ = "0.2.0.dev0"
+__version__ = "0.2.0"
 
 __all__ = [
     "AvgPool1d",

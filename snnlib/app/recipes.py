@@ -7,11 +7,10 @@ overrides the recipe's. `docs/measurements/training.md` tells how they were foun
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from snnlib.app.training.config import TrainConfig
+from snnlib.app.recipe import Measurement, Recipe
 from snnlib.app.training.errors import ConfigError
 
 __all__ = [
@@ -20,72 +19,6 @@ __all__ = [
     "Recipe",
     "recipe",
 ]
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """What a recipe reached on one set of data.
-
-    Args:
-        data: what was trained and tested on, with the numbers of samples.
-        runs: how many runs there were, and what differed between them.
-        epochs: passes over the training set.
-        last: test accuracy after the last epoch, mean over the runs: the figure to quote.
-        error: its standard error over the runs; None of a single one.
-        best: test accuracy of each run's best epoch, mean over the runs. That epoch was chosen on the samples that it
-            is tested on, so this is too good.
-        command: what measures it again.
-    """
-
-    data: str
-    runs: str
-    epochs: int
-    last: float
-    error: float | None
-    best: float
-    command: str
-
-    def __str__(self) -> str:
-        error = "" if self.error is None else f" +- {self.error:.1%}"
-        return (
-            f"{self.data}, {self.epochs} epochs, {self.runs}: test accuracy {self.last:.1%}{error} "
-            f"after the last epoch, {self.best:.1%} at the best epoch ({self.command})"
-        )
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """Settings under a name, with their origin.
-
-    Args:
-        name: what `--recipe` takes.
-        source: where net and method come from.
-        note: what to know before using it elsewhere.
-        measured: what it reached; empty where nobody has measured it.
-        settings: the fields of `TrainConfig` that differ from its defaults.
-
-    >>> recipe("nmnist").config(root="N-MNIST", epochs=3).epochs
-    3
-    """
-
-    name: str
-    source: str
-    note: str
-    measured: tuple[Measurement, ...]
-    settings: Mapping[str, Any]
-
-    def config(self, **changes: Any) -> TrainConfig:
-        """The settings of a run, `changes` before the recipe's own.
-
-        Raises:
-            ConfigError: a setting out of its range, or data without a folder.
-        """
-        return TrainConfig(**{**self.settings, **changes})
-
-    def __str__(self) -> str:
-        lines = [f"recipe {self.name}: {self.note}", f"  source: {self.source}"]
-        measured = [f"  measured on {measurement}" for measurement in self.measured] or ["  not measured"]
-        return "\n".join(lines + measured)
 
 
 # Names that recipes had before they were called as their data are.
@@ -290,6 +223,44 @@ _FASHION_MNIST = Recipe(
         }
     ),
 )
+_PIXELS: dict[str, Any] = {
+    "data": "mnist",
+    "encoding": "pixels",
+    "time_steps": 784,
+    "mean": 0.1307,
+    "std": 0.3081,
+    "shift": 0,
+    "rotate": 0.0,
+    "warp": 0.0,
+    "net": "64S-64S-64S-10",
+    "neuron": "spiking-lru",
+    "surrogate": "atan",
+    "loss": "mean-potential",
+    # A read-out without memory: the blocks have it.
+    "tau_m": 1.0,
+    "tau_s": 1.0,
+    "clip_norm": 1.0,
+    "epochs": 3,
+    "batch_size": 32,
+    "lr": 4e-3,
+    "warmup_epochs": 0.1,
+    "weight_decay": 0.01,
+}
+_SMNIST = Recipe(
+    name="smnist",
+    source="task of Le et al., 2015; blocks of Orvieto et al., ICML 2023, with spikes between their maps",
+    note="sequential MNIST, a pixel at each of 784 steps; --neuron lru has no spikes, and --net 256R-10 with --neuron "
+    "brf, or adlif and --surrogate triangle, is a recurrent net",
+    measured=(),
+    settings=MappingProxyType(_PIXELS),
+)
+_PSMNIST = Recipe(
+    name="psmnist",
+    source=_SMNIST.source,
+    note="permuted sequential MNIST: smnist with the pixels in one random order",
+    measured=(),
+    settings=MappingProxyType({**_PIXELS, "encoding": "permuted-pixels"}),
+)
 # The recipe of data other than event files, and what differs from it: nets with a neuron per class.
 BY_DATA: Mapping[str, tuple[str, Mapping[str, Any]]] = MappingProxyType(
     {
@@ -307,6 +278,16 @@ BY_DATA: Mapping[str, tuple[str, Mapping[str, Any]]] = MappingProxyType(
 RECIPES: Mapping[str, Recipe] = MappingProxyType(
     {
         each.name: each
-        for each in (_DIGITS, _NMNIST, _MNIST_EVENTS, _MNIST, _FASHION_MNIST, _ECG, _SPOKEN_DIGITS)
+        for each in (
+            _DIGITS,
+            _NMNIST,
+            _MNIST_EVENTS,
+            _MNIST,
+            _FASHION_MNIST,
+            _SMNIST,
+            _PSMNIST,
+            _ECG,
+            _SPOKEN_DIGITS,
+        )
     }
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from typing import Any, Unpack
 
@@ -12,19 +12,21 @@ from torch import nn
 
 from snnlib.neurons import Neuron
 from snnlib.nn.bidirectional import Bidirectional
+from snnlib.nn.delays import Delays
 from snnlib.nn.per_step import AvgPool2d, PerStep
 from snnlib.nn.pool import SpikeAvgPool2d
 from snnlib.nn.recurrent import SpikingRNN
 from snnlib.nn.spiking import SpikingConv2d, SpikingLinear
 from snnlib.nn.srm import LayerOptions, SRMConv2d, SRMLinear
+from snnlib.nn.state_space import StateSpaceBlock
 
 _CONV = re.compile(
     r"(?P<channels>[1-9]\d*)C(?P<kernel>[1-9]\d*)(?:s(?P<stride>[1-9]\d*))?(?:p(?P<padding>\d+))?"
 )
 _CONV_DEFAULTS = (("kernel", 0), ("stride", 1), ("padding", 0))
 _POOL = re.compile(r"P(?P<size>[1-9]\d*)")
-_RECURRENT = re.compile(r"(?P<features>[1-9]\d*)R(?P<both>B?)")
-_LINEAR = re.compile(r"(?P<features>[1-9]\d*)")
+_OVER_TIME = re.compile(r"(?P<features>[1-9]\d*)(?P<kind>RB?|S)")
+_LINEAR = re.compile(r"(?P<features>[1-9]\d*)(?:D(?P<delay>[1-9]\d*))?")
 
 
 def from_notation(
@@ -39,16 +41,18 @@ def from_notation(
     """A spiking net from the papers' notation, layers joined by `-`.
 
     `12C5` is a 5x5 convolution to 12 channels, `12C5p1` with padding 1, `12C5s2p1` with stride 2 as well; `P2` is a
-    2x2 average pooling; `100` a fully connected layer of 100 neurons, `100R` a recurrent one (`SpikingRNN`) and `100RB`
-    one of 100 neurons in each direction of time (`Bidirectional`). Layers are `SRMConv2d`, `SpikeAvgPool2d` and
-    `SRMLinear`, or with a `neuron` `SpikingConv2d`, `SpikingLinear` and the pooling of its kind of gradient.
+    2x2 average pooling; `100` a fully connected layer of 100 neurons, `100D25` one whose connections learn delays of up
+    to 25 steps (`Delays`), `100R` a recurrent one (`SpikingRNN`) and `100RB` one of 100 neurons in each direction of
+    time (`Bidirectional`); `64S` a `StateSpaceBlock` of width 64, behind a linear map from another width. Layers are
+    `SRMConv2d`, `SpikeAvgPool2d` and `SRMLinear`, or with a `neuron` `SpikingConv2d`, `SpikingLinear` and the pooling
+    of its kind of gradient.
 
     Args:
         notation: the layers, first to last.
         input_shape: `(C, H, W)` of the events.
         neuron: a neuron model, of which every layer gets a copy. Default: SRM neurons.
-        recurrent_neuron: gives the neurons of a recurrent layer from their number, for constants of their own. Default:
-            copies of `neuron`, which recurrent layers need.
+        recurrent_neuron: gives the neurons of a recurrent layer or a state-space block from their number, for constants
+            of their own. Default: copies of `neuron`, which recurrent layers need; for blocks without one, theirs.
         batch_norm: whether every convolution and linear layer but the last is `PerStep` of a torch layer and its batch
             norm, with neurons of a surrogate gradient behind it: `conv1`, `neuron1`, ... Default False.
         options: constants of all SRM layers, as in `SRMConv2d`; with a `neuron`, `batch_first`, `device` and `dtype`.
@@ -71,20 +75,12 @@ def from_notation(
     >>> cuba = snnlib.neurons.CubaLIF(surrogate=snnlib.surrogate.Triangle(width=0.5, height=0.4))
     >>> [name for name, _ in snnlib.models.from_notation("32R-10", (4, 1, 1), neuron=cuba).named_children()]
     ['flatten', 'rnn1', 'fc1']
+    >>> [name for name, _ in snnlib.models.from_notation("16S-16S-10", (1, 1, 1)).named_children()]
+    ['flatten', 'linear1', 'block1', 'block2', 'fc1']
     """
     layers: OrderedDict[str, nn.Module] = OrderedDict()
     if batch_norm and (neuron is None or neuron.gradient != "surrogate"):
         raise ValueError(f"batch_norm: expected a neuron with a surrogate gradient, got {neuron}")
-
-    def conv(*sizes: int) -> nn.Module:
-        if neuron is None:
-            return SRMConv2d(*sizes, **options)
-        return SpikingConv2d(*sizes, neuron=deepcopy(neuron), **options)  # type: ignore[misc]
-
-    def linear(*sizes: int) -> nn.Module:
-        if neuron is None:
-            return SRMLinear(*sizes, **options)
-        return SpikingLinear(*sizes, neuron=deepcopy(neuron), **options)  # type: ignore[misc]
 
     channels, height, width = input_shape
     features = 0
@@ -98,7 +94,11 @@ def from_notation(
         if match := _CONV.fullmatch(word):
             size, stride, padding = (int(match[key] or default) for key, default in _CONV_DEFAULTS)
             shape = channels, int(match["channels"]), size, stride, padding
-            layer: nn.Module = _normalized_conv(shape, options) if normalized else conv(*shape)
+            layer: nn.Module = (
+                _normalized_conv(shape, options)
+                if normalized
+                else _with_neurons((SRMConv2d, SpikingConv2d), shape, neuron, options)
+            )
             channels = int(match["channels"])
             height, width = ((side + 2 * padding - size) // stride + 1 for side in (height, width))
             kind = "conv"
@@ -107,29 +107,31 @@ def from_notation(
             layer = (SpikeAvgPool2d if by_event else AvgPool2d)(int(match["size"]))
             height, width = (side // int(match["size"]) for side in (height, width))
             kind = "pool"
-        elif match := _RECURRENT.fullmatch(word):
+        elif match := _OVER_TIME.fullmatch(word):
             if not features:
                 layers["flatten"] = nn.Flatten(2)
-            size = int(match["features"])
             makers = neuron, recurrent_neuron
-            layer = _recurrent(features or channels * height * width, match, makers, options)
-            features, kind = size * (1 + bool(match["both"])), "rnn"
+            for kind, layer in _over_time(features or channels * height * width, match, makers, options):
+                layers[name_for(kind)] = layer
+            features = int(match["features"]) * (2 if match["kind"] == "RB" else 1)
+            continue
         elif match := _LINEAR.fullmatch(word):
             flat = features or channels * height * width, int(match["features"])
             if normalized and not features:
                 layers["flatten"] = nn.Flatten(2)
-            layer = _normalized_linear(flat, options) if normalized else linear(*flat)
+            layer = (
+                _normalized_linear(flat, match, options)
+                if normalized
+                else _with_neurons((SRMLinear, SpikingLinear), flat, neuron, _with_delays(match, options))
+            )
             features = int(match["features"])
             kind = "fc"
         else:
             raise ValueError(
-                f"notation: expected words like 12C5p1, P2, 100 or 100R, got {word!r} in {notation!r}"
+                f"notation: expected words like 12C5p1, P2, 100, 100R, 64S or 100D25, got {word!r} in {notation!r}"
             )
-        if kind in ("conv", "pool") and (features or min(height, width) < 1):
-            raise ValueError(
-                f"notation: {word!r} in {notation!r} does not fit: expected a window within the frames before it, "
-                f"got {'neurons without axes' if features else f'{height} x {width} cells after it'}"
-            )
+        if kind != "fc":
+            _check_window(word, notation, features, (height, width))
         layers[name_for(kind)] = layer
         if normalized and kind in ("conv", "fc"):
             own = deepcopy(neuron)
@@ -139,21 +141,56 @@ def from_notation(
     return nn.Sequential(layers)
 
 
-def _recurrent(
+def _check_window(word: str, notation: str, features: int, after: tuple[int, int]) -> None:
+    """Raises ValueError where a convolution or a pooling finds neurons without axes or too few cells."""
+    if features or min(after) < 1:
+        got = "neurons without axes" if features else f"{after[0]} x {after[1]} cells after it"
+        raise ValueError(
+            f"notation: {word!r} in {notation!r} does not fit: expected a window within the frames before it, got {got}"
+        )
+
+
+def _with_neurons(
+    kinds: tuple[type[nn.Module], type[nn.Module]],
+    sizes: tuple[int, ...],
+    neuron: Neuron | None,
+    options: LayerOptions,
+) -> nn.Module:
+    """A layer of weights and neurons: of SRM neurons, or of copies of another."""
+    if neuron is None:
+        return kinds[0](*sizes, **options)
+    return kinds[1](*sizes, neuron=deepcopy(neuron), **options)
+
+
+def _with_delays(word: re.Match[str], options: LayerOptions) -> LayerOptions:
+    if not word["delay"]:
+        return options
+    return {**options, "delays": Delays(int(word["delay"]), "connection")}
+
+
+def _over_time(
     inputs: int,
     word: re.Match[str],
     makers: tuple[Neuron | None, Callable[[int], Neuron] | None],
     options: LayerOptions,
-) -> nn.Module:
+) -> Iterator[tuple[str, nn.Module]]:
+    """A recurrent layer or a state-space block, with the kind of layer in front of the module."""
     neuron, own = makers
+    size, kind = int(word["features"]), word["kind"]
+    made = own(size) if own else deepcopy(neuron)
+    if kind == "S":
+        factory: dict[str, Any] = {"device": options.get("device"), "dtype": options.get("dtype")}
+        if inputs != size:
+            yield "linear", nn.Linear(inputs, size, **factory)
+        block = StateSpaceBlock(size, neuron=made, batch_first=options.get("batch_first", False))
+        yield "block", block.to(**factory)
+        return
     if neuron is None or neuron.gradient != "surrogate":
         raise ValueError(
             f"notation: expected a neuron with a surrogate gradient for {word[0]!r}, got {neuron or 'SRM neurons'}"
         )
-    size = int(word["features"])
-    made = deepcopy(neuron) if own is None else own(size)
     rnn = SpikingRNN(inputs, size, neuron=made, **options)  # type: ignore[misc]
-    return Bidirectional(rnn) if word["both"] else rnn
+    yield "rnn", Bidirectional(rnn) if kind == "RB" else rnn
 
 
 def _normalized_conv(shape: tuple[int, int, int, int, int], options: LayerOptions) -> PerStep:
@@ -161,6 +198,8 @@ def _normalized_conv(shape: tuple[int, int, int, int, int], options: LayerOption
     return PerStep(nn.Conv2d(*shape, bias=False, **factory), nn.BatchNorm2d(shape[1], **factory))
 
 
-def _normalized_linear(shape: tuple[int, int], options: LayerOptions) -> PerStep:
+def _normalized_linear(shape: tuple[int, int], word: re.Match[str], options: LayerOptions) -> PerStep:
+    if word["delay"]:
+        raise ValueError(f"batch_norm: expected none beside delays, which {word[0]!r} has")
     factory: dict[str, Any] = {"device": options.get("device"), "dtype": options.get("dtype")}
     return PerStep(nn.Linear(*shape, bias=False, **factory), nn.BatchNorm1d(shape[1], **factory))

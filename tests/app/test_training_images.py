@@ -173,6 +173,29 @@ def test_rows_train_a_recurrent_net(mnist, tmp_path, capsys):
     assert "28 steps of 28 x 1 x 1 values (rows)" in out
 
 
+@pytest.mark.usefixtures("undrawn")
+@pytest.mark.parametrize(
+    ("recipe", "options"),
+    [
+        ("smnist", ("--net", "8S-8S-10")),
+        ("psmnist", ("--net", "8S-8S-10", "--neuron", "lru")),
+        ("smnist", ("--net", "16R-10", "--neuron", "brf")),
+        ("smnist", ("--net", "16R-10", "--neuron", "adlif", "--surrogate", "triangle")),
+        ("smnist", ("--net", "8D40-10", "--neuron", "lif")),
+    ],
+)
+def test_pixels_train_nets_over_time(recipe, options, mnist, tmp_path, capsys):
+    folder = tmp_path / "run"
+    train = ("train", "--recipe", recipe, "--root", mnist, "--epochs", 1, "--threads", 1, *options)
+    code, out, err = run(capsys, *train, "--out", folder)
+    assert (code, err) == (0, "")
+    assert "784 steps of 1 x 1 x 1 values" in out
+    # A net without spikes has no firing to tell of.
+    assert ("spike rate" in out) == ("lru" not in options)
+    tested = run(capsys, "eval", folder)
+    assert (tested[0], tested[2]) == (0, "")
+
+
 def test_settings_that_do_not_fit(mnist, pictures):
     for options, message in (
         ({"data": "mnist"}, "root: expected the folder of the data set for data mnist, got none"),
@@ -185,6 +208,15 @@ def test_settings_that_do_not_fit(mnist, pictures):
             "encoding: expected mean 0 and std 1 beside rate",
         ),
         ({"data": "mnist", "root": "x", "std": 0}, "std: expected a number > 0, got 0"),
+        ({"net": "8S-10"}, "neuron: expected one of lru, spiking-lru for the blocks of '8S-10', got 'srm'"),
+        (
+            {"net": "8S-20-10", "neuron": "lru"},
+            "net: expected blocks like 64S before the last layer for lru, got '8S-20-10'",
+        ),
+        (
+            {"net": "8S-10", "neuron": "spiking-lru", "loss": "count"},
+            "loss: expected tet or mean-potential for spiking-lru, got 'count'",
+        ),
     ):
         with pytest.raises(ConfigError, match=message):
             TrainConfig(**options)

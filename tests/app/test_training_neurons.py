@@ -42,9 +42,14 @@ def test_every_neuron_and_surrogate_is_built() -> None:
     shapes = [build_neuron(TrainConfig(neuron="lif", surrogate=name)) for name in get_args(SurrogateName)]
     assert len({type(neuron.surrogate) for neuron in shapes}) == len(shapes)
     assert build_neuron(TrainConfig(neuron="lif", surrogate_width=0.25)).surrogate.width == 0.25
-    kinds = [build_neuron(TrainConfig(neuron=name, tau=5.0)) for name in get_args(NeuronName)]
+    kinds = [
+        build_neuron(TrainConfig(neuron=name, net="8S-10" if "lru" in name else "8-10", tau=5.0))
+        for name in get_args(NeuronName)
+    ]
     assert kinds[0] is None
-    assert [type(neuron).__name__.lower() for neuron in kinds[1:]] == list(get_args(NeuronName))[1:]
+    names = [name.removeprefix("spiking-") for name in get_args(NeuronName)[1:]]
+    assert [type(neuron).__name__.lower() for neuron in kinds[1:]] == names
+    assert [neuron.gives_spikes for neuron in kinds[-2:]] == [False, True]
     assert kinds[2].tau == 5.0
 
 

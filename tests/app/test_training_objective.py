@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from snnlib.app.training import ConfigError, TrainConfig
-from snnlib.app.training.choices import LossName
+from snnlib.app.training.choices import LOSSES_OF_POTENTIALS, LossName
 from snnlib.app.training.classifier import SpikingClassifier
 from snnlib.app.training.data_facts import data_facts
 from snnlib.app.training.objective import build_objective
@@ -21,16 +21,16 @@ def test_every_loss_reaches_every_weight(name: str) -> None:
     frames = (torch.rand(30, 5, 2, 34, 34) < 0.1).to(torch.uint8)
     labels = torch.arange(5)
     output = list(module.net.children())[-1]
-    assert isinstance(output, SRMReadout if name == "tet" else SRMLinear)
+    assert isinstance(output, SRMReadout if name in LOSSES_OF_POTENTIALS else SRMLinear)
     assert module(frames).shape == (5, 10)
-    if name == "tet":
+    if name in LOSSES_OF_POTENTIALS:
         train = module.net(frames.float())
     else:
         with supervised_spikes(output, labels):
             train = module.net(frames.float())
     module.objective.loss(train, labels).backward()
     assert all(weight.grad is not None and weight.grad.abs().sum() > 0 for weight in module.parameters())
-    assert set(module.target_rates()) == ({"conv1"} if name == "tet" else {"conv1", "fc1"})
+    assert set(module.target_rates()) == ({"conv1"} if name in LOSSES_OF_POTENTIALS else {"conv1", "fc1"})
 
 
 def test_decisions() -> None:
@@ -44,10 +44,21 @@ def test_decisions() -> None:
         ("van-rossum", 0),
         ("first-spike", 1),
         ("tet", 0),
+        ("mean-potential", 0),
     ):
         scores = build_objective(TrainConfig(loss=name)).scores(train)
         assert scores.shape == (1, 3)
         assert int(scores.argmax()) == winner, name
+
+
+def test_the_mean_potential_is_that_of_a_samples_own_steps() -> None:
+    objective = build_objective(TrainConfig(loss="mean-potential"))
+    potential, labels = torch.randn(6, 2, 3), torch.tensor([2, 0])
+    means = torch.stack((potential[:, 0].mean(0), potential[:4, 1].mean(0)))
+    lengths = torch.tensor([6, 4])
+    torch.testing.assert_close(objective.scores(potential, lengths), means)
+    wanted = torch.nn.functional.cross_entropy(means, labels)
+    torch.testing.assert_close(objective.loss(potential, labels, lengths), wanted)
 
 
 def test_wanted_trains_need_whole_counts_that_fit() -> None:

@@ -187,7 +187,11 @@ def test_sound_is_heard_by_a_cochlea(tmp_path):
     [
         ({"shift": 2}, "shift", "0 for shd, which has no frames, got 2"),
         ({"batch_norm": True}, "batch_norm", "as padding would be part of its statistics"),
-        ({"loss": "first-spike"}, "loss", "one of tet, count, count+, cross-entropy, cross-entropy+ for shd"),
+        (
+            {"loss": "first-spike"},
+            "loss",
+            "one of tet, mean-potential, count, count+, cross-entropy, cross-entropy+ for shd",
+        ),
         ({"data": "ecg", "loss": "count"}, "loss", "one of tet for ecg, got 'count'"),
         ({"crop": "8x8+0+0"}, "crop", "None for shd"),
     ],
@@ -218,7 +222,7 @@ def test_nets_that_do_not_fit(shd, capsys, tmp_path):
         (["--net", "16R-20"], "--net: expected a neuron with a surrogate gradient for '16R'"),
         (
             ["--net", "16R-20", "--neuron", "alif"],
-            "--neuron: expected lif, cubalif or adlif for recurrent layers",
+            "--neuron: expected lif, cubalif, adlif or brf for recurrent layers",
         ),
         (
             ["--net", "16R-20", "--neuron", "lif", "--surrogate", "atan"],

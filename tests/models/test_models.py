@@ -17,6 +17,7 @@ from snnlib.models import from_notation, nmnist_net
         ("4C3", (1, 8, 9), ["conv1"], (4, 6, 7)),
         ("4C3p1-P2-6C3s2-P2", (1, 16, 16), ["conv1", "pool1", "conv2", "pool2"], (6, 1, 1)),
         ("12C5p1-P2-64C5-P2-10", (2, 34, 34), ["conv1", "pool1", "conv2", "pool2", "fc1"], (10,)),
+        ("6S-6S-8S-3", (1, 1, 6), ["flatten", "block1", "block2", "linear1", "block3", "fc1"], (3,)),
     ],
 )
 def test_shapes(notation: str, shape: tuple[int, int, int], names: list[str], out: tuple[int, ...]) -> None:
@@ -37,14 +38,53 @@ def test_words_mean_their_options() -> None:
         assert layer.threshold == 2
 
 
-UNKNOWN = ["", "4C", "C5", "P", "4c5", "4C5-", "4C5--10", "12C5(p1)", "1.5", "4C5p", "4C5 -10"]
+def test_delays_are_those_of_connections() -> None:
+    for neuron in (None, snnlib.neurons.LIF()):
+        net = from_notation("5D7-4", (1, 1, 6), neuron=neuron)
+        assert net.fc1.delays.steps.shape == (5, 6)
+        assert net.fc1.delays.max_delay == 7
+        assert net.fc2.delays is None
+        assert net(torch.zeros(9, 2, 1, 1, 6)).shape == (9, 2, 4)
+    with pytest.raises(ValueError, match="batch_norm: expected none beside delays, which '5D7' has"):
+        from_notation("5D7-4", (1, 1, 6), neuron=snnlib.neurons.LIF(), batch_norm=True)
+
+
+def test_blocks_have_the_neurons_and_options_that_are_asked_for() -> None:
+    spiking = snnlib.neurons.LRU(threshold=1.0)
+    net = from_notation("6S-4", (1, 1, 6), neuron=spiking, batch_first=True, dtype=torch.float64)
+    assert net.block1.neuron.gives_spikes
+    assert net.block1.neuron is not spiking
+    x = torch.rand(2, 5, 1, 1, 6, dtype=torch.float64)
+    assert net.block1.batch_first
+    assert net(x).shape == (2, 5, 4)
+    own = from_notation("6S-4", (1, 1, 6), recurrent_neuron=snnlib.neurons.LRU.ring)
+    assert own.block1.neuron.nu.shape == (6,)
+
+
+UNKNOWN = [
+    "",
+    "4D",
+    "4D0",
+    "4RS",
+    "4S3",
+    "4C",
+    "C5",
+    "P",
+    "4c5",
+    "4C5-",
+    "4C5--10",
+    "12C5(p1)",
+    "1.5",
+    "4C5p",
+    "4C5 -10",
+]
 ZEROS = ["0", "0C3", "4C0", "P0", "4C3s0"]
 
 
 @pytest.mark.parametrize("notation", UNKNOWN + ZEROS)
 def test_unknown_words(notation: str) -> None:
     with pytest.raises(
-        ValueError, match=r"notation: expected words like 12C5p1, P2, 100 or 100R, got '.*' in"
+        ValueError, match=r"notation: expected words like 12C5p1, P2, 100, 100R, 64S or 100D25, got '.*' in"
     ):
         from_notation(notation, (2, 34, 34))
 

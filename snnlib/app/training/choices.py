@@ -19,9 +19,17 @@ DataName = Literal[
 ]
 ImageEncoding = Literal["current", "rate", "latency", "rows", "pixels", "permuted-pixels"]
 LossName = Literal[
-    "count", "count+", "cross-entropy", "cross-entropy+", "first-spike", "spike-time", "van-rossum", "tet"
+    "count",
+    "count+",
+    "cross-entropy",
+    "cross-entropy+",
+    "first-spike",
+    "spike-time",
+    "van-rossum",
+    "tet",
+    "mean-potential",
 ]
-NeuronName = Literal["srm", "if", "lif", "plif", "cubalif", "alif", "adlif"]
+NeuronName = Literal["srm", "if", "lif", "plif", "cubalif", "alif", "adlif", "brf", "lru", "spiking-lru"]
 SurrogateName = Literal["triangle", "rectangle", "atan", "sigmoid", "fast-sigmoid"]
 Start = Literal["calibrated", "standardized"]
 FrameMode = Literal["binary", "count"]
@@ -34,4 +42,11 @@ SEQUENCES: frozenset[DataName] = frozenset({"ecg", "spoken-digits", "shd", "ssc"
 IMAGES: frozenset[DataName] = frozenset({"mnist", "fashion-mnist", "images"})
 STEPS_LABELLED: frozenset[DataName] = frozenset({"ecg"})
 # Losses that know lengths; others count steps to the end of the batch.
-LOSSES_WITH_LENGTHS: tuple[LossName, ...] = ("tet", "count", "count+", "cross-entropy", "cross-entropy+")
+LOSSES_WITH_LENGTHS: tuple[LossName, ...] = (
+    *("tet", "mean-potential"),
+    *("count", "count+", "cross-entropy", "cross-entropy+"),
+)
+# Losses of output potentials, which a read-out has instead of spikes.
+LOSSES_OF_POTENTIALS: frozenset[LossName] = frozenset({"tet", "mean-potential"})
+# Neurons of state-space blocks, and of no other layer.
+STATE_SPACE_NEURONS: frozenset[NeuronName] = frozenset({"lru", "spiking-lru"})

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from snnlib import __version__
-from snnlib.app.training.choices import STEPS_LABELLED
+from snnlib.app.training.choices import LOSSES_OF_POTENTIALS, STEPS_LABELLED
 from snnlib.app.training.config import TrainConfig
 from snnlib.app.training.data_facts import DataFacts
 from snnlib.app.training.graph_training import GraphTraining
@@ -141,7 +141,11 @@ class SpikingClassifier(pl.LightningModule):
         names = [name for name, module in self.net.named_modules() if isinstance(module, NeuronLayer)]
         rates = dict.fromkeys(names, self.config.target_rate)
         # The output layer has a rate of its own, if it fires at all.
-        return rates if self.config.loss == "tet" else {**rates, names[-1]: self.config.output_rate}
+        return (
+            rates
+            if self.config.loss in LOSSES_OF_POTENTIALS
+            else {**rates, names[-1]: self.config.output_rate}
+        )
 
     def on_train_epoch_start(self) -> None:
         """Seed what is random in the epoch by its number: a resumed run then needs no state from before."""

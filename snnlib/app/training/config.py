@@ -125,8 +125,8 @@ class TrainConfig(StoredSettings):
 
     net: str = setting(
         "12C5p1-P2-64C5-P2-10",
-        "Build these layers: 12C5p1 is a convolution, P2 a pooling, 10 a linear layer, 128R a recurrent one, 64RB "
-        "one that reads in both directions.",
+        "Build these layers: 12C5p1 is a convolution, P2 a pooling, 10 a linear layer, 10D25 one with delays up to 25 "
+        "steps, 128R a recurrent one, 64RB one in both directions, 64S a state-space block.",
         NET,
     )
     """The papers' notation, see `snnlib.models.from_notation`. The last layer must have one neuron per class."""
@@ -202,7 +202,7 @@ class TrainConfig(StoredSettings):
         LEARNING,
         number(above=0),
     )
-    """The 2022 paper's code has 0.85."""
+    """0.85 in the 2022 paper's code."""
     val_split: float = setting(
         0.0,
         "Hold out this share of the training samples and keep the checkpoint of the best epoch, the first with the "
@@ -263,15 +263,15 @@ class TrainConfig(StoredSettings):
     warp: float = setting(1.0, "Warp training samples by about this many pixels.", LEARNING, number(least=0))
     loss: LossName = setting(
         "tet",
-        "Minimise this loss of output potentials (tet), spike counts, spike times or spike trains.",
+        "Minimise this loss of output potentials (tet, mean-potential), spike counts, spike times or spike trains.",
         LEARNING,
     )
     """`"count"`: squared distance to the wanted counts where a count is on the wrong side of its own; `"count+"`, its
     balanced form; `"cross-entropy"` and `"cross-entropy+"` of `logit_scale * counts`; `"first-spike"`, cross-entropy of
     `-logit_scale * times`; `"spike-time"` and `"van-rossum"`, distance to a sequence with the wanted counts; `"tet"`,
-    cross-entropy at each step of output potentials without spikes. See `snnlib.losses`. TET is the default because it
-    learns fastest by far. Of the others, count wants every output neuron to fire a little: one that cross-entropy has
-    silenced learns no more."""
+    cross-entropy at each step of output potentials without spikes; `"mean-potential"`, that of their mean. TET is the
+    default because it learns fastest by far. Of the others, count wants every output neuron to fire a little: one that
+    cross-entropy has silenced learns no more."""
     logit_scale: float = setting(
         0.5,
         "Multiply spike counts by this to get the logits of cross-entropy losses.",

@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from snnlib.app.read_options import read_options
-from snnlib.app.training.choices import IMAGES, LOSSES_WITH_LENGTHS, SEQUENCES, STEPS_LABELLED
+from snnlib.app.training.choices import (
+    IMAGES,
+    LOSSES_OF_POTENTIALS,
+    LOSSES_WITH_LENGTHS,
+    SEQUENCES,
+    STATE_SPACE_NEURONS,
+    STEPS_LABELLED,
+)
 from snnlib.app.training.errors import ConfigError
 from snnlib.app.training.setting import wrong
 from snnlib.data import EventFileError
@@ -20,7 +27,7 @@ def check_together(config: TrainConfig) -> None:
     Raises:
         ConfigError: names a setting that does not fit the others, what was expected and what came.
     """
-    for rule in (wanted_counts, batch_norm, graph, sequences, images, data_folder, reader):
+    for rule in (wanted_counts, batch_norm, blocks, graph, sequences, images, data_folder, reader):
         rule(config)
 
 
@@ -38,6 +45,20 @@ def batch_norm(config: TrainConfig) -> None:
     """Batch norm before neurons that learn with a surrogate gradient only."""
     if config.batch_norm and config.neuron == "srm":
         raise ConfigError("batch_norm", "expected a neuron with a surrogate gradient beside it, got srm")
+
+
+def blocks(config: TrainConfig) -> None:
+    """State-space blocks and their neurons go together, before a read-out of potentials."""
+    are_blocks = [word.endswith("S") for word in config.net.split("-")[:-1]]
+    known = ", ".join(sorted(STATE_SPACE_NEURONS))
+    if config.neuron not in STATE_SPACE_NEURONS:
+        if any(are_blocks):
+            raise wrong(config, "neuron", f"one of {known} for the blocks of {config.net!r}")
+        return
+    if not all(are_blocks):
+        raise wrong(config, "net", f"blocks like 64S before the last layer for {config.neuron}")
+    if config.loss not in LOSSES_OF_POTENTIALS:
+        raise wrong(config, "loss", f"tet or mean-potential for {config.neuron}")
 
 
 def graph(config: TrainConfig) -> None:

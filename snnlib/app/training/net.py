@@ -6,6 +6,7 @@ from functools import partial
 
 from torch import nn
 
+from snnlib.app.training.choices import LOSSES_OF_POTENTIALS
 from snnlib.app.training.config import TrainConfig
 from snnlib.app.training.data_facts import DataFacts
 from snnlib.app.training.errors import ConfigError
@@ -42,7 +43,7 @@ def build_net(config: TrainConfig, facts: DataFacts) -> nn.Module:
         )
     if config.neuron == "srm":
         standardize_weights_(net, homeostasis=config.start == "standardized")
-    if config.loss == "tet":
+    if config.loss in LOSSES_OF_POTENTIALS:
         name, last = list(net.named_children())[-1]
         assert isinstance(last, SRMLinear | SpikingLinear)
         net.set_submodule(

@@ -15,6 +15,9 @@ from snnlib.neurons.surrogate import Surrogate
 # Peak of the surrogate of recurrent layers: from 1 on gradients can grow to NaN (docs/time.md).
 _RECURRENT_PEAK = 0.4
 
+# Of sequential MNIST in Higuchi et al., "Balanced Resonate-and-Fire Neurons", ICML 2024.
+_BRF_OMEGA, _BRF_OFFSET = (15.0, 50.0), (0.1, 1.0)
+
 _SHAPES: dict[SurrogateName, Callable[[float], Surrogate]] = {
     "triangle": surrogate.Triangle,
     "rectangle": surrogate.Rectangle,
@@ -37,20 +40,34 @@ def build_neuron(config: TrainConfig) -> neurons.Neuron | None:
         "cubalif": lambda: neurons.CubaLIF(tau, surrogate=shape),
         "alif": lambda: neurons.ALIF(tau, surrogate=shape),
         "adlif": lambda: neurons.AdLIF(tau, surrogate=shape),
+        "brf": neurons.BRF,
+        "lru": neurons.LRU,
+        "spiking-lru": lambda: neurons.LRU(threshold=1.0, surrogate=shape),
     }
     return models[config.neuron]()
 
 
 def build_recurrent_neuron(config: TrainConfig, size: int) -> neurons.Neuron:
-    """Neurons of a recurrent layer, each with constants of its own that learn within bounds.
+    """Neurons of a recurrent layer or a state-space block, each with constants of its own that learn within bounds.
 
     Time constants are drawn log-uniformly: of membranes from `tau` to `10 tau`, of the synapses of `cubalif` from
     `0.4 tau` to `4 tau`, of the adaptation of `adlif` from `10 tau` to `60 tau`, with couplings a in 0..1 and b in
-    0..2. The surrogate has a peak of 0.4. With `tau` 5 these are the neurons of `examples/ecg.py`.
+    0..2. The surrogate has a peak of 0.4. With `tau` 5 these are the neurons of `examples/ecg.py`. Those of `brf` have
+    the constants and the surrogate of their paper, those of `lru` and `spiking-lru` lie in a ring (`LRU.ring`), whose
+    constants need no bounds.
 
     Raises:
         ConfigError: a neuron or a surrogate that recurrent layers do not take.
     """
+    if config.neuron == "lru":
+        return neurons.LRU.ring(size)
+    if config.neuron == "spiking-lru":
+        return neurons.LRU.ring(
+            size, threshold=1.0, surrogate=_SHAPES[config.surrogate](config.surrogate_width)
+        )
+    if config.neuron == "brf":
+        omega, offset = torch.empty(size).uniform_(*_BRF_OMEGA), torch.empty(size).uniform_(*_BRF_OFFSET)
+        return neurons.BRF(omega, offset)
     if config.surrogate not in ("triangle", "rectangle"):
         raise ConfigError(
             "surrogate", f"expected triangle or rectangle for recurrent layers, got {config.surrogate!r}"
@@ -85,4 +102,6 @@ def build_recurrent_neuron(config: TrainConfig, size: int) -> neurons.Neuron:
         return neurons.bound_(
             adlif, tau_m=bounds(0.3, 60), tau_a=bounds(2, 200), a=(0.01, 1.0), b=(0.01, 2.0)
         )
-    raise ConfigError("neuron", f"expected lif, cubalif or adlif for recurrent layers, got {config.neuron!r}")
+    raise ConfigError(
+        "neuron", f"expected lif, cubalif, adlif or brf for recurrent layers, got {config.neuron!r}"
+    )

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from snnlib.app.training.choices import STEPS_LABELLED
 from snnlib.app.training.config import TrainConfig
@@ -73,6 +74,13 @@ def build_objective(config: TrainConfig) -> Objective:
                 potential, labels, regularization=0.0, lengths=lengths
             ),
             lambda potential, _=None: potential,
+        )
+    if config.loss == "mean-potential":
+        return Objective(
+            lambda potential, labels, lengths=None: cross_entropy(
+                _mean_potential(potential, lengths), labels
+            ),
+            _mean_potential,
         )
     return Objective(
         lambda potential, labels, lengths=None: losses.tet_loss(potential, labels, lengths=lengths),

@@ -80,6 +80,9 @@ def print_summary(facts: dict[str, str], test: TestResult, console: Console) -> 
         table.add_row(name, value)
     console.print(table)
     console.print()
+    if not test.layers:
+        # A net without spikes.
+        return
     layers = Table(*LAYER_COLUMNS[:1], title="Layers", title_justify="left", box=None, pad_edge=False)
     for name in LAYER_COLUMNS[1:]:
         layers.add_column(name, justify="right")
