@@ -251,14 +251,34 @@ _SMNIST = Recipe(
     source="task of Le et al., 2015; blocks of Orvieto et al., ICML 2023, with spikes between their maps",
     note="sequential MNIST, a pixel at each of 784 steps; --neuron lru has no spikes, and --net 256R-10 with --neuron "
     "brf, or adlif and --surrogate triangle, is a recurrent net",
-    measured=(),
+    measured=(
+        Measurement(
+            data="MNIST, 60000 to train and the first 5000 test images, pixel by pixel",
+            runs="seed 0",
+            epochs=3,
+            last=0.9754,
+            error=None,
+            best=0.9754,
+            command="snnlib train --recipe smnist --threads 1",
+        ),
+    ),
     settings=MappingProxyType(_PIXELS),
 )
 _PSMNIST = Recipe(
     name="psmnist",
     source=_SMNIST.source,
     note="permuted sequential MNIST: smnist with the pixels in one random order",
-    measured=(),
+    measured=(
+        Measurement(
+            data="MNIST, 60000 to train and the first 5000 test images, in a random order of the pixels",
+            runs="seed 0, without spikes",
+            epochs=3,
+            last=0.9268,
+            error=None,
+            best=0.9268,
+            command="snnlib train --recipe psmnist --neuron lru --threads 1",
+        ),
+    ),
     settings=MappingProxyType({**_PIXELS, "encoding": "permuted-pixels"}),
 )
 # The recipe of data other than event files, and what differs from it: nets with a neuron per class.
