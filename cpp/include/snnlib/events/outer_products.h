@@ -41,6 +41,7 @@ class OuterProducts {
 
   // One more row; both stay in place until `store`.
   void add(const S* events, const S* signal) {
+    if (!outputs_) return;
     rows_.data()[count_++] = {events, signal};
     if (count_ == kRows * kBlocks) flush();
   }
@@ -70,6 +71,7 @@ class OuterProducts {
   int64_t pieces() const { return (outputs_ + kPiece - 1) / kPiece; }
 
   void flush() {
+    if (!count_) return;
     const int64_t blocks = (count_ + kRows - 1) / kRows;
     parallel_for(blocks, threads_, [&](int64_t block) {
       thread_local FoundEvents<S> found;
