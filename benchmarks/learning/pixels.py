@@ -46,11 +46,11 @@ class Recurrent(Layer):
 
 
 class Blocks(nn.Module):
-    """Three blocks, and scores of each step; `most` is the largest angle of their units per step."""
+    """Three blocks, and scores of each step."""
 
-    def __init__(self, most: float, **options: float) -> None:
+    def __init__(self, **options: float) -> None:
         super().__init__()
-        units = [LRU.ring(WIDTH, most=most, **options) for _ in range(3)]
+        units = [LRU.ring(WIDTH, **options) for _ in range(3)]
         blocks = [snnlib.nn.StateSpaceBlock(WIDTH, neuron=each) for each in units]
         self.layers = nn.Sequential(nn.Linear(1, WIDTH), *blocks, nn.Linear(WIDTH, CLASSES))
 
@@ -74,14 +74,13 @@ def brf() -> neurons.Neuron:
     return neurons.BRF(torch.empty(HIDDEN).uniform_(15, 50), torch.empty(HIDDEN).uniform_(0.1, 1))
 
 
-# By the largest angle of units, which recurrent nets do not have.
-NETS: dict[str, Callable[[float], nn.Module]] = {
-    "spiking-blocks": lambda most: Blocks(most, threshold=1.0),
+NETS: dict[str, Callable[[], nn.Module]] = {
+    "spiking-blocks": lambda: Blocks(threshold=1.0),
     "blocks": Blocks,
-    "adlif": lambda _: Recurrent(adlif()),
-    "brf": lambda _: Recurrent(brf()),
-    "snntorch": lambda _: SnnTorch(1, HIDDEN, synaptic=True),
-    "spikingjelly": lambda _: SpikingJelly(1, HIDDEN),
+    "adlif": lambda: Recurrent(adlif()),
+    "brf": lambda: Recurrent(brf()),
+    "snntorch": lambda: SnnTorch(1, HIDDEN, synaptic=True),
+    "spikingjelly": lambda: SpikingJelly(1, HIDDEN),
 }
 
 
@@ -96,8 +95,7 @@ def run(name: str, root: Path, seconds: float, permuted: bool, seed: int) -> Non
         pixels = pixels[:, order] if permuted else pixels
         return pixels.float().div(255).sub(MEAN).div(STD).t().unsqueeze(2)
 
-    # Pixels in a random order have no neighbours, and so all frequencies.
-    net = NETS[name](math.pi if permuted else math.pi / 10)
+    net = NETS[name]()
     blocks = isinstance(net, Blocks)
     batch, lr = (32, 4e-3) if blocks else (128, 2e-3)
     if isinstance(net, Layer):
