@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
@@ -239,6 +241,38 @@ class Neuron(KnownOptions, Constants):
             )
         free = replace(dynamics, threshold=math.inf, membrane=True, reset_next=False)
         return ops.scan.run(x, free, None, int(self.batch_first))[0] / self.mean_threshold()
+
+    def potential(self, x: Tensor) -> Tensor:
+        """Membrane potential of every step, before a spike of that step resets it, in the shape and dtype of `x`.
+
+        It is what a step compares with the threshold, in the unit of the threshold; `free_potential` is that of neurons
+        that never fire, divided by the threshold. Models without `dynamics` run by `step` for it.
+
+        Raises:
+            ValueError: a model without `dynamics` whose `step` does not hand its membrane to `fire`.
+
+        >>> import torch, snnlib
+        >>> neuron = snnlib.neurons.LIF(tau=2.0)
+        >>> x = torch.full((4, 1, 1), 1.5)
+        >>> neuron.potential(x).flatten().tolist(), neuron(x).flatten().tolist()
+        ([0.75, 1.125, 0.75, 1.125], [0.0, 1.0, 0.0, 1.0])
+        """
+        dynamics = self.forward_dynamics(self.constants())
+        if dynamics is not None:
+            return self._run(x, None, replace(dynamics, membrane=True)).value
+        probe, seen = copy.copy(self), list[Tensor]()
+
+        def noting(fire: Callable[..., Any], h: Tensor, *others: Any) -> Any:
+            seen.append(h)
+            return fire(h, *others)
+
+        for name in ("fire", "fire_by_event"):
+            if (fire := getattr(probe, name, None)) is not None:
+                setattr(probe, name, partial(noting, fire))
+        probe.reference(x)
+        if len(seen) != x.shape[int(self.batch_first)]:
+            raise ValueError(f"neuron: expected a model whose potential is known, got {self}")
+        return torch.stack(seen, int(self.batch_first)).to(x.dtype) if seen else torch.empty_like(x)
 
     def start(self, shape: Sequence[int], like: Tensor, state: tuple[Tensor, ...] | None) -> Tensor | None:
         """State `[K, N, C, ...]` to begin with for steps of this shape `[N, C, ...]`; None where it is zero."""

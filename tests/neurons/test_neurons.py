@@ -13,10 +13,13 @@ from torch import Tensor
 
 import snnlib
 from snnlib.neurons import (
+    ALIF,
+    BRF,
     IF,
     KLIF,
     LIF,
     MODELS,
+    PSN,
     SRM,
     CubaLIF,
     Neuron,
@@ -150,6 +153,45 @@ def test_kernel_bits(model: type[Neuron], options: dict[str, Any]) -> None:
             results.append([value, state, *filled([leaf.grad for leaf in leaves], leaves)])
     for number, (a, b) in enumerate(zip(*results, strict=True)):
         assert_bits(a, b, f"output {number}")
+
+
+@every_case
+def test_potentials_reach_the_threshold_where_there_are_spikes(
+    model: type[Neuron], options: dict[str, Any], path: str
+) -> None:
+    """`potential` is that before the reset of each step; between spikes it follows the neuron's own states."""
+    neuron = model(**options)
+    x = driving(neuron, currents(12, 2, 3))
+    if isinstance(neuron, ALIF) and neuron.dynamics(neuron.constants()) is None:
+        with pytest.raises(ValueError, match="neuron: expected a model whose potential is known"):
+            neuron.potential(x)
+        return
+    potential, spikes = neuron.potential(x), neuron(x)
+    assert potential.shape == x.shape
+    if not neuron.gives_spikes:
+        assert_bits(potential, spikes)
+    elif isinstance(neuron, ALIF | BRF):
+        # Their threshold moves: where the last step has no spike the potential is the membrane that goes on.
+        quiet = spikes[-1] == 0
+        assert_bits(potential[-1][quiet], neuron.run(x).state[0][0][quiet])
+    else:
+        threshold = neuron.constants().get("threshold", torch.zeros(()))
+        over = potential > threshold if getattr(neuron, "compare", ">=") == ">" else potential >= threshold
+        assert torch.equal(over, spikes != 0)
+    with torch.no_grad():
+        assert_bits(model(**options, batch_first=True).potential(x.movedim(0, 1)), potential.movedim(0, 1))
+
+
+def test_potentials_of_models_that_do_not_say_theirs_are_refused() -> None:
+    class Own(Neuron):
+        state_names = ("v",)
+
+        def step(self, state: Any, current: Tensor, params: Any) -> Any:
+            return current, state
+
+    for neuron in (Own(), PSN(4)):
+        with pytest.raises(ValueError, match=r"^neuron: expected"):
+            neuron.potential(torch.ones(4, 2, 3))
 
 
 @pytest.mark.parametrize("gradient", ["surrogate", "event"])

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.functional import srm_trace
-from snnlib.neurons.base import Params
+from snnlib.neurons import ALIF, BRF
 from snnlib.neurons.firing import SpikingNeuron
 from snnlib.nn.recurrent_layer import Recurrent
 from snnlib.nn.spiking import SpikingLayer
@@ -33,12 +33,16 @@ def normalised_potential(layer: nn.Module, x: Tensor) -> Tensor | None:
         ).potential
     else:
         neuron = layer.neuron if isinstance(layer, SpikingLayer) else layer
-        if not isinstance(neuron, SpikingNeuron):
+        # The threshold of ALIF and BRF moves.
+        if not isinstance(neuron, SpikingNeuron) or isinstance(neuron, ALIF | BRF):
             return None
-        recorded = _before_reset(neuron, current)
-        if recorded is None:
+        neuron = copy.copy(neuron)
+        neuron.batch_first = False
+        try:
+            potential = neuron.potential(current)
+        except ValueError:
             return None
-        potential, threshold = recorded, neuron.constants()["threshold"].to(recorded.dtype)
+        threshold = neuron.constants()["threshold"].to(potential.dtype)
     if threshold.dim():
         # One per channel, which is the dimension after time and batch.
         threshold = threshold.view(-1, *[1] * (current.dim() - 3))
@@ -52,22 +56,6 @@ def _input_current(layer: nn.Module, x: Tensor) -> Tensor:
     current = layer.operator.forward(x.flatten(0, 1), layer.effective_weight)
     current = current.reshape(*x.shape[:2], *current.shape[1:])
     return current + layer.sent_back(layer(x)) if isinstance(layer, Recurrent) else current
-
-
-def _before_reset(neuron: SpikingNeuron, current: Tensor) -> Tensor | None:
-    """The membrane potential that each step compares with the threshold; None for a model that compares none."""
-    membranes: list[Tensor] = []
-    probe = copy.deepcopy(neuron)
-    probe.batch_first = False
-    fire = probe.fire
-
-    def watch(membrane: Tensor, params: Params) -> Tensor:
-        membranes.append(membrane)
-        return fire(membrane, params)
-
-    probe.fire = watch  # type: ignore[method-assign]
-    probe.reference(current)
-    return torch.stack(membranes) if len(membranes) == len(current) else None
 
 
 def typical_neurons(counts: Tensor) -> dict[str, int]:
