@@ -1,8 +1,7 @@
 // SRM neurons backward on CUDA. A thread takes V neurons through a chunk of steps:
 //
 //   copy       current and gradient of all steps into its scratch, asynchronously: all of them are on their way at
-//   once,
-//              and none waits in a register
+//              once, and none waits in a register
 //   forwards   repeats the recurrence; what it read of a step makes room for q slope and q gain
 //   backwards  the two signals, by decay alone between spikes
 //
