@@ -91,6 +91,12 @@ def nir(
         bool,
         typer.Option(help="Write neurons that NIR has only nearly as the nearest, and print the change."),
     ] = False,
+    readout: Annotated[
+        bool,
+        typer.Option(
+            help="Write the readout, or end the graph with the spikes that it gets, for tools that have none."
+        ),
+    ] = True,
     root: RootOption = None,
 ) -> None:
     """Write the run's net as a graph of the Neuromorphic Intermediate Representation.
@@ -101,7 +107,8 @@ def nir(
     from snnlib.app.training.exporting import run_to_nir  # noqa: PLC0415
 
     with _naming_run_folder(ValueError):
-        graph = run_to_nir(run_folder, checkpoint, dt, discretisation, approximate, root)
+        options = {"discretisation": discretisation, "approximate": approximate, "readout": readout}
+        graph = run_to_nir(run_folder, checkpoint, dt, options, root)
     write_graph(out, graph)
     print(f"graph: {out}")
 

@@ -176,6 +176,35 @@ def test_recurrent_neurons_that_nirtorch_builds_twice_are_refused() -> None:
     assert found.variant is not None and verify_nir(found.variant, "snntorch", DT, x=x.numpy()).exact
 
 
+def test_the_last_spikes_go_where_no_readout_does(capsys: pytest.CaptureFixture[str]) -> None:
+    torch.manual_seed(0)
+    hidden = dyadic(nn.Sequential(snnlib.SpikingConv2d(2, 4, 3, neuron=LIF(tau=4.0)), snnlib.AvgPool2d(2)))
+    lif = snnlib.SpikingRNN(16, 8, neuron=LIF(tau=4.0, surrogate=LOW))
+    integrated = snnlib.SpikingLinear(8, 3, neuron=snnlib.neurons.Integrator(tau=4.0))
+    x = spikes(20, 3, 2, 6, 6)
+    for readout in (snnlib.SRMReadout(8, 3), integrated):
+        net = nn.Sequential(hidden, dyadic(lif), readout)
+        for target in ("snntorch", "spikingjelly", "norse"):
+            refused = verify_nir(snnlib.to_nir(net, x=x), target, DT, x=x.numpy())
+            assert refused.variant is None and "readout=False (--no-readout)" in str(refused.no_variant)
+            graph = snnlib.to_nir(net, x=x, readout=False)
+            found = verify_nir(graph, target, DT, x=x.numpy())
+            assert found.exact or found.variant is not None, str(found)
+        again = snnlib.from_nir(graph, DT)(x)
+        assert again.count_nonzero() > 0 and torch.equal(again, net[:2](x))
+    # Frames in front of the readout are no longer flat.
+    frames = snnlib.to_nir(
+        nn.Sequential(*hidden, nn.Flatten(2), snnlib.SRMReadout(16, 3)), x=x, readout=False
+    )
+    assert frames.nodes["output"].output_type["output"].tolist() == [4, 4, 4]
+    assert set(frames.nodes) == {"input", "0.weight", "0.neuron", "output"}
+    for alone in (snnlib.SRMReadout(8, 3), nn.Linear(8, 3)):
+        with pytest.raises(ValueError, match="readout: expected one last layer that fires where it is False"):
+            snnlib.to_nir(nn.Sequential(alone), readout=False)
+    snnlib.to_nir(nn.Sequential(snnlib.SRMLinear(8, 6), snnlib.SRMReadout(6, 3)), approximate=True)
+    assert "output potentials: differ by up to " in capsys.readouterr().out
+
+
 def test_show_lists_nodes_and_constants() -> None:
     text = shown(snnlib.to_nir(nn.Sequential(snnlib.SpikingRNN(4, 3, neuron=LIF(tau=4.0, surrogate=LOW)))))
     assert "0_0.w_in + 0_0.w_rec [t-1]" in text and "tau [3] 0.0004" in text

@@ -114,6 +114,15 @@ def test_importers_do_what_is_said_of_them(importer: str, name: str, quantised: 
     pairs.record("snnlib", importer, how, name, share)
 
 
+@pytest.mark.parametrize("importer", IMPORTERS)
+def test_nets_arrive_without_their_readout(importer: str) -> None:
+    hidden, x = dyadic(nets(4.0, 2.0)["LIF"][0]), spikes(STEPS, BATCH, 40)
+    graph = snnlib.to_nir(nn.Sequential(hidden, snnlib.SRMReadout(10, 3)), readout=False)
+    with torch.no_grad():
+        real, ours = IMPORTERS[importer](graph, x), hidden(x)
+    assert ours.count_nonzero() > 0 and torch.equal(real, ours)
+
+
 def said(graph: Any, importer: str, x: Tensor) -> Any:
     """Output of a graph as the library's emulation of an importer has it."""
     target, structure = TARGETS[importer], structure_of(graph)

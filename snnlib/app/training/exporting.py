@@ -74,7 +74,7 @@ def _how_to_feed(config: TrainConfig, classes: tuple[str, ...]) -> list[str]:
 
 
 def run_to_nir(
-    folder: Path, checkpoint: Checkpoint, dt: float, discretisation: str, approximate: bool, root: Path | None
+    folder: Path, checkpoint: Checkpoint, dt: float, options: dict[str, Any], root: Path | None
 ) -> Any:
     """The graph of a run's net.
 
@@ -84,7 +84,7 @@ def run_to_nir(
     """
     module, config, data = _opened(folder, checkpoint, root)
     frames, _ = _batch(config, data.test_set, 4)
-    return to_nir(module.net, dt, x=frames, discretisation=discretisation, approximate=approximate)
+    return to_nir(module.net, dt, x=frames, **options)
 
 
 def export_run_to_onnx(folder: Path, out: Path, checkpoint: Checkpoint, root: Path | None) -> None:

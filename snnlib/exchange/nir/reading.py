@@ -27,6 +27,8 @@ Discretisation = Literal["euler", "exponential"]
 
 # Nodes with a state, by the name of their class.
 NEURONS = ("I", "IF", "LI", "LIF", "CubaLI", "CubaLIF", "Threshold")
+# Those of them that give potentials, as readouts do.
+POTENTIALS = ("I", "LI", "CubaLI")
 
 # What nodes hold beside time constants, which `leak_of` checks, and delays.
 _NUMBERS = ("weight", "bias", "scale", "r", "v_leak", "v_threshold", "v_reset", "w_in", "threshold")
@@ -61,6 +63,11 @@ def check_numbers(name: str, node: Any) -> None:
 def kind_of(node: Any) -> str:
     """The name of a node's class."""
     return type(node).__name__
+
+
+def fires(node: Any) -> bool:
+    """Whether a node gives spikes."""
+    return kind_of(node) in NEURONS and kind_of(node) not in POTENTIALS
 
 
 def leak_of(name: str, tau: Any, dt: float, discretisation: Discretisation) -> Array:

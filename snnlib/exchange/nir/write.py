@@ -10,7 +10,7 @@ import torch
 
 from snnlib.exchange.nir.modules import conv_node, linear_node, pool_node
 from snnlib.exchange.nir.package import nir_package
-from snnlib.exchange.nir.reading import Discretisation, kind_of
+from snnlib.exchange.nir.reading import Discretisation, fires, kind_of
 from snnlib.exchange.nir.structure import Shape, output_shape
 from snnlib.exchange.nir.write_cell import node_of_cell
 from snnlib.nn.delays import Delays
@@ -66,6 +66,23 @@ class Writer:
                 values[step] = self._operation(name_of_node(step), step.operation, read, alone)
         assert graph.output is not None
         return values[graph.output]
+
+    def without_readout(self, end: Value) -> Value:
+        """Takes out what stands behind the last neurons that fire, and returns their spikes.
+
+        Raises:
+            ValueError: no single layer is the last that fires.
+        """
+        while len(end.sources) != 1 or not fires(self.nodes[end.sources[0]]):
+            name = end.sources[0]
+            if len(end.sources) != 1 or name == "input":
+                raise ValueError(
+                    "readout: expected one last layer that fires where it is False, got none or several"
+                )
+            sources = tuple(source for source, target in self.edges if target == name)
+            self.edges = [edge for edge in self.edges if name not in edge]
+            end = Value(sources, tuple(int(size) for size in self.nodes.pop(name).input_type["input"]))
+        return end
 
     def _operation(  # noqa: PLR0911 - one for each operation
         self, name: str, operation: Operation, read: list[Value], alone: bool
@@ -168,10 +185,10 @@ class Writer:
         free = replace(cell, threshold=None, reset_value=None, start=np.zeros(()))
         others = {option: text for option, text in given.faults.items() if option != "reset"}
         potential = self._cell(f"{name}.potential", Neurons(free, others), value)
-        fires = replace(
+        compared = replace(
             cell, decay=np.zeros(()), gain=np.ones(()), offset=np.zeros(()), decay_s=None, gain_s=None
         )
-        threshold = node_of_cell(fires, value.shape, 1.0).v_threshold
+        threshold = node_of_cell(compared, value.shape, 1.0).v_threshold
         return self._add(f"{name}.threshold", nir_package().Threshold(threshold), potential)
 
     def _cell(self, name: str, given: Neurons, value: Value) -> Value:

@@ -9,7 +9,7 @@ import numpy as np
 from snnlib.exchange.nir.interpret import Unit, linear_map
 from snnlib.exchange.nir.modules import conv_node, linear_node
 from snnlib.exchange.nir.package import nir_package
-from snnlib.exchange.nir.reading import NEURONS, kind_of
+from snnlib.exchange.nir.reading import NEURONS, POTENTIALS, kind_of
 from snnlib.exchange.nir.structure import Shape, Structure, pair
 from snnlib.structure.cells import Array, Cell, array
 
@@ -57,7 +57,7 @@ class Target:
         if kind in ("Input", "Output"):
             return linear_map(node)
         if kind not in (*self.neurons, *self.maps):
-            raise Refused(f"{name}: {self.name} {self.version} has no counterpart of {kind}")
+            raise self._unknown(name, kind)
         if kind in NEURONS:
             return self.cell(name, node, self.step(dt))
         if kind == "Flatten" and not self.shifts_flatten and int(node.start_dim) >= 0:
@@ -108,6 +108,8 @@ class Target:
 
     def _written(self, name: str, node: Any, shape: Shape, cells: dict[str, Cell], dt: float) -> Any:
         nir, kind = nir_package(), kind_of(node)
+        if kind in POTENTIALS and kind not in self.neurons:
+            raise self._unknown(name, kind)
         if kind in NEURONS:
             made = self.write(name, cells[name], shape, self.step(dt))
         elif kind == "Flatten":
@@ -124,8 +126,14 @@ class Target:
         else:
             made = node
         if kind not in ("Input", "Output") and kind_of(made) not in (*self.neurons, *self.maps):
-            raise Refused(f"{name}: {self.name} {self.version} has no counterpart of {kind}")
+            raise self._unknown(name, kind)
         return made
+
+    def _unknown(self, name: str, kind: str) -> Refused:
+        readout = (
+            "; readout=False (--no-readout) leaves a readout out of the graph" if kind in POTENTIALS else ""
+        )
+        return Refused(f"{name}: {self.name} {self.version} has no counterpart of {kind}{readout}")
 
     def __str__(self) -> str:
         return f"{self.name} {self.version}"

@@ -41,8 +41,6 @@ class Norse(Target):
 
     def write(self, name: str, cell: Cell, shape: Shape, dt: float) -> Any:
         """LIF with r = 1, the membrane scaled by its gain; CubaLIF as it is."""
-        if not cell.spikes:
-            raise Refused(f"{name}: it takes nodes that fire alone")
         if cell.gain_s is None:
             leak = np.where(cell.decay == 1, 1.0, 1 - cell.decay)
             cell = replace(cell.scaled(leak / cell.gain), gain=leak)

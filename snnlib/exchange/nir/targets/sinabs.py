@@ -52,7 +52,7 @@ class Sinabs(Target):
                 f"{name}: it takes the threshold off and may fire several times in a step; NIR sets the membrane to "
                 "v_reset, and no constant of a node changes that"
             )
-        if cell.decay_s is not None or np.any(cell.offset) or np.any(cell.gain != 1):
+        if np.any(cell.offset) or np.any(cell.gain != 1):
             raise Refused(f"{name}: it takes LI with an input gain of 1 alone: r (1 - exp(-1/tau)) = 1")
         ones = np.ones(1)
         tau = -1 / np.log(np.unique(cell.decay))

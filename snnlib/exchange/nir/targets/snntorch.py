@@ -98,9 +98,8 @@ class SnnTorch(Target):
     def write(self, name: str, cell: Cell, shape: Shape, dt: float) -> Any:
         """`LIF` with r = tau/dt, also for neurons that do not leak; `CubaLIF`."""
         no_offset(name, cell)
-        if not cell.spikes or np.any(cell.reset_value):
-            what = "v_reset = 0" if cell.spikes else "nodes that fire"
-            raise Refused(f"{name}: it takes {what} alone")
+        if np.any(cell.reset_value):
+            raise Refused(f"{name}: it takes v_reset = 0 alone")
         gain = cell.gain if cell.gain_s is None else cell.gain * cell.gain_s
         cell = cell.scaled(1 / gain)
         cell = replace(

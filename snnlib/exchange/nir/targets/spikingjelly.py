@@ -64,8 +64,6 @@ class SpikingJelly(Target):
 
     def write(self, name: str, cell: Cell, shape: Shape, dt: float) -> Any:
         """Gains of 1; as it fires at the threshold and NIR above, the float32 number above it."""
-        if not cell.spikes:
-            raise Refused(f"{name}: it takes nodes that fire alone")
         gain = cell.gain if cell.gain_s is None else cell.gain * cell.gain_s
         usual = (
             cell.gain_s is None and np.allclose(gain, 1 - cell.decay, rtol=1e-12) and not np.all(gain == 1)
