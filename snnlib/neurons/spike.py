@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -9,6 +11,10 @@ from torch import Tensor
 
 from snnlib.checks import in_transform
 from snnlib.neurons.surrogate import Surrogate, SurrogateLike
+from snnlib.neurons.surrogate_match import match
+
+# Where every bump has ended; spikes have not.
+_FAR = 1e4
 
 
 def _fired(u: Tensor, strict: bool) -> Tensor:
@@ -51,9 +57,37 @@ def spike(u: Tensor, threshold: Tensor, surrogate: SurrogateLike, strict: bool =
 
 
 def check_surrogate(surrogate: object) -> None:
-    """Raise TypeError unless it is one of `snnlib.surrogate` or a function."""
-    if isinstance(surrogate, type) or not (isinstance(surrogate, Surrogate) or callable(surrogate)):
+    """Raise TypeError unless it is one of `snnlib.surrogate` or a function of u that gives a slope.
+
+    What other libraries call a surrogate gives the spikes, and has its slope in its backward pass.
+    """
+    if isinstance(surrogate, Surrogate):
+        return
+    if isinstance(surrogate, type) or not callable(surrogate):
         raise TypeError(
             "surrogate: expected one of snnlib.surrogate (an instance, such as Triangle()) "
             f"or a function of u, got {surrogate!r}"
         )
+    try:
+        with torch.no_grad():
+            below, above = surrogate(torch.tensor([-_FAR, _FAR], device="cpu")).tolist()
+    except TypeError as error:
+        raise TypeError(f"surrogate: expected a function of u alone, got {surrogate!r}: {error}") from error
+    except Exception:
+        # It may want the neurons' shape or device.
+        return
+    # Between no spike and one.
+    if below < 0.5 < above:
+        raise TypeError(
+            f"surrogate: expected a function of u that gives the slope ds/du, got {surrogate!r}, which gives the "
+            f"spikes; take {_counterpart(surrogate)}"
+        )
+
+
+def _counterpart(spikes: Callable[[Tensor], Tensor]) -> str:
+    """Returns what has the slope that autograd sees of a spike function, for a threshold of 1."""
+    found = None
+    with suppress(Exception):
+        found = match(spikes, 1.0)
+    none = found is None or getattr(found, "height", None) == 0
+    return "one of snnlib.surrogate" if none else f"snnlib.surrogate.{found}, which has its slope"

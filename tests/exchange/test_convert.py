@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import snnlib
 from snnlib import surrogate
-from snnlib.exchange.conversion.surrogates import match
+from snnlib.neurons.surrogate_match import match
 
 
 def _converted(net: nn.Module, x: Tensor, **options: Any) -> nn.Module:

@@ -5,6 +5,7 @@ float32, and gradients to 1e-5 of the largest entry.
 """
 
 import importlib
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -305,3 +306,27 @@ def test_gradients(case: Case) -> None:
     assert same.float().mean() > 0.999
     error = (gradient - expected)[:, same].abs().max() / expected[:, same].abs().max()
     assert error <= 1e-5
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "ours"),
+    [
+        ("snntorch.surrogate", "atan", "ATan(alpha=2.0)"),
+        ("snntorch.surrogate", "fast_sigmoid", "FastSigmoid(slope=25.0)"),
+        ("snntorch.surrogate", "sigmoid", "Sigmoid(alpha=25.0)"),
+        ("spikingjelly.activation_based.surrogate", "ATan", "ATan(alpha=2.0)"),
+        ("spikingjelly.activation_based.surrogate", "PiecewiseQuadratic", "PiecewiseQuadratic(alpha=1.0)"),
+        ("spikingjelly.activation_based.surrogate", "PiecewiseExp", "Exponential(width=1.0, height=0.5)"),
+        ("sinabs.activation", "SingleExponential", ""),
+    ],
+)
+def test_surrogates_of_other_libraries_are_refused_with_ours(module: str, name: str, ours: str) -> None:
+    theirs = getattr(_module(module), name)()
+    with pytest.raises(TypeError, match=re.escape(f"snnlib.surrogate.{ours}") if ours else "of u alone"):
+        LIF(surrogate=theirs)
+
+
+def test_norses_function_is_refused_with_ours() -> None:
+    theirs = _module("norse.torch.functional.threshold").superspike_fn
+    with pytest.raises(TypeError, match=r"take snnlib\.surrogate\."):
+        LIF(surrogate=theirs)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from compare import assert_bits
+from peer_standins import spike
 from torch import Tensor
 
 from snnlib import surrogate as sg
@@ -83,6 +84,29 @@ def test_function_of_the_user() -> None:
         ValueError, match=r"^surrogate: expected one slope per neuron, shape \(1, 2\), got \(2,\)$"
     ):
         LIF(surrogate=lambda u: torch.ones(2))(x)
+
+
+@pytest.mark.parametrize(
+    ("foreign", "answer"),
+    [
+        (spike, r"take snnlib\.surrogate\.ATan\(alpha=2\.0\), which has its slope$"),
+        (lambda u: torch.heaviside(u, torch.ones(())), r"take one of snnlib\.surrogate$"),
+        (lambda u: torch.sigmoid(4 * u), r"take snnlib\.surrogate\.Sigmoid\(alpha=4\.0\), which"),
+        (lambda u: (u > 0).to(u), r"take one of snnlib\.surrogate$"),
+        (lambda u, threshold: u, r"^surrogate: expected a function of u alone, got <function.*: .*threshold"),
+    ],
+)
+def test_spikes_are_no_slope(foreign: Callable[..., Tensor], answer: str) -> None:
+    """What other libraries call a surrogate gives the spikes themselves, and keeps its slope in its backward pass."""
+    with pytest.raises(TypeError, match=answer):
+        LIF(surrogate=foreign)
+
+
+def test_a_function_that_wants_the_neurons_shape_or_device_is_taken() -> None:
+    width = torch.tensor([0.5, 1.0, 2.0])
+    x = torch.full((4, 1, 3), 0.75, requires_grad=True)
+    LIF(surrogate=lambda u: (1 - u.abs() / width).clamp(min=0))(x).sum().backward()
+    assert x.grad.any()
 
 
 @pytest.mark.parametrize(

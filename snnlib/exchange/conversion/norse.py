@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.exchange.conversion.sequence_modules import Offset, RecurrentNeurons
-from snnlib.exchange.conversion.surrogates import match
 from snnlib.exchange.conversion.tied import number
 from snnlib.neurons import ALIF, IF, LIF, CubaLIF, Integrator, Neuron
 from snnlib.neurons.surrogate import Triangle
+from snnlib.neurons.surrogate_match import match
 from snnlib.nn.per_step import PerStep
 from snnlib.structure.unsupported import Unsupported
 

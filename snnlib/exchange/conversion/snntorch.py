@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.exchange.conversion.sequence_modules import RecurrentNeurons
-from snnlib.exchange.conversion.surrogates import match
 from snnlib.exchange.conversion.tied import SharedConstants, number
 from snnlib.neurons import IF, LIF, Alpha, CubaLIF, Integrator, Neuron
+from snnlib.neurons.surrogate_match import match
 from snnlib.structure.unsupported import Unsupported
 
 # What calls return beside spikes, by class.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from snnlib.exchange.conversion.surrogates import match
 from snnlib.neurons import IF, KLIF, LIF, PLIF, PSN, CubaLIF, Izhikevich, MaskedPSN, Neuron, SlidingPSN
 from snnlib.neurons.surrogate import Surrogate
+from snnlib.neurons.surrogate_match import match
 from snnlib.structure.unsupported import Unsupported
 
 
