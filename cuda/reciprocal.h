@@ -6,9 +6,13 @@
 namespace snnlib {
 namespace cuda {
 
-// 1 / x, right where 2^-126 <= |x| <= 2^126; elsewhere `error` is 1 or NaN, so that a sum of errors below kMostDoubt
-// vouches for all of them. The refinement is the one that a compiler makes of a division (Markstein, "Computation of
-// elementary functions on the IBM RISC System/6000 processor", 1990).
+// 1 / x, right where 2^-126 <= |x| < 2^126; elsewhere it is right too, or `error` is 1 or NaN, so that a sum of errors
+// below kMostDoubt vouches for all of them. The refinement is the one that a compiler makes of a division (Markstein,
+// "Computation of elementary functions on the IBM RISC System/6000 processor", 1990).
+//
+// From a start within one unit of 1/x, which is what PTX promises of rcp.approx, this rounds right for every mantissa
+// but one: all ones, from the neighbour below. NVIDIA's own rcp.rn.f32, which always rounds right, is these four
+// instructions in this range, so that hardware has to start right there. `make gpu-check` runs all mantissas.
 struct FastReciprocal {
   static constexpr float kMostDoubt = 0.01f;
   float& error;
@@ -21,7 +25,8 @@ struct FastReciprocal {
   }
 };
 
-// The same for numbers of 1 and more: right where `most`, the largest of them, is_right; NaN gives NaN.
+// The same for numbers of 1 and more: right where `most`, the largest of them, is_right; NaN gives NaN. At 2^126 and
+// above rcp.rn.f32 takes another way.
 struct BoundedReciprocal {
   float& most;
 
@@ -30,7 +35,7 @@ struct BoundedReciprocal {
     float error;
     return FastReciprocal{error}(x);
   }
-  static __device__ bool is_right(float most) { return most <= 0x1p126f; }
+  static __device__ bool is_right(float most) { return most < 0x1p126f; }
 };
 
 }  // namespace cuda

@@ -130,7 +130,9 @@ void backward_planes(const PoolBackwardArgs& args) {
       if (!apart) {
         for (int64_t i = 0; i < cells; ++i) shares[i] = S(0);
       } else if (!covered) {
-        for (int64_t i = 0; i < cells; ++i) from_state(S(0), grad_input + i);
+        // What cells in no window get, with the sign that a sum of no shares gives it.
+        SNNLIB_SIMD
+        for (int64_t i = 0; i < cells; ++i) from_state(shared_out(to_state(input[i]), S(0)), grad_input + i);
       }
       for_each_output_row(a, [&](int64_t to_row, int64_t z, int64_t y) {
         for (int64_t i = 0; i < 2 * row; ++i) sum[i] = S(0);

@@ -195,6 +195,15 @@ def test_nan_stays_in_its_window(path: str) -> None:
     assert torch.equal(x.grad[..., 2:], torch.full((1, 1, 1, 2, 2), 0.25))
 
 
+@pytest.mark.parametrize("channels", [1, 4, 40])
+def test_cells_in_no_window_get_zeros_of_one_sign(channels: int, path: str) -> None:
+    """The product of a cell and a sum of no shares, by every loop of the kernel for channels."""
+    row = torch.tensor([1.0, -1.0, -2.0, 3.0, -2.0])
+    x = row[:, None].repeat(1, 1, 3, 1, channels).movedim(-1, 2).requires_grad_()
+    F.spike_avg_pool2d(x, 3).sum().backward()
+    assert_bits(x.grad[..., 3:], 0.0 * x.detach()[..., 3:])
+
+
 def test_layer_is_the_function() -> None:
     x = torch.rand(3, 2, 4, 7, 6)
     layer = snnlib.SpikeAvgPool2d(3, 2, 1, True, False, None)

@@ -5,10 +5,13 @@ from torch import Tensor
 
 
 def assert_bits(actual: Tensor, expected: Tensor, what: str = "result") -> None:
-    """Same shape, dtype and values, NaN where NaN; says where the first difference is."""
+    """Same shape, dtype, values and signs of zeros, NaN where NaN; says where the first difference is."""
     assert actual.shape == expected.shape, f"{what}: shape {actual.shape}, expected {expected.shape}"
     assert actual.dtype == expected.dtype, f"{what}: dtype {actual.dtype}, expected {expected.dtype}"
-    different = (actual != expected) & ~(actual.isnan() & expected.isnan())
+    if actual.is_complex():
+        actual, expected = torch.view_as_real(actual), torch.view_as_real(expected)
+    different = (actual != expected) | (actual.signbit() != expected.signbit())
+    different &= ~(actual.isnan() & expected.isnan())
     if different.any():
         first = tuple(different.nonzero()[0].tolist())
         raise AssertionError(

@@ -1,5 +1,5 @@
 // Event-driven convolution and neurons as one kernel: the launchers that the bindings call.
-// Math: neurons/srm.h, events/conv.h, layer/srm_rows.h, layer/srm_rows.h.
+// Math: neurons/srm.h, events/conv.h, layer/srm_rows.h, layer/linear_rows.h.
 #pragma once
 
 #include <cstdint>
