@@ -36,6 +36,57 @@ def test_loop_within_forward(static: bool) -> None:
     assert not any(module._forward_hooks or "forward" in module.__dict__ for module in net.modules())
 
 
+class Frames(nn.Module):
+    """The net of snnTorch's tutorials: `view` of the spikes of a convolution and a pool."""
+
+    def __init__(self, sizes: Any) -> None:
+        super().__init__()
+        self.conv, self.pool, self.lif1 = nn.Conv2d(2, 8, 3), nn.MaxPool2d(2), Leaky(0.75)
+        self.fc, self.lif2, self.sizes = nn.Linear(72, 5), Leaky(0.5), sizes
+
+    def forward(self, x: Tensor) -> Tensor:
+        mem1, mem2, out = self.lif1.reset_mem(), self.lif2.reset_mem(), []
+        for frame in x:
+            hidden, mem1 = self.lif1(self.pool(self.conv(3 * frame)), mem1)
+            spikes, mem2 = self.lif2(self.fc(hidden.view(*self.sizes(frame))), mem2)
+            out.append(spikes)
+        return torch.stack(out)
+
+
+@pytest.mark.parametrize(
+    "sizes", [lambda x: (x.size(0), -1), lambda x: ((x.size(0), 72),), lambda x: (torch.Size((len(x), 72)),)]
+)
+def test_view_of_a_fused_convolutions_frames(sizes: Any) -> None:
+    """Their channels may be last in memory, where `view` would find no such view."""
+    torch.manual_seed(0)
+    net, x = Frames(sizes), random_spikes(6, 3, 2, 8, 8)
+    made = _converted(net, x)
+    other = random_spikes(7, 4, 2, 8, 8)
+    for run in (x, other):
+        with torch.no_grad():
+            expected = net(run)
+            assert expected.any() and torch.equal(made(run), expected)
+    fused = snnlib.fuse_(made)
+    for run in (x, other):
+        fused(run).sum().backward()
+        with torch.no_grad():
+            assert torch.equal(fused(run), net(run))
+
+
+def test_view_as_another_dtype_stays_one() -> None:
+    class Bits(Loop):
+        def forward(self, x: Tensor) -> Tensor:
+            mem, out = self.lif1.reset_mem(), []
+            for now in x:
+                spikes, mem = self.lif1(self.fc1(now), mem)
+                out.append(spikes.view(torch.int32))
+            return torch.stack(out)
+
+    net, x = Bits(), random_spikes(9, 3, 12)
+    with torch.no_grad():
+        assert torch.equal(snnlib.convert(net, x, quiet=True)(x), net(x))
+
+
 def test_training_goes_the_same_way_with_shared_weights() -> None:
     torch.manual_seed(0)
     net, twin, x, labels = Loop(), Loop(), random_spikes(9, 8, 12), torch.randint(5, (8,))

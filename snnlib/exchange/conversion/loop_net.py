@@ -193,7 +193,9 @@ class FoldedNet(nn.Module):
             return self._plain[call.target](*args, **kwargs)
         if call.name in _SIZED and batch is not None:
             args = _resized(args, self.batch, batch)
-        return call.target(*args, **kwargs)
+        # Of a sequence with its channels last in memory there may be no such view.
+        shaped = call.name == "view" and not kwargs and not isinstance(args[1], torch.dtype)
+        return (Tensor.reshape if shaped else call.target)(*args, **kwargs)
 
     def _store(self, call: Call, result: Any, values: dict[int, Any]) -> None:
         for number, leaf in zip(call.outputs, pytree.tree_leaves(result), strict=True):
