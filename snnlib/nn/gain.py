@@ -23,8 +23,6 @@ class WeightWithGain(StoredWeight):
 
     weight: Tensor
     gain: Tensor
-    # The gain that was looked at last, its version, and whether it is 1.
-    _known_gain: tuple[Tensor, int, bool] | None = None
 
     def register_gain(self) -> None:
         """Add the buffer, for a layer that has its `weight`."""
@@ -42,19 +40,11 @@ class WeightWithGain(StoredWeight):
 
     def _has_unit_gain(self) -> bool:
         """Returns whether the product can be left out; without it a layer at gain 1 costs nothing more."""
-        if torch.compiler.is_compiling() or type(self.gain) is not Tensor or self.gain.is_meta:
+        if torch.compiler.is_compiling() or type(self.gain) is not Tensor:
             return False
-        # A tensor made in inference mode counts no changes, and one of `torch.func.vmap` has no value to read.
-        if self.gain.is_inference() or in_transform():
-            return False
-        known = self._known_gain
-        # Reading the value waits for the device, so only a changed buffer is read.
-        if known is None or known[0] is not self.gain or known[1] != self.gain._version:
-            if self.gain.is_cuda and torch.cuda.is_current_stream_capturing():
-                return False
-            known = (self.gain, self.gain._version, bool((self.gain == 1).all()))
-            self._known_gain = known
-        return known[2]
+        # Read in every call, as a copy of the layer may be given another gain; on a GPU that would wait for the device.
+        on_cpu = self.gain.device.type == "cpu" and not in_transform()
+        return on_cpu and self.gain.dim() == 0 and self.gain.item() == 1
 
     def resizable(self) -> dict[str, int | None]:
         """The gain, shared or one per channel."""

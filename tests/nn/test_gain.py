@@ -1,6 +1,7 @@
 """The gain between the stored and the effective weight: the same layer as one with the product as its weight."""
 
 import copy
+import pickle
 from collections.abc import Callable
 
 import pytest
@@ -13,6 +14,28 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
     "conv": lambda: snnlib.SRMConv2d(2, 4, 3, padding=1),
     "linear": lambda: snnlib.SRMLinear(2 * 6 * 6, 4),
     "readout": lambda: snnlib.SRMReadout(2 * 6 * 6, 4),
+}
+
+
+# Every layer with a gain, and its input.
+EVERY_LAYER: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "SRMConv1d": (lambda: snnlib.SRMConv1d(2, 4, 3), (12, 3, 2, 8)),
+    "SRMConv2d": (lambda: snnlib.SRMConv2d(2, 4, 3), (12, 3, 2, 6, 6)),
+    "SRMConv3d": (lambda: snnlib.SRMConv3d(2, 4, 2), (12, 3, 2, 4, 4, 4)),
+    "SRMLinear": (lambda: snnlib.SRMLinear(20, 4), (12, 3, 20)),
+    "SRMReadout": (lambda: snnlib.SRMReadout(20, 4), (12, 3, 20)),
+    "SpikingConv1d": (lambda: snnlib.SpikingConv1d(2, 4, 3), (12, 3, 2, 8)),
+    "SpikingConv2d": (lambda: snnlib.SpikingConv2d(2, 4, 3), (12, 3, 2, 6, 6)),
+    "SpikingConv3d": (lambda: snnlib.SpikingConv3d(2, 4, 2), (12, 3, 2, 4, 4, 4)),
+    "SpikingLinear": (lambda: snnlib.SpikingLinear(20, 4), (12, 3, 20)),
+    "SpikingRNN": (lambda: snnlib.SpikingRNN(20, 4, num_layers=2), (12, 3, 20)),
+    "SpikingConvRNN2d": (lambda: snnlib.SpikingConvRNN2d(2, 4, 3, padding=1), (12, 3, 2, 6, 6)),
+    "Bidirectional": (lambda: snnlib.Bidirectional(snnlib.SpikingLinear(20, 4)), (12, 3, 20)),
+}
+COPIES: dict[str, Callable[[nn.Module], nn.Module]] = {
+    "deepcopy": copy.deepcopy,
+    "pickle": lambda net: pickle.loads(pickle.dumps(net)),
+    "average": lambda net: torch.optim.swa_utils.AveragedModel(net).module,
 }
 
 
@@ -103,6 +126,31 @@ def test_gain_travels_in_state_dicts_and_copies() -> None:
     other.load_state_dict(layer.state_dict())
     for each in (other, copy.deepcopy(layer), layer.half()):
         assert torch.equal(each.effective_weight.float(), each.weight.float() * 8)
+
+
+@pytest.mark.parametrize("writes", range(4))
+@pytest.mark.parametrize("kind", COPIES)
+@pytest.mark.parametrize("name", EVERY_LAYER)
+def test_a_copy_computes_with_the_gain_that_it_loads(
+    name: str, kind: str, writes: int, rng: torch.Generator
+) -> None:
+    make, shape = EVERY_LAYER[name]
+    torch.manual_seed(0)
+    run = torch.no_grad()(lambda module: module(x))
+    net, x = make(), (torch.rand(shape, generator=rng) < 0.3).float()
+    for _ in range(writes):
+        net.load_state_dict(make().state_dict())
+        run(net)
+    copied = COPIES[kind](net)
+    for key, buffer in net.named_buffers():
+        if key.endswith("gain"):
+            buffer.fill_(64.0)
+    copied.load_state_dict(net.state_dict())
+    assert torch.equal(run(copied), run(net))
+    # The gain says something: without it the outputs are others.
+    plain = make()
+    plain.load_state_dict({k: v / 64 if k.endswith("gain") else v for k, v in net.state_dict().items()})
+    assert not torch.equal(run(plain), run(net))
 
 
 def test_unit_gain_keeps_the_parameter_and_follows_every_change() -> None:
