@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from snnlib.checks import check_count
 from snnlib.neurons import LIF, Neuron
 from snnlib.neurons.surrogate import Triangle
-from snnlib.nn.attention import Attention, SpikingSelfAttention, TokenPerceptron
+from snnlib.nn.attention import Attention, SpikingSelfAttention, TokenPerceptron, neuron_to_copy
 from snnlib.nn.per_step import AvgPool2d, PerStep
 from snnlib.nn.residual_connection import Residual
 
@@ -67,7 +67,8 @@ def spikformer(
             `LIF(decay_input=False, surrogate=Triangle(1.0))`.
 
     Raises:
-        ValueError: a number out of its range.
+        ValueError: a number out of its range, or a neuron with `batch_first=True`.
+        TypeError: a neuron that is none.
 
     Source: Zhou et al., "Spikformer", ICLR 2023, with pooling of spikes by means, as `fuse_` takes it.
 
@@ -86,7 +87,7 @@ def spikformer(
         check_count(name, count)
     if width % 4:
         raise ValueError(f"width: expected a multiple of 4, got {width}")
-    fire = LIF(decay_input=False, surrogate=Triangle(_WIDTH)) if neuron is None else neuron
+    fire = LIF(decay_input=False, surrogate=Triangle(_WIDTH)) if neuron is None else neuron_to_copy(neuron)
     before, stem = channels, OrderedDict[str, nn.Module]()
     for number, after in enumerate((width // 4, width // 2, width), start=1):
         stem[f"conv{number}"], stem[f"neuron{number}"] = _normalised_conv(before, after, fire)

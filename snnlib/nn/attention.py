@@ -10,6 +10,7 @@ Source: Zhou et al., "Spikformer: When Spiking Neural Network Meets Transformer"
 
 from __future__ import annotations
 
+import math
 from copy import deepcopy
 from typing import ClassVar
 
@@ -18,6 +19,22 @@ from torch import Tensor, nn
 from snnlib.checks import check_count, check_flag, check_number
 from snnlib.neurons import LIF, Neuron
 from snnlib.nn.per_step import PerStep
+
+
+def neuron_to_copy(neuron: Neuron | None) -> Neuron:
+    """Returns the neuron of which every place gets a copy, `LIF()` where none is given.
+
+    Raises:
+        TypeError: it is none.
+        ValueError: it takes `[N, T, ...]`, which would run over the samples of sequences whose time comes first.
+    """
+    if neuron is None:
+        return LIF()
+    if not isinstance(neuron, Neuron):
+        raise TypeError(f"neuron: expected an instance of snnlib.neurons.Neuron, got {neuron!r}")
+    if neuron.batch_first:
+        raise ValueError("neuron: expected batch_first=False, as its copies get [T, N, ...], got True")
+    return neuron
 
 
 def spiking_map(in_features: int, out_features: int, neuron: Neuron) -> nn.Sequential:
@@ -40,11 +57,11 @@ class Attention(nn.Module):
         check_count("heads", heads)
         if width % heads:
             raise ValueError(f"heads: expected a divisor of width={width}, got {heads}")
-        if neuron is not None and not isinstance(neuron, Neuron):
-            raise TypeError(f"neuron: expected an instance of snnlib.neurons.Neuron, got {neuron!r}")
+        fire = neuron_to_copy(neuron)
         check_number("scale", scale)
+        if not 0 < scale < math.inf:
+            raise ValueError(f"scale: expected a finite number above 0, got {scale}")
         check_flag("batch_first", batch_first)
-        fire = LIF() if neuron is None else neuron
         self.width, self.heads, self.scale, self.batch_first = width, heads, scale, batch_first
         self.enter = spiking_map(width, self.parts * width, fire)
         self.mixed = deepcopy(fire)
@@ -95,10 +112,10 @@ class SpikingSelfAttention(Attention):
         heads: number of heads, a divisor of `width`. Default 4.
         neuron: the neurons, of which each of the three places gets a copy. Default `LIF()`.
         scale: factor of the counts. Default 1/4: the paper's 1/8, by its threshold of 1/2.
-        batch_first: whether sequences are `[N, T, L, C]`. The neuron's own is False. Default False.
+        batch_first: whether sequences are `[N, T, L, C]`. The neuron's own has to be False. Default False.
 
     Raises:
-        ValueError: numbers that do not fit, or an input of another shape.
+        ValueError: numbers that do not fit, a neuron with `batch_first=True`, or an input of another shape.
         TypeError: a neuron that is none.
 
     >>> import torch, snnlib
@@ -142,7 +159,7 @@ class TokenAttention(Attention):
         scale: factor of the sums. Default 2, which is the paper's threshold of 1/2.
 
     Raises:
-        ValueError: numbers that do not fit, or an input of another shape.
+        ValueError: numbers that do not fit, a neuron with `batch_first=True`, or an input of another shape.
         TypeError: a neuron that is none.
 
     >>> import torch, snnlib
@@ -181,7 +198,8 @@ class TokenPerceptron(nn.Module):
         neuron: the neurons, of which both places get a copy. Default `LIF()`.
 
     Raises:
-        ValueError: a number out of its range.
+        ValueError: a number out of its range, or a neuron with `batch_first=True`.
+        TypeError: a neuron that is none.
 
     >>> import torch, snnlib
     >>> block = snnlib.nn.Residual(snnlib.nn.TokenPerceptron(32))
@@ -194,7 +212,7 @@ class TokenPerceptron(nn.Module):
         hidden = 2 * width if hidden is None else hidden
         check_count("width", width)
         check_count("hidden", hidden)
-        fire = LIF() if neuron is None else neuron
+        fire = neuron_to_copy(neuron)
         self.up = spiking_map(width, hidden, fire)
         self.down = spiking_map(hidden, width, fire)
 

@@ -162,3 +162,23 @@ def test_refused(kind: str) -> None:
         ValueError, match=r"^x: expected tokens \[T, N, L, C\] with C = 24, got shape \(4, 2, 24\)$"
     ):
         model(24, 3)(torch.zeros(4, 2, 24))
+    with pytest.raises(ValueError, match=r"^neuron: expected batch_first=False, as its copies get"):
+        model(24, 3, neuron=LIF(batch_first=True))
+    for scale in (0.0, -1.0, torch.inf, torch.nan):
+        with pytest.raises(ValueError, match=r"^scale: expected a finite number above 0, got"):
+            model(24, 3, scale=scale)
+
+
+@pytest.mark.parametrize(
+    "made_with",
+    [
+        lambda neuron: snnlib.nn.TokenPerceptron(24, neuron=neuron),
+        lambda neuron: snnlib.models.spikformer(width=16, neuron=neuron),
+    ],
+    ids=["perceptron", "spikformer"],
+)
+def test_neurons_that_cannot_be_copied_are_refused(made_with: Any) -> None:
+    with pytest.raises(ValueError, match=r"^neuron: expected batch_first=False, as its copies get"):
+        made_with(LIF(batch_first=True))
+    with pytest.raises(TypeError, match=r"^neuron: expected an instance of .*Neuron, got 'LIF'$"):
+        made_with("LIF")
