@@ -2,6 +2,7 @@
 
 import csv
 import re
+import shutil
 import warnings
 
 import numpy as np
@@ -12,9 +13,10 @@ from snnlib import load
 from snnlib.app.cli import main
 from snnlib.app.training import TrainConfig
 from snnlib.app.training.data_facts import data_facts
+from snnlib.app.training.data_module import EventData
 from snnlib.app.training.errors import ConfigError
 from snnlib.app.training.folder_settings import choose_settings
-from snnlib.data import write
+from snnlib.data import EventFolder, write
 
 
 def run(capsys, *arguments):
@@ -56,6 +58,22 @@ def test_settings_follow_from_the_recordings(root):
     )
     given = choose_settings(str(root), {"step_ms": 10.0, "pool": 6, "batch_size": 4})
     assert given.settings["time_steps"] == 8 and not {"step_ms", "pool", "batch_size"} & set(given.settings)
+
+
+@pytest.mark.parametrize("table", [False, True])
+def test_sets_are_those_of_the_folder(root, tmp_path, table):
+    shutil.copytree(root, tmp_path, dirs_exist_ok=True)
+    if table:
+        splits = ["val", "val", "test", *["train"] * 7]
+        rows = [f"{label}/{n}" for label in ("left", "middle", "right") for n in range(10)]
+        names = [next(tmp_path.glob(f"{row}.*")).relative_to(tmp_path).as_posix() for row in rows]
+        lines = [f"{name},{name.split('/')[0]},{splits[i % 10]}" for i, name in enumerate(names)]
+        (tmp_path / "labels.csv").write_text("\n".join(["file,label,split", *lines]))
+    config = TrainConfig(data="folder", root=str(tmp_path), **choose_settings(str(tmp_path), {}).settings)
+    data = EventData(config, progress=False)
+    data.setup("fit")
+    for split, own in (("train", data.train_set), ("val", data.val_set), ("test", data.test_set)):
+        assert own.dataset.files == EventFolder(tmp_path, split).files
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -19,6 +19,7 @@ from snnlib.app.training.data_facts import data_facts
 from snnlib.app.training.data_module import EventData
 from snnlib.app.training.errors import ConfigError
 from snnlib.app.training.run import _calibrate
+from snnlib.data import ImageFolder
 
 SMALL = ("--epochs", 6, "--batch-size", 10, "--threads", 1, "--lr", "2e-2", "--warmup-epochs", 0)
 
@@ -113,6 +114,16 @@ def test_recipes_of_images_begin_with_standardised_weights(mnist):
             assert weight.flatten(1).std(1).mean().item() == pytest.approx(third if fast else 1, rel=1e-3)
             assert (step.bias.detach().abs().max().item() < 1e-5) == fast
             assert layer.input_grad_scale == 0.85
+
+
+def test_pictures_are_held_out_as_the_folder_does(pictures):
+    config = RECIPES["mnist"].config(
+        data="images", root=str(pictures), net="4C5-P2-2", size="20x20", val_split=0.1
+    )
+    data = EventData(config, progress=False)
+    data.setup("fit")
+    for split, own in (("train", data.train_set), ("val", data.val_set), ("test", data.test_set)):
+        assert own._samples.files == ImageFolder(pictures, split, size=(20, 20)).files
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -212,8 +212,9 @@ class TrainConfig(StoredSettings):
         such_that(lambda share: share < 1, "a share of the training samples, below 1"),
     )
     """Of each class alike. 0: none is held out, and the net of the last epoch is the result. The test set never chooses
-    anything. Of sequences without frames any share above 0 holds out the data set's own validation set, which has other
-    speakers or other recordings."""
+    anything. Of folders the share is `val_share` of `EventFolder` and `ImageFolder`, whose validation set is taken: the
+    folder's own where it gives one. Of sequences without frames any share above 0 holds out the data set's own
+    validation set, which has other speakers or other recordings, and of MNIST's images the last twelfth."""
     epochs: int = setting(8, "Pass this many times over the training set.", LEARNING, count(1))
     batch_size: int = setting(
         25, "Take this many samples per batch; each device has one batch per step.", LEARNING, count(1)

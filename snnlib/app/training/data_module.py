@@ -43,7 +43,7 @@ class EventData(pl.LightningDataModule):
 
     Images are kept as frames of one step, in which they are augmented, and become sequences (float32) in the batch.
     Sequences without frames are batches `[T, N, channels]`, labels `[N]` or `[T, N]`, and lengths `[N]`. The validation
-    set is a share of the training samples (`config.val_split`), chosen by the seed, or the data set's own. Frames are
+    set is the data set's own, or a share of the training samples (`config.val_split`), chosen by the seed. Frames are
     kept in memory where they fit into half of it, so that only the first epoch reads files; else the events are kept in
     an `EventCache`.
 
@@ -67,13 +67,11 @@ class EventData(pl.LightningDataModule):
         """Open the sets that `stage` needs; opening twice is free."""
         self._check_batches(self.config.copies if stage == "fit" else 1)
         if not hasattr(self, "test_set"):
-            self.test_set = self._open(train=False)
+            self.test_set = self._open("test")
         if stage == "fit" and not hasattr(self, "train_set"):
-            self.train_set = self._open(train=True)
-            if self.config.val_split and self.config.data in SEQUENCES:
-                self.val_set = self._open_sequences("val")
-            elif self.config.val_split and self.config.data in ("mnist", "fashion-mnist"):
-                self.val_set = self._open_images("val")
+            self.train_set = self._open("train")
+            if self.config.val_split and self.config.data in (*SEQUENCES, *IMAGES, "folder"):
+                self.val_set = self._open("val")
             elif self.config.val_split:
                 self.train_set, self.val_set = self._hold_out(self.train_set)
 
@@ -207,13 +205,13 @@ class EventData(pl.LightningDataModule):
         except (OSError, ValueError, ImportError) as error:
             raise ConfigError("root", str(error)) from error
 
-    def _open(self, train: bool) -> Samples:
-        if self.config.data in IMAGES:
-            return self._open_images("train" if train else "test")
-        if self.config.data in SEQUENCES:
-            held_out: tuple[Split, ...] = () if self.config.val_split else ("val",)
-            return self._open_sequences("train", *held_out) if train else self._open_sequences("test")
-        config, transform = self.config, frames_of(self.config, torch.uint8)
+    def _open(self, split: Split) -> Samples:
+        config, train = self.config, split == "train"
+        if config.data in IMAGES:
+            return self._open_images(split)
+        if config.data in SEQUENCES:
+            return self._open_sequences(split, *(("val",) if train and not config.val_split else ()))
+        transform = frames_of(config, torch.uint8)
         try:
             samples: NMNIST | EventFolder | EventCache
             if config.data == "nmnist":
@@ -223,8 +221,8 @@ class EventData(pl.LightningDataModule):
                 # Simulated once, for this run and others.
                 samples = EventCache(SimulatedEvents(MNIST(config.root or "", train)), progress=self.progress)
             elif config.data == "folder":
-                split: Split = "train" if train else "test"
-                samples = EventFolder(config.root or "", split, val_share=0.0, **folder_options(config.read))
+                options = folder_options(config.read)
+                samples = EventFolder(config.root or "", split, val_share=config.val_split, **options)
                 if tuple(samples.classes) != self.facts.classes:
                     raise ValueError(
                         f"expected the classes that the net was made for, {', '.join(self.facts.classes)}; found "
@@ -240,7 +238,7 @@ class EventData(pl.LightningDataModule):
                 return samples
             return FrameCache(samples, preload=True, progress=self.progress, dtype=torch.uint8)
         except (OSError, ValueError) as error:
-            raise ConfigError("root", str(error)) from error
+            raise ConfigError("val_split" if split == "val" else "root", str(error)) from error
 
     def _hold_out(self, samples: Samples) -> tuple[Samples, Samples]:
         """The samples to train on, and those held out: the same share of each class."""

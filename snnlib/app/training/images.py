@@ -151,5 +151,5 @@ def open_folder(config: TrainConfig, split: Split | None) -> ImageFolder:
         split,
         mode="colour" if config.colour else "grey",
         size=config.image_size,
-        val_share=0.0,
+        val_share=config.val_split,
     )
