@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,7 +43,7 @@ def install(run: Setting) -> Results:
 def ops(run: Setting) -> Results:
     """Every op, sample and dtype of the test suite on the device and on the CPU."""
     with without_tf32():
-        compared = [*_op_matrix(run), *_long_sequences(run)]
+        compared = [*_op_matrix(run), *_long_sequences(run), *_reciprocals(run)]
     return {"outputs compared with the CPU": len(compared), "of these equal to the bit": sum(compared)}
 
 
@@ -79,6 +80,20 @@ def _long_sequences(run: Setting) -> Iterator[bool]:
                 for out, other in zip(case(*args), expected, strict=True):
                     assert_close(out.cpu(), other.double(), case.tolerance[dtype], f"{steps} steps, {dtype}")
                     yield torch.equal(out.cpu(), other)
+
+
+def _reciprocals(run: Setting) -> Iterator[bool]:
+    """The same for 1 / x of every mantissa, by exponents at both ends and in the middle, in one launch."""
+    mantissas = torch.arange(0, 2**23, 2**13 if run.small else 1, dtype=torch.int32)
+    exponents = torch.tensor([-125, 0, 125], dtype=torch.int32)
+    x = (mantissas + ((exponents[:, None] + 127) << 23)).view(torch.float32).reshape(1, 1, -1)
+    # By these constants the potential rises in its first step by the current, its trace for inputs by half of it, and
+    # both signals are 1 / x.
+    taus, limit = (5.0, 1.0, 2.0, math.inf), torch.full((), 2.0**-126, device=run.device)
+    current = x.to(run.device)
+    for signal in OPS["srm_backward"](torch.ones_like(current), current, limit, None, *taus, 0, True, True):
+        assert_bits(signal.cpu(), 1 / x, "reciprocals")
+        yield True
 
 
 def scans(run: Setting) -> Results:
