@@ -52,6 +52,14 @@ def check_rank(
         raise ValueError(f"{name}: expected {layout}, got shape {tuple(tensor.shape)}")
 
 
+def check_sequence_rank(x: Tensor, layout: str, least: int = 3, most: int = 64) -> None:
+    """Raise ValueError unless the number of dimensions fits `layout`; a sequence without one may be a single step."""
+    if not least <= x.dim() <= most:
+        hint = "; a step of a loop goes as x[None] into snnlib.Stream(net) or run(x, state), and torch's modules such "
+        hint += "as nn.Flatten() stand in snnlib.PerStep, as they take time for the batch"
+        raise ValueError(f"x: expected {layout}, got shape {tuple(x.shape)}{hint if x.dim() < least else ''}")
+
+
 def check_shape(name: str, tensor: Tensor, shape: Sequence[int], what: str = "") -> None:
     """Raise ValueError unless `tensor` has this shape; `what` says whose it is."""
     if tuple(tensor.shape) != tuple(shape):

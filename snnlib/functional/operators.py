@@ -11,7 +11,7 @@ from torch import Tensor
 
 from snnlib.backends.autocast import autocast_dtype
 from snnlib.backends.geometry import ConvOptions
-from snnlib.checks import as_sizes, check_count, check_device, check_floating, check_rank
+from snnlib.checks import as_sizes, check_count, check_device, check_floating, check_rank, check_sequence_rank
 from snnlib.ops import packable
 from snnlib.ops.torch_conv import convolve
 
@@ -89,7 +89,7 @@ class FullyConnected:
     def check(self, x: Tensor, weight: Tensor) -> None:
         """Raise an error that names the argument."""
         _check_pair(x, weight, "[outputs, inputs]")
-        check_rank("x", x, "[T, N, inputs] or [T, N, C, ...]", at_least=3)
+        check_sequence_rank(x, "[T, N, inputs] or [T, N, C, ...]")
         if x.shape[2:].numel() != weight.shape[1]:
             where = "in dimension 2" if x.dim() == 3 else "in a frame"
             raise ValueError(f"x: expected {weight.shape[1]} inputs {where}, got shape {tuple(x.shape)}")
@@ -172,7 +172,7 @@ class Convolution:
         kernel = ["k"] if self.dims == 1 else ["kd", "kh", "kw"][-self.dims :]
         x_layout = f"[{', '.join(['T', 'N', 'C', *space])}]"
         _check_pair(x, weight, f"[{', '.join(['C_out', 'C / groups', *kernel])}]")
-        check_rank("x", x, x_layout, exactly=x_layout.count(",") + 1)
+        check_sequence_rank(x, x_layout, self.dims + 3, self.dims + 3)
         if 0 in weight.shape[2:]:
             raise ValueError(
                 f"weight: expected at least one tap on each axis, got shape {tuple(weight.shape)}"

@@ -20,7 +20,7 @@ from snnlib.checks import (
     check_device,
     check_flag,
     check_floating,
-    check_rank,
+    check_sequence_rank,
     first_state,
     step_shape,
 )
@@ -139,8 +139,7 @@ class Neuron(KnownOptions, Constants):
     def forward(self, x: Tensor) -> Tensor:
         """Spikes of a sequence of currents `[T, N, C, ...]`, in its shape and dtype, from the initial state."""
         value = self.run(x).value
-        if x.dim() > 2:
-            self.training_watch.watch(self, x, None, value)
+        self.training_watch.watch(self, x, None, value)
         return value
 
     def run(
@@ -182,13 +181,17 @@ class Neuron(KnownOptions, Constants):
         """`step`, with what options of a neuron add to any model."""
         return self.step(state, current, params)
 
+    def check_currents(self, x: Tensor) -> None:
+        """Raise an error unless `x` are currents `[T, N, C, ...]` for as many channels as the constants."""
+        check_floating("x", x)
+        check_sequence_rank(x, "[T, N, C, ...]")
+        self.check_channels(x.shape[2], x)
+
     def _run(
         self, x: Tensor, state: tuple[Tensor, ...] | None, dynamics: Dynamics | None, by_step: bool = False
     ) -> Output:
         """By the native kernels for these dynamics, or by the model's way over the steps; that of `step` if asked."""
-        check_floating("x", x)
-        check_rank("x", x, "[T, N, ...]", at_least=2)
-        self.check_channels(x.shape[2] if x.dim() > 2 else 1, x)
+        self.check_currents(x)
         time_dim = int(self.batch_first)
         shape = step_shape(x.shape, time_dim)
         wide = torch.promote_types(x.dtype, torch.float32)

@@ -133,10 +133,10 @@ class SRM(ByEvent):
         """Spikes from a given state `([3, N, C, ...],)` of u, s and g, and the state after the last step."""
         if self.reset_states == "membrane" or lengths is not None:
             return super().run(x, state, lengths)
+        self.check_currents(x)
         if state is not None:
             self._check_state(state, step_shape(x.shape, int(self.batch_first)), x)
         start = None if state is None else state[0]
-        self.check_channels(x.shape[2] if x.dim() > 2 else 1, x)
         out = srm_neuron_stream(x, start, self.neuron, self.own_threshold(x), self.batch_first)
         return Output(out.value, (out.state,))
 

@@ -8,6 +8,7 @@ from typing import Any
 import op_calls
 import pytest
 import torch
+from compare import assert_bits
 from torch import Tensor
 
 from snnlib import SpikingLinear, SpikingRNN
@@ -261,3 +262,22 @@ def test_pooled_srm_neurons_give_no_state() -> None:
         with pytest.raises(ValueError, match=r"return_state: expected False beside a window, got True"):
             torch.ops.snnlib.scan_forward(*on, True)
         assert torch.ops.snnlib.scan_forward(*on, False)[0].shape == (3, 2, 4, 1, 3)
+
+
+@pytest.mark.parametrize(
+    "neuron", [LIF(), SRM(), SRM(reset_states="membrane"), IF(surrogate=torch.ones_like)]
+)
+def test_a_step_of_a_loop_is_refused(neuron: Neuron) -> None:
+    """`[N, C]` in a loop over time is no sequence `[T, N]`."""
+    x = torch.full((5, 2, 3), 0.75)
+    for call in (neuron, neuron.run, neuron.reference):
+        with pytest.raises(
+            ValueError,
+            match=r"^x: expected \[T, N, C, \.\.\.\], got shape \(2, 3\); .* x\[None\] into snnlib.Stream\(net\)",
+        ):
+            call(x[0])
+    state, steps = None, []
+    for now in x:
+        value, state = neuron.run(now[None], state)
+        steps.append(value)
+    assert_bits(torch.cat(steps), neuron(x))
