@@ -23,6 +23,7 @@ from snnlib.neurons import SRM, Neuron
 from snnlib.nn.neuron_layer import NeuronLayer
 from snnlib.nn.recurrent_layer import Recurrent
 from snnlib.nn.spiking import SpikingLayer
+from snnlib.structure.layers import gives_potentials
 
 
 class Dispatch(NamedTuple):
@@ -30,7 +31,7 @@ class Dispatch(NamedTuple):
 
     Args:
         forward: algorithm of the currents, share of nonzero inputs, both costs in nanoseconds of one core, the reason.
-        rate: share of neurons that fire in a step.
+        rate: share of neurons that fire in a step; 0 where these give potentials.
         gradients: what the gradients of weight and input go by: events of the input, entries (called spikes), or dense
             signals.
         entries: share of neurons and steps that the backward pass visits: output spikes of SRM neurons, steps near the
@@ -100,7 +101,8 @@ def _of_layer(layer: NeuronLayer, x: Tensor) -> Dispatch:
     with torch.no_grad():
         weight = layer.effective_weight
         spikes = layer.pooled(x, (1, 1))
-        rate = float(spikes.mean(dtype=torch.float32)) if spikes.numel() else 0.0
+        fires = spikes.numel() and not gives_potentials(layer)
+        rate = float(spikes.mean(dtype=torch.float32)) if fires else 0.0
         recurrence = _recurrence(layer, spikes) if isinstance(layer, Recurrent) else ""
         conv = as_event_driven(layer.operator, x, weight)
         if isinstance(conv, str):

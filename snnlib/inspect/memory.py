@@ -22,7 +22,13 @@ from snnlib.nn.fused_block import Block
 from snnlib.nn.fusion import blocks_by_part
 from snnlib.nn.gain import WeightWithGain
 from snnlib.nn.neuron_layer import NeuronLayer
-from snnlib.structure.layers import has_srm_kernels, hook, outer_modules, spiking_modules
+from snnlib.structure.layers import (
+    gives_potentials,
+    has_srm_kernels,
+    hook,
+    outer_modules,
+    spiking_modules,
+)
 
 _INPUT = "input"
 # Of the event-driven record: a bit per neuron and step, two float32 per spike.
@@ -35,7 +41,7 @@ class LayerMemory:
 
     Args:
         name: the module's name in the net; `"input"` is the net's input, `"total"` the sum.
-        neuron_steps: neurons times time steps times samples; 0 for a module without neurons.
+        neuron_steps: neurons times time steps times samples; 0 for a module without neurons that fire.
         spikes: how many there were, before pooling. In a fused layer, of the neurons that pool windows cover.
         sequence_bytes: sequences between modules that this one gave and autograd keeps, each counted once.
         state_bytes: all else that is kept, but no weights.
@@ -217,11 +223,11 @@ class _Ledger:
             self._stack.pop()
             sequence = spikes_of(output)
             layer = module.neurons if isinstance(module, Block) else module
-            more = None
-            if isinstance(layer, NeuronLayer):
+            more, fires = None, not gives_potentials(layer)
+            if isinstance(layer, NeuronLayer) and fires:
                 x = inputs[0] if inputs else options["x"]
                 more = _of_neurons(layer, x, sequence, fused=layer is not module)
-            elif isinstance(layer, Neuron) and layer.gives_spikes:
+            elif isinstance(layer, Neuron) and fires:
                 cells = math.prod(module.window) if isinstance(module, Block) else 1
                 more = (
                     sequence.numel() * cells,

@@ -35,8 +35,9 @@ def spiking_modules(net: nn.Module) -> dict[str, nn.Module]:
 
 
 def gives_potentials(module: nn.Module) -> bool:
-    """Returns whether a module gives potentials instead of spikes, as readouts and integrators do."""
-    return isinstance(module, SRMReadout) or (isinstance(module, Neuron) and not module.gives_spikes)
+    """Returns whether a module gives potentials instead of spikes, as readouts, integrators and layers of these do."""
+    neuron = neuron_of(module)
+    return isinstance(module, SRMReadout) or (neuron is not None and not neuron.gives_spikes)
 
 
 def neuron_of(module: nn.Module) -> Neuron | None:

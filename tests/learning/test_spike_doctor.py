@@ -256,6 +256,25 @@ def test_behind_a_potential_read_out_and_parametrized() -> None:
     assert doctor.findings() == []
 
 
+def test_a_layer_of_integrators_does_not_fire() -> None:
+    """Its potentials, above 1 at most steps, are no spikes of a saturated layer."""
+    torch.manual_seed(0)
+    readout = snnlib.SpikingLinear(40, 4, neuron=snnlib.neurons.Integrator(tau=8.0))
+    net = nn.Sequential(snnlib.SRMLinear(30, 40), readout)
+    x = (torch.rand(20, 8, 30) < 0.2).float()
+    calibrate_firing_rate_(net[0], x, 0.1)
+    nn.init.constant_(readout.weight, 3.0)
+    with SpikeDoctor(net) as doctor:
+        net(x).sum().backward()
+    assert [layer.name for layer in doctor.layers()] == ["0"]
+    assert doctor.findings() == []
+    report = snnlib.memory_report(net, x)
+    assert (report["1"].neuron_steps, report["1"].spikes) == (0, 0)
+    assert 0 < report.total.rate < 0.2
+    assert snnlib.explain_dispatch(net, x)["1"].rate == 0
+    assert snnlib.profile(net, x)["1"].outputs == 0
+
+
 def test_a_net_without_spikes_is_refused() -> None:
     with pytest.raises(
         ValueError, match="net: expected a module with spiking layers, got Linear without any"
