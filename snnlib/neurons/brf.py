@@ -77,8 +77,9 @@ class BRF(SpikingNeuron):
 
     def _damping(self, params: Params) -> Tensor:
         """The damping b without spikes, per unit of time."""
-        # A learned frequency may leave the range in which the root exists.
-        balanced = ((1 - (self.dt * params["omega"]) ** 2).clamp(min=0).sqrt() - 1) / self.dt
+        # A learned frequency may leave the range in which the root exists; at its end, where the slope is infinite,
+        # `relu` passes no gradient.
+        balanced = ((1 - (self.dt * params["omega"]) ** 2).relu().sqrt() - 1) / self.dt
         return balanced - params["offset"].abs()
 
     def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:

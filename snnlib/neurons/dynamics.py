@@ -27,6 +27,7 @@ from torch.nn import Parameter
 
 from snnlib.backends.arguments import Flags
 from snnlib.checks import in_transform
+from snnlib.neurons.at_least import at_least
 
 Coefficient = float | Tensor
 
@@ -165,6 +166,6 @@ def _constant_columns(
 def decay_and_leak(tau: Tensor, discretisation: str) -> tuple[Tensor, Tensor]:
     """Returns what a state keeps and loses in a step: `1 - 1/tau` (Euler) or `exp(-1/tau)` (exponential), the rest."""
     # A learnable time constant may be pushed below one step, where a leak would change sign.
-    tau = tau.clamp(min=1.0)
+    tau = at_least(tau, 1.0)
     leak = 1 / tau if discretisation == "euler" else 1 - torch.exp(-1 / tau)
     return 1 - leak, leak

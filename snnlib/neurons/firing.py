@@ -11,6 +11,7 @@ from torch import Tensor
 
 from snnlib.backends.arguments import KINDS
 from snnlib.checks import check_number
+from snnlib.neurons.at_least import at_least
 from snnlib.neurons.base import Params, Reset, State
 from snnlib.neurons.checks import check_threshold
 from snnlib.neurons.fields import Constant, Model, constant, fixed, one_of, option
@@ -147,8 +148,8 @@ class SpikingNeuron(OwnWidth, Model):
             return (membrane - s * self.reset_amount(states, params), *others)
         if self.reset == "none":
             return tuple(states)
-        # Several spikes in a step reset once.
-        s = s if self.max_spikes == 1 else s.clamp(max=1)
+        # Several spikes in a step reset once. The gradient is that of one, as in `fire`.
+        s = s if self.max_spikes == 1 else s.masked_fill(s > 1, 1.0)
         if self.reset_states == "all":
             others = [(1 - s) * other for other in others]
         return (s * self.reset_value + (1 - s) * membrane, *others)
@@ -169,7 +170,7 @@ class SpikingNeuron(OwnWidth, Model):
 
     def floored(self, membrane: Tensor) -> Tensor:
         """The membrane, not below the floor."""
-        return membrane if self.floor is None else membrane.clamp(min=self.floor)
+        return membrane if self.floor is None else at_least(membrane, self.floor)
 
     @property
     def first_membrane(self) -> float:

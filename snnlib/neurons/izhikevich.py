@@ -16,6 +16,7 @@ from typing import Any, ClassVar, cast
 import torch
 from torch import Tensor
 
+from snnlib.neurons.at_least import at_least
 from snnlib.neurons.base import Params, Reset, State
 from snnlib.neurons.checks import check_tau
 from snnlib.neurons.dynamics import Dynamics
@@ -126,11 +127,11 @@ class Izhikevich(SpikingNeuron):
         """One time step."""
         v, w = state
         parabola = params["curvature"] * (v - self.rest) * (v - self.critical)
-        h = v + (current + parabola - w) / params["tau_m"].clamp(min=1.0)
+        h = v + (current + parabola - w) / at_least(params["tau_m"], 1.0)
         spikes = self.fire(h, params)
         followed = h if self.integration == "symplectic" else v
         drift = params["a"] * (followed - cast(float, self.w_rest)) - w
-        w = w + drift / params["tau_a"].clamp(min=1.0) + params["b"] * spikes
+        w = w + drift / at_least(params["tau_a"], 1.0) + params["b"] * spikes
         return spikes, (*self.reset_states_by((h,), spikes, params), w)
 
     def dynamics(self, params: Params) -> Dynamics | None:
@@ -138,7 +139,7 @@ class Izhikevich(SpikingNeuron):
         firing = self.firing(params, 2)
         if firing is None:
             return None
-        rise, rise_a = (1 / params[name].clamp(min=1.0) for name in ("tau_m", "tau_a"))
+        rise, rise_a = (1 / at_least(params[name], 1.0) for name in ("tau_m", "tau_a"))
         steep = params["curvature"] * rise
         coupling = params["a"] * rise_a
         # h = from_v v + from_w w + from_x x + shift + steep v^2

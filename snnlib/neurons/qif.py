@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
+from snnlib.neurons.at_least import at_least
 from snnlib.neurons.base import Params, Reset, State
 from snnlib.neurons.checks import check_tau, is_learned, values_of
 from snnlib.neurons.fields import Constant, constant, fixed, one_of, option
@@ -45,13 +46,14 @@ class QIF(SpikingNeuron):
         critical: potential from which on a membrane without input grows, above `rest`. Default 0.8.
         threshold: where a spike is said to be, above `critical`. Default 1.
         reset: `"zero"` sets the membrane to `reset_value`, `"subtract"` takes the threshold off. Default `"zero"`.
-        reset_value: what `"zero"` sets, and where the membrane starts. Default -0.1.
+        reset_value: what `"zero"` sets, where the membrane then starts too; with `"subtract"` it starts at 0. Default
+            -0.1.
         detach_reset, compare, surrogate, floor, single_spike, gradient_through_time, learnable, channels, batch_first:
             as in `SpikingNeuron`; `learnable` may name "tau", "curvature" and "threshold".
         dialect: `"spikingjelly"` (QIFNode), whose constants are the defaults here.
 
     Raises:
-        ValueError: an option out of its range, `critical` not above `rest`, or an unknown dialect.
+        ValueError: an option out of its range, `critical` not between `rest` and `threshold`, or an unknown dialect.
 
     >>> import torch, snnlib
     >>> snnlib.neurons.QIF()(torch.full((6, 1, 1), 1.0)).flatten().tolist()
@@ -76,10 +78,13 @@ class QIF(SpikingNeuron):
 
     @classmethod
     def derive(cls, values: dict[str, Any], given: Any, dialect: str | None) -> None:
-        """Checks that the membrane has somewhere to fall back to."""
+        """Checks that the membrane falls back from below `critical`, and runs from there to the threshold."""
         rest, critical = values["rest"], values["critical"]
         if not critical > rest:
             raise ValueError(f"critical: expected a potential above rest {rest:g}, got {critical:g}")
+        threshold = values["threshold"]
+        if not is_learned(threshold) and not bool((values_of("threshold", threshold) > critical).all()):
+            raise ValueError(f"critical: expected a potential below threshold {threshold}, got {critical:g}")
         super().derive(values, given, dialect)
 
     def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
@@ -87,5 +92,5 @@ class QIF(SpikingNeuron):
         v = state[0]
         growth = params["curvature"] * (v - self.rest) * (v - self.critical)
         # A learnable time constant may be pushed below one step.
-        h = v + (current + growth) / params["tau"].clamp(min=1.0)
+        h = v + (current + growth) / at_least(params["tau"], 1.0)
         return self.fire_and_reset((h,), state, params)

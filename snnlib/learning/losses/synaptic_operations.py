@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from snnlib.functional.operators import FullyConnected, LinearOperator
 from snnlib.inspect.products import nonzero_counts
+from snnlib.neurons.at_least import at_least
 from snnlib.nn.neuron_layer import NeuronLayer
 from snnlib.nn.readout import SRMReadout
 from snnlib.nn.recurrent_layer import Recurrent
@@ -93,7 +94,7 @@ class SynapticOperationsLoss:
         """The loss of the forward passes within the last block."""
         per_sample = self.operations()
         if self.target is not None:
-            return (per_sample / self.target - 1).clamp(min=0)
+            return at_least(per_sample / self.target - 1, 0.0)
         return per_sample * (self._samples / self._dense)
 
     def operations(self) -> Tensor:

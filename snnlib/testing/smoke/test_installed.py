@@ -1,10 +1,17 @@
-"""The tests of an installation: it loads its kernels, equals the reference, learns, and keeps what it learned."""
+"""The tests of an installation: it loads its kernels, equals the reference, learns, and keeps what it learned.
+
+`gradients.json` holds a line per neuron and option: the model, its options, the size of the currents, and what
+`gradients` gave; `tests/stored/make_gradients.py` of a checkout writes it.
+"""
 
 from __future__ import annotations
 
 import importlib.metadata
 import io
+import json
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +19,8 @@ from torch import Tensor, nn
 
 import snnlib
 from snnlib import neurons, surrogate
+
+STORED = json.loads((Path(__file__).parent / "gradients.json").read_text())
 
 
 def events(*shape: int) -> Tensor:
@@ -88,6 +97,29 @@ def test_every_neuron_runs_in_chunks(name: str) -> None:
     first, state = neuron.run(x[:4])
     second, _ = neuron.run(x[4:], state)
     assert torch.equal(torch.cat((first, second)), whole)
+
+
+def gradients(run: Callable[..., neurons.Output], neuron: neurons.Neuron, size: float) -> tuple[Tensor, ...]:
+    """Gradients of the currents `[10, 2, 3]` and of each constant, for a loss that weighs no two spikes alike."""
+    # Whole numbers of either sign and zeros in turn: membranes come to lie on thresholds and floors.
+    x = (size * (torch.arange(60.0, dtype=torch.float64) * 7 % 5 - 1)).reshape(10, 2, 3).requires_grad_()
+    loss = (run(x).value * torch.linspace(1, 2, 60).reshape(10, 2, 3)).sum()
+    return torch.autograd.grad(loss, [x, *neuron.parameters()], allow_unused=True, materialize_grads=True)
+
+
+def weighed(found: tuple[Tensor, ...]) -> list[float]:
+    """A number for each gradient, in which no element counts as another."""
+    return [float((part.flatten() * torch.linspace(1, 2, part.numel())).sum()) for part in found]
+
+
+@pytest.mark.parametrize("line", STORED, ids=lambda line: f"{line[0]} {line[1]}")
+def test_gradients(line: list[Any]) -> None:
+    """Of every neuron with each option: by kernels those of `step`, and those of the torch that stored them."""
+    name, options, size, stored = line
+    neuron = neurons.MODELS[name](**options)
+    found = gradients(neuron.run, neuron, size)
+    torch.testing.assert_close(found, gradients(neuron.reference, neuron, size), rtol=1e-5, atol=1e-6)
+    assert weighed(found) == pytest.approx(stored, rel=1e-5, abs=1e-5)
 
 
 def test_what_was_learned_is_kept() -> None:

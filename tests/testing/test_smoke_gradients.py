@@ -1,0 +1,47 @@
+"""The stored gradients of the smoke suite: all neurons and options, and a bound that loses its gradient is seen."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+import snnlib.testing.smoke.test_installed as smoke
+from snnlib.neurons import dynamics, firing, izhikevich, qif
+
+SCRIPT = Path(__file__).parents[1] / "stored" / "make_gradients.py"
+
+
+def test_every_neuron_and_option_is_stored() -> None:
+    spec = importlib.util.spec_from_file_location("make_gradients", SCRIPT)
+    assert spec is not None and spec.loader is not None
+    maker = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(maker)
+    wanted = [[name, options] for name, model in maker.MODELS.items() for options in maker.variants(model)]
+    assert [line[:2] for line in smoke.STORED] == json.loads(json.dumps(wanted))
+
+
+def without_gradient(x: Tensor, low: float) -> Tensor:
+    """`clamp` of torch 2.15: no gradient at the bound itself."""
+    return torch.where(x <= low, torch.full_like(x, low), x)
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "option"),
+    [
+        (firing, "IF", "floor"),
+        (dynamics, "LIF", "tau"),
+        (qif, "QIF", "tau"),
+        (izhikevich, "Izhikevich", "tau_m"),
+    ],
+)
+def test_a_lost_gradient_fails(
+    module: object, name: str, option: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (line,) = (line for line in smoke.STORED if line[0] == name and option in line[1])
+    smoke.test_gradients(line)
+    monkeypatch.setattr(module, "at_least", without_gradient)
+    with pytest.raises(AssertionError):
+        smoke.test_gradients(line)
