@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 import snnlib
 from snnlib import surrogate
+from snnlib.exchange.conversion import Comparison
 from snnlib.neurons.surrogate_match import match
 
 
@@ -34,6 +35,33 @@ def test_loop_within_forward(static: bool) -> None:
         for ours, theirs in zip(made(other), net(other), strict=True):
             torch.testing.assert_close(ours, theirs)
     assert not any(module._forward_hooks or "forward" in module.__dict__ for module in net.modules())
+
+
+@pytest.mark.parametrize("beta", [1.0, 1.2, 0.0])
+def test_a_learned_membrane_that_does_not_leak_learns_as_the_original(beta: float) -> None:
+    """At beta = 1 tau would be infinite, and the gradient of beta no number."""
+    net, x = Loop(second=Leaky(beta, learn=True)), random_spikes(9, 3, 12)
+    made = _converted(net, x)
+    grads = []
+    for which in (net, made):
+        net.zero_grad()
+        which(x)[1].square().sum().backward()
+        grads.append(net.lif2.beta.grad.clone())
+    torch.testing.assert_close(*grads, rtol=1e-5, atol=0)
+    # In float64 too nothing leaks.
+    torch.testing.assert_close(made.double()(x.double())[1], net.double()(x.double())[1], rtol=1e-15, atol=0)
+
+
+def test_the_last_line_of_a_comparison_names_gradients_that_differ() -> None:
+    """All spikes may be the same."""
+    errors = {"fc.weight": 1e-7, "lif.beta": torch.nan, "lif.threshold": 0.5}
+    found = Comparison({"lif": (9, 0, 0)}, 0.0, errors)
+    assert not found.ok
+    assert str(found).splitlines()[-1] == (
+        "100.0000% of the spikes are identical; outputs differ by 0.0e+00; "
+        "gradients are not the same: lif.beta (nan), lif.threshold (5.0e-01)"
+    )
+    assert "not the same" not in str(Comparison({"lif": (9, 0, 0)}, 0.0, {"fc.weight": 1e-7}))
 
 
 class Frames(nn.Module):

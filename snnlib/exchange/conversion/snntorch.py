@@ -126,7 +126,11 @@ def readout(module: Any) -> Integrator | None:
 
 def tau_of_beta(beta: Tensor) -> Tensor:
     """Time constant in steps of a membrane that keeps the share beta."""
-    return 1 / (1 - beta.double().clamp(0, 1))
+    leak = 1 - beta.double().clamp(0, 1)
+    if beta.requires_grad:
+        # At beta = 1 an infinite time constant would have no gradient; from this leak to 1 it rounds away.
+        leak = leak + 2.0**-54 * (leak == 0)
+    return 1 / leak
 
 
 def _same(value: Tensor) -> Tensor:

@@ -52,8 +52,14 @@ class Comparison(ShownAsText):
     def ok(self) -> bool:
         """Returns whether some neuron fired, all spikes are the same and all gradients agree to 1e-4."""
         compared = not self.spikes or len(self.silent) < len(self.spikes)
-        close = all(error <= _CLOSE for error in self.gradient_errors.values())
-        return compared and self.identical == 1.0 and close
+        return compared and self.identical == 1.0 and not self._apart
+
+    @property
+    def _apart(self) -> list[str]:
+        # NaN is close to nothing.
+        return [
+            f"{name} ({error:.1e})" for name, error in self.gradient_errors.items() if not error <= _CLOSE
+        ]
 
     def __str__(self) -> str:
         width = max((len(name) for name in (*self.spikes, *self.gradient_errors)), default=0)
@@ -75,7 +81,8 @@ class Comparison(ShownAsText):
             spikes = "no neuron fired: no spikes were compared"
         elif self.silent:
             spikes += f", in {fired} of {len(self.spikes)} modules of neurons"
-        lines.append(f"{spikes}; outputs differ by {self.output_error:.1e}")
+        apart = f"; gradients are not the same: {', '.join(self._apart)}" if self._apart else ""
+        lines.append(f"{spikes}; outputs differ by {self.output_error:.1e}{apart}")
         return "\n".join(lines)
 
 
