@@ -18,7 +18,7 @@ VALUES: dict[str, Any] = {
     **dict.fromkeys(("tau", "tau_m", "tau_s"), 1.0),
     **dict.fromkeys(("tau_a", "tau_rise"), 1.5),
     **dict.fromkeys(("rest", "reset_value", "grad_clamp"), 0.25),
-    **{"threshold": 0.75, "start_value": -0.25, "gamma": 0.0, "rho": 0.5, "floor": 0.0, "max_spikes": 3},
+    **{"threshold": 0.875, "start_value": -0.25, "gamma": 0.0, "rho": 0.5, "floor": 0.0, "max_spikes": 3},
     "reset_states": "membrane",
 }
 # What an option needs beside it.
