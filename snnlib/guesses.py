@@ -1,9 +1,11 @@
-"""What to answer to a name that `snnlib` does not have: where the thing is, or what it is called here."""
+"""What to answer to a name that `snnlib` or a module of it does not have: where the thing is, or its name here."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 # Modules that are searched for a name, in this order.
 HOMES = (
@@ -33,7 +35,11 @@ _MEANT: Mapping[str, str] = {
     # snnTorch
     "Leaky": "neurons.LIF",
     "Synaptic": "neurons.CubaLIF",
+    "Lapicque": "neurons.LIF",
     "RLeaky": "SpikingRNN",
+    "RSynaptic": "SpikingRNN",
+    "ce_rate_loss": "losses.tet_loss",
+    "ce_count_loss": "torch.nn.functional.cross_entropy(snnlib.readout.spike_count(spikes), labels)",
     "spikegen": "encoding",
     # Norse
     "LIFCell": "neurons.LIF",
@@ -61,29 +67,50 @@ _MEANT: Mapping[str, str] = {
     "surrogates": "surrogate",
 }
 # Layers map whole sequences, so that the calls with which other libraries clear a state have no counterpart.
-_RESETS = ("reset", "reset_net", "reset_", "reset_state", "detach_net")
+_NO_STATE = (
+    "layers run whole sequences, so there is no state to reset: snnlib.Stream and run(x, state) keep one"
+)
+_NEEDLESS: Mapping[str, str] = {
+    **dict.fromkeys(("reset", "reset_net", "reset_", "reset_state", "detach_net"), _NO_STATE),
+    "set_step_mode": "layers take whole sequences, so there is no mode to set",
+}
 
 
-def hint(name: str, own: Iterable[str], homes: Mapping[str, Iterable[str]]) -> str:
+def hint(name: str, own: Iterable[str], homes: Mapping[str, Iterable[str]], module: str = "snnlib") -> str:
     """Returns the end of an error message: what a name that is not here may stand for.
 
     Args:
         name: as it was asked for.
-        own: names of `snnlib` itself.
+        own: names of the module itself.
         homes: public names of each module that is searched.
+        module: where it was asked for.
 
     >>> hint("prepare", ["prepare_"], {}), hint("LIFNode", [], {})
     ('; did you mean snnlib.prepare_?', '; did you mean snnlib.neurons.LIF?')
     """
     own = list(own)
-    if name in _RESETS:
-        return "; layers run whole sequences, so there is no state to reset: snnlib.Stream and run(x, state) keep one"
-    meant = [f"{home}.{name}" for home, names in homes.items() if name in names]
+    if name in _NEEDLESS:
+        return f"; {_NEEDLESS[name]}"
+    meant = [f"snnlib.{home}.{name}" for home, names in homes.items() if name in names]
     if f"{name}_" in own:
         # In torch's manner, as it changes the net in place.
-        meant.append(f"{name}_")
-    meant += [_MEANT[name]] if name in _MEANT else difflib.get_close_matches(name, own, 1)
+        meant.append(f"{module}.{name}_")
+    if name in _MEANT:
+        # An answer of several words says itself where things are.
+        meant.append(_MEANT[name] if " " in _MEANT[name] else f"snnlib.{_MEANT[name]}")
+    else:
+        meant += [f"{module}.{near}" for near in difflib.get_close_matches(name, own, 1)]
     if not meant:
         return ""
-    # An answer of several words says itself where things are.
-    return f"; take {meant[0]}" if " " in meant[0] else f"; did you mean snnlib.{meant[0]}?"
+    return f"; take {meant[0]}" if " " in meant[0] else f"; did you mean {meant[0]}?"
+
+
+def answer_for(module: str, own: Collection[str]) -> None:
+    """Gives a module whose public names are `own` an answer to other names."""
+
+    def unknown(name: str) -> Any:
+        end = "" if name.startswith("_") else hint(name, own, {}, module)
+        raise AttributeError(f"module {module!r} has no attribute {name!r}{end}")
+
+    # A function that stands in the module would tell type checkers that it has any name.
+    vars(sys.modules[module])["__getattr__"] = unknown

@@ -1,5 +1,6 @@
 """Stateless public functions: equation, shapes, units, errors and source in every docstring."""
 
+from snnlib import guesses
 from snnlib.functional.conv import conv2d_input_backward, conv2d_weight_backward
 from snnlib.functional.delayed import delayed_currents, delayed_layer
 from snnlib.functional.gradient import grad_scale
@@ -89,6 +90,8 @@ __all__ = [
     "voxel_cells",
     "voxel_pool",
 ]
+
+guesses.answer_for(__name__, __all__)
 
 
 def __dir__() -> list[str]:

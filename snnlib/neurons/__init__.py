@@ -1,5 +1,6 @@
 """Neuron models as modules: currents `[T, N, C, ...]` to spikes, alone after any torch module or inside a layer."""
 
+from snnlib import guesses
 from snnlib.neurons import surrogate
 from snnlib.neurons.ad_lif import AdLIF
 from snnlib.neurons.alif import ALIF
@@ -81,6 +82,8 @@ __all__ = [
     "log_uniform",
     "surrogate",
 ]
+
+guesses.answer_for(__name__, __all__)
 
 
 def __dir__() -> list[str]:

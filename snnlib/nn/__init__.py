@@ -1,5 +1,6 @@
 """Modules: parameters, `state_dict` and `extra_repr` around `snnlib.functional`."""
 
+from snnlib import guesses
 from snnlib.nn.attention import SpikingSelfAttention, TokenAttention, TokenPerceptron
 from snnlib.nn.batch_norm import BatchNorm1d, BatchNorm2d, BatchNorm3d
 from snnlib.nn.bidirectional import Bidirectional, reversed_in_time
@@ -97,6 +98,8 @@ __all__ = [
     "unfuse_",
     "unfused",
 ]
+
+guesses.answer_for(__name__, __all__)
 
 
 def __dir__() -> list[str]:

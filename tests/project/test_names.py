@@ -63,6 +63,34 @@ def test_a_guessed_name_is_answered_with_the_right_one(name: str, meant: str) ->
         found = getattr(found, part)
 
 
+@pytest.mark.parametrize(
+    ("module", "name", "answer"),
+    [
+        ("neurons", "Leaky", "did you mean snnlib.neurons.LIF?"),
+        ("neurons", "LIFNode", "did you mean snnlib.neurons.LIF?"),
+        ("neurons", "RLeaky", "did you mean snnlib.SpikingRNN?"),
+        ("neurons", "CubaLif", "did you mean snnlib.neurons.CubaLIF?"),
+        ("nn", "Leaky", "did you mean snnlib.neurons.LIF?"),
+        ("nn", "Conv2d", "did you mean snnlib.SpikingConv2d?"),
+        ("nn", "fuse_net", "did you mean snnlib.nn.fuse_?"),
+        ("functional", "ce_rate_loss", "did you mean snnlib.losses.tet_loss?"),
+        ("functional", "set_step_mode", "layers take whole sequences, so there is no mode to set"),
+        ("functional", "reset_net", "layers run whole sequences, so there is no state to reset"),
+    ],
+)
+def test_names_of_other_libraries_are_answered_in_each_module(module: str, name: str, answer: str) -> None:
+    with pytest.raises(AttributeError) as error:
+        getattr(getattr(snnlib, module), name)
+    assert str(error.value).startswith(f"module 'snnlib.{module}' has no attribute {name!r}; {answer}")
+
+
+@pytest.mark.parametrize("module", ["neurons", "nn", "functional"])
+def test_other_names_of_a_module_have_no_hint(module: str) -> None:
+    for name in ("entirely_unknown_thing", "__wrapped__", "_private"):
+        with pytest.raises(AttributeError, match=rf"^module 'snnlib.{module}' has no attribute '{name}'$"):
+            getattr(getattr(snnlib, module), name)
+
+
 def test_other_names_have_no_hint() -> None:
     for name in ("entirely_unknown_thing", "__wrapped__", "_private"):
         with pytest.raises(AttributeError, match=rf"^module 'snnlib' has no attribute '{name}'$"):
