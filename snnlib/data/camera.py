@@ -31,6 +31,8 @@ NMNIST_SACCADES = saccades(
 BATCH = 64
 # With more, a threshold could be below zero.
 LARGEST_SPREAD = 0.25
+# Background events per pixel and second. Sensors send about 0.1 to 10, and a film of nothing but noise has an end.
+LARGEST_NOISE = 1e3
 # Without light log intensity would be minus infinite.
 LEAST_BLACK = 1e-6
 
@@ -48,9 +50,11 @@ class EventCamera:
     present L as its new L_ref. L_ref starts anywhere between the thresholds around L(0). Thresholds differ by pixel and
     polarity, the fixed pattern of one camera. Background activity comes on top, at random and without touching L_ref.
 
-    With the defaults MNIST's images give events like N-MNIST's; `docs/event-files.md` compares the two. The same seed
-    gives the same events on every machine: every number is an integer, on a binary grid or a single IEEE operation, and
-    random numbers come from the raw words of PCG64, whose stream NumPy promises to keep.
+    MNIST's images shown as negatives, `watch(images, negative=True)` or `SimulatedEvents(images)`, give events like
+    N-MNIST's; `docs/event-files.md` compares the two. Shown as they are, bright on dark, their polarities are the other
+    way round, which a net of N-MNIST does not know. The same seed gives the same events on every machine: every number
+    is an integer, on a binary grid or a single IEEE operation, and random numbers come from the raw words of PCG64,
+    whose stream NumPy promises to keep.
 
     Args:
         sensor_size: rows and columns of pixels.
@@ -58,8 +62,8 @@ class EventCamera:
         threshold_off: fall of log intensity per OFF event.
         threshold_spread: relative standard deviation of the thresholds, 0 to 0.25.
         refractory_us: microseconds of reset after an event, at least 1.
-        noise_rate: background events per pixel and second. Time is divided into stretches in which a pixel is expected
-            to send at most 0.1; in each it sends one at most.
+        noise_rate: background events per pixel and second, 0 to 1000. Time is divided into stretches in which a pixel
+            is expected to send at most 0.1; in each it sends one at most.
         gamma: power that makes light of a picture's values, as a monitor does.
         black: light where a picture is black, as a share of white, 1e-6 to 1.
         step_us: microseconds between samples of a moving picture.
@@ -109,7 +113,7 @@ class EventCamera:
         self.threshold_off = check_positive("threshold_off", threshold_off)
         self.threshold_spread = check_number("threshold_spread", threshold_spread, 0, LARGEST_SPREAD)
         self.refractory_us = check_int("refractory_us", refractory_us, 1)
-        self.noise_rate = check_number("noise_rate", noise_rate, 0)
+        self.noise_rate = check_number("noise_rate", noise_rate, 0, LARGEST_NOISE)
         self.gamma = check_positive("gamma", gamma)
         self.black = check_number("black", black, LEAST_BLACK, 1)
         self.step_us = check_int("step_us", step_us, 1)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
 from snnlib.data.checks import check_int
 from snnlib.data.saccades import Array, Motion
@@ -28,7 +29,8 @@ def light_of(name: str, pictures: Any, white: float | None, grey: bool) -> tuple
         white: the value that is white; None: 255 for uint8, 1 for floats.
         grey: whether colours become grey.
     """
-    values = np.asarray(pictures)
+    # NumPy has no bfloat16.
+    values = np.asarray(pictures.float() if getattr(pictures, "dtype", None) is torch.bfloat16 else pictures)
     if values.dtype.kind not in "uif":
         raise TypeError(f"{name}: expected integers or floats, got dtype {values.dtype}")
     if white is None:

@@ -6,13 +6,12 @@ Both list names relative to the data set's root, like `Train/3/00042.bin`; folde
 from __future__ import annotations
 
 import os
-import stat
 import zipfile
 import zlib
 from pathlib import Path
 from typing import Any, Protocol
 
-from snnlib.data.formats.event_file import EventFileError
+from snnlib.data.formats.event_file import EventFileError, check_regular
 
 # No single recording is larger: 13 million events of N-MNIST's format. It bounds what a damaged or hostile archive can
 # make of a small file.
@@ -64,9 +63,7 @@ class FolderSource:
 
     def read(self, name: str) -> bytes:
         path = self.root / name
-        # Before it is opened: opening a pipe waits for its writer, and a device may never end.
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise EventFileError(f"{path}: expected a regular file, got a pipe, device or folder")
+        check_regular(path)
         _check_size(str(path), path.stat().st_size)
         return path.read_bytes()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from snnlib.data.formats.event_file import EventFileError
+from snnlib.data.formats.event_file import EventFileError, check_regular
 
 # Bits of a sample by its bytes; those of one byte are unsigned.
 _WIDTHS = (1, 2, 3, 4)
@@ -38,6 +38,7 @@ def read_wav(path: str | os.PathLike[str], *, sample_rate: int | None = None) ->
     ...     snnlib.data.read_wav(file.name)
     (tensor([0.0000, 0.5000]), 8000)
     """
+    check_regular(Path(path))
     return decode_wav(Path(path).read_bytes(), str(path), sample_rate)
 
 

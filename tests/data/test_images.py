@@ -4,6 +4,7 @@ import gzip
 import os
 import struct
 import sys
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,16 @@ import pytest
 import torch
 from PIL import Image
 
-from snnlib.data import EMNIST, MNIST, EventFileError, FashionMNIST, ImageFolder, ToSequence, read_image
+from snnlib.data import (
+    EMNIST,
+    MNIST,
+    EventFileError,
+    FashionMNIST,
+    ImageFolder,
+    ToSequence,
+    read_image,
+    read_wav,
+)
 
 RNG = np.random.default_rng(0)
 
@@ -96,7 +106,9 @@ def test_damaged_files_are_named(tmp_path: Path) -> None:
     whole = _idx(images)
     cases = {
         "expected 7840 bytes for the sizes .* found 7740": whole[:-100],
-        "found 7841": whole + b"0",
+        "found more": whole + b"0",
+        # 16 bytes can hold no 2^96.
+        r"sizes \(4294967295, 4294967295, 4294967295\) .* found 0": whole[:4] + b"\xff" * 12,
         "IDX file of unsigned bytes in 3 dimensions.* found 00 00 08 01": _idx(labels),
         "found 89 50 4e 47": b"\x89PNG" + bytes(100),
         "found nothing": b"",
@@ -115,6 +127,33 @@ def test_damaged_files_are_named(tmp_path: Path) -> None:
     (tmp_path / TRAIN[1]).write_bytes(_idx(labels + 1))
     with pytest.raises(EventFileError, match="expected labels of 10 classes, found 10"):
         MNIST(tmp_path)
+    _write(tmp_path, TRAIN, images[:5], labels[:5], packed=False)
+    with pytest.raises(EventFileError, match=r"MNIST\(.*, val, 0 images\): expected images, found none"):
+        MNIST(tmp_path, split="val")
+    _write(tmp_path, TRAIN, images[:0], labels[:0], packed=False)
+    with pytest.raises(EventFileError, match=r"MNIST\(.*, train, 0 images\): expected images, found none"):
+        MNIST(tmp_path)
+
+
+def test_a_file_takes_the_memory_that_its_header_claims(tmp_path: Path) -> None:
+    images, labels = _pictures(5)
+    _write(tmp_path, TRAIN, images, labels, packed=True)
+    (tmp_path / f"{TRAIN[0]}.gz").write_bytes(gzip.compress(_idx(images) + bytes(2**26)))
+    tracemalloc.start()
+    with pytest.raises(EventFileError, match=r"expected 3920 bytes for the sizes .* found more"):
+        MNIST(tmp_path)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 2**22
+
+
+def test_pipes_are_no_images_and_no_sound(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.png")
+    for reader in (read_image, read_wav):
+        with pytest.raises(
+            EventFileError, match=r"a\.png: expected a regular file, got a folder, pipe or device"
+        ):
+            reader(tmp_path / "a.png")
 
 
 @pytest.mark.skipif("SNNLIB_DATA" not in os.environ, reason="SNNLIB_DATA holds no mnist")

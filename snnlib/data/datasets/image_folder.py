@@ -25,7 +25,7 @@ from snnlib.data.datasets.class_folders import (
 )
 from snnlib.data.datasets.event_folder import Transform
 from snnlib.data.datasets.splits import Split, split_by_hash
-from snnlib.data.formats.event_file import EventFileError
+from snnlib.data.formats.event_file import EventFileError, check_regular
 
 Mode = Literal["grey", "colour"]
 _IMAGES = FileKind("images", frozenset({".png", ".jpg", ".jpeg", ".bmp"}))
@@ -55,6 +55,7 @@ def read_image(
         ) from error
     place = Path(path)
     check_choice("mode", mode, tuple(_PILLOW_MODES))
+    check_regular(place)
     with place.open("rb") as file:
         try:
             with Image.open(file, formats=("PNG", "JPEG", "BMP")) as opened:

@@ -54,7 +54,7 @@ class MNIST(Dataset[tuple[Any, Any]]):
 
     Raises:
         FileNotFoundError: a file is missing; says what was looked for.
-        EventFileError: a damaged file, or images and labels that do not belong together.
+        EventFileError: a damaged file, no images, or images and labels that do not belong together.
 
     Source: LeCun, Bottou, Bengio and Haffner, "Gradient-based learning applied to document recognition", Proc. IEEE 86,
     1998.
@@ -88,6 +88,8 @@ class MNIST(Dataset[tuple[Any, Any]]):
         part = kept.get(split or "", slice(None))
         self.images, self.targets = images[part], labels[part]
         self.image_size = images.shape[2], images.shape[3]
+        if not self.images.numel():
+            raise EventFileError(f"{self!r}: expected images, found none")
 
     def __len__(self) -> int:
         return len(self.targets)

@@ -25,6 +25,12 @@ class EventFileError(ValueError):
     """An event file, archive or folder does not hold what its format promises; the message says where."""
 
 
+def check_regular(path: Path) -> None:
+    """Raise EventFileError for what is no file: opening a pipe waits for its writer, and a device may never end."""
+    if path.exists() and not path.is_file():
+        raise EventFileError(f"{path}: expected a regular file, got a folder, pipe or device")
+
+
 class EventFile:
     """An open event file: reads with a position, and errors that name file and offset.
 
@@ -43,9 +49,7 @@ class EventFile:
             self.name, self._file = name or f"<{len(source)} bytes>", io.BytesIO(source)
         elif isinstance(source, (str, os.PathLike)):
             self.path = Path(source)
-            # Opening a pipe waits for its writer, and a device may never end.
-            if self.path.exists() and not self.path.is_file():
-                raise EventFileError(f"{source}: expected a regular file, got a folder, pipe or device")
+            check_regular(self.path)
             self.name, self._file = name or os.fspath(source), self.path.open("rb")
         elif hasattr(source, "read") and hasattr(source, "seek"):
             self.name, self._file = name or str(getattr(source, "name", "<open file>")), source

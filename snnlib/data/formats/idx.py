@@ -22,10 +22,12 @@ from snnlib.data.formats.event_file import EventFileError
 
 _UNSIGNED_BYTE = 8
 _GZIP = b"\x1f\x8b"
+# Bytes that one byte of a gzip file can become at most (RFC 1951: 258 of two bits).
+_MOST_PACKED = 1032
 
 
 def read_idx(path: Path, rank: int) -> npt.NDArray[np.uint8]:
-    """The array of bytes in an IDX file.
+    """The array of bytes in an IDX file. Takes no more memory than its header claims, whatever it unpacks to.
 
     Args:
         path: the file; whether it is compressed is seen from its first bytes.
@@ -34,23 +36,28 @@ def read_idx(path: Path, rank: int) -> npt.NDArray[np.uint8]:
     Raises:
         EventFileError: another format, another rank, or fewer or more bytes than the sizes say.
     """
-    data = path.read_bytes()
-    if data[:2] == _GZIP:
+    begin, size = 4 + 4 * rank, path.stat().st_size
+    with path.open("rb") as packed:
+        file = gzip.GzipFile(fileobj=packed) if packed.read(2) == _GZIP else packed
+        packed.seek(0)
         try:
-            data = gzip.decompress(data)
-        except (OSError, EOFError, zlib.error) as error:
+            data = file.read(begin)
+            if data[:4] != bytes((0, 0, _UNSIGNED_BYTE, rank)) or len(data) < begin:
+                raise EventFileError(
+                    f"{path}: expected an IDX file of unsigned bytes in {rank} dimensions, which begins with "
+                    f"{bytes((0, 0, _UNSIGNED_BYTE, rank)).hex(' ')}, found {data[:4].hex(' ') or 'nothing'}"
+                )
+            sizes = struct.unpack(f">{rank}I", data[4:])
+            count = math.prod(sizes)
+            # One byte more shows the end of the file, where gzip compares its checksum.
+            values = file.read(min(count, _MOST_PACKED * size) + 1)
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise EventFileError(
                 f"{path}: expected a whole gzip file, found a damaged one ({error})"
             ) from error
-    begin = 4 + 4 * rank
-    if data[:4] != bytes((0, 0, _UNSIGNED_BYTE, rank)) or len(data) < begin:
+    if len(values) != count:
+        found = "more" if len(values) > count else len(values)
         raise EventFileError(
-            f"{path}: expected an IDX file of unsigned bytes in {rank} dimensions, which begins with "
-            f"{bytes((0, 0, _UNSIGNED_BYTE, rank)).hex(' ')}, found {data[:4].hex(' ') or 'nothing'}"
+            f"{path}: expected {count} bytes for the sizes {sizes} of its header, found {found}"
         )
-    sizes = struct.unpack(f">{rank}I", data[4:begin])
-    if len(data) - begin != math.prod(sizes):
-        raise EventFileError(
-            f"{path}: expected {math.prod(sizes)} bytes for the sizes {sizes} of its header, found {len(data) - begin}"
-        )
-    return np.frombuffer(data, np.uint8, offset=begin).reshape(sizes)
+    return np.frombuffer(values, np.uint8).reshape(sizes)
