@@ -245,6 +245,7 @@ def main() -> None:
         "version": snnlib.__version__,
         "decision": source.decision,
         "accuracy": accuracy,
+        "test_samples": source.test,
         "mean_accuracy": statistics.mean(accuracies),
         "accuracy_error": statistics.stdev(accuracies) / math.sqrt(seeds) if seeds > 1 else 0.0,
         "seeds": seeds,

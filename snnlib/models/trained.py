@@ -35,8 +35,10 @@ class Card:
         version: of snnlib, which trained it.
         decision: how its outputs answer: `"mean"` over time, at `"every step"`, or by the `"first spike"`.
         accuracy: share of the test samples that it gets right, or of their labelled steps where it answers at each.
-        mean_accuracy: the same for nets of several seeds, mean.
-        accuracy_error: standard error of that mean over the seeds.
+        test_samples: how many test samples; of other samples the accuracy differs by about
+            `sqrt(accuracy (1 - accuracy) / test_samples)`, which is printed beside it.
+        mean_accuracy: accuracy of nets of several seeds on the same samples, mean.
+        accuracy_error: standard error of that mean over the seeds, which says nothing about other samples.
         seeds: how many seeds.
         input_shape: `[C, H, W]` of the net's input at one step; images are resized to it.
         parameters: trained numbers.
@@ -52,6 +54,7 @@ class Card:
     version: str
     decision: Decision
     accuracy: float
+    test_samples: int
     mean_accuracy: float
     accuracy_error: float
     seeds: int
@@ -63,11 +66,12 @@ class Card:
 
     def __str__(self) -> str:
         steps = " of the labelled steps" if self.decision == "every step" else ""
+        error = (self.accuracy * (1 - self.accuracy) / self.test_samples) ** 0.5
         return (
             f"{self.data}\ndata: {self.licence}\n"
             f"trained by: {self.command} (seed {self.seed}, snnlib {self.version})\n"
-            f"test accuracy {self.accuracy:.1%}{steps}; over {self.seeds} seeds {self.mean_accuracy:.1%} +- "
-            f"{self.accuracy_error:.1%}\n"
+            f"test accuracy {self.accuracy:.1%}{steps} +- {error:.1%}, as there are {self.test_samples} samples; "
+            f"{self.seeds} seeds on these samples {self.mean_accuracy:.1%} +- {self.accuracy_error:.1%}\n"
             f"{self.parameters:,} parameters; per sample {self.spikes:,.0f} spikes, "
             f"{self.accumulations:,.0f} additions of a weight, {self.multiplications:,.0f} multiplications"
         )
