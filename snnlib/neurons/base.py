@@ -136,8 +136,14 @@ class Neuron(KnownOptions, Constants):
         """Coefficients of the forward pass, also of a model whose backward pass is not that of the kernels."""
         return self.dynamics(params)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, *state: Any) -> Tensor:
         """Spikes of a sequence of currents `[T, N, C, ...]`, in its shape and dtype, from the initial state."""
+        if state:
+            name = type(self).__name__
+            raise TypeError(
+                f"state: expected none, as a call of {name} starts from rest and gives spikes alone, got one; "
+                f"{name}.run(x, state) takes one and gives (spikes, state)"
+            )
         value = self.run(x).value
         self.training_watch.watch(self, x, None, value)
         return value

@@ -35,6 +35,15 @@ class Constants(StoredConstants):
         for name, value in constants.items():
             self._add_constant(name, value, channels)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Refuse a number for a constant, which is a tensor that files and optimisers may hold."""
+        if isinstance(value, int | float) and name in self.__dict__.get("constant_names", ()):
+            raise TypeError(
+                f"{name}: expected a tensor, got {value!r}; make a new neuron, or change this one in place: "
+                f"torch.nn.init.constant_(neuron.{name}, {value!r})"
+            )
+        super().__setattr__(name, value)
+
     def _add_constant(self, name: str, value: float | Tensor, channels: int | None) -> None:
         if is_learned(value):
             kind = "a Parameter" if isinstance(value, nn.Parameter) else "a tensor that requires a gradient"

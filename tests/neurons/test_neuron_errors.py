@@ -281,3 +281,22 @@ def test_a_step_of_a_loop_is_refused(neuron: Neuron) -> None:
         value, state = neuron.run(now[None], state)
         steps.append(value)
     assert_bits(torch.cat(steps), neuron(x))
+
+
+def test_a_call_with_a_state_names_run() -> None:
+    x = torch.zeros(5, 2, 3)
+    for state in (torch.zeros(2, 3), (torch.zeros(1, 2, 3),)):
+        with pytest.raises(
+            TypeError, match=r"^state: .*LIF\.run\(x, state\) takes one and gives \(spikes, state\)$"
+        ):
+            LIF()(x, state)
+
+
+@pytest.mark.parametrize("learnable", [(), ("tau",)])
+def test_a_number_for_a_constant_names_the_change_in_place(learnable: tuple[str, ...]) -> None:
+    neuron = LIF(learnable=learnable)
+    with pytest.raises(TypeError, match=r"^tau: .*torch\.nn\.init\.constant_\(neuron\.tau, 20\.0\)"):
+        neuron.tau = 20.0
+    x = torch.rand(9, 2, 3)
+    torch.nn.init.constant_(neuron.tau, 20.0)
+    assert_bits(neuron(x).detach(), LIF(20.0)(x))

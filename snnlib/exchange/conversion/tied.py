@@ -39,7 +39,7 @@ class SharedConstants:
 
         _Shared.__name__ = _Shared.__qualname__ = base.__name__
         neuron.__class__ = _Shared
-        neuron.sources = {name: (parameter, function) for name, (_, parameter, function) in shared.items()}  # type: ignore[assignment]
+        neuron.sources = {name: (parameter, function) for name, (_, parameter, function) in shared.items()}
         for name, (module, parameter, _) in shared.items():
             if parameter in neuron._buffers:
                 del neuron._buffers[parameter]
