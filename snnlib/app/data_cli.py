@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import warnings
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -187,7 +188,7 @@ def _folder_info(path: Path, options: dict[str, Any], picture: Path | None) -> N
         empty = counts.count(0)
         if empty:
             faults.append(f"{empty} recordings without events")
-    _print_faults(faults)
+    _print_faults(_by_kind(faults))
     if first is None:
         raise typer.Exit(1)
     if picture is not None:
@@ -224,6 +225,15 @@ def _print_recording(recording: Recording, faults: list[str]) -> None:
     for kind, count in header.skipped.items():
         print(f"no events: {count} {kind}")
     _print_faults(faults)
+
+
+def _by_kind(faults: list[str]) -> list[str]:
+    """The first fault of each kind, and how many differ from it in the file and in numbers alone."""
+    kinds: dict[str, list[str]] = defaultdict(list)
+    for fault in faults:
+        kinds[re.sub(r"^.*?: |\d+|, found .*", "", fault)].append(fault)
+    more = " (and {} more files with such a fault; `snnlib data check` names them)"
+    return [first + more.format(len(rest)) * bool(rest) for first, *rest in kinds.values()]
 
 
 def _print_faults(faults: list[str]) -> None:

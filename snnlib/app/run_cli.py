@@ -127,6 +127,8 @@ def predict(
             failed = True
             continue
         (first, second), order = predictor.names_of(scores), scores.sort(descending=True).values
-        print(f"{file}\t{first}\t{order[0]:.4g}\t{second}\t{order[1]:.4g}" + (f"\t({done})" if done else ""))
+        # A name with a tab or a line end would be two fields or two lines.
+        name = str(file) if str(file).isprintable() else repr(str(file))
+        print(f"{name}\t{first}\t{order[0]:.4g}\t{second}\t{order[1]:.4g}" + (f"\t({done})" if done else ""))
     if failed:
         raise typer.Exit(2)

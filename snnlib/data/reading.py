@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from snnlib.data.checks import check_choice, check_int, check_sensor_size
+from snnlib.data.checks import check_choice, check_int
 from snnlib.data.events import Events, sort_by_time
 from snnlib.data.formats.base import Format
 from snnlib.data.formats.event_file import EventFile, FileSource
@@ -97,9 +97,7 @@ def read(
             origin=_given_origin(origin, chosen),
         )
         header, chunks = chosen.decode(file, room, options)
-        if sensor_size is not None:
-            header.sensor_size = check_sensor_size("sensor_size", sensor_size)
-        room.header = header
+        room.begin(header, sensor_size)
         for _ in chunks:
             pass
     events = room.events()
@@ -230,9 +228,7 @@ def iter_events(
         chosen = _check(file, format, outside, origin, options)
         room = Room(file, grows=False, drop_outside=outside == "drop")
         header, chunks = chosen.decode(file, room, options)
-        room.header = header
-        if sensor_size is not None:
-            header.sensor_size = check_sensor_size("sensor_size", sensor_size)
+        room.begin(header, sensor_size)
     except BaseException:
         file.__exit__()
         raise

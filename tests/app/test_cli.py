@@ -261,6 +261,14 @@ def test_predict_and_load_agree_with_eval(
     ):
         run(capsys, "predict", folder, nothing)
 
+    # A line per file, whatever its name.
+    odd = tmp_path / "a\n\tb.bin"
+    shutil.copy(files[0], odd)
+    code, out, _ = run(capsys, "predict", folder, odd, files[0])
+    lines = [line.split("\t") for line in out.splitlines()]
+    assert code == 0 and [len(line) for line in lines] == [5, 5, 5]
+    assert lines[1] == [repr(str(odd)), *lines[2][1:]]
+
     # A file that cannot be read keeps no other from being classified.
     (tmp_path / "bad.bin").write_bytes(b"abc")
     code, out, err = run(capsys, "predict", folder, tmp_path / "bad.bin", tmp_path / "absent.bin", files[0])

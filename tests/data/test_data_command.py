@@ -78,8 +78,13 @@ def test_info_of_a_folder(file, command, tmp_path):
             events = random_events(50 + number, (48, 64), seed=number + ord(label))
             write(root / label / f"{number}.raw", events, format="evt3", sensor_size=(48, 64))
     (root / "b" / "4.raw").write_bytes(b"% evt 9.0\n")
+    for number in range(3):
+        path = root / "a" / f"{number}.raw"
+        path.write_bytes(path.read_bytes() + b"\x00")
     code, out, _ = command("info", root)
     assert code == 0
+    assert out.count("truncated") == 1 and "(and 2 more files with such a fault" in out
+    assert command("check", root)[1].count("truncated") == 3
     for text in (
         *("10 recordings, 2 classes", "  a: 5 (3 train, 1 val, 1 test)", "formats: Prophesee EVT 3.0 9"),
         *("sensor: 48 x 64 (9)", "events per recording: 50 to 54, median 52", "4.raw: "),

@@ -55,15 +55,16 @@ def decode(file: EventFile, room: Room, options: dict[str, Any]) -> tuple[Header
     chip = next((chip for chip in CHIPS if camera.lower().startswith(chip)), None)
     if chip is None:
         raise file.error(f"expected a camera among {', '.join(CHIPS)}, found {camera!r}; give camera=", 0)
-    size, davis = CHIPS[chip]
     fields = {key: value for key, value in fields.items() if len(key) < 40}
-    header = Header("aedat2", lines[0][9:].strip(), size, camera=camera, fields=fields)
-    return header, _chunks(file, room, header, davis)
+    header = Header("aedat2", lines[0][9:].strip(), CHIPS[chip][0], camera=camera, fields=fields)
+    return header, _chunks(file, room, header, CHIPS[chip])
 
 
-def _chunks(file: EventFile, room: Room, header: Header, davis: bool) -> Iterator[Events]:
-    assert header.sensor_size is not None
-    height, width = header.sensor_size
+def _chunks(
+    file: EventFile, room: Room, header: Header, chip: tuple[tuple[int, int], bool]
+) -> Iterator[Events]:
+    # Coordinates count from the far sides of the camera's sensor, whatever part of it is asked for.
+    (height, width), davis = chip
     other = "image, motion and trigger words" if davis else "trigger words"
     unwrap = Unwrapper(2**32)
     for words in file.words(">u4", 2):

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from snnlib.data.checks import check_sensor_size
 from snnlib.data.events import EVENT_DTYPE, Events
 from snnlib.data.formats.event_file import Array, EventFile, EventFileError
 
@@ -58,6 +59,8 @@ class Room:
     """
 
     header: Header
+    # What the file itself says of its sensor.
+    named: tuple[int, int] | None = None
 
     def __init__(
         self,
@@ -72,6 +75,12 @@ class Room:
         self._last: int | None = None
         # The few more are what compiled decoders ask for before they know that the file ends.
         self._all = np.empty(expected + _SPARE_PLACES if grows else 0, EVENT_DTYPE)
+
+    def begin(self, header: Header, sensor_size: tuple[int, int] | None) -> None:
+        """Take the header of the file, with another sensor size where one is given."""
+        self.header, self.named = header, header.sensor_size
+        if sensor_size is not None:
+            header.sensor_size = check_sensor_size("sensor_size", sensor_size)
 
     def put(self, t: Array, x: Array, y: Array, p: Array) -> Events:
         """Keep the events of four columns `[n]` of integers; the view of them that is returned is the caller's.
@@ -150,10 +159,12 @@ class Room:
     def outside_error(self, x: int, y: int, p: int) -> EventFileError:
         """The error of an event outside the sensor, the next after those that were put."""
         height, width = self.header.sensor_size or (2**15, 2**15)
+        found = ", ".join(f"{name}={_signed(value)}" for name, value in (("x", x), ("y", y), ("p", p)))
+        own = self.named not in (None, self.header.sensor_size)
+        sensor = f" of a sensor of {self.named} pixels (height, width), as the file says" if own else ""
         return self.file.error(
-            f"expected events with x in 0..{width - 1}, y in 0..{height - 1} and p in 0..1, found "
-            f"{', '.join(f'{name}={_signed(value)}' for name, value in (('x', x), ('y', y), ('p', p)))} at event "
-            f"{self.count}; outside='drop' leaves such events out"
+            f"expected events with x in 0..{width - 1}, y in 0..{height - 1} and p in 0..1, found {found} at event "
+            f"{self.count}{sensor}; outside='drop' leaves such events out"
         )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from event_files import EVENT_FILES, EVENTS, encoded, hdf5_file, mat_file, read_damaged
 
-from snnlib.data import EventFileError, iter_events, read
+from snnlib.data import EventFileError, as_events, iter_events, read
 
 MUTATIONS = os.environ.get("SNNLIB_MUTATIONS")
 MADE = {name: make() for name, make in EVENT_FILES.items() if name != "mat"}
@@ -133,6 +133,14 @@ def test_events_outside_the_sensor():
         EventFileError, match=r"expected events with x in 0..19, y in 0..29 and p in 0..1, found x=2"
     ):
         read(data, sensor_size=(30, 20))
+    # Its addresses count from the other side of the sensor that the file names.
+    event = as_events([0], [170], [100], [1])
+    davis = encoded("aedat2", event, sensor_size=(180, 240))
+    found = r"found x=170, y=100, p=1 at event 0 of a sensor of \(180, 240\) pixels \(height, width\), as the file says"
+    with pytest.raises(EventFileError, match=found):
+        read(davis, sensor_size=(34, 34))
+    with pytest.raises(EventFileError, match=found):
+        list(iter_events(davis, 1000, sensor_size=(34, 34)))
     inside = EVENTS[EVENTS["x"] < 20]
     events, header = read(data, sensor_size=(30, 20), outside="drop")
     assert np.array_equal(events, inside)
