@@ -8,7 +8,7 @@ CPP = $(shell git ls-files 'cpp/*.cpp' 'cpp/*.h' 'cuda/*.cu' 'cuda/*.cpp' 'cuda/
 PEERS := build/peers
 PEER_TESTS := tests/neurons/test_neurons_peers.py tests/exchange/test_convert_peers.py tests/exchange/test_nir_peers.py tests/inspect/test_profile.py docs/from-snntorch.md
 
-.PHONY: demo test test-slow test-peers test-newest lint sanitize sanitize-memory sanitize-threads fuzz fuzz-files reliability bench bench-accuracy bench-peers format cuda-check cuda-emulation-asan docs notebooks test-versions wheel gpu-check gpu-bundle clean
+.PHONY: demo test test-slow test-peers test-newest lint sanitize sanitize-memory sanitize-threads fuzz fuzz-files reliability bench bench-accuracy bench-peers format cuda-check cuda-emulation-asan docs notebooks test-versions test-oldest wheel gpu-check gpu-bundle clean
 
 demo: $(VENV)/.native $(VENV)/.fetched  ## Train on the embedded data and show the result.
 	$(VENV)/bin/snnlib train
@@ -76,8 +76,8 @@ reliability: $(READY)  ## Run the commands of docs/reliability.md, or of ROWS="1
 test-newest:  ## All tests and those against other libraries with the newest torch, numpy and libraries, in build/newest.
 	$(MAKE) test test-peers VENV=build/newest CONSTRAINTS=/dev/null PEERS=build/newest-peers UNPIN='s/==.*//'
 
-test-versions:  ## A wheel per Python, installed and tried against every supported torch, or against PAIRS="here:pinned".
-	python3 release/versions.py $(if $(BUILD),--build $(BUILD)) $(if $(PAIRS),--pairs $(PAIRS))
+test-versions test-oldest:  ## A wheel per Python, installed and tried against every supported torch, or against PAIRS="here:pinned"; test-oldest: this Python's against the oldest torch, in build/oldest.
+	python3 release/versions.py $(if $(filter test-oldest,$@),--pairs here:oldest --build build/oldest) $(if $(BUILD),--build $(BUILD)) $(if $(PAIRS),--pairs $(PAIRS))
 
 wheel:  ## A wheel without CUDA kernels and one with, for this Python, each installed apart and tried; into build/wheel.
 	python3 release/versions.py --pairs here:pinned --build build/wheel/cpu

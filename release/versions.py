@@ -2,12 +2,13 @@
 
     python release/versions.py [--pairs 3.11:2.6.0 3.12:2.13.0 here:pinned ...] [--build build/versions] [--kernels]
 
-`here` is the Python that runs this, `pinned` the torch of constraints.txt, `newest` the newest torch there is. One
-wheel serves all torch versions of its Python, as the compiled module does not link torch. It is built in isolation,
-from the source distribution; with `--kernels` it holds CUDA kernels (`cuda_toolkit.py`) and says so in its version.
-Interpreters are looked for as `python3.X` on PATH and under pyenv; what is not there, or whose torch does not install,
-is printed as such. Every environment is removed when its suite has run; the wheels stay. At the end comes the matrix
-for docs/reliability.md. The exit status is 1 where a suite failed, and 0 where pairs were missing.
+`here` is the Python that runs this, `pinned` the torch of constraints.txt, `oldest` the oldest that is supported,
+`newest` the newest there is. One wheel serves all torch versions of its Python, as the compiled module does not link
+torch. It is built in isolation, from the source distribution; with `--kernels` it holds CUDA kernels
+(`cuda_toolkit.py`) and says so in its version. Interpreters are looked for as `python3.X` on PATH and under pyenv; what
+is not there, or whose torch does not install, is printed as such. Every environment is removed when its suite has run;
+the wheels stay. At the end comes the matrix for docs/reliability.md. The exit status is 1 where a suite failed, and 0
+where pairs were missing.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ import cuda_toolkit
 
 ROOT = Path(__file__).resolve().parents[1]
 PINNED = re.search(r"^torch==(\S+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE)[1]  # type: ignore[index]
+OLDEST = "2.6.0"
 # The oldest torch with the Pythons that it knows, the pinned one with all, and the newest Python with the newest torch.
 HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
 PAIRS = [
-    *((python, "2.6.0") for python in ("3.11", "3.12", "3.13")),
+    *((python, OLDEST) for python in ("3.11", "3.12", "3.13")),
     *((python, PINNED) for python in ("3.11", "3.12", "3.13", "3.14")),
     ("3.14", "newest"),
 ]
@@ -164,7 +166,7 @@ def main() -> int:
         "--kernels", action="store_true", help="build wheels with CUDA kernels; Linux on x86-64"
     )
     args = parser.parse_args()
-    named = {"here": HERE, "pinned": PINNED}
+    named = {"here": HERE, "pinned": PINNED, "oldest": OLDEST}
     pairs = [tuple(named.get(part, part) for part in pair.split(":")) for pair in args.pairs or ()] or PAIRS
     wheels: dict[str, Path | str] = {}
     matrix: list[str] = []

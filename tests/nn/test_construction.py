@@ -39,10 +39,60 @@ def test_stream_learns_behind_a_chunk_in_inference_mode() -> None:
     assert layer.weight.grad is not None
 
 
+# An op without a batching rule runs sample by sample, which torch 2.13 says on stderr and 2.15 as a warning.
+@pytest.mark.filterwarnings(
+    "ignore:There is a performance drop because we have not yet implemented the batching rule for snnlib:UserWarning"
+)
 def test_vmap_of_a_recurrent_layer_in_training() -> None:
     layer = snnlib.SpikingRNN(6, 4)
     x = 3 * torch.rand(3, 5, 2, 6)
     assert torch.equal(torch.func.vmap(layer)(x), torch.stack([layer(part) for part in x]))
+
+
+APART = {
+    "LIF": neurons.LIF(),
+    "Izhikevich": neurons.Izhikevich(),
+    "SRM": neurons.SRM(),
+    "SpikingRNN": snnlib.SpikingRNN(6, 4),
+    "SRMReadout": snnlib.SRMReadout(6, 4),
+}
+# Their gradients are functions of autograd that know no transform at all.
+TOGETHER = {
+    "own surrogate": neurons.LIF(surrogate=torch.ones_like),
+    "CubaLIF": neurons.CubaLIF(gradient="event"),
+    "PSN": neurons.PSN(5),
+    "recurrent delays": snnlib.SpikingRNN(6, 4, recurrent_delays=snnlib.Delays(3)),
+    "Delays": snnlib.SpikingLinear(6, 4, neuron=neurons.LIF(), delays=snnlib.Delays(3)),
+}
+
+
+@pytest.mark.parametrize("name", [*APART, *TOGETHER])
+def test_transforms_that_differentiate_are_refused_by_name(name: str) -> None:
+    module, x = (APART | TOGETHER)[name], torch.rand(5, 2, 6)
+    transforms = [
+        lambda: torch.func.grad(lambda part: module(part).sum())(x),
+        lambda: torch.func.vmap(torch.func.grad(lambda part: module(part[:, None]).sum()), 1)(x),
+        lambda: torch.func.jvp(module, (x,), (x,)),
+    ]
+    if name in TOGETHER:
+        transforms.append(lambda: torch.func.vmap(module)(torch.stack((x, x))))
+    for transform in transforms:
+        with pytest.raises(
+            RuntimeError, match=r"expected a call outside torch\.func.*loss\.backward\(\) gives"
+        ):
+            transform()
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+@pytest.mark.parametrize("name", APART)
+def test_a_batch_of_batches_has_the_gradients_of_each(name: str) -> None:
+    module, x = APART[name], 3 * torch.rand(3, 5, 2, 6)
+    gradients = []
+    for run in (torch.func.vmap(module), lambda parts: torch.stack([module(part) for part in parts])):
+        leaf = x.clone().requires_grad_()
+        run(leaf).square().sum().backward()
+        gradients.append(leaf.grad)
+    torch.testing.assert_close(*gradients)
 
 
 def test_vmap_over_weights_is_refused_by_name() -> None:
