@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from snnlib.app.training import RunFolder, TrainConfig
+from snnlib.app.training.checkup import Checkup
 from snnlib.app.training.classifier import SpikingClassifier
+from snnlib.app.training.data_facts import data_facts
 from snnlib.app.training.run import TrainResult, train_run
 
 
@@ -39,5 +41,21 @@ def test_a_layer_that_dies_is_marked_when_it_warns(train, capsys: pytest.Capture
     result = train(120, batch_size=1, copies=1, epochs=6, lr=1e-9)
     out = capsys.readouterr().out
     assert "conv1: " not in out
-    assert out.count("  conv1 is silent: none of its 4 channels fired in 50 samples") == 2
+    assert out.count("  conv1 is silent: none of its 4 channels fired in 50 samples") == 1
     assert [row["warned_conv1"] for row in result.history] == [0, 0, 0, 0, 0, 1]
+
+
+def test_a_finding_is_said_once_whatever_its_numbers(config: TrainConfig) -> None:
+    said: list[str] = []
+    checkup = Checkup(SpikingClassifier(config, data_facts(config)).net, said.append)
+    for share in (12, 40):
+        found = [
+            f"conv1 is saturated: {share}% of its neurons fire",
+            "fc1 has dead channels: 1 of 3 never fired",
+        ]
+        checkup.doctor.findings = lambda found=found: found  # type: ignore[union-attr, method-assign]
+        checkup.on_train_epoch_end()
+    assert said == [
+        "  conv1 is saturated: 12% of its neurons fire",
+        "  fc1 has dead channels: 1 of 3 never fired",
+    ]

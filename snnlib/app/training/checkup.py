@@ -28,9 +28,9 @@ class Checkup(pl.Callback):
     def __init__(self, net: nn.Module, show: Callable[[str], None]) -> None:
         self._layers: dict[str, Any] = dict(spiking_modules(net))
         self.doctor, self.show = SpikeDoctor(net) if self._layers else None, show
-        # Warnings of each layer so far, and the layers that the doctor has called silent.
+        # Warnings of each layer so far, and what the doctor has found: a layer's name and the first words.
         self._counted: Counter[str] = Counter()
-        self._silent: set[str] = set()
+        self._found: set[str] = set()
         self.warned = dict.fromkeys(self._layers, 0)
 
     def on_train_start(self, *_: Any) -> None:
@@ -51,7 +51,7 @@ class Checkup(pl.Callback):
         for name, layer in self._layers.items():
             said = list(layer.training_watch.said.items())
             for kind, text in said[self._counted[name] :]:
-                if kind != "silent" or name not in self._silent:
+                if kind != "silent" or f"{name} is silent:" not in self._found:
                     self.show(f"  {text}")
                 self.warned[name] += 1
             self._counted[name] = len(said)
@@ -63,10 +63,11 @@ class Checkup(pl.Callback):
 
     @rank_zero_only
     def on_train_epoch_end(self, *_: Any) -> None:
-        """Say what was found in layers that have not warned by themselves."""
+        """Say, once in a run, what was found in layers that have not warned by themselves."""
         for finding in [] if self.doctor is None else self.doctor.findings():
-            name, words = finding.split(" ", 1)
-            if not self._counted[name]:
-                self.show(f"  {finding}")
-            if words.startswith("is silent"):
-                self._silent.add(name)
+            name, *words = finding.split()[:3]
+            found = " ".join([name, *words])
+            if found not in self._found and not self._counted[name]:
+                # That is what the run began with.
+                self.show(f"  {finding.removesuffix(': snnlib.prepare_')}")
+            self._found.add(found)
