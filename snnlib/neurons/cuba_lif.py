@@ -191,10 +191,9 @@ class CubaLIF(ByEvent, SpikingNeuron):
             raise ValueError(
                 f"dt: expected at most the shorter time constant {min(tau_m, tau_s):g}, got {dt:g}"
             )
-        if tau_m == tau_s:
-            scale = dt / tau_m * math.exp(-dt / tau_m)
-        else:
-            scale = tau_m / (tau_m - tau_s) * (math.exp(-dt / tau_m) - math.exp(-dt / tau_s))
+        # V(dt) as exp(-dt / tau_m) times a mean of exponentials, which loses no digit where the times are nearly equal.
+        rate = dt * (tau_m - tau_s) / (tau_m * tau_s)
+        scale = dt / tau_s * math.exp(-dt / tau_m) * (-math.expm1(-rate) / rate if rate else 1.0)
         given = {"threshold": options.pop("threshold", 1.0) / scale}
         if "reset_value" in options:
             given["reset_value"] = options.pop("reset_value") / scale

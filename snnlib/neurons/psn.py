@@ -129,6 +129,10 @@ class PSN(Parallel):
             )
         return super().run(x)
 
+    def reference(self, x: Tensor, state: tuple[Tensor, ...] | None = None) -> Output:
+        """`run`, which is plain torch and knows no single steps."""
+        return self.run(x, state)
+
     def over_steps(self, steps: Tensor, start: Tensor, params: Params) -> tuple[Tensor, Tensor]:
         """Spikes `[T, N, ...]`; the state is empty."""
         weight, bias = self.effective_weight().to(steps.dtype), self.bias.to(steps.dtype)
@@ -185,7 +189,9 @@ class SlidingPSN(Parallel):
         h[t] = sum of w[i] x[t - k + 1 + i] over i < k, + b;   s[t] = h[t] >= 0
 
     `weight` `[k]` and `bias` `[]` are learned; they start at `(..., 1/4, 1/2, 1)` and -1. The state is the last k - 1
-    currents. Sums are those of torch's matrix products, whose last bit may depend on how a sequence is cut.
+    currents. Sums are those of torch's matrix products, whose last bit may depend on how a sequence is cut. Where a
+    current is infinite or NaN, these make NaN of all potentials of its neuron that are in a product with it, those of
+    up to `2 max(32, k - 1)` steps before it and behind it; `reference(x)`, step by step, of the k that see it alone.
 
     Args:
         k: how many steps a neuron sees, >= 2. Default 8.

@@ -75,9 +75,10 @@ class Bidirectional(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Both directions of sequences that are all as long as the tensor, but for calls by `snnlib.run_ragged`."""
         lengths = lengths_of_call(x, batch_first=self.batch_first)
-        back = reversed_in_time(x, lengths, batch_first=self.batch_first)
+        # In this order reports list the two.
+        first, back = self.forwards(x), reversed_in_time(x, lengths, batch_first=self.batch_first)
         after = reversed_in_time(self.backwards(back), lengths, batch_first=self.batch_first)
-        return torch.cat((self.forwards(x), after), dim=2)
+        return torch.cat((first, after), dim=2)
 
     def run(
         self, x: Tensor, state: tuple[Tensor, ...] | None = None, lengths: Tensor | None = None

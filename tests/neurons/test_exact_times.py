@@ -118,6 +118,13 @@ def test_constants_of_continuous_time(tau_m: float, tau_s: float, dt: float) -> 
     )
 
 
+@pytest.mark.parametrize("difference", [0.0, 1e-15, 1e-12, 1e-9, -1e-12])
+def test_nearly_equal_time_constants_lose_no_digit(difference: float) -> None:
+    """The equation with equal ones, up to a share of the difference."""
+    neuron = CubaLIF.from_continuous(2.0, 2.0 + difference, 0.01)
+    assert float(neuron.threshold) == pytest.approx(200 * math.exp(0.005), rel=1e-9)
+
+
 def test_from_continuous_names_what_is_wrong() -> None:
     with pytest.raises(ValueError, match=r"^dt: expected at most the shorter time constant 1, got 2$"):
         CubaLIF.from_continuous(2.0, 1.0, 2.0)

@@ -136,6 +136,12 @@ def test_conversion(name: str) -> None:
     assert_bits(made(x), net(x))
 
 
+@pytest.mark.parametrize("name", [name for name in MADE if name != "SlidingPSN"])
+def test_reference_of_all_steps_at_once(name: str) -> None:
+    neuron, x = exact(name), dyadic(STEPS, 2, 3)
+    assert_bits(neuron.reference(x).value, neuron(x))
+
+
 @pytest.mark.parametrize("steps", [1, 3, 32, 33, 100])
 def test_a_sliding_neuron_takes_any_length(steps: int) -> None:
     neuron, x = exact("SlidingPSN"), dyadic(steps, 2, 3)
@@ -146,6 +152,24 @@ def test_a_sliding_neuron_takes_any_length(steps: int) -> None:
     spikes = neuron.run(x, lengths=lengths).value
     assert_bits(spikes[: lengths[1], 1], neuron(x)[: lengths[1], 1])
     assert not spikes[lengths[1] :, 1].any()
+
+
+def test_how_far_a_current_of_nan_reaches() -> None:
+    neuron, x = exact("SlidingPSN"), dyadic(300, 1, 2)
+    expected = neuron(x)
+    x[150, 0, 0] = torch.nan
+    assert neuron.reference(x).value[:, 0, 0].isnan().nonzero().flatten().tolist() == [
+        150,
+        151,
+        152,
+        153,
+        154,
+    ]
+    spikes = neuron(x)
+    assert spikes[150:155, 0, 0].isnan().all()
+    far = (torch.arange(300) - 150).abs() > 64
+    assert_bits(spikes[far], expected[far])
+    assert_bits(spikes[..., 1], expected[..., 1])
 
 
 @every

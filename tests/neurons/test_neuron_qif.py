@@ -166,6 +166,7 @@ def test_configuration_and_print() -> None:
     ("options", "message"),
     [
         ({"critical": 0.0}, "^critical: expected a potential above rest 0, got 0$"),
+        ({"critical": 1.0}, "^critical: expected a potential below threshold 1.0, got 1$"),
         ({"curvature": 0.0}, "^curvature: expected numbers > 0, got 0.0$"),
         ({"tau": 0.5}, "^tau: expected numbers of time steps >= 1, got 0.5$"),
         ({"reset": "none"}, "^reset: expected one of zero, subtract, got 'none'$"),

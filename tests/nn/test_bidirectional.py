@@ -31,6 +31,15 @@ def test_both_directions_are_the_two_layers() -> None:
         assert not torch.equal(a, b)
 
 
+def test_reports_list_the_directions_in_their_order() -> None:
+    net = nn.Sequential(snnlib.Bidirectional(snnlib.SpikingRNN(6, 16)))
+    with snnlib.SpikeDoctor(net) as doctor:
+        net(_spikes())
+    wanted = ["0.forwards.layers.0", "0.backwards.layers.0"]
+    assert [layer.name for layer in doctor.layers()] == wanted
+    assert [layer.name for layer in snnlib.memory_report(net, _spikes()).layers if layer.rate >= 0] == wanted
+
+
 @pytest.mark.parametrize("batch_first", [False, True])
 def test_lengths(batch_first: bool) -> None:
     """Each sample of a batch is the sample alone, both ways, with its gradient."""
