@@ -31,7 +31,8 @@ def profile(net: nn.Module, data: Tensor | Iterable[Any], *, batch_first: bool =
     elementwise do not count. Traffic is a weight per effective product, and each state read and written once per time
     step, without reuse.
 
-    The net runs once over the data, in evaluation mode, and no input is stored.
+    The net runs once over the data, in evaluation mode and without gradients: kernels count in such passes alone. So a
+    training step cannot be profiled. No input is stored.
 
     Args:
         net: any module.
