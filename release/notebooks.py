@@ -27,6 +27,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "examples" / "notebooks"
 PAGES = {
+    "0-one-neuron": "one-neuron.md",
     "1-first-net": "first-net.md",
     "2-own-data": "own-data.md",
     "3-two-gradients": "two-gradients.md",
@@ -36,6 +37,8 @@ PAGES = {
     "7-leaving-as-c": "leave.md",
     "8-mnist-from-pixels": "mnist.md",
     "9-from-snntorch": "from-snntorch.md",
+    "10-what-a-surrogate-is": "what-is-a-surrogate.md",
+    "11-a-net-that-does-not-learn": "does-not-learn.md",
 }
 # Libraries beside snnlib's own that a notebook imports; `make notebooks` has them where `make test-peers` does.
 NEEDS = {"9-from-snntorch": "snntorch"}
@@ -46,16 +49,33 @@ _BLOCK = re.compile(
 _LINK = re.compile(r"\]\((?!https?:|#)([^)]+)\)")
 
 
-def cells(page: str) -> list[tuple[str, str]]:
-    """Returns kind and source of the cells of a page: `"markdown"`, `"code"`, or `"error"` for code that raises."""
+def cells(page: str, name: str) -> list[tuple[str, str]]:
+    """Returns kind and source of the cells of a page: `"markdown"`, `"code"`, or `"error"` for code that raises.
+
+    Raises:
+        ValueError: a block `<!-- notebook` of the page of this name that is no cell, or does not compile.
+    """
     found: list[tuple[str, str]] = []
     end = 0
     for block in _BLOCK.finditer(page):
         found.append(("markdown", _LINK.sub(r"](../../docs/\1)", page[end : block.start()]).strip()))
-        found += [("code", block["hidden"])] if block["hidden"] else _examples(block["code"])
+        found += [("code", _compiled(block["hidden"], name))] if block["hidden"] else _examples(block["code"])
         end = block.end()
     found.append(("markdown", _LINK.sub(r"](../../docs/\1)", page[end:]).strip()))
+    if any(kind == "markdown" and "<!-- notebook" in source for kind, source in found):
+        raise ValueError(
+            f"docs/{name}: expected a line `<!-- notebook`, code and a line `-->`, got a block without one of them"
+        )
     return [(kind, source.strip()) for kind, source in found if source.strip()]
+
+
+def _compiled(code: str, name: str) -> str:
+    """The code, if it is some: a block that was wrapped as prose is none."""
+    try:
+        compile(code, name, "exec")
+    except SyntaxError as error:
+        raise ValueError(f"docs/{name}: expected code in a block `<!-- notebook`, got {error}") from error
+    return code
 
 
 def _examples(code: str) -> list[tuple[str, str]]:
@@ -74,7 +94,7 @@ def _examples(code: str) -> list[tuple[str, str]]:
 def notebook(name: str) -> dict[str, Any]:
     """Returns a notebook that has not run."""
     # Pictures stand in the notebook.
-    page = cells((ROOT / "docs" / PAGES[name]).read_text(encoding="utf-8"))
+    page = cells((ROOT / "docs" / PAGES[name]).read_text(encoding="utf-8"), PAGES[name])
     made = []
     for number, (kind, source) in enumerate([*page[:1], ("code", "%matplotlib inline"), *page[1:]]):
         cell: dict[str, Any] = {"cell_type": kind, "id": f"cell-{number}", "metadata": {}, "source": source}
