@@ -12,7 +12,12 @@ from snnlib.checks.arguments import (
     check_number,
     time_dimension,
 )
-from snnlib.checks.calls import check_untransformed, differentiable_once, in_transform
+from snnlib.checks.calls import (
+    check_untransformed,
+    differentiable_once,
+    in_transform,
+    no_second_derivative,
+)
 from snnlib.checks.ops import (
     MOST_PLACES,
     check_axes,
@@ -93,6 +98,7 @@ __all__ = [
     "differentiable_once",
     "first_state",
     "in_transform",
+    "no_second_derivative",
     "require",
     "step_shape",
     "time_dimension",

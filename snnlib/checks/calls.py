@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 from torch._C import _functions
 
 _MESSAGE = (
-    b"gradients of a spiking layer: expected one backward pass, got a derivative of them (create_graph=True); "
-    b"the gradients of spikes are rules without a derivative"
+    "gradients of a spiking layer: expected one backward pass, got a derivative of them (create_graph=True); "
+    "the gradients of spikes are rules without a derivative"
 )
 
 
@@ -21,14 +21,26 @@ def in_transform() -> bool:
     return not torch.compiler.is_compiling() and torch._C._functorch.peek_interpreter_stack() is not None
 
 
-def check_untransformed(what: str) -> None:
-    """Raise RuntimeError inside `torch.func.vmap`, `grad` and their kind, which do not know the layers' gradients."""
-    if in_transform():
-        raise RuntimeError(
-            f"{what}: expected a call outside torch.func.vmap, grad and their kind, got one inside; spiking layers "
-            "take many samples at once in the batch dimension N of [T, N, ...], and loss.backward() gives their "
-            "gradients"
-        )
+def check_untransformed(what: str, batches: bool = False) -> None:
+    """Raise RuntimeError inside `torch.func.vmap`, `grad` and their kind, which do not know the layers' gradients.
+
+    What runs in `batches` may be called within `vmap`, where no other transform is.
+    """
+    if not in_transform():
+        return
+    levels = torch._C._functorch.get_interpreter_stack() or []
+    if batches and all(level.key() == torch._C._functorch.TransformType.Vmap for level in levels):
+        return
+    raise RuntimeError(
+        f"{what}: expected a call outside torch.func.vmap, grad and their kind, got one inside; spiking layers "
+        "take many samples at once in the batch dimension N of [T, N, ...], and loss.backward() gives their "
+        "gradients, in a loop over the samples those of each"
+    )
+
+
+def no_second_derivative(_ctx: Any, *_grads: Tensor | None) -> NoReturn:
+    """The backward pass of an op that computes gradients: raises RuntimeError."""
+    raise RuntimeError(_MESSAGE)
 
 
 def differentiable_once(
@@ -50,7 +62,7 @@ def differentiable_once(
             return found
         marked = [None if grad is None else grad.detach().requires_grad_() for grad in found]
         # Its stub knows tensors alone; an argument without gradient has none.
-        failing: tuple[Tensor | None, ...] = _functions.DelayedError(_MESSAGE, len(marked))(*marked)  # type: ignore[arg-type]
+        failing: tuple[Tensor | None, ...] = _functions.DelayedError(_MESSAGE.encode(), len(marked))(*marked)  # type: ignore[arg-type]
         return failing
 
     return guarded

@@ -21,6 +21,7 @@ from snnlib.checks import (
     check_flag,
     check_floating,
     check_sequence_rank,
+    check_untransformed,
     first_state,
     step_shape,
 )
@@ -189,6 +190,7 @@ class Neuron(KnownOptions, Constants):
 
     def check_currents(self, x: Tensor) -> None:
         """Raise an error unless `x` are currents `[T, N, C, ...]` for as many channels as the constants."""
+        check_untransformed(type(self).__name__, batches=True)
         check_floating("x", x)
         check_sequence_rank(x, "[T, N, C, ...]")
         self.check_channels(x.shape[2], x)
@@ -205,6 +207,8 @@ class Neuron(KnownOptions, Constants):
         if dynamics is not None:
             value, final = ops.scan.run(x, dynamics, start, time_dim)
             return Output(value, (final,))
+        if self.gives_spikes:
+            check_untransformed(f"{type(self).__name__}, which runs by step")
         params = broadcast(self.constants(), x.dim() - 1, wide)
         if start is None:
             start = x.new_zeros((len(self.state_names), *shape), dtype=wide)

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from snnlib.checks import warn_caller
+from snnlib.checks import check_untransformed, warn_caller
 from snnlib.neurons.base import Neuron, Output
 from snnlib.neurons.checks import check_choice
 from snnlib.sequences.input_time import CHOICES, by_time
@@ -70,6 +70,7 @@ class ByEvent(Neuron):
         """See `Neuron.run`. Where the gradient of the input may be by time, the state ends with the last input."""
         if lengths is not None or not self.times_input:
             return super().run(x, state, lengths)
+        check_untransformed(type(self).__name__)
         timed = by_time(x, state, 1, self.input_gradient, int(self.batch_first))
         value, after = super().run(timed.x, timed.state)
         return Output(value, (*after, timed.last))

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from snnlib.checks import as_tensor, check_flag, check_number
+from snnlib.checks import as_tensor, check_flag, check_number, check_untransformed
 
 
 class _Within(torch.autograd.Function):
@@ -127,6 +127,7 @@ class Delays(nn.Module):
 
     def forward(self) -> Tensor:
         """The delays, within 0 and `max_delay`."""
+        check_untransformed("Delays")
         return _Within.apply(self.steps, float(self.max_delay))  # type: ignore[no-untyped-call, no-any-return]
 
     @torch.no_grad()

@@ -9,7 +9,7 @@ from numbers import Integral
 import torch
 from torch import Tensor, nn
 
-from snnlib.checks import LAYER_HINTS, KnownOptions, as_sizes, check_count, check_flag
+from snnlib.checks import LAYER_HINTS, KnownOptions, as_sizes, check_count, check_flag, check_untransformed
 from snnlib.functional.delayed import delayed_currents, delayed_layer
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
 from snnlib.functional.spiking import spiking_layer
@@ -78,6 +78,7 @@ class SpikingLayer(KnownOptions, NeuronLayer):
 
     def forward(self, x: Tensor) -> Tensor:
         """Spikes of a sequence from the initial state."""
+        check_untransformed(type(self).__name__, batches=True)
         return self.pooled(x, (1, 1))
 
     def pooled(self, x: Tensor, window: tuple[int, int]) -> Tensor:

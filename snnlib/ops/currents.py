@@ -228,3 +228,4 @@ def _gradients(ctx: Any, signal: Tensor) -> tuple[Tensor | None, ...]:
 
 
 currents_forward.register_autograd(_gradients, setup_context=_setup_context)
+currents_backward.register_autograd(checks.no_second_derivative)

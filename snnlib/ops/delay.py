@@ -156,3 +156,4 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
 
 
 delay_forward.register_autograd(_backward, setup_context=_setup)
+delay_backward.register_autograd(checks.no_second_derivative)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from snnlib import checks
 from snnlib.backends.arguments import Delays, NeuronArgs
 from snnlib.backends.native import state_dtype
 from snnlib.ops import packable, recurrent_call
@@ -161,3 +162,4 @@ def _backward(
 
 
 recurrent_forward.register_autograd(_backward, setup_context=_setup_context)
+recurrent_backward.register_autograd(checks.no_second_derivative)

@@ -202,3 +202,4 @@ def _backward(ctx: Any, grad_value: Tensor | None, grad_state: Tensor | None) ->
 
 
 scan_forward.register_autograd(_backward, setup_context=_setup_context)
+scan_backward.register_autograd(checks.no_second_derivative)

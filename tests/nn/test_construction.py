@@ -66,6 +66,8 @@ TOGETHER = {
 }
 
 
+# `jvp` brings the old compiler of torch.
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is", "ignore:There is a performance drop")
 @pytest.mark.parametrize("name", [*APART, *TOGETHER])
 def test_transforms_that_differentiate_are_refused_by_name(name: str) -> None:
     module, x = (APART | TOGETHER)[name], torch.rand(5, 2, 6)
