@@ -1,5 +1,6 @@
 """The plotting functions: what they draw, that they need no display and leave no global state."""
 
+import itertools
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -215,7 +216,24 @@ def test_bars_of_many_outputs_name_some() -> None:
     figure = raster({"input": torch.ones(4, 3), "output": torch.ones(4, 50)}, label=7)
     bars = next(axes for axes in figure.axes if axes.get_ylabel() == "class")
     assert [text.get_text() for text in bars.get_yticklabels()] == [
-        *("0", "3", "6", "7", "9"),
-        *map(str, range(12, 50, 3)),
+        *("0", "5", "7"),
+        *map(str, range(10, 50, 5)),
     ]
     assert not bars.texts
+
+
+@pytest.mark.parametrize("neurons", [10, 12, 20, 32, 100])
+def test_names_beside_a_raster_do_not_meet(neurons: int) -> None:
+    figure = raster({"input": torch.ones(4, neurons), "output": torch.ones(4, neurons)})
+    for axes in figure.axes:
+        names = [text for text in axes.get_yticklabels() if text.get_text() and axes.axison]
+        drawn = boxes(figure, names)
+        assert not any(a.overlaps(b) for a, b in itertools.combinations(drawn, 2))
+
+
+def test_titles_of_histograms_stay_in_their_panels() -> None:
+    names = ["features.0 (convolution)", "features.3 (convolution)"]
+    figure = rate_histograms({name: torch.rand(2_985_984) for name in names})
+    titles = boxes(figure, [axes._left_title for axes in figure.axes])
+    edges = [figure.axes[1].get_tightbbox().x0, figure.bbox.x1]
+    assert all(title.x1 <= edge for title, edge in zip(titles, edges, strict=True))

@@ -16,8 +16,8 @@ from snnlib.app.visual.events import draw_accumulated
 
 # Up to this many neurons get a row each with its name; more are drawn as a cloud.
 _FEW_NEURONS = 20
-# Numbers of channels that fit beside a raster of the usual height.
-_MOST_CHANNEL_NAMES, _MOST_OUTPUT_NAMES = 12, 20
+# Names of neurons, channels or outputs that fit beside a raster of the usual height.
+_MOST_NAMES = 10
 
 
 def raster(
@@ -147,7 +147,7 @@ def _draw_spikes(axes: Axes, name: str, sequence: Tensor, step_ms: float | None,
     else:
         axes.set_ylabel("neuron")
         if few:
-            axes.set_yticks(range(neurons))
+            axes.set_yticks(range(0, neurons, -(-neurons // _MOST_NAMES)))
     axes.set_title(name, fontsize=11, color=colour, loc="left")
 
 
@@ -162,7 +162,7 @@ def _draw_channels(axes: Axes, channels: int, neurons: int) -> None:
             linewidth=0,
             zorder=0,
         )
-    named = range(0, channels, -(-channels // _MOST_CHANNEL_NAMES))
+    named = range(0, channels, -(-channels // _MOST_NAMES))
     axes.set_yticks([(channel + 0.5) * neurons - 0.5 for channel in named], list(map(str, named)))
     axes.tick_params(axis="y", length=0)
     axes.set_ylabel("channel")
@@ -182,7 +182,7 @@ def _draw_scores(
     if decides:
         bars[int(scores.argmax())].set_color(colour)
     # Names and numbers of many outputs would lie over each other: some keep their name, none its number.
-    apart = -(-len(scores) // _MOST_OUTPUT_NAMES)
+    apart = -(-len(scores) // _MOST_NAMES)
     for row, score in enumerate(scores.tolist() if apart == 1 else []):
         # On the right of bars to the left, too, where they do not meet the classes' names.
         place = max(score, 0.0) if math.isfinite(score) else 0.0

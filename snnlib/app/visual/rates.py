@@ -15,7 +15,7 @@ _COLUMNS = 3
 
 
 def rate_histograms(rates: Mapping[str, Tensor], *, title: str = "Firing rates of the neurons") -> Figure:
-    """One histogram per layer of its neurons' firing rates; dead neurons, which never fire, are counted apart.
+    r"""One histogram per layer of its neurons' firing rates; dead neurons, which never fire, are counted apart.
 
     Args:
         rates: layer name to spikes per time step of each neuron.
@@ -27,7 +27,7 @@ def rate_histograms(rates: Mapping[str, Tensor], *, title: str = "Firing rates o
     >>> import torch
     >>> figure = rate_histograms({"fc1": torch.tensor([0.0, 0.1, 0.2])})
     >>> figure.axes[0].get_title(loc="left")
-    'fc1: 1 of 3 neurons dead'
+    'fc1\n1 of 3 neurons dead'
     """
     if not rates:
         raise ValueError("rates: expected at least one layer, got none")
@@ -41,8 +41,9 @@ def rate_histograms(rates: Mapping[str, Tensor], *, title: str = "Firing rates o
     for number, (axes, (name, rate)) in enumerate(zip(grid.flat, rates.items(), strict=False)):
         firing = rate[rate > 0].flatten()
         dead = rate.numel() - firing.numel()
+        # In two lines, as one is longer than its panel where names are.
         axes.set_title(
-            f"{name}: {dead:,} of {rate.numel():,} neurons dead", fontsize=10, color=INK, loc="left"
+            f"{name}\n{dead:,} of {rate.numel():,} neurons dead", fontsize=10, color=INK, loc="left"
         )
         tidy(axes).set_xlabel("spikes per time step")
         axes.set_ylabel("neurons")
