@@ -37,7 +37,8 @@ def tet_loss(
     their own spikes are driven to fire at every step, and `spike_count_loss` learns (`docs/training.md`).
 
     Args:
-        potential: `[T, N, classes]` (`[N, T, classes]` with `batch_first`), any floating dtype.
+        potential: `[T, N, classes]` (`[N, T, classes]` with `batch_first`), any floating dtype. With as many steps as
+            samples nothing shows which of the two it is.
         target: labels `[N]`, or a label for every step, `[T, N]` (`[N, T]`): integers from 0 to classes - 1, or
             `ignore_index` for steps that do not count.
         regularization: share of the regulariser, in [0, 1]. Default 0.05.
