@@ -17,7 +17,7 @@ from snnlib.app.visual.events import draw_accumulated
 # Up to this many neurons get a row each with its name; more are drawn as a cloud.
 _FEW_NEURONS = 20
 # Names of neurons, channels or outputs that fit beside a raster of the usual height.
-_MOST_NAMES = 10
+_MOST_NAMES = 11
 
 
 def raster(
