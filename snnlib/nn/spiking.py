@@ -311,8 +311,27 @@ class SpikingConv3d(SpikingConv):
 class SpikingLinear(SpikingLayer):
     """Fully connected layer with neurons behind it: `[T, N, in_features]` to `[T, N, out_features]`.
 
-    Options, gradients and errors as in `SpikingConv2d`. It takes the frames `[T, N, C, H, W]` of a convolutional layer
-    as they are, with the weights that it would have after `torch.nn.Flatten(2)`, which copies them.
+    ::
+
+        I[t] = (weight * gain) x[t];   spikes = neuron(I)
+
+    Gradients as in `SpikingConv2d`. It takes the frames `[T, N, C, H, W]` of a convolutional layer as they are, with
+    the weights that it would have after `torch.nn.Flatten(2)`, which copies them.
+
+    Call it on a sequence; `layer.run(x, state)` goes on from a state, and `weight`, `gain` and `neuron` are what it
+    has. In `help(...)` all from "Methods inherited from torch.nn.modules.module.Module" on is torch's.
+
+    Args:
+        in_features: inputs.
+        out_features: neurons.
+        neuron: the neuron model, an instance of its own for this layer. Default `snnlib.neurons.LIF()`.
+        delays: `snnlib.Delays`, learnable delays of the input's events. Default None, no delay.
+        batch_first: whether sequences are `[N, T, ...]`. Default False.
+        device: device of the weight and the neuron's constants.
+        dtype: dtype of the weight: float32, float64, bfloat16 or float16.
+
+    Raises:
+        ValueError, TypeError: as `SpikingConv2d`.
 
     >>> import torch, snnlib
     >>> layer = snnlib.SpikingLinear(100, 10, neuron=snnlib.neurons.LIF(tau=4.0))
