@@ -26,6 +26,12 @@ HOMES = (
 
 # Names of other libraries, and words that are natural to try, with what they are here.
 _MEANT: Mapping[str, str] = {
+    # What whole sequences do not need.
+    "set_step_mode": "layers take whole sequences, so there is no mode to set",
+    **dict.fromkeys(
+        ("reset", "reset_net", "reset_", "reset_state", "detach_net"),
+        "layers run whole sequences, so there is no state to reset: snnlib.Stream and run(x, state) keep one",
+    ),
     # SpikingJelly
     "LIFNode": "neurons.LIF",
     "IFNode": "neurons.IF",
@@ -39,7 +45,7 @@ _MEANT: Mapping[str, str] = {
     "RLeaky": "SpikingRNN",
     "RSynaptic": "SpikingRNN",
     "ce_rate_loss": "losses.tet_loss",
-    "ce_count_loss": "torch.nn.functional.cross_entropy(snnlib.readout.spike_count(spikes), labels)",
+    "ce_count_loss": "take torch.nn.functional.cross_entropy(snnlib.readout.spike_count(spikes), labels)",
     "spikegen": "encoding",
     # Norse
     "LIFCell": "neurons.LIF",
@@ -51,12 +57,12 @@ _MEANT: Mapping[str, str] = {
     "Linear": "SpikingLinear",
     "RNN": "SpikingRNN",
     "Dropout": "SpikeDropout",
-    "Flatten": "torch.nn.Flatten(2), which leaves time and batch",
+    "Flatten": "take torch.nn.Flatten(2), which leaves time and batch",
     "LI": "neurons.Integrator",
     "calibrate": "prepare_",
     "calibrate_firing_rate_": "prepare_",
-    "load_model": "snnlib.models.load, or snnlib.load for a run of `snnlib train`",
-    "train": "the command `snnlib train`, or docs/your-own-loop.md",
+    "load_model": "take snnlib.models.load, or snnlib.load for a run of `snnlib train`",
+    "train": "take the command `snnlib train`, or docs/your-own-loop.md",
     "energy": "profile",
     "count_operations": "profile",
     "quantize": "to_integers",
@@ -65,14 +71,6 @@ _MEANT: Mapping[str, str] = {
     "datasets": "data",
     "transforms": "data",
     "surrogates": "surrogate",
-}
-# Layers map whole sequences, so that the calls with which other libraries clear a state have no counterpart.
-_NO_STATE = (
-    "layers run whole sequences, so there is no state to reset: snnlib.Stream and run(x, state) keep one"
-)
-_NEEDLESS: Mapping[str, str] = {
-    **dict.fromkeys(("reset", "reset_net", "reset_", "reset_state", "detach_net"), _NO_STATE),
-    "set_step_mode": "layers take whole sequences, so there is no mode to set",
 }
 
 
@@ -89,20 +87,16 @@ def hint(name: str, own: Iterable[str], homes: Mapping[str, Iterable[str]], modu
     ('; did you mean snnlib.prepare_?', '; did you mean snnlib.neurons.LIF?')
     """
     own = list(own)
-    if name in _NEEDLESS:
-        return f"; {_NEEDLESS[name]}"
+    # An answer of several words says itself where things are.
+    if " " in _MEANT.get(name, ""):
+        return f"; {_MEANT[name]}"
     meant = [f"snnlib.{home}.{name}" for home, names in homes.items() if name in names]
     if f"{name}_" in own:
         # In torch's manner, as it changes the net in place.
         meant.append(f"{module}.{name}_")
-    if name in _MEANT:
-        # An answer of several words says itself where things are.
-        meant.append(_MEANT[name] if " " in _MEANT[name] else f"snnlib.{_MEANT[name]}")
-    else:
-        meant += [f"{module}.{near}" for near in difflib.get_close_matches(name, own, 1)]
-    if not meant:
-        return ""
-    return f"; take {meant[0]}" if " " in meant[0] else f"; did you mean {meant[0]}?"
+    near = difflib.get_close_matches(name, own, 1)
+    meant += [f"snnlib.{_MEANT[name]}"] if name in _MEANT else [f"{module}.{other}" for other in near]
+    return f"; did you mean {meant[0]}?" if meant else ""
 
 
 def answer_for(module: str, own: Collection[str]) -> None:

@@ -12,12 +12,7 @@ from snnlib.checks.arguments import (
     check_number,
     time_dimension,
 )
-from snnlib.checks.calls import (
-    check_untransformed,
-    differentiable_once,
-    in_transform,
-    no_second_derivative,
-)
+from snnlib.checks.calls import check_untransformed, differentiable_once, in_transform, no_second_derivative
 from snnlib.checks.ops import (
     MOST_PLACES,
     check_axes,

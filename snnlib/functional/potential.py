@@ -7,14 +7,7 @@ from torch import Tensor
 
 from snnlib import ops
 from snnlib.backends.autocast import without_autocast
-from snnlib.checks import (
-    check_floating,
-    check_rank,
-    check_state_shape,
-    check_untransformed,
-    step_shape,
-    time_dimension,
-)
+from snnlib.checks import check_floating, check_rank, check_state_shape, step_shape, time_dimension
 from snnlib.neurons.base import Output
 from snnlib.neurons.dynamics import Dynamics
 from snnlib.neurons.spike_response import SRMNeuron
@@ -86,7 +79,6 @@ def srm_potential_stream(
 
     The first value of the result, `spikes`, is the potential; the second the state to go on from.
     """
-    check_untransformed("srm_potential", batches=True)
     check_floating("current", current)
     check_rank("current", current, "[T, N, ...]", at_least=2)
     SRMNeuron(tau_m, tau_s, tau_grad=2.0)

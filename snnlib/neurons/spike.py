@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -78,16 +77,12 @@ def check_surrogate(surrogate: object) -> None:
         return
     # Between no spike and one.
     if below < 0.5 < above:
+        # Of neurons with a threshold of 1.
+        ours = None
+        with suppress(Exception):
+            ours = match(surrogate, 1.0)
+        known = ours is not None and getattr(ours, "height", None) != 0
         raise TypeError(
             f"surrogate: expected a function of u that gives the slope ds/du, got {surrogate!r}, which gives the "
-            f"spikes; take {_counterpart(surrogate)}"
+            f"spikes; take {f'snnlib.surrogate.{ours}, which has its slope' if known else 'one of snnlib.surrogate'}"
         )
-
-
-def _counterpart(spikes: Callable[[Tensor], Tensor]) -> str:
-    """Returns what has the slope that autograd sees of a spike function, for a threshold of 1."""
-    found = None
-    with suppress(Exception):
-        found = match(spikes, 1.0)
-    none = found is None or getattr(found, "height", None) == 0
-    return "one of snnlib.surrogate" if none else f"snnlib.surrogate.{found}, which has its slope"

@@ -34,6 +34,7 @@ def run(
 
     Gradients are by the current, the coefficients and the state.
     """
+    checks.check_untransformed("neurons", batches=True)
     coefficients = dynamics.pack(state_dtype(x), x.device)
     value, final = scan_forward(x, coefficients, state, dynamics.flags, (), time_dim, window, True)
     if not dynamics.membrane:

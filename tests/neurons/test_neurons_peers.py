@@ -267,7 +267,7 @@ def test_binary_fractions(case: Case) -> None:
         pytest.skip("its constants are no binary fractions")
     ours, make = case.build(case.exact)
     theirs = make()
-    x = torch.randint(-4, 13, (8, 131072), generator=torch.Generator().manual_seed(1)).float() / 4
+    x = torch.randint(-4, 13, (8, 1, 131072), generator=torch.Generator().manual_seed(1)).float() / 4
     with torch.no_grad():
         value, expected = ours(x), theirs(x)
     assert value.any()
@@ -278,7 +278,7 @@ def test_binary_fractions(case: Case) -> None:
 def test_random_numbers(case: Case) -> None:
     ours, make = case.build(case.other)
     theirs = make()
-    x = torch.randn(16, 65536, generator=torch.Generator().manual_seed(2)) * 2 + 1
+    x = torch.randn(16, 1, 65536, generator=torch.Generator().manual_seed(2)) * 2 + 1
     with torch.no_grad():
         value, expected = ours(x), theirs(x).float()
     if isinstance(ours, Integrator):
@@ -293,7 +293,7 @@ def test_gradients(case: Case) -> None:
     ours, make = case.build(case.other)
     theirs = make()
     generator = torch.Generator().manual_seed(3)
-    x = torch.randn(16, 4096, generator=generator) * 2 + 1
+    x = torch.randn(16, 1, 4096, generator=generator) * 2 + 1
     q = torch.randn(x.shape, generator=generator)
     found = []
     for run in (ours, theirs):
@@ -302,7 +302,9 @@ def test_gradients(case: Case) -> None:
         (value * q).sum().backward()
         found.append((value.detach(), current.grad))
     (value, gradient), (other, expected) = found
-    same = torch.ones(4096, dtype=torch.bool) if isinstance(ours, Integrator) else (value == other).all(0)
+    same = (
+        torch.ones(x.shape[1:], dtype=torch.bool) if isinstance(ours, Integrator) else (value == other).all(0)
+    )
     assert same.float().mean() > 0.999
     error = (gradient - expected)[:, same].abs().max() / expected[:, same].abs().max()
     assert error <= 1e-5
