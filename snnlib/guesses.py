@@ -74,7 +74,7 @@ _MEANT: Mapping[str, str] = {
 }
 
 
-def hint(name: str, own: Iterable[str], homes: Mapping[str, Iterable[str]], module: str = "snnlib") -> str:
+def hint(name: str, own: Collection[str], homes: Mapping[str, Iterable[str]], module: str = "snnlib") -> str:
     """Returns the end of an error message: what a name that is not here may stand for.
 
     Args:
@@ -86,7 +86,6 @@ def hint(name: str, own: Iterable[str], homes: Mapping[str, Iterable[str]], modu
     >>> hint("prepare", ["prepare_"], {}), hint("LIFNode", [], {})
     ('; did you mean snnlib.prepare_?', '; did you mean snnlib.neurons.LIF?')
     """
-    own = list(own)
     # An answer of several words says itself where things are.
     if " " in _MEANT.get(name, ""):
         return f"; {_MEANT[name]}"

@@ -26,16 +26,13 @@ def check_untransformed(what: str, batches: bool = False) -> None:
 
     What runs in `batches` may be called within `vmap`, where no other transform is.
     """
-    if not in_transform():
-        return
-    levels = torch._C._functorch.get_interpreter_stack() or []
-    if batches and all(level.key() == torch._C._functorch.TransformType.Vmap for level in levels):
-        return
-    raise RuntimeError(
-        f"{what}: expected a call outside torch.func.vmap, grad and their kind, got one inside; spiking layers "
-        "take many samples at once in the batch dimension N of [T, N, ...], and loss.backward() gives their "
-        "gradients, in a loop over the samples those of each"
-    )
+    levels = (in_transform() and torch._C._functorch.get_interpreter_stack()) or []
+    if any(not batches or level.key() != torch._C._functorch.TransformType.Vmap for level in levels):
+        raise RuntimeError(
+            f"{what}: expected a call outside torch.func.vmap, grad and their kind, got one inside; spiking layers "
+            "take many samples at once in the batch dimension N of [T, N, ...], and loss.backward() gives their "
+            "gradients, in a loop over the samples those of each"
+        )
 
 
 def no_second_derivative(_ctx: Any, *_grads: Tensor | None) -> NoReturn:

@@ -140,11 +140,8 @@ class Neuron(KnownOptions, Constants):
     def forward(self, x: Tensor, *state: Any) -> Tensor:
         """Spikes of a sequence of currents `[T, N, C, ...]`, in its shape and dtype, from the initial state."""
         if state:
-            name = type(self).__name__
-            raise TypeError(
-                f"state: expected none, as a call of {name} starts from rest and gives spikes alone, got one; "
-                f"{name}.run(x, state) takes one and gives (spikes, state)"
-            )
+            run = f"{type(self).__name__}.run(x, state)"
+            raise TypeError(f"state: expected none, got one; {run} takes one and gives (spikes, state)")
         value = self.run(x).value
         self.training_watch.watch(self, x, None, value)
         return value
@@ -207,8 +204,7 @@ class Neuron(KnownOptions, Constants):
         if dynamics is not None:
             value, final = ops.scan.run(x, dynamics, start, time_dim)
             return Output(value, (final,))
-        if self.gives_spikes:
-            check_untransformed(f"{type(self).__name__}, which runs by step")
+        check_untransformed(f"{type(self).__name__}, which runs by step", batches=not self.gives_spikes)
         params = broadcast(self.constants(), x.dim() - 1, wide)
         if start is None:
             start = x.new_zeros((len(self.state_names), *shape), dtype=wide)

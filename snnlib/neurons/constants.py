@@ -38,10 +38,8 @@ class Constants(StoredConstants):
     def __setattr__(self, name: str, value: Any) -> None:
         """Refuse a number for a constant, which is a tensor that files and optimisers may hold."""
         if isinstance(value, int | float) and name in self.__dict__.get("constant_names", ()):
-            raise TypeError(
-                f"{name}: expected a tensor, got {value!r}; make a new neuron, or change this one in place: "
-                f"torch.nn.init.constant_(neuron.{name}, {value!r})"
-            )
+            remedy = f"torch.nn.init.constant_(neuron.{name}, {value!r}) changes it in place"
+            raise TypeError(f"{name}: expected a tensor, got {value!r}; {remedy}")
         super().__setattr__(name, value)
 
     def _add_constant(self, name: str, value: float | Tensor, channels: int | None) -> None:

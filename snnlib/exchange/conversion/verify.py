@@ -57,9 +57,7 @@ class Comparison(ShownAsText):
     @property
     def _apart(self) -> list[str]:
         # NaN is close to nothing.
-        return [
-            f"{name} ({error:.1e})" for name, error in self.gradient_errors.items() if not error <= _CLOSE
-        ]
+        return [f"{name} ({e:.1e})" for name, e in self.gradient_errors.items() if not e <= _CLOSE]
 
     def __str__(self) -> str:
         width = max((len(name) for name in (*self.spikes, *self.gradient_errors)), default=0)
