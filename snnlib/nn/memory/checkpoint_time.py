@@ -7,7 +7,6 @@ from typing import Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from snnlib.checks import check_count, check_rank
 from snnlib.functional.spiking import entries_only
@@ -75,6 +74,9 @@ def checkpoint_time(
     torch.Size([4, 5])
     >>> scores.square().mean().backward()
     """
+    # With it torch 2.6 imports sympy, which takes longer than all of snnlib.
+    from torch.utils.checkpoint import checkpoint  # noqa: PLC0415
+
     check_count("steps", steps)
     check = ChunkCheck("net")
     check.check_kinds(net)
