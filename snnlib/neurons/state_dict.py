@@ -16,6 +16,8 @@ from snnlib.checks import warn_caller
 _NAMED = 8
 # An option that changes spikes and is no number: it is in the metadata of a `state_dict`, which `torch.save` keeps.
 _RESET = "reset"
+# A key of modules that `snnlib.prepare_` has prepared.
+_PREPARED = "prepared"
 # The call of `load_state_dict` that was compared last, by the list that it gathers errors in.
 _compared: list[str] | None = None
 
@@ -25,7 +27,12 @@ class StoredConstants(nn.Module):
 
     A file with other constants overwrites the module's and one warning per `load_state_dict` lists them. Files of
     version 0.1 have no numbers: the module keeps its own, and one warning says so.
+
+    Attributes:
+        prepared: what `snnlib.prepare_` left in the module; None in a new one, and in files without the word.
     """
+
+    prepared: int | None = None
 
     def stored_numbers(self) -> dict[str, float]:
         """Constants that are Python numbers, by their key in the `state_dict`."""
@@ -59,6 +66,8 @@ class StoredConstants(nn.Module):
             own[_RESET] = getattr(self, _RESET)
         for name, value in self.stored_numbers().items():
             destination[prefix + name] = torch.tensor(value, dtype=torch.float64)
+        if self.prepared is not None:
+            destination[prefix + _PREPARED] = torch.tensor(self.prepared)
 
     def _load_from_state_dict(
         self,
@@ -71,6 +80,8 @@ class StoredConstants(nn.Module):
         error_msgs: list[str],
     ) -> None:
         compare_once(self, state_dict, prefix, error_msgs)
+        prepared = state_dict.pop(prefix + _PREPARED, None)
+        self.prepared = None if prepared is None or prepared.is_meta else int(prepared)
         found: dict[str, float] = {}
         for name in self.stored_numbers():
             tensor = state_dict.pop(prefix + name, None)

@@ -13,7 +13,7 @@ from snnlib.functional.spiking import layer_currents
 from snnlib.neurons.base import Output
 from snnlib.neurons.training_watch import TrainingWatch, cannot_watch
 from snnlib.nn.gain import WeightWithGain
-from snnlib.nn.stored_weight import standardization_of
+from snnlib.nn.stored_weight import learned_weight, standardization_of
 from snnlib.sequences.spike_count import channel_rates
 
 # Share of inputs that fire in a time step of typical event data; N-MNIST at 10 ms has 4 %.
@@ -63,11 +63,11 @@ class NeuronLayer(WeightWithGain):
         if "parametrizations" not in self._modules or not (self.training and weight.requires_grad):
             return
         step = standardization_of(self)
-        if step is None or step.rate is None:
+        if step is None or self.training_watch.stopped or cannot_watch(x) or not spikes.numel():
             return
-        if self.training_watch.stopped or cannot_watch(x) or not spikes.numel():
-            return
-        bias = step.bias
+        if step.gain is not None and step.gain.requires_grad:
+            self.training_watch.watch_standardization(self, learned_weight(self), step.gain)
+        bias = step.bias if step.rate is not None else None
         if bias is None or not bias.requires_grad:
             return
         with torch.no_grad():

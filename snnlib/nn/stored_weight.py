@@ -35,6 +35,13 @@ def standardization_of(layer: nn.Module) -> WeightStandardization | None:
     return step if isinstance(step, WeightStandardization) else None
 
 
+def learned_weight(layer: nn.Module) -> Tensor:
+    """The parameter by which a layer's weight is learned: that behind its parametrization, if it has one."""
+    if not is_parametrized(layer, "weight"):
+        return cast(Tensor, layer.weight)
+    return next(cast(nn.ModuleDict, layer.parametrizations)["weight"].parameters(recurse=False))
+
+
 class StoredWeight(StoredConstants):
     """A layer whose `weight` is in its `state_dict`, standardised or not."""
 

@@ -121,7 +121,7 @@ def _reports(net: nn.Module) -> None:
     snnlib.memory_report(net, _batch())
     calibrate_firing_rate_(net, _batch(), 0.1)
     for _ in range(4):
-        snnlib.prepare_(net, _batch())
+        snnlib.prepare_(net, _batch(), again=True)
 
 
 @pytest.mark.parametrize("use", [_frozen, _without_gradients, _evaluated, _streamed])
@@ -207,7 +207,8 @@ def test_lost_channels_are_counted_against_those_of_the_beginning() -> None:
     nn.init.constant_(net.features[0].weight[:2].detach(), -1.0)
     assert _train(net, 120) == []
     nn.init.constant_(net.features[0].weight[2:3].detach(), -1.0)
-    assert _train(net, 180) == [], "half of those that fired"
+    said = _train(net, 180)
+    assert not any("channels" in text for text in said), "half of those that fired"
 
 
 def test_a_layer_that_loses_most_channels_is_named() -> None:
@@ -216,7 +217,7 @@ def test_a_layer_that_loses_most_channels_is_named() -> None:
         name, layer = _first_layer(net)
         assert _train(net, 120) == []
         nn.init.constant_(layer.weight[:3].detach(), -1.0)
-        said = _train(net, 180)
+        said = [text for text in _train(net, 180) if "of the samples" not in text]
         assert len(said) == 1, said
         assert said[0].startswith(
             f"{name}: 75% of the channels that fired at the beginning did not fire in training batches 201 to 300"
@@ -310,14 +311,19 @@ def test_few_samples_need_not_make_every_output_fire() -> None:
 
 
 def test_values_are_read_once_in_a_hundred_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each reading makes a GPU's host wait."""
+    """Each reading makes a GPU's host wait; gains are read on a CPU alone."""
     net, reads = _net(), []
     _train(net, 100)
+    gains = [module.gain for module in net.modules() if isinstance(module, NeuronLayer)]
+
+    def read(self: Tensor, name: str, original: Callable[[Tensor], object]) -> object:
+        if not any(self is gain for gain in gains):
+            reads.append(name)
+        return original(self)
+
     for name in ("tolist", "item", "__bool__", "__float__"):
         original = getattr(Tensor, name)
-        monkeypatch.setattr(
-            Tensor, name, lambda self, original=original, name=name: reads.append(name) or original(self)
-        )
+        monkeypatch.setattr(Tensor, name, lambda self, o=original, name=name: read(self, name, o))
     _train(net, 99)
     assert reads == []
     _train(net, 1)
@@ -407,3 +413,43 @@ def test_read_outs_of_potentials_are_not_watched() -> None:
     nn.init.zeros_(net[0][0].bias)
     assert _train(net, 180, _batch().flatten(2)) == []
     assert net[1].training_watch.course == []
+
+
+def _learned_from_own_spikes() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(snnlib.SRMLinear(20, 30), snnlib.SRMLinear(30, 4))
+
+
+def test_samples_in_which_no_neuron_fires_are_named() -> None:
+    net, x = _learned_from_own_spikes(), (torch.rand(10, 20, 20) < 0.3).float()
+    snnlib.prepare_(net, x)
+    # Half of the samples get so little that no hidden neuron fires.
+    x[:, ::2] = 0
+    x[0, ::2, 0] = 0.1
+    with pytest.warns(UserWarning, match=r"^0: no neuron fired in 50% of the samples of .*spike_count_loss"):
+        for _ in range(100):
+            net(x).sum().backward()
+
+
+def test_values_that_are_no_numbers_are_named() -> None:
+    net, x = _learned_from_own_spikes(), torch.ones(10, 20, 20)
+    x[3, 2, 1] = torch.nan
+    with pytest.warns(UserWarning, match=r"the input held NaN or infinity in the first 3 training batches"):
+        for _ in range(3):
+            net(x).sum().backward()
+
+
+def test_an_optimiser_that_was_made_too_early_is_named() -> None:
+    for early in (True, False):
+        net, x = _learned_from_own_spikes(), torch.rand(10, 20, 20)
+        optimizer = torch.optim.Adam(net.parameters(), 1e-3) if early else None
+        snnlib.prepare_(net, x)
+        optimizer = optimizer or torch.optim.Adam(net.parameters(), 1e-3)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for _ in range(3):
+                loss = net(x).sum()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+        assert any("make it after snnlib.prepare_" in str(one.message) for one in caught) == early

@@ -29,11 +29,16 @@ def check_input(x: object) -> None:
     """Raise TypeError or ValueError for what is no batch of sequences with spikes."""
     if not isinstance(x, Tensor):
         raise TypeError(f"x: expected a spike tensor [T, N, ...], got {type(x).__name__}")
+    if not x.is_floating_point():
+        raise TypeError(
+            f"x: expected a spike tensor of floating point, got {x.dtype}; take x.float(), "
+            "of pixels x.float() / 255"
+        )
     if x.dim() < 3:
         raise ValueError(
             f"x: expected a spike tensor [T, N, ...] with time, batch and channels, got shape {tuple(x.shape)}"
         )
-    if x.is_floating_point() and not bool(x.isfinite().all()):
+    if not bool(x.isfinite().all()):
         raise ValueError("x: expected finite numbers, got NaN or infinity")
     if not bool((x != 0).any()):
         raise ValueError(f"x: expected a spike tensor with spikes, got zeros only, shape {tuple(x.shape)}")

@@ -23,28 +23,30 @@ class Course:
 
     Args:
         modules: spiking layers, standalone neurons, and readouts, by name.
+        grey: the net's input if it is grey, else None.
+        settled: whether the net was prepared on this batch before, so that it is only measured.
     """
 
-    def __init__(self, modules: Mapping[str, nn.Module]) -> None:
+    def __init__(self, modules: Mapping[str, nn.Module], grey: Tensor | None, settled: bool) -> None:
         # Rates per channel, or the RMS of potentials as a tensor of no dimension, in the order of the calls.
         self.measured: dict[str, Tensor] = {}
         self.channels: dict[str, int] = {}
         self.targets: dict[str, float] = {}
         # Layers whose weights stay as they are drawn.
         self.as_drawn: set[str] = set()
-        # Whether a weight was changed, so that the last pass tells nothing of the layers behind it.
-        self.changed = False
-        self._last: dict[str, Tensor] = {}
+        self.settled, self._grey = settled, grey
         self._hooks = [module.register_forward_hook(self._remember(name)) for name, module in modules.items()]
         self._set, self._all, self._start, self._told = 0, len(modules), time.monotonic(), False
 
     def begin_pass(self) -> None:
         """Measure anew."""
-        self._last, self.measured = self.measured, {}
+        self.measured = {}
 
-    def before(self, name: str) -> Tensor | None:
-        """Rates `[C]` of a layer with its weights and input as they are; None where something before it changed."""
-        return None if self.changed else self._last.get(name)
+    def takes_grey(self, x: Tensor) -> bool:
+        """Returns whether a layer with this input takes grey values: the net's own, before any neuron fired."""
+        if self._grey is None:
+            return False
+        return not self.measured or torch.equal(x.flatten(), self._grey.flatten())
 
     def keep(self, name: str) -> None:
         """Note that a layer or neuron stays as it is drawn."""
@@ -55,7 +57,7 @@ class Course:
     def is_set(self, name: str) -> None:
         """Note that a layer was prepared, and tell how many are on a terminal that waits."""
         self._set += 1
-        if time.monotonic() - self._start > _SILENT_SECONDS:
+        if sys.stderr.isatty() and time.monotonic() - self._start > _SILENT_SECONDS:
             self._told = True
             text = f"prepare_: {self._set} of {self._all} layers, now behind {name}"
             print(f"\r{text:78}", end="", file=sys.stderr, flush=True)

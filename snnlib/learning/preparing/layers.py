@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.learning.preparing.course import Course
-from snnlib.learning.preparing.place_search import near
 from snnlib.learning.preparing.rate_search import (
     RateSearch,
     ScaleSearch,
@@ -22,17 +21,15 @@ from snnlib.learning.preparing.targets import (
     HIGHEST_RATE,
     LEAST_RATE,
     POTENTIAL,
-    RATE_TOLERANCE,
     REACHABLE_SHARE,
-    SPREAD_TOLERANCE,
     STANDARDIZED_RATE,
     hidden_rate,
-    much_better,
 )
 from snnlib.nn.gain import WeightWithGain
 from snnlib.nn.neuron_layer import NeuronLayer
 from snnlib.nn.readout import SRMReadout
 from snnlib.nn.recurrent_layer import Recurrent
+from snnlib.nn.stored_weight import learned_weight
 from snnlib.sequences.spike_count import channel_rates
 
 # By how many thresholds a step of Adam at 1e-3 moves the potential, without spikes, if all weights of a neuron move the
@@ -42,9 +39,13 @@ _STEP = 2.0
 # change a weight by too large a part of itself.
 _LARGEST_GAIN = 4.0
 _LEARNING_RATE = 1e-3
-# Share of an input that is not 0 from which amplitudes count as dense. They move a potential at every step, so that its
-# weights need no larger steps than torch's; with gains of 16 and 32 recurrent nets learned rows of pixels worse.
-_DENSE, _LARGEST_GAIN_OF_AMPLITUDES = 0.2, 4.0
+# Amplitudes move a potential at every step, so that their weights need no larger steps than torch's; with gains of 16
+# and 32 recurrent nets learned rows of pixels worse.
+_LARGEST_GAIN_OF_AMPLITUDES = 4.0
+# Share of the values that are not 0 from which an input is grey, and the largest count of events in a step.
+_GREY, _LARGEST_COUNT = 0.01, 31
+# Differences of weights, relative to the largest, that are rounding.
+_EQUAL = 1e-6
 # By how much of the wanted rate a layer may miss it before its weights are scaled instead of shifted.
 _MISSED = 0.25
 
@@ -92,40 +93,31 @@ class Prepare:
             )
         weight = layer.effective_weight.detach()
         if self._spread is None:
-            self._centred(layer, x, weight, STANDARDIZED_RATE if self._target is None else self._target)
+            target = STANDARDIZED_RATE if self._target is None else self._target
+            self._course.targets[self._name] = target
+            self._course.as_drawn.add(self._name)
+            if self._may_change(layer):
+                # Weights of mean 0 in every channel, and one factor for all channels.
+                centred = _centred(weight, self._name)
+                scale = common_scale(layer, x, centred, target, self._name)
+                assign_effective_weight(layer, centred * scale, self._name)
             return
         ones = layer.common_current(x.abs())
         drawn = self._rate_as_drawn(layer, x, weight)
         target = hidden_rate(ones) if self._target is None else self._target
         self._course.targets[self._name] = target if drawn is None else drawn
-        if not any(parameter.requires_grad for parameter in layer.parameters()):
-            return
-        wanted = self._weight(layer, x, weight, target) if drawn is None else weight
-        # What is found again keeps its bits.
-        if _close(wanted, weight):
-            wanted = weight
-        self._store(layer, wanted, size_of_potential(ones, layer), dense_amplitudes(x))
+        if self._may_change(layer):
+            wanted = self._weight(layer, x, weight, target) if drawn is None else weight
+            self._store(layer, wanted, size_of_potential(ones, layer), self._course.takes_grey(x))
 
-    def _centred(self, layer: NeuronLayer, x: Tensor, weight: Tensor, target: float) -> None:
-        """Give weights the mean 0 in every channel, and all channels one factor."""
-        self._course.targets[self._name] = target
-        self._course.as_drawn.add(self._name)
-        centred, before = _centred(weight, self._name), self._course.before(self._name)
-        rate = None if before is None else float(before.mean())
-        if rate is not None and abs(rate - target) <= RATE_TOLERANCE * target and _close(centred, weight):
-            return
-        wanted = centred * common_scale(layer, x, centred, target, self._name)
-        assign_effective_weight(layer, wanted, self._name)
-        self._course.changed = True
+    def _may_change(self, layer: WeightWithGain) -> bool:
+        return learned_weight(layer).requires_grad and not self._course.settled
 
     def _rate_as_drawn(self, layer: NeuronLayer, x: Tensor, weight: Tensor) -> float | None:
         """Rate of a recurrent layer that can stay as it is: no rate is asked of it, and it has one to learn from."""
         if self._target is not None or not isinstance(layer, Recurrent):
             return None
-        rates = self._course.before(self._name)
-        if rates is None:
-            rates = channel_rates(layer.fire(layer.input_current(x, weight)))
-        rate = float(rates.mean())
+        rate = float(channel_rates(layer.fire(layer.input_current(x, weight))).mean())
         if not LEAST_RATE <= rate <= HIGHEST_RATE:
             return None
         self._course.as_drawn.add(self._name)
@@ -133,26 +125,21 @@ class Prepare:
 
     def _weight(self, layer: NeuronLayer, x: Tensor, weight: Tensor, target: float) -> Tensor:
         """The effective weight with which the channels fire as wanted."""
-        before = self._course.before(self._name)
+        if weight[0].numel() == 1:
+            # A shift, or a factor for each, would make channels with one weight copies of each other.
+            self._course.as_drawn.add(self._name)
+            return weight * common_scale(layer, x, weight, target, self._name)
         # A recurrent layer's weights are drawn to fit each other, so that one learning rate suits both.
         spread = None if isinstance(layer, Recurrent) else self._spread
         search = _search(layer, x, weight, spread, self._name)
         wanted = (REACHABLE_SHARE * search.highest_rates()).clamp(max=target)
-        in_place = search.in_place(SPREAD_TOLERANCE)
-        if before is not None and in_place and near(before, wanted, RATE_TOLERANCE):
-            return weight
         found, rates = search.find(wanted)
         if isinstance(search, RateSearch) and not _reached(rates, wanted):
-            if before is not None and _reached(before, wanted):
-                # It was scaled before.
-                return weight
             # Neurons that answer inhibition with spikes, as adaptive and resonating ones do, fire on however far
             # weights go down.
             scaled, scaled_rates = ScaleSearch(layer, x, weight, self._name).find(wanted)
             if abs(float((scaled_rates - wanted).mean())) < abs(float((rates - wanted).mean())):
-                found, rates = scaled, scaled_rates
-        if before is not None and in_place and not much_better(rates, before, wanted):
-            return weight
+                found = scaled
         return found
 
     def _readout(self, readout: SRMReadout, x: Tensor) -> None:
@@ -164,48 +151,59 @@ class Prepare:
         before = potential(weight, x)
         if not 0 < before < math.inf:
             raise ValueError(f"{self._name}: expected input with spikes, got potentials of RMS {before:g}")
-        if any(parameter.requires_grad for parameter in readout.parameters()):
-            in_place = abs(before / POTENTIAL - 1) < SPREAD_TOLERANCE
-            wanted = weight if in_place else weight * (POTENTIAL / before)
-            self._store(readout, wanted, potential(torch.ones_like(weight), x.abs()), dense_amplitudes(x))
+        if self._may_change(readout):
+            per_unit = potential(torch.ones_like(weight), x.abs())
+            self._store(readout, weight * (POTENTIAL / before), per_unit, self._course.takes_grey(x))
 
-    def _store(self, layer: WeightWithGain, wanted: Tensor, per_unit: float, dense: bool) -> None:
+    def _store(self, layer: WeightWithGain, wanted: Tensor, per_unit: float, grey: bool) -> None:
         """Set the effective weight, and a gain for it; `per_unit`: the potential that weights of 1 give.
 
         Args:
-            dense: whether the input is dense and analogue.
+            grey: whether the layer takes the net's input, and that is grey.
         """
-        weight, before = layer.effective_weight.detach(), layer.gain.clone()
         if not nn.utils.parametrize.is_parametrized(layer, "weight"):
-            layer.gain.fill_(self._gain(layer, wanted, per_unit, dense))
-        if not torch.equal(wanted, weight) or not torch.equal(layer.gain, before):
-            assign_effective_weight(layer, wanted, self._name)
-            self._course.changed |= not torch.equal(wanted, weight)
+            layer.gain.fill_(self._gain(layer, wanted, per_unit, grey))
+        assign_effective_weight(layer, wanted, self._name)
 
-    def _gain(self, layer: WeightWithGain, wanted: Tensor, per_unit: float, dense: bool) -> float:
+    def _gain(self, layer: WeightWithGain, wanted: Tensor, per_unit: float, grey: bool) -> float:
         if not self._with_gain:
             return 1.0
-        spread = float(wanted.float().std())
         if isinstance(layer, Recurrent):
-            # So both weights are stored with one spread, and one learning rate suits both.
-            gain = spread / float(layer.recurrent_weight.detach().float().std())
+            # So both weights are stored at one size, and one learning rate suits both.
+            gain = _size(wanted) / _size(layer.recurrent_weight.detach())
         else:
-            usual = spread * math.sqrt(3 * math.prod(wanted.shape[1:]))
+            usual = _size(wanted) * math.sqrt(3 * math.prod(wanted.shape[1:]))
             gain = min(_STEP / (_LEARNING_RATE * per_unit), _LARGEST_GAIN * usual)
-        return 2.0 ** round(math.log2(min(gain, _LARGEST_GAIN_OF_AMPLITUDES) if dense else gain))
+        return 2.0 ** round(math.log2(min(gain, _LARGEST_GAIN_OF_AMPLITUDES) if grey else gain))
 
 
-def dense_amplitudes(x: Tensor) -> bool:
-    """Returns whether an input is analogue and active in more than a few steps, unlike spikes and means of spikes."""
-    share = float((x != 0).float().mean())
-    return share > _DENSE and not bool(((x == 0) | (x == 1)).all())
+def is_grey(x: Tensor) -> bool:
+    """Returns whether an input holds amplitudes, as of pixels, and neither spikes nor counts of events."""
+    values = x[x != 0]
+    no_counts = (values != values.round()) | (values.abs() > _LARGEST_COUNT)
+    return float(no_counts.float().mean()) > _GREY
+
+
+def is_copied(layer: NeuronLayer) -> bool:
+    """Returns whether all channels have equal weights and see the same input, so that they would learn the same."""
+    weight = layer.effective_weight.detach()
+    apart = isinstance(layer, Recurrent) or getattr(layer.operator, "groups", 1) > 1
+    differences = (weight - weight[:1]).abs().max()
+    return len(weight) > 1 and not apart and bool(differences <= _EQUAL * weight.abs().max())
+
+
+def _size(weight: Tensor) -> float:
+    """Standard deviation of weights, or their root mean square where all are equal."""
+    size = float(weight.float().square().mean().sqrt())
+    deviation = float(weight.float().std(correction=0))
+    return deviation if deviation > _EQUAL * size else size
 
 
 def _search(
     layer: NeuronLayer, x: Tensor, weight: Tensor, spread: float | None, name: str
 ) -> RateSearch | ScaleSearch:
     signed = bool((x < 0).any())
-    if signed or weight[0].numel() == 1 or known_potential(layer) is None:
+    if signed or known_potential(layer) is None:
         return ScaleSearch(layer, x, weight, name, turned=not signed)
     return RateSearch(layer, x, _centred(weight, name), spread, name)
 
@@ -214,13 +212,9 @@ def _centred(weight: Tensor, name: str) -> Tensor:
     """The weight with mean 0 in every channel."""
     centred = weight - weight.flatten(1).mean(1).reshape(-1, *[1] * (weight.dim() - 1))
     # What rounding leaves of equal weights is no direction.
-    if float(centred.abs().max()) <= 1e-6 * float(weight.abs().max()):
+    if float(centred.abs().max()) <= _EQUAL * float(weight.abs().max()):
         raise ValueError(f"{name}: expected a weight drawn at random, got one whose channels are constant")
     return centred
-
-
-def _close(wanted: Tensor, weight: Tensor) -> bool:
-    return torch.allclose(wanted, weight, rtol=0, atol=1e-4 * float(wanted.abs().max()))
 
 
 def _reached(rates: Tensor, wanted: Tensor) -> bool:

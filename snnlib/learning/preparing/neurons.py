@@ -12,17 +12,14 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from snnlib.learning.preparing.course import Course
-from snnlib.learning.preparing.place_search import Currents, PlaceSearch, near, per_channel
+from snnlib.learning.preparing.place_search import Currents, PlaceSearch, per_channel
 from snnlib.learning.preparing.rate_search import known_potential
 from snnlib.learning.preparing.targets import (
     HIGHEST_RATE,
     LEAST_RATE,
     POTENTIAL,
-    RATE_TOLERANCE,
     REACHABLE_SHARE,
-    SPREAD_TOLERANCE,
     hidden_rate,
-    much_better,
 )
 from snnlib.neurons import Neuron
 from snnlib.neurons.surrogate import Surrogate
@@ -99,7 +96,9 @@ class Sources:
         if out is None or not isinstance(weight, nn.Parameter) or out.numel() != current.numel():
             return None
         fits = len(weight) == current.shape[2] and torch.equal(out.flatten(), current.flatten())
-        return module if fits and weight.requires_grad else None
+        bias = module.bias if module is not None else None
+        frozen = not weight.requires_grad or (isinstance(bias, nn.Parameter) and not bias.requires_grad)
+        return module if fits and not frozen else None
 
     def remove(self) -> None:
         """Take the hooks off."""
@@ -134,12 +133,11 @@ class PrepareNeuron:
         self._done = True
         current: Tensor = inputs[0].detach()
         with torch.no_grad():
-            source = self._sources.of(current)
+            source = None if self._course.settled else self._sources.of(current)
             set_up = self._rates if neuron.gives_spikes else self._potential
             scale, shift = set_up(neuron, current, source)
             if source is not None and (scale is not None or shift is not None):
                 _set(source, scale, shift)
-                self._course.changed = True
             self._course.is_set(self._name)
         # What the module before would have computed.
         return (_changed(inputs[0], scale, shift), *inputs[1:])
@@ -150,7 +148,7 @@ class PrepareNeuron:
         if source is None or current.shape[2] == 1:
             return None, None
         rms = float(neuron(current).float().square().mean(dtype=torch.float64).sqrt())
-        if not 0 < rms < math.inf or abs(rms / POTENTIAL - 1) <= SPREAD_TOLERANCE:
+        if not 0 < rms < math.inf:
             return None, None
         return current.new_full((current.shape[2],), POTENTIAL / rms), None
 
@@ -166,12 +164,7 @@ class PrepareNeuron:
                 scale = scale / _spread(neuron, current)
         search = _search(neuron, current, scale)
         wanted = (REACHABLE_SHARE * search.highest_rates()).clamp(max=target)
-        before = self._course.before(self._name)
-        if before is not None and near(before, wanted, RATE_TOLERANCE):
-            return None, None
-        place, rates = search.find(wanted)
-        if before is not None and not much_better(rates, before, wanted):
-            return None, None
+        place, _rates = search.find(wanted)
         return (place.exp(), None) if scale is None else (scale, place)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
@@ -14,11 +15,12 @@ from snnlib.inspect.activity import SATURATED_RATE
 from snnlib.inspect.autograd_paths import output_layers, tensors_in, without_gradient
 from snnlib.learning.preparing.checks import check_input, torch_modules_checked, warn_of_input
 from snnlib.learning.preparing.course import Course
-from snnlib.learning.preparing.layers import Prepare, dense_amplitudes
+from snnlib.learning.preparing.layers import Prepare, is_copied, is_grey
 from snnlib.learning.preparing.neurons import PrepareNeuron, Sources, kept_by_batch_norm, standalone_neurons
-from snnlib.learning.preparing.report import LayerPreparation, Preparation
+from snnlib.learning.preparing.report import LayerPreparation, Preparation, advice
 from snnlib.learning.preparing.targets import OUTPUT_RATE
 from snnlib.neurons import Neuron
+from snnlib.neurons.state_dict import StoredConstants
 from snnlib.nn.dropout import SpikeDropout
 from snnlib.nn.fusion import unfused
 from snnlib.nn.gain import WeightWithGain
@@ -26,7 +28,7 @@ from snnlib.nn.neuron_layer import NeuronLayer
 from snnlib.nn.normalization import standardize_weights_
 from snnlib.nn.readout import SRMReadout
 from snnlib.nn.recurrent_layer import Recurrent
-from snnlib.nn.stored_weight import standardization_of
+from snnlib.nn.stored_weight import learned_weight, standardization_of
 
 # RMS of the potential without spikes, in thresholds, before the shift that sets the rate.
 _HIDDEN_SPREAD = 4.0
@@ -46,8 +48,12 @@ def prepare_(
     *,
     gain: bool = True,
     standardize: bool | None = None,
+    again: bool = False,
 ) -> Preparation:
     """Make a new net ready to learn, in place: calibrate its firing rates on one batch and check that it can learn.
+
+    **The start** follows from the net's input. It is *grey*, as pixels are, if more than 1 % of its values other than 0
+    are no whole number or lie above 31, however sparse it is; else it holds spikes or counts of events.
 
     Layer by layer, in the order in which the net calls them:
 
@@ -55,8 +61,8 @@ def prepare_(
       channel, such that each channel fires at `target_rate`: one that never fires never learns. Recurrent layers keep
       a = 1, as their two weights are drawn to fit each other; where no rate is asked of them and 2 to 30 % of their
       neurons fire in a step, they stay as they are drawn. Weights become `a W` with a factor per channel where no
-      shift gives the rate: where the input has negative values, as behind batch norm, where a channel has one weight
-      only (which becomes positive), for neurons that answer inhibition with spikes, and for neurons of one's own;
+      shift gives the rate: where the input has negative values, as behind batch norm, for neurons that answer
+      inhibition with spikes, and for neurons of one's own; with one factor for all where a channel has one weight only;
     - a readout (`SRMReadout`, the module before an `Integrator` or `LRU`) is scaled so that its potentials have an RMS
       of 1, the size of logits; before a single `Integrator`, which predicts a number, it stays as it is drawn;
     - standalone neurons, as `LIF` behind `PerStep(conv, batch norm)`, get their rate by the bias of the module
@@ -67,9 +73,9 @@ def prepare_(
     - a power of two of the weight goes into the layer's buffer `gain`, and what is stored is near torch's usual scale.
       A step of Adam at 1e-3 moves the effective weight `weight * gain` by `1e-3 gain`, and with it potentials by up to
       about 2 thresholds in every layer, whatever its size. In recurrent layers the gain gives
-      both weights one spread, and where the input is dense and analogue it is 4 at most.
+      both weights one size, and in layers that take a grey input it is 4 at most.
 
-    Where the input is dense and analogue, as images as currents are, and with `standardize`, layers that learn from
+    Where the net's input is grey, and with `standardize`, layers that learn from
     their own spikes alone, as SRM layers do, get a standardised weight of mean 0 (`WeightStandardization`, whose gain
     and bias are new parameters) and one factor for all channels, with which the layer fires at its rate; channels keep
     rates of their own. Weights are stored at a third of torch's usual scale `1 / sqrt(3 fan_in)`, so that at one
@@ -80,8 +86,10 @@ def prepare_(
     normalisation works with the statistics of the batch, dropout is off.
 
     Call it once on a new net, before training and before making the optimiser, as standardised layers have new
-    parameters; all others keep theirs. A second call with the same batch changes nothing. Random state, training modes,
-    batch-norm statistics, gradients and layers with frozen weights stay as they are.
+    parameters; all others keep theirs. Layers remember that they were prepared, in files too, and a second call is
+    refused without `again`; with the batch, settings and weights of the first it changes nothing. Random state,
+    training modes, batch-norm statistics, gradients and frozen weights stay as they are, and the whole net if the call
+    fails.
 
     Args:
         net: any module with spiking layers (`SRMConv2d`, `SpikingLinear`, ...), plain, standardised or fused, or with
@@ -96,18 +104,21 @@ def prepare_(
             size of the gradient. False leaves all gains at 1, for SGD, whose steps would grow with the gain's square.
             Standardised layers have none.
         standardize: whether layers that learn from their own spikes alone get standardised weights. Default None: where
-            x is dense and analogue, as there shifts drift until a layer fires at every step or falls silent. They learn
-            with Adam at 1e-3, a loss on counts that wants a few spikes of every output, and clipped gradients
-            (`docs/training.md`).
+            x is grey, as there shifts drift until a layer fires at every step or falls silent. They learn with Adam at
+            1e-3, a loss on counts that wants a few spikes of every output, and clipped gradients (`docs/training.md`).
+            False is for fractions that are events, as of voxel grids and of `mode="shared"`.
+        again: whether to prepare a net that was prepared before. Default False, as what it has learned would be lost.
+            Layers whose weights are frozen keep them in any case.
 
     Returns:
-        A report to print: rates and gains per layer, and what is wrong, if anything is.
+        A report to print: the start and why it was taken, rates and gains per layer, what is wrong, if anything is, and
+        with which loss and learning rate to go on.
 
     Raises:
-        TypeError: x is no tensor.
-        ValueError: x has no time and batch dimensions, no spikes or NaN; a net without spiking layers; an unknown layer
-            name or a rate outside (0, 1); a layer that gets no spikes, or whose weights are all equal; a module of
-            torch that takes `[T, N, ...]` for a batch and needs a `PerStep` around it.
+        TypeError: x is no tensor of floating point.
+        ValueError: x has no time and batch dimensions, no spikes or NaN; a net without spiking layers, or one that was
+            prepared before; an unknown layer name or a rate outside (0, 1); a layer that gets no spikes, or whose
+            weights are all equal; a module of torch that takes `[T, N, ...]` for a batch and needs a `PerStep`.
 
     Warns:
         UserWarning: x looks like `[N, T, ...]` where `[T, N, ...]` is expected, or like pixels from 0 to 255; two
@@ -124,30 +135,34 @@ def prepare_(
     >>> _ = torch.manual_seed(0)
     >>> net = torch.nn.Sequential(snnlib.SRMLinear(50, 200), snnlib.SRMLinear(200, 10))
     >>> print(snnlib.prepare_(net, (torch.rand(30, 8, 50) < 0.1).float()))
+    weights calibrated, as the input holds spikes or counts of events
     layer  channels  spike rate  target   gain
     0           200        ...%    3.0%     ...
     1            10       ...%   50.0%      ...
     spikes arrive at the output and gradients at all 2 parameters
+    learn with Adam at 1e-3 and the cross-entropy of spike counts
     """
     check_input(x)
     warn_of_input(net, x)
     layers = {name: module for name, module in net.named_modules() if isinstance(module, NeuronLayer)}
     neurons = standalone_neurons(net)
-    spiking: dict[str, nn.Module] = {**layers, **neurons}
+    spiking: dict[str, StoredConstants] = {**layers, **neurons}
     if not spiking:
         raise ValueError(f"net: expected a module with spiking layers, got {type(net).__name__} without any")
     _check_target(target_rate, spiking)
-    if standardize is None:
-        standardize = dense_amplitudes(x)
-    standardized = _standardize(layers) if standardize else {}
-    watched = {
+    watched: dict[str, StoredConstants] = {
         name or "net": module
         for name, module in net.named_modules()
-        if name in spiking or isinstance(module, SRMReadout)
+        if isinstance(module, NeuronLayer | SRMReadout) or name in neurons
     }
+    options = (target_rate, gain, standardize)
+    settled = _is_settled(net, x, options, watched, again)
+    grey = is_grey(x)
     with _as_before(net), unfused(net), ExitStack() as after:
+        chosen = grey if standardize is None else standardize
+        standardized = _standardize(layers) if chosen else {}
         _train_without_dropout(net)
-        course = Course(watched)
+        course = Course(watched, x if grey else None, settled)
         after.callback(course.end)
         with torch_modules_checked(net, x):
             outputs = output_layers(net, x, spiking)
@@ -179,12 +194,31 @@ def prepare_(
         with torch.enable_grad():
             output = net(x)
             missed = without_gradient(net, output)
-        return Preparation(
-            layers=[_result(name, watched[name], course) for name in course.measured],
-            parameters=sum(1 for parameter in net.parameters() if parameter.requires_grad),
-            without_gradient=missed,
-            silent_output=not any(bool((tensor != 0).any()) for tensor in tensors_in(output)),
+    _sign(watched, _mark(net, x, options))
+    start = "as drawn" if kept else "standardised" if standardized else "calibrated"
+    steps = x.shape[int(any(layer.batch_first for layer in (*layers.values(), *neurons.values())))]
+    return Preparation(
+        layers=(results := [_result(name, watched[name], course) for name in course.measured]),
+        start=start,
+        reason=_reason(grey, standardize, kept),
+        advice=advice(results, start, steps, gain),
+        parameters=sum(1 for parameter in net.parameters() if parameter.requires_grad),
+        without_gradient=missed,
+        silent_output=not any(bool((tensor != 0).any()) for tensor in tensors_in(output)),
+    )
+
+
+def _reason(grey: bool, standardize: bool | None, kept: bool) -> str:
+    """Returns why a start was taken."""
+    if kept:
+        return "batch norm keeps the rates"
+    if standardize is not None:
+        return f"standardize is {standardize}"
+    if grey:
+        return (
+            "the input is grey: its values are no counts of events (standardize=False if they stand for some)"
         )
+    return "the input holds spikes or counts of events"
 
 
 def _standardize(layers: Mapping[str, NeuronLayer]) -> dict[str, NeuronLayer]:
@@ -194,7 +228,9 @@ def _standardize(layers: Mapping[str, NeuronLayer]) -> dict[str, NeuronLayer]:
         parametrized = nn.utils.parametrize.is_parametrized(layer, "weight")
         if layer.learns_when_silent or isinstance(layer, Recurrent) or layer.weight[0].numel() < 2:
             continue
-        if layer.weight.requires_grad and (not parametrized or standardization_of(layer) is not None):
+        if learned_weight(layer).requires_grad and (
+            not parametrized or standardization_of(layer) is not None
+        ):
             standardize_weights_(layer, homeostasis=True)
             step = standardization_of(layer)
             assert step is not None
@@ -222,9 +258,16 @@ def _result(name: str, module: nn.Module, course: Course) -> LayerPreparation:
     """Returns what the last pass says of a layer."""
     values = course.measured[name]
     gain = float(module.gain.mean()) if isinstance(module, WeightWithGain) else 1.0
+    copies = isinstance(module, NeuronLayer) and is_copied(module)
     if not values.dim():
         return LayerPreparation(
-            name, course.channels[name], rate=None, target=None, gain=gain, potential=float(values)
+            name,
+            course.channels[name],
+            rate=None,
+            target=None,
+            gain=gain,
+            potential=float(values),
+            copies=copies,
         )
     return LayerPreparation(
         name=name,
@@ -235,6 +278,7 @@ def _result(name: str, module: nn.Module, course: Course) -> LayerPreparation:
         dead=int((values == 0).sum()),
         saturated=int((values > SATURATED_RATE).sum()),
         as_drawn=name in course.as_drawn,
+        copies=copies,
     )
 
 
@@ -249,13 +293,62 @@ def _check_target(target_rate: TargetRate, layers: Mapping[str, nn.Module]) -> N
             raise ValueError(f"target_rate: expected a rate in (0, 1), got {rate}")
 
 
+def _mark(net: nn.Module, x: Tensor, options: object) -> int:
+    """Returns a number that tells a prepared net from others: of the batch, the settings, and all weights and gains."""
+    mark = zlib.crc32(repr(options).encode())
+    layers = (module for module in net.modules() if isinstance(module, WeightWithGain))
+    for tensor in (x, *net.parameters(), *(layer.gain for layer in layers)):
+        mark = zlib.crc32(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().data, mark)
+    return mark
+
+
+def _sign(watched: Mapping[str, StoredConstants], mark: int) -> None:
+    """Leave the mark in all modules, and their names, by which they warn."""
+    for name, module in watched.items():
+        module.prepared = mark
+        if isinstance(module, NeuronLayer | Neuron):
+            module.training_watch.name = name
+
+
+def _is_settled(
+    net: nn.Module, x: Tensor, options: object, watched: Mapping[str, StoredConstants], again: bool
+) -> bool:
+    """Returns whether the net is as `prepare_` left it for this batch and these settings.
+
+    Raises:
+        ValueError: layers that were prepared before, without `again`.
+    """
+    done = {name: module for name, module in watched.items() if module.prepared is not None}
+    if not done:
+        return False
+    learning = [
+        n
+        for n, module in done.items()
+        if not isinstance(module, WeightWithGain) or learned_weight(module).requires_grad
+    ]
+    if learning and not again:
+        raise ValueError(
+            f"net: expected a new net, got one whose layers {', '.join(learning)} were prepared before: what they have "
+            "learned since would be lost. snnlib.prepare_(net, x, again=True) prepares all layers but those with "
+            "frozen weights (requires_grad_(False))"
+        )
+    mark = _mark(net, x, options)
+    return all(module.prepared == mark for module in watched.values())
+
+
 @contextmanager
 def _as_before(net: nn.Module) -> Iterator[None]:
-    """Give back random state, training modes and buffers after the block; gains and what scales a weight stay new."""
+    """Give back random state, training modes and buffers after the block, and all of the net if it fails.
+
+    Gains and what scales a weight stay new.
+    """
     modes = {module: module.training for module in net.modules()}
+    plain = []
     for module in modes:
         if isinstance(module, NeuronLayer):
             module.training_watch.stop()
+            if not nn.utils.parametrize.is_parametrized(module, "weight"):
+                plain.append(module)
     changed = {
         id(buffer)
         for layer in net.modules()
@@ -263,16 +356,22 @@ def _as_before(net: nn.Module) -> Iterator[None]:
         for module in layer.modules()
         for buffer in module.buffers(recurse=False)
     }
-    buffers = [(buffer, buffer.clone()) for buffer in net.buffers() if id(buffer) not in changed]
+    kept = [(tensor, tensor.detach().clone()) for tensor in (*net.parameters(), *net.buffers())]
     devices = {parameter.device for parameter in net.parameters() if parameter.is_cuda}
-    with torch.random.fork_rng([device.index for device in devices]):
+    with torch.random.fork_rng([device.index for device in devices]), torch.no_grad():
         # The same preparation for every state of the generator.
         torch.manual_seed(0)
+        failed = True
         try:
             yield
+            failed = False
         finally:
-            for buffer, value in buffers:
-                buffer.copy_(value)
+            for layer in plain:
+                if failed and nn.utils.parametrize.is_parametrized(layer, "weight"):
+                    nn.utils.parametrize.remove_parametrizations(layer, "weight", leave_parametrized=False)
+            for tensor, value in kept:
+                if failed or not (isinstance(tensor, nn.Parameter) or id(tensor) in changed):
+                    tensor.copy_(value)
             for module, mode in modes.items():
                 module.training = mode
                 if isinstance(module, NeuronLayer):

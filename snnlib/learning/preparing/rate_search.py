@@ -64,12 +64,12 @@ class RateSearch:
                 f"{name}: expected events and a weight that can make neurons fire, got currents from "
                 f"{float(current.min()):g} to {float(current.max()):g}"
             )
-        self._scale = 1.0 if spread is None else spread / potential
-        self._weight = weight * self._scale
+        scale = 1.0 if spread is None else spread / potential
+        self._weight = weight * scale
         common = layer.common_current(events)
         # Shifted so far down no weight is positive; so far up a single event makes a neuron fire.
         bound = float(self._weight.abs().max()) + layer.sure_weight()
-        currents = Currents(current * self._scale, common, int(layer.batch_first))
+        currents = Currents(current * scale, common, int(layer.batch_first))
         self._search = PlaceSearch(
             layer.fire, currents, -bound, bound, known_potential(layer), layer.neurons_apart
         )
@@ -77,10 +77,6 @@ class RateSearch:
     def highest_rates(self) -> Tensor:
         """Firing rates beyond which no weight goes: a spike for every event."""
         return self._search.highest_rates()
-
-    def in_place(self, tolerance: float) -> bool:
-        """Returns whether the spread is what is wanted already."""
-        return abs(self._scale - 1) < tolerance
 
     def find(self, target: Tensor, rounds: int | None = None) -> tuple[Tensor, Tensor]:
         """The weight whose channels fire at `target` `[C]`, and their rates.
@@ -94,8 +90,8 @@ class RateSearch:
 class ScaleSearch:
     """`W = a V` with a factor per channel, where no shift gives the rate.
 
-    For inputs of both signs, for a single weight per channel, which a shift would only make equal, for neurons that
-    answer inhibition with spikes, and for models whose potential is not known.
+    For inputs of both signs, for neurons that answer inhibition with spikes, and for models whose potential is not
+    known.
 
     Args:
         layer: the layer; it stays as it is.
@@ -136,10 +132,6 @@ class ScaleSearch:
         """Firing rates at the largest factor."""
         return self._search.highest_rates()
 
-    def in_place(self, tolerance: float) -> bool:
-        """Factors are free: any weight will do whose rates are right."""
-        return True
-
     def find(self, target: Tensor) -> tuple[Tensor, Tensor]:
         """The weight whose channels fire at `target` `[C]`, and their rates; those with target 0 keep their weight."""
         log_scale, rates = self._search.find(target)
@@ -149,7 +141,8 @@ class ScaleSearch:
 def common_scale(layer: NeuronLayer, events: Tensor, weight: Tensor, target: float, name: str) -> float:
     """The factor of a weight with which the layer fires at a rate in the mean of its channels, by halving.
 
-    Where that rate is not reached, half of the highest one is taken for it.
+    Where that rate is not reached, half of the highest one is taken for it. The factor is negative where no weight is
+    positive and nothing would fire.
 
     Raises:
         ValueError: an input or a weight of 0.
@@ -165,12 +158,15 @@ def common_scale(layer: NeuronLayer, events: Tensor, weight: Tensor, target: flo
         return float(channel_rates(layer.fire(current * math.exp(log_scale))).mean())
 
     low, high = (math.log(factor / size) for factor in _COMMON_SCALES)
+    sign = 1.0
+    if rate(high) == 0:
+        sign, current = -1.0, -current
     wanted = min(target, REACHABLE_SHARE * rate(high))
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         low, high = (low, middle) if rate(middle) > wanted else (middle, high)
     # Above it the layer fires a little more, and not less: never silent.
-    return math.exp(high)
+    return sign * math.exp(high)
 
 
 def assign_effective_weight(layer: WeightWithGain, wanted: Tensor, name: str) -> None:

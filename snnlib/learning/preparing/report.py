@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from snnlib.inspect.shown import ShownAsText
+from snnlib.learning.preparing.targets import wanted_counts
+
+# Gains outside are those of inputs that are far from spikes and counts.
+_LEAST_GAIN, _LARGEST_GAIN = 2.0**-6, 2.0**12
 
 
 @dataclass(frozen=True)
@@ -22,6 +27,7 @@ class LayerPreparation:
         potential: RMS of a readout's potentials; None for a spiking layer.
         as_drawn: whether channels keep the differences with which their weights were drawn, as in recurrent layers that
             fire and in standardised ones: some are silent and others fire in most steps, and they learn so.
+        copies: whether all channels have equal weights.
     """
 
     name: str
@@ -33,12 +39,23 @@ class LayerPreparation:
     saturated: int = 0
     potential: float | None = None
     as_drawn: bool = False
+    copies: bool = False
 
     def findings(self) -> list[str]:
         """One line per thing that is wrong with the layer, with a remedy."""
-        if self.rate is None or self.target is None:
-            return []
         found = []
+        if self.copies:
+            found.append(
+                f"{self.name}: all {self.channels} channels have the same weights, so that they learn the same; "
+                "draw them at random"
+            )
+        if not _LEAST_GAIN <= self.gain <= _LARGEST_GAIN:
+            found.append(
+                f"{self.name} has a gain of {self.gain:g}: its input is far from the size of spikes; scale the "
+                "net's input"
+            )
+        if self.rate is None or self.target is None:
+            return found
         if self.dead and not self.as_drawn:
             found.append(
                 f"{self.name} has dead channels: {self.dead} of {self.channels} did not fire, as no input spike "
@@ -63,12 +80,18 @@ class Preparation(ShownAsText):
 
     Args:
         layers: spiking layers and readouts in the order in which the net calls them.
+        start: how the weights begin: `"calibrated"`, `"standardised"`, or `"as drawn"`.
+        reason: why.
+        advice: the optimiser and the loss that this start was measured with.
         parameters: number of parameters that require a gradient.
         without_gradient: names of those that got none.
         silent_output: whether the net's output is zero everywhere.
     """
 
     layers: list[LayerPreparation] = field(default_factory=list)
+    start: str = "calibrated"
+    reason: str = ""
+    advice: str = ""
     parameters: int = 0
     without_gradient: list[str] = field(default_factory=list)
     silent_output: bool = False
@@ -87,7 +110,8 @@ class Preparation(ShownAsText):
 
     def __str__(self) -> str:
         width = max([len("layer"), *(len(layer.name) for layer in self.layers)])
-        lines = [f"{'layer':{width}}  channels  spike rate  target   gain"]
+        lines = [f"weights {self.start}, as {self.reason}"]
+        lines.append(f"{'layer':{width}}  channels  spike rate  target   gain")
         for layer in self.layers:
             if layer.rate is None or layer.target is None:
                 shown = f"{f'potential {layer.potential:.2f}':>20}"
@@ -95,4 +119,17 @@ class Preparation(ShownAsText):
                 shown = f"{layer.rate:>12.1%}{layer.target:>8.1%}"
             lines.append(f"{layer.name:{width}}{layer.channels:>10}{shown}{layer.gain:>7g}")
         ready = f"spikes arrive at the output and gradients at all {self.parameters} parameters"
-        return "\n".join([*lines, *(self.findings() or [ready])])
+        return "\n".join([*lines, *(self.findings() or [ready]), f"learn with {self.advice}"])
+
+
+def advice(layers: Sequence[LayerPreparation], start: str, steps: int, gain: bool) -> str:
+    """Returns optimiser and loss with which a start learned in docs/measurements."""
+    if start == "standardised":
+        desired, undesired = wanted_counts(steps)
+        return (
+            "Adam at 1e-3, gradients clipped at 1 and counts: losses.spike_count_loss(counts, labels, "
+            f'desired={desired}, undesired={undesired}, one_sided=True, reduction="sum")'
+        )
+    potentials = any(layer.potential is not None for layer in layers)
+    loss = "losses.tet_loss of the potentials" if potentials else "the cross-entropy of spike counts"
+    return f"{'Adam at 1e-3' if gain else 'SGD at 0.1 with momentum 0.9'} and {loss}"

@@ -17,10 +17,6 @@ LEAST_RATE, HIGHEST_RATE = 0.02, 0.3
 POTENTIAL = 1.0
 # Of the rate that a channel cannot exceed on the batch: beyond it the weights would grow without end.
 REACHABLE_SHARE = 0.5
-# A layer within these bounds was prepared before, on this batch or one like it, and is left as it is.
-RATE_TOLERANCE, SPREAD_TOLERANCE = 0.1, 0.02
-# Of the error in the rates that a net has, that which a search must come below to change it.
-_BETTER = 0.7
 
 
 def hidden_rate(current: Tensor) -> float:
@@ -29,10 +25,9 @@ def hidden_rate(current: Tensor) -> float:
     return min(max(_HIDDEN_RATE, _SPIKES_PER_STEP / neurons), _HIGHEST_HIDDEN_RATE)
 
 
-def much_better(found: Tensor, before: Tensor, wanted: Tensor) -> bool:
-    """Returns whether rates are nearer to the wanted ones than those before by more than a search is exact.
+def wanted_counts(steps: int) -> tuple[int, int]:
+    """Wanted spikes of the label's output and of the others, for `losses.spike_count_loss` behind standardised layers.
 
-    Else a second call on the same batch would move weights to and fro between places that are as good.
+    Half of all steps and a fifteenth, and of few steps five and one, as Zhu et al. take them.
     """
-    error, error_before = (float((rates - wanted).abs().sum()) for rates in (found, before))
-    return error < _BETTER * error_before
+    return max(steps // 2, min(steps, 5)), max(steps // 15, 1)
