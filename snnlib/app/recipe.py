@@ -4,9 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from snnlib.app.training.config import TrainConfig
+from snnlib.learning.preparing.targets import wanted_counts
+
+# What standardised weights learn with; `prepare_` says the same in its report.
+STANDARDIZED: Mapping[str, Any] = MappingProxyType(
+    {
+        "start": "standardized",
+        "loss": "count",
+        # Below the norm of nearly every gradient: all steps weigh alike.
+        "clip_norm": 0.02,
+        "lr": 1e-3,
+        "warmup_epochs": 0.0,
+        "weight_decay": 0.0,
+        "target_rate": 0.08,
+        "output_rate": 0.08,
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -68,7 +85,15 @@ class Recipe:
         Raises:
             ConfigError: a setting out of its range, or data without a folder.
         """
-        return TrainConfig(**{**self.settings, **changes})
+        return TrainConfig(**{**self.settings, **self.of_start(changes), **changes})
+
+    def of_start(self, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings that go with standardised weights where the recipe has others: rates, loss, learning rate."""
+        if changes.get("start") != "standardized" or self.settings.get("start") == "standardized":
+            return {}
+        steps = {**self.settings, **changes}.get("time_steps", TrainConfig.time_steps)
+        desired, undesired = wanted_counts(steps)
+        return {**STANDARDIZED, "desired": float(desired), "undesired": float(undesired)}
 
     def __str__(self) -> str:
         lines = [f"recipe {self.name}: {self.note}", f"  source: {self.source}"]

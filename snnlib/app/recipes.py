@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from snnlib.app.recipe import Measurement, Recipe
+from snnlib.app.recipe import STANDARDIZED, Measurement, Recipe
 from snnlib.app.training.errors import ConfigError
 
 __all__ = [
@@ -175,19 +175,11 @@ _IMAGES: dict[str, Any] = {
     "tau_s": 3.0,
     "tau_grad": 2.5,
     "input_grad_scale": 0.85,
-    "start": "standardized",
-    "loss": "count",
+    **STANDARDIZED,
     "desired": 5.0,
     "undesired": 1.0,
-    # Below the norm of nearly every gradient: all steps weigh alike.
-    "clip_norm": 0.02,
     "epochs": 12,
     "batch_size": 50,
-    "lr": 1e-3,
-    "warmup_epochs": 0.0,
-    "weight_decay": 0.0,
-    "target_rate": 0.08,
-    "output_rate": 0.08,
 }
 _MNIST = Recipe(
     name="mnist",

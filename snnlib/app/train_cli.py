@@ -143,6 +143,9 @@ def _start(recipe: str, given: dict[str, Any], out: Path | None) -> tuple[RunFol
     ]
     screen = console()
     screen.print(f"{chosen}\n  changed here: {', '.join(changed) or 'nothing'}", soft_wrap=True)
+    if started := chosen.of_start(changes):
+        texts = (f"{name} {getattr(config, name)}" for name in started if name not in changes)
+        screen.print(f"  with standardised weights: {', '.join(texts)}", soft_wrap=True)
     if fitting:
         screen.print("\n  ".join(["chosen for these data:", *fitting.reasons]), soft_wrap=True)
     return run, config
