@@ -301,7 +301,7 @@ def test_batch_and_time_that_are_exchanged_are_noticed() -> None:
     x = _slow_waves(24, 16)
 
     def net(**options: bool) -> nn.Module:
-        return nn.Sequential(snnlib.SRMLinear(30, 20, **options), snnlib.SRMReadout(20, 3, **options))
+        return nn.Sequential(snnlib.SRMLinear(30, 20, **options), snnlib.SRMLinear(20, 3, **options))
 
     with pytest.warns(UserWarning, match=r"^x: expected \[T, N, ...\], got .* looks like \[N, T, ...\]"):
         prepare_(net(), x.transpose(0, 1))

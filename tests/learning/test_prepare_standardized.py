@@ -164,3 +164,23 @@ def test_images_are_learned_from_spike_times() -> None:
     """Rates set by shifts, with gain and bias that learn as fast as weights, reach 0.3 to 0.4."""
     with torch.random.fork_rng():
         assert _accuracy(0) > 0.65
+
+
+def test_potentials_behind_standardised_layers_are_warned_of() -> None:
+    net = _net()
+    net[3] = snnlib.SRMReadout(80, 10)
+    with pytest.warns(UserWarning, match=r"^net: expected spiking outputs .* potentials of 3, .*SRMLinear"):
+        report = prepare_(net, _images())
+    assert report.start == "standardised" and "desired=5, undesired=1" in report.advice
+
+
+@pytest.mark.parametrize("share", [0.0, 0.19, 1.0])
+def test_amplitudes_decide_on_the_start_and_not_how_many_there_are(share: float) -> None:
+    """MNIST / 255 has 19 % of values other than 0; pools make fractions of spikes, and are no input of the net."""
+    generator = torch.Generator().manual_seed(0)
+    shown = torch.rand(6, 20, 1, 12, 12, generator=generator) < max(share, 0.1)
+    x = shown * (torch.rand(shown.shape, generator=generator) if share else 3.0)
+    report = prepare_(_net(), x)
+    assert report.start == ("standardised" if share else "calibrated")
+    assert ("grey" if share else "spikes or counts") in str(report)
+    assert prepare_(_net(), x, standardize=False).start == "calibrated"

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
+from snnlib.checks import warn_caller
 from snnlib.inspect.activity import SATURATED_RATE
 from snnlib.inspect.autograd_paths import output_layers, tensors_in, without_gradient
 from snnlib.learning.preparing.checks import check_input, torch_modules_checked, warn_of_input
@@ -122,7 +123,7 @@ def prepare_(
 
     Warns:
         UserWarning: x looks like `[N, T, ...]` where `[T, N, ...]` is expected, or like pixels from 0 to 255; two
-            layers share one neuron object.
+            layers share one neuron object; standardised layers lead to potentials.
 
     The net runs two times, three times with standalone neurons, and the neurons of a layer three times by
     themselves (seven times those whose dynamics are not known). What takes more than two seconds says on the error
@@ -140,7 +141,7 @@ def prepare_(
     0           200        ...%    3.0%     ...
     1            10       ...%   50.0%      ...
     spikes arrive at the output and gradients at all 2 parameters
-    learn with Adam at 1e-3 and the cross-entropy of spike counts
+    learn with Adam at 1e-3 and losses.tet_loss, with an SRMReadout as last layer; outputs that learn ...
     """
     check_input(x)
     warn_of_input(net, x)
@@ -159,8 +160,7 @@ def prepare_(
     settled = _is_settled(net, x, options, watched, again)
     grey = is_grey(x)
     with _as_before(net), unfused(net), ExitStack() as after:
-        chosen = grey if standardize is None else standardize
-        standardized = _standardize(layers) if chosen else {}
+        standardized = _standardize(layers) if (grey if standardize is None else standardize) else {}
         _train_without_dropout(net)
         course = Course(watched, x if grey else None, settled)
         after.callback(course.end)
@@ -195,17 +195,30 @@ def prepare_(
             output = net(x)
             missed = without_gradient(net, output)
     _sign(watched, _mark(net, x, options))
-    start = "as drawn" if kept else "standardised" if standardized else "calibrated"
+    start = _start(kept, bool(standardized), course)
+    silent_learn = all(layers[name].learns_when_silent for name in outputs & layers.keys())
     steps = x.shape[int(any(layer.batch_first for layer in (*layers.values(), *neurons.values())))]
     return Preparation(
         layers=(results := [_result(name, watched[name], course) for name in course.measured]),
         start=start,
         reason=_reason(grey, standardize, kept),
-        advice=advice(results, start, steps, gain),
+        advice=advice(results, start, steps, gain, silent_learn),
         parameters=sum(1 for parameter in net.parameters() if parameter.requires_grad),
         without_gradient=missed,
         silent_output=not any(bool((tensor != 0).any()) for tensor in tensors_in(output)),
     )
+
+
+def _start(kept: bool, standardized: bool, course: Course) -> str:
+    """Returns how the weights begin; warns of standardised ones that lead to potentials."""
+    potentials = [name for name, values in course.measured.items() if not values.dim()]
+    if standardized and potentials:
+        warn_caller(
+            "net: expected spiking outputs behind layers that learn images from their own spikes, got potentials of "
+            f"{', '.join(potentials)}, from which they learn worse (docs/training.md): end with SRMLinear and the loss "
+            "of the report"
+        )
+    return "as drawn" if kept else "standardised" if standardized else "calibrated"
 
 
 def _reason(grey: bool, standardize: bool | None, kept: bool) -> str:

@@ -122,14 +122,28 @@ class Preparation(ShownAsText):
         return "\n".join([*lines, *(self.findings() or [ready]), f"learn with {self.advice}"])
 
 
-def advice(layers: Sequence[LayerPreparation], start: str, steps: int, gain: bool) -> str:
-    """Returns optimiser and loss with which a start learned in docs/measurements."""
+def advice(layers: Sequence[LayerPreparation], start: str, steps: int, gain: bool, silent_learn: bool) -> str:
+    """Returns optimiser and loss with which a start learned in docs/measurements.
+
+    Args:
+        layers: those of the report.
+        start: that of the report.
+        steps: of the batch.
+        gain: whether layers have gains.
+        silent_learn: whether spiking outputs get a gradient where they do not fire.
+    """
     if start == "standardised":
         desired, undesired = wanted_counts(steps)
         return (
             "Adam at 1e-3, gradients clipped at 1 and counts: losses.spike_count_loss(counts, labels, "
             f'desired={desired}, undesired={undesired}, one_sided=True, reduction="sum")'
         )
-    potentials = any(layer.potential is not None for layer in layers)
-    loss = "losses.tet_loss of the potentials" if potentials else "the cross-entropy of spike counts"
-    return f"{'Adam at 1e-3' if gain else 'SGD at 0.1 with momentum 0.9'} and {loss}"
+    optimizer = "Adam at 1e-3" if gain else "SGD at 0.1 with momentum 0.9"
+    if any(layer.potential is not None for layer in layers):
+        return f"{optimizer} and losses.tet_loss of the potentials"
+    if silent_learn:
+        return f"{optimizer} and the cross-entropy of spike counts"
+    return (
+        f"{optimizer} and losses.tet_loss, with an SRMReadout as last layer; outputs that learn from their own spikes "
+        "want prepare_(net, x, standardize=True) and its loss"
+    )
