@@ -44,7 +44,7 @@ torch.library.custom_op("snnlib::pool_backward", scan)
     "snnlib/compat/__init__.py": "",
     "snnlib/compat/conv.py": 'custom_op("snnlib::conv2d_input_backward", 1)\n',
     "snnlib/nn/__init__.py": "class Layer: ...\n",
-    "snnlib/nn/long.py": "x = 1\n" * 351,
+    "snnlib/nn/long.py": "x = 1\n" * 451,
     "snnlib_command/__init__.py": "def main():\n    import snnlib\n",
     "pytest_snnlib/__init__.py": "",
     "cpp/bindings/layer.cpp": '#include "snnlib/a.h"\n#include <vector>\nint x;  // 1\n',
@@ -106,7 +106,7 @@ def counts(house: ModuleType, tmp_path: Path) -> Iterator[Any]:
             ],
         ),
         ("upward imports in functions", []),
-        ("long files", ["snnlib/nn/long.py: 351 lines"]),
+        ("long files", ["snnlib/nn/long.py: 451 lines"]),
         ("long signatures", ["snnlib/ops/pool.py:17: slow has 9"]),
         (
             "C++ files of a call",
@@ -138,7 +138,7 @@ def test_a_count_above_its_bound_is_named(
     monkeypatch.setitem(house.BOUNDS, "long files", house.Bound(0, 0, "as they are long"))
     (first, second) = house.check({"long files": counts["long files"]})
     assert first == "long files: expected at most 0, got 1: as they are long"
-    assert second.strip() == "snnlib/nn/long.py: 351 lines"
+    assert second.strip() == "snnlib/nn/long.py: 451 lines"
 
 
 def test_lines_of_code(house: ModuleType, counts: object, tmp_path: Path) -> None:
