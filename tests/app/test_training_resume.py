@@ -1,6 +1,7 @@
 """A run that was stopped, killed or damaged ends as one that never was: weights, numbers and best checkpoint."""
 
 import dataclasses
+import shutil
 import signal
 import subprocess
 import sys
@@ -52,6 +53,20 @@ def assert_same(one: TrainResult, other: TrainResult, folders: tuple[Path, Path]
 def whole(config: TrainConfig, tmp_path_factory: pytest.TempPathFactory) -> tuple[TrainResult, Path]:
     folder = tmp_path_factory.mktemp("whole")
     return start(config, folder), folder
+
+
+def test_under_slurm_no_run_begins_with_the_state_of_another(
+    whole: tuple[TrainResult, Path], config: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranks = dict.fromkeys(("PROCID", "LOCALID", "NODEID"), "0")
+    for name, value in {**ranks, "NTASKS": "1", "JOB_NAME": "first", "JOB_ID": "4711"}.items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    monkeypatch.chdir(tmp_path)
+    run = RunFolder.create(tmp_path / "run", config)
+    # What Lightning saves when Slurm tells its processes that their time ends.
+    for folder in (tmp_path, run.path):
+        shutil.copy(whole[1] / "checkpoints/last.ckpt", folder / "hpc_ckpt_1.ckpt")
+    assert_same(whole[0], go_on(run.path), (whole[1], run.path))
 
 
 @pytest.mark.filterwarnings("ignore:.*fork")

@@ -2,7 +2,10 @@
 
 import os
 import runpy
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -67,3 +70,35 @@ def test_ecg_on_real_recordings(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     root = Path(os.environ["SNNLIB_DATA"]) / "ecg_qtdb"
     output = run(monkeypatch, capsys, "ecg.py", "--root", str(root), "--hidden", "16", "--epochs", "1")
     assert "of the labelled steps" in output
+
+
+@pytest.mark.skipif(not Path("/bin/bash").exists(), reason="a job of Slurm is a script of bash")
+def test_the_job_of_a_cluster_goes_on_after_its_signal(tmp_path: Path) -> None:
+    """The script of docs/cluster.md with stand-ins for Slurm's commands, which note how they are called."""
+    page = (EXAMPLES.parent / "docs/cluster.md").read_text(encoding="utf-8")
+    (tmp_path / "job").write_text(page.split("```sh\n")[1].split("```")[0])
+    stand_ins = {"srun": 'sleep "$SECONDS_OF_TRAINING"', "scontrol": 'kill "$(cat srun.pid)"'}
+    for name, action in stand_ins.items():
+        file = tmp_path / name
+        file.write_text(f'#!/bin/bash\necho $$ > {name}.pid\necho "{name} $*" >> calls\nexec {action}\n')
+        file.chmod(0o755)
+    variables = {"SUBMIT_DIR": tmp_path, "JOB_NAME": "first", "JOB_ID": 7, "CPUS_PER_TASK": 4, "NNODES": 2}
+    slurm = {f"SLURM_{name}": str(value) for name, value in {**variables, "NTASKS_PER_NODE": 1}.items()}
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+
+    def start(seconds: int) -> subprocess.Popen[bytes]:
+        env = {**os.environ, **slurm, "PATH": path, "SECONDS_OF_TRAINING": str(seconds)}
+        return subprocess.Popen(["/bin/bash", "job"], cwd=tmp_path, env=env)
+
+    job = start(60)
+    while not (tmp_path / "calls").exists() and job.poll() is None:
+        time.sleep(0.05)
+    job.send_signal(signal.SIGUSR1)
+    assert job.wait(30) != 0
+    (tmp_path / "runs/first").mkdir(parents=True)
+    (tmp_path / "runs/first/config.json").touch()
+    assert start(0).wait(30) == 0
+    first, requeue, second = (tmp_path / "calls").read_text().splitlines()
+    assert requeue == "scontrol requeue 7"
+    assert f"--recipe nmnist --root {Path.home()}/N-MNIST --out {tmp_path}/runs/first" in first
+    assert f"snnlib train --resume {tmp_path}/runs/first --nodes 2 --devices 1 --threads 4" in second

@@ -112,6 +112,9 @@ def train_run(
             if is_first_process():
                 run.remove_if_unused()
             raise
+        # Lightning's own, saved in the middle of an epoch at a signal of Slurm's; it would be preferred to a new start.
+        for left in run.path.glob("hpc_ckpt_*.ckpt"):
+            left.unlink(missing_ok=True)
         try:
             fuse_(module.net)
             trainer.fit(module, data, ckpt_path=checkpoint, weights_only=True)

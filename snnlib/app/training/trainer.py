@@ -91,7 +91,9 @@ def build_trainer(config: TrainConfig, run: RunFolder | None = None, *callbacks:
         # In this order: the state of the first is part of what the second saves. "step" grows, so `last` is always new.
         best = [_keep(run, "best", monitor="val_accuracy")] if config.val_split else []
         checkpoints = [*best, _keep(run, "last", monitor="step")]
-        options = {"logger": TensorBoardLogger(run.path, name="tensorboard", version="")}
+        # In its own folder: under Slurm Lightning begins with what an interrupted run has left in this one.
+        logger = TensorBoardLogger(run.path, name="tensorboard", version="")
+        options = {"logger": logger, "default_root_dir": run.path}
     return pl.Trainer(
         max_epochs=config.epochs,
         accelerator=accelerator,
