@@ -427,7 +427,7 @@ def test_samples_in_which_no_neuron_fires_are_named() -> None:
     x[:, ::2] = 0
     x[0, ::2, 0] = 0.1
     with pytest.warns(UserWarning, match=r"^0: no neuron fired in 50% of the samples of .*spike_count_loss"):
-        for _ in range(100):
+        for _ in range(200):
             net(x).sum().backward()
 
 
