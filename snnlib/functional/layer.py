@@ -61,8 +61,7 @@ class _SRMLayer(torch.autograd.Function):
         spikes, final = ops.scan.scan_forward(
             current, threshold, state, (), neuron.constants, time_dim, ctx.window, return_state
         )
-        ops.packable.note(spikes, 4 if pooled else 1)
-        out = ops.packable.carry(spikes.to(x.dtype), spikes)
+        out = spikes.to(x.dtype)
         with_state = return_state or state is not None
         ctx.save_for_backward(x, weight, current, threshold, state, spikes if with_state else None)
         ctx.operator, ctx.neuron = operator, neuron

@@ -55,7 +55,7 @@ def max_pool2d(
     if not fits or 0 in frames.shape:
         if max(dilation) > 1 and frames.dim() == 4:
             _check_windows(frames, kernel, stride, padding, dilation, ceil_mode)
-        return ops.packable.carry(F.max_pool2d(frames, kernel, stride, padding, dilation, ceil_mode), frames)
+        return F.max_pool2d(frames, kernel, stride, padding, dilation, ceil_mode)
     out: Tensor = ops.pool.pool_forward(frames, kernel, stride, padding, ceil_mode, True, None, True)[0]
     return out
 

@@ -12,7 +12,6 @@ from torch import Tensor
 from snnlib.backends.autocast import autocast_dtype
 from snnlib.backends.geometry import ConvOptions
 from snnlib.checks import as_sizes, check_count, check_device, check_floating, check_rank, check_sequence_rank
-from snnlib.ops import packable
 from snnlib.ops.torch_conv import convolve
 
 
@@ -207,7 +206,7 @@ class Convolution:
             # Layers after this one keep the layout.
             layout = torch.channels_last if self.dims == 2 else torch.channels_last_3d
             frames = frames.contiguous(memory_format=layout)
-        return packable.carry(frames, x)
+        return frames
 
     def forward(self, x: Tensor, weight: Tensor) -> Tensor:
         """Currents `[B, C_out, ...]`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from torch import Tensor
@@ -57,8 +56,6 @@ def _spike_avg_pool(
     frames, _ = ops.pool.pool_forward(
         x.flatten(0, 1), kernel, steps, margins, ceil_mode, count_include_pad, divisor_override, False
     )
-    plain = not any(margins) and not ceil_mode and divisor_override is None
-    ops.packable.carry(frames, x, math.prod(kernel) if plain else 0)
     return frames.reshape(*x.shape[:2], *frames.shape[1:])
 
 
@@ -178,5 +175,5 @@ def spike_max_pool2d(
     frames = x.flatten(0, 1) if x.shape[2] else x.reshape(0, 1, *x.shape[3:])
     frames = max_pool2d(frames, kernel, steps, margins, taps, ceil_mode)
     # Multiplying by 1 or 0 leaves the values as they are and stops the gradient of silent windows.
-    frames = ops.packable.carry(frames * (frames.detach() != 0), frames)
+    frames = frames * (frames.detach() != 0)
     return frames.reshape(*x.shape[:3], *frames.shape[2:])

@@ -161,12 +161,12 @@ def run_and_pool(
     dynamics = neuron.own_dynamics() if pool != (1, 1) and not neuron.wants_share else None
     if dynamics is None or not ops.scan_pool.fits(current, dynamics, pool):
         value, final = neuron.run_in_layer(current, state)
-        return Output(pooled(ops.packable.carry(value.to(dtype), value), pool, neuron), final)
+        return Output(pooled(value.to(dtype), pool, neuron), final)
     time_dim = int(neuron.batch_first)
     shape = step_shape(current.shape, time_dim)
     start = neuron.start(shape, current, state)
     means, last = ops.scan.run(current, dynamics, start, time_dim, pool)
-    return Output(ops.packable.carry(means.to(dtype), means), (last,))
+    return Output(means.to(dtype), (last,))
 
 
 def fused_layer(

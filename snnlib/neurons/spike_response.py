@@ -134,7 +134,6 @@ def srm_neuron_stream(
     spikes, final = ops.scan.scan_forward(
         current, thresholds, state, (), taus, time_dim, ops.scan.WHOLE, return_state
     )
-    ops.packable.note(spikes, 1)
     return Output(spikes, final)
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor, nn
 
-from snnlib import ops
 from snnlib.checks import as_sizes, check_rank, check_tensor
 from snnlib.functional.average import apart_avg_pool2d
 from snnlib.functional.max_pool import max_pool2d
@@ -68,7 +66,7 @@ class AvgPool1d(nn.AvgPool1d):
 
     def forward(self, x: Tensor) -> Tensor:
         """Means of windows."""
-        return _means(self, super().forward, x, 1)
+        return _per_frame(super().forward, x, 1)
 
 
 class AvgPool2d(nn.AvgPool2d):
@@ -102,7 +100,7 @@ class AvgPool3d(nn.AvgPool3d):
 
     def forward(self, x: Tensor) -> Tensor:
         """Means of windows."""
-        return _means(self, super().forward, x, 3)
+        return _per_frame(super().forward, x, 3)
 
 
 class MaxPool1d(nn.MaxPool1d):
@@ -116,7 +114,7 @@ class MaxPool1d(nn.MaxPool1d):
     def forward(self, x: Tensor) -> Tensor:
         """Largest values of windows."""
         _check_values_alone(self)
-        return ops.packable.carry(_per_frame(super().forward, x, 1), x)
+        return _per_frame(super().forward, x, 1)
 
 
 class MaxPool2d(nn.MaxPool2d):
@@ -154,7 +152,7 @@ class MaxPool3d(nn.MaxPool3d):
     def forward(self, x: Tensor) -> Tensor:
         """Largest values of windows."""
         _check_values_alone(self)
-        return ops.packable.carry(_per_frame(super().forward, x, 3), x)
+        return _per_frame(super().forward, x, 3)
 
 
 _LAYOUTS = {1: "[T, N, C, L]", 2: "[T, N, C, H, W]", 3: "[T, N, C, D, H, W]"}
@@ -165,16 +163,6 @@ def _per_frame(pool: Callable[[Tensor], Tensor], x: Tensor, dims: int) -> Tensor
     check_rank("x", x, _LAYOUTS[dims], exactly=dims + 3)
     out = pool(x.flatten(0, 1))
     return out.reshape(*x.shape[:2], *out.shape[1:])
-
-
-def _means(pool: Any, frames: Callable[[Tensor], Tensor], x: Tensor, dims: int) -> Tensor:
-    """Returns means, of which those of whole windows without padding can be packed: they have few values."""
-    out = _per_frame(frames, x, dims)
-    kernel = as_sizes("kernel_size", pool.kernel_size, dims, minimum=1)
-    padded = any(as_sizes("padding", pool.padding, dims, minimum=0))
-    # AvgPool1d has no divisor of its own.
-    plain = not padded and not pool.ceil_mode and getattr(pool, "divisor_override", None) is None
-    return ops.packable.carry(out, x, math.prod(kernel) if plain else 0)
 
 
 def _check_values_alone(pool: Any) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 from snnlib import checks
 from snnlib.backends.arguments import Delays, NeuronArgs
 from snnlib.backends.native import state_dtype
-from snnlib.ops import packable, recurrent_call
+from snnlib.ops import recurrent_call
 from snnlib.ops.recurrent_args import RecurrentArgs
 
 if TYPE_CHECKING:
@@ -40,7 +40,6 @@ def run(
     learned = (current, weight, delay, coefficients, state, past)
     keep = torch.is_grad_enabled() and any(part is not None and part.requires_grad for part in learned)
     value, final, _ = recurrent_forward(*learned, lengths, dynamics.flags, longest, rounded, time_dim, keep)
-    packable.note(value, 1)
     return value, final
 
 
@@ -131,7 +130,6 @@ def _(
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
     current, *others, ctx.flags, ctx.longest, ctx.rounded, ctx.time_dim, _ = inputs
     value, _, total = output
-    packable.note(value, 1)
     ctx.dtype = current.dtype
     ctx.save_for_backward(total, value, *others)
     # The sums have no gradient, for which zeros of their size would be filled in.

@@ -6,7 +6,6 @@ The linear family has a gradient of the current, `a`; the spike response model h
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,7 @@ from torch import Tensor
 from snnlib import checks
 from snnlib.backends.arguments import NeuronArgs
 from snnlib.backends.native import state_dtype
-from snnlib.ops import packable, scan_linear, scan_pool, scan_srm
+from snnlib.ops import scan_linear, scan_pool, scan_srm
 from snnlib.ops.sequence_layout import as_walkable, empty_state
 from snnlib.ops.srm_credit import through_state
 
@@ -37,8 +36,6 @@ def run(
     checks.check_untransformed("neurons", batches=True)
     coefficients = dynamics.pack(state_dtype(x), x.device)
     value, final = scan_forward(x, coefficients, state, dynamics.flags, (), time_dim, window, True)
-    if not dynamics.membrane:
-        packable.note(value, math.prod(window))
     return value, final
 
 
@@ -166,8 +163,6 @@ def _(
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     current, constants, state, ctx.flags, ctx.taus, ctx.time_dim, ctx.window, ctx.gives_state = inputs
     value, final = output
-    if ctx.taus:
-        packable.note(value, math.prod(ctx.window))
     # What a state adds to the signals of the spike response model depends on the last spikes.
     by_spikes = ctx.taus and (ctx.gives_state or state is not None)
     ctx.save_for_backward(current, constants, state, value if by_spikes else None)

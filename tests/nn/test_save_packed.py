@@ -1,5 +1,7 @@
 """Saved tensors packed by content: every bit comes back, and memory follows events."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 from compare import assert_bits
@@ -185,3 +187,30 @@ def test_what_was_saved_is_freed_with_the_graph(size: int, backward: bool) -> No
     assert not memory.expired()
     del out
     assert memory.expired()
+
+
+def test_a_step_elsewhere_reads_nothing_back() -> None:
+    """On the device "meta", as on a GPU, tensors are kept as they are: a value that is read is an error."""
+    net = nn.Sequential(snnlib.SRMLinear(300, 200), snnlib.SRMLinear(200, 4)).to("meta")
+    with save_packed() as saved:
+        out = net(torch.empty(20, 16, 300, device="meta"))
+    out.sum().backward()
+    assert saved.kept == saved.given == 0
+    assert all(parameter.grad is not None for parameter in net.parameters())
+
+
+def test_a_neuron_without_a_number_is_still_none() -> None:
+    """A current of NaN gives spikes of NaN, which the weights' gradient shows with packing as without."""
+    layers = [neurons.LIF(3.0), nn.Linear(300, 2)]
+    gradients = []
+    for packs in (False, True):
+        torch.manual_seed(0)
+        current = torch.rand(100, 4, 300)
+        current[50, 2, 7] = torch.nan
+        layers[1].zero_grad()
+        with save_packed() if packs else nullcontext():
+            out = layers[1](layers[0](current))
+        out.nan_to_num().sum().backward()
+        gradients.append(layers[1].weight.grad)
+    assert gradients[0].isnan().any() and not gradients[0].isnan().all()
+    assert_bits(*gradients)

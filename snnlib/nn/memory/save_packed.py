@@ -1,8 +1,7 @@
-"""Tensors that autograd saves for the backward pass, packed: on a CPU by content, elsewhere by what made them.
+"""Tensors that autograd saves for the backward pass, packed on a CPU by content: spikes take what spikes take.
 
-By content spike tensors take what their spikes take. That needs a look at the values and sizes that follow from them,
-for which the host would wait for a GPU, and which no CUDA graph can capture. There a tensor is packed where the op that
-made it gives multiples of a fraction, into a size that follows from its shape.
+That needs a look at the values, for which the host would wait for a GPU, and which no CUDA graph can capture: there
+tensors are kept as they are.
 """
 
 from __future__ import annotations
@@ -17,9 +16,7 @@ from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from snnlib.backends import cpu_memory, native, reference
-from snnlib.nn.memory import packed_fractions
 from snnlib.nn.memory.shared_blocks import SharedBlocks
-from snnlib.ops import packable
 
 # Smaller tensors are kept as they are: below this, calls cost more than memory.
 _LEAST_BYTES = 1 << 16
@@ -59,36 +56,6 @@ class Packed:
             places, values = self.parts
             flat.copy_(reference.pack.unpack(places, values, self.words))
         return out
-
-
-@dataclass(frozen=True)
-class PackedFractions:
-    """A tensor of multiples of 1 / `denominator` from 0 to 1, and NaN, whose elements lie in memory without gaps."""
-
-    codes: Tensor
-    denominator: int
-    shape: torch.Size
-    stride: tuple[int, ...]
-    dtype: torch.dtype
-
-    @property
-    def nbytes(self) -> int:
-        """Memory that it takes."""
-        return self.codes.nbytes
-
-    def unpack(self) -> Tensor:
-        """The tensor again, bit for bit but for the bits of NaN."""
-        flat = packed_fractions.unpack(self.codes, self.denominator, math.prod(self.shape), self.dtype)
-        return flat.as_strided(self.shape, self.stride)
-
-
-def pack_known(tensor: Tensor) -> PackedFractions | None:
-    """The tensor, packed by what is known of its values without a look at them; None where nothing is."""
-    denominator = packable.of(tensor)
-    if not denominator or tensor.nbytes < _LEAST_BYTES or not _fills_memory(tensor):
-        return None
-    codes = packed_fractions.pack(_in_memory(tensor.detach()), denominator)
-    return PackedFractions(codes, denominator, tensor.shape, tensor.stride(), tensor.dtype)
 
 
 def pack(tensor: Tensor, memory: SharedBlocks | None = None) -> Packed | None:
@@ -135,11 +102,6 @@ def _in_memory(tensor: Tensor) -> Tensor:
     return tensor.as_strided((math.prod(tensor.shape),), (1,))
 
 
-def _by_content(tensor: Tensor) -> bool:
-    """Returns whether the host can look at the values without waiting."""
-    return tensor.device.type == "cpu"
-
-
 def _is_value(tensor: Tensor) -> bool:
     """Returns whether a copy may stand for the tensor: an ordinary one without a gradient or a history of its own."""
     return type(tensor) is Tensor and not tensor.requires_grad and tensor._base is None
@@ -159,26 +121,26 @@ class SavedBytes:
     _besides: frozenset[int] = field(default=frozenset(), repr=False)
     _memory: SharedBlocks | None = field(default=None, repr=False)
     # By memory and place in it: whose memory it is, its version, and what is kept in its place.
-    _known: dict[
-        tuple[int, int], tuple[StorageWeakRef, tuple[object, ...], Packed | PackedFractions | Tensor | None]
-    ] = field(default_factory=dict, repr=False)
+    _known: dict[tuple[int, int], tuple[StorageWeakRef, tuple[object, ...], Packed | Tensor | None]] = field(
+        default_factory=dict, repr=False
+    )
 
-    def save(self, tensor: Tensor) -> Packed | PackedFractions | Tensor:
+    def save(self, tensor: Tensor) -> Packed | Tensor:
         """Returns what to keep of a tensor that autograd saves."""
         owner = tensor if tensor._base is None else tensor._base
-        if isinstance(owner, torch.nn.Parameter) or torch.compiler.is_compiling():
+        elsewhere = tensor.device.type != "cpu" or torch.compiler.is_compiling()
+        if elsewhere or isinstance(owner, torch.nn.Parameter):
             return tensor
         storage = tensor.untyped_storage()
-        if storage._cdata in self._besides:
+        if storage.data_ptr() in self._besides:
             return tensor
-        key = storage._cdata, int(tensor.storage_offset())
+        key = storage.data_ptr(), int(tensor.storage_offset())
         same = (tensor._version, tensor.shape, tensor.stride(), tensor.dtype)
         known = self._known.get(key)
         alive = known is not None and not known[0].expired()  # type: ignore[no-untyped-call]
         if known is not None and alive and known[1] == same:
             return tensor.detach() if known[2] is None else known[2]
-        kept: Packed | PackedFractions | Tensor | None
-        kept = pack(tensor, self._memory) if _by_content(tensor) else pack_known(tensor)
+        kept: Packed | Tensor | None = pack(tensor, self._memory)
         self.given += tensor.nbytes
         self.kept += tensor.nbytes if kept is None else kept.nbytes
         if kept is None and self._memory is not None and _is_value(tensor):
@@ -198,10 +160,8 @@ def save_packed(
     windows two to four, and where spikes are few, two to three bytes per spike; silence takes none. What cannot be
     packed to three quarters, such as currents and weights, is kept as it is.
 
-    On a GPU and every other device the host never waits for a value, so that a CUDA graph can capture the step: spikes
-    that snnlib's kernels and their references gave take two bits, and means of up to 8 of them, in windows of 2, 4 or
-    8 cells, four (of 2 cells two). All else is kept as it is: a net's input, sums of spikes, spikes of a neuron that
-    runs `step` by step, copies that are no views, and what is made inside `torch.compile`.
+    On a GPU and every other device tensors are kept as they are and not counted, as the host would wait for their
+    values; so are those that are made inside `torch.compile`.
 
     Results and gradients keep every bit. Packing and unpacking read and write every packed tensor once more.
 
@@ -222,9 +182,9 @@ def save_packed(
     >>> out.sum().backward()
     """
     saved = SavedBytes(
-        _besides=frozenset(tensor.untyped_storage()._cdata for tensor in besides), _memory=memory
+        _besides=frozenset(tensor.untyped_storage().data_ptr() for tensor in besides), _memory=memory
     )
     unpack = lambda kept: kept if isinstance(kept, Tensor) else kept.unpack()  # noqa: E731
-    with packable.noted(), torch.autograd.graph.saved_tensors_hooks(saved.save, unpack):
+    with torch.autograd.graph.saved_tensors_hooks(saved.save, unpack):
         yield saved
     saved._known.clear()
