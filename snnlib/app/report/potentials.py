@@ -36,7 +36,8 @@ def normalised_potential(layer: nn.Module, x: Tensor) -> Tensor | None:
         # The threshold of ALIF and BRF moves.
         if not isinstance(neuron, SpikingNeuron) or isinstance(neuron, ALIF | BRF):
             return None
-        neuron = copy.copy(neuron)
+        # Learned constants are parametrized, which torch copies deeply alone.
+        neuron = copy.deepcopy(neuron)
         neuron.batch_first = False
         try:
             potential = neuron.potential(current)
