@@ -137,13 +137,23 @@ def _learning(net: nn.Module) -> bool:
 
 
 @pytest.mark.parametrize("first", range(0, 60, 10))
-@pytest.mark.filterwarnings("ignore:x. expected spikes", "ignore:.*looks like", "ignore:.*grad_clamp bounds")
+@pytest.mark.filterwarnings(
+    "ignore:x. expected spikes",
+    "ignore:.*looks like",
+    "ignore:.*grad_clamp bounds",
+    "ignore:net. expected spiking",
+)
 def test_promises(first: int) -> None:
     assert sum(_check(seed) for seed in range(first, first + 10)) >= 5
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(60, 600, 60))
-@pytest.mark.filterwarnings("ignore:x. expected spikes", "ignore:.*looks like", "ignore:.*grad_clamp bounds")
+@pytest.mark.filterwarnings(
+    "ignore:x. expected spikes",
+    "ignore:.*looks like",
+    "ignore:.*grad_clamp bounds",
+    "ignore:net. expected spiking",
+)
 def test_promises_on_more_nets(first: int) -> None:
     assert sum(_check(seed) for seed in range(first, first + 60)) >= 30

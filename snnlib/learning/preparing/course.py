@@ -35,12 +35,19 @@ class Course:
         # Layers whose weights stay as they are drawn.
         self.as_drawn: set[str] = set()
         self.settled, self._grey = settled, grey
+        # Whether a weight was set, so that the last pass tells nothing of the layers behind it.
+        self.changed = False
+        self._last: dict[str, Tensor] = {}
         self._hooks = [module.register_forward_hook(self._remember(name)) for name, module in modules.items()]
         self._set, self._all, self._start, self._told = 0, len(modules), time.monotonic(), False
 
     def begin_pass(self) -> None:
         """Measure anew."""
-        self.measured = {}
+        self._last, self.measured = self.measured, {}
+
+    def drawn(self, name: str) -> Tensor | None:
+        """Rates `[C]` of a layer as it was drawn; None where something before it was set."""
+        return None if self.changed else self._last.get(name)
 
     def takes_grey(self, x: Tensor) -> bool:
         """Returns whether a layer with this input takes grey values: the net's own, before any neuron fired."""

@@ -24,6 +24,7 @@ from snnlib.learning.preparing.targets import (
     REACHABLE_SHARE,
     STANDARDIZED_RATE,
     hidden_rate,
+    much_better,
 )
 from snnlib.nn.gain import WeightWithGain
 from snnlib.nn.neuron_layer import NeuronLayer
@@ -101,6 +102,7 @@ class Prepare:
                 centred = _centred(weight, self._name)
                 scale = common_scale(layer, x, centred, target, self._name)
                 assign_effective_weight(layer, centred * scale, self._name)
+                self._course.changed = True
             return
         ones = layer.common_current(x.abs())
         drawn = self._rate_as_drawn(layer, x, weight)
@@ -134,12 +136,18 @@ class Prepare:
         search = _search(layer, x, weight, spread, self._name)
         wanted = (REACHABLE_SHARE * search.highest_rates()).clamp(max=target)
         found, rates = search.find(wanted)
+        drawn = self._course.drawn(self._name)
         if isinstance(search, RateSearch) and not _reached(rates, wanted):
+            if drawn is not None and _reached(drawn, wanted):
+                return weight
             # Neurons that answer inhibition with spikes, as adaptive and resonating ones do, fire on however far
             # weights go down.
             scaled, scaled_rates = ScaleSearch(layer, x, weight, self._name).find(wanted)
             if abs(float((scaled_rates - wanted).mean())) < abs(float((rates - wanted).mean())):
-                found = scaled
+                found, rates = scaled, scaled_rates
+        keeps_spread = spread is None or isinstance(search, ScaleSearch)
+        if keeps_spread and drawn is not None and not much_better(rates, drawn, wanted):
+            return weight
         return found
 
     def _readout(self, readout: SRMReadout, x: Tensor) -> None:
@@ -161,6 +169,7 @@ class Prepare:
         Args:
             grey: whether the layer takes the net's input, and that is grey.
         """
+        self._course.changed |= not torch.equal(wanted, layer.effective_weight)
         if not nn.utils.parametrize.is_parametrized(layer, "weight"):
             layer.gain.fill_(self._gain(layer, wanted, per_unit, grey))
         assign_effective_weight(layer, wanted, self._name)

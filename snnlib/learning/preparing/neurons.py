@@ -20,6 +20,7 @@ from snnlib.learning.preparing.targets import (
     POTENTIAL,
     REACHABLE_SHARE,
     hidden_rate,
+    much_better,
 )
 from snnlib.neurons import Neuron
 from snnlib.neurons.surrogate import Surrogate
@@ -138,6 +139,7 @@ class PrepareNeuron:
             scale, shift = set_up(neuron, current, source)
             if source is not None and (scale is not None or shift is not None):
                 _set(source, scale, shift)
+                self._course.changed = True
             self._course.is_set(self._name)
         # What the module before would have computed.
         return (_changed(inputs[0], scale, shift), *inputs[1:])
@@ -164,7 +166,10 @@ class PrepareNeuron:
                 scale = scale / _spread(neuron, current)
         search = _search(neuron, current, scale)
         wanted = (REACHABLE_SHARE * search.highest_rates()).clamp(max=target)
-        place, _rates = search.find(wanted)
+        place, rates = search.find(wanted)
+        drawn = self._course.drawn(self._name)
+        if drawn is not None and not much_better(rates, drawn, wanted):
+            return None, None
         return (place.exp(), None) if scale is None else (scale, place)
 
 
