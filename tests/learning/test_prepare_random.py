@@ -14,6 +14,11 @@ from snnlib.nn import PerStep
 from snnlib.nn.gain import WeightWithGain
 from snnlib.nn.stored_weight import learned_weight
 
+# What the nets are warned of here says nothing of the promises.
+pytestmark = [
+    pytest.mark.filterwarnings(f"ignore:{text}")
+    for text in ("x. expected spikes", ".*looks like", ".*grad_clamp bounds", "net. expected spiking")
+]
 NEURONS = (
     neurons.LIF,
     lambda: neurons.LIF(tau=4.0, reset="subtract", learnable=("tau",)),
@@ -137,23 +142,11 @@ def _learning(net: nn.Module) -> bool:
 
 
 @pytest.mark.parametrize("first", range(0, 60, 10))
-@pytest.mark.filterwarnings(
-    "ignore:x. expected spikes",
-    "ignore:.*looks like",
-    "ignore:.*grad_clamp bounds",
-    "ignore:net. expected spiking",
-)
 def test_promises(first: int) -> None:
     assert sum(_check(seed) for seed in range(first, first + 10)) >= 5
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(60, 600, 60))
-@pytest.mark.filterwarnings(
-    "ignore:x. expected spikes",
-    "ignore:.*looks like",
-    "ignore:.*grad_clamp bounds",
-    "ignore:net. expected spiking",
-)
 def test_promises_on_more_nets(first: int) -> None:
     assert sum(_check(seed) for seed in range(first, first + 60)) >= 30
