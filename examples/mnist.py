@@ -4,7 +4,7 @@
     python examples/mnist.py --root ~/mnist              MNIST's four files, or those of Fashion-MNIST or KMNIST
 
 Neurons learn from the spikes that they fire, so a layer that falls silent, or fires all the time, stays so. `prepare_`
-sees that the input is dense: it gives weights of mean 0 in every channel, one factor per layer, gain and offset that
+sees that the input is grey: it gives weights of mean 0 in every channel, one factor per layer, gain and offset that
 learn slowly, and homeostasis. The loss wants a few spikes of every output. Net, loss and time constants: Zhu et al.,
 NeurIPS 2022.
 """
@@ -51,6 +51,7 @@ def main() -> None:
     parser.add_argument("--root", help="folder of MNIST's files (default: scikit-learn's digits)")
     parser.add_argument("--images", type=int, help="train on the first so many images")
     parser.add_argument("--epochs", type=int, default=9)
+    parser.add_argument("--batch-size", type=int, default=50)
     parser.add_argument("--learning-rate", type=float, default=LEARNING_RATE)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
@@ -58,19 +59,19 @@ def main() -> None:
     torch.manual_seed(args.seed)
     images, labels = (tensor[: args.images] for tensor in load(args.root, train=True))
     test = load(args.root, train=False)
-    pixels = images.double() / 255
-    encode = ToSequence(time_steps=STEPS, mean=float(pixels.mean()), std=float(pixels.std()))
+    # Pixels from 0 to 1.
+    encode = ToSequence(time_steps=STEPS)
 
     net = snnlib.models.mnist_net(tau_grad=2.5, input_grad_scale=0.85)
-    print(snnlib.prepare_(net, encode(images[:200])))
+    print(snnlib.prepare_(net, encode(images[: args.batch_size])))
     snnlib.fuse_(net)
 
     optimizer = torch.optim.Adam(net.parameters(), args.learning_rate)
-    updates = args.epochs * -(-len(images) // 50)
+    updates = args.epochs * -(-len(images) // args.batch_size)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, updates)
     for epoch in range(args.epochs):
         began = time.perf_counter()
-        for chosen in tqdm(torch.randperm(len(images)).split(50), leave=False, disable=None):
+        for chosen in tqdm(torch.randperm(len(images)).split(args.batch_size), leave=False, disable=None):
             counts = snnlib.readout.spike_count(net(encode(images[chosen])))
             loss = snnlib.losses.spike_count_loss(
                 counts, labels[chosen], desired=5, undesired=1, one_sided=True, reduction="sum"

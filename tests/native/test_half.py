@@ -37,7 +37,8 @@ def test_every_value_comes_back(dtype: torch.dtype) -> None:
 def test_rounding_of_quotients(dtype: torch.dtype, divisor: int) -> None:
     """Powers of two drive values through ties of the subnormals to zero, odd numbers give all kinds of bits."""
     x = every_value(dtype)
-    assert_bits(_native_pool(x, 1, divisor_override=divisor), (x.float() / divisor).to(dtype))
+    # A sum that starts from 0 makes +0 of -0.
+    assert_bits(_native_pool(x, 1, divisor_override=divisor), ((0 + x.float()) / divisor).to(dtype))
 
 
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
@@ -64,7 +65,8 @@ def test_neurons_readevery_value(dtype: torch.dtype) -> None:
     current = every_value(dtype)
     with snnlib.use_path("native"):
         trace = snnlib.functional.srm_trace(current, tau_m=4.0, tau_s=2.0, threshold=0.75)
-    wide = current.float()
+    # What is added to a potential of 0 makes +0 of -0.
+    wide = 0 + current.float()
     expected = torch.where(wide / 2 >= 0.75, 1.0, wide - wide)
     assert_bits(trace.spikes, expected.to(dtype))
     assert_bits(trace.potential, (wide / 2).to(dtype))

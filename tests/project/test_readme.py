@@ -1,0 +1,58 @@
+"""README's net learns images as its block stands there: MNIST where it is, scikit-learn's digits everywhere else."""
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+ROOT = Path(__file__).resolve().parents[2]
+# The digits are few: each comes so often, for as many updates as a part of MNIST.
+COPIES = 3
+
+
+def _block() -> str:
+    """The block of the README that trains on MNIST."""
+    blocks = re.findall(r"```py\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    return next(block for block in blocks if "data.MNIST" in block)
+
+
+def _run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> float:
+    """Test accuracy of the block beside MNIST's files in `folder`."""
+    monkeypatch.chdir(folder)
+    names: dict[str, Any] = {}
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        exec(_block(), names)
+    return float(names["accuracy"])
+
+
+def _write(path: Path, values: torch.Tensor) -> None:
+    """One of MNIST's files: bytes behind a header of sizes."""
+    sizes = b"".join(size.to_bytes(4, "big") for size in values.shape)
+    path.write_bytes(bytes([0, 0, 8, values.dim()]) + sizes + values.byte().numpy().tobytes())
+
+
+def test_the_block_learns_digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pixels from 0 to 1 as they are, half of them 0: no mean and deviation helps them."""
+    digits = pytest.importorskip("sklearn.datasets").load_digits()
+    images = torch.from_numpy(digits.images).float()[:, None] / 16
+    images = F.interpolate(images, size=(28, 28), mode="bilinear")[:, 0] * 255
+    labels, tested = torch.from_numpy(digits.target), torch.arange(len(images)) % 5 == 0
+    (tmp_path / "mnist").mkdir()
+    for name, chosen, copies in (("train", ~tested, COPIES), ("t10k", tested, 1)):
+        _write(tmp_path / "mnist" / f"{name}-images-idx3-ubyte", images[chosen].repeat(copies, 1, 1))
+        _write(tmp_path / "mnist" / f"{name}-labels-idx1-ubyte", labels[chosen].repeat(copies))
+    assert _run(tmp_path, monkeypatch) > 0.93
+
+
+@pytest.mark.slow
+def test_the_block_learns_mnist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = Path(os.environ.get("SNNLIB_DATA", "")) / "mnist"
+    if "SNNLIB_DATA" not in os.environ or not root.exists():
+        pytest.skip("SNNLIB_DATA names no folder with mnist/")
+    (tmp_path / "mnist").symlink_to(root)
+    assert _run(tmp_path, monkeypatch) > 0.975
