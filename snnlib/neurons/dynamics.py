@@ -125,7 +125,9 @@ class Dynamics:
             # One tensor of numbers takes a third of the time that operations on their columns take.
             return torch.tensor([[float(row)] for row in rows], dtype=dtype, device="cpu")
         numbers = [row for row in rows if not isinstance(row, Tensor)]
-        channels = next((row.numel() for row in tensors if row.numel() != 1), 1)
+        # A list: the compiler of torch 2.6 knows no `next` with a default.
+        sizes = [row.numel() for row in tensors if row.numel() != 1]
+        channels = sizes[0] if sizes else 1
         learned = iter(_columns(tensors, channels, dtype, device))
         fixed = iter(_constant_columns(numbers, channels, dtype, device))
         return torch.stack([next(learned if isinstance(row, Tensor) else fixed) for row in rows])
