@@ -40,9 +40,9 @@ _STEP = 2.0
 # change a weight by too large a part of itself.
 _LARGEST_GAIN = 4.0
 _LEARNING_RATE = 1e-3
-# Amplitudes move a potential at every step, so that their weights need no larger steps than torch's; with gains of 16
-# and 32 recurrent nets learned rows of pixels worse.
-_LARGEST_GAIN_OF_AMPLITUDES = 4.0
+# Amplitudes, and means of spikes in more than a fifth of all places, move a potential at every step, so that their
+# weights need no larger steps than torch's; with gains of 16 and 32 nets learned pixels and pooled spikes worse.
+_LARGEST_GAIN_OF_AMPLITUDES, _DENSE = 4.0, 0.2
 # Share of the values that are not 0 from which an input is grey, and the largest count of events in a step.
 _GREY, _LARGEST_COUNT = 0.01, 31
 # Differences of weights, relative to the largest, that are rounding.
@@ -110,7 +110,11 @@ class Prepare:
         self._course.targets[self._name] = target if drawn is None else drawn
         if self._may_change(layer):
             wanted = self._weight(layer, x, weight, target) if drawn is None else weight
-            self._store(layer, wanted, size_of_potential(ones, layer), self._course.takes_grey(x))
+            self._store(layer, wanted, size_of_potential(ones, layer), self._is_dense(x))
+
+    def _is_dense(self, x: Tensor) -> bool:
+        dense = float((x != 0).float().mean()) > _DENSE and not bool(((x == 0) | (x == 1)).all())
+        return dense or self._course.takes_grey(x)
 
     def _may_change(self, layer: WeightWithGain) -> bool:
         return learned_weight(layer).requires_grad and not self._course.settled
@@ -161,20 +165,20 @@ class Prepare:
             raise ValueError(f"{self._name}: expected input with spikes, got potentials of RMS {before:g}")
         if self._may_change(readout):
             per_unit = potential(torch.ones_like(weight), x.abs())
-            self._store(readout, weight * (POTENTIAL / before), per_unit, self._course.takes_grey(x))
+            self._store(readout, weight * (POTENTIAL / before), per_unit, self._is_dense(x))
 
-    def _store(self, layer: WeightWithGain, wanted: Tensor, per_unit: float, grey: bool) -> None:
+    def _store(self, layer: WeightWithGain, wanted: Tensor, per_unit: float, dense: bool) -> None:
         """Set the effective weight, and a gain for it; `per_unit`: the potential that weights of 1 give.
 
         Args:
-            grey: whether the layer takes the net's input, and that is grey.
+            dense: whether the input has amplitudes at every step.
         """
         self._course.changed |= not torch.equal(wanted, layer.effective_weight)
         if not nn.utils.parametrize.is_parametrized(layer, "weight"):
-            layer.gain.fill_(self._gain(layer, wanted, per_unit, grey))
+            layer.gain.fill_(self._gain(layer, wanted, per_unit, dense))
         assign_effective_weight(layer, wanted, self._name)
 
-    def _gain(self, layer: WeightWithGain, wanted: Tensor, per_unit: float, grey: bool) -> float:
+    def _gain(self, layer: WeightWithGain, wanted: Tensor, per_unit: float, dense: bool) -> float:
         if not self._with_gain:
             return 1.0
         if isinstance(layer, Recurrent):
@@ -183,7 +187,7 @@ class Prepare:
         else:
             usual = _size(wanted) * math.sqrt(3 * math.prod(wanted.shape[1:]))
             gain = min(_STEP / (_LEARNING_RATE * per_unit), _LARGEST_GAIN * usual)
-        return 2.0 ** round(math.log2(min(gain, _LARGEST_GAIN_OF_AMPLITUDES) if grey else gain))
+        return 2.0 ** round(math.log2(min(gain, _LARGEST_GAIN_OF_AMPLITUDES) if dense else gain))
 
 
 def is_grey(x: Tensor) -> bool:
@@ -204,7 +208,7 @@ def is_copied(layer: NeuronLayer) -> bool:
 def _size(weight: Tensor) -> float:
     """Standard deviation of weights, or their root mean square where all are equal."""
     size = float(weight.float().square().mean().sqrt())
-    deviation = float(weight.float().std(correction=0))
+    deviation = float(weight.float().std()) if weight.numel() > 1 else 0.0
     return deviation if deviation > _EQUAL * size else size
 
 

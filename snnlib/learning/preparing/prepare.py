@@ -74,7 +74,8 @@ def prepare_(
     - a power of two of the weight goes into the layer's buffer `gain`, and what is stored is near torch's usual scale.
       A step of Adam at 1e-3 moves the effective weight `weight * gain` by `1e-3 gain`, and with it potentials by up to
       about 2 thresholds in every layer, whatever its size. In recurrent layers the gain gives
-      both weights one size, and in layers that take a grey input it is 4 at most.
+      both weights one size, and where the input has amplitudes at every step, as images and pooled spikes at high
+      rates, it is 4 at most.
 
     Where the net's input is grey, and with `standardize`, layers that learn from
     their own spikes alone, as SRM layers do, get a standardised weight of mean 0 (`WeightStandardization`, whose gain
