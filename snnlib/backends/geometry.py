@@ -110,7 +110,8 @@ def geometry(x: Tensor, weight: Tensor, options: ConvOptions, time_dim: int) -> 
         *options.stride[-2:],
         *options.padding[-2:],
     )
-    return Geometry._make((*sizes, space, options.groups, math.prod(weight.shape[2:])))
+    # Not by `_make`, into which the compiler of torch 2.6 does not look.
+    return Geometry(*sizes, space, options.groups, math.prod(weight.shape[2:]))  # type: ignore[call-arg, arg-type]
 
 
 def scatters(g: Geometry) -> bool:

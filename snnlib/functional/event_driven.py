@@ -120,7 +120,8 @@ def keeps(conv: SequenceConvolution, *states: Tensor | None) -> bool:
 
 def as_event_driven(operator: LinearOperator, x: Tensor, weight: Tensor) -> SequenceConvolution | str:
     """The layer's map as the op takes it, or why it does not."""
-    if not isinstance(operator, Convolution | FullyConnected):
+    # The compiler of torch 2.6 takes kinds in a tuple alone, here and below.
+    if not isinstance(operator, (Convolution, FullyConnected)):
         return f"the event-driven kernels know convolutions only, not a {type(operator).__name__}"
     if x.dtype == torch.float64:
         return "the event-driven kernels compute in float32; float64 is for gradient checks"
@@ -134,7 +135,7 @@ def currents_in_order(x: Tensor, weight: Tensor, operator: LinearOperator, time_
 
     In float32 for half precision as well, as on the CPU.
     """
-    if not isinstance(operator, Convolution | FullyConnected):
+    if not isinstance(operator, (Convolution, FullyConnected)):
         return None
     conv = operator.unfolded(x, weight)
     if not ops.currents.in_order(conv.x, geometry(conv.x, conv.weight, conv.options, time_dim)):
