@@ -9,6 +9,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import snnlib
+
 ROOT = Path(__file__).resolve().parents[2]
 # The digits are few: each comes so often, for as many updates as a part of MNIST.
 COPIES = 3
@@ -47,6 +49,17 @@ def test_the_block_learns_digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         _write(tmp_path / "mnist" / f"{name}-images-idx3-ubyte", images[chosen].repeat(copies, 1, 1))
         _write(tmp_path / "mnist" / f"{name}-labels-idx1-ubyte", labels[chosen].repeat(copies))
     assert _run(tmp_path, monkeypatch) > 0.93
+
+
+@pytest.mark.slow
+def test_the_loop_of_the_first_page_learns_digits() -> None:
+    page = (ROOT / "docs" / "first-net.md").read_text(encoding="utf-8")
+    block = next(b for b in re.findall(r"```py\n(.*?)```", page, re.DOTALL) if "EventDigits" in b)
+    names: dict[str, Any] = {"torch": torch, "snnlib": snnlib}
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        exec(block, names)
+    assert float(names["accuracy"]) > 0.97
 
 
 @pytest.mark.slow

@@ -216,8 +216,8 @@ def _start(kept: bool, standardized: bool, course: Course) -> str:
     if standardized and potentials:
         warn_caller(
             "net: expected spiking outputs behind layers that learn images from their own spikes, got potentials of "
-            f"{', '.join(potentials)}, from which they learn worse (docs/training.md): end with SRMLinear and the loss "
-            "of the report"
+            f"layer {', '.join(potentials)}, from which they learn worse (docs/training.md): end with SRMLinear and "
+            "the loss of the report"
         )
     return "as drawn" if kept else "standardised" if standardized else "calibrated"
 
@@ -229,9 +229,7 @@ def _reason(grey: bool, standardize: bool | None, kept: bool) -> str:
     if standardize is not None:
         return f"standardize is {standardize}"
     if grey:
-        return (
-            "the input is grey: its values are no counts of events (standardize=False if they stand for some)"
-        )
+        return "the input is grey, with amplitudes as pixels have (standardize=False if its fractions are events)"
     return "the input holds spikes or counts of events"
 
 
