@@ -182,7 +182,10 @@ def save_packed(
     >>> out.sum().backward()
     """
     saved = SavedBytes(
-        _besides=frozenset(tensor.untyped_storage().data_ptr() for tensor in besides), _memory=memory
+        _besides=frozenset(
+            tensor.untyped_storage().data_ptr() for tensor in besides if tensor.device.type == "cpu"
+        ),
+        _memory=memory,
     )
     unpack = lambda kept: kept if isinstance(kept, Tensor) else kept.unpack()  # noqa: E731
     with torch.autograd.graph.saved_tensors_hooks(saved.save, unpack):
