@@ -169,7 +169,9 @@ def test_images_are_learned_from_spike_times() -> None:
 def test_potentials_behind_standardised_layers_are_warned_of() -> None:
     net = _net()
     net[3] = snnlib.SRMReadout(80, 10)
-    with pytest.warns(UserWarning, match=r"^net: expected spiking outputs .* potentials of layer 3, .*SRMLinear"):
+    with pytest.warns(
+        UserWarning, match=r"^net: expected spiking outputs .* potentials of layer 3, .*SRMLinear"
+    ):
         report = prepare_(net, _images())
     assert report.start == "standardised" and "desired=5, undesired=1" in report.advice
 
