@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -111,6 +111,12 @@ class Neuron(KnownOptions, Constants):
         self.add_constants({} if constants is None else constants, learnable, channels)
         if not self.gives_spikes:
             self.training_watch.stop()
+
+    def __copy__(self) -> Self:
+        """Returns a neuron with the same tensors, also where constants have bounds, which torch's own copy refuses."""
+        new = type(self).__new__(type(self))
+        vars(new).update(vars(self))
+        return new
 
     @property
     def starts_at_zero(self) -> bool:

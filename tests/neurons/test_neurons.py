@@ -448,3 +448,14 @@ def test_no_channels(per_channel: bool, path: str) -> None:
     assert out.value.shape == (4, 2, 0) and out.state[0].shape == (1, 2, 0)
     out.value.sum().backward()
     assert x.grad is not None and x.grad.shape == x.shape
+
+
+def test_constants_with_bounds_have_the_same_potentials() -> None:
+    x = 2 * torch.rand(6, 2, 3)
+    for make in (snnlib.neurons.LIF, snnlib.neurons.QIF, snnlib.neurons.CLIF):
+        bounded = snnlib.neurons.bound_(make(learnable=("tau",)), tau=(1.5, 100.0))
+        torch.testing.assert_close(bounded.potential(x), make().potential(x))
+        bounded.potential(x).sum().backward()
+        assert bounded.parametrizations.tau.original.grad is not None
+    once = snnlib.neurons.bound_(snnlib.neurons.LIF(learnable=("tau",), single_spike=True), tau=(1.5, 100.0))
+    torch.testing.assert_close(once.free_potential(x), snnlib.neurons.LIF().free_potential(x))

@@ -36,8 +36,7 @@ def normalised_potential(layer: nn.Module, x: Tensor) -> Tensor | None:
         # The threshold of ALIF and BRF moves.
         if not isinstance(neuron, SpikingNeuron) or isinstance(neuron, ALIF | BRF):
             return None
-        # Learned constants are parametrized, which torch copies deeply alone.
-        neuron = copy.deepcopy(neuron)
+        neuron = copy.copy(neuron)
         neuron.batch_first = False
         try:
             potential = neuron.potential(current)

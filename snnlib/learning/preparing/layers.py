@@ -123,7 +123,10 @@ class Prepare:
         """Rate of a recurrent layer that can stay as it is: no rate is asked of it, and it has one to learn from."""
         if self._target is not None or not isinstance(layer, Recurrent):
             return None
-        rate = float(channel_rates(layer.fire(layer.input_current(x, weight))).mean())
+        rates = self._course.drawn(self._name)
+        if rates is None:
+            rates = channel_rates(layer.fire(layer.input_current(x, weight)))
+        rate = float(rates.mean())
         if not LEAST_RATE <= rate <= HIGHEST_RATE:
             return None
         self._course.as_drawn.add(self._name)
