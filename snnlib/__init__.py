@@ -8,7 +8,6 @@ from snnlib import distributed, functional, guesses, losses, neurons, nn, ops, r
 from snnlib.backends.choice import use_convolution
 from snnlib.backends.cpu_memory import keep_freed_memory
 from snnlib.backends.native import use_path
-from snnlib.learning.graph_step import graph_step
 from snnlib.learning.health import SpikeDoctor
 from snnlib.learning.preparing import prepare_
 from snnlib.nn import (
@@ -127,7 +126,6 @@ __all__ = [
     "from_nir",
     "functional",
     "fuse_",
-    "graph_step",
     "keep_freed_memory",
     "losses",
     "memory_report",

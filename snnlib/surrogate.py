@@ -17,7 +17,6 @@ from snnlib.neurons.surrogate import (
     Surrogate,
     Triangle,
 )
-from snnlib.neurons.surrogate_width import update_widths_
 
 __all__ = [
     "ATan",
@@ -35,5 +34,4 @@ __all__ = [
     "Surrogate",
     "Triangle",
     "spike",
-    "update_widths_",
 ]

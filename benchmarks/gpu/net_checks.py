@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import sys
 import tempfile
@@ -83,8 +82,6 @@ def graph(run: Setting) -> Results:
         _captured_gradients(net, x, "graph and eager")
         | _captured_gradients(*_delayed_layer(run), "graph and eager, delays per channel")
         | _captured_losses(run)
-        | _graph_step(run, False)
-        | _graph_step(run, True)
     )
 
 
@@ -112,48 +109,6 @@ def _delayed_layer(run: Setting) -> tuple[nn.Module, Tensor]:
     torch.manual_seed(6)
     layer = snnlib.SpikingConv2d(3, 8, 3, neuron=snnlib.neurons.LIF(), delays=snnlib.Delays(6))
     return layer.to(run.device), (torch.rand(20, 4, 3, 8, 8) < 0.3).float().to(run.device)
-
-
-class _Packing(nn.Module):
-    """A net that packs what it saves for the backward pass."""
-
-    def __init__(self, net: nn.Module) -> None:
-        super().__init__()
-        self.net = net
-
-    def forward(self, x: Tensor) -> Tensor:
-        with snnlib.save_packed():
-            out: Tensor = self.net(x)
-        return out
-
-
-def _graph_step(run: Setting, packs: bool) -> Results:
-    """`snnlib.graph_step` trains as eager steps do, and its warm-up changes nothing."""
-    start, x = dyadic_net(run)
-    batches = [x, torch.flip(x, [0]), torch.flip(x, [1])]
-    nets = [copy.deepcopy(start), copy.deepcopy(start)]
-    eager, captured = (torch.optim.Adam(net.parameters(), lr=1e-3, capturable=True) for net in nets)
-
-    def loss(output: Tensor, y: Tensor) -> Tensor:
-        return (output.float() - y).square().mean()
-
-    with torch.no_grad():
-        y = torch.zeros_like(start(x), dtype=torch.float32)
-    step = snnlib.graph_step(_Packing(nets[1]) if packs else nets[1], loss, captured, (x, y))
-    values = []
-    for batch in batches:
-        eager.zero_grad(set_to_none=True)
-        value = loss(nets[0](batch), y)
-        value.backward()
-        eager.step()
-        values.append((value.detach(), step(batch, y)))
-    for number, (expected, out) in enumerate(values):
-        assert_close(out.cpu(), expected.double().cpu(), 1e-5, f"loss of captured step {number}")
-    for (name, expected), out in zip(nets[0].named_parameters(), nets[1].parameters(), strict=True):
-        assert_close(
-            out.detach().cpu(), expected.detach().double().cpu(), 1e-4, f"{name} after captured steps"
-        )
-    return {f"captured training steps{' within save_packed' if packs else ''}": len(batches)}
 
 
 def _captured_losses(run: Setting) -> Results:
@@ -227,11 +182,6 @@ def compiled(run: Setting) -> Results:
 def training(run: Setting) -> Results:
     """One epoch on the embedded digits, through the command line."""
     return _epoch(run)
-
-
-def graph_training(run: Setting) -> Results:
-    """The same with a CUDA graph a step."""
-    return _epoch(run, "--graph")
 
 
 def _epoch(run: Setting, *options: str) -> Results:

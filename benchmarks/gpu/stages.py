@@ -45,7 +45,6 @@ STAGES = {
     "exact": Stage("net_checks", 20),
     "compiled": Stage("net_checks", 80),
     "training": Stage("net_checks", 65),
-    "graph_training": Stage("net_checks", 65),
     "memcheck": Stage("outside_checks", 65),
     "racecheck": Stage("outside_checks", 60),
     "pytest": Stage("outside_checks", 55),

@@ -29,7 +29,6 @@ REFERENCE = {
             "snnlib.learning.preparing.prepare",
             "snnlib.learning.preparing.calibration",
             "snnlib.learning.health",
-            "snnlib.learning.graph_step",
         ],
     ),
     "losses": ("Losses", ["snnlib.learning.losses"]),

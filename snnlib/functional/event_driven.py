@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -36,7 +36,6 @@ class _Layer(torch.autograd.Function):
         time_dim: int,
         return_state: bool,
         keep: bool,
-        note: Callable[[Tensor], None] | None,
     ) -> tuple[Tensor, Tensor]:
         # A compiler has to know the size of the record beforehand.
         exact = not torch.compiler.is_compiling()
@@ -44,11 +43,6 @@ class _Layer(torch.autograd.Function):
         out, final, *record = ops.layer_forward.layer_forward(
             x, weight, constants, state, *map_, flags, taus, time_dim, return_state, keep, exact
         )
-        if note is not None and exact and keep:
-            _, entries, _ = record
-            steps = geometry(x, weight, options, time_dim).neuron_steps
-            # Entries are spikes as well, which may lie outside. An entry does not know its channel: the mean threshold.
-            note((entries.abs() * constants[-1].mean() < 1).sum() / max(steps, 1))
         if keep:
             ctx.save_for_backward(x, weight, constants, out if taus and pool != (1, 1) else None, *record)
             ctx.options = (*map_, flags, taus, input_grad_scale, time_dim)
@@ -82,7 +76,7 @@ class _Layer(torch.autograd.Function):
             grad_weight if need_weight else None,
             None,
             grad_start if need_state else None,
-            *[None] * 9,
+            *[None] * 8,
         )
 
 
@@ -93,7 +87,6 @@ def run_layer(
     time_dim: int,
     return_state: bool,
     input_grad_scale: float = 1.0,
-    note: Callable[[Tensor], None] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Returns spikes of a convolution with neurons, and their state, both with 0 to 3 space axes.
 
@@ -102,13 +95,12 @@ def run_layer(
         neuron: with the state in the op's shape.
         pool, time_dim, return_state: as the op `layer` has them.
         input_grad_scale: factor of dL/dx of SRM neurons.
-        note: gets the share of steps within the surrogate's width, where the op keeps a record.
     """
     added = tuple(range(3, 5 - conv.axes))
     keep = keeps(conv, neuron.state)
     tensors = conv.x, conv.weight, neuron.constants, neuron.state
     options = conv.options, pool, neuron.flags, neuron.taus, input_grad_scale, time_dim, return_state
-    out, final = _Layer.apply(*tensors, *options, keep, note)  # type: ignore[no-untyped-call]
+    out, final = _Layer.apply(*tensors, *options, keep)  # type: ignore[no-untyped-call]
     return out.squeeze(added), final.squeeze(added) if return_state else final
 
 

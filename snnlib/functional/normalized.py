@@ -123,11 +123,6 @@ def scaled_neurons(
         shift = offset - mean * scale
     coefficients = after_affine(dynamics, scale.detach(), shift).pack(current.dtype, current.device)
     time_dim = int(neuron.batch_first)
-    if neuron.wants_share and torch.is_grad_enabled():
-        sample = current.detach().narrow(1 - time_dim, 0, 1)
-        neuron.measure_share(
-            sample * along_channels(scale.detach(), current) + along_channels(shift, current)
-        )
     shape = step_shape(current.shape, time_dim)
     start = neuron.start(shape, current, None)
     one_pass = ops.scan_pool.fits(current, dynamics, window)

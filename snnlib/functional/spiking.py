@@ -158,7 +158,7 @@ def run_and_pool(
     dtype: torch.dtype,
 ) -> Output:
     """Means of the spikes of neurons over windows, in this dtype, and the state: in one pass where a kernel does it."""
-    dynamics = neuron.own_dynamics() if pool != (1, 1) and not neuron.wants_share else None
+    dynamics = neuron.own_dynamics() if pool != (1, 1) else None
     if dynamics is None or not ops.scan_pool.fits(current, dynamics, pool):
         value, final = neuron.run_in_layer(current, state)
         return Output(pooled(value.to(dtype), pool, neuron), final)
@@ -194,6 +194,5 @@ def fused_layer(
     if start is not None:
         start = start.reshape(1, *shape)
     args = NeuronArgs(coefficients, start, dynamics.flags)
-    note = neuron.note_share if neuron.wants_share else None
-    value, final = run_layer(conv, args, pool, time_dim, return_state, note=note)
+    value, final = run_layer(conv, args, pool, time_dim, return_state)
     return Output(value, (final,))

@@ -125,7 +125,7 @@ class ALIF(SpikingNeuron):
         theta = params["threshold"] + (a.detach() if self.detach_adaptation else a)
         # sinabs' surrogate is as wide as the adapted threshold is high.
         width = theta if self.detach_adaptation else params["threshold"]
-        spikes = self.spikes_at(h - theta, width, params)
+        spikes = self.spikes_at(h - theta, width)
         v, *_ = self.reset_states_by((h, a), spikes, params)
         a = a + jump * (spikes.detach() if self.detach_reset else spikes)
         return spikes, (self.floored(v), a, *synapse)

@@ -306,17 +306,6 @@ class Neuron(KnownOptions, Constants):
         """`run` by `step` in plain torch, whatever kernels there are: what the kernels are tested against."""
         return self._run(x, state, None, by_step=True)
 
-    @property
-    def wants_share(self) -> bool:
-        """Returns whether the share of active steps is to be noted, for a surrogate with a target share."""
-        return False
-
-    def note_share(self, share: Tensor) -> None:
-        """Keep the share of active steps of the last batch; see `SpikingNeuron`."""
-
-    def measure_share(self, x: Tensor) -> None:
-        """Note the share of active steps for currents of which nothing else is known; see `SpikingNeuron`."""
-
     def _check_state(self, state: object, step_shape: Sequence[int], x: Tensor) -> None:
         names = ", ".join(self.state_names)
         given = first_state(state)

@@ -90,7 +90,7 @@ class BRF(SpikingNeuron):
         u_new = u + dt * (b * u - omega * v + current)
         v_new = v + dt * (omega * u + b * v)
         distance = u_new - params["threshold"] - q
-        spikes = self.spikes_at(distance, params["threshold"], params)
+        spikes = self.spikes_at(distance, params["threshold"])
         return spikes, (u_new, v_new, self.gamma * q + spikes)
 
     def dynamics(self, params: Params) -> Dynamics | None:

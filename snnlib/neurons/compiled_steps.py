@@ -48,7 +48,7 @@ class CompiledSteps:
     ) -> tuple[Tensor, Tensor]:
         """Returns what the loop returns, by blocks as far as they go."""
         whole = len(currents) // self._steps * self._steps
-        apart = torch.compiler.is_compiling() or in_transform() or currents.is_meta or neuron.wants_share
+        apart = torch.compiler.is_compiling() or in_transform() or currents.is_meta
         if not whole or apart or not self._possible:
             return self._loop(neuron, currents, start, params)
         values, state = [], start

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast, get_args
 
 import torch
@@ -16,8 +17,10 @@ from snnlib.neurons.base import Params, Reset, State
 from snnlib.neurons.checks import check_threshold
 from snnlib.neurons.fields import Constant, Model, constant, fixed, one_of, option
 from snnlib.neurons.spike import check_surrogate, spike
-from snnlib.neurons.surrogate import ATan, Surrogate, SurrogateLike
-from snnlib.neurons.surrogate_width import OwnWidth
+from snnlib.neurons.surrogate import ATan, Rectangle, Surrogate, SurrogateLike, Triangle
+
+# The surrogate's width in files of 0.2, where a neuron moved it.
+_STORED_WIDTH = "surrogate_width"
 
 
 def _threshold(name: str, value: Any) -> Any:
@@ -45,7 +48,7 @@ def _max_spikes(name: str, value: Any) -> Any:
     return value
 
 
-class SpikingNeuron(OwnWidth, Model):
+class SpikingNeuron(Model):
     """A neuron that fires where its membrane potential reaches a threshold, and is reset then.
 
     Args (those of every spiking model; a dialect sets those that are not given):
@@ -71,7 +74,6 @@ class SpikingNeuron(OwnWidth, Model):
     """
 
     threshold: Constant = constant(default=1.0, check=_threshold)
-    surrogate_width: float | Tensor | None = fixed(None, constant=True)
     # The membrane before the first step, of models that have the option; None for `reset_value` or 0.
     start_value: float | None = fixed(None)
     reset: Reset = option(default="zero", check=one_of(*get_args(Reset)))
@@ -88,7 +90,7 @@ class SpikingNeuron(OwnWidth, Model):
 
     @classmethod
     def derive(cls, values: dict[str, Any], given: Collection[str], dialect: str | None) -> None:
-        """Sets where the membrane rests and starts, the states, and the width of a surrogate with a target share."""
+        """Sets where the membrane rests and starts, and the states."""
         if values.get("rest", 0.0) is None:
             values["rest"] = values["reset_value"]
         if values["single_spike"] and values["max_spikes"] != 1:
@@ -97,9 +99,6 @@ class SpikingNeuron(OwnWidth, Model):
             )
         if values["start_value"] == (values["reset_value"] if values["reset"] == "zero" else 0.0):
             values["start_value"] = None
-        values["target_share"] = getattr(values["surrogate"], "share", None)
-        if values["target_share"] is not None:
-            values["surrogate_width"] = values["surrogate"].width
         # With a later reset the last step's spikes are state as well.
         added = (*["spike"] * (values["reset_time"] == "next"), *["fired"] * values["single_spike"])
         if added:
@@ -127,18 +126,16 @@ class SpikingNeuron(OwnWidth, Model):
     def fire(self, membrane: Tensor, params: Params) -> Tensor:
         """Spikes where the membrane reaches the threshold."""
         threshold = params["threshold"]
-        spikes = self.spikes_at(membrane - threshold, threshold, params)
+        spikes = self.spikes_at(membrane - threshold, threshold)
         if self.max_spikes == 1:
             return spikes
         count = (membrane.detach() / threshold.detach()).floor().clamp(1, self.max_spikes)
         # The gradient is that of one spike, as in sinabs.
         return spikes + (spikes.detach() * count - spikes.detach())
 
-    def spikes_at(self, distance: Tensor, unit: Tensor, params: Params) -> Tensor:
+    def spikes_at(self, distance: Tensor, unit: Tensor) -> Tensor:
         """Spikes by the distance from the threshold; `unit` is what the surrogate's width counts in."""
-        spikes = spike(distance, unit, self.surrogate_of(params), strict=self.compare == ">")
-        self.note_active(distance, unit, params)
-        return spikes
+        return spike(distance, unit, self.surrogate, strict=self.compare == ">")
 
     def reset_states_by(self, states: Sequence[Tensor], spikes: Tensor, params: Params) -> State:
         """The states, the membrane first, after the reset by these spikes."""
@@ -196,8 +193,7 @@ class SpikingNeuron(OwnWidth, Model):
         if self.single_spike:
             return None
         threshold = params["threshold"]
-        shape = cast(Surrogate, self.surrogate_of(params))
-        height, scale = shape.coefficients(threshold.detach())
+        height, scale = self.surrogate.coefficients(threshold.detach())
         keep: list[float] = [1.0] * states
         offset: list[float | Tensor] = [0.0] * states
         if self.reset == "zero":
@@ -219,6 +215,21 @@ class SpikingNeuron(OwnWidth, Model):
             "detach_reset": self.detach_reset,
             "reset_next": self.reset_time == "next",
         }
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        """Take what a pickle holds; one of 0.2 may have the surrogate's width as a constant."""
+        super().__setstate__(dict(state))  # type: ignore[no-untyped-call]
+        width = self._buffers.pop(_STORED_WIDTH, None)
+        if width is not None:
+            self.constant_names = tuple(name for name in self.constant_names if name != _STORED_WIDTH)
+            self.surrogate = replace(cast(Triangle, self.surrogate), width=float(width))
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+        """Files of 0.2 may hold the surrogate's width, of neurons that moved it to keep a share of steps active."""
+        if prefix + _STORED_WIDTH in state_dict and isinstance(self.surrogate, Triangle | Rectangle):
+            width = float(state_dict.pop(prefix + _STORED_WIDTH))
+            self.surrogate = replace(self.surrogate, width=width)
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def options(self) -> dict[str, Any]:
         """Options that differ from their defaults, and the surrogate."""

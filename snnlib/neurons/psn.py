@@ -56,14 +56,6 @@ class Parallel(Model):
     learnable: Sequence[str] = fixed(())
     channels: InitVar[int | None] = fixed(None)
 
-    @classmethod
-    def derive(cls, values: dict[str, Any], given: Collection[str], dialect: str | None) -> None:
-        """The surrogate has a width of its own."""
-        if getattr(values["surrogate"], "share", None) is not None:
-            raise ValueError(
-                f"surrogate: expected one without a share of active steps, got {values['surrogate']}"
-            )
-
     def fire(self, potential: Tensor) -> Tensor:
         """Spikes of potentials that hold the bias; surrogates count in the threshold before training, 1."""
         return spike(potential, torch.ones((), device=potential.device), self.surrogate)

@@ -65,30 +65,14 @@ def _check_positive(name: str, value: float) -> None:
 class _ByWidth(Surrogate):
     width: float = _WIDTH
     height: float = 1.0
-    share: float | None = None
 
     def __post_init__(self) -> None:
         _check_positive("width", self.width)
         if self.height != 0:
             _check_positive("height", self.height)
-        if self.share is not None and not 0 < self.share < 1:
-            raise ValueError(f"share: expected a number in (0, 1), got {self.share!r}")
 
     def coefficients(self, threshold: Tensor) -> tuple[Tensor, Tensor]:
         return torch.full_like(threshold, self.height), 1 / (self.width * threshold)
-
-    def at_width(self, width: Tensor) -> Surrogate:
-        """The same shape with a width that a neuron has as a buffer."""
-        return _AtWidth(self.kind, width, self.height)
-
-
-class _AtWidth(Surrogate):
-    def __init__(self, kind: str, width: Tensor, height: float) -> None:
-        self.kind = kind  # type: ignore[misc]
-        self.width, self.height = width, height
-
-    def coefficients(self, threshold: Tensor) -> tuple[Tensor, Tensor]:
-        return torch.full_like(threshold, self.height), 1 / (self.width.to(threshold) * threshold)
 
 
 class Triangle(_ByWidth):
@@ -98,8 +82,6 @@ class Triangle(_ByWidth):
         width: half width in thresholds. Default 0.5.
         height: peak. Default 1; recurrent nets need less than 1 (0.4 trains where 1 gave NaN). With 0 no gradient
             passes spikes, as with snnTorch's `surrogate_disable`; potentials keep theirs.
-        share: wanted share of active steps, in place of a fixed width: `width` is then where it starts, and the neuron
-            has its own as the buffer `surrogate_width`, which `update_widths_` moves. Default None.
 
     >>> import torch
     >>> from snnlib.surrogate import Triangle

@@ -129,7 +129,7 @@ def _plain_dynamics(neuron: Neuron) -> Dynamics | None:
     """The dynamics, whatever the gradient: a surrogate of one's own or EventProp's takes them from the kernels."""
     plain: Any = copy.copy(neuron)
     if isinstance(neuron, SpikingNeuron):
-        plain.surrogate, plain.target_share, plain.max_spikes = ATan(2.0), None, 1
+        plain.surrogate, plain.max_spikes = ATan(2.0), 1
         plain.single_spike = False
         if neuron.gradient == "event":
             plain.gradient = "surrogate"

@@ -1,6 +1,7 @@
 """Neurons as plain data: every model and dialect is made again with the same spikes; what is not plain is refused."""
 
 import json
+import pickle
 import re
 from typing import Any
 
@@ -51,8 +52,21 @@ def test_values_per_channel_and_learned_ones_are_kept() -> None:
 def test_options_that_differ_from_the_defaults_are_kept() -> None:
     neuron = LIF(torch.inf, rest=0.25, reset="none", detach_reset=False, compare=">", floor=-1.0)
     assert same(neuron, again(neuron))
-    shared = LIF(surrogate=snnlib.surrogate.Triangle(width=0.3, height=0.4, share=0.1))
-    assert again(shared).surrogate == shared.surrogate
+    narrow = LIF(surrogate=snnlib.surrogate.Triangle(width=0.3, height=0.4))
+    assert again(narrow).surrogate == narrow.surrogate
+
+
+def test_a_width_that_a_target_share_had_moved_is_taken_from_files_of_0_2() -> None:
+    stored = config(LIF(surrogate=snnlib.surrogate.Triangle(height=0.4)))
+    stored["surrogate"]["share"] = 0.05
+    made = from_config(stored)
+    made.load_state_dict({**made.state_dict(), "surrogate_width": torch.tensor(0.3, dtype=torch.float64)})
+    assert made.surrogate == snnlib.surrogate.Triangle(width=0.3, height=0.4)
+    pickled = LIF(surrogate=snnlib.surrogate.Triangle(height=0.4))
+    pickled.register_buffer("surrogate_width", torch.tensor(0.3, dtype=torch.float64))
+    pickled.constant_names = (*pickled.constant_names, "surrogate_width")
+    loaded = pickle.loads(pickle.dumps(pickled))
+    assert loaded.surrogate == made.surrogate and "surrogate_width" not in loaded.state_dict()
 
 
 def test_a_model_of_a_user_is_found_by_name() -> None:

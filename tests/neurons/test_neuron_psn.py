@@ -246,10 +246,6 @@ def test_whole_sequences_alone() -> None:
         (lambda: PSN(0), "^time_steps: expected an integer >= 1, got 0$"),
         (lambda: SlidingPSN(1), "^k: expected an integer >= 2, got 1$"),
         (lambda: MaskedPSN(2, 4, lambda_=1.5), "^lambda_: expected a number from 0 to 1, got 1.5$"),
-        (
-            lambda: PSN(4, surrogate=snnlib.surrogate.Triangle(share=0.1)),
-            "^surrogate: expected one without a share",
-        ),
     ],
 )
 def test_refused(make: Callable[[], Neuron], message: str) -> None:

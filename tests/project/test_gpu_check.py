@@ -19,7 +19,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 STAGES = (
     "install", "ops", "scans", "kernels", "pytest", "bandwidth", "layer", "step", "vgg", "network", "streams",
     "determinism", "exact", "graph", "autocast", "errors", "large", "convolution", "convolution_speed", "memcheck",
-    "racecheck", "training", "graph_training", "recurrent", "recurrent_speed",
+    "racecheck", "training", "recurrent", "recurrent_speed",
 )  # fmt: skip
 
 

@@ -17,7 +17,6 @@ from snnlib import __version__
 from snnlib.app.training.choices import LOSSES_OF_POTENTIALS, STEPS_LABELLED
 from snnlib.app.training.config import TrainConfig
 from snnlib.app.training.data_facts import DataFacts
-from snnlib.app.training.graph_training import GraphTraining
 from snnlib.app.training.net import build_net
 from snnlib.app.training.objective import build_objective
 from snnlib.data.ragged import NO_LABEL
@@ -82,7 +81,6 @@ class SpikingClassifier(pl.LightningModule):
         self.objective = build_objective(config)
         self._operations = SynapticOperationsLoss(self.net) if config.operations_weight else None
         self.activity = SpikeCounter(self.net)
-        self._graph: GraphTraining | None = None
         # Of the test set and of the validation set: confusion, and the sum of the samples' losses.
         self._confusions: list[Tensor] = []
         self._losses: list[Tensor] = []
@@ -92,29 +90,14 @@ class SpikingClassifier(pl.LightningModule):
         """Scores `[N, classes]` of frames `[T, N, C, H, W]` of any dtype."""
         return self.objective.scores(self._output(frames))
 
-    def training_step(self, batch: tuple[Tensor, ...], batch_index: int) -> Tensor | None:
-        """Loss of a batch; loss and accuracy go to the log. With `graph` the step is made here, and nothing is left."""
-        if self.config.graph:
-            if self._graph is None:
-                optimizer = self.optimizers(use_pl_optimizer=False)
-                assert isinstance(optimizer, torch.optim.Optimizer)
-                self._graph = GraphTraining(self, self._loss_and_share, optimizer)
-            loss, share = self._graph(batch)
-        else:
-            loss, share = self._loss_and_share(*batch)
+    def training_step(self, batch: tuple[Tensor, ...], batch_index: int) -> Tensor:
+        """Loss of a batch; loss and accuracy go to the log."""
+        loss, share = self._loss_and_share(*batch)
         scores = {"train_loss": loss.detach().clone(), "train_accuracy": share.clone()}
         self.log_dict(scores, on_step=False, on_epoch=True, batch_size=batch[0].shape[1], sync_dist=True)
         # Logging it for the progress bar takes two milliseconds a step.
         self.last_step = {"loss": scores["train_loss"], "accuracy": scores["train_accuracy"]}
-        return None if self.config.graph else loss
-
-    def optimizer_step(self, *arguments: Any, **options: Any) -> None:
-        """Lightning's, but where a graph has made the step already."""
-        if not self.config.graph:
-            return super().optimizer_step(*arguments, **options)
-        closure = arguments[3] if len(arguments) > 3 else options["optimizer_closure"]
-        closure()
-        return None
+        return loss
 
     def _loss_and_share(
         self, frames: Tensor, labels: Tensor, lengths: Tensor | None = None
@@ -219,7 +202,7 @@ class SpikingClassifier(pl.LightningModule):
         """AdamW with a linear warm-up and a cosine decay to 0, per step."""
         config = self.config
         groups = parameter_groups(self.net, config.lr, weight_decay=config.weight_decay)
-        optimizer = torch.optim.AdamW(groups, capturable=config.graph and self.device.type == "cuda")
+        optimizer = torch.optim.AdamW(groups)
         steps = int(self.trainer.estimated_stepping_batches)
         warmup = config.warmup_epochs * steps / config.epochs
 

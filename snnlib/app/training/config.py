@@ -309,10 +309,6 @@ class TrainConfig(StoredSettings):
         1, "Train on this many machines together; start the command on each by torchrun.", RUN, count(1)
     )
     """Each with `devices`."""
-    graph: bool = setting(
-        False, "Capture a training step as one CUDA graph, by which small nets are faster on a GPU.", RUN
-    )
-    """See `snnlib.graph_step`. The firing of layers is then not watched during training."""
     precision: Precision = setting(
         "32-true", "Store weights and spikes in this precision; bf16-mixed keeps weights in float32.", RUN
     )

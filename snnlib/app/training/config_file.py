@@ -14,6 +14,8 @@ from snnlib.data.atomic import write_bytes_atomically
 
 # Key of snnlib's version in the file; 0.1 wrote none.
 _VERSION_KEY = "snnlib_version"
+# Settings of earlier versions that changed no result: training steps as CUDA graphs.
+_RETIRED = ("graph",)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +48,7 @@ class StoredSettings:
             raise ConfigError(str(path), f"expected a JSON object of settings, got {type(values).__name__}")
         version = values.pop(_VERSION_KEY, "0.1.0")
         fields = {field.name: field.default for field in dataclasses.fields(cls)}
+        values = {name: value for name, value in values.items() if name not in _RETIRED}
         unknown = sorted(set(values) - fields.keys())
         if unknown:
             raise ConfigError(str(path), f"expected known settings only, got {', '.join(unknown)}")

@@ -27,7 +27,7 @@ def check_together(config: TrainConfig) -> None:
     Raises:
         ConfigError: names a setting that does not fit the others, what was expected and what came.
     """
-    for rule in (wanted_counts, batch_norm, blocks, graph, sequences, images, data_folder, reader):
+    for rule in (wanted_counts, batch_norm, blocks, sequences, images, data_folder, reader):
         rule(config)
 
 
@@ -59,27 +59,6 @@ def blocks(config: TrainConfig) -> None:
         raise wrong(config, "net", f"blocks like 64S before the last layer for {config.neuron}")
     if config.loss not in LOSSES_OF_POTENTIALS:
         raise wrong(config, "loss", f"tet or mean-potential for {config.neuron}")
-
-
-def graph(config: TrainConfig) -> None:
-    """A step as one CUDA graph, of which nothing is read back."""
-    if not config.graph:
-        return
-    reasons = {
-        "clip_norm": (None, "whether a gradient is finite would have to be read back"),
-        "operations_weight": (0, "the numbers of operations would have to be read back"),
-        "accumulate": (1, "a graph holds a whole step"),
-        "devices": (1, "processes exchange gradients outside of the graph"),
-        "nodes": (1, "processes exchange gradients outside of the graph"),
-    }
-    for field, (wanted, reason) in reasons.items():
-        got = getattr(config, field)
-        if got != wanted:
-            raise ConfigError("graph", f"expected {field} {wanted} beside it, as {reason}, got {got}")
-    if config.data in SEQUENCES:
-        raise ConfigError("graph", f"expected data of one length beside it, got {config.data}")
-    if config.device == "cpu":
-        raise ConfigError("graph", "expected a CUDA device beside it, got cpu")
 
 
 def sequences(config: TrainConfig) -> None:

@@ -93,10 +93,9 @@ def train_run(
         try:
             checkpoint = newest_checkpoint(run) if resume else None
             module, data = _prepare(config, progress)
-            # Nothing of a graph passes through the hooks of a module.
-            checkups = [] if config.graph else [Checkup(module.net, tqdm.write)]
-            history = History(run.metrics, tqdm.write, *checkups)
-            trainer = build_trainer(config, run, history, *checkups, StopWhenDiverged(tqdm.write))
+            checkup = Checkup(module.net, tqdm.write)
+            history = History(run.metrics, tqdm.write, checkup)
+            trainer = build_trainer(config, run, history, checkup, StopWhenDiverged(tqdm.write))
             _say(f"reading {_described(config)}")
             data.setup("fit")
             _say_of_data(config, data)

@@ -39,8 +39,6 @@ _NOISE = (
     ".*Checkpoint directory.*exists and is not empty.*",
     # Checkpoints of 0.1 hold the state of one more callback, which chose the best epoch on the test set.
     ".*callbacks used to create the checkpoint need to be provided.*",
-    # Where a CUDA graph makes the step, nothing is left for Lightning.
-    ".*training_step.* returned .None.*",
     # torch's own trees, through Lightning's data loaders.
     ".*treespec.*is deprecated.*",
 )
@@ -84,7 +82,6 @@ def build_trainer(config: TrainConfig, run: RunFolder | None = None, *callbacks:
     """
     options: dict[str, Any] = {"logger": False, "enable_checkpointing": False}
     accelerator = _accelerator(config)
-    _check_graph(config, accelerator)
     bars: list[pl.Callback] = [ProgressBar()] if sys.stdout.isatty() else []
     checkpoints: list[pl.Callback] = []
     if run is not None:
@@ -162,13 +159,6 @@ def _strategy(config: TrainConfig, accelerator: str) -> Strategy | str:
         # gloo cannot gather what lies on GPUs.
         raise ConfigError("devices", f"expected one GPU, as this torch has no NCCL, got {config.devices}")
     return DDPStrategy(process_group_backend="nccl" if accelerator == "cuda" else "gloo")
-
-
-def _check_graph(config: TrainConfig, accelerator: str) -> None:
-    if config.graph and accelerator != "cuda":
-        raise ConfigError(
-            "graph", "expected a CUDA device to capture training steps on, got none on this machine"
-        )
 
 
 def _accelerator(config: TrainConfig) -> str:
