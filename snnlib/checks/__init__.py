@@ -6,6 +6,7 @@ The lowest package: it imports nothing of snnlib.
 from snnlib.checks.arguments import (
     as_sizes,
     as_tensor,
+    check_choice,
     check_count,
     check_finite,
     check_flag,
@@ -60,6 +61,7 @@ __all__ = [
     "as_sizes",
     "as_tensor",
     "check_axes",
+    "check_choice",
     "check_coefficients",
     "check_conv2d_sizes",
     "check_conv2d_tensors",

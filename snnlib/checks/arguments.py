@@ -54,6 +54,13 @@ def check_count(name: str, value: int, least: int = 1) -> None:
         raise ValueError(f"{name}: expected an integer >= {least}, got {value!r}")
 
 
+def check_choice(name: str, value: object, *choices: str) -> str:
+    """The value, if it is one of the choices; else raises ValueError."""
+    if value not in choices:
+        raise ValueError(f"{name}: expected one of {', '.join(choices)}, got {value!r}")
+    return str(value)
+
+
 def as_sizes(name: str, value: int | Sequence[int], dims: int, *, minimum: int) -> tuple[int, ...]:
     """One integer per axis from an integer or a sequence, each at least `minimum`."""
     sizes = tuple(value) if isinstance(value, Sequence) else (value,) * dims

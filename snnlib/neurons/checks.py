@@ -73,10 +73,3 @@ def finite_number(name: str, value: Any) -> float:
     check_number(name, value)
     check_finite(name, value)
     return float(value)
-
-
-def check_choice(name: str, value: object, *choices: str) -> str:
-    """The value, if it is one of the choices."""
-    if value not in choices:
-        raise ValueError(f"{name}: expected one of {', '.join(choices)}, got {value!r}")
-    return str(value)

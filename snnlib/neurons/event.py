@@ -22,9 +22,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from snnlib.checks import check_untransformed, warn_caller
+from snnlib.checks import check_choice, check_untransformed, warn_caller
 from snnlib.neurons.base import Neuron, Output
-from snnlib.neurons.checks import check_choice
 from snnlib.sequences.input_time import CHOICES, by_time
 
 # Bound of the time per potential, in synaptic time constants per threshold: 4 steps for tau_s = 3, the papers' values.

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, dataclass_transform
 
 from torch import Tensor
 
-from snnlib.checks import check_flag
+from snnlib.checks import check_choice, check_flag
 from snnlib.neurons.base import Neuron
-from snnlib.neurons.checks import check_choice, check_numbers, finite_number
+from snnlib.neurons.checks import check_numbers, finite_number
 
 if TYPE_CHECKING:
 

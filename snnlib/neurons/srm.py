@@ -17,9 +17,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from snnlib.checks import check_finite, check_number, step_shape
+from snnlib.checks import check_choice, check_finite, check_number, step_shape
 from snnlib.neurons.base import Output, Params, State
-from snnlib.neurons.checks import check_choice, check_threshold
+from snnlib.neurons.checks import check_threshold
 from snnlib.neurons.event import GRAD_CLAMP, ByEvent
 from snnlib.neurons.own_dynamics import own_threshold
 from snnlib.neurons.spike_response import SRMNeuron, free_srm_potential, srm_neuron_stream

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from snnlib.backends.autocast import without_autocast
-from snnlib.checks import as_sizes, check_flag, check_floating, check_rank
+from snnlib.checks import as_sizes, check_choice, check_flag, check_floating, check_rank
 
 Align = Literal["half_pixel", "corner"]
 
@@ -41,17 +41,14 @@ def _weights(
     """The matrix `[outputs, inputs]` that resizes one axis, float64."""
     shift = 0.5 if align == "half_pixel" else 0.0
     stretch = max(ratio, 1.0) if antialias else 1.0
-    reach = math.ceil(2 * stretch)
     source = (torch.arange(outputs, dtype=torch.float64, device=device) + shift) * ratio - shift
-    source = source.unsqueeze(1)
-    taps = source.floor().long() + torch.arange(1 - reach, reach + 1, device=device)  # [outputs, 2 reach]
-    weights = cubic_kernel((taps - source) / stretch, a)
+    # Without antialias, two pixels beyond either border repeat the one at the border.
+    beyond = 0 if antialias else 2
+    pixels = torch.arange(-beyond, inputs + beyond, device=device)
+    weights = cubic_kernel((pixels - source.unsqueeze(1)) / stretch, a)
     if antialias:
-        weights = torch.where((taps >= 0) & (taps < inputs), weights, 0.0)
-        weights = weights / weights.sum(1, keepdim=True)
-    matrix = torch.zeros(outputs, inputs, dtype=torch.float64, device=device)
-    # Without antialias, pixels beyond the border repeat the one at the border.
-    return matrix.scatter_add(1, taps.clamp(0, inputs - 1), weights)
+        return weights / weights.sum(1, keepdim=True)
+    return weights.new_zeros(outputs, inputs).index_add(1, pixels.clamp(0, inputs - 1), weights)
 
 
 def _sizes_and_ratios(
@@ -135,8 +132,7 @@ def resize_bicubic(
     if (size is None) == (scale_factor is None):
         raise ValueError(f"size: expected either size or scale_factor, got {size} and {scale_factor}")
     check_flag("antialias", antialias)
-    if align not in get_args(Align):
-        raise ValueError(f"align: expected one of {', '.join(get_args(Align))}, got {align!r}")
+    check_choice("align", align, *get_args(Align))
     sizes, ratios = _sizes_and_ratios(x, size, scale_factor)
     dtype = torch.promote_types(x.dtype, torch.float32)
     rows, columns = (

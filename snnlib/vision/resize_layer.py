@@ -28,11 +28,8 @@ class BicubicResize2d(nn.Module):
         align: Align = "half_pixel",
     ) -> None:
         super().__init__()
-        self.size = size
-        self.scale_factor = scale_factor
-        self.a = a
-        self.antialias = antialias
-        self.align: Align = align
+        self.size, self.scale_factor = size, scale_factor
+        self.a, self.antialias, self.align = a, antialias, align
 
     def forward(self, x: Tensor) -> Tensor:
         """Resized frames."""

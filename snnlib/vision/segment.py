@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import FunctionCtx
 
-from snnlib.checks import check_device, check_floating, check_rank
-
-# Values added one after the other before partial sums are taken: bounds the rounding error to 256 units in the last
-# place whatever the number of rows, and shares a long segment among threads.
-_PIECE = 256
-# Rows of this many values and more are sorted and gathered; narrower ones are not worth the sort.
-_WIDE = 8
+from snnlib.checks import check_count, check_device, check_floating, check_rank, check_tensor
 
 
 class SegmentSums(NamedTuple):
@@ -28,16 +19,9 @@ class SegmentSums(NamedTuple):
 
 def check_integers(name: str, tensor: Tensor) -> None:
     """Raise TypeError unless `tensor` holds integers."""
-    if not isinstance(tensor, Tensor):
-        raise TypeError(f"{name}: expected a torch.Tensor, got {type(tensor).__name__}")
+    check_tensor(name, tensor)
     if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
         raise TypeError(f"{name}: expected an integer dtype, got {tensor.dtype}")
-
-
-def check_count(name: str, count: int) -> None:
-    """Raise ValueError unless `count` is an integer >= 0."""
-    if not isinstance(count, (int, torch.SymInt)) or count < 0:
-        raise ValueError(f"{name}: expected an integer >= 0, got {count!r}")
 
 
 def check_below(name: str, ids: Tensor, count: int, but: int | None = None) -> None:
@@ -45,10 +29,7 @@ def check_below(name: str, ids: Tensor, count: int, but: int | None = None) -> N
 
     Reads the values, so it waits for a GPU. A compiled graph goes without: there the indexing itself checks.
     """
-    if torch.compiler.is_compiling() or ids.numel() == 0:
-        return
-    low, high = (int(bound) for bound in ids.aminmax())
-    if low >= 0 and high < count:
+    if torch.compiler.is_compiling():
         return
     # Small integers would be compared with a count that wraps.
     ids = ids.long()
@@ -69,70 +50,33 @@ def _check_rows(x: Tensor, name: str, ids: Tensor) -> None:
         raise ValueError(f"{name}: expected one integer per row of x, [{x.shape[0]}], got {tuple(ids.shape)}")
 
 
-def _rows(x: Tensor) -> Tensor:
-    """Rows as a matrix `[N, D]` in float32, or float64 for float64."""
-    rows = x.reshape(x.shape[0], math.prod(x.shape[1:]))
-    return rows.to(torch.promote_types(x.dtype, torch.float32))
+def sums_by(index: Tensor, values: Tensor, dim: int, count: int) -> Tensor:
+    """Returns sums along one dimension of the values of equal index, added in float64 in their order, not rounded.
+
+    `index` holds integers in `[0, count)` and broadcasts to the values.
+    """
+    shape = list(values.shape)
+    shape[dim] = count
+    sums = values.new_zeros(shape, dtype=torch.float64)
+    return sums.scatter_add(dim, index.long().expand_as(values), values.double())
 
 
-def _sort(ids: Tensor) -> tuple[Tensor, Tensor]:
-    """Sorted ids, int32 where they fit, and their order: equal ids stay in theirs."""
-    if ids.numel():
-        # Keys of 32 bits sort faster than of 64.
-        low, high = ids.aminmax()
-        if int(low) >= -(2**31) and int(high) < 2**31:
-            ids = ids.int()
-    ordered, order = ids.sort(stable=True)
-    return ordered, order
-
-
-def _add_runs(rows: Tensor, order: Tensor, lengths: Tensor) -> Tensor:
-    """Sums of consecutive runs of `rows[order]`, long runs in pieces: `[S, D]`."""
-    if rows.numel() == 0:
-        return rows.new_zeros(lengths.shape[0], rows.shape[1])
-    starts = lengths.cumsum(0) - lengths
-    pieces = (lengths + _PIECE - 1) // _PIECE
-    if int(pieces.max()) == 1:
-        return F.embedding_bag(order, rows, starts, mode="sum")
-    run = torch.repeat_interleave(pieces)
-    piece = torch.arange(run.shape[0], device=run.device)
-    nth = piece - (pieces.cumsum(0) - pieces)[run]
-    return _add_runs(F.embedding_bag(order, rows, starts[run] + nth * _PIECE, mode="sum"), piece, pieces)
-
-
-class _RunSum(torch.autograd.Function):
-    """`_add_runs` with its gradient: each row gets that of its run."""
-
-    @staticmethod
-    def forward(rows: Tensor, order: Tensor, lengths: Tensor) -> Tensor:
-        return _add_runs(rows, order, lengths)
-
-    @staticmethod
-    def setup_context(ctx: FunctionCtx, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
-        _, order, lengths = inputs
-        ctx.save_for_backward(order, lengths)
-
-    @staticmethod
-    def backward(ctx: FunctionCtx, g: Tensor) -> tuple[Tensor, None, None]:
-        order, lengths = ctx.saved_tensors  # type: ignore[attr-defined]
-        run_in_order = torch.repeat_interleave(lengths, output_size=order.shape[0])
-        run = torch.empty_like(run_in_order).scatter_(0, order, run_in_order)
-        return g.index_select(0, run), None, None
+def _sum_rows(x: Tensor, segments: Tensor, count: int) -> Tensor:
+    return sums_by(segments.view(-1, *[1] * (x.dim() - 1)), x, 0, count).to(x.dtype)
 
 
 def segment_sum(x: Tensor, ranks: Tensor, *, assume_sorted: bool = False) -> SegmentSums:
     """Sum the rows of equal rank: `sums[s] = sum over { i : ranks[i] = r_s } of x[i]`.
 
     `r_0 < r_1 < ...` are the distinct ranks, so neither ranks nor rows need any order, and permuting both together
-    changes rounding at most. `dL/dx[i] = dL/dsums[s(i)]`. Sums are taken segment by segment, in float32 for half
-    inputs, and in pieces where a segment is long: the error does not grow with the number of rows, NaN and infinity
-    stay in their segment, and repeated calls give the same bits. With `segment_sum_dense` nothing has to be sought.
+    changes rounding at most. `dL/dx[i] = dL/dsums[s(i)]`. Sums are taken in float64 and rounded once: the error does
+    not grow with the number of rows, and NaN and infinity stay in their segment. Repeated calls give the same bits; on
+    a GPU with `torch.use_deterministic_algorithms(True)`. With `segment_sum_dense` nothing has to be sought.
 
     Args:
         x: rows `[N]` or `[N, ...]`, any floating dtype.
         ranks: one integer per row `[N]`, any values; rows of equal rank are added.
-        assume_sorted: raise instead of sorting where ranks descend. Sorted ranks are noticed and cost no sort
-            in either case.
+        assume_sorted: raise where ranks descend.
 
     Returns:
         `SegmentSums(sums, ranks)`: `[S, ...]` in the dtype of x, and `[S]`, ascending. S depends on the values, so
@@ -150,29 +94,21 @@ def segment_sum(x: Tensor, ranks: Tensor, *, assume_sorted: bool = False) -> Seg
     SegmentSums(sums=tensor([4., 2., 9.]), ranks=tensor([2, 5, 7]))
     """
     _check_rows(x, "ranks", ranks)
-    dtype = ranks.dtype
     descends = ranks[1:] < ranks[:-1]
-    if not bool(descends.any()):
-        order = torch.arange(ranks.shape[0], device=ranks.device)
-    elif assume_sorted:
+    if assume_sorted and bool(descends.any()):
         at = int(descends.nonzero()[0]) + 1
         raise ValueError(
             f"ranks: expected ascending ranks with assume_sorted, got {int(ranks[at])} after "
             f"{int(ranks[at - 1])} at {at}"
         )
-    else:
-        ranks, order = _sort(ranks)
-    distinct, lengths = torch.unique_consecutive(ranks, return_counts=True)
-    distinct = distinct.to(dtype)
-    sums: Tensor = _RunSum.apply(_rows(x), order, lengths)  # type: ignore[no-untyped-call]
-    return SegmentSums(sums.to(x.dtype).reshape(distinct.shape[0], *x.shape[1:]), distinct)
+    distinct, segments = torch.unique(ranks, return_inverse=True)
+    return SegmentSums(_sum_rows(x, segments, len(distinct)), distinct)
 
 
 def segment_sum_dense(x: Tensor, segments: Tensor, num_segments: int) -> Tensor:
     """Sum the rows of each of a known number of segments: `sums[s] = sum over { i : segments[i] = s } of x[i]`.
 
-    As `segment_sum`, with a row for every s, zero where a segment is empty. Wide rows are sorted by segment and added
-    in float32, narrow ones (fewer than 8 values) and those of a compiled graph are scattered in float64.
+    As `segment_sum`, with a row for every s, zero where a segment is empty.
 
     Args:
         x: rows `[N]` or `[N, ...]`, any floating dtype.
@@ -192,14 +128,6 @@ def segment_sum_dense(x: Tensor, segments: Tensor, num_segments: int) -> Tensor:
     [[2.0, 20.0], [0.0, 0.0], [4.0, 40.0]]
     """
     _check_rows(x, "segments", segments)
-    check_count("num_segments", num_segments)
+    check_count("num_segments", num_segments, least=0)
     check_below("segments", segments, num_segments)
-    rows = _rows(x)
-    if rows.shape[1] >= _WIDE and rows.dtype == torch.float32 and not torch.compiler.is_compiling():
-        _, order = _sort(segments)
-        lengths = torch.bincount(segments, minlength=num_segments)
-        sums: Tensor = _RunSum.apply(rows, order, lengths)  # type: ignore[no-untyped-call]
-    else:
-        sums = rows.new_zeros(num_segments, rows.shape[1], dtype=torch.float64)
-        sums = sums.index_add(0, segments.long(), rows.double())
-    return sums.to(x.dtype).reshape(num_segments, *x.shape[1:])
+    return _sum_rows(x, segments, num_segments)

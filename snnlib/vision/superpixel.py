@@ -5,28 +5,25 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import FunctionCtx
 
-from snnlib.checks import check_device, check_floating, check_rank
-from snnlib.vision.segment import check_below, check_count, check_integers, segment_sum_dense
+from snnlib.checks import check_count, check_device, check_floating, check_rank
+from snnlib.vision.segment import check_below, check_integers, sums_by
 
 
-def _segments(labels: Tensor, num_segments: int | None, ignore_index: int | None) -> tuple[Tensor, int, int]:
-    """Segment of each pixel `[..., H * W]`, number of segments, and that number with one for ignored pixels."""
+def _segments(labels: Tensor, num_segments: int | None, ignore_index: int | None) -> tuple[Tensor, int]:
+    """Segment of each pixel `[..., H * W]` and the number of segments, which ignored pixels have as their segment."""
     check_integers("labels", labels)
     check_rank("labels", labels, "[..., H, W]", at_least=2)
     # Before any comparison: -1 as uint8 would be 255.
     labels = labels.long()
-    ignored = None if ignore_index is None else labels == ignore_index
     if num_segments is None:
-        used = labels if ignored is None else labels[~ignored]
+        used = labels if ignore_index is None else labels[labels != ignore_index]
         num_segments = int(used.max()) + 1 if used.numel() else 0
-    check_count("num_segments", num_segments)
+    check_count("num_segments", num_segments, least=0)
     check_below("labels", labels, num_segments, but=ignore_index)
-    segments = labels.flatten(-2)
-    if ignored is None:
-        return segments, num_segments, num_segments
-    return segments.masked_fill(ignored.flatten(-2), num_segments), num_segments, num_segments + 1
+    if ignore_index is not None:
+        labels = labels.masked_fill(labels == ignore_index, num_segments)
+    return labels.flatten(-2), num_segments
 
 
 def _check_labels(labels: Tensor, name: str, like: Tensor, lead: torch.Size) -> None:
@@ -40,86 +37,7 @@ def _check_labels(labels: Tensor, name: str, like: Tensor, lead: torch.Size) -> 
 
 
 def _count(segments: Tensor, num_segments: int) -> Tensor:
-    ones = torch.ones((), dtype=torch.int64, device=segments.device).expand_as(segments)
-    return torch.zeros(
-        *segments.shape[:-1], num_segments, dtype=torch.int64, device=segments.device
-    ).scatter_add_(-1, segments, ones)
-
-
-def _sum_rows(image: Tensor, segments: Tensor, count: int) -> Tensor:
-    """Sums `[..., C, K]` over pixels whose channels are neighbours in memory (`torch.channels_last`)."""
-    lead, channels = image.shape[:-3], image.shape[-3]
-    rows = image.movedim(-3, -1).reshape(-1, channels)
-    first = torch.arange(lead.numel(), device=segments.device).reshape(*lead, 1) * count
-    sums = segment_sum_dense(rows, (segments + first).flatten(), lead.numel() * count)
-    return sums.reshape(*lead, count, channels).transpose(-1, -2)
-
-
-def _add_planes(planes: Tensor, segments: Tensor, count: int) -> Tensor:
-    """Returns sums `[..., C, K]` of `[..., C, H * W]`, added in float64 in the order of the pixels and rounded once."""
-    sums = planes.new_zeros(*planes.shape[:-1], count, dtype=torch.float64)
-    if torch.compiler.is_compiling():
-        # One operation whatever the batch; a loop over its images would be a graph of their number.
-        index = segments.unsqueeze(-2).expand(planes.shape)
-        return sums.scatter_add_(-1, index, planes.double()).to(planes.dtype)
-    # Map by map: an index per pixel of a map, and not of every plane, is three times as fast as the scatter.
-    maps = segments.reshape(segments.shape[:-1].numel(), segments.shape[-1])
-    alike = planes.shape[: planes.dim() - 1 - segments.dim()].numel()
-    parts = planes.reshape(alike, len(maps), *planes.shape[-2:])
-    by_map = sums.view(alike, len(maps), *sums.shape[-2:])
-    for number, index in enumerate(maps):
-        by_map[:, number].index_add_(-1, index, parts[:, number].double())
-    return sums.to(planes.dtype)
-
-
-class _SumPlanes(torch.autograd.Function):
-    """The same plane by plane; backward every pixel gets the gradient of its segment."""
-
-    @staticmethod
-    def forward(image: Tensor, segments: Tensor, count: int) -> Tensor:
-        return _add_planes(image.flatten(-2), segments, count)
-
-    @staticmethod
-    def setup_context(ctx: FunctionCtx, inputs: tuple[Tensor, Tensor, int], output: Tensor) -> None:
-        image, segments, _ = inputs
-        ctx.save_for_backward(segments)
-        ctx.size = image.shape[-2:]  # type: ignore[attr-defined]
-
-    @staticmethod
-    def backward(ctx: FunctionCtx, g: Tensor) -> tuple[Tensor, None, None]:
-        (segments,) = ctx.saved_tensors  # type: ignore[attr-defined]
-        return _spread(g, segments, ctx.size), None, None  # type: ignore[attr-defined]
-
-
-class _Spread(torch.autograd.Function):
-    """Values `[..., C, K]` at the pixels `[..., C, H, W]`; backward the sums over the pixels."""
-
-    @staticmethod
-    def forward(values: Tensor, segments: Tensor, size: torch.Size) -> Tensor:
-        index = segments.unsqueeze(-2).expand(*values.shape[:-1], segments.shape[-1])
-        return values.gather(-1, index).reshape(*values.shape[:-1], *size)
-
-    @staticmethod
-    def setup_context(ctx: FunctionCtx, inputs: tuple[Tensor, Tensor, torch.Size], output: Tensor) -> None:
-        ctx.save_for_backward(inputs[1])
-        ctx.count = inputs[0].shape[-1]  # type: ignore[attr-defined]
-
-    @staticmethod
-    def backward(ctx: FunctionCtx, g: Tensor) -> tuple[Tensor, None, None]:
-        (segments,) = ctx.saved_tensors  # type: ignore[attr-defined]
-        return _sum(g, segments, ctx.count), None, None  # type: ignore[attr-defined]
-
-
-def _sum(image: Tensor, segments: Tensor, count: int) -> Tensor:
-    if image.stride(-3) == 1 and image.shape[-3] > 1:
-        return _sum_rows(image, segments, count)
-    sums: Tensor = _SumPlanes.apply(image, segments, count)  # type: ignore[no-untyped-call]
-    return sums
-
-
-def _spread(values: Tensor, segments: Tensor, size: torch.Size) -> Tensor:
-    image: Tensor = _Spread.apply(values, segments, size)  # type: ignore[no-untyped-call]
-    return image
+    return sums_by(segments, torch.ones_like(segments), -1, num_segments + 1)[..., :num_segments]
 
 
 def superpixel_counts(
@@ -136,8 +54,7 @@ def superpixel_counts(
     >>> snnlib.functional.superpixel_counts(torch.tensor([[0, 1], [1, 1]]), 3).tolist()
     [1, 3, 0]
     """
-    segments, num_segments, count = _segments(labels, num_segments, ignore_index)
-    return _count(segments, count)[..., :num_segments]
+    return _count(*_segments(labels, num_segments, ignore_index)).long()
 
 
 def superpixel_avg_pool2d(
@@ -156,9 +73,8 @@ def superpixel_avg_pool2d(
         dL/dimage[c, p] = g[c, k] / n_k with k = labels[p]
 
     Superpixels without pixels give `fill` and pass no gradient, so the sum of dL/dimage equals the sum of g over the
-    others. Sums are taken in float64, or of pixels that are channels-last in pieces: their error does not grow with the
-    size of the image. The image is not kept for the backward pass. Results are the same in every call; on a GPU with
-    `torch.use_deterministic_algorithms(True)`.
+    others. Sums are taken in float64: their error does not grow with the size of the image. The image is not kept for
+    the backward pass. Results are the same in every call; on a GPU with `torch.use_deterministic_algorithms(True)`.
 
     Args:
         image: `[N, C, H, W]` or `[T, N, C, H, W]`, or any other dimensions before C; any floating dtype.
@@ -187,19 +103,15 @@ def superpixel_avg_pool2d(
     """
     check_floating("image", image)
     check_rank("image", image, "[..., C, H, W]", at_least=3)
-    segments, num_segments, count = _segments(labels, num_segments, ignore_index)
+    segments, num_segments = _segments(labels, num_segments, ignore_index)
     _check_labels(labels, "image", image, image.shape[:-3])
     if labels.shape[-2:] != image.shape[-2:]:
         raise ValueError(
             f"labels: expected H, W of image {tuple(image.shape[-2:])}, got {tuple(labels.shape[-2:])}"
         )
-    values = image.to(torch.promote_types(image.dtype, torch.float32))
-    sums = _sum(values, segments, count)[..., :num_segments]
-    counts = _count(segments, count)[..., :num_segments].unsqueeze(-2)
-    means = sums / counts.clamp(min=1)
-    if fill != 0:
-        means = torch.where(counts > 0, means, fill)
-    return means.to(image.dtype)
+    sums = sums_by(segments.unsqueeze(-2), image.flatten(-2), -1, num_segments + 1)[..., :num_segments]
+    counts = _count(segments, num_segments).unsqueeze(-2)
+    return torch.where(counts > 0, sums / counts.clamp(min=1), fill).to(image.dtype)
 
 
 def superpixel_unpool(
@@ -232,8 +144,8 @@ def superpixel_unpool(
     """
     check_floating("pooled", pooled)
     check_rank("pooled", pooled, "[..., C, K]", at_least=2)
-    segments, num_segments, count = _segments(labels, pooled.shape[-1], ignore_index)
+    segments, _ = _segments(labels, pooled.shape[-1], ignore_index)
     _check_labels(labels, "pooled", pooled, pooled.shape[:-2])
-    values = pooled.to(torch.promote_types(pooled.dtype, torch.float32))
-    values = F.pad(values, (0, count - num_segments), value=fill)
-    return _spread(values, segments, labels.shape[-2:]).to(pooled.dtype)
+    values = F.pad(pooled.double(), (0, 1), value=fill)
+    pixels = values.gather(-1, segments.unsqueeze(-2).expand(*values.shape[:-1], -1))
+    return pixels.reshape(*values.shape[:-1], *labels.shape[-2:]).to(pooled.dtype)

@@ -9,8 +9,8 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from snnlib.checks import check_device, check_floating
-from snnlib.vision.segment import check_below, check_count, check_integers, segment_sum_dense
+from snnlib.checks import check_choice, check_count, check_device, check_floating, check_rank
+from snnlib.vision.segment import check_below, check_integers, sums_by
 
 Bounds = Sequence[tuple[float, float, float]]
 Reduce = Literal["sum", "mean", "max"]
@@ -32,12 +32,11 @@ def voxel_cells(bounds: Bounds) -> tuple[int, ...]:
     cells = []
     for axis, bound in enumerate(bounds):
         three = not isinstance(bound, (int, float)) and len(bound) == 3
-        valid = three and all(map(math.isfinite, bound)) and bound[0] < bound[1] and bound[2] > 0
-        if not valid:
+        low, high, step = bound if three else (math.nan, math.nan, math.nan)
+        if not (-math.inf < low < high < math.inf and 0 < step < math.inf):
             raise ValueError(
                 f"bounds[{axis}]: expected finite (low, high, step) with low < high and step > 0, got {bound}"
             )
-        low, high, step = bound
         count = (high - low) / step
         if round(count) < 1 or abs(count - round(count)) > 1e-6:
             raise ValueError(
@@ -45,12 +44,6 @@ def voxel_cells(bounds: Bounds) -> tuple[int, ...]:
             )
         cells.append(round(count))
     return tuple(cells)
-
-
-def check_reduce(reduce: str) -> None:
-    """Raise ValueError unless `reduce` is one of the reductions."""
-    if reduce not in get_args(Reduce):
-        raise ValueError(f"reduce: expected one of {', '.join(get_args(Reduce))}, got {reduce!r}")
 
 
 def _cell_of(points: Tensor, bounds: Bounds, cells: Sequence[int]) -> tuple[Tensor, Tensor]:
@@ -68,8 +61,7 @@ def _cell_of(points: Tensor, bounds: Bounds, cells: Sequence[int]) -> tuple[Tens
 
 def _check_points(features: Tensor, points: Tensor, axes: int, batch: Tensor | None) -> None:
     check_floating("features", features)
-    if features.dim() != 2:
-        raise ValueError(f"features: expected [P, C], got shape {tuple(features.shape)}")
+    check_rank("features", features, "[P, C]", exactly=2)
     if not isinstance(points, Tensor) or points.is_complex() or points.dtype == torch.bool:
         raise TypeError(
             f"points: expected a tensor of real numbers, got {getattr(points, 'dtype', type(points))}"
@@ -134,27 +126,26 @@ def voxel_pool(
     [[[[1.0, 5.0], [6.0, 0.0]]]]
     """
     cells = voxel_cells(bounds)
-    check_reduce(reduce)
+    check_choice("reduce", reduce, *get_args(Reduce))
     _check_points(features, points, len(cells), batch)
     if batch_size is None:
         batch_size = 1 if batch is None else int(batch.max()) + 1 if batch.numel() else 0
-    check_count("batch_size", batch_size)
+    check_count("batch_size", batch_size, least=0)
     if batch is None:
         batch = torch.zeros(points.shape[0], dtype=torch.int64, device=points.device)
     check_below("batch", batch, batch_size)
     flat, inside = _cell_of(points, bounds, cells)
     total = batch_size * math.prod(cells)
     # One cell more for the points that are dropped.
-    flat = torch.where(inside, batch.long() * math.prod(cells) + flat, total)
+    index = torch.where(inside, batch.long() * math.prod(cells) + flat, total).unsqueeze(1)
     if reduce == "max":
         # The dropped ones share a cell: NaN there would reach their gradients.
         values = torch.where(inside.unsqueeze(1), features, 0)
         grid = features.new_zeros(total + 1, features.shape[1]).scatter_reduce(
-            0, flat.unsqueeze(1).expand_as(values), values, "amax", include_self=False
-        )[:total]
+            0, index.expand_as(values), values, "amax", include_self=False
+        )
     else:
-        values = features.to(torch.promote_types(features.dtype, torch.float32))
-        grid = segment_sum_dense(values, flat, total + 1)[:total]
+        grid = sums_by(index, features, 0, total + 1)
         if reduce == "mean":
-            grid = grid / torch.bincount(flat, minlength=total + 1)[:total, None].clamp(min=1)
-    return grid.to(features.dtype).reshape(batch_size, *cells, features.shape[1]).movedim(-1, 1)
+            grid = grid / sums_by(index, torch.ones_like(index), 0, total + 1).clamp(min=1)
+    return grid[:total].to(features.dtype).reshape(batch_size, *cells, features.shape[1]).movedim(-1, 1)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 from torch import Tensor, nn
 
-from snnlib.vision.voxel import Bounds, Reduce, check_reduce, voxel_cells, voxel_pool
+from snnlib.checks import check_choice
+from snnlib.vision.voxel import Bounds, Reduce, voxel_cells, voxel_pool
 
 
 class VoxelPool(nn.Module):
@@ -29,7 +32,7 @@ class VoxelPool(nn.Module):
     def __init__(self, bounds: Bounds, reduce: Reduce = "sum") -> None:
         super().__init__()
         self.cells = voxel_cells(bounds)
-        check_reduce(reduce)
+        check_choice("reduce", reduce, *get_args(Reduce))
         self.bounds = tuple((low, high, step) for low, high, step in bounds)
         self.reduce: Reduce = reduce
 
