@@ -41,6 +41,9 @@ def recorded(root: str, apart: str) -> tuple[tuple[Tensor, Tensor], tuple[Tensor
 class Net(nn.Module):
     """A recurrent layer, a linear map of its spikes, and a leaky integrator per class with an output at every step."""
 
+    # A step of it depends on others through its layers alone: it streams, and takes padded batches.
+    mixes_time = False
+
     def __init__(self, neuron: str, hidden: int, classes: int, bidirectional: bool) -> None:
         super().__init__()
         rnn = snnlib.SpikingRNN(4, hidden, neuron=make_neuron(neuron, hidden))

@@ -30,6 +30,9 @@ def recordings(count: int, steps: int = 1301, level: float = 0.045) -> tuple[Ten
 
 
 class Net(nn.Module):
+    # Steps depend on one another through the layers alone: the net streams.
+    mixes_time = False
+
     def __init__(self) -> None:
         super().__init__()
         # Side by side they remember for different times.

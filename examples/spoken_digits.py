@@ -57,6 +57,9 @@ def recorded(root: str, cochlea: Cochlea) -> dict[str, Voice]:
 class Net(nn.Module):
     """A layer of spiking neurons, a linear map of its spikes, and a leaky integrator per class."""
 
+    # A step of it depends on others through its layers alone: it streams, and takes padded batches.
+    mixes_time = False
+
     def __init__(self, kind: str, hidden: int, classes: int) -> None:
         super().__init__()
         if kind == "wide":

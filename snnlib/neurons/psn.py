@@ -92,7 +92,7 @@ class PSN(Parallel):
 
     state_names = ()
     # For what runs nets in chunks, or on sequences with padding.
-    reads_all_steps: ClassVar[bool] = True
+    mixes_time: ClassVar[bool] = True
     time_steps: int = option(default=4, check=_count, kw_only=False)
 
     def build(self, given: Mapping[str, Any]) -> None:

@@ -59,8 +59,9 @@ class Bidirectional(nn.Module):
     torch.Size([50, 4, 64])
     """
 
-    # Its output at a step depends on later ones.
+    # Its output at a step depends on later ones, up to each sample's own last step.
     mixes_time: ClassVar[bool] = True
+    reads_lengths: ClassVar[bool] = True
 
     def __init__(self, layer: nn.Module, *, batch_first: bool | None = None) -> None:
         super().__init__()

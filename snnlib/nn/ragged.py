@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from typing import Any
 
 from torch import Tensor, nn
 
 from snnlib.checks import check_floating, check_lengths, check_rank
-from snnlib.nn.chunk_check import ChunkCheck
-from snnlib.sequences.lengths import sequences_of, valid_steps, without_padding
+from snnlib.nn.time_mixing import check_time_steps
+from snnlib.sequences.lengths import sequences_of, without_padding
 
 
 def run_ragged(net: nn.Module, x: Tensor, lengths: Tensor, *, batch_first: bool = False) -> Any:
@@ -33,9 +32,8 @@ def run_ragged(net: nn.Module, x: Tensor, lengths: Tensor, *, batch_first: bool 
     Raises:
         TypeError: an input that is not floating, or lengths that are no integers.
         ValueError: lengths that do not fit; a net whose modules would mix padding into other steps: batch normalisation
-            in training mode, a bidirectional `torch.nn.RNN`, or modules of your own, such as attention over time, which
-            are checked once: other values in the padding must change nothing else; a layer that changes the number of
-            steps and is asked for its lengths.
+            in training mode, a bidirectional `torch.nn.RNN`, attention over time, or modules of your own that do not
+            say `mixes_time = False`; a layer that changes the number of steps and is asked for its lengths.
 
     >>> import torch, snnlib
     >>> net = torch.nn.Sequential(snnlib.Bidirectional(snnlib.SpikingRNN(20, 32)), torch.nn.Linear(64, 5))
@@ -53,12 +51,9 @@ def run_ragged(net: nn.Module, x: Tensor, lengths: Tensor, *, batch_first: bool 
     if isinstance(lengths, Tensor):
         lengths = lengths.to(x.device)
     lengths = check_lengths(lengths, steps, samples, x)
-    with ExitStack() as within:
-        within.enter_context(sequences_of(lengths, steps))
-        if bool((lengths < steps).any()):
-            check = ChunkCheck("net", ~valid_steps(lengths, steps, batch_first=batch_first))
-            check.check_kinds(net)
-            within.enter_context(check.watching(net, x, time_dim))
+    if bool((lengths < steps).any()):
+        check_time_steps("net", net, padded=True)
+    with sequences_of(lengths, steps):
         out = net(without_padding(x, lengths, time_dim))
     over_time = isinstance(out, Tensor) and out.dim() > 2 and out.shape[:2] == x.shape[:2]
     return without_padding(out, lengths, time_dim) if over_time else out

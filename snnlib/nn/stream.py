@@ -10,10 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.neurons.base import Output
-from snnlib.nn.chunk_check import ChunkCheck
 from snnlib.nn.fused_block import Block, PooledLayer
 from snnlib.nn.fusion import blocks_by_part
-from snnlib.nn.rehearsal import runs_with_state
+from snnlib.nn.time_mixing import check_steps_kept, check_time_steps, runs_with_state
 
 # By name and number of the call: the tuple that `run` gives.
 States = dict[tuple[str, int], tuple[Tensor, ...]]
@@ -23,17 +22,17 @@ class Stream:
     """Feeds a module sequences in chunks of any length and holds the state in between.
 
     Works on a layer and on any net of layers: every neuron goes on from its state, and `SpikeDropout` keeps its mask. A
-    module of your own with a state takes part if it has a method `run(x, state=None)` that returns
-    `snnlib.neurons.Output`; one without is checked on its first chunk: two halves must give what the whole gives. The
-    state lives in this object only; the module stays as it is and may serve several streams. Given equal currents the
-    spikes are bit for bit those of the whole sequence. Gradients stop at chunk borders.
+    module of your own says `mixes_time = False` if its `forward` treats every step by itself; one with a state has a
+    method `run(x, state=None)` that returns `snnlib.neurons.Output`. The state lives in this object only; the module
+    stays as it is and may serve several streams. Given equal currents the spikes are bit for bit those of the whole
+    sequence. Gradients stop at chunk borders.
 
     Args:
         module: a layer or net. Chunks may have different lengths, but one batch size.
 
     Raises:
-        ValueError: by a call, a chunk whose samples or frames do not fit the state, or a module that mixes time steps,
-            by its name; the stream stays where it was.
+        ValueError: by a call, a chunk whose samples or frames do not fit the state, or a module that mixes time steps
+            or does not say, by its name; the stream stays where it was.
 
     >>> import torch, snnlib
     >>> net = torch.nn.Sequential(snnlib.SRMLinear(6, 5), snnlib.SRMLinear(5, 3))
@@ -47,7 +46,6 @@ class Stream:
     def __init__(self, module: nn.Module) -> None:
         self.module = module
         self._states: States = {}
-        self._check = ChunkCheck("module")
 
     def reset(self) -> None:
         """Start a new sequence: forget all state."""
@@ -66,13 +64,12 @@ class Stream:
         """Output of the module for the next steps of the sequence.
 
         Raises:
-            ValueError: a module that mixes time steps or changes their number; the first chunks tell.
+            ValueError: a module that mixes time steps, changes their number or does not say.
         """
-        self._check.check_kinds(self.module)
+        check_time_steps("module", self.module)
+        out, after = run_chunk(self.module, chunk, self._states, detach=True)
         time_dim = int(any(getattr(layer, "batch_first", False) for layer in self.module.modules()))
-        with self._check.watching(self.module, chunk, time_dim):
-            out, after = run_chunk(self.module, chunk, self._states, detach=True)
-        self._check.check_output(self.module, chunk, out, time_dim)
+        check_steps_kept("module", self.module, chunk, out, time_dim)
         # Only a chunk that went through counts: after an error the stream stands where it was.
         self._states.update(after)
         return out

@@ -225,12 +225,12 @@ def test_whole_sequences_alone() -> None:
         calls: list[tuple[Callable[[], Any], str]] = [
             (
                 lambda net=net: snnlib.Stream(net)(x),
-                rf"^module: module 0 \({kind}\) mixes time steps, .*: every step reads all",
+                rf"^module: module 0 \({kind}\) mixes time steps, .*: it says mixes_time = True",
             ),
             (lambda net=net: snnlib.checkpoint_time(net, x, steps=2), rf"0 \({kind}\) mixes time steps"),
             (
                 lambda net=net: snnlib.run_ragged(net, x.new_zeros(4, 2, 2), torch.tensor([4, 3])),
-                rf"padding cannot reach, got module 0 \({kind}\): every step reads all steps$",
+                rf"padding cannot reach, got module 0 \({kind}\): it says mixes_time = True$",
             ),
         ]
         for call, message in calls:

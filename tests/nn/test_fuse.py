@@ -159,6 +159,8 @@ def _surrogate_net() -> nn.Sequential:
 class _FirstLayer(nn.Module):
     """Calls one layer of a net that may be fused."""
 
+    mixes_time = False
+
     def __init__(self, net: nn.Sequential) -> None:
         super().__init__()
         self.net = net

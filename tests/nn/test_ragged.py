@@ -96,6 +96,8 @@ def test_what_padding_would_reach_is_refused() -> None:
         snnlib.run_ragged(net, _x(), torch.tensor([13, 5, 1, 9]))
 
     class Half(nn.Module):
+        mixes_time = True
+
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x[::2]
 

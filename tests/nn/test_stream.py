@@ -115,6 +115,8 @@ def test_layer_stream(batch_first: bool, path: str) -> None:
 class _Twice(nn.Module):
     """One layer in two places of a net."""
 
+    mixes_time = False
+
     def __init__(self) -> None:
         super().__init__()
         self.first = snnlib.SRMLinear(6, 6)
@@ -171,6 +173,8 @@ def test_two_streams_over_one_net_do_not_meet() -> None:
 
 class _Fails(nn.Module):
     """Raises when told to."""
+
+    mixes_time = False
 
     armed = False
 
@@ -233,6 +237,8 @@ def test_gradients_inside_a_chunk_start_from_its_state(path: str) -> None:
 
 class _Tagged(nn.Module):
     """Has an attribute `stream`, a submodule and a method of that name, none of which carries state."""
+
+    mixes_time = False
 
     def __init__(self) -> None:
         super().__init__()

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from snnlib.checks import check_count, check_rank
 from snnlib.functional.spiking import entries_only
-from snnlib.nn.chunk_check import ChunkCheck
 from snnlib.nn.memory.freed import FreedMemory
 from snnlib.nn.memory.save_packed import save_packed
 from snnlib.nn.memory.shared_blocks import SharedBlocks
 from snnlib.nn.stream import run_chunk
+from snnlib.nn.time_mixing import check_steps_kept, check_time_steps
 
 # Whose states a flat tuple holds, and of how many parts.
 Keys = list[tuple[tuple[str, int], int]]
@@ -61,8 +61,7 @@ def checkpoint_time(
 
     Raises:
         ValueError: a net with modules that mix time steps: batch normalisation in training mode, `torch.nn.RNN`,
-            `Bidirectional`, or modules of your own, which are checked on the first chunk as by `snnlib.Stream`; or no
-            step at all.
+            `Bidirectional`, or modules of your own that do not say `mixes_time = False`; or no step at all.
 
     Source: Chen et al., "Training deep nets with sublinear memory cost", 2016, along time.
 
@@ -78,8 +77,7 @@ def checkpoint_time(
     from torch.utils.checkpoint import checkpoint  # noqa: PLC0415
 
     check_count("steps", steps)
-    check = ChunkCheck("net")
-    check.check_kinds(net)
+    check_time_steps("net", net)
     time_dim = int(batch_first)
     if isinstance(x, Tensor):
         check_rank("x", x, "[T, N, ...]", at_least=2)
@@ -99,7 +97,7 @@ def checkpoint_time(
         def run(*states: Tensor, first: int = first, end: int = end) -> tuple[Tensor, ...]:
             freed.begin_chunk()
             given = x.narrow(time_dim, first, end - first) if isinstance(x, Tensor) else x.frames(first, end)
-            return _chunk(net, given, keys, states, reduce, first, check, time_dim)
+            return _chunk(net, given, keys, states, reduce, first, time_dim)
 
         parts: tuple[Tensor, ...] | None = None
         if not replayed:
@@ -139,7 +137,6 @@ def _chunk(
     states: tuple[Tensor, ...],
     reduce: Callable[[Tensor, int], Tensor] | None,
     first: int,
-    check: ChunkCheck,
     time_dim: int,
 ) -> tuple[Tensor, ...]:
     """Output of a chunk, and the states after it, flat; `keys` says whose they are."""
@@ -147,9 +144,9 @@ def _chunk(
     before = {}
     for key, parts in keys if states else ():
         before[key] = tuple(next(given) for _ in range(parts))
-    with entries_only(), check.watching(net, x, time_dim):
+    with entries_only():
         out, after = run_chunk(net, x, before, detach=False)
-    check.check_output(net, x, out, time_dim)
+    check_steps_kept("net", net, x, out, time_dim)
     keys[:] = [(key, len(state)) for key, state in after.items()]
     flat = [part for state in after.values() for part in state]
     return (out if reduce is None else reduce(out, first), *flat)
