@@ -58,7 +58,7 @@ def verify(
         ),
     ] = None,
 ) -> None:
-    """Say spike by spike what an importer makes of a graph, and write the graph that it reads right.
+    """Run what an installed library makes of a graph beside its meaning, and write the graph that it reads right.
 
     Exit code 0: the graph is read right as it stands, or a variant that is was written; 1: there is none.
 

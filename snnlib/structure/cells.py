@@ -10,7 +10,7 @@ A cell without a threshold gives its potential h. Constants are numbers or array
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -39,7 +39,6 @@ class Cell:
         strict: `>` instead of `>=`.
         max_spikes: most spikes in one step.
         floor: least membrane after the reset; None for none.
-        dtype: in which the state is kept.
     """
 
     decay: Array
@@ -53,37 +52,16 @@ class Cell:
     strict: bool = True
     max_spikes: float = 1.0
     floor: Array | None = None
-    dtype: type = np.float64
-
-    def initial(self, shape: tuple[int, ...]) -> list[Array]:
-        """States before the first step `[N, ...]`."""
-        zeros: Array = np.zeros(shape, self.dtype)
-        return [zeros + self.start.astype(self.dtype), zeros]
-
-    def step(self, x: Array, states: list[Array]) -> tuple[Array, list[Array]]:
-        """Spikes or potentials of a step `[N, ...]`, and the states after it."""
-        v, i = states
-        c = self._cast()
-        x = x.astype(self.dtype)
-        i = x if c.decay_s is None else c.decay_s * i + c.gain_s * x
-        h = c.decay * v + c.gain * i + c.offset
-        if c.threshold is None:
-            return h, [h, i]
-        z = (h > c.threshold if self.strict else h >= c.threshold).astype(self.dtype)
-        if self.max_spikes > 1:
-            z = z * np.clip(np.floor(h / c.threshold), 1, self.max_spikes)
-        v = h - z * c.threshold if c.reset_value is None else np.where(z > 0, c.reset_value, h)
-        return z, [v if c.floor is None else np.maximum(v, c.floor), i]
-
-    def _cast(self) -> Cell:
-        own = {each.name: getattr(self, each.name) for each in fields(self)}
-        cast: dict[str, Any] = {k: v.astype(self.dtype) for k, v in own.items() if isinstance(v, np.ndarray)}
-        return replace(self, **cast)
 
     @property
     def spikes(self) -> bool:
         """Returns whether it has a threshold."""
         return self.threshold is not None
+
+    @property
+    def input_gain(self) -> Array:
+        """Returns what an input adds to the membrane in its own step."""
+        return self.gain if self.gain_s is None else self.gain * self.gain_s
 
     def scaled(self, factor: Array) -> Cell:
         """The cell whose membrane is `factor` > 0 times this one's, with the same spikes."""
@@ -100,3 +78,11 @@ class Cell:
             start=self.start * factor,
             floor=times(self.floor),
         )
+
+    def with_gain(self, gain: Array) -> Cell:
+        """The cell with this gain of the membrane and 1 of the synapse, all else as it is."""
+        return replace(self, gain=gain, gain_s=None if self.gain_s is None else np.ones_like(gain))
+
+    def with_unit_gain(self) -> Cell:
+        """The cell whose membrane is in the unit of its input, which has to be above 0, with the same spikes."""
+        return self.scaled(1 / self.input_gain).with_gain(np.ones_like(self.input_gain))

@@ -134,6 +134,15 @@ def operations_of(module: nn.Module, lead: int) -> Parts | None:
     return None if whole is None else [("", whole)]
 
 
+def without_groups(weight: Tensor, groups: int) -> Tensor:
+    """The weight `[O, I, ...]` of a convolution without groups, zeros between them."""
+    parts = weight.chunk(groups)
+    dense = weight.new_zeros((len(weight), groups, *weight.shape[1:]))
+    for group, part in enumerate(parts):
+        dense[group * len(part) : (group + 1) * len(part), group] = part
+    return dense.flatten(1, 2)
+
+
 def is_operation(module: nn.Module) -> bool:
     """Returns whether `operations_of` knows the module."""
     kinds = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Flatten, *_POOLS, *_NORMS)

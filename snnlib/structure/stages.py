@@ -16,7 +16,15 @@ from snnlib.nn import PerStep, SpikingRNN
 from snnlib.nn.delays import Delays
 from snnlib.structure.cells import Cell, array
 from snnlib.structure.neurons import Neurons, Recurrence
-from snnlib.structure.operations import Delay, Flatten, Normalise, Operation, Pool, Weights
+from snnlib.structure.operations import (
+    Delay,
+    Flatten,
+    Normalise,
+    Operation,
+    Pool,
+    Weights,
+    without_groups,
+)
 from snnlib.structure.unsupported import Unsupported, naming
 from snnlib.structure.walk import Described, graph_of, name_of
 
@@ -172,7 +180,10 @@ class _Chain:
             values = values.view(-1, channels, height, width)
         else:
             values, sizes = _as_two_axes(values, given.options)
-            values = _ungrouped(values, channels)
+            inputs = values.shape[1]
+            if channels % inputs or len(values) % (channels // inputs):
+                raise Unsupported(f"expected {inputs} channels per group, got frames of {channels}")
+            values = without_groups(values, channels // inputs)
         own = None if given.bias is None else given.bias.detach().double().cpu()
         axes = (sizes["stride"], sizes["padding"], sizes["dilation"])
         self.stages.append(Stage(path, values, own, *axes, self.shape, axes=given.weight.dim() - 2))
@@ -229,7 +240,7 @@ class _Chain:
             self.recur(given.recurrence)
         if given.subtracts:
             cell = replace(cell, reset_value=None, start=np.zeros(()))
-        gain = cell.gain if cell.gain_s is None else cell.gain * cell.gain_s
+        gain = cell.input_gain
         if not bool(np.all(gain > 0)) or np.unique(cell.decay).size != 1:
             raise Unsupported(
                 "time constants or gains that differ between the neurons of a layer have no counterpart"
@@ -289,18 +300,6 @@ def _as_two_axes(values: Tensor, options: Any) -> tuple[Tensor, dict[str, tuple[
 def _sizes(value: Any, axes: int) -> list[int]:
     numbers = [int(number) for number in np.asarray(value).reshape(-1)]
     return numbers * axes if len(numbers) == 1 else numbers
-
-
-def _ungrouped(values: Tensor, channels: int) -> Tensor:
-    outputs, inputs = values.shape[:2]
-    groups = channels // inputs
-    if groups * inputs != channels or outputs % groups:
-        raise Unsupported(f"expected {inputs} channels per group, got frames of {channels}")
-    dense = values.new_zeros((outputs, channels, *values.shape[2:]))
-    for group in range(groups):
-        rows = slice(group * outputs // groups, (group + 1) * outputs // groups)
-        dense[rows, group * inputs : (group + 1) * inputs] = values[rows]
-    return dense
 
 
 def decay_numbers(cell: Cell) -> tuple[float, float]:

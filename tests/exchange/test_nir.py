@@ -1,6 +1,7 @@
 """NIR graphs: nets written and read again, and the reference interpreter."""
 
 import math
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,12 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from nir_graphs import DT, LOW, dyadic, nir, single, spikes
+from nir_graphs import DT, LOW, command, dyadic, nir, single, spikes
+from nir_interpreter import interpret
 from peer_standins import Leaky
 from torch import Tensor, nn
 
 import snnlib
-from snnlib.exchange.nir.interpret import interpret
+from snnlib.exchange import verify_nir
+from snnlib.exchange.nir.show import shown
 from snnlib.neurons import IF, LIF, SRM, CubaLIF, Integrator
 
 
@@ -108,7 +111,7 @@ def test_a_net_comes_back_as_it_was(name: str, discretisation: str, tmp_path: Pa
     assert expected.count_nonzero() > 0
     # A time constant that is no power of two rounds in the exponential discretisation.
     torch.testing.assert_close(read, expected, rtol=1e-5, atol=1e-6)
-    found = interpret(graph, x.double().numpy(), DT, discretisation=discretisation)["output"]  # type: ignore[arg-type]
+    found = interpret(graph, x.double().numpy(), DT, discretisation=discretisation)["output"]
     np.testing.assert_allclose(found, expected.numpy(), rtol=1e-5, atol=1e-6)
 
 
@@ -344,3 +347,91 @@ def test_a_converted_loop_is_a_graph(capsys: pytest.CaptureFixture[str]) -> None
     scaled = snnlib.convert(Looping(scaled=True).eval(), x, quiet=True)
     with pytest.raises(ValueError, match="the call of mul in its loop has no counterpart"):
         snnlib.to_nir(scaled, x=x, approximate=True)
+
+
+def test_graphs_are_read_as_sinabs_reads_them() -> None:
+    thresholds = np.array([0.5, 1.0, 1.5])
+    zero, ones = np.zeros(3), np.ones(3)
+    weight = nir.Affine(np.random.default_rng(0).normal(0.2, 1, (3, 8)), zero)
+    x = spikes(40, 4, 8)
+    for node in (
+        nir.IF(r=ones, v_threshold=ones),
+        nir.IF(r=ones, v_threshold=thresholds),
+        nir.LIF(tau=5 * ones, r=ones, v_leak=zero, v_threshold=thresholds),
+        nir.LIF(tau=np.array([3.0, 5.0, 9.0]), r=ones, v_leak=zero, v_threshold=ones),
+        nir.LI(tau=5 * ones, r=ones, v_leak=zero),
+    ):
+        graph = nir.NIRGraph.from_list(weight, node)
+        expected = interpret(graph, x.numpy(), reading="sinabs")["output"]
+        net = snnlib.from_nir(graph, reading="sinabs")
+        assert expected.max() > 1
+        np.testing.assert_allclose(net(x).detach().numpy(), expected, rtol=1e-5, atol=1e-5)
+    graph = nir.NIRGraph.from_list(weight, nir.IF(r=ones, v_threshold=ones))
+    for options, message in (
+        ({"reading": "lava"}, "reading: expected one of nir, sinabs, got 'lava'"),
+        ({"reading": "sinabs", "dt": DT}, "dt: expected none, or 1, with reading="),
+        (
+            {"reading": "sinabs", "discretisation": "euler"},
+            'discretisation: expected "exponential" with reading=',
+        ),
+        ({}, "dt: expected a number of seconds > 0, got None"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            snnlib.from_nir(graph, **options)
+    cuba = nir.CubaLIF(tau_mem=ones, tau_syn=ones, r=ones, v_leak=zero, v_threshold=ones)
+    with pytest.raises(
+        ValueError, match="node: expected a neuron that sinabs takes, IF, LI, LIF, got CubaLIF"
+    ):
+        snnlib.from_nir(single(cuba, (3,)), reading="sinabs")
+
+
+def test_the_last_spikes_go_where_no_readout_does(capsys: pytest.CaptureFixture[str]) -> None:
+    torch.manual_seed(0)
+    hidden = dyadic(nn.Sequential(snnlib.SpikingConv2d(2, 4, 3, neuron=LIF(tau=4.0)), snnlib.AvgPool2d(2)))
+    lif = snnlib.SpikingRNN(16, 8, neuron=LIF(tau=4.0, surrogate=LOW))
+    integrated = snnlib.SpikingLinear(8, 3, neuron=snnlib.neurons.Integrator(tau=4.0))
+    x = spikes(20, 3, 2, 6, 6)
+    for readout in (snnlib.SRMReadout(8, 3), integrated):
+        net = nn.Sequential(hidden, dyadic(lif), readout)
+        graph = snnlib.to_nir(net, x=x, readout=False)
+        again = snnlib.from_nir(graph, DT)(x)
+        assert again.count_nonzero() > 0 and torch.equal(again, net[:2](x))
+    # Frames in front of the readout are no longer flat.
+    frames = snnlib.to_nir(
+        nn.Sequential(*hidden, nn.Flatten(2), snnlib.SRMReadout(16, 3)), x=x, readout=False
+    )
+    assert frames.nodes["output"].output_type["output"].tolist() == [4, 4, 4]
+    assert set(frames.nodes) == {"input", "0.weight", "0.neuron", "output"}
+    for alone in (snnlib.SRMReadout(8, 3), nn.Linear(8, 3)):
+        with pytest.raises(ValueError, match="readout: expected one last layer that fires where it is False"):
+            snnlib.to_nir(nn.Sequential(alone), readout=False)
+    snnlib.to_nir(nn.Sequential(snnlib.SRMLinear(8, 6), snnlib.SRMReadout(6, 3)), approximate=True)
+    assert "output potentials: differ by up to " in capsys.readouterr().out
+
+
+def test_show_lists_nodes_and_constants() -> None:
+    text = shown(snnlib.to_nir(nn.Sequential(snnlib.SpikingRNN(4, 3, neuron=LIF(tau=4.0, surrogate=LOW)))))
+    assert "0_0.w_in + 0_0.w_rec [t-1]" in text and "tau [3] 0.0004" in text
+
+
+def test_the_command_shows_a_graph_and_says_what_it_lacks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "net.nir"
+    nir.write(path, snnlib.to_nir(nn.Sequential(snnlib.SpikingLinear(6, 4, neuron=IF()))))
+    assert "0.neuron  IF" in command(capsys, "show", path)[1]
+    monkeypatch.setitem(sys.modules, "norse.torch", None)
+    monkeypatch.setitem(sys.modules, "norse", None)
+    code, said = command(capsys, "verify", path, "--target", "norse")
+    assert code == 2 and "needs the package norse, which is not installed: pip install norse" in " ".join(
+        said.split()
+    )
+    nir.write(path, single(nir.IF(r=np.ones(3), v_threshold=np.ones(3)), (3,)))
+    code, said = command(capsys, "verify", path, "--target", "norse")
+    assert code == 2 and said.startswith("error: --dt: expected a step at which the graph's neurons fire")
+    code, said = command(capsys, "show", tmp_path / "none.nir")
+    assert code == 2 and said.startswith("error: ")
+    with pytest.raises(
+        ValueError, match="target: expected one of snntorch, spikingjelly, norse, sinabs, rockpool"
+    ):
+        verify_nir(nir.read(path), "lava", 1.0)

@@ -38,3 +38,12 @@ def single(node: Any, shape: tuple[int, ...]) -> Any:
         "output": nir.Output({"output": np.array(shape)}),
     }
     return nir.NIRGraph(nodes, [("input", "node"), ("node", "output")], type_check=False)
+
+
+def command(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:
+    """Exit code of `snnlib nir`, and what it said."""
+    cli = pytest.importorskip("snnlib.app.cli", reason="the command needs snnlib[train]")
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["nir", *map(str, arguments)])
+    said = capsys.readouterr()
+    return int(stop.value.code or 0), said.out + said.err

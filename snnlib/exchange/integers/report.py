@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from snnlib.exchange.compare import SpikeCounts
 from snnlib.exchange.integers.integer_net import IntegerNet
-from snnlib.exchange.nir.spikes import SpikeCounts
 from snnlib.structure.stages import modules_of, stages_of
 
 # Samples that are run at once.
@@ -89,39 +89,28 @@ def compare_integers(
     modules = [module for _, module in modules_of(net)]
     ends = [stage.end for stage in stages_of(net, integers.layers[0].input)]
     right = [0] * (len(ends) + 1)
-    spikes = [[0, 0, 0] for _ in ends]
-    for begin_at in range(0, len(labels), _BATCH):
-        part, known = x[:, begin_at : begin_at + _BATCH], labels[begin_at : begin_at + _BATCH]
-        right[0] += _right(net(part), known, scores)
-        theirs = part
-        begin = 0
-        for number, end in enumerate(ends):
-            for module in modules[begin:end]:
-                theirs = module(theirs)
-            begin = end
-            if number == len(ends) - 1:
-                right[-1] += _right(integers(part), known, scores)
-                break
-            counts = integers.reference(part, until=number)
-            area = integers.layers[number].pool[0] * integers.layers[number].pool[1]
-            ours = (counts.to(part.dtype) / area).view(theirs.shape)
-            found = SpikeCounts.of((theirs * area).numpy(), (ours * area).numpy())
-            spikes[number] = [a + b for a, b in zip(spikes[number], found[:3], strict=True)]
-            for module in modules[end:]:
-                ours = module(ours)
-            right[number + 1] += _right(ours, known, scores)
-    shares = [count / len(labels) for count in right]
-    losses = [
-        LayerLoss(
-            layer.name,
-            None
-            if layer is integers.layers[-1]
-            else SpikeCounts(spikes[number][0], spikes[number][1], spikes[number][2], None),
-            shares[number + 1],
-        )
-        for number, layer in enumerate(integers.layers)
-    ]
-    return IntegerReport(shares[0], losses)
+    spikes = [SpikeCounts() for _ in ends]
+    for begin in range(0, len(labels), _BATCH):
+        part, known = x[:, begin : begin + _BATCH], labels[begin : begin + _BATCH]
+        theirs, done = part, 0
+        for number, (layer, end) in enumerate(zip(integers.layers[:-1], ends[:-1], strict=True)):
+            theirs = _run(modules[done:end], theirs)
+            done = end
+            area = layer.pool[0] * layer.pool[1]
+            ours = (integers.reference(part, until=number).to(part.dtype) / area).view(theirs.shape)
+            spikes[number] = spikes[number].plus(SpikeCounts.of(theirs * area, ours * area))
+            right[number + 1] += _right(_run(modules[end:], ours), known, scores)
+        right[0] += _right(_run(modules[done:], theirs), known, scores)
+        right[-1] += _right(integers(part), known, scores)
+    accuracy, *accuracies = (count / len(labels) for count in right)
+    found = zip(integers.layers, (*spikes[:-1], None), accuracies, strict=True)
+    return IntegerReport(accuracy, [LayerLoss(layer.name, count, share) for layer, count, share in found])
+
+
+def _run(modules: Sequence[nn.Module], x: Tensor) -> Tensor:
+    for module in modules:
+        x = module(x)
+    return x
 
 
 def _right(output: Tensor, labels: Tensor, scores: Callable[[Tensor], Tensor]) -> int:

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from snnlib.exchange.compare import SpikeCounts, largest_difference
 from snnlib.exchange.conversion.loop_net import FoldedNet
-from snnlib.exchange.nir.interpret import interpret
+from snnlib.exchange.nir.load import from_nir
 from snnlib.exchange.nir.package import nir_package
 from snnlib.exchange.nir.reading import check_discretisation, check_dt, fires
-from snnlib.exchange.nir.spikes import SpikeCounts
 from snnlib.exchange.nir.write import Value, Writer, first_shape
 from snnlib.structure.walk import graph_of
 
@@ -107,15 +107,13 @@ def _print_change(net: nn.Module, graph: Any, writer: Writer, x: Tensor | None) 
         generator = torch.Generator().manual_seed(0)
         x = (torch.rand(_STEPS, _BATCH, *shape, generator=generator) < _RATE).float()
     with torch.no_grad():
-        output = net(x)
+        ours = net(x)
+        theirs = from_nir(graph, writer.dt, discretisation=writer.discretisation)(x)
     if isinstance(net, FoldedNet):
-        output = net.spikes_in(output)
-    ours = output.cpu().numpy()
-    theirs = interpret(graph, x.cpu().numpy(), writer.dt, discretisation=writer.discretisation)["output"]
+        ours = net.spikes_in(ours)
     for name, fault in writer.faults.items():
         print(f"{name}: written without {fault}")
     if all(fires(graph.nodes[source]) for source, end in graph.edges if end == "output"):
         print(f"output spikes: {SpikeCounts.of(ours, theirs)}")
     else:
-        share = np.abs(ours - theirs).max() / max(np.abs(ours).max(), 1e-30)
-        print(f"output potentials: differ by up to {share:.1%} of the largest")
+        print(f"output potentials: differ by up to {largest_difference(ours, theirs):.1%} of the largest")

@@ -11,7 +11,6 @@ from torch import nn
 
 from snnlib.exchange.nir.graph_modules import Scale, Shift
 from snnlib.exchange.nir.graph_net import GraphNet
-from snnlib.exchange.nir.interpret import delay_steps
 from snnlib.exchange.nir.modules_of import (
     conv_module,
     flatten_module,
@@ -26,10 +25,11 @@ from snnlib.exchange.nir.reading import (
     check_discretisation,
     check_dt,
     check_numbers,
+    delay_steps,
     kind_of,
+    sinabs_cell,
 )
 from snnlib.exchange.nir.structure import Structure, structure_of
-from snnlib.exchange.nir.targets.sinabs import Sinabs
 from snnlib.neurons import Neuron
 from snnlib.neurons.surrogate import SurrogateLike
 from snnlib.nn import PerStep, SpikingConv1d, SpikingConv2d, SpikingLinear
@@ -130,17 +130,11 @@ def _reader(
         raise ValueError(
             f'discretisation: expected "exponential" with reading="sinabs", got {discretisation!r}'
         )
-    sinabs = Sinabs()
-    sinabs.structure(structure)
-
-    def read(name: str, node: Any) -> Cell:
-        if kind_of(node) not in sinabs.neurons:
-            raise ValueError(
-                f"{name}: expected a neuron that sinabs takes, {', '.join(sinabs.neurons)}, got {kind_of(node)}"
-            )
-        return sinabs.cell(name, node, 1.0)
-
-    return read, 1.0
+    if structure.back:
+        raise ValueError(
+            f"{sorted(structure.back)[0][1]}: sinabs runs whole sequences layer by layer and takes no cycles"
+        )
+    return sinabs_cell, 1.0
 
 
 def _module(

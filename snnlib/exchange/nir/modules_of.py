@@ -51,17 +51,13 @@ def _unit_gains(cell: Cell) -> tuple[Cell, Array | None]:
         # Neurons have one floor: measured in thresholds it is the same for all.
         assert cell.threshold is not None
         return replace(cell.scaled(1 / cell.threshold), gain=cell.gain), 1 / cell.threshold
-    gain = cell.gain if cell.gain_s is None else cell.gain * cell.gain_s
+    gain = cell.input_gain
     usual = bool(np.all(gain == 1)) or bool(np.allclose(gain, 1 - cell.decay, rtol=1e-12, atol=0))
     if usual:
         return cell, None
     if cell.spikes and bool(np.all(gain > 0)):
-        one = cell.scaled(1 / gain)
-        return replace(
-            one, gain=np.ones_like(gain), gain_s=None if cell.gain_s is None else np.ones_like(gain)
-        ), None
-    ones = np.ones_like(gain)
-    return replace(cell, gain=ones, gain_s=None if cell.gain_s is None else ones), gain
+        return cell.with_unit_gain(), None
+    return cell.with_gain(np.ones_like(gain)), gain
 
 
 def _is_by_channel(value: Array, shape: Shape) -> bool:
@@ -85,9 +81,7 @@ def _reduced(cell: Cell, shape: Shape) -> Cell:
 
 
 def _model(cell: Cell, surrogate: SurrogateLike | None, dialect: str | None) -> Neuron:
-    scaled = bool(
-        np.allclose(cell.gain if cell.gain_s is None else cell.gain * cell.gain_s, 1 - cell.decay, rtol=1e-12)
-    )
+    scaled = bool(np.allclose(cell.input_gain, 1 - cell.decay, rtol=1e-12))
     decay_input = scaled and not bool(
         np.all(cell.gain == 1) and (cell.gain_s is None or np.all(cell.gain_s == 1))
     )

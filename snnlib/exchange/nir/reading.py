@@ -29,6 +29,11 @@ Discretisation = Literal["euler", "exponential"]
 NEURONS = ("I", "IF", "LI", "LIF", "CubaLI", "CubaLIF", "Threshold")
 # Those of them that give potentials, as readouts do.
 POTENTIALS = ("I", "LI", "CubaLI")
+# Those that sinabs reads.
+SINABS_NEURONS = ("IF", "LI", "LIF")
+
+# Longer than any sequence.
+_MOST_STEPS = 2**31
 
 # What nodes hold beside time constants, which `leak_of` checks, and delays.
 _NUMBERS = ("weight", "bias", "scale", "r", "v_leak", "v_threshold", "v_reset", "w_in", "threshold")
@@ -83,6 +88,48 @@ def leak_of(name: str, tau: Any, dt: float, discretisation: Discretisation) -> A
     if not bool(np.all(np.isfinite(taus))):
         raise ValueError(f"{name}: expected finite time constants, got {taus.max():g} s")
     return np.minimum(dt / taus, 1.0) if discretisation == "euler" else -np.expm1(-dt / taus)
+
+
+def delay_steps(name: str, node: Any, dt: float) -> Array:
+    """A delay in steps.
+
+    Raises:
+        ValueError: it is negative or infinite, or no whole number of steps.
+    """
+    steps = array(node.delay) / dt
+    if bool(np.any(steps >= _MOST_STEPS)):
+        raise ValueError(
+            f"{name}: expected delays below {_MOST_STEPS} steps of dt = {dt:g} s, got {steps.max():g}"
+        )
+    rounded = np.rint(steps)
+    if bool(np.any(steps < 0)) or not bool(np.allclose(steps, rounded, rtol=0, atol=1e-6)):
+        odd = steps.flat[int(np.argmax(np.abs(steps - rounded)))]
+        raise ValueError(f"{name}: expected delays of whole steps of dt = {dt:g} s, got {odd:g} steps")
+    return rounded
+
+
+def sinabs_cell(name: str, node: Any) -> Cell:
+    """What sinabs makes of a node with a state: time constants count steps, decay exp(-1/tau), input gain 1.
+
+    Raises:
+        ValueError: a node that it does not take.
+    """
+    kind, one, zero = kind_of(node), np.ones(()), np.zeros(())
+    if kind not in SINABS_NEURONS:
+        raise ValueError(
+            f"{name}: expected a neuron that sinabs takes, {', '.join(SINABS_NEURONS)}, got {kind}"
+        )
+    firing: dict[str, Any] = {}
+    if kind != "LI":
+        firing = {"threshold": array(node.v_threshold), "strict": False, "max_spikes": np.inf}
+    if kind == "IF":
+        return Cell(decay=one, gain=one, offset=zero, floor=-array(node.v_threshold), **firing)
+    v_leak = array(node.v_leak)
+    if v_leak.ndim != 1:
+        raise ValueError(f"{name}: sinabs takes constants with one axis alone, not shape {v_leak.shape}")
+    if np.any(v_leak) or (kind == "LI" and np.any(array(node.r) != 1)):
+        raise ValueError(f"{name}: sinabs takes v_leak = 0 alone, and r = 1 for LI")
+    return Cell(decay=np.exp(-1 / array(node.tau)), gain=one, offset=zero, **firing)
 
 
 def cell_of(name: str, node: Any, dt: float, discretisation: Discretisation = "euler") -> Cell:

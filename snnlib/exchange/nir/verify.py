@@ -1,18 +1,22 @@
-"""The net that an importer makes of a graph, spike by spike beside what NIR means, and the graph read right."""
+"""The net that an installed library's importer makes of a graph, beside what NIR means, and the graph read right."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import copy
+from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
+import torch
+from torch import Tensor
 
-from snnlib.exchange.nir.interpret import Unit, reference_reader, run_units
-from snnlib.exchange.nir.reading import Discretisation, check_discretisation, check_dt
-from snnlib.exchange.nir.spikes import SpikeCounts
-from snnlib.exchange.nir.structure import Structure, structure_of
-from snnlib.exchange.nir.targets import TARGETS, Refused, Target
-from snnlib.structure.cells import Array, Cell
+from snnlib.exchange.compare import SpikeCounts, largest_difference
+from snnlib.exchange.nir.importers import IMPORTERS, Importer, Refused
+from snnlib.exchange.nir.load import from_nir
+from snnlib.exchange.nir.reading import NEURONS, cell_of, check_discretisation, check_dt, fires, kind_of
+from snnlib.exchange.nir.structure import structure_of
+from snnlib.exchange.nir.variant import variant_for
+from snnlib.inspect.activity import SpikeCounter
+from snnlib.structure.cells import Array
 
 # Outputs that are potentials count as equal up to the rounding of float32.
 _CLOSE = 1e-5
@@ -24,39 +28,47 @@ class Verification:
 
     Args:
         target: the importer, with its version.
-        refused: why it does not take the graph; None where it does.
-        spikes: by node that fires: spikes that both have, that NIR alone has, and that the importer's net alone has.
-        outputs: by output that is no spikes: largest difference, as a share of the largest value.
+        refused: the error with which it refuses the graph; None where it takes it.
+        spikes: of an output of spikes: those that both have, that NIR alone has, and that the importer's net alone has.
+        first: step, sample and neuron of the first spike that only one of them has; None without one.
+        output_error: of another output: largest difference, as a share of the largest value.
         variant: the graph that the importer reads as NIR means the given one, where that is another; else None.
         no_variant: why there is none; None where there is, or none is needed.
     """
 
     target: str
-    refused: str | None
-    spikes: dict[str, SpikeCounts]
-    outputs: dict[str, float]
+    refused: str | None = None
+    spikes: SpikeCounts | None = None
+    first: tuple[int, ...] | None = None
+    output_error: float = 0.0
     variant: Any = None
     no_variant: str | None = None
 
     @property
     def exact(self) -> bool:
         """Returns whether the importer takes the graph and makes of it what NIR means."""
-        same = all(count.identical == 1.0 for count in self.spikes.values())
-        return self.refused is None and same and all(error <= _CLOSE for error in self.outputs.values())
+        same = self.spikes is None or self.spikes.identical == 1.0
+        return self.refused is None and same and self.output_error <= _CLOSE
+
+    @property
+    def found(self) -> str:
+        """Returns what came of the graph, in words."""
+        if self.refused is not None:
+            return f"refused: {self.refused}"
+        if self.spikes is None:
+            return f"output differs by {self.output_error:.1e}"
+        if self.first is None:
+            return f"output: {self.spikes}"
+        step, sample, *neuron = self.first
+        return f"output: {self.spikes}; first at step {step}, sample {sample}, neuron {tuple(neuron)}"
 
     def __str__(self) -> str:
-        lines = [f"{self.target}:"]
-        if self.refused is not None:
-            lines.append(f"  refused: {self.refused}")
-        lines += [f"  {name}: {count}" for name, count in self.spikes.items()]
-        lines += [f"  {name}: differs by {error:.1e}" for name, error in self.outputs.items()]
+        end = f"no variant is exact there: {self.no_variant}"
         if self.exact:
-            lines.append("  exact as it stands")
+            end = "exact as it stands"
         elif self.variant is not None:
-            lines.append("  a variant of the graph is exact there")
-        else:
-            lines.append(f"  no variant is exact there: {self.no_variant}")
-        return "\n".join(lines)
+            end = "a variant of the graph is exact there"
+        return f"{self.target}:\n  {self.found}\n  {end}"
 
 
 def verify_nir(
@@ -70,104 +82,99 @@ def verify_nir(
     samples: int = 8,
     rate: float = 0.2,
 ) -> Verification:
-    """Returns what the importer of another library will do with a graph, beside what NIR means by it.
+    """Returns what the importer of another library does with a graph, beside what NIR means by it.
 
-    Both are run by interpreters in plain numpy: the reference in float64, the importer's reading in the dtype that it
-    computes in. Where they differ, the graph is rewritten for the importer (time constants for its step, potentials in
-    its units, axes counted its way) and run again: a variant is given only if its spikes are those of the reference.
+    The library has to be installed: the net that it makes of the graph runs on the input beside `snnlib.from_nir` in
+    float64. Where outputs differ, the graph is rewritten for the importer (time constants for its step, potentials in
+    its units, axes counted its way) and run again: a variant is given only if its spikes are those of NIR.
 
     Args:
-        graph: a `nir.NIRGraph`.
+        graph: a `nir.NIRGraph` with one output.
         target: `"snntorch"`, `"spikingjelly"`, `"norse"`, `"sinabs"` or `"rockpool"`.
         dt: length of a step in seconds: what the graph was written for.
         x: input `[T, N, ...]`. Default: random spikes.
-        discretisation: of the reference, `"euler"` or `"exponential"`. Default `"euler"`.
+        discretisation: what NIR is read with, `"euler"` or `"exponential"`. Default `"euler"`.
         steps, samples, rate: of the random spikes. Default 100, 8 and 0.2.
 
     Raises:
+        ImportError: the library is not installed; the message says what installs it.
         ValueError: an unknown target, a graph that is no net (the message names the node), or one in which no neuron
             fires, as with a `dt` that it was not written for.
 
     >>> import snnlib, torch
     >>> from snnlib.exchange import verify_nir
     >>> graph = snnlib.to_nir(torch.nn.Sequential(snnlib.SpikingLinear(20, 10)))
-    >>> verify_nir(graph, "spikingjelly", dt=1e-4).exact
+    >>> verify_nir(graph, "spikingjelly", dt=1e-4).exact         # doctest: +SKIP
     True
     """
-    if target not in TARGETS:
-        raise ValueError(f"target: expected one of {', '.join(TARGETS)}, got {target!r}")
-    importer, rule = TARGETS[target], check_discretisation(discretisation)
+    if target not in IMPORTERS:
+        raise ValueError(f"target: expected one of {', '.join(IMPORTERS)}, got {target!r}")
+    importer, rule = IMPORTERS[target], check_discretisation(discretisation)
     check_dt(dt)
     structure = structure_of(graph)
+    if len(structure.outputs) != 1:
+        raise ValueError(f"graph: expected one Output, got {len(structure.outputs)}")
+    shape = structure.shapes[structure.input]
     if x is None:
-        shape = (steps, samples, *structure.shapes[structure.input])
-        x = (np.random.default_rng(0).random(shape) < rate).astype(np.float64)
-    units = _reference(structure, dt, rule)
-    expected = run_units(structure, units, x)
-    _check_firing(expected, units, dt)
-    found = _compared(importer, graph, units, expected, x, dt)
+        given = torch.rand(steps, samples, *shape, generator=torch.Generator().manual_seed(0)) < rate
+    else:
+        given = torch.as_tensor(x)
+    if tuple(given.shape[2:]) != shape:
+        raise ValueError(f"x: expected [T, N, {', '.join(map(str, shape))}], got shape {tuple(given.shape)}")
+    expected = _meaning(graph, given.double(), dt, rule)
+    spiking = all(fires(structure.nodes[source]) for source in structure.sources[structure.outputs[0]])
+    found = _imported(importer, graph, given.float(), dt, expected, spiking)
     if found.exact:
         return found
-    cells = {name: unit for name, unit in units.items() if isinstance(unit, Cell)}
+    cells = {
+        name: cell_of(name, node, dt, rule)
+        for name, node in structure.nodes.items()
+        if kind_of(node) in NEURONS
+    }
     try:
-        variant = importer.variant(structure, cells, dt)
-        again = _compared(importer, variant, units, expected, x, importer.step(dt))
+        variant = variant_for(importer, structure, cells, dt)
     except Refused as reason:
-        return _with(found, no_variant=str(reason))
-    if not again.exact:
-        return _with(found, no_variant=_why(again))
-    return _with(found, variant=variant)
+        return replace(found, no_variant=str(reason))
+    again = _imported(importer, variant, given.float(), importer.dt or dt, expected, spiking)
+    return replace(found, variant=variant) if again.exact else replace(found, no_variant=again.found)
 
 
-def _reference(structure: Structure, dt: float, rule: Discretisation) -> dict[str, Unit]:
-    read = reference_reader(dt, rule)
-    return {name: read(name, node) for name, node in structure.nodes.items()}
-
-
-def _check_firing(outputs: dict[str, Array], units: dict[str, Unit], dt: float) -> None:
-    """Raise where a graph has neurons that fire and none of them did: nothing could be compared."""
-    firing = [name for name, unit in units.items() if isinstance(unit, Cell) and unit.spikes]
-    if firing and not any(outputs[name].any() for name in firing):
+def _meaning(graph: Any, x: Tensor, dt: float, discretisation: str) -> Tensor:
+    """Output of a graph as NIR means it; an error where its neurons never fire, so that nothing could be compared."""
+    net = from_nir(graph, dt, discretisation=discretisation).double().eval()
+    counter = SpikeCounter(net)
+    with torch.no_grad(), counter.counting():
+        output: Tensor = net(x)
+    rates = [layer.rate for layer in counter.layers()]
+    if not output.any() or (rates and not any(rates)):
         raise ValueError(
             f"dt: expected a step at which the graph's neurons fire, got {dt:g} s, at which none does; give the step "
             "that the graph was written for (1 for sinabs, which counts steps) or an input that makes it fire"
         )
+    return output
 
 
-def _compared(
-    importer: Target, graph: Any, reference: dict[str, Unit], expected: dict[str, Array], x: Array, dt: float
+def _imported(
+    importer: Importer, graph: Any, x: Tensor, dt: float, expected: Tensor, spiking: bool
 ) -> Verification:
-    """The importer's net on the input, beside what is expected of the nodes that both have."""
-    structure = structure_of(graph)
+    """What the importer's net gives, beside what is expected."""
     try:
-        importer.check(graph)
-        wired = importer.structure(structure)
-        units: dict[str, Unit] = {}
-        for name, node in wired.nodes.items():
-            shape = structure.shapes[structure.sources[name][0]] if structure.sources[name] else ()
-            units[name] = importer.unit(name, node, shape, dt)
-        given = run_units(wired, units, x)
-    except ValueError as reason:
-        return Verification(str(importer), str(reason), {}, {})
-    firing = [
-        name for name, unit in reference.items() if isinstance(unit, Cell) and unit.spikes and name in given
-    ]
-    spikes = {name: SpikeCounts.of(expected[name], given[name]) for name in firing}
-    outputs = {}
-    for name in structure.outputs:
-        if not set(structure.sources[name]) <= set(firing):
-            largest = max(float(np.abs(expected[name]).max(initial=0.0)), 1e-30)
-            outputs[name] = float(np.abs(expected[name] - given[name]).max(initial=0.0)) / largest
-    return Verification(str(importer), None, spikes, outputs)
-
-
-def _why(found: Verification) -> str:
-    if found.refused is not None:
-        return found.refused
-    return "; ".join(
-        f"{name}: {count}" for name, count in found.spikes.items() if count.identical < 1
-    ) or str(found.outputs)
-
-
-def _with(found: Verification, variant: Any = None, no_variant: str | None = None) -> Verification:
-    return Verification(found.target, found.refused, found.spikes, found.outputs, variant, no_variant)
+        with torch.no_grad():
+            # Importers write into the graph that they get.
+            output = importer.run(copy.deepcopy(graph), x, dt).to(expected)
+        if output.shape != expected.shape:
+            raise ValueError(f"an output {tuple(output.shape)}, not {tuple(expected.shape)}")
+    except ModuleNotFoundError as error:
+        package = str(error.name).partition(".")[0]
+        raise ImportError(
+            f"what {importer.name} makes of a graph needs the package {package}, which is not installed: "
+            f"pip install {package}"
+        ) from error
+    except Exception as error:
+        # Whatever another library raises is its answer.
+        return Verification(str(importer), f"{type(error).__name__}: {error}")
+    if not spiking:
+        return Verification(str(importer), output_error=largest_difference(expected, output))
+    differ = (expected != output).nonzero()
+    first = tuple(differ[0].tolist()) if len(differ) else None
+    return Verification(str(importer), None, SpikeCounts.of(expected, output), first)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from snnlib.structure.cells import Array, Cell
 from snnlib.structure.unsupported import Unsupported
 
 # Time constant, in steps, of a membrane beside a synapse that does not leak: `1 - 1/tau` is 1 in float64.
-_ENDLESS = 1e30
+ENDLESS = 1e30
 
 
 def node_of_cell(
@@ -29,12 +28,8 @@ def node_of_cell(
         Unsupported: a decay that the discretisation has no time constant for, or a start that NIR cannot say.
     """
     nir = nir_package()
-    if cell.spikes and cell.decay_s is not None:
-        assert cell.gain_s is not None
-        unit = cell.gain * cell.gain_s
-        if bool(np.all(unit > 0)):
-            cell = cell.scaled(1 / unit)
-            cell = _with_gains(cell)
+    if cell.spikes and cell.decay_s is not None and bool(np.all(cell.input_gain > 0)):
+        cell = cell.with_unit_gain()
 
     def full(value: Array) -> Array:
         return np.array(np.broadcast_to(_by_channel(value, shape), shape), dtype=np.float64)
@@ -49,7 +44,7 @@ def node_of_cell(
         kind = nir.IF if cell.spikes else nir.I
         _check_start(cell, cell.reset_value if cell.reset_value is not None else np.zeros(()))
         return kind(r=full(cell.gain / dt), **spiking)
-    leak = np.where(cell.decay == 1, 1 / _ENDLESS, 1 - cell.decay)
+    leak = np.where(cell.decay == 1, 1 / ENDLESS, 1 - cell.decay)
     v_leak = cell.offset / leak
     _check_start(cell, v_leak)
     common = {"r": full(cell.gain / leak), "v_leak": full(v_leak), **spiking}
@@ -57,7 +52,7 @@ def node_of_cell(
         kind = nir.LIF if cell.spikes else nir.LI
         return kind(tau=full(_tau(cell.decay, leak, dt, discretisation)), **common)
     assert cell.gain_s is not None
-    leak_s = np.where(cell.decay_s == 1, 1 / _ENDLESS, 1 - cell.decay_s)
+    leak_s = np.where(cell.decay_s == 1, 1 / ENDLESS, 1 - cell.decay_s)
     kind = nir.CubaLIF if cell.spikes else nir.CubaLI
     return kind(
         tau_mem=full(_tau(cell.decay, leak, dt, discretisation)),
@@ -65,13 +60,6 @@ def node_of_cell(
         w_in=full(cell.gain_s / leak_s),
         **common,
     )
-
-
-def _with_gains(cell: Cell) -> Cell:
-    """A cell whose gains multiply to 1 as one with both 1: the synaptic current in other units."""
-    ones = np.ones_like(cell.gain)
-    assert cell.gain_s is not None
-    return replace(cell, gain=ones, gain_s=np.ones_like(cell.gain_s))
 
 
 def below(threshold: Array) -> Array:
@@ -89,7 +77,7 @@ def _tau(decay: Array, leak: Array, dt: float, discretisation: Discretisation) -
         return np.asarray(dt / leak)
     if bool(np.any(decay <= 0)):
         raise Unsupported("a state that keeps nothing of the step before has no time constant (exponential)")
-    return np.where(decay == 1, dt * _ENDLESS, -dt / np.log(np.where(decay == 1, 0.5, decay)))
+    return np.where(decay == 1, dt * ENDLESS, -dt / np.log(np.where(decay == 1, 0.5, decay)))
 
 
 def _check_start(cell: Cell, usual: Array) -> None:

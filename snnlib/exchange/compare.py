@@ -1,0 +1,56 @@
+"""Two runs compared: spikes one by one, other values by their largest difference."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class SpikeCounts(NamedTuple):
+    """Numbers of spikes that two runs have, and share.
+
+    Args:
+        matched: spikes at the same step, sample and neuron.
+        missing: spikes of the first run alone.
+        extra: spikes of the second run alone.
+    """
+
+    matched: int = 0
+    missing: int = 0
+    extra: int = 0
+
+    @classmethod
+    def of(cls, expected: Tensor, found: Tensor) -> SpikeCounts:
+        """Compare spikes of one shape; several spikes in a step count by their number."""
+        a, b = expected.detach().cpu().round(), found.detach().cpu().round()
+        both = torch.minimum(a, b)
+        return cls(*(int(part.sum(dtype=torch.float64)) for part in (both, a - both, b - both)))
+
+    def plus(self, other: SpikeCounts) -> SpikeCounts:
+        """Returns the counts of two pairs of runs together."""
+        return SpikeCounts(*(a + b for a, b in zip(self, other, strict=True)))
+
+    @property
+    def total(self) -> int:
+        """Spikes of either run, those of both once."""
+        return sum(self)
+
+    @property
+    def identical(self) -> float:
+        """`matched / total`; 1 without any spike."""
+        return self.matched / self.total if self.total else 1.0
+
+    def __str__(self) -> str:
+        if not self.total:
+            return "no spike in either, so nothing was compared"
+        return f"{self.matched} alike, {self.missing} missing, {self.extra} extra ({self.identical:.4%} identical)"
+
+
+def largest_difference(expected: Tensor, found: Tensor) -> float:
+    """The largest difference of two tensors, as a share of the first one's largest entry."""
+    if not expected.numel():
+        return 0.0
+    expected, found = expected.detach(), found.detach()
+    return float((expected - found).abs().max() / expected.abs().max().clamp(min=1e-30))
