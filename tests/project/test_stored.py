@@ -1,7 +1,9 @@
-"""Files of earlier versions still load, and give what they gave then; tests/stored/make_0_1.py says what they are."""
+"""Files of earlier versions still load, and give what they gave then; tests/stored/make_*.py say what they are."""
 
 import ast
+import importlib
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +30,9 @@ def _net() -> nn.Sequential:
 
 # Files of 0.1 have no constants of neurons.
 pytestmark = pytest.mark.filterwarnings("ignore:load_state_dict. expected constants of neurons")
+
+STORED_2 = STORED.parent / "0.2"
+KINDS = ("events", "folder", "images", "sequences")
 
 
 def _per_channel(net: nn.Sequential) -> nn.Sequential:
@@ -129,6 +134,63 @@ def test_run_goes_on_from_its_first_epoch(tmp_path: Path, monkeypatch: pytest.Mo
     assert rows[0]["train_loss"] == 2.462676
     # What was learned in the second epoch then.
     assert rows[1]["train_loss"] == pytest.approx(1.891464, rel=0.05)
+
+
+def _run_2(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the run folder of 0.2.0, beside its data."""
+    shutil.copytree(STORED_2, tmp_path, dirs_exist_ok=True)
+    shutil.copytree(CACHE, tmp_path / "data" / "events")
+    monkeypatch.chdir(tmp_path)
+    return Path("runs", kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_run_of_0_2(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its net gives what it gave, by its checkpoint and by its stored state, and is tested on its data."""
+    folder = _run_2(kind, tmp_path, monkeypatch)
+    net = snnlib.load(folder).net
+    for _ in range(2):
+        with torch.no_grad(), np.load(folder / "outputs.npz") as stored:
+            y = net(torch.from_numpy(stored["x"]))
+            # Sums of float32 may come in another order where spikes are equal.
+            torch.testing.assert_close(y, torch.from_numpy(stored["y"]), rtol=1e-5, atol=1e-5)
+        for parameter in net.parameters():
+            parameter.data.zero_()
+        net.load_state_dict(torch.load(folder / "state.pt", weights_only=True))
+    run, config = RunFolder.open(folder, "RUN")
+    assert int(evaluate(config, run, progress=False).confusion.sum()) > 0
+
+
+@pytest.mark.filterwarnings("ignore:The dirpath has changed")
+@pytest.mark.parametrize("kind", KINDS)
+def test_run_of_0_2_goes_on(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, config = RunFolder.open(_run_2(kind, tmp_path, monkeypatch), "RUN")
+    stored = run.metrics.read_text().splitlines()
+    header = stored[0].split(",")
+    losses = [float(line.split(",")[header.index("train_loss")]) for line in stored[1:]]
+    last = run.checkpoints / "last.ckpt"
+    last.with_name("last.ckpt.previous").replace(last)
+    run.metrics.unlink()
+    rows = train_run(config, run, resume=True, progress=False).history
+    assert [row["epoch"] for row in rows] == [1, 2]
+    # The first is read, the second is learned again.
+    assert rows[0]["train_loss"] == losses[0]
+    assert rows[1]["train_loss"] == pytest.approx(losses[1], rel=0.05)
+
+
+def _layers_2(monkeypatch: pytest.MonkeyPatch) -> dict[str, Callable[[], snnlib.neurons.Neuron]]:
+    monkeypatch.syspath_prepend(STORED_2.parent)
+    return dict(importlib.import_module("make_0_2").LAYERS)
+
+
+def test_layers_of_0_2(monkeypatch: pytest.MonkeyPatch) -> None:
+    neurons, stored = _layers_2(monkeypatch), torch.load(STORED_2 / "layers.pt", weights_only=True)
+    assert set(neurons) == set(stored)
+    for name, file in stored.items():
+        layer = snnlib.nn.SpikingLinear(5, 6, neuron=neurons[name]())
+        layer.load_state_dict(file["state"])
+        with torch.no_grad():
+            torch.testing.assert_close(layer(file["x"]), file["y"], rtol=1e-5, atol=1e-5, msg=name)
 
 
 def test_no_file_runs_code() -> None:
