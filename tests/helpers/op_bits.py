@@ -2,48 +2,59 @@
 
     [SNNLIB_ISA=portable] python tests/helpers/op_bits.py [--write]
 
-A number is a hash of what a case got and gave, in one dtype. They do not depend on the
-instruction set of the kernels. Torch's random numbers and matrix products depend on torch's own instruction set, which
-is stored beside them.
+A number is a hash of what a case got and gave, in one dtype. They depend neither on the instruction set of the kernels
+nor on that of torch: its convolutions and products, which take part where there is no event-driven kernel, add in an
+order that depends on the processor, so here they add in float64 and round once. Torch's random numbers, of which the
+samples are made, are its own on some processors; a hash of them is stored as well.
 """
 
 import argparse
 import hashlib
 import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from opdb import DTYPES, OPS, OpCase
 from torch import Tensor
 
 from snnlib.backends import native
+from snnlib.ops import torch_conv
 
 FILE = Path(__file__).parents[1] / "stored" / "op_bits.json"
-# The kernels' sums do not depend on it, but torch's convolutions, which take part where rates are high, split theirs.
-THREADS = 2
+# What of torch takes part in results.
+_TORCH_PRODUCTS = ("_product", "_convolve", "_convolution_backward")
 # Enough that two different results never meet by chance.
 _DIGITS = 12
 
 
-def torch_instructions() -> str:
-    return torch.backends.cpu.get_cpu_capability()
+def _in_double(function: Callable[..., Any]) -> Callable[..., Any]:
+    def run(*arguments: Any) -> Any:
+        found = function(*(part.double() if isinstance(part, Tensor) else part for part in arguments))
+        if isinstance(found, Tensor):
+            return found.float()
+        return [None if part is None else part.float() for part in found]
+
+    return run
+
+
+@contextmanager
+def products_in_double() -> Iterator[None]:
+    """Let torch's convolutions and matrix products add in float64."""
+    wide = {name: _in_double(getattr(torch_conv, name)) for name in _TORCH_PRODUCTS}
+    with patch.multiple(torch_conv, **wide):
+        yield
 
 
 def bits(case: OpCase, number: int, dtype: torch.dtype) -> str:
     """Returns the hash of the arguments and outputs of a case's sample, with their shapes."""
     digest = hashlib.sha256()
-    threads = torch.get_num_threads()
-    torch.set_num_threads(THREADS)
-    try:
-        return _bits(digest, case, number, dtype)
-    finally:
-        torch.set_num_threads(threads)
-
-
-def _bits(digest: Any, case: OpCase, number: int, dtype: torch.dtype) -> str:
     arguments = case.samples[number].arguments(dtype)
-    parts: list[Any] = [*arguments, *case(*arguments)]
+    with products_in_double():
+        parts: list[Any] = [*arguments, *case(*arguments)]
     for part in parts:
         if isinstance(part, Tensor):
             elements = torch.empty(part.numel(), dtype=part.dtype).copy_(part.detach().reshape(-1))
@@ -73,16 +84,20 @@ def all_bits() -> dict[str, dict[str, list[str]]]:
     }
 
 
-def stored(instructions: str) -> dict[str, Any]:
-    """Returns the bits by case and sample; those of other kernels than the first stand only where they differ."""
-    found = json.loads(FILE.read_text(encoding="utf-8"))["bits"]
-    first, *_ = found.values()
-    own = found.get(instructions, {})
-    return {name: {**samples, **own.get(name, {})} for name, samples in first.items()}
+def random_numbers() -> str:
+    """Returns the hash of what torch draws for samples."""
+    drawn = torch.randn(100, generator=torch.Generator().manual_seed(0))
+    return hashlib.sha256(drawn.numpy().tobytes()).hexdigest()[:_DIGITS]
 
 
-def differences(found: dict[str, dict[str, list[str]]], instructions: str) -> dict[str, dict[str, list[str]]]:
-    before = stored(instructions)
+def stored() -> dict[str, Any]:
+    """Returns the bits by case and sample, and those of `random_numbers`."""
+    found: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
+    return found
+
+
+def differences(found: dict[str, dict[str, list[str]]]) -> dict[str, dict[str, list[str]]]:
+    before = stored()["bits"]
     changed = {
         name: {
             sample: numbers
@@ -97,18 +112,13 @@ def differences(found: dict[str, dict[str, list[str]]], instructions: str) -> di
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--write", action="store_true", help="store the bits of this state of the code")
-    module = native._module
-    assert module is not None
-    instructions, found = module.isa(), all_bits()
-    if not parser.parse_args().write:
-        print(json.dumps(differences(found, instructions), indent=1))
-        return
-    whole: dict[str, Any] = {"torch": torch_instructions(), "bits": {}}
-    if FILE.exists():
-        whole = json.loads(FILE.read_text(encoding="utf-8"))
-    first = not whole["bits"] or instructions == next(iter(whole["bits"]))
-    whole["bits"][instructions] = found if first else differences(found, instructions)
-    FILE.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
+    assert native._module is not None
+    found = all_bits()
+    if parser.parse_args().write:
+        whole = {"random numbers": random_numbers(), "bits": found}
+        FILE.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
+    else:
+        print(json.dumps(differences(found), indent=1))
 
 
 if __name__ == "__main__":
