@@ -28,11 +28,8 @@ from torch import Tensor, nn
 
 import snnlib
 from snnlib.app.training import RunFolder
-from snnlib.app.training.choices import IMAGES, STEPS_LABELLED
 from snnlib.app.training.config import TrainConfig
 from snnlib.app.training.data_module import EventData
-from snnlib.app.training.frames import frames_of
-from snnlib.app.training.images import sequence_of_image
 from snnlib.app.training.load import load_module
 from snnlib.app.training.net import build_net
 from snnlib.data import YinYang
@@ -132,7 +129,7 @@ def source_of_runs(folders: Sequence[Path]) -> Source:
         settings["neuron"] = neuron_of(build_net(config, facts))
     for module in modules:
         snnlib.nn.fold_standardization_(module.net)
-    decision: Decision = "every step" if config.data in STEPS_LABELLED else "mean"
+    decision: Decision = "every step" if config.kind.labels_steps else "mean"
     sizes = [len(samples) for samples in (data.train_set, data.test_set)]  # type: ignore[arg-type]
     nets: list[nn.Module] = [module.net for module in modules]
     return Source(settings, nets, list(whole_batches(data)), *sizes, config.seed, decision, facts.input_shape)
@@ -156,8 +153,7 @@ def inputs_of(config: TrainConfig) -> dict[str, Any]:
         return {"of": "spikes"}
     if config.data == "spoken-digits":
         return {"of": "sound", "step_us": config.step_us, "mode": config.frames}
-    images = config.data in IMAGES
-    made = sequence_of_image(config, torch.float32) if images else frames_of(config, torch.float32)
+    made, images = config.kind.transform(config, torch.float32), "images" in config.kind.has
     names = ("encoding", "time_steps", "mean", "std") if images else ("time_steps", "step_us", "mode", "late")
     return {"of": "image" if images else "events", **{key: getattr(made, key) for key in names}}
 

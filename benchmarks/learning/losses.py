@@ -18,13 +18,13 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from snnlib.app.training import RunFolder, TrainConfig
-from snnlib.app.training.choices import LossName
+from snnlib.app.training.objective import LOSSES
 from snnlib.app.training.run import TrainResult, train_run
 
 # Samples as they are: in a few epochs a loss shows more of what it can do.
@@ -87,11 +87,11 @@ def main() -> None:
     parser.add_argument("--net", default="12C5s2p1-64C5s2-10", help="layers in the papers' notation")
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--loss", action="append", choices=get_args(LossName), help="default: all")
+    parser.add_argument("--loss", action="append", choices=LOSSES, help="default: all")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     args = parser.parse_args()
     options = {"net": args.net, "epochs": args.epochs, "seed": args.seed}
-    rows = [measure(loss, options) for loss in args.loss or get_args(LossName)]
+    rows = [measure(loss, options) for loss in args.loss or LOSSES]
     print(f"{'loss':16}{'test':>8}{'train':>8}{'spikes':>8}{'to decision':>13}{'epochs':>8}{'seconds':>9}")
     for row in rows:
         spikes, decided = (

@@ -24,8 +24,6 @@ import snnlib
 from snnlib.app.recipes import recipe
 from snnlib.app.training.classifier import SpikingClassifier
 from snnlib.app.training.config import TrainConfig
-from snnlib.app.training.data_facts import data_facts
-from snnlib.app.training.images import sequence_of_image
 from snnlib.data import MNIST
 
 sys.path.append(str(Path(__file__).parents[1] / "cpu"))
@@ -52,7 +50,7 @@ def made(name: str, config: TrainConfig, first: Tensor) -> nn.Module:
         peer = PEERS[name]()
         scale_to_rate_(peer.input.weight, lambda: peer.spikes(first), config.target_rate)
         return peer
-    module = SpikingClassifier(config, data_facts(config))
+    module = SpikingClassifier(config, config.kind.facts(config))
     if name in RECURRENT:
         snnlib.prepare_(module.net, first, module.target_rates())
     return module.net
@@ -65,7 +63,7 @@ def run(name: str, root: Path, seconds: float, permuted: bool, seed: int) -> Non
     if name in RECURRENT:
         own = {"net": f"{HIDDEN}R-10", **RECURRENT[name]}
     config = recipe("psmnist" if permuted else "smnist").config(root=str(root), target_rate=0.05, **own)
-    sequence = sequence_of_image(config, torch.float32)
+    sequence = config.kind.transform(config, torch.float32)
     train, test = MNIST(root, True), MNIST(root, False)
     net = made(name, config, sequence(train.images[:64]))
     batch, lr = (config.batch_size, config.lr) if name in BLOCKS else (128, 2e-3)

@@ -78,7 +78,9 @@ def pretrain(folder: Path, seed: int, threads: int) -> Path:
 
 def train_cell(folder: Path, seed: int, fold: int, method: str, threads: int) -> dict[str, Any]:
     """Accuracies of one cell after each epoch."""
-    changes = {"init": str(pretrain(folder, seed, threads)), **FINE_TUNING} if method == "pretrained" else {}
+    changes = (
+        {"init_from": str(pretrain(folder, seed, threads)), **FINE_TUNING} if method == "pretrained" else {}
+    )
     _, samples = recordings()
     fold_of = fold_of_samples([label for _, label in samples], FOLDS)
     with tempfile.TemporaryDirectory(dir=folder) as made:

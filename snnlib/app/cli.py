@@ -10,12 +10,12 @@ from collections.abc import Sequence
 import typer
 
 from snnlib.app.data_cli import app as data_app
+from snnlib.app.errors import CheckpointError, ConfigError
 from snnlib.app.export_cli import app as export_app
 from snnlib.app.nir_cli import app as nir_app
 from snnlib.app.run_cli import evaluate, predict, profile_run
 from snnlib.app.train_cli import train
 from snnlib.app.training.config import TrainConfig
-from snnlib.app.training.errors import CheckpointError, ConfigError
 from snnlib.data import EventFileError
 
 app = typer.Typer(

@@ -20,7 +20,7 @@ app = typer.Typer(
     help="Look at event files, change their format, make pictures of them.", no_args_is_help=True
 )
 
-ReadOptions = Annotated[list[str] | None, typer.Option("--read", help=HELP)]
+ReadOptions = Annotated[list[str] | None, typer.Option("--reader-options", "--read", help=HELP)]
 _HOT_SHOWN = 5
 
 
@@ -259,7 +259,7 @@ def _read(path: Path, options: dict[str, Any]) -> Recording:
     except EventFileError:
         raise
     except (TypeError, ValueError) as error:
-        raise EventFileError(f"--read: {error}") from error
+        raise EventFileError(f"--reader-options: {error}") from error
 
 
 def _size(recording: Recording) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from snnlib.app.cli_tools import CheckpointOption, RootOption, RunArgument
-from snnlib.app.training.errors import CheckpointError, ConfigError
+from snnlib.app.errors import CheckpointError, ConfigError
 
 app = typer.Typer(
     help="Write the net of a run as a C program, a NIR graph or an ONNX graph.", no_args_is_help=True

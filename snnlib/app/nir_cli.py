@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import numpy as np
 import typer
 
-from snnlib.app.training.errors import ConfigError
+from snnlib.app.errors import ConfigError
 from snnlib.exchange.nir.package import nir_package, read_graph
 from snnlib.exchange.nir.show import shown
 from snnlib.exchange.nir.verify import verify_nir

@@ -1,4 +1,4 @@
-"""Makes the options of a command from a dataclass of declared settings (`snnlib.app.training.setting`)."""
+"""Makes the options of a command from a dataclass of declared settings (`snnlib.app.setting`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar, get_args
 
 import typer
 
-from snnlib.app.training.setting import Setting, settings_of
+from snnlib.app.setting import Setting, settings_of
 
 _Command = TypeVar("_Command", bound=Callable[..., None])
 
@@ -51,7 +51,9 @@ def given_options(context: typer.Context, settings: type) -> dict[str, Any]:
 
 def _parameter(setting: Setting) -> inspect.Parameter:
     kind: Any = Path if setting.path else setting.type
-    option = typer.Option(*setting.names, help=setting.help, rich_help_panel=setting.panel)
+    words = (setting.name, setting.also) if setting.also else ()
+    names = [f"--{word.replace('_', '-')}" for word in words]
+    option = typer.Option(*names, help=setting.help, rich_help_panel=setting.group)
     return inspect.Parameter(
         setting.name,
         inspect.Parameter.KEYWORD_ONLY,

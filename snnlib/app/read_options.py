@@ -1,4 +1,4 @@
-"""Options of readers on the command line: `--read unit=s --read polarity=signed`."""
+"""Options of readers on the command line: `--reader-options unit=s`."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def read_options(given: Sequence[str] | None) -> dict[str, Any]:
     for text in given or ():
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise EventFileError(f"--read: expected NAME=VALUE, got {text!r}")
+            raise EventFileError(f"--reader-options: expected NAME=VALUE, got {text!r}")
         options[name] = {"true": True, "false": False}.get(value.lower(), value)
         if name == "sensor_size":
-            options[name] = size_option(value, "--read sensor_size")
+            options[name] = size_option(value, "--reader-options sensor_size")
     return options
 
 
@@ -58,4 +58,4 @@ def open_folder(root: Path, options: Mapping[str, Any]) -> EventFolder:
     try:
         return EventFolder(root, None, read_options=dict(options))
     except TypeError as error:
-        raise EventFileError(f"--read: {error}") from error
+        raise EventFileError(f"--reader-options: {error}") from error

@@ -13,7 +13,7 @@ from snnlib.learning.preparing.targets import wanted_counts
 # What standardised weights learn with; `prepare_` says the same in its report.
 STANDARDIZED: Mapping[str, Any] = MappingProxyType(
     {
-        "start": "standardized",
+        "weight_scheme": "standardized",
         "loss": "count",
         # Below the norm of nearly every gradient: all steps weigh alike.
         "clip_norm": 0.02,
@@ -89,7 +89,10 @@ class Recipe:
 
     def of_start(self, changes: Mapping[str, Any]) -> dict[str, Any]:
         """The settings that go with standardised weights where the recipe has others: rates, loss, learning rate."""
-        if changes.get("start") != "standardized" or self.settings.get("start") == "standardized":
+        if (
+            changes.get("weight_scheme") != "standardized"
+            or self.settings.get("weight_scheme") == "standardized"
+        ):
             return {}
         steps = {**self.settings, **changes}.get("time_steps", TrainConfig.time_steps)
         desired, undesired = wanted_counts(steps)

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from snnlib.app.errors import ConfigError
 from snnlib.app.recipe import STANDARDIZED, Measurement, Recipe
-from snnlib.app.training.errors import ConfigError
 
 __all__ = [
     "RECIPES",
@@ -33,7 +33,7 @@ def recipe(name: str) -> Recipe:
 
     >>> recipe("cifar")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    snnlib.app.training.errors.ConfigError: recipe: expected one of digits, nmnist, mnist-events, ..., got 'cifar'
+    snnlib.app.errors.ConfigError: recipe: expected one of digits, nmnist, mnist-events, ..., got 'cifar'
     """
     chosen = _FORMER.get(name, name)
     if chosen not in RECIPES:
@@ -273,20 +273,6 @@ _PSMNIST = Recipe(
     ),
     settings=MappingProxyType({**_PIXELS, "encoding": "permuted-pixels"}),
 )
-# The recipe of data other than event files, and what differs from it: nets with a neuron per class.
-BY_DATA: Mapping[str, tuple[str, Mapping[str, Any]]] = MappingProxyType(
-    {
-        "mnist": ("mnist", {}),
-        "fashion-mnist": ("fashion-mnist", {}),
-        "images": ("mnist", {}),
-        "mnist-events": ("mnist-events", {}),
-        "ecg": ("ecg", {}),
-        "spoken-digits": ("spoken-digits", {}),
-        "shd": ("spoken-digits", {"net": "256R-20"}),
-        "ssc": ("spoken-digits", {"net": "512R-35"}),
-    }
-)
-
 RECIPES: Mapping[str, Recipe] = MappingProxyType(
     {
         each.name: each

@@ -6,12 +6,12 @@ import dataclasses
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from snnlib.app.cli_tools import CheckpointOption, RootOption, RunArgument, console, need_extras
-from snnlib.app.training.choices import DataName, Device
+from snnlib.app.kinds import KINDS
 from snnlib.app.training.run_folder import RunFolder
 from snnlib.data import EventFileError
 from snnlib.data.atomic import write_bytes_atomically
@@ -20,10 +20,13 @@ from snnlib.data.atomic import write_bytes_atomically
 def evaluate(
     run_folder: RunArgument,
     checkpoint: CheckpointOption = "last",
-    data: Annotated[DataName | None, typer.Option(help="Test on other data than the run's.")] = None,
+    data: Annotated[
+        str | None, typer.Option(help=f"Test on other data than the run's: {', '.join(KINDS)}.")
+    ] = None,
     root: RootOption = None,
     device: Annotated[
-        Device, typer.Option(help="Compute on this device; auto takes a GPU where there is one.")
+        Literal["auto", "cpu", "cuda"],
+        typer.Option(help="Compute on this device; auto takes a GPU if there is one."),
     ] = "auto",
 ) -> None:
     """Test a trained net: accuracy, confusion and spike rates on the test set.

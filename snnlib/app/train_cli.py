@@ -13,12 +13,11 @@ import typer
 
 from snnlib import __version__
 from snnlib.app.cli_tools import console, need_extras
+from snnlib.app.errors import ConfigError
+from snnlib.app.kinds import KINDS
 from snnlib.app.options import given_options, with_options
-from snnlib.app.recipes import BY_DATA
 from snnlib.app.recipes import recipe as find_recipe
-from snnlib.app.training.choices import SEQUENCES
-from snnlib.app.training.config import MACHINE_FIELDS, RUN, TrainConfig
-from snnlib.app.training.errors import ConfigError
+from snnlib.app.training.config import MACHINE_FIELDS, RunSettings, TrainConfig
 from snnlib.app.training.run_folder import RunFolder
 
 
@@ -28,8 +27,7 @@ def train(
     recipe: Annotated[
         str,
         typer.Option(
-            help="Take the settings of this recipe; options given beside it override them. Default: digits, ecg for "
-            "electrocardiograms, spoken-digits for sound, mnist, fashion-mnist and mnist-events for their data.",
+            help="Take the settings of this recipe; options given beside it override them. Default: that of --data.",
             rich_help_panel="Recipe",
         ),
     ] = "digits",
@@ -37,11 +35,12 @@ def train(
         Path | None,
         typer.Option(
             help="Write the run to this folder, new or empty; default runs/<data>-<time>.",
-            rich_help_panel=RUN,
+            rich_help_panel=RunSettings.group,
         ),
     ] = None,
     resume: Annotated[
-        Path | None, typer.Option(help="Go on with the run in this folder.", rich_help_panel=RUN)
+        Path | None,
+        typer.Option(help="Go on with the run in this folder.", rich_help_panel=RunSettings.group),
     ] = None,
     **settings: Any,
 ) -> None:
@@ -59,7 +58,7 @@ def train(
     Images: snnlib train --data mnist --root ~/mnist
 
     Simulated events first: snnlib train --data mnist-events --root ~/mnist --out runs/pre; then recordings: snnlib
-    train --recipe nmnist --root ~/N-MNIST --init runs/pre --lr 5e-3
+    train --recipe nmnist --root ~/N-MNIST --init-from runs/pre --lr 5e-3
 
     A label at every step: snnlib train --data ecg --root qtdb
 
@@ -107,16 +106,13 @@ def train(
 
 def _start(recipe: str, given: dict[str, Any], out: Path | None) -> tuple[RunFolder, TrainConfig]:
     """A new run: the recipe's settings, what fits the recordings, and over both what was given."""
-    from snnlib.app.training.folder_settings import choose_settings  # noqa: PLC0415
-    from snnlib.app.training.image_settings import choose_image_settings  # noqa: PLC0415
     from snnlib.app.training.run import is_first_process  # noqa: PLC0415
 
-    named, own = (recipe, {}) if "recipe" in given else BY_DATA.get(given.get("data", ""), (recipe, {}))
-    chosen = find_recipe(named)
+    kind = KINDS[given.get("data", TrainConfig.data)]
+    chosen = find_recipe(recipe if "recipe" in given else kind.recipe)
+    own = {} if "recipe" in given else kind.changes
     changes = {name: given[name] for name in given if name in TrainConfig.__dataclass_fields__}
-    fitting = choose_settings(changes.get("root"), changes) if changes.get("data") == "folder" else None
-    if changes.get("data") == "images":
-        fitting = choose_image_settings(changes.get("root"), changes)
+    fitting = kind.choose(changes)
     config = chosen.config(**{**own, **(fitting.settings if fitting else {}), **changes})
     if "root" in changes and "data" not in changes and config.data == TrainConfig.data:
         raise ConfigError(
@@ -124,9 +120,9 @@ def _start(recipe: str, given: dict[str, Any], out: Path | None) -> tuple[RunFol
             "expected --data beside it, as the embedded digits need no folder: --data folder for recordings in one "
             f"folder per class, got --root {changes['root']} alone",
         )
-    for field in ("time_steps", "late"):
+    for field in ("time_steps", "overflow"):
         # Not refused by the settings themselves: runs of earlier versions may hold any value.
-        if field in changes and config.data in SEQUENCES:
+        if field in changes and config.kind.ragged:
             raise ConfigError(
                 field,
                 f"expected none for {config.data}, whose sequences keep their own lengths, got {given[field]}",

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from snnlib.data import Cochlea, ToChannels, ToFrames, ToSequence, encoding
-from snnlib.data.heard import Heard
+from snnlib.data.sound_to_spikes import SoundToSpikes
 
 
 def transform_of(settings: Mapping[str, Any], input_shape: tuple[int, int, int]) -> Callable[[Any], Tensor]:
@@ -24,7 +24,9 @@ def transform_of(settings: Mapping[str, Any], input_shape: tuple[int, int, int])
     makers: dict[str, Callable[[], Callable[[Any], Tensor]]] = {
         "events": lambda: ToFrames(sensor_size=input_shape[1:], **options),
         "image": lambda: ToSequence(**options),
-        "sound": lambda: Heard(Cochlea(input_shape[0]), ToChannels(channels=input_shape[0], **options)),
+        "sound": lambda: SoundToSpikes(
+            Cochlea(input_shape[0]), ToChannels(channels=input_shape[0], **options)
+        ),
         "spikes": lambda: partial(torch.as_tensor, dtype=torch.float32),
         "points": lambda: partial(spikes_of_points, **options),
     }

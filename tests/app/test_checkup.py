@@ -8,7 +8,6 @@ import pytest
 from snnlib.app.training import RunFolder, TrainConfig
 from snnlib.app.training.checkup import Checkup
 from snnlib.app.training.classifier import SpikingClassifier
-from snnlib.app.training.data_facts import data_facts
 from snnlib.app.training.run import TrainResult, train_run
 
 
@@ -47,7 +46,7 @@ def test_a_layer_that_dies_is_marked_when_it_warns(train, capsys: pytest.Capture
 
 def test_a_finding_is_said_once_whatever_its_numbers(config: TrainConfig) -> None:
     said: list[str] = []
-    checkup = Checkup(SpikingClassifier(config, data_facts(config)).net, said.append)
+    checkup = Checkup(SpikingClassifier(config, config.kind.facts(config)).net, said.append)
     for share in (12, 40):
         found = [
             f"conv1 is saturated: {share}% of its neurons fire",

@@ -128,10 +128,10 @@ def test_bad_choices_are_one_line(
 
 
 def test_standardised_weights_bring_the_settings_that_they_learn_with() -> None:
-    config = recipe("digits").config(start="standardized", lr=5e-4)
+    config = recipe("digits").config(weight_scheme="standardized", lr=5e-4)
     assert (config.loss, config.desired, config.undesired) == ("count", 15.0, 2.0)
     assert (config.lr, config.clip_norm, config.target_rate) == (5e-4, 0.02, 0.08)
     assert recipe("digits").config().loss == "tet"
     # A recipe of its own keeps what was measured.
     own = recipe("mnist")
-    assert own.config(root="mnist", start="standardized") == own.config(root="mnist")
+    assert own.config(root="mnist", weight_scheme="standardized") == own.config(root="mnist")

@@ -2,15 +2,14 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from snnlib.app.options import given_options, with_options
-from snnlib.app.training import ConfigError
-from snnlib.app.training.setting import (
+from snnlib.app.setting import (
     check_settings,
     count,
     describe,
@@ -20,25 +19,31 @@ from snnlib.app.training.setting import (
     settings_of,
     such_that,
 )
+from snnlib.app.training import ConfigError
+
+
+@dataclass(frozen=True)
+class Dough:
+    group: ClassVar[str] = "Dough"
+
+    loaves: int = setting(2, "Bake this many.", count(1, 9))
+    hours: float | None = setting(None, "Let it rise for so long.", number(above=0))
+    salt: float = setting(2.0, "Add this much.", number(least=0), such_that(lambda salt: salt < 5, "less"))
+    grain: str = setting("rye", "Take this grain.", words=("rye", "wheat"))
 
 
 @describe
 @dataclass(frozen=True)
-class Baking:
+class Baking(Dough):
     """How a loaf is baked."""
 
-    loaves: int = setting(2, "Bake this many.", "Dough", count(1, 9))
-    hours: float | None = setting(None, "Let it rise for so long.", "Dough", number(above=0))
-    salt: float = setting(
-        2.0, "Add this much.", "Dough", number(least=0), such_that(lambda salt: salt < 5, "less")
-    )
-    grain: Literal["rye", "wheat"] = setting("rye", "Take this grain.", "Dough")
-    hot: bool = setting(False, "Heat the oven first.", "Oven")
-    tin: str | None = setting(
-        None, "Bake in this tin.", "Oven", matches(r"\d+x\d+", "WxH"), names=("--tin", "--form")
-    )
-    oven: str | None = setting(None, "Bake here.", "Oven", path=True)
-    baker: str = setting("me", "", "Oven")
+    group: ClassVar[str] = "Oven"
+
+    heat: Literal["low", "high"] = setting("low", "Heat so much.")
+    hot: bool = setting(False, "Heat the oven first.")
+    tin: str | None = setting(None, "Bake in this tin.", matches(r"\d+x\d+", "WxH"), also="form")
+    oven: str | None = setting(None, "Bake here.", path=True)
+    baker: str = setting("me", "")
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -57,6 +62,7 @@ class Baking:
         ("salt", 5, "less"),
         ("grain", "oat", "one of rye, wheat"),
         ("grain", [], "one of rye, wheat"),
+        ("heat", "none", "one of low, high"),
         ("hot", 1, "true or false"),
         ("tin", "3x", "WxH"),
         ("oven", 3, "text"),
@@ -70,13 +76,13 @@ def test_what_is_wrong_is_named(name: str, value: Any, expected: str) -> None:
 
 
 def test_right_values_pass() -> None:
-    assert Baking(9, 0.5, 0, "wheat", True, "10x3", None, "you").tin == "10x3"
+    assert Baking(9, 0.5, 0, "wheat", "low", True, "10x3", None, "you").tin == "10x3"
 
 
 def test_a_setting_without_a_check_is_refused() -> None:
-    @dataclass
-    class Unchecked:
-        loaves: int = setting(2, "Bake this many.", "Dough")
+    @dataclass(frozen=True)
+    class Unchecked(Dough):
+        slices: int = setting(2, "Cut this many.")
 
     with pytest.raises(TypeError, match="expected a Literal, bool or str without a check"):
         settings_of(Unchecked)
@@ -112,9 +118,7 @@ def test_options_give_settings(app: typer.Typer) -> None:
 
 def test_options_stand_in_their_groups(app: typer.Typer) -> None:
     shown = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200"}).stdout
-    places = [
-        shown.index(text) for text in ("--recipe", "Dough", "--loaves", "--grain", "Oven", "--hot", "--oven")
-    ]
+    places = [shown.index(text) for text in ("--recipe", "--loaves", "--grain", "--hot", "--oven")]
     assert places == sorted(places)
     assert "--baker" not in shown
     assert "--no-hot" in shown

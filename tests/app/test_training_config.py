@@ -14,7 +14,7 @@ from snnlib.app.training import ConfigError, TrainConfig
     [
         ("data", "cifar", "one of digits, nmnist"),
         ("frames", "rgb", "one of binary, count"),
-        ("late", "keep", "one of clamp, drop"),
+        ("overflow", "keep", "one of clamp, drop"),
         ("neuron", "hodgkin-huxley", "one of srm, if, lif, plif"),
         ("surrogate", "step", "one of triangle, rectangle, atan"),
         ("surrogate_width", 0.0, "a number > 0"),

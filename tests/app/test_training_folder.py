@@ -11,11 +11,10 @@ from event_files import random_events
 
 from snnlib import load
 from snnlib.app.cli import main
+from snnlib.app.errors import ConfigError
+from snnlib.app.kinds import KINDS
 from snnlib.app.training import TrainConfig
-from snnlib.app.training.data_facts import data_facts
 from snnlib.app.training.data_module import EventData
-from snnlib.app.training.errors import ConfigError
-from snnlib.app.training.folder_settings import choose_settings
 from snnlib.data import EventFolder, write
 
 
@@ -24,6 +23,15 @@ def run(capsys, *arguments):
         main([str(argument) for argument in arguments])
     capture = capsys.readouterr()
     return int(stop.value.code or 0), capture.out, capture.err
+
+
+def choose(root, **given):
+    return KINDS["folder"].choose({"root": str(root), **given})
+
+
+def facts(crop):
+    config = TrainConfig(crop=crop)
+    return config.kind.facts(config)
 
 
 @pytest.fixture(scope="module")
@@ -43,9 +51,9 @@ def root(tmp_path_factory):
 
 
 def test_settings_follow_from_the_recordings(root):
-    choice = choose_settings(str(root), {})
+    choice = choose(root)
     config = TrainConfig(data="folder", root=str(root), **choice.settings)
-    assert (config.time_steps, config.step_ms, config.late) == (30, 2.7, "drop")
+    assert (config.time_steps, config.step_ms, config.overflow) == (30, 2.7, "drop")
     # Every class lies in another third of the sensor; all are kept.
     assert (
         config.crop_box[2] >= 88
@@ -56,7 +64,7 @@ def test_settings_follow_from_the_recordings(root):
     assert config.val_split == 0.1 and any(
         "2.7" in reason and "80" not in config.net for reason in choice.reasons
     )
-    given = choose_settings(str(root), {"step_ms": 10.0, "pool": 6, "batch_size": 4})
+    given = choose(root, step_ms=10.0, pool=6, batch_size=4)
     assert given.settings["time_steps"] == 8 and not {"step_ms", "pool", "batch_size"} & set(given.settings)
 
 
@@ -69,7 +77,7 @@ def test_sets_are_those_of_the_folder(root, tmp_path, table):
         names = [next(tmp_path.glob(f"{row}.*")).relative_to(tmp_path).as_posix() for row in rows]
         lines = [f"{name},{name.split('/')[0]},{splits[i % 10]}" for i, name in enumerate(names)]
         (tmp_path / "labels.csv").write_text("\n".join(["file,label,split", *lines]))
-    config = TrainConfig(data="folder", root=str(tmp_path), **choose_settings(str(tmp_path), {}).settings)
+    config = TrainConfig(data="folder", root=str(tmp_path), **choose(tmp_path).settings)
     data = EventData(config, progress=False)
     data.setup("fit")
     for split, own in (("train", data.train_set), ("val", data.val_set), ("test", data.test_set)):
@@ -96,11 +104,11 @@ def test_readers_get_their_options(tmp_path, capsys):
     small = ["--epochs", 1, "--threads", 1, "--net", "2C5s4-P2-2"]
     code, out, err = run(capsys, *command, *options, *small)
     assert code == 0, err
-    assert TrainConfig.load(run_folder / "config.json").read == said
+    assert TrainConfig.load(run_folder / "config.json").reader_options == said
     code, out, err = run(capsys, "predict", run_folder, tmp_path / "data" / "left" / "3.csv")
     assert code == 0 and len(out.splitlines()) == 2 and not err
     code, _, err = run(capsys, "train", "--data", "nmnist", "--root", tmp_path, "--read", "unit=s")
-    assert code == 2 and "--read: expected none for nmnist, whose files need no options" in err
+    assert code == 2 and "--reader-options: expected none for nmnist, which has no event files" in err
     # A recording of another format, which has no such options.
     write(
         tmp_path / "other.raw",
@@ -111,9 +119,9 @@ def test_readers_get_their_options(tmp_path, capsys):
     code, out, err = run(capsys, "predict", run_folder, tmp_path / "other.raw")
     assert code == 0 and len(out.splitlines()) == 2 and not err
     code, _, err = run(capsys, *command[:-2], *options, "--read", "group=spikes")
-    assert code == 2 and "--read: group: expected files of a format with this option (hdf5)" in err
+    assert code == 2 and "--reader-options: group: expected files of a format with this option (hdf5)" in err
     code, _, err = run(capsys, *command[:-2], "--read", "unit")
-    assert code == 2 and "--read: expected NAME=VALUE, got 'unit'" in err
+    assert code == 2 and "--reader-options: expected NAME=VALUE, got 'unit'" in err
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -164,7 +172,7 @@ def test_clear_errors(arguments, text, tmp_path, capsys, monkeypatch):
 
 def test_one_class_is_refused(root):
     with pytest.raises(ConfigError, match=r"root: .*expected event files in one folder per class"):
-        choose_settings(str(root / "left"), {})
+        choose(root / "left")
 
 
 def test_wrong_crop():
@@ -175,8 +183,8 @@ def test_wrong_crop():
         with pytest.raises(
             ConfigError, match=rf"crop: expected a part of the sensor of 34x34 pixels, got {re.escape(crop)}"
         ):
-            data_facts(TrainConfig(crop=crop))
-    assert data_facts(TrainConfig(crop="30x34+4+0")).input_shape == (2, 34, 30)
+            facts(crop)
+    assert facts("30x34+4+0").input_shape == (2, 34, 30)
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -12,12 +12,11 @@ from PIL import Image
 
 from snnlib import load
 from snnlib.app.cli import main
+from snnlib.app.errors import ConfigError
 from snnlib.app.recipes import RECIPES
 from snnlib.app.training.classifier import SpikingClassifier
 from snnlib.app.training.config import TrainConfig
-from snnlib.app.training.data_facts import data_facts
 from snnlib.app.training.data_module import EventData
-from snnlib.app.training.errors import ConfigError
 from snnlib.app.training.run import _calibrate
 from snnlib.data import ImageFolder
 
@@ -104,8 +103,8 @@ def test_mnist_from_the_files_to_a_prediction(mnist, tmp_path, capsys):
 def test_recipes_of_images_begin_with_standardised_weights(mnist):
     """Mean 0, no offset, stored at the scale of plain weights: learned 5 to 45 times as fast as gain and bias."""
     recipe = RECIPES["mnist"].config(root=str(mnist), net="4C5-P2-10")
-    for config, fast in ((recipe, True), (dataclasses.replace(recipe, start="calibrated"), False)):
-        module, data = SpikingClassifier(config, data_facts(config)), EventData(config, progress=False)
+    for config, fast in ((recipe, True), (dataclasses.replace(recipe, weight_scheme="calibrated"), False)):
+        module, data = SpikingClassifier(config, config.kind.facts(config)), EventData(config, progress=False)
         data.setup("fit")
         _calibrate(module, data)
         for layer in (module.net.conv1, module.net.fc1):
@@ -210,10 +209,16 @@ def test_pixels_train_nets_over_time(recipe, options, mnist, tmp_path, capsys):
 def test_settings_that_do_not_fit(mnist, pictures):
     for options, message in (
         ({"data": "mnist"}, "root: expected the folder of the data set for data mnist, got none"),
-        ({"data": "digits", "encoding": "rows"}, "encoding: expected current for digits, got 'rows'"),
-        ({"data": "mnist", "root": "x", "size": "9x9"}, "size: expected none for mnist, got '9x9'"),
+        (
+            {"data": "digits", "encoding": "rows"},
+            "encoding: expected current for digits, which has no images, got 'rows'",
+        ),
+        (
+            {"data": "mnist", "root": "x", "size": "9x9"},
+            "size: expected none for mnist, which has no image files, got '9x9'",
+        ),
         ({"data": "images", "root": "x", "size": "9"}, "size: expected WIDTHxHEIGHT in pixels, got '9'"),
-        ({"data": "mnist", "root": "x", "pool": 2}, "pool: expected 1 for mnist, got 2"),
+        ({"data": "mnist", "root": "x", "pool": 2}, "pool: expected 1 for mnist, which has no sensor, got 2"),
         (
             {"data": "mnist", "root": "x", "encoding": "rate", "mean": 0.1},
             "encoding: expected mean 0 and std 1 beside rate",

@@ -2,18 +2,17 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 import torch
 
 import snnlib
+from snnlib.app.kinds.base import DataFacts
 from snnlib.app.training import RunFolder, TrainConfig
 from snnlib.app.training import run as training
-from snnlib.app.training.choices import NeuronName, SurrogateName
 from snnlib.app.training.classifier import SpikingClassifier
-from snnlib.app.training.data_facts import DataFacts
-from snnlib.app.training.neuron import build_neuron
+from snnlib.app.training.neuron import NEURONS, SURROGATES, build_neuron
 
 
 @pytest.mark.parametrize(
@@ -39,15 +38,15 @@ def test_a_run(settings: dict[str, Any], config: TrainConfig, tmp_path: Path) ->
 
 
 def test_every_neuron_and_surrogate_is_built() -> None:
-    shapes = [build_neuron(TrainConfig(neuron="lif", surrogate=name)) for name in get_args(SurrogateName)]
+    shapes = [build_neuron(TrainConfig(neuron="lif", surrogate=name)) for name in SURROGATES]
     assert len({type(neuron.surrogate) for neuron in shapes}) == len(shapes)
     assert build_neuron(TrainConfig(neuron="lif", surrogate_width=0.25)).surrogate.width == 0.25
     kinds = [
         build_neuron(TrainConfig(neuron=name, net="8S-10" if "lru" in name else "8-10", tau=5.0))
-        for name in get_args(NeuronName)
+        for name in NEURONS
     ]
     assert kinds[0] is None
-    names = [name.removeprefix("spiking-") for name in get_args(NeuronName)[1:]]
+    names = [name.removeprefix("spiking-") for name in list(NEURONS)[1:]]
     assert [type(neuron).__name__.lower() for neuron in kinds[1:]] == names
     assert [neuron.gives_spikes for neuron in kinds[-2:]] == [False, True]
     assert kinds[2].tau == 5.0

@@ -1,36 +1,32 @@
 """Every loss that the settings name gives a gradient to a small net, and decides by the right read-out."""
 
-from typing import get_args
-
 import pytest
 import torch
 
 from snnlib.app.training import ConfigError, TrainConfig
-from snnlib.app.training.choices import LOSSES_OF_POTENTIALS, LossName
 from snnlib.app.training.classifier import SpikingClassifier
-from snnlib.app.training.data_facts import data_facts
-from snnlib.app.training.objective import build_objective
+from snnlib.app.training.objective import LOSSES
 from snnlib.nn import SRMLinear, SRMReadout, supervised_spikes
 
 
-@pytest.mark.parametrize("name", get_args(LossName))
+@pytest.mark.parametrize("name", LOSSES)
 def test_every_loss_reaches_every_weight(name: str) -> None:
     torch.manual_seed(0)
     config = TrainConfig(loss=name, net="4C5s4-10")
-    module = SpikingClassifier(config, data_facts(config))
+    module = SpikingClassifier(config, config.kind.facts(config))
     frames = (torch.rand(30, 5, 2, 34, 34) < 0.1).to(torch.uint8)
     labels = torch.arange(5)
     output = list(module.net.children())[-1]
-    assert isinstance(output, SRMReadout if name in LOSSES_OF_POTENTIALS else SRMLinear)
+    assert isinstance(output, SRMReadout if LOSSES[name].of_potentials else SRMLinear)
     assert module(frames).shape == (5, 10)
-    if name in LOSSES_OF_POTENTIALS:
+    if LOSSES[name].of_potentials:
         train = module.net(frames.float())
     else:
         with supervised_spikes(output, labels):
             train = module.net(frames.float())
     module.objective.loss(train, labels).backward()
     assert all(weight.grad is not None and weight.grad.abs().sum() > 0 for weight in module.parameters())
-    assert set(module.target_rates()) == ({"conv1"} if name in LOSSES_OF_POTENTIALS else {"conv1", "fc1"})
+    assert set(module.target_rates()) == ({"conv1"} if LOSSES[name].of_potentials else {"conv1", "fc1"})
 
 
 def test_decisions() -> None:
@@ -46,13 +42,13 @@ def test_decisions() -> None:
         ("tet", 0),
         ("mean-potential", 0),
     ):
-        scores = build_objective(TrainConfig(loss=name)).scores(train)
+        scores = LOSSES[name].build(TrainConfig(loss=name)).scores(train)
         assert scores.shape == (1, 3)
         assert int(scores.argmax()) == winner, name
 
 
 def test_the_mean_potential_is_that_of_a_samples_own_steps() -> None:
-    objective = build_objective(TrainConfig(loss="mean-potential"))
+    objective = LOSSES["mean-potential"].build(TrainConfig())
     potential, labels = torch.randn(6, 2, 3), torch.tensor([2, 0])
     means = torch.stack((potential[:, 0].mean(0), potential[:4, 1].mean(0)))
     lengths = torch.tensor([6, 4])

@@ -10,9 +10,9 @@ import torch
 
 from snnlib import load
 from snnlib.app.cli import main
+from snnlib.app.errors import ConfigError
 from snnlib.app.training import RunFolder, TrainConfig
 from snnlib.app.training.data_module import EventData
-from snnlib.app.training.errors import ConfigError
 from snnlib.app.training.predict import Predictor
 from snnlib.app.training.run import test_run as run_test
 from snnlib.app.training.run import train_run
@@ -190,10 +190,10 @@ def test_sound_is_heard_by_a_cochlea(tmp_path):
         (
             {"loss": "first-spike"},
             "loss",
-            "one of tet, mean-potential, count, count+, cross-entropy, cross-entropy+ for shd",
+            "one of count, count+, cross-entropy, cross-entropy+, tet, mean-potential for shd",
         ),
         ({"data": "ecg", "loss": "count"}, "loss", "one of tet for ecg, got 'count'"),
-        ({"crop": "8x8+0+0"}, "crop", "None for shd"),
+        ({"crop": "8x8+0+0"}, "crop", "none for shd, which has no sensor"),
     ],
 )
 def test_settings_that_do_not_fit(changes, field, message):

@@ -101,12 +101,14 @@ def test_read_options_of_a_folder_are_for_the_formats_that_have_them(command, tm
             write(root / label / f"{number}.raw", events, format="evt3", sensor_size=(48, 64))
     code, _, err = command("info", root, "--read", "columns=txyp")
     assert (
-        code == 2 and err.count("\n") == 1 and "--read: columns: expected files of a format with this" in err
+        code == 2
+        and err.count("\n") == 1
+        and "--reader-options: columns: expected files of a format with this" in err
     )
     np.save(root / "a" / "3.npy", np.array([[5, 3, 4, 1], [9, 5, 6, 0]]))
-    code, out, _ = command("info", root, "--read", "columns=txyp")
+    code, out, _ = command("info", root, "--reader-options", "columns=txyp")
     assert code == 0 and "faults: none" in out and "NumPy array 1" in out and "Prophesee EVT 3.0 6" in out
-    code, out, _ = command("check", root, "--read", "columns=txyp")
+    code, out, _ = command("check", root, "--reader-options", "columns=txyp")
     assert code == 0 and "7 recordings of 2 classes read" in out
 
 
@@ -124,7 +126,10 @@ def test_convert(file, command, tmp_path):
             "none.raw: expected an event file, found nothing there",
         ),
         ((file, tmp_path / "c.bin", "--sensor-size", "48"), "--sensor-size: expected HEIGHTxWIDTH, got '48'"),
-        ((file, tmp_path / "c.dat", "--read", "colour"), "--read: expected NAME=VALUE, got 'colour'"),
+        (
+            (file, "c.dat", "--reader-options", "colour"),
+            "--reader-options: expected NAME=VALUE, got 'colour'",
+        ),
         ((file, tmp_path / "c.dat", "--read", "unit=ms"), "unit: expected an option of format evt2"),
     ):
         code, _, err = command("convert", *arguments)

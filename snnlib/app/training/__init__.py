@@ -3,8 +3,8 @@
 The settings need no extra package; everything else needs `pip install 'snnlib[train]'`.
 """
 
+from snnlib.app.errors import CheckpointError, ConfigError
 from snnlib.app.training.config import TrainConfig
-from snnlib.app.training.errors import CheckpointError, ConfigError
 from snnlib.app.training.run_folder import RunFolder
 
 __all__ = ["CheckpointError", "ConfigError", "RunFolder", "TrainConfig"]

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from lightning.pytorch.plugins.io import CheckpointIO
 
-from snnlib.app.training.errors import CheckpointError
+from snnlib.app.errors import CheckpointError
 from snnlib.data.atomic import write_bytes_atomically
 
 # A torch checkpoint is a zip archive, and a zip archive may end in a comment: the digest goes there, so that plain

@@ -14,11 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from snnlib import __version__
-from snnlib.app.training.choices import LOSSES_OF_POTENTIALS, STEPS_LABELLED
+from snnlib.app.kinds.base import DataFacts
 from snnlib.app.training.config import TrainConfig
-from snnlib.app.training.data_facts import DataFacts
 from snnlib.app.training.net import build_net
-from snnlib.app.training.objective import build_objective
+from snnlib.app.training.objective import LOSSES
 from snnlib.data.ragged import NO_LABEL
 from snnlib.inspect.activity import LayerActivity, SpikeCounter
 from snnlib.learning.losses import SynapticOperationsLoss
@@ -78,7 +77,7 @@ class SpikingClassifier(pl.LightningModule):
         super().__init__()
         self.config, self.facts = config, facts
         self.net = build_net(config, facts)
-        self.objective = build_objective(config)
+        self.objective = LOSSES[config.loss].build(config)
         self._operations = SynapticOperationsLoss(self.net) if config.operations_weight else None
         self.activity = SpikeCounter(self.net)
         # Of the test set and of the validation set: confusion, and the sum of the samples' losses.
@@ -124,11 +123,9 @@ class SpikingClassifier(pl.LightningModule):
         names = [name for name, module in self.net.named_modules() if isinstance(module, NeuronLayer)]
         rates = dict.fromkeys(names, self.config.target_rate)
         # The output layer has a rate of its own, if it fires at all.
-        return (
-            rates
-            if self.config.loss in LOSSES_OF_POTENTIALS
-            else {**rates, names[-1]: self.config.output_rate}
-        )
+        if not LOSSES[self.config.loss].of_potentials:
+            rates[names[-1]] = self.config.output_rate
+        return rates
 
     def on_train_epoch_start(self) -> None:
         """Seed what is random in the epoch by its number: a resumed run then needs no state from before."""
@@ -166,7 +163,7 @@ class SpikingClassifier(pl.LightningModule):
         }
         self.activity.steps = reduce(self.activity.steps.to(self.device), reduce_op="sum")
         results = []
-        unit = "labelled steps" if self.config.data in STEPS_LABELLED else "samples"
+        unit = "labelled steps" if self.config.kind.labels_steps else "samples"
         for counts, total, samples in zip(self._confusions, self._losses, self._samples, strict=True):
             confusion = reduce(counts, reduce_op="sum").long().cpu()
             number = max(float(reduce(samples, reduce_op="sum")), 1.0)

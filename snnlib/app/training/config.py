@@ -1,29 +1,20 @@
-"""The settings of a training run, each declared once, kept as `config.json`."""
+"""The settings of a training run in four groups, each declared once, kept as `config.json`."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 from snnlib.app import read_options
-from snnlib.app.training.choices import (
-    DataName,
-    Device,
-    FrameMode,
-    ImageEncoding,
-    LateEvents,
-    LossName,
-    NeuronName,
-    Precision,
-    Start,
-    SurrogateName,
-)
+from snnlib.app.kinds import KINDS
+from snnlib.app.kinds.base import Kind
+from snnlib.app.setting import check_settings, count, describe, matches, number, setting, such_that
 from snnlib.app.training.config_file import StoredSettings
 from snnlib.app.training.config_rules import check_together
-from snnlib.app.training.setting import check_settings, count, describe, matches, number, setting, such_that
+from snnlib.app.training.neuron import NEURONS, SURROGATES
+from snnlib.app.training.objective import LOSSES
 
-# The groups in which the command lists its options.
-DATA, NET, LEARNING, RUN = "Data", "Net", "Learning", "Run"
 # Settings that may differ when a run is resumed: they say how the work is done, not what is learned.
 MACHINE_FIELDS = frozenset({"root", "threads", "workers"})
 # Of torch's generators, with room for what is added per epoch.
@@ -36,27 +27,16 @@ def _texts(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(text, str) for text in value)
 
 
-@describe
 @dataclass(frozen=True)
-class TrainConfig(StoredSettings):
-    """Settings of a run, checked when made. The defaults are the recipe for the embedded digits.
+class DataSettings:
+    """Which data, and how a net sees them."""
 
-    Raises:
-        ConfigError: a setting out of its range; names it, what was expected and what came.
+    group: ClassVar[str] = "Data"
 
-    >>> TrainConfig(epochs=0)
-    Traceback (most recent call last):
-    snnlib.app.training.errors.ConfigError: epochs: expected an integer >= 1, got 0
-    """
-
-    data: DataName = setting(
+    data: str = setting(
         "digits",
-        "Train on the embedded digits, which need no download, on a copy of N-MNIST (nmnist), on MNIST's images as "
-        "a simulated event camera sees them (mnist-events), or on a folder of event files (folder); on images: "
-        "MNIST (mnist), Fashion-MNIST (fashion-mnist) or a folder of PNG or JPEG files (images); or on sequences "
-        "without frames: electrocardiograms with a label at every step (ecg), recorded voices (spoken-digits), "
-        "Spiking Heidelberg Digits (shd), Spiking Speech Commands (ssc).",
-        DATA,
+        f"Train on {', '.join(f'{kind.help} ({name})' for name, kind in KINDS.items())}.",
+        words=KINDS,
     )
     """See `snnlib.data`: `SimulatedEvents`, `EventFolder`, `MNIST`, `ImageFolder`, `ECG`, `SpokenDigits` and `Cochlea`,
     `SHD`, `SSC`. Each recording is as long as it is; padding of a batch counts for nothing."""
@@ -64,266 +44,71 @@ class TrainConfig(StoredSettings):
         None,
         "Read the data from this folder, which holds Train/ and Test/ or zips of them (nmnist), or one folder per "
         "class with event files of any formats (folder) or with images (images), or the files of the data set.",
-        DATA,
         path=True,
     )
     """None for the user's cache (digits only)."""
     classes: list[str] | None = setting(
-        None, "", DATA, such_that(lambda names: _texts(names) and len(names) > 0, "a list of names")
+        None, "", such_that(lambda names: _texts(names) and len(names) > 0, "a list of names")
     )
     """Names of the classes of a folder, in the order of the net's outputs; None to take those in `root`."""
-    read: list[str] | None = setting(
-        None, f"{read_options.HELP} For --data folder.", DATA, such_that(_texts, "a list of texts NAME=VALUE")
+    reader_options: list[str] | None = setting(
+        None,
+        f"{read_options.HELP} For --data folder.",
+        such_that(_texts, "a list of texts NAME=VALUE"),
+        also="read",
+        needs="event files",
     )
-    time_steps: int = setting(30, "Bin each sample into this many time steps.", DATA, count(1))
+    time_steps: int = setting(30, "Bin each sample into this many time steps.", count(1))
     """T; sequences without frames have lengths of their own."""
     step_ms: float = setting(
         10.0,
         "Make each time step this many milliseconds long.",
-        DATA,
         number(above=0),
         such_that(lambda ms: round(ms * 1000) >= 1, "at least 0.001 ms"),
     )
     """That of electrocardiograms is the data's."""
     channels: int = setting(
-        70, "Hear spoken digits with a cochlea of this many frequency channels.", DATA, count(1)
+        70, "Hear spoken digits with a cochlea of this many frequency channels.", count(1)
     )
     crop: str | None = setting(
         None,
         "Use this part of the sensor, WIDTHxHEIGHT+LEFT+TOP in pixels.",
-        DATA,
         matches(r"[1-9]\d{0,4}x[1-9]\d{0,4}\+\d{1,5}\+\d{1,5}", "WIDTHxHEIGHT+LEFT+TOP in pixels"),
+        needs="sensor",
     )
     """None for all of it. See `snnlib.data.CropPool`, also for `pool`."""
-    pool: int = setting(1, "Join squares of this many pixels by side to one.", DATA, count(1))
-    frames: FrameMode = setting(
-        "binary", "Set a cell with events to 1 (binary) or to the number of its events (count).", DATA
+    pool: int = setting(1, "Join squares of this many pixels by side to one.", count(1), needs="sensor")
+    frames: Literal["binary", "count"] = setting(
+        "binary", "Set a cell with events to 1 (binary) or to the number of its events (count)."
     )
-    late: LateEvents = setting(
-        "clamp", "Put events after the last step into it (clamp) or leave them out (drop).", DATA
+    overflow: Literal["clamp", "drop", "error"] = setting(
+        "clamp", "Put events after the last step into it (clamp) or leave them out (drop).", also="late"
     )
     """`"error"`: they end the run."""
-    encoding: ImageEncoding = setting(
+    encoding: Literal["current", "rate", "latency", "rows", "pixels", "permuted-pixels"] = setting(
         "current",
         "Show an image as currents at every step, as spikes by rate or latency, or row by row or pixel by pixel.",
-        DATA,
+        needs="images",
     )
     """See `snnlib.data.ToSequence`. Permuted pixels have an order that is the same in every run."""
     mean: float = setting(
-        0.0, "Subtract this from the pixels of images, which are from 0 to 1.", DATA, number()
+        0.0, "Subtract this from the pixels of images, which are from 0 to 1.", number(), needs="images"
     )
     """Not for rate and latency."""
-    std: float = setting(1.0, "Divide what is left by this.", DATA, number(above=0))
+    std: float = setting(1.0, "Divide what is left by this.", number(above=0), needs="images")
     size: str | None = setting(
         None,
         "Resize the images of a folder to WIDTHxHEIGHT pixels.",
-        DATA,
         matches(r"[1-9]\d{0,3}x[1-9]\d{0,3}", "WIDTHxHEIGHT in pixels"),
+        needs="image files",
     )
     """None to take that of the first."""
-    colour: bool = setting(False, "Read the images of a folder in colour.", DATA)
+    colour: bool = setting(False, "Read the images of a folder in colour.", needs="image files")
 
-    net: str = setting(
-        "12C5p1-P2-64C5-P2-10",
-        "Build these layers: 12C5p1 is a convolution, P2 a pooling, 10 a linear layer, 10D25 one with delays up to 25 "
-        "steps, 128R a recurrent one, 64RB one in both directions, 64S a state-space block.",
-        NET,
-    )
-    """The papers' notation, see `snnlib.models.from_notation`. The last layer must have one neuron per class."""
-    neuron: NeuronName = setting(
-        "srm", "Build layers of these neurons; all but srm learn with a surrogate gradient.", NET
-    )
-    """`"srm"` learns from spike times; the others are models of `snnlib.neurons`."""
-    tau: float = setting(
-        2.0, "Set the membrane time constant of all neurons but srm, in time steps.", NET, number(least=1)
-    )
-    """Those of recurrent layers are spread over a decade from it upwards and learned, see
-    `snnlib.app.training.neuron`."""
-    surrogate: SurrogateName = setting("triangle", "Take a surrogate gradient of this shape.", NET)
-    """Triangle and rectangle are zero away from the threshold: the backward pass costs what the steps near it cost."""
-    surrogate_width: float = setting(
-        0.5, "Set the half width of a triangle or rectangle, in thresholds.", NET, number(above=0)
-    )
-    batch_norm: bool = setting(
-        False, "Normalise currents over each batch before the neurons, not for srm.", NET
-    )
-    """torch's, before the neurons of every layer but the last. Their rates are not calibrated then."""
-    tau_m: float = setting(
-        8.0,
-        "Set the membrane time constant of srm neurons and read-outs, in time steps.",
-        NET,
-        number(least=1),
-    )
-    tau_s: float = setting(
-        4.0,
-        "Set the synaptic time constant of srm neurons and read-outs, in time steps.",
-        NET,
-        number(least=1),
-    )
-    tau_grad: float | None = setting(
-        8.0, "Set the time constant of the gradient kernel, in time steps.", NET, number(above=1)
-    )
-    """None for `tau_s`."""
-    init: str | None = setting(
-        None,
-        "Begin with the last weights of the run in this folder, which has the same net, instead of new ones.",
-        NET,
-        path=True,
-    )
-    """None draws weights and calibrates rates."""
-    start: Start = setting(
-        "calibrated",
-        "Begin with srm weights whose channels fire at one rate, or with weights of mean 0, for images.",
-        NET,
-    )
-    """`"calibrated"`: a shift of its weights gives each channel its rate, and
-    weights, gain and offset learn at one pace. `"standardized"`: weights of mean 0 and one factor give a layer its
-    rate, gain and offset learn slowly, and homeostasis wakes silent channels (`snnlib.prepare_` with `standardize`)."""
-    target_rate: float = setting(
-        0.01,
-        "Calibrate hidden layers to this many spikes per neuron and time step.",
-        NET,
-        number(above=0),
-        _RATE,
-    )
-    """On one batch before training. 0.05 is half of what a first layer can reach on the digits, where large parts of
-    the frame are empty."""
-    output_rate: float = setting(
-        0.1,
-        "Calibrate the output layer to this many spikes per neuron and time step.",
-        NET,
-        number(above=0),
-        _RATE,
-    )
-
-    input_grad_scale: float = setting(
-        1.0,
-        "Multiply the gradient that srm layers hand to the layer before by this.",
-        LEARNING,
-        number(above=0),
-    )
-    """0.85 in the 2022 paper's code."""
-    val_split: float = setting(
-        0.0,
-        "Hold out this share of the training samples and keep the checkpoint of the best epoch, the first with the "
-        "highest accuracy on them.",
-        LEARNING,
-        number(least=0),
-        such_that(lambda share: share < 1, "a share of the training samples, below 1"),
-    )
-    """Of each class alike. 0: none is held out, and the net of the last epoch is the result. The test set never chooses
-    anything. Of folders the share is `val_share` of `EventFolder` and `ImageFolder`, whose validation set is taken: the
-    folder's own where it gives one. Of sequences without frames any share above 0 holds out the data set's own
-    validation set, which has other speakers or other recordings, and of MNIST's images the last twelfth."""
-    epochs: int = setting(8, "Pass this many times over the training set.", LEARNING, count(1))
-    batch_size: int = setting(
-        25, "Take this many samples per batch; each device has one batch per step.", LEARNING, count(1)
-    )
-    accumulate: int = setting(
-        1, "Add the gradients of this many batches before each step.", LEARNING, count(1)
-    )
-    """R devices give the same bits as one that accumulates R batches, for R a power of two and nets without batch
-    normalisation."""
-    copies: int = setting(
-        1, "Put each sample into its batch this many times, augmented anew each time.", LEARNING, count(1)
-    )
-    """A step has `copies * batch_size` samples. See `snnlib.data.BatchAugmentation`."""
-    lr: float = setting(
-        2e-2, "Set the peak learning rate of AdamW, which decays along a cosine.", LEARNING, number(above=0)
-    )
-    warmup_epochs: float = setting(
-        0.5, "Let the learning rate rise linearly for this many epochs.", LEARNING, number(least=0)
-    )
-    weight_decay: float = setting(0.05, "Set the weight decay of AdamW.", LEARNING, number(least=0))
-    """Decoupled, of weights; learned constants of neurons have none."""
-    clip_norm: float | None = setting(
-        None,
-        "Scale gradients down to this norm; leave out steps whose gradient is not finite.",
-        LEARNING,
-        number(above=0),
-    )
-    """None does neither."""
-    operations_weight: float = setting(
-        0.0,
-        "Add the share of synaptic operations that spikes cause, times this factor, to the loss, so that the net "
-        "learns to do with fewer.",
-        LEARNING,
-        number(least=0),
-    )
-    """Of `snnlib.losses.SynapticOperationsLoss`; `docs/measurements/operations.md` has what factors do."""
-    shift: int = setting(2, "Move training samples by up to this many pixels.", LEARNING, count(0))
-    """Along each axis, anew each time they are seen. As `rotate` and `warp` an option of
-    `snnlib.data.AugmentFrames`."""
-    rotate: float = setting(
-        10.0,
-        "Rotate training samples by up to this many degrees.",
-        LEARNING,
-        number(least=0),
-        such_that(lambda degrees: degrees <= 180, "degrees in 0..180"),
-    )
-    warp: float = setting(1.0, "Warp training samples by about this many pixels.", LEARNING, number(least=0))
-    loss: LossName = setting(
-        "tet",
-        "Minimise this loss of output potentials (tet, mean-potential), spike counts, spike times or spike trains.",
-        LEARNING,
-    )
-    """`"count"`: squared distance to the wanted counts where a count is on the wrong side of its own; `"count+"`, its
-    balanced form; `"cross-entropy"` and `"cross-entropy+"` of `logit_scale * counts`; `"first-spike"`, cross-entropy of
-    `-logit_scale * times`; `"spike-time"` and `"van-rossum"`, distance to a sequence with the wanted counts; `"tet"`,
-    cross-entropy at each step of output potentials without spikes; `"mean-potential"`, that of their mean. TET is the
-    default because it learns fastest by far. Of the others, count wants every output neuron to fire a little: one that
-    cross-entropy has silenced learns no more."""
-    logit_scale: float = setting(
-        0.5,
-        "Multiply spike counts by this to get the logits of cross-entropy losses.",
-        LEARNING,
-        number(above=0),
-    )
-    """Or steps of spikes. Counts of one sample differ by about ten."""
-    desired: float = setting(
-        15.0,
-        "Ask the neuron of the true class for this many spikes (count losses).",
-        LEARNING,
-        number(above=0),
-    )
-    undesired: float = setting(
-        2.0, "Ask the other output neurons for this many spikes (count losses).", LEARNING, number(least=0)
-    )
-    seed: int = setting(
-        0,
-        "Draw weights, the order of samples and all else that is random from this seed.",
-        LEARNING,
-        count(0, _LARGEST_SEED),
-    )
-
-    device: Device = setting(
-        "auto",
-        "Compute on this device; auto takes a GPU where there is one.",
-        RUN,
-        names=("--device", "--accelerator"),
-    )
-    devices: int = setting(
-        1, "Train on this many GPUs (or in as many CPU processes) together.", RUN, count(1)
-    )
-    nodes: int = setting(
-        1, "Train on this many machines together; start the command on each by torchrun.", RUN, count(1)
-    )
-    """Each with `devices`."""
-    precision: Precision = setting(
-        "32-true", "Store weights and spikes in this precision; bf16-mixed keeps weights in float32.", RUN
-    )
-    """In Lightning's words; with `"bf16-mixed"` the layers run under bfloat16 autocast."""
-    threads: int | None = setting(
-        None, "Use this many CPU threads; the default is torch's choice.", RUN, count(1)
-    )
-    workers: int = setting(
-        0, "Read data in this many further processes; 0 reads in the main process.", RUN, count(0)
-    )
-    """0 is fastest once frames are cached. The result is the same."""
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-        check_together(self)
+    @property
+    def kind(self) -> Kind:
+        """What `data` names."""
+        return KINDS[self.data]
 
     @property
     def step_us(self) -> int:
@@ -345,3 +130,213 @@ class TrainConfig(StoredSettings):
             return None
         width, height, left, top = map(int, re.split(r"[x+]", self.crop))
         return top, left, height, width
+
+
+@dataclass(frozen=True)
+class NetSettings:
+    """The net, and the weights that it begins with."""
+
+    group: ClassVar[str] = "Net"
+
+    net: str = setting(
+        "12C5p1-P2-64C5-P2-10",
+        "Build these layers: 12C5p1 is a convolution, P2 a pooling, 10 a linear layer, 10D25 one with delays up to 25 "
+        "steps, 128R a recurrent one, 64RB one in both directions, 64S a state-space block.",
+    )
+    """The papers' notation, see `snnlib.models.from_notation`. The last layer must have one neuron per class."""
+    neuron: str = setting(
+        "srm", "Build layers of these neurons; all but srm learn with a surrogate gradient.", words=NEURONS
+    )
+    """`"srm"` learns from spike times; the others are models of `snnlib.neurons`."""
+    tau: float = setting(
+        2.0, "Set the membrane time constant of all neurons but srm, in time steps.", number(least=1)
+    )
+    """Those of recurrent layers are spread over a decade from it upwards and learned, see
+    `snnlib.app.training.neuron`."""
+    surrogate: str = setting("triangle", "Take a surrogate gradient of this shape.", words=SURROGATES)
+    """Triangle and rectangle are zero away from the threshold: the backward pass costs what the steps near it cost."""
+    surrogate_width: float = setting(
+        0.5, "Set the half width of a triangle or rectangle, in thresholds.", number(above=0)
+    )
+    batch_norm: bool = setting(False, "Normalise currents over each batch before the neurons, not for srm.")
+    """torch's, before the neurons of every layer but the last. Their rates are not calibrated then."""
+    tau_m: float = setting(
+        8.0, "Set the membrane time constant of srm neurons and read-outs, in time steps.", number(least=1)
+    )
+    tau_s: float = setting(
+        4.0, "Set the synaptic time constant of srm neurons and read-outs, in time steps.", number(least=1)
+    )
+    tau_grad: float | None = setting(
+        8.0, "Set the time constant of the gradient kernel, in time steps.", number(above=1)
+    )
+    """None for `tau_s`."""
+    init_from: str | None = setting(
+        None,
+        "Begin with the last weights of the run in this folder, which has the same net, instead of new ones.",
+        path=True,
+        also="init",
+    )
+    """None draws weights and calibrates rates."""
+    weight_scheme: Literal["calibrated", "standardized"] = setting(
+        "calibrated",
+        "Begin with srm weights whose channels fire at one rate, or with weights of mean 0, for images.",
+        also="start",
+    )
+    """`"calibrated"`: a shift of its weights gives each channel its rate, and
+    weights, gain and offset learn at one pace. `"standardized"`: weights of mean 0 and one factor give a layer its
+    rate, gain and offset learn slowly, and homeostasis wakes silent channels (`snnlib.prepare_` with `standardize`)."""
+    target_rate: float = setting(
+        0.01, "Calibrate hidden layers to this many spikes per neuron and time step.", number(above=0), _RATE
+    )
+    """On one batch before training. 0.05 is half of what a first layer can reach on the digits, where large parts of
+    the frame are empty."""
+    output_rate: float = setting(
+        0.1,
+        "Calibrate the output layer to this many spikes per neuron and time step.",
+        number(above=0),
+        _RATE,
+    )
+
+
+@dataclass(frozen=True)
+class LearningSettings:
+    """Samples, loss and steps."""
+
+    group: ClassVar[str] = "Learning"
+
+    input_grad_scale: float = setting(
+        1.0, "Multiply the gradient that srm layers hand to the layer before by this.", number(above=0)
+    )
+    """0.85 in the 2022 paper's code."""
+    val_split: float = setting(
+        0.0,
+        "Hold out this share of the training samples and keep the checkpoint of the best epoch, the first with the "
+        "highest accuracy on them.",
+        number(least=0),
+        such_that(lambda share: share < 1, "a share of the training samples, below 1"),
+    )
+    """Of each class alike. 0: none is held out, and the net of the last epoch is the result. The test set never chooses
+    anything. Of folders the share is `val_share` of `EventFolder` and `ImageFolder`, whose validation set is taken: the
+    folder's own where it gives one. Of sequences without frames any share above 0 holds out the data set's own
+    validation set, which has other speakers or other recordings, and of MNIST's images the last twelfth."""
+    epochs: int = setting(8, "Pass this many times over the training set.", count(1))
+    batch_size: int = setting(
+        25, "Take this many samples per batch; each device has one batch per step.", count(1)
+    )
+    accumulate: int = setting(1, "Add the gradients of this many batches before each step.", count(1))
+    """R devices give the same bits as one that accumulates R batches, for R a power of two and nets without batch
+    normalisation."""
+    copies: int = setting(
+        1,
+        "Put each sample into its batch this many times, augmented anew each time.",
+        count(1),
+        needs="frames",
+    )
+    """A step has `copies * batch_size` samples. See `snnlib.data.BatchAugmentation`."""
+    lr: float = setting(
+        2e-2, "Set the peak learning rate of AdamW, which decays along a cosine.", number(above=0)
+    )
+    warmup_epochs: float = setting(
+        0.5, "Let the learning rate rise linearly for this many epochs.", number(least=0)
+    )
+    weight_decay: float = setting(0.05, "Set the weight decay of AdamW.", number(least=0))
+    """Decoupled, of weights; learned constants of neurons have none."""
+    clip_norm: float | None = setting(
+        None,
+        "Scale gradients down to this norm; leave out steps whose gradient is not finite.",
+        number(above=0),
+    )
+    """None does neither."""
+    operations_weight: float = setting(
+        0.0,
+        "Add the share of synaptic operations that spikes cause, times this factor, to the loss, so that the net "
+        "learns to do with fewer.",
+        number(least=0),
+    )
+    """Of `snnlib.losses.SynapticOperationsLoss`; `docs/measurements/operations.md` has what factors do."""
+    shift: int = setting(
+        2, "Move training samples by up to this many pixels.", count(0), needs="frames", off=0
+    )
+    """Along each axis, anew each time they are seen. As `rotate` and `warp` an option of
+    `snnlib.data.AugmentFrames`."""
+    rotate: float = setting(
+        10.0,
+        "Rotate training samples by up to this many degrees.",
+        number(least=0),
+        such_that(lambda degrees: degrees <= 180, "degrees in 0..180"),
+        needs="frames",
+        off=0,
+    )
+    warp: float = setting(
+        1.0, "Warp training samples by about this many pixels.", number(least=0), needs="frames", off=0
+    )
+    loss: str = setting(
+        "tet",
+        "Minimise this loss of output potentials (tet, mean-potential), spike counts, spike times or spike trains.",
+        words=LOSSES,
+    )
+    """`"count"`: squared distance to the wanted counts where a count is on the wrong side of its own; `"count+"`, its
+    balanced form; `"cross-entropy"` and `"cross-entropy+"` of `logit_scale * counts`; `"first-spike"`, cross-entropy of
+    `-logit_scale * times`; `"spike-time"` and `"van-rossum"`, distance to a sequence with the wanted counts; `"tet"`,
+    cross-entropy at each step of output potentials without spikes; `"mean-potential"`, that of their mean. TET is the
+    default because it learns fastest by far. Of the others, count wants every output neuron to fire a little: one that
+    cross-entropy has silenced learns no more."""
+    logit_scale: float = setting(
+        0.5, "Multiply spike counts by this to get the logits of cross-entropy losses.", number(above=0)
+    )
+    """Or steps of spikes. Counts of one sample differ by about ten."""
+    desired: float = setting(
+        15.0, "Ask the neuron of the true class for this many spikes (count losses).", number(above=0)
+    )
+    undesired: float = setting(
+        2.0, "Ask the other output neurons for this many spikes (count losses).", number(least=0)
+    )
+    seed: int = setting(
+        0,
+        "Draw weights, the order of samples and all else that is random from this seed.",
+        count(0, _LARGEST_SEED),
+    )
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """The machine."""
+
+    group: ClassVar[str] = "Run"
+
+    device: Literal["auto", "cpu", "cuda"] = setting(
+        "auto", "Compute on this device; auto takes a GPU where there is one.", also="accelerator"
+    )
+    devices: int = setting(1, "Train on this many GPUs (or in as many CPU processes) together.", count(1))
+    nodes: int = setting(
+        1, "Train on this many machines together; start the command on each by torchrun.", count(1)
+    )
+    """Each with `devices`."""
+    precision: Literal["32-true", "64-true", "bf16-true", "bf16-mixed"] = setting(
+        "32-true", "Store weights and spikes in this precision; bf16-mixed keeps weights in float32."
+    )
+    """In Lightning's words; with `"bf16-mixed"` the layers run under bfloat16 autocast."""
+    threads: int | None = setting(None, "Use this many CPU threads; the default is torch's choice.", count(1))
+    workers: int = setting(
+        0, "Read data in this many further processes; 0 reads in the main process.", count(0)
+    )
+    """0 is fastest once frames are cached. The result is the same."""
+
+
+# The fields of a dataclass are those of its last base first.
+@describe
+@dataclass(frozen=True)
+class TrainConfig(RunSettings, LearningSettings, NetSettings, DataSettings, StoredSettings):
+    """Settings of a run, checked when made. The defaults are the recipe for the embedded digits.
+
+    Raises:
+        ConfigError: a setting out of its range; names it, what was expected and what came.
+
+    >>> TrainConfig(epochs=0)
+    Traceback (most recent call last):
+    snnlib.app.errors.ConfigError: epochs: expected an integer >= 1, got 0
+    """
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        check_together(self)

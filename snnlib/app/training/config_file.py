@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Self
 
 from snnlib import __version__
-from snnlib.app.training.errors import ConfigError
+from snnlib.app.errors import ConfigError
+from snnlib.app.setting import settings_of
 from snnlib.data.atomic import write_bytes_atomically
 
 # Key of snnlib's version in the file; 0.1 wrote none.
 _VERSION_KEY = "snnlib_version"
-# Settings of earlier versions that changed no result: training steps as CUDA graphs.
-_RETIRED = ("graph",)
+# Settings of earlier versions that are gone, with what they said; none of them changed a result.
+_RETIRED = {"graph": "whether a training step was one CUDA graph"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,20 +48,23 @@ class StoredSettings:
         if not isinstance(values, dict):
             raise ConfigError(str(path), f"expected a JSON object of settings, got {type(values).__name__}")
         version = values.pop(_VERSION_KEY, "0.1.0")
+        former = {declared.also: declared.name for declared in settings_of(cls)}
+        values = {former.get(name, name): value for name, value in values.items()}
+        gone = sorted(_RETIRED.keys() & values.keys())
         fields = {field.name: field.default for field in dataclasses.fields(cls)}
-        values = {name: value for name, value in values.items() if name not in _RETIRED}
-        unknown = sorted(set(values) - fields.keys())
+        unknown = sorted(values.keys() - fields.keys() - _RETIRED.keys())
         if unknown:
             raise ConfigError(str(path), f"expected known settings only, got {', '.join(unknown)}")
         try:
-            config = cls(**values)
+            config = cls(**{name: value for name, value in values.items() if name not in gone})
         except ConfigError as error:
             raise ConfigError(str(path), str(error)) from error
         missing = [f"{name}={default}" for name, default in fields.items() if name not in values]
         if version != __version__ or missing:
+            left = "".join(f"; no longer a setting: {name}, {_RETIRED[name]}" for name in gone)
             warnings.warn(
                 f"{path}: written by snnlib {version}, read by {__version__}; "
-                f"settings that it does not name: {', '.join(missing) or 'none'}",
+                f"settings that it does not name: {', '.join(missing) or 'none'}{left}",
                 stacklevel=2,
             )
         return config

@@ -1,4 +1,4 @@
-"""What a run keeps: the best epoch and the last one, but none whose loss is no number; such a run stops."""
+"""Stops a run whose loss is no finite number, and keeps checkpoints of the best and the last epoch before that."""
 
 from __future__ import annotations
 

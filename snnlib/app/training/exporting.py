@@ -10,12 +10,10 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from snnlib.app.training.choices import SEQUENCES
+from snnlib.app.errors import ConfigError
 from snnlib.app.training.classifier import SpikingClassifier
 from snnlib.app.training.config import TrainConfig
 from snnlib.app.training.data_module import EventData
-from snnlib.app.training.errors import ConfigError
-from snnlib.app.training.frames import collate
 from snnlib.app.training.load import load_module
 from snnlib.app.training.run_folder import RunFolder
 from snnlib.app.training.weights import Checkpoint
@@ -62,7 +60,7 @@ def export_run_to_c(
 def _how_to_feed(config: TrainConfig, classes: tuple[str, ...]) -> list[str]:
     """What stands between a camera's events and the net's frames, for the header of the program."""
     top, left, *_ = config.crop_box or (0, 0)
-    late = "left out" if config.late == "drop" else "counted in the last one"
+    late = "left out" if config.overflow == "drop" else "counted in the last one"
     named = ", ".join(f"{number} {name}" for number, name in enumerate(classes))
     return [
         f"x = (column - {left}) / {config.pool}, y = (row - {top}) / {config.pool}; channel = polarity, 0 or 1.",
@@ -104,7 +102,7 @@ def _opened(
     folder: Path, checkpoint: Checkpoint, root: Path | None
 ) -> tuple[SpikingClassifier, TrainConfig, EventData]:
     run, config = RunFolder.open(folder, "RUN_FOLDER")
-    if config.data in SEQUENCES:
+    if "frames" not in config.kind.has:
         raise ConfigError("RUN_FOLDER", f"expected a net that takes frames, got one of {config.data}")
     if root is not None:
         config = dataclasses.replace(config, root=str(root))
@@ -119,7 +117,7 @@ def _batch(config: TrainConfig, samples: Dataset[Any], count: int | None) -> tup
     """Samples as one batch `[T, N, C, H, W]` of float32, and their labels."""
     size = len(cast(Any, samples))
     chosen = [samples[i] for i in _spread(size, size if count is None else min(count, size))]
-    frames, labels = collate(config)(chosen)
+    frames, labels = config.kind.collate(config)(chosen)
     return frames.float(), torch.as_tensor(labels)
 
 

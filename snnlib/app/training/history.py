@@ -14,7 +14,6 @@ import torch
 from lightning.pytorch.utilities import rank_zero_only
 
 from snnlib.app.training.checkup import Checkup
-from snnlib.app.training.choices import IMAGES, SEQUENCES
 from snnlib.app.training.classifier import SpikingClassifier
 from snnlib.data.atomic import write_bytes_atomically
 
@@ -32,14 +31,14 @@ class History(pl.Callback):
     Args:
         path: the CSV file.
         show: called with a line of text per epoch.
-        checkup: counts the warnings of each layer in an epoch; None where nothing is watched.
+        checkup: counts the warnings of each layer in an epoch.
 
     Attributes:
         rows: the table.
         started: whether training has begun, so that all of a checkpoint has been restored.
     """
 
-    def __init__(self, path: Path, show: Callable[[str], None], checkup: Checkup | None = None) -> None:
+    def __init__(self, path: Path, show: Callable[[str], None], checkup: Checkup) -> None:
         self.path, self.show, self.checkup = path, show, checkup
         self.rows: list[Row] = []
         self.started = False
@@ -57,17 +56,9 @@ class History(pl.Callback):
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
         config, facts, threads = module.config, module.facts, torch.get_num_threads()
         held = "" if data.val_set is None else f", {len(data.val_set)} validation"
-        channels, height, width = facts.input_shape
-        sample = f"{config.time_steps} steps of {config.step_ms:g} ms, {channels} x {height} x {width} cells"
-        if config.data in IMAGES:
-            sample = (
-                f"{config.time_steps} steps of {channels} x {height} x {width} values ({config.encoding})"
-            )
-        elif config.data in SEQUENCES:
-            sample = f"steps of {config.step_ms:g} ms, {channels} channels"
         self.show(
             f"data: {len(data.train_set)} training{held} and {len(data.test_set)} test samples of "
-            f"{len(facts.classes)} classes; a sample: {sample}"
+            f"{len(facts.classes)} classes; a sample: {config.kind.described(config, facts)}"
         )
         self.show(
             f"net: {config.net} with {sum(weight.numel() for weight in module.parameters()):,} weights "
@@ -116,8 +107,7 @@ class History(pl.Callback):
         }
         row |= {f"rate_{layer.name}": round(layer.rate, 6) for layer in module.test_result.layers}
         row |= {f"dead_{layer.name}": layer.dead for layer in module.test_result.layers}
-        if self.checkup is not None:
-            row |= {f"warned_{name}": count for name, count in self.checkup.warned.items()}
+        row |= {f"warned_{name}": count for name, count in self.checkup.warned.items()}
         row["samples_per_s"] = round(samples / (self._trained - self._start), 1)
         row["seconds"] = round(time.perf_counter() - self._start, 3)
         self.rows.append(row)

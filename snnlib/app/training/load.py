@@ -9,14 +9,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from snnlib.app.training.choices import IMAGES, SEQUENCES
 from snnlib.app.training.classifier import SpikingClassifier
 from snnlib.app.training.config import TrainConfig
-from snnlib.app.training.data_facts import data_facts
-from snnlib.app.training.frames import frames_of
-from snnlib.app.training.images import sequence_of_image
 from snnlib.app.training.run_folder import RunFolder
-from snnlib.app.training.sequences import sequence_of
 from snnlib.app.training.weights import Checkpoint, checkpoint_path, load_weights
 
 # dtype of a run's weights by the name of its precision.
@@ -59,7 +54,7 @@ def load(run: str | Path, *, checkpoint: Checkpoint = "last") -> LoadedRun:
     """
     folder, config = RunFolder.open(Path(run), "run")
     module = load_module(config, folder, checkpoint)
-    return LoadedRun(module.net, transform_of(config), module.facts.classes)
+    return LoadedRun(module.net, config.kind.transform(config, dtype_of(config)), module.facts.classes)
 
 
 def load_module(config: TrainConfig, run: RunFolder, checkpoint: Checkpoint) -> SpikingClassifier:
@@ -68,14 +63,11 @@ def load_module(config: TrainConfig, run: RunFolder, checkpoint: Checkpoint) -> 
     Raises:
         ConfigError, CheckpointError: as in `load`.
     """
-    module = SpikingClassifier(config, data_facts(config))
+    module = SpikingClassifier(config, config.kind.facts(config))
     load_weights(module, checkpoint_path(config, run, checkpoint))
-    return module.to(_DTYPES.get(config.precision, torch.float32)).eval()
+    return module.to(dtype_of(config)).eval()
 
 
-def transform_of(config: TrainConfig) -> Callable[[Any], Tensor]:
-    """Returns what makes sequences of a run's samples."""
-    dtype = _DTYPES.get(config.precision, torch.float32)
-    if config.data in IMAGES:
-        return sequence_of_image(config, dtype)
-    return sequence_of(config, dtype) if config.data in SEQUENCES else frames_of(config, dtype)
+def dtype_of(config: TrainConfig) -> torch.dtype:
+    """Returns the dtype of a run's weights."""
+    return _DTYPES.get(config.precision, torch.float32)

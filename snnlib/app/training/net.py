@@ -6,11 +6,11 @@ from functools import partial
 
 from torch import nn
 
-from snnlib.app.training.choices import LOSSES_OF_POTENTIALS
+from snnlib.app.errors import ConfigError
+from snnlib.app.kinds.base import DataFacts
 from snnlib.app.training.config import TrainConfig
-from snnlib.app.training.data_facts import DataFacts
-from snnlib.app.training.errors import ConfigError
 from snnlib.app.training.neuron import build_neuron, build_recurrent_neuron
+from snnlib.app.training.objective import LOSSES
 from snnlib.models import from_notation
 from snnlib.nn import SpikingLinear, SRMLinear, SRMReadout, standardize_weights_
 
@@ -42,8 +42,8 @@ def build_net(config: TrainConfig, facts: DataFacts) -> nn.Module:
             f"expected {len(facts.classes)} output neurons, one per class, as last layer, got {outputs!r}",
         )
     if config.neuron == "srm":
-        standardize_weights_(net, homeostasis=config.start == "standardized")
-    if config.loss in LOSSES_OF_POTENTIALS:
+        standardize_weights_(net, homeostasis=config.weight_scheme == "standardized")
+    if LOSSES[config.loss].of_potentials:
         name, last = list(net.named_children())[-1]
         assert isinstance(last, SRMLinear | SpikingLinear)
         net.set_submodule(

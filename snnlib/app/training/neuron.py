@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import torch
 
 from snnlib import neurons, surrogate
-from snnlib.app.training.choices import SurrogateName
-from snnlib.app.training.config import TrainConfig
-from snnlib.app.training.errors import ConfigError
+from snnlib.app.errors import ConfigError
 from snnlib.neurons.surrogate import Surrogate
+
+if TYPE_CHECKING:
+    from snnlib.app.training.config import NetSettings
 
 # Peak of the surrogate of recurrent layers: from 1 on gradients can grow to NaN (docs/time.md).
 _RECURRENT_PEAK = 0.4
@@ -18,36 +20,38 @@ _RECURRENT_PEAK = 0.4
 # Of sequential MNIST in Higuchi et al., "Balanced Resonate-and-Fire Neurons", ICML 2024.
 _BRF_OMEGA, _BRF_OFFSET = (15.0, 50.0), (0.1, 1.0)
 
-_SHAPES: dict[SurrogateName, Callable[[float], Surrogate]] = {
+SURROGATES: Mapping[str, Callable[[float], Surrogate]] = {
     "triangle": surrogate.Triangle,
     "rectangle": surrogate.Rectangle,
     "atan": lambda _width: surrogate.ATan(),
     "sigmoid": lambda _width: surrogate.Sigmoid(),
     "fast-sigmoid": lambda _width: surrogate.FastSigmoid(),
 }
+# Of a time constant and a surrogate.
+NEURONS: Mapping[str, Callable[[float, Surrogate], neurons.Neuron] | None] = {
+    # Layers of their own have them.
+    "srm": None,
+    "if": lambda _tau, shape: neurons.IF(surrogate=shape),
+    "lif": lambda tau, shape: neurons.LIF(tau, surrogate=shape),
+    "plif": lambda tau, shape: neurons.PLIF(tau, surrogate=shape),
+    "cubalif": lambda tau, shape: neurons.CubaLIF(tau, surrogate=shape),
+    "alif": lambda tau, shape: neurons.ALIF(tau, surrogate=shape),
+    "adlif": lambda tau, shape: neurons.AdLIF(tau, surrogate=shape),
+    "brf": lambda _tau, _shape: neurons.BRF(),
+    "lru": lambda _tau, _shape: neurons.LRU(),
+    "spiking-lru": lambda _tau, shape: neurons.LRU(threshold=1.0, surrogate=shape),
+}
+# Neurons of state-space blocks, and of no other layer.
+STATE_SPACE_NEURONS = frozenset({"lru", "spiking-lru"})
 
 
-def build_neuron(config: TrainConfig) -> neurons.Neuron | None:
-    """A neuron of which every layer gets a copy; None for SRM neurons, which layers of their own have."""
-    if config.neuron == "srm":
-        return None
-    shape = _SHAPES[config.surrogate](config.surrogate_width)
-    tau = config.tau
-    models: dict[str, Callable[[], neurons.Neuron]] = {
-        "if": lambda: neurons.IF(surrogate=shape),
-        "lif": lambda: neurons.LIF(tau, surrogate=shape),
-        "plif": lambda: neurons.PLIF(tau, surrogate=shape),
-        "cubalif": lambda: neurons.CubaLIF(tau, surrogate=shape),
-        "alif": lambda: neurons.ALIF(tau, surrogate=shape),
-        "adlif": lambda: neurons.AdLIF(tau, surrogate=shape),
-        "brf": neurons.BRF,
-        "lru": neurons.LRU,
-        "spiking-lru": lambda: neurons.LRU(threshold=1.0, surrogate=shape),
-    }
-    return models[config.neuron]()
+def build_neuron(config: NetSettings) -> neurons.Neuron | None:
+    """A neuron of which every layer gets a copy; None for SRM neurons."""
+    model = NEURONS[config.neuron]
+    return model(config.tau, SURROGATES[config.surrogate](config.surrogate_width)) if model else None
 
 
-def build_recurrent_neuron(config: TrainConfig, size: int) -> neurons.Neuron:
+def build_recurrent_neuron(config: NetSettings, size: int) -> neurons.Neuron:
     """Neurons of a recurrent layer or a state-space block, each with constants of its own that learn within bounds.
 
     Time constants are drawn log-uniformly: of membranes from `tau` to `10 tau`, of the synapses of `cubalif` from
@@ -63,7 +67,7 @@ def build_recurrent_neuron(config: TrainConfig, size: int) -> neurons.Neuron:
         return neurons.LRU.ring(size)
     if config.neuron == "spiking-lru":
         return neurons.LRU.ring(
-            size, threshold=1.0, surrogate=_SHAPES[config.surrogate](config.surrogate_width)
+            size, threshold=1.0, surrogate=SURROGATES[config.surrogate](config.surrogate_width)
         )
     if config.neuron == "brf":
         omega, offset = torch.empty(size).uniform_(*_BRF_OMEGA), torch.empty(size).uniform_(*_BRF_OFFSET)

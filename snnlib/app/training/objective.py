@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from snnlib.app.training.choices import STEPS_LABELLED
-from snnlib.app.training.config import TrainConfig
 from snnlib.learning import losses
 from snnlib.learning.decoding import first_spike_time, spike_count
 from snnlib.sequences.lengths import without_padding
+
+if TYPE_CHECKING:
+    from snnlib.app.training.config import TrainConfig
 
 Loss = Callable[..., Tensor]
 
@@ -36,56 +38,101 @@ class Objective:
     scores: Callable[..., Tensor]
 
 
-def build_objective(config: TrainConfig) -> Objective:
-    """The objective that the settings name. Losses on counts and on spike trains decide by counts."""
-    wanted: dict[str, Any] = {"desired": config.desired, "undesired": config.undesired}
-    scale = config.logit_scale
-    of_counts: dict[str, Loss] = {
-        "count": partial(losses.spike_count_loss, one_sided=True, **wanted),
-        "count+": partial(losses.spike_count_plus_loss, **wanted),
-        "cross-entropy": partial(losses.count_cross_entropy, scale=scale),
-        "cross-entropy+": partial(losses.count_cross_entropy_plus, scale=scale),
-    }
-    of_trains: dict[str, Loss] = {
-        "spike-time": losses.spike_time_loss,
-        "van-rossum": partial(losses.van_rossum_loss, tau=config.tau_s),
-    }
-    if loss := of_counts.get(config.loss):
+@dataclass(frozen=True)
+class LossChoice:
+    """A loss that settings can name.
+
+    Args:
+        build: makes the objective.
+        of_potentials: whether it takes potentials, of a read-out in place of the last layer.
+        knows_lengths: whether it takes samples of different lengths; others count steps to the end of the batch.
+        labels_steps: whether it takes a label for every step.
+        wants_whole_counts: whether `desired` and `undesired` are spikes of a sequence.
+    """
+
+    build: Callable[[TrainConfig], Objective]
+    of_potentials: bool = False
+    knows_lengths: bool = False
+    labels_steps: bool = False
+    wants_whole_counts: bool = False
+
+
+def _of_counts(loss_of: Callable[[TrainConfig], Loss]) -> LossChoice:
+    """A loss on counts `[N, classes]`, which decide."""
+
+    def build(config: TrainConfig) -> Objective:
+        loss = loss_of(config)
         return Objective(
-            lambda spikes, labels, lengths=None: loss(spike_count(spikes, lengths=lengths), labels),
-            lambda spikes, lengths=None: spike_count(spikes, lengths=lengths),
+            lambda spikes, labels, lengths=None: loss(spike_count(spikes, lengths=lengths), labels), _count
         )
-    if distance := of_trains.get(config.loss):
+
+    return LossChoice(build, knows_lengths=True)
+
+
+def _of_trains(loss_of: Callable[[TrainConfig], Loss]) -> LossChoice:
+    """A distance to sequences with the wanted counts; counts decide."""
+
+    def build(config: TrainConfig) -> Objective:
+        distance = loss_of(config)
         return Objective(
-            lambda spikes, labels, _=None: _distance_to_wanted_train(distance, config, spikes, labels),
-            lambda spikes, _=None: spike_count(spikes),
+            lambda spikes, labels, _=None: _distance_to_wanted_train(distance, config, spikes, labels), _count
         )
-    if config.loss == "first-spike":
-        return Objective(
-            lambda spikes, labels, _=None: losses.first_spike_loss(
-                first_spike_time(spikes), labels, scale=scale, deadline=config.time_steps / 2
-            ),
-            lambda spikes, _=None: -first_spike_time(spikes),
-        )
-    if config.data in STEPS_LABELLED:
-        # Labels change within a sequence, so no step is pulled to the potential of another: no regulariser.
-        return Objective(
-            lambda potential, labels, lengths=None: losses.tet_loss(
-                potential, labels, regularization=0.0, lengths=lengths
-            ),
-            lambda potential, _=None: potential,
-        )
-    if config.loss == "mean-potential":
-        return Objective(
-            lambda potential, labels, lengths=None: cross_entropy(
-                _mean_potential(potential, lengths), labels
-            ),
-            _mean_potential,
-        )
+
+    return LossChoice(build, wants_whole_counts=True)
+
+
+def _first_spike(config: TrainConfig) -> Objective:
+    def loss(spikes: Tensor, labels: Tensor, _: Tensor | None = None) -> Tensor:
+        times, deadline = first_spike_time(spikes), config.time_steps / 2
+        return losses.first_spike_loss(times, labels, scale=config.logit_scale, deadline=deadline)
+
+    return Objective(loss, lambda spikes, _=None: -first_spike_time(spikes))
+
+
+def _tet(config: TrainConfig) -> Objective:
+    # Where labels change within a sequence no step is pulled to the potential of another: no regulariser.
+    options: dict[str, Any] = {"regularization": 0.0} if config.kind.labels_steps else {}
+
+    def loss(potential: Tensor, labels: Tensor, lengths: Tensor | None = None) -> Tensor:
+        return losses.tet_loss(potential, labels, lengths=lengths, **options)
+
+    return Objective(loss, (lambda potential, _=None: potential) if options else _mean_potential)
+
+
+def _cross_entropy_of_means(config: TrainConfig) -> Objective:
     return Objective(
-        lambda potential, labels, lengths=None: losses.tet_loss(potential, labels, lengths=lengths),
+        lambda potential, labels, lengths=None: cross_entropy(_mean_potential(potential, lengths), labels),
         _mean_potential,
     )
+
+
+def _wanted(config: TrainConfig) -> dict[str, Any]:
+    return {"desired": config.desired, "undesired": config.undesired}
+
+
+LOSSES: Mapping[str, LossChoice] = MappingProxyType(
+    {
+        "count": _of_counts(
+            lambda config: partial(losses.spike_count_loss, one_sided=True, **_wanted(config))
+        ),
+        "count+": _of_counts(lambda config: partial(losses.spike_count_plus_loss, **_wanted(config))),
+        "cross-entropy": _of_counts(
+            lambda config: partial(losses.count_cross_entropy, scale=config.logit_scale)
+        ),
+        "cross-entropy+": _of_counts(
+            lambda config: partial(losses.count_cross_entropy_plus, scale=config.logit_scale)
+        ),
+        "first-spike": LossChoice(_first_spike),
+        "spike-time": _of_trains(lambda config: losses.spike_time_loss),
+        "van-rossum": _of_trains(lambda config: partial(losses.van_rossum_loss, tau=config.tau_s)),
+        "tet": LossChoice(_tet, of_potentials=True, knows_lengths=True, labels_steps=True),
+        "mean-potential": LossChoice(_cross_entropy_of_means, of_potentials=True, knows_lengths=True),
+    }
+)
+
+
+def _count(spikes: Tensor, lengths: Tensor | None = None) -> Tensor:
+    return spike_count(spikes, lengths=lengths)
 
 
 def _mean_potential(potential: Tensor, lengths: Tensor | None = None) -> Tensor:

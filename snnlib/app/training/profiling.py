@@ -7,10 +7,8 @@ from typing import cast
 
 from torch.utils.data import DataLoader, Subset
 
-from snnlib.app.training.choices import SEQUENCES
 from snnlib.app.training.config import TrainConfig
 from snnlib.app.training.data_module import EventData
-from snnlib.app.training.frames import collate
 from snnlib.app.training.load import load_module
 from snnlib.app.training.run_folder import RunFolder
 from snnlib.app.training.weights import Checkpoint
@@ -33,5 +31,5 @@ def run_profile(
     if samples is not None:
         chosen = Subset(chosen, range(min(samples, len(cast(Sized, chosen)))))
     # A sequence at a time, without padding.
-    size = 1 if config.data in SEQUENCES else config.batch_size
-    return profile(net, DataLoader(chosen, batch_size=size, collate_fn=collate(config)))
+    size = 1 if config.kind.ragged else config.batch_size
+    return profile(net, DataLoader(chosen, batch_size=size, collate_fn=config.kind.collate(config)))

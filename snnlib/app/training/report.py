@@ -7,7 +7,6 @@ import dataclasses
 from torch.utils.data import DataLoader
 
 from snnlib.app.report import Report, report
-from snnlib.app.training.frames import collate
 from snnlib.app.training.run import TrainResult
 from snnlib.app.training.run_folder import RunFolder
 from snnlib.app.training.summary import run_facts
@@ -24,7 +23,9 @@ def write_report(result: TrainResult, run: RunFolder) -> Report:
     facts = {name: value for name, value in run_facts(result).items() if name != "test accuracy"}
     page = report(
         module.net,
-        DataLoader(result.data.test_set, batch_size=config.batch_size, collate_fn=collate(config)),
+        DataLoader(
+            result.data.test_set, batch_size=config.batch_size, collate_fn=config.kind.collate(config)
+        ),
         classes=module.facts.classes,
         out=run.report,
         history=result.history,

@@ -12,13 +12,12 @@ import torch
 from lightning.pytorch.utilities import rank_zero_only
 from tqdm import tqdm
 
+from snnlib.app.errors import CheckpointError, ConfigError
 from snnlib.app.training.checkup import Checkup
-from snnlib.app.training.choices import IMAGES
 from snnlib.app.training.classifier import SpikingClassifier, TestResult
 from snnlib.app.training.config import TrainConfig
 from snnlib.app.training.data_module import EventData
 from snnlib.app.training.divergence import StopWhenDiverged
-from snnlib.app.training.errors import CheckpointError, ConfigError
 from snnlib.app.training.history import History, Row
 from snnlib.app.training.run_folder import RunFolder
 from snnlib.app.training.trainer import build_trainer, quiet_lightning
@@ -96,12 +95,12 @@ def train_run(
             checkup = Checkup(module.net, tqdm.write)
             history = History(run.metrics, tqdm.write, checkup)
             trainer = build_trainer(config, run, history, checkup, StopWhenDiverged(tqdm.write))
-            _say(f"reading {_described(config)}")
+            _say(f"reading {config.kind.place(config)}")
             data.setup("fit")
             _say_of_data(config, data)
-            if checkpoint is None and config.init is not None:
-                _say(f"weights of the run in {config.init}")
-                load_init(module, Path(config.init))
+            if checkpoint is None and config.init_from is not None:
+                _say(f"weights of the run in {config.init_from}")
+                load_init(module, Path(config.init_from))
             elif checkpoint is None:
                 _say("scaling weights so that neurons fire at the wanted rates (calibration)")
                 _calibrate(module, data)
@@ -190,13 +189,6 @@ def _prepare(config: TrainConfig, progress: bool) -> tuple[SpikingClassifier, Ev
     return SpikingClassifier(config, data.facts), data
 
 
-def _described(config: TrainConfig) -> str:
-    """Which data are read, and where they lie."""
-    if config.data == "digits":
-        return "the embedded digits: handwritten digits before a simulated event camera, no download"
-    return f"the {'images' if config.data in IMAGES else 'recordings'} ({config.data}) in {config.root}"
-
-
 def _say(text: str) -> None:
     if is_first_process():
         tqdm.write(text)
@@ -222,7 +214,7 @@ def _calibrate(module: SpikingClassifier, data: EventData) -> None:
         if any(isinstance(layer, SpikingRNN) for layer in module.net.modules()):
             # With the recurrence at work, and the read-out's potentials as well.
             prepare_(module.net, batch, module.target_rates())
-        elif module.config.neuron == "srm" and module.config.start == "standardized":
+        elif module.config.neuron == "srm" and module.config.weight_scheme == "standardized":
             prepare_(module.net, batch, module.target_rates(), standardize=True)
         else:
             calibrate_firing_rate_(module.net, batch, module.target_rates())

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from snnlib.app.errors import ConfigError
 from snnlib.app.training.config import TrainConfig
-from snnlib.app.training.errors import ConfigError
 
 _DEFAULT_PARENT = Path("runs")
 

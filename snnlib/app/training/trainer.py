@@ -17,11 +17,11 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.strategies import DDPStrategy, Strategy
 from torch.nn.parallel import DistributedDataParallel
 
+from snnlib.app.errors import ConfigError
 from snnlib.app.training.checkpoint_io import SafeCheckpointIO
 from snnlib.app.training.classifier import SpikingClassifier
 from snnlib.app.training.config import TrainConfig
 from snnlib.app.training.divergence import FiniteCheckpoint
-from snnlib.app.training.errors import ConfigError
 from snnlib.app.training.run_folder import RunFolder
 from snnlib.distributed import ordered_sum
 

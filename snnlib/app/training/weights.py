@@ -7,6 +7,7 @@ from typing import Literal
 
 import torch
 
+from snnlib.app.errors import CheckpointError, ConfigError
 from snnlib.app.training.checkpoint_io import (
     SafeCheckpointIO,
     find_intact,
@@ -16,7 +17,6 @@ from snnlib.app.training.checkpoint_io import (
 )
 from snnlib.app.training.classifier import SpikingClassifier
 from snnlib.app.training.config import TrainConfig
-from snnlib.app.training.errors import CheckpointError, ConfigError
 from snnlib.app.training.run_folder import RunFolder
 
 Checkpoint = Literal["last", "best"]
@@ -79,5 +79,5 @@ def load_weights(module: SpikingClassifier, path: Path, epochs: int | None = Non
 
 def load_init(module: SpikingClassifier, folder: Path) -> None:
     """Loads the last weights of another run."""
-    run, config = RunFolder.open(folder, "init")
+    run, config = RunFolder.open(folder, "init_from")
     load_weights(module, checkpoint_path(config, run, "last"), config.epochs)

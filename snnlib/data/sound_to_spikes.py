@@ -8,7 +8,7 @@ from snnlib.data.channels import ToChannels
 from snnlib.data.cochlea import Cochlea
 
 
-class Heard:
+class SoundToSpikes:
     """Sound `[samples]` to spikes `[T, channels]`; a class, so that processes that read data can be sent it.
 
     Args:

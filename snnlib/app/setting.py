@@ -1,10 +1,10 @@
-"""Declares a setting of a run once: its default, the sentence of its help, its group of options, and what it may be.
+"""Declares a setting of a run once: its default, the sentence of its help, what it may be, and which data have it.
 
-    epochs: int = setting(8, "Pass this many times over the training set.", "Learning", count(1))
+    epochs: int = setting(8, "Pass this many times over the training set.", count(1))
 
-`check_settings` checks the values of such a dataclass, and `snnlib.app.options` makes the options of a command from it.
-What a setting may be follows from its type where nothing else is given: one of the words of a `Literal`, a bool, text;
-and None where the type says so.
+`check_settings` checks the values of such a dataclass, and `snnlib.app.options` makes the options of a command from it,
+in groups named by the attribute `group` of the classes that it inherits them from. What a setting may be follows from
+its type where nothing else is given: one of the words of a `Literal`, a bool, text; and None where the type says so.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import inspect
 import math
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from types import NoneType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from snnlib.app.training.errors import ConfigError
+from snnlib.app.errors import ConfigError
 
 _LARGEST_COUNT = 2**31 - 1
 _Class = TypeVar("_Class", bound=type)
@@ -28,7 +28,7 @@ Check = Callable[[Any], str | None]
 """Takes a value, and returns what was expected instead, or None where the value is right."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Setting:
     """A declared setting.
 
@@ -37,35 +37,57 @@ class Setting:
         type: of its values, None left out.
         optional: whether None is a value too.
         default: of the field.
+        group: of options that it stands in.
         help: sentence of the option's help; empty where the command has no such option.
-        panel: group of options that it stands in.
         checks: in the order in which they are made.
-        names: of the option, where it has others than its own.
+        also: another word for it in files and on the command line; None where there is none.
         path: whether the option takes a path; the setting keeps its text.
+        needs: what data must have for it (`Kind.has`); None where all have it.
+        off: its value for data that have it not.
     """
 
     name: str
     type: Any
     optional: bool
     default: Any
+    group: str
     help: str
-    panel: str
     checks: tuple[Check, ...]
-    names: tuple[str, ...]
+    also: str | None
     path: bool
+    needs: str | None
+    off: Any
 
 
 def setting(
-    default: Any, help: str, panel: str, *checks: Check, names: tuple[str, ...] = (), path: bool = False
+    default: Any,
+    help: str,
+    *checks: Check,
+    words: Iterable[str] = (),
+    also: str | None = None,
+    path: bool = False,
+    needs: str | None = None,
+    off: Any = dataclasses.MISSING,
 ) -> Any:
-    """Returns the field of a dataclass that declares a setting; for the arguments see `Setting`."""
-    declared = {"help": help, "panel": panel, "checks": checks, "names": names, "path": path}
+    """Returns the field of a dataclass that declares a setting.
+
+    Args:
+        default, help, checks, also, path, needs: as of `Setting`.
+        words: those that it chooses from, for a field of type `str`.
+        off: as of `Setting`; the default if not given.
+    """
+    declared = {"help": help, "checks": checks, "words": tuple(words), "also": also, "path": path}
+    declared |= {"needs": needs, "off": default if off is dataclasses.MISSING else off}
     return dataclasses.field(default=default, metadata=declared)
 
 
+def settings_of(config: Any) -> tuple[Setting, ...]:
+    """Returns the declared settings of a dataclass, or of an object of one, in its order."""
+    return _settings_of(config if isinstance(config, type) else type(config))
+
+
 @cache
-def settings_of(config: type) -> tuple[Setting, ...]:
-    """Returns the declared settings of a dataclass, in its order."""
+def _settings_of(config: Any) -> tuple[Setting, ...]:
     hints = get_type_hints(config)
 
     def declared() -> Iterator[Setting]:
@@ -74,8 +96,12 @@ def settings_of(config: type) -> tuple[Setting, ...]:
             optional = NoneType in get_args(hint)
             if optional:
                 (hint,) = (part for part in get_args(hint) if part is not NoneType)
+            if words := said.pop("words"):
+                hint = Literal[words]
             said["checks"] = said["checks"] or (_check_of(hint),)
-            yield Setting(field.name, hint, optional, field.default, **said)
+            group = next(base.group for base in config.__mro__ if field.name in inspect.get_annotations(base))
+            common = {"name": field.name, "type": hint, "optional": optional, "default": field.default}
+            yield Setting(**common, group=group, **said)
 
     return tuple(declared())
 
@@ -86,8 +112,7 @@ def check_settings(config: object) -> None:
     Raises:
         ConfigError: names the first that is wrong, what was expected and what came.
     """
-    # mypy takes the hash of instances for that of their class.
-    for declared in settings_of(type(config)):  # type: ignore[arg-type]
+    for declared in settings_of(config):
         value = getattr(config, declared.name)
         if value is None and declared.optional:
             continue

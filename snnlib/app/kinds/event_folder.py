@@ -1,18 +1,25 @@
-"""Settings for a folder of one's own: time window, crop, pooling, net and batches, from what the recordings hold."""
+"""A folder of event files of one's own, with settings from what the recordings hold: time, crop, net and batches."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
+from snnlib.app.errors import ConfigError
+from snnlib.app.kinds.base import Choice, Reader, check_classes, naming, spread
+from snnlib.app.kinds.events import EventKind, reader_of
 from snnlib.app.read_options import folder_options
-from snnlib.app.training.errors import ConfigError
 from snnlib.data import EventFolder
+from snnlib.data.datasets.splits import Split
+
+if TYPE_CHECKING:
+    from snnlib.app.training.config import TrainConfig
 
 # Recordings that are looked at, evenly over the training set.
 LOOKED_AT = 100
@@ -32,62 +39,60 @@ STEPS, LARGEST_BATCH, MOST_EPOCHS, LEAST_EPOCHS = 450, 25, 60, 8
 VAL_SPLIT, LEAST_FOR_VAL = 0.1, 6
 
 
-@dataclass(frozen=True)
-class FolderChoice:
-    """Settings that were chosen, and why.
+@dataclass(frozen=True, kw_only=True)
+class _EventFolder(EventKind):
+    def sensor(self, config: TrainConfig) -> tuple[Sequence[str], tuple[int, int]]:
+        """Those of the settings; what they leave open is the folder's."""
+        if config.classes and config.crop_box:
+            return config.classes, config.crop_box[2:]
+        with naming("root"):
+            samples = _opened(config.root, config.reader_options, None)
+            # The size of the sensor is found by reading.
+            size = config.crop_box[2:] if config.crop_box else samples.sensor_size
+        return config.classes or samples.classes, size
 
-    Args:
-        settings: fields of `TrainConfig`.
-        reasons: one sentence per choice.
-    """
+    def reader(self, config: TrainConfig) -> Reader:
+        """Times from the first event on, as `EventFolder` reads its files."""
+        return reader_of(self.transform(config, torch.float32), config.reader_options, origin="first")
 
-    settings: dict[str, Any]
-    reasons: list[str]
+    def choose(self, given: Mapping[str, Any]) -> Choice:
+        """From at most 100 training recordings."""
+        self.check_root(given.get("root"))
+        with naming("root"):
+            samples = _opened(given["root"], given.get("reader_options"), "train", val_share=0.0)
+            looked = spread(len(samples), LOOKED_AT)
+            recordings = [samples.read(index).events for index in looked]
+        self.check_two(samples.classes)
+        recordings = [events for events in recordings if len(events)]
+        if not recordings:
+            raise ConfigError("root", f"expected recordings with events, got {len(looked)} without any")
+        settings: dict[str, Any] = {"classes": list(samples.classes)}
+        reasons = [
+            f"{len(samples)} recordings to train on, {len(samples.classes)} classes: {', '.join(samples.classes)}"
+        ]
+        for chosen in (_time(recordings, given), _frame(recordings, given), _learning(samples, given)):
+            settings |= chosen.settings
+            reasons += chosen.reasons
+        return Choice({name: value for name, value in settings.items() if name not in given}, reasons)
 
 
-def choose_settings(root: str | None, given: Mapping[str, Any]) -> FolderChoice:
-    """Choose what `given` leaves open, from at most 100 training recordings of the folder.
-
-    Args:
-        root: the folder, see `snnlib.data.EventFolder`.
-        given: settings that the user chose; they are kept, and others follow from them.
-
-    Raises:
-        ConfigError: no folder, no recordings, one class only, or no events.
-    """
-    if root is None:
-        raise ConfigError("root", "expected the folder of the recordings for data folder, got none")
+def _opened(
+    root: str | None, options: Sequence[str] | None, split: Split | None, **shares: Any
+) -> EventFolder:
+    """The folder; options that no file's format has are the fault of their setting."""
     try:
-        samples = EventFolder(root, "train", val_share=0.0, **folder_options(given.get("read")))
-        looked = np.unique(np.linspace(0, len(samples) - 1, min(LOOKED_AT, len(samples))).astype(int))
-        recordings = [samples.read(int(index)).events for index in looked]
+        return EventFolder(root or "", split, **shares, **folder_options(options))
     except TypeError as error:
-        raise ConfigError("read", str(error)) from error
-    except (OSError, ValueError) as error:
-        raise ConfigError("root", str(error)) from error
-    if len(samples.classes) < 2:
-        raise ConfigError(
-            "root", f"expected recordings of two classes or more, got {', '.join(samples.classes)}"
-        )
-    recordings = [events for events in recordings if len(events)]
-    if not recordings:
-        raise ConfigError("root", f"expected recordings with events, got {len(looked)} without any")
-    settings: dict[str, Any] = {"classes": list(samples.classes)}
-    reasons = [
-        f"{len(samples)} recordings to train on, {len(samples.classes)} classes: {', '.join(samples.classes)}"
-    ]
-    for chosen in (
-        _time(recordings, given),
-        _frame(recordings, given),
-        _learning(samples, given),
-    ):
-        settings |= chosen.settings
-        reasons += chosen.reasons
-    settings = {name: value for name, value in settings.items() if name not in given}
-    return FolderChoice(settings, reasons)
+        raise ConfigError("reader_options", str(error)) from error
 
 
-def _time(recordings: list[np.ndarray[Any, Any]], given: Mapping[str, Any]) -> FolderChoice:
+def _recordings(config: TrainConfig, split: Split, progress: bool) -> EventFolder:
+    samples = _opened(config.root, config.reader_options, split, val_share=config.val_split)
+    check_classes(samples.classes, config.classes or samples.classes, config.root)
+    return samples
+
+
+def _time(recordings: list[np.ndarray[Any, Any]], given: Mapping[str, Any]) -> Choice:
     ends = [float(np.quantile(events["t"], EVENT_SHARE)) for events in recordings]
     window_ms = max(float(np.quantile(ends, RECORDING_SHARE)), 1.0) / 1000
     median = float(np.median([len(events) for events in recordings]))
@@ -103,9 +108,9 @@ def _time(recordings: list[np.ndarray[Any, Any]], given: Mapping[str, Any]) -> F
         f"time_steps {steps}, step_ms {step_ms:g}: {RECORDING_SHARE:.0%} of {len(recordings)} recordings have "
         f"{EVENT_SHARE:.0%} of their events within {window_ms:.4g} ms; half of them have {median:.0f} events or more"
     )
-    late = "late drop: later events are left out, so that the last step is like the others"
-    settings = {"time_steps": steps, "step_ms": step_ms, "late": "drop"}
-    return FolderChoice(settings, [reason] if "late" in given else [reason, late])
+    late = "overflow drop: later events are left out, so that the last step is like the others"
+    settings = {"time_steps": steps, "step_ms": step_ms, "overflow": "drop"}
+    return Choice(settings, [reason] if "overflow" in given else [reason, late])
 
 
 def _round_up(value: float) -> float:
@@ -114,7 +119,7 @@ def _round_up(value: float) -> float:
     return max(round(math.ceil(round(value / unit, 6)) * unit, 3), 0.001)
 
 
-def _frame(recordings: list[np.ndarray[Any, Any]], given: Mapping[str, Any]) -> FolderChoice:
+def _frame(recordings: list[np.ndarray[Any, Any]], given: Mapping[str, Any]) -> Choice:
     box = []
     for field in ("y", "x"):
         # Every recording counts alike, however many events it has; classes may lie in different places.
@@ -132,10 +137,10 @@ def _frame(recordings: list[np.ndarray[Any, Any]], given: Mapping[str, Any]) -> 
         f"crop {crop} (width x height + left + top): there lie nearly all events; pool {pool}: frames of "
         f"{width // pool} x {height // pool} pixels, near the {LARGEST_SIDE} x {LARGEST_SIDE} of the recipe"
     )
-    return FolderChoice({"crop": crop, "pool": pool}, [reason])
+    return Choice({"crop": crop, "pool": pool}, [reason])
 
 
-def _learning(samples: EventFolder, given: Mapping[str, Any]) -> FolderChoice:
+def _learning(samples: EventFolder, given: Mapping[str, Any]) -> Choice:
     net = f"{LAYERS}-{len(samples.classes)}"
     least = min(Counter(samples.targets.tolist()).values())
     val_split = VAL_SPLIT if least >= LEAST_FOR_VAL else 0.0
@@ -147,7 +152,7 @@ def _learning(samples: EventFolder, given: Mapping[str, Any]) -> FolderChoice:
         if val_split
         else f"val_split 0: {least} recordings in a class are too few to hold any out"
     )
-    return FolderChoice(
+    return Choice(
         {"net": net, "val_split": val_split, "batch_size": batch, "epochs": epochs},
         [
             f"net {net}: the recipe's, with a neuron per class",
@@ -155,3 +160,13 @@ def _learning(samples: EventFolder, given: Mapping[str, Any]) -> FolderChoice:
             f"batch_size {batch}, epochs {given.get('epochs', epochs)}: about {STEPS} steps are what the recipe takes",
         ],
     )
+
+
+EVENT_FOLDER = _EventFolder(
+    name="folder",
+    help="a folder of event files",
+    folder="recordings",
+    has=frozenset({"frames", "sensor", "event files"}),
+    own_validation=True,
+    recordings=_recordings,
+)

@@ -1,0 +1,15 @@
+"""The kinds of data that `snnlib train` knows, by the words of `--data`. A kind is a file and a line here."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from snnlib.app.kinds.base import Kind
+from snnlib.app.kinds.event_folder import EVENT_FOLDER
+from snnlib.app.kinds.events import EVENTS
+from snnlib.app.kinds.image_folder import IMAGE_FOLDER
+from snnlib.app.kinds.images import IMAGES
+from snnlib.app.kinds.sequences import SEQUENCES
+
+KINDS: Mapping[str, Kind] = MappingProxyType(
+    {kind.name: kind for kind in (*EVENTS, EVENT_FOLDER, *IMAGES, IMAGE_FOLDER, *SEQUENCES)}
+)

@@ -1,0 +1,164 @@
+"""What a kind of data is to a run: which settings it has, how it is opened, and what a net sees of it."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from snnlib.app.errors import ConfigError
+from snnlib.data import stack_time_first
+from snnlib.data.datasets.splits import Split
+
+if TYPE_CHECKING:
+    from snnlib.app.training.config import TrainConfig
+
+Samples = Dataset[tuple[Tensor, Any]]
+Reader = Callable[[Path], tuple[Any, str]]
+"""Reads a file that is to be classified: its content, and what was done to it, in words."""
+
+
+@dataclass(frozen=True)
+class DataFacts:
+    """What a net has to know of its data.
+
+    Args:
+        classes: names of the classes; the label is the index.
+        input_shape: polarities or colours, height and width of a frame `[C, H, W]`; channels, 1 and 1 of sequences
+            without frames.
+    """
+
+    classes: tuple[str, ...]
+    input_shape: tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Settings that were chosen to fit a folder of one's own, and why.
+
+    Args:
+        settings: fields of `TrainConfig`.
+        reasons: one sentence per choice.
+    """
+
+    settings: dict[str, Any]
+    reasons: list[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind(ABC):
+    """A kind of data. Data that cannot be opened are a ConfigError that names the setting.
+
+    Args:
+        name: what `--data` takes.
+        help: the data, in the help of that option.
+        folder: what `root` is the folder of; None where none is needed.
+        noun: what its files hold, in a line on the terminal.
+        has: what settings ask of data (`needs` of a setting).
+        recipe: what `snnlib train` begins with where no recipe is named.
+        changes: settings that differ from the recipe's.
+        ragged: whether samples have lengths of their own.
+        labels_steps: whether every step has a label.
+        own_validation: whether it has a validation set; of others a share of the training samples is held out.
+    """
+
+    name: str
+    help: str
+    folder: str | None = "data set"
+    noun: str = "recordings"
+    has: frozenset[str] = frozenset()
+    recipe: str = "digits"
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    ragged: bool = False
+    labels_steps: bool = False
+    own_validation: bool = True
+
+    @abstractmethod
+    def facts(self, config: TrainConfig) -> DataFacts:
+        """Classes and size of the input, without reading all samples."""
+
+    @abstractmethod
+    def open(self, config: TrainConfig, split: Split, progress: bool) -> Samples:
+        """The samples of a split, in memory where they fit into half of it; `progress` shows a bar meanwhile."""
+
+    @abstractmethod
+    def transform(self, config: TrainConfig, dtype: torch.dtype) -> Callable[[Any], Tensor]:
+        """What makes a sequence for the net of a recording, of sound or of an image."""
+
+    @abstractmethod
+    def described(self, config: TrainConfig, facts: DataFacts) -> str:
+        """A sample in words."""
+
+    @abstractmethod
+    def reader(self, config: TrainConfig) -> Reader:
+        """What reads a file that the net of a run is to classify."""
+
+    def collate(self, config: TrainConfig) -> Callable[[Sequence[Any]], tuple[Tensor, ...]]:
+        """What makes a batch of samples: `(x, labels)`, and of ragged ones `(x, labels, lengths)`."""
+        return stack_time_first
+
+    def choose(self, given: Mapping[str, Any]) -> Choice | None:
+        """Settings that fit the data, beside those that the user has given."""
+        return None
+
+    def check_root(self, root: str | None) -> None:
+        """Raises ConfigError where the data need a folder and none is named."""
+        if self.folder is not None and root is None:
+            raise ConfigError(
+                "root", f"expected the folder of the {self.folder} for data {self.name}, got none"
+            )
+
+    def check_two(self, classes: Sequence[str]) -> None:
+        """Raises ConfigError where there is nothing to tell apart."""
+        if len(classes) < 2:
+            raise ConfigError(
+                "root", f"expected {self.noun} of two classes or more, got {', '.join(classes)}"
+            )
+
+    def place(self, config: TrainConfig) -> str:
+        """Which data are read, and where they lie."""
+        return f"the {self.noun} ({self.name}) in {config.root}"
+
+
+def check_classes(found: Sequence[str], wanted: Sequence[str], root: str | None) -> None:
+    """Raises ValueError where a folder has other classes than the net was made for."""
+    if tuple(found) != tuple(wanted):
+        raise ValueError(
+            f"expected the classes that the net was made for, {', '.join(wanted)}; found {', '.join(found)} in {root}"
+        )
+
+
+def spread(samples: int, most: int) -> list[int]:
+    """Indices of at most so many samples, evenly over all of them."""
+    return sorted({int(index) for index in np.linspace(0, samples - 1, min(most, samples))})
+
+
+@contextmanager
+def naming(setting: str) -> Iterator[None]:
+    """What is wrong with data in a `with` block becomes the error of the setting that names them."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except (OSError, ValueError, ImportError) as error:
+        raise ConfigError(setting, str(error)) from error
+
+
+def memory_bytes() -> float:
+    """Memory of this machine."""
+    # Where the system does not say (Windows), 8 GB: what laptops have at least.
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 8e9
+
+
+def fits_into_memory(size: float) -> bool:
+    """Whether samples of so many bytes are kept in memory, half of which is left to the rest."""
+    return size <= memory_bytes() / 2

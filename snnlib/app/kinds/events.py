@@ -1,0 +1,161 @@
+"""Recordings of event cameras as frames: the embedded digits, N-MNIST, and MNIST before a simulated camera."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from snnlib.app.errors import ConfigError
+from snnlib.app.kinds.base import DataFacts, Kind, Reader, Samples, fits_into_memory, naming
+from snnlib.app.read_options import read_options
+from snnlib.data import (
+    MNIST,
+    NMNIST,
+    CropPool,
+    EventCache,
+    EventDigits,
+    Events,
+    FrameCache,
+    SimulatedEvents,
+    ToFrames,
+    read,
+)
+from snnlib.data.datasets.reader_options import ReaderOptions
+from snnlib.data.datasets.splits import Split
+
+if TYPE_CHECKING:
+    from snnlib.app.training.config import TrainConfig
+
+
+class CroppedFrames:
+    """`CropPool`, then `ToFrames`; a class, so that processes that read data can be sent it."""
+
+    def __init__(self, crop: CropPool, frames: ToFrames) -> None:
+        self.crop, self.frames = crop, frames
+
+    def __call__(self, events: Events) -> torch.Tensor:
+        return self.frames(self.crop(events))
+
+    def __repr__(self) -> str:
+        return f"{self.crop} -> {self.frames}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EventKind(Kind):
+    """Recordings as frames `[T, 2, H, W]`, which are kept in memory, or else their events in an `EventCache`.
+
+    Args:
+        recordings: opens the training or the test set.
+    """
+
+    has: frozenset[str] = frozenset({"frames", "sensor"})
+    own_validation: bool = False
+    recordings: Callable[[TrainConfig, Split, bool], Any]
+
+    def sensor(self, config: TrainConfig) -> tuple[Sequence[str], tuple[int, int]]:
+        """Classes and sensor size: N-MNIST's, which the embedded digits and simulated events share."""
+        (height, width), box = NMNIST.sensor_size, config.crop_box
+        if box and (box[0] + box[2] > height or box[1] + box[3] > width):
+            raise ConfigError(
+                "crop", f"expected a part of the sensor of {width}x{height} pixels, got {config.crop}"
+            )
+        return NMNIST.classes, NMNIST.sensor_size
+
+    def facts(self, config: TrainConfig) -> DataFacts:
+        """Reads no recording, but those of a folder whose settings give no crop."""
+        classes, sensor_size = self.sensor(config)
+        size = CropPool(config.crop_box or (0, 0, *sensor_size), config.pool).output_size
+        return DataFacts(tuple(classes), (2, *size))
+
+    def open(self, config: TrainConfig, split: Split, progress: bool) -> Samples:
+        """Frames are uint8; where they fit into memory only the first epoch reads files."""
+        shape = self.facts(config).input_shape
+        transform = _frames(config, shape[1:], torch.uint8)
+        with naming("val_split" if split == "val" else "root"):
+            samples = self.recordings(config, split, progress)
+            if fits_into_memory(len(samples) * config.time_steps * math.prod(shape)):
+                samples.transform = transform
+                return FrameCache(samples, preload=True, progress=progress, dtype=torch.uint8)
+            if isinstance(samples, EventCache):
+                samples.transform = transform
+                return samples
+            return EventCache(samples, transform=transform, progress=progress)
+
+    def transform(self, config: TrainConfig, dtype: torch.dtype) -> ToFrames | CroppedFrames:
+        """Frames of events."""
+        return _frames(config, self.facts(config).input_shape[1:], dtype)
+
+    def described(self, config: TrainConfig, facts: DataFacts) -> str:
+        """Steps and cells."""
+        channels, height, width = facts.input_shape
+        return f"{config.time_steps} steps of {config.step_ms:g} ms, {channels} x {height} x {width} cells"
+
+    def reader(self, config: TrainConfig) -> Reader:
+        """Times as the file's format has them."""
+        return reader_of(self.transform(config, torch.float32), config.reader_options)
+
+
+def _frames(config: TrainConfig, size: tuple[int, int], dtype: torch.dtype) -> ToFrames | CroppedFrames:
+    frames = ToFrames(
+        time_steps=config.time_steps,
+        step_us=config.step_us,
+        sensor_size=size,
+        mode=config.frames,
+        late=config.overflow,
+        dtype=dtype,
+    )
+    if config.crop is None and config.pool == 1:
+        return frames
+    # Without a crop all of the sensor is pooled, its last row and column perhaps of fewer pixels.
+    whole = (0, 0, size[0] * config.pool, size[1] * config.pool)
+    return CroppedFrames(CropPool(config.crop_box or whole, config.pool), frames)
+
+
+def reader_of(transform: object, options: Sequence[str] | None = None, **reading: Any) -> Reader:
+    """Returns what reads event files of any format for a transform, with options of their readers."""
+    # A crop leaves out what is outside; without one that is an error.
+    reading["sensor_size"] = transform.sensor_size if isinstance(transform, ToFrames) else None
+    return partial(_events_of, own=ReaderOptions(read_options(options)), reading=reading)
+
+
+def _events_of(file: Path, own: ReaderOptions, reading: dict[str, Any]) -> tuple[Events, str]:
+    return read(file, strict=True, **{**reading, **own.of(file)})[0], ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Digits(EventKind):
+    def place(self, config: TrainConfig) -> str:
+        return "the embedded digits: handwritten digits before a simulated event camera, no download"
+
+
+EVENTS = (
+    _Digits(
+        name="digits",
+        help="the embedded digits, which need no download",
+        folder=None,
+        recordings=lambda config, split, progress: EventDigits(
+            config.root, split == "train", progress=progress
+        ),
+    ),
+    EventKind(
+        name="nmnist",
+        help="a copy of N-MNIST",
+        folder="N-MNIST copy",
+        recordings=lambda config, split, _: NMNIST(config.root or "", split == "train"),
+    ),
+    EventKind(
+        name="mnist-events",
+        help="MNIST's images as a simulated event camera sees them",
+        recipe="mnist-events",
+        # Simulated once, for this run and others.
+        recordings=lambda config, split, progress: EventCache(
+            SimulatedEvents(MNIST(config.root or "", split == "train")), progress=progress
+        ),
+    ),
+)

@@ -1,0 +1,181 @@
+"""Data of images: MNIST and what is in its format, as the sequences that a net sees of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from snnlib.app.errors import ConfigError
+from snnlib.app.kinds.base import DataFacts, Kind, Reader, check_classes, fits_into_memory, naming
+from snnlib.data import MNIST, FashionMNIST, ImageFolder, ToSequence, read_image
+from snnlib.data.datasets.splits import Split
+from snnlib.data.progress import progress_bar
+
+if TYPE_CHECKING:
+    from snnlib.app.training.config import TrainConfig
+
+# MNIST's digits are light on dark; a picture whose border is lighter than this is dark on light.
+_LIGHT = 128
+
+
+class Images(Dataset[tuple[Tensor, int]]):
+    """Images of a data set as frames of one step, uint8 `[1, C, H, W]`, and their labels.
+
+    Args:
+        samples: the data set.
+        keep: whether to keep the images in memory, all read at once.
+        progress: show a bar meanwhile.
+
+    Attributes:
+        targets: labels, int64 `[S]`.
+    """
+
+    def __init__(self, samples: MNIST | ImageFolder, *, keep: bool, progress: bool) -> None:
+        self._samples, self.targets = samples, samples.targets
+        self._kept = samples.images if isinstance(samples, MNIST) else None
+        if self._kept is None and keep:
+            with progress_bar(len(samples), "reading images", "image", progress) as done:
+                images = []
+                for number in range(len(samples)):
+                    images.append(samples[number][0])
+                    done()
+            self._kept = torch.stack(images)
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        image: Tensor = self._samples[index][0] if self._kept is None else self._kept[index]
+        return image.unsqueeze(0), int(self.targets[index])
+
+
+class CollateImages:
+    """Sequences `[T, N, ...]` and labels of a batch of images; a class, so that processes can be sent it."""
+
+    def __init__(self, transform: ToSequence) -> None:
+        self.transform = transform
+
+    def __call__(self, batch: Sequence[tuple[Tensor, Any]]) -> tuple[Tensor, Tensor]:
+        images = torch.cat([image for image, _ in batch])
+        return self.transform(images), torch.tensor([label for _, label in batch])
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageKind(Kind):
+    """Images, which are augmented as frames of one step and become sequences (float32) in the batch.
+
+    Args:
+        dataset: in MNIST's format: digits, clothes or signs, light on dark.
+    """
+
+    noun: str = "images"
+    has: frozenset[str] = frozenset({"frames", "images"})
+    dataset: type[MNIST] | None = None
+
+    def classes(self, config: TrainConfig) -> tuple[str, ...]:
+        """Names of the classes."""
+        assert self.dataset is not None
+        return self.dataset.classes
+
+    def image_shape(self, config: TrainConfig) -> tuple[int, int, int]:
+        """Channels, height and width: those of MNIST's images, and of all in its format."""
+        return 1, 28, 28
+
+    def images(self, config: TrainConfig, split: Split) -> MNIST | ImageFolder:
+        """The data set. Without a validation set to choose by, all that is no test image trains."""
+        assert self.dataset is not None
+        own = split if config.val_split else None
+        return self.dataset(config.root or "", train=split != "test", split=own)
+
+    def facts(self, config: TrainConfig) -> DataFacts:
+        """Rows and pixels have channels, 1 and 1; they ask for as many time steps."""
+        with naming("root"):
+            classes, shape = self.classes(config), self.image_shape(config)
+        channels, height, width = shape
+        steps = {"rows": height, "pixels": height * width, "permuted-pixels": height * width}
+        if config.encoding not in steps:
+            return DataFacts(classes, shape)
+        if config.time_steps != steps[config.encoding]:
+            raise ConfigError(
+                "time_steps",
+                f"expected {steps[config.encoding]} for the {config.encoding} of images of {width}x{height}, got "
+                f"{config.time_steps}",
+            )
+        return DataFacts(classes, (channels * width if config.encoding == "rows" else channels, 1, 1))
+
+    def open(self, config: TrainConfig, split: Split, progress: bool) -> Images:
+        """Images of the size and the classes that the net was made for."""
+        with naming("root"):
+            samples, shape = self.images(config, split), self.image_shape(config)
+            check_classes(samples.classes, self.classes(config), config.root)
+            found, (channels, height, width) = samples.image_size, shape
+            if found != (height, width):
+                raise ValueError(
+                    f"expected images of {width}x{height} pixels, found {found[1]}x{found[0]} in {config.root}"
+                )
+            keep = fits_into_memory(len(samples) * channels * height * width)
+            return Images(samples, keep=keep, progress=progress)
+
+    def transform(self, config: TrainConfig, dtype: torch.dtype) -> ToSequence:
+        """Permuted pixels have one order in all runs."""
+        permuted = config.encoding == "permuted-pixels"
+        return ToSequence(
+            encoding="pixels" if config.encoding == "permuted-pixels" else config.encoding,
+            time_steps=config.time_steps,
+            mean=config.mean,
+            std=config.std,
+            permutation=0 if permuted else None,
+            dtype=dtype,
+        )
+
+    def collate(self, config: TrainConfig) -> Callable[[Sequence[Any]], tuple[Tensor, ...]]:
+        """Images become sequences here."""
+        return CollateImages(self.transform(config, torch.float32))
+
+    def described(self, config: TrainConfig, facts: DataFacts) -> str:
+        """Steps and values."""
+        channels, height, width = facts.input_shape
+        return f"{config.time_steps} steps of {channels} x {height} x {width} values ({config.encoding})"
+
+    def reader(self, config: TrainConfig) -> Reader:
+        """Pictures brought to the size of the images."""
+        return partial(read_picture, shape=self.image_shape(config), light_on_dark=self.dataset is not None)
+
+
+def read_picture(file: Path, shape: tuple[int, int, int], light_on_dark: bool) -> tuple[Tensor, str]:
+    """An image file brought to a shape `[C, H, W]`, and what was done to it.
+
+    Args:
+        file: the image.
+        shape: that of the net's images.
+        light_on_dark: whether those show light on dark, so that one with a light border is inverted.
+    """
+    colours, height, width = shape
+    whole = read_image(file, mode="colour")
+    image = read_image(file, mode="colour" if colours == 3 else "grey", size=(height, width))
+    done = []
+    if colours == 1 and not (whole == whole[:1]).all():
+        done.append("made grey")
+    if whole.shape[1:] != image.shape[1:]:
+        done.append(f"resized from {whole.shape[2]}x{whole.shape[1]} to {width}x{height}")
+    if light_on_dark:
+        border = torch.cat([image[:, [0, -1]].flatten(), image[:, :, [0, -1]].flatten()])
+        if border.float().mean() > _LIGHT:
+            image = 255 - image
+            done.append("inverted, as its border is light")
+    return image, ", ".join(done)
+
+
+IMAGES = (
+    ImageKind(name="mnist", help="MNIST's images", recipe="mnist", dataset=MNIST),
+    ImageKind(
+        name="fashion-mnist", help="those of Fashion-MNIST", recipe="fashion-mnist", dataset=FashionMNIST
+    ),
+)

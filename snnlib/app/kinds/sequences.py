@@ -1,0 +1,185 @@
+"""Data without frames: sequences `[T, channels]` of different lengths, with a label each or at every step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from snnlib.app.errors import ConfigError
+from snnlib.app.kinds.base import DataFacts, Kind, Reader, fits_into_memory, naming
+from snnlib.app.kinds.events import reader_of
+from snnlib.data import ECG, SHD, SSC, Cochlea, SpokenDigits, ToChannels, collate_ragged, read_wav
+from snnlib.data.datasets.shd import UNITS
+from snnlib.data.datasets.splits import Split
+from snnlib.data.progress import progress_bar
+from snnlib.data.sound_to_spikes import SoundToSpikes
+
+if TYPE_CHECKING:
+    from snnlib.app.training.config import TrainConfig
+
+
+class Sequences(Dataset[tuple[Tensor, Any]]):
+    """Samples of one data set or of several, `(uint8 [T, channels], label)`, and their lengths.
+
+    Args:
+        parts: the data sets.
+        keep: whether to keep the sequences in memory.
+        progress: show a bar while their lengths are found.
+
+    Attributes:
+        lengths: time steps of each sample.
+    """
+
+    def __init__(self, parts: Sequence[Any], *, keep: bool, progress: bool) -> None:
+        self._places = [(part, number) for part in parts for number in range(len(part))]
+        self._kept: list[tuple[Tensor, Any]] = []
+        self.lengths: list[int] = []
+        with progress_bar(len(self), "reading sequences", "sample", progress) as done:
+            for index in range(len(self)):
+                sample = self._read(index)
+                self.lengths.append(len(sample[0]))
+                if keep:
+                    self._kept.append(sample)
+                done()
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Any]:
+        return self._kept[index] if self._kept else self._read(index)
+
+    def _read(self, index: int) -> tuple[Tensor, Any]:
+        part, number = self._places[index]
+        sequence, label = part[number]
+        return sequence.to(torch.uint8), label
+
+
+@dataclass(frozen=True, kw_only=True)
+class SequenceKind(Kind):
+    """Sequences; here spikes of speech in HDF5 files, whose classes are the file's.
+
+    Args:
+        dataset: the data set.
+    """
+
+    recipe: str = "spoken-digits"
+    ragged: bool = True
+    dataset: Callable[[str, Split, Callable[[Any], Tensor]], Any]
+
+    def classes(self, config: TrainConfig) -> Sequence[str]:
+        """Names of the classes."""
+        found: Sequence[str] = self._opened(config, "test").classes
+        return found
+
+    def channels(self, config: TrainConfig) -> int:
+        """Channels of the sequences."""
+        return UNITS
+
+    def usual_steps(self, config: TrainConfig) -> float:
+        """Time steps of a sample, as memory is reckoned."""
+        # Of a second each, at least; a part that is read anew each time costs time only.
+        return 1000 / config.step_ms
+
+    def facts(self, config: TrainConfig) -> DataFacts:
+        """Channels, 1 and 1."""
+        with naming("root"):
+            return DataFacts(tuple(self.classes(config)), (self.channels(config), 1, 1))
+
+    def open(self, config: TrainConfig, split: Split, progress: bool) -> Sequences:
+        """The validation set trains too where none is asked for."""
+        splits: tuple[Split, ...] = (
+            ("train", "val") if split == "train" and not config.val_split else (split,)
+        )
+        with naming("root"):
+            parts = [self._opened(config, part) for part in splits]
+            size = sum(map(len, parts)) * self.usual_steps(config) * self.channels(config)
+            sequences = Sequences(parts, keep=fits_into_memory(size), progress=progress)
+        if not len(sequences):
+            raise ConfigError(
+                "root", f"expected samples to {'/'.join(splits)} with in {config.root}, got none"
+            )
+        return sequences
+
+    def bins(self, config: TrainConfig, dtype: torch.dtype) -> ToChannels:
+        """Time steps of spikes in channels."""
+        channels = self.channels(config)
+        return ToChannels(step_us=config.step_us, channels=channels, mode=config.frames, dtype=dtype)
+
+    def transform(self, config: TrainConfig, dtype: torch.dtype) -> Callable[[Any], Tensor]:
+        """Bins of spikes."""
+        return self.bins(config, dtype)
+
+    def collate(self, config: TrainConfig) -> Callable[[Sequence[Any]], tuple[Tensor, ...]]:
+        """With lengths."""
+        return collate_ragged
+
+    def described(self, config: TrainConfig, facts: DataFacts) -> str:
+        """Channels, and how long a step is."""
+        return f"steps of {config.step_ms:g} ms, {facts.input_shape[0]} channels"
+
+    def reader(self, config: TrainConfig) -> Reader:
+        """Events whose column is the channel."""
+        return reader_of(self.transform(config, torch.float32))
+
+    def _opened(self, config: TrainConfig, split: Split) -> Any:
+        return self.dataset(config.root or "", split, self.transform(config, torch.uint8))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _SpokenDigits(SequenceKind):
+    def classes(self, config: TrainConfig) -> Sequence[str]:
+        return SpokenDigits.classes
+
+    def channels(self, config: TrainConfig) -> int:
+        return config.channels
+
+    def transform(self, config: TrainConfig, dtype: torch.dtype) -> SoundToSpikes:
+        return SoundToSpikes(Cochlea(config.channels), self.bins(config, dtype))
+
+    def reader(self, config: TrainConfig) -> Reader:
+        return sound_reader(self.transform(config, torch.float32))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ECG(SequenceKind):
+    def classes(self, config: TrainConfig) -> Sequence[str]:
+        return ECG.classes
+
+    def channels(self, config: TrainConfig) -> int:
+        return ECG.channels
+
+    def usual_steps(self, config: TrainConfig) -> float:
+        return ECG.steps
+
+    def transform(self, config: TrainConfig, dtype: torch.dtype) -> Callable[[Any], Tensor]:
+        return partial(torch.as_tensor, dtype=dtype)
+
+
+def sound_reader(transform: SoundToSpikes) -> Reader:
+    """Returns what reads WAV files for a cochlea."""
+    return partial(_sound_of, sample_rate=transform.cochlea.sample_rate)
+
+
+def _sound_of(file: Path, sample_rate: int) -> tuple[Tensor, str]:
+    return read_wav(file, sample_rate=sample_rate)[0], ""
+
+
+SEQUENCES = (
+    _ECG(
+        name="ecg",
+        help="electrocardiograms with a label at every step",
+        recipe="ecg",
+        labels_steps=True,
+        dataset=lambda root, split, _: ECG(root, split),
+    ),
+    _SpokenDigits(name="spoken-digits", help="recorded voices", dataset=SpokenDigits),
+    SequenceKind(name="shd", help="Spiking Heidelberg Digits", dataset=SHD, changes={"net": "256R-20"}),
+    SequenceKind(name="ssc", help="Spiking Speech Commands", dataset=SSC, changes={"net": "512R-35"}),
+)
