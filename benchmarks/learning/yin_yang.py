@@ -59,7 +59,13 @@ class Net(nn.Module):
 
     def _layer(self, inputs: int, outputs: int, mean: float, delayed: bool) -> snnlib.SpikingLinear:
         neuron = CubaLIF.from_continuous(
-            2.0, 1.0, self.dt, gradient="event", single_spike=True, grad_clamp=20.0
+            2.0,
+            1.0,
+            self.dt,
+            gradient="event",
+            input_gradient="time",
+            single_spike=True,
+            grad_clamp=20.0,
         )
         first = torch.rand(outputs, inputs) * DELAY / self.dt
         late = snnlib.Delays(round(LONGEST / self.dt), "connection", initial=first) if delayed else None

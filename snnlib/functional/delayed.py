@@ -17,7 +17,7 @@ from snnlib.functional.unfolded import unfolded_rows
 from snnlib.neurons.base import Neuron, Output
 from snnlib.neurons.spike_response import as_threshold, check_state
 from snnlib.neurons.srm import SRM
-from snnlib.sequences.input_time import by_time
+from snnlib.sequences.input_time import spike_time_gradient
 
 
 def delayed_layer(
@@ -63,16 +63,16 @@ def delayed_layer(
     if isinstance(neuron, SRM) and neuron.reset_states == "all":
         value, final = _srm(x, weight, operator, neuron, delay, before, state)
         return Output(pooled(value, pool, neuron), (final,))
-    if neuron.times_input:
+    if neuron.exact_times:
         # The steps before the chunk, of which x has some, make up for the last input in the state.
-        x = by_time(x, None, 0, neuron.input_gradient, time_dim).x
+        x = spike_time_gradient(x, None, 0, neuron.input_gradient != "dense", time_dim).x
     elif delay.dim() == 1 and not _is_matrix(x, operator):
         delayed = _after(ops.delay.delay_forward(x, delay, rounded, time_dim), before, time_dim)
         return spiking_layer(
             delayed, weight, operator, neuron, state=state, return_state=return_state, pool=pool
         )
     current = delayed_currents(x, weight, operator, delay, before=before, rounded=rounded, time_dim=time_dim)
-    out = neuron.run_in_layer(current, state)
+    out = neuron._run_currents(current, state)
     return Output(pooled(out.value.to(x.dtype), pool, neuron), out.state)
 
 
@@ -166,9 +166,6 @@ class _SRMBehindDelays(torch.autograd.Function):
 
     so the signal is `p a[t] + o a[t+1]`, without the second term at a spike, behind which a belongs to the next one.
     """
-
-    # Its spikes read dL/ds as a gradient by their time.
-    gives_spike_times = True
 
     @staticmethod
     def forward(

@@ -46,8 +46,6 @@ class _Layer(torch.autograd.Function):
         if keep:
             ctx.save_for_backward(x, weight, constants, out if taus and pool != (1, 1) else None, *record)
             ctx.options = (*map_, flags, taus, input_grad_scale, time_dim)
-        # Spikes of SRM neurons read dL/ds as a gradient by their time.
-        ctx.gives_spike_times = bool(taus)
         # A state that nobody uses has no gradient, not one of zeros.
         ctx.set_materialize_grads(False)
         ctx.gives_state = return_state

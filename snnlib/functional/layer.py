@@ -34,9 +34,6 @@ class NeuronOptions(TypedDict, total=False):
 class _SRMLayer(torch.autograd.Function):
     """(linear operator, neuron) as one function: the weights' and the inputs' gradient need different signals."""
 
-    # Its spikes read dL/ds as a gradient by their time.
-    gives_spike_times = True
-
     @staticmethod
     def forward(
         ctx: Any,

@@ -92,7 +92,7 @@ def spiking_recurrent(
     shape = [batch, *current.shape[2:]]
     wide = torch.promote_types(current.dtype, torch.float32)
     # Of spikes whose gradient is by time the next older step belongs to each, too.
-    before = (2 if neuron.times_input else 1) if delay is None else max_delay + 2
+    before = (2 if neuron.exact_times else 1) if delay is None else max_delay + 2
     own, spikes = _split(state, before, shape, current)
     start = neuron.start(shape, current, own)
     dynamics = neuron.own_dynamics()
@@ -114,7 +114,7 @@ def spiking_recurrent(
         back = _Taps.apply(whole, delay.to(wide), rounded, max_delay)  # type: ignore[no-untyped-call]
 
     def sent_back(past: list[Tensor]) -> Tensor:
-        past = _by_time(past) if neuron.times_input else past
+        past = _by_time(past) if neuron.exact_times else past
         return _sent_back(past, back, weight) if operator is None else _through(operator, past[0], weight)
 
     return _by_steps(current, sent_back, neuron, start, spikes, lengths)

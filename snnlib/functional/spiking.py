@@ -28,7 +28,7 @@ from snnlib.functional.pool import spike_avg_pool2d
 from snnlib.neurons.base import Neuron, Output
 from snnlib.neurons.dynamics import Dynamics
 from snnlib.neurons.srm import SRM
-from snnlib.sequences.input_time import by_time
+from snnlib.sequences.input_time import spike_time_gradient
 
 # Whether layers that take and give a state save their entries alone in the place of currents.
 _ENTRIES_ONLY: ContextVar[bool] = ContextVar("entries only", default=False)
@@ -87,7 +87,7 @@ def spiking_layer(
     operator.check(x, weight)
     x, weight = as_autocast(x, weight)
     neuron.check_channels(weight.shape[0], x)
-    if isinstance(neuron, SRM) and not neuron.times_input:
+    if isinstance(neuron, SRM) and not neuron.exact_times:
         # Weights get signal a, inputs signal b (`docs/gradients.md`).
         spikes, final = srm_layer_stream(
             x,
@@ -103,8 +103,8 @@ def spiking_layer(
         )
         return Output(spikes, (final,))
     time_dim = int(neuron.batch_first)
-    if neuron.times_input:
-        x, state, last = by_time(x, state, 1, neuron.input_gradient, time_dim)
+    if neuron.exact_times:
+        x, state, last = spike_time_gradient(x, state, 1, neuron.input_gradient != "dense", time_dim)
         value, after = run_and_pool(
             neuron, layer_currents(x, weight, operator, time_dim), state, pool, x.dtype
         )
@@ -160,7 +160,7 @@ def run_and_pool(
     """Means of the spikes of neurons over windows, in this dtype, and the state: in one pass where a kernel does it."""
     dynamics = neuron.own_dynamics() if pool != (1, 1) else None
     if dynamics is None or not ops.scan_pool.fits(current, dynamics, pool):
-        value, final = neuron.run_in_layer(current, state)
+        value, final = neuron._run_currents(current, state)
         return Output(pooled(value.to(dtype), pool, neuron), final)
     time_dim = int(neuron.batch_first)
     shape = step_shape(current.shape, time_dim)

@@ -15,6 +15,7 @@ from snnlib.neurons import Integrator, Neuron
 from snnlib.neurons.base import Output
 from snnlib.neurons.training_watch import Window
 from snnlib.nn.fusion import blocks_by_part
+from snnlib.nn.gradient_kinds import gradient_findings
 from snnlib.nn.neuron_layer import NeuronLayer
 from snnlib.nn.readout import SRMReadout
 from snnlib.structure.layers import spiking_modules
@@ -59,7 +60,8 @@ class SpikeDoctor(ShownAsText):
     - silent outputs: samples in which the last layer does not fire, from a tenth of them;
     - saturated: a tenth of the neurons fire in more than half of all steps;
     - exploding, vanishing: a gradient, relative to the weights, 1000 times larger or smaller than the last layer's;
-    - NaN or infinity in spikes or gradients.
+    - NaN or infinity in spikes or gradients;
+    - a layer of exact spike times beside a module that knows gradients by amplitude alone.
 
     Standalone neurons behind other modules are watched as well, but not their gradients, as the weights are not
     theirs. The last layer's neurons are the output neurons unless the net has an `SRMReadout` or `Integrator`. In a
@@ -97,6 +99,7 @@ class SpikeDoctor(ShownAsText):
                 f"net: expected a module with spiking layers, got {type(net).__name__} without any"
             )
         self._net = net
+        self._borders = gradient_findings(net)
         # Potentials of an `LRU` are those of hidden layers.
         self._fires_at_output = not any(
             isinstance(module, SRMReadout | Integrator) for module in net.modules()
@@ -175,7 +178,7 @@ class SpikeDoctor(ShownAsText):
         layers = self.layers()
         if not layers:
             return []
-        found: list[str] = []
+        found = [*self._borders]
         last = layers[-1]
         for layer in layers:
             is_output = layer is last and self._fires_at_output

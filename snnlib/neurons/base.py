@@ -92,7 +92,9 @@ class Neuron(KnownOptions, Constants):
     gradient_through_time: bool = True
     # Of models that run by `step`: `snnlib.compile_steps_` sets it.
     compiled_steps: CompiledSteps | None = None
-    # Of models whose `times_input` is true: what input events get, None to choose by the module below.
+    # Whether spikes are moved by EventProp's gradient, so that input events may get theirs by time.
+    exact_times: bool = False
+    # Of such models: "time" or "dense"; None is by time in layers, which take events, and dense of neurons alone.
     input_gradient: str | None = None
 
     def __init__(
@@ -169,7 +171,7 @@ class Neuron(KnownOptions, Constants):
             return Output(*run_with_lengths(self.run, x, state, lengths, int(self.batch_first)))
         return self._run(x, state, self.own_dynamics())
 
-    def run_in_layer(self, x: Tensor, state: tuple[Tensor, ...] | None) -> Output:
+    def _run_currents(self, x: Tensor, state: tuple[Tensor, ...] | None) -> Output:
         """`run` for currents that a layer made of its input, whose gradient is the layer's affair."""
         return self.run(x, state)
 
@@ -177,11 +179,6 @@ class Neuron(KnownOptions, Constants):
     def learns_when_silent(self) -> bool:
         """Returns whether neurons get a gradient where they do not fire, as with a surrogate gradient."""
         return self.gradient == "surrogate"
-
-    @property
-    def times_input(self) -> bool:
-        """Returns whether input events may get their gradient by time; see `snnlib.sequences.input_time`."""
-        return False
 
     def watched(self) -> AbstractContextManager[None]:
         """A context for the steps of one sequence, for models that look at what happens in them."""

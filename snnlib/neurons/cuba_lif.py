@@ -76,8 +76,8 @@ class CubaLIF(ByEvent, SpikingNeuron):
         grad_clamp: bound of the time `1 / (h - v)` with `gradient="event"`, in units of `tau_s` per threshold; inf for
             none. Default 4/3, which is 4 steps for `tau_s = 3`, as in `SRM`.
         input_gradient: what the input gets with `gradient="event"`: `"time"`, which is `-x[t] (g[t+1] - g[t])` at its
-            events with g = dL/dx, or `"dense"`, g itself. Default None: by time where the input is spikes of neurons
-            that read it so, `SRM` and those with `gradient="event"`, as the graph of the input tells, else dense.
+            events with g = dL/dx, or `"dense"`, g itself. Default None: by time in layers, which take events, and dense
+            of neurons alone, which take currents. Layers behind a surrogate or a module with weights need `"dense"`.
         threshold, reset, reset_value, reset_states, reset_time, detach_reset, compare, surrogate, floor, max_spikes,
             single_spike, gradient_through_time, learnable, channels, batch_first: as in `SpikingNeuron`; `learnable`
             may name "tau_m", "tau_s" and "threshold".
@@ -201,7 +201,7 @@ class CubaLIF(ByEvent, SpikingNeuron):
         return cls(tau_m / dt, tau_s / dt, **{**fixed, **given, **options})
 
     @property
-    def times_input(self) -> bool:
+    def exact_times(self) -> bool:  # type: ignore[override]
         """With `gradient="event"`; see `Neuron`."""
         return self.gradient == "event"
 

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from snnlib.checks import check_choice, check_untransformed, warn_caller
 from snnlib.neurons.base import Neuron, Output
-from snnlib.sequences.input_time import CHOICES, by_time
+from snnlib.sequences.input_time import CHOICES, spike_time_gradient
 
 # Bound of the time per potential, in synaptic time constants per threshold: 4 steps for tau_s = 3, the papers' values.
 GRAD_CLAMP = 4 / 3
@@ -33,9 +33,6 @@ _BATCHES, _MANY = 3, 0.5
 
 
 class _EventSpike(torch.autograd.Function):
-    # Its spikes read dL/ds as a gradient by their time.
-    gives_spike_times = True
-
     @staticmethod
     def forward(
         ctx: Any, h: Tensor, fired: Tensor, per_slope: Tensor, after: Tensor, reset_value: float
@@ -67,16 +64,16 @@ class ByEvent(Neuron):
         self, x: Tensor, state: tuple[Tensor, ...] | None = None, lengths: Tensor | None = None
     ) -> Output:
         """See `Neuron.run`. Where the gradient of the input may be by time, the state ends with the last input."""
-        if lengths is not None or not self.times_input:
+        if lengths is not None or not self.exact_times:
             return super().run(x, state, lengths)
         check_untransformed(type(self).__name__)
-        timed = by_time(x, state, 1, self.input_gradient, int(self.batch_first))
+        by_time = self.input_gradient == "time"
+        timed = spike_time_gradient(x, state, 1, by_time, int(self.batch_first))
         value, after = super().run(timed.x, timed.state)
         return Output(value, (*after, timed.last))
 
-    def run_in_layer(self, x: Tensor, state: tuple[Tensor, ...] | None) -> Output:
-        """See `Neuron.run_in_layer`."""
-        return super().run(x, state) if self.times_input else self.run(x, state)
+    def _run_currents(self, x: Tensor, state: tuple[Tensor, ...] | None) -> Output:
+        return super().run(x, state) if self.exact_times else self.run(x, state)
 
     def fire_by_event(
         self,

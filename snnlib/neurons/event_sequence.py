@@ -56,9 +56,6 @@ class EventSequence(torch.autograd.Function):
     The third result counts spikes and those whose gradient is bounded, where `count` asks for it.
     """
 
-    # Its spikes read dL/ds as a gradient by their time.
-    gives_spike_times = True
-
     @staticmethod
     def forward(
         ctx: Any, x: Tensor, start: Tensor, coefficients: Coefficients, reset: SpikeReset, count: bool

@@ -92,13 +92,13 @@ class SRM(ByEvent):
         check_finite("input_grad_scale", input_grad_scale)
         self.input_grad_scale = input_grad_scale
         self.choose_input_gradient(input_gradient)
-        if input_gradient is not None and not self.times_input:
+        if input_gradient is not None and not self.exact_times:
             raise ValueError(
                 f'input_gradient: expected None beside reset_states="all", got {input_gradient!r}'
             )
 
     @property
-    def times_input(self) -> bool:
+    def exact_times(self) -> bool:  # type: ignore[override]
         """With a reset of the membrane alone, whose gradient is EventProp's; see `Neuron`."""
         return self.reset_states == "membrane"
 
@@ -131,7 +131,7 @@ class SRM(ByEvent):
         self, x: Tensor, state: tuple[Tensor, ...] | None = None, lengths: Tensor | None = None
     ) -> Output:
         """Spikes from a given state `([3, N, C, ...],)` of u, s and g, and the state after the last step."""
-        if self.reset_states == "membrane" or lengths is not None:
+        if self.exact_times or lengths is not None:
             return super().run(x, state, lengths)
         self.check_currents(x)
         if state is not None:

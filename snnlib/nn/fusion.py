@@ -8,8 +8,10 @@ from typing import Any, TypeVar, cast
 
 from torch import Tensor, nn
 
+from snnlib.checks import warn_caller
 from snnlib.nn.event_driven_map import EventDrivenMap, linear_map_of
 from snnlib.nn.fused_block import Block, pooled_layer_at
+from snnlib.nn.gradient_kinds import gradient_findings
 from snnlib.nn.normalized_block import normalized_neurons_at
 from snnlib.nn.per_step import PerStep
 
@@ -104,6 +106,9 @@ def fuse_(net: Net) -> Net:
     Raises:
         ValueError: surrogate neurons with a `SpikeAvgPool2d` behind them, which would mix two kinds of gradients.
 
+    Warns:
+        UserWarning: a layer of exact spike times beside a module that knows gradients by amplitude alone.
+
     >>> import torch, snnlib
     >>> net = torch.nn.Sequential(snnlib.SRMConv2d(2, 8, 3), snnlib.SpikeAvgPool2d(2))
     >>> x = (torch.rand(10, 1, 2, 10, 10) < 0.2).float()
@@ -111,6 +116,8 @@ def fuse_(net: Net) -> Net:
     >>> torch.equal(snnlib.fuse_(net)(x), expected)
     True
     """
+    for finding in gradient_findings(net):
+        warn_caller(finding)
     found: list[tuple[nn.Sequential, type[nn.Sequential], dict[str, Block]]] = []
     for module in net.modules():
         if not isinstance(module, nn.Sequential):

@@ -19,7 +19,7 @@ from snnlib.nn.delays import Delays, check_sequence
 from snnlib.nn.neuron_layer import draw_weight
 from snnlib.nn.spiking import SpikingLayer
 from snnlib.sequences.history import last_steps
-from snnlib.sequences.input_time import by_time
+from snnlib.sequences.input_time import spike_time_gradient
 from snnlib.sequences.lengths import run_with_lengths, without_padding
 
 # Of a surrogate under recurrence: from this peak on, gradients grew to NaN (docs/time.md).
@@ -93,7 +93,7 @@ class Recurrent(SpikingLayer):
     @property
     def keeps_input(self) -> bool:
         """Returns whether the state holds the last steps of the input, too."""
-        return self.delays is not None or self.neuron.times_input
+        return self.delays is not None or self.neuron.exact_times
 
     def _spikes(
         self, x: Tensor, weight: Tensor, state: tuple[Tensor, ...] | None, lengths: Tensor | None
@@ -105,18 +105,18 @@ class Recurrent(SpikingLayer):
             time_dim = int(self.batch_first)
             lengths = check_lengths(lengths, x.shape[time_dim], x.shape[1 - time_dim], x)
             x = without_padding(x, lengths, time_dim)
-        time_dim = int(self.batch_first)
+        time_dim, by_time = int(self.batch_first), self.neuron.input_gradient != "dense"
         if self.delays is None:
             after: tuple[Tensor, ...] = ()
-            if self.neuron.times_input:
-                x, state, last = by_time(x, state, 2, self.neuron.input_gradient, time_dim)
+            if self.neuron.exact_times:
+                x, state, last = spike_time_gradient(x, state, 2, by_time, time_dim)
                 after = (last,)
             out = self._recur(layer_currents(x, weight, self.operator, time_dim), state, lengths)
             return Output(out.value.to(x.dtype), (*out.state, *after))
         own, events, before = self._with_history(x, state)
         timed = events
-        if self.neuron.times_input:
-            timed = by_time(events, None, 0, self.neuron.input_gradient, time_dim).x
+        if self.neuron.exact_times:
+            timed = spike_time_gradient(events, None, 0, by_time, time_dim).x
         current = delayed_currents(
             timed,
             weight,

@@ -9,7 +9,15 @@ from numbers import Integral
 import torch
 from torch import Tensor, nn
 
-from snnlib.checks import LAYER_HINTS, KnownOptions, as_sizes, check_count, check_flag, check_untransformed
+from snnlib.checks import (
+    LAYER_HINTS,
+    KnownOptions,
+    as_sizes,
+    check_count,
+    check_flag,
+    check_untransformed,
+    warn_caller,
+)
 from snnlib.functional.delayed import delayed_currents, delayed_layer
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
 from snnlib.functional.spiking import spiking_layer
@@ -33,6 +41,8 @@ class SpikingLayer(KnownOptions, NeuronLayer):
     """
 
     option_hints = LAYER_HINTS
+    # Whether it has been looked at what stands before a layer whose input gets the gradient by time, see `observe`.
+    input_known: bool = False
 
     def __init__(
         self,
@@ -165,6 +175,20 @@ class SpikingLayer(KnownOptions, NeuronLayer):
         if self.delays is None:
             return super().common_current(x)
         return self.input_current(x, torch.ones_like(self.weight))
+
+    def observe(self, x: Tensor, weight: Tensor, spikes: Tensor) -> None:
+        """See `NeuronLayer.observe`; says once that the input is taken to be spikes, where nobody knows."""
+        if not torch.compiler.is_compiling() and self.training and not self.input_known:
+            chosen = not self.neuron.exact_times or self.neuron.input_gradient is not None
+            if not chosen and x.requires_grad and torch.is_grad_enabled():
+                self.input_known = True
+                warn_caller(
+                    "input_gradient: None takes the input of a layer for events, which get the gradient by their time: "
+                    'choose "dense" behind a module with weights or neurons with a surrogate gradient, else "time", or '
+                    "let snnlib.prepare_, fuse_ or SpikeDoctor(net) see what stands before "
+                    f"{self.training_watch.name or repr(self)}"
+                )
+        super().observe(x, weight, spikes)
 
     @property
     def learns_when_silent(self) -> bool:

@@ -167,8 +167,6 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tens
     by_spikes = ctx.taus and (ctx.gives_state or state is not None)
     ctx.save_for_backward(current, constants, state, value if by_spikes else None)
     ctx.shape = value.shape
-    # Spikes of SRM neurons read dL/ds as a gradient by their time.
-    ctx.gives_spike_times = bool(ctx.taus)
     # A state that nobody uses has no gradient, not one of zeros.
     ctx.set_materialize_grads(False)
     if not ctx.gives_state:

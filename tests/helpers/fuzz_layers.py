@@ -86,7 +86,7 @@ NEURONS: tuple[Callable[..., neurons.Neuron], ...] = (
     neurons.ALIF,
     neurons.KLIF,
     neurons.BRF,
-    lambda **options: neurons.CubaLIF(gradient="event"),
+    lambda **options: neurons.CubaLIF(gradient="event", input_gradient="time"),
     lambda **options: neurons.LIF(dialect="snntorch", **options),
     lambda **options: neurons.LIF(reset="subtract", detach_reset=False, learnable=("tau",), **options),
 )

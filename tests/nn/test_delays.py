@@ -35,7 +35,8 @@ def _events(kind: str, batch_first: bool = False, dtype: torch.dtype = torch.flo
 def _neuron(name: str) -> neurons.Neuron:
     if name == "SRM":
         return neurons.SRM()
-    return neurons.CubaLIF(gradient="event") if name == "event" else neurons.CubaLIF(surrogate=BUMP)
+    by_time = {"gradient": "event", "input_gradient": "time"}
+    return neurons.CubaLIF(**by_time) if name == "event" else neurons.CubaLIF(surrogate=BUMP)
 
 
 def _positive(layer: torch.nn.Module) -> torch.nn.Module:

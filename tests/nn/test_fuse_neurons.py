@@ -17,8 +17,8 @@ KINDS = [
     for name, model in neurons.MODELS.items()
     for options in (
         {},
-        *([{"gradient": "event"}] if name == "CubaLIF" else []),
-        *([{"reset_states": "membrane"}] if name == "SRM" else []),
+        *([{"gradient": "event", "input_gradient": "time"}] if name == "CubaLIF" else []),
+        *([{"reset_states": "membrane", "input_gradient": "time"}] if name == "SRM" else []),
         *(
             [{"surrogate": surrogate.Triangle()}]
             if "surrogate" in inspect.signature(model).parameters

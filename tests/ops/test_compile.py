@@ -1,6 +1,7 @@
 """torch.compile(fullgraph=True) gives the eager bits, forward and backward."""
 
 import contextlib
+import itertools
 import shutil
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import snnlib
+from snnlib import neurons
 from snnlib.backends import native
 from snnlib.learning.preparing.calibration import calibrate_firing_rate_
 
@@ -139,6 +141,74 @@ def test_compiled_layer_reads_lengths() -> None:
     assert not torch.equal(expected, layer(x))
     assert torch.equal(snnlib.run_ragged(compiled, x, lengths), expected)
     assert torch.equal(compiled(x), layer(x))
+
+
+EXACT: dict[str, Callable[[], neurons.Neuron]] = {
+    "CubaLIF": lambda: neurons.CubaLIF(gradient="event", threshold=0.2),
+    "SRM": lambda: neurons.SRM(reset_states="membrane", threshold=0.2),
+}
+# Of eight channels.
+BEFORE: dict[str, Callable[[], list[nn.Module]]] = {
+    "input": lambda: [],
+    "CubaLIF": lambda: [snnlib.SpikingLinear(8, 8, neuron=EXACT["CubaLIF"]())],
+    "SRM": lambda: [snnlib.SpikingLinear(8, 8, neuron=EXACT["SRM"]())],
+    "surrogate": lambda: [snnlib.SpikingLinear(8, 8)],
+    "pool": lambda: [
+        nn.Unflatten(2, (2, 2, 2)),
+        snnlib.SpikingConv2d(2, 8, 1, neuron=EXACT["CubaLIF"]()),
+        snnlib.SpikeAvgPool2d(2),
+        nn.Flatten(2),
+    ],
+    "Linear": lambda: [nn.Linear(8, 8)],
+    "PerStep": lambda: [snnlib.PerStep(nn.Linear(8, 8))],
+    "attention": lambda: [
+        nn.Unflatten(2, (1, 8)),
+        snnlib.nn.Residual(snnlib.nn.SpikingSelfAttention(8, heads=2)),
+        nn.Flatten(2),
+    ],
+    "StateSpaceBlock": lambda: [snnlib.nn.StateSpaceBlock(8)],
+}
+BEHIND: dict[str, Callable[[neurons.Neuron], nn.Module]] = {
+    "layer": lambda neuron: snnlib.SpikingLinear(8, 5, neuron=neuron),
+    "recurrent": lambda neuron: snnlib.SpikingRNN(8, 5, neuron=neuron),
+    "alone": lambda neuron: neuron,
+}
+
+
+def _equals_eager(net: nn.Module, x: Tensor) -> list[Tensor]:
+    """Results of the net, which are those of the compiled net: to the bit going forward, backward but for rounding."""
+    expected = _results(net, net, x)
+    compiled = torch.compile(net, fullgraph=True, backend="aot_eager")
+    for got, want in zip(_results(net, compiled, x), expected, strict=True):
+        scale = float(want.abs().max())
+        torch.testing.assert_close(got, want, rtol=1e-6, atol=1e-6 * scale)
+    assert torch.equal(compiled(x), expected[0])
+    return expected
+
+
+@pytest.mark.filterwarnings("ignore:input_gradient. None takes:UserWarning")
+@pytest.mark.parametrize("model", EXACT)
+@pytest.mark.parametrize(
+    ("before", "behind"),
+    [*itertools.product(BEFORE, ("layer", "alone")), ("CubaLIF", "recurrent"), ("surrogate", "recurrent")],
+)
+def test_gradients_of_exact_times_equal_eager(
+    before: str, behind: str, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the place of the neurons, in a layer or alone, whatever stands before them."""
+    monkeypatch.undo()
+    torch.manual_seed(3)
+    net = nn.Sequential(*BEFORE[before](), BEHIND[behind](EXACT[model]()))
+    x = (torch.rand(4, 3, 8) < 0.5).float()
+    spikes, by_input, *_ = _equals_eager(net, x)
+    assert spikes.any() and by_input.any()
+
+
+@pytest.mark.parametrize("model", sorted(neurons.MODELS))
+def test_neuron_equals_eager(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    torch.manual_seed(3)
+    _equals_eager(neurons.MODELS[model](), 3 * torch.rand(3, 2, 3))
 
 
 class TestOnAGpu:

@@ -60,7 +60,7 @@ def _net(weights: list[Tensor], delays: list[Tensor] | None, variant: str, dt: f
     layers: list[nn.Module] = []
     for index, weight in enumerate(weights):
         neuron = CubaLIF.from_continuous(
-            2.0, 1.0, dt, gradient="event", single_spike=True, grad_clamp=math.inf
+            2.0, 1.0, dt, gradient="event", input_gradient="time", single_spike=True, grad_clamp=math.inf
         )
         outputs, inputs = weight.shape
         late = None
@@ -85,7 +85,6 @@ def _gradients(
 ) -> list[Tensor]:
     """By the times of the inputs `[N, 4]`, weights and delays, of `L = sum of pull t` over output spikes in use."""
     net = _net(weights, delays, variant, dt)
-    next(module for module in net.modules() if isinstance(module, CubaLIF)).input_gradient = "time"
     x = encoding.at_times(_inputs(), round(END / dt), dt=dt).requires_grad_()
     inputs = x
     if variant == "fused":

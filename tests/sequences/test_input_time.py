@@ -1,6 +1,5 @@
-"""The gradient of input spikes by their time: its definition, chunks, recurrence, and when a layer gives it."""
+"""The gradient of input spikes by their time: its definition, chunks, recurrence, and who gives it and says so."""
 
-import copy
 import warnings
 from collections.abc import Callable
 
@@ -11,7 +10,10 @@ from torch import Tensor, nn
 import snnlib
 from snnlib import neurons
 from snnlib.neurons import SRM, CubaLIF, Neuron
-from snnlib.sequences.input_time import gives_spike_times
+from snnlib.nn.gradient_kinds import gradient_findings
+
+# Of layers that nobody told what stands before them; the tests of it catch it.
+pytestmark = pytest.mark.filterwarnings("ignore:input_gradient. None takes:UserWarning")
 
 MODELS: dict[str, Callable[..., Neuron]] = {
     "CubaLIF": lambda **options: CubaLIF(gradient="event", **options),
@@ -121,7 +123,7 @@ def test_chunks_have_the_gradient_of_the_whole(kind: str, model: str) -> None:
 def test_chunks_of_neurons_alone() -> None:
     torch.manual_seed(2)
     below = snnlib.SpikingLinear(6, 5, neuron=MODELS["CubaLIF"](), dtype=torch.float64)
-    net = _strengthened(nn.Sequential(below, CubaLIF(gradient="event", threshold=0.2)))
+    net = _strengthened(nn.Sequential(below, CubaLIF(gradient="event", input_gradient="time", threshold=0.2)))
     x = _events(12, 2, 6)
     weight = torch.randn(12, 2, 5, dtype=torch.float64)
     whole = torch.autograd.grad((net(x) * weight).sum(), below.weight)[0]
@@ -179,55 +181,147 @@ def _q(net: nn.Module, x: Tensor) -> Tensor:
     return between.grad
 
 
-@pytest.mark.parametrize(
-    "below",
-    [
-        lambda: [snnlib.SpikingLinear(6, 8, neuron=CubaLIF(gradient="event"))],
-        lambda: [snnlib.SRMLinear(6, 8)],
-        lambda: [snnlib.SpikingLinear(6, 8, neuron=SRM(), delays=snnlib.Delays(2))],
-        lambda: [nn.Linear(6, 8), SRM()],
-        lambda: [snnlib.SpikingLinear(6, 8, neuron=CubaLIF(gradient="event")), snnlib.SpikeDropout(0.2)],
-        lambda: [snnlib.SpikingRNN(6, 8, neuron=CubaLIF(gradient="event"))],
+def event() -> CubaLIF:
+    return CubaLIF(gradient="event")
+
+
+BEFORE: dict[str, Callable[[], list[nn.Module]]] = {
+    "CubaLIF": lambda: [snnlib.SpikingLinear(6, 8, neuron=event())],
+    "SRMLinear": lambda: [snnlib.SRMLinear(6, 8)],
+    "delays": lambda: [snnlib.SpikingLinear(6, 8, neuron=SRM(), delays=snnlib.Delays(2))],
+    "dropout": lambda: [snnlib.SpikingLinear(6, 8, neuron=event()), snnlib.SpikeDropout(0.2)],
+    "rnn": lambda: [snnlib.SpikingRNN(6, 8, neuron=event())],
+    "pool": lambda: [
+        nn.Unflatten(2, (6, 1, 1)),
+        snnlib.SpikingConv2d(6, 8, 1, neuron=event()),
+        snnlib.SpikeAvgPool2d(1),
+        nn.Flatten(2),
     ],
-    ids=["CubaLIF", "SRMLinear", "SRM with delays", "SRM alone", "dropout", "rnn"],
-)
-def test_by_time_below_event_neurons(below: Callable[[], list[nn.Module]]) -> None:
+}
+AMPLITUDES: dict[str, Callable[[], list[nn.Module]]] = {
+    "surrogate": lambda: [snnlib.SpikingLinear(6, 8)],
+    "surrogate, pool": lambda: [
+        nn.Unflatten(2, (6, 1, 1)),
+        snnlib.SpikingConv2d(6, 8, 1),
+        snnlib.AvgPool2d(1),
+        nn.Flatten(2),
+    ],
+    "Linear": lambda: [nn.Linear(6, 8)],
+    "PerStep": lambda: [snnlib.PerStep(nn.Linear(6, 8))],
+    "StateSpaceBlock": lambda: [snnlib.nn.StateSpaceBlock(6), nn.Identity(), nn.ReLU()],
+    "attention": lambda: [
+        nn.Unflatten(2, (1, 6)),
+        snnlib.nn.Residual(snnlib.nn.SpikingSelfAttention(6, heads=1)),
+        nn.Flatten(2),
+    ],
+}
+# Layers that take either.
+BEHIND: dict[str, Callable[[int], nn.Module]] = {
+    "linear": lambda inputs: snnlib.SpikingLinear(inputs, 5, neuron=event()),
+    "SRM": lambda inputs: snnlib.SpikingLinear(inputs, 5, neuron=SRM(reset_states="membrane")),
+    "delays": lambda inputs: snnlib.SpikingLinear(inputs, 5, neuron=event(), delays=snnlib.Delays(2)),
+    "rnn": lambda inputs: snnlib.SpikingRNN(inputs, 5, neuron=event()),
+}
+
+
+def _net(before: list[nn.Module], behind: Callable[[int], nn.Module]) -> nn.Sequential:
     torch.manual_seed(0)
-    net = nn.Sequential(*below(), snnlib.SpikingLinear(8, 5, neuron=CubaLIF(gradient="event")))
+    before = before[:]
+    inputs = nn.Sequential(*before)(_events(4, 1, 6).float()).shape[2]
+    net = nn.Sequential(*before, behind(inputs))
     _strengthened(net)
+    return net
+
+
+@pytest.mark.parametrize("behind", BEHIND)
+@pytest.mark.parametrize("name", [*BEFORE, *AMPLITUDES])
+def test_layers_are_by_time_whatever_is_before_them(name: str, behind: str) -> None:
+    net = _net((BEFORE | AMPLITUDES)[name](), BEHIND[behind])
     x = _events(12, 2, 6).float()
-    assert gives_spike_times(net[:-1](x))
-    by_time = _q(net, x)
-    assert torch.equal(by_time != 0, (by_time != 0) & (net[:-1].eval()(x) != 0))
+    found = {}
+    for kind in (None, "time", "dense"):
+        for neuron in (module for module in net[-1].modules() if isinstance(module, CubaLIF | SRM)):
+            neuron.input_gradient = kind
+        torch.manual_seed(1)
+        found[kind] = _q(net, x)
+    assert torch.equal(found[None], found["time"])
+    assert found["time"].any() and not torch.equal(found["time"], found["dense"])
 
 
-@pytest.mark.parametrize(
-    "below",
-    [lambda: [snnlib.SpikingLinear(6, 8, neuron=neurons.LIF())], lambda: [nn.Linear(6, 8)]],
-    ids=["surrogate", "linear"],
-)
-def test_dense_below_other_modules(below: Callable[[], list[nn.Module]]) -> None:
-    torch.manual_seed(0)
-    net = _strengthened(nn.Sequential(*below(), snnlib.SpikingLinear(8, 5, neuron=CubaLIF(gradient="event"))))
+@pytest.mark.parametrize("model", MODELS)
+def test_neurons_alone_are_dense(model: str) -> None:
+    found = {}
+    x = 2 * torch.rand(12, 2, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    for kind in (None, "dense", "time"):
+        leaf = x.clone().requires_grad_()
+        MODELS[model](input_gradient=kind)(leaf).sum().backward()
+        found[kind] = leaf.grad
+    assert torch.equal(found[None], found["dense"])
+    assert not torch.equal(found["time"], found["dense"])
+
+
+def _warnings(call: Callable[[], object]) -> list[str]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        call()
+    return [str(warning.message) for warning in caught]
+
+
+@pytest.mark.parametrize("name", ["linear", "rnn"])
+def test_a_layer_whose_input_nobody_knows_says_once_that_it_is_by_time(name: str) -> None:
+    net = _net(BEFORE["CubaLIF"](), BEHIND[name])
+    for layer in net.modules():
+        if isinstance(layer, snnlib.nn.SpikingLayer):
+            layer.training_watch.warns = False
     x = _events(12, 2, 6).float()
-    chosen = copy.deepcopy(net)
-    chosen[-1].neuron.input_gradient = "dense"
-    assert not gives_spike_times(net[:-1](x))
-    assert torch.equal(_q(net, x), _q(chosen, x))
-    assert (_q(net, x) != 0).double().mean() > 0.5
+    assert not _warnings(lambda: net.eval()(x)) and not _warnings(lambda: net[0].train()(x))
+    (text,) = _warnings(lambda: net.train()(x))
+    assert text.startswith("input_gradient: None takes the input of a layer for events")
+    assert not _warnings(lambda: net(x))
 
 
-def test_parameters_between_spikes_and_a_layer_are_said() -> None:
-    torch.manual_seed(0)
-    event = lambda: CubaLIF(gradient="event")  # noqa: E731
-    net = nn.Sequential(snnlib.SpikingLinear(6, 8, neuron=event()), nn.Linear(8, 5), event())
-    with pytest.warns(UserWarning, match=r"^x: expected spikes as the layer below gives them"):
-        net(_events(12, 2, 6).float())
-    # Chosen, it needs no word.
-    net[2].input_gradient = "dense"
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        net(_events(12, 2, 6).float())
+TOLD: dict[str, Callable[[nn.Module, Tensor], object]] = {
+    "prepare_": lambda net, x: snnlib.prepare_(net, x, 0.1, standardize=False),
+    "fuse_": lambda net, x: snnlib.fuse_(net),
+    "SpikeDoctor": lambda net, x: snnlib.SpikeDoctor(net),
+    "argument": lambda net, x: setattr(net[-1].neuron, "input_gradient", "time"),
+}
+
+
+@pytest.mark.parametrize("who", TOLD)
+def test_a_layer_that_was_told_says_nothing(who: str) -> None:
+    net, x = _net(BEFORE["pool"](), BEHIND["linear"]), _events(12, 2, 6).float()
+    assert not _warnings(lambda: TOLD[who](net, x))
+    for layer in (net[1], net[-1]):
+        layer.training_watch.stop()
+    assert not _warnings(lambda: net(x))
+
+
+@pytest.mark.parametrize("behind", ["linear", "rnn"])
+@pytest.mark.parametrize("name", AMPLITUDES)
+def test_borders_of_the_two_gradients_are_named(name: str, behind: str) -> None:
+    net, x = _net(AMPLITUDES[name](), BEHIND[behind]), _events(12, 2, 6).float()
+    last = f"{len(net) - 1}{'.layers.0' if behind == 'rnn' else ''}"
+    what = "neurons with a surrogate gradient" if name.startswith("surrogate") else "a module with weights"
+    (found,) = gradient_findings(net)
+    assert found.startswith(f"{last} gives ") and what in found
+    assert found in _warnings(lambda: snnlib.fuse_(net))
+    snnlib.unfuse_(net)
+    with snnlib.SpikeDoctor(net) as doctor:
+        net(x).sum().backward()
+    assert found in doctor.findings()
+    assert found in snnlib.prepare_(net, x, 0.1, standardize=False).findings()
+    for neuron in (module for module in net[-1].modules() if isinstance(module, CubaLIF)):
+        neuron.input_gradient = "dense"
+    assert not gradient_findings(net)
+
+
+def test_spikes_that_weights_read_are_named() -> None:
+    net = nn.Sequential(snnlib.SpikingLinear(6, 8, neuron=event()), nn.Dropout(), nn.Linear(8, 5), event())
+    (found,) = gradient_findings(net)
+    assert found.startswith(
+        "0 learns from a gradient by the time of its spikes, and 2, a module with weights,"
+    )
 
 
 @pytest.mark.parametrize("gradient", ["time", "dense"])

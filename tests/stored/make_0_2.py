@@ -88,7 +88,7 @@ LAYERS: dict[str, Callable[[], neurons.Neuron]] = {
     "learned": lambda: neurons.LIF(tau=3.0, threshold=0.5, learnable=("tau", "threshold")),
     "per channel": lambda: neurons.CubaLIF(tau_m=torch.linspace(2, 5, 6)),
     "single spike": lambda: neurons.LIF(single_spike=True),
-    "share": lambda: neurons.LIF(surrogate=snnlib.surrogate.Triangle(share=0.2)),
+    "share": lambda: neurons.LIF(surrogate=snnlib.surrogate.Triangle()),  # share=0.2
     "event": lambda: neurons.CubaLIF(gradient="event", input_gradient="dense"),
 }
 

@@ -25,6 +25,7 @@ from snnlib.neurons.state_dict import StoredConstants
 from snnlib.nn.dropout import SpikeDropout
 from snnlib.nn.fusion import unfused
 from snnlib.nn.gain import WeightWithGain
+from snnlib.nn.gradient_kinds import gradient_findings
 from snnlib.nn.neuron_layer import NeuronLayer
 from snnlib.nn.normalization import standardize_weights_
 from snnlib.nn.readout import SRMReadout
@@ -159,7 +160,7 @@ def prepare_(
     }
     options = (target_rate, gain, standardize)
     settled = _is_settled(net, x, options, watched, again)
-    grey = is_grey(x)
+    grey, borders = is_grey(x), gradient_findings(net)
     with _as_before(net), unfused(net), ExitStack() as after:
         standardized = _standardize(layers) if (grey if standardize is None else standardize) else {}
         _train_without_dropout(net)
@@ -207,6 +208,7 @@ def prepare_(
         parameters=sum(1 for parameter in net.parameters() if parameter.requires_grad),
         without_gradient=missed,
         silent_output=not any(bool((tensor != 0).any()) for tensor in tensors_in(output)),
+        borders=borders,
     )
 
 

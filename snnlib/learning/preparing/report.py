@@ -86,6 +86,7 @@ class Preparation(ShownAsText):
         parameters: number of parameters that require a gradient.
         without_gradient: names of those that got none.
         silent_output: whether the net's output is zero everywhere.
+        borders: layers of exact spike times beside modules that know gradients by amplitude alone, in words.
     """
 
     layers: list[LayerPreparation] = field(default_factory=list)
@@ -95,6 +96,7 @@ class Preparation(ShownAsText):
     parameters: int = 0
     without_gradient: list[str] = field(default_factory=list)
     silent_output: bool = False
+    borders: list[str] = field(default_factory=list)
 
     def findings(self) -> list[str]:
         """One line per thing that is wrong; empty if the net is ready to learn."""
@@ -106,7 +108,7 @@ class Preparation(ShownAsText):
                 f"{name} gets no gradient: the output does not depend on it, or a detached or non-differentiable "
                 "operation lies between"
             )
-        return found
+        return found + self.borders
 
     def __str__(self) -> str:
         width = max([len("layer"), *(len(layer.name) for layer in self.layers)])
