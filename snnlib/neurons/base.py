@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self, cast
 
 import torch
 from torch import Tensor
@@ -28,7 +28,6 @@ from snnlib.checks import (
 from snnlib.neurons.compiled_steps import CompiledSteps, Loop
 from snnlib.neurons.constants import Constants, broadcast
 from snnlib.neurons.dynamics import Dynamics
-from snnlib.neurons.own_dynamics import own_dynamics
 from snnlib.neurons.training_watch import TrainingWatch
 from snnlib.sequences.lengths import run_with_lengths
 
@@ -139,7 +138,16 @@ class Neuron(KnownOptions, Constants):
 
     def own_dynamics(self) -> Dynamics | None:
         """`dynamics` of the neuron's own constants, made once on a GPU while they stay as they are."""
-        return own_dynamics(self)
+        tables = self._kept_tables()
+        if tables is None:
+            return self.dynamics(self.constants())
+        if "dynamics" not in tables:
+            # What is made in inference mode could not be used in a training step.
+            with torch.inference_mode(False):
+                tables["dynamics"] = self.dynamics(self.constants())
+            if tables["dynamics"] is not None:
+                tables["dynamics"].tables = tables
+        return cast(Dynamics | None, tables["dynamics"])
 
     def forward_dynamics(self, params: Params) -> Dynamics | None:
         """Coefficients of the forward pass, also of a model whose backward pass is not that of the kernels."""

@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 
-from snnlib.checks import check_count, check_device
+from snnlib.checks import check_count, check_device, in_transform
 from snnlib.neurons.checks import check_numbers, is_learned
 from snnlib.neurons.state_dict import StoredConstants
+
+# The attribute of what follows from a neuron's constants, and devices without launches.
+_TABLES = "_tables"
+_ALWAYS_ANEW = ("cpu",)
+
+
+class _Kept(NamedTuple):
+    """What follows from constants and options, and of which it was made."""
+
+    of: list[Any]
+    # Held, so that no others take their place in memory.
+    tensors: list[Tensor]
+    tables: dict[Any, Any]
 
 
 class Constants(StoredConstants):
@@ -35,8 +48,30 @@ class Constants(StoredConstants):
         for name, value in constants.items():
             self._add_constant(name, value, channels)
 
+    def _kept_tables(self) -> dict[Any, Any] | None:
+        """A place for what follows from constants and options, empty where these have changed; None to keep nothing.
+
+        Nothing is kept where that saves no launches of kernels, on a CPU; where a constant learns; in the capture of a
+        CUDA graph, which follows constants that are written to between its replays; and within compilers and
+        transforms. Writing to a constant through `.data` is not seen.
+        """
+        tensors = [] if _is_traced() else [*self.parameters(), *self.buffers()]
+        if not tensors or not all(_stays(tensor) for tensor in tensors):
+            return None
+        # A table is ready for what is queued on the stream that it was made on, and for no other.
+        now = [_stream(tensors[0]), *((id(tensor), tensor._version) for tensor in tensors)]
+        kept: _Kept | None = vars(self).get(_TABLES)
+        if kept is None or kept.of != now:
+            kept = vars(self)[_TABLES] = _Kept(now, tensors, {})
+        return kept.tables
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but what is kept, for copies and pickles."""
+        return {name: value for name, value in vars(self).items() if name != _TABLES}
+
     def __setattr__(self, name: str, value: Any) -> None:
         """Refuse a number for a constant, which is a tensor that files and optimisers may hold."""
+        vars(self).pop(_TABLES, None)
         if isinstance(value, int | float) and name in self.__dict__.get("constant_names", ()):
             remedy = f"torch.nn.init.constant_(neuron.{name}, {value!r}) changes it in place"
             raise TypeError(f"{name}: expected a tensor, got {value!r}; {remedy}")
@@ -68,6 +103,7 @@ class Constants(StoredConstants):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Moves of the module: constants follow to devices and keep their dtype."""
         before = {name: tensor.data for name, tensor in self._own_constants().items()}
+        vars(self).pop(_TABLES, None)
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         for name, after in self._own_constants().items():
             if after.dtype != before[name].dtype:
@@ -114,6 +150,28 @@ class Constants(StoredConstants):
             check_device(name, value, like)
             if value.dim() == 1 and len(value) != channels:
                 raise ValueError(f"{name}: expected {channels} values, one per channel, got {len(value)}")
+
+
+def _is_traced() -> bool:
+    """Returns whether the call becomes part of a program that runs later, or of a transform."""
+    return torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None or in_transform()
+
+
+def _stays(tensor: Tensor) -> bool:
+    """Returns whether a tensor is on a GPU, does not learn, and counts how often it is written to."""
+    if type(tensor) not in (Tensor, nn.Parameter) or tensor.device.type in _ALWAYS_ANEW:
+        return False
+    return not (tensor.requires_grad or tensor.is_inference() or _is_capturing(tensor))
+
+
+def _is_capturing(tensor: Tensor) -> bool:
+    """Returns whether what is done with a tensor goes into a CUDA graph."""
+    return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
+def _stream(tensor: Tensor) -> int:
+    """The stream on which work with a tensor is queued."""
+    return int(torch.cuda.current_stream(tensor.device).cuda_stream) if tensor.is_cuda else 0
 
 
 def _widest(value: Tensor) -> Tensor:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -71,10 +72,8 @@ class Dynamics:
     rectified: bool = False
     # Whether p is of products of states: y_0 y_0 with two of them, y_2 y_i with three.
     quadratic: bool = False
-    # Packed coefficients by dtype and device, of dynamics that are kept (`own_dynamics`).
-    tables: dict[tuple[torch.dtype, torch.device], Tensor] | None = field(
-        default=None, init=False, repr=False, compare=False
-    )
+    # Packed coefficients by dtype and device, of dynamics that are kept (`Constants._kept_tables`).
+    tables: dict[Any, Any] | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def linear(self) -> bool:
@@ -108,10 +107,9 @@ class Dynamics:
         if self.tables is None:
             return self._packed(dtype, device)
         if (dtype, device) not in self.tables:
-            # A table made in inference mode could not be saved for a backward pass.
             with torch.inference_mode(False):
                 self.tables[dtype, device] = self._packed(dtype, device)
-        return self.tables[dtype, device]
+        return cast(Tensor, self.tables[dtype, device])
 
     def _packed(self, dtype: torch.dtype, device: torch.device) -> Tensor:
         k = self.states

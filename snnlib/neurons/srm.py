@@ -12,7 +12,7 @@ neural networks", 2021.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor
@@ -21,7 +21,6 @@ from snnlib.checks import check_choice, check_finite, check_number, step_shape
 from snnlib.neurons.base import Output, Params, State
 from snnlib.neurons.checks import check_threshold
 from snnlib.neurons.event import GRAD_CLAMP, ByEvent
-from snnlib.neurons.own_dynamics import own_threshold
 from snnlib.neurons.spike_response import SRMNeuron, free_srm_potential, srm_neuron_stream
 
 # Default bound of the time per potential by what a spike resets.
@@ -151,7 +150,14 @@ class SRM(ByEvent):
 
     def own_threshold(self, like: Tensor) -> Tensor:
         """The threshold in the dtype of the membrane's state of sequences like this one."""
-        return own_threshold(self, self.threshold, torch.promote_types(like.dtype, torch.float32))
+        dtype = torch.promote_types(like.dtype, torch.float32)
+        tables = self._kept_tables()
+        if tables is None:
+            return self.threshold.to(dtype)
+        if dtype not in tables:
+            with torch.inference_mode(False):
+                tables[dtype] = self.threshold.to(dtype)
+        return cast(Tensor, tables[dtype])
 
     def reference(self, x: Tensor, state: tuple[Tensor, ...] | None = None) -> Output:
         """`run` by `step` in plain torch."""

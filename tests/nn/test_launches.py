@@ -1,7 +1,7 @@
 """What a layer asks of a GPU in a pass, as operations on the device "meta"; constants that stay are read once."""
 
 import copy
-import gc
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import snnlib
 from snnlib import neurons
-from snnlib.neurons import own_dynamics
+from snnlib.neurons import constants
 
 # Operations that start no kernel: views, questions, and memory that is not written to.
 NO_KERNEL = (
@@ -89,7 +89,7 @@ def test_a_table_fills_one_column_for_each_number() -> None:
 @pytest.fixture
 def on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Dynamics are kept as on a GPU, with values to compare."""
-    monkeypatch.setattr(own_dynamics, "_ALWAYS_ANEW", ())
+    monkeypatch.setattr(constants, "_ALWAYS_ANEW", ())
 
 
 def _spikes(neuron: neurons.Neuron) -> Tensor:
@@ -155,20 +155,11 @@ class TestKept:
         neuron(x).sum().backward()
         assert x.grad is not None and x.grad.any()
 
-    def test_models_that_may_change_unseen_keep_nothing(self) -> None:
-        class Ageing(neurons.LIF):
-            def __init__(self) -> None:
-                super().__init__()
-                self.ages = [1.0]
-
-        neuron = Ageing()
-        assert neuron.own_dynamics() is not neuron.own_dynamics()
-
     def test_each_stream_makes_its_own(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """What one stream has queued, another does not wait for."""
         neuron = neurons.LIF()
         kept = neuron.own_dynamics()
-        monkeypatch.setattr(own_dynamics, "_stream", lambda tensor: 7)
+        monkeypatch.setattr(constants, "_stream", lambda tensor: 7)
         assert neuron.own_dynamics() is not kept
         assert neuron.own_dynamics() is neuron.own_dynamics()
 
@@ -176,13 +167,17 @@ class TestKept:
         """A captured graph computes its table from the constants, which may be written to between replays."""
         neuron = neurons.LIF()
         kept = neuron.own_dynamics()
-        monkeypatch.setattr(own_dynamics, "_is_capturing", lambda tensor: True)
+        monkeypatch.setattr(constants, "_is_capturing", lambda tensor: True)
         assert neuron.own_dynamics() is not kept
 
-    def test_nothing_outlives_its_neuron(self) -> None:
+    def test_copies_and_pickles_keep_nothing(self) -> None:
         neuron = neurons.LIF()
-        neuron.own_dynamics()
-        count = len(own_dynamics._kept)
-        del neuron
-        gc.collect()
-        assert len(own_dynamics._kept) < count
+        kept = neuron.own_dynamics()
+        for other in (copy.deepcopy(neuron), pickle.loads(pickle.dumps(neuron))):
+            assert other.own_dynamics() is not kept
+        assert neuron.own_dynamics() is kept
+
+    def test_moved_constants_are_read_anew(self) -> None:
+        neuron = neurons.LIF(learnable=("tau",)).requires_grad_(False)
+        kept = neuron.own_dynamics()
+        assert neuron.to(torch.float32).own_dynamics() is not kept
