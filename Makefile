@@ -8,10 +8,12 @@ CPP = $(shell git ls-files 'cpp/*.cpp' 'cpp/*.h' 'cuda/*.cu' 'cuda/*.cpp' 'cuda/
 PEERS := build/peers
 PEER_TESTS := tests/neurons/test_neurons_peers.py tests/exchange/test_convert_peers.py tests/exchange/test_nir_peers.py tests/inspect/test_profile.py docs/from-snntorch.md
 
-.PHONY: demo test test-slow test-peers test-newest lint sanitize sanitize-memory sanitize-threads fuzz fuzz-files reliability bench bench-accuracy bench-peers format cuda-check cuda-emulation-asan docs notebooks test-versions test-oldest wheel gpu-check gpu-bundle clean
+.PHONY: demo env test test-slow test-peers test-newest lint sanitize sanitize-memory sanitize-threads fuzz fuzz-files reliability bench bench-accuracy bench-peers format cuda-check cuda-emulation-asan docs notebooks test-versions test-oldest wheel gpu-check gpu-bundle clean
 
 demo: $(VENV)/.native $(VENV)/.fetched  ## Train on the embedded data and show the result.
 	$(VENV)/bin/snnlib train
+
+env: $(READY)  ## What one call of pytest needs.
 
 test: $(READY)  ## All tests but the slow ones, README and docstring examples included.
 # A file at a time on every core, with one thread each: tests that need threads set their number. Those that took longest
@@ -70,7 +72,7 @@ fuzz-files: $(READY)  ## Ten thousand damaged files of every event format and of
 fuzz: $(READY)  ## Random ops, layers and damaged files for SECONDS=120; what fails is kept in build/fuzz and tried first next time.
 	$(PYTHON) tests/helpers/fuzz_run.py --seconds $(or $(SECONDS),120)
 
-reliability: $(READY)  ## Run the commands of docs/reliability.md, or of ROWS="1 16", and note the day of those that pass.
+reliability: $(READY)  ## Run the commands of docs/reliability.md, or of ROWS="1 16".
 	$(PYTHON) release/reliability.py $(ROWS)
 
 test-newest:  ## All tests and those against other libraries with the newest torch, numpy and libraries, in build/newest.

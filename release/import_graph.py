@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
+# Comes with torch.
+import networkx
+
 Graph = Mapping[str, set[str]]
 
 
@@ -103,31 +106,9 @@ def graph_of(imports: Sequence[Import], by_part: bool = False) -> dict[str, set[
 
 
 def circles(graph: Graph) -> list[list[str]]:
-    """Sets of two modules or more of which each imports all the others, directly or through others (Tarjan 1972)."""
-    index: dict[str, int] = {}
-    low: dict[str, int] = {}
-    stack: list[str] = []
-    found: list[list[str]] = []
-
-    def visit(name: str) -> None:
-        index[name] = low[name] = len(index)
-        stack.append(name)
-        for target in sorted(graph[name]):
-            if target not in index:
-                visit(target)
-                low[name] = min(low[name], low[target])
-            elif target in stack:
-                low[name] = min(low[name], index[target])
-        if low[name] == index[name]:
-            members = stack[stack.index(name) :]
-            del stack[stack.index(name) :]
-            if len(members) > 1:
-                found.append(sorted(members))
-
-    for name in sorted(graph):
-        if name not in index:
-            visit(name)
-    return sorted(found)
+    """Sets of two modules or more of which each imports all the others, directly or through others."""
+    components = networkx.strongly_connected_components(networkx.DiGraph(graph))
+    return sorted(sorted(members) for members in components if len(members) > 1)
 
 
 def upward(imports: Sequence[Import], order: Sequence[str]) -> dict[tuple[str, str], list[Import]]:

@@ -9,6 +9,8 @@ import tokenize
 from pathlib import Path
 
 PYTHON, NATIVE = frozenset({".py"}), frozenset({".cpp", ".h", ".cu", ".cuh"})
+# Of the engine in C, which lies in a package.
+C = frozenset({".c", ".h"})
 
 _NO_CODE = {
     tokenize.COMMENT,
