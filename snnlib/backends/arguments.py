@@ -187,6 +187,41 @@ def check_dynamics(options: Flags, states: int) -> None:
         )
 
 
+class Windows(NamedTuple):
+    """Windows over the axes behind the first two of frames `[N, C, *space]`, with the meaning of torch's options."""
+
+    kernel: Sequence[int]
+    stride: Sequence[int]
+    padding: Sequence[int]
+    ceil_mode: bool = False
+    count_include_pad: bool = True
+    divisor: int | None = None
+
+    @classmethod
+    def nonoverlapping(cls, window: Sequence[int]) -> Windows:
+        """Returns windows side by side without padding; cells in none are left out."""
+        return cls(window, window, [0] * len(window))
+
+    def counts(self, space: Sequence[int]) -> list[int]:
+        """Returns the number of windows along each axis; with `ceil_mode` the last starts inside the padded input."""
+        counts = []
+        for size, extent, step, zeros in zip(space, self.kernel, self.stride, self.padding, strict=True):
+            count = (size + 2 * zeros - extent + (step - 1 if self.ceil_mode else 0)) // step + 1
+            counts.append(count - (self.ceil_mode and (count - 1) * step >= size + zeros))
+        return counts
+
+    def check(self, space: Sequence[int], name: str = "kernel") -> None:
+        """Raises ValueError unless there are windows in frames of this size; `name` is the argument's."""
+        if any(2 * zeros > extent for zeros, extent in zip(self.padding, self.kernel, strict=True)):
+            raise ValueError(f"padding: expected at most half of {name} {self.kernel}, got {self.padding}")
+        if self.divisor is not None and (not isinstance(self.divisor, int) or self.divisor == 0):
+            raise ValueError(f"divisor_override: expected an integer other than 0, got {self.divisor!r}")
+        if 0 in space or min(self.counts(space)) < 1:
+            raise ValueError(
+                f"{name}: expected windows that fit into {tuple(space)}, got {tuple(self.kernel)}"
+            )
+
+
 class Delays(NamedTuple):
     """Delays `[H, H]` of recurrent connections up to `longest` steps, and the spikes on their way at the first.
 

@@ -22,12 +22,10 @@ from snnlib.checks.ops import (
     check_conv2d_tensors,
     check_conv_sizes,
     check_grad_clamp,
-    check_pool_sizes,
     check_record,
     check_state_shape,
     check_threshold,
     check_time_constants,
-    check_windows,
 )
 from snnlib.checks.options import LAYER_HINTS, NEURON_HINTS, SRM_HINTS, KnownOptions, check_options
 from snnlib.checks.tensors import (
@@ -80,7 +78,6 @@ __all__ = [
     "check_lengths",
     "check_number",
     "check_options",
-    "check_pool_sizes",
     "check_rank",
     "check_record",
     "check_sequence_rank",
@@ -91,7 +88,6 @@ __all__ = [
     "check_time_constants",
     "check_time_dim",
     "check_untransformed",
-    "check_windows",
     "differentiable_once",
     "first_state",
     "in_transform",

@@ -35,26 +35,6 @@ def check_axes(name: str, sizes: Sequence[int], axes: int, minimum: int) -> None
         raise ValueError(f"{name}: expected integers up to {MOST_INT32}, got {list(sizes)}")
 
 
-def check_pool_sizes(x: Tensor, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int]) -> None:
-    """Check frames `[N, C, *space]` of 1 to 3 axes and the options of their average pooling."""
-    check_kernel_dtype("x", x)
-    check_rank("x", x, "[N, C, *space] with 1 to 3 axes", at_least=3, at_most=5)
-    axes = x.dim() - 2
-    if 0 in x.shape[2:]:
-        raise ValueError(f"x: expected at least one cell on each axis, got shape {tuple(x.shape)}")
-    check_axes("kernel", kernel, axes, 1)
-    check_axes("stride", stride, axes, 1)
-    check_axes("padding", padding, axes, 0)
-    if any(2 * margin > size for margin, size in zip(padding, kernel, strict=True)):
-        raise ValueError(f"padding: expected at most half of kernel {list(kernel)}, got {list(padding)}")
-
-
-def check_windows(windows: Sequence[int], space: Sequence[int], kernel: Sequence[int]) -> None:
-    """Raise ValueError unless there is at least one window along each axis."""
-    if min(windows) < 1:
-        raise ValueError(f"kernel: expected windows that fit into {tuple(space)}, got {tuple(kernel)}")
-
-
 def check_conv_sizes(
     x: Tensor,
     weight: Tensor,

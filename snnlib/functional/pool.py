@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from torch import Tensor
 
 from snnlib import ops
-from snnlib.backends.reference.pool import output_size
+from snnlib.backends.arguments import Windows
 from snnlib.checks import as_sizes, check_flag, check_floating, check_rank
 from snnlib.functional.max_pool import max_pool2d
 
@@ -15,47 +16,33 @@ Sizes = int | Sequence[int]
 _LAYOUTS = {1: "[T, N, C, L]", 2: "[T, N, C, H, W]", 3: "[T, N, C, D, H, W]"}
 
 
-def _check_fit(
-    x: Tensor,
-    kernel: Sequence[int],
-    extents: Sequence[int],
-    strides: Sequence[int],
-    margins: Sequence[int],
-    ceil_mode: bool,
-) -> None:
-    for size, extent, step, margin in zip(x.shape[3:], extents, strides, margins, strict=True):
-        if size < 1 or output_size(size, extent, step, margin, ceil_mode) < 1:
-            raise ValueError(
-                f"kernel_size: expected windows that fit into {tuple(x.shape[3:])}, got {tuple(kernel)}"
-            )
-
-
-def _spike_avg_pool(
+def _windows(
     dims: int,
     x: Tensor,
     kernel_size: Sizes,
     stride: Sizes | None,
     padding: Sizes,
     ceil_mode: bool,
-    count_include_pad: bool,
-    divisor_override: int | None,
-) -> Tensor:
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Windows:
+    """The windows over a sequence, once all arguments are checked."""
     check_floating("x", x)
     check_rank("x", x, _LAYOUTS[dims], exactly=dims + 3)
     kernel = as_sizes("kernel_size", kernel_size, dims, minimum=1)
     steps = kernel if stride is None else as_sizes("stride", stride, dims, minimum=1)
     margins = as_sizes("padding", padding, dims, minimum=0)
-    if any(margin > size // 2 for margin, size in zip(margins, kernel, strict=True)):
-        raise ValueError(f"padding: expected at most half of kernel_size {kernel}, got {margins}")
-    if divisor_override is not None and (not isinstance(divisor_override, int) or divisor_override == 0):
-        raise ValueError(f"divisor_override: expected an integer other than 0, got {divisor_override!r}")
     check_flag("ceil_mode", ceil_mode)
     check_flag("count_include_pad", count_include_pad)
-    _check_fit(x, kernel, kernel, steps, margins, ceil_mode)
+    windows = Windows(kernel, steps, margins, ceil_mode, count_include_pad, divisor_override)
+    windows.check(x.shape[3:], "kernel_size")
+    return windows
+
+
+def _spike_avg_pool(dims: int, x: Tensor, *options: Any) -> Tensor:
+    windows = _windows(dims, x, *options)
     frames: Tensor
-    frames, _ = ops.pool.pool_forward(
-        x.flatten(0, 1), kernel, steps, margins, ceil_mode, count_include_pad, divisor_override, False
-    )
+    frames, _ = ops.pool.pool_forward(x.flatten(0, 1), *windows, False)
     return frames.reshape(*x.shape[:2], *frames.shape[1:])
 
 
@@ -160,20 +147,11 @@ def spike_max_pool2d(
     >>> snnlib.functional.spike_max_pool2d(x, 2).flatten().tolist()
     [1.0, 0.0]
     """
-    check_floating("x", x)
-    check_rank("x", x, _LAYOUTS[2], exactly=5)
-    kernel = as_sizes("kernel_size", kernel_size, 2, minimum=1)
-    steps = kernel if stride is None else as_sizes("stride", stride, 2, minimum=1)
-    margins = as_sizes("padding", padding, 2, minimum=0)
-    taps = as_sizes("dilation", dilation, 2, minimum=1)
-    if any(margin > size // 2 for margin, size in zip(margins, kernel, strict=True)):
-        raise ValueError(f"padding: expected at most half of kernel_size {kernel}, got {margins}")
-    check_flag("ceil_mode", ceil_mode)
-    extents = [tap * (size - 1) + 1 for tap, size in zip(taps, kernel, strict=True)]
-    _check_fit(x, kernel, extents, steps, margins, ceil_mode)
-    # torch pools no frames without channels, but no frames of one channel.
-    frames = x.flatten(0, 1) if x.shape[2] else x.reshape(0, 1, *x.shape[3:])
-    frames = max_pool2d(frames, kernel, steps, margins, taps, ceil_mode)
+    windows = _windows(2, x, kernel_size, stride, padding, ceil_mode)
+    gaps = as_sizes("dilation", dilation, 2, minimum=1)
+    extents = [gap * (taps - 1) + 1 for gap, taps in zip(gaps, windows.kernel, strict=True)]
+    Windows(extents, *windows[1:]).check(x.shape[3:], "dilated kernel_size")
+    frames = max_pool2d(x.flatten(0, 1), windows, gaps)
     # Multiplying by 1 or 0 leaves the values as they are and stops the gradient of silent windows.
     frames = frames * (frames.detach() != 0)
     return frames.reshape(*x.shape[:3], *frames.shape[2:])

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from snnlib.backends.arguments import Windows
 from snnlib.checks import as_sizes, check_rank, check_tensor
 from snnlib.functional.average import apart_avg_pool2d
 from snnlib.functional.max_pool import max_pool2d
@@ -138,7 +139,7 @@ class MaxPool2d(nn.MaxPool2d):
             as_sizes(name, getattr(self, name), 2, minimum=least)
             for name, least in (("kernel_size", 1), ("stride", 1), ("padding", 0), ("dilation", 1))
         )
-        return max_pool2d(frames, kernel, stride, padding, dilation, self.ceil_mode)
+        return max_pool2d(frames, Windows(kernel, stride, padding, self.ceil_mode), dilation)
 
 
 class MaxPool3d(nn.MaxPool3d):

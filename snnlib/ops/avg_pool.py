@@ -13,39 +13,34 @@ from torch import Tensor
 
 from snnlib import checks
 from snnlib.backends import cpu_memory, native, reference
-from snnlib.ops.pool_layout import Windows, as_walkable
+from snnlib.backends.arguments import Windows
+from snnlib.ops.pool_layout import as_walkable, empty_pooled, geometry
 
 
 def forward(x: Tensor, windows: Windows) -> Tensor:
     """Returns the mean of every window."""
     x = as_walkable(x)
-    out = windows.empty_pooled(x)
+    out = empty_pooled(x, windows)
     run = native.kernel("pool_forward", x)
     if run is None:
-        options = windows.count_include_pad, windows.divisor
-        return out.copy_(reference.pool.avg_pool_forward(x, *windows.lists(), *options))
-    run(
-        *windows.geometry(x, out),
-        windows.count_include_pad,
-        windows.divisor or 0,
-        x.data_ptr(),
-        out.data_ptr(),
-    )
+        return out.copy_(reference.pool.avg_pool_forward(x, windows))
+    options = windows.count_include_pad, windows.divisor or 0
+    run(*geometry(x, out, windows), *options, x.data_ptr(), out.data_ptr())
     return out
 
 
 def backward(grad_output: Tensor, x: Tensor, windows: Windows) -> Tensor:
     """Returns `x * sum_pool^T(g / sum_pool(x))`, zero for silent windows."""
     x = as_walkable(x)
-    pooled = windows.empty_pooled(x)
+    pooled = empty_pooled(x, windows)
     checks.check_gradient("grad_output", grad_output, pooled.shape, "the output's shape", x)
     grad_input = cpu_memory.empty_like(x)
     run = native.kernel("pool_backward", x, grad_output=grad_output)
     if run is None:
-        return grad_input.copy_(reference.pool.avg_pool_backward(grad_output, x, *windows.lists()))
+        return grad_input.copy_(reference.pool.avg_pool_backward(grad_output, x, windows))
     if grad_output.stride() != pooled.stride() or grad_output.dtype != x.dtype:
         grad_output = pooled.copy_(grad_output)
-    run(*windows.geometry(x, pooled), x.data_ptr(), grad_output.data_ptr(), grad_input.data_ptr())
+    run(*geometry(x, pooled, windows), x.data_ptr(), grad_output.data_ptr(), grad_input.data_ptr())
     return grad_input
 
 
@@ -56,15 +51,12 @@ def shares(grad: Tensor, shape: Sequence[int], window: tuple[int, int], planes: 
     """
     (high, wide), (rows, columns) = window, grad.shape[3:]
     share = (grad / (high * wide)).flatten(0, 1)
-    if planes:
-        lines = share.repeat_interleave(wide, 3)[..., None, :].expand(-1, -1, -1, high, -1)
-        cells = lines.reshape(*share.shape[:2], rows * high, columns * wide)
-    elif share.numel():
+    if planes or share.numel() == 0:
+        cells = share.repeat_interleave(wide, 3).repeat_interleave(high, 2)
+    else:
         last = share.contiguous(memory_format=torch.channels_last)
         # Every share is copied to the cells of its window; "nearest" alone may round into the next one.
         cells = F.interpolate(last, scale_factor=(float(high), float(wide)), mode="nearest-exact")
-    else:
-        cells = share.new_zeros(*share.shape[:2], rows * high, columns * wide)
     below, beside = shape[3] - rows * high, shape[4] - columns * wide
     if below or beside:
         cells = F.pad(cells, (0, beside, 0, below))

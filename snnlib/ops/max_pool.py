@@ -13,17 +13,11 @@ from torch import Tensor
 
 from snnlib import checks
 from snnlib.backends import cpu_memory, native, reference
-from snnlib.backends.reference.pool import output_size
-from snnlib.ops.pool_layout import Windows, as_walkable, empty_frames
+from snnlib.backends.arguments import Windows
+from snnlib.ops.pool_layout import as_walkable, check, empty_frames, empty_pooled, geometry
 
 # Taps are numbers of a byte.
 LARGEST_WINDOW = 256
-
-
-def check(windows: Windows) -> None:
-    """Raises ValueError for windows whose cells a byte cannot number."""
-    if math.prod(windows.kernel) > LARGEST_WINDOW:
-        raise ValueError(f"kernel: expected at most {LARGEST_WINDOW} cells, got {list(windows.kernel)}")
 
 
 def forward(x: Tensor, windows: Windows) -> tuple[Tensor, Tensor]:
@@ -31,45 +25,44 @@ def forward(x: Tensor, windows: Windows) -> tuple[Tensor, Tensor]:
 
     Of equal cells it is the first, of several NaN the last, as in torch.
     """
+    if math.prod(windows.kernel) > LARGEST_WINDOW:
+        raise ValueError(f"kernel: expected at most {LARGEST_WINDOW} cells, got {list(windows.kernel)}")
     x = as_walkable(x)
-    out = windows.empty_pooled(x)
+    out = empty_pooled(x, windows)
     taps = cpu_memory.empty_like(out, torch.uint8)
     run = native.kernel("max_pool_forward", x)
     if run is None:
-        values, numbers = reference.max_pool.max_pool_forward(x, *windows.lists())
+        values, numbers = reference.max_pool.max_pool_forward(x, windows)
         return out.copy_(values), taps.copy_(numbers)
-    run(*windows.geometry(x, out), x.data_ptr(), out.data_ptr(), taps.data_ptr())
+    run(*geometry(x, out, windows), x.data_ptr(), out.data_ptr(), taps.data_ptr())
     return out, taps
 
 
 def backward(grad_output: Tensor, taps: Tensor, space: Sequence[int], windows: Windows) -> Tensor:
     """Returns the gradient of every window at its largest cell, in the layout of `taps`."""
-    kernel = windows.kernel
+    axes = len(windows.kernel)
     checks.check_kernel_dtype("grad_output", grad_output)
     checks.check_tensor("taps", taps)
-    checks.check_axes("space", space, len(kernel), 1)
-    if taps.dtype != torch.uint8 or taps.shape != grad_output.shape or taps.dim() != len(kernel) + 2:
+    checks.check_axes("space", space, axes, 1)
+    if taps.dtype != torch.uint8 or taps.shape != grad_output.shape or taps.dim() != axes + 2:
         raise ValueError(
             f"taps: expected the uint8 numbers of windows {tuple(grad_output.shape)}, got {taps.dtype} of shape "
             f"{tuple(taps.shape)}"
         )
     taps = as_walkable(taps)
     grad_input = empty_input(grad_output, taps, space)
-    windows.check(grad_input)
-    for axis, sizes in enumerate(zip(space, kernel, windows.stride, windows.padding, strict=True)):
-        count = taps.shape[2 + axis]
-        if count not in {output_size(*sizes, ceil_mode) for ceil_mode in (False, True)}:
+    check(grad_input, windows)
+    possible = [windows._replace(ceil_mode=ceil_mode).counts(space) for ceil_mode in (False, True)]
+    for axis, (count, *expected) in enumerate(zip(taps.shape[2:], *possible, strict=True)):
+        if count not in expected:
             raise ValueError(f"taps: expected the windows of {tuple(space)}, got {count} on axis {axis}")
     run = native.kernel("max_pool_backward", grad_output, taps=taps)
     if run is None:
-        *options, _ = windows.lists()
-        return grad_input.copy_(
-            reference.max_pool.max_pool_backward(grad_output, taps, list(space), *options)
-        )
+        return grad_input.copy_(reference.max_pool.max_pool_backward(grad_output, taps, space, windows))
     if grad_output.stride() != taps.stride():
         grad_output = torch.empty_like(taps, dtype=grad_output.dtype).copy_(grad_output)
-    geometry = windows.geometry(grad_input, grad_output)
-    run(*geometry, grad_output.data_ptr(), taps.data_ptr(), grad_input.data_ptr())
+    arguments = geometry(grad_input, grad_output, windows)
+    run(*arguments, grad_output.data_ptr(), taps.data_ptr(), grad_input.data_ptr())
     return grad_input
 
 

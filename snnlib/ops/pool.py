@@ -14,8 +14,9 @@ from torch import Tensor
 
 from snnlib import checks
 from snnlib.backends import reference
+from snnlib.backends.arguments import Windows
 from snnlib.ops import avg_pool, max_pool
-from snnlib.ops.pool_layout import Windows, as_walkable
+from snnlib.ops.pool_layout import as_walkable, check, empty_pooled
 
 
 @torch.library.custom_op("snnlib::pool_forward", mutates_args=())
@@ -31,25 +32,16 @@ def pool_forward(
 ) -> tuple[Tensor, Tensor]:
     """(mean of every window, nothing), or with `largest` (its largest value, which of its cells that is, uint8)."""
     windows = Windows(kernel, stride, padding, ceil_mode, count_include_pad, divisor_override)
-    windows.check(x)
-    if not largest:
-        return avg_pool.forward(x, windows), x.new_empty(0, dtype=torch.uint8)
-    max_pool.check(windows)
-    return max_pool.forward(x, windows)
+    check(x, windows)
+    if largest:
+        return max_pool.forward(x, windows)
+    return avg_pool.forward(x, windows), x.new_empty(0, dtype=torch.uint8)
 
 
 @pool_forward.register_fake
-def _(
-    x: Tensor,
-    kernel: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    ceil_mode: bool,
-    count_include_pad: bool,
-    divisor_override: int | None,
-    largest: bool,
-) -> tuple[Tensor, Tensor]:
-    out = Windows(kernel, stride, padding, ceil_mode).empty_pooled(as_walkable(x))
+def _(x: Tensor, *options: Any) -> tuple[Tensor, Tensor]:
+    *windows, largest = options
+    out = empty_pooled(as_walkable(x), Windows(*windows))
     return out, torch.empty_like(out, dtype=torch.uint8) if largest else x.new_empty(0, dtype=torch.uint8)
 
 
@@ -70,7 +62,7 @@ def pool_backward(
     """
     windows = Windows(kernel, stride, padding, ceil_mode)
     if x is not None:
-        windows.check(x)
+        check(x, windows)
         return avg_pool.backward(grad_output, x, windows)
     if taps is None:
         raise ValueError("taps: expected a tensor where there is no x, got None")
@@ -79,14 +71,7 @@ def pool_backward(
 
 @pool_backward.register_fake
 def _(
-    grad_output: Tensor,
-    x: Tensor | None,
-    taps: Tensor | None,
-    space: Sequence[int],
-    kernel: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    ceil_mode: bool,
+    grad_output: Tensor, x: Tensor | None, taps: Tensor | None, space: Sequence[int], *_windows: Any
 ) -> Tensor:
     if x is not None:
         return torch.empty_like(as_walkable(x))
@@ -111,8 +96,8 @@ pool_forward.register_autograd(_backward, setup_context=_setup_context)
 
 
 def _setup_backward_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    _, _, taps, ctx.space, kernel, stride, padding, _ = inputs
-    ctx.windows = (kernel, stride, padding)
+    _, _, taps, ctx.space, *windows = inputs
+    ctx.windows = Windows(*windows)
     ctx.save_for_backward(taps)
 
 
@@ -124,7 +109,7 @@ def _double_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
             "pool_backward: expected one derivative of spike average pooling, got a second one; the event-time "
             "gradient is a rule without a derivative"
         )
-    cells = reference.max_pool.cells_of(taps, ctx.space, *ctx.windows)
+    cells = reference.max_pool.largest_cells(taps, ctx.space, ctx.windows)
     read = F.pad(grad.flatten(2), (0, 1)).gather(2, cells)
     return (read.view(taps.shape), *[None] * 7)
 

@@ -3,58 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from snnlib import checks
 from snnlib.backends import cpu_memory, native
-from snnlib.backends.reference.pool import output_size
+from snnlib.backends.arguments import Windows
 
 
-@dataclass(frozen=True)
-class Windows:
-    """Windows of a pooling, with the meaning of torch's options."""
-
-    kernel: Sequence[int]
-    stride: Sequence[int]
-    padding: Sequence[int]
-    ceil_mode: bool = False
-    count_include_pad: bool = True
-    divisor: int | None = None
-
-    @classmethod
-    def apart(cls, window: Sequence[int]) -> Windows:
-        """Returns windows without overlap and padding; cells in none are left out."""
-        return cls(window, window, [0] * len(window))
-
-    def lists(self) -> tuple[list[int], list[int], list[int], bool]:
-        """Returns what the reference takes first."""
-        return list(self.kernel), list(self.stride), list(self.padding), self.ceil_mode
-
-    def sizes(self, space: Sequence[int]) -> list[int]:
-        """Returns the number of windows along each axis."""
-        axes = zip(space, self.kernel, self.stride, self.padding, strict=True)
-        return [output_size(*axis, self.ceil_mode) for axis in axes]
-
-    def check(self, x: Tensor) -> None:
-        """Raises an error that names the argument."""
-        checks.check_pool_sizes(x, self.kernel, self.stride, self.padding)
-        checks.check_windows(self.sizes(x.shape[2:]), x.shape[2:], self.kernel)
-        if self.divisor == 0:
-            raise ValueError("divisor_override: expected an integer other than 0, got 0")
-
-    def empty_pooled(self, x: Tensor) -> Tensor:
-        """Returns room for the windows of `x`, in its layout."""
-        return empty_frames([*x.shape[:2], *self.sizes(x.shape[2:])], x, x.dtype)
-
-    def geometry(self, x: Tensor, pooled: Tensor) -> tuple[object, ...]:
-        """(dtype, outer, inner, three axes of (in, out, kernel, stride, padding)), of `[outer, *axes, inner]`."""
-        axes = list(zip(x.shape[2:], pooled.shape[2:], self.kernel, self.stride, self.padding, strict=True))
-        axes = [(1, 1, 1, 1, 0)] * (3 - len(axes)) + axes
-        outer, inner = (x.shape[0], x.shape[1]) if is_channels_last(x) else (x.shape[0] * x.shape[1], 1)
-        return (native.DTYPE_CODES[x.dtype], outer, inner, axes)
+def check(x: Tensor, windows: Windows) -> None:
+    """Raises an error that names the argument."""
+    checks.check_kernel_dtype("x", x)
+    checks.check_rank("x", x, "[N, C, *space] with 1 to 3 axes", at_least=3, at_most=5)
+    axes = x.dim() - 2
+    if 0 in x.shape[2:]:
+        raise ValueError(f"x: expected at least one cell on each axis, got shape {tuple(x.shape)}")
+    checks.check_axes("kernel", windows.kernel, axes, 1)
+    checks.check_axes("stride", windows.stride, axes, 1)
+    checks.check_axes("padding", windows.padding, axes, 0)
+    windows.check(x.shape[2:])
 
 
 def is_channels_last(x: Tensor) -> bool:
@@ -77,3 +45,18 @@ def empty_frames(shape: Sequence[int], like: Tensor, dtype: torch.dtype) -> Tens
     return cpu_memory.empty_permuted(
         shape, last if is_channels_last(like) else range(len(shape)), like, dtype
     )
+
+
+def empty_pooled(x: Tensor, windows: Windows) -> Tensor:
+    """Room for the windows of the frames `x`, in their layout."""
+    return empty_frames([*x.shape[:2], *windows.counts(x.shape[2:])], x, x.dtype)
+
+
+def geometry(x: Tensor, pooled: Tensor, windows: Windows) -> tuple[object, ...]:
+    """(dtype, outer, inner, three axes of (in, out, kernel, stride, padding)), of `[outer, *axes, inner]`."""
+    axes = list(
+        zip(x.shape[2:], pooled.shape[2:], windows.kernel, windows.stride, windows.padding, strict=True)
+    )
+    axes = [(1, 1, 1, 1, 0)] * (3 - len(axes)) + axes
+    outer, inner = (x.shape[0], x.shape[1]) if is_channels_last(x) else (x.shape[0] * x.shape[1], 1)
+    return (native.DTYPE_CODES[x.dtype], outer, inner, axes)

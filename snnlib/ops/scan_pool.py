@@ -15,10 +15,9 @@ from torch import Tensor
 
 from snnlib import checks
 from snnlib.backends import native
-from snnlib.backends.arguments import NeuronArgs, count_states
+from snnlib.backends.arguments import NeuronArgs, Windows, count_states
 from snnlib.backends.native import state_dtype
 from snnlib.ops import avg_pool, scan_linear, scan_srm
-from snnlib.ops.pool_layout import Windows
 from snnlib.ops.sequence_layout import dense_strides, empty_state, neuron_order, view_of
 
 if TYPE_CHECKING:
@@ -168,7 +167,7 @@ def forward(current: Tensor, neuron: NeuronArgs, time_dim: int, window: Window) 
             spikes, final = scan_srm.forward(current, neuron, time_dim, False)
         else:
             spikes, final = scan_linear.forward(current, neuron, time_dim)
-        means = avg_pool.forward(spikes.flatten(0, 1), Windows.apart(window))
+        means = avg_pool.forward(spikes.flatten(0, 1), Windows.nonoverlapping(window))
         return value.copy_(means.view(value.shape)), final
     call = _Call(current, neuron, time_dim, window)
     if neuron.is_srm:
@@ -217,7 +216,9 @@ def srm_backward(
     kernel = _kernel("backward", current, neuron, window, grad_means=grad_means)
     if kernel is None:
         spikes, _ = scan_srm.forward(current, neuron, time_dim, False)
-        shared = avg_pool.backward(grad_means.flatten(0, 1), spikes.flatten(0, 1), Windows.apart(window))
+        shared = avg_pool.backward(
+            grad_means.flatten(0, 1), spikes.flatten(0, 1), Windows.nonoverlapping(window)
+        )
         return scan_srm.backward(shared.view(current.shape), current, neuron, time_dim, needs)
     call = _Call(current, neuron, time_dim, window)
     grad_means = as_windows(grad_means, means)

@@ -21,7 +21,7 @@ import snnlib
 from snnlib import functional as F
 from snnlib import losses, readout
 from snnlib.backends import reference
-from snnlib.backends.arguments import Flags, decay_factors
+from snnlib.backends.arguments import Flags, Windows, decay_factors
 from snnlib.functional import operators
 from snnlib.neurons import MODELS
 
@@ -216,9 +216,8 @@ def _(device: torch.device) -> Any:
 @case("reference of pools")
 def _(device: torch.device) -> Any:
     x = events(device, 3, 7, 7).flatten(0, 1)
-    window = ([3, 3], [2, 2], [1, 1], True)
-    out = reference.pool.avg_pool_forward(x, *window, False, None)
-    return reference.pool.avg_pool_backward(out, x, *window)
+    windows = Windows([3, 3], [2, 2], [1, 1], ceil_mode=True, count_include_pad=False)
+    return reference.pool.avg_pool_backward(reference.pool.avg_pool_forward(x, windows), x, windows)
 
 
 @case("reference of convolutions")

@@ -11,6 +11,7 @@ from opdb import DTYPES
 
 import snnlib
 from snnlib import functional as F
+from snnlib.backends.arguments import Windows
 from snnlib.functional.max_pool import max_pool2d
 
 
@@ -97,7 +98,7 @@ def test_bits_of_torch(
     x = x.to(memory_format=torch.channels_last if last else torch.contiguous_format)
     ours, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
     with snnlib.use_path("auto"):
-        out = max_pool2d(ours, *options, ceil_mode)
+        out = max_pool2d(ours, Windows(*options[:3], ceil_mode), options[3])
     expected = torch_f.max_pool2d(theirs, *options, ceil_mode)
     assert_bits(out, expected)
     number = ~out.isnan()
@@ -114,14 +115,14 @@ def test_kernels_keep_a_byte_per_window() -> None:
     x = torch.rand(4, 2, 8, 8, requires_grad=True)
     kept = []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.nbytes) or t, lambda t: t):
-        max_pool2d(x, (2, 2), (2, 2), (0, 0), (1, 1), False)
+        max_pool2d(x, Windows.nonoverlapping((2, 2)))
     assert sum(kept) == 4 * 2 * 4 * 4
 
 
 def test_second_derivatives(rng: torch.Generator) -> None:
     x = torch.randn(2, 3, 7, 6, generator=rng, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradgradcheck(
-        lambda x: max_pool2d(x.square(), (3, 2), (2, 1), (1, 0), (1, 1), True), x
+        lambda x: max_pool2d(x.square(), Windows((3, 2), (2, 1), (1, 0), ceil_mode=True)), x
     )
 
 

@@ -12,103 +12,65 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-Sizes = list[int]
+from snnlib.backends.arguments import Windows
 
 
-def output_size(size: int, kernel: int, stride: int, padding: int, ceil_mode: bool) -> int:
-    """Windows along one axis, by torch's rule: with `ceil_mode` the last one must start inside the padded input."""
-    out = (size + 2 * padding - kernel + (stride - 1 if ceil_mode else 0)) // stride + 1
-    if ceil_mode and (out - 1) * stride >= size + padding:
-        out -= 1
-    return out
+def cells_of(windows: Windows, counts: Sequence[int], space: Sequence[int], device: torch.device) -> Tensor:
+    """The number in the image `[space]` of every cell of every window, `[windows, cells]`, counted row by row.
+
+    `counts` are the windows along each axis. Cells beside the image have the number of its cells.
+    """
+    numbers = torch.zeros(1, 1, dtype=torch.int64, device=device)
+    inside = torch.ones(1, 1, dtype=torch.bool, device=device)
+    axes = zip(space, counts, windows.kernel, windows.stride, windows.padding, strict=True)
+    for size, count, extent, step, zeros in axes:
+        first = torch.arange(count, device=device).view(-1, 1, 1) * step - zeros
+        places = first + torch.arange(extent, device=device)
+        numbers = (numbers[:, None, :, None] * size + places).flatten(2).flatten(0, 1)
+        inside = (inside[:, None, :, None] & (places >= 0) & (places < size)).flatten(2).flatten(0, 1)
+    return numbers.masked_fill(~inside, math.prod(space))
 
 
-class _Windows:
-    """Windows over the axes of `[N, C, *spatial]`; all of them lie inside once zeros are added on both sides."""
-
-    def __init__(
-        self, space: Sequence[int], kernel: Sizes, stride: Sizes, padding: Sizes, ceil_mode: bool
-    ) -> None:
-        self.space, self.kernel, self.stride, self.before = list(space), kernel, stride, padding
-        axes = list(zip(space, kernel, stride, padding, strict=True))
-        self.out = [output_size(*axis, ceil_mode) for axis in axes]
-        self.after = [
-            max(0, (out - 1) * step + extent - size - zeros)
-            for out, (size, extent, step, zeros) in zip(self.out, axes, strict=True)
-        ]
-
-    def _planes(self, x: Tensor) -> Tensor:
-        """`[N * C, 1, *spatial]` with at least two axes: torch pools no empty channel dimension."""
-        planes = x.flatten(0, 1).unsqueeze(1)
-        return planes.unsqueeze(-2) if planes.dim() == 3 else planes
-
-    def _plane_sizes(self) -> tuple[Sizes, Sizes]:
-        one = [1] * (len(self.kernel) == 1)
-        return [*one, *self.kernel], [*one, *self.stride]
-
-    def _padded(self, x: Tensor) -> Tensor:
-        # Zeros of our own: torch refuses 3-D windows that fit by padding or ceil_mode alone. F.pad counts axes from the
-        # last one.
-        margins = zip(reversed(self.before), reversed(self.after), strict=True)
-        return self._planes(F.pad(x, [zeros for axis in margins for zeros in axis]))
-
-    def sums(self, x: Tensor) -> Tensor:
-        """The sum of every window."""
-        padded = self._padded(x)
-        pool = F.avg_pool2d if padded.dim() == 4 else F.avg_pool3d
-        out = pool(padded, *self._plane_sizes(), divisor_override=1)
-        return out.reshape(*x.shape[:2], *self.out)
-
-    def cells(self, include_pad: bool, device: torch.device) -> Tensor:
-        """Cells of every window that count: those inside the image, with `include_pad` those in its padding as well."""
-        count = torch.ones((), device=device)
-        for out, size, extent, step, zeros in zip(
-            self.out, self.space, self.kernel, self.stride, self.before, strict=True
-        ):
-            start = torch.arange(out, device=device) * step - zeros
-            end = (start + extent).clamp(max=size + zeros if include_pad else size)
-            count = count.unsqueeze(-1) * (end - (start if include_pad else start.clamp(min=0)))
-        return count
-
-    def spread(self, share: Tensor, x: Tensor) -> Tensor:
-        """Adjoint of `sums`. Written with torch's backward op: below a custom op nothing is differentiated."""
-        padded = self._padded(x)
-        aten = torch.ops.aten
-        backward = aten.avg_pool2d_backward if padded.dim() == 4 else aten.avg_pool3d_backward
-        none = [0] * (padded.dim() - 2)
-        out: Tensor = backward(self._planes(share), padded, *self._plane_sizes(), none, False, True, 1)
-        if len(self.kernel) == 1:
-            out = out.squeeze(-2)
-        for axis, (zeros, size) in enumerate(zip(self.before, self.space, strict=True), start=2):
-            out = out.narrow(axis, zeros, size)
-        return out.reshape(x.shape)
+def read_cells(image: Tensor, cells: Tensor) -> Tensor:
+    """The values of `[N, C, *space]` at these cells, 0 beside the image."""
+    return F.pad(image.flatten(2), (0, 1))[..., cells]
 
 
-def avg_pool_forward(
-    x: Tensor,
-    kernel: Sizes,
-    stride: Sizes,
-    padding: Sizes,
-    ceil_mode: bool,
-    count_include_pad: bool,
-    divisor: int | None,
-) -> Tensor:
-    """Average over `[N, C, *spatial]`, summed in float32 or wider and rounded once."""
+def add_to_cells(values: Tensor, cells: Tensor, space: Sequence[int]) -> Tensor:
+    """The adjoint: values `[N, C, ...]`, added up at these cells of an image `[N, C, *space]`."""
+    image = values.new_zeros(*values.shape[:2], math.prod(space) + 1)
+    image = image.scatter_add(2, cells.expand_as(values).flatten(2), values.flatten(2))
+    return image[..., :-1].reshape(*values.shape[:2], *space)
+
+
+def _divisor(windows: Windows, space: Sequence[int], device: torch.device) -> Tensor | int:
+    """What the sum of every window is divided by: its cells in the image and, with `count_include_pad`, its padding."""
+    if windows.divisor is not None:
+        return windows.divisor
+    counts = windows.counts(space)
+    if windows.count_include_pad:
+        space = [size + 2 * zeros for size, zeros in zip(space, windows.padding, strict=True)]
+        windows = windows._replace(padding=[0] * len(space))
+    cells = cells_of(windows, counts, space, device)
+    return read_cells(torch.ones(1, 1, *space, device=device), cells).sum(-1)
+
+
+def avg_pool_forward(x: Tensor, windows: Windows) -> Tensor:
+    """Average over `[N, C, *space]`, summed in float32 or wider and rounded once."""
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
-    windows = _Windows(x.shape[2:], kernel, stride, padding, ceil_mode)
-    cells = windows.cells(count_include_pad, x.device) if divisor is None else divisor
-    return (windows.sums(wide) / cells).to(x.dtype)
+    counts = windows.counts(x.shape[2:])
+    sums = read_cells(wide, cells_of(windows, counts, x.shape[2:], x.device)).sum(-1)
+    means = sums / _divisor(windows, x.shape[2:], x.device)
+    return means.to(x.dtype).reshape(*x.shape[:2], *counts)
 
 
-def avg_pool_backward(
-    grad_output: Tensor, x: Tensor, kernel: Sizes, stride: Sizes, padding: Sizes, ceil_mode: bool
-) -> Tensor:
+def avg_pool_backward(grad_output: Tensor, x: Tensor, windows: Windows) -> Tensor:
     """`x * sum_pool^T(g / sum_pool(x))`, zero for silent windows."""
     wide = x.detach().to(torch.promote_types(x.dtype, torch.float32))
-
-    windows = _Windows(x.shape[2:], kernel, stride, padding, ceil_mode)
-    total, total_abs = windows.sums(wide), windows.sums(wide.abs())
-    tolerance = math.prod(kernel) * torch.finfo(wide.dtype).eps
-    silent = total.abs() <= tolerance * total_abs
-    share = torch.where(silent, 0.0, grad_output.to(wide.dtype) / torch.where(silent, 1.0, total))
-    return torch.where(wide == 0, 0.0, wide * windows.spread(share, wide)).to(x.dtype)
+    cells = cells_of(windows, windows.counts(x.shape[2:]), x.shape[2:], x.device)
+    values = read_cells(wide, cells)
+    total, total_abs = values.sum(-1), values.abs().sum(-1)
+    silent = total.abs() <= math.prod(windows.kernel) * torch.finfo(wide.dtype).eps * total_abs
+    share = torch.where(silent, 0.0, grad_output.to(wide.dtype).flatten(2) / torch.where(silent, 1.0, total))
+    spread = add_to_cells(share.unsqueeze(-1).expand_as(values), cells, x.shape[2:])
+    return torch.where(wide == 0, 0.0, wide * spread).to(x.dtype)
