@@ -183,7 +183,7 @@ class _SRMBehindDelays(torch.autograd.Function):
         time_dim = int(neuron.batch_first)
         taus = neuron.neuron.constants
         spikes, final = ops.scan.scan_forward(
-            current, thresholds, start, (), taus, time_dim, ops.scan.WHOLE, True
+            current, thresholds, start, (), taus, time_dim, ops.scan.NO_POOLING, True
         )
         ctx.save_for_backward(x, weight, delay, current, thresholds, start, spikes)
         ctx.options = neuron, operator, before, time_dim
@@ -196,7 +196,7 @@ class _SRMBehindDelays(torch.autograd.Function):
         x, weight, delay, current, thresholds, start, spikes = ctx.saved_tensors
         neuron, operator, before, time_dim = ctx.options
         need_x, need_weight, need_delay = ctx.needs_input_grad[:3]
-        neurons = current, thresholds, start, (), neuron.neuron.constants, time_dim, ops.scan.WHOLE
+        neurons = current, thresholds, start, (), neuron.neuron.constants, time_dim, ops.scan.NO_POOLING
         a, b, _, _ = ops.scan.scan_backward(grad.to(current.dtype), None, *neurons, True, True, False)
 
         def adjoint(signal: Tensor, to_x: bool) -> list[Tensor | None]:

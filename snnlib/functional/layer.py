@@ -54,7 +54,7 @@ class _SRMLayer(torch.autograd.Function):
             current = current.reshape(*x.shape[:2], *current.shape[1:])
         check_state(state, current.shape, current, time_dim)
         # Windows are from a state of zero that nobody asks for again.
-        ctx.window = (2, 2) if pooled else ops.scan.WHOLE
+        ctx.window = (2, 2) if pooled else ops.scan.NO_POOLING
         spikes, final = ops.scan.scan_forward(
             current, threshold, state, (), neuron.constants, time_dim, ctx.window, return_state
         )

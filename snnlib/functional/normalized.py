@@ -125,7 +125,7 @@ def scaled_neurons(
     time_dim = int(neuron.batch_first)
     shape = step_shape(current.shape, time_dim)
     start = neuron.start(shape, current, None)
-    one_pass = ops.scan_pool.fits(current, dynamics, window)
+    one_pass = ops.scan_pool.can_fuse(current, dynamics, window)
     numbers = scale, offset, coefficients, moments, epsilon, mean
     value: Tensor = _ScaledNeurons.apply(  # type: ignore[no-untyped-call]
         current, *numbers, start, dynamics.flags, time_dim, window if one_pass else (1, 1)

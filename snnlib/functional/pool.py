@@ -1,16 +1,19 @@
-"""Pooling of spike trains."""
+"""Pooling over sequences: with the event-time gradient, for neurons that learn from spike times, and with torch's."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from snnlib import ops
+from snnlib.backends import native
 from snnlib.backends.arguments import Windows
 from snnlib.checks import as_sizes, check_flag, check_floating, check_rank
-from snnlib.functional.max_pool import max_pool2d
 
 Sizes = int | Sequence[int]
 _LAYOUTS = {1: "[T, N, C, L]", 2: "[T, N, C, H, W]", 3: "[T, N, C, D, H, W]"}
@@ -155,3 +158,83 @@ def spike_max_pool2d(
     # Multiplying by 1 or 0 leaves the values as they are and stops the gradient of silent windows.
     frames = frames * (frames.detach() != 0)
     return frames.reshape(*x.shape[:3], *frames.shape[2:])
+
+
+class _NonoverlappingAvgPool(torch.autograd.Function):
+    """Nothing is kept for backward, where torch's pooling keeps its input."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, window: tuple[int, int]) -> Tensor:
+        ctx.shape, ctx.window, ctx.planes = x.shape, window, x.is_contiguous()
+        frames = x.flatten(0, 1)
+        means: Tensor
+        means, _ = ops.pool.pool_forward(frames, window, window, (0, 0), False, True, None, False)
+        return means.view(*x.shape[:2], *means.shape[1:])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return ops.avg_pool.shares(grad, ctx.shape, ctx.window, ctx.planes), None
+
+
+def nonoverlapping_avg_pool2d(x: Tensor, window: tuple[int, int]) -> Tensor:
+    """Means of windows of a sequence `[T, N, C, H, W]` without overlap and padding; cells in no window are left out.
+
+    `y[i, j] = mean of x over the window`, `dL/dx = (dL/dy) / (cells of a window)`: torch's `avg_pool2d`.
+
+    >>> import torch
+    >>> nonoverlapping_avg_pool2d(torch.arange(6.0).reshape(1, 1, 1, 2, 3), (2, 2)).tolist()
+    [[[[[2.0]]]]]
+    """
+    out: Tensor = _NonoverlappingAvgPool.apply(x, window)  # type: ignore[no-untyped-call]
+    return out
+
+
+def max_pool2d(frames: Tensor, windows: Windows, dilation: tuple[int, ...] = (1, 1)) -> Tensor:
+    """`torch.nn.functional.max_pool2d` of frames `[B, C, H, W]`, with the same bits of value and gradient.
+
+    The kernels keep a byte per window for the backward pass, where torch keeps the frames and 8 bytes per window. A
+    GPU, dilated windows, those above 256 cells and dtypes without kernels take torch's.
+
+    >>> import torch
+    >>> x = torch.tensor([[0.0, 2, 1], [2, 1, 3]])[None, None].requires_grad_()
+    >>> y = max_pool2d(x, Windows((2, 2), (1, 1), (0, 0)))
+    >>> y.flatten().tolist()
+    [2.0, 3.0]
+    >>> y.sum().backward()
+    >>> x.grad.flatten().tolist()                       # the first of equals
+    [0.0, 1.0, 0.0, 0.0, 0.0, 1.0]
+    """
+    if not frames.shape[1]:
+        # torch takes an empty batch, but no frames without channels.
+        none = max_pool2d(frames.reshape(0, 1, *frames.shape[2:]), windows, dilation)
+        return none.reshape(*frames.shape[:2], *none.shape[2:])
+    space = frames.shape[2:]
+    kernel, stride, padding = (tuple(sizes) for sizes in windows[:3])
+    if (
+        native.has_kernel("max_pool_forward", frames)
+        and 0 not in frames.shape
+        and set(dilation) == {1}
+        and math.prod(kernel) <= ops.max_pool.LARGEST_WINDOW
+        # torch says what does not fit.
+        and all(2 * zeros <= size for zeros, size in zip(padding, kernel, strict=True))
+        and min(windows.counts(space)) >= 1
+    ):
+        out: Tensor = ops.pool.pool_forward(frames, *windows, True)[0]
+        return out
+    if max(dilation) > 1:
+        _check_dilated(space, windows, dilation)
+    return F.max_pool2d(frames, kernel, stride, padding, dilation, windows.ceil_mode)
+
+
+def _check_dilated(space: Sequence[int], windows: Windows, dilation: Sequence[int]) -> None:
+    """Raise ValueError for a window all of whose cells lie in the padding, where torch's gradient corrupts memory."""
+    extents = [gap * (taps - 1) + 1 for gap, taps in zip(dilation, windows.kernel, strict=True)]
+    counts = Windows(extents, *windows[1:]).counts(space)
+    axes = zip(space, counts, extents, windows.stride, windows.padding, dilation, strict=True)
+    for size, count, extent, step, zeros, gap in axes:
+        for first in range(-zeros, count * step - zeros, step):
+            if not any(0 <= cell < size for cell in range(first, first + extent, gap)):
+                raise ValueError(
+                    f"padding: expected a cell of the input in every window of {tuple(windows.kernel)} with dilation "
+                    f"{tuple(dilation)}, got padding {tuple(windows.padding)} around {tuple(space)}"
+                )

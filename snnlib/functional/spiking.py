@@ -14,7 +14,6 @@ from snnlib.backends.arguments import NeuronArgs
 from snnlib.backends.autocast import as_autocast
 from snnlib.backends.geometry import geometry
 from snnlib.checks import check_untransformed, step_shape
-from snnlib.functional.average import apart_avg_pool2d
 from snnlib.functional.event_driven import (
     as_event_driven,
     currents_in_order,
@@ -24,7 +23,7 @@ from snnlib.functional.event_driven import (
 )
 from snnlib.functional.layer import srm_layer_stream
 from snnlib.functional.operators import LinearOperator, SequenceConvolution
-from snnlib.functional.pool import spike_avg_pool2d
+from snnlib.functional.pool import nonoverlapping_avg_pool2d, spike_avg_pool2d
 from snnlib.neurons.base import Neuron, Output
 from snnlib.neurons.dynamics import Dynamics
 from snnlib.neurons.srm import SRM
@@ -147,7 +146,8 @@ def pooled(value: Tensor, pool: tuple[int, int], neuron: Neuron) -> Tensor:
     """Means of windows of the spikes `[T, N, C, H, W]` of neurons, without overlap, with their kind of gradient."""
     if pool == (1, 1):
         return value
-    return spike_avg_pool2d(value, pool) if neuron.gradient == "event" else apart_avg_pool2d(value, pool)
+    by_time = neuron.gradient == "event"
+    return spike_avg_pool2d(value, pool) if by_time else nonoverlapping_avg_pool2d(value, pool)
 
 
 def run_and_pool(
@@ -159,7 +159,7 @@ def run_and_pool(
 ) -> Output:
     """Means of the spikes of neurons over windows, in this dtype, and the state: in one pass where a kernel does it."""
     dynamics = neuron.own_dynamics() if pool != (1, 1) else None
-    if dynamics is None or not ops.scan_pool.fits(current, dynamics, pool):
+    if dynamics is None or not ops.scan_pool.can_fuse(current, dynamics, pool):
         value, final = neuron._run_currents(current, state)
         return Output(pooled(value.to(dtype), pool, neuron), final)
     time_dim = int(neuron.batch_first)

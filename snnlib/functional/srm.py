@@ -143,6 +143,14 @@ def srm_backward(
     check_rank("current", current, "[T, N, ...]", at_least=2)
     neuron = SRMNeuron(tau_m, tau_s, tau_grad, grad_clamp)
     thresholds = as_threshold(threshold, current, current.shape[2] if current.dim() > 2 else 1)
-    neurons = current, thresholds, None, (), neuron.constants, time_dimension(batch_first), ops.scan.WHOLE
+    neurons = (
+        current,
+        thresholds,
+        None,
+        (),
+        neuron.constants,
+        time_dimension(batch_first),
+        ops.scan.NO_POOLING,
+    )
     a, b, _, _ = ops.scan.scan_backward(grad_spikes, None, *neurons, True, True, False)
     return a, b

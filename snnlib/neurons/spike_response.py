@@ -132,7 +132,7 @@ def srm_neuron_stream(
     check_state(state, current.shape, current, time_dimension(batch_first))
     taus, time_dim = neuron.constants, time_dimension(batch_first)
     spikes, final = ops.scan.scan_forward(
-        current, thresholds, state, (), taus, time_dim, ops.scan.WHOLE, return_state
+        current, thresholds, state, (), taus, time_dim, ops.scan.NO_POOLING, return_state
     )
     return Output(spikes, final)
 

@@ -9,8 +9,7 @@ from torch import Tensor, nn
 
 from snnlib.backends.arguments import Windows
 from snnlib.checks import as_sizes, check_rank, check_tensor
-from snnlib.functional.average import apart_avg_pool2d
-from snnlib.functional.max_pool import max_pool2d
+from snnlib.functional.pool import max_pool2d, nonoverlapping_avg_pool2d
 
 
 class PerStep(nn.Sequential):
@@ -88,7 +87,7 @@ class AvgPool2d(nn.AvgPool2d):
         fits = window is not None and x.dim() == 5 and x.shape[3] >= window[0] and x.shape[4] >= window[1]
         if window is None or not fits or not x.is_floating_point():
             return _per_frame(super().forward, x, 2)
-        return apart_avg_pool2d(x, window)
+        return nonoverlapping_avg_pool2d(x, window)
 
 
 class AvgPool3d(nn.AvgPool3d):

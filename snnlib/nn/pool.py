@@ -11,7 +11,18 @@ from snnlib import functional
 Sizes = int | Sequence[int]
 
 
-class _SpikeAvgPool(nn.Module):
+class _SpikePool(nn.Module):
+    kernel_size: Sizes
+    stride: Sizes | None
+    padding: Sizes
+
+    def extra_repr(self) -> str:
+        """Window."""
+        stride = self.kernel_size if self.stride is None else self.stride
+        return f"kernel_size={self.kernel_size}, stride={stride}, padding={self.padding}"
+
+
+class _SpikeAvgPool(_SpikePool):
     pool: Callable[..., Tensor]
 
     def __init__(
@@ -24,29 +35,14 @@ class _SpikeAvgPool(nn.Module):
         divisor_override: int | None = None,
     ) -> None:
         super().__init__()
-        self.kernel_size = kernel_size
-        self.stride = stride
-        self.padding = padding
-        self.ceil_mode = ceil_mode
-        self.count_include_pad = count_include_pad
+        self.kernel_size, self.stride, self.padding = kernel_size, stride, padding
+        self.ceil_mode, self.count_include_pad = ceil_mode, count_include_pad
         self.divisor_override = divisor_override
 
     def forward(self, x: Tensor) -> Tensor:
         """Pooled sequence."""
-        return type(self).pool(
-            x,
-            self.kernel_size,
-            self.stride,
-            self.padding,
-            self.ceil_mode,
-            self.count_include_pad,
-            self.divisor_override,
-        )
-
-    def extra_repr(self) -> str:
-        """Window."""
-        stride = self.kernel_size if self.stride is None else self.stride
-        return f"kernel_size={self.kernel_size}, stride={stride}, padding={self.padding}"
+        options = self.ceil_mode, self.count_include_pad, self.divisor_override
+        return type(self).pool(x, self.kernel_size, self.stride, self.padding, *options)
 
 
 class SpikeAvgPool1d(_SpikeAvgPool):
@@ -75,7 +71,7 @@ class SpikeAvgPool3d(_SpikeAvgPool):
     pool = staticmethod(functional.spike_avg_pool3d)
 
 
-class SpikeMaxPool2d(nn.Module):
+class SpikeMaxPool2d(_SpikePool):
     """Max pooling of spike tensors `[T, N, C, H, W]`: see `snnlib.functional.spike_max_pool2d`.
 
     >>> import torch, snnlib
@@ -92,19 +88,11 @@ class SpikeMaxPool2d(nn.Module):
         ceil_mode: bool = False,
     ) -> None:
         super().__init__()
-        self.kernel_size = kernel_size
-        self.stride = stride
-        self.padding = padding
-        self.dilation = dilation
-        self.ceil_mode = ceil_mode
+        self.kernel_size, self.stride, self.padding = kernel_size, stride, padding
+        self.dilation, self.ceil_mode = dilation, ceil_mode
 
     def forward(self, x: Tensor) -> Tensor:
         """Pooled sequence."""
         return functional.spike_max_pool2d(
             x, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode
         )
-
-    def extra_repr(self) -> str:
-        """Window."""
-        stride = self.kernel_size if self.stride is None else self.stride
-        return f"kernel_size={self.kernel_size}, stride={stride}, padding={self.padding}"

@@ -22,12 +22,12 @@ from snnlib.ops.srm_credit import through_state
 if TYPE_CHECKING:
     from snnlib.neurons.dynamics import Dynamics
 
-# No pooling.
-WHOLE = (1, 1)
+# Windows of one cell.
+NO_POOLING = (1, 1)
 
 
 def run(
-    x: Tensor, dynamics: Dynamics, state: Tensor | None, time_dim: int, window: tuple[int, int] = WHOLE
+    x: Tensor, dynamics: Dynamics, state: Tensor | None, time_dim: int, window: tuple[int, int] = NO_POOLING
 ) -> tuple[Tensor, Tensor]:
     """Returns values, or their means over windows, and the state after the last step of neurons with these dynamics.
 
@@ -46,7 +46,7 @@ def _checked(
     neuron.check_sequence(current, time_dim)
     checks.check_axes("window", window, 2, 1)
     high, wide = window
-    if (high, wide) != WHOLE:
+    if (high, wide) != NO_POOLING:
         scan_pool.check(current, neuron, (high, wide), return_state)
     return high, wide
 
@@ -68,7 +68,7 @@ def scan_forward(
     """
     neuron = NeuronArgs(constants, state, flags, taus)
     sizes = _checked(current, neuron, time_dim, window, return_state)
-    if sizes != WHOLE:
+    if sizes != NO_POOLING:
         value, final = scan_pool.forward(current, neuron, time_dim, sizes)
     elif neuron.is_srm:
         value, final = scan_srm.forward(current, neuron, time_dim, return_state)
@@ -95,11 +95,11 @@ def _(
     if return_state:
         final = empty_state(current, neuron.states, time_dim)
     value = torch.empty_like(current)
-    return value if sizes == WHOLE else scan_pool.empty_value(current, sizes), final
+    return value if sizes == NO_POOLING else scan_pool.empty_value(current, sizes), final
 
 
 def _laid_out(current: Tensor, window: Sequence[int]) -> Tensor:
-    return as_walkable(current) if tuple(window) == WHOLE else scan_pool.as_planes(current)
+    return as_walkable(current) if tuple(window) == NO_POOLING else scan_pool.as_planes(current)
 
 
 @torch.library.custom_op("snnlib::scan_backward", mutates_args=())
@@ -125,19 +125,19 @@ def scan_backward(
     """
     neuron = NeuronArgs(constants, state, flags, taus)
     sizes = _checked(current, neuron, time_dim, window)
-    shape = current.shape if sizes == WHOLE else scan_pool.empty_value(current, sizes).shape
+    shape = current.shape if sizes == NO_POOLING else scan_pool.empty_value(current, sizes).shape
     checks.check_gradient("grad_value", grad_value, shape, "the output's shape", current)
     neuron.check_state(grad_state, checks.step_shape(current.shape, time_dim), current, "grad_state")
     if neuron.is_srm:
         signals = (grad_value, current, neuron, time_dim)
         needs = (need_weight, need_input)
-        if sizes == WHOLE:
+        if sizes == NO_POOLING:
             a, b = scan_srm.backward(*signals, needs)
         else:
             a, b = scan_pool.srm_backward(*signals, sizes, needs)
         return a, b, constants.new_empty(0), current.new_empty(0, dtype=state_dtype(current))
     gradients = (grad_value, grad_state, current, neuron, time_dim)
-    if sizes == WHOLE:
+    if sizes == NO_POOLING:
         a, rows, start = scan_linear.backward(*gradients, learn)
     else:
         a, rows, start = scan_pool.linear_backward(*gradients, sizes, learn)

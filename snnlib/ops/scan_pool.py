@@ -35,13 +35,10 @@ MOST_CELLS = 64
 MOST_NEURONS = 1 << 33
 
 
-def fits(current: Tensor, dynamics: Dynamics, window: Window) -> bool:
+def can_fuse(current: Tensor, dynamics: Dynamics, window: Window) -> bool:
     """Returns whether a kernel takes these neurons and currents `[T, N, C, H, W]`."""
-    if current.dim() != 5 or not _linear_kernel(current, window):
-        return False
-    if dynamics.states != 1 or dynamics.reset_next or dynamics.membrane:
-        return False
-    return is_whole(current, window) and current.numel() < MOST_NEURONS
+    one_state = dynamics.states == 1 and not dynamics.reset_next and not dynamics.membrane
+    return one_state and current.dim() == 5 and _has_kernels(current, False, window)
 
 
 def has_srm_kernels(x: Tensor) -> bool:
@@ -49,16 +46,18 @@ def has_srm_kernels(x: Tensor) -> bool:
     return native.has_kernel("srm_pool_forward", x)
 
 
-def _linear_kernel(current: Tensor, window: Window) -> bool:
+def _has_kernels(current: Tensor, is_srm: bool, window: Window) -> bool:
+    if not is_whole(current, window) or current.numel() >= MOST_NEURONS:
+        return False
+    if is_srm:
+        return window == (2, 2) and has_srm_kernels(current)
     if native.scan_pools_any_layout(current):
-        if window != (2, 2):
-            return False
+        known = window == (2, 2)
     else:
         # Channels-last in whole cache lines: the layout in which convolutions give their currents.
         lines = neuron_order(current) == _CHANNELS_LAST and current.shape[2] % _LINE == 0
-        if not lines or current.dtype != torch.float32 or math.prod(window) > MOST_CELLS:
-            return False
-    return native.has_kernel("scan_pool_forward", current)
+        known = lines and current.dtype == torch.float32 and math.prod(window) <= MOST_CELLS
+    return known and native.has_kernel("scan_pool_forward", current)
 
 
 def is_whole(current: Tensor, window: Window) -> bool:
@@ -71,9 +70,7 @@ def _kernel(
     name: str, current: Tensor, neuron: NeuronArgs, window: Window, **grads: Tensor
 ) -> Callable[..., Any] | None:
     """The kernel of a pass, `forward` or `backward`; None where neurons and pooling go one after the other."""
-    srm = neuron.is_srm and window == (2, 2) and has_srm_kernels(current)
-    known = srm or (not neuron.is_srm and _linear_kernel(current, window))
-    if not known or not is_whole(current, window) or current.numel() >= MOST_NEURONS:
+    if not _has_kernels(current, neuron.is_srm, window):
         return None
     family = "srm" if neuron.is_srm else "scan"
     return native.kernel(f"{family}_pool_{name}", current, **grads, **neuron.tensors())
@@ -82,25 +79,23 @@ def _kernel(
 def check(current: Tensor, neuron: NeuronArgs, window: Window, return_state: bool) -> None:
     """Checks that a scan of these currents and neurons can have windows; those of SRM have no states then."""
     checks.check_rank("current", current, "[T, N, C, H, W]", exactly=5)
-    if not neuron.is_srm:
-        options, states = neuron.options, count_states(len(neuron.constants))
-        if options.reset_next or options.membrane or states > 1:
-            raise ValueError(
-                f"flags: expected one state, a reset in the same step and spikes as values, got {list(neuron.flags)} "
-                f"and {states} states"
-            )
-    elif neuron.state is not None:
-        raise ValueError("state: expected None, a state of zero, beside a window, got a tensor")
-    elif return_state:
-        raise ValueError("return_state: expected False beside a window, got True")
-    if neuron.is_srm and any(size < extent for size, extent in zip(current.shape[3:], window, strict=True)):
+    space = tuple(current.shape[3:])
+    if neuron.is_srm:
+        if neuron.state is not None:
+            raise ValueError("state: expected None, a state of zero, beside a window, got a tensor")
+        if return_state:
+            raise ValueError("return_state: expected False beside a window, got True")
+        if any(size < extent for size, extent in zip(space, window, strict=True)):
+            raise ValueError(f"current: expected at least {window} rows and columns, got {space}")
+        return
+    options, states = neuron.options, count_states(len(neuron.constants))
+    if options.reset_next or options.membrane or states > 1:
         raise ValueError(
-            f"current: expected at least {window} rows and columns, got {tuple(current.shape[3:])}"
+            f"flags: expected one state, a reset in the same step and spikes as values, got {list(neuron.flags)} "
+            f"and {states} states"
         )
-    if not neuron.is_srm and not is_whole(current, window):
-        raise ValueError(
-            f"current: expected rows and columns in multiples of {window}, got {tuple(current.shape[3:])}"
-        )
+    if not is_whole(current, window):
+        raise ValueError(f"current: expected rows and columns in multiples of {window}, got {space}")
 
 
 def as_planes(current: Tensor) -> Tensor:
@@ -130,11 +125,6 @@ def empty_value(current: Tensor, window: Window) -> Tensor:
     return torch.empty_strided(shape, strides, dtype=current.dtype, device=current.device)
 
 
-def planes_of(current: Tensor) -> tuple[int, ...]:
-    """(channels, rows, columns, whether channels are last in memory)."""
-    return (*current.shape[2:], int(neuron_order(current) == _CHANNELS_LAST))
-
-
 class _Call:
     """Arguments that all native calls share; keeps the tensors behind the addresses alive."""
 
@@ -147,7 +137,9 @@ class _Call:
             self.state = empty_state(current, 1, time_dim).copy_(neuron.state)
 
     def arguments(self) -> tuple[object, ...]:
-        neuron, planes = self.neuron, planes_of(self.current)
+        neuron = self.neuron
+        # (channels, rows, columns, whether channels are last in memory)
+        planes = *self.current.shape[2:], int(neuron_order(self.current) == _CHANNELS_LAST)
         dtype, current = native.DTYPE_CODES[self.current.dtype], self.current.data_ptr()
         if neuron.is_srm:
             decay, constants = (*neuron.decay, neuron.clamp), self.constants

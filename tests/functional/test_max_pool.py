@@ -12,7 +12,7 @@ from opdb import DTYPES
 import snnlib
 from snnlib import functional as F
 from snnlib.backends.arguments import Windows
-from snnlib.functional.max_pool import max_pool2d
+from snnlib.functional.pool import max_pool2d
 
 
 def test_values_are_max_pool2d(rng: torch.Generator) -> None:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from snnlib import ops
 
-WHOLE = list(ops.scan.WHOLE)
+NO_POOLING = list(ops.scan.NO_POOLING)
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def srm_forward(
     return_state: bool,
 ) -> OpCall:
     taus = [tau_m, tau_s, tau_grad, grad_clamp]
-    arguments = (current, threshold, state, [], taus, time_dim, WHOLE, return_state)
+    arguments = (current, threshold, state, [], taus, time_dim, NO_POOLING, return_state)
     return OpCall(_op("scan_forward"), arguments)
 
 
@@ -100,7 +100,7 @@ def srm_backward(
     need_input: bool,
 ) -> OpCall:
     taus = [tau_m, tau_s, tau_grad, grad_clamp]
-    neurons = (current, threshold, state, [], taus, time_dim, WHOLE)
+    neurons = (current, threshold, state, [], taus, time_dim, NO_POOLING)
     arguments = (grad_spikes, None, *neurons, need_weight, need_input, False)
     return OpCall(_op("scan_backward"), arguments, (0, 1))
 
@@ -144,7 +144,7 @@ def srm_pool_backward(
 def scan_forward(
     current: Tensor, coefficients: Tensor, state: Tensor | None, flags: Sequence[int], time_dim: int
 ) -> OpCall:
-    return OpCall(_op("scan_forward"), (current, coefficients, state, flags, [], time_dim, WHOLE, True))
+    return OpCall(_op("scan_forward"), (current, coefficients, state, flags, [], time_dim, NO_POOLING, True))
 
 
 @Case
@@ -158,7 +158,7 @@ def scan_backward(
     time_dim: int,
     learn: bool,
 ) -> OpCall:
-    neurons = (current, coefficients, state, flags, [], time_dim, WHOLE)
+    neurons = (current, coefficients, state, flags, [], time_dim, NO_POOLING)
     arguments = (grad_value, grad_state, *neurons, True, False, learn)
     return OpCall(_op("scan_backward"), arguments, (0, 2, 3))
 

@@ -265,7 +265,7 @@ def test_pooled_scans_of_other_windows_are_scans_and_pools(emulated: Callable[..
         return [value, state, *torch.autograd.grad(value.square().sum() + state.sum(), current)]
 
     expected = run()
-    assert expected[0].any() and ops.scan_pool.fits(current, dynamics, (2, 3))
+    assert expected[0].any() and ops.scan_pool.can_fuse(current, dynamics, (2, 3))
     _assert_same(emulated(run), expected)
 
 

@@ -270,7 +270,7 @@ def test_other_windows_are_pooled_by_the_kernel_of_the_neurons(
         net = snnlib.fuse_(nn.Sequential(layer, neuron, snnlib.AvgPool2d(window)))
         x = (torch.rand(7, 2, 2, 12, 12) < 0.3).float().requires_grad_()
         if not one_pass:
-            monkeypatch.setattr(ops.scan_pool, "fits", lambda *_: calls.append(True))
+            monkeypatch.setattr(ops.scan_pool, "can_fuse", lambda *_: calls.append(True))
         out = net(x)
         assert bool(calls) != one_pass
         assert out.any()

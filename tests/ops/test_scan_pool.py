@@ -12,8 +12,8 @@ from torch import Tensor
 
 from snnlib import neurons, surrogate
 from snnlib.backends import native
-from snnlib.functional.average import apart_avg_pool2d
 from snnlib.functional.normalized import after_affine
+from snnlib.functional.pool import nonoverlapping_avg_pool2d
 from snnlib.ops import scan, scan_pool
 
 pytestmark = pytest.mark.skipif(native._module is None, reason="needs the compiled module")
@@ -63,7 +63,7 @@ def test_bits_are_those_of_scan_and_pool(shape: str, neuron: str, per_channel: b
     if per_channel:
         scale, shift = torch.randn(2, channels, dtype=torch.float64, generator=generator)
         dynamics = after_affine(dynamics, scale, shift)
-    assert scan_pool.fits(current, dynamics, (2, 2)) == bool(current.numel())
+    assert scan_pool.can_fuse(current, dynamics, (2, 2)) == bool(current.numel())
     coefficients = dynamics.pack(current.dtype, current.device).detach()
     state = torch.randn(1, batch, channels, height, width, generator=generator) if per_channel else None
     call = (current, coefficients, state, dynamics.flags, time_dim)
@@ -79,9 +79,9 @@ def test_windows_of_any_size(window: tuple[int, int], neuron: str) -> None:
     current = _channels_last(11, 2, 48, 2 * high, 3 * wide, generator=generator)
     module = NEURONS[neuron]()
     dynamics = module.dynamics(module.constants())
-    assert dynamics is not None and scan_pool.fits(current, dynamics, window)
-    assert not scan_pool.fits(current, dynamics, (2 * high + 1, wide))
-    assert scan_pool.fits(current, dynamics, (2 * high, 3 * wide)) == (
+    assert dynamics is not None and scan_pool.can_fuse(current, dynamics, window)
+    assert not scan_pool.can_fuse(current, dynamics, (2 * high + 1, wide))
+    assert scan_pool.can_fuse(current, dynamics, (2 * high, 3 * wide)) == (
         6 * high * wide <= scan_pool.MOST_CELLS
     )
     state = torch.randn(1, 2, 48, 2 * high, 3 * wide, generator=generator)
@@ -93,7 +93,7 @@ def _compare(
     call: tuple[Any, ...], window: tuple[int, int], with_state: bool, generator: torch.Generator
 ) -> None:
     spikes, last = op_calls.scan_forward(*call)
-    expected = apart_avg_pool2d(spikes, window)
+    expected = nonoverlapping_avg_pool2d(spikes, window)
     grad_value = torch.randn(expected.shape, generator=generator)
     grad_state = torch.randn(last.shape, generator=generator) if with_state else None
     shares = (grad_value / math.prod(window)).repeat_interleave(window[0], 3).repeat_interleave(window[1], 4)
@@ -121,8 +121,8 @@ def test_other_currents_go_through_scan_and_pool(what: str) -> None:
         current = current.double()
     module = neurons.CubaLIF() if what == "two states" else neurons.LIF()
     dynamics = module.dynamics(module.constants())
-    assert dynamics is not None and not scan_pool.fits(current, dynamics, (2, 2))
+    assert dynamics is not None and not scan_pool.can_fuse(current, dynamics, (2, 2))
     if what not in ("odd size", "two states"):
         value, _ = scan.run(current, dynamics, None, 0, (2, 2))
-        expected = apart_avg_pool2d(scan.run(current, dynamics, None, 0)[0], (2, 2))
+        expected = nonoverlapping_avg_pool2d(scan.run(current, dynamics, None, 0)[0], (2, 2))
         assert_bits(value, expected)
