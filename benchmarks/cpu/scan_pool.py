@@ -16,7 +16,7 @@ from turns import Report, Task, parser, take_turns
 
 import snnlib
 from snnlib import ops
-from snnlib.functional.average import apart_avg_pool2d
+from snnlib.functional.pool import nonoverlapping_avg_pool2d
 
 # Steps, samples, channels, rows and columns.
 SHAPES = [(10, 4, 32, 48, 48), (10, 16, 64, 24, 24), (30, 8, 32, 24, 24)]
@@ -31,12 +31,12 @@ def tasks(shape: tuple[int, ...], extent: int) -> dict[str, Task]:
     gradient = torch.empty_permuted(sizes, order).normal_(generator=generator)
     lif = snnlib.neurons.LIF(3.0, surrogate=snnlib.surrogate.Triangle())
     dynamics = lif.dynamics(lif.constants())
-    assert dynamics is not None and ops.scan_pool.fits(current, dynamics, (extent, extent))
+    assert dynamics is not None and ops.scan_pool.can_fuse(current, dynamics, (extent, extent))
 
     def apart() -> None:
         current.grad = None
         spikes, _ = ops.scan.run(current, dynamics, None, 0)
-        apart_avg_pool2d(spikes, (extent, extent)).backward(gradient)
+        nonoverlapping_avg_pool2d(spikes, (extent, extent)).backward(gradient)
 
     def fused() -> None:
         current.grad = None

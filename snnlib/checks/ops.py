@@ -35,6 +35,40 @@ def check_axes(name: str, sizes: Sequence[int], axes: int, minimum: int) -> None
         raise ValueError(f"{name}: expected integers up to {MOST_INT32}, got {list(sizes)}")
 
 
+def conv_outputs(
+    name: str,
+    space: Sequence[int],
+    taps: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+) -> list[int]:
+    """Cells of a convolution's output along each axis; raises ValueError where the kernel does not fit."""
+    outputs = []
+    axes = zip(space, taps, stride, padding, dilation, strict=True)
+    for axis, (size, count, step, zeros, gap) in enumerate(axes):
+        extent, room = gap * (count - 1) + 1, size + 2 * zeros
+        if room < extent:
+            raise ValueError(
+                f"{name}: expected at least {extent} cells on space axis {axis} for the kernel, got {room} with padding"
+            )
+        outputs.append((room - extent) // step + 1)
+    return outputs
+
+
+def check_conv_channels(x: Tensor, weight: Tensor, groups: int) -> None:
+    """Raise ValueError unless x `[T, N, C, ...]` has cells, and the channels of the weight `[O, C / groups, ...]`."""
+    if weight.shape[0] % groups:
+        raise ValueError(f"groups: expected a divisor of the {weight.shape[0]} output channels, got {groups}")
+    if 0 in weight.shape[2:]:
+        raise ValueError(f"weight: expected at least one tap on each axis, got shape {tuple(weight.shape)}")
+    if 0 in x.shape[3:]:
+        raise ValueError(f"x: expected at least one cell on each space axis, got shape {tuple(x.shape)}")
+    channels = weight.shape[1] * groups
+    if x.shape[2] != channels:
+        raise ValueError(f"x: expected {channels} channels in dimension 2, got shape {tuple(x.shape)}")
+
+
 def check_conv_sizes(
     x: Tensor,
     weight: Tensor,
@@ -55,36 +89,18 @@ def check_conv_sizes(
     check_axes("padding", padding, axes, 0)
     check_axes("dilation", dilation, axes, 1)
     check_axes("pool", pool, 2, 1)
-    if groups < 1 or weight.shape[0] % groups:
+    if groups < 1:
         raise ValueError(
             f"groups: expected a divisor >= 1 of the {weight.shape[0]} output channels, got {groups}"
         )
-    if 0 in weight.shape[2:]:
-        raise ValueError(f"weight: expected at least one tap on each axis, got shape {tuple(weight.shape)}")
-    if 0 in x.shape[3:]:
-        raise ValueError(f"x: expected at least one cell on each space axis, got shape {tuple(x.shape)}")
-    if x.shape[2] != weight.shape[1] * groups:
+    check_conv_channels(x, weight, groups)
+    outputs = conv_outputs("x", x.shape[3:], weight.shape[2:], stride, padding, dilation)
+    # Kernels take the rows of all planes as one image, in which no window may reach from plane to plane.
+    if axes == 3 and outputs[1] % pool[0]:
         raise ValueError(
-            f"x: expected {weight.shape[1] * groups} channels in dimension 2, got shape {tuple(x.shape)}"
+            f"pool: expected windows of {outputs[1]} rows or a divisor of it with three space axes, got {pool[0]}"
         )
-    row = weight.shape[0]
-    for axis, (size, taps, step, zeros, gap) in enumerate(
-        zip(x.shape[3:], weight.shape[2:], stride, padding, dilation, strict=True)
-    ):
-        extent = gap * (taps - 1) + 1
-        if size + 2 * zeros < extent:
-            raise ValueError(
-                f"x: expected at least {extent} cells on space axis {axis} for the kernel, "
-                f"got {size + 2 * zeros} with padding"
-            )
-        outputs = (size + 2 * zeros - extent) // step + 1
-        # Kernels take the rows of all planes as one image, in which no window may reach from plane to plane.
-        if axis == 1 and axes == 3 and outputs % pool[0]:
-            raise ValueError(
-                f"pool: expected windows of {outputs} rows or a divisor of it with three space axes, got {pool[0]}"
-            )
-        if axis == axes - 1:
-            row *= outputs
+    row = weight.shape[0] * outputs[-1]
     if row > MOST_PLACES:
         raise ValueError(f"x: expected rows of at most {MOST_PLACES} neurons, got {row}")
 
@@ -142,19 +158,11 @@ def check_conv2d_sizes(
         raise ValueError(f"groups: expected a divisor of the {weight_size[0]} output channels, got {groups}")
     if weight_size[2] < 1 or weight_size[3] < 1:
         raise ValueError(f"{weight_name}: expected a kernel of at least 1 x 1, got {tuple(weight_size)}")
-    expected = [input_size[0], weight_size[0]]
-    for axis in range(2):
-        extent = dilation[axis] * (weight_size[2 + axis] - 1) + 1
-        room = input_size[2 + axis] + 2 * padding[axis]
-        if room < extent:
-            raise ValueError(
-                f"{input_name}: expected at least {extent} cells on space axis {axis} for the kernel, "
-                f"got {room} with padding"
-            )
-        expected.append((room - extent) // stride[axis] + 1)
-    if tuple(grad_output.shape) != tuple(expected):
+    outputs = conv_outputs(input_name, input_size[2:], weight_size[2:], stride, padding, dilation)
+    expected = input_size[0], weight_size[0], *outputs
+    if tuple(grad_output.shape) != expected:
         raise ValueError(
-            f"grad_output: expected shape {tuple(expected)}, the convolution of {input_name} {tuple(input_size)} "
+            f"grad_output: expected shape {expected}, the convolution of {input_name} {tuple(input_size)} "
             f"with {weight_name} {tuple(weight_size)}, got {tuple(grad_output.shape)}"
         )
 

@@ -29,6 +29,13 @@ def check_floating(name: str, tensor: Tensor) -> None:
         raise TypeError(f"{name}: expected a floating dtype, got {tensor.dtype}; convert it with .float()")
 
 
+def check_integers(name: str, tensor: Tensor, what: str = "an integer dtype") -> None:
+    """Raise TypeError unless `tensor` holds integers; `what` says so in the message."""
+    check_tensor(name, tensor)
+    if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
+        raise TypeError(f"{name}: expected {what}, got {tensor.dtype}")
+
+
 def check_kernel_dtype(name: str, tensor: Tensor) -> None:
     """Raise TypeError unless `tensor` has one of the dtypes that the ops compute with."""
     check_tensor(name, tensor)
@@ -98,9 +105,7 @@ def check_lengths(lengths: Tensor, steps: int, batch: int, like: Tensor) -> Tens
         TypeError: no tensor of integers.
         ValueError: not one number per sample, or one outside 0 to `steps`.
     """
-    check_tensor("lengths", lengths)
-    if lengths.is_floating_point() or lengths.is_complex() or lengths.dtype == torch.bool:
-        raise TypeError(f"lengths: expected integers, got {lengths.dtype}")
+    check_integers("lengths", lengths, "integers")
     if tuple(lengths.shape) != (batch,):
         raise ValueError(
             f"lengths: expected shape {(batch,)}, one number of steps per sample, got {tuple(lengths.shape)}"
@@ -118,10 +123,7 @@ def check_lengths(lengths: Tensor, steps: int, batch: int, like: Tensor) -> Tens
 
 def check_integer_labels(target: Tensor) -> None:
     """Raise TypeError unless `target` is a tensor of integers."""
-    if not isinstance(target, Tensor):
-        raise TypeError(f"target: expected a torch.Tensor, got {type(target).__name__}")
-    if target.is_floating_point() or target.is_complex() or target.dtype == torch.bool:
-        raise TypeError(f"target: expected integer labels, got {target.dtype}")
+    check_integers("target", target, "integer labels")
 
 
 def check_labels(target: Tensor, scores: Tensor) -> None:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from snnlib import ops
 from snnlib.backends.geometry import ConvOptions
-from snnlib.checks import as_sizes, check_conv2d_sizes, check_conv2d_tensors, check_count
+from snnlib.checks import as_sizes, check_conv2d_tensors, check_count
 
 Sizes = int | Sequence[int]
 
@@ -85,7 +85,6 @@ def conv2d_input_backward(
     size = _four_sizes("input_size", input_size, "four sizes (B, C, H, W)")
     check_conv2d_tensors(grad_output, "weight", weight, "[C_out, C / groups, kh, kw]")
     geometry = _check_options(stride, padding, dilation, groups)
-    check_conv2d_sizes("input_size", size, "weight", weight.shape, grad_output, geometry)
     out: Tensor = ops.conv.conv2d_input_backward(
         size, grad_output, weight, *geometry, benchmark, deterministic, allow_tf32
     )
@@ -137,7 +136,6 @@ def conv2d_weight_backward(
     size = _four_sizes("weight_size", weight_size, "four sizes (C_out, C / groups, kh, kw)")
     check_conv2d_tensors(grad_output, "input", input, "[B, C, H, W]")
     geometry = _check_options(stride, padding, dilation, groups)
-    check_conv2d_sizes("input", input.shape, "weight_size", size, grad_output, geometry)
     out: Tensor = ops.conv.conv2d_weight_backward(
         size, grad_output, input, *geometry, benchmark, deterministic, allow_tf32
     )

@@ -95,14 +95,14 @@ def run_layer(
         input_grad_scale: factor of dL/dx of SRM neurons.
     """
     added = tuple(range(3, 5 - conv.axes))
-    keep = keeps(conv, neuron.state)
+    keep = needs_record(conv, neuron.state)
     tensors = conv.x, conv.weight, neuron.constants, neuron.state
     options = conv.options, pool, neuron.flags, neuron.taus, input_grad_scale, time_dim, return_state
     out, final = _Layer.apply(*tensors, *options, keep)  # type: ignore[no-untyped-call]
     return out.squeeze(added), final.squeeze(added) if return_state else final
 
 
-def keeps(conv: SequenceConvolution, *states: Tensor | None) -> bool:
+def needs_record(conv: SequenceConvolution, *states: Tensor | None) -> bool:
     """Returns whether gradients may be asked for, so that the op has to keep a record."""
     parts = (conv.x, conv.weight, *states)
     return torch.is_grad_enabled() and any(part is not None and part.requires_grad for part in parts)

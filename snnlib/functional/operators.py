@@ -11,7 +11,16 @@ from torch import Tensor
 
 from snnlib.backends.autocast import autocast_dtype
 from snnlib.backends.geometry import ConvOptions
-from snnlib.checks import as_sizes, check_count, check_device, check_floating, check_rank, check_sequence_rank
+from snnlib.checks import (
+    as_sizes,
+    check_conv_channels,
+    check_count,
+    check_device,
+    check_floating,
+    check_rank,
+    check_sequence_rank,
+    conv_outputs,
+)
 from snnlib.ops.torch_conv import convolve
 
 
@@ -172,26 +181,9 @@ class Convolution:
         x_layout = f"[{', '.join(['T', 'N', 'C', *space])}]"
         _check_pair(x, weight, f"[{', '.join(['C_out', 'C / groups', *kernel])}]")
         check_sequence_rank(x, x_layout, self.dims + 3, self.dims + 3)
-        if 0 in weight.shape[2:]:
-            raise ValueError(
-                f"weight: expected at least one tap on each axis, got shape {tuple(weight.shape)}"
-            )
-        channels = weight.shape[1] * self.groups
-        if 0 in x.shape[3:]:
-            raise ValueError(f"x: expected at least one cell on each space axis, got shape {tuple(x.shape)}")
-        if x.shape[2] != channels:
-            raise ValueError(f"x: expected {channels} channels in dimension 2, got shape {tuple(x.shape)}")
-        if weight.shape[0] % self.groups:
-            raise ValueError(
-                f"groups: expected a divisor of the {weight.shape[0]} output channels, got {self.groups}"
-            )
-        for axis in range(self.dims):
-            extent = self.dilation[axis] * (weight.shape[2 + axis] - 1) + 1
-            room = x.shape[3 + axis] + 2 * self.padding[axis]
-            if not self.same and room < extent:
-                raise ValueError(
-                    f"x: expected at least {extent} cells on space axis {axis} for the kernel, got {room} with padding"
-                )
+        check_conv_channels(x, weight, self.groups)
+        if not self.same:
+            conv_outputs("x", x.shape[3:], weight.shape[2:], self.stride, self.padding, self.dilation)
 
     def _margins(self, weight: Tensor) -> tuple[tuple[int, ...], list[int]]:
         """(symmetric padding, extra zeros at the end of each axis) for this kernel."""

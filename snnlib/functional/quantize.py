@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from snnlib.checks import check_device, check_floating
+from snnlib.checks import check_choice, check_device, check_floating
 
 Rounding = Literal["trunc", "nearest"]
 
@@ -25,12 +25,6 @@ def check_bits(bits: int) -> None:
     """Raise ValueError unless `bits` is a width that quantisation takes."""
     if not (isinstance(bits, int) and 2 <= bits <= MAX_BITS):
         raise ValueError(f"bits: expected an integer from 2 to {MAX_BITS}, got {bits!r}")
-
-
-def check_rounding(rounding: str) -> None:
-    """Raise ValueError unless `rounding` is one of the two modes."""
-    if rounding not in _ROUND:
-        raise ValueError(f"rounding: expected one of {', '.join(get_args(Rounding))}, got {rounding!r}")
 
 
 def check_exponent_range(exponent_range: tuple[int, int]) -> None:
@@ -72,7 +66,7 @@ def round_ste(x: Tensor, rounding: Rounding = "trunc") -> Tensor:
     [2.0, -2.0]
     """
     check_floating("x", x)
-    check_rounding(rounding)
+    check_choice("rounding", rounding, *_ROUND)
     return _straight_through(x, _ROUND[rounding](x.detach()), x.detach().isfinite())
 
 
@@ -135,7 +129,7 @@ def _prepare(x: Tensor, exponent: int | Tensor, bits: int, rounding: str) -> tup
     """Scale and largest integer of a quantisation whose arguments are checked here."""
     check_floating("x", x)
     check_bits(bits)
-    check_rounding(rounding)
+    check_choice("rounding", rounding, *_ROUND)
     # Results that need more than x's significand would be rounded off the grid.
     significand = round(1 - math.log2(torch.finfo(x.dtype).eps))
     if bits > significand:

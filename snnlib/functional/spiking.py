@@ -18,7 +18,7 @@ from snnlib.functional.event_driven import (
     as_event_driven,
     currents_in_order,
     event_driven_currents,
-    keeps,
+    needs_record,
     run_layer,
 )
 from snnlib.functional.layer import srm_layer_stream
@@ -181,7 +181,7 @@ def fused_layer(
     x, weight, options, axes = conv
     added = tuple(range(3, 5 - axes))
     time_dim = int(neuron.batch_first)
-    learns = keeps(conv, *(() if state is None else state))
+    learns = needs_record(conv, *(() if state is None else state))
     if not dynamics.runs_in_layer or (learns and not dynamics.one_field):
         return None
     coefficients = dynamics.pack(torch.float32, x.device)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from snnlib.checks import check_device, check_floating, check_rank, first_state
+from snnlib.checks import check_device, check_floating, check_rank, check_shape, first_state, step_shape
 from snnlib.neurons import Output
 from snnlib.nn.state_by_keyword import state_by_keyword
 from snnlib.nn.stream import Stream
@@ -64,22 +64,16 @@ class SpikeDropout(nn.Module):
             spikes = x * (mask.to(x.dtype) * scale).unsqueeze(int(self.batch_first))
         return Output(spikes, (mask,))
 
-    def _mask_shape(self, x: Tensor) -> list[int]:
-        time_dim = int(self.batch_first)
-        return [*x.shape[:time_dim], *x.shape[time_dim + 1 :]]
-
     def _mask(self, x: Tensor) -> Tensor:
+        shape = step_shape(x.shape, int(self.batch_first))
         if self.training:
-            return torch.rand(self._mask_shape(x), device=x.device) >= self.p
-        return torch.ones(self._mask_shape(x), dtype=torch.bool, device=x.device)
+            return torch.rand(shape, device=x.device) >= self.p
+        return torch.ones(shape, dtype=torch.bool, device=x.device)
 
     def _checked(self, state: Tensor, x: Tensor) -> Tensor:
         if state.dtype != torch.bool:
             raise TypeError(f"state: expected a mask of torch.bool, got {state.dtype}")
-        if list(state.shape) != self._mask_shape(x):
-            raise ValueError(
-                f"state: expected a mask of shape {tuple(self._mask_shape(x))}, got {tuple(state.shape)}"
-            )
+        check_shape("state", state, step_shape(x.shape, int(self.batch_first)), "a mask of shape")
         check_device("state", state, x)
         return state
 

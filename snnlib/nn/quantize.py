@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import torch
 from torch import Tensor, nn
 
-from snnlib.checks import check_floating
+from snnlib.checks import check_choice, check_floating
 from snnlib.functional import quantize as functional
 
 
@@ -177,7 +179,7 @@ class Quantizer(nn.Module):
     ) -> None:
         super().__init__()
         functional.check_bits(bits)
-        functional.check_rounding(rounding)
+        check_choice("rounding", rounding, *get_args(functional.Rounding))
         functional.check_exponent_range(exponent_range)
         self.bits, self.rounding, self.exponent_range = bits, rounding, exponent_range
         self.range = RangeObserver(

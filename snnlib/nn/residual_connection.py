@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from snnlib.checks import check_choice
 from snnlib.functional.residual import spike_add
 
 _JOINS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
@@ -48,8 +49,7 @@ class Residual(nn.Module):
 
     def __init__(self, body: nn.Module, shortcut: nn.Module | None = None, join: str = "add") -> None:
         super().__init__()
-        if join not in _JOINS:
-            raise ValueError(f"join: expected one of {', '.join(_JOINS)}, got {join!r}")
+        check_choice("join", join, *_JOINS)
         self.body = body
         self.shortcut = nn.Identity() if shortcut is None else shortcut
         self.join = join

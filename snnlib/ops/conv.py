@@ -125,7 +125,7 @@ def _(input_size: Sequence[int], grad_output: Tensor, weight: Tensor, *_: Any) -
 def conv2d_weight_backward(
     weight_size: Sequence[int],
     grad_output: Tensor,
-    x: Tensor,
+    input: Tensor,
     stride: Sequence[int],
     padding: Sequence[int],
     dilation: Sequence[int],
@@ -135,11 +135,11 @@ def conv2d_weight_backward(
     allow_tf32: bool | None,
 ) -> Tensor:
     """Adjoint of the convolution in its weight, summed over frames."""
-    check_conv2d_tensors(grad_output, "x", x, "[B, C, H, W]")
+    check_conv2d_tensors(grad_output, "input", input, "[B, C, H, W]")
     options = ConvOptions(stride, padding, dilation, groups)
-    check_conv2d_sizes("x", x.shape, "weight_size", weight_size, grad_output, options)
+    check_conv2d_sizes("input", input.shape, "weight_size", weight_size, grad_output, options)
     flags = (benchmark, deterministic, allow_tf32)
-    return _backward(False, weight_size, grad_output, x, (stride, padding, dilation), groups, flags)
+    return _backward(False, weight_size, grad_output, input, (stride, padding, dilation), groups, flags)
 
 
 @conv2d_weight_backward.register_fake

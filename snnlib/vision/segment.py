@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from snnlib.checks import check_count, check_device, check_floating, check_rank, check_tensor
+from snnlib.checks import check_count, check_device, check_floating, check_integers, check_rank
 
 
 class SegmentSums(NamedTuple):
@@ -15,13 +15,6 @@ class SegmentSums(NamedTuple):
 
     sums: Tensor
     ranks: Tensor
-
-
-def check_integers(name: str, tensor: Tensor) -> None:
-    """Raise TypeError unless `tensor` holds integers."""
-    check_tensor(name, tensor)
-    if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
-        raise TypeError(f"{name}: expected an integer dtype, got {tensor.dtype}")
 
 
 def check_below(name: str, ids: Tensor, count: int, but: int | None = None) -> None:

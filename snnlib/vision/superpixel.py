@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from snnlib.checks import check_count, check_device, check_floating, check_rank
-from snnlib.vision.segment import check_below, check_integers, sums_by
+from snnlib.checks import check_count, check_device, check_floating, check_integers, check_rank
+from snnlib.vision.segment import check_below, sums_by
 
 
 def _segments(labels: Tensor, num_segments: int | None, ignore_index: int | None) -> tuple[Tensor, int]:

@@ -9,8 +9,8 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from snnlib.checks import check_choice, check_count, check_device, check_floating, check_rank
-from snnlib.vision.segment import check_below, check_integers, sums_by
+from snnlib.checks import check_choice, check_count, check_device, check_floating, check_integers, check_rank
+from snnlib.vision.segment import check_below, sums_by
 
 Bounds = Sequence[tuple[float, float, float]]
 Reduce = Literal["sum", "mean", "max"]
