@@ -16,6 +16,7 @@ from functools import partial
 
 import torch
 from charts import bars
+from nmnist_nets import scale_to_rate_
 from torch import Tensor, nn
 from turns import Report, Task, parser, take_turns
 
@@ -25,8 +26,6 @@ from snnlib.nn.spiking import SpikingLayer
 
 INPUT_RATE, RATE = 0.03, 0.05
 NO_DELAYS = "no delays"
-# Scalings of the weight until the rate is right to a few percent.
-_SCALINGS = 12
 
 
 def make_neuron(name: str) -> neurons.Neuron:
@@ -35,17 +34,6 @@ def make_neuron(name: str) -> neurons.Neuron:
     if name == "CubaLIF":
         return neurons.CubaLIF(5.0, 3.0, decay_input=False, surrogate=bump)
     return neurons.LIF(5.0, decay_input=False, surrogate=bump)
-
-
-@torch.no_grad()
-def scale(layer: nn.Module, x: Tensor, rate: float) -> None:
-    """Scale the weight of the input, by bisection of the logarithm, until so many neurons fire in a step."""
-    weight = next(layer.parameters())
-    start, low, high = weight.clone(), -6.0, 6.0
-    for _ in range(_SCALINGS):
-        middle = (low + high) / 2
-        weight.copy_(start * 2**middle)
-        low, high = (low, middle) if float(layer(x).mean()) > rate else (middle, high)
 
 
 def step(layer: nn.Module, x: Tensor, signal: Tensor) -> None:
@@ -90,7 +78,8 @@ def main() -> None:
             else:
                 layer = snnlib.SpikingLinear(inputs, hidden, neuron=neuron, delays=delays)
             layer.train(mode == "between steps")
-            scale(layer, x[:, :8], RATE)
+            weight = next(layer.parameters())
+            scale_to_rate_(weight, RATE, lambda layer=layer: float(layer(x[:, :8]).mean()), 12)
             # What a layer looks at in its first batches is not timed.
             for module in layer.modules():
                 if isinstance(module, SpikingLayer):

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ import numpy as np
 import torch
 from charts import lines
 from matplotlib.figure import Figure
-from nmnist_nets import RATE, training_step
+from nmnist_nets import RATE, scale_layers_, training_step
 from peak_memory import peak_apart, print_peak
 from torch import Tensor, nn
 from turns import Report, Table, Task, parser, take_turns
@@ -32,8 +33,8 @@ from snnlib.data.events import Events
 from snnlib.nn.neuron_layer import NeuronLayer
 
 _WINDOW_US, _FEWEST = 300_000, 30
-# Samples that the rates are set on, and halvings of the range of factors.
-_RATED, _HALVINGS = 2, 11
+# Samples that the rates are set on, halvings of the range of factors, and steps at a time.
+_RATED, _HALVINGS, _CHUNK = 2, 11, 300
 
 
 def recordings(samples: int) -> tuple[list[Events], Tensor]:
@@ -69,23 +70,11 @@ def make_net(kind: str, stretch: float) -> nn.Module:
 
 
 @torch.no_grad()
-def set_rates(net: nn.Module, batch: EventBatch, rate: float, chunk: int) -> None:
-    """Scale the weight of each layer of neurons, first to last, until it fires so often."""
-    for layer in [module for module in net.modules() if isinstance(module, NeuronLayer)]:
-        fired: list[float] = []
-        hook = layer.register_forward_hook(
-            lambda _m, _i, out, fired=fired: fired.append(float(out.mean()) * len(out))
-        )
-        start, low, high = layer.weight.clone(), -4.0, 10.0
-        for _ in range(_HALVINGS):
-            middle = (low + high) / 2
-            layer.weight.copy_(start * 2**middle)
-            fired.clear()
-            stream = snnlib.Stream(net)
-            for first in range(0, batch.time_steps, chunk):
-                stream(batch.frames(first, min(first + chunk, batch.time_steps)))
-            low, high = (low, middle) if sum(fired) / batch.time_steps > rate else (middle, high)
-        hook.remove()
+def in_chunks(net: nn.Module, batch: EventBatch) -> None:
+    """All steps of a batch, of which a chunk is in memory at a time."""
+    stream = snnlib.Stream(net)
+    for first in range(0, batch.time_steps, _CHUNK):
+        stream(batch.frames(first, min(first + _CHUNK, batch.time_steps)))
 
 
 def make_task(
@@ -127,7 +116,8 @@ def main() -> None:
             window = {"step_us": _WINDOW_US // _FEWEST // finer, "time_steps": steps}
             stretch = float(finer) if arguments.stretch else 1.0
             net = make_net(kind, stretch)
-            set_rates(net, EventBatch(events[:_RATED], **window), RATE / finer, 300)
+            few = EventBatch(events[:_RATED], **window)
+            scale_layers_(net, NeuronLayer, RATE / finer, partial(in_chunks, net, few), _HALVINGS)
             chunk = 0 if steps == _FEWEST else arguments.chunk
             task = (kind, stretch, net.state_dict(), EventBatch(events, **window), y, chunk)
             name = f"T = {steps}" + (f", chunks of {chunk}" if chunk else "")

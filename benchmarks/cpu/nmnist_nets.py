@@ -74,6 +74,39 @@ def calibrated(x: Tensor, rate: float = RATE) -> Weights:
     return net.state_dict()
 
 
+@torch.no_grad()
+def scale_to_rate_(weight: Tensor, rate: float, measured: Callable[[], float], halvings: int = 25) -> None:
+    """Scale a weight, by bisection of the factor's logarithm, until so many neurons fire in a step."""
+    start, low, high = weight.clone(), -6.0, 10.0
+    for _ in range(halvings):
+        middle = (low + high) / 2
+        weight.copy_(start * 2**middle)
+        low, high = (low, middle) if measured() > rate else (middle, high)
+
+
+def scale_layers_(
+    net: nn.Module, neurons: type[nn.Module], rate: float, run: Callable[[], object], halvings: int = 25
+) -> None:
+    """Scale the weight that feeds each layer of neurons, first to last, until they fire so often in a run."""
+    weights = [
+        module.weight for module in net.modules() if isinstance(getattr(module, "weight", None), nn.Parameter)
+    ]
+    layers = [module for module in net.modules() if isinstance(module, neurons)]
+    for weight, layer in zip(weights, layers, strict=True):
+        fired: list[Tensor] = []
+        hook = layer.register_forward_hook(
+            lambda _m, _i, out, fired=fired: fired.append(out.mean((*range(1, out.dim()),)))
+        )
+
+        def measured(fired: list[Tensor] = fired) -> float:
+            fired.clear()
+            run()
+            return float(torch.cat(fired).mean())
+
+        scale_to_rate_(weight, rate, measured, halvings)
+        hook.remove()
+
+
 def installed(name: str) -> bool:
     library = name.removesuffix(TUNED).lower()
     return library not in ("snntorch", "spikingjelly") or importlib.util.find_spec(library) is not None

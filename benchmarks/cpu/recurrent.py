@@ -21,8 +21,7 @@ from functools import partial
 
 import torch
 from charts import bars
-from nmnist_nets import SNNTORCH, SPIKINGJELLY, installed, training_step
-from surrogate_step import _SCALINGS
+from nmnist_nets import SNNTORCH, SPIKINGJELLY, installed, scale_to_rate_, training_step
 from torch import Tensor, nn
 from turns import Report, parser, take_turns
 
@@ -170,17 +169,6 @@ def floor_ms(net: Ours, x: Tensor, rate: float) -> float:
     return 1e3 * (operations * per_operation + moved * per_byte)
 
 
-@torch.no_grad()
-def scale(net: Layer, x: Tensor, rate: float) -> None:
-    """Scale the input weights, by bisection of the logarithm, until so many neurons fire in a step."""
-    weight = net.weight if isinstance(net, Ours) else net.input.weight
-    start, low, high = weight.clone(), -6.0, 6.0
-    for _ in range(_SCALINGS):
-        middle = (low + high) / 2
-        weight.copy_(start * 2**middle)
-        low, high = (low, middle) if float(net.spikes(x).mean()) > rate else (middle, high)
-
-
 def main() -> None:
     wanted = parser(__doc__, turns=9)
     wanted.add_argument("--rate", type=float, default=0.05)
@@ -204,7 +192,8 @@ def main() -> None:
     if installed(SPIKINGJELLY):
         nets["SpikingJelly LinearRecurrentContainer"] = SpikingJelly(inputs, hidden)
     for net in nets.values():
-        scale(net, x[:, :8], arguments.rate)
+        weight = net.weight if isinstance(net, Ours) else net.input.weight
+        scale_to_rate_(weight, arguments.rate, lambda net=net: float(net.spikes(x[:, :8]).mean()))
     tasks = {name: training_step(net, x, y, learning_rate=LEARNING_RATE) for name, net in nets.items()}
     title = f"one training step, {inputs} -> {hidden}, T = {steps}, batch {batch}"
     report.add(title, take_turns(tasks, arguments.turns))

@@ -22,6 +22,7 @@ from nmnist_nets import (
     installed,
     make_task,
     recorded,
+    scale_layers_,
     training_step,
 )
 from torch import Tensor, nn
@@ -29,11 +30,10 @@ from turns import Report, parser, take_turns
 
 import snnlib
 from snnlib import surrogate
+from snnlib.nn.neuron_layer import NeuronLayer
 
 TRIANGLE, NARROW, ATAN = "snnlib, LIF, triangle 0.5", "snnlib, LIF, triangle 0.25", "snnlib, LIF, ATan"
 SURROGATES = {TRIANGLE: surrogate.Triangle(0.5), NARROW: surrogate.Triangle(0.25), ATAN: surrogate.ATan()}
-# Scalings of a layer's weight until its rate is right to a few percent.
-_SCALINGS = 25
 
 
 def lif_net(bump: surrogate.Surrogate, x: Tensor, rate: float) -> nn.Sequential:
@@ -41,27 +41,8 @@ def lif_net(bump: surrogate.Surrogate, x: Tensor, rate: float) -> nn.Sequential:
     torch.manual_seed(0)
     neuron = snnlib.neurons.LIF(2.0, surrogate=bump)
     net = snnlib.models.from_notation("12C5p1-P2-64C5-P2-10", (2, 34, 34), neuron=neuron)
-    _scale(net, x, rate, (snnlib.SpikingConv2d, snnlib.SpikingLinear))
+    scale_layers_(net, NeuronLayer, rate, lambda: net(x))
     return snnlib.fuse_(net)
-
-
-@torch.no_grad()
-def _scale(net: nn.Module, x: Tensor, rate: float, neurons: tuple[type[nn.Module], ...]) -> None:
-    """Scale the weight that feeds each layer of neurons, first to last, by bisection of its logarithm."""
-    weights = [
-        module.weight for module in net.modules() if isinstance(getattr(module, "weight", None), nn.Parameter)
-    ]
-    layers = [module for module in net.modules() if isinstance(module, neurons)]
-    for weight, layer in zip(weights, layers, strict=True):
-        fired: list[float] = []
-        hook = layer.register_forward_hook(lambda _m, _i, out, fired=fired: fired.append(float(out.mean())))
-        start, low, high = weight.clone(), -4.0, 6.0
-        for _ in range(_SCALINGS):
-            middle = (low + high) / 2
-            weight.copy_(start * 2**middle)
-            net(x)
-            low, high = (low, middle) if fired[-1] > rate else (middle, high)
-        hook.remove()
 
 
 def spikingjelly_net(x: Tensor, rate: float) -> nn.Module:
@@ -71,7 +52,7 @@ def spikingjelly_net(x: Tensor, rate: float) -> nn.Module:
 
     torch.manual_seed(0)
     net = _SpikingJelly(torch.channels_last)
-    _scale(net, x, rate, (neuron.LIFNode,))
+    scale_layers_(net, neuron.LIFNode, rate, lambda: net(x))
     return net
 
 

@@ -12,12 +12,12 @@ import importlib.util
 import math
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 from unittest.mock import patch
 
 import table_nets
 import torch
-from speech import scale_to_rate_
 from table_nets import CONV_RATE, LIF_TAU, SEQUENCE_RATE, Way, by_potentials, by_rates
 from table_problems import Batch, Problem
 from tasks import PIXEL_MEAN, PIXEL_STD
@@ -26,6 +26,9 @@ from torch.nn.functional import cross_entropy
 
 import snnlib
 from snnlib.nn.per_step import AvgPool2d, PerStep
+
+sys.path.append(str(Path(__file__).parents[1] / "cpu"))
+from nmnist_nets import RATE, scale_to_rate_
 
 EXACT = "SpikingJelly exact"
 # Of test samples for the exact layers, which take some 2 s for 32.
@@ -93,7 +96,7 @@ def surrogate_net(problem: Problem, neuron: Callable[[float], nn.Module], first:
     # Our read-out, as only the hidden neurons are compared.
     _, linear, readout = table_nets.sequence_lif(problem, snnlib.surrogate.ATan())
     net = nn.Sequential(nn.Linear(of.shape[0], linear.in_features), neuron(of.tau_m), linear, readout)
-    scale_to_rate_(net[0].weight, lambda: net[:2](first.x))
+    scale_to_rate_(net[0].weight, RATE, lambda: float(net[:2](first.x).mean()), 12)
     return by_potentials(problem, net, torch.optim.Adam(net.parameters(), SEQUENCE_RATE))
 
 

@@ -3,6 +3,7 @@
 | problem | a sample | to train, to test |
 | --- | --- | --- |
 | `mnist` | an image of MNIST, held for 5 steps as a current; for recurrent nets a row of it per step | 60000, 5000 |
+| `mnist-pixels` | the same pixel by pixel, 784 steps | 60000, 5000 |
 | `digits` | an embedded event-camera digit, 30 steps | 1437, 360 |
 | `nmnist` | a recording of N-MNIST, 30 steps | four folds of 800, the fifth |
 | `yin-yang` | a point as four spike times, 60 steps | 5000 published points, 1000 |
@@ -89,6 +90,16 @@ def _mnist() -> Problem:
     return _of_task(load("mnist"), SETTINGS["mnist-6000"], for_recurrent=by_row, decides=0.25)
 
 
+def _mnist_pixels() -> Problem:
+    def by_pixel(samples: Tensor, labels: Tensor) -> Callable[[Tensor], Batch]:
+        return lambda rows: Batch(samples[rows].flatten(1).t()[..., None], labels[rows])
+
+    task = load("mnist")
+    setting = Setting("256-10", (1, 1, 1), 20.0, 10.0, batch=128, prepared=64)
+    sizes = len(task.train[1]), len(task.test[1])
+    return Problem(setting, 10, *sizes, by_pixel(*task.train), by_pixel(*task.test), longest=60.0)
+
+
 def _events(name: str) -> Problem:
     return _of_task(
         load(name), SETTINGS[name], for_recurrent=lambda batch: Batch(batch.x.flatten(2), batch.labels)
@@ -167,6 +178,7 @@ def _sequence(name: str) -> Problem:
 
 PROBLEMS: dict[str, Callable[[], Problem]] = {
     "mnist": _mnist,
+    "mnist-pixels": _mnist_pixels,
     "digits": lambda: _events("digits"),
     "nmnist": lambda: _events("nmnist"),
     "yin-yang": _yin_yang,

@@ -71,22 +71,3 @@ def test_a_tiny_run(
     difference = [ours - theirs for ours, theirs in zip(recipe["last"], paper["last"], strict=True)]
     assert paper["recipe_ahead_error"] == pytest.approx(abs(difference[0] - difference[1]) / 2)
     assert f"{recipe['mean']:6.1%}" in out
-
-
-def test_the_cost_of_fewer_operations_is_paired(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Differences by fold, of means over seeds; cuts of all operations and of those behind the first layer."""
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    operations = importlib.import_module("operations")
-    lost = {(0, 0): 0.01, (0, 1): 0.03, (1, 0): 0.0, (1, 1): 0.0}
-    run = {"operations": 900.0, "first_layer": 100.0, "seconds": 1.0}
-    plain = {key: {**run, "accuracy": 0.95 + key[0] / 50} for key in lost}
-    priced = {
-        key: {**plain[key], "accuracy": plain[key]["accuracy"] - loss, "operations": 300.0}
-        for key, loss in lost.items()
-    }
-    operations.summary({0.0: plain, 5.0: priced})
-    *_, first, second = capsys.readouterr().out.splitlines()
-    assert first.split() == ["0", "96.00%", "+-", "1.00%", "+0.00", "+-", "0.00", "900", "1.0", "1.0"]
-    assert second.split() == ["5", "95.00%", "+-", "2.00%", "-1.00", "+-", "1.00", "300", "3.0", "4.0"]

@@ -25,13 +25,10 @@ ROWS = {
     "batch_norm_step": ["snnlib, fused, triangle", "snnlib, fused, ATan", "snnlib, layer by layer, ATan"],
     "spike_rates": ["snnlib, fused, 1% of neurons fire", "snnlib, fused, 50% of neurons fire"],
     "convolution": ["snnlib layer, with neurons", "torch, channels-last", "torch, contiguous"],
-    "segments": ["snnlib", "scatter_add"],
     "recurrent": ["snnlib", "snnlib, ATan", "dense torch loop"],
     "event_readers": ["floor", "snnlib", "snnlib, NumPy"],
     "scan": ["copy_", "snnlib scan, forward", "snnlib scan, backward, weights", "LIF scan, backward"],
-    "scan_pool": ["two kernels", "one kernel"],
     "attention_step": ["snnlib, fused", "snnlib, as layers"],
-    "neuron_models": ["LIF", "QIF", "CLIF", "SRM"],
 }
 
 

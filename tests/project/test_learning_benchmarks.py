@@ -219,18 +219,6 @@ def test_scores_are_of_each_sequences_own_steps(table: ModuleType) -> None:
     assert nets.mean_of_own_steps(output, None, 0.25).flatten().tolist() == [9, 10, 11]
 
 
-def test_input_weights_are_scaled_to_a_rate(table: ModuleType) -> None:
-    speech = importlib.import_module("speech")
-    generator = torch.Generator().manual_seed(0)
-    weight, x = torch.rand(50, 20, generator=generator), torch.rand(200, 20, generator=generator)
-
-    def spikes() -> torch.Tensor:
-        return (x @ weight.t() > 1).float()
-
-    speech.scale_to_rate_(weight, spikes, 0.3)
-    assert float(spikes().mean()) == pytest.approx(0.3, abs=0.02)
-
-
 def test_sequence_tasks_pair_prepared_and_unprepared_nets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
