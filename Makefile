@@ -35,10 +35,10 @@ format: $(READY)  ## Rewrite sources in the project's format.
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/clang-format -i $(CPP)
 
-bench: $(READY)  ## Time training steps, layers and kernels; figures and pictures go to build/bench/.
+bench: $(READY)  ## Time training steps, layers and kernels; figures go to build/bench/.
 	$(PYTHON) release/bench.py
 
-bench-accuracy: $(READY)  ## Accuracy on five folds against the paper's settings and, where it is installed, SpikingJelly (two hours).
+bench-accuracy: $(READY)  ## Accuracy on five folds with SRM and LIF neurons and, where it is installed, against SpikingJelly (two hours).
 	$(PYTHON) benchmarks/learning/accuracy.py
 
 # Other libraries go beside the environment, never into it: some would replace torch.
@@ -53,7 +53,7 @@ test-peers: $(PEERS)/.ready  ## Tests against snnTorch, SpikingJelly, Norse, sin
 		$(PYTHON) -m pytest --numprocesses auto --dist loadfile $(PEER_TESTS)
 	$(PYTHON) tests/helpers/pairs.py build/pairs.jsonl
 
-bench-peers: $(PEERS)/.ready  ## Time and accuracy beside the other libraries; build/bench-peers/index.html is the page to show.
+bench-peers: $(PEERS)/.ready  ## Time and accuracy beside the other libraries, into build/bench-peers/, and the picture of README.md.
 	PYTHONPATH=$(PEERS) $(PYTHON) release/bench.py --peers
 
 cuda-check: $(READY)  ## Compile the CUDA kernels for the oldest architecture and Hopper; no GPU needed.

@@ -1,9 +1,9 @@
-"""Runs the benchmarks of the CPU one after another, with figures and pictures: `make bench`, `make bench-peers`.
+"""Runs the benchmarks of the CPU one after another, with figures: `make bench`, `make bench-peers`.
 
     python release/bench.py [--peers]
 
-Figures and pictures go to build/bench. `--peers` runs those that other libraries take part in, which PYTHONPATH names,
-adds a short run of accuracy, and makes build/bench-peers/index.html, the page to show, and the picture of README.md.
+Figures go to build/bench. `--peers` runs those that other libraries take part in, which PYTHONPATH names,
+adds a short run of accuracy, and draws the picture of README.md; figures go to build/bench-peers.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 BENCHMARKS = (
-    "training_step", "surrogate_step", "batch_norm_step", "small_batch", "long_sequences", "fine_bins",
+    "training_step", "surrogate_step", "batch_norm_step", "small_batch", "fine_bins",
     "spike_rates", "convolution", "scan", "recurrent", "event_readers", "attention_step",
 )  # fmt: skip
 PEER_BENCHMARKS = (
-    "training_step", "surrogate_step", "batch_norm_step", "recurrent", "small_batch", "long_sequences",
+    "training_step", "surrogate_step", "batch_norm_step", "recurrent", "small_batch",
     "spike_rates", "attention_step",
 )  # fmt: skip
 
@@ -33,9 +33,9 @@ def run(program: str, *arguments: str | Path) -> None:
 
 
 def time_all(names: tuple[str, ...], folder: Path) -> None:
-    """Figures and a picture of each into the folder."""
+    """Figures of each into the folder."""
     for name in names:
-        run(f"cpu/{name}.py", "--json", folder / f"{name}.json", "--picture", folder / f"{name}.png")
+        run(f"cpu/{name}.py", "--json", folder / f"{name}.json")
 
 
 def main(peers: bool) -> None:
@@ -47,7 +47,6 @@ def main(peers: bool) -> None:
     time_all(PEER_BENCHMARKS, folder)
     methods = ("--method", "recipe", "--method", "spikingjelly")
     run("learning/accuracy.py", "--folds", "2", "--epochs", "6", *methods, "--json", folder / "accuracy.json")
-    run("cpu/page.py", folder)
     run("cpu/readme_picture.py", folder)
 
 

@@ -16,7 +16,6 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
-from charts import bars
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from turns import Report, Task, parser, take_turns
@@ -106,7 +105,7 @@ def main() -> None:
         print("SpikingJelly: not installed, not timed")
     tasks = {name: training_step(name, arguments.width, x, y) for name in names}
     report.add(f"one training step, batch {batch}, T = {arguments.steps}", take_turns(tasks, arguments.turns))
-    report.write(partial(bars, title="One training step of a small Spikformer"))
+    report.write()
 
 
 if __name__ == "__main__":

@@ -13,10 +13,8 @@ from __future__ import annotations
 
 import re
 import sys
-from functools import partial
 
 import torch
-from charts import bars
 from nmnist_nets import DENSITY, SPIKINGJELLY, TUNED, installed, training_step
 from peak_memory import peak_apart, print_peak
 from torch import Tensor, nn
@@ -124,8 +122,7 @@ def main() -> None:
         for row in () if arguments.quick else rows:
             table[row]["peak_mb"] = peak_apart(__file__, (row, *size), not arguments.fresh_memory)
         report.add(f"one training step of {name} with batch norm, batch {batch}", table)
-    keys = ["median_ms"] if arguments.quick else ["median_ms", "peak_mb"]
-    report.write(partial(bars, title="One training step of nets with batch norm and LIF neurons", keys=keys))
+    report.write()
 
 
 if __name__ == "__main__":

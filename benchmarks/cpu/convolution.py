@@ -1,6 +1,6 @@
 """Milliseconds of the parts of a convolutional layer at several densities: event-driven, and torch's convolution.
 
-    python benchmarks/cpu/convolution.py [--density 0.03 0.1 0.3 0.6] [--json FILE] [--picture FILE]
+    python benchmarks/cpu/convolution.py [--density 0.03 0.1 0.3 0.6] [--json FILE]
 
 128 to 128 channels, 3x3, on 32x32, T = 12, batch 8; input and output both fire at the density, anywhere in the frame.
 The layer's time holds its neurons as well: their scan over time forward, and in each of the two gradients the reading
@@ -13,10 +13,8 @@ from __future__ import annotations
 from functools import partial
 
 import torch
-from charts import lines
-from matplotlib.figure import Figure
 from torch import Tensor
-from turns import Report, Table, Task, parser, take_turns
+from turns import Report, Task, parser, take_turns
 
 import snnlib
 from snnlib.learning.preparing.calibration import calibrate_firing_rate_
@@ -81,21 +79,7 @@ def main() -> None:
             table = take_turns({name: tasks[part] for name, tasks in contenders.items()}, arguments.turns)
             report.add(f"{part}, density {density:.0%}", table)
 
-    def figure(tables: dict[str, Table]) -> Figure:
-        panels = {
-            f"{part}, ms": {
-                name: [
-                    (density * 100, tables[f"{part}, density {density:.0%}"][name]["median_ms"])
-                    for density in arguments.density
-                ]
-                for name in (OURS, *LAYOUTS)
-            }
-            for part in PARTS
-        }
-        title = f"{channels} to {channels} channels, 3x3, {size}x{size}, T = {steps}, batch {batch}"
-        return lines(panels, title=title, xlabel="density of input and output, %")
-
-    report.write(figure)
+    report.write()
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ from __future__ import annotations
 from functools import partial
 
 import torch
-from charts import bars
 from nmnist_nets import scale_to_rate_
 from torch import Tensor, nn
 from turns import Report, Task, parser, take_turns
@@ -95,7 +94,7 @@ def main() -> None:
             f"{title}, {shape}, T = {steps}, batch {batch}, delays up to {longest}",
             take_turns(tasks, arguments.turns),
         )
-    report.write(partial(bars, title="A layer with delays", keys=["processor_ms"]))
+    report.write()
 
 
 if __name__ == "__main__":

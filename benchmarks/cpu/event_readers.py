@@ -18,7 +18,6 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from charts import bars
 from turns import COLUMNS, Report, Task, parser, take_turns
 
 import snnlib
@@ -167,7 +166,7 @@ def main() -> None:
         for row in table.values():
             row["million_per_s"] = count / row["processor_ms"] / 1000
         report.add(name, table)
-    report.write(partial(bars, title="Reading event files"))
+    report.write()
 
 
 if __name__ == "__main__":

@@ -20,12 +20,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from charts import lines
-from matplotlib.figure import Figure
 from nmnist_nets import RATE, scale_layers_, training_step
 from peak_memory import peak_apart, print_peak
 from torch import Tensor, nn
-from turns import Report, Table, Task, parser, take_turns
+from turns import Report, Task, parser, take_turns
 
 import snnlib
 from snnlib.data import NMNIST, EventBatch, EventDigits
@@ -130,16 +128,7 @@ def main() -> None:
         title = f"{kind}, {what}, batch {len(y)}"
         report.add(title, table)
 
-    def figure(tables: dict[str, Table]) -> Figure:
-        panels = {}
-        for label, key in (("median ms of a training step", "median_ms"), ("peak memory, MB", "peak_mb")):
-            panels[label] = {
-                name: [(int(row.split(",")[0][4:]), values[key]) for row, values in table.items()]
-                for name, table in tables.items()
-            }
-        return lines(panels, title="The N-MNIST net in finer bins", xlabel="time steps T")
-
-    report.write(figure)
+    report.write()
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from snnlib.nn.memory.checkpoint_time import Frames
 
-FUSED, LAYERS, REFERENCE = "snnlib, fused", "snnlib, layer by layer", "snnlib, reference path"
+FUSED, LAYERS = "snnlib, fused", "snnlib, layer by layer"
 BFLOAT16 = "snnlib, fused, bfloat16"
 CHUNK = 5
 CHUNKED = f"snnlib, layer by layer, chunks of {CHUNK} steps"
@@ -34,7 +34,7 @@ TUNED = ", channels-last"
 # The fastest of each kind.
 SHORT_LIST = (FUSED, SNNTORCH + TUNED, SPIKINGJELLY + TUNED, DENSE + TUNED)
 NAMES = (
-    FUSED, BFLOAT16, LAYERS, CHUNKED, REFERENCE,
+    FUSED, BFLOAT16, LAYERS, CHUNKED,
     SNNTORCH, SNNTORCH + TUNED, SPIKINGJELLY, SPIKINGJELLY + TUNED, DENSE, DENSE + TUNED
 )  # fmt: skip
 
@@ -130,8 +130,7 @@ def make_task(name: str, x: Tensor, y: Tensor, weights: Weights, training: bool 
         if name == BFLOAT16:
             net, x = net.to(torch.bfloat16), x.to(torch.bfloat16)
     chunk = CHUNK if name == CHUNKED else 0
-    task = training_step(net, x, y, chunk) if training else _inference(net, x)
-    return _on_reference(task) if name == REFERENCE else task
+    return training_step(net, x, y, chunk) if training else _inference(net, x)
 
 
 def training_step(
@@ -159,14 +158,6 @@ def _inference(net: nn.Module, x: Tensor) -> Task:
         with torch.no_grad():
             out: Tensor = net(x)
         return out
-
-    return run
-
-
-def _on_reference(task: Task) -> Task:
-    def run() -> None:
-        with snnlib.use_path("reference"):
-            task()
 
     return run
 

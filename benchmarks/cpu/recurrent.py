@@ -7,20 +7,11 @@ linear read-out of the mean; forward + backward + Adam, float32. Input currents 
 net. The learning rate is so small that rates stay: at 1e-4 the share of snnlib's neurons that fire grew from 5 to 12 %
 within 20 steps, and to 34 % within 60. The shares after the last turn are printed. Ratios are to the first row. Peers
 run where they are installed; `--compile` also compiles the dense loop's step.
-
-The floor that is printed is what the step cannot do without, at the speed that this machine reaches in a large matrix
-product and in a large copy: multiplications and additions for each event and each step near the threshold, the neurons'
-own, and each tensor read and written once by each pass that needs it. No cache and no wait is counted.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from functools import partial
-
 import torch
-from charts import bars
 from nmnist_nets import SNNTORCH, SPIKINGJELLY, installed, scale_to_rate_, training_step
 from torch import Tensor, nn
 from turns import Report, parser, take_turns
@@ -126,49 +117,6 @@ class SpikingJelly(Layer):
         return self.neurons(self.input(x))
 
 
-def seconds_of(task: Callable[[], object], runs: int = 9) -> float:
-    """Least time of a task."""
-    times = []
-    for _ in range(runs):
-        begin = time.perf_counter()
-        task()
-        times.append(time.perf_counter() - begin)
-    return min(times)
-
-
-@torch.no_grad()
-def near_threshold(net: Ours, x: Tensor) -> float:
-    """Share of the steps of neurons in which the surrogate gradient of `BUMP` is not zero."""
-    layer = net.input.layers[0]
-    spikes = i = v = torch.zeros_like(layer.recurrent_weight[:1]).expand(x.shape[1], -1)
-    near = []
-    for frame in x:
-        i = ALPHA * i + frame @ layer.weight.t() + spikes @ layer.recurrent_weight.t()
-        v = BETA * v + i
-        spikes = (v >= 1).float()
-        near.append(((v - 1).abs() < BUMP.width).float().mean())
-        v = v - spikes
-    return float(torch.stack(near).mean())
-
-
-def floor_ms(net: Ours, x: Tensor, rate: float) -> float:
-    """Least milliseconds of a step of `net` on this machine; see the head of this file."""
-    steps, batch, inputs = x.shape
-    neurons_ = net.weight.shape[0]
-    cells = steps * batch * neurons_
-    # A row of weights for each event forward and in the weight's gradient, and one for each step near the threshold.
-    rows = 2 * float(x.count_nonzero()) + cells * (2 * rate + near_threshold(net, x))
-    # The neurons: a step, the same again, and its adjoint.
-    operations = 2 * rows * neurons_ + cells * (21 + 21 + 45)
-    # Input twice; currents written and read; sums, spikes and gradients of both written and read twice.
-    moved = 4 * (2 * steps * batch * inputs + cells * (2 + 3 + 3 + 3 + 3))
-    a, b = torch.rand(2, 1024, 1024)
-    per_operation = seconds_of(lambda: a @ b) / (2 * 1024**3)
-    source, target = torch.rand(2, 1 << 24)
-    per_byte = seconds_of(lambda: target.copy_(source)) / (2 * 4 * source.numel())
-    return 1e3 * (operations * per_operation + moved * per_byte)
-
-
 def main() -> None:
     wanted = parser(__doc__, turns=9)
     wanted.add_argument("--rate", type=float, default=0.05)
@@ -199,10 +147,8 @@ def main() -> None:
     report.add(title, take_turns(tasks, arguments.turns))
     with torch.no_grad():
         shares = {name: float(net.spikes(x).mean()) for name, net in nets.items()}
-    floor = floor_ms(nets["snnlib"], x, shares["snnlib"])
-    print(f"floor of snnlib's step: {floor:.1f} ms on {torch.get_num_threads()} thread(s)")
     print("fired in a step:", ", ".join(f"{name} {100 * share:.1f} %" for name, share in shares.items()))
-    report.write(partial(bars, title="One training step of a recurrent layer", keys=["median_ms"]))
+    report.write()
 
 
 if __name__ == "__main__":

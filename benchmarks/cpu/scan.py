@@ -1,6 +1,6 @@
 """Milliseconds of the dense kernels against a copy: scans of SRM and LIF neurons and spike pooling, both directions.
 
-    python benchmarks/cpu/scan.py [--threads 1] [--dtype float32 bfloat16] [--json FILE] [--picture FILE]
+    python benchmarks/cpu/scan.py [--threads 1] [--dtype float32 bfloat16] [--json FILE]
 
 These kernels do little arithmetic per value, so that memory is their limit. `of a copy` is their rate over that of
 `copy_` in the same turn, in bytes that have to move: what is read and what is written, each once. Scan: T = 30, one
@@ -15,7 +15,6 @@ from __future__ import annotations
 from functools import partial
 
 import torch
-from charts import bars
 from torch import Tensor
 from turns import Report, Table, Task, parser, take_turns
 
@@ -107,7 +106,7 @@ def main() -> None:
         dtype = getattr(torch, name)
         report.add(f"scan, {name}", against_copy(scan_tasks(neurons, dtype), arguments.turns))
         report.add(f"pooling, {name}", against_copy(pool_tasks(frames, dtype), arguments.turns))
-    report.write(partial(bars, title="Dense kernels and a copy of as much memory"))
+    report.write()
 
 
 if __name__ == "__main__":

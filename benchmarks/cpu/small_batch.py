@@ -1,6 +1,6 @@
 """Training steps and forward passes of the N-MNIST net for one sample and for a few.
 
-    PYTHONPATH=PEERS python benchmarks/cpu/small_batch.py [--batch 1 8] [--json FILE] [--picture FILE]
+    PYTHONPATH=PEERS python benchmarks/cpu/small_batch.py [--batch 1 8] [--json FILE]
 
 Nets and data of training_step.py, the fastest of each kind; there is nothing to share the cost of Python and of each
 call with, and threads have less to divide. Ratios are to snnlib's fused net.
@@ -8,9 +8,6 @@ call with, and threads have less to divide. Ratios are to snnlib's fused net.
 
 from __future__ import annotations
 
-from functools import partial
-
-from charts import bars
 from nmnist_nets import SHORT_LIST, calibrated, installed, make_task, recorded
 from turns import Report, parser, take_turns
 
@@ -27,7 +24,7 @@ def main() -> None:
         for what, training in (("forward pass", False), ("training step", True)):
             tasks = {name: make_task(name, x, y, weights, training) for name in names}
             report.add(f"{what}, batch {batch}", take_turns(tasks, arguments.turns))
-    report.write(partial(bars, title="The N-MNIST net with small batches"))
+    report.write()
 
 
 if __name__ == "__main__":

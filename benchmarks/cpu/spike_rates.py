@@ -1,6 +1,6 @@
 """Milliseconds of a training step of the N-MNIST net by how often its neurons fire.
 
-    python benchmarks/cpu/spike_rates.py [--rate 0.01 ... 0.5] [--batch 50] [--json FILE] [--picture FILE]
+    python benchmarks/cpu/spike_rates.py [--rate 0.01 ... 0.5] [--batch 50] [--json FILE]
 
 Every layer is calibrated to the same rate, on random events at 4 % anywhere in the frame: recordings have still
 corners, where nothing can fire so often. The dense convolutions cost the same at any rate; ratios are to them.
@@ -8,10 +8,8 @@ corners, where nothing can fire so often. The dense convolutions cost the same a
 
 from __future__ import annotations
 
-from charts import lines
-from matplotlib.figure import Figure
 from nmnist_nets import DENSE, FUSED, TUNED, calibrated, make_task, random_events
-from turns import Report, Table, parser, take_turns
+from turns import Report, parser, take_turns
 
 RATES = [0.01, 0.02, 0.05, 0.08, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5]
 
@@ -29,19 +27,7 @@ def main() -> None:
     tasks |= {name: make_task(FUSED, x, y, calibrated(x[:, :8], rate)) for name, rate in rates.items()}
     report.add(f"one training step, batch {len(y)}, 4 % events", take_turns(tasks, arguments.turns))
 
-    def figure(tables: dict[str, Table]) -> Figure:
-        (table,) = tables.values()
-        points = {
-            FUSED: [(rate * 100, table[name]["median_ms"]) for name, rate in rates.items()],
-            dense: [(rate * 100, table[dense]["median_ms"]) for rate in rates.values()],
-        }
-        return lines(
-            {"median ms of a training step": points},
-            title="Cost follows spikes",
-            xlabel="spikes per 100 neurons and steps",
-        )
-
-    report.write(figure)
+    report.write()
 
 
 if __name__ == "__main__":

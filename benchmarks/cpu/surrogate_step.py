@@ -9,10 +9,7 @@ SpikingJelly runs in channels-last, its faster layout, where it is installed. SR
 
 from __future__ import annotations
 
-from functools import partial
-
 import torch
-from charts import bars
 from nmnist_nets import (
     FUSED,
     RATE,
@@ -73,9 +70,7 @@ def main() -> None:
     else:
         print(f"{SPIKINGJELLY}: not installed, not timed")
     report.add(f"one training step, batch {x.shape[1]}, {data}", take_turns(tasks, arguments.turns))
-    report.write(
-        partial(bars, title="One training step of the N-MNIST net with LIF neurons", keys=["median_ms"])
-    )
+    report.write()
 
 
 if __name__ == "__main__":

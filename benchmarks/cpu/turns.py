@@ -16,10 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from matplotlib.figure import Figure
 
 import snnlib
-from snnlib.app.visual.canvas import save_png
 from snnlib.inspect.environment import processor_name
 
 Task = Callable[[], object]
@@ -114,7 +112,6 @@ def parser(description: str | None, turns: int = 15) -> argparse.ArgumentParser:
         "--fresh-memory", action="store_true", help="do not keep freed memory: torch as shipped"
     )
     made.add_argument("--json", type=Path, help="also write the figures to this file")
-    made.add_argument("--picture", type=Path, help="also draw them into this PNG file")
     return made
 
 
@@ -151,12 +148,9 @@ class Report:
             cells = (f"{row[key]:14.{COLUMNS[key][1]}f}" if key in row else f"{'':14}" for key in keys)
             print(f"{name:{width}}{''.join(cells)}".rstrip(), flush=True)
 
-    def write(self, figure: Callable[[dict[str, Table]], Figure]) -> None:
-        """JSON and picture, where they were asked for."""
+    def write(self) -> None:
+        """The JSON file, where it was asked for."""
         if self._arguments.json:
             self._arguments.json.parent.mkdir(parents=True, exist_ok=True)
             text = json.dumps({"facts": self.facts, "tables": self.tables}, indent=2)
             self._arguments.json.write_text(text + "\n", encoding="utf-8")
-        if self._arguments.picture:
-            self._arguments.picture.parent.mkdir(parents=True, exist_ok=True)
-            save_png(figure(self.tables), self._arguments.picture)

@@ -1,6 +1,6 @@
 """A training step of converted nets beside the originals', in turns in one process.
 
-Usage: python benchmarks/exchange/convert.py [--turns 7] [--threads 2] [--fresh-memory] [--rounding] [NET ...]
+Usage: python benchmarks/exchange/convert.py [--turns 7] [--threads 2] [--fresh-memory] [NET ...]
 
 Each net is converted, checked (spikes equal in evaluation mode), and trained for 20 steps beside the original from the
 same weights; then both take training steps in turns, and the median over the nets is printed. The same is done with the
@@ -8,9 +8,6 @@ converted net fused (`snnlib.fuse_`): its sums are over events, in another order
 processor times, so that other programs on the machine do not count. Both nets keep freed memory
 (`snnlib.keep_freed_memory`) unless `--fresh-memory` is given. Needs snnTorch, SpikingJelly and Norse; nets of libraries
 that are not installed are left out.
-
-`--rounding` takes no times, and says on a few samples where a difference of the losses comes from: it trains both nets
-in float64 too, and the original beside itself with all weights one unit in the last place larger.
 """
 
 from __future__ import annotations
@@ -34,8 +31,6 @@ sys.path.append(str(Path(__file__).parents[1] / "cpu"))
 from turns import take_turns
 
 STEPS, BATCH = 25, 32
-# Samples that `--rounding` trains on: six nets, two of them in float64.
-_FEW = 4
 
 
 class Case(NamedTuple):
@@ -261,29 +256,6 @@ def largest_difference(trainers: tuple[Trainer, Trainer], x: Tensor, labels: Ten
     return max(abs(a - b) for a, b in zip(*losses, strict=True))
 
 
-def rounding(case: Case) -> str:
-    """Differences of 20 losses: of the converted net in both precisions, and of the original with other last bits."""
-    nets = [twin(case) for _ in range(4)]
-    x = case.x()[:, :_FEW]
-    labels = torch.randint(10, (_FEW,))
-    plain = largest_difference((original(case, nets[0]), converted(case, nets[1], x)), x, labels)
-    with torch.no_grad():
-        for parameter in nets[3].parameters():
-            parameter.copy_(torch.nextafter(parameter, torch.full_like(parameter, torch.inf)))
-    itself = largest_difference((original(case, nets[2]), original(case, nets[3])), x, labels)
-    # snnTorch's spikes are float32, whatever the potentials are.
-    wide = "(the original takes float32 only)"
-    if case.library != "snntorch":
-        exact = [twin(case).double() for _ in range(2)]
-        x = x.double()
-        trainers = original(case, exact[0]), converted(case, exact[1], x)
-        wide = f"{largest_difference(trainers, x, labels):.1e}"
-    return (
-        f"losses of the converted net differ by {plain:.1e}, in float64 by {wide}; "
-        f"those of the original by {itself:.1e} from its own with weights one unit in the last place larger"
-    )
-
-
 def measure(case: Case, turns: int, fused: bool) -> tuple[float, str]:
     """The ratio of the times of a step; and in words equal spikes and the largest difference of 20 losses."""
     net, other = (twin(case) for _ in range(2))
@@ -308,7 +280,6 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--fresh-memory", action="store_true", help="let freed memory go back to the system")
-    parser.add_argument("--rounding", action="store_true", help="where differences of the losses come from")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     if not arguments.fresh_memory:
@@ -321,9 +292,6 @@ def main() -> None:
             importlib.import_module(case.library)
         except ImportError:
             print(f"{name}: {case.library} is not installed")
-            continue
-        if arguments.rounding:
-            print(f"{name}: {rounding(case)}", flush=True)
             continue
         for fused, found in ratios.items():
             ratio, text = measure(case, arguments.turns, fused)

@@ -1,28 +1,67 @@
-"""Stages of check.py: whole nets on the device, eager, captured, compiled and trained."""
+"""Stages that check whole nets on the device, eager, captured, compiled and trained, and those that start programs."""
 
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import torch
+from op_checks import ROOT, assert_bits, assert_close, close, signals, without_tf32
+from stages import Results, Setting, cuda_tool, note
 from torch import Tensor, nn
 
 import snnlib
+from snnlib.learning.preparing.calibration import calibrate_firing_rate_
 
-from .stages import Setting, note
-from .tools import (
-    Results,
-    assert_bits,
-    assert_close,
-    close,
-    dyadic_net,
-    gradients,
-    relayed,
-    without_tf32,
-)
+
+def relayed(
+    command: Sequence[str | Path], environment: Mapping[str, str], folder: str | None = None
+) -> tuple[int, list[str]]:
+    """Exit status and lines of another program, which are printed as they come: they count though it is stopped."""
+    lines = []
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", env=environment,
+        cwd=folder,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        for line in process.stdout:
+            # Marked, as a stage's own lines may be results.
+            print("|", line, end="", flush=True)
+            lines.append(line.rstrip("\n"))
+    return process.returncode, lines
+
+
+def dyadic_net(run: Setting) -> tuple[nn.Module, Tensor]:
+    """A small net with every kind of layer, firing, and its input events."""
+    torch.manual_seed(3)
+    net = nn.Sequential(
+        snnlib.SRMConv2d(2, 8, 5, padding=1),
+        snnlib.SpikeAvgPool2d(2),
+        snnlib.SRMConv2d(8, 16, 3),
+        snnlib.SpikeAvgPool2d(2),
+        nn.Flatten(2),
+        snnlib.SRMLinear(16 * 9, 10),
+    )
+    x = (torch.rand(20, 4, 2, 20, 20) < 0.1).float()
+    calibrate_firing_rate_(net, x, 0.1)
+    # Multiples of 1/64: sums of them are exact, in whatever order a convolution adds.
+    with torch.no_grad():
+        for weight in net.parameters():
+            weight.copy_((weight * 64).round() / 64)
+    return net.to(run.device), x.to(run.device)
+
+
+def gradients(forward: Callable[[Tensor], Tensor], net: nn.Module, x: Tensor) -> list[Tensor]:
+    """Spikes and the gradients of all weights."""
+    spikes = forward(x)
+    return [
+        spikes.detach(),
+        *torch.autograd.grad((spikes * signals(spikes)).sum(), list(net.parameters())),
+    ]
 
 
 def network(run: Setting) -> Results:
@@ -78,37 +117,44 @@ def graph(run: Setting) -> Results:
     net, x = dyadic_net(run)
     if not run.on_gpu:
         return {"CUDA graphs": "none on a CPU"}
+    torch.manual_seed(6)
+    delayed = snnlib.SpikingConv2d(3, 8, 3, neuron=snnlib.neurons.LIF(), delays=snnlib.Delays(6)).to(
+        run.device
+    )
+    events = (torch.rand(20, 4, 3, 8, 8) < 0.3).float().to(run.device)
     return (
         _captured_gradients(net, x, "graph and eager")
-        | _captured_gradients(*_delayed_layer(run), "graph and eager, delays per channel")
+        | _captured_gradients(delayed, events, "graph and eager, delays per channel")
         | _captured_losses(run)
     )
 
 
-def _captured_gradients(net: nn.Module, x: Tensor, what: str) -> Results:
-    other = torch.flip(x, [0])
-    expected = gradients(net, net, other)
-    static = x.clone()
+def captured(step: Callable[[], object], warm_up: int = 3) -> torch.cuda.CUDAGraph:
+    """A step as a CUDA graph, after as many runs as it needs to find its algorithms."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
-        for _ in range(3):
-            gradients(net, net, static)
+        for _ in range(warm_up):
+            step()
     torch.cuda.current_stream().wait_stream(side)
-    captured = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(captured):
-        outputs = gradients(net, net, static)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    return graph
+
+
+def _captured_gradients(net: nn.Module, x: Tensor, what: str) -> Results:
+    other = torch.flip(x, [0])
+    expected, static, outputs = gradients(net, net, other), x.clone(), []
+
+    def step() -> None:
+        outputs[:] = gradients(net, net, static)
+
+    replayed = captured(step)
     static.copy_(other)
-    captured.replay()
+    replayed.replay()
     torch.cuda.synchronize()
     return close(outputs, expected, what)
-
-
-def _delayed_layer(run: Setting) -> tuple[nn.Module, Tensor]:
-    """A layer that learns delays per channel, and events for it."""
-    torch.manual_seed(6)
-    layer = snnlib.SpikingConv2d(3, 8, 3, neuron=snnlib.neurons.LIF(), delays=snnlib.Delays(6))
-    return layer.to(run.device), (torch.rand(20, 4, 3, 8, 8) < 0.3).float().to(run.device)
 
 
 def _captured_losses(run: Setting) -> Results:
@@ -132,12 +178,12 @@ def _captured_losses(run: Setting) -> Results:
             snnlib.losses.tet_loss(head(net[0](x)), y),
         ]
 
-    expected = values()
-    torch.cuda.synchronize()
-    captured = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(captured):
-        outputs = values()
-    captured.replay()
+    expected, outputs = values(), []
+
+    def step() -> None:
+        outputs[:] = values()
+
+    captured(step).replay()
     torch.cuda.synchronize()
     for number, (out, value) in enumerate(zip(outputs, expected, strict=True)):
         assert_close(out.cpu(), value.double().cpu(), 1e-5, f"captured loss {number}")
@@ -180,20 +226,14 @@ def compiled(run: Setting) -> Results:
 
 
 def training(run: Setting) -> Results:
-    """One epoch on the embedded digits, through the command line."""
-    return _epoch(run)
-
-
-def _epoch(run: Setting, *options: str) -> Results:
-    """Metrics of an epoch; on a CPU the command as for a GPU, which it misses, and where it has none to itself."""
+    """One epoch on the embedded digits, by the command; on a CPU as for a GPU, which it misses, and a short one."""
+    status, lines, metrics = _train("cuda")
     if run.on_gpu:
-        status, lines, metrics = _train("cuda", *options)
         assert status == 0, "\n".join(lines)
         return {"metrics": metrics[0], "after one epoch": metrics[-1]}
-    status, lines, _ = _train("cuda", *options)
     assert status and any("CUDA device" in line for line in lines), "\n".join(lines)
     results = {"without a GPU": lines[-1]}
-    if run.whole and not options:
+    if run.whole:
         # To its end, with a net that takes seconds.
         status, lines, metrics = _train("cpu", "--net", "P5-10", "--time-steps", "5")
         assert status == 0, "\n".join(lines)
@@ -209,3 +249,45 @@ def _train(device: str, *options: str) -> tuple[int, list[str], list[str]]:
         status, lines = relayed(command, {**os.environ, "SNNLIB_CACHE": f"{folder}/cache"}, folder)
         metrics = Path(folder, "run", "metrics.csv")
         return status, lines, metrics.read_text(encoding="utf-8").splitlines() if metrics.exists() else []
+
+
+def pytest(run: Setting) -> Results:
+    """The tests that need a GPU, with the module that was built: the source folder must not shadow it."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", folder]
+        # The suite's own fixtures need packages that a GPU machine may not have.
+        command += ["-c", os.devnull, "--noconftest", str(ROOT / "tests" / "backends" / "test_cudnn_gpu.py")]
+        path = [*filter(None, [os.environ.get("PYTHONPATH")]), str(ROOT / "tests" / "helpers")]
+        status, lines = relayed(command, {**os.environ, "PYTHONPATH": os.pathsep.join(path)}, folder)
+    assert status == 0, "\n".join(lines[-40:])
+    return {"tests that need a GPU": lines[-1]}
+
+
+def memcheck(run: Setting) -> Results:
+    """compute-sanitizer: no kernel accesses what is outside of a tensor."""
+    return _sanitized(run, "memcheck", "snnlib")
+
+
+def racecheck(run: Setting) -> Results:
+    """compute-sanitizer: no threads of a block race; they work together in recurrent layers alone."""
+    return _sanitized(run, "racecheck", "recurrent")
+
+
+def _sanitized(run: Setting, check: str, names: str) -> Results:
+    """The last line of a check of the kernels with such names; on a CPU the calls of the kernels alone."""
+    command = [sys.executable, str(Path(__file__).parent), "--stage", "kernels"]
+    command += ["--device", run.device.type]
+    # Without torch's cache every tensor is an allocation of its own, and its end can be overrun.
+    environment = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+    tool = cuda_tool("compute-sanitizer")
+    if run.on_gpu:
+        if tool is None:
+            return {check: "skipped: there is no compute-sanitizer"}
+        command = [tool, "--tool", check, "--error-exitcode", "9", "--kernel-regex", f"kns={names}", *command]
+    elif not run.whole:
+        command += ["--help"]
+    status, lines = relayed(command, environment)
+    if any("Device not supported" in line for line in lines):
+        return {check: "skipped: compute-sanitizer does not support this device"}
+    assert status == 0, "\n".join(lines[-40:])
+    return {check: lines[-1].strip("= ")}

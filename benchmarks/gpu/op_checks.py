@@ -1,34 +1,74 @@
-"""Stages of check.py: every op on the device against the CPU, its streams, errors and sizes."""
+"""Stages that compare every op on the device with the CPU: its bits, its streams, errors and sizes."""
 
 from __future__ import annotations
 
 import math
 import os
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import op_calls
 import torch
+from stages import Results, Setting
 from torch import Tensor, nn
 
 import snnlib
 from snnlib import functional as F
+from snnlib import neurons, surrogate
 from snnlib.backends import native
 
-from .stages import Setting
-from .tools import (
-    CONSTANTS,
-    DTYPES,
-    OPS,
-    Results,
-    assert_bits,
-    assert_close,
-    currents,
-    signals,
-    to_device,
-    without_tf32,
-)
+ROOT = Path(__file__).resolve().parents[2]
+# The op list and the comparisons of the test suite.
+sys.path.insert(0, str(ROOT / "tests" / "helpers"))
+import op_calls  # noqa: E402
+from compare import assert_bits, assert_close  # noqa: E402
+from opdb import DTYPES, OPS  # noqa: E402
+
+CONSTANTS = (5.0, 3.0, 3.0, 4.0)
+
+
+def to_device(device: torch.device, values: tuple[Any, ...]) -> list[Any]:
+    return [value.to(device) if isinstance(value, Tensor) else value for value in values]
+
+
+def signals(like: Tensor) -> Tensor:
+    """Weights from -1 to 1 of a sum over all elements, made on the CPU: the same bits for every device."""
+    return torch.linspace(-1, 1, like.numel()).to(like.device, like.dtype).reshape(like.shape)
+
+
+def currents(run: Setting, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    generator = torch.Generator().manual_seed(sum(shape))
+    return (torch.randn(shape, generator=generator) * 1.2 + 0.3).to(run.device, dtype)
+
+
+@contextmanager
+def without_tf32() -> Iterator[None]:
+    """Convolutions in full float32."""
+    before = torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.allow_tf32 = before
+
+
+def close(actual: list[Tensor], expected: list[Tensor], what: str) -> Results:
+    """Spikes may flip where a convolution rounds otherwise: one in a thousand. Gradients follow them."""
+    flips = (actual[0].cpu() != expected[0].cpu()).double().mean().item()
+    assert flips <= 1e-3, f"{what}: {flips:.2%} of spikes differ"
+    distances = [
+        ((a.cpu() - e.cpu()).norm() / e.cpu().norm().clamp(min=1e-12)).item()
+        for a, e in zip(actual[1:], expected[1:], strict=True)
+    ]
+    assert max(distances) <= (1e-4 if flips == 0 else 0.1), (
+        f"{what}: gradients differ by {max(distances):.3g}"
+    )
+    return {
+        f"{what}: share of spikes that differ": flips,
+        f"{what}: largest relative difference of gradients": max(distances),
+    }
 
 
 def install(run: Setting) -> Results:
@@ -55,7 +95,7 @@ def _op_matrix(run: Setting) -> Iterator[bool]:
         for sample in case.samples[: 2 if run.small else None]:
             for dtype in DTYPES:
                 args = sample.arguments(dtype)
-                outputs = case(*(to_device(run.device, value) for value in args))
+                outputs = case(*to_device(run.device, args))
                 for number, (out, expected) in enumerate(zip(outputs, case(*args), strict=True)):
                     what = f"{case.name}, {sample.name}, {dtype}, output {number}"
                     assert out.device.type == run.device.type, what
@@ -76,7 +116,7 @@ def _long_sequences(run: Setting) -> Iterator[bool]:
             for needs in ((True, True), (True, False), (False, True)):
                 limit = torch.ones((), device=run.device)
                 args = (current.flip(0), current, limit, None, *CONSTANTS, 0, *needs)
-                expected = case(*(to_device(torch.device("cpu"), value) for value in args))
+                expected = case(*to_device(torch.device("cpu"), args))
                 for out, other in zip(case(*args), expected, strict=True):
                     assert_close(out.cpu(), other.double(), case.tolerance[dtype], f"{steps} steps, {dtype}")
                     yield torch.equal(out.cpu(), other)
@@ -99,32 +139,80 @@ def _reciprocals(run: Setting) -> Iterator[bool]:
 def scans(run: Setting) -> Results:
     """Every neuron model on the device and on the CPU: spikes and states to the bit, gradients too."""
     compared = 0
-    for name, model in snnlib.neurons.MODELS.items():
+    for name, model in neurons.MODELS.items():
         for steps in (1, 7, 50, 300) if not run.small else (7,):
             neuron = model()
             x = currents(run, steps, 4, 3, 40) * 2 + 1
 
-            def outputs(x: Tensor, neuron: nn.Module = neuron) -> list[Tensor]:
+            def outputs(x: Tensor, neuron: nn.Module = neuron) -> tuple[Tensor, Tensor, list[Tensor]]:
                 x = x.detach().requires_grad_()
                 value, (state, *_) = neuron.run(x)  # type: ignore[operator]
                 total = (value * signals(value)).sum()
-                return [value, state, *torch.autograd.grad(total, [x, *neuron.parameters()])]
+                return value, state, list(torch.autograd.grad(total, [x, *neuron.parameters()]))
 
-            expected = outputs(x.cpu())
-            on_device = [tensor.cpu() for tensor in outputs(x, neuron.to(run.device))]
+            value, state, grads = outputs(x.cpu())
+            on_device, its_state, its_grads = outputs(x, neuron.to(run.device))
             what = f"{name}, {steps} steps"
             if neuron.dynamics(neuron.constants()) is not None:
-                assert_bits(on_device[0], expected[0], f"{what}, spikes")
-                assert_bits(on_device[1], expected[1], f"{what}, state")
-            flips = (on_device[0] != expected[0]).double().mean().item()
-            assert flips <= 1e-3, f"{what}: {flips:.2%} of spikes differ"
-            for actual, wanted in zip(on_device[2:], expected[2:], strict=True):
-                difference = (actual - wanted).norm() / wanted.norm().clamp(min=1e-12)
-                assert difference <= (1e-4 if flips == 0 else 0.1), (
-                    f"{what}: gradients differ by {difference:.3g}"
-                )
-                compared += 1
+                assert_bits(on_device.cpu(), value, f"{what}, spikes")
+                assert_bits(its_state.cpu(), state, f"{what}, state")
+            close([on_device, *its_grads], [value, *grads], what)
+            compared += len(grads)
     return {"gradients of neuron models compared with the CPU": compared}
+
+
+RECURRENT = {
+    "LIF": neurons.LIF(),
+    "LIF, triangle": neurons.LIF(surrogate=surrogate.Triangle(0.5)),
+    "LIF, next": neurons.LIF(reset_time="next", detach_reset=False),
+    "LIF, learned": neurons.LIF(learnable=("tau", "threshold")),
+    "CubaLIF": neurons.CubaLIF(),
+    "AdLIF": neurons.AdLIF(),
+    "KLIF": neurons.KLIF(),
+    "Izhikevich": neurons.Izhikevich(a=0.5, b=0.25),
+    "Alpha, learned": neurons.Alpha(learnable=("threshold",)),
+}
+
+
+def numbers(*shape: int) -> tuple[Tensor, Tensor]:
+    """Currents and weights by which neurons fire now and then."""
+    generator = torch.Generator().manual_seed(sum(shape))
+    current = torch.randn(shape, generator=generator) * 1.5 + 0.6
+    weight = torch.randn(shape[2], shape[2], generator=generator) / math.sqrt(shape[2])
+    return current, weight
+
+
+def _outputs(
+    neuron: neurons.Neuron, current: Tensor, weight: Tensor, lengths: Tensor | None
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Spikes, states and gradients; the gradients of constants, which torch sums over neurons, apart."""
+    leaves = [tensor.detach().requires_grad_() for tensor in (current, weight)]
+    value, state = F.spiking_recurrent(*leaves, neuron, lengths=lengths)  # type: ignore[arg-type]
+    grads = torch.autograd.grad(
+        (value * signals(value)).sum() + state[0].sum(), [*leaves, *neuron.parameters()]
+    )
+    return [value.detach(), *(part.detach() for part in state), *grads[:2]], list(grads[2:])
+
+
+def recurrent(run: Setting) -> Results:
+    """Spikes, states, and gradients of currents and weights have the CPU's bits; each run gives them again."""
+    compared = 0
+    for name, neuron in RECURRENT.items():
+        for size in (20, 200, 600) if not run.small else (20,):
+            current, weight = numbers(40, 5, size)
+            lengths = torch.tensor([40, 0, 7, 39, 40]) if size == 200 else None
+            exact, summed = _outputs(neuron.cpu(), current, weight, lengths)
+            on_device = (current.to(run.device), weight.to(run.device))
+            there = None if lengths is None else lengths.to(run.device)
+            for _ in range(3):
+                got, got_sums = _outputs(neuron.to(run.device), *on_device, there)
+                for number, (out, expected) in enumerate(zip(got, exact, strict=True)):
+                    assert_bits(out.cpu(), expected, f"{name}, {size} neurons, output {number}")
+                    compared += 1
+                # Sums of 120,000 terms of both signs, in another order.
+                for out, expected in zip(got_sums, summed, strict=True):
+                    assert_close(out.cpu(), expected.double(), 1e-3, f"{name}, {size} neurons, a constant")
+    return {"outputs of recurrent neurons equal to the CPU's": compared}
 
 
 def streams(run: Setting) -> Results:
@@ -262,3 +350,32 @@ def convolution(run: Setting) -> Results:
                     assert error <= limit, f"{geometry}, {dtype}, {layout}: {error:.3g}"
                     calls += 1
     return {"results compared with aten in float64": calls}
+
+
+def kernels(run: Setting) -> Results:
+    """Every kernel of the library once, for compute-sanitizer: torch's own would take most of the time."""
+    calls = 0
+    scans = ("scan_forward", "scan_backward", "scan_pool_forward", "scan_pool_backward")
+    scans += ("srm_pool_forward", "srm_pool_backward", "recurrent_forward", "recurrent_backward")
+    for name in ("srm_forward", "srm_backward", "srm_trace", *scans):
+        for sample in OPS[name].samples:
+            for dtype in DTYPES:
+                OPS[name](*to_device(run.device, sample.arguments(dtype)))
+                calls += 1
+    for name in ("spike_avg_pool", "spike_avg_pool_backward"):
+        for sample in OPS[name].samples:
+            OPS[name](*to_device(run.device, sample.arguments(torch.float32)))
+            calls += 1
+    for steps in (49, 97, 300):
+        current = currents(run, steps, 2, 3, 40)
+        limit = torch.ones((), device=run.device)
+        op_calls.srm_backward(current, current, limit, None, *CONSTANTS, 0, True, True)
+        calls += 1
+    with snnlib.use_convolution("events"):
+        for dtype in (torch.float32, torch.bfloat16, torch.float16):
+            x = (currents(run, 5, 2, 3, 7, 6) > 1).to(dtype)
+            snnlib.SRMConv2d(3, 5, 3, padding=1, stride=2).to(run.device, dtype)(x)
+            calls += 1
+    if run.on_gpu:
+        torch.cuda.synchronize()
+    return {"calls of kernels": calls}

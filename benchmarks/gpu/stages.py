@@ -1,15 +1,19 @@
-"""The stages of check.py: where each is defined, how many seconds it may take, and which have the GPU alone."""
+"""The stages of the check: where each is defined, how many seconds it may take, and which have the GPU alone."""
 
 from __future__ import annotations
 
 import importlib
 import json
+import os
+import shutil
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
 
+Results = dict[str, Any]
 # Marks the lines of a stage's output that hold results, and the one that says that all checks are through.
 RESULTS, DONE = "RESULTS ", "ALL CHECKS ARE THROUGH"
 
@@ -29,30 +33,29 @@ class Stage:
 # ones before the short.
 STAGES = {
     "install": Stage("op_checks", 15, alone=True),
-    "bandwidth": Stage("timings", 20, alone=True),
-    "layer": Stage("timings", 20, alone=True),
-    "step": Stage("timings", 25, alone=True),
-    "vgg": Stage("vgg", 60, alone=True),
-    "recurrent_speed": Stage("recurrent", 25, alone=True),
-    "convolution_speed": Stage("cudnn_conv", 40, alone=True),
+    "bandwidth": Stage("times", 20, alone=True),
+    "step": Stage("times", 25, alone=True),
+    "vgg": Stage("times", 60, alone=True),
+    "recurrent_speed": Stage("times", 25, alone=True),
+    "convolution_speed": Stage("times", 40, alone=True),
     "errors": Stage("op_checks", 15, alone=True),
     "large": Stage("op_checks", 20, alone=True),
     "ops": Stage("op_checks", 60),
     "scans": Stage("op_checks", 40),
-    "recurrent": Stage("recurrent", 40),
+    "recurrent": Stage("op_checks", 40),
     "network": Stage("net_checks", 25),
     "graph": Stage("net_checks", 40),
     "exact": Stage("net_checks", 20),
     "compiled": Stage("net_checks", 80),
     "training": Stage("net_checks", 65),
-    "memcheck": Stage("outside_checks", 65),
-    "racecheck": Stage("outside_checks", 60),
-    "pytest": Stage("outside_checks", 55),
+    "memcheck": Stage("net_checks", 65),
+    "racecheck": Stage("net_checks", 60),
+    "pytest": Stage("net_checks", 55),
     "convolution": Stage("op_checks", 40),
     "determinism": Stage("net_checks", 20),
     "autocast": Stage("net_checks", 20),
     "streams": Stage("op_checks", 20),
-    "kernels": Stage("outside_checks", 20),
+    "kernels": Stage("op_checks", 20),
 }
 
 
@@ -70,15 +73,22 @@ class Setting:
         return self.device.type == "cuda"
 
 
-def note(results: dict[str, Any]) -> None:
+def note(results: Results) -> None:
     """Keep results of a stage that is still running: they count though it may be stopped."""
     print(RESULTS + json.dumps(results), flush=True)
 
 
-def run(name: str, device: str, small: bool, whole: bool = True) -> dict[str, Any]:
+def run_stage(name: str, device: str, small: bool, whole: bool = True) -> Results:
     """Results of one stage by name; raises where a check fails."""
     import torch  # noqa: PLC0415
 
-    stage = getattr(importlib.import_module(f"{__package__}.{STAGES[name].module}"), name)
-    results: dict[str, Any] = stage(Setting(torch.device(device), small, whole))
+    stage = getattr(importlib.import_module(STAGES[name].module), name)
+    results: Results = stage(Setting(torch.device(device), small, whole))
     return results
+
+
+def cuda_tool(name: str) -> str | None:
+    """A program of the CUDA toolkit: on the PATH, or where toolkits are installed."""
+    homes = [*filter(None, [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH")]), "/usr/local/cuda"]
+    homes += [*map(str, sorted(Path("/usr/local").glob("cuda-*"), reverse=True)), "/opt/cuda"]
+    return shutil.which(name) or shutil.which(name, path=os.pathsep.join(f"{home}/bin" for home in homes))

@@ -1,4 +1,4 @@
-"""Accuracy on the same folds: the library's recipe, the settings of its paper, and SpikingJelly.
+"""Accuracy on the same folds: the library's recipes and SpikingJelly.
 
     python benchmarks/learning/accuracy.py [--folds 5] [--epochs 15] [--samples N] [--method NAME ...] [--json FILE]
 

@@ -4,8 +4,6 @@
 - `lif`, `lif-atan`: the recipe with LIF neurons (tau 2) behind batch norm, learning rate 4e-3, and a triangle of half
   width 0.5 or ATan(2) as the surrogate gradient;
 - `recipe-bf16`, `lif-bf16`: `recipe` and `lif` in bfloat16 (`--precision bf16-mixed`);
-- `paper`: the NeurIPS 2022 code's settings on this library's layers: count loss (15 and 2 wanted), thresholds set for
-  two spikes per neuron, AdamW at 5e-4, batches of 50, gradients clipped to norm 1, a cosine schedule by epoch;
 - `spikingjelly`, `spikingjelly-plif`: convolutions, batch normalisation and LIF or PLIF neurons with tau 2, surrogate
   gradients, mean squared error of output rates, AdamW at 2e-3; skipped where SpikingJelly is not installed;
 - `spikingjelly-augmented`: the first of these on training batches augmented as the recipe's, copies included.
@@ -14,7 +12,6 @@
 from __future__ import annotations
 
 import importlib.util
-import math
 import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -74,57 +71,6 @@ def accuracy(net: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -> float:
     return float(torch.cat(hits).float().mean())
 
 
-def train_paper(root: Path, epochs: int, seed: int) -> list[float]:
-    torch.manual_seed(seed)
-    train, test = loaders(root, batch_size=50)
-    net = snnlib.fuse_(snnlib.models.nmnist_net(tau_grad=3.0, input_grad_scale=0.85))
-    layers = [layer for layer in net if isinstance(layer, snnlib.nn.SRMLayer)]
-    for layer in layers:
-        # torch's initialisation of convolutions and linear layers; their scale then goes into the thresholds.
-        nn.init.kaiming_uniform_(layer.weight, a=math.sqrt(5))
-        initial = layer.weight.detach().clone()
-        standardize = snnlib.WeightStandardization(len(initial), bias=True)
-        nn.utils.parametrize.register_parametrization(layer, "weight", standardize)
-        with torch.no_grad():
-            layer.parametrizations["weight"].original.copy_(initial)
-            standardize.scale.fill_(1.0)
-            standardize.bias.zero_()
-    set_thresholds(net, next(iter(train))[0], spikes=2.0)
-    optimizer = torch.optim.AdamW(net.parameters(), lr=5e-4, weight_decay=5e-4)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
-    history = []
-    for _ in range(epochs):
-        for frames, labels in train:
-            with snnlib.nn.supervised_spikes(layers[-1], labels):
-                counts = snnlib.readout.spike_count(net(frames))
-            loss = snnlib.losses.spike_count_loss(
-                counts, labels, desired=15, undesired=2, one_sided=True, reduction="sum"
-            )
-            optimizer.zero_grad()
-            (loss / T).backward()
-            nn.utils.clip_grad_norm_(net.parameters(), 1.0)
-            optimizer.step()
-        schedule.step()
-        history.append(accuracy(net, test))
-    return history
-
-
-@torch.no_grad()
-def set_thresholds(net: nn.Sequential, frames: Tensor, spikes: float) -> None:
-    """Layer by layer the threshold at which neurons fire `spikes` times per train on a batch."""
-    x = frames
-    for layer in net:
-        if isinstance(layer, snnlib.nn.SRMLayer):
-            low, high = 1e-3, 1e4
-            for _ in range(20):
-                layer.threshold.fill_(math.sqrt(low * high))
-                if float(layer(x).mean()) * T > spikes:
-                    low = float(layer.threshold)
-                else:
-                    high = float(layer.threshold)
-        x = layer(x)
-
-
 def train_spikingjelly(
     root: Path, epochs: int, seed: int, neuron: str = "LIFNode", augment: bool = False
 ) -> list[float]:
@@ -179,7 +125,6 @@ def methods() -> dict[str, Method]:
         "lif-atan": lambda *run: train_recipe(*run, **LIF, surrogate="atan"),
         "recipe-bf16": lambda *run: train_recipe(*run, precision="bf16-mixed"),
         "lif-bf16": lambda *run: train_recipe(*run, **LIF, surrogate="triangle", precision="bf16-mixed"),
-        "paper": train_paper,
     }
     if importlib.util.find_spec("spikingjelly"):
         here |= {

@@ -12,8 +12,9 @@ from snnlib.data.atomic import write_bytes_atomically
 
 Cell = dict[str, Any]
 Key = tuple[str, ...]
-# A page's part between these two lines is written anew.
-BEGIN, END = "<!-- drawn: begin -->", "<!-- drawn: end -->"
+RESULTS = Path(__file__).parents[1] / "results"
+# The page that shows them; its part between two lines with a table's name is written anew.
+PAGE = RESULTS.parents[1] / "docs" / "measurements" / "learning.md"
 
 
 def file_of(folder: Path, key: Key) -> Path:
@@ -53,14 +54,15 @@ def read(folder: Path, key: Key) -> Cell | None:
     return json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
 
 
-def redraw(page: Path, text: str) -> None:
-    """Writes `text` between the two marks of a page.
+def redraw(page: Path, name: str, text: str) -> None:
+    """Writes `text` between the two marks of a table on a page.
 
     Raises:
         ValueError: the page has not both marks.
     """
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
     old = page.read_text(encoding="utf-8")
-    if old.count(BEGIN) != 1 or old.count(END) != 1:
-        raise ValueError(f"{page}: expected one line {BEGIN} and one line {END}")
-    head, tail = old.split(BEGIN)[0], old.split(END)[1]
-    write_bytes_atomically(page, f"{head}{BEGIN}\n{text}\n{END}{tail}".encode())
+    if old.count(begin) != 1 or old.count(end) != 1:
+        raise ValueError(f"{page}: expected one line {begin} and one line {end}")
+    head, tail = old.split(begin)[0], old.split(end)[1]
+    write_bytes_atomically(page, f"{head}{begin}\n{text}\n{end}{tail}".encode())

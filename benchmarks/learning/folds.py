@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import math
 import os
 import statistics
@@ -40,13 +39,6 @@ def write_fold(root: Path, samples: list[tuple[np.ndarray, int]], fold: list[int
         folder = root / ("Test" if of_fold == test else "Train") / str(label)
         folder.mkdir(parents=True, exist_ok=True)
         write_nmnist(folder / f"{number:05}.bin", events)
-
-
-def check_folds(parser: argparse.ArgumentParser, only: list[int] | None, folds: int) -> None:
-    """End with an error that names a fold that is none."""
-    wrong = [number for number in only or [] if not 1 <= number <= folds]
-    if wrong:
-        parser.error(f"--only: expected folds 1 to {folds}, got {wrong[0]}")
 
 
 def mean_and_error(values: list[float]) -> tuple[float, float]:

@@ -17,15 +17,18 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import shutil
 import tempfile
 import time
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from folds import check_folds, fold_of_samples, mean_and_error, recordings, write_fold
+from cells import Key, read, run_missing
+from folds import fold_of_samples, mean_and_error, recordings, write_fold
 
 from snnlib.app.recipes import recipe
 from snnlib.app.training import RunFolder
@@ -71,8 +74,9 @@ def pretrain(folder: Path, seed: int, threads: int) -> Path:
         run = RunFolder.open(out, "folder")[0] if resume else RunFolder.create(out, config)
         start = time.process_time()
         result = train_run(config, run, resume=resume, progress=False)
-        seconds = {"cpu_seconds": time.process_time() - start, "resumed": resume}
-        write(finished, {**seconds, "test": [row["test_accuracy"] for row in result.history]})
+        seconds: dict[str, Any] = {"cpu_seconds": time.process_time() - start, "resumed": resume}
+        seconds["test"] = [row["test_accuracy"] for row in result.history]
+        write_bytes_atomically(finished, json.dumps(seconds).encode())
     return out
 
 
@@ -90,71 +94,50 @@ def train_cell(folder: Path, seed: int, fold: int, method: str, threads: int) ->
         start = time.process_time()
         result = train_run(config, RunFolder.create(out, config), progress=False)
     history = [row["test_accuracy"] for row in result.history]
-    return {
-        "seed": seed,
-        "fold": fold,
-        "method": method,
-        "test": history,
-        "cpu_seconds": time.process_time() - start,
-    }
+    return {"test": history, "cpu_seconds": time.process_time() - start}
 
 
-def write(path: Path, content: dict[str, Any]) -> None:
-    write_bytes_atomically(path, (json.dumps(content, indent=1) + "\n").encode())
+def key_of(seed: int, fold: int, method: str) -> Key:
+    return f"seed{seed}", str(fold), method
 
 
-def table(folder: Path) -> None:
-    """Prints what is there: a row per seed and method, then the paired difference."""
-    last: dict[tuple[int, int, str], float] = {}
-    for path in sorted(folder.glob("seed*.json")):
-        cell = json.loads(path.read_text())
-        last[cell["seed"], cell["fold"], cell["method"]] = cell["test"][-1]
-    for seed in sorted({seed for seed, _, _ in last}):
-        for method in METHODS:
-            of_fold = [last.get((seed, fold, method)) for fold in range(1, FOLDS + 1)]
-            found = [value for value in of_fold if value is not None]
-            shown = "  ".join("     -" if value is None else f"{value:6.1%}" for value in of_fold)
-            mean = mean_and_error(found) if found else (float("nan"),) * 2
-            print(f"seed {seed}  {method:10}  {shown}  mean {mean[0]:.1%} +- {mean[1]:.1%}")
-    # Folds share recordings and seeds share folds: the error is over folds, each the mean of its seeds.
+def table(folder: Path, seeds: list[int], folds: list[int]) -> None:
+    """Prints the accuracies that are there, then the paired difference of the methods."""
     ahead = []
-    for fold in range(1, FOLDS + 1):
-        both = [
-            last[seed, fold, "pretrained"] - last[seed, fold, "scratch"]
-            for seed, of, method in last
-            if of == fold and method == "pretrained" and (seed, fold, "scratch") in last
-        ]
-        ahead += [sum(both) / len(both)] if both else []
+    for fold in folds:
+        pairs = []
+        for seed in seeds:
+            cells = [read(folder, key_of(seed, fold, method)) for method in METHODS]
+            last = [cell["test"][-1] if cell else math.nan for cell in cells]
+            print(f"fold {fold} seed {seed}  {METHODS[0]} {last[0]:.1%}  {METHODS[1]} {last[1]:.1%}")
+            pairs += [last[0] - last[1]] if all(cells) else []
+        # Folds share recordings and seeds share folds: the error is over folds, each the mean of its seeds.
+        ahead += [sum(pairs) / len(pairs)] if pairs else []
     if ahead:
-        lead, error = mean_and_error(ahead)
-        print(
-            f"pretrained ahead by {100 * lead:+.1f} +- {100 * error:.1f} points, paired, {len(ahead)} folds"
-        )
+        lead, error = (100 * value for value in mean_and_error(ahead))
+        print(f"{METHODS[0]} ahead by {lead:+.1f} +- {error:.1f} points, paired, {len(ahead)} folds")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    all_folds = range(1, FOLDS + 1)
     parser.add_argument("--folder", type=Path, default=Path("build/pretraining"))
     parser.add_argument("--seeds", type=int, nargs="*", default=[0, 1, 2], metavar="SEED")
-    parser.add_argument("--folds", type=int, nargs="*", default=[*range(1, FOLDS + 1)], metavar="FOLD")
+    parser.add_argument("--folds", type=int, nargs="*", default=[*all_folds], choices=all_folds)
     parser.add_argument("--methods", nargs="*", default=METHODS, choices=METHODS)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--table", action="store_true", help="print what is there and train nothing")
     args = parser.parse_args()
-    check_folds(parser, args.folds, FOLDS)
     if not args.table and not os.environ.get("SNNLIB_DATA"):
         parser.error("SNNLIB_DATA: expected the folder with mnist and nmnist_800, got none")
     args.folder.mkdir(parents=True, exist_ok=True)
-    cells = [(seed, fold, method) for seed in args.seeds for fold in args.folds for method in args.methods]
-    for seed, fold, method in [] if args.table else cells:
-        path = args.folder / f"seed{seed}-fold{fold}-{method}.json"
-        if not path.is_file():
-            cell = train_cell(args.folder, seed, fold, method, args.threads)
-            write(path, cell)
-            print(f"seed {seed} fold {fold} {method}: {cell['test'][-1]:.1%}", flush=True)
-    table(args.folder)
+    cells = (
+        {} if args.table else {key_of(*cell): cell for cell in product(args.seeds, args.folds, args.methods)}
+    )
+    run_missing(args.folder, cells, lambda key: train_cell(args.folder, *cells[key], args.threads))
+    table(args.folder, args.seeds, args.folds)
 
 
 if __name__ == "__main__":

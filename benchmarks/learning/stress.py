@@ -1,12 +1,12 @@
 """Does training hold? Nets that learn from spike times, at a third, once and three times the recommended rate.
 
     python benchmarks/learning/stress.py [--task NAME ...] [--net NAME ...] [--times NAME ...] [--seeds 0 1 2]
-                                [--label now] [--seconds 60] [--within 600] [--out FOLDER]
-    python benchmarks/learning/stress.py --page docs/measurements/stress.md
+                                [--seconds 60] [--within 600] [--out FOLDER]
+    python benchmarks/learning/stress.py --page
 
 A run trains for `--seconds` of processor time on one thread, preparation among them and nine evaluations not, and is
-stored as one JSON file in `FOLDER/LABEL`; runs that are there are skipped, and none is begun after `--within` seconds,
-so that the grid can be run in pieces. `--page` draws the summary of all that is there into a page.
+stored as one JSON file in `FOLDER/TASK`; runs that are there are skipped, and none is begun after `--within` seconds,
+so that the grid can be run in pieces. `--page` draws what is there into docs/measurements/learning.md.
 
 Tasks are those of `tasks.py`, nets of SRM neurons or of `CubaLIF(gradient="event")` neurons with the same time
 constants. `recommended` is the only place that knows how a net is trained. A run
@@ -16,29 +16,25 @@ constants. `recommended` is the only place that knows how a net is trained. A ru
 
 than 3 points, or two standard errors of a share of the test set where those are more. It has **warned** if a warning
 came while it trained; those of preparation and those that torch itself gives do not count.
-
-With an older version: the same files, run by an environment that has that version, after a run of this one has read the
-data: `OLD/bin/python benchmarks/learning/stress.py --label 5461699`.
 """
 
 from __future__ import annotations
 
 import argparse
-import inspect
 import math
 import statistics
-import textwrap
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
 import torch
-from cells import Cell, Key, read, redraw, run_missing
-from tasks import ROOT, AbsentError, Task, load
+from cells import PAGE, RESULTS, Cell, Key, read, redraw, run_missing
+from tasks import AbsentError, Task, load
 from timed import Clock, rows, train_for
 from torch import Tensor, nn
 
@@ -46,7 +42,7 @@ import snnlib
 from snnlib.inspect.environment import processor_name
 from snnlib.neurons import CubaLIF
 
-FOLDER = ROOT / "docs" / "measurements" / "stress"
+FOLDER = RESULTS / "stress"
 
 
 @dataclass(frozen=True)
@@ -88,6 +84,7 @@ SETTINGS = {
 }
 NEURONS = ("SRM", "CubaLIF")
 TIMES = {"third": 1 / 3, "once": 1.0, "thrice": 3.0}
+SEEDS = [0, 1, 2]
 EVALUATIONS, POINTS = 9, 0.03
 # Test samples at a time.
 PART = 50
@@ -101,15 +98,7 @@ def recommended(
 ) -> tuple[torch.optim.Optimizer, Loss, float]:
     """What the documentation recommends for nets that learn from spike times: optimiser, loss and largest norm of the
     gradient, for a net that this prepares on a batch. `times` multiplies the recommended learning rate.
-
-    Versions without `prepare_(standardize=True)` recommended potentials of an `SRMReadout` and `tet_loss`.
     """
-    if "standardize" not in inspect.signature(snnlib.prepare_).parameters:
-        last = net[-1]
-        net[-1] = snnlib.SRMReadout(last.in_features, last.out_features, tau_m=of.tau_m, tau_s=of.tau_s)
-        snnlib.prepare_(net, x)
-        adam = torch.optim.Adam(snnlib.parameter_groups(net, 1e-3 * times))
-        return adam, lambda output, labels: snnlib.losses.tet_loss(output(), labels), math.inf
     desired, undesired = of.wanted
 
     def loss(output: Callable[[], Tensor], labels: Tensor) -> Tensor:
@@ -231,20 +220,12 @@ def verdict(cell: Cell) -> dict[str, Any]:
     }
 
 
-def keys(label: str, tasks: list[str], nets: list[str], times: list[str], seeds: list[int]) -> list[Key]:
+def keys(tasks: list[str], nets: list[str], times: list[str], seeds: list[int]) -> list[Key]:
     """Keys of a grid, seeds last."""
-    return [
-        (label, task, net, factor, str(seed))
-        for task in tasks
-        for net in nets
-        for factor in times
-        for seed in seeds
-    ]
+    return [tuple(map(str, key)) for key in product(tasks, nets, times, seeds)]
 
 
-def _shown(cell: Cell | None) -> str:
-    if cell is None:
-        return "not run"
+def _shown(cell: Cell) -> str:
     found = verdict(cell)
     text = f"{100 * found['last']:.1f}"
     if found["chance"]:
@@ -254,55 +235,27 @@ def _shown(cell: Cell | None) -> str:
     return text + (" w" if found["warned"] else "")
 
 
-def summary(folder: Path, label: str) -> str:
-    """Counts of a label's runs in words."""
-    cells = [
-        cell
-        for key in keys(label, list(SETTINGS), list(NEURONS), list(TIMES), SEEDS)
-        if (cell := read(folder, key))
-    ]
-    found = [verdict(cell) for cell in cells]
-    total = len(SETTINGS) * len(NEURONS) * len(TIMES) * len(SEEDS)
-    fell = [one for one in found if not one["holds"] or one["chance"]]
-    held = [one for one in found if one["holds"] and not one["chance"]]
-    return (
-        f"`{label}`: {len(cells)} of {total} runs were run; {sum(one['chance'] for one in found)} are at chance, "
-        f"{sum(one['holds'] for one in found)} hold ({_share(sum(one['holds'] for one in found), len(found))}); of "
-        f"{len(fell)} that are at chance or do not hold {sum(one['warned'] for one in fell)} warned, of {len(held)} "
-        f"others {sum(one['warned'] for one in held)}."
-    )
-
-
-def _share(part: int, whole: int) -> str:
-    return f"{part / whole:.0%}" if whole else "none"
-
-
 def tables(folder: Path) -> str:
-    """Counts and runs of every label, as Markdown."""
-    others = sorted(entry.name for entry in folder.glob("*") if entry.is_dir() and entry.name != "now")
-    labels = ["now", *others]
-    parts = [
-        textwrap.fill(summary(folder, label), 120, initial_indent="- ", subsequent_indent="  ")
-        for label in labels
-    ]
-    parts += [
-        "",
-        "| task | net | rate | " + " | ".join(f"`{label}`, seeds 0, 1, 2" for label in labels) + " |",
-    ]
-    parts.append("| --- | --- | --- |" + " --- |" * len(labels))
-    for task in SETTINGS:
-        for net in NEURONS:
-            for factor in TIMES:
-                cells = [
-                    ", ".join(_shown(read(folder, (label, task, net, factor, str(seed)))) for seed in SEEDS)
-                    for label in labels
-                ]
-                cells = ["not run" if set(cell.split(", ")) == {"not run"} else cell for cell in cells]
-                parts.append(f"| {task} | {net} | {factor} | " + " | ".join(cells) + " |")
-    return "\n".join(parts)
-
-
-SEEDS = [0, 1, 2]
+    """Counts in words and the runs that are there, as Markdown."""
+    cells: list[Cell] = []
+    rows = ["", "| task | net | " + " | ".join(TIMES) + " |", "| --- | --- |" + " --- |" * len(TIMES)]
+    for task, net in product(SETTINGS, NEURONS):
+        found = [[read(folder, key) for key in keys([task], [net], [factor], SEEDS)] for factor in TIMES]
+        there = [[cell for cell in of_factor if cell] for of_factor in found]
+        cells += chain(*there)
+        if any(there):
+            shown = (", ".join(map(_shown, of_factor)) for of_factor in there)
+            rows.append(f"| {task} | {net} | " + " | ".join(shown) + " |")
+    verdicts = [verdict(cell) for cell in cells]
+    fell = [one for one in verdicts if one["chance"] or not one["holds"]]
+    return "\n".join(
+        [
+            f"Of {len(cells)} runs {len(fell)} are at chance or do not hold, of which "
+            f"{sum(one['warned'] for one in fell)} warned; "
+            f"of the others {sum(one['warned'] for one in verdicts if one not in fell)} warned.",
+            *rows,
+        ]
+    )
 
 
 def main() -> None:
@@ -313,20 +266,21 @@ def main() -> None:
     parser.add_argument("--net", nargs="+", choices=NEURONS, default=list(NEURONS))
     parser.add_argument("--times", nargs="+", choices=TIMES, default=list(TIMES))
     parser.add_argument("--seeds", nargs="+", type=int, default=SEEDS)
-    parser.add_argument("--label", default="now", help="folder of the runs of one version")
     parser.add_argument("--seconds", type=float, default=60.0, help="processor time of a run")
     parser.add_argument("--within", type=float, help="begin no run after so many seconds")
     parser.add_argument("--out", type=Path, default=FOLDER)
-    parser.add_argument("--page", type=Path, help="draw what is there into this page, and run nothing")
+    parser.add_argument(
+        "--page", type=Path, nargs="?", const=PAGE, help="draw what is there into a page, and run nothing"
+    )
     args = parser.parse_args()
     if args.page:
-        redraw(args.page, tables(args.out))
+        redraw(args.page, "stress", tables(args.out))
         return
     torch.set_num_threads(1)
     snnlib.keep_freed_memory()
 
     def one(key: Key) -> Cell | None:
-        _, name, neuron, factor, seed = key
+        name, neuron, factor, seed = key
         try:
             cell = run(name, neuron, TIMES[factor], int(seed), args.seconds)
         except AbsentError as error:
@@ -338,8 +292,8 @@ def main() -> None:
             print(f"  update {warning['update']}: {warning['text']}", flush=True)
         return cell
 
-    wanted = keys(args.label, args.task, args.net, args.times, args.seeds)
-    print(f"{run_missing(args.out, wanted, one, args.within)} runs; {args.out / args.label}")
+    wanted = keys(args.task, args.net, args.times, args.seeds)
+    print(f"{run_missing(args.out, wanted, one, args.within)} runs; {args.out}")
 
 
 if __name__ == "__main__":

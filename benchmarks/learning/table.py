@@ -1,45 +1,41 @@
-"""One table of learning: accuracy of eight nets on nine tasks, each trained for the same processor time.
+"""One table of learning: accuracy of seven nets on nine tasks, each trained for the same processor time.
 
     python benchmarks/learning/table.py --task NAME ... [--net NAME ...] [--seeds 0 1 2] [--within 600] [--out FOLDER]
-    python benchmarks/learning/table.py --page docs/measurements/learning-table.md
+    python benchmarks/learning/table.py --page
 
 Tasks are those of `table_problems.py`, nets those of `table_nets.py` with three seeds and those of other
 libraries (`table_peers.py`) with seed 0: `make build/peers/.ready`, then `PYTHONPATH=build/peers`. A run trains on
-one thread for 60 seconds of processor time, for 180 on MNIST, 1500 pixel by pixel; preparation is counted, evaluation is not. Accuracy is
-that on all test samples at the end; the course before it is of 250 of them. Nothing is chosen by it.
+one thread for 60 seconds of processor time, for 180 on MNIST, 1500 pixel by pixel; preparation is counted, evaluation
+is not. Accuracy is that on all test samples at the end; the course before it is of 250 of them. Nothing is chosen by
+it.
 
 Every run is stored as one JSON file in `FOLDER/TASK`; runs that are there are skipped, and none is begun after
-`--within` seconds of the clock. `--page` draws the table and, beside it, the picture of accuracy against time.
+`--within` seconds of the clock. `--page` draws the table into docs/measurements/learning.md.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
-import sys
 import time
+from itertools import product
 from pathlib import Path
 
 import table_nets
 import table_peers
 import torch
-from cells import Cell, Key, read, redraw, run_missing
+from cells import PAGE, RESULTS, Cell, Key, read, redraw, run_missing
 from folds import mean_and_error
 from table_nets import Way
 from table_problems import PROBLEMS, Problem, problem
-from tasks import ROOT, AbsentError
+from tasks import AbsentError
 from timed import Clock, rows, train_for
 from torch import Tensor, nn
 
 import snnlib
-from snnlib.app.visual.canvas import save_png
 from snnlib.inspect.environment import processor_name
 
-sys.path.append(str(Path(__file__).parents[1] / "cpu"))
-from charts import courses
-
-FOLDER = ROOT / "docs" / "measurements" / "learning-table"
-PICTURE = ROOT / "docs" / "images" / "learning-table.png"
+FOLDER = RESULTS / "table"
 NETS = {**table_nets.NETS, **table_peers.NETS}
 SECONDS = {"mnist": 180.0, "mnist-pixels": 1500.0}
 DEFAULT_SECONDS = 60.0
@@ -61,7 +57,7 @@ def accuracy(way: Way, of: Problem, count: int) -> tuple[float, int]:
     """Share of right answers among so many test samples, or of their labelled steps; and how many were asked for."""
     way.net.eval()
     right = asked = 0
-    for batch in of.parts(min(count, way.tested)):
+    for batch in of.parts(count):
         answers = way.scores(batch).argmax(-1)
         labels = batch.labels.t() if of.per_step else batch.labels
         right += int((answers == labels).sum())
@@ -88,7 +84,7 @@ def run(task: str, net: str, seed: int, seconds: float) -> Cell:
             way.optimizer.step()
         way.after_step()
 
-    batches = rows(of.train, way.batch or of.setting.batch, seed)
+    batches = rows(of.train, of.setting.batch, seed)
     course = train_for(seconds, clock, batches, step, lambda: accuracy(way, of, SOME)[0], EVALUATIONS)
     with clock.paused():
         last, tested = accuracy(way, of, of.test)
@@ -108,54 +104,20 @@ def run(task: str, net: str, seed: int, seconds: float) -> Cell:
     }
 
 
-def _runs(folder: Path, task: str, net: str) -> list[Cell]:
-    found = (read(folder, key_of(task, net, seed)) for seed in seeds_of(net))
-    return [cell for cell in found if cell is not None]
-
-
-def _shown(folder: Path, task: str, net: str) -> str:
-    if net == table_peers.EXACT and task != "mnist":
-        return "no such net"
-    cells = _runs(folder, task, net)
-    if not cells:
-        return "not run"
-    mean, error = mean_and_error([100 * cell["accuracy"] for cell in cells])
-    if len(cells) == 1:
-        return f"{mean:.1f}" if net in table_peers.NETS else f"{mean:.1f} (one seed)"
-    seeds = "" if len(cells) == len(seeds_of(net)) else f" ({len(cells)} seeds)"
-    return f"{mean:.1f} +- {error:.1f}{seeds}"
-
-
 def table(folder: Path) -> str:
-    """Accuracy by task and net, as Markdown, and the updates that the time was enough for."""
-    lines = ["| task | seconds | " + " | ".join(NETS) + " |", "| --- | --- |" + " --- |" * len(NETS)]
-    for task in PROBLEMS:
-        shown = (_shown(folder, task, net) for net in NETS)
-        lines.append(f"| {task} | {SECONDS.get(task, DEFAULT_SECONDS):.0f} | " + " | ".join(shown) + " |")
-    lines += ["", "Updates in that time, of seed 0:", "", "| task | " + " | ".join(NETS) + " |"]
-    lines.append("| --- |" + " --- |" * len(NETS))
-    for task in PROBLEMS:
-        first = (read(folder, key_of(task, net, 0)) for net in NETS)
-        lines.append(
-            f"| {task} | " + " | ".join(str(cell["updates"]) if cell else "" for cell in first) + " |"
-        )
+    """The runs that are there, as Markdown: accuracy, and the updates of the first seed."""
+    lines = [
+        "| task | seconds | net | accuracy, % | seeds | updates |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for task, net in product(PROBLEMS, NETS):
+        cells = [cell for seed in SEEDS if (cell := read(folder, key_of(task, net, seed)))]
+        if cells:
+            mean, error = mean_and_error([100 * cell["accuracy"] for cell in cells])
+            accuracy = f"{mean:.1f}" + f" +- {error:.1f}" * (len(cells) > 1)
+            row = (task, f"{cells[0]['seconds']:.0f}", net, accuracy, len(cells), cells[0]["updates"])
+            lines.append(f"| {' | '.join(map(str, row))} |")
     return "\n".join(lines)
-
-
-def panels(folder: Path) -> dict[str, dict[str, list[tuple[float, float]]]]:
-    """By task and net the mean course of the seeds, `(seconds, per cent)`, with all test samples at its end."""
-    found: dict[str, dict[str, list[tuple[float, float]]]] = {}
-    for task in PROBLEMS:
-        found[task] = {}
-        for net in NETS:
-            cells = _runs(folder, task, net)
-            if not cells:
-                continue
-            ends = [[share for _, _, share in cell["course"][:-1]] + [cell["accuracy"]] for cell in cells]
-            times = [at for _, at, _ in cells[0]["course"]]
-            means = (100 * sum(shares) / len(shares) for shares in zip(*ends, strict=True))
-            found[task][net] = list(zip(times, means, strict=True))
-    return found
 
 
 def main() -> None:
@@ -168,21 +130,19 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, help="processor time of a run (default: the task's)")
     parser.add_argument("--within", type=float, help="begin no run after so many seconds")
     parser.add_argument("--out", type=Path, default=FOLDER)
-    parser.add_argument("--page", type=Path, help="draw what is there into this page, and run nothing")
-    parser.add_argument("--picture", type=Path, default=PICTURE, help="of the page")
+    parser.add_argument(
+        "--page", type=Path, nargs="?", const=PAGE, help="draw what is there into a page, and run nothing"
+    )
     args = parser.parse_args()
     if args.page:
-        redraw(args.page, table(args.out))
-        args.picture.parent.mkdir(parents=True, exist_ok=True)
-        figure = courses(panels(args.out), names=list(NETS), ours=len(table_nets.NETS))
-        save_png(figure, args.picture)
+        redraw(args.page, "table", table(args.out))
         return
     torch.set_num_threads(1)
     snnlib.keep_freed_memory()
     wanted: dict[Key, tuple[str, str, int]] = {}
     for task in args.task:
         for net in args.net:
-            reason = table_peers.why_not(net, task) if net in table_peers.NETS else None
+            reason = table_peers.why_not(net) if net in table_peers.NETS else None
             if reason:
                 print(f"{task}, {net}: not run: {reason}")
                 continue

@@ -48,10 +48,6 @@ class Way:
     scores: Callable[[Batch], Tensor]
     clip: float = CLIP
     after_step: Callable[[], None] = lambda: None
-    # Test samples at most, where a net is slow.
-    tested: int = 1_000_000
-    # Default: the problem's.
-    batch: int | None = None
 
 
 def of_own_steps(output: Tensor, lengths: Tensor | None) -> Tensor:

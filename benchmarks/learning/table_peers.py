@@ -2,37 +2,27 @@
 
 `SpikingJelly` and `snnTorch` are the nets of `table_nets.py` with their LIF neurons (ATan) in place of ours; maps,
 batch norm and pooling are torch's. Weights before neurons without batch norm are scaled so that 8 % of them fire in a
-step. `SpikingJelly exact` is their example `timing_based.examples.cubic_conv_mnist`: exact spike times in two layers, 8
-filters of 5x5, batches of 32, Adam at 0.01; MNIST only.
+step.
 """
 
 from __future__ import annotations
 
 import importlib.util
-import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
-from unittest.mock import patch
 
 import table_nets
 import torch
 from table_nets import CONV_RATE, LIF_TAU, SEQUENCE_RATE, Way, by_potentials, by_rates
 from table_problems import Batch, Problem
-from tasks import PIXEL_MEAN, PIXEL_STD
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
 import snnlib
 from snnlib.nn.per_step import AvgPool2d, PerStep
 
 sys.path.append(str(Path(__file__).parents[1] / "cpu"))
 from nmnist_nets import RATE, scale_to_rate_
-
-EXACT = "SpikingJelly exact"
-# Of test samples for the exact layers, which take some 2 s for 32.
-FEW = 128
 
 
 class Jelly(nn.Module):
@@ -100,44 +90,15 @@ def surrogate_net(problem: Problem, neuron: Callable[[float], nn.Module], first:
     return by_potentials(problem, net, torch.optim.Adam(net.parameters(), SEQUENCE_RATE))
 
 
-def exact_net() -> nn.Module:
-    """SpikingJelly's example net. Its module also reads MNIST, by torchvision, which need not be here."""
-    absent = ModuleType("torchvision")
-    absent.datasets = absent.transforms = None  # type: ignore[attr-defined]
-    with patch.dict(sys.modules, {} if importlib.util.find_spec("torchvision") else {"torchvision": absent}):
-        from spikingjelly.timing_based.examples import cubic_conv_mnist  # noqa: PLC0415
-    return cubic_conv_mnist._CubicConvNet()
-
-
-def exact() -> Way:
-    net = exact_net()
-
-    def scores(batch: Batch) -> Tensor:
-        pixels = (batch.x[0] * PIXEL_STD + PIXEL_MEAN).clamp(0, 1)
-        return net(pixels)
-
-    return Way(
-        net,
-        torch.optim.Adam(net.parameters(), 0.01),
-        lambda batch: cross_entropy(scores(batch), batch.labels),
-        scores,
-        # Theirs are not clipped.
-        clip=math.inf,
-        tested=FEW,
-        batch=32,
-    )
-
-
 NETS: dict[str, Callable[[Problem, str, Batch], Way]] = {
     "SpikingJelly": lambda problem, _, first: surrogate_net(problem, Jelly, first),
-    EXACT: lambda *_: exact(),
     "snnTorch": lambda problem, _, first: surrogate_net(problem, Leaky, first),
 }
 
 
-def why_not(name: str, task: str) -> str | None:
-    """Why a net is not run on a task, or None."""
-    library = "snntorch" if name == "snnTorch" else "spikingjelly"
+def why_not(name: str) -> str | None:
+    """Why a net is not run, or None."""
+    library = name.lower()
     if importlib.util.find_spec(library) is None:
         return f"{library} is not installed: make build/peers/.ready, and PYTHONPATH=build/peers"
-    return "it has a net for MNIST only" if name == EXACT and task != "mnist" else None
+    return None

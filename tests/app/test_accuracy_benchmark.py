@@ -56,18 +56,18 @@ def test_a_tiny_run(
     monkeypatch.setenv("SNNLIB_DATA", str(tmp_path))
     figures = tmp_path / "figures.json"
     words = ["--folds", "2", "--epochs", "2", "--samples", "45", "--json", str(figures)]
-    monkeypatch.setattr(sys, "argv", ["accuracy", *words, "--method", "recipe", "--method", "paper"])
+    monkeypatch.setattr(sys, "argv", ["accuracy", *words, "--method", "recipe", "--method", "lif"])
     benchmark.main()
     out = capsys.readouterr().out
     assert out.startswith("N-MNIST: 45 samples, 2 folds, 2 epochs")
     written = json.loads(figures.read_text())
-    recipe, paper = written["methods"]
-    assert (recipe["method"], paper["method"]) == ("recipe", "paper")
-    for row in (recipe, paper):
+    recipe, lif = written["methods"]
+    assert (recipe["method"], lif["method"]) == ("recipe", "lif")
+    for row in (recipe, lif):
         assert len(row["last"]) == 2
         assert row["mean"] == pytest.approx(sum(row["last"]) / 2)
         assert all(best >= last for best, last in zip(row["best"], row["last"], strict=True))
-    assert paper["recipe_ahead"] == pytest.approx(recipe["mean"] - paper["mean"])
-    difference = [ours - theirs for ours, theirs in zip(recipe["last"], paper["last"], strict=True)]
-    assert paper["recipe_ahead_error"] == pytest.approx(abs(difference[0] - difference[1]) / 2)
+    assert lif["recipe_ahead"] == pytest.approx(recipe["mean"] - lif["mean"])
+    difference = [ours - theirs for ours, theirs in zip(recipe["last"], lif["last"], strict=True)]
+    assert lif["recipe_ahead_error"] == pytest.approx(abs(difference[0] - difference[1]) / 2)
     assert f"{recipe['mean']:6.1%}" in out

@@ -3,9 +3,6 @@
 The rest of the way, engines and runs, is in test_cudnn_engines.py with a stand-in for the library.
 """
 
-import json
-import subprocess
-import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -181,19 +178,3 @@ class TestFallback:
             assert not self._call()
         monkeypatch.setattr(torch.backends.cudnn, "enabled", False)
         assert not self._call()
-
-
-# `test_gpu_check.py` runs a small part of it every time.
-@pytest.mark.slow
-def test_benchmark_runs_dry(tmp_path: Path) -> None:
-    script = Path(__file__).parents[2] / "benchmarks" / "gpu" / "cudnn_conv.py"
-    report = tmp_path / "rows.json"
-    arguments = ["--device", "cpu", "--frames", "0.001", "--json", str(report)]
-    done = subprocess.run(
-        [sys.executable, str(script), *arguments], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    rows = json.loads(report.read_text())
-    assert len(rows) >= 90
-    assert all(row["ms"] > 0 and row["ms_aten"] > 0 and row["error"] <= row["limit"] for row in rows)
-    assert f"{len(rows)} of {len(rows)} as they should be" in done.stdout

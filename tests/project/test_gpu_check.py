@@ -14,10 +14,11 @@ from types import ModuleType
 
 import pytest
 import torch
+from script import ROOT, script
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+PROGRAM = ROOT / "benchmarks" / "gpu"
 STAGES = (
-    "install", "ops", "scans", "kernels", "pytest", "bandwidth", "layer", "step", "vgg", "network", "streams",
+    "install", "ops", "scans", "kernels", "pytest", "bandwidth", "step", "vgg", "network", "streams",
     "determinism", "exact", "graph", "autocast", "errors", "large", "convolution", "convolution_speed", "memcheck",
     "racecheck", "training", "recurrent", "recurrent_speed",
 )  # fmt: skip
@@ -25,28 +26,23 @@ STAGES = (
 
 @pytest.fixture(autouse=True)
 def _path(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(BENCHMARKS)
+    monkeypatch.syspath_prepend(PROGRAM)
 
 
 @pytest.fixture
 def stages() -> ModuleType:
-    return importlib.import_module("gpu.stages")
+    return importlib.import_module("stages")
 
 
 @pytest.fixture
 def check() -> ModuleType:
-    return importlib.import_module("gpu.check")
-
-
-@pytest.fixture
-def build() -> ModuleType:
-    return importlib.import_module("gpu.build")
+    return script("benchmarks/gpu/__main__.py")
 
 
 @pytest.mark.parametrize("name", STAGES)
 def test_stage(name: str, stages: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     """Programs that a stage starts are started too: they read their arguments and import what they need."""
-    results = stages.run(name, "cpu", True, whole=False)
+    results = stages.run_stage(name, "cpu", True, whole=False)
     assert results
     assert json.loads(json.dumps(results)) == results
     for line in capsys.readouterr().out.splitlines():
@@ -59,14 +55,14 @@ def test_stage(name: str, stages: ModuleType, capsys: pytest.CaptureFixture[str]
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_compiled_stage(stages: ModuleType) -> None:
     torch._dynamo.reset()
-    assert stages.run("compiled", "cpu", True)
+    assert stages.run_stage("compiled", "cpu", True)
 
 
 def test_every_stage_is_here(stages: ModuleType) -> None:
     assert {*STAGES, "compiled"} == set(stages.STAGES)
 
 
-def test_all_stages_fit_into_one_call(stages: ModuleType, check: ModuleType, build: ModuleType) -> None:
+def test_all_stages_fit_into_one_call(stages: ModuleType, check: ModuleType) -> None:
     """Even if every one of them takes all the time that it may."""
     alone = sum(stage.limit for stage in stages.STAGES.values() if stage.alone)
     lanes = [0.0] * check.LANES
@@ -74,20 +70,20 @@ def test_all_stages_fit_into_one_call(stages: ModuleType, check: ModuleType, bui
         if not stage.alone:
             # The next stage goes to the lane that is free first.
             heapq.heappush(lanes, heapq.heappop(lanes) + stage.limit)
-    assert build.LIMIT + alone + max(lanes) <= check.MINUTES * 60
+    assert check.BUILD_LIMIT + alone + max(lanes) <= check.MINUTES * 60
 
 
 class TestBuild:
     def test_the_installer_takes_the_command(
-        self, build: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, check: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        command = build.command(build.ROOT, tmp_path, "90")
+        command = check.build_command(ROOT, tmp_path, "90")
         monkeypatch.delenv("PIP_NO_COMPILE", raising=False)
         done = subprocess.run([*command, "--dry-run"], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
 
     def test_the_compiler_is_found_beside_the_path(
-        self, build: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, stages: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         tool = tmp_path / "bin" / "nvcc"
         tool.parent.mkdir()
@@ -95,21 +91,21 @@ class TestBuild:
         tool.chmod(0o755)
         monkeypatch.setenv("PATH", "")
         monkeypatch.setenv("CUDA_HOME", str(tmp_path))
-        assert build.cuda_tool("nvcc") == str(tool)
-        assert build.cuda_tool("no such tool") is None
+        assert stages.cuda_tool("nvcc") == str(tool)
+        assert stages.cuda_tool("no such tool") is None
 
     @pytest.mark.parametrize("bundled", [False, True])
     def test_a_wheel_stands_in_for_sources_that_do_not_build(
-        self, build: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bundled: bool
+        self, check: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bundled: bool
     ) -> None:
         def command(source: Path, *_: object) -> list[str]:
             return ["true"] if source.suffix == ".whl" else ["sh", "-c", "echo no compiler; exit 3"]
 
-        monkeypatch.setattr(build, "command", command)
-        monkeypatch.setattr(build, "BUNDLE", tmp_path)
+        monkeypatch.setattr(check, "build_command", command)
+        monkeypatch.setattr(check, "BUNDLE", tmp_path)
         if bundled:
             (tmp_path / "snnlib-1-cp312.whl").touch()
-        stage = build.build(tmp_path, "90", tmp_path / "output.txt")
+        stage = check.build(tmp_path, "90", tmp_path / "output.txt")
         assert not stage["passed"]
         assert stage["error"] == "no compiler\nexit status 3"
         assert stage["results"] == ({"installed": "snnlib-1-cp312.whl"} if bundled else {})
@@ -123,7 +119,7 @@ def _fake_stage(check: ModuleType, monkeypatch: pytest.MonkeyPatch, file: Path, 
 
 def _run_stage(check: ModuleType, folder: Path, seconds: float) -> dict[str, object]:
     arguments = argparse.Namespace(device="cpu", small=True)
-    stage: dict[str, object] = check.run_stage("any", arguments, seconds, folder / "output.txt")
+    stage: dict[str, object] = check.stage_apart("any", arguments, seconds, folder / "output.txt")
     return stage
 
 
@@ -171,7 +167,7 @@ def test_stages_that_measure_run_alone_and_others_four_at_a_time(
         f"print({stages.RESULTS!r} + json.dumps({{'begin': begin, 'end': time.time()}}))",
         f"print({stages.DONE!r})",
     )
-    report = importlib.import_module("gpu.report").Report(tmp_path / "report.json", None, {})
+    report = check.Report(tmp_path / "report.json", None, {})
     names = list(stages.STAGES)
     check.run_stages(names, argparse.Namespace(device="cpu", small=True), report, time.monotonic() + 60)
     times = {name: report.stages[name]["results"] for name in names}
@@ -186,9 +182,10 @@ def test_stages_that_measure_run_alone_and_others_four_at_a_time(
 
 # The script itself, with stages `quick` and `endless`.
 DRIVER = """
-import sys, pathlib
-sys.path.insert(0, {benchmarks!r})
-from gpu import check
+import sys
+sys.path[:0] = [{helpers!r}, {program!r}]
+from script import script
+check = script("benchmarks/gpu/__main__.py")
 check.PROGRAM = {stage!r}
 check.LANES = 2
 # torch is not needed for this.
@@ -214,7 +211,13 @@ def test_a_run_that_is_stopped_leaves_what_it_knows(
         f"print({stages.DONE!r})\n"
     )
     kept, copy = tmp_path / "kept" / "report.json", tmp_path / "copy"
-    driver = DRIVER.format(benchmarks=str(BENCHMARKS), stage=str(stage), report=str(kept), copy=str(copy))
+    driver = DRIVER.format(
+        helpers=str(ROOT / "tests" / "helpers"),
+        program=str(PROGRAM),
+        stage=str(stage),
+        report=str(kept),
+        copy=str(copy),
+    )
     command = [sys.executable, "-c", driver]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
         assert process.stdout is not None
@@ -239,19 +242,18 @@ def test_a_run_that_is_stopped_leaves_what_it_knows(
         assert rest.rstrip().endswith("1 of 2 stages passed; failed: endless")
 
 
-def test_a_call_for_some_stages_adds_to_the_report(tmp_path: Path) -> None:
+def test_a_call_for_some_stages_adds_to_the_report(check: ModuleType, tmp_path: Path) -> None:
     """A command on a GPU machine is short: what found no time in the first one runs in a second."""
-    module = importlib.import_module("gpu.report")
     facts = {"commit": "abc", "device": "cuda", "torch": "2"}
     file = tmp_path / "report.json"
 
     def earlier(facts: dict[str, str]) -> object:
-        report = module.Report(file, None, facts)
+        report = check.Report(file, None, facts)
         report.add_earlier_stages()
         return report.stages
 
     assert earlier(facts) == {}
-    report = module.Report(file, None, facts)
+    report = check.Report(file, None, facts)
     report.add("ops", {"passed": True, "seconds": 1})
     assert earlier(facts) == {"ops": {"passed": True, "seconds": 1}}
     assert earlier(facts | {"commit": "def"}) == {}
@@ -261,14 +263,14 @@ def test_a_call_for_some_stages_adds_to_the_report(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(2400)
-def test_dry_run(tmp_path: Path, build: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dry_run(tmp_path: Path, stages: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every command of the run on a GPU to its end: the build with kernels, all stages, an epoch of training."""
-    if build.cuda_tool("nvcc") is None:
+    if stages.cuda_tool("nvcc") is None:
         pytest.skip("there is no nvcc")
     # An architecture by name, as there is no GPU to ask.
     options = ("--device", "cpu", "--small", "--minutes", "35", "--architectures", "90")
     folders = ("--build", tmp_path / "build", "--copy", tmp_path / "out", "--json", tmp_path / "report.json")
-    command = [sys.executable, BENCHMARKS / "gpu", *options, *folders]
+    command = [sys.executable, PROGRAM, *options, *folders]
     # In the place of what leads imports to the sources, where the package is installed as it lies.
     (tmp_path / "_editable_skbc_snnlib.py").touch()
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))

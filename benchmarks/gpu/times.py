@@ -1,0 +1,296 @@
+"""Stages that measure: medians of repeats in one process, after a warm-up, timed with CUDA events.
+
+Kernels are timed behind a GPU that is kept busy, so that the interval holds no time of the host.
+"""
+
+from __future__ import annotations
+
+import copy
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+from itertools import product
+from typing import Any
+from unittest import mock
+
+import op_calls as ops
+import torch
+from net_checks import captured
+from op_checks import numbers
+from stages import Results, Setting, note
+from torch import Tensor, nn
+
+import snnlib
+from snnlib import functional as F
+from snnlib import neurons, surrogate
+from snnlib.backends.cudnn_flags import torch_flags
+from snnlib.functional import operators
+from snnlib.learning.preparing.calibration import calibrate_firing_rate_
+
+CONSTANTS = (8.0, 4.0, 4.0, 4.0)
+FLAGS = ("benchmark", "deterministic", "allow_tf32")
+# Clock cycles of a GPU, about 0.3 ms: longer than the host takes to queue one call.
+_BUSY_CYCLES = 600_000
+
+
+def median_ms(
+    run: Setting, function: Callable[[], object], repeats: int = 20, *, with_host: bool = False
+) -> float:
+    """Milliseconds of one call on the device; `with_host` leaves in the time that the device waits for the host."""
+    for _ in range(3):
+        function()
+    times = []
+    for _ in range(2 if run.small else repeats):
+        if run.on_gpu:
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            if not with_host:
+                torch.cuda._sleep(_BUSY_CYCLES)
+            start.record()
+            function()
+            end.record()
+            end.synchronize()
+            times.append(start.elapsed_time(end))
+        else:
+            begin = time.perf_counter()
+            function()
+            times.append((time.perf_counter() - begin) * 1000)
+    return statistics.median(times)
+
+
+def _rates(run: Setting, dtype: torch.dtype, neurons: int) -> Results:
+    """Calls by name: GB/s of the tensors that must be read and written once, and their share of a copy's."""
+    generator = torch.Generator(run.device).manual_seed(1)
+    current, q = (
+        torch.randn(30, 1, neurons, generator=generator, device=run.device).to(dtype) for _ in range(2)
+    )
+    limit = torch.ones((), device=run.device)
+    neuron = (current, limit, None, *CONSTANTS, 0)
+    spikes, _ = ops.srm_forward(*neuron, False)
+    frames = spikes.reshape(-1, 1, 20, 50)
+    window = ([2, 2], [2, 2], [0, 0], False)
+    pooled = ops.spike_avg_pool(frames, *window, True, None)
+    out = torch.empty_like(current)
+    neuron_model = snnlib.neurons.LIF()
+    dynamics = neuron_model.dynamics(neuron_model.constants())
+    assert dynamics is not None
+    scan = (current, dynamics.pack(torch.float32, run.device), None, dynamics.flags, 0)
+    cells = current.view(30, 1, -1, 20, 50)
+    means = pooled.view(30, 1, -1, 10, 25)
+    # Name: (tensors of the currents' size that move, call).
+    calls: dict[str, tuple[float, Callable[[], object]]] = {
+        "copy": (2, lambda: out.copy_(current)),
+        "SRM forward": (2, lambda: ops.srm_forward(*neuron, False)),
+        "SRM backward": (4, lambda: ops.srm_backward(q, *neuron, True, True)),
+        "SRM backward, weights only": (3, lambda: ops.srm_backward(q, *neuron, True, False)),
+        "LIF forward": (2, lambda: ops.scan_forward(*scan)),
+        "LIF backward": (3, lambda: ops.scan_backward(q, None, *scan, False)),
+        "SRM and pool forward": (1.25, lambda: ops.srm_pool_forward(cells, limit, *CONSTANTS[:3], 0)),
+        "SRM and pool backward": (
+            3.25,
+            lambda: ops.srm_pool_backward(means, cells, limit, *CONSTANTS, 0, True, True),
+        ),
+        "LIF and pool forward": (1.25, lambda: ops.scan_pool_forward(cells, *scan[1:])),
+        "LIF and pool backward": (2.25, lambda: ops.scan_pool_backward(means, None, cells, *scan[1:])),
+        "pool forward, 2x2": (1.25, lambda: ops.spike_avg_pool(frames, *window, True, None)),
+        "pool backward, 2x2": (2.25, lambda: ops.spike_avg_pool_backward(pooled, frames, *window)),
+    }
+    nbytes = current.numel() * current.element_size()
+    rates = {name: tensors * nbytes / median_ms(run, call) / 1e6 for name, (tensors, call) in calls.items()}
+    kind = str(dtype).removeprefix("torch.")
+    results: Results = {f"spikes per neuron and step, {kind}": round(spikes.float().mean().item(), 4)}
+    for name, rate in rates.items():
+        results[f"{name}, {kind}, GB/s"] = round(rate, 1)
+        results[f"{name}, {kind}, share of copy"] = round(rate / rates["copy"], 3)
+    return results
+
+
+def bandwidth(run: Setting) -> Results:
+    """SRM neurons at T = 30 and 10^7 neurons, pooling of as many cells: GB/s of the bytes that must move."""
+    neurons = 10_000_000 if not run.small else 1000
+    for dtype in (torch.float32, torch.bfloat16):
+        note(_rates(run, dtype, neurons))
+    return {"neurons": neurons}
+
+
+def replayed(run: Setting, step: Callable[[], object]) -> Callable[[], object]:
+    """The step as a CUDA graph; as it is on a CPU."""
+    return captured(step).replay if run.on_gpu else step
+
+
+def eager_and_graph(run: Setting, name: str, step: Callable[[], object], repeats: int = 20) -> Results:
+    """Milliseconds and peak memory of a step; the same step as a CUDA graph."""
+    results: Results = {}
+    if run.on_gpu:
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    results[f"{name}, eager, ms"] = round(median_ms(run, step, repeats, with_host=True), 3)
+    if not run.on_gpu:
+        return results
+    results[f"{name}, eager, peak MB"] = round(torch.cuda.max_memory_allocated() / 1e6)
+    results[f"{name}, CUDA graph, ms"] = round(median_ms(run, replayed(run, step), repeats), 3)
+    return results
+
+
+def step(run: Setting) -> Results:
+    """Forward, backward and Adam of the N-MNIST net 12C5(p1)-P2-64C5-P2-10 at T = 30, random events at 4 % density."""
+    results: Results = {}
+    for batch in (50, 512) if not run.small else (2,):
+        torch.manual_seed(0)
+        x = (torch.rand(30, batch, 2, 34, 34, device=run.device) < 0.04).float()
+        y = torch.randint(0, 10, (batch,), device=run.device)
+        net = snnlib.models.nmnist_net().to(run.device)
+        calibrate_firing_rate_(net, x, 0.08, spread=1.0)
+        results |= eager_and_graph(run, f"N-MNIST step, batch {batch}", _step(net, x, y))
+    return results
+
+
+# Sizes of frames, and of weights, which are padded by 1: of a VGG net, of the N-MNIST net, and grouped.
+CONVOLUTIONS = (
+    ((600, 128, 32, 32), (128, 128, 3, 3), 1),
+    ((1500, 2, 34, 34), (12, 2, 5, 5), 1),
+    ((1500, 12, 16, 16), (64, 12, 5, 5), 1),
+    ((240, 64, 32, 32), (64, 16, 3, 3), 4),
+)
+# Type, layout, flags, and the error to accept, relative to the largest element: the rounding of operands or result; in
+# float32 that of sums of up to 600,000 products, and of Winograd's method.
+VARIANTS: tuple[tuple[torch.dtype, torch.memory_format, dict[str, bool], float], ...] = (
+    (torch.bfloat16, torch.channels_last, {}, 1e-2),
+    (torch.float32, torch.contiguous_format, {}, 1e-4),
+    (torch.float32, torch.contiguous_format, {"allow_tf32": True}, 5e-3),
+    (torch.float32, torch.contiguous_format, {"deterministic": True}, 1e-4),
+    (torch.bfloat16, torch.channels_last, {"benchmark": True}, 1e-2),
+)
+
+
+def convolution_speed(run: Setting) -> Results:
+    """Gradients of convolutions through cuDNN directly and by aten under the same flags: errors and milliseconds."""
+    direct, sides = 0, ("input", "weight")
+    cases = list(product(CONVOLUTIONS, VARIANTS, sides))
+    for (size, kernel, groups), (dtype, layout, flags, limit), side in cases:
+        frames = 2 if run.small else size[0]
+        what = f"{side}, {frames} x {size[1:]}, {kernel}, {dtype}, {', '.join(flags) or 'no flags'}"
+        generator = torch.Generator(run.device).manual_seed(3)
+        shapes = ((frames, *size[1:]), kernel, (frames, kernel[0], *(n + 3 - kernel[2] for n in size[2:])))
+        x, weight, g = (
+            torch.randn(shape, generator=generator, device=run.device).to(dtype, memory_format=layout)
+            for shape in shapes
+        )
+
+        def aten(
+            x: Tensor = x, weight: Tensor = weight, g: Tensor = g, groups: int = groups, side: str = side
+        ) -> Tensor:
+            mask = [side == one for one in sides]
+            options = ([1, 1], [1, 1], [1, 1], False, [0, 0], groups, [*mask, False])
+            return torch.ops.aten.convolution_backward(g, x, weight, None, *options)[mask.index(True)]
+
+        function, of, operand = (
+            (F.conv2d_input_backward, x, weight) if side == "input" else (F.conv2d_weight_backward, weight, x)
+        )
+        ours = partial(function, of.shape, g, operand, padding=1, groups=groups, **flags)
+        path = "native"
+        try:
+            with snnlib.use_path(path):
+                ours()
+            direct += run.on_gpu
+        except RuntimeError as error:
+            path = "reference"
+            note({f"{what}: not by cuDNN directly": str(error)})
+        with snnlib.use_path(path), torch_flags(*(flags.get(name, False) for name in FLAGS)):
+            first, exact = ours(), aten(x.double(), weight.double(), g.double())
+            difference = ((first.double() - exact).abs().max() / exact.abs().max()).item()
+            # CPUs without instructions for bfloat16 add in it.
+            assert difference <= limit * (1 if run.on_gpu else 3), f"{what}: {difference:.1e}"
+            assert "deterministic" not in flags or torch.equal(first, ours()), f"{what}: another result"
+            mine, theirs = median_ms(run, ours), median_ms(run, aten)
+        note({what: f"{mine:.3f} ms, {mine / theirs:.2f} of aten's, error {difference:.1e}"})
+    return {"cases through cuDNN directly": f"{direct} of {len(cases)}"}
+
+
+# Layers of `models.cifar10_dvs_vgg`, without its dropout.
+LAYERS = "128C3p1-P2-256C3p1-256C3p1-P2-256C3p1-512C3p1-P2-512C3p1-512C3p1-512C3p1-P2-1024-1024-10"
+SMALL = "8C3p1-P2-8C3p1-P2-10"
+
+
+def vgg(run: Setting) -> dict[str, Any]:
+    """Forward, backward and Adam of the CIFAR10-DVS VGG, T = 20, batch 32, 48 x 48: {TF32, bf16} x {planes,
+    channels-last} x {eager, graph}, layer by layer and fused; of SRM neurons, and of LIF neurons with batch norm.
+    """
+    layers, steps, batch, size = (SMALL, 4, 2, 12) if run.small else (LAYERS, 20, 32, 48)
+    torch.manual_seed(0)
+    x = (torch.rand(steps, batch, 2, size, size, device=run.device) < 0.04).float()
+    y = torch.randint(0, 10, (batch,), device=run.device)
+    options: dict[str, dict[str, Any]] = {
+        "SRM": {}, "LIF with batch norm": {"neuron": snnlib.neurons.LIF(2.0), "batch_norm": True},
+    }  # fmt: skip
+    if run.on_gpu:
+        # As convolutions have it by default; the fully connected layers too.
+        torch.backends.cuda.matmul.allow_tf32 = True
+    rates = {}
+    for kind, chosen in options.items():
+        start = snnlib.models.from_notation(layers, (2, size, size), **chosen).to(run.device)
+        snnlib.prepare_(start, x)
+        for precision, layout, fused in product(("TF32", "bf16"), ("planes", "channels-last"), (False, True)):
+            net = copy.deepcopy(start)
+            if fused:
+                snnlib.fuse_(net)
+            what = f"{kind}, {precision}, {layout}{', fused' * fused}"
+            # Layers convolve channels-last frames; the kernels between two convolutions take every layout.
+            last = mock.Mock(return_value=layout == "channels-last")
+            with mock.patch.object(operators, "convolved_channels_last", last):
+                note(eager_and_graph(run, what, _step(net, x, y, precision == "bf16"), repeats=8))
+        with torch.no_grad():
+            rates[f"{kind}, spikes of the output per step"] = round(start(x).mean().item(), 4)
+    return rates
+
+
+def _step(net: nn.Module, x: Tensor, y: Tensor, half: bool = False) -> Callable[[], None]:
+    optimizer = torch.optim.Adam(net.parameters(), lr=1e-4, capturable=x.is_cuda)
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        # A graph would keep casts of the weights as they were before its first step.
+        with torch.autocast(x.device.type, torch.bfloat16, enabled=half, cache_enabled=False):
+            output = net(x)
+        nn.functional.cross_entropy(output.float().sum(0), y).backward()
+        optimizer.step()
+
+    return step
+
+
+def recurrent_speed(run: Setting) -> Results:
+    """Milliseconds, T = 100, and how many times as long the definition takes, step by step and as a graph.
+
+    Backward multiplies where the surrogate is not zero: at few steps by the triangle, at all by ATan.
+    """
+    rates: Results = {}
+    triangle, everywhere = surrogate.Triangle(width=0.5, height=0.4), surrogate.ATan()
+    sizes = ((64, 128), (256, 128), (64, 512), (256, 512), (256, 1024))
+    for (batch, size), gradient in [*((pair, triangle) for pair in sizes), ((256, 256), everywhere)]:
+        steps, n, h = (5, 2, 16) if run.small else (100, batch, size)
+        current, weight = (tensor.to(run.device) for tensor in numbers(steps, n, h))
+        neuron = neurons.CubaLIF(surrogate=gradient)
+        leaves = [current.requires_grad_(), weight.requires_grad_()]
+
+        def forward(x: Tensor = leaves[0], w: Tensor = leaves[1], neuron: neurons.Neuron = neuron) -> Tensor:
+            return F.spiking_recurrent(x, w, neuron).value
+
+        def step(leaves: list[Tensor] = leaves) -> None:
+            torch.autograd.grad(forward(*leaves).sum(), leaves)
+
+        def infer() -> None:
+            with torch.no_grad():
+                forward()
+
+        what = f"recurrent CubaLIF, {type(gradient).__name__}, N = {batch}, H = {size}"
+        for kind, call in (("forward", infer), ("both passes", step)):
+            # A graph: the host takes longer to call both passes than median_ms keeps the device busy.
+            fast = median_ms(run, replayed(run, call), 10)
+            with snnlib.use_path("reference" if run.on_gpu else "auto"):
+                slow = median_ms(run, call, 3, with_host=True)
+                times = {"ms": round(fast, 3), "definition, times as long": round(slow / fast, 2)}
+                note({f"{what}, {kind}, {name}": time for name, time in times.items()})
+                launched = median_ms(run, replayed(run, call), 3)
+                note({f"{what}, {kind}, definition as a graph, times as long": round(launched / fast, 2)})
+        rates[f"{what}, spikes per neuron and step"] = round(forward().detach().mean().item(), 3)
+    return rates
