@@ -65,8 +65,8 @@ def test_the_table_of_pairs_is_what_tests_found() -> None:
     assert pairs.BEGIN + pairs.table(pairs.stored()) + pairs.END in text
 
 
-# Pages with lists of equations, and one that a program draws.
-_WIDER = {"learning-table", "neurons"}
+# A page with lists of equations.
+_WIDER = {"neurons"}
 _PAGES = sorted(page for page in (ROOT / "docs").rglob("*.md") if page.stem not in _WIDER)
 
 

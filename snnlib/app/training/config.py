@@ -253,7 +253,7 @@ class LearningSettings:
         "learns to do with fewer.",
         number(least=0),
     )
-    """Of `snnlib.losses.SynapticOperationsLoss`; `docs/measurements/operations.md` has what factors do."""
+    """Of `snnlib.losses.SynapticOperationsLoss`; `docs/measurements/training.md` has what factors do."""
     shift: int = setting(
         2, "Move training samples by up to this many pixels.", count(0), needs="frames", off=0
     )

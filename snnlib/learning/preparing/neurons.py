@@ -146,7 +146,7 @@ class PrepareNeuron:
 
     def _potential(self, neuron: Neuron, current: Tensor, source: nn.Module | None) -> Parts:
         # One output is a number to predict, not logits: its scale is the target's. Its weights and bias may also cancel
-        # on the batch, and factors of 50 then leave a net that does not learn (docs/measurements/sequence-tasks.md).
+        # on the batch, and factors of 50 then leave a net that does not learn (docs/measurements/time.md).
         if source is None or current.shape[2] == 1:
             return None, None
         rms = float(neuron(current).float().square().mean(dtype=torch.float64).sqrt())
