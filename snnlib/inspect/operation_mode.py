@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -14,7 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
 # (name of the operation, its arguments by name, runs it) -> its result
-Observer = Callable[[str, Mapping[str, Any], Callable[[], Any]], Any]
+Observer = Callable[[str, dict[str, Any], Callable[[], Any]], Any]
 
 
 @contextmanager
@@ -30,7 +30,9 @@ def shown_to(observer: Observer, names: frozenset[str], net: nn.Module) -> Itera
         torch.backends.mha.set_fastpath_enabled(False)
         stack.enter_context(sdpa_kernel(SDPBackend.MATH))
         if any(isinstance(module, nn.RNNBase) for module in net.modules()):
-            stack.enter_context(_without_onednn())
+            # `torch.backends.mkldnn.flags` sets more than this, and warns about it.
+            stack.callback(torch._C._set_mkldnn_enabled, torch._C._get_mkldnn_enabled())
+            torch._C._set_mkldnn_enabled(False)
             stack.enter_context(torch.backends.cudnn.flags(enabled=False))
         if "torch._dynamo" in sys.modules:
             stack.enter_context(torch.compiler.set_stance("force_eager"))
@@ -70,14 +72,3 @@ class _Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def _kind(func: Any) -> tuple[str, bool]:
     """An operation's name, and whether it may have to be taken apart."""
     return func._schema.name, func.namespace == "aten" and func._can_decompose()
-
-
-@contextmanager
-def _without_onednn() -> Iterator[None]:
-    # `torch.backends.mkldnn.flags` sets more than this, and warns about it.
-    enabled = torch._C._get_mkldnn_enabled()
-    torch._C._set_mkldnn_enabled(False)
-    try:
-        yield
-    finally:
-        torch._C._set_mkldnn_enabled(enabled)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
-from snnlib.inspect.operation_counter import ModuleCounts, OperationCounter
+from snnlib.inspect.operation_counter import OperationCounter
 from snnlib.inspect.operation_profile import LayerOperations, Profile
 from snnlib.inspect.products import nonzero
 from snnlib.nn.neuron_layer import NeuronLayer
@@ -79,25 +79,24 @@ def profile_of(counter: OperationCounter, samples: int) -> Profile:
     own_parameters, own_bytes = _sizes(counter.modules)
     layers = []
     for name, module in counter.modules.items():
-        counts = counter.by_module.get(name, ModuleCounts())
+        counts = counter.by_module[name]
         weights, zeros, weight_bytes = _weights(module)
         parameters, size = own_parameters.get(name, 0), own_bytes.get(name, 0)
-        if not (counts.dense or counts.outputs or counts.membrane_updates or parameters or size):
+        if not (any(counts.values()) or parameters or size):
             continue
-        state_updates = counts.membrane_updates * counts.states
+        state_updates = counts["membrane_updates"] * counts["states"]
+        traffic = (counts["acs"] + counts["macs"]) * (weight_bytes or 4) + state_updates * _STATE_TRAFFIC
         layers.append(
             LayerOperations(
                 name,
                 type_before_parametrizations(module).__name__,
-                **{key: value for key, value in vars(counts).items() if key != "states"},
-                states=counts.states,
+                **counts,
                 weights=weights,
                 zero_weights=zeros,
                 parameters=parameters,
                 parameter_bytes=size,
                 state_updates=state_updates,
-                traffic_bytes=(counts.acs + counts.macs) * (weight_bytes or 4)
-                + state_updates * _STATE_TRAFFIC,
+                traffic_bytes=traffic,
             )
         )
     return Profile(tuple(layers), samples, tuple(sorted(counter.uncounted)))

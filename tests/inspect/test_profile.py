@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 import snnlib
-from snnlib.inspect.delayed_products import of_late_spikes
 from snnlib.inspect.energy import ENERGY_MODELS
-from snnlib.inspect.products import nonzero_counts
+from snnlib.inspect.operation_products import Call, OperationProducts
+from snnlib.inspect.products import Products, nonzero_counts
 from snnlib.nn.fused_block import Block
 from snnlib.nn.fusion import unfused
 
@@ -310,10 +310,18 @@ def test_late_spikes_of_a_chunk_before_are_counted_where_they_arrive() -> None:
     generator = torch.Generator().manual_seed(0)
     spikes = (torch.rand(12, 2, 5, generator=generator) < 0.4).float()
     weight, delay = torch.ones(5, 5), torch.rand(5, 5, generator=generator) * 3
-    whole = of_late_spikes(spikes, None, weight, delay, rounded=False)
+
+    def products(chunk: Tensor, past: Tensor | None) -> Products:
+        args = {"weight": weight, "delay": delay, "past": past, "rounded": False, "time_dim": 0}
+        products = OperationProducts(nn.Identity(), set())
+        _, found = products.run("snnlib::recurrent_forward", args, lambda: (chunk,), Call(""))
+        assert found is not None
+        return found
+
+    whole = products(spikes, None)
     # The longest delay of 3 steps spans 5 with the step that every spike takes and the second tap.
-    first = of_late_spikes(spikes[:7], None, weight, delay, rounded=False)
-    second = of_late_spikes(spikes[7:], spikes[2:7].flip(0), weight, delay, rounded=False)
+    first = products(spikes[:7], None)
+    second = products(spikes[7:], spikes[2:7].flip(0))
     assert first.effective > 0 and second.effective > 0
     for name in ("effective", "dense", "inputs", "nonzero"):
         assert getattr(first, name) + getattr(second, name) == getattr(whole, name)
