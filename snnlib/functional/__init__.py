@@ -4,15 +4,6 @@ from snnlib import guesses
 from snnlib.functional.conv import conv2d_input_backward, conv2d_weight_backward
 from snnlib.functional.delayed import delayed_currents, delayed_layer
 from snnlib.functional.gradient import grad_scale
-from snnlib.functional.layer import (
-    NeuronOptions,
-    srm_conv1d,
-    srm_conv2d,
-    srm_conv3d,
-    srm_layer,
-    srm_layer_stream,
-    srm_linear,
-)
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
 from snnlib.functional.pool import spike_avg_pool1d, spike_avg_pool2d, spike_avg_pool3d, spike_max_pool2d
 from snnlib.functional.potential import srm_potential, srm_potential_stream
@@ -26,10 +17,17 @@ from snnlib.functional.recurrent import spiking_recurrent
 from snnlib.functional.residual import spike_add
 from snnlib.functional.spiking import spiking_layer
 from snnlib.functional.srm import (
+    NeuronOptions,
     SRMNeuron,
     SRMTrace,
     Streamed,
     srm_backward,
+    srm_conv1d,
+    srm_conv2d,
+    srm_conv3d,
+    srm_layer,
+    srm_layer_stream,
+    srm_linear,
     srm_neuron,
     srm_neuron_stream,
     srm_trace,

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from snnlib import ops
 from snnlib.backends.autocast import autocast_dtype
-from snnlib.checks import differentiable_once
+from snnlib.checks import first_state
 from snnlib.functional.operators import FullyConnected, LinearOperator
 from snnlib.functional.spiking import layer_currents, pooled, spiking_layer
+from snnlib.functional.two_signals import TwoSignals
 from snnlib.functional.unfolded import unfolded_rows
 from snnlib.neurons.base import Neuron, Output
-from snnlib.neurons.spike_response import as_threshold, check_state
 from snnlib.neurons.srm import SRM
 from snnlib.sequences.input_time import spike_time_gradient
 
@@ -61,8 +60,19 @@ def delayed_layer(
     neuron.check_channels(weight.shape[0], x)
     x, delay = _as_features(x, operator, delay)
     if isinstance(neuron, SRM) and neuron.reset_states == "all":
-        value, final = _srm(x, weight, operator, neuron, delay, before, state)
-        return Output(pooled(value, pool, neuron), (final,))
+        start = first_state(state)
+        linear = _Delayed(operator, delay, before, time_dim)
+        value, final = TwoSignals.apply(  # type: ignore[no-untyped-call]
+            x,
+            weight,
+            delay,
+            None if start is None else start.detach(),
+            linear,
+            neuron,
+            ops.scan.NO_POOLING,
+            True,
+        )
+        return Output(pooled(value, pool, neuron), (final.detach(),))
     if neuron.exact_times:
         # The steps before the chunk, of which x has some, make up for the last input in the state.
         x = spike_time_gradient(x, None, 0, neuron.input_gradient != "dense", time_dim).x
@@ -136,120 +146,30 @@ def _is_matrix(x: Tensor, operator: LinearOperator) -> bool:
     return isinstance(operator, FullyConnected) and not x.is_cuda
 
 
-def _srm(
-    x: Tensor,
-    weight: Tensor,
-    operator: LinearOperator,
-    neuron: SRM,
-    delay: Tensor,
-    before: int,
-    state: tuple[Tensor, ...] | None,
-) -> tuple[Tensor, Tensor]:
-    time_dim = int(neuron.batch_first)
-    with torch.no_grad():
-        current = delayed_currents(x, weight, operator, delay, before=before, rounded=True, time_dim=time_dim)
-    start = None if state is None else state[0]
-    check_state(start, current.shape, current, time_dim)
-    thresholds = as_threshold(neuron.threshold, current, current.shape[2])
-    return _SRMBehindDelays.apply(  # type: ignore[no-untyped-call, no-any-return]
-        x, weight, delay, current, thresholds, start, neuron, operator, before
-    )
+class _Delayed:
+    """A linear operator whose inputs arrive later, at whole steps: a `SequenceMap`."""
 
+    def __init__(self, operator: LinearOperator, delay: Tensor, before: int, time_dim: int) -> None:
+        self.operator, self.delay = operator, delay.detach()
+        self.before, self.time_dim = before, time_dim
 
-class _SRMBehindDelays(torch.autograd.Function):
-    """SRM neurons behind delays: weights get signal a, inputs signal b, delays the signal of the kernel `eps'`.
-
-    An input that arrives later by a fraction r of a step changes the potential of a spike dt steps afterwards by
-    `-r eps'(dt)`. With `eps(t) = K (e_s^(t+1) - e_m^(t+1))` and its derivative by t,
-
-        eps'[dt] = p eps[dt] + o eps[dt - 1],   p = (e_s ln e_s - e_m ln e_m) / (e_s - e_m),   o = e_s (ln e_s - p)
-
-    so the signal is `p a[t] + o a[t+1]`, without the second term at a spike, behind which a belongs to the next one.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        weight: Tensor,
-        delay: Tensor,
-        current: Tensor,
-        thresholds: Tensor,
-        start: Tensor | None,
-        neuron: SRM,
-        operator: LinearOperator,
-        before: int,
-    ) -> tuple[Tensor, Tensor]:
-        time_dim = int(neuron.batch_first)
-        taus = neuron.neuron.constants
-        spikes, final = ops.scan.scan_forward(
-            current, thresholds, start, (), taus, time_dim, ops.scan.NO_POOLING, True
+    def currents(self, x: Tensor, weight: Tensor) -> Tensor:
+        """See `delayed_currents`."""
+        before, time_dim = self.before, self.time_dim
+        return delayed_currents(
+            x, weight, self.operator, self.delay, before=before, rounded=True, time_dim=time_dim
         )
-        ctx.save_for_backward(x, weight, delay, current, thresholds, start, spikes)
-        ctx.options = neuron, operator, before, time_dim
-        ctx.mark_non_differentiable(final)
-        return spikes.to(x.dtype), final
 
-    @staticmethod
-    @differentiable_once
-    def backward(ctx: Any, grad: Tensor, _grad_state: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, delay, current, thresholds, start, spikes = ctx.saved_tensors
-        neuron, operator, before, time_dim = ctx.options
-        need_x, need_weight, need_delay = ctx.needs_input_grad[:3]
-        neurons = current, thresholds, start, (), neuron.neuron.constants, time_dim, ops.scan.NO_POOLING
-        a, b, _, _ = ops.scan.scan_backward(grad.to(current.dtype), None, *neurons, True, True, False)
+    def input_backward(self, signal: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+        """See `SequenceMap`."""
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            currents = self.currents(x, weight.detach())
+        return torch.autograd.grad(currents, x, signal.to(currents.dtype))[0]
 
-        def adjoint(signal: Tensor, to_x: bool) -> list[Tensor | None]:
-            """Gradients of x, weight and delay for dL/dcurrent."""
-            with torch.enable_grad():
-                leaves = [x.detach().requires_grad_(to_x), weight.detach().requires_grad_()]
-                out = delayed_currents(
-                    leaves[0],
-                    leaves[1],
-                    operator,
-                    delay.detach(),
-                    before=before,
-                    rounded=True,
-                    time_dim=time_dim,
-                )
-                wanted = leaves if to_x else leaves[1:]
-                return list(torch.autograd.grad(out, wanted, signal.to(out.dtype)))
-
-        grad_x = grad_weight = grad_delay = None
-        if need_weight:
-            grad_weight = adjoint(a, to_x=False)[0]
-        if need_x:
-            found = adjoint(b, to_x=True)[0]
-            grad_x = None if found is None else x * found * neuron.input_grad_scale
-        if need_delay:
-            by_weight = adjoint(eps_slope(a, spikes, neuron.neuron.taus, time_dim), to_x=False)[0]
-            assert by_weight is not None
-            # For a channel the products with its inputs and with its weights have one sum.
-            products = -weight * by_weight
-            grad_delay = (_sum_of_channels(products, len(delay)) if delay.dim() == 1 else products).to(
-                delay.dtype
-            )
-        return grad_x, grad_weight, grad_delay, *[None] * 6
-
-
-def _sum_of_channels(products: Tensor, channels: int) -> Tensor:
-    """Sums of a tensor of the weight's shape for each input channel: of cells of frames, taps, outputs and groups."""
-    if products.dim() == 2:
-        return products.sum(0)
-    inputs = products.shape[1]
-    return products.view(channels // inputs, -1, inputs, products.shape[2:].numel()).sum((1, 3)).flatten()
-
-
-def eps_slope(a: Tensor, spikes: Tensor, taus: tuple[float, float, float], time_dim: int) -> Tensor:
-    """The signal a with the kernel `eps'`, the derivative of eps by the time since the input, in place of eps."""
-    tau_m, tau_s, _ = taus
-    # A time constant of one step has forgotten all after it.
-    e_s, e_m = (max(1 - 1 / tau, 1e-12) for tau in (tau_s, tau_m))
-    alike = abs(e_s - e_m) < 1e-6
-    # In the limit d(e ln e)/de.
-    slope = math.log(e_s) + 1
-    p = slope if alike else (e_s * math.log(e_s) - e_m * math.log(e_m)) / (e_s - e_m)
-    o = e_s * (math.log(e_s) - p)
-    first = a.narrow(time_dim, 1, a.shape[time_dim] - 1) if a.shape[time_dim] else a
-    later = torch.cat((first, torch.zeros_like(a.narrow(time_dim, 0, min(1, a.shape[time_dim])))), time_dim)
-    return p * a + o * torch.where(spikes != 0, torch.zeros_like(later), later)
+    def weight_backward(self, signal: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+        """See `SequenceMap`."""
+        with torch.enable_grad():
+            weight = weight.detach().requires_grad_()
+            currents = self.currents(x.detach(), weight)
+        return torch.autograd.grad(currents, weight, signal.to(currents.dtype))[0]

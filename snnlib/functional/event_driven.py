@@ -12,10 +12,8 @@ from snnlib import ops
 from snnlib.backends import native
 from snnlib.backends.arguments import NeuronArgs
 from snnlib.backends.geometry import ConvOptions, geometry
-from snnlib.checks import differentiable_once, step_shape
+from snnlib.checks import differentiable_once
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator, SequenceConvolution
-from snnlib.neurons.base import Output
-from snnlib.neurons.spike_response import SRMNeuron, check_state
 
 
 class _Layer(torch.autograd.Function):
@@ -137,24 +135,3 @@ def event_driven_currents(conv: SequenceConvolution, time_dim: int) -> Tensor:
     """Currents `[T, N, C, ...]` of a layer's map as the op takes it: sums over events."""
     current: Tensor = ops.currents.currents_forward(conv.x, conv.weight, None, *conv.options, True, time_dim)
     return current.squeeze(tuple(range(3, 5 - conv.axes)))
-
-
-def event_driven_layer(
-    conv: SequenceConvolution,
-    threshold: Tensor,
-    state: Tensor | None,
-    neuron: SRMNeuron,
-    input_grad_scale: float,
-    time_dim: int,
-    return_state: bool,
-    pool: tuple[int, int],
-) -> Output:
-    """The layer, whose spikes have 0 to 3 space axes. Gradients as in `srm_layer`."""
-    x, weight, options, axes = conv
-    added = tuple(range(3, 5 - axes))
-    if state is not None:
-        shape = (*x.shape[:2], weight.shape[0], *geometry(x, weight, options, time_dim).space)
-        check_state(state, [size for dim, size in enumerate(shape) if dim not in added], x, time_dim)
-        state = state.reshape(3, *step_shape(shape, time_dim))
-    args = NeuronArgs(threshold, state, (), neuron.constants)
-    return Output(*run_layer(conv, args, pool, time_dim, return_state, input_grad_scale))

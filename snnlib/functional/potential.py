@@ -10,7 +10,7 @@ from snnlib.backends.autocast import without_autocast
 from snnlib.checks import check_floating, check_rank, check_state_shape, step_shape, time_dimension
 from snnlib.neurons.base import Output
 from snnlib.neurons.dynamics import Dynamics
-from snnlib.neurons.spike_response import SRMNeuron
+from snnlib.neurons.srm import check_steps
 
 
 def causal_filter(sequence: Tensor, kernel: Tensor, time_dim: int = 0) -> Tensor:
@@ -81,7 +81,8 @@ def srm_potential_stream(
     """
     check_floating("current", current)
     check_rank("current", current, "[T, N, ...]", at_least=2)
-    SRMNeuron(tau_m, tau_s, tau_grad=2.0)
+    check_steps("tau_m", tau_m)
+    check_steps("tau_s", tau_s)
     time_dim = time_dimension(batch_first)
     current = current.to(torch.promote_types(current.dtype, torch.float32))
     shape = step_shape(current.shape, time_dim)

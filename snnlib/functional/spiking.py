@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -13,17 +14,16 @@ from snnlib import ops
 from snnlib.backends.arguments import NeuronArgs
 from snnlib.backends.autocast import as_autocast
 from snnlib.backends.geometry import geometry
-from snnlib.checks import check_untransformed, step_shape
+from snnlib.checks import check_untransformed, first_state, step_shape
 from snnlib.functional.event_driven import (
     as_event_driven,
-    currents_in_order,
     event_driven_currents,
     needs_record,
     run_layer,
 )
-from snnlib.functional.layer import srm_layer_stream
 from snnlib.functional.operators import LinearOperator, SequenceConvolution
 from snnlib.functional.pool import nonoverlapping_avg_pool2d, spike_avg_pool2d
+from snnlib.functional.two_signals import StepByStep, TwoSignals
 from snnlib.neurons.base import Neuron, Output
 from snnlib.neurons.dynamics import Dynamics
 from snnlib.neurons.srm import SRM
@@ -86,21 +86,6 @@ def spiking_layer(
     operator.check(x, weight)
     x, weight = as_autocast(x, weight)
     neuron.check_channels(weight.shape[0], x)
-    if isinstance(neuron, SRM) and not neuron.exact_times:
-        # Weights get signal a, inputs signal b (`docs/gradients.md`).
-        spikes, final = srm_layer_stream(
-            x,
-            weight,
-            operator,
-            neuron.neuron,
-            threshold=neuron.own_threshold(weight),
-            input_grad_scale=neuron.input_grad_scale,
-            batch_first=neuron.batch_first,
-            state=None if state is None else state[0],
-            return_state=return_state,
-            pool=pool,
-        )
-        return Output(spikes, (final,))
     time_dim = int(neuron.batch_first)
     if neuron.exact_times:
         x, state, last = spike_time_gradient(x, state, 1, neuron.input_gradient != "dense", time_dim)
@@ -109,8 +94,14 @@ def spiking_layer(
         )
         return Output(value, (*after, last))
     conv = as_event_driven(operator, x, weight)
+    if isinstance(neuron, SRM):
+        # Weights get signal a, inputs signal b (`docs/gradients.md`).
+        if isinstance(conv, str):
+            return _two_signals(x, weight, operator, neuron, state, return_state, pool)
+        args = NeuronArgs(neuron.own_threshold(weight), None, (), neuron.kernel_numbers)
+        return _run_layer(conv, neuron, args, state, return_state, pool, neuron.input_grad_scale)
     if isinstance(conv, str):
-        return run_and_pool(neuron, _currents(x, weight, operator, time_dim), state, pool, x.dtype)
+        return run_and_pool(neuron, StepByStep(operator, time_dim).currents(x, weight), state, pool, x.dtype)
     dynamics = neuron.own_dynamics()
     # The adjoint of a state is a sum over entries, whose order depends on where a chunk ends; by currents it does not.
     by_currents = (return_state or state is not None) and torch.is_grad_enabled()
@@ -129,17 +120,8 @@ def layer_currents(x: Tensor, weight: Tensor, operator: LinearOperator, time_dim
     x, weight = as_autocast(x, weight)
     conv = as_event_driven(operator, x, weight)
     if isinstance(conv, str):
-        return _currents(x, weight, operator, time_dim)
+        return StepByStep(operator, time_dim).currents(x, weight)
     return event_driven_currents(conv, time_dim)
-
-
-def _currents(x: Tensor, weight: Tensor, operator: LinearOperator, time_dim: int) -> Tensor:
-    """Without the event-driven kernels of a CPU: densely, or on a GPU in their order where it is asked for."""
-    ordered = currents_in_order(x, weight, operator, time_dim)
-    if ordered is not None:
-        return ordered
-    folded = operator.forward(x.flatten(0, 1), weight)
-    return folded.reshape(*x.shape[:2], *folded.shape[1:])
 
 
 def pooled(value: Tensor, pool: tuple[int, int], neuron: Neuron) -> Tensor:
@@ -178,21 +160,51 @@ def fused_layer(
     pool: tuple[int, int],
 ) -> Output | None:
     """Convolution, neurons with these dynamics and pooling in one kernel; None for neurons that it does not know."""
-    x, weight, options, axes = conv
-    added = tuple(range(3, 5 - axes))
-    time_dim = int(neuron.batch_first)
     learns = needs_record(conv, *(() if state is None else state))
     if not dynamics.runs_in_layer or (learns and not dynamics.one_field):
         return None
-    coefficients = dynamics.pack(torch.float32, x.device)
+    coefficients = dynamics.pack(torch.float32, conv.x.device)
     if torch.is_grad_enabled() and coefficients.requires_grad:
         return None
+    return _run_layer(conv, neuron, NeuronArgs(coefficients, None, dynamics.flags), state, return_state, pool)
+
+
+def _run_layer(
+    conv: SequenceConvolution,
+    neuron: Neuron,
+    args: NeuronArgs,
+    state: tuple[Tensor, ...] | None,
+    return_state: bool,
+    pool: tuple[int, int],
+    input_grad_scale: float = 1.0,
+) -> Output:
+    """The layer in one kernel, from a state with as many space axes as its spikes have."""
+    x, weight, options, axes = conv
+    time_dim = int(neuron.batch_first)
     g = geometry(x, weight, options, time_dim)
     shape = (g.batch, g.channels, *g.space)
-    squeezed = [size for dim, size in enumerate(shape) if dim + 1 not in added]
-    start = neuron.start(squeezed, x, state)
+    added = range(2, 4 - axes)
+    start = neuron.start([size for dim, size in enumerate(shape) if dim not in added], x, state)
     if start is not None:
-        start = start.reshape(1, *shape)
-    args = NeuronArgs(coefficients, start, dynamics.flags)
-    value, final = run_layer(conv, args, pool, time_dim, return_state)
+        args = replace(args, state=start.reshape(-1, *shape))
+    value, final = run_layer(conv, args, pool, time_dim, return_state, input_grad_scale)
     return Output(value, (final,))
+
+
+def _two_signals(
+    x: Tensor,
+    weight: Tensor,
+    operator: LinearOperator,
+    neuron: SRM,
+    state: tuple[Tensor, ...] | None,
+    return_state: bool,
+    pool: tuple[int, int],
+) -> Output:
+    """SRM neurons behind any operator; in one pass with the means of their spikes where there is a kernel for it."""
+    one_pass = pool == (2, 2) and state is None and not return_state and ops.scan_pool.has_srm_kernels(x)
+    start = first_state(state)
+    linear = StepByStep(operator, int(neuron.batch_first))
+    spikes, final = TwoSignals.apply(  # type: ignore[no-untyped-call]
+        x, weight, None, start, linear, neuron, pool if one_pass else ops.scan.NO_POOLING, return_state
+    )
+    return Output(spikes if one_pass else pooled(spikes, pool, neuron), (final,))

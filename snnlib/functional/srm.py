@@ -1,41 +1,58 @@
-"""SRM neurons as stateless functions: a whole sequence of currents in, a whole spike train out."""
+"""SRM neurons and layers as stateless functions: `spiking_layer` with `neurons.SRM`, whose constants are arguments."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, TypedDict, Unpack
 
+import torch
 from torch import Tensor
 
 from snnlib import ops
-from snnlib.checks import check_floating, check_rank, time_dimension
+from snnlib.checks import check_floating
+from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
+from snnlib.functional.spiking import spiking_layer
 from snnlib.neurons.base import Output
-from snnlib.neurons.spike_response import SRMNeuron, as_threshold, srm_neuron_stream
+from snnlib.neurons.srm import SRM
 
-__all__ = [
-    "SRMNeuron",
-    "SRMTrace",
-    "Streamed",
-    "as_threshold",
-    "srm_backward",
-    "srm_neuron",
-    "srm_neuron_stream",
-    "srm_trace",
-]
-
-# The name of version 0.1.
+# Names of version 0.1.
+SRMNeuron = SRM
 Streamed = Output
 
 
-def srm_neuron(
-    current: Tensor,
-    *,
-    tau_m: float = 5.0,
-    tau_s: float = 3.0,
-    tau_grad: float | None = None,
-    threshold: float | Tensor = 1.0,
-    grad_clamp: float | None = 4.0,
-    batch_first: bool = False,
-) -> Tensor:
+class NeuronOptions(TypedDict, total=False):
+    """Keyword arguments of all functions; meaning and defaults as in `snnlib.neurons.SRM`."""
+
+    tau_m: float
+    tau_s: float
+    tau_grad: float | None
+    threshold: float | Tensor
+    grad_clamp: float | None
+    # Of layers alone.
+    input_grad_scale: float
+    batch_first: bool
+
+
+def srm_neurons(name: str, like: Tensor, **options: Unpack[NeuronOptions]) -> SRM:
+    """Neurons for one call, with a threshold on the device of the tensor `like`, which has this name in errors."""
+    check_floating(name, like)
+    threshold = options.get("threshold", 1.0)
+    if isinstance(threshold, Tensor):
+        if threshold.requires_grad:
+            raise TypeError(
+                "threshold: expected a number or a tensor that is not learned, got one that requires a gradient; "
+                "pass threshold.detach()"
+            )
+        options["threshold"] = 1.0
+    neuron = SRM(**options)
+    # A copy of a number from the host would wait for a GPU, and so would a look at the values of a tensor.
+    if not isinstance(threshold, Tensor):
+        threshold = like.new_full((), threshold, dtype=torch.promote_types(like.dtype, torch.float32))
+    neuron.register_buffer("threshold", threshold)
+    return neuron
+
+
+def srm_neuron(current: Tensor, **neuron: Unpack[NeuronOptions]) -> Tensor:
     """Spikes of SRM neurons for a sequence of input currents.
 
     With `e_x = 1 - 1/tau_x`, from zero state and again after every spike::
@@ -50,12 +67,7 @@ def srm_neuron(
 
     Args:
         current: input current `[T, N, ...]` (`[N, T, ...]` with `batch_first`), any floating dtype.
-        tau_m: membrane time constant in time steps, >= 1.
-        tau_s: synaptic time constant in time steps, >= 1; may equal `tau_m`.
-        tau_grad: time constant of the input-gradient kernel, > 1 (no effect on spikes). Default `tau_s`.
-        threshold: firing threshold in units of the potential, > 0: a number, or a tensor `[C]` for dimension 2.
-        grad_clamp: bound of `dt/du` per time step; None for none.
-        batch_first: whether the batch dimension comes before time.
+        neuron: `tau_m`, `tau_s`, `tau_grad`, `threshold`, `grad_clamp` and `batch_first` of `snnlib.neurons.SRM`.
 
     Returns:
         Spikes 0/1, shape and dtype of `current`. A NaN potential gives NaN, not a silent 0.
@@ -71,8 +83,25 @@ def srm_neuron(
     >>> snnlib.functional.srm_neuron(current).flatten().tolist()
     [0.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0]
     """
-    neuron = SRMNeuron(tau_m, tau_s, tau_grad, grad_clamp)
-    return srm_neuron_stream(current, None, neuron, threshold, batch_first, return_state=False).value
+    return srm_neurons("current", current, **neuron).scan(current, None, return_state=False).value
+
+
+def srm_neuron_stream(
+    current: Tensor,
+    state: Tensor | None,
+    neuron: SRM,
+    threshold: float | Tensor = 1.0,
+    batch_first: bool = False,
+    return_state: bool = True,
+) -> Output:
+    """One chunk of a sequence: as `srm_neuron`, from `state` (None: zero) and with the state to go on from.
+
+    Gradients flow through the states: chunks give the gradients of the whole.
+    """
+    made = srm_neurons(
+        "current", current, **{**neuron.options(), "threshold": threshold, "batch_first": batch_first}
+    )
+    return made.scan(current, state, return_state)
 
 
 class SRMTrace(NamedTuple):
@@ -84,15 +113,7 @@ class SRMTrace(NamedTuple):
     delta_ut: Tensor
 
 
-def srm_trace(
-    current: Tensor,
-    *,
-    tau_m: float = 5.0,
-    tau_s: float = 3.0,
-    tau_grad: float | None = None,
-    threshold: float | Tensor = 1.0,
-    batch_first: bool = False,
-) -> SRMTrace:
+def srm_trace(current: Tensor, **neuron: Unpack[NeuronOptions]) -> SRMTrace:
     """Spikes with the potential before each reset, for plots and tests; no gradient.
 
     `potential` is u, `delta_u = u - u_last` the slope that the weight gradient divides by, and `delta_ut` the trace
@@ -103,25 +124,13 @@ def srm_trace(
     >>> [round(u, 6) for u in trace.potential.flatten().tolist()]
     [0.4, 0.986667, 1.633778]
     """
-    check_floating("current", current)
-    check_rank("current", current, "[T, N, ...]", at_least=2)
-    neuron = SRMNeuron(tau_m, tau_s, tau_grad)
-    thresholds = as_threshold(threshold, current, current.shape[2] if current.dim() > 2 else 1)
-    return SRMTrace(
-        *ops.scan_srm.trace(current.detach(), thresholds, neuron.taus, time_dimension(batch_first))
-    )
+    made = srm_neurons("current", current, **neuron)
+    thresholds = made.own_threshold(current)
+    return SRMTrace(*ops.scan_srm.trace(current.detach(), thresholds, made.taus, int(made.batch_first)))
 
 
 def srm_backward(
-    grad_spikes: Tensor,
-    current: Tensor,
-    *,
-    tau_m: float = 5.0,
-    tau_s: float = 3.0,
-    tau_grad: float | None = None,
-    threshold: float | Tensor = 1.0,
-    grad_clamp: float | None = 4.0,
-    batch_first: bool = False,
+    grad_spikes: Tensor, current: Tensor, **neuron: Unpack[NeuronOptions]
 ) -> tuple[Tensor, Tensor]:
     """The two signals of an SRM layer's backward pass, for tests and for layers of your own.
 
@@ -139,18 +148,144 @@ def srm_backward(
     >>> round(a[0].item(), 6), round(b[0].item(), 6)
     (0.285714, 0.285714)
     """
-    check_floating("current", current)
-    check_rank("current", current, "[T, N, ...]", at_least=2)
-    neuron = SRMNeuron(tau_m, tau_s, tau_grad, grad_clamp)
-    thresholds = as_threshold(threshold, current, current.shape[2] if current.dim() > 2 else 1)
-    neurons = (
-        current,
-        thresholds,
-        None,
-        (),
-        neuron.constants,
-        time_dimension(batch_first),
-        ops.scan.NO_POOLING,
-    )
-    a, b, _, _ = ops.scan.scan_backward(grad_spikes, None, *neurons, True, True, False)
+    made = srm_neurons("current", current, **neuron)
+    neurons = current, made.own_threshold(current), None, (), made.kernel_numbers, int(made.batch_first)
+    a, b, *_ = ops.scan.scan_backward(grad_spikes, None, *neurons, ops.scan.NO_POOLING, True, True, False)
     return a, b
+
+
+def srm_layer_stream(
+    x: Tensor,
+    weight: Tensor,
+    operator: LinearOperator,
+    neuron: SRM,
+    *,
+    threshold: float | Tensor = 1.0,
+    input_grad_scale: float = 1.0,
+    batch_first: bool = False,
+    state: Tensor | None = None,
+    return_state: bool = True,
+    pool: tuple[int, int] = (1, 1),
+) -> Output:
+    """One chunk of a sequence through a layer, from `state` (None: zero) and with the state to go on from.
+
+    Arguments and errors as in `srm_layer`; `pool` averages the spikes of a 2-D convolution in windows without overlap.
+    Gradients flow through the states: chunks give the gradients of the whole.
+    """
+    options = {"threshold": threshold, "input_grad_scale": input_grad_scale, "batch_first": batch_first}
+    made = srm_neurons("weight", weight, **{**neuron.options(), **options})
+    own = None if state is None else (state,)
+    spikes, after = spiking_layer(x, weight, operator, made, state=own, return_state=return_state, pool=pool)
+    return Output(spikes, after[0])
+
+
+def srm_layer(x: Tensor, weight: Tensor, operator: LinearOperator, **neuron: Unpack[NeuronOptions]) -> Tensor:
+    """A linear operator and SRM neurons as one layer with event-driven gradients.
+
+    Forward: `srm_neuron(operator(x, weight))`. Backward, with the signals of `srm_backward`::
+
+        dL/dW = operator.weight_backward(a, x)
+        dL/dx = input_grad_scale * x * operator.input_backward(b, W)
+
+    For `input_grad_scale` 1 and `tau_s <= tau_grad <= tau_m` the sum of `dL/dx` over all input events equals the sum
+    of `dL/ds` over all output spikes. An input of amplitude 0 is no event and gets no gradient,
+    as long as weights and gradients are finite (`docs/performance.md`, Same bits).
+
+    Args:
+        x: events `[T, N, ...]` (`[N, T, ...]` with `batch_first`): spikes or any real amplitudes.
+        weight: the operator's weight, dimension 0 the output channels; x's dtype.
+        operator: `Convolution(...)`, `FullyConnected()` or an object with the same four methods.
+        neuron: as in `srm_neuron`, and `input_grad_scale`, the factor of dL/dx only.
+
+    Returns:
+        Spikes `[T, N, C, ...]` in x's dtype (under autocast: in autocast's). Half types store sequences, weights and
+        gradients; the native kernels of a CPU compute in float32 and round once at the end.
+
+    Raises:
+        TypeError: a tensor of integers, or x and weight of different dtypes.
+        ValueError: wrong rank, channels or device, or a constant out of its range; the message names it.
+
+    Source: Zhu et al., NeurIPS 2022, section 3; Zhu et al., NeurIPS 2023, section 3.
+
+    >>> import torch, snnlib
+    >>> x = torch.ones(5, 2, 3)                                      # [T, N, inputs]
+    >>> spikes = snnlib.functional.srm_layer(x, torch.ones(4, 3), snnlib.functional.FullyConnected())
+    >>> spikes.shape
+    torch.Size([5, 2, 4])
+    """
+    return spiking_layer(
+        x, weight, operator, srm_neurons("weight", weight, **neuron), return_state=False
+    ).value
+
+
+def srm_conv1d(
+    x: Tensor,
+    weight: Tensor,
+    stride: int | Sequence[int] = 1,
+    padding: int | str | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+    **neuron: Unpack[NeuronOptions],
+) -> Tensor:
+    """SRM layer over a 1-D convolution: x `[T, N, C, L]`, weight `[C_out, C / groups, k]`; see `srm_layer`.
+
+    >>> import torch, snnlib
+    >>> snnlib.functional.srm_conv1d(torch.ones(10, 2, 1, 8), torch.rand(4, 1, 3), dilation=2).shape
+    torch.Size([10, 2, 4, 4])
+    """
+    return srm_layer(x, weight, Convolution(1, stride, padding, dilation, groups), **neuron)
+
+
+def srm_conv2d(
+    x: Tensor,
+    weight: Tensor,
+    stride: int | Sequence[int] = 1,
+    padding: int | str | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+    **neuron: Unpack[NeuronOptions],
+) -> Tensor:
+    """SRM layer over a 2-D convolution: x `[T, N, C, H, W]`, weight `[C_out, C / groups, kh, kw]`; see `srm_layer`.
+
+    `stride`, `padding` (numbers, `"same"` or `"valid"`), `dilation` and `groups` mean what they do in
+    `torch.nn.functional.conv2d`; the keyword arguments what they do in `srm_layer`.
+
+    >>> import torch, snnlib
+    >>> x = (torch.rand(10, 2, 2, 8, 8) < 0.1).float()
+    >>> snnlib.functional.srm_conv2d(x, torch.rand(4, 2, 3, 3), padding="same", tau_m=8.0, tau_s=4.0).shape
+    torch.Size([10, 2, 4, 8, 8])
+    """
+    return srm_layer(x, weight, Convolution(2, stride, padding, dilation, groups), **neuron)
+
+
+def srm_conv3d(
+    x: Tensor,
+    weight: Tensor,
+    stride: int | Sequence[int] = 1,
+    padding: int | str | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+    **neuron: Unpack[NeuronOptions],
+) -> Tensor:
+    """SRM layer over a 3-D convolution: x `[T, N, C, D, H, W]`, weight `[C_out, C / groups, kd, kh, kw]`.
+
+    See `srm_layer`; the convolution is over space only, time is the neurons' own.
+
+    >>> import torch, snnlib
+    >>> snnlib.functional.srm_conv3d(torch.ones(10, 2, 1, 5, 5, 5), torch.rand(4, 1, 3, 3, 3), stride=2).shape
+    torch.Size([10, 2, 4, 2, 2, 2])
+    """
+    return srm_layer(x, weight, Convolution(3, stride, padding, dilation, groups), **neuron)
+
+
+def srm_linear(x: Tensor, weight: Tensor, **neuron: Unpack[NeuronOptions]) -> Tensor:
+    """Fully connected SRM layer: x `[T, N, inputs]` or `[T, N, C, ...]`, weight `[outputs, inputs]`.
+
+    See `srm_layer`; frames with axes are taken as by `FullyConnected`.
+
+    >>> import torch, snnlib
+    >>> frames = (torch.rand(10, 2, 4, 3, 3) < 0.1).float()          # of a convolutional layer
+    >>> snnlib.functional.srm_linear(frames, torch.rand(5, 4 * 3 * 3)).shape
+    torch.Size([10, 2, 5])
+    """
+    return srm_layer(x, weight, FullyConnected(), **neuron)

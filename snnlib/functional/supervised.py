@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from snnlib.checks import check_floating, check_labels, check_rank, time_dimension
-from snnlib.functional.srm import srm_trace
-from snnlib.neurons.spike_response import SRMNeuron, as_threshold
+from snnlib import ops
+from snnlib.checks import check_floating, check_labels, check_rank, check_threshold, time_dimension
+from snnlib.functional.srm import SRMTrace, srm_neurons
+from snnlib.neurons.srm import SRM
 
 # The potential is raised a little over the threshold, further than rounding takes it down.
 _MARGIN = 0.01
@@ -16,7 +17,7 @@ _MARGIN = 0.01
 def supervised_current(
     current: Tensor,
     target: Tensor,
-    neuron: SRMNeuron,
+    neuron: SRM,
     threshold: float | Tensor = 1.0,
     batch_first: bool = False,
 ) -> Tensor:
@@ -31,7 +32,7 @@ def supervised_current(
     Args:
         current: input current `[T, N, classes]` (`[N, T, classes]` with `batch_first`).
         target: labels `[N]`, integers from 0 to classes - 1.
-        neuron: constants of the neurons.
+        neuron: the neurons, of which the time constants count.
         threshold: firing threshold, a number or `[classes]`.
         batch_first: whether the batch dimension comes before time.
 
@@ -48,7 +49,7 @@ def supervised_current(
 
     >>> import torch, snnlib
     >>> current = torch.tensor([0.6, 0.6, 0.0, -1.0]).reshape(4, 1, 1)
-    >>> neuron = snnlib.functional.SRMNeuron()
+    >>> neuron = snnlib.neurons.SRM()
     >>> teacher = snnlib.functional.supervised_current(current, torch.tensor([0]), neuron)
     >>> [round(value, 2) for value in teacher.flatten().tolist()]
     [0.0, 0.0, 1.18, 0.0]
@@ -63,15 +64,16 @@ def supervised_current(
         raise ValueError(f"current: expected at least one time step, got shape {tuple(current.shape)}")
     check_labels(target, current.select(time_dim, 0))
     chosen = target.long().view(1, samples, 1)
-    thresholds = as_threshold(threshold, current, classes).expand(classes)[target.long()]
+    thresholds = srm_neurons("current", current, threshold=threshold).own_threshold(current)
+    check_threshold(thresholds, classes, current)
+    thresholds = thresholds.expand(classes)[target.long()]
     # Of the labelled neurons only, with samples in the place of channels: [T, 1, N].
     labelled = current.detach().movedim(time_dim, 0).gather(2, chosen.expand(steps, samples, 1))
     labelled = labelled.transpose(1, 2).to(thresholds.dtype)
-    tau_m, tau_s, tau_grad = neuron.taus
-    trace = srm_trace(labelled, tau_m=tau_m, tau_s=tau_s, tau_grad=tau_grad, threshold=thresholds)
+    trace = SRMTrace(*ops.scan_srm.trace(labelled, thresholds, neuron.taus, 0))
     highest, best = trace.potential[:, 0].max(0)
     best = torch.where(highest > 0, best, steps - 1)
-    push = tau_s * ((1 + _MARGIN) * thresholds - trace.potential[:, 0].gather(0, best.unsqueeze(0))[0])
+    push = neuron.tau_s * ((1 + _MARGIN) * thresholds - trace.potential[:, 0].gather(0, best.unsqueeze(0))[0])
     push = torch.where((trace.spikes[:, 0] == 0).all(0), push, 0.0).to(current.dtype)
     sample = torch.arange(samples, device=current.device)
     teacher = current.new_zeros(steps, samples, classes)

@@ -17,10 +17,10 @@ from snnlib import ops
 from snnlib.checks import (
     NEURON_HINTS,
     KnownOptions,
-    check_device,
     check_flag,
     check_floating,
     check_sequence_rank,
+    check_state_shape,
     check_untransformed,
     first_state,
     step_shape,
@@ -312,13 +312,7 @@ class Neuron(KnownOptions, Constants):
         return self._run(x, state, None, by_step=True)
 
     def _check_state(self, state: object, step_shape: Sequence[int], x: Tensor) -> None:
-        names = ", ".join(self.state_names)
-        given = first_state(state)
-        assert given is not None
-        expected = (len(self.state_names), *step_shape)
-        if tuple(given.shape) != expected:
-            raise ValueError(f"state: expected shape {expected} for ({names}), got {tuple(given.shape)}")
-        check_device("state", given, x)
+        check_state_shape(first_state(state), self.state_names, step_shape, x)
 
     def _check_step(self, value: object, state: object, shape: list[int]) -> None:
         what = f"{type(self).__name__}.step"

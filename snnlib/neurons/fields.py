@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, dataclass_transform
 
 from torch import Tensor
 
-from snnlib.checks import check_choice, check_flag
+from snnlib.checks import check_choice, check_flag, check_options
 from snnlib.neurons.base import Neuron
 from snnlib.neurons.checks import check_numbers, finite_number
 
@@ -205,13 +205,19 @@ def _merged(
 def _constructor(model: type[Declared]) -> Callable[..., None]:
     """`__init__` with the signature of the model's fields."""
     signature = _signature(model.fields)
+    _, *names = signature.parameters
+    first = [name for name in names if signature.parameters[name].kind is not inspect.Parameter.KEYWORD_ONLY]
 
     def init(self: Declared, *arguments: Any, **options: Any) -> None:
-        try:
-            given = signature.bind(self, *arguments, **options).arguments
-        except TypeError as error:
-            raise TypeError(f"{model.__name__}: {error}, expected {signature}") from None
-        self.build({name: value for name, value in given.items() if name != "self"})
+        # Not by `Signature.bind`, which the compiler does not know.
+        check_options(model.__name__, options, names, self.option_hints)
+        by_place = dict(zip(first, arguments, strict=False))
+        for name in by_place.keys() & options.keys():
+            raise TypeError(f"{model.__name__}: multiple values for argument {name!r}")
+        if len(by_place) < len(arguments):
+            expected = inspect.signature(model.__init__)
+            raise TypeError(f"{model.__name__}: too many positional arguments, expected {expected}")
+        self.build({**by_place, **options})
 
     init.__name__, init.__qualname__ = "__init__", f"{model.__qualname__}.__init__"
     init.__module__ = model.__module__

@@ -11,23 +11,62 @@ neural networks", 2021.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal, cast
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import InitVar
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from snnlib.checks import check_choice, check_finite, check_number, step_shape
+from snnlib import ops
+from snnlib.backends.arguments import SRM_STATES
+from snnlib.checks import check_floating, check_number, step_shape
 from snnlib.neurons.base import Output, Params, State
 from snnlib.neurons.checks import check_threshold
 from snnlib.neurons.event import GRAD_CLAMP, ByEvent
-from snnlib.neurons.spike_response import SRMNeuron, free_srm_potential, srm_neuron_stream
+from snnlib.neurons.fields import Constant, Model, constant, fixed, one_of, option
+from snnlib.sequences.input_time import CHOICES
 
-# Default bound of the time per potential by what a spike resets.
-_CLAMPS = {"all": SRMNeuron.grad_clamp, "membrane": GRAD_CLAMP}
+# Time steps beyond which a decay factor is 1 in any precision.
+_LONGEST = 1e15
+_TAUS = ("tau_m", "tau_s", "tau_grad")
 
 
-class SRM(ByEvent):
+def check_steps(name: str, value: Any) -> float:
+    """The time constant, if it is a number of time steps, at least 1."""
+    check_number(name, value)
+    if not 1 <= value <= _LONGEST:
+        raise ValueError(f"{name}: expected a finite number of time steps >= 1, got {value}")
+    return float(value)
+
+
+def _longer_steps(name: str, value: Any) -> float:
+    check_number(name, value)
+    if not 1 < value <= _LONGEST:
+        raise ValueError(f"{name}: expected a finite number of time steps > 1, got {value}")
+    return float(value)
+
+
+def _clamp(name: str, value: Any) -> float:
+    check_number(name, value)
+    if not value > 0:
+        raise ValueError(f"{name}: expected a number > 0 or None, got {value}")
+    return float(value)
+
+
+def _threshold(name: str, value: Any) -> Any:
+    check_threshold(value)
+    return value
+
+
+def response_std(tau_m: float, tau_s: float) -> float:
+    """`sqrt(sum_n eps[n]^2)`: standard deviation of the free potential for white input current of variance 1."""
+    e_m, e_s = 1 - 1 / tau_m, 1 - 1 / tau_s
+    return math.sqrt((1 + e_m * e_s) / ((1 - e_m**2) * (1 - e_s**2) * (1 - e_m * e_s))) / tau_s
+
+
+class SRM(ByEvent, Model):
     """Spike response neurons with an event-driven gradient: currents `[T, N, C, ...]` to spikes of the same shape.
 
     With `e_x = 1 - 1/tau_x`, from zero state::
@@ -43,11 +82,12 @@ class SRM(ByEvent):
     Args:
         tau_m: membrane time constant in time steps, >= 1. Default 5.
         tau_s: synaptic time constant in time steps, >= 1. Default 3.
-        tau_grad: time constant of the input-gradient kernel in layers, > 1. Default `tau_s`; see `docs/gradients.md`.
+        tau_grad: time constant of the input-gradient kernel in layers, > 1. Default `tau_s`, the smallest that keeps
+            sums of gradients exactly; see `docs/gradients.md`.
+        grad_clamp: bound of the time `1 / delta_u`, which has none of its own; None for none. With `reset_states="all"`
+            in time steps per unit of potential, by default 4, the papers' value; with `"membrane"` in units of `tau_s`
+            per threshold, by default 4/3. Both are 4 steps for `tau_s = 3`.
         threshold: firing threshold, > 0, a number or one value per channel. Default 1.
-        grad_clamp: bound of the time `1 / delta_u`, None for none. With `reset_states="all"` in time steps per unit of
-            potential, by default 4, the papers' value; with `"membrane"` in units of `tau_s` per threshold, by default
-            4/3. Both are 4 steps for `tau_s = 3`.
         reset_states: `"all"`, the model of the library's layers and native kernels, or `"membrane"`: the synaptic trace
             goes on after a spike, with EventProp's gradient; it runs by `step`. Default `"all"`.
         input_grad_scale: factor of the gradient by a layer's input. Default 1 (Zhu et al. 2023); the 2022 paper's code
@@ -63,37 +103,40 @@ class SRM(ByEvent):
     [0.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0]
     """
 
-    state_names = ("u", "s", "g")
+    state_names = SRM_STATES
     gradient = "event"
+    threshold: Constant = constant(default=1.0, check=_threshold)
+    tau_m: float = option(default=5.0, check=check_steps, kw_only=False)
+    tau_s: float = option(default=3.0, check=check_steps, kw_only=False)
+    tau_grad: float | None = option(default=None, check=_longer_steps, kw_only=False)
+    grad_clamp: float | None = option(default=4.0, check=_clamp, kw_only=False)
+    reset_states: str = option(default="all", check=one_of("all", "membrane"))
+    input_grad_scale: float = option(default=1.0)
+    input_gradient: str | None = option(default=None, check=one_of(*CHOICES))
+    dialect: InitVar[str | None] = fixed(None)
+    learnable: Sequence[str] = fixed(())
+    channels: InitVar[int | None] = fixed(None)
 
-    def __init__(
-        self,
-        tau_m: float = 5.0,
-        tau_s: float = 3.0,
-        tau_grad: float | None = None,
-        *,
-        threshold: float | Tensor = 1.0,
-        grad_clamp: float | Literal["auto"] | None = "auto",
-        reset_states: str = "all",
-        input_grad_scale: float = 1.0,
-        input_gradient: str | None = None,
-        batch_first: bool = False,
-    ) -> None:
-        check_choice("reset_states", reset_states, *_CLAMPS)
-        clamp = _CLAMPS[reset_states] if grad_clamp == "auto" else grad_clamp
-        self_neuron = SRMNeuron(tau_m, tau_s, tau_grad, clamp)
-        check_threshold(threshold)
-        super().__init__({"threshold": threshold}, batch_first=batch_first)
-        self.neuron = self_neuron
-        self.threshold: Tensor
-        self.reset_states = reset_states
-        check_number("input_grad_scale", input_grad_scale)
-        check_finite("input_grad_scale", input_grad_scale)
-        self.input_grad_scale = input_grad_scale
-        self.choose_input_gradient(input_gradient)
-        if input_gradient is not None and not self.exact_times:
+    def build(self, given: Mapping[str, Any]) -> None:
+        """See `Declared.build`; of the clamp None is none, not the default."""
+        if given.get("grad_clamp", 1.0) is None:
+            given = {**given, "grad_clamp": math.inf}
+        super().build(given)
+
+    @classmethod
+    def derive(cls, values: dict[str, Any], given: Collection[str], dialect: str | None) -> None:
+        """Fills in the time constant of the gradient and the clamp."""
+        if values["tau_grad"] is None:
+            if values["tau_s"] == 1:
+                raise ValueError("tau_grad: expected a number of time steps > 1 beside tau_s = 1, got None")
+            values["tau_grad"] = values["tau_s"]
+        if "grad_clamp" not in given:
+            values["grad_clamp"] = _default_clamp(values["reset_states"])
+        if values["grad_clamp"] == math.inf:
+            values["grad_clamp"] = None
+        if values["input_gradient"] is not None and values["reset_states"] == "all":
             raise ValueError(
-                f'input_gradient: expected None beside reset_states="all", got {input_gradient!r}'
+                f'input_gradient: expected None beside reset_states="all", got {values["input_gradient"]!r}'
             )
 
     @property
@@ -104,27 +147,13 @@ class SRM(ByEvent):
     @property
     def taus(self) -> tuple[float, float, float]:
         """`(tau_m, tau_s, tau_grad)`, in time steps."""
-        return self.neuron.taus
+        assert self.tau_grad is not None
+        return self.tau_m, self.tau_s, self.tau_grad
 
     @property
-    def tau_m(self) -> float:
-        """Time constant of the membrane, in time steps."""
-        return self.neuron.taus[0]
-
-    @property
-    def tau_s(self) -> float:
-        """Time constant of the synapse, in time steps."""
-        return self.neuron.taus[1]
-
-    @property
-    def tau_grad(self) -> float:
-        """Time constant of the gradient's trace, in time steps."""
-        return self.neuron.taus[2]
-
-    @property
-    def grad_clamp(self) -> float | None:
-        """Bound of `1 / (h - u)` in the gradient, in units of its kind of reset; None is none."""
-        return self.neuron.grad_clamp
+    def kernel_numbers(self) -> tuple[float, float, float, float]:
+        """`taus` and the clamp, infinite for none: what the ops take."""
+        return *self.taus, math.inf if self.grad_clamp is None else self.grad_clamp
 
     def run(
         self, x: Tensor, state: tuple[Tensor, ...] | None = None, lengths: Tensor | None = None
@@ -135,9 +164,16 @@ class SRM(ByEvent):
         self.check_currents(x)
         if state is not None:
             self._check_state(state, step_shape(x.shape, int(self.batch_first)), x)
-        start = None if state is None else state[0]
-        out = srm_neuron_stream(x, start, self.neuron, self.own_threshold(x), self.batch_first)
-        return Output(out.value, (out.state,))
+        value, final = self.scan(x, None if state is None else state[0])
+        return Output(value, (final,))
+
+    def scan(self, current: Tensor, state: Tensor | None, return_state: bool = True) -> Output:
+        """Spikes of currents `[T, N, ...]` from u, s and g `[3, N, ...]`, by the kernels of a reset of all states."""
+        check_floating("current", current)
+        neuron = current, self.own_threshold(current), state, (), self.kernel_numbers
+        return Output(
+            *ops.scan.scan_forward(*neuron, int(self.batch_first), ops.scan.NO_POOLING, return_state)
+        )
 
     @property
     def knows_potential(self) -> bool:
@@ -146,7 +182,12 @@ class SRM(ByEvent):
 
     def free_potential(self, x: Tensor) -> Tensor:
         """Membrane potential at every step, in units of the mean threshold, of neurons that never fire."""
-        return free_srm_potential(x, self.neuron, self.batch_first) / self.mean_threshold()
+        check_floating("current", x)
+        never = x.new_full(
+            (), torch.finfo(torch.float32).max, dtype=torch.promote_types(x.dtype, torch.float32)
+        )
+        _, potential, *_ = ops.scan_srm.trace(x.detach(), never, self.taus, int(self.batch_first))
+        return potential / self.mean_threshold()
 
     def own_threshold(self, like: Tensor) -> Tensor:
         """The threshold in the dtype of the membrane's state of sequences like this one."""
@@ -165,7 +206,7 @@ class SRM(ByEvent):
 
     def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
         """One time step."""
-        tau_m, tau_s, tau_grad = self.neuron.taus
+        tau_m, tau_s, tau_grad = self.taus
         u, s, g = state
         j = s + current
         h = (1 - 1 / tau_m) * u + j / tau_s
@@ -174,7 +215,7 @@ class SRM(ByEvent):
         trace = ((g + current).detach() * (1 - 1 / tau_grad)).masked_fill(fired, 0.0)
         after = torch.zeros_like(h)
         s = (1 - 1 / tau_s) * j
-        bound: float | Tensor = torch.inf if self.neuron.grad_clamp is None else self.neuron.grad_clamp
+        bound: float | Tensor = torch.inf if self.grad_clamp is None else self.grad_clamp
         if self.reset_states == "all":
             s = s.masked_fill(fired, 0.0)
         else:
@@ -185,24 +226,25 @@ class SRM(ByEvent):
 
     def stored_numbers(self) -> dict[str, float]:
         """Constants that are numbers, as in files; a clamp that is none is infinite."""
-        return {**self.neuron.stored_numbers(), "input_grad_scale": float(self.input_grad_scale)}
+        numbers = (*self.kernel_numbers, self.input_grad_scale)
+        return dict(zip((*_TAUS, "grad_clamp", "input_grad_scale"), numbers, strict=True))
 
     def load_numbers(self, numbers: Mapping[str, float]) -> None:
         """Take over constants from a file."""
-        constants = dict(numbers)
-        self.input_grad_scale = constants.pop("input_grad_scale", self.input_grad_scale)
-        self.neuron = self.neuron.with_numbers(constants)
+        wanted: dict[str, Any] = {**self.stored_numbers(), **numbers}
+        taken = SRM(**wanted)
+        for name in self.stored_numbers():
+            setattr(self, name, getattr(taken, name))
 
     def options(self) -> dict[str, Any]:
         """Time constants, and what differs from the defaults."""
-        tau_m, tau_s, tau_grad = self.neuron.taus
-        shown: dict[str, Any] = {"tau_m": tau_m, "tau_s": tau_s, "tau_grad": tau_grad}
-        if self.neuron.grad_clamp != _CLAMPS[self.reset_states]:
-            shown["grad_clamp"] = self.neuron.grad_clamp
-        if self.input_grad_scale != 1:
-            shown["input_grad_scale"] = self.input_grad_scale
-        if self.reset_states != "all":
-            shown["reset_states"] = self.reset_states
-        if self.input_gradient is not None:
-            shown["input_gradient"] = self.input_gradient
+        shown = {**{name: getattr(self, name) for name in _TAUS}, **super().options()}
+        shown["grad_clamp"] = self.grad_clamp
+        if self.grad_clamp == _default_clamp(self.reset_states):
+            del shown["grad_clamp"]
         return shown
+
+
+def _default_clamp(reset_states: str) -> float:
+    """Default bound of the time per potential by what a spike resets."""
+    return GRAD_CLAMP if reset_states == "membrane" else 4.0

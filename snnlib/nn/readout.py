@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.checks import SRM_HINTS, KnownOptions, check_count, first_state
-from snnlib.functional import SRMNeuron
 from snnlib.functional.operators import FullyConnected
 from snnlib.functional.potential import srm_potential_stream
 from snnlib.neurons import Output
+from snnlib.neurons.srm import check_steps, response_std
 from snnlib.nn.gain import WeightWithGain
 from snnlib.nn.neuron_layer import EXPECTED_INPUT_RATE
 from snnlib.nn.state_by_keyword import state_by_keyword
@@ -74,17 +74,17 @@ class SRMReadout(KnownOptions, WeightWithGain):
         super().__init__()
         check_count("in_features", in_features)
         check_count("out_features", out_features)
-        # Checks the constants; there is no spike for tau_grad to matter.
-        self._gain = SRMNeuron(tau_m, tau_s, tau_grad=2.0).potential_gain()
         self.in_features, self.out_features = in_features, out_features
-        self.tau_m, self.tau_s, self.batch_first = tau_m, tau_s, batch_first
+        self.tau_m, self.tau_s = check_steps("tau_m", tau_m), check_steps("tau_s", tau_s)
+        self.batch_first = batch_first
         self.weight = nn.Parameter(torch.empty(out_features, in_features, device=device, dtype=dtype))
         self.register_gain()
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Draw the weight so that a sequence at 5 % input rate gives potentials of about 1, as `SRMLayer` does."""
-        bound = math.sqrt(3) / (math.sqrt(self.in_features * EXPECTED_INPUT_RATE) * self._gain)
+        deviation = response_std(self.tau_m, self.tau_s)
+        bound = math.sqrt(3) / (math.sqrt(self.in_features * EXPECTED_INPUT_RATE) * deviation)
         nn.init.uniform_(self.weight, -bound, bound)
         nn.init.ones_(self.gain)
 
@@ -122,10 +122,8 @@ class SRMReadout(KnownOptions, WeightWithGain):
 
     def load_numbers(self, numbers: Mapping[str, float]) -> None:
         """Take over time constants from a file."""
-        tau_m = numbers.get("neuron.tau_m", self.tau_m)
-        tau_s = numbers.get("neuron.tau_s", self.tau_s)
-        self._gain = SRMNeuron(tau_m, tau_s, tau_grad=2.0).potential_gain()
-        self.tau_m, self.tau_s = tau_m, tau_s
+        for name in ("tau_m", "tau_s"):
+            setattr(self, name, check_steps(name, numbers.get(f"neuron.{name}", getattr(self, name))))
 
     def stream(self) -> Stream:
         """A stream with its own state: feed it a sequence in chunks of any length and get the same potentials."""

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar, Unpack, get_type_hints
 
 import torch
 from torch import Tensor
 
-from snnlib.checks import SRM_HINTS, as_tensor
-from snnlib.functional.layer import NeuronOptions
+from snnlib.checks import SRM_HINTS, check_threshold
+from snnlib.functional.srm import NeuronOptions
 from snnlib.neurons import SRM
-from snnlib.neurons.checks import check_threshold
-from snnlib.neurons.spike_response import SRMNeuron, as_threshold
+from snnlib.neurons.srm import response_std
 from snnlib.neurons.state_dict import compare_once
 from snnlib.nn.delays import Delays
 from snnlib.nn.spiking import (
@@ -28,6 +28,8 @@ from snnlib.nn.stream import Stream
 
 # What the neurons keep and files have among the layer's own.
 _OF_LAYER = ("threshold", "input_grad_scale")
+# Arguments of a layer that are its neurons'.
+_CONSTANTS = ("tau_m", "tau_s", "tau_grad", "threshold", "grad_clamp", "input_grad_scale")
 
 
 class SRMLayer(SpikingLayer):
@@ -66,7 +68,7 @@ class SRMLayer(SpikingLayer):
 
     def potential_gain(self) -> float:
         """Standard deviation of the free membrane potential for white input current of variance 1."""
-        return self.neuron.neuron.potential_gain()
+        return response_std(self.neuron.tau_m, self.neuron.tau_s)
 
     def sure_weight(self) -> float:
         """A weight with which a single event makes a neuron fire."""
@@ -102,25 +104,13 @@ class SRMLayer(SpikingLayer):
 
     def extra_repr(self) -> str:
         """Options that differ from one layer to the next, for `print(net)`."""
-        tau_m, tau_s, tau_grad = self.neuron.taus
         threshold = f"{float(self.threshold):g}" if self.threshold.dim() == 0 else "per channel"
         last = ", batch_first=True" if self.batch_first else ""
-        text = super().extra_repr().removesuffix(last)
-        text += f", tau_m={tau_m:g}, tau_s={tau_s:g}, tau_grad={tau_grad:g}, threshold={threshold}"
-        if self.neuron.grad_clamp != SRMNeuron.grad_clamp:
-            text += f", grad_clamp={self.neuron.grad_clamp}"
-        if self.input_grad_scale != 1:
-            text += f", input_grad_scale={self.input_grad_scale:g}"
-        return text + last
-
-
-def _checked(threshold: float | Tensor, channels: int, device: torch.device | str | None) -> Tensor:
-    """Returns the threshold, one for all channels or one for each."""
-    thresholds = as_tensor("threshold", threshold, device)
-    check_threshold(threshold)
-    return as_threshold(
-        thresholds.to(torch.promote_types(thresholds.dtype, torch.float32)), thresholds, channels
-    )
+        shown = dict(zip(("tau_m", "tau_s", "tau_grad"), self.neuron.taus, strict=True))
+        others = {name: value for name, value in self.neuron.options().items() if name not in shown}
+        text = "".join(f", {name}={value:g}" for name, value in shown.items()) + f", threshold={threshold}"
+        text += "".join(f", {name}={value}" for name, value in others.items())
+        return super().extra_repr().removesuffix(last) + text + last
 
 
 class LayerOptions(NeuronOptions, total=False):
@@ -131,9 +121,31 @@ class LayerOptions(NeuronOptions, total=False):
     dtype: torch.dtype | None
 
 
+Init = TypeVar("Init", bound=Callable[..., None])
+
+
+def _with_options(init: Init) -> Init:
+    """Shows the constants of the neurons in the signature of a constructor that takes them as `LayerOptions`."""
+    own = [part for part in inspect.signature(init).parameters.values() if part.kind is not part.VAR_KEYWORD]
+    for name, kind in get_type_hints(LayerOptions).items():
+        default = SRM.fields[name].default if name in SRM.fields else None
+        own.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind))
+    init.__signature__ = inspect.Signature(own, return_annotation=None)  # type: ignore[attr-defined]
+    return init
+
+
+def _split(options: LayerOptions, channels: int) -> dict[str, Any]:
+    """The options of a spiking layer with these channels: the neuron in the place of its constants."""
+    given: dict[str, Any] = {**options}
+    neuron = SRM(**{name: given.pop(name) for name in _CONSTANTS if name in given})
+    check_threshold(neuron.threshold, channels, neuron.threshold)
+    return {**given, "neuron": neuron}
+
+
 class SRMConv(SRMLayer, SpikingConv):
     """Convolution and SRM neurons over `dims` axes; see `SRMConv2d`."""
 
+    @_with_options
     def __init__(
         self,
         in_channels: int,
@@ -143,40 +155,10 @@ class SRMConv(SRMLayer, SpikingConv):
         padding: int | str | Sequence[int] = 0,
         dilation: int | Sequence[int] = 1,
         groups: int = 1,
-        *,
-        tau_m: float = 5.0,
-        tau_s: float = 3.0,
-        tau_grad: float | None = None,
-        threshold: float | Tensor = 1.0,
-        grad_clamp: float | None = 4.0,
-        input_grad_scale: float = 1.0,
-        delays: Delays | None = None,
-        batch_first: bool = False,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        **options: Unpack[LayerOptions],
     ) -> None:
-        neuron = SRM(
-            tau_m,
-            tau_s,
-            tau_grad,
-            threshold=_checked(threshold, out_channels, device),
-            grad_clamp=grad_clamp,
-            input_grad_scale=input_grad_scale,
-        )
-        super().__init__(
-            in_channels,
-            out_channels,
-            kernel_size,
-            stride,
-            padding,
-            dilation,
-            groups,
-            neuron=neuron,
-            delays=delays,
-            batch_first=batch_first,
-            device=device,
-            dtype=dtype,
-        )
+        shape = in_channels, out_channels, kernel_size, stride, padding, dilation, groups
+        super().__init__(*shape, **_split(options, out_channels))
 
 
 class SRMConv1d(SRMConv, SpikingConv1d):
@@ -244,36 +226,6 @@ class SRMLinear(SRMLayer, SpikingLinear):
     torch.Size([20, 3, 10])
     """
 
-    def __init__(
-        self,
-        in_features: int,
-        out_features: int,
-        *,
-        tau_m: float = 5.0,
-        tau_s: float = 3.0,
-        tau_grad: float | None = None,
-        threshold: float | Tensor = 1.0,
-        grad_clamp: float | None = 4.0,
-        input_grad_scale: float = 1.0,
-        delays: Delays | None = None,
-        batch_first: bool = False,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        neuron = SRM(
-            tau_m,
-            tau_s,
-            tau_grad,
-            threshold=_checked(threshold, out_features, device),
-            grad_clamp=grad_clamp,
-            input_grad_scale=input_grad_scale,
-        )
-        super().__init__(
-            in_features,
-            out_features,
-            neuron=neuron,
-            delays=delays,
-            batch_first=batch_first,
-            device=device,
-            dtype=dtype,
-        )
+    @_with_options
+    def __init__(self, in_features: int, out_features: int, **options: Unpack[LayerOptions]) -> None:
+        super().__init__(in_features, out_features, **_split(options, out_features))

@@ -89,7 +89,7 @@ def supervised_spikes(layer: SRMLinear, target: Tensor) -> Iterator[Teacher]:
             with torch.no_grad():
                 current = nn.functional.linear(x, weight)
                 teacher = supervised_current(
-                    current, target, layer.neuron.neuron, layer.threshold, layer.batch_first
+                    current, target, layer.neuron, layer.threshold, layer.batch_first
                 )
                 # Neurons that are pushed: [1, N, classes], or [N, 1, classes].
                 silent = (spikes == 0).all(int(layer.batch_first), keepdim=True)

@@ -61,7 +61,7 @@ def neurons_of(neuron: Neuron) -> Neurons:
         Unsupported: dynamics that no cell has, exactly or nearly.
     """
     if isinstance(neuron, SRM):
-        tau_m, tau_s, _ = neuron.neuron.taus
+        tau_m, tau_s, _ = neuron.taus
         return srm_neurons(tau_m, tau_s, neuron.threshold, neuron.reset_states == "all")
     dynamics = _plain_dynamics(neuron)
     if dynamics is None or dynamics.states > 2 or not _is_cascade(dynamics):

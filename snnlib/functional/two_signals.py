@@ -1,0 +1,163 @@
+"""SRM neurons behind a linear map as one function of autograd: weights and inputs get gradients of different signals.
+
+With the signals a and b of `srm_backward`::
+
+    dL/dweight = adjoint of the map in the weight (a),    dL/dx = input_grad_scale x * adjoint in x (b)
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from snnlib import ops
+from snnlib.checks import differentiable_once
+from snnlib.functional.event_driven import currents_in_order
+from snnlib.functional.operators import LinearOperator
+from snnlib.neurons.srm import SRM
+from snnlib.ops.srm_credit import through_state
+
+
+class SequenceMap(Protocol):
+    """A map from events `[T, N, ...]` to currents `[T, N, C, ...]`, linear in these and in the weight."""
+
+    def currents(self, x: Tensor, weight: Tensor) -> Tensor:
+        """Currents from events."""
+
+    def input_backward(self, signal: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+        """Adjoint in x: a fresh tensor of x's shape."""
+
+    def weight_backward(self, signal: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+        """Adjoint in the weight."""
+
+
+class StepByStep:
+    """A linear operator, applied to the frame of each step."""
+
+    def __init__(self, operator: LinearOperator, time_dim: int) -> None:
+        self.operator, self.time_dim = operator, time_dim
+
+    def currents(self, x: Tensor, weight: Tensor) -> Tensor:
+        """Dense products, or on a GPU sums in the CPU's order where these are asked for."""
+        ordered = currents_in_order(x, weight, self.operator, self.time_dim)
+        if ordered is not None:
+            return ordered
+        folded = self.operator.forward(x.flatten(0, 1), weight)
+        return folded.reshape(*x.shape[:2], *folded.shape[1:])
+
+    def input_backward(self, signal: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+        """See `SequenceMap`."""
+        signal = signal.to(x.dtype).flatten(0, 1)
+        return self.operator.input_backward(signal, x.flatten(0, 1), weight).reshape(x.shape)
+
+    def weight_backward(self, signal: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+        """See `SequenceMap`."""
+        return self.operator.weight_backward(signal.to(x.dtype).flatten(0, 1), x.flatten(0, 1), weight)
+
+
+class TwoSignals(torch.autograd.Function):
+    """A linear map and SRM neurons; `delay` is what the map delays its inputs by, None for none.
+
+    An input that arrives later by a fraction r of a step changes the potential of a spike dt steps afterwards by
+    `-r eps'(dt)`: delays get the signal of the kernel `eps'`, as `eps_slope` has it.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        delay: Tensor | None,
+        state: Tensor | None,
+        linear: SequenceMap,
+        neuron: SRM,
+        window: tuple[int, int],
+        return_state: bool,
+    ) -> tuple[Tensor, Tensor]:
+        current = linear.currents(x, weight)
+        threshold, numbers, time_dim = (
+            neuron.own_threshold(current),
+            neuron.kernel_numbers,
+            int(neuron.batch_first),
+        )
+        spikes, final = ops.scan.scan_forward(
+            current, threshold, state, (), numbers, time_dim, window, return_state
+        )
+        by_spikes = return_state or state is not None or delay is not None
+        ctx.save_for_backward(x, weight, delay, current, threshold, state, spikes if by_spikes else None)
+        ctx.linear, ctx.numbers, ctx.time_dim, ctx.window = linear, numbers, time_dim, window
+        ctx.input_grad_scale, ctx.shape = neuron.input_grad_scale, spikes.shape
+        # A state that nobody uses has no gradient, not one of zeros.
+        ctx.set_materialize_grads(False)
+        ctx.gives_state = return_state
+        if not return_state:
+            ctx.mark_non_differentiable(final)
+        return spikes.to(x.dtype), final
+
+    @staticmethod
+    @differentiable_once
+    def backward(
+        ctx: Any, grad_spikes: Tensor | None, grad_state: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
+        x, weight, delay, current, threshold, state, spikes = ctx.saved_tensors
+        need_x, need_weight, need_delay, need_state = ctx.needs_input_grad[:4]
+        if not ctx.gives_state:
+            # A compiler's is one without elements.
+            grad_state = None
+        with_state = need_state or grad_state is not None
+        if grad_spikes is None:
+            grad_spikes = current.new_zeros(ctx.shape)
+        needs = (need_weight or need_delay or with_state, need_x or with_state)
+        neurons = current, threshold, state, (), ctx.numbers, ctx.time_dim, ctx.window
+        a, b, _, _ = ops.scan.scan_backward(grad_spikes, None, *neurons, *needs, False)
+        *taus, _ = ctx.numbers
+        grad_start = None
+        if with_state:
+            a, b, grad_start = through_state(a, b, spikes, grad_state, taus, ctx.time_dim)
+        grad_x = grad_weight = grad_delay = None
+        if need_x:
+            grad_x = ctx.linear.input_backward(b, x, weight).mul_(x)
+            if ctx.input_grad_scale != 1:
+                grad_x = grad_x.mul_(ctx.input_grad_scale)
+        if need_weight:
+            grad_weight = ctx.linear.weight_backward(a, x, weight)
+        if need_delay:
+            slope = eps_slope(a, spikes, taus, ctx.time_dim)
+            # For a channel the products with its inputs and with its weights have one sum.
+            products = -weight * ctx.linear.weight_backward(slope, x, weight)
+            grad_delay = _sum_of_channels(products, len(delay)) if delay.dim() == 1 else products
+            grad_delay = grad_delay.to(delay.dtype)
+        return grad_x, grad_weight, grad_delay, grad_start if need_state else None, *[None] * 4
+
+
+def _sum_of_channels(products: Tensor, channels: int) -> Tensor:
+    """Sums of a tensor of the weight's shape for each input channel: of cells of frames, taps, outputs and groups."""
+    if products.dim() == 2:
+        return products.sum(0)
+    inputs = products.shape[1]
+    return products.view(channels // inputs, -1, inputs, products.shape[2:].numel()).sum((1, 3)).flatten()
+
+
+def eps_slope(a: Tensor, spikes: Tensor, taus: tuple[float, float, float], time_dim: int) -> Tensor:
+    """The signal a with the kernel `eps'`, the derivative of eps by the time since the input, in place of eps.
+
+    With `eps(t) = K (e_s^(t+1) - e_m^(t+1))` and its derivative by t,
+
+        eps'[dt] = p eps[dt] + o eps[dt - 1],   p = (e_s ln e_s - e_m ln e_m) / (e_s - e_m),   o = e_s (ln e_s - p)
+
+    so the signal is `p a[t] + o a[t+1]`, without the second term at a spike, behind which a belongs to the next one.
+    """
+    tau_m, tau_s, _ = taus
+    # A time constant of one step has forgotten all after it.
+    e_s, e_m = (max(1 - 1 / tau, 1e-12) for tau in (tau_s, tau_m))
+    alike = abs(e_s - e_m) < 1e-6
+    # In the limit d(e ln e)/de.
+    slope = math.log(e_s) + 1
+    p = slope if alike else (e_s * math.log(e_s) - e_m * math.log(e_m)) / (e_s - e_m)
+    o = e_s * (math.log(e_s) - p)
+    first = a.narrow(time_dim, 1, a.shape[time_dim] - 1) if a.shape[time_dim] else a
+    later = torch.cat((first, torch.zeros_like(a.narrow(time_dim, 0, min(1, a.shape[time_dim])))), time_dim)
+    return p * a + o * torch.where(spikes != 0, torch.zeros_like(later), later)
