@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 import difflib
+import importlib
+import operator
 import sys
-from collections.abc import Collection, Iterable, Mapping
+import warnings
+from collections.abc import Collection, Mapping
 from typing import Any
 
 # Modules that are searched for a name, in this order.
-HOMES = (
-    *(
-        "neurons",
-        "nn",
-        "surrogate",
-        "losses",
-        "encoding",
-        "readout",
-        "data",
-        "models",
-        "explain",
-        "functional",
-    ),
-    "exchange",
-)
+HOMES: tuple[str, ...] = ("neurons", "nn", "surrogate", "losses", "encoding", "readout", "data", "models")
+HOMES += ("explain", "functional", "exchange")
 
 # Names of other libraries, and words that are natural to try, with what they are here.
 _MEANT: Mapping[str, str] = {
@@ -74,22 +64,33 @@ _MEANT: Mapping[str, str] = {
 }
 
 
-def hint(name: str, own: Collection[str], homes: Mapping[str, Iterable[str]], module: str = "snnlib") -> str:
+# Names of version 0.1 by those of today; they last until 1.0.
+_RENAMED: Mapping[str, str] = {
+    **{name: f"{name}_" for name in ("fuse", "unfuse")},
+    **{name: f"nn.{name}_" for name in ("standardize_weights", "fold_standardization")},
+    **{
+        name: f"functional.{name}"
+        for name in ("grad_scale", "resize_bicubic", "segment_sum", "superpixel_unpool")
+    },
+}
+
+
+def hint(name: str, own: Collection[str], module: str = "snnlib") -> str:
     """Returns the end of an error message: what a name that is not here may stand for.
 
     Args:
         name: as it was asked for.
         own: names of the module itself.
-        homes: public names of each module that is searched.
-        module: where it was asked for.
+        module: where it was asked for; names asked of `snnlib` are searched in its modules.
 
-    >>> hint("prepare", ["prepare_"], {}), hint("LIFNode", [], {})
+    >>> hint("prepare", ["prepare_"]), hint("LIFNode", [])
     ('; did you mean snnlib.prepare_?', '; did you mean snnlib.neurons.LIF?')
     """
     # An answer of several words says itself where things are.
     if " " in _MEANT.get(name, ""):
         return f"; {_MEANT[name]}"
-    meant = [f"snnlib.{home}.{name}" for home, names in homes.items() if name in names]
+    homes = HOMES if module == "snnlib" else ()
+    meant = [f"snnlib.{home}.{name}" for home in homes if name in _public(home)]
     if f"{name}_" in own:
         # In torch's manner, as it changes the net in place.
         meant.append(f"{module}.{name}_")
@@ -98,12 +99,32 @@ def hint(name: str, own: Collection[str], homes: Mapping[str, Iterable[str]], mo
     return f"; did you mean {meant[0]}?" if meant else ""
 
 
-def answer_for(module: str, own: Collection[str]) -> None:
-    """Gives a module whose public names are `own` an answer to other names."""
+def _public(home: str) -> Collection[str]:
+    module = importlib.import_module(f"snnlib.{home}")
+    return [*getattr(module, "__all__", vars(module))]
 
-    def unknown(name: str) -> Any:
-        end = "" if name.startswith("_") else hint(name, own, {}, module)
+
+def renamed(module: str, name: str, own: Collection[str]) -> Any:
+    """What an old name stands for, with a warning.
+
+    Raises:
+        AttributeError: a name that is none, with a hint.
+    """
+    new = _RENAMED.get(name)
+    if new is None or module not in ("snnlib", "snnlib.nn"):
+        end = "" if name.startswith("_") else hint(name, own, module)
         raise AttributeError(f"module {module!r} has no attribute {name!r}{end}")
+    text = f"snnlib.{name} is now snnlib.{new}; the old name will go in version 1.0"
+    warnings.warn(text, FutureWarning, stacklevel=3)
+    return operator.attrgetter(new)(importlib.import_module("snnlib"))
+
+
+def answer_for(module: str, own: Collection[str]) -> None:
+    """Gives a module whose public names are `own` its `dir` and an answer to other names."""
+
+    def found(name: str) -> Any:
+        value = vars(sys.modules[module])[name] = renamed(module, name, own)
+        return value
 
     # A function that stands in the module would tell type checkers that it has any name.
-    vars(sys.modules[module])["__getattr__"] = unknown
+    vars(sys.modules[module]).update(__getattr__=found, __dir__=lambda: sorted(own))

@@ -11,7 +11,6 @@ import inspect
 import re
 import shutil
 import sys
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -146,16 +145,12 @@ def write_reference() -> None:
 def public_names(module: Any) -> list[str]:
     """The module's `__all__`, else what it defines of the names at the top level of snnlib."""
     names = getattr(module, "__all__", None)
-    top = {*snnlib.__all__, "load", "report"}
-    return list(names) if names else [name for name in vars(module) if name in top]
+    return list(names) if names else [name for name in vars(module) if name in dir(snnlib)]
 
 
 def public_module(module: Any, name: str) -> str:
     """The module in which a user finds a name."""
-    with warnings.catch_warnings():
-        # Published names warn of their sign where they are taken from the top level.
-        warnings.simplefilter("ignore")
-        return "snnlib" if hasattr(snnlib, name) else PUBLIC.get(module.__name__, module.__name__)
+    return "snnlib" if name in dir(snnlib) else PUBLIC.get(module.__name__, module.__name__)
 
 
 def directive(target: Any, heading: str) -> str:

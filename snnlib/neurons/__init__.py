@@ -84,7 +84,3 @@ __all__ = [
 ]
 
 guesses.answer_for(__name__, __all__)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)

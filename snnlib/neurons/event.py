@@ -22,9 +22,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from snnlib.checks import check_choice, check_untransformed, warn_caller
+from snnlib.checks import check_untransformed, warn_caller
 from snnlib.neurons.base import Neuron, Output
-from snnlib.sequences.input_time import CHOICES, spike_time_gradient
+from snnlib.sequences.input_time import spike_time_gradient
 
 # Bound of the time per potential, in synaptic time constants per threshold: 4 steps for tau_s = 3, the papers' values.
 GRAD_CLAMP = 4 / 3
@@ -55,10 +55,6 @@ class ByEvent(Neuron):
     _steps: list[Tensor] | None = None
     _counted: Tensor | None = None
     _batches: int = 0
-
-    def choose_input_gradient(self, value: str | None) -> None:
-        """Take over the option `input_gradient`."""
-        self.input_gradient = None if value is None else check_choice("input_gradient", value, *CHOICES)
 
     def run(
         self, x: Tensor, state: tuple[Tensor, ...] | None = None, lengths: Tensor | None = None

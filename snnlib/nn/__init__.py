@@ -20,10 +20,6 @@ from snnlib.nn.ragged import run_ragged
 from snnlib.nn.readout import SRMReadout
 from snnlib.nn.recurrent import SpikingRNN
 from snnlib.nn.recurrent_conv import SpikingConvRNN1d, SpikingConvRNN2d, SpikingConvRNN3d
-from snnlib.nn.renamed import fold_standardization as fold_standardization
-from snnlib.nn.renamed import fuse as fuse
-from snnlib.nn.renamed import standardize_weights as standardize_weights
-from snnlib.nn.renamed import unfuse as unfuse
 from snnlib.nn.residual import SpikingBlock
 from snnlib.nn.residual_connection import Residual
 from snnlib.nn.spiking import SpikingConv1d, SpikingConv2d, SpikingConv3d, SpikingLayer, SpikingLinear
@@ -100,7 +96,3 @@ __all__ = [
 ]
 
 guesses.answer_for(__name__, __all__)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)

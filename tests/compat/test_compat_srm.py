@@ -224,7 +224,7 @@ def test_function_in_every_dtype(dtype: torch.dtype, rng: torch.Generator) -> No
         assert gradient.isfinite().all() and gradient.any()
 
 
-def test_top_level_names_warn_once_of_their_sign() -> None:
+def test_top_level_names_warn_each_once_of_their_sign() -> None:
     """Names of `snnlib.compat` never do, nor does what has no sign."""
     code = """
 import warnings
@@ -237,11 +237,12 @@ with warnings.catch_warnings(record=True) as caught:
     print(len(caught))
     snnlib.srmConv(1, 2, 3)
     from snnlib import srmConv2d as again, srmLinear, srmNeuronFunc
+    snnlib.srmConv(1, 2, 3)
     print(len(caught), again is srmConv2d, caught[0].filename, caught[0].message)
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     first, second = run.stdout.splitlines()
     assert first == "0"
     assert second.startswith(
-        "1 True <string> snnlib.srmConv has the papers' gradients dL/dt, of the opposite sign"
+        "4 True <string> snnlib.srmConv has the papers' gradients dL/dt, of the opposite sign"
     )

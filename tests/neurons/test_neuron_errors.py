@@ -191,7 +191,7 @@ def test_wrong_state() -> None:
     neuron = LIF()
     with pytest.raises(TypeError, match=r"^state: expected the tuple that run returned, got Tensor$"):
         neuron.run(torch.zeros(4, 2, 3), torch.zeros(1, 2, 3))
-    with pytest.raises(ValueError, match=r"^state: expected shape \(1, 2, 3\) for \(v\), got \(1, 3, 2\)$"):
+    with pytest.raises(ValueError, match=r"^state: expected shape \(1, 2, 3\) for v, got \(1, 3, 2\)$"):
         neuron.run(torch.zeros(4, 2, 3), (torch.zeros(1, 3, 2),))
     with pytest.raises(ValueError, match=r"^threshold: expected 3 values, one per channel, got 2$"):
         LIF(threshold=torch.ones(2))(torch.zeros(4, 2, 3))

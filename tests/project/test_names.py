@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+from operator import attrgetter
+from types import ModuleType
 
 import pytest
 import torch
@@ -19,7 +21,7 @@ def test_dir_shows_what_new_code_uses() -> None:
     )
     assert not {"Any", "importlib", "guesses", "_LAZY", "_C", "srmConv", "QuickCumsum", "Round"} & set(names)
     # What a screen shows at a glance.
-    assert len(names) <= 75
+    assert len(names) <= 70
     assert all(getattr(snnlib, name) is not None for name in names)
     # Published names are there all the same, but no star brings them in.
     assert snnlib.srmConv is snnlib.compat.srmConv and "srmConv" not in snnlib.__all__
@@ -31,7 +33,7 @@ def test_dir_shows_what_new_code_uses() -> None:
         ("LIF", "neurons.LIF"),
         ("prepare", "prepare_"),
         ("datasets", "data"),
-        ("Residual", "nn.Residual"),
+        ("spike_add", "functional.spike_add"),
         ("Triangle", "surrogate.Triangle"),
         ("tet_loss", "losses.tet_loss"),
         ("ToFrames", "data.ToFrames"),
@@ -123,14 +125,25 @@ def test_modules_show_their_public_names_alone(package: str) -> None:
     assert dir(module) == sorted(module.__all__)
 
 
-def test_names_that_moved_work_and_warn_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(snnlib, "_WARNED", set())
-    with pytest.warns(FutureWarning, match=r"snnlib\.grad_scale is now snnlib\.functional\.grad_scale"):
-        assert snnlib.grad_scale is snnlib.functional.grad_scale
-    assert snnlib.grad_scale is snnlib.functional.grad_scale
-    with pytest.warns(FutureWarning, match=r"snnlib\.init is now snnlib\.prepare_"):
-        assert snnlib.__getattr__("init").calibrate_firing_rate_
-    assert not {"grad_scale", "init", "segment_sum"} & {*dir(snnlib), *snnlib.__all__}
+@pytest.mark.parametrize(
+    ("module", "old", "new"),
+    [
+        *(
+            (snnlib, name, f"functional.{name}")
+            for name in ("grad_scale", "segment_sum", "superpixel_unpool")
+        ),
+        *((module, name, f"{name}_") for name in ("fuse", "unfuse") for module in (snnlib, snnlib.nn)),
+        (snnlib.nn, "standardize_weights", "nn.standardize_weights_"),
+        (snnlib.nn, "fold_standardization", "nn.fold_standardization_"),
+    ],
+)
+def test_old_names_work_and_warn_once(module: ModuleType, old: str, new: str) -> None:
+    vars(module).pop(old, None)
+    with pytest.warns(FutureWarning, match=rf"^snnlib\.{old} is now snnlib\.{new}; ") as caught:
+        found = getattr(module, old)
+    assert caught[0].filename == __file__
+    assert found is attrgetter(new)(snnlib) is getattr(module, old)
+    assert old not in {*dir(module), *module.__all__}
 
 
 IMPORT = """
