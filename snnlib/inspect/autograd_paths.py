@@ -1,85 +1,69 @@
-"""Facts from the autograd graph of one forward pass: output layers, parameters without a gradient."""
+"""What one forward pass and its gradients tell: output layers, parameters without a gradient."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import Node
+from torch.utils._pytree import tree_leaves
 
 from snnlib.inspect.activity import spikes_of
+from snnlib.neurons.base import Output
 
 
-def tensors_in(output: Any) -> Iterator[Tensor]:
-    """The tensors of a net's output: itself, or those in tuples, lists and mappings."""
-    if isinstance(output, Tensor):
-        yield output
-    elif isinstance(output, Mapping):
-        for value in output.values():
-            yield from tensors_in(value)
-    elif isinstance(output, list | tuple):
-        for value in output:
-            yield from tensors_in(value)
+def tensors_in(output: Any) -> list[Tensor]:
+    """The tensors of a net's output: itself, or those in tuples, lists and dictionaries."""
+    return [leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor)]
 
 
 def output_layers(net: nn.Module, x: Any, layers: Mapping[str, nn.Module]) -> set[str]:
     """Names of the spiking layers whose spikes are the net's output: no layer and no weight comes after them.
 
-    Runs the net once, with gradients of all parameters of `layers`, frozen ones too.
+    Runs the net once, cut behind each layer: whether its spikes arrive is whether a number that is added to them does.
     """
-    made_by: dict[Node, str] = {}
-    feeding: set[str] = set()
+    added = {name: torch.zeros((), requires_grad=True) for name in layers}
+    # Scales and biases of one dimension make no layer.
+    weights: list[Tensor] = [p for p in net.parameters() if p.requires_grad and p.dim() >= 2]
+    inputs: list[Tensor] = []
 
-    def on_input(_layer: nn.Module, inputs: tuple[Any, ...]) -> None:
-        for tensor in tensors_in(inputs):
-            feeding.update(_layers_before(tensor, made_by)[0])
+    def on_input(_layer: nn.Module, given: tuple[Any, ...]) -> None:
+        inputs.extend(tensors_in(given))
 
-    def on_output(name: str) -> Any:
-        def hook(_layer: nn.Module, _inputs: Any, output: Any) -> None:
-            node = spikes_of(output).grad_fn
-            if node is not None:
-                made_by[node] = name
+    def cut_behind(name: str) -> Any:
+        def hook(_layer: nn.Module, _given: Any, output: Any) -> Any:
+            spikes = spikes_of(output).detach()
+            spikes = spikes + added[name].to(spikes)
+            return output._replace(value=spikes) if isinstance(output, Output) else spikes
 
         return hook
 
-    frozen = [p for layer in layers.values() for p in layer.parameters() if not p.requires_grad]
     with ExitStack() as after:
-        for parameter in frozen:
-            after.callback(parameter.requires_grad_, False)
-            parameter.requires_grad_(True)
         for name, layer in layers.items():
             after.callback(layer.register_forward_pre_hook(on_input).remove)
-            after.callback(layer.register_forward_hook(on_output(name)).remove)
+            after.callback(layer.register_forward_hook(cut_behind(name)).remove)
         with torch.enable_grad():
             output = net(x)
+    numbers = list(added.values())
     found: set[str] = set()
-    for tensor in tensors_in(output):
-        names, weighted = _layers_before(tensor, made_by)
-        found |= set() if weighted else names
-    return found - feeding
+    for end in tensors_in(output):
+        arrived = _reached([end], numbers + weights)
+        if not any(arrived[len(layers) :]):
+            found |= {name for name, here in zip(layers, arrived, strict=False) if here}
+    feeding = _reached(inputs, numbers)
+    return found - {name for name, here in zip(layers, feeding, strict=True) if here}
 
 
-def _layers_before(tensor: Tensor, made_by: Mapping[Node, str]) -> tuple[set[str], bool]:
-    """The layers whose output `tensor` comes from with no other layer between, and whether a weight is between."""
-    names: set[str] = set()
-    weighted = False
-    seen: set[Node] = set()
-    ahead = [tensor.grad_fn]
-    while ahead:
-        node = ahead.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        if node in made_by:
-            names.add(made_by[node])
-            continue
-        # A leaf of the graph; scales and biases of one dimension make no layer.
-        weighted |= getattr(node, "variable", torch.empty(0)).dim() >= 2
-        ahead += [before for before, _ in node.next_functions]
-    return names, weighted
+def _reached(ends: list[Tensor], starts: list[Tensor]) -> list[bool]:
+    """Whether each of `starts` is among what the ends were computed from."""
+    ends = [end for end in ends if end.requires_grad]
+    if not ends:
+        return [False] * len(starts)
+    none = [torch.zeros_like(end) for end in ends]
+    gradients = torch.autograd.grad(ends, starts, none, retain_graph=True, allow_unused=True)
+    return [gradient is not None for gradient in gradients]
 
 
 def without_gradient(net: nn.Module, output: Any) -> list[str]:

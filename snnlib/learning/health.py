@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Self, cast
+from typing import Any, Self
 
 from torch import Tensor, nn
 
 from snnlib.inspect.activity import SpikeCounter, own_steps, spikes_of
 from snnlib.inspect.shown import ShownAsText
-from snnlib.neurons import Integrator, Neuron
+from snnlib.neurons import Integrator
+from snnlib.neurons import training_watch as words
 from snnlib.neurons.base import Output
 from snnlib.neurons.training_watch import Window
 from snnlib.nn.fusion import blocks_by_part
@@ -20,8 +21,6 @@ from snnlib.nn.neuron_layer import NeuronLayer
 from snnlib.nn.readout import SRMReadout
 from snnlib.structure.layers import spiking_modules
 
-# A neuron that fires in more than half of all steps is reset before it has gathered much.
-_BUSY_RATE = 0.5
 # Shares from which a layer is reported; a few odd neurons or samples are normal.
 _REPORTED_SHARE = 0.1
 # Relative to the output layer's; rounding and shared weights alone make differences of ten to a hundred.
@@ -59,7 +58,7 @@ class SpikeDoctor(ShownAsText):
     - dead: channels that never fire, from a tenth of a layer; any of the output neurons;
     - silent outputs: samples in which the last layer does not fire, from a tenth of them;
     - saturated: a tenth of the neurons fire in more than half of all steps;
-    - exploding, vanishing: a gradient, relative to the weights, 1000 times larger or smaller than the last layer's;
+    - no gradient, or one that, relative to the weights, is 1000 times larger or smaller than the last layer's;
     - NaN or infinity in spikes or gradients;
     - a layer of exact spike times beside a module that knows gradients by amplitude alone.
 
@@ -71,7 +70,7 @@ class SpikeDoctor(ShownAsText):
     Of sequences of different lengths, in calls by `snnlib.run_ragged`, only the samples' own steps count.
 
     Layers keep the course of their training by themselves, a few numbers for every hundred batches, also before the
-    doctor came: the report shows it, so that one sees when a layer died.
+    doctor came: the report shows it, so that one sees when a layer died. From now on they warn by their names in `net`.
 
     Use it as a context manager, or with `attach()` and `detach()`; detached, it leaves no hook behind and can still be
     asked. It counts spikes and squares the weights' gradients: 2 % of a training step of the published N-MNIST net.
@@ -89,15 +88,17 @@ class SpikeDoctor(ShownAsText):
     ...     net((torch.rand(30, 8, 50) < 0.1).float()).sum().backward()
     >>> for finding in doctor.findings():
     ...     print(finding)
-    1 is silent: none of its 10 channels fired in 8 samples; it and the layers before it have no gradient, ...
+    1: no neuron fired in 8 samples, so neither this layer nor those before it learn; call snnlib.prepare_...
     """
 
     def __init__(self, net: nn.Module) -> None:
-        self._layers = spiking_modules(net)
+        self._layers: dict[str, Any] = dict(spiking_modules(net))
         if not self._layers:
             raise ValueError(
                 f"net: expected a module with spiking layers, got {type(net).__name__} without any"
             )
+        for name, layer in self._layers.items():
+            layer.training_watch.name = name
         self._net = net
         self._borders = gradient_findings(net)
         # Potentials of an `LRU` are those of hidden layers.
@@ -111,7 +112,7 @@ class SpikeDoctor(ShownAsText):
     def reset(self) -> None:
         """Forget everything seen so far."""
         self._counter.reset()
-        self._samples = 0
+        self._last, self._samples = "", 0
         # Sums on the net's device: watching does not wait for it.
         self._silent_samples: Tensor | int = 0
         self._squares: dict[str, Tensor] = {}
@@ -159,7 +160,7 @@ class SpikeDoctor(ShownAsText):
             steps = self._counter.steps_of(name)
             # Channels come first; those of a linear layer are its neurons.
             channels = count.reshape(len(count), -1)
-            busy = float((count > _BUSY_RATE * steps).double().mean())
+            busy = float((count > words.BUSY_RATE * steps).double().mean())
             rate = float(count.mean()) / steps
             dead = int((channels == 0).all(1).sum())
             result.append(LayerHealth(name, len(count), rate, dead, busy, self._relative_gradient(name)))
@@ -167,32 +168,27 @@ class SpikeDoctor(ShownAsText):
 
     def course(self) -> dict[str, list[Window]]:
         """Rates and shares of silent and saturated channels of each layer over its training batches, by its name."""
-        return {
-            name: list(layer.training_watch.course)
-            for name, layer in self._layers.items()
-            if isinstance(layer, NeuronLayer | Neuron)
-        }
+        return {name: list(layer.training_watch.course) for name, layer in self._layers.items()}
 
     def findings(self) -> list[str]:
         """One line per thing that is wrong; empty if nothing is, or nothing was seen."""
+        return list(self.found().values())
+
+    def found(self) -> dict[tuple[str, str], str]:
+        """The findings by layer and kind; kinds are those of `TrainingWatch.said`, words too where both have one."""
         layers = self.layers()
-        if not layers:
-            return []
-        found = [*self._borders]
-        last = layers[-1]
+        # Those of the net's structure name two modules each.
+        found = {("", text): text for text in self._borders} if layers else {}
         for layer in layers:
-            is_output = layer is last and self._fires_at_output
-            found += self._of_spikes(layer, tolerated=0 if is_output else _REPORTED_SHARE)
+            for kind, text in self._of_spikes(layer, is_last=layer is layers[-1]):
+                found[layer.name, kind] = f"{layer.name}: {text}"
             if layer.dead == layer.channels:
                 # What is behind a silent layer is silent as well.
                 return found
-        silent = float(self._silent_samples) / max(self._samples, 1)
-        if silent >= _REPORTED_SHARE:
-            found.append(
-                f"{last.name} does not fire at all in {silent:.0%} of the samples, which teach the net nothing: "
-                "raise its firing rate, or train with nn.supervised_spikes"
-            )
-        return found + self._of_gradients(layers)
+        for layer in layers:
+            for text in self._of_gradient(layer, layers[-1]):
+                found[layer.name, "gradient"] = f"{layer.name}: {text}"
+        return found
 
     def report(self) -> str:
         """A table of numbers, a row per layer, the course of training, and the findings below it."""
@@ -211,53 +207,37 @@ class SpikeDoctor(ShownAsText):
             lines += [f"{name:{width}}  {_in_a_line(course)}" for name, course in courses.items()]
         return "\n".join([*lines, *(self.findings() or ["nothing wrong" if names else "nothing seen yet"])])
 
-    def _of_spikes(self, layer: LayerHealth, tolerated: float) -> list[str]:
-        name, seen = layer.name, f"{self._samples} samples"
+    def _of_spikes(self, layer: LayerHealth, is_last: bool) -> words.Findings:
+        where = f"{self._samples} samples"
+        tolerated = 0 if is_last and self._fires_at_output else _REPORTED_SHARE
         if not math.isfinite(layer.rate):
-            return [f"{name} has NaN among its spikes: look at its weights and its input"]
-        if layer.dead == layer.channels:
-            learns = cast(NeuronLayer | Neuron, self._layers[name]).learns_when_silent
-            lost = "the layers" if learns else "it and the layers before it have no gradient, those"
-            return [
-                f"{name} is silent: none of its {layer.channels} channels fired in {seen}; {lost} behind it "
-                f"{'get ' if learns else ''}no input; weights or events are weak: snnlib.prepare_"
-            ]
-        found = []
-        if layer.dead > tolerated * layer.channels:
-            found.append(
-                f"{name} has dead channels: {layer.dead} of {layer.channels} never fired in {seen} and cannot learn: "
-                "snnlib.prepare_ before training, a lower learning rate during it"
-            )
+            yield "finite", "NaN is among its spikes; look at its weights and its input"
+        elif layer.dead == layer.channels:
+            learns = self._layers[layer.name].learns_when_silent
+            yield "silent", words.silence(where, learns, words.PREPARE)
+        elif layer.dead > tolerated * layer.channels:
+            lost = f"{layer.dead} of {layer.channels} channels did not fire in {where} and cannot learn"
+            yield "dead", f"{lost}; {words.PREPARE}, or {words.SLOWER}"
         if layer.busy >= _REPORTED_SHARE:
-            found.append(
-                f"{name} is saturated: {layer.busy:.0%} of its neurons fire in more than half of all steps, whatever "
-                "they see; its weights are too strong: snnlib.prepare_"
+            yield (
+                "saturated",
+                f"{layer.busy:.0%} of the neurons {words.always_firing(where)}; {words.PREPARE}",
             )
-        return found
+        silent = float(self._silent_samples) / max(self._samples, 1)
+        if is_last and silent >= _REPORTED_SHARE and layer.dead < layer.channels:
+            yield "samples", words.silent_samples(silent, where)
 
-    def _of_gradients(self, layers: list[LayerHealth]) -> list[str]:
-        reference = layers[-1].gradient
-        found = []
-        for layer in layers:
-            if layer.gradient is None:
-                continue
-            if not math.isfinite(layer.gradient):
-                found.append(f"{layer.name} has NaN or infinity in its gradient")
-            elif layer.gradient == 0:
-                found.append(
-                    f"{layer.name} fires but gets no gradient: nothing behind it answers to its spikes"
-                )
-            elif reference and layer.gradient > _GRADIENT_RATIO * reference:
-                found.append(
-                    f"{layer.name} has an exploding gradient: {layer.gradient / reference:.1g} times that of "
-                    f"{layers[-1].name}, relative to the weights"
-                )
-            elif reference and layer.gradient * _GRADIENT_RATIO < reference:
-                found.append(
-                    f"{layer.name} has a vanishing gradient: {layer.gradient / reference:.1g} times that of "
-                    f"{layers[-1].name}, relative to the weights"
-                )
-        return found
+    def _of_gradient(self, layer: LayerHealth, last: LayerHealth) -> Iterator[str]:
+        if layer.gradient is None:
+            return
+        ratio = layer.gradient / last.gradient if last.gradient else 1.0
+        if not math.isfinite(layer.gradient):
+            yield "NaN or infinity is in its gradient"
+        elif layer.gradient == 0:
+            yield words.without_gradient("weight", f"{self._samples} samples", words.NOTHING_REACHES_THE_LOSS)
+        elif ratio > _GRADIENT_RATIO or ratio < 1 / _GRADIENT_RATIO:
+            kind = "exploding" if ratio > 1 else "vanishing"
+            yield f"{kind} gradient, {ratio:.1g} times that of {last.name}, relative to the weights"
 
     def _relative_gradient(self, name: str) -> float | None:
         weights = _learned(self._layers[name])
@@ -266,7 +246,7 @@ class SpikeDoctor(ShownAsText):
         backwards = self._gradients[name] / len(weights)
         size = math.sqrt(sum(float(weight.detach().double().square().sum()) for weight in weights))
         # Of the effective weight: its gradient is smaller and it is larger by the gain.
-        size *= float(cast(NeuronLayer, self._layers[name]).gain.square().mean())
+        size *= float(self._layers[name].gain.square().mean())
         return math.sqrt(float(self._squares[name]) / backwards) / size if size else math.inf
 
     def _on_spikes(self, name: str) -> Callable[..., None]:
@@ -276,13 +256,13 @@ class SpikeDoctor(ShownAsText):
             spikes = spikes_of(output)
             if name not in self._counter.counts:
                 # Called after all layers seen so far, so none of those is the last.
-                self._samples, self._silent_samples = 0, 0
+                self._last, self._samples, self._silent_samples = name, 0, 0
             self._counter.add(name, spikes)
-            if name == next(reversed(self._counter.counts)):
+            if name == self._last:
                 own, _ = own_steps(layer, spikes.detach())
                 # Along memory first: a sequence may lie channels-last.
                 per_step = own.sum(tuple(range(2, spikes.dim())))
-                silent = (per_step == 0).all(int(getattr(layer, "batch_first", False)))
+                silent = (per_step == 0).all(int(layer.batch_first))
                 self._samples += len(silent)
                 self._silent_samples = self._silent_samples + silent.sum()
 

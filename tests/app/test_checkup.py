@@ -39,8 +39,8 @@ def test_a_layer_that_dies_is_marked_when_it_warns(train, capsys: pytest.Capture
     """The doctor speaks at the ends of epochs 4 and 5, before the layer would after batch 300, that of epoch 6."""
     result = train(120, batch_size=1, copies=1, epochs=6, lr=1e-9)
     out = capsys.readouterr().out
-    assert "conv1: " not in out
-    assert out.count("  conv1 is silent: none of its 4 channels fired in 50 samples") == 1
+    assert out.count("conv1: ") == out.count("  conv1: no neuron fired in 50 samples, so neither this layer") == 1
+    assert "prepare_" not in out
     assert [row["warned_conv1"] for row in result.history] == [0, 0, 0, 0, 0, 1]
 
 
@@ -48,13 +48,13 @@ def test_a_finding_is_said_once_whatever_its_numbers(config: TrainConfig) -> Non
     said: list[str] = []
     checkup = Checkup(SpikingClassifier(config, config.kind.facts(config)).net, said.append)
     for share in (12, 40):
-        found = [
-            f"conv1 is saturated: {share}% of its neurons fire",
-            "fc1 has dead channels: 1 of 3 never fired",
-        ]
-        checkup.doctor.findings = lambda found=found: found  # type: ignore[union-attr, method-assign]
+        found = {
+            ("conv1", "saturated"): f"conv1: {share}% of the neurons fired in more than half of all steps",
+            ("fc1", "dead"): "fc1: 1 of 3 channels did not fire",
+        }
+        checkup.doctor.found = lambda found=found: found  # type: ignore[union-attr, method-assign]
         checkup.on_train_epoch_end()
     assert said == [
-        "  conv1 is saturated: 12% of its neurons fire",
-        "  fc1 has dead channels: 1 of 3 never fired",
+        "  conv1: 12% of the neurons fired in more than half of all steps",
+        "  fc1: 1 of 3 channels did not fire",
     ]

@@ -70,15 +70,15 @@ def test_a_fused_net_has_the_same_rates_and_dead_channels() -> None:
 @pytest.mark.parametrize(
     ("factor", "expected"),
     [
-        (0.01, "conv1 is silent: none of its 8 channels fired in 12 samples"),
-        (100.0, "is saturated: "),
+        (0.01, "conv1: no neuron fired in 12 samples"),
+        (100.0, "of the neurons fired in more than half of all steps of 12 samples"),
     ],
 )
 def test_absurd_scales_are_named_and_train_after_calibration(factor: float, expected: str) -> None:
     net, (x, labels) = _scaled(factor), _task()
     findings = _findings(net)
     assert any(expected in finding for finding in findings), findings
-    assert all("snnlib.prepare_" in finding for finding in findings if "silent" in finding)
+    assert all("snnlib.prepare_" in finding for finding in findings if "no neuron fired" in finding)
     calibrate_firing_rate_(net, x, {"conv1": 0.05, "conv2": 0.05, "fc1": 0.05, "fc2": 0.1})
     net.zero_grad()
     assert _findings(net) == []
@@ -97,9 +97,7 @@ def test_a_silent_layer_is_named_once() -> None:
     with torch.no_grad():
         net.conv2.weight.zero_()
     (finding,) = _findings(net)
-    assert finding.startswith(
-        "conv2 is silent: none of its 16 channels fired in 12 samples; it and the layers"
-    )
+    assert finding.startswith("conv2: no neuron fired in 12 samples, so neither this layer nor those before it")
 
 
 def test_the_report_shows_the_course_of_training_and_when_a_layer_died() -> None:
@@ -137,11 +135,9 @@ def test_dead_channels_and_silent_outputs() -> None:
     with SpikeDoctor(net) as doctor:
         net(x)
     findings = doctor.findings()
-    assert findings[0].startswith(
-        "conv1 has dead channels: 3 of 8 never fired in 12 samples and cannot learn"
-    )
-    assert any(finding.startswith("fc2 has dead channels: 1 of 3") for finding in findings)
-    assert any(finding.startswith("fc2 does not fire at all in 50% of the samples") for finding in findings)
+    assert findings[0].startswith("conv1: 3 of 8 channels did not fire in 12 samples and cannot learn")
+    assert any(finding.startswith("fc2: 1 of 3 channels did not fire") for finding in findings)
+    assert any(finding.startswith("fc2: no neuron fired in 50% of 12 samples") for finding in findings)
 
 
 def test_a_dead_channel_before_a_readout_is_no_dead_output() -> None:
@@ -152,21 +148,21 @@ def test_a_dead_channel_before_a_readout_is_no_dead_output() -> None:
     x = torch.ones(10, 4, 20)
     with SpikeDoctor(net) as doctor:
         net(x)
-    assert not any("dead" in finding for finding in doctor.findings())
+    assert not any("did not fire" in finding for finding in doctor.findings())
     with SpikeDoctor(net[:1]) as doctor:
         net(x)
-    assert any("dead channels: 1 of 12" in finding for finding in doctor.findings())
+    assert any("1 of 12 channels did not fire" in finding for finding in doctor.findings())
 
 
 @pytest.mark.parametrize(
-    ("scale", "word"), [(1e6, "exploding"), (1e-6, "vanishing"), (0.0, "gets no gradient")]
+    ("scale", "word"), [(1e6, "exploding"), (1e-6, "vanishing"), (0.0, "the gradient of the weight was exactly 0")]
 )
 def test_gradients(scale: float, word: str) -> None:
     net = _net()
     calibrate_firing_rate_(net, _task()[0], 0.1)
     net.conv2.input_grad_scale = scale
     (finding,) = _findings(net)
-    assert finding.startswith("conv1 ")
+    assert finding.startswith("conv1: ")
     assert word in finding
 
 
@@ -174,12 +170,12 @@ def test_nan_weights_and_gradients() -> None:
     net = _net()
     with torch.no_grad():
         net.conv2.weight[0] = torch.nan
-    assert "conv2 has NaN among its spikes: look at its weights and its input" in _findings(net)
+    assert "conv2: NaN is among its spikes; look at its weights and its input" in _findings(net)
     net = _net()
     calibrate_firing_rate_(net, _task()[0], 0.1)
     with SpikeDoctor(net) as doctor:
         (net(_task()[0]).sum() * torch.inf).backward()
-    assert "conv1 has NaN or infinity in its gradient" in doctor.findings()
+    assert "conv1: NaN or infinity is in its gradient" in doctor.findings()
 
 
 @pytest.mark.parametrize("batch_first", [False, True])
@@ -204,7 +200,7 @@ def test_numbers(batch_first: bool) -> None:
     # Root mean square of 1 and 3 times the gradient, which was 3 times at last.
     expected = (gradient / 3).norm() * 5**0.5 / layer.weight.norm()
     assert health.gradient == pytest.approx(float(expected.detach()), rel=1e-5)
-    assert "0 does not fire at all in 25% of the samples" in doctor.report()
+    assert "0: no neuron fired in 25% of 8 samples" in doctor.report()
     doctor.reset()
     assert doctor.layers() == []
 
@@ -317,7 +313,7 @@ def test_the_last_layer_is_the_one_called_last() -> None:
         net(x)
     assert [layer.name for layer in doctor.layers()] == ["hidden", "output"]
     assert any(
-        "output does not fire at all in 50% of the samples" in finding for finding in doctor.findings()
+        "output: no neuron fired in 50% of 8 samples" in finding for finding in doctor.findings()
     )
 
 

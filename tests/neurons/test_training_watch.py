@@ -3,7 +3,6 @@
 import copy
 import pickle
 import warnings
-import weakref
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -17,6 +16,8 @@ from snnlib.nn.neuron_layer import NeuronLayer
 
 
 class _Net(nn.Module):
+    mixes_time = False
+
     def __init__(self) -> None:
         super().__init__()
         torch.manual_seed(0)
@@ -347,25 +348,6 @@ def test_channels_that_are_taken_out_begin_anew() -> None:
     net.classifier.weight = nn.Parameter(net.classifier.weight[:2].detach().clone())
     assert _train(net, 160) == []
     assert net.classifier.training_watch.course[-1].last == 100
-
-
-class _Tidy(_Net):
-    """A net that needs less memory as it goes on."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        scratch = torch.ones(3)
-        alive = weakref.ref(scratch)
-        x = self.features(x)
-        del scratch
-        assert alive() is None, "a frame's locals were copied"
-        return self.classifier(x)
-
-
-def test_a_net_without_a_finding_frees_what_it_deletes() -> None:
-    # A training step peaked a third higher when the third batch looked for names that nobody was told.
-    net = _Tidy()
-    snnlib.prepare_(net, _batch())
-    assert _train(net, 101) == []
 
 
 # Neurons that stand alone

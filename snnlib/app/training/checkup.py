@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +10,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from torch import nn
 
 from snnlib.learning.health import SpikeDoctor
+from snnlib.neurons.training_watch import PREPARE
 from snnlib.structure.layers import spiking_modules
 
 
@@ -28,15 +28,15 @@ class Checkup(pl.Callback):
     def __init__(self, net: nn.Module, show: Callable[[str], None]) -> None:
         self._layers: dict[str, Any] = dict(spiking_modules(net))
         self.doctor, self.show = SpikeDoctor(net) if self._layers else None, show
-        # Warnings of each layer so far, and what the doctor has found: a layer's name and the first words.
-        self._counted: Counter[str] = Counter()
-        self._found: set[str] = set()
+        # What was shown: names of layers, and kinds of what is wrong with them.
+        self._shown: set[tuple[str, str]] = set()
         self.warned = dict.fromkeys(self._layers, 0)
+        self._counted = dict(self.warned)
 
     def on_train_start(self, *_: Any) -> None:
         """Ask the layers to leave their warnings to this object."""
-        for name, layer in self._layers.items():
-            layer.training_watch.name, layer.training_watch.warns = name, False
+        for layer in self._layers.values():
+            layer.training_watch.warns = False
 
     def on_train_epoch_start(self, *_: Any) -> None:
         """Start to watch."""
@@ -49,12 +49,11 @@ class Checkup(pl.Callback):
     def on_train_batch_end(self, *_: Any) -> None:
         """Show warnings that are new."""
         for name, layer in self._layers.items():
-            said = list(layer.training_watch.said.items())
-            for kind, text in said[self._counted[name] :]:
-                if kind != "silent" or f"{name} is silent:" not in self._found:
-                    self.show(f"  {text}")
-                self.warned[name] += 1
+            said = layer.training_watch.said
+            self.warned[name] += len(said) - self._counted[name]
             self._counted[name] = len(said)
+            for kind, text in said.items():
+                self._show(name, kind, text)
 
     def on_validation_start(self, *_: Any) -> None:
         """The test is not watched."""
@@ -64,10 +63,12 @@ class Checkup(pl.Callback):
     @rank_zero_only
     def on_train_epoch_end(self, *_: Any) -> None:
         """Say, once in a run, what was found in layers that have not warned by themselves."""
-        for finding in [] if self.doctor is None else self.doctor.findings():
-            name, *words = finding.split()[:3]
-            found = " ".join([name, *words])
-            if found not in self._found and not self._counted[name]:
-                # That is what the run began with.
-                self.show(f"  {finding.removesuffix(': snnlib.prepare_')}")
-            self._found.add(found)
+        for (name, kind), text in {} if self.doctor is None else self.doctor.found().items():
+            if not name or not self._layers[name].training_watch.said:
+                self._show(name, kind, text)
+
+    def _show(self, name: str, kind: str, text: str) -> None:
+        if (name, kind) not in self._shown:
+            self._shown.add((name, kind))
+            # With that the run began.
+            self.show(f"  {text.removesuffix(f'; {PREPARE}')}")
