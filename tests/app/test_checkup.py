@@ -39,7 +39,11 @@ def test_a_layer_that_dies_is_marked_when_it_warns(train, capsys: pytest.Capture
     """The doctor speaks at the ends of epochs 4 and 5, before the layer would after batch 300, that of epoch 6."""
     result = train(120, batch_size=1, copies=1, epochs=6, lr=1e-9)
     out = capsys.readouterr().out
-    assert out.count("conv1: ") == out.count("  conv1: no neuron fired in 50 samples, so neither this layer") == 1
+    assert (
+        out.count("conv1: ")
+        == out.count("  conv1: no neuron fired in 50 samples, so neither this layer")
+        == 1
+    )
     assert "prepare_" not in out
     assert [row["warned_conv1"] for row in result.history] == [0, 0, 0, 0, 0, 1]
 

@@ -97,7 +97,9 @@ def test_a_silent_layer_is_named_once() -> None:
     with torch.no_grad():
         net.conv2.weight.zero_()
     (finding,) = _findings(net)
-    assert finding.startswith("conv2: no neuron fired in 12 samples, so neither this layer nor those before it")
+    assert finding.startswith(
+        "conv2: no neuron fired in 12 samples, so neither this layer nor those before it"
+    )
 
 
 def test_the_report_shows_the_course_of_training_and_when_a_layer_died() -> None:
@@ -155,7 +157,8 @@ def test_a_dead_channel_before_a_readout_is_no_dead_output() -> None:
 
 
 @pytest.mark.parametrize(
-    ("scale", "word"), [(1e6, "exploding"), (1e-6, "vanishing"), (0.0, "the gradient of the weight was exactly 0")]
+    ("scale", "word"),
+    [(1e6, "exploding"), (1e-6, "vanishing"), (0.0, "the gradient of the weight was exactly 0")],
 )
 def test_gradients(scale: float, word: str) -> None:
     net = _net()
@@ -312,9 +315,7 @@ def test_the_last_layer_is_the_one_called_last() -> None:
         net(x)
         net(x)
     assert [layer.name for layer in doctor.layers()] == ["hidden", "output"]
-    assert any(
-        "output: no neuron fired in 50% of 8 samples" in finding for finding in doctor.findings()
-    )
+    assert any("output: no neuron fired in 50% of 8 samples" in finding for finding in doctor.findings())
 
 
 def test_repr_tells_layers_and_samples() -> None:

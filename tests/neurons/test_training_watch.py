@@ -360,6 +360,8 @@ def _behind_norm(surrogate: snnlib.surrogate.Surrogate, fused: bool) -> nn.Seque
         snnlib.neurons.LIF(tau=2.0, surrogate=surrogate),
         snnlib.SpikingLinear(4 * 64, 3),
     )
+    # It tells them their names.
+    snnlib.SpikeDoctor(net)
     return snnlib.fuse_(net) if fused else net
 
 
