@@ -1,7 +1,6 @@
 """Makes the notebooks of examples/notebooks from the tutorials in docs/, run once, with outputs and pictures.
 
-    python release/notebooks.py [NAME ...]          # make notebooks
-    python release/notebooks.py --check             # exit status 1 where a notebook is not of today's page
+    python release/notebooks.py [NAME ...]
 
 Prose becomes text cells, code blocks become code cells without prompts and results. A comment in a page
 
@@ -15,7 +14,6 @@ library is not installed is left as it is. The curves of MNIST are those of its 
 
 from __future__ import annotations
 
-import argparse
 import doctest
 import json
 import re
@@ -144,24 +142,9 @@ def run(name: str) -> None:
     print(f"{name}: {sum(cell.cell_type == 'code' for cell in made.cells)} code cells", flush=True)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("names", nargs="*", choices=[*PAGES, []], metavar="NAME", help="default: all")
-    parser.add_argument("--check", action="store_true", help="run nothing")
-    arguments = parser.parse_args()
-    if arguments.check:
-        for name in (old := stale()):
-            print(f"{name}: not of today's docs/{PAGES[name]}; make notebooks")
-        return int(bool(old))
-    for name in arguments.names or PAGES:
-        if (library := NEEDS.get(name)) and find_spec(library) is None:
-            print(f"{name}: needs {library}, which is not installed; left as it is")
-            continue
-        run(name)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    for asked in sys.argv[1:] or PAGES:
+        if (library := NEEDS.get(asked)) and find_spec(library) is None:
+            print(f"{asked}: needs {library}, which is not installed; left as it is")
+        else:
+            run(asked)

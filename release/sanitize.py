@@ -39,18 +39,18 @@ def files(names: tuple[str, ...]) -> list[str]:
     return [found[name] for name in names]
 
 
+def output(*command: str) -> str:
+    """What a command prints."""
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
 def module(folder: Path, sanitizers: str) -> Path:
     """The compiled module with these sanitizers."""
     python = sys.executable
     # Its cmake and ninja; ninja shares out the cores by itself.
-    environment = {
-        **os.environ,
-        "PATH": f"{Path(python).parent}{os.pathsep}{os.environ['PATH']}",
-        "MAKEFLAGS": "",
-    }
-    pybind11 = subprocess.run(
-        [python, "-m", "pybind11", "--cmakedir"], check=True, capture_output=True, text=True
-    ).stdout.strip()
+    path = f"{Path(python).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "MAKEFLAGS": ""}
+    pybind11 = output(python, "-m", "pybind11", "--cmakedir")
     definitions = {
         "SNNLIB_CUDA": "OFF",
         "SNNLIB_SANITIZE": sanitizers,
@@ -66,51 +66,38 @@ def module(folder: Path, sanitizers: str) -> Path:
 
 def runtime(*libraries: str) -> str:
     """The compiler's libraries of sanitizers, which are loaded before Python."""
-    return " ".join(
-        subprocess.run(
-            ["c++", f"-print-file-name={library}.so"], check=True, capture_output=True, text=True
-        ).stdout.strip()
-        for library in libraries
-    )
+    return " ".join(output("c++", f"-print-file-name={library}.so") for library in libraries)
 
 
-def pytest(names: tuple[str, ...], environment: dict[str, str], *options: str) -> int:
-    """Exit status of these test files."""
-    command = [sys.executable, "-m", "pytest", *options, *files(names)]
-    return subprocess.run(command, check=False, cwd=ROOT, env={**os.environ, **environment}).returncode
+def pytest(names: tuple[str, ...], libraries: tuple[str, ...], choice: str, **environment: str) -> int:
+    """Exit status of these test files, with the compiler's libraries of sanitizers loaded before Python."""
+    environment = {**os.environ, **environment, "LD_PRELOAD": runtime(*libraries)}
+    command = [sys.executable, "-m", "pytest", "-q", "--numprocesses", "auto", "-k", choice, *files(names)]
+    return subprocess.run(command, check=False, cwd=ROOT, env=environment).returncode
 
 
 def memory() -> int:
     """Accesses out of bounds and undefined behaviour of the CPU kernels."""
-    environment = {
-        **MEMORY_OPTIONS,
-        "SNNLIB_TEST_MODULE": str(module(ROOT / "build" / "sanitize", "address,undefined")),
-        "LD_PRELOAD": runtime("libasan", "libubsan"),
-    }
-    return pytest(MEMORY_TESTS, environment, "-q", "--numprocesses", "auto", "-k", MEMORY_CHOICE)
+    built = str(module(ROOT / "build" / "sanitize", "address,undefined"))
+    libraries = ("libasan", "libubsan")
+    return pytest(MEMORY_TESTS, libraries, MEMORY_CHOICE, **MEMORY_OPTIONS, SNNLIB_TEST_MODULE=built)
 
 
 def threads() -> int:
     """Races of the CPU kernels on three threads, on one in torch, whose loops are not compiled for the sanitizer."""
-    environment = {
+    options = {
         "SNNLIB_TEST_MODULE": str(module(ROOT / "build" / "sanitize-threads", "thread")),
         "SNNLIB_TEST_THREADS": "3",
         "OMP_NUM_THREADS": "1",
         "TSAN_OPTIONS": f"halt_on_error=1:suppressions={ROOT / 'tests' / 'native' / 'thread_sanitizer.supp'}",
-        "LD_PRELOAD": runtime("libtsan"),
     }
-    return pytest(THREAD_TESTS, environment, "-q", "--numprocesses", "auto", "-k", THREAD_CHOICE)
+    return pytest(THREAD_TESTS, ("libtsan",), THREAD_CHOICE, **options)
 
 
 def emulation() -> int:
     """Accesses out of bounds and undefined behaviour of the CUDA kernels, as loops on the CPU."""
-    environment = {
-        **MEMORY_OPTIONS,
-        "UBSAN_OPTIONS": "halt_on_error=1",
-        "SNNLIB_SANITIZE": "address,undefined",
-        "LD_PRELOAD": runtime("libasan", "libubsan"),
-    }
-    return pytest(EMULATION_TESTS, environment)
+    options = {**MEMORY_OPTIONS, "SNNLIB_SANITIZE": "address,undefined"}
+    return pytest(EMULATION_TESTS, ("libasan", "libubsan"), "", **options)
 
 
 CHECKS = {check.__name__: check for check in (memory, threads, emulation)}

@@ -6,9 +6,9 @@
 `newest` the newest there is. One wheel serves all torch versions of its Python, as the compiled module does not link
 torch. It is built in isolation, from the source distribution; with `--kernels` it holds CUDA kernels
 (`cuda_toolkit.py`) and says so in its version. Interpreters are looked for as `python3.X` on PATH and under pyenv; what
-is not there, or whose torch does not install, is printed as such. Every environment is removed when its suite has run;
-the wheels stay. At the end comes the matrix for docs/reliability.md. The exit status is 1 where a suite failed, and 0
-where pairs were missing.
+is not there is printed as such. Every environment is removed when its suite has run; the wheels stay. At the end comes
+the matrix for docs/reliability.md. The exit status is 1 where a suite failed or a torch did not install, and 0 where
+interpreters were missing.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ PAIRS = [
     *((python, PINNED) for python in ("3.11", "3.12", "3.13", "3.14")),
     ("3.14", "newest"),
 ]
+# States of a pair that fail the whole: a torch that does not install is none that is supported.
+FAILURES = ("FAILED", "no wheel", "not installed")
 # Where a virtual environment has its programs.
 PROGRAMS = "Scripts" if os.name == "nt" else "bin"
 # Wheels stay below this, trained nets of 0.3 MB among them: without CUDA kernels, and with those of seven generations.
@@ -61,22 +63,20 @@ def interpreter(version: str) -> str | None:
     return None
 
 
-def run(*command: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
+def run(*command: str | Path, folder: Path = ROOT, **variables: str) -> subprocess.CompletedProcess[str]:
     """A finished command with its output."""
-    return subprocess.run(
-        [str(part) for part in command],
-        capture_output=True, text=True, check=False, cwd=ROOT, env={**os.environ, **variables},
-    )  # fmt: skip
+    words, environment = [str(part) for part in command], {**os.environ, **variables}
+    return subprocess.run(words, capture_output=True, text=True, check=False, cwd=folder, env=environment)
 
 
-def last_line(text: str) -> str:
-    """What a tool said at its end."""
-    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
+def last_line(*texts: str) -> str:
+    """What a tool said at the end of the first text that is not empty."""
+    return next((text.strip().splitlines()[-1].strip() for text in texts if text.strip()), "")
 
 
 def build(python: str, folder: Path, kernels: bool) -> Path | str:
     """The wheel for an interpreter, built in isolation from a source distribution; else what went wrong."""
-    done = run(python, "-m", "venv", "--clear", folder / "builder")
+    run(python, "-m", "venv", "--clear", folder / "builder")
     tool = folder / "builder" / PROGRAMS / "python"
     for command in (
         (tool, "-m", "pip", "install", "--quiet", "build"),
@@ -84,23 +84,20 @@ def build(python: str, folder: Path, kernels: bool) -> Path | str:
     ):
         done = run(*command)
         if done.returncode:
-            return last_line(done.stderr) or last_line(done.stdout)
+            return last_line(done.stderr, done.stdout)
     with tarfile.open(next(folder.glob("snnlib-*.tar.gz"))) as archive:
         archive.extractall(folder / "sources", filter="data")
     (sources,) = (folder / "sources").iterdir()
     settings, variables = {"SNNLIB_CUDA": "OFF"}, {}
     if kernels:
-        settings, variables = (
-            cuda_toolkit.SETTINGS,
-            {"CUDACXX": str(cuda_toolkit.install(folder / "toolkit"))},
-        )
+        settings, variables["CUDACXX"] = cuda_toolkit.SETTINGS, str(cuda_toolkit.install(folder / "toolkit"))
         cuda_toolkit.mark(sources)
     options = [f"-Ccmake.define.{name}={value}" for name, value in settings.items()]
     done = run(tool, "-m", "build", "--wheel", "--outdir", folder, *options, sources, **variables)
     for made in ("builder", "sources", "toolkit"):
         shutil.rmtree(folder / made, ignore_errors=True)
     if done.returncode:
-        return last_line(done.stderr) or last_line(done.stdout)
+        return last_line(done.stderr, done.stdout)
     wheel = next(folder.glob("snnlib-*.whl"))
     size, most = wheel.stat().st_size, MOST_BYTES_WITH_KERNELS if kernels else MOST_BYTES
     return wheel if size < most else f"the wheel has {size} bytes, expected less than {most}"
@@ -115,8 +112,8 @@ def processor_seconds(*command: str | Path) -> tuple[float, subprocess.Completed
     return spent, done
 
 
-def check(python: str, torch: str, wheel: Path, folder: Path) -> tuple[bool | None, str, str]:
-    """(whether the smoke suite passed, its last line, torch's version); None where there was no environment."""
+def check(python: str, torch: str, wheel: Path, folder: Path) -> tuple[str, str, str]:
+    """(state of the smoke suite, its last line, torch's version)."""
     run(python, "-m", "venv", "--clear", folder)
     tool = folder / PROGRAMS / "python"
     wanted = "torch" if torch == "newest" else f"torch=={torch}"
@@ -124,35 +121,45 @@ def check(python: str, torch: str, wheel: Path, folder: Path) -> tuple[bool | No
         installing = (tool, "-m", "pip", "install", "--quiet", "--only-binary", ":all:", *packages)
         install, done = processor_seconds(*installing)
         if done.returncode:
-            return None, last_line(done.stderr), torch
+            return "not installed", last_line(done.stderr), torch
     version = run(tool, "-c", "import importlib.metadata as m; print(m.version('torch'))").stdout.strip()
     # The fastest of several, as other programs can only make it slower; the first one compiles the modules.
     imports = [float(run(tool, "-c", IMPORT).stdout or "inf") for _ in range(5)]
     if install > MOST_TO_INSTALL or min(imports) > MOST_TO_IMPORT:
-        said = (
-            f"install {install:.1f} s, import {min(imports):.2f} s; most: {MOST_TO_INSTALL}, {MOST_TO_IMPORT}"
-        )
-        return False, said, version
+        most = f"most: {MOST_TO_INSTALL}, {MOST_TO_IMPORT}"
+        return "FAILED", f"install {install:.1f} s, import {min(imports):.2f} s; {most}", version
     # Of the facts about the compiled module, what GPUs it is for.
     facts = run(folder / PROGRAMS / "snnlib", "doctor").stdout
     cuda = re.search(r"^CUDA +((?:built|not) .+)$", facts, re.MULTILINE)
     # Outside the source tree, so that the installed package is the one that is found, and without the settings of the
     # project's own tests, which name plugins that are not there.
-    done = subprocess.run(
-        [
-            *(str(tool), "-m", "pytest", "-q", "-p", "no:cacheprovider"),
-            *("-c", os.devnull, "--pyargs", "snnlib.testing.smoke"),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=folder,
-    )
+    smoke = ("-q", "-p", "no:cacheprovider", "-c", os.devnull, "--pyargs", "snnlib.testing.smoke")
+    done = run(tool, "-m", "pytest", *smoke, folder=folder)
     if done.returncode:
         print(done.stdout[-5000:], done.stderr[-2000:], flush=True)
-    passed = done.returncode == 0 and cuda is not None
+    state = "passed" if done.returncode == 0 and cuda is not None else "FAILED"
     took = f"installed in {install:.1f} s, imported in {min(imports):.2f} s of processor time"
-    return passed, f"{last_line(done.stdout)}; {took}; snnlib doctor: {cuda and cuda[1]}", version
+    return state, f"{last_line(done.stdout)}; {took}; snnlib doctor: {cuda and cuda[1]}", version
+
+
+def tried(
+    version: str, torch: str, folder: Path, wheels: dict[str, Path | str], kernels: bool
+) -> tuple[str, str, str]:
+    """(state, version of torch, what was said) of a pair; a wheel that is made is kept for the next."""
+    if (python := interpreter(version)) is None:
+        return "not tried", torch, "no interpreter"
+    if version not in wheels:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        wheels[version] = build(python, folder, kernels)
+    wheel = wheels[version]
+    if isinstance(wheel, str):
+        return "no wheel", torch, wheel
+    environment = folder / f"torch-{torch}"
+    state, said, found = check(python, torch, wheel, environment)
+    # Builds with CUDA take gigabytes.
+    shutil.rmtree(environment)
+    return state, found, f"wheel of {wheel.stat().st_size / 1e6:.2f} MB; {said}"
 
 
 def main() -> int:
@@ -170,36 +177,12 @@ def main() -> int:
     pairs = [tuple(named.get(part, part) for part in pair.split(":")) for pair in args.pairs or ()] or PAIRS
     wheels: dict[str, Path | str] = {}
     matrix: list[str] = []
-    failed = False
-
-    def say(version: str, torch: str, state: str, said: str) -> None:
-        nonlocal failed
-        failed = failed or state in ("FAILED", "no wheel")
-        print(f"Python {version}, torch {torch}: {state}: {said}", flush=True)
-        matrix.append(f"| {version} | {torch} | {state} | {said} |")
-
     for version, torch in pairs:
-        folder = args.build.resolve() / version
-        python = interpreter(version)
-        if python is None:
-            say(version, torch, "not tried", "no interpreter")
-            continue
-        if version not in wheels:
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir(parents=True)
-            wheels[version] = build(python, folder, args.kernels)
-        wheel = wheels[version]
-        if isinstance(wheel, str):
-            say(version, torch, "no wheel", wheel)
-            continue
-        environment = folder / f"torch-{torch}"
-        passed, said, found = check(python, torch, wheel, environment)
-        # Builds with CUDA take gigabytes.
-        shutil.rmtree(environment)
-        state = "not tried" if passed is None else "passed" if passed else "FAILED"
-        say(version, found, state, f"wheel of {wheel.stat().st_size / 1e6:.2f} MB; {said}")
+        state, found, said = tried(version, torch, args.build.resolve() / version, wheels, args.kernels)
+        print(f"Python {version}, torch {found}: {state}: {said}", flush=True)
+        matrix.append(f"| {version} | {found} | {state} | {said} |")
     print("\n".join(["", "| Python | torch | smoke suite | |", "| --- | --- | --- | --- |", *matrix]))
-    return int(failed)
+    return int(any(f"| {state} |" in row for row in matrix for state in FAILURES))
 
 
 if __name__ == "__main__":
