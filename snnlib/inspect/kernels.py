@@ -20,7 +20,6 @@ from snnlib.functional.operators import SequenceConvolution
 from snnlib.functional.recurrent import step_by_step
 from snnlib.inspect.shown import ShownAsText
 from snnlib.neurons import SRM, Neuron
-from snnlib.nn.neuron_layer import NeuronLayer
 from snnlib.nn.recurrent_layer import Recurrent
 from snnlib.nn.spiking import SpikingLayer
 from snnlib.structure.layers import gives_potentials
@@ -64,7 +63,7 @@ class Dispatches(ShownAsText, dict[str, Dispatch]):
 
 
 @overload
-def explain_dispatch(layer: NeuronLayer, x: Tensor) -> Dispatch: ...  # type: ignore[overload-overlap]
+def explain_dispatch(layer: SpikingLayer, x: Tensor) -> Dispatch: ...  # type: ignore[overload-overlap]
 
 
 @overload
@@ -94,10 +93,10 @@ def explain_dispatch(layer: nn.Module, x: Tensor) -> Dispatch | Dispatches:
     >>> snnlib.explain_dispatch(layer, torch.rand(30, 8, 2, 34, 34)).forward.path
     'dense'
     """
-    return _of_layer(layer, x) if isinstance(layer, NeuronLayer) else _of_net(layer, x)
+    return _of_layer(layer, x) if isinstance(layer, SpikingLayer) else _of_net(layer, x)
 
 
-def _of_layer(layer: NeuronLayer, x: Tensor) -> Dispatch:
+def _of_layer(layer: SpikingLayer, x: Tensor) -> Dispatch:
     with torch.no_grad():
         weight = layer.effective_weight
         spikes = layer.pooled(x, (1, 1))
@@ -117,7 +116,7 @@ def _of_layer(layer: NeuronLayer, x: Tensor) -> Dispatch:
 def _of_net(net: nn.Module, x: Tensor) -> Dispatches:
     """The decisions of each layer, for what it is called with first."""
     modules = net.named_modules() if isinstance(net, nn.Module) else ()
-    layers = {name: module for name, module in modules if isinstance(module, NeuronLayer)}
+    layers = {name: module for name, module in modules if isinstance(module, SpikingLayer)}
     if not layers:
         raise TypeError(
             f"layer: expected a layer with a weight and neurons, or a net with some, got {type(net).__name__}"

@@ -113,11 +113,6 @@ class Constants(StoredConstants):
                 after.data = kept
         return self
 
-    def stored_constants(self) -> dict[str, Tensor]:
-        """Constants that are not learned, as in files."""
-        fixed = {name: getattr(self, name) for name in self.constant_names if name not in self.learnable}
-        return {**super().stored_constants(), **fixed}
-
     def resizable(self) -> dict[str, int | None]:
         """Constants that are not learned, shared or one per channel."""
         return {name: None for name in self.constant_names if name not in self.learnable}

@@ -11,10 +11,9 @@ from torch.nn.modules import module as torch_module
 from torch.nn.utils.parametrize import type_before_parametrizations
 
 from snnlib.neurons.base import Output
-from snnlib.nn.neuron_layer import NeuronLayer
 from snnlib.nn.per_step import AvgPool2d, pooling_window
 from snnlib.nn.pool import SpikeAvgPool2d
-from snnlib.nn.spiking import SpikingConv2d
+from snnlib.nn.spiking import SpikingConv2d, SpikingLayer
 
 Child = tuple[str, nn.Module]
 _GLOBAL_HOOKS = ("forward_pre", "forward", "backward_pre", "backward")
@@ -86,16 +85,16 @@ def _has_hook(module: nn.Module) -> bool:
 class PooledLayer(Block):
     """A convolution with neurons and the average pooling of their spikes, in one kernel."""
 
-    def __init__(self, layer: NeuronLayer, pool: nn.Module, window: tuple[int, int]) -> None:
+    def __init__(self, layer: SpikingLayer, pool: nn.Module, window: tuple[int, int]) -> None:
         super().__init__((layer, pool), layer, layer, window)
 
     def run_fused(self, x: Tensor) -> Tensor:
         """Pooled spikes."""
-        return cast(NeuronLayer, self.neurons).pooled(x, self.window)
+        return cast(SpikingLayer, self.neurons).pooled(x, self.window)
 
     def run(self, x: Tensor, state: tuple[Tensor, ...] | None = None) -> Output:
         """Pooled spikes from a state of the layer, and its state after the last step."""
-        return cast(NeuronLayer, self.neurons).run_pooled(x, state, self.window)
+        return cast(SpikingLayer, self.neurons).run_pooled(x, state, self.window)
 
 
 def pooled_layer_at(children: Sequence[Child]) -> Block | None:
@@ -108,7 +107,7 @@ def pooled_layer_at(children: Sequence[Child]) -> Block | None:
     kind = type_before_parametrizations(layer)
     if not issubclass(kind, SpikingConv2d) or kind.__module__.partition(".")[0] != "snnlib":
         return None
-    layer = cast(NeuronLayer, layer)
+    layer = cast(SpikingLayer, layer)
     if layer.learns_when_silent:
         check_pool(name, pool_name, pool)
     if type(pool) is not (AvgPool2d if layer.learns_when_silent else SpikeAvgPool2d):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from snnlib.functional.operators import LinearOperator
 from snnlib.functional.spiking import layer_currents
-from snnlib.neurons.base import Output
+from snnlib.neurons.base import Neuron
 from snnlib.neurons.training_watch import TrainingWatch, cannot_watch
 from snnlib.nn.gain import WeightWithGain
 from snnlib.nn.stored_weight import learned_weight, standardization_of
@@ -20,6 +20,10 @@ from snnlib.sequences.spike_count import channel_rates
 EXPECTED_INPUT_RATE = 0.05
 
 
+# A multiple of the threshold over the response to white noise, beyond which no weight need go.
+_SURE = 4.0
+# Steps after which the response of a neuron that forgets has died down.
+_RESPONSE_STEPS = 256
 # Constants and options of neurons, none of which is an attribute of a layer.
 _OF_NEURONS = frozenset(
     ("tau", "tau_m", "tau_s", "tau_grad", "grad_clamp", "beta", "alpha", "v_threshold", "reset", "surrogate")
@@ -30,6 +34,7 @@ class NeuronLayer(WeightWithGain):
     """A linear operator with neurons behind it: `spikes = fire(operator(x, effective_weight))`."""
 
     operator: LinearOperator
+    neuron: Neuron
     batch_first: bool
     training_watch: TrainingWatch
     # Whether neurons act on each other only through the layer's output.
@@ -43,19 +48,6 @@ class NeuronLayer(WeightWithGain):
                 "theirs when the layer is made"
             )
         super().__setattr__(name, value)
-
-    @property
-    def learns_when_silent(self) -> bool:
-        """Returns whether neurons get a gradient where they do not fire, as with a surrogate gradient."""
-        return False
-
-    def pooled(self, x: Tensor, window: tuple[int, int]) -> Tensor:
-        """`forward` and the average pooling of its kind of gradient over windows without overlap, as one op."""
-        raise NotImplementedError
-
-    def run_pooled(self, x: Tensor, state: tuple[Tensor, ...] | None, window: tuple[int, int]) -> Output:
-        """`pooled` from a given state and with the state after the last step."""
-        raise NotImplementedError
 
     def observe(self, x: Tensor, weight: Tensor, spikes: Tensor) -> None:
         """Watch a forward pass; with homeostasis also move the weight's bias, once its backward pass is through."""
@@ -95,14 +87,6 @@ class NeuronLayer(WeightWithGain):
         draw_weight(self.weight, bound)
         nn.init.ones_(self.gain)
 
-    def mean_threshold(self) -> float:
-        """Mean firing threshold of the channels."""
-        raise NotImplementedError
-
-    def potential_gain(self) -> float:
-        """Standard deviation of the free membrane potential for white input current of variance 1."""
-        raise NotImplementedError
-
     def input_current(self, x: Tensor, weight: Tensor) -> Tensor:
         """Input current `[T, N, C, ...]` for a spike tensor, with a weight that is given."""
         return layer_currents(x, weight, self.operator, int(self.batch_first))
@@ -118,17 +102,43 @@ class NeuronLayer(WeightWithGain):
             else one.expand(*one.shape[:2], len(weight), *one.shape[3:])
         )
 
+    @property
+    def learns_when_silent(self) -> bool:
+        """Returns whether neurons get a gradient where they do not fire, as with a surrogate gradient."""
+        return self.neuron.learns_when_silent
+
     def fire(self, current: Tensor) -> Tensor:
         """Spikes of the neurons alone for an input current `[T, N, C, ...]`."""
-        raise NotImplementedError
+        return self.neuron(current)  # type: ignore[no-any-return]
 
     def free_potential(self, current: Tensor) -> Tensor:
-        """Membrane potential at every step, in units of the threshold, of neurons that never fire."""
-        raise NotImplementedError
+        """Membrane potential at every step, in units of the mean threshold, of neurons that never fire."""
+        return self.neuron.free_potential(current)
 
     def sure_weight(self) -> float:
-        """A weight with which a single event makes a neuron fire."""
-        raise NotImplementedError
+        """A weight with which a single event makes a neuron fire, about: the threshold over the first response."""
+        return self.mean_threshold() / self.potential_gain() * _SURE
+
+    def mean_threshold(self) -> float:
+        """Mean firing threshold of the channels."""
+        return self.neuron.mean_threshold()
+
+    def potential_gain(self) -> float:
+        """Standard deviation of the free membrane potential for white input current of variance 1; 1 where unknown.
+
+        The root of the summed squares of the membrane's response to one unit of current.
+        """
+        with torch.no_grad():
+            dynamics = self.neuron.own_dynamics()
+            if dynamics is None or dynamics.quadratic:
+                return 1.0
+            rows = [[float(torch.as_tensor(value).mean()) for value in row] for row in dynamics.a]
+            state = [float(torch.as_tensor(value).mean()) for value in dynamics.b]
+        total = 0.0
+        for _ in range(_RESPONSE_STEPS):
+            total += state[0] ** 2
+            state = [sum(a * y for a, y in zip(row, state, strict=True)) for row in rows]
+        return math.sqrt(total) or 1.0
 
 
 def draw_weight(weight: Tensor, bound: float) -> None:

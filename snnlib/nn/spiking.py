@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from numbers import Integral
 
@@ -27,11 +26,6 @@ from snnlib.nn.delays import Delays, check_sequence
 from snnlib.nn.neuron_layer import NeuronLayer
 from snnlib.sequences.history import joined, last_steps
 from snnlib.sequences.lengths import run_with_lengths
-
-# A multiple of the threshold over the response to white noise, beyond which no weight need go.
-_SURE = 4.0
-# Steps after which the response of a neuron that forgets has died down.
-_RESPONSE_STEPS = 256
 
 
 class SpikingLayer(KnownOptions, NeuronLayer):
@@ -189,44 +183,6 @@ class SpikingLayer(KnownOptions, NeuronLayer):
                     f"{self.training_watch.name or repr(self)}"
                 )
         super().observe(x, weight, spikes)
-
-    @property
-    def learns_when_silent(self) -> bool:
-        """Returns whether neurons get a gradient where they do not fire, as with a surrogate gradient."""
-        return self.neuron.learns_when_silent
-
-    def fire(self, current: Tensor) -> Tensor:
-        """Spikes of the neurons alone for an input current `[T, N, C, ...]`."""
-        return self.neuron(current)  # type: ignore[no-any-return]
-
-    def free_potential(self, current: Tensor) -> Tensor:
-        """Membrane potential at every step, in units of the mean threshold, of neurons that never fire."""
-        return self.neuron.free_potential(current)
-
-    def sure_weight(self) -> float:
-        """A weight with which a single event makes a neuron fire, about: the threshold over the first response."""
-        return self.mean_threshold() / self.potential_gain() * _SURE
-
-    def mean_threshold(self) -> float:
-        """Mean firing threshold of the channels."""
-        return self.neuron.mean_threshold()
-
-    def potential_gain(self) -> float:
-        """Standard deviation of the free membrane potential for white input current of variance 1; 1 where unknown.
-
-        The root of the summed squares of the membrane's response to one unit of current.
-        """
-        with torch.no_grad():
-            dynamics = self.neuron.own_dynamics()
-            if dynamics is None or dynamics.quadratic:
-                return 1.0
-            rows = [[float(torch.as_tensor(value).mean()) for value in row] for row in dynamics.a]
-            state = [float(torch.as_tensor(value).mean()) for value in dynamics.b]
-        total = 0.0
-        for _ in range(_RESPONSE_STEPS):
-            total += state[0] ** 2
-            state = [sum(a * y for a, y in zip(row, state, strict=True)) for row in rows]
-        return math.sqrt(total) or 1.0
 
     def extra_repr(self) -> str:
         """Options that differ from the defaults."""

@@ -13,7 +13,6 @@ from snnlib.checks import SRM_HINTS, check_threshold
 from snnlib.functional.srm import NeuronOptions
 from snnlib.neurons import SRM
 from snnlib.neurons.srm import response_std
-from snnlib.neurons.state_dict import compare_once
 from snnlib.nn.delays import Delays
 from snnlib.nn.spiking import (
     SpikingConv,
@@ -92,8 +91,6 @@ class SRMLayer(SpikingLayer):
         return stored
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
-        # Thresholds of layers may differ from a file's without a word: folding a standardisation changes them.
-        compare_once(self, state_dict, prefix, rest[-1])
         if f"{prefix}threshold" in state_dict:
             state_dict[f"{prefix}neuron.threshold"] = state_dict.pop(f"{prefix}threshold")
         super()._load_from_state_dict(state_dict, prefix, *rest)

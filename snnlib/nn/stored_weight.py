@@ -93,34 +93,30 @@ class StoredWeight(StoredConstants):
         return super().__reduce_ex__(protocol)
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
-        parts = _take_standardization(state_dict, prefix)
-        step = standardization_of(self)
-        weight = state_dict.get(f"{prefix}weight")
+        parts, step = _take_standardization(state_dict, prefix), standardization_of(self)
+        weight = state_dict.pop(f"{prefix}weight", None)
         if weight is None and parts:
-            weight = state_dict[f"{prefix}weight"] = _standardized(parts)
-        if is_parametrized(self, "weight") and weight is not None:
-            del state_dict[f"{prefix}weight"]
-            if step is None:
-                state_dict.setdefault(prefix + _ORIGINAL, weight)
-            else:
-                if not _reaches(step, parts):
-                    parts = _parts_of(step, weight)
-                    lost = (_standardized(parts) - weight).norm() / weight.norm()
-                    if float(lost) > _ROUNDING:
-                        errors: list[str] = rest[-1]
-                        errors.append(
-                            f"{prefix}weight: expected the mean of every channel to be 0, as this layer's "
-                            f"standardisation has no bias, got a weight of which it would lose {float(lost):.1%}; "
-                            "standardise with bias=True"
-                        )
-                own = step.state_dict()
-                state_dict[prefix + _ORIGINAL] = parts.pop("original")
-                for name in own:
-                    # A gain of 1 and a bias of 0 are what a file without them means; it knows no rates.
-                    neutral = (
-                        own[name] if name == "rate" else torch.full_like(own[name], float(name == "gain"))
+            weight = _standardized(parts)
+        if weight is not None and step is not None:
+            if not _reaches(step, parts):
+                parts = _parts_of(step, weight)
+                lost = (_standardized(parts) - weight).norm() / weight.norm()
+                if float(lost) > _ROUNDING:
+                    errors: list[str] = rest[-1]
+                    errors.append(
+                        f"{prefix}weight: expected the mean of every channel to be 0, as this layer's standardisation "
+                        f"has no bias, got a weight of which it would lose {float(lost):.1%}; standardise with "
+                        "bias=True"
                     )
-                    state_dict[prefix + _STEP + name] = parts.get(name, neutral)
+            state_dict[prefix + _ORIGINAL] = parts["original"]
+            for name, own in step.state_dict().items():
+                # A gain of 1 and a bias of 0 are what a file without them means; it knows no rates.
+                neutral = own if name == "rate" else torch.full_like(own, float(name == "gain"))
+                state_dict[prefix + _STEP + name] = parts.get(name, neutral)
+        elif weight is not None:
+            state_dict.setdefault(
+                prefix + (_ORIGINAL if is_parametrized(self, "weight") else "weight"), weight
+            )
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
 
@@ -135,13 +131,14 @@ def _take_standardization(state_dict: Any, prefix: str) -> dict[str, Tensor]:
     return {key.removeprefix(start): state_dict.pop(key) for key in list(state_dict) if key.startswith(start)}
 
 
+def _step(channels: int, gain: bool, bias: bool, like: Tensor) -> WeightStandardization:
+    return WeightStandardization(channels, gain=gain, bias=bias, device=like.device, dtype=like.dtype)
+
+
 @torch.no_grad()
 def _standardized(parts: dict[str, Tensor]) -> Tensor:
     """The weight that a standardisation in a file gives."""
-    scale = parts["scale"]
-    step = WeightStandardization(
-        len(scale), gain="gain" in parts, bias="bias" in parts, device=scale.device, dtype=scale.dtype
-    )
+    step = _step(len(parts["scale"]), "gain" in parts, "bias" in parts, parts["scale"])
     step.load_state_dict({name: parts[name] for name in step.state_dict()})
     return cast(Tensor, step(parts["original"]))
 
@@ -149,15 +146,9 @@ def _standardized(parts: dict[str, Tensor]) -> Tensor:
 @torch.no_grad()
 def _parts_of(step: WeightStandardization, weight: Tensor) -> dict[str, Tensor]:
     """Returns what a standardisation of this kind learns of a weight."""
-    alike = WeightStandardization(
-        step.channels,
-        gain=step.gain is not None,
-        bias=step.bias is not None,
-        device=weight.device,
-        dtype=step.scale.dtype,
-    )
-    original = alike.right_inverse(weight)
-    return {"original": original, **alike.state_dict()}
+    like = weight.new_empty(0, dtype=step.scale.dtype)
+    alike = _step(step.channels, step.gain is not None, step.bias is not None, like)
+    return {"original": alike.right_inverse(weight), **alike.state_dict()}
 
 
 def _reaches(step: WeightStandardization, parts: dict[str, Tensor]) -> bool:

@@ -189,70 +189,44 @@ def test_constants_are_float64_and_casts_skip_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stored", "loading", "difference"),
+    ("stored", "loading"),
     [
-        (
-            lambda: snnlib.SRMLinear(3, 2, tau_m=8.0),
-            lambda: snnlib.SRMLinear(3, 2),
-            r"neuron.tau_m 8 \(was 5\)",
-        ),
-        (
-            lambda: snnlib.SRMLinear(3, 2, grad_clamp=None),
-            lambda: snnlib.SRMLinear(3, 2),
-            r"neuron.grad_clamp inf \(was 4\)",
-        ),
-        (
-            lambda: snnlib.SRMLinear(3, 2, input_grad_scale=0.85),
-            lambda: snnlib.SRMLinear(3, 2),
-            r"input_grad_scale 0.85 \(was 1\)",
-        ),
-        (
-            lambda: snnlib.SRMReadout(3, 2, tau_s=2.0),
-            lambda: snnlib.SRMReadout(3, 2),
-            r"neuron.tau_s 2 \(was 3\)",
-        ),
-        (lambda: neurons.SRM(tau_m=8.0), neurons.SRM, r"tau_m 8 \(was 5\)"),
+        (lambda: snnlib.SRMLinear(3, 2, tau_m=8.0), lambda: snnlib.SRMLinear(3, 2)),
+        (lambda: snnlib.SRMLinear(3, 2, grad_clamp=None), lambda: snnlib.SRMLinear(3, 2)),
+        (lambda: snnlib.SRMLinear(3, 2, input_grad_scale=0.85), lambda: snnlib.SRMLinear(3, 2)),
+        (lambda: snnlib.SRMReadout(3, 2, tau_s=2.0), lambda: snnlib.SRMReadout(3, 2)),
+        (lambda: neurons.SRM(tau_m=8.0), neurons.SRM),
         (
             lambda: snnlib.SpikingLinear(3, 2, neuron=neurons.LIF(tau=3.0)),
             lambda: snnlib.SpikingLinear(3, 2),
-            r"neuron.tau 3 \(was 2\)",
         ),
-        (lambda: neurons.LIF(tau=torch.tensor([2.0, 3.0])), neurons.LIF, r"tau \[2 values\] \(was 2\)"),
+        (lambda: neurons.LIF(tau=torch.tensor([2.0, 3.0])), neurons.LIF),
     ],
 )
-def test_other_constants_are_taken_over_with_a_warning(
-    stored: Callable[[], nn.Module], loading: Callable[[], nn.Module], difference: str
+def test_other_constants_are_taken_over(
+    stored: Callable[[], nn.Module], loading: Callable[[], nn.Module]
 ) -> None:
     source, target = stored(), loading()
-    with pytest.warns(UserWarning, match=rf"other constants of neurons.*: {difference}") as caught:
-        target.load_state_dict(source.state_dict())
-    assert caught[0].filename == __file__
+    target.load_state_dict(source.state_dict())
     assert repr(target) == repr(source)
     x = torch.rand(12, 2, 3 if hasattr(source, "weight") else 2, generator=torch.Generator().manual_seed(2))
     assert torch.equal(target(x), source(x))
 
 
-def test_one_warning_lists_all_layers() -> None:
-    with pytest.warns(UserWarning) as caught:
-        _srm().load_state_dict(
-            nn.Sequential(
-                snnlib.SRMConv2d(2, 5, 3, tau_s=2.0),
-                nn.Identity(),
-                snnlib.SRMLinear(45, 4, tau_m=9.0, tau_s=2.0),
-            ).state_dict()
-        )
-    assert len(caught) == 1
-    for text in ("0.neuron.tau_m 5 (was 8)", "0.neuron.tau_s 2 (was 3)", "2.neuron.tau_m 9 (was 5)"):
-        assert text in str(caught[0].message)
+def test_another_reset_is_said() -> None:
+    stored = nn.Sequential(snnlib.SpikingLinear(3, 2, neuron=neurons.LIF(reset="subtract"))).state_dict()
+    net = nn.Sequential(snnlib.SpikingLinear(3, 2))
+    with pytest.warns(
+        UserWarning, match=r"0.neuron.reset: .* another way, 'subtract', .* own, 'zero'"
+    ) as said:
+        net.load_state_dict(stored)
+    assert said[0].filename == __file__
 
 
 def test_a_constant_out_of_its_range_is_an_error_that_names_it() -> None:
     layer = snnlib.SRMLinear(3, 2)
     state = layer.state_dict() | {"neuron.tau_s": torch.tensor(0.5)}
-    with (
-        pytest.warns(UserWarning),
-        pytest.raises(RuntimeError, match="tau_s: expected a finite number of time steps"),
-    ):
+    with pytest.raises(RuntimeError, match="tau_s: expected a finite number of time steps"):
         layer.load_state_dict(state)
 
 
@@ -303,11 +277,9 @@ def test_files_of_0_1_load_into_every_form_with_a_note(stored: str, loading: str
         standardize_weights_(net)
     if loading == "folded":
         fold_standardization_(net)
-    with pytest.warns(
-        UserWarning, match=r"got a file without them, as version 0.1 .*conv1, conv2, fc1"
-    ) as caught:
+    with pytest.warns(UserWarning, match=r"got a file without them, as version 0.1 wrote them") as caught:
         net.load_state_dict(file)
-    assert len(caught) == 1
+    assert len({str(warning.message) for warning in caught}) == 1
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         plain = _old_net()
