@@ -11,8 +11,6 @@ from __future__ import annotations
 import importlib
 import os
 import pathlib
-import sys
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import ModuleType
@@ -22,7 +20,7 @@ import torch
 from torch import Tensor
 
 from snnlib.backends.process_choice import Choice
-from snnlib.checks import KERNEL_DTYPES
+from snnlib.checks import KERNEL_DTYPES, warn_caller
 
 Path = Literal["auto", "native", "reference"]
 
@@ -210,21 +208,10 @@ def _warn_once(problem: str) -> None:
     global _warned  # noqa: PLW0603
     if not _warned:
         _warned = True
-        warnings.warn(
+        warn_caller(
             f"snnlib runs on its slow reference path: {problem}, or set SNNLIB_PATH=reference to choose this path.",
             RuntimeWarning,
-            stacklevel=_frames_to_caller(),
         )
-
-
-def _frames_to_caller() -> int:
-    """The `stacklevel` of the first caller outside snnlib and torch, whose custom ops add frames of their own."""
-    folders = [*torch.__path__, *sys.modules["snnlib"].__path__]
-    inside = tuple(folder + os.sep for folder in folders)
-    level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(inside):
-        level, frame = level + 1, frame.f_back
-    return level
 
 
 def _on_cpu(function: Callable[..., Any]) -> Callable[..., Any]:
