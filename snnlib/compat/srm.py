@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -177,6 +177,10 @@ class srmConv2d(nn.Conv2d):  # noqa: N801
     torch.Size([2, 6, 15, 24, 24])
     """
 
+    # Each call begins at rest; padding at the end changes nothing before it.
+    mixes_time: ClassVar[bool] = True
+    takes_padding: ClassVar[bool] = True
+
     def __init__(
         self,
         in_channels: int,
@@ -227,6 +231,10 @@ class srmLinear(nn.Linear):  # noqa: N801
     >>> snnlib.compat.srmLinear(640, 300)(torch.ones(2, 6, 640)).shape
     torch.Size([2, 6, 300])
     """
+
+    # Each call begins at rest; padding at the end changes nothing before it.
+    mixes_time: ClassVar[bool] = True
+    takes_padding: ClassVar[bool] = True
 
     eps: Tensor
 

@@ -61,7 +61,7 @@ class Bidirectional(nn.Module):
 
     # Its output at a step depends on later ones, up to each sample's own last step.
     mixes_time: ClassVar[bool] = True
-    reads_lengths: ClassVar[bool] = True
+    takes_padding: ClassVar[bool] = True
 
     def __init__(self, layer: nn.Module, *, batch_first: bool | None = None) -> None:
         super().__init__()

@@ -34,8 +34,8 @@ def check_time_steps(argument: str, net: nn.Module, *, padded: bool = False) -> 
     Args:
         argument: name of the caller's argument.
         net: what is to run.
-        padded: False for nets that run in chunks. True for those that run on whole sequences with padding, which causal
-            modules may do from rest, and those with `reads_lengths`.
+        padded: False for nets that run in chunks. True for those that run on whole sequences with padding, which
+            reaches no other step in those of ours that say `takes_padding = True`.
     """
     for path, module, is_spoken_for in _with_paths(net):
         name = _name(path, module)
@@ -77,8 +77,8 @@ def _why_it_mixes(module: nn.Module, padded: bool, is_spoken_for: bool) -> str |
         return "it normalises by statistics over the steps of a call"
     declared = getattr(module, "mixes_time", None)
     if declared:
-        reads_lengths = padded and getattr(module, "reads_lengths", False)
-        return None if reads_lengths else "it says mixes_time = True"
+        takes_padding = padded and getattr(module, "takes_padding", False)
+        return None if takes_padding else "it says mixes_time = True"
     if declared is not None or is_spoken_for:
         return None
     if isinstance(module, nn.RNNBase) and not (padded and not module.bidirectional):

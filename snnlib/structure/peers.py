@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 Library = Literal["snntorch", "spikingjelly", "norse"]
 
@@ -36,9 +37,9 @@ def neuron_output(module: nn.Module, output: Any) -> tuple[Tensor, tuple[Tensor,
     held = [*rest, *getattr(module, "_memories", {}).values()]
     held += [getattr(module, name, None) for name in ("mem", "syn", "syn_exc", "syn_inh") if not rest]
     states: dict[int, Tensor] = {}
-    for part in _flat(held):
+    for part in tree_leaves(held):
         # Over a whole sequence, states have no time dimension.
-        if part.shape in (spikes.shape, spikes.shape[1:]):
+        if isinstance(part, Tensor) and part.shape in (spikes.shape, spikes.shape[1:]):
             states.setdefault(part.data_ptr(), part)
     return spikes, tuple(states.values())
 
@@ -77,11 +78,3 @@ def clear_states(net: nn.Module) -> None:
         reset: Any = getattr(module, "reset", None)
         if kind == "spikingjelly" and callable(reset):
             reset()
-
-
-def _flat(parts: Any) -> list[Tensor]:
-    if isinstance(parts, Tensor):
-        return [parts]
-    if isinstance(parts, tuple | list):
-        return [tensor for part in parts for tensor in _flat(part)]
-    return []

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 import snnlib
 from snnlib import neurons
+from snnlib.exchange.conversion.sequence_modules import RecurrentNeurons
 
 
 class Own(nn.Module):
@@ -215,6 +216,19 @@ def test_steps_that_are_more_or_fewer_than_came_in() -> None:
         snnlib.Stream(net)(_x())
     with pytest.raises(ValueError, match=r"8 time steps came in, an output of shape \(2, 20\) came out"):
         snnlib.checkpoint_time(EachStep(lambda x: x.sum(0)), _x(), steps=8)
+
+
+def test_converted_recurrent_neurons_go_on_from_their_state() -> None:
+    net = RecurrentNeurons(neurons.LIF(), torch.full((20, 20), 0.1))
+    stream = snnlib.Stream(net)
+    assert_bits(torch.cat([stream(chunk) for chunk in _x().split(3)]), net(_x()))
+
+
+def test_layers_that_begin_each_call_at_rest_run_on_padding_alone() -> None:
+    net = snnlib.compat.srmLinear(20, 3)
+    with pytest.raises(ValueError, match=r"module net \(srmLinear\) mixes time steps"):
+        snnlib.Stream(net)(_x())
+    assert snnlib.run_ragged(net, _x().transpose(0, 1), LENGTHS, batch_first=True).shape == (2, 16, 3)
 
 
 def test_a_layer_of_ones_own_with_run_goes_on_from_its_state() -> None:

@@ -12,7 +12,7 @@ from snnlib.exchange.conversion import spikingjelly
 from snnlib.exchange.conversion.modules import Notes
 from snnlib.exchange.conversion.sequence_modules import RecurrentNeurons, Steps
 from snnlib.functional.recurrent import spiking_recurrent
-from snnlib.neurons import Neuron
+from snnlib.neurons import Neuron, Output
 from snnlib.structure.graph import Step
 from snnlib.structure.neurons import Recurrence, neurons_of
 from snnlib.structure.operations import Weights
@@ -38,13 +38,17 @@ class LinearRecurrence(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Spikes of a sequence `[T, N, in_features]`."""
+        return self.run(x).value
+
+    def run(self, x: Tensor, state: tuple[Tensor, ...] | None = None) -> Output:
+        """`forward` from a given state, and the state after the last step."""
         split = self.rc.in_features - self.rc.out_features
         from_x, back = torch.split(self.rc.weight, [self.rc.out_features, split], dim=1)
         current = self.inner(nn.functional.linear(x, from_x, self.rc.bias))
         for layer in self.inner:
             assert isinstance(layer, nn.Linear)
             back = layer.weight @ back
-        return spiking_recurrent(current, back, self.neuron).value
+        return spiking_recurrent(current, back, self.neuron, state=state)
 
     def add_to(self, walk: Walk, path: str, value: Step, lead: int) -> Step:
         """Adds both maps, the neurons and their recurrence to a graph."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 
 from snnlib import ops
 from snnlib.functional.recurrent import spiking_recurrent
-from snnlib.neurons import CubaLIF, Integrator, Neuron
+from snnlib.neurons import CubaLIF, Integrator, Neuron, Output
 from snnlib.neurons.dynamics import Dynamics
 from snnlib.structure.graph import Step
 from snnlib.structure.neurons import Recurrence, neurons_of
@@ -29,6 +29,10 @@ class WithStates(nn.Module):
         neuron: a model of the linear family.
         states: names among "v" and "i", in the order in which they are returned.
     """
+
+    # Each call begins at rest; padding at the end changes nothing before it.
+    mixes_time: ClassVar[bool] = True
+    takes_padding: ClassVar[bool] = True
 
     def __init__(self, neuron: Neuron, states: tuple[str, ...]) -> None:
         super().__init__()
@@ -86,11 +90,15 @@ class RecurrentNeurons(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Spikes of a sequence."""
+        return self.run(x).value
+
+    def run(self, x: Tensor, state: tuple[Tensor, ...] | None = None) -> Output:
+        """`forward` from a given state, and the state after the last step."""
         weight = cast(Tensor, self.weight)
         if weight.dim() < 2:
             weight = torch.diag(weight.expand(x.shape[-1]))
         bias = cast(Tensor | None, self.bias)
-        return spiking_recurrent(x if bias is None else x + bias, weight, self.neuron).value
+        return spiking_recurrent(x if bias is None else x + bias, weight, self.neuron, state=state)
 
     def add_to(self, walk: Walk, path: str, value: Step, lead: int) -> Step:
         """Adds the neurons with their recurrence to a graph."""
@@ -143,6 +151,10 @@ class Steps(nn.Module):
         hidden_states: whether it keeps its states itself; otherwise it is given those that it returned.
         gives_states: whether to return what it returns, states included, or its output alone.
     """
+
+    # Each call begins at rest; padding at the end changes nothing before it.
+    mixes_time: ClassVar[bool] = True
+    takes_padding: ClassVar[bool] = True
 
     def __init__(self, module: nn.Module, hidden_states: bool, gives_states: bool = False) -> None:
         super().__init__()
