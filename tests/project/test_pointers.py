@@ -1,0 +1,30 @@
+"""Files that comments, messages and pages name are there."""
+
+import re
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+NAME = re.compile(r"(?<![\w/.<*-])((?:[\w-]+/)+[\w-]+\.(?:py|cpp|h|cu|md|ipynb|toml))\b")
+# Folders in which a shorter name is looked for, beside that of the file that has it.
+BASES = (
+    *("", "snnlib", "cpp", "cpp/include", "cpp/include/snnlib", "cuda"),
+    *("docs", "tests", "examples", "benchmarks", "snnlib/backends"),
+)
+SUFFIXES = {".py", ".md", ".cpp", ".h", ".cu", ".toml", ".yml", ".txt", ""}
+# What once was, what a reader is to write, and a made-up tree.
+LEFT_OUT = ("CHANGELOG", "docs/upgrading", "docs/extending", "tests/extending", "tests/project/test_house")
+
+
+def test_files_that_are_named_exist() -> None:
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    lost = [
+        f"{file}: {name}"
+        for file in listed.splitlines()
+        if not file.startswith(LEFT_OUT) and Path(file).suffix in SUFFIXES and (ROOT / file).is_file()
+        for name in NAME.findall((ROOT / file).read_text(encoding="utf-8", errors="replace"))
+        # Capitals stand for any name.
+        if not Path(name).stem.isupper()
+        and not any((ROOT / base / name).exists() for base in (*BASES, Path(file).parent))
+    ]
+    assert lost == []
