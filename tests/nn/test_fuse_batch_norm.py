@@ -235,7 +235,7 @@ def test_tools_see_neurons_that_stand_alone() -> None:
     nn.init.constant_(fused[0][1].bias, -10.0)
     with snnlib.SpikeDoctor(fused) as doctor:
         fused(x).sum().backward()
-    assert any("1 is silent" in finding for finding in doctor.findings())
+    assert any("1: no neuron fired" in finding for finding in doctor.findings())
 
 
 def test_scan_with_inputs_of_their_own_equals_channel_by_channel() -> None:
