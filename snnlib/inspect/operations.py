@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -14,6 +13,7 @@ from snnlib.inspect.operation_counter import OperationCounter
 from snnlib.inspect.operation_profile import LayerOperations, Profile
 from snnlib.inspect.products import nonzero
 from snnlib.nn.neuron_layer import NeuronLayer
+from snnlib.structure.layers import evaluating
 
 # float32 states, read and written at every update.
 _STATE_TRAFFIC = 8
@@ -100,19 +100,6 @@ def profile_of(counter: OperationCounter, samples: int) -> Profile:
             )
         )
     return Profile(tuple(layers), samples, tuple(sorted(counter.uncounted)))
-
-
-@contextmanager
-def evaluating(net: nn.Module) -> Iterator[None]:
-    """Evaluation mode for the length of a block."""
-    trained = [module for module in net.modules() if module.training]
-    try:
-        if trained:
-            net.eval()
-        yield
-    finally:
-        for module in trained:
-            module.training = True
 
 
 def as_input(net: nn.Module, x: Tensor) -> Tensor:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from torch import nn
@@ -70,3 +71,16 @@ def hook(stack: ExitStack, module: nn.Module, before: Any, after: Any, sees_bloc
         module.register_forward_hook(after, with_kwargs=True),
     ):
         stack.callback(handle.remove)
+
+
+@contextmanager
+def evaluating(*nets: nn.Module) -> Iterator[None]:
+    """Evaluation mode for the length of a block."""
+    trained = [module for net in nets for module in net.modules() if module.training]
+    try:
+        for net in nets:
+            net.eval()
+        yield
+    finally:
+        for module in trained:
+            module.training = True

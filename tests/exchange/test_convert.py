@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 import snnlib
 from snnlib import surrogate
+from snnlib.exchange.compare import SpikeCounts
 from snnlib.exchange.conversion import Comparison
 from snnlib.neurons.surrogate_match import match
 
@@ -55,13 +56,13 @@ def test_a_learned_membrane_that_does_not_leak_learns_as_the_original(beta: floa
 def test_the_last_line_of_a_comparison_names_gradients_that_differ() -> None:
     """All spikes may be the same."""
     errors = {"fc.weight": 1e-7, "lif.beta": torch.nan, "lif.threshold": 0.5}
-    found = Comparison({"lif": (9, 0, 0)}, 0.0, errors)
+    found = Comparison({"lif": SpikeCounts(9)}, 0.0, errors)
     assert not found.ok
     assert str(found).splitlines()[-1] == (
         "100.0000% of the spikes are identical; outputs differ by 0.0e+00; "
         "gradients are not the same: lif.beta (nan), lif.threshold (5.0e-01)"
     )
-    assert "not the same" not in str(Comparison({"lif": (9, 0, 0)}, 0.0, {"fc.weight": 1e-7}))
+    assert "not the same" not in str(Comparison({"lif": SpikeCounts(9)}, 0.0, {"fc.weight": 1e-7}))
 
 
 class Frames(nn.Module):

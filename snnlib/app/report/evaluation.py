@@ -19,8 +19,9 @@ from snnlib.data.ragged import NO_LABEL
 from snnlib.inspect.activity import SATURATED_RATE, LayerActivity
 from snnlib.inspect.operation_counter import OperationCounter
 from snnlib.inspect.operation_profile import Profile
-from snnlib.inspect.operations import as_input, evaluating, profile_of
+from snnlib.inspect.operations import as_input, profile_of
 from snnlib.sequences.spike_count import count_per_neuron
+from snnlib.structure.layers import evaluating
 
 
 @dataclass

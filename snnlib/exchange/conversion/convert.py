@@ -10,7 +10,15 @@ from torch import Tensor, nn
 
 from snnlib.exchange.conversion import chains
 from snnlib.exchange.conversion.find_loop import fold
-from snnlib.exchange.conversion.loop import At, Before, CannotFold, Lane, Loop, Slice, Stacked, Total
+from snnlib.exchange.conversion.loop import (
+    AtStep,
+    CannotFold,
+    Loop,
+    Previous,
+    RunningSum,
+    StackOverTime,
+    StepValue,
+)
 from snnlib.exchange.conversion.loop_net import FoldedNet
 from snnlib.exchange.conversion.modules import Notes, is_torch, neuron_leaf
 from snnlib.exchange.conversion.trace import Call, Trace, trace
@@ -142,15 +150,15 @@ def _check_states(loop: Loop, neurons: set[str]) -> None:
     """Raise where a neuron's state comes from anywhere but its own last step."""
     for number, call in enumerate(loop.step):
         if call.target not in neurons:
-            if any(isinstance(leaf, Before) for leaf in call.args):
+            if any(isinstance(leaf, Previous) for leaf in call.args):
                 raise CannotFold(
                     f"{call.place} reads the step before, which only neurons and running sums may"
                 )
             continue
         for leaf in call.args[1:]:
-            if isinstance(leaf, Before) and leaf.lane.call != number:
+            if isinstance(leaf, Previous) and leaf.of.call != number:
                 raise CannotFold(f"{call.name} gets a state that is not its own")
-            if isinstance(leaf, Lane):
+            if isinstance(leaf, StepValue):
                 raise CannotFold(f"{call.name} gets a state of the same step")
 
 
@@ -178,7 +186,7 @@ def _assembled(
     both = outer & modules.keys()
     if both:
         raise Unsupported(f"{min(both)} is called both within the steps and outside of them")
-    batch = x.shape[1] if outside else _batch(loop, written)
+    batch = x.shape[1] if outside else loop.batch(written.shapes.__getitem__, written.inputs[0])
     made = FoldedNet(modules, plain, loop, written, batch, outside)
     _register_parameters(made, net, loop)
     return made
@@ -190,16 +198,10 @@ def _outputs_used(loop: Loop) -> dict[int, set[int]]:
     outer = [leaf for call in loop.after for leaf in call.args]
     inner = [leaf for call in loop.step for leaf in call.args]
     for leaf in (*outer, *loop.output, *inner):
-        lane = leaf if isinstance(leaf, Lane) else getattr(leaf, "lane", None)
-        if isinstance(lane, Lane) and isinstance(leaf, Lane | At | Stacked | Total):
-            used.setdefault(lane.call, set()).add(lane.out)
+        value = leaf.of if isinstance(leaf, AtStep | StackOverTime | RunningSum) else leaf
+        if isinstance(value, StepValue):
+            used.setdefault(value.call, set()).add(value.out)
     return used
-
-
-def _batch(loop: Loop, written: Trace) -> int:
-    shape = written.shapes[written.inputs[0]]
-    dims = {leaf.dim for call in loop.step for leaf in call.args if isinstance(leaf, Slice)}
-    return shape[1] if dims == {0} and len(shape) > 1 else shape[0]
 
 
 def _register_parameters(made: FoldedNet, net: nn.Module, loop: Loop) -> None:

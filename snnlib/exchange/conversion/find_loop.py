@@ -9,19 +9,27 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from snnlib.exchange.conversion.loop import At, Before, CannotFold, Lane, Loop, Slice, Stacked, Total
+from snnlib.exchange.conversion.loop import (
+    AtStep,
+    CannotFold,
+    Loop,
+    Previous,
+    RunningSum,
+    Slice,
+    StackOverTime,
+    StepValue,
+)
 from snnlib.exchange.conversion.time_slices import as_slices
 from snnlib.exchange.conversion.trace import Call, Ref, Trace
 
 _ADDITIONS = ("add", "__add__", "__radd__", "sum")
-_STACKS = (torch.stack, torch.cat)
 
 
 def fold(trace: Trace, stepped: set[str], outside: bool) -> Loop:
@@ -52,6 +60,16 @@ class _NoSum(Exception):  # noqa: N818 - a step of a search
         self.start = start
 
 
+@dataclass(frozen=True)
+class _Sum:
+    """A sum of a value over the steps up to this one, and the number of its first call."""
+
+    of: StepValue
+    initial: Any
+    step: int
+    start: int
+
+
 class _Folder:
     def __init__(self, trace: Trace, stepped: set[str], outside: bool, no_sums: set[int]) -> None:
         # Calls are written anew, as those of any step.
@@ -66,14 +84,14 @@ class _Folder:
         self.steps = next(iter(neurons.values()), 1)
         # Whatever is called once per step belongs to it, though its arguments may not depend on the step.
         self.per_step = {path for path, count in counts.items() if count == self.steps}
-        self.step_of: dict[int, int] = {}
-        self.lanes: list[list[Call]] = [[] for _ in range(self.steps)]
-        self.lane_of: dict[int, Lane] = {}
-        self.slices: dict[int, tuple[Slice, int]] = {}
+        self.calls: list[list[Call]] = [[] for _ in range(self.steps)]
+        # By number of the tensor: what it is in its step, and which step that is.
+        self.in_step: dict[int, tuple[Slice | StepValue, int]] = {}
         self.before: list[Call] = []
         self.after: list[Call] = []
-        # By number of the running sum's tensor: lane that is added, initial value, steps so far, first call.
-        self.sums: dict[int, tuple[Lane, Any, int, int]] = {}
+        # By number of the running sum's tensor.
+        self.sums: dict[int, _Sum] = {}
+        # What follows the loop, and what stands in the place of it there.
         self.replaced: dict[int, Any] = {}
         self.known: dict[Hashable, Call] = {}
         # Tensors that a loop made anew in every step, though nothing in them changes.
@@ -83,17 +101,29 @@ class _Folder:
         calls_so_far: Counter[str] = Counter()
         if self.outside:
             for number in self.trace.inputs:
-                self.slices[number] = (Slice(number, 0), 0)
-                self.step_of[number] = 0
+                self.in_step[number] = (Slice(number, 0), 0)
         for call in self.trace.calls:
             self._place(call, calls_so_far)
         self._tail()
         self._compare()
         output = [self._outer(leaf) for leaf in self.trace.output]
-        return Loop(self.steps, self.before, self.lanes[0], self.after, output)
+        return Loop(self.steps, self.before, self.calls[0], self.after, output)
+
+    def _step_of(self, leaf: Any) -> int | None:
+        """The step that a tensor belongs to, if it does."""
+        if not isinstance(leaf, Ref):
+            return None
+        if leaf.value in self.sums:
+            return self.sums[leaf.value].step
+        return self.in_step[leaf.value][1] if leaf.value in self.in_step else None
+
+    def _value_of(self, leaf: Any) -> StepValue | None:
+        """Returns what a tensor is in its step, if a call of the step made it."""
+        value, _ = self.in_step.get(leaf.value, (None, 0)) if isinstance(leaf, Ref) else (None, 0)
+        return value if isinstance(value, StepValue) else None
 
     def _place(self, call: Call, calls_so_far: Counter[str]) -> None:
-        steps = {self.step_of[ref.value] for ref in call.refs if ref.value in self.step_of}
+        steps = {step for leaf in call.refs if (step := self._step_of(leaf)) is not None}
         if isinstance(call.target, str) and call.target in self.per_step:
             step = calls_so_far[call.target]
             calls_so_far[call.target] += 1
@@ -114,9 +144,7 @@ class _Folder:
         """A slice of a sequence, or something that does not depend on the step."""
         cut = None if self.outside else as_slices(call, self.trace, self.steps)
         if cut is not None:
-            for number, (part, step) in cut.items():
-                self.slices[number] = (part, step)
-                self.step_of[number] = step
+            self.in_step |= cut
             return
         # Made once, however often the loop asked for it.
         key = (call.name, id(call.target), str(call.spec), tuple(_key(leaf) for leaf in call.args))
@@ -128,13 +156,11 @@ class _Folder:
                 self.same[mine] = other
 
     def _into_step(self, call: Call, step: int) -> None:
-        lane = len(self.lanes[step])
-        self.lanes[step].append(call)
-        for position, number in enumerate(call.outputs):
+        # A tensor that is given twice is its first place.
+        for position, number in reversed(list(enumerate(call.outputs))):
             if number is not None:
-                self.step_of[number] = step
-                if self.lane_of.get(number, Lane(-1, 0)).call != lane:
-                    self.lane_of[number] = Lane(lane, position)
+                self.in_step[number] = (StepValue(len(self.calls[step]), position), step)
+        self.calls[step].append(call)
 
     def _later(self, call: Call) -> None:
         self.after.append(call)
@@ -143,75 +169,67 @@ class _Folder:
                 self.replaced[number] = Ref(number)
 
     def _gathers(self, call: Call) -> bool:
-        """Returns whether a call stacks a lane's values of all steps."""
-        if call.target not in _STACKS or self.outside:
+        """Returns whether a call stacks a value of all steps."""
+        if call.target is not torch.stack or self.outside:
             return False
         args, kwargs = pytree.tree_unflatten(call.args, call.spec)
-        lanes = [self.lane_of.get(leaf.value) for leaf in args[0] if isinstance(leaf, Ref)]
-        steps = [self.step_of.get(leaf.value) for leaf in args[0] if isinstance(leaf, Ref)]
-        if len(lanes) != len(args[0]) or lanes[0] is None or lanes.count(lanes[0]) != len(lanes):
-            return False
-        if steps != list(range(self.steps)) or call.target is not torch.stack:
+        values = {self._value_of(leaf) for leaf in args[0]}
+        value = next(iter(values))
+        if len(values) > 1 or value is None or [*map(self._step_of, args[0])] != list(range(self.steps)):
             return False
         dim = kwargs.get("dim", args[1] if len(args) > 1 else 0)
         assert call.outputs[0] is not None
-        self.replaced[call.outputs[0]] = Stacked(lanes[0], dim)
+        self.replaced[call.outputs[0]] = StackOverTime(value, dim)
         # Nothing is to be done in its place.
         call.outputs[0] = None
         return True
 
     def _adds_up(self, call: Call) -> bool:
-        """Returns whether a call adds a lane's value to the sum of the steps before."""
+        """Returns whether a call adds a step's value to the sum of the steps before."""
         if call.name not in _ADDITIONS or isinstance(call.target, str) or len(call.args) != 2:
             return False
         for total, term in (call.args, call.args[::-1]):
-            if not (isinstance(term, Ref) and term.value in self.lane_of):
+            value, step, before = self._value_of(term), self._step_of(term), self._step_of(total)
+            if value is None or step is None:
                 continue
-            lane, step = self.lane_of[term.value], self.step_of[term.value]
-            before = self.step_of.get(total.value) if isinstance(total, Ref) else None
-            if isinstance(total, Ref) and total.value in self.sums:
-                summed, initial, so_far, start = self.sums[total.value]
-                if summed == lane and so_far == step:
-                    return self._sum(call, lane, initial, step, start)
-            elif (
-                isinstance(total, Ref) and step == 1 and before == 0 and self.lane_of.get(total.value) == lane
-            ):
+            so_far = self.sums.get(total.value) if isinstance(total, Ref) else None
+            if so_far is not None:
+                if so_far.of == value and so_far.step == step - 1:
+                    return self._sum(call, replace(so_far, step=step))
+            elif step == 1 and before == 0 and self._value_of(total) == value:
                 # The first step's value itself was the start.
-                return self._sum(call, lane, None, 1, self.order[id(call)])
+                return self._sum(call, _Sum(value, None, 1, self.order[id(call)]))
             elif step == 0 and self.steps > 1 and before is None and _is_start(total):
                 # Zeros of the batch in the trace say nothing of others.
                 initial = None if isinstance(total, Tensor) and not bool(total.any()) else total
-                return self._sum(call, lane, initial, 0, self.order[id(call)])
+                return self._sum(call, _Sum(value, initial, 0, self.order[id(call)]))
         return False
 
-    def _sum(self, call: Call, lane: Lane, initial: Any, step: int, start: int) -> bool:
-        if start in self.no_sums:
+    def _sum(self, call: Call, found: _Sum) -> bool:
+        if found.start in self.no_sums:
             return False
         number = call.outputs[0]
         assert number is not None
-        self.sums[number] = (lane, initial, step + 1, start)
-        self.step_of[number] = step
-        if step + 1 == self.steps:
-            self.replaced[number] = Total(lane, initial)
+        self.sums[number] = found
+        if found.step + 1 == self.steps:
+            self.replaced[number] = RunningSum(found.of, found.initial)
         return True
 
     def _tail(self) -> None:
         """Calls on the last step's values alone come after the loop."""
-        length = len(self.lanes[0])
-        if self.steps > 1 and len(self.lanes[-1]) > length:
-            for call in self.lanes[-1][length:]:
+        length = len(self.calls[0])
+        if self.steps > 1:
+            for call in self.calls[-1][length:]:
                 for number in call.outputs:
-                    if number is not None:
-                        del self.step_of[number], self.lane_of[number]
+                    self.in_step.pop(number, None)  # type: ignore[arg-type]
                 self._later(call)
-            del self.lanes[-1][length:]
+            del self.calls[-1][length:]
 
     def _compare(self) -> None:
         """Raise where a step differs from the first, and write the first one's arguments as those of any step."""
-        expected = [
-            self._signature(call, min(1, self.steps - 1)) for call in self.lanes[min(1, self.steps - 1)]
-        ]
-        for step, calls in enumerate(self.lanes):
+        usual = self.calls[min(1, self.steps - 1)]
+        expected = [self._signature(call, min(1, self.steps - 1)) for call in usual]
+        for step, calls in enumerate(self.calls):
             found = [self._signature(call, step) for call in calls]
             for number, (one, other) in enumerate(zip(expected, found, strict=False)):
                 if step == 0:
@@ -219,10 +237,10 @@ class _Folder:
                 if not _alike(one, other, first=step == 0):
                     raise CannotFold(f"step {step} differs from the others at {calls[number].place}")
             if len(found) != len(expected):
-                longer = calls if len(found) > len(expected) else self.lanes[min(1, self.steps - 1)]
+                longer = calls if len(found) > len(expected) else usual
                 verb = "has" if longer is calls else "lacks"
                 raise CannotFold(f"step {step} {verb} {longer[min(len(found), len(expected))].place}")
-        for call, signature in zip(self.lanes[0], expected, strict=True):
+        for call, signature in zip(self.calls[0], expected, strict=True):
             call.args = list(signature[3])
         for call in self.before:
             call.args = [self._plain(leaf) for leaf in call.args]
@@ -243,39 +261,39 @@ class _Folder:
         return Ref(self.same[leaf.value]) if isinstance(leaf, Ref) and leaf.value in self.same else leaf
 
     def _inner(self, leaf: Any, step: int) -> Any:
+        """An argument of a call of the step, as that of any step."""
         if not isinstance(leaf, Ref):
             return leaf
-        if leaf.value in self.slices:
-            part, at = self.slices[leaf.value]
-            return part if at == step else leaf
-        if leaf.value in self.lane_of:
-            at = self.step_of[leaf.value]
-            lane = self.lane_of[leaf.value]
-            return lane if at == step else Before(lane) if at == step - 1 else leaf
         if leaf.value in self.sums:
-            raise _NoSum(self.sums[leaf.value][3])
-        return self._plain(leaf)
+            raise _NoSum(self.sums[leaf.value].start)
+        if leaf.value not in self.in_step:
+            return self._plain(leaf)
+        value, at = self.in_step[leaf.value]
+        if at == step:
+            return value
+        return Previous(value) if at == step - 1 and isinstance(value, StepValue) else leaf
 
     def _outer(self, leaf: Any) -> Any:
+        """An argument of a call outside of the steps, or a part of the result."""
         if not isinstance(leaf, Ref):
             return leaf
         if leaf.value in self.replaced:
             return self.replaced[leaf.value]
-        if leaf.value in self.slices:
-            return self.slices[leaf.value][0]
-        if leaf.value in self.lane_of:
-            lane = self.lane_of[leaf.value]
-            return Stacked(lane, 0) if self.outside else At(lane, self.step_of[leaf.value] - self.steps)
         if leaf.value in self.sums:
-            raise _NoSum(self.sums[leaf.value][3])
-        return self._plain(leaf)
+            raise _NoSum(self.sums[leaf.value].start)
+        if leaf.value not in self.in_step:
+            return self._plain(leaf)
+        value, at = self.in_step[leaf.value]
+        if isinstance(value, Slice):
+            return value
+        return StackOverTime(value, 0) if self.outside else AtStep(value, at - self.steps)
 
 
 def _check_start(call: Call, expected: tuple[Any, ...], found: tuple[Any, ...]) -> None:
     """Raise where a neuron's state is something else than zeros in the first step."""
     for a, b in zip(expected, found, strict=False):
-        given = isinstance(b, Ref | Lane | Slice) or (isinstance(b, Tensor) and bool(b.any()))
-        if isinstance(call.target, str) and isinstance(a, Before) and given:
+        given = isinstance(b, Ref | StepValue | Slice) or (isinstance(b, Tensor) and bool(b.any()))
+        if isinstance(call.target, str) and isinstance(a, Previous) and given:
             raise CannotFold(
                 f"{call.name} starts at a state other than zero, which a reset of the net may clear"
             )
@@ -301,9 +319,9 @@ def _alike(one: tuple[Any, ...], other: tuple[Any, ...], first: bool) -> bool:
     if one[:2] != other[:2]:
         return False
     if len(one[3]) != len(other[3]):
-        return first and any(isinstance(leaf, Before) for leaf in one[3])
+        return first and any(isinstance(leaf, Previous) for leaf in one[3])
     return all(
-        (isinstance(a, Before) and first)
+        (isinstance(a, Previous) and first)
         or (a is b if isinstance(a, Tensor) or isinstance(b, Tensor) else a == b)
         for a, b in zip(one[3], other[3], strict=True)
     )

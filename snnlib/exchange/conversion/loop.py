@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+import torch
 
 from snnlib.exchange.conversion.trace import Call
 
@@ -21,7 +24,7 @@ class Slice:
 
 
 @dataclass(frozen=True)
-class Lane:
+class StepValue:
     """A tensor of the step: output `out` of the step's call number `call`."""
 
     call: int
@@ -29,33 +32,33 @@ class Lane:
 
 
 @dataclass(frozen=True)
-class Before:
+class Previous:
     """The same of the step before; in the first step it was the initial value."""
 
-    lane: Lane
+    of: StepValue
 
 
 @dataclass(frozen=True)
-class Total:
-    """The sum of a lane over all steps, on top of an initial value (a `Ref`, a constant or None)."""
+class RunningSum:
+    """The sum of a value over all steps, on top of an initial value (a `Ref`, a constant or None)."""
 
-    lane: Lane
+    of: StepValue
     initial: Any = None
 
 
 @dataclass(frozen=True)
-class Stacked:
-    """A lane's values of all steps along dimension `dim`."""
+class StackOverTime:
+    """A step value of all steps along dimension `dim`."""
 
-    lane: Lane
+    of: StepValue
     dim: int
 
 
 @dataclass(frozen=True)
-class At:
-    """A lane's value in one step."""
+class AtStep:
+    """A step value in one step."""
 
-    lane: Lane
+    of: StepValue
     step: int
 
 
@@ -66,8 +69,8 @@ class Loop:
     Args:
         steps: number of steps in the trace.
         before: calls that do not depend on the step.
-        step: calls of one step; arguments are `Ref`, `Slice`, `Lane`, `Before` or constants.
-        after: calls on what the loop gave; arguments are `Ref`, `Total`, `Stacked`, `At` or constants.
+        step: calls of one step; arguments are `Ref`, `Slice`, `StepValue`, `Previous` or constants.
+        after: calls on what the loop gave; arguments are `Ref`, `RunningSum`, `StackOverTime`, `AtStep` or constants.
         output: leaves of the net's result, as the arguments of `after`.
     """
 
@@ -76,3 +79,15 @@ class Loop:
     step: list[Call]
     after: list[Call]
     output: list[Any]
+
+    @property
+    def slices(self) -> list[Slice]:
+        """Sequences that are cut into steps, as often as a call reads one."""
+        return [leaf for call in self.step for leaf in call.args if isinstance(leaf, Slice)]
+
+    def batch(self, shape_of: Callable[[int], torch.Size], first_input: int) -> int:
+        """Size of the batch, by the shapes of the tensors of these numbers."""
+        for cut in self.slices:
+            shape = shape_of(cut.value)
+            return shape[1 - cut.dim] if cut.dim < 2 <= len(shape) else shape[0]
+        return shape_of(first_input)[0]

@@ -9,7 +9,14 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from snnlib.exchange.conversion.loop import At, Before, Lane, Loop, Slice, Stacked, Total
+from snnlib.exchange.conversion.loop import (
+    AtStep,
+    Loop,
+    RunningSum,
+    Slice,
+    StackOverTime,
+    StepValue,
+)
 from snnlib.exchange.conversion.trace import Call, Ref, Trace
 from snnlib.structure.graph import Step
 from snnlib.structure.operations import Flatten, Operation, Sum
@@ -23,8 +30,6 @@ _ADDITIONS = ("add", "__add__", "__radd__", "__iadd__")
 
 class FoldedNet(nn.Module):
     """A converted net: its modules under their own names, and the order in which they are called.
-
-    `print` shows the modules; `code()` the calls.
 
     Args:
         modules: leaves by path, over sequences.
@@ -62,22 +67,23 @@ class FoldedNet(nn.Module):
         )
         for call in self.loop.before:
             self._store(call, self._call(call, [self._outer(leaf, values, {}) for leaf in call.args]), values)
-        steps = self._steps(values)
+        cut = self.loop.slices[:1]
+        steps = values[cut[0].value].shape[cut[0].dim] if cut else self.loop.steps
         if steps != self.loop.steps and self._length_is_written():
             raise ValueError(
                 f"x: expected {self.loop.steps} time steps, as in the input that the net was converted with, got "
                 f"{steps}: the net computes with this number"
             )
-        lanes: dict[tuple[int, int], Tensor] = {}
+        found: dict[StepValue, Tensor] = {}
         for number, call in enumerate(self.loop.step):
-            result = self._over_time(call, values, lanes, steps)
+            result = self._over_time(call, values, found, steps)
             for position, leaf in enumerate(pytree.tree_leaves(result)):
-                lanes[number, position] = leaf
+                found[StepValue(number, position)] = leaf
         for call in self.loop.after:
             self._store(
-                call, self._call(call, [self._outer(leaf, values, lanes) for leaf in call.args]), values
+                call, self._call(call, [self._outer(leaf, values, found) for leaf in call.args]), values
             )
-        output = [self._outer(leaf, values, lanes) for leaf in self.loop.output]
+        output = [self._outer(leaf, values, found) for leaf in self.loop.output]
         return pytree.tree_unflatten(output, self.out_spec)
 
     def leaf(self, path: str) -> nn.Module:
@@ -92,20 +98,20 @@ class FoldedNet(nn.Module):
         """
         if len(self.inputs) != 1:
             raise Unsupported("a net with several inputs has no counterpart")
-        lanes: dict[int, Step] = {}
+        steps: dict[int, Step] = {}
         for number, call in enumerate(self.loop.step):
-            read = [leaf for leaf in call.args if isinstance(leaf, Slice | Lane)]
-            states = any(isinstance(leaf, Lane) and leaf.out != 0 for leaf in read)
+            read = [leaf for leaf in call.args if isinstance(leaf, Slice | StepValue)]
+            states = any(isinstance(leaf, StepValue) and leaf.out != 0 for leaf in read)
             if states:
                 raise Unsupported(f"the state of a neuron that {call.name} reads has no counterpart")
-            values = [value if isinstance(leaf, Slice) else lanes[leaf.call] for leaf in read]
+            values = [value if isinstance(leaf, Slice) else steps[leaf.call] for leaf in read]
             name = f"{path}.{call.name}".lstrip(".")
             if isinstance(call.target, str) and values:
-                lanes[number] = walk.module(name, self.leaf(call.target), values[0], 2)
+                steps[number] = walk.module(name, self.leaf(call.target), values[0], 2)
             else:
                 operation = _operation(call, len(values))
-                lanes[number] = walk.add(f"{name}_{number}", name_of(path, self), "", operation, *values)
-        return lanes[self.loop.output[self.sequence].lane.call]
+                steps[number] = walk.add(f"{name}_{number}", name_of(path, self), "", operation, *values)
+        return steps[self.loop.output[self.sequence].of.call]
 
     @property
     def sequence(self) -> int:
@@ -115,9 +121,9 @@ class FoldedNet(nn.Module):
             Unsupported: there is none, or more than one.
         """
         found = {
-            leaf.lane.call: number
+            leaf.of.call: number
             for number, leaf in enumerate(self.loop.output)
-            if isinstance(leaf, Stacked) and leaf.lane.out == 0
+            if isinstance(leaf, StackOverTime) and leaf.of.out == 0
         }
         if len(found) != 1:
             raise Unsupported(f"an output of {len(found)} sequences of spikes has no counterpart")
@@ -128,21 +134,6 @@ class FoldedNet(nn.Module):
         spikes: Tensor = pytree.tree_leaves(output)[self.sequence]
         return spikes.movedim(self.loop.output[self.sequence].dim, 0)
 
-    def code(self) -> str:
-        """The calls of a step, one per line."""
-        return "\n".join(
-            f"{number}: {call.name}({', '.join(_shown(leaf) for leaf in call.args)})"
-            for number, call in enumerate(self.loop.step)
-        )
-
-    def _steps(self, values: Mapping[int, Tensor]) -> int:
-        """Length of the sequences that are cut into steps; that of the trace if none is."""
-        for call in self.loop.step:
-            for leaf in call.args:
-                if isinstance(leaf, Slice):
-                    return values[leaf.value].shape[leaf.dim]
-        return self.loop.steps
-
     def _length_is_written(self) -> bool:
         """Returns whether a number in the calls is that of the steps or its inverse, and so fits no others."""
         steps = self.loop.steps
@@ -152,40 +143,26 @@ class FoldedNet(nn.Module):
         )
 
     def _over_time(
-        self, call: Call, values: Mapping[int, Tensor], lanes: Mapping[tuple[int, int], Tensor], steps: int
+        self, call: Call, values: Mapping[int, Tensor], found: Mapping[StepValue, Tensor], steps: int
     ) -> Any:
-        leaves = [self._inner(leaf, values, lanes) for leaf in call.args]
+        timed = [isinstance(leaf, Slice | StepValue) for leaf in call.args]
+        leaves = [self._inner(leaf, values, found) for leaf in call.args]
         if isinstance(call.target, str):
             # States of the step before are the module's own affair now.
-            x = next(leaf for leaf in leaves if isinstance(leaf, tuple | Tensor))
-            if isinstance(x, Tensor):
-                x = (x.unsqueeze(0).expand(steps, *x.shape),)
-            return self._paths[call.target](x[0])
-        sequences = [
-            leaf[0] for leaf in leaves if isinstance(leaf, tuple) and leaf and isinstance(leaf[0], Tensor)
-        ]
+            number = next(number for number, leaf in enumerate(leaves) if isinstance(leaf, Tensor))
+            x = leaves[number]
+            return self._paths[call.target](x if timed[number] else x.expand(steps, *x.shape))
+        batch = self.loop.batch(lambda number: values[number].shape, self.inputs[0])
 
         def one_step(*parts: Tensor) -> Any:
             given = iter(parts)
-            filled = [
-                next(given) if isinstance(leaf, tuple) and leaf and isinstance(leaf[0], Tensor) else leaf
-                for leaf in leaves
-            ]
-            return self._call(call, filled, self._batch_of(values))
+            filled = [next(given) if over else leaf for leaf, over in zip(leaves, timed, strict=True)]
+            return self._call(call, filled, batch)
 
-        if not sequences:
-            once = one_step()
-            return pytree.tree_map(lambda leaf: leaf.unsqueeze(0).expand(steps, *leaf.shape), once)
+        if not any(timed):
+            return pytree.tree_map(lambda leaf: leaf.expand(steps, *leaf.shape), one_step())
+        sequences = [leaf for leaf, over in zip(leaves, timed, strict=True) if over]
         return torch.vmap(one_step, randomness="different")(*sequences)
-
-    def _batch_of(self, values: Mapping[int, Tensor]) -> int:
-        shape = values[self.inputs[0]].shape
-        for call in self.loop.step:
-            for leaf in call.args:
-                if isinstance(leaf, Slice):
-                    shape = values[leaf.value].shape
-                    return shape[1 - leaf.dim] if leaf.dim < 2 else shape[0]
-        return shape[0]
 
     def _call(self, call: Call, leaves: list[Any], batch: int | None = None) -> Any:
         args, kwargs = pytree.tree_unflatten(leaves, call.spec)
@@ -202,35 +179,34 @@ class FoldedNet(nn.Module):
             if number is not None:
                 values[number] = leaf
 
-    def _inner(self, leaf: Any, values: Mapping[int, Any], lanes: Mapping[tuple[int, int], Tensor]) -> Any:
-        """An argument of a step: a sequence as a tuple of one, all else as it is."""
+    def _inner(self, leaf: Any, values: Mapping[int, Any], found: Mapping[StepValue, Tensor]) -> Any:
+        """An argument of a step: of values that change from step to step the sequence."""
         if isinstance(leaf, Slice):
-            return (values[leaf.value].movedim(leaf.dim, 0),)
-        if isinstance(leaf, Lane):
-            return (lanes[leaf.call, leaf.out],)
+            return values[leaf.value].movedim(leaf.dim, 0)
+        if isinstance(leaf, StepValue):
+            return found[leaf]
         return values[leaf.value] if isinstance(leaf, Ref) else leaf
 
-    def _outer(self, leaf: Any, values: Mapping[int, Any], lanes: Mapping[tuple[int, int], Tensor]) -> Any:
+    def _outer(self, leaf: Any, values: Mapping[int, Any], found: Mapping[StepValue, Tensor]) -> Any:
         """An argument outside of the steps, or a part of the result."""
-        if isinstance(leaf, Ref | Slice):
-            return values[leaf.value]
-        if not isinstance(leaf, Total | Stacked | At):
-            return leaf
-        lane = lanes[leaf.lane.call, leaf.lane.out]
-        if isinstance(leaf, Stacked):
-            return lane.movedim(0, leaf.dim)
-        if isinstance(leaf, At):
-            return lane[leaf.step]
-        total = lane.sum(0)
-        initial = values[leaf.initial.value] if isinstance(leaf.initial, Ref) else leaf.initial
-        return total if initial is None else total + initial
+        match leaf:
+            case Ref(number) | Slice(number, _):
+                return values[number]
+            case StackOverTime(value, dim):
+                return found[value].movedim(0, dim)
+            case AtStep(value, step):
+                return found[value][step]
+            case RunningSum(value, initial):
+                total = found[value].sum(0)
+                return total if initial is None else total + self._outer(initial, values, found)
+        return leaf
 
 
 def _operation(call: Call, values: int) -> Operation:
     """Returns what a call of a function within a step does."""
     if call.name in _ADDITIONS and values == len(call.args) == 2:
         return Sum()
-    plain = [leaf for leaf in call.args if not isinstance(leaf, Slice | Lane)]
+    plain = [leaf for leaf in call.args if not isinstance(leaf, Slice | StepValue)]
     # `view` gets the size of the batch, and all else.
     views = call.name in ("view", "reshape") and len(plain) == 2 and plain[1] == -1
     if values == 1 and (views or (call.name == "flatten" and plain in ([1], [1, -1]))):
@@ -255,13 +231,3 @@ def _put(net: nn.Module, path: str, module: nn.Module) -> None:
             net.add_module(parent, nn.Module())
         net = cast(nn.Module, net._modules[parent])
     net.add_module(name, module)
-
-
-def _shown(leaf: Any) -> str:
-    if isinstance(leaf, Lane):
-        return f"step[{leaf.call}.{leaf.out}]"
-    if isinstance(leaf, Before):
-        return f"last step[{leaf.lane.call}.{leaf.lane.out}]"
-    if isinstance(leaf, Slice):
-        return f"input {leaf.value}[t]"
-    return f"value {leaf.value}" if isinstance(leaf, Ref) else type(leaf).__name__

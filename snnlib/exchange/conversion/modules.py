@@ -21,28 +21,10 @@ _PER_SAMPLE = (
     *(nn.AvgPool1d, nn.AvgPool3d, nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d),
     *(nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d, nn.AdaptiveMaxPool1d),
     *(nn.AdaptiveMaxPool2d, nn.AdaptiveMaxPool3d, nn.LPPool1d, nn.LPPool2d, nn.FractionalMaxPool2d),
-    *(
-        nn.GroupNorm,
-        nn.LayerNorm,
-        nn.LocalResponseNorm,
-        nn.ReLU,
-        nn.ReLU6,
-        nn.LeakyReLU,
-        nn.ELU,
-        nn.GELU,
-        nn.SiLU,
-    ),
-    *(nn.Sigmoid, nn.Tanh, nn.Softplus, nn.Hardtanh, nn.Hardsigmoid, nn.Identity, nn.Dropout, nn.Dropout1d),
-    *(
-        nn.Dropout2d,
-        nn.Dropout3d,
-        nn.AlphaDropout,
-        nn.Upsample,
-        nn.ZeroPad2d,
-        nn.ConstantPad2d,
-        nn.ReflectionPad2d,
-    ),
-    *(nn.PixelShuffle, nn.PixelUnshuffle, nn.Embedding),
+    *(nn.GroupNorm, nn.LayerNorm, nn.LocalResponseNorm, nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.GELU),
+    *(nn.SiLU, nn.Sigmoid, nn.Tanh, nn.Softplus, nn.Hardtanh, nn.Hardsigmoid, nn.Identity, nn.Dropout),
+    *(nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.Upsample, nn.ZeroPad2d),
+    *(nn.ConstantPad2d, nn.ReflectionPad2d, nn.PixelShuffle, nn.PixelUnshuffle, nn.Embedding),
 )
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from snnlib.exchange.conversion.sequence_modules import RecurrentNeurons
 from snnlib.exchange.conversion.tied import SharedConstants, number
-from snnlib.neurons import IF, LIF, Alpha, CubaLIF, Integrator, Neuron
+from snnlib.neurons import IF, LIF, Alpha, CubaLIF, Neuron
 from snnlib.neurons.surrogate_match import match
 from snnlib.structure.unsupported import Unsupported
 
@@ -115,13 +115,6 @@ def _alpha(module: Any) -> Alpha:
         raise Unsupported("learned constants of Alpha have no counterpart")
     taus = (tau_of_beta(number(name, getattr(module, name))) for name in ("alpha", "beta"))
     return Alpha(*taus, **_firing(module))
-
-
-def readout(module: Any) -> Integrator | None:
-    """A Leaky without reset whose spikes nobody reads is an integrator."""
-    if type(module).__name__ != "Leaky" or module.reset_mechanism != "none" or module.beta.requires_grad:
-        return None
-    return Integrator(tau_of_beta(number("beta", module.beta)), dialect="snntorch")
 
 
 def tau_of_beta(beta: Tensor) -> Tensor:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial, reduce
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from snnlib.exchange.compare import SpikeCounts, largest_difference
 from snnlib.exchange.conversion.chains import takes_sequences
 from snnlib.exchange.conversion.convert import LoopPlace, takes_one_step
 from snnlib.exchange.conversion.recurrent_containers import LinearRecurrence
 from snnlib.exchange.conversion.sequence_modules import RecurrentNeurons
 from snnlib.inspect.shown import ShownAsText
-from snnlib.structure.peers import attributes_kept, clear_states, neuron_library, neuron_output
+from snnlib.structure.layers import evaluating
+from snnlib.structure.peers import attributes_kept, clear_states, neuron_library
 
 # Largest difference of gradients, as a share of the largest entry.
 _CLOSE = 1e-4
@@ -27,26 +30,25 @@ class Comparison(ShownAsText):
     """The result of `verify_conversion`; `str()` makes a table.
 
     Args:
-        spikes: by path of each module that gives spikes: (spikes that both nets have, only the original has, only the
-            converted net has).
+        spikes: by path of each module that gives spikes: those that both nets have, only the original has, and only
+            the converted net has.
         output_error: largest difference of the outputs, as a share of the largest.
         gradient_errors: by name of the parameter: largest difference of the gradients, as a share of the largest entry.
     """
 
-    spikes: dict[str, tuple[int, int, int]]
+    spikes: dict[str, SpikeCounts]
     output_error: float
     gradient_errors: dict[str, float]
 
     @property
     def identical(self) -> float:
         """Share of spikes that are the same: matched / (matched + missing + extra); 1 without any."""
-        total = sum(sum(counts) for counts in self.spikes.values())
-        return sum(counts[0] for counts in self.spikes.values()) / total if total else 1.0
+        return reduce(SpikeCounts.plus, self.spikes.values(), SpikeCounts()).identical
 
     @property
     def silent(self) -> list[str]:
         """Paths of the neurons that fired in neither net, so that nothing was compared."""
-        return [path for path, counts in self.spikes.items() if not sum(counts)]
+        return [path for path, counts in self.spikes.items() if not counts.total]
 
     @property
     def ok(self) -> bool:
@@ -102,38 +104,32 @@ def verify_conversion(
     Raises:
         ValueError: outputs of different shapes.
     """
-    modes = {module: module.training for whole in (net, converted) for module in whole.modules()}
     try:
-        net.eval()
-        converted.eval()
-        stepwise = not takes_sequences(net) and (
-            loop == "outside" or (loop == "auto" and takes_one_step(net, x))
-        )
-        clear_states(net)
-        with attributes_kept(net), _original_spikes(net) as theirs:
-            expected = run_original(net, x, stepwise)
-        paths = _counterparts(converted, theirs)
-        with _spikes_of(paths) as ours:
-            found = converted(x)
-        a, b = _float_leaves(expected), _float_leaves(found)
-        if [leaf.shape for leaf in a] != [leaf.shape for leaf in b]:
-            shapes = ([tuple(leaf.shape) for leaf in leaves] for leaves in (a, b))
-            raise ValueError("converted: expected outputs of shapes {}, got {}".format(*shapes))
-        names = {id(parameter): name for name, parameter in net.named_parameters()}
-        shared = [p for p in converted.parameters() if id(p) in names and p.requires_grad]
-        grads = [_gradients(leaves, shared) for leaves in (a, b)]
-        errors = {names[id(p)]: _share(*pair) for p, *pair in zip(shared, *grads, strict=True)}
-        pairs = {
-            path: (torch.stack(steps), ours[path][0]) for path, steps in theirs.items() if ours.get(path)
-        }
-        counts = {path: _compared(*pair) for path, pair in pairs.items() if _are_spikes(*pair)}
-        return Comparison(
-            counts, max((_share(*pair) for pair in zip(a, b, strict=True)), default=0.0), errors
-        )
+        with evaluating(net, converted), attributes_kept(net):
+            outside = loop == "outside" or (loop == "auto" and takes_one_step(net, x))
+            stepwise = outside and not takes_sequences(net)
+            clear_states(net)
+            neurons = {
+                path: module for path, module in net.named_modules() if neuron_library(module) is not None
+            }
+            with _outputs_of(neurons) as theirs:
+                expected = run_original(net, x, stepwise)
+            with _outputs_of(_counterparts(converted, theirs)) as ours:
+                found = converted(x)
     finally:
         clear_states(net)
-        for module, mode in modes.items():
-            module.training = mode
+    a, b = _float_leaves(expected), _float_leaves(found)
+    if [leaf.shape for leaf in a] != [leaf.shape for leaf in b]:
+        shapes = ([tuple(leaf.shape) for leaf in leaves] for leaves in (a, b))
+        raise ValueError("converted: expected outputs of shapes {}, got {}".format(*shapes))
+    names = {id(parameter): name for name, parameter in net.named_parameters()}
+    shared = [p for p in converted.parameters() if id(p) in names and p.requires_grad]
+    grads = [_gradients(leaves, shared) for leaves in (a, b)]
+    errors = {names[id(p)]: largest_difference(*pair) for p, *pair in zip(shared, *grads, strict=True)}
+    pairs = {path: (torch.cat(steps), ours[path][0]) for path, steps in theirs.items() if path in ours}
+    counts = {path: SpikeCounts.of(*pair) for path, pair in pairs.items() if _are_spikes(*pair)}
+    output_error = max((largest_difference(*pair) for pair in zip(a, b, strict=True)), default=0.0)
+    return Comparison(counts, output_error, errors)
 
 
 def run_original(net: nn.Module, x: Tensor, stepwise: bool) -> Any:
@@ -151,24 +147,21 @@ def run_original(net: nn.Module, x: Tensor, stepwise: bool) -> Any:
 
 
 @contextmanager
-def _original_spikes(net: nn.Module) -> Iterator[dict[str, list[Tensor]]]:
+def _outputs_of(modules: Mapping[str, nn.Module]) -> Iterator[dict[str, list[Tensor]]]:
+    """Sequences of spikes that modules give within the block, by path; one for each call."""
     found: dict[str, list[Tensor]] = {}
 
-    def keep(path: str) -> Any:
-        def hook(module: nn.Module, _inputs: Any, output: Any) -> None:
-            spikes = neuron_output(module, output)[0].detach()
-            over_time = getattr(module, "step_mode", "s") == "m" or _is_sequence_module(module)
-            found.setdefault(path, []).extend(spikes.unbind(0) if over_time else [spikes])
+    def keep(path: str, module: nn.Module, _inputs: Any, output: Any) -> None:
+        spikes = output[0] if isinstance(output, tuple | list) else output
+        steps = neuron_library(module) is not None and not (
+            getattr(module, "step_mode", "s") == "m" or _is_sequence_module(module)
+        )
+        found.setdefault(path, []).append(spikes.detach()[None] if steps else spikes.detach())
 
-        return hook
-
-    neurons = {path: module for path, module in net.named_modules() if neuron_library(module) is not None}
-    handles = [module.register_forward_hook(keep(path)) for path, module in neurons.items()]
-    try:
+    with ExitStack() as stack:
+        for path, module in modules.items():
+            stack.callback(module.register_forward_hook(partial(keep, path)).remove)
         yield found
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _is_sequence_module(module: nn.Module) -> bool:
@@ -189,34 +182,9 @@ def _counterparts(converted: nn.Module, paths: Iterable[str]) -> dict[str, nn.Mo
     return found
 
 
-@contextmanager
-def _spikes_of(modules: dict[str, nn.Module]) -> Iterator[dict[str, list[Tensor]]]:
-    found: dict[str, list[Tensor]] = {}
-
-    def keep(path: str) -> Any:
-        def hook(_module: nn.Module, _inputs: Any, output: Any) -> None:
-            spikes = output[0] if isinstance(output, tuple) else output
-            found.setdefault(path, []).append(spikes.detach())
-
-        return hook
-
-    handles = [module.register_forward_hook(keep(path)) for path, module in modules.items()]
-    try:
-        yield found
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
 def _are_spikes(theirs: Tensor, ours: Tensor) -> bool:
     """Returns whether both have one shape and the original's are spikes, no potentials."""
     return theirs.shape == ours.shape and not bool(((theirs != 0) & (theirs != 1)).any())
-
-
-def _compared(theirs: Tensor, ours: Tensor) -> tuple[int, int, int]:
-    """Spikes alike, missing and extra."""
-    a, b = theirs.bool(), ours.bool()
-    return int((a & b).sum()), int((a & ~b).sum()), int((b & ~a).sum())
 
 
 def _float_leaves(output: Any) -> list[Tensor]:
@@ -232,9 +200,3 @@ def _gradients(outputs: list[Tensor], parameters: list[nn.Parameter]) -> list[Te
         return [torch.zeros_like(parameter) for parameter in parameters]
     grads = torch.autograd.grad(torch.stack(terms).sum(), parameters, allow_unused=True)
     return [torch.zeros_like(p) if g is None else g for p, g in zip(parameters, grads, strict=True)]
-
-
-def _share(expected: Tensor, found: Tensor) -> float:
-    if not expected.numel():
-        return 0.0
-    return float((expected - found).detach().abs().max() / expected.detach().abs().max().clamp(min=1e-30))

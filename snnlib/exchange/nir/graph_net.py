@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 import torch
@@ -69,11 +70,9 @@ class GraphNet(nn.Module):
         found = tuple(self._sum(name, values) for name in self.outputs)
         return found[0] if len(found) == 1 else found
 
-    def _sum(self, name: str, values: Mapping[str, Tensor]) -> Tensor:
-        first, *rest = (values[source] for source in self.sources[name])
-        for other in rest:
-            first = first + other
-        return first
+    def _sum(self, name: str, values: Mapping[str, Tensor], left_out: str | None = None) -> Tensor:
+        read = (values[source] for source in self.sources[name] if source != left_out)
+        return reduce(torch.add, read)
 
     def _by_kernels(self, loop: Sequence[str], values: dict[str, Tensor]) -> bool:
         """Neurons and one linear map from their spikes to themselves, as one op; whether that is what the loop is."""
@@ -87,7 +86,7 @@ class GraphNet(nn.Module):
         linear = weights[0]
         if not isinstance(linear, nn.Linear):
             return False
-        current = self._sum_without(name, back, values)
+        current = self._sum(name, values, left_out=back)
         if linear.bias is not None:
             # The first step has no value before it, which is 0 and not the bias.
             current = torch.cat((current[:1], current[1:] + linear.bias))
@@ -95,22 +94,11 @@ class GraphNet(nn.Module):
         values[back] = weights(values[name])
         return True
 
-    def _sum_without(self, name: str, left_out: str, values: Mapping[str, Tensor]) -> Tensor:
-        first, *rest = (values[source] for source in self.sources[name] if source != left_out)
-        for other in rest:
-            first = first + other
-        return first
-
     def _by_steps(self, loop: Sequence[str], values: dict[str, Tensor]) -> None:
         """One step after the other; the definition."""
         states: dict[str, Any] = dict.fromkeys(loop)
         found: dict[str, list[Tensor]] = {name: [] for name in loop}
-        steps = (
-            len(values[self.sources[loop[0]][0]])
-            if self.sources[loop[0]][0] in values
-            else len(values[self.input])
-        )
-        for t in range(steps):
+        for t in range(len(values[self.input])):
             for name in loop:
                 now: list[Tensor] = []
                 for source in self.sources[name]:
@@ -120,10 +108,7 @@ class GraphNet(nn.Module):
                         now.append(found[source][t])
                     elif t > 0:
                         now.append(found[source][t - 1])
-                total = now[0]
-                for other in now[1:]:
-                    total = total + other
-                module = self._module(name)
+                total, module = reduce(torch.add, now), self._module(name)
                 if isinstance(module, Neuron | Elementwise):
                     value, states[name] = module.run(total, states[name])
                 else:

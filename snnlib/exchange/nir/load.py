@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from snnlib.exchange.nir.graph_modules import Scale, Shift
+from snnlib.exchange.nir.graph_modules import GraphNeuron, Scale, Shift
 from snnlib.exchange.nir.graph_net import GraphNet
 from snnlib.exchange.nir.modules_of import (
     conv_module,
@@ -30,7 +30,7 @@ from snnlib.exchange.nir.reading import (
     sinabs_cell,
 )
 from snnlib.exchange.nir.structure import Structure, structure_of
-from snnlib.neurons import Neuron
+from snnlib.neurons import IF, LIF, CubaLIF, Neuron
 from snnlib.neurons.surrogate import SurrogateLike
 from snnlib.nn import PerStep, SpikingConv1d, SpikingConv2d, SpikingLinear
 from snnlib.structure.cells import Cell
@@ -103,7 +103,9 @@ def from_nir(
     sources = {name: list(structure.sources[name]) for name in structure.nodes}
     _join_layers(modules, sources, structure)
     if not structure.back and _is_chain(modules, sources, structure):
-        return _sequential(modules)
+        return nn.Sequential(
+            OrderedDict((name.replace(".", "_"), module) for name, module in modules.items())
+        )
     return GraphNet(modules, sources, structure.back, structure.loops, structure.input, structure.outputs)
 
 
@@ -137,7 +139,7 @@ def _reader(
     return sinabs_cell, 1.0
 
 
-def _module(
+def _module(  # noqa: PLR0911 - one for each kind of node
     name: str,
     node: Any,
     structure: Structure,
@@ -155,42 +157,40 @@ def _module(
             return neuron_module(cell, shape, surrogate, dialect)
         except ValueError as error:
             raise ValueError(f"{name}: {error}, of a neuron in steps of dt = {dt:g} s") from error
-    if kind == "Flatten":
-        return flatten_module(node, shape)
-    if kind == "Delay":
-        return Shift(delay_steps(name, node, dt))
-    made: dict[str, Callable[[Any], nn.Module]] = {
-        "Affine": linear_module,
-        "Linear": linear_module,
-        "Conv1d": conv_module,
-        "Conv2d": conv_module,
-        "SumPool2d": partial(pool_module, average=False),
-        "AvgPool2d": partial(pool_module, average=True),
-    }
-    return made[kind](node) if kind in made else Scale(node.scale)
+    match kind:
+        case "Flatten":
+            return flatten_module(node, shape)
+        case "Delay":
+            return Shift(delay_steps(name, node, dt))
+        case "Affine" | "Linear":
+            return linear_module(node)
+        case "Conv1d" | "Conv2d":
+            return conv_module(node)
+        case "SumPool2d" | "AvgPool2d":
+            return pool_module(node, average=kind == "AvgPool2d")
+    return Scale(node.scale)
 
 
 def _join_layers(modules: dict[str, nn.Module], sources: dict[str, list[str]], structure: Structure) -> None:
     """Weights without bias and the neurons that alone read them become one event-driven layer."""
     cyclic = {name for loop in structure.loops for name in loop if len(loop) > 1}
-    for name in [name for name, module in modules.items() if isinstance(module, PerStep)]:
+    weights = {name: module for name, module in modules.items() if isinstance(module, PerStep)}
+    for name, layer in weights.items():
         readers = [target for target, own in sources.items() if name in own]
-        layer = modules[name]
-        if len(readers) != 1 or readers[0] not in modules or readers[0] in cyclic or name in cyclic:
+        reader = readers[0] if len(readers) == 1 else None
+        if reader not in modules or {name, reader} & cyclic or len(sources[reader]) > 1:
             continue
-        neuron = modules[readers[0]]
-        if type(neuron).__name__ not in ("LIF", "IF", "CubaLIF", "GraphNeuron"):
+        neuron = modules[reader]
+        if type(neuron) not in (LIF, IF, CubaLIF, GraphNeuron):
             continue
-        assert isinstance(layer, PerStep)
-        made = _layer(layer[0], neuron) if len(sources[readers[0]]) == 1 else None
+        made = _layer(layer[0], neuron)
         if made is None:
             continue
         # In the place of its weights, under their name; what read the neurons reads it.
         modules[name] = made
-        del modules[readers[0]]
-        del sources[readers[0]]
+        del modules[reader], sources[reader]
         for own in sources.values():
-            own[:] = [name if source == readers[0] else source for source in own]
+            own[:] = [name if source == reader else source for source in own]
 
 
 def _layer(weights: nn.Module, neuron: nn.Module) -> nn.Module | None:
@@ -199,17 +199,9 @@ def _layer(weights: nn.Module, neuron: nn.Module) -> nn.Module | None:
     if isinstance(weights, nn.Linear) and weights.bias is None:
         made = SpikingLinear(weights.in_features, weights.out_features, neuron=neuron)
     elif isinstance(weights, nn.Conv1d | nn.Conv2d) and weights.bias is None:
-        kind = SpikingConv1d if isinstance(weights, nn.Conv1d) else SpikingConv2d
-        made = kind(
-            weights.in_channels,
-            weights.out_channels,
-            weights.kernel_size,
-            stride=weights.stride,
-            padding=weights.padding,
-            dilation=weights.dilation,
-            groups=weights.groups,
-            neuron=neuron,
-        )
+        kind: Any = SpikingConv1d if isinstance(weights, nn.Conv1d) else SpikingConv2d
+        options = {key: getattr(weights, key) for key in ("stride", "padding", "dilation", "groups")}
+        made = kind(weights.in_channels, weights.out_channels, weights.kernel_size, neuron=neuron, **options)
     else:
         return None
     made.weight = weights.weight
@@ -225,10 +217,3 @@ def _is_chain(modules: dict[str, nn.Module], sources: dict[str, list[str]], stru
             return False
         before = name
     return sources[structure.outputs[0]] == [before]
-
-
-def _sequential(modules: dict[str, nn.Module]) -> nn.Sequential:
-    net = nn.Sequential()
-    for name, module in modules.items():
-        net.add_module(name.replace(".", "_"), module)
-    return net

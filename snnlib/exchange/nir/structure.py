@@ -139,22 +139,12 @@ def _ordered(
             back.add((name, following))
     order.reverse()
     reached = {name: _reached_from(name, targets) for name in order}
-    # Nodes that reach each other are one part; a part comes after all that it reads.
+    # Nodes that reach each other are one part; by the order of their first nodes, parts come after all that they read.
     loops: list[tuple[str, ...]] = []
-    placed: set[str] = set()
-    while len(placed) < len(order):
-        for name in order:
-            if name in placed:
-                continue
-            part = [
-                other
-                for other in order
-                if other == name or (other in reached[name] and name in reached[other])
-            ]
-            if all(a in placed or a in part or a not in reached for a, b in edges if b in part):
-                loops.append(tuple(part))
-                placed.update(part)
-                break
+    for name in order:
+        if not any(name in part for part in loops):
+            both = {other for other in reached[name] if name in reached[other]} | {name}
+            loops.append(tuple(other for other in order if other in both))
     return tuple(loops), back
 
 

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from snnlib.checks import as_sizes, check_floating, check_rank
 from snnlib.inspect.gradcam.layout import batch_first, check_layout, layout_of, patch_grid, to_frames
-from snnlib.inspect.gradcam.score import Target, score_of
+from snnlib.inspect.gradcam.score import Target, scores_of
+from snnlib.structure.layers import evaluating
 
 
 class GradCAM:
@@ -165,12 +166,11 @@ class GradCAM:
 
     def _run(self, x: Tensor, target: Target) -> tuple[Tensor, Tensor]:
         """The target layer's output and the gradient of the summed scores by it."""
-        modes = {module: module.training for module in self.model.modules()}
         outputs: list[Tensor] = []
         self._outputs = outputs
+        gradient = None
         try:
-            self.model.eval()
-            with torch.inference_mode(mode=False), torch.enable_grad():
+            with evaluating(self.model), torch.inference_mode(mode=False), torch.enable_grad():
                 # Autograd saves no inference tensor.
                 answer = self.model(x.clone() if x.is_inference() else x)
                 if len(outputs) != 1:
@@ -178,15 +178,12 @@ class GradCAM:
                         f"target_layer: expected one call of it per forward pass, got {len(outputs)}"
                     )
                 layout = layout_of(outputs[0], self.layout)
-                score = score_of(answer, target, layout, outputs[0].shape[layout.index("N")])
-            gradient = None
+                score = scores_of(answer, target, layout, outputs[0].shape[layout.index("N")]).sum()
             if score.requires_grad:
                 # Samples do not depend on each other, so the sum's gradient holds each sample's own.
                 (gradient,) = torch.autograd.grad(score, outputs, allow_unused=True)
         finally:
             self._outputs = None
-            for module, mode in modes.items():
-                module.training = mode
         if gradient is None:
             raise ValueError(
                 f"target_layer: expected a layer that the score depends on, got a {type(self.target_layer).__name__} "

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from snnlib.inspect.gradcam.score import Target, scores_of
+from snnlib.inspect.gradcam.score import Target, class_scores, scores_of
+from snnlib.structure.layers import evaluating
 
 
 @dataclass(frozen=True)
@@ -90,13 +91,11 @@ def occlusion_test(
         raise ValueError(f"fraction: expected a share above 0 and below 1, got {fraction}")
     layout = "NTCHW" if batch_first else "TNCHW"
     samples = x.shape[0 if batch_first else 1]
-    modes = {module: module.training for module in model.modules()}
-    try:
-        model.eval()
+    with evaluating(model):
         whole = model(x)
         if target is None:
             # The class that wins with all events is watched, whatever wins without some of them.
-            target = _winner(whole, layout)
+            target = class_scores(whole, layout).argmax(1)
         before = scores_of(whole, target, layout, samples).flatten()
         heat = maps.unsqueeze(2).expand_as(x)
         generator = torch.Generator(x.device).manual_seed(seed)
@@ -107,15 +106,7 @@ def occlusion_test(
 
         hottest = fall(heat)
         noise = [fall(torch.zeros_like(heat)) for _ in range(draws)]
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
     return Occlusion(hottest.cpu(), torch.stack(noise).mean(0).cpu(), fraction)
-
-
-def _winner(answer: Tensor, layout: str) -> Tensor:
-    scores = answer if answer.dim() == 2 else answer.sum(layout.index("T"))
-    return scores.argmax(1)
 
 
 def _without_first(

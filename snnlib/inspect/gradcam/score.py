@@ -15,18 +15,13 @@ Target = int | Tensor | Callable[[Any], Tensor] | None
 """What to explain: a class, one per sample, a score of the model's output, or (None) the class with most votes."""
 
 
-def score_of(answer: Any, target: Target, layout: str, samples: int) -> Tensor:
-    """The sum over `samples` of what is to be explained; `layout` is the target layer's."""
-    return scores_of(answer, target, layout, samples).sum()
-
-
 def scores_of(answer: Any, target: Target, layout: str, samples: int) -> Tensor:
     """The scores to be explained `[N]`, or what a function as target gives."""
     if callable(target):
         score: Tensor = target(answer)
         check_floating("target: its score", score)
     else:
-        scores = _class_scores(answer, layout)
+        scores = class_scores(answer, layout)
         if len(scores) != samples:
             raise ValueError(
                 f"layout: expected {len(scores)} samples as in the model's output, got {samples} in dimension "
@@ -36,7 +31,7 @@ def scores_of(answer: Any, target: Target, layout: str, samples: int) -> Tensor:
     return score
 
 
-def _class_scores(answer: Tensor, layout: str) -> Tensor:
+def class_scores(answer: Tensor, layout: str) -> Tensor:
     """Scores `[N, K]`; spikes `[T, N, K]` are counted."""
     check_floating("model: its output", answer)
     if answer.dim() == 3 and "T" in layout:
