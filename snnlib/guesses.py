@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import operator
 import sys
 import warnings
 from collections.abc import Collection, Mapping
+from types import ModuleType
 from typing import Any
 
 # Modules that are searched for a name, in this order.
@@ -64,14 +64,26 @@ _MEANT: Mapping[str, str] = {
 }
 
 
-# Names of version 0.1 by those of today; they last until 1.0.
+# Names of earlier versions by the modules that have them now, and by other names; they last until 1.0.
+_MOVED: Mapping[str, tuple[str, ...]] = {
+    "functional": ("grad_scale", "resize_bicubic", "segment_sum", "superpixel_unpool"),
+    "functional.delayed": ("delayed_currents",),
+    "functional.potential": ("srm_potential_stream",),
+    "functional.quantize": ("power_of_two_exponent", "quantize_power_of_two", "quantize_to_int", "round_ste"),
+    "functional.srm": ("NeuronOptions", "SRMTrace", "srm_layer_stream", "srm_neuron_stream"),
+    "nn.bidirectional": ("reversed_in_time",),
+    "nn.fusion": ("Fused", "unfused"),
+    "vision.resize": ("cubic_kernel",),
+    "vision.segment": ("SegmentSums", "segment_sum_dense"),
+    "vision.superpixel": ("superpixel_counts",),
+    "vision.voxel": ("voxel_cells",),
+}
 _RENAMED: Mapping[str, str] = {
+    **{name: f"{home}.{name}" for home, names in _MOVED.items() for name in names},
     **{name: f"{name}_" for name in ("fuse", "unfuse")},
     **{name: f"nn.{name}_" for name in ("standardize_weights", "fold_standardization")},
-    **{
-        name: f"functional.{name}"
-        for name in ("grad_scale", "resize_bicubic", "segment_sum", "superpixel_unpool")
-    },
+    "SRMNeuron": "neurons.SRM",
+    "Streamed": "neurons.Output",
 }
 
 
@@ -110,21 +122,32 @@ def renamed(module: str, name: str, own: Collection[str]) -> Any:
     Raises:
         AttributeError: a name that is none, with a hint.
     """
-    new = _RENAMED.get(name)
-    if new is None or module not in ("snnlib", "snnlib.nn"):
+    if name not in _RENAMED:
         end = "" if name.startswith("_") else hint(name, own, module)
         raise AttributeError(f"module {module!r} has no attribute {name!r}{end}")
-    text = f"snnlib.{name} is now snnlib.{new}; the old name will go in version 1.0"
+    new = f"snnlib.{_RENAMED[name]}"
+    text = f"{module}.{name} is now {new}; the old name will go in version 1.0"
     warnings.warn(text, FutureWarning, stacklevel=3)
-    return operator.attrgetter(new)(importlib.import_module("snnlib"))
+    home, _, found = new.rpartition(".")
+    return getattr(importlib.import_module(home), found)
 
 
-def answer_for(module: str, own: Collection[str]) -> None:
-    """Gives a module whose public names are `own` its `dir` and an answer to other names."""
+def publish(package: str, own: Collection[str] = ()) -> None:
+    """Gives a package its `__all__`, its `dir` and an answer to other names.
+
+    Args:
+        package: one that its modules' public names were brought into by `import *`.
+        own: its public names; none for all of those.
+    """
+    names = vars(sys.modules[package])
+    public = own or [
+        name for name, value in names.items() if name[0] != "_" and not isinstance(value, ModuleType)
+    ]
 
     def found(name: str) -> Any:
-        value = vars(sys.modules[module])[name] = renamed(module, name, own)
-        return value
+        names[name] = renamed(package, name, public)
+        return names[name]
 
-    # A function that stands in the module would tell type checkers that it has any name.
-    vars(sys.modules[module]).update(__getattr__=found, __dir__=lambda: sorted(own))
+    # Type checkers read neither: the names are known to them by the modules, and a function that stands in the package
+    # would tell them that it has any name.
+    names.update(__all__=sorted(public), __getattr__=found, __dir__=lambda: sorted(public))

@@ -33,7 +33,7 @@ class UpdateRange(RangeObserver):
 
 
 class Round:
-    """`Round.apply(input)`: truncation toward zero with a straight-through gradient, `functional.round_ste`.
+    """`Round.apply(input)`: truncation toward zero with a straight-through gradient, `functional.quantize.round_ste`.
 
     >>> import torch, snnlib
     >>> snnlib.compat.Round.apply(torch.tensor([2.7, -2.7])).tolist()
@@ -43,4 +43,4 @@ class Round:
     @staticmethod
     def apply(input: Tensor) -> Tensor:
         """Truncated values in input's dtype."""
-        return functional.round_ste(input, "trunc")
+        return functional.quantize.round_ste(input, "trunc")

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from snnlib import functional
+from snnlib.vision.resize import cubic_kernel
 
 # The published kernel; Pillow has -0.5, OpenCV and torch -0.75.
 _A = -1.0
@@ -36,7 +37,7 @@ class Bicubic:
     @staticmethod
     def basis_function(x: float, a: float = _A) -> float:
         """The cubic kernel at distance x."""
-        return float(functional.cubic_kernel(torch.tensor(x, dtype=torch.float64), a))
+        return float(cubic_kernel(torch.tensor(x, dtype=torch.float64), a))
 
     def bicubic_interpolate(
         self, data_in: Tensor | np.ndarray, scale: float = 1 / 4, mode: str = "edge"

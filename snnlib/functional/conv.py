@@ -10,6 +10,8 @@ from snnlib import ops
 from snnlib.backends.geometry import ConvOptions
 from snnlib.checks import as_sizes, check_conv2d_tensors, check_count
 
+__all__ = ["conv2d_input_backward", "conv2d_weight_backward"]
+
 Sizes = int | Sequence[int]
 
 

@@ -18,6 +18,8 @@ from snnlib.neurons.base import Neuron, Output
 from snnlib.neurons.srm import SRM
 from snnlib.sequences.input_time import spike_time_gradient
 
+__all__ = ["delayed_layer"]
+
 
 def delayed_layer(
     x: Tensor,

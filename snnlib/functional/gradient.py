@@ -10,6 +10,8 @@ from torch import Tensor
 
 from snnlib.checks import check_device, check_floating, check_number
 
+__all__ = ["grad_scale"]
+
 
 class _GradScale(torch.autograd.Function):
     # Plain torch operations that only look like the identity, such as x.detach() + scale * (x - x.detach()), turn

@@ -23,6 +23,8 @@ from snnlib.checks import (
 )
 from snnlib.ops.torch_conv import convolve
 
+__all__ = ["Convolution", "FullyConnected", "LinearOperator"]
+
 
 class SequenceConvolution(NamedTuple):
     """A convolution over two or three axes: x `[T, N, C, (D), H, W]`, weight `[O, C / groups, (kd), kh, kw]`."""

@@ -15,6 +15,8 @@ from snnlib.backends import native
 from snnlib.backends.arguments import Windows
 from snnlib.checks import as_sizes, check_flag, check_floating, check_rank
 
+__all__ = ["spike_avg_pool1d", "spike_avg_pool2d", "spike_avg_pool3d", "spike_max_pool2d"]
+
 Sizes = int | Sequence[int]
 _LAYOUTS = {1: "[T, N, C, L]", 2: "[T, N, C, H, W]", 3: "[T, N, C, D, H, W]"}
 

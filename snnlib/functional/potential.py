@@ -12,6 +12,8 @@ from snnlib.neurons.base import Output
 from snnlib.neurons.dynamics import Dynamics
 from snnlib.neurons.srm import check_steps
 
+__all__ = ["srm_potential"]
+
 
 def causal_filter(sequence: Tensor, kernel: Tensor, time_dim: int = 0) -> Tensor:
     """`y[t] = sum_{k <= t} kernel[t - k] x[k]` along `time_dim`; one kernel value per step of the sequence.

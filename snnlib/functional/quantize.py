@@ -62,7 +62,7 @@ def round_ste(x: Tensor, rounding: Rounding = "trunc") -> Tensor:
     Source: Bengio et al., "Estimating or Propagating Gradients Through Stochastic Neurons", 2013.
 
     >>> import torch, snnlib
-    >>> snnlib.functional.round_ste(torch.tensor([2.7, -2.7])).tolist()
+    >>> snnlib.functional.quantize.round_ste(torch.tensor([2.7, -2.7])).tolist()
     [2.0, -2.0]
     """
     check_floating("x", x)
@@ -93,7 +93,7 @@ def power_of_two_exponent(max_abs: Tensor, bits: int, exponent_range: tuple[int,
         ValueError: `bits` or `exponent_range` out of bounds.
 
     >>> import torch, snnlib
-    >>> snnlib.functional.power_of_two_exponent(torch.tensor([0.99, 1.0, 1000.0]), bits=8).tolist()
+    >>> snnlib.functional.quantize.power_of_two_exponent(torch.tensor([0.99, 1.0, 1000.0]), bits=8).tolist()
     [7, 6, -3]
     """
     check_floating("max_abs", max_abs)
@@ -169,7 +169,7 @@ def quantize_power_of_two(
 
     >>> import torch, snnlib
     >>> x = torch.tensor([-0.9, 0.3, 1.2]).requires_grad_()
-    >>> y = snnlib.functional.quantize_power_of_two(x, 3, bits=4)
+    >>> y = snnlib.functional.quantize.quantize_power_of_two(x, 3, bits=4)
     >>> y.tolist()
     [-0.875, 0.25, 0.875]
     >>> y.sum().backward()
@@ -194,7 +194,7 @@ def quantize_to_int(x: Tensor, exponent: int | Tensor, bits: int, rounding: Roun
         TypeError, ValueError: as in `quantize_power_of_two`, and ValueError where x holds NaN.
 
     >>> import torch, snnlib
-    >>> snnlib.functional.quantize_to_int(torch.tensor([-0.9, 0.3, 1.2]), 3, bits=4).tolist()
+    >>> snnlib.functional.quantize.quantize_to_int(torch.tensor([-0.9, 0.3, 1.2]), 3, bits=4).tolist()
     [-7, 2, 7]
     """
     scale, largest = _prepare(x, exponent, bits, rounding)

@@ -27,6 +27,8 @@ from snnlib.neurons.constants import broadcast
 from snnlib.neurons.dynamics import Dynamics
 from snnlib.sequences.lengths import without_padding
 
+__all__ = ["spiking_recurrent"]
+
 
 def spiking_recurrent(
     current: Tensor,

@@ -9,6 +9,8 @@ from torch import Tensor
 
 from snnlib.checks import check_device, check_dtype, check_floating
 
+__all__ = ["spike_add"]
+
 
 class _SpikeAdd(torch.autograd.Function):
     @staticmethod

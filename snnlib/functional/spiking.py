@@ -29,6 +29,8 @@ from snnlib.neurons.dynamics import Dynamics
 from snnlib.neurons.srm import SRM
 from snnlib.sequences.input_time import spike_time_gradient
 
+__all__ = ["spiking_layer"]
+
 # Whether layers that take and give a state save their entries alone in the place of currents.
 _ENTRIES_ONLY: ContextVar[bool] = ContextVar("entries only", default=False)
 

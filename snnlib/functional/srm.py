@@ -15,9 +15,16 @@ from snnlib.functional.spiking import spiking_layer
 from snnlib.neurons.base import Output
 from snnlib.neurons.srm import SRM
 
-# Names of version 0.1.
-SRMNeuron = SRM
-Streamed = Output
+__all__ = [
+    "srm_backward",
+    "srm_conv1d",
+    "srm_conv2d",
+    "srm_conv3d",
+    "srm_layer",
+    "srm_linear",
+    "srm_neuron",
+    "srm_trace",
+]
 
 
 class NeuronOptions(TypedDict, total=False):

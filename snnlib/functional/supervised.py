@@ -10,6 +10,8 @@ from snnlib.checks import check_floating, check_labels, check_rank, check_thresh
 from snnlib.functional.srm import SRMTrace, srm_neurons
 from snnlib.neurons.srm import SRM
 
+__all__ = ["supervised_current"]
+
 # The potential is raised a little over the threshold, further than rounding takes it down.
 _MARGIN = 0.01
 

@@ -20,6 +20,8 @@ from snnlib.checks import check_count, check_flag, check_number
 from snnlib.neurons import LIF, Neuron
 from snnlib.nn.per_step import PerStep
 
+__all__ = ["SpikingSelfAttention", "TokenAttention", "TokenPerceptron"]
+
 
 def neuron_to_copy(neuron: Neuron | None) -> Neuron:
     """Returns the neuron of which every place gets a copy, `LIF()` where none is given.

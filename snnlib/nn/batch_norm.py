@@ -11,6 +11,8 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from snnlib.checks import check_count, check_flag, check_floating, check_number
 
+__all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d"]
+
 
 class BatchNorm(_NormBase):
     """The base of `BatchNorm1d` to `BatchNorm3d`; parameters, buffers and keys are those of torch's batch norm."""

@@ -12,13 +12,15 @@ from snnlib.checks import check_floating, check_lengths, check_rank
 from snnlib.neurons import Output
 from snnlib.sequences.lengths import lengths_of_call
 
+__all__ = ["Bidirectional"]
+
 
 def reversed_in_time(x: Tensor, lengths: Tensor | None = None, *, batch_first: bool = False) -> Tensor:
     """Sequences `[T, N, ...]` with their steps in reverse; each sample's own steps, padding stays where it is.
 
     >>> import torch, snnlib
     >>> x = torch.tensor([1.0, 2.0, 3.0]).reshape(3, 1, 1).expand(3, 2, 1)
-    >>> snnlib.nn.reversed_in_time(x, torch.tensor([3, 2]))[..., 0].tolist()
+    >>> snnlib.nn.bidirectional.reversed_in_time(x, torch.tensor([3, 2]))[..., 0].tolist()
     [[3.0, 2.0], [2.0, 1.0], [1.0, 3.0]]
     """
     if lengths is None:

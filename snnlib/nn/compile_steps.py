@@ -10,6 +10,8 @@ from snnlib.checks import check_count
 from snnlib.neurons.base import Neuron
 from snnlib.neurons.compiled_steps import STEPS, CompiledSteps
 
+__all__ = ["compile_steps_"]
+
 Net = TypeVar("Net", bound=nn.Module)
 
 

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 from snnlib.checks import as_tensor, check_flag, check_number, check_untransformed
 
+__all__ = ["Delays"]
+
 
 class _Within(torch.autograd.Function):
     """Values within bounds; one at a bound or beyond keeps the gradient that leads back."""

@@ -10,6 +10,8 @@ from snnlib.neurons import Output
 from snnlib.nn.state_by_keyword import state_by_keyword
 from snnlib.nn.stream import Stream
 
+__all__ = ["SpikeDropout"]
+
 
 class SpikeDropout(nn.Module):
     """Dropout that silences the same neurons at every time step of a sequence.

@@ -15,6 +15,8 @@ from snnlib.nn.gradient_kinds import gradient_findings
 from snnlib.nn.normalized_block import normalized_neurons_at
 from snnlib.nn.per_step import PerStep
 
+__all__ = ["fuse_", "unfuse_"]
+
 Net = TypeVar("Net", bound=nn.Module)
 
 
@@ -171,7 +173,7 @@ def unfused(net: nn.Module) -> Iterator[None]:
 
     >>> import torch, snnlib
     >>> net = snnlib.fuse_(torch.nn.Sequential(snnlib.SRMConv2d(2, 8, 3), snnlib.SpikeAvgPool2d(2)))
-    >>> with snnlib.nn.unfused(net):
+    >>> with snnlib.nn.fusion.unfused(net):
     ...     type(net)
     <class 'torch.nn.modules.container.Sequential'>
     >>> type(net)

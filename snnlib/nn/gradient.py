@@ -8,6 +8,8 @@ from torch import Tensor, nn
 from snnlib import functional
 from snnlib.checks import as_tensor, check_count, check_floating
 
+__all__ = ["ChannelAffine", "GradScale"]
+
 
 class GradScale(nn.Module):
     """The identity, with the gradient multiplied by `scale`: see `snnlib.functional.grad_scale`.

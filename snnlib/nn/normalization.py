@@ -13,6 +13,8 @@ from snnlib.nn.srm import SRMLayer
 from snnlib.nn.stored_weight import standardization_of
 from snnlib.nn.weight_standardization import WeightStandardization
 
+__all__ = ["fold_standardization_", "standardize_weights_"]
+
 
 def standardize_weights_(
     net: nn.Module, *, gain: bool = True, bias: bool = True, homeostasis: bool = False

@@ -9,6 +9,8 @@ from torch import nn
 from snnlib.neurons import Neuron
 from snnlib.nn.delays import Delays
 
+__all__ = ["parameter_groups"]
+
 
 def parameter_groups(
     net: nn.Module,

@@ -11,6 +11,8 @@ from snnlib.backends.arguments import Windows
 from snnlib.checks import as_sizes, check_rank, check_tensor
 from snnlib.functional.pool import max_pool2d, nonoverlapping_avg_pool2d
 
+__all__ = ["AvgPool1d", "AvgPool2d", "AvgPool3d", "MaxPool1d", "MaxPool2d", "MaxPool3d", "PerStep"]
+
 
 class PerStep(nn.Sequential):
     """Stateless torch modules over a sequence `[T, N, ...]`: time and batch are folded, then unfolded.

@@ -8,6 +8,8 @@ from torch import Tensor, nn
 
 from snnlib import functional
 
+__all__ = ["SpikeAvgPool1d", "SpikeAvgPool2d", "SpikeAvgPool3d", "SpikeMaxPool2d"]
+
 Sizes = int | Sequence[int]
 
 

@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from snnlib.checks import check_choice, check_floating
 from snnlib.functional import quantize as functional
 
+__all__ = ["Quantizer", "RangeObserver"]
+
 
 class RangeObserver(nn.Module):
     """Running range of everything seen in training: `fmin <- min(fmin, min x)`, `fmax <- max(fmax, max x)`.

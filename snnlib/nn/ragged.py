@@ -10,6 +10,8 @@ from snnlib.checks import check_floating, check_lengths, check_rank
 from snnlib.nn.time_mixing import check_time_steps
 from snnlib.sequences.lengths import sequences_of, without_padding
 
+__all__ = ["run_ragged"]
+
 
 def run_ragged(net: nn.Module, x: Tensor, lengths: Tensor, *, batch_first: bool = False) -> Any:
     """Output of a net for sequences of different lengths: each sample gets what it would get alone.

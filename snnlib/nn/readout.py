@@ -19,6 +19,8 @@ from snnlib.nn.state_by_keyword import state_by_keyword
 from snnlib.nn.stream import Stream
 from snnlib.sequences.lengths import run_with_lengths
 
+__all__ = ["SRMReadout"]
+
 
 class SRMReadout(KnownOptions, WeightWithGain):
     """Membrane potentials of fully connected SRM neurons without a threshold: `[T, N, in]` to `[T, N, out]`.

@@ -14,6 +14,8 @@ from snnlib.nn.delays import Delays
 from snnlib.nn.dropout import SpikeDropout
 from snnlib.nn.recurrent_layer import RecurrentLayer, warn_of_high_surrogate
 
+__all__ = ["SpikingRNN"]
+
 
 class SpikingRNN(KnownOptions, nn.Module):
     """Recurrent spiking layers, in the manner of `torch.nn.RNN`: `[T, N, input_size]` to `[T, N, hidden_size]`.

@@ -12,6 +12,8 @@ from snnlib.neurons import Neuron
 from snnlib.nn.recurrent_layer import Recurrent, default_neuron, warn_of_high_surrogate
 from snnlib.nn.spiking import SpikingConv
 
+__all__ = ["SpikingConvRNN1d", "SpikingConvRNN2d", "SpikingConvRNN3d"]
+
 
 class _SpikingConvRNN(Recurrent, SpikingConv):
     def __init__(

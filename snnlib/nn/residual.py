@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from snnlib.functional.residual import spike_add
 from snnlib.nn.srm import LayerOptions, SRMConv2d
 
+__all__ = ["SpikingBlock"]
+
 
 class SpikingBlock(nn.Module):
     """Two 3x3 SRM convolutions beside a shortcut: `[T, N, C_in, H, W]` to `[T, N, C_out, H', W']`.

@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from snnlib.checks import check_choice
 from snnlib.functional.residual import spike_add
 
+__all__ = ["Residual"]
+
 _JOINS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "add": torch.add,
     "and": torch.mul,

@@ -27,6 +27,8 @@ from snnlib.nn.neuron_layer import NeuronLayer
 from snnlib.sequences.history import joined, last_steps
 from snnlib.sequences.lengths import run_with_lengths
 
+__all__ = ["SpikingConv1d", "SpikingConv2d", "SpikingConv3d", "SpikingLayer", "SpikingLinear"]
+
 
 class SpikingLayer(KnownOptions, NeuronLayer):
     """The base of spiking layers: `neuron(operator(x, weight))`, with a state for chunks.

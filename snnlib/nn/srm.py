@@ -25,6 +25,8 @@ from snnlib.nn.spiking import (
 from snnlib.nn.state_by_keyword import state_by_keyword
 from snnlib.nn.stream import Stream
 
+__all__ = ["SRMConv1d", "SRMConv2d", "SRMConv3d", "SRMLayer", "SRMLinear"]
+
 # What the neurons keep and files have among the layer's own.
 _OF_LAYER = ("threshold", "input_grad_scale")
 # Arguments of a layer that are its neurons'.

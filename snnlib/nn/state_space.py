@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from snnlib.checks import check_count, check_flag
 from snnlib.neurons import LRU, Neuron, Output
 
+__all__ = ["StateSpaceBlock"]
+
 
 class StateSpaceBlock(nn.Module):
     """A layer of a deep state-space model over sequences `[T, N, C]`, whose shape it keeps.

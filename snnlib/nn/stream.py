@@ -14,6 +14,8 @@ from snnlib.nn.fused_block import Block, PooledLayer
 from snnlib.nn.fusion import blocks_by_part
 from snnlib.nn.time_mixing import check_steps_kept, check_time_steps, runs_with_state
 
+__all__ = ["Stream"]
+
 # By name and number of the call: the tuple that `run` gives.
 States = dict[tuple[str, int], tuple[Tensor, ...]]
 

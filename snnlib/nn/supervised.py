@@ -17,6 +17,8 @@ from snnlib.functional.supervised import supervised_current
 from snnlib.neurons.base import Output
 from snnlib.nn.srm import SRMLinear
 
+__all__ = ["supervised_spikes"]
+
 
 @dataclass
 class Teacher:

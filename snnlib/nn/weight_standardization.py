@@ -7,6 +7,8 @@ from torch import Tensor, nn
 
 from snnlib.checks import check_count, check_floating
 
+__all__ = ["WeightStandardization"]
+
 # Beside the variance: keeps a constant channel from dividing by zero.
 _EPSILON = 1e-5
 # Spikes per neuron and step between which a channel's rate is left alone. A quarter of what `prepare_` sets: at a

@@ -12,6 +12,8 @@ from torch import Tensor
 from snnlib.checks import check_floating, check_lengths, check_rank
 from snnlib.sequences.history import unpacked
 
+__all__ = ["valid_steps"]
+
 State = tuple[Tensor, ...]
 
 # Lengths of the samples and number of steps T of the call of a net that is under way, see `snnlib.run_ragged`.

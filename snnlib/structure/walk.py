@@ -8,7 +8,8 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import fx, nn
 
-from snnlib.nn import Fused, PerStep, Residual, SpikeDropout, SpikingRNN
+from snnlib.nn import PerStep, Residual, SpikeDropout, SpikingRNN
+from snnlib.nn.fusion import Fused
 from snnlib.structure.graph import Graph, Step
 from snnlib.structure.operations import Flatten, Operation, Sum, is_operation, operations_of
 from snnlib.structure.unsupported import Unsupported, naming

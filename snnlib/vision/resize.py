@@ -12,6 +12,8 @@ from torch import Tensor
 from snnlib.backends.autocast import without_autocast
 from snnlib.checks import as_sizes, check_choice, check_flag, check_floating, check_rank
 
+__all__ = ["resize_bicubic"]
+
 Align = Literal["half_pixel", "corner"]
 
 
@@ -25,7 +27,7 @@ def cubic_kernel(offset: Tensor, a: float = -0.75) -> Tensor:
     Exactly 1 at 0 and exactly 0 at other integers, for any a.
 
     >>> import torch, snnlib
-    >>> snnlib.functional.cubic_kernel(torch.tensor([0.0, 0.5, 1.0, -1.5]), a=-1.0).tolist()
+    >>> snnlib.vision.resize.cubic_kernel(torch.tensor([0.0, 0.5, 1.0, -1.5]), a=-1.0).tolist()
     [1.0, 0.625, 0.0, -0.125]
     """
     t = offset.abs()

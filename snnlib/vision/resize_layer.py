@@ -8,6 +8,8 @@ from torch import Tensor, nn
 
 from snnlib.vision.resize import Align, resize_bicubic
 
+__all__ = ["BicubicResize2d"]
+
 
 class BicubicResize2d(nn.Module):
     """Frames `[..., H, W]` resized by cubic interpolation: see `snnlib.functional.resize_bicubic`.

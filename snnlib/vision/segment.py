@@ -9,6 +9,8 @@ from torch import Tensor
 
 from snnlib.checks import check_count, check_device, check_floating, check_integers, check_rank
 
+__all__ = ["segment_sum"]
+
 
 class SegmentSums(NamedTuple):
     """Result of `segment_sum`: sums `[S, ...]` and the rank `[S]` that each belongs to, ascending."""
@@ -117,7 +119,7 @@ def segment_sum_dense(x: Tensor, segments: Tensor, num_segments: int) -> Tensor:
 
     >>> import torch, snnlib
     >>> x = torch.tensor([[1.0, 10.0], [2.0, 20.0], [3.0, 30.0]])
-    >>> snnlib.functional.segment_sum_dense(x, torch.tensor([2, 0, 2]), 3).tolist()
+    >>> snnlib.vision.segment.segment_sum_dense(x, torch.tensor([2, 0, 2]), 3).tolist()
     [[2.0, 20.0], [0.0, 0.0], [4.0, 40.0]]
     """
     _check_rows(x, "segments", segments)

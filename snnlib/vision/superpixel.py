@@ -9,6 +9,8 @@ from torch import Tensor
 from snnlib.checks import check_count, check_device, check_floating, check_integers, check_rank
 from snnlib.vision.segment import check_below, sums_by
 
+__all__ = ["superpixel_avg_pool2d", "superpixel_unpool"]
+
 
 def _segments(labels: Tensor, num_segments: int | None, ignore_index: int | None) -> tuple[Tensor, int]:
     """Segment of each pixel `[..., H * W]` and the number of segments, which ignored pixels have as their segment."""
@@ -51,7 +53,7 @@ def superpixel_counts(
         Counts `[..., K]` for labels `[..., H, W]`, int64.
 
     >>> import torch, snnlib
-    >>> snnlib.functional.superpixel_counts(torch.tensor([[0, 1], [1, 1]]), 3).tolist()
+    >>> snnlib.vision.superpixel.superpixel_counts(torch.tensor([[0, 1], [1, 1]]), 3).tolist()
     [1, 3, 0]
     """
     return _count(*_segments(labels, num_segments, ignore_index)).long()

@@ -6,6 +6,8 @@ from torch import Tensor, nn
 
 from snnlib.vision.superpixel import superpixel_avg_pool2d
 
+__all__ = ["SuperpixelAvgPool2d"]
+
 
 class SuperpixelAvgPool2d(nn.Module):
     """Mean of each superpixel: `[N, C, H, W]` or `[T, N, C, H, W]` and labels to `[..., C, K]`.

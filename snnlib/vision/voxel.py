@@ -12,6 +12,8 @@ from torch import Tensor
 from snnlib.checks import check_choice, check_count, check_device, check_floating, check_integers, check_rank
 from snnlib.vision.segment import check_below, sums_by
 
+__all__ = ["voxel_pool"]
+
 Bounds = Sequence[tuple[float, float, float]]
 Reduce = Literal["sum", "mean", "max"]
 
@@ -24,7 +26,7 @@ def voxel_cells(bounds: Bounds) -> tuple[int, ...]:
             number of steps (to 1e-6 of a cell).
 
     >>> import snnlib
-    >>> snnlib.functional.voxel_cells([(-50, 50, 0.5), (0, 0.7, 0.1)])
+    >>> snnlib.vision.voxel.voxel_cells([(-50, 50, 0.5), (0, 0.7, 0.1)])
     (200, 7)
     """
     if len(bounds) == 0:

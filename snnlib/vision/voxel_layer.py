@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from snnlib.checks import check_choice
 from snnlib.vision.voxel import Bounds, Reduce, voxel_cells, voxel_pool
 
+__all__ = ["VoxelPool"]
+
 
 class VoxelPool(nn.Module):
     """Features of points `[P, C]` to a grid `[B, C, *cells]`: see `snnlib.functional.voxel_pool`.

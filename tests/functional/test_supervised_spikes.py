@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 import snnlib
-from snnlib.functional import SRMNeuron, srm_linear, srm_neuron, srm_trace, supervised_current
+from snnlib.functional import srm_linear, srm_neuron, srm_trace, supervised_current
 from snnlib.learning.decoding import first_spike_time, spike_count
 from snnlib.learning.losses import first_spike_loss, spike_count_loss
 from snnlib.nn import supervised_spikes
@@ -26,7 +26,7 @@ def _events(rng: torch.Generator, batch_first: bool = False) -> Tensor:
 def test_smallest_push_at_the_highest_potential(rng: torch.Generator) -> None:
     current = torch.rand(20, 4, 3, generator=rng, dtype=torch.float64) * 0.1
     threshold = torch.tensor([0.8, 1.0, 1.5])
-    neuron = SRMNeuron(**TAUS)
+    neuron = snnlib.neurons.SRM(**TAUS)
     teacher = supervised_current(current, LABELS, neuron, threshold)
     potential = srm_trace(current, **TAUS, threshold=threshold.double()).potential
     for sample, label in enumerate(LABELS.tolist()):
@@ -43,7 +43,7 @@ def test_an_inhibited_neuron_fires_at_the_last_step() -> None:
     """So that its inputs come before the spike and get a gradient."""
     current = torch.zeros(10, 1, 1)
     current[3] = -2
-    teacher = supervised_current(current, torch.tensor([0]), SRMNeuron())
+    teacher = supervised_current(current, torch.tensor([0]), snnlib.neurons.SRM())
     assert teacher.nonzero()[:, 0].tolist() == [9]
     assert srm_neuron(current + teacher).flatten().nonzero().flatten().tolist() == [9]
 
@@ -51,7 +51,7 @@ def test_an_inhibited_neuron_fires_at_the_last_step() -> None:
 def test_neurons_that_fire_see_no_teacher() -> None:
     current = torch.full((10, 2, 3), 1.2)
     current[:, 0, 0] = 0
-    teacher = supervised_current(current, torch.tensor([0, 1]), SRMNeuron())
+    teacher = supervised_current(current, torch.tensor([0, 1]), snnlib.neurons.SRM())
     assert teacher[:, 0, 0].count_nonzero() == 1
     assert teacher.count_nonzero() == 1
 
@@ -96,7 +96,7 @@ def test_gradient_of_the_pushed_spike(rng: torch.Generator) -> None:
     leaf = x.clone().requires_grad_()
     with supervised_spikes(layer, LABELS):
         (-layer(leaf).sum()).backward()
-    neuron = SRMNeuron()
+    neuron = snnlib.neurons.SRM()
     teacher = supervised_current(x @ weight.t(), LABELS, neuron)
     wide = torch.cat((weight, torch.eye(3, dtype=torch.float64)), 1).requires_grad_()
     both = torch.cat((x, teacher), 2).requires_grad_()
@@ -185,7 +185,7 @@ def test_standardised_weights(rng: torch.Generator) -> None:
 
 
 def test_errors() -> None:
-    current, neuron = torch.zeros(5, 4, 3), SRMNeuron()
+    current, neuron = torch.zeros(5, 4, 3), snnlib.neurons.SRM()
     with pytest.raises(ValueError, match=r"current: expected \[T, N, classes\], got shape \(5, 4\)"):
         supervised_current(current[..., 0], LABELS, neuron)
     with pytest.raises(ValueError, match=r"current: expected at least one time step, got shape \(0, 4, 3\)"):

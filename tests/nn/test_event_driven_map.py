@@ -73,7 +73,7 @@ def test_maps_of_modules_with_a_forward_of_their_own() -> None:
         for result, expected in zip(_results(made, x), before, strict=True):
             if expected.abs().max() > 1e-4:
                 assert_gradient(result, expected, 1e-4)
-    with snnlib.nn.unfused(net):
+    with snnlib.nn.fusion.unfused(net):
         assert type(net.conv) is snnlib.PerStep
     assert type(net.conv) is EventDrivenMap
 

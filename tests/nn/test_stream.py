@@ -56,11 +56,11 @@ def test_neurons_on_any_split(cuts: list[int], batch_first: bool, seed: int, pat
     shape = (3, STEPS, 7, 5) if batch_first else (STEPS, 3, 7, 5)
     current = torch.randn(shape, generator=torch.Generator().manual_seed(seed)) + 0.5
     threshold = torch.linspace(0.5, 2, 7)
-    neuron = F.SRMNeuron(8.0, 4.0, 3.0)
-    whole = F.srm_neuron_stream(current, None, neuron, threshold, batch_first)
+    neuron = snnlib.neurons.SRM(8.0, 4.0, 3.0)
+    whole = F.srm.srm_neuron_stream(current, None, neuron, threshold, batch_first)
     state, spikes = None, []
     for chunk in _chunks(current, cuts, int(batch_first)):
-        out = F.srm_neuron_stream(chunk, state, neuron, threshold, batch_first)
+        out = F.srm.srm_neuron_stream(chunk, state, neuron, threshold, batch_first)
         state = out.state
         spikes.append(out.spikes)
     assert_bits(torch.cat(spikes, int(batch_first)), whole.spikes, "spikes")
@@ -227,9 +227,9 @@ def test_gradients_stop_at_the_chunk_border(path: str) -> None:
 def test_gradients_inside_a_chunk_start_from_its_state(path: str) -> None:
     """A spike right after the border has the slope of the whole sequence, not of a neuron at rest."""
     current = torch.tensor([2.5, 1.5], dtype=torch.float64).reshape(2, 1, 1)
-    state = F.srm_neuron_stream(current[:1], None, F.SRMNeuron()).state
+    state = F.srm.srm_neuron_stream(current[:1], None, snnlib.neurons.SRM()).state
     tail = current[1:].clone().requires_grad_()
-    F.srm_neuron_stream(tail, state, F.SRMNeuron()).spikes.sum().backward()
+    F.srm.srm_neuron_stream(tail, state, snnlib.neurons.SRM()).spikes.sum().backward()
     whole, _ = F.srm_backward(torch.ones_like(current), current)
     assert F.srm_neuron(current).flatten().tolist() == [0, 1]
     assert tail.grad.item() == whole[1].item()

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from importlib import import_module
 from operator import attrgetter
 from types import ModuleType
 
@@ -128,22 +129,28 @@ def test_modules_show_their_public_names_alone(package: str) -> None:
 @pytest.mark.parametrize(
     ("module", "old", "new"),
     [
-        *(
-            (snnlib, name, f"functional.{name}")
-            for name in ("grad_scale", "segment_sum", "superpixel_unpool")
-        ),
+        *((snnlib, name, f"functional.{name}") for name in ("grad_scale", "segment_sum", "superpixel_unpool")),
         *((module, name, f"{name}_") for name in ("fuse", "unfuse") for module in (snnlib, snnlib.nn)),
         (snnlib.nn, "standardize_weights", "nn.standardize_weights_"),
-        (snnlib.nn, "fold_standardization", "nn.fold_standardization_"),
+        (snnlib.nn, "Fused", "nn.fusion.Fused"),
+        (snnlib.functional, "SRMNeuron", "neurons.SRM"),
+        (snnlib.functional, "round_ste", "functional.quantize.round_ste"),
     ],
 )
 def test_old_names_work_and_warn_once(module: ModuleType, old: str, new: str) -> None:
     vars(module).pop(old, None)
-    with pytest.warns(FutureWarning, match=rf"^snnlib\.{old} is now snnlib\.{new}; ") as caught:
+    name = f"{module.__name__}.{old}"
+    with pytest.warns(FutureWarning, match=rf"^{name} is now snnlib\.{new}; ") as caught:
         found = getattr(module, old)
     assert caught[0].filename == __file__
     assert found is attrgetter(new)(snnlib) is getattr(module, old)
     assert old not in {*dir(module), *module.__all__}
+
+
+def test_every_old_name_is_there_under_another() -> None:
+    for name in guesses._RENAMED.values():
+        home, _, found = f"snnlib.{name}".rpartition(".")
+        assert hasattr(import_module(home), found)
 
 
 IMPORT = """

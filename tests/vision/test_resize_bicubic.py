@@ -13,7 +13,8 @@ from torch import Tensor
 
 import snnlib
 from snnlib import BicubicResize2d
-from snnlib.functional import cubic_kernel, resize_bicubic
+from snnlib.functional import resize_bicubic
+from snnlib.vision.resize import cubic_kernel
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 ALIGNS = ["half_pixel", "corner"]

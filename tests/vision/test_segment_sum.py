@@ -12,6 +12,7 @@ from torch import Tensor
 
 import snnlib
 from snnlib import functional as F
+from snnlib.vision import segment
 
 TOLERANCE = {torch.float64: 1e-14, torch.float32: 1e-6, torch.bfloat16: 2**-8, torch.float16: 2**-10}
 
@@ -36,7 +37,7 @@ def test_sorted_ranks_and_their_gradient() -> None:
 def test_unsorted_ranks_are_one_segment() -> None:
     x = torch.tensor([1.0, 2, 3, 4, 5], requires_grad=True)
     result = F.segment_sum(x, torch.tensor([2, 5, 2, 7, 7]))
-    assert isinstance(result, F.SegmentSums)
+    assert isinstance(result, segment.SegmentSums)
     assert result.sums.tolist() == [4, 2, 9]
     assert result.ranks.tolist() == [2, 5, 7]
     result.sums.backward(torch.tensor([1.0, 2, 3]))
@@ -48,7 +49,7 @@ def test_unsorted_ranks_are_one_segment() -> None:
 def test_nan_and_infinity_stay_in_their_segment(value: float, width: int) -> None:
     x = torch.tensor([value, 1, 2, 3]).unsqueeze(1).repeat(1, width)
     ranks = torch.tensor([0, 0, 1, 1])
-    for sums in (F.segment_sum(x, ranks).sums, F.segment_sum_dense(x, ranks, 3)[:2]):
+    for sums in (F.segment_sum(x, ranks).sums, segment.segment_sum_dense(x, ranks, 3)[:2]):
         assert not sums[0].isfinite().any()
         assert (sums[1] == 5).all()
 
@@ -58,7 +59,7 @@ def test_no_rows() -> None:
     none = torch.zeros(0, dtype=torch.int64)
     sums, ranks = F.segment_sum(x, none)
     assert sums.shape == (0, 9) and ranks.shape == (0,)
-    dense = F.segment_sum_dense(x, none, 4)
+    dense = segment.segment_sum_dense(x, none, 4)
     assert torch.equal(dense, torch.zeros(4, 9))
     (sums.sum() + dense.sum()).backward()
     assert x.grad.shape == (0, 9)
@@ -67,7 +68,10 @@ def test_no_rows() -> None:
 def test_rows_without_values() -> None:
     sums, ranks = F.segment_sum(torch.zeros(3, 0), torch.tensor([4, 1, 4]))
     assert sums.shape == (2, 0) and ranks.tolist() == [1, 4]
-    assert F.segment_sum_dense(torch.zeros(3, 0), torch.tensor([1, 1, 0]), 5).shape == (5, 0)
+    assert segment.segment_sum_dense(torch.zeros(3, 0), torch.tensor([1, 1, 0]), 5).shape == (
+        5,
+        0,
+    )
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (7,), (8,), (3, 5)], ids=str)
@@ -80,7 +84,7 @@ def test_against_numpy(dtype: torch.dtype, shape: tuple[int, ...], rng: torch.Ge
     assert torch.equal(ranks, distinct)
     assert sums.dtype == dtype
     assert_close(sums, expected, TOLERANCE[dtype])
-    dense = F.segment_sum_dense(x, segments, 40)
+    dense = segment.segment_sum_dense(x, segments, 40)
     assert dense.dtype == dtype
     assert_close(dense, expected, TOLERANCE[dtype])
 
@@ -91,7 +95,7 @@ def test_integer_dtypes(ids: torch.dtype) -> None:
     sums, ranks = F.segment_sum(x, torch.tensor([3, 1, 3], dtype=ids))
     assert ranks.dtype == ids
     assert torch.equal(sums, torch.stack((x[1], x[0] + x[2])))
-    assert torch.equal(F.segment_sum_dense(x, torch.tensor([1, 0, 1], dtype=ids), 2), sums)
+    assert torch.equal(segment.segment_sum_dense(x, torch.tensor([1, 0, 1], dtype=ids), 2), sums)
 
 
 @given(st.lists(st.tuples(st.integers(-(2**62), 2**62), st.integers(-1000, 1000)), max_size=60), st.randoms())
@@ -120,7 +124,7 @@ def test_error_does_not_grow_with_the_number_of_rows(segments: int, width: int, 
     ids = torch.randint(0, segments, (rows,), generator=rng)
     for x in (torch.rand(rows, width, generator=rng), torch.full((rows, width), 0.1)):
         expected = torch.zeros(segments, width, dtype=torch.float64).index_add(0, ids, x.double())
-        dense = F.segment_sum_dense(x, ids, segments)
+        dense = segment.segment_sum_dense(x, ids, segments)
         assert ((dense - expected).abs() <= 1e-5 * expected).all()
         # Compact sums leave empty segments out.
         sums, ranks = F.segment_sum(x, ids)
@@ -141,7 +145,7 @@ def test_half_precision_sums_in_float32(width: int) -> None:
     x = torch.ones(70_000, width, dtype=torch.float16)
     ranks = torch.arange(70_000) // 1000
     assert (F.segment_sum(x, ranks).sums == 1000).all()
-    assert (F.segment_sum_dense(x, ranks, 70) == 1000).all()
+    assert (segment.segment_sum_dense(x, ranks, 70) == 1000).all()
 
 
 @pytest.mark.parametrize("width", [2, 9], ids=["narrow", "wide"])
@@ -152,7 +156,7 @@ def test_same_bits_in_every_call_and_with_every_number_of_threads(width: int, rn
     results = []
     for number in (1, 2, 3):
         torch.set_num_threads(number)
-        results.append((F.segment_sum(x, ids).sums, F.segment_sum_dense(x, ids, 50)))
+        results.append((F.segment_sum(x, ids).sums, segment.segment_sum_dense(x, ids, 50)))
     torch.set_num_threads(threads)
     for result in results[1:]:
         assert_bits(result[0], results[0][0])
@@ -162,7 +166,10 @@ def test_same_bits_in_every_call_and_with_every_number_of_threads(width: int, rn
 def test_views_are_read_as_they_are(rng: torch.Generator) -> None:
     x = torch.randn(30, 24, generator=rng)[::2, ::2]
     ids = torch.randint(0, 4, (30,), generator=rng)[::2]
-    assert_bits(F.segment_sum_dense(x, ids, 4), F.segment_sum_dense(x.contiguous(), ids.contiguous(), 4))
+    assert_bits(
+        segment.segment_sum_dense(x, ids, 4),
+        segment.segment_sum_dense(x.contiguous(), ids.contiguous(), 4),
+    )
     assert_bits(F.segment_sum(x, ids).sums, F.segment_sum(x.contiguous(), ids.contiguous()).sums)
 
 
@@ -185,12 +192,12 @@ def test_gradient_of_dense_sums(width: int, rng: torch.Generator) -> None:
     x = torch.randn(700, width, generator=rng, requires_grad=True)
     ids = torch.randint(0, 2, (700,), generator=rng) * 2
     g = torch.randn(4, width, generator=rng)
-    sums = F.segment_sum_dense(x, ids, 4)
+    sums = segment.segment_sum_dense(x, ids, 4)
     (first,) = torch.autograd.grad(0.5 * (g * sums.square()).sum(), x, create_graph=True)
     torch.testing.assert_close(first, (g * sums)[ids])
     v = torch.randn(700, width, generator=rng)
     (second,) = torch.autograd.grad(first, x, v)
-    torch.testing.assert_close(second, (g * F.segment_sum_dense(v, ids, 4))[ids])
+    torch.testing.assert_close(second, (g * segment.segment_sum_dense(v, ids, 4))[ids])
 
 
 @pytest.mark.parametrize("width", [2, 8], ids=["narrow", "wide"])
@@ -198,8 +205,8 @@ def test_gradient_of_dense_sums(width: int, rng: torch.Generator) -> None:
 def test_dense_sums_compile(width: int, rng: torch.Generator) -> None:
     torch._dynamo.reset()
     x, ids = torch.randn(50, width, generator=rng), torch.randint(0, 6, (50,), generator=rng)
-    compiled = torch.compile(F.segment_sum_dense, fullgraph=True, backend="aot_eager")
-    torch.testing.assert_close(compiled(x, ids, 6), F.segment_sum_dense(x, ids, 6))
+    compiled = torch.compile(segment.segment_sum_dense, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(x, ids, 6), segment.segment_sum_dense(x, ids, 6))
 
 
 X, IDS = torch.zeros(3, 2), torch.tensor([0, 1, 2])
@@ -222,7 +229,7 @@ def test_wrong_arguments(x: Any, ids: Any, error: type[Exception], message: str)
     with pytest.raises(error, match=message.format(ids="ranks")):
         F.segment_sum(x, ids)
     with pytest.raises(error, match=message.format(ids="segments")):
-        F.segment_sum_dense(x, ids, 3)
+        segment.segment_sum_dense(x, ids, 3)
 
 
 def test_ranks_that_descend_against_the_promise() -> None:
@@ -233,23 +240,23 @@ def test_ranks_that_descend_against_the_promise() -> None:
 @pytest.mark.parametrize("bad", [-1, 3, 2**40])
 def test_segments_out_of_range(bad: int) -> None:
     with pytest.raises(ValueError, match=rf"segments: expected integers in \[0, 3\), got {bad} at \(1,\)"):
-        F.segment_sum_dense(X, torch.tensor([0, bad, 2]), 3)
+        segment.segment_sum_dense(X, torch.tensor([0, bad, 2]), 3)
 
 
 @pytest.mark.parametrize("count", [-1, 2.0, None])
 def test_number_of_segments(count: Any) -> None:
     with pytest.raises(ValueError, match=f"num_segments: expected an integer >= 0, got {count}"):
-        F.segment_sum_dense(X, IDS, count)
+        segment.segment_sum_dense(X, IDS, count)
 
 
 @pytest.mark.parametrize("width", [1, 8], ids=["narrow", "wide"])
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32], ids=str)
 def test_segments_in_any_integer_dtype(dtype: torch.dtype, width: int) -> None:
     x = torch.arange(1.0, 5).unsqueeze(1).repeat(1, width)
-    sums = F.segment_sum_dense(x, torch.tensor([2, 0, 2, 1], dtype=dtype), 1000)
+    sums = segment.segment_sum_dense(x, torch.tensor([2, 0, 2, 1], dtype=dtype), 1000)
     assert sums[:4, 0].tolist() == [2, 4, 4, 0]
 
 
 def test_small_integers_are_not_compared_with_a_count_that_wraps() -> None:
     with pytest.raises(ValueError, match=r"^segments: expected integers in \[0, 1000\), got -1 at \(1,\)$"):
-        F.segment_sum_dense(torch.ones(2, 1), torch.tensor([3, -1], dtype=torch.int8), 1000)
+        segment.segment_sum_dense(torch.ones(2, 1), torch.tensor([3, -1], dtype=torch.int8), 1000)

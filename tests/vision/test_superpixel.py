@@ -35,7 +35,7 @@ def test_labels_with_gaps() -> None:
     labels = torch.tensor([[[0, 0, 1, 1], [0, 0, 1, 1], [3, 3, 3, 1], [3, 3, 3, 1]]])
     means = F.superpixel_avg_pool2d(image, labels, 5)
     assert means.flatten().tolist() == pytest.approx([2.5, 22 / 3, 0, 11, 0])
-    counts = F.superpixel_counts(labels, 5)
+    counts = snnlib.vision.superpixel.superpixel_counts(labels, 5)
     assert counts.tolist() == [[4, 6, 0, 6, 0]] and counts.dtype == torch.int64
     means.backward(torch.tensor([[[1.0, 2, 3, 4, torch.nan]]]))
     expected = torch.tensor([0.25, 1 / 3, torch.nan, 2 / 3])[labels]
@@ -101,7 +101,7 @@ def test_default_number_of_superpixels_is_that_of_the_batch() -> None:
     labels = torch.tensor([[[0, 1], [0, 1]], [[0, 1], [2, 3]]])
     means = F.superpixel_avg_pool2d(image, labels)
     assert means.tolist() == [[[1, 1, 0, 0]], [[1, 1, 1, 1]]]
-    assert F.superpixel_counts(labels).tolist() == [[2, 2, 0, 0], [1, 1, 1, 1]]
+    assert snnlib.vision.superpixel.superpixel_counts(labels).tolist() == [[2, 2, 0, 0], [1, 1, 1, 1]]
 
 
 def test_fill_is_the_value_of_empty_superpixels() -> None:
@@ -122,7 +122,7 @@ def test_ignored_pixels_take_no_part(ignored: int) -> None:
         assert means[0, 0].tolist() == [1, 0, 4]
         (gradient,) = torch.autograd.grad(means[:, 0].sum(), image)
         assert gradient.tolist() == [[[[1, 0], [0.5, 0.5]]]]
-    assert F.superpixel_counts(labels, ignore_index=ignored).tolist() == [[1, 0, 2]]
+    assert snnlib.vision.superpixel.superpixel_counts(labels, ignore_index=ignored).tolist() == [[1, 0, 2]]
     spread = F.superpixel_unpool(means, labels, ignore_index=ignored, fill=-7)
     assert spread[0, 0].tolist() == [[1, -7], [4, 4]]
     (gradient,) = torch.autograd.grad(spread.sum(), means)
@@ -143,7 +143,7 @@ def test_pool_and_unpool_are_projections(used: int, seed: int) -> None:
     assert abs(float(((image - once) * once).sum())) < 1e-10
     pooled = torch.randn(2, 3, 10, dtype=torch.float64)
     back = F.superpixel_avg_pool2d(F.superpixel_unpool(pooled, labels), labels, 10)
-    seen = F.superpixel_counts(labels, 10) > 0
+    seen = snnlib.vision.superpixel.superpixel_counts(labels, 10) > 0
     torch.testing.assert_close(back, pooled * seen.unsqueeze(1))
 
 
@@ -249,7 +249,7 @@ def test_sum_of_gradients_is_kept_and_the_image_is_not(channels_last: bool, rng:
     assert max(sizes, default=0) < image.nbytes / 2
     g = torch.randn(means.shape, generator=rng)
     means.backward(g)
-    kept = g.double() * (F.superpixel_counts(labels, 5) > 0).unsqueeze(1)
+    kept = g.double() * (snnlib.vision.superpixel.superpixel_counts(labels, 5) > 0).unsqueeze(1)
     assert float(leaf.grad.double().sum()) == pytest.approx(float(kept.sum()), abs=1e-5)
 
 
@@ -312,7 +312,7 @@ def test_labels_out_of_range(bad: int) -> None:
     with pytest.raises(ValueError, match=message):
         F.superpixel_avg_pool2d(IMAGE, labels, 3)
     with pytest.raises(ValueError, match=message):
-        F.superpixel_counts(labels, 3, ignore_index=9)
+        snnlib.vision.superpixel.superpixel_counts(labels, 3, ignore_index=9)
     with pytest.raises(ValueError, match=message):
         F.superpixel_unpool(torch.zeros(2, 1, 3), labels)
 
@@ -342,5 +342,5 @@ def test_wrong_arguments_of_unpool() -> None:
 def test_an_ignored_label_outside_the_dtype_of_labels_ignores_none() -> None:
     """-1 as uint8 would be 255, a label like any other."""
     labels = torch.tensor([[255, 0], [1, 1]], dtype=torch.uint8)
-    counts = F.superpixel_counts(labels, 256, ignore_index=-1)
+    counts = snnlib.vision.superpixel.superpixel_counts(labels, 256, ignore_index=-1)
     assert counts[[0, 1, 255]].tolist() == [1, 2, 1]

@@ -81,7 +81,7 @@ def test_point_below_the_lower_bound_is_outside() -> None:
     ],
 )
 def test_number_of_cells_is_not_truncated(bound: tuple[float, float, float], cells: int) -> None:
-    assert F.voxel_cells([bound]) == snnlib.VoxelPool([bound]).cells == (cells,)
+    assert snnlib.vision.voxel.voxel_cells([bound]) == snnlib.VoxelPool([bound]).cells == (cells,)
     low, _, step = bound
     centres = low + step * (torch.arange(cells).unsqueeze(1) + 0.5)
     assert torch.equal(F.voxel_pool(torch.ones(cells, 1), centres, [bound]), torch.ones(1, 1, cells))

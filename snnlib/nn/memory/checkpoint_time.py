@@ -16,6 +16,8 @@ from snnlib.nn.memory.shared_blocks import SharedBlocks
 from snnlib.nn.stream import run_chunk
 from snnlib.nn.time_mixing import check_steps_kept, check_time_steps
 
+__all__ = ["checkpoint_time"]
+
 # Whose states a flat tuple holds, and of how many parts.
 Keys = list[tuple[tuple[str, int], int]]
 

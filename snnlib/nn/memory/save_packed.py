@@ -18,6 +18,8 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from snnlib.backends import cpu_memory, native, reference
 from snnlib.nn.memory.shared_blocks import SharedBlocks
 
+__all__ = ["save_packed"]
+
 # Smaller tensors are kept as they are: below this, calls cost more than memory.
 _LEAST_BYTES = 1 << 16
 # Of its own size, above which a packed tensor is not worth the time.
