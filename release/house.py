@@ -83,7 +83,7 @@ BOUNDS = {
     "long signatures": Bound(0, f"no reader keeps {MOST_PARAMETERS} arguments apart by their order"),
     "C++ files of a call": Bound(20, "who follows a call of SpikingConv2d opens each of them"),
     "modules with one importer": Bound(185, "what one module alone uses may be a part of it"),
-    "public members of Neuron": Bound(24, "who writes a neuron reads each of them"),
+    "public members of Neuron": Bound(14, "who writes a neuron reads each of them"),
     "arguments of LIF": Bound(20, "who reads its help reads each of them"),
     "public names": Bound(340, "who looks for one reads the others"),
     "public names of snnlib itself": Bound(76, "who looks for one reads the others"),

@@ -64,7 +64,7 @@ class Net(nn.Module):
             self.dt,
             gradient="event",
             input_gradient="time",
-            single_spike=True,
+            refractory=torch.inf,
             grad_clamp=20.0,
         )
         first = torch.rand(outputs, inputs) * DELAY / self.dt

@@ -116,7 +116,7 @@ def scaled_neurons(
         moments: `ops.batch_norm.moments(current)` where mean and scale come from them: gradients flow through these.
         epsilon: what was added to the variance.
     """
-    dynamics = neuron.own_dynamics()
+    dynamics = neuron._own_dynamics()
     if dynamics is None or bool((scale.abs() < _LEAST_SCALE).any()):
         return None
     with torch.no_grad():
@@ -124,7 +124,7 @@ def scaled_neurons(
     coefficients = after_affine(dynamics, scale.detach(), shift).pack(current.dtype, current.device)
     time_dim = int(neuron.batch_first)
     shape = step_shape(current.shape, time_dim)
-    start = neuron.start(shape, current, None)
+    start = neuron._initial(shape, current, None)
     one_pass = ops.scan_pool.can_fuse(current, dynamics, window)
     numbers = scale, offset, coefficients, moments, epsilon, mean
     value: Tensor = _ScaledNeurons.apply(  # type: ignore[no-untyped-call]

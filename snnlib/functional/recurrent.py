@@ -96,8 +96,8 @@ def spiking_recurrent(
     # Of spikes whose gradient is by time the next older step belongs to each, too.
     before = (2 if neuron.exact_times else 1) if delay is None else max_delay + 2
     own, spikes = _split(state, before, shape, current)
-    start = neuron.start(shape, current, own)
-    dynamics = neuron.own_dynamics()
+    start = neuron._initial(shape, current, own)
+    dynamics = neuron._own_dynamics()
     if delay is not None:
         _check_delay(delay, weight, max_delay)
     if not step_by_step(current, dynamics, operator, delay is not None):
@@ -194,11 +194,11 @@ def _by_steps(
     params = broadcast(neuron.constants(), current.dim() - 1, wide)
     past = list(spikes.unbind(0))
     values = []
-    with neuron.watched():
+    with neuron._watched():
         for t, now in enumerate(current.to(wide).unbind(time_dim)):
             if not neuron.gradient_through_time:
                 before, past = tuple(part.detach() for part in before), [part.detach() for part in past]
-            value, after = neuron.advance(before, now + sent_back(past), params)
+            value, after = neuron._advance(before, now + sent_back(past), params)
             neuron._check_step(value, after, list(past[0].shape))
             if lengths is None:
                 before, past = after, [value, *past[:-1]]

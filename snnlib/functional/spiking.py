@@ -104,7 +104,7 @@ def spiking_layer(
         return _run_layer(conv, neuron, args, state, return_state, pool, neuron.input_grad_scale)
     if isinstance(conv, str):
         return run_and_pool(neuron, StepByStep(operator, time_dim).currents(x, weight), state, pool, x.dtype)
-    dynamics = neuron.own_dynamics()
+    dynamics = neuron._own_dynamics()
     # The adjoint of a state is a sum over entries, whose order depends on where a chunk ends; by currents it does not.
     by_currents = (return_state or state is not None) and torch.is_grad_enabled()
     # A compiler cannot read the variable, and what it compiles is right either way.
@@ -142,13 +142,13 @@ def run_and_pool(
     dtype: torch.dtype,
 ) -> Output:
     """Means of the spikes of neurons over windows, in this dtype, and the state: in one pass where a kernel does it."""
-    dynamics = neuron.own_dynamics() if pool != (1, 1) else None
+    dynamics = neuron._own_dynamics() if pool != (1, 1) else None
     if dynamics is None or not ops.scan_pool.can_fuse(current, dynamics, pool):
         value, final = neuron._run_currents(current, state)
         return Output(pooled(value.to(dtype), pool, neuron), final)
     time_dim = int(neuron.batch_first)
     shape = step_shape(current.shape, time_dim)
-    start = neuron.start(shape, current, state)
+    start = neuron._initial(shape, current, state)
     means, last = ops.scan.run(current, dynamics, start, time_dim, pool)
     return Output(means.to(dtype), (last,))
 
@@ -186,7 +186,7 @@ def _run_layer(
     g = geometry(x, weight, options, time_dim)
     shape = (g.batch, g.channels, *g.space)
     added = range(2, 4 - axes)
-    start = neuron.start([size for dim, size in enumerate(shape) if dim not in added], x, state)
+    start = neuron._initial([size for dim, size in enumerate(shape) if dim not in added], x, state)
     if start is not None:
         args = replace(args, state=start.reshape(-1, *shape))
     value, final = run_layer(conv, args, pool, time_dim, return_state, input_grad_scale)

@@ -78,7 +78,7 @@ class AdLIF(SpikingNeuron):
     surrogate: SurrogateLike = option(default=Exponential(width=0.2, height=1.0))
     floor: float | None = fixed(None)
     max_spikes: float = fixed(1)
-    single_spike: bool = fixed(False)
+    refractory: float = fixed(0)
 
     dialects: ClassVar[dict[str, dict[str, Any]]] = {
         "sparch": {
@@ -125,7 +125,7 @@ class AdLIF(SpikingNeuron):
 
     def dynamics(self, params: Params) -> Dynamics | None:
         """Two states, or three with `"euler"`; see `Dynamics`."""
-        firing = self.firing(params, len(self.state_names))
+        firing = self.reset_coefficients(params, len(self.state_names))
         if firing is None:
             return None
         alpha, leak, beta, a, b = self._coefficients(params)

@@ -87,7 +87,7 @@ class ALIF(SpikingNeuron):
     reset_states: str = fixed("membrane")
     reset_time: str = fixed("same")
     max_spikes: float = fixed(1)
-    single_spike: bool = fixed(False)
+    refractory: float = fixed(0)
 
     dialects: ClassVar[dict[str, dict[str, Any]]] = {
         "norse": _LSNN,
@@ -132,7 +132,7 @@ class ALIF(SpikingNeuron):
 
     def dynamics(self, params: Params) -> Dynamics | None:
         """Two states, or three with a synapse; see `Dynamics`."""
-        firing = self.firing(params, 3 if "tau_s" in params else 2)
+        firing = self.reset_coefficients(params, 3 if "tau_s" in params else 2)
         if firing is None or self.detach_adaptation:
             return None
         decay, gain, rho, jump = self._coefficients(params)

@@ -66,7 +66,7 @@ class Alpha(SpikingNeuron):
     reset_states: str = fixed("all")
     floor: float | None = fixed(None)
     max_spikes: float = fixed(1)
-    single_spike: bool = fixed(False)
+    refractory: float = fixed(0)
 
     dialects: ClassVar[dict[str, dict[str, Any]]] = {
         "snntorch": {"compare": ">", "reset_time": "next", "surrogate": ATan(2.0)}
@@ -106,7 +106,7 @@ class Alpha(SpikingNeuron):
 
     def dynamics(self, params: Params) -> Dynamics | None:
         """Three states; see `Dynamics`. None for `"subtract"`, which is not linear in single states."""
-        firing = None if self.reset == "subtract" else self.firing(params, 3)
+        firing = None if self.reset == "subtract" else self.reset_coefficients(params, 3)
         if firing is None:
             return None
         a, b, k = self._decays(params)

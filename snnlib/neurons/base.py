@@ -120,7 +120,7 @@ class Neuron(KnownOptions, Constants):
         return new
 
     @property
-    def starts_at_zero(self) -> bool:
+    def _starts_at_zero(self) -> bool:
         """Returns whether `initial_state` is all zeros and need not be made."""
         return type(self).initial_state is Neuron.initial_state
 
@@ -136,7 +136,7 @@ class Neuron(KnownOptions, Constants):
         """Coefficients for the native kernels, from constants `[]` or `[C]`; None runs `step` in torch."""
         return None
 
-    def own_dynamics(self) -> Dynamics | None:
+    def _own_dynamics(self) -> Dynamics | None:
         """`dynamics` of the neuron's own constants, made once on a GPU while they stay as they are."""
         tables = self._kept_tables()
         if tables is None:
@@ -149,7 +149,7 @@ class Neuron(KnownOptions, Constants):
                 tables["dynamics"].tables = tables
         return cast(Dynamics | None, tables["dynamics"])
 
-    def forward_dynamics(self, params: Params) -> Dynamics | None:
+    def _forward_dynamics(self, params: Params) -> Dynamics | None:
         """Coefficients of the forward pass, also of a model whose backward pass is not that of the kernels."""
         return self.dynamics(params)
 
@@ -177,7 +177,7 @@ class Neuron(KnownOptions, Constants):
         """
         if lengths is not None:
             return Output(*run_with_lengths(self.run, x, state, lengths, int(self.batch_first)))
-        return self._run(x, state, self.own_dynamics())
+        return self._run(x, state, self._own_dynamics())
 
     def _run_currents(self, x: Tensor, state: tuple[Tensor, ...] | None) -> Output:
         """`run` for currents that a layer made of its input, whose gradient is the layer's affair."""
@@ -188,15 +188,15 @@ class Neuron(KnownOptions, Constants):
         """Returns whether neurons get a gradient where they do not fire, as with a surrogate gradient."""
         return self.gradient == "surrogate"
 
-    def watched(self) -> AbstractContextManager[None]:
+    def _watched(self) -> AbstractContextManager[None]:
         """A context for the steps of one sequence, for models that look at what happens in them."""
         return nullcontext()
 
-    def advance(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
+    def _advance(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
         """`step`, with what options of a neuron add to any model."""
         return self.step(state, current, params)
 
-    def check_currents(self, x: Tensor) -> None:
+    def _check_currents(self, x: Tensor) -> None:
         """Raise an error unless `x` are currents `[T, N, C, ...]` for as many channels as the constants."""
         check_untransformed(type(self).__name__, batches=True)
         check_floating("x", x)
@@ -207,11 +207,11 @@ class Neuron(KnownOptions, Constants):
         self, x: Tensor, state: tuple[Tensor, ...] | None, dynamics: Dynamics | None, by_step: bool = False
     ) -> Output:
         """By the native kernels for these dynamics, or by the model's way over the steps; that of `step` if asked."""
-        self.check_currents(x)
+        self._check_currents(x)
         time_dim = int(self.batch_first)
         shape = step_shape(x.shape, time_dim)
         wide = torch.promote_types(x.dtype, torch.float32)
-        start = self.start(shape, x, state)
+        start = self._initial(shape, x, state)
         if dynamics is not None:
             value, final = ops.scan.run(x, dynamics, start, time_dim)
             return Output(value, (final,))
@@ -219,21 +219,21 @@ class Neuron(KnownOptions, Constants):
         params = broadcast(self.constants(), x.dim() - 1, wide)
         if start is None:
             start = x.new_zeros((len(self.state_names), *shape), dtype=wide)
-        loop: Loop = Neuron.over_steps if by_step else type(self).over_steps
+        loop: Loop = Neuron._over_steps if by_step else type(self)._over_steps
         if self.compiled_steps is not None and not by_step:
             loop = self.compiled_steps.run
-        with self.watched():
+        with self._watched():
             values, final = loop(self, x.to(wide).movedim(time_dim, 0), start, params)
         return Output(values.movedim(0, time_dim).to(x.dtype), (final,))
 
-    def over_steps(self, steps: Tensor, start: Tensor, params: Params) -> tuple[Tensor, Tensor]:
+    def _over_steps(self, steps: Tensor, start: Tensor, params: Params) -> tuple[Tensor, Tensor]:
         """Spikes and last state `[K, N, C, ...]` of currents `[T, N, C, ...]`, by `step`."""
         state: State = start.unbind(0)
         values = []
         for current in steps.unbind(0):
             if not self.gradient_through_time:
                 state = tuple(part.detach() for part in state)
-            value, state = self.advance(state, current, params)
+            value, state = self._advance(state, current, params)
             self._check_step(value, state, list(current.shape))
             values.append(value)
         return torch.stack(values) if values else steps, torch.stack(state)
@@ -243,9 +243,9 @@ class Neuron(KnownOptions, Constants):
         return float(self.constants().get("threshold", torch.ones(())).detach().mean())
 
     @property
-    def knows_potential(self) -> bool:
+    def _knows_potential(self) -> bool:
         """Returns whether `free_potential` knows the potential, as that of models with linear dynamics."""
-        dynamics = self.forward_dynamics(self.constants())
+        dynamics = self._forward_dynamics(self.constants())
         return dynamics is not None and dynamics.linear
 
     def free_potential(self, x: Tensor) -> Tensor:
@@ -254,7 +254,7 @@ class Neuron(KnownOptions, Constants):
         Raises:
             ValueError: a model without linear dynamics, whose potential is not known.
         """
-        dynamics = self.forward_dynamics(self.constants())
+        dynamics = self._forward_dynamics(self.constants())
         if dynamics is None or not dynamics.linear:
             raise ValueError(
                 f"neuron: expected a model with linear dynamics, whose potential is known, got {self}"
@@ -277,7 +277,7 @@ class Neuron(KnownOptions, Constants):
         >>> neuron.potential(x).flatten().tolist(), neuron(x).flatten().tolist()
         ([0.75, 1.125, 0.75, 1.125], [0.0, 1.0, 0.0, 1.0])
         """
-        dynamics = self.forward_dynamics(self.constants())
+        dynamics = self._forward_dynamics(self.constants())
         if dynamics is not None:
             return self._run(x, None, replace(dynamics, membrane=True)).value
         probe, seen = copy.copy(self), list[Tensor]()
@@ -294,13 +294,13 @@ class Neuron(KnownOptions, Constants):
             raise ValueError(f"neuron: expected a model whose potential is known, got {self}")
         return torch.stack(seen, int(self.batch_first)).to(x.dtype) if seen else torch.empty_like(x)
 
-    def start(self, shape: Sequence[int], like: Tensor, state: tuple[Tensor, ...] | None) -> Tensor | None:
+    def _initial(self, shape: Sequence[int], like: Tensor, state: tuple[Tensor, ...] | None) -> Tensor | None:
         """State `[K, N, C, ...]` to begin with for steps of this shape `[N, C, ...]`; None where it is zero."""
         wide = torch.promote_types(like.dtype, torch.float32)
         if state is not None:
             self._check_state(state, shape, like)
             return state[0].to(wide)
-        if self.starts_at_zero:
+        if self._starts_at_zero:
             return None
         # Only shape, dtype and device are read.
         now = like.new_empty((), dtype=wide).expand(*shape)

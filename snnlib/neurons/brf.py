@@ -62,7 +62,7 @@ class BRF(SpikingNeuron):
     surrogate: SurrogateLike = option(default=MultiGaussian(shift=0.0))
     floor: float | None = fixed(None)
     max_spikes: float = fixed(1)
-    single_spike: bool = fixed(False)
+    refractory: float = fixed(0)
     dialect: InitVar[str | None] = fixed(None)
     learnable: Sequence[str] = option(default=("omega", "offset"))
 
@@ -95,7 +95,7 @@ class BRF(SpikingNeuron):
 
     def dynamics(self, params: Params) -> Dynamics | None:
         """Three states with products; q is compared as it was before it decayed. See `Dynamics`."""
-        firing = self.firing(params, 3)
+        firing = self.reset_coefficients(params, 3)
         if firing is None or self.gamma == 0:
             return None
         kept, turned = 1 + self.dt * self._damping(params), self.dt * params["omega"]

@@ -67,7 +67,7 @@ class CLIF(SpikingNeuron):
     surrogate: SurrogateLike = option(default=Rect(1.0))
     floor: float | None = fixed(None)
     max_spikes: float = fixed(1)
-    single_spike: bool = fixed(False)
+    refractory: float = fixed(0)
     dialect: InitVar[str | None] = fixed(None)
 
     def reset_amount(self, states: Sequence[Tensor], params: Params) -> Tensor:

@@ -79,7 +79,7 @@ class CubaLIF(ByEvent, SpikingNeuron):
             events with g = dL/dx, or `"dense"`, g itself. Default None: by time in layers, which take events, and dense
             of neurons alone, which take currents. Layers behind a surrogate or a module with weights need `"dense"`.
         threshold, reset, reset_value, reset_states, reset_time, detach_reset, compare, surrogate, floor, max_spikes,
-            single_spike, gradient_through_time, learnable, channels, batch_first: as in `SpikingNeuron`; `learnable`
+            refractory, gradient_through_time, learnable, channels, batch_first: as in `SpikingNeuron`; `learnable`
             may name "tau_m", "tau_s" and "threshold".
         dialect: `"spikingjelly"` (CUBALIFNode), `"snntorch"` (Synaptic), `"norse"` (LIFCell, whose state holds
             `decay_s i`) or `"sinabs"` (LIF with tau_syn): the defaults of that library's neuron for all options that
@@ -179,8 +179,8 @@ class CubaLIF(ByEvent, SpikingNeuron):
         Source: Göltz et al., "Fast and energy-efficient neuromorphic deep learning with first-spike times", Nature
         Machine Intelligence 3, 2021, equation 1, for a membrane without a leak of charge into the synapse.
 
-        >>> import snnlib
-        >>> neuron = snnlib.neurons.CubaLIF.from_continuous(2.0, 1.0, dt=0.01, gradient="event", single_spike=True)
+        >>> import math, snnlib
+        >>> neuron = snnlib.neurons.CubaLIF.from_continuous(2.0, 1.0, dt=0.01, gradient="event", refractory=math.inf)
         >>> round(float(neuron.tau_m)), round(float(neuron.tau_s)), round(float(neuron.threshold), 1)
         (200, 100, 100.8)
         """
@@ -230,15 +230,18 @@ class CubaLIF(ByEvent, SpikingNeuron):
         spikes, v = self.fire_by_event(h, fired, slope, after, self.reset_value, self._bound(params))
         return spikes, (v, i)
 
-    def over_steps(self, steps: Tensor, start: Tensor, params: Params) -> tuple[Tensor, Tensor]:
-        """See `Neuron.over_steps`; with `gradient="event"` as one node of the graph."""
-        if self.gradient == "surrogate" or not self.gradient_through_time or torch.compiler.is_compiling():
-            return super().over_steps(steps, start, params)
+    def _over_steps(self, steps: Tensor, start: Tensor, params: Params) -> tuple[Tensor, Tensor]:
+        """See `Neuron._over_steps`; with `gradient="event"` as one node of the graph."""
+        by_step = (
+            self.gradient == "surrogate" or not self.gradient_through_time or torch.compiler.is_compiling()
+        )
+        if by_step or 0 < self.refractory < inf:
+            return super()._over_steps(steps, start, params)
         decay_m, decay_s, *gains = self._coefficients(params)
         gain_m, gain_s = (gain if isinstance(gain, Tensor) else None for gain in gains)
         limits = params["threshold"], self._bound(params)
         coefficients = Coefficients(decay_m, decay_s, gain_m, gain_s, *limits)
-        whole, last = self.reset_states == "all", self.single_spike
+        whole, last = self.reset_states == "all", self.refractory == inf
         spike = SpikeReset(self.reset_value, self.rest, whole, last, self.compare == ">")
         count = self._steps is not None
         out = EventSequence.apply(steps, start, coefficients, spike, count)  # type: ignore[no-untyped-call]
@@ -252,11 +255,11 @@ class CubaLIF(ByEvent, SpikingNeuron):
 
     def dynamics(self, params: Params) -> Dynamics | None:
         """Two states; see `Dynamics`. None with `gradient="event"`, whose backward pass is another."""
-        return None if self.gradient == "event" else self.forward_dynamics(params)
+        return None if self.gradient == "event" else self._forward_dynamics(params)
 
-    def forward_dynamics(self, params: Params) -> Dynamics | None:
+    def _forward_dynamics(self, params: Params) -> Dynamics | None:
         """The same with either gradient."""
-        firing = self.firing(params, 2)
+        firing = self.reset_coefficients(params, 2)
         if firing is None:
             return None
         decay_m, decay_s, gain_m, gain_s = self._coefficients(params)

@@ -102,8 +102,8 @@ class ByEvent(Neuron):
         if self._steps is not None:
             self._steps.append(counts)
 
-    def watched(self) -> AbstractContextManager[None]:
-        """See `Neuron.watched`: warns where the first training batches have most of their spikes clamped."""
+    def _watched(self) -> AbstractContextManager[None]:
+        """See `Neuron._watched`: warns where the first training batches have most of their spikes clamped."""
         counting = self.training and torch.is_grad_enabled() and self._batches < _BATCHES
         return self._counting() if counting and not torch.compiler.is_compiling() else nullcontext()
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from snnlib.backends.arguments import KINDS
-from snnlib.checks import check_number
+from snnlib.checks import check_flag, check_number
 from snnlib.neurons.at_least import at_least
 from snnlib.neurons.base import Params, Reset, State
 from snnlib.neurons.checks import check_threshold
@@ -41,11 +41,22 @@ def _floor(name: str, value: Any) -> Any:
     return value
 
 
+def _steps(name: str, value: Any) -> Any:
+    check_number(name, value)
+    if not value >= 0 or value % 1 > 0:
+        raise ValueError(f"{name}: expected a whole number >= 0, or infinity, got {value}")
+    return value
+
+
 def _max_spikes(name: str, value: Any) -> Any:
     check_number(name, value)
     if not value >= 1 or value % 1 > 0:
         raise ValueError(f"{name}: expected a whole number >= 1, or infinity, got {value}")
     return value
+
+
+def _refractory_of(single_spike: bool) -> float:
+    return torch.inf if check_flag("single_spike", single_spike) else 0
 
 
 class SpikingNeuron(Model):
@@ -65,9 +76,9 @@ class SpikingNeuron(Model):
         floor: least membrane potential, after the reset. Default none.
         max_spikes: most spikes in one step; above 1 a step gives `floor(h / threshold)` of them, `"subtract"` takes
             the threshold off for each, and the neuron runs by `step`. Default 1.
-        single_spike: whether a neuron stays refractory after its first spike, for codes by the time of one spike; the
-            state has one more part, whether it has fired, and the neuron runs by `step`. Not beside `max_spikes` above
-            1. Default False.
+        refractory: steps after a spike in which the neuron stays as the spike left it, whatever its input; `math.inf`
+            leaves it one spike, for codes by its time. The state then has one more part, the steps that are left (1
+            for ever after a last spike), and the neuron runs by `step`. Not beside `max_spikes` above 1. Default 0.
         gradient_through_time: whether gradients flow to earlier steps; without, each step learns from its own input
             alone. Default True.
         learnable, channels, batch_first: as in `Neuron`.
@@ -85,7 +96,7 @@ class SpikingNeuron(Model):
     surrogate: SurrogateLike = option(default=ATan(2.0), check=surrogate_option, repr=False)
     floor: float | None = option(default=None, check=_floor)
     max_spikes: float = option(default=1, check=_max_spikes)
-    single_spike: bool = option(default=False)
+    refractory: float = option(default=0, check=_steps)
     gradient_through_time: bool = option(default=True)
 
     @classmethod
@@ -93,34 +104,37 @@ class SpikingNeuron(Model):
         """Sets where the membrane rests and starts, and the states."""
         if values.get("rest", 0.0) is None:
             values["rest"] = values["reset_value"]
-        if values["single_spike"] and values["max_spikes"] != 1:
+        refractory = values["refractory"]
+        if refractory and values["max_spikes"] != 1:
             raise ValueError(
-                f"single_spike: expected False beside max_spikes={values['max_spikes']:g}, got True"
+                f"refractory: expected 0 beside max_spikes={values['max_spikes']:g}, got {refractory:g}"
             )
         if values["start_value"] == (values["reset_value"] if values["reset"] == "zero" else 0.0):
             values["start_value"] = None
         # With a later reset the last step's spikes are state as well.
-        added = (*["spike"] * (values["reset_time"] == "next"), *["fired"] * values["single_spike"])
+        added = (*["spike"] * (values["reset_time"] == "next"), *["refractory"] * bool(refractory))
         if added:
             values["state_names"] = (*cls.state_names, *added)
 
-    def advance(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
-        """`step`; with `single_spike` a neuron that has fired stays as its spike left it."""
-        if not self.single_spike:
+    def _advance(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
+        """`step`; for its refractory time a neuron that has fired stays as its spike left it."""
+        if not self.refractory:
             return self.step(state, current, params)
-        *own, fired = state
+        *own, left = state
         spikes, after = self.step(tuple(own), current, params)
-        over = fired != 0
-        spikes = spikes.masked_fill(over, 0.0)
-        held = [torch.where(over, *pair) for pair in zip(own, after, strict=True)]
-        return spikes, (*held, torch.maximum(fired, spikes).detach())
+        rests = left != 0
+        spikes = spikes.masked_fill(rests, 0.0)
+        held = [torch.where(rests, *pair) for pair in zip(own, after, strict=True)]
+        if self.refractory == torch.inf:
+            return spikes, (*held, torch.maximum(left, spikes).detach())
+        return spikes, (*held, torch.where(rests, left - 1, spikes.detach() * self.refractory))
 
     def free_potential(self, x: Tensor) -> Tensor:
         """See `Neuron.free_potential`."""
-        if not self.single_spike:
+        if not self.refractory:
             return super().free_potential(x)
         many = copy.copy(self)
-        many.single_spike = False
+        many.refractory = 0
         return many.free_potential(x)
 
     def fire(self, membrane: Tensor, params: Params) -> Tensor:
@@ -170,27 +184,27 @@ class SpikingNeuron(Model):
         return membrane if self.floor is None else at_least(membrane, self.floor)
 
     @property
-    def first_membrane(self) -> float:
+    def initial_membrane(self) -> float:
         """The membrane before the first step."""
         if self.start_value is not None:
             return self.start_value
         return self.reset_value if self.reset == "zero" else 0.0
 
     @property
-    def starts_at_zero(self) -> bool:
+    def _starts_at_zero(self) -> bool:
         """See `initial_state`."""
-        return type(self).initial_state is SpikingNeuron.initial_state and self.first_membrane == 0
+        return type(self).initial_state is SpikingNeuron.initial_state and self.initial_membrane == 0
 
     def initial_state(self, current: Tensor, params: Params) -> State:
-        """The membrane starts at `first_membrane`, all else at 0."""
+        """The membrane starts at `initial_membrane`, all else at 0."""
         zeros = [torch.zeros_like(current) for _ in self.state_names[1:]]
-        return (torch.full_like(current, self.first_membrane), *zeros)
+        return (torch.full_like(current, self.initial_membrane), *zeros)
 
-    def firing(self, params: Params, states: int) -> dict[str, Any] | None:
+    def reset_coefficients(self, params: Params, states: int) -> dict[str, Any] | None:
         """The arguments of `Dynamics` that say how it fires and is reset; None if only `step` can."""
         if not isinstance(self.surrogate, Surrogate) or not self.surrogate.has_shape or self.max_spikes != 1:
             return None
-        if self.single_spike:
+        if self.refractory:
             return None
         threshold = params["threshold"]
         height, scale = self.surrogate.coefficients(threshold.detach())
@@ -216,9 +230,19 @@ class SpikingNeuron(Model):
             "reset_next": self.reset_time == "next",
         }
 
+    @classmethod
+    def current_options(cls, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns options in the words of today: in 0.2 neurons of a single spike had an option of their own."""
+        given = dict(options)
+        if cls.fields["refractory"].init and "single_spike" in given:
+            given["refractory"] = _refractory_of(given.pop("single_spike"))
+        return given
+
     def __setstate__(self, state: Mapping[str, Any]) -> None:
-        """Take what a pickle holds; one of 0.2 may have the surrogate's width as a constant."""
+        """Take what a pickle holds; one of 0.2 may have `single_spike`, and the surrogate's width as a constant."""
         super().__setstate__(dict(state))  # type: ignore[no-untyped-call]
+        if "single_spike" in vars(self):
+            self.refractory = _refractory_of(vars(self).pop("single_spike"))
         width = self._buffers.pop(_STORED_WIDTH, None)
         if width is not None:
             self.constant_names = tuple(name for name in self.constant_names if name != _STORED_WIDTH)

@@ -31,7 +31,7 @@ class IF(SpikingNeuron):
 
     Args:
         threshold, reset, reset_value, reset_time, detach_reset, compare, surrogate, floor, max_spikes,
-            single_spike, gradient_through_time, learnable, channels, batch_first: as in `SpikingNeuron`; `learnable`
+            refractory, gradient_through_time, learnable, channels, batch_first: as in `SpikingNeuron`; `learnable`
             may name "threshold".
         dialect: `"spikingjelly"` (IFNode), `"snntorch"` (Leaky with beta = 1), `"norse"` (IAFCell) or `"sinabs"` (IAF):
             the defaults of that library's neuron for all options that are not given.
@@ -71,5 +71,5 @@ class IF(SpikingNeuron):
 
     def dynamics(self, params: Params) -> Dynamics | None:
         """One state; see `Dynamics`."""
-        firing = self.firing(params, 1)
+        firing = self.reset_coefficients(params, 1)
         return None if firing is None else Dynamics(a=[[1.0]], b=[1.0], **firing)

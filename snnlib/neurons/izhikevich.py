@@ -85,7 +85,7 @@ class Izhikevich(SpikingNeuron):
     reset_time: str = fixed("same")
     floor: float | None = fixed(None)
     max_spikes: float = fixed(1)
-    single_spike: bool = fixed(False)
+    refractory: float = fixed(0)
 
     dialects: ClassVar[dict[str, dict[str, Any]]] = {
         "spikingjelly": {"detach_reset": False, "surrogate": Sigmoid(4.0)},
@@ -136,7 +136,7 @@ class Izhikevich(SpikingNeuron):
 
     def dynamics(self, params: Params) -> Dynamics | None:
         """Two states with the membrane's square, the parabola multiplied out; see `Dynamics`."""
-        firing = self.firing(params, 2)
+        firing = self.reset_coefficients(params, 2)
         if firing is None:
             return None
         rise, rise_a = (1 / at_least(params[name], 1.0) for name in ("tau_m", "tau_a"))

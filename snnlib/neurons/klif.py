@@ -56,7 +56,7 @@ class KLIF(SpikingNeuron):
     reset_time: str = fixed("same")
     floor: float | None = fixed(None)
     max_spikes: float = fixed(1)
-    single_spike: bool = fixed(False)
+    refractory: float = fixed(0)
     learnable: Sequence[str] = option(default=("k",))
 
     dialects: ClassVar[dict[str, dict[str, Any]]] = {
@@ -78,7 +78,7 @@ class KLIF(SpikingNeuron):
 
     def dynamics(self, params: Params) -> Dynamics | None:
         """One state, rectified; see `Dynamics`."""
-        firing = self.firing(params, 1)
+        firing = self.reset_coefficients(params, 1)
         if firing is None or self.scale_reset:
             return None
         decay, leak = decay_and_leak(params["tau"], "euler")

@@ -48,7 +48,7 @@ class LIF(SpikingNeuron):
         start_value: membrane before the first step. Default: `rest` in Norse's dialect, else `reset_value`, or 0 where
             the reset does not set the membrane.
         threshold, reset, reset_value, reset_time, detach_reset, compare, surrogate, floor, max_spikes,
-            single_spike, gradient_through_time, learnable, channels, batch_first: as in `SpikingNeuron`; `learnable`
+            refractory, gradient_through_time, learnable, channels, batch_first: as in `SpikingNeuron`; `learnable`
             may name "tau" and "threshold".
         dialect: `"spikingjelly"`, `"snntorch"`, `"lapicque"` (snnTorch's), `"norse"` or `"sinabs"`: the defaults of
             that library's neuron for all options that are not given.
@@ -122,7 +122,7 @@ class LIF(SpikingNeuron):
 
     def dynamics(self, params: Params) -> Dynamics | None:
         """One state; see `Dynamics`."""
-        firing = self.firing(params, 1)
+        firing = self.reset_coefficients(params, 1)
         if firing is None:
             return None
         decay, gain = self._decay_and_gain(params)

@@ -66,7 +66,7 @@ class LRU(SpikingNeuron):
     detach_reset: bool = fixed(True)
     floor: float | None = fixed(None)
     max_spikes: float = fixed(1)
-    single_spike: bool = fixed(False)
+    refractory: float = fixed(0)
     dialect: InitVar[str | None] = fixed(None)
     learnable: Sequence[str] = option(default=("nu", "theta"))
 
@@ -142,7 +142,7 @@ class LRU(SpikingNeuron):
             "membrane": True,
             "through_time": self.gradient_through_time,
         }
-        firing = self.firing(params, 2) if self.gives_spikes else free
+        firing = self.reset_coefficients(params, 2) if self.gives_spikes else free
         if firing is None:
             return None
         keep, turn, real, imaginary = self._coefficients(params)

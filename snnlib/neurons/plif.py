@@ -46,7 +46,7 @@ class PLIF(SpikingNeuron):
         decay_input: whether the input is scaled by the leak. Default True.
         rest: potential that it leaks to. Default 0; `reset_value` in SpikingJelly's dialect.
         threshold, reset, reset_value, reset_time, detach_reset, compare, surrogate, floor, max_spikes,
-            single_spike, gradient_through_time, channels, batch_first: as in `SpikingNeuron`.
+            refractory, gradient_through_time, channels, batch_first: as in `SpikingNeuron`.
         learnable: names among "w" and "threshold". Default "w".
         dialect: `"spikingjelly"` (ParametricLIFNode).
 
@@ -86,7 +86,7 @@ class PLIF(SpikingNeuron):
 
     def dynamics(self, params: Params) -> Dynamics | None:
         """One state; see `Dynamics`."""
-        firing = self.firing(params, 1)
+        firing = self.reset_coefficients(params, 1)
         if firing is None:
             return None
         leak = params["w"].sigmoid()

@@ -125,7 +125,7 @@ class PSN(Parallel):
         """`run`, which is plain torch and knows no single steps."""
         return self.run(x, state)
 
-    def over_steps(self, steps: Tensor, start: Tensor, params: Params) -> tuple[Tensor, Tensor]:
+    def _over_steps(self, steps: Tensor, start: Tensor, params: Params) -> tuple[Tensor, Tensor]:
         """Spikes `[T, N, ...]`; the state is empty."""
         weight, bias = self.effective_weight().to(steps.dtype), self.bias.to(steps.dtype)
         return self.fire(torch.addmm(bias, weight, steps.flatten(1)).view(steps.shape)), start
@@ -219,7 +219,7 @@ class SlidingPSN(Parallel):
         h = sum((weight * x for weight, x in terms), self.bias.to(current.dtype))
         return self.fire(h), seen[1:]
 
-    def over_steps(self, steps: Tensor, start: Tensor, params: Params) -> tuple[Tensor, Tensor]:
+    def _over_steps(self, steps: Tensor, start: Tensor, params: Params) -> tuple[Tensor, Tensor]:
         """Spikes and the last currents, by products of blocks of steps with one banded matrix."""
         count, before = len(steps), self.k - 1
         if not count:

@@ -48,7 +48,7 @@ class QIF(SpikingNeuron):
         reset: `"zero"` sets the membrane to `reset_value`, `"subtract"` takes the threshold off. Default `"zero"`.
         reset_value: what `"zero"` sets, where the membrane then starts too; with `"subtract"` it starts at 0. Default
             -0.1.
-        detach_reset, compare, surrogate, floor, single_spike, gradient_through_time, learnable, channels, batch_first:
+        detach_reset, compare, surrogate, floor, refractory, gradient_through_time, learnable, channels, batch_first:
             as in `SpikingNeuron`; `learnable` may name "tau", "curvature" and "threshold".
         dialect: `"spikingjelly"` (QIFNode), whose constants are the defaults here.
 

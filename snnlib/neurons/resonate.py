@@ -63,7 +63,7 @@ class Resonate(SpikingNeuron):
     membrane: str = option(default="imaginary", check=one_of("imaginary", "real"))
     discretisation: str = option(default="exponential", check=one_of("euler", "exponential"))
     max_spikes: float = fixed(1)
-    single_spike: bool = fixed(False)
+    refractory: float = fixed(0)
 
     dialects: ClassVar[dict[str, dict[str, Any]]] = {
         "spikingjelly": {"detach_reset": False, "surrogate": Sigmoid(4.0)}
@@ -90,7 +90,7 @@ class Resonate(SpikingNeuron):
 
     def dynamics(self, params: Params) -> Dynamics | None:
         """Two states; see `Dynamics`."""
-        firing = self.firing(params, 2)
+        firing = self.reset_coefficients(params, 2)
         if firing is None:
             return None
         keep, turn = self._rotation(params)

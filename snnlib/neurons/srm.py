@@ -161,7 +161,7 @@ class SRM(ByEvent, Model):
         """Spikes from a given state `([3, N, C, ...],)` of u, s and g, and the state after the last step."""
         if self.exact_times or lengths is not None:
             return super().run(x, state, lengths)
-        self.check_currents(x)
+        self._check_currents(x)
         if state is not None:
             self._check_state(state, step_shape(x.shape, int(self.batch_first)), x)
         value, final = self.scan(x, None if state is None else state[0])
@@ -176,7 +176,7 @@ class SRM(ByEvent, Model):
         )
 
     @property
-    def knows_potential(self) -> bool:
+    def _knows_potential(self) -> bool:
         """True: without spikes the potential is a filter of the current."""
         return True
 

@@ -47,9 +47,9 @@ def compile_steps_(net: Net, steps: int = STEPS) -> Net:
     """
     check_count("steps", steps)
     for module in net.modules():
-        if not isinstance(module, Neuron) or type(module).over_steps is not Neuron.over_steps:
+        if not isinstance(module, Neuron) or type(module)._over_steps is not Neuron._over_steps:
             continue
         # Those with dynamics run by kernels, which look at every attribute of a neuron before they keep its tables.
-        if module.own_dynamics() is None:
-            module.compiled_steps = CompiledSteps(Neuron.over_steps, steps)
+        if module._own_dynamics() is None:
+            module.compiled_steps = CompiledSteps(Neuron._over_steps, steps)
     return net

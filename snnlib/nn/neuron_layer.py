@@ -129,7 +129,7 @@ class NeuronLayer(WeightWithGain):
         The root of the summed squares of the membrane's response to one unit of current.
         """
         with torch.no_grad():
-            dynamics = self.neuron.own_dynamics()
+            dynamics = self.neuron._own_dynamics()
             if dynamics is None or dynamics.quadratic:
                 return 1.0
             rows = [[float(torch.as_tensor(value).mean()) for value in row] for row in dynamics.a]

@@ -94,7 +94,7 @@ class NormalizedNeurons(Block):
             return _by_statistics(current, linear.bias, norm, neuron, self.window)
         scale, mean, offset = _running_affine(linear.bias, norm, weight)
         conv = as_event_driven(operator, x, weight)
-        dynamics = neuron.own_dynamics()
+        dynamics = neuron._own_dynamics()
         learned = (scale, offset, x, weight)
         learns = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in learned)
         if dynamics is not None and not isinstance(conv, str) and not learns:

@@ -86,13 +86,13 @@ def _fires(cell: Cell, neuron: SpikingNeuron) -> Neurons:
         "reset_time": (neuron.reset_time != "same", "reset_time='next'"),
         "floor": (neuron.floor is not None, f"floor={neuron.floor or 0:g}"),
         "max_spikes": (neuron.max_spikes != 1, f"max_spikes={neuron.max_spikes:g}"),
-        "single_spike": (neuron.single_spike, "single_spike=True"),
+        "refractory": (neuron.refractory != 0, f"refractory={neuron.refractory:g}"),
     }
     cell = replace(
         cell,
         threshold=threshold,
         reset_value=np.full_like(threshold, neuron.reset_value),
-        start=np.full_like(threshold, neuron.first_membrane),
+        start=np.full_like(threshold, neuron.initial_membrane),
         strict=neuron.compare == ">",
     )
     found = {option: text for option, (differs, text) in faults.items() if differs}
@@ -130,7 +130,7 @@ def _plain_dynamics(neuron: Neuron) -> Dynamics | None:
     plain: Any = copy.copy(neuron)
     if isinstance(neuron, SpikingNeuron):
         plain.surrogate, plain.max_spikes = ATan(2.0), 1
-        plain.single_spike = False
+        plain.refractory = 0
         if neuron.gradient == "event":
             plain.gradient = "surrogate"
     with torch.no_grad():

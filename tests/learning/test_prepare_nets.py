@@ -365,6 +365,8 @@ def test_a_file_of_neurons_with_another_reset_is_noticed(tmp_path: Path) -> None
         for reset in ("zero", "subtract")
     )
     torch.save(zero.state_dict(), tmp_path / "net.pt")
-    with pytest.warns(UserWarning, match=r"0\.neuron\.reset: .*'zero', and the net keeps its own, 'subtract'"):
+    with pytest.warns(
+        UserWarning, match=r"0\.neuron\.reset: .*'zero', and the net keeps its own, 'subtract'"
+    ):
         subtract.load_state_dict(torch.load(tmp_path / "net.pt", weights_only=True))
     zero.load_state_dict(torch.load(tmp_path / "net.pt", weights_only=True))

@@ -1,6 +1,7 @@
 """What nets with exact spike times need: single spikes, constants of continuous time, times within a step."""
 
 import math
+import pickle
 
 import pytest
 import torch
@@ -29,7 +30,7 @@ def _first_only(spikes: Tensor, time_dim: int) -> Tensor:
 @pytest.mark.parametrize("name", MODELS)
 def test_single_spike_is_the_first(name: str, options: dict[str, str], batch_first: bool) -> None:
     many = neurons.MODELS[name](batch_first=batch_first, **options)
-    one = neurons.MODELS[name](batch_first=batch_first, single_spike=True, **options)
+    one = neurons.MODELS[name](batch_first=batch_first, refractory=math.inf, **options)
     x = _currents(batch_first)
     expected = _first_only(many(x), int(batch_first))
     assert torch.equal(one(x), expected)
@@ -39,14 +40,51 @@ def test_single_spike_is_the_first(name: str, options: dict[str, str], batch_fir
     first, state = one.run(x.narrow(time_dim, 0, 7))
     second, _ = one.run(x.narrow(time_dim, 7, 13), state)
     assert torch.equal(torch.cat((first, second), time_dim), expected)
-    assert "single_spike=True" in repr(one)
-    assert neurons.from_config(neurons.config(one)).single_spike
+    assert "refractory=inf" in repr(one)
+    assert neurons.from_config(neurons.config(one)).refractory == math.inf
+
+
+@pytest.mark.parametrize("gradient", ["surrogate", "event"])
+@pytest.mark.parametrize("steps", [1, 4])
+def test_a_neuron_rests_for_its_refractory_time(steps: int, gradient: str) -> None:
+    """By hand: for so many steps after a spike its state stays, and its input is lost."""
+    x = _currents()
+    options = {"gradient": gradient, "threshold": 0.5}
+    plain, neuron = CubaLIF(**options), CubaLIF(refractory=steps, **options)
+    state, left, expected = torch.zeros(2, *x.shape[1:], dtype=x.dtype), torch.zeros(x.shape[1:]), []
+    for now in x:
+        value, (after, *_) = plain.run(now[None], (state,))
+        rests = left > 0
+        state = torch.where(rests, state, after)
+        expected.append(torch.where(rests, 0.0, value[0]))
+        left = torch.where(rests, left - 1, steps * value[0])
+    assert plain(x).sum() > torch.stack(expected).sum() > 5
+    assert torch.equal(neuron(x), torch.stack(expected))
+    first, after = neuron.run(x[:7])
+    assert torch.equal(torch.cat((first, neuron.run(x[7:], after).value)), torch.stack(expected))
+
+
+def test_the_option_of_0_2_is_an_infinite_refractory_time() -> None:
+    once = neurons.LIF(single_spike=True)
+    assert once.refractory == math.inf and neurons.LIF(single_spike=False).refractory == 0
+    stored = neurons.config(once)
+    del stored["refractory"]
+    assert neurons.from_config({**stored, "single_spike": True}).refractory == math.inf
+    vars(once)["single_spike"] = True
+    del vars(once)["refractory"]
+    assert pickle.loads(pickle.dumps(once)).refractory == math.inf
+    with pytest.raises(TypeError, match=r"^single_spike: expected an option of ALIF"):
+        neurons.ALIF(single_spike=True)
+    with pytest.raises(
+        ValueError, match=r"^refractory: expected a whole number >= 0, or infinity, got 0\.5$"
+    ):
+        neurons.LIF(refractory=0.5)
 
 
 @pytest.mark.parametrize("kind", ["linear", "conv", "rnn", "delays"])
 def test_single_spikes_in_layers(kind: str) -> None:
     torch.manual_seed(0)
-    neuron = CubaLIF(gradient="event", single_spike=True)
+    neuron = CubaLIF(gradient="event", refractory=math.inf)
     if kind == "conv":
         layer, x = snnlib.SpikingConv2d(2, 3, 3, neuron=neuron), (torch.rand(12, 2, 2, 6, 6) < 0.5).float()
     else:
@@ -74,7 +112,7 @@ def test_gradient_of_a_single_spike() -> None:
     found = []
     for single in (True, False):
         leaf = x.clone().requires_grad_()
-        spikes = CubaLIF(gradient="event", single_spike=single)(leaf)
+        spikes = CubaLIF(gradient="event", refractory=math.inf if single else 0)(leaf)
         q = weight if single else weight * _first_only(spikes.detach(), 0)
         found.append(torch.autograd.grad(spikes, leaf, q)[0])
     assert found[0].abs().sum() > 0
@@ -82,20 +120,20 @@ def test_gradient_of_a_single_spike() -> None:
 
 
 def test_single_spike_is_refused_by_name() -> None:
-    with pytest.raises(ValueError, match=r"^single_spike: expected False beside max_spikes=3, got True$"):
-        neurons.LIF(max_spikes=3, single_spike=True)
-    net = nn.Sequential(nn.Linear(4, 3), neurons.LIF(single_spike=True))
+    with pytest.raises(ValueError, match=r"^refractory: expected 0 beside max_spikes=3, got inf$"):
+        neurons.LIF(max_spikes=3, refractory=math.inf)
+    net = nn.Sequential(nn.Linear(4, 3), neurons.LIF(refractory=math.inf))
     pytest.importorskip("nir")
-    with pytest.raises(ValueError, match="single_spike=True"):
+    with pytest.raises(ValueError, match="refractory=inf"):
         snnlib.to_nir(net, dt=1e-4)
-    layer = snnlib.SpikingLinear(4, 3, neuron=neurons.LIF(single_spike=True))
-    with pytest.raises(ValueError, match="single_spike"):
+    layer = snnlib.SpikingLinear(4, 3, neuron=neurons.LIF(refractory=math.inf))
+    with pytest.raises(ValueError, match="refractory"):
         snnlib.to_integers(nn.Sequential(layer), torch.ones(5, 1, 4))
 
 
 def test_prepare_takes_single_spikes() -> None:
     torch.manual_seed(0)
-    layer = snnlib.SpikingLinear(6, 20, neuron=CubaLIF(gradient="event", single_spike=True))
+    layer = snnlib.SpikingLinear(6, 20, neuron=CubaLIF(gradient="event", refractory=math.inf))
     x = (torch.rand(30, 16, 6) < 0.2).float()
     snnlib.prepare_(nn.Sequential(layer), x, 0.02)
     assert layer(x).mean() > 0
@@ -140,7 +178,7 @@ def test_times_within_a_step() -> None:
     exact = -2 * math.log(y)
     errors = []
     for dt in (0.04, 0.02, 0.01):
-        neuron = CubaLIF.from_continuous(2.0, 1.0, dt, gradient="event", single_spike=True)
+        neuron = CubaLIF.from_continuous(2.0, 1.0, dt, gradient="event", refractory=math.inf)
         current = torch.zeros(int(4 / dt), 1, 1, dtype=torch.float64)
         current[0] = weight
         current.requires_grad_()
@@ -166,8 +204,8 @@ SEQUENCES = [
     {"reset_states": "all"},
     {"reset_value": -0.2, "compare": ">"},
     {"rest": 0.1, "reset_value": -0.1},
-    {"single_spike": True},
-    {"single_spike": True, "reset_states": "all", "decay_input": False},
+    {"refractory": math.inf},
+    {"refractory": math.inf, "reset_states": "all", "decay_input": False},
     {"tau_m": torch.tensor([4.0, 5.0, 6.0, 7.0]), "discretisation": "exponential", "decay_current": True},
 ]
 
@@ -184,7 +222,7 @@ def test_sequence_gives_what_steps_give(
     wide = torch.promote_types(dtype, torch.float32)
     generator = torch.Generator().manual_seed(2)
     start = torch.rand(len(neuron.state_names), 3, 4, dtype=wide, generator=generator)
-    if neuron.single_spike:
+    if neuron.refractory:
         # The reset left those that have fired at 0.
         start[2] = (start[2] < 0.2).to(wide)
         start[0] *= 1 - start[2]
@@ -210,7 +248,7 @@ def test_sequence_gives_what_steps_give(
 
 def test_sequence_of_no_steps() -> None:
     for single in (False, True):
-        neuron = CubaLIF(gradient="event", single_spike=single)
+        neuron = CubaLIF(gradient="event", refractory=math.inf if single else 0)
         x = torch.ones(0, 3, 4, requires_grad=True)
         spikes, state = neuron.run(x)
         assert spikes.shape == (0, 3, 4)

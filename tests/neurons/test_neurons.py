@@ -457,5 +457,7 @@ def test_constants_with_bounds_have_the_same_potentials() -> None:
         torch.testing.assert_close(bounded.potential(x), make().potential(x))
         bounded.potential(x).sum().backward()
         assert bounded.parametrizations.tau.original.grad is not None
-    once = snnlib.neurons.bound_(snnlib.neurons.LIF(learnable=("tau",), single_spike=True), tau=(1.5, 100.0))
+    once = snnlib.neurons.bound_(
+        snnlib.neurons.LIF(learnable=("tau",), refractory=torch.inf), tau=(1.5, 100.0)
+    )
     torch.testing.assert_close(once.free_potential(x), snnlib.neurons.LIF().free_potential(x))

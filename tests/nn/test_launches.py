@@ -102,7 +102,7 @@ class TestKept:
     @pytest.mark.parametrize("name", neurons.MODELS)
     def test_every_model_keeps_them_while_it_learns_nothing(self, name: str) -> None:
         neuron = neurons.MODELS[name]().requires_grad_(False)
-        first, second = neuron.own_dynamics(), neuron.own_dynamics()
+        first, second = neuron._own_dynamics(), neuron._own_dynamics()
         assert first is second
         if first is not None:
             device = torch.device("cpu")
@@ -126,9 +126,9 @@ class TestKept:
     @pytest.mark.filterwarnings("ignore:load_state_dict")
     def test_a_change_is_seen(self, change: Callable[[neurons.Neuron], object]) -> None:
         neuron = neurons.LIF(tau=3.0)
-        before = neuron.own_dynamics()
+        before = neuron._own_dynamics()
         change(neuron)
-        after = neuron.own_dynamics()
+        after = neuron._own_dynamics()
         assert after is not before
         assert torch.equal(_spikes(neuron), _spikes(copy.deepcopy(neuron)))
         table = after.pack(torch.float32, torch.device("cpu"))
@@ -138,14 +138,14 @@ class TestKept:
 
     def test_constants_that_learn_are_read_anew(self) -> None:
         neuron = neurons.LIF(learnable=("tau",))
-        assert neuron.own_dynamics() is not neuron.own_dynamics()
+        assert neuron._own_dynamics() is not neuron._own_dynamics()
         _spikes(neuron).sum().backward()
         assert neuron.tau.grad is not None
         neuron.requires_grad_(False)
-        kept = neuron.own_dynamics()
-        assert neuron.own_dynamics() is kept
+        kept = neuron._own_dynamics()
+        assert neuron._own_dynamics() is kept
         neuron.requires_grad_(True)
-        assert neuron.own_dynamics() is not kept
+        assert neuron._own_dynamics() is not kept
 
     def test_what_was_made_in_inference_mode_trains(self) -> None:
         neuron = neurons.LIF()
@@ -158,26 +158,26 @@ class TestKept:
     def test_each_stream_makes_its_own(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """What one stream has queued, another does not wait for."""
         neuron = neurons.LIF()
-        kept = neuron.own_dynamics()
+        kept = neuron._own_dynamics()
         monkeypatch.setattr(constants, "_stream", lambda tensor: 7)
-        assert neuron.own_dynamics() is not kept
-        assert neuron.own_dynamics() is neuron.own_dynamics()
+        assert neuron._own_dynamics() is not kept
+        assert neuron._own_dynamics() is neuron._own_dynamics()
 
     def test_a_capture_follows_its_constants(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A captured graph computes its table from the constants, which may be written to between replays."""
         neuron = neurons.LIF()
-        kept = neuron.own_dynamics()
+        kept = neuron._own_dynamics()
         monkeypatch.setattr(constants, "_is_capturing", lambda tensor: True)
-        assert neuron.own_dynamics() is not kept
+        assert neuron._own_dynamics() is not kept
 
     def test_copies_and_pickles_keep_nothing(self) -> None:
         neuron = neurons.LIF()
-        kept = neuron.own_dynamics()
+        kept = neuron._own_dynamics()
         for other in (copy.deepcopy(neuron), pickle.loads(pickle.dumps(neuron))):
-            assert other.own_dynamics() is not kept
-        assert neuron.own_dynamics() is kept
+            assert other._own_dynamics() is not kept
+        assert neuron._own_dynamics() is kept
 
     def test_moved_constants_are_read_anew(self) -> None:
         neuron = neurons.LIF(learnable=("tau",)).requires_grad_(False)
-        kept = neuron.own_dynamics()
-        assert neuron.to(torch.float32).own_dynamics() is not kept
+        kept = neuron._own_dynamics()
+        assert neuron.to(torch.float32)._own_dynamics() is not kept

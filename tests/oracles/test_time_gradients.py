@@ -60,7 +60,7 @@ def _net(weights: list[Tensor], delays: list[Tensor] | None, variant: str, dt: f
     layers: list[nn.Module] = []
     for index, weight in enumerate(weights):
         neuron = CubaLIF.from_continuous(
-            2.0, 1.0, dt, gradient="event", input_gradient="time", single_spike=True, grad_clamp=math.inf
+            2.0, 1.0, dt, gradient="event", input_gradient="time", refractory=math.inf, grad_clamp=math.inf
         )
         outputs, inputs = weight.shape
         late = None

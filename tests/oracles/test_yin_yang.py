@@ -48,7 +48,7 @@ class Trained:
     def net(self) -> nn.Sequential:
         layers = []
         for index, weight in enumerate(self.weights):
-            neuron = CubaLIF.from_continuous(2.0, 1.0, DT, single_spike=True)
+            neuron = CubaLIF.from_continuous(2.0, 1.0, DT, refractory=torch.inf)
             delays = None
             if self.delays is not None:
                 steps = (self.delays[index] / DT).round()

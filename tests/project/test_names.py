@@ -129,7 +129,10 @@ def test_modules_show_their_public_names_alone(package: str) -> None:
 @pytest.mark.parametrize(
     ("module", "old", "new"),
     [
-        *((snnlib, name, f"functional.{name}") for name in ("grad_scale", "segment_sum", "superpixel_unpool")),
+        *(
+            (snnlib, name, f"functional.{name}")
+            for name in ("grad_scale", "segment_sum", "superpixel_unpool")
+        ),
         *((module, name, f"{name}_") for name in ("fuse", "unfuse") for module in (snnlib, snnlib.nn)),
         (snnlib.nn, "standardize_weights", "nn.standardize_weights_"),
         (snnlib.nn, "Fused", "nn.fusion.Fused"),

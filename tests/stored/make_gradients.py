@@ -6,6 +6,7 @@ that changes without such a reason is an error.
 
 import inspect
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ VALUES: dict[str, Any] = {
     **dict.fromkeys(("tau_a", "tau_rise"), 1.5),
     **dict.fromkeys(("rest", "reset_value", "grad_clamp"), 0.25),
     **{"threshold": 0.875, "start_value": -0.25, "gamma": 0.0, "rho": 0.5, "floor": 0.0, "max_spikes": 3},
+    "refractory": math.inf,
     "reset_states": "membrane",
 }
 # What an option needs beside it.

@@ -65,7 +65,7 @@ def state_over_time(neuron: Neuron, x: Tensor, name: str) -> Tensor:
         assert isinstance(neuron, CubaLIF)
         synapse = Dynamics(a=[[dynamics.a[1][1]]], b=[dynamics.b[1]], scale=1.0, membrane=True)
         return ops.scan.run(x, synapse, None, int(neuron.batch_first))[0]
-    start = neuron.start([*x.shape[1:]], x, None)
+    start = neuron._initial([*x.shape[1:]], x, None)
     return ops.scan.run(x, replace(dynamics, membrane=True), start, int(neuron.batch_first))[0]
 
 

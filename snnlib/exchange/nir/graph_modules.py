@@ -133,7 +133,7 @@ class GraphNeuron(SpikingNeuron):
         self.threshold = torch.from_numpy(np.array(cell.threshold))
 
     @property
-    def starts_at_zero(self) -> bool:
+    def _starts_at_zero(self) -> bool:
         """Returns whether membranes start at 0."""
         return not bool(self.rest.any())
 
@@ -151,7 +151,7 @@ class GraphNeuron(SpikingNeuron):
 
     def dynamics(self, params: Params) -> Dynamics | None:
         """Two states; see `Dynamics`."""
-        firing = self.firing(params, 2)
+        firing = self.reset_coefficients(params, 2)
         if firing is None:
             return None
         p = params

@@ -24,7 +24,7 @@ _COMMON_SCALES, _HALVINGS = (1e-2, 1e2), 18
 def known_potential(layer: NeuronLayer | Neuron) -> Callable[[Tensor], Tensor] | None:
     """`free_potential` of a layer or of neurons alone; None for models whose potential is not known."""
     neuron = getattr(layer, "neuron", layer)
-    return None if isinstance(neuron, Neuron) and not neuron.knows_potential else layer.free_potential
+    return None if isinstance(neuron, Neuron) and not neuron._knows_potential else layer.free_potential
 
 
 def size_of_potential(current: Tensor, layer: NeuronLayer) -> float:
