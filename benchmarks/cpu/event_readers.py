@@ -5,8 +5,8 @@
 A recording of ten million events of a 180 x 240 sensor, random pixels at 0.5 events a microsecond, is written in every
 format and read again from the system's file cache, readers in turns. The floor reads the file's bytes and fills fresh
 memory for the events, and does nothing else: what no reader can beat that gives events in memory. `snnlib, NumPy` is
-the reference without the compiled module. `evlib` (EVT), `dv_processing` and `aedat` (AEDAT 4, a tenth of the events)
-and `h5py` are timed where they are installed; the first line says which are not.
+the reference without the compiled module. `dv_processing` (AEDAT 4, a tenth of the events) and `h5py` are timed where
+they are installed; the first line says which are not.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from snnlib.data import EVENT_DTYPE, Events, read, write
 
 SENSOR = (180, 240)
 FORMATS = ("dat", "evt2", "evt21", "evt3", "aedat2", "aedat3", "es", "nmnist", "npy")
-OTHERS = ("evlib", "dv_processing", "aedat", "h5py")
+OTHERS = ("dv_processing", "h5py")
 _BUFFER = 1 << 18
 
 
@@ -54,13 +54,6 @@ def read_on(path: Path, name: str, way: snnlib.backends.native.Path) -> None:
         read(path, format=name, origin="first")
 
 
-def evlib_reader(path: Path) -> None:
-    """Read by evlib into columns in memory."""
-    import evlib  # noqa: PLC0415
-
-    evlib.load_events(str(path)).collect()
-
-
 def dv_reader(path: Path) -> None:
     """Read by dv-processing into NumPy arrays, one per batch, all kept as the others keep theirs."""
     import dv_processing  # noqa: PLC0415
@@ -70,14 +63,6 @@ def dv_reader(path: Path) -> None:
     while file.isRunning():
         if (events := file.getNextEventBatch()) is not None:
             kept.append(events.numpy())
-
-
-def aedat_reader(path: Path) -> None:
-    """Read by aedat into arrays, one per packet, all kept."""
-    import aedat  # noqa: PLC0415
-
-    kept = [packet.get("events") for packet in aedat.Decoder(str(path))]
-    del kept
 
 
 def h5py_reader(path: Path) -> None:
@@ -117,12 +102,8 @@ def tasks_of(name: str, events: Events, folder: Path) -> tuple[dict[str, Task], 
         path, events = folder / "a.aedat4", events[: len(events) // 10]
         write_aedat4(path, events)
         others["dv-processing"] = dv_reader
-        if installed("aedat"):
-            others["aedat"] = aedat_reader
     else:
         write(path, events, format=name, sensor_size=SENSOR)
-        if name in ("evt2", "evt3") and installed("evlib"):
-            others["evlib"] = evlib_reader
     tasks: dict[str, Task] = {"floor": partial(floor, path, len(events))}
     tasks["snnlib"] = partial(read_on, path, name, "auto")
     if name not in ("hdf5", "aedat4", "es", "nmnist", "npy"):

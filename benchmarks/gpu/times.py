@@ -14,10 +14,9 @@ from itertools import product
 from typing import Any
 from unittest import mock
 
-import op_calls as ops
 import torch
 from net_checks import captured
-from op_checks import numbers
+from op_checks import numbers, op_calls
 from stages import Results, Setting, note
 from torch import Tensor, nn
 
@@ -66,10 +65,10 @@ def _rates(run: Setting, dtype: torch.dtype, neurons: int) -> Results:
     )
     limit = torch.ones((), device=run.device)
     neuron = (current, limit, None, *CONSTANTS, 0)
-    spikes, _ = ops.srm_forward(*neuron, False)
+    spikes, _ = op_calls.srm_forward(*neuron, False)
     frames = spikes.reshape(-1, 1, 20, 50)
     window = ([2, 2], [2, 2], [0, 0], False)
-    pooled = ops.spike_avg_pool(frames, *window, True, None)
+    pooled = op_calls.spike_avg_pool(frames, *window, True, None)
     out = torch.empty_like(current)
     neuron_model = snnlib.neurons.LIF()
     dynamics = neuron_model.dynamics(neuron_model.constants())
@@ -80,20 +79,20 @@ def _rates(run: Setting, dtype: torch.dtype, neurons: int) -> Results:
     # Name: (tensors of the currents' size that move, call).
     calls: dict[str, tuple[float, Callable[[], object]]] = {
         "copy": (2, lambda: out.copy_(current)),
-        "SRM forward": (2, lambda: ops.srm_forward(*neuron, False)),
-        "SRM backward": (4, lambda: ops.srm_backward(q, *neuron, True, True)),
-        "SRM backward, weights only": (3, lambda: ops.srm_backward(q, *neuron, True, False)),
-        "LIF forward": (2, lambda: ops.scan_forward(*scan)),
-        "LIF backward": (3, lambda: ops.scan_backward(q, None, *scan, False)),
-        "SRM and pool forward": (1.25, lambda: ops.srm_pool_forward(cells, limit, *CONSTANTS[:3], 0)),
+        "SRM forward": (2, lambda: op_calls.srm_forward(*neuron, False)),
+        "SRM backward": (4, lambda: op_calls.srm_backward(q, *neuron, True, True)),
+        "SRM backward, weights only": (3, lambda: op_calls.srm_backward(q, *neuron, True, False)),
+        "LIF forward": (2, lambda: op_calls.scan_forward(*scan)),
+        "LIF backward": (3, lambda: op_calls.scan_backward(q, None, *scan, False)),
+        "SRM and pool forward": (1.25, lambda: op_calls.srm_pool_forward(cells, limit, *CONSTANTS[:3], 0)),
         "SRM and pool backward": (
             3.25,
-            lambda: ops.srm_pool_backward(means, cells, limit, *CONSTANTS, 0, True, True),
+            lambda: op_calls.srm_pool_backward(means, cells, limit, *CONSTANTS, 0, True, True),
         ),
-        "LIF and pool forward": (1.25, lambda: ops.scan_pool_forward(cells, *scan[1:])),
-        "LIF and pool backward": (2.25, lambda: ops.scan_pool_backward(means, None, cells, *scan[1:])),
-        "pool forward, 2x2": (1.25, lambda: ops.spike_avg_pool(frames, *window, True, None)),
-        "pool backward, 2x2": (2.25, lambda: ops.spike_avg_pool_backward(pooled, frames, *window)),
+        "LIF and pool forward": (1.25, lambda: op_calls.scan_pool_forward(cells, *scan[1:])),
+        "LIF and pool backward": (2.25, lambda: op_calls.scan_pool_backward(means, None, cells, *scan[1:])),
+        "pool forward, 2x2": (1.25, lambda: op_calls.spike_avg_pool(frames, *window, True, None)),
+        "pool backward, 2x2": (2.25, lambda: op_calls.spike_avg_pool_backward(pooled, frames, *window)),
     }
     nbytes = current.numel() * current.element_size()
     rates = {name: tensors * nbytes / median_ms(run, call) / 1e6 for name, (tensors, call) in calls.items()}

@@ -5,8 +5,7 @@
   width 0.5 or ATan(2) as the surrogate gradient;
 - `recipe-bf16`, `lif-bf16`: `recipe` and `lif` in bfloat16 (`--precision bf16-mixed`);
 - `spikingjelly`, `spikingjelly-plif`: convolutions, batch normalisation and LIF or PLIF neurons with tau 2, surrogate
-  gradients, mean squared error of output rates, AdamW at 2e-3; skipped where SpikingJelly is not installed;
-- `spikingjelly-augmented`: the first of these on training batches augmented as the recipe's, copies included.
+  gradients, mean squared error of output rates, AdamW at 2e-3; skipped where SpikingJelly is not installed.
 """
 
 from __future__ import annotations
@@ -25,9 +24,8 @@ import snnlib
 from snnlib.app.recipes import recipe
 from snnlib.app.training import RunFolder
 from snnlib.app.training.run import train_run
-from snnlib.data import NMNIST, AugmentFrames, BatchAugmentation, FrameCache, ToFrames, stack_time_first
+from snnlib.data import NMNIST, FrameCache, ToFrames, stack_time_first
 
-# Settings of `recipe`, and the augmentation of `spikingjelly-augmented`.
 RECIPE = "nmnist"
 T = 30
 # What LIF neurons change in the recipe, which is made for SRM neurons.
@@ -47,13 +45,10 @@ def frames_of(root: Path, train: bool) -> FrameCache:
     return FrameCache(NMNIST(root, train, ToFrames(time_steps=T)), preload=True, progress=False)
 
 
-def loaders(root: Path, batch_size: int, augment: bool = False) -> tuple[DataLoader, DataLoader]:
-    """Training and test batches; the training batches augmented as in the recipe where asked for."""
-    config = recipe(RECIPE).config(root=str(root))
-    augmented = AugmentFrames(shift=config.shift, rotate=config.rotate, warp=config.warp)
-    collate = BatchAugmentation(augmented, config.copies) if augment else stack_time_first
+def loaders(root: Path, batch_size: int) -> tuple[DataLoader, DataLoader]:
+    """Training and test batches."""
     return (
-        DataLoader(frames_of(root, train=True), batch_size, shuffle=True, collate_fn=collate),
+        DataLoader(frames_of(root, train=True), batch_size, shuffle=True, collate_fn=stack_time_first),
         DataLoader(frames_of(root, train=False), 50, collate_fn=stack_time_first),
     )
 
@@ -71,14 +66,12 @@ def accuracy(net: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -> float:
     return float(torch.cat(hits).float().mean())
 
 
-def train_spikingjelly(
-    root: Path, epochs: int, seed: int, neuron: str = "LIFNode", augment: bool = False
-) -> list[float]:
+def train_spikingjelly(root: Path, epochs: int, seed: int, neuron: str = "LIFNode") -> list[float]:
     from spikingjelly.activation_based import functional, layer  # noqa: PLC0415
     from spikingjelly.activation_based import neuron as neurons  # noqa: PLC0415
 
     torch.manual_seed(seed)
-    train, test = loaders(root, batch_size=50, augment=augment)
+    train, test = loaders(root, batch_size=50)
 
     def spiking() -> nn.Module:
         constants = {"tau": 2.0} if neuron == "LIFNode" else {"init_tau": 2.0}
@@ -130,6 +123,5 @@ def methods() -> dict[str, Method]:
         here |= {
             "spikingjelly": train_spikingjelly,
             "spikingjelly-plif": lambda *run: train_spikingjelly(*run, neuron="ParametricLIFNode"),
-            "spikingjelly-augmented": lambda *run: train_spikingjelly(*run, augment=True),
         }
     return here
