@@ -237,8 +237,8 @@ class TrainingWatch:
         window = sums.window = Window(first, self._batches, rate, silent, saturated)
         self.course.append(window)
         # Behind a layer without spikes, or with NaN, there is nothing to say of the input: that one warns.
-        is_first = not x.requires_grad
-        if is_first and sums.not_finite:
+        is_input = not x.requires_grad
+        if is_input and sums.not_finite:
             self._say(layer, [("finite", f"the input held NaN or infinity in {window}; check the data")])
         if silent < 1:
             self._say(layer, self._of_losses(lost, str(window), layer.learns_when_silent))
@@ -246,7 +246,7 @@ class TrainingWatch:
             self._began = rates if self._began is None else self._began
         elif sums.got_spikes:
             self._say(layer, self._of_silence(window, layer.learns_when_silent))
-        elif is_first:
+        elif is_input:
             where = window if window.last == _FIRST else f"training batch {window.last}"
             text = f"the input had no spikes in {where}; check the data, their time unit and the length of a time step"
             self._say(layer, [("input", text)])

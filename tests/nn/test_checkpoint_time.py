@@ -152,16 +152,8 @@ def test_the_size_of_the_process() -> None:
 
 def test_nets_that_cannot_be_cut() -> None:
     x = torch.rand(6, 2, 4)
-    cases = {
-        "Bidirectional": snnlib.Bidirectional(snnlib.SpikingRNN(4, 3)),
-        "BatchNorm1d": snnlib.PerStep(nn.Linear(4, 3), nn.BatchNorm1d(3)),
-        "GRU": nn.GRU(4, 3),
-        "BatchNorm2d": snnlib.BatchNorm2d(4),
-    }
-    for name, net in cases.items():
-        with pytest.raises(ValueError, match=rf"net: module .*\({name}\) mixes time steps"):
-            snnlib.checkpoint_time(net, x, steps=2)
-    assert snnlib.checkpoint_time(cases["BatchNorm1d"].eval(), x, steps=2).shape == (6, 2, 3)
+    with pytest.raises(ValueError, match=r"net: module .*\(BatchNorm2d\) mixes time steps"):
+        snnlib.checkpoint_time(snnlib.BatchNorm2d(4), x, steps=2)
     with pytest.raises(ValueError, match="steps: expected an integer >= 1"):
         snnlib.checkpoint_time(nn.Linear(4, 3), x, steps=0)
     with pytest.raises(ValueError, match="x: expected at least one time step"):
