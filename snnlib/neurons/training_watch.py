@@ -308,7 +308,8 @@ class TrainingWatch:
     def _say(self, layer: Watched, findings: Findings) -> None:
         for kind, text in findings:
             if kind not in self.said:
-                self.said[kind] = f"{self.name or repr(layer)}: {text}"
+                name = self.name or " ".join(repr(layer).split())
+                self.said[kind] = f"{name}: {text}"
                 if self.warns:
                     warn_caller(self.said[kind])
 
