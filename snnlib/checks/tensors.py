@@ -98,19 +98,20 @@ def step_shape(sequence: Sequence[int], time_dim: int) -> list[int]:
     return [size for dim, size in enumerate(sequence) if dim != time_dim]
 
 
-def check_lengths(lengths: Tensor, steps: int, batch: int, like: Tensor) -> Tensor:
-    """The number of steps of each sample as int64, on the device of `like`.
+def check_lengths(lengths: Tensor, x: Tensor, time_dim: int) -> Tensor:
+    """The number of steps of each sample of a sequence x `[T, N, ...]` or `[N, T, ...]` as int64, on x's device.
 
     Raises:
         TypeError: no tensor of integers.
-        ValueError: not one number per sample, or one outside 0 to `steps`.
+        ValueError: not one number per sample, or one outside 0 to T.
     """
+    steps, batch = x.shape[time_dim], x.shape[1 - time_dim]
     check_integers("lengths", lengths, "integers")
     if tuple(lengths.shape) != (batch,):
         raise ValueError(
             f"lengths: expected shape {(batch,)}, one number of steps per sample, got {tuple(lengths.shape)}"
         )
-    check_device("lengths", lengths, like)
+    check_device("lengths", lengths, x)
     numbers = lengths.to(torch.int64)
 
     def error() -> ValueError:

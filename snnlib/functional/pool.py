@@ -18,7 +18,7 @@ from snnlib.checks import as_sizes, check_flag, check_floating, check_rank
 __all__ = ["spike_avg_pool1d", "spike_avg_pool2d", "spike_avg_pool3d", "spike_max_pool2d"]
 
 Sizes = int | Sequence[int]
-_LAYOUTS = {1: "[T, N, C, L]", 2: "[T, N, C, H, W]", 3: "[T, N, C, D, H, W]"}
+LAYOUTS = {1: "[T, N, C, L]", 2: "[T, N, C, H, W]", 3: "[T, N, C, D, H, W]"}
 
 
 def _windows(
@@ -33,7 +33,7 @@ def _windows(
 ) -> Windows:
     """The windows over a sequence, once all arguments are checked."""
     check_floating("x", x)
-    check_rank("x", x, _LAYOUTS[dims], exactly=dims + 3)
+    check_rank("x", x, LAYOUTS[dims], exactly=dims + 3)
     kernel = as_sizes("kernel_size", kernel_size, dims, minimum=1)
     steps = kernel if stride is None else as_sizes("stride", stride, dims, minimum=1)
     margins = as_sizes("padding", padding, dims, minimum=0)

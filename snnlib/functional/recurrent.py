@@ -19,6 +19,7 @@ from snnlib.checks import (
     check_rank,
     differentiable_once,
     require,
+    step_shape,
 )
 from snnlib.functional.operators import LinearOperator
 from snnlib.functional.spiking import layer_currents
@@ -87,11 +88,10 @@ def spiking_recurrent(
             "delay: expected None with an operator, whose connections take one step, got a tensor"
         )
     time_dim = int(neuron.batch_first)
-    steps, batch = current.shape[time_dim], current.shape[1 - time_dim]
     if lengths is not None:
-        lengths = check_lengths(lengths, steps, batch, current)
+        lengths = check_lengths(lengths, current, time_dim)
         current = without_padding(current, lengths, time_dim)
-    shape = [batch, *current.shape[2:]]
+    shape = step_shape(current.shape, time_dim)
     wide = torch.promote_types(current.dtype, torch.float32)
     # Of spikes whose gradient is by time the next older step belongs to each, too.
     before = (2 if neuron.exact_times else 1) if delay is None else max_delay + 2

@@ -47,7 +47,7 @@ def spike_count(spikes: Tensor, batch_first: bool = False, lengths: Tensor | Non
     """
     time_dim = _check_sequence(spikes, batch_first, at_least_steps=0)
     if lengths is not None:
-        lengths = check_lengths(lengths, spikes.shape[time_dim], spikes.shape[1 - time_dim], spikes)
+        lengths = check_lengths(lengths, spikes, time_dim)
         spikes = without_padding(spikes, lengths, time_dim)
     return spikes.sum(time_dim, dtype=torch.promote_types(spikes.dtype, torch.float32))
 

@@ -98,8 +98,7 @@ class Bidirectional(nn.Module):
         if lengths is not None:
             check_floating("x", x)
             check_rank("x", x, "[T, N, ...]", at_least=3)
-            time_dim = int(self.batch_first)
-            lengths = check_lengths(lengths, x.shape[time_dim], x.shape[1 - time_dim], x)
+            lengths = check_lengths(lengths, x, int(self.batch_first))
         outputs = []
         for direction, layer in enumerate((self.forwards, self.backwards)):
             run = getattr(layer, "run", None)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor, nn
 
 from snnlib.backends.arguments import Windows
 from snnlib.checks import as_sizes, check_rank, check_tensor
-from snnlib.functional.pool import max_pool2d, nonoverlapping_avg_pool2d
+from snnlib.functional.pool import LAYOUTS, max_pool2d, nonoverlapping_avg_pool2d
 
 __all__ = ["AvgPool1d", "AvgPool2d", "AvgPool3d", "MaxPool1d", "MaxPool2d", "MaxPool3d", "PerStep"]
 
@@ -58,7 +57,26 @@ class PerStep(nn.Sequential):
         return out.reshape(*x.shape[:2], *out.shape[1:])
 
 
-class AvgPool1d(nn.AvgPool1d):
+class _PoolOverSequences(nn.Module):
+    """A pool of torch's over sequences: time and batch are folded, then unfolded."""
+
+    dims: int
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Pooled sequence."""
+        check_tensor("x", x)
+        if getattr(self, "return_indices", False):
+            raise ValueError("return_indices: expected False, got True")
+        check_rank("x", x, LAYOUTS[self.dims], exactly=self.dims + 3)
+        out = self.of_frames(x.flatten(0, 1))
+        return out.reshape(*x.shape[:2], *out.shape[1:])
+
+    def of_frames(self, frames: Tensor) -> Tensor:
+        """Pooled frames, by torch."""
+        return super().forward(frames)  # type: ignore[no-any-return]
+
+
+class AvgPool1d(_PoolOverSequences, nn.AvgPool1d):
     """`torch.nn.AvgPool1d` over a sequence `[T, N, C, L]`; see `AvgPool2d`.
 
     >>> import torch, snnlib
@@ -66,12 +84,10 @@ class AvgPool1d(nn.AvgPool1d):
     torch.Size([3, 1, 4, 3])
     """
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Means of windows."""
-        return _per_frame(super().forward, x, 1)
+    dims = 1
 
 
-class AvgPool2d(nn.AvgPool2d):
+class AvgPool2d(_PoolOverSequences, nn.AvgPool2d):
     """`torch.nn.AvgPool2d` over a sequence `[T, N, C, H, W]`, with ordinary gradients: for surrogate neurons.
 
     `SpikeAvgPool2d` has the event-time gradient, for neurons that learn from spike times. `snnlib.fuse_` makes it part
@@ -82,17 +98,19 @@ class AvgPool2d(nn.AvgPool2d):
     torch.Size([3, 1, 4, 3, 3])
     """
 
+    dims = 2
+
     def forward(self, x: Tensor) -> Tensor:
         """Means of windows."""
         check_tensor("x", x)
         window = pooling_window(self)
         fits = window is not None and x.dim() == 5 and x.shape[3] >= window[0] and x.shape[4] >= window[1]
         if window is None or not fits or not x.is_floating_point():
-            return _per_frame(super().forward, x, 2)
+            return super().forward(x)
         return nonoverlapping_avg_pool2d(x, window)
 
 
-class AvgPool3d(nn.AvgPool3d):
+class AvgPool3d(_PoolOverSequences, nn.AvgPool3d):
     """`torch.nn.AvgPool3d` over a sequence `[T, N, C, D, H, W]`; see `AvgPool2d`.
 
     >>> import torch, snnlib
@@ -100,12 +118,10 @@ class AvgPool3d(nn.AvgPool3d):
     torch.Size([3, 1, 4, 3, 3, 3])
     """
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Means of windows."""
-        return _per_frame(super().forward, x, 3)
+    dims = 3
 
 
-class MaxPool1d(nn.MaxPool1d):
+class MaxPool1d(_PoolOverSequences, nn.MaxPool1d):
     """`torch.nn.MaxPool1d` over a sequence `[T, N, C, L]`, with ordinary gradients: for surrogate neurons.
 
     >>> import torch, snnlib
@@ -113,13 +129,10 @@ class MaxPool1d(nn.MaxPool1d):
     torch.Size([3, 1, 4, 3])
     """
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Largest values of windows."""
-        _check_values_alone(self)
-        return _per_frame(super().forward, x, 1)
+    dims = 1
 
 
-class MaxPool2d(nn.MaxPool2d):
+class MaxPool2d(_PoolOverSequences, nn.MaxPool2d):
     """`torch.nn.MaxPool2d` over a sequence `[T, N, C, H, W]`, with ordinary gradients: for surrogate neurons.
 
     Values and gradients have the bits of torch's. On a CPU it runs on the library's kernels, which keep a byte per
@@ -130,12 +143,10 @@ class MaxPool2d(nn.MaxPool2d):
     torch.Size([3, 1, 4, 3, 3])
     """
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Largest values of windows."""
-        _check_values_alone(self)
-        return _per_frame(self._pool, x, 2)
+    dims = 2
 
-    def _pool(self, frames: Tensor) -> Tensor:
+    def of_frames(self, frames: Tensor) -> Tensor:
+        """Largest values of windows."""
         kernel, stride, padding, dilation = (
             as_sizes(name, getattr(self, name), 2, minimum=least)
             for name, least in (("kernel_size", 1), ("stride", 1), ("padding", 0), ("dilation", 1))
@@ -143,7 +154,7 @@ class MaxPool2d(nn.MaxPool2d):
         return max_pool2d(frames, Windows(kernel, stride, padding, self.ceil_mode), dilation)
 
 
-class MaxPool3d(nn.MaxPool3d):
+class MaxPool3d(_PoolOverSequences, nn.MaxPool3d):
     """`torch.nn.MaxPool3d` over a sequence `[T, N, C, D, H, W]`, with ordinary gradients: for surrogate neurons.
 
     >>> import torch, snnlib
@@ -151,25 +162,7 @@ class MaxPool3d(nn.MaxPool3d):
     torch.Size([3, 1, 4, 3, 3, 3])
     """
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Largest values of windows."""
-        _check_values_alone(self)
-        return _per_frame(super().forward, x, 3)
-
-
-_LAYOUTS = {1: "[T, N, C, L]", 2: "[T, N, C, H, W]", 3: "[T, N, C, D, H, W]"}
-
-
-def _per_frame(pool: Callable[[Tensor], Tensor], x: Tensor, dims: int) -> Tensor:
-    check_tensor("x", x)
-    check_rank("x", x, _LAYOUTS[dims], exactly=dims + 3)
-    out = pool(x.flatten(0, 1))
-    return out.reshape(*x.shape[:2], *out.shape[1:])
-
-
-def _check_values_alone(pool: Any) -> None:
-    if pool.return_indices:
-        raise ValueError("return_indices: expected False, got True")
+    dims = 3
 
 
 def pooling_window(pool: Any) -> tuple[int, int] | None:

@@ -49,10 +49,10 @@ def run_ragged(net: nn.Module, x: Tensor, lengths: Tensor, *, batch_first: bool 
     check_floating("x", x)
     check_rank("x", x, "[T, N, ...]", at_least=2)
     time_dim = int(batch_first)
-    steps, samples = x.shape[time_dim], x.shape[1 - time_dim]
+    steps = x.shape[time_dim]
     if isinstance(lengths, Tensor):
         lengths = lengths.to(x.device)
-    lengths = check_lengths(lengths, steps, samples, x)
+    lengths = check_lengths(lengths, x, time_dim)
     if bool((lengths < steps).any()):
         check_time_steps("net", net, padded=True)
     with sequences_of(lengths, steps):

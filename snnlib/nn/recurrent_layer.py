@@ -98,14 +98,13 @@ class Recurrent(SpikingLayer):
     def _spikes(
         self, x: Tensor, weight: Tensor, state: tuple[Tensor, ...] | None, lengths: Tensor | None
     ) -> Output:
+        time_dim, by_time = int(self.batch_first), self.neuron.input_gradient != "dense"
         if lengths is not None:
             # Padding may hold anything, and a product with the signal of 0 would keep what is no number.
             check_floating("x", x)
             check_rank("x", x, "[T, N, ...]", at_least=3)
-            time_dim = int(self.batch_first)
-            lengths = check_lengths(lengths, x.shape[time_dim], x.shape[1 - time_dim], x)
+            lengths = check_lengths(lengths, x, time_dim)
             x = without_padding(x, lengths, time_dim)
-        time_dim, by_time = int(self.batch_first), self.neuron.input_gradient != "dense"
         if self.delays is None:
             after: tuple[Tensor, ...] = ()
             if self.neuron.exact_times:

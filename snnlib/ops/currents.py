@@ -139,20 +139,11 @@ def _forward(call: LayerArgs) -> Tensor:
 
 
 @currents_forward.register_fake
-def _(
-    x: Tensor,
-    weight: Tensor,
-    delay: Tensor | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-    rounded: bool,
-    time_dim: int,
-) -> Tensor:
+def _(x: Tensor, weight: Tensor, delay: Tensor | None, *options: Any) -> Tensor:
     if delay is not None:
         return x.new_empty(*x.shape[:2], weight.shape[0])
-    g = geometry(x, weight, ConvOptions(stride, padding, dilation, groups), time_dim)
+    *conv, _rounded, time_dim = options
+    g = geometry(x, weight, ConvOptions(*conv), time_dim)
     return conv_layout.empty_sequence(x, g.channels, g.space, state_dtype(x))
 
 

@@ -97,8 +97,7 @@ class RecurrentArgs:
             self._check_past(self.past)
         if self.lengths is None:
             return None
-        steps = current.shape[self.time_dim]
-        return checks.check_lengths(self.lengths, steps, self.step[0], current).contiguous()
+        return checks.check_lengths(self.lengths, current, self.time_dim).contiguous()
 
     def _check_delay(self, delay: Tensor) -> None:
         checks.check_tensor("delay", delay)

@@ -78,16 +78,8 @@ def scan_forward(
 
 
 @scan_forward.register_fake
-def _(
-    current: Tensor,
-    constants: Tensor,
-    state: Tensor | None,
-    flags: Sequence[int],
-    taus: Sequence[float],
-    time_dim: int,
-    window: Sequence[int],
-    return_state: bool,
-) -> tuple[Tensor, Tensor]:
+def _(current: Tensor, constants: Tensor, state: Tensor | None, *options: Any) -> tuple[Tensor, Tensor]:
+    flags, taus, time_dim, window, return_state = options
     neuron = NeuronArgs(constants, state, flags, taus)
     sizes = _checked(current, neuron, time_dim, window, return_state)
     current = _laid_out(current, window)

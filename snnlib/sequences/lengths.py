@@ -86,7 +86,7 @@ def run_with_lengths(
     check_floating("x", x)
     check_rank("x", x, "[T, N, ...]", at_least=2)
     steps = x.shape[time_dim]
-    lengths = check_lengths(lengths, steps, x.shape[1 - time_dim], x)
+    lengths = check_lengths(lengths, x, time_dim)
     x = without_padding(x, lengths, time_dim)
     values: list[Tensor] = []
     last: State | None = None

@@ -5,14 +5,12 @@ import torch
 
 from snnlib import compat
 
-NAMES = pytest.mark.parametrize("function", [compat.QuickCumsum, compat.VoxelsSumming])
 
-
-@NAMES
-def test_sums_geometry_and_gradient(function: type) -> None:
+def test_sums_geometry_and_gradient() -> None:
+    assert compat.QuickCumsum is compat.VoxelsSumming
     x = torch.tensor([[1.0, 10], [2, 20], [3, 30], [4, 40], [5, 50]], requires_grad=True)
     geometry = torch.arange(20.0).reshape(5, 4)
-    sums, voxels = function.apply(x, geometry, torch.tensor([2, 2, 5, 7, 7]))
+    sums, voxels = compat.VoxelsSumming.apply(x, geometry, torch.tensor([2, 2, 5, 7, 7]))
     assert sums.tolist() == [[3, 30], [3, 30], [9, 90]]
     # The last point of each voxel stands for it.
     assert torch.equal(voxels, geometry[[1, 2, 4]])
@@ -20,30 +18,21 @@ def test_sums_geometry_and_gradient(function: type) -> None:
     assert x.grad[:, 0].tolist() == [1, 1, 2, 3, 3]
 
 
-@NAMES
-def test_ranks_in_any_order(function: type) -> None:
+def test_ranks_in_any_order() -> None:
     x = torch.tensor([[1.0], [2], [3], [4], [5]])
-    sums, voxels = function.apply(x, torch.arange(5)[:, None], torch.tensor([2, 5, 2, 7, 7]))
+    sums, voxels = compat.VoxelsSumming.apply(x, torch.arange(5)[:, None], torch.tensor([2, 5, 2, 7, 7]))
     assert sums.flatten().tolist() == [4, 2, 9]
     assert voxels.flatten().tolist() == [2, 1, 4]
 
 
-@NAMES
-def test_nan_stays_in_its_voxel(function: type) -> None:
-    x = torch.tensor([[float("nan")], [1], [2], [3]])
-    sums, _ = function.apply(x, torch.arange(4)[:, None], torch.tensor([0, 0, 1, 1]))
-    assert sums[0].isnan().all()
-    assert sums[1].item() == 5
-
-
-@NAMES
-def test_no_points(function: type) -> None:
-    sums, voxels = function.apply(torch.zeros(0, 3), torch.zeros(0, 4), torch.zeros(0, dtype=torch.long))
+def test_no_points() -> None:
+    sums, voxels = compat.VoxelsSumming.apply(
+        torch.zeros(0, 3), torch.zeros(0, 4), torch.zeros(0, dtype=torch.long)
+    )
     assert sums.shape == (0, 3)
     assert voxels.shape == (0, 4)
 
 
-@NAMES
-def test_geometry_of_another_length(function: type) -> None:
+def test_geometry_of_another_length() -> None:
     with pytest.raises(ValueError, match="geometry: expected 4 rows"):
-        function.apply(torch.zeros(4, 3), torch.zeros(5, 4), torch.zeros(4, dtype=torch.long))
+        compat.VoxelsSumming.apply(torch.zeros(4, 3), torch.zeros(5, 4), torch.zeros(4, dtype=torch.long))

@@ -99,9 +99,8 @@ def tet_loss(
         check_labels(target, potential.select(int(batch_first), 0))
         target = target.unsqueeze(int(batch_first)).expand(potential.shape[:2])
     if lengths is not None:
-        steps, batch = potential.shape[int(batch_first)], potential.shape[1 - int(batch_first)]
-        lengths = check_lengths(lengths, steps, batch, potential)
-        counted = counted & valid_steps(lengths, steps, batch_first=batch_first)
+        lengths = check_lengths(lengths, potential, int(batch_first))
+        counted = counted & valid_steps(lengths, potential.shape[int(batch_first)], batch_first=batch_first)
     # Steps that do not count may hold anything.
     potential = torch.where(counted.unsqueeze(2), potential, torch.zeros_like(potential))
     potential = potential.to(accumulation_dtype(potential))
