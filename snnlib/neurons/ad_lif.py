@@ -15,6 +15,7 @@ recognition", 2022.
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import partial
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -23,14 +24,14 @@ from snnlib.neurons.base import Params, State
 from snnlib.neurons.checks import check_tau
 from snnlib.neurons.dynamics import Coefficient, Dynamics, decay_and_leak
 from snnlib.neurons.fields import Constant, constant, fixed, one_of, option
-from snnlib.neurons.firing import SpikingNeuron
+from snnlib.neurons.firing import SimplyReset
 from snnlib.neurons.surrogate import Exponential, Rectangle, SurrogateLike
 
 # The paper's scale of both couplings; the neuron of Bittar and Garner has none.
 _SCALES = {"symplectic": 120.0, "euler": 60.0, "adaptation_first": None}
 
 
-class AdLIF(SpikingNeuron):
+class AdLIF(SimplyReset):
     """Adaptive LIF neurons of two variables: currents `[T, N, C, ...]` to spikes of the same shape.
 
     ::
@@ -72,13 +73,9 @@ class AdLIF(SpikingNeuron):
     b: Constant = constant(default=1.0)
     rho: float | None = option(default=None)
     integration: str = option(default="symplectic", check=one_of(*_SCALES))
-    reset_states: str = fixed("membrane")
-    reset_time: str = fixed("same")
     compare: str = option(default=">")
     surrogate: SurrogateLike = option(default=Exponential(width=0.2, height=1.0))
     floor: float | None = fixed(None)
-    max_spikes: float = fixed(1)
-    refractory: float = fixed(0)
 
     dialects: ClassVar[dict[str, dict[str, Any]]] = {
         "sparch": {
@@ -125,22 +122,19 @@ class AdLIF(SpikingNeuron):
 
     def dynamics(self, params: Params) -> Dynamics | None:
         """Two states, or three with `"euler"`; see `Dynamics`."""
-        firing = self.reset_coefficients(params, len(self.state_names))
-        if firing is None:
-            return None
         alpha, leak, beta, a, b = self._coefficients(params)
-        firing["detach_jump"] = False
+        dynamics = partial(self.with_reset, params, detach_jump=False)
         matrix: list[list[Coefficient]] = [[alpha, -leak], [0.0, beta]]
         if self.integration == "symplectic":
-            return Dynamics(a=matrix, b=[leak, 0.0], p=[0.0, a], j=[0.0, b], **firing)
+            return dynamics(a=matrix, b=[leak, 0.0], p=[0.0, a], j=[0.0, b])
         if self.integration == "euler":
             matrix = [[alpha, -leak, 0.0], [a, beta, b], [0.0, 0.0, 0.0]]
-            return Dynamics(a=matrix, b=[leak, 0.0, 0.0], j=[0.0, 0.0, 1.0], **firing)
+            return dynamics(a=matrix, b=[leak, 0.0, 0.0], j=[0.0, 0.0, 1.0])
         matrix = [[alpha - leak * a, -leak * beta], [a, beta]]
         if self.reset == "none":
-            return Dynamics(a=matrix, b=[leak, 0.0], j=[0.0, b / beta], **firing)
+            return dynamics(a=matrix, b=[leak, 0.0], j=[0.0, b / beta])
         if self.reset == "zero" or self.detach_reset:
             # What the reset takes off is no constant, or has another gradient than the spike's share.
             return None
         jump = (b + a * params["threshold"]) / beta
-        return Dynamics(a=matrix, b=[leak, 0.0], j=[0.0, jump], **firing)
+        return dynamics(a=matrix, b=[leak, 0.0], j=[0.0, jump])

@@ -20,8 +20,8 @@ from torch import Tensor
 from snnlib.neurons.base import Params, Reset, State
 from snnlib.neurons.checks import check_longer_tau, check_tau
 from snnlib.neurons.dynamics import Coefficient, Dynamics, decay_and_leak
-from snnlib.neurons.fields import Constant, constant, fixed, one_of, option
-from snnlib.neurons.firing import SpikingNeuron
+from snnlib.neurons.fields import Constant, constant, one_of, option
+from snnlib.neurons.firing import SimplyReset
 from snnlib.neurons.surrogate import Exponential, SuperSpike
 
 _LSNN: dict[str, Any] = {
@@ -37,7 +37,7 @@ _LSNN: dict[str, Any] = {
 }
 
 
-class ALIF(SpikingNeuron):
+class ALIF(SimplyReset):
     """Adaptive LIF neurons, whose threshold rises with every spike and decays back.
 
     ::
@@ -84,10 +84,6 @@ class ALIF(SpikingNeuron):
     decay_input: bool = option(default=True)
     discretisation: str = option(default="exponential", check=one_of("euler", "exponential"))
     reset: Reset = option(default="subtract")
-    reset_states: str = fixed("membrane")
-    reset_time: str = fixed("same")
-    max_spikes: float = fixed(1)
-    refractory: float = fixed(0)
 
     dialects: ClassVar[dict[str, dict[str, Any]]] = {
         "norse": _LSNN,
@@ -132,8 +128,7 @@ class ALIF(SpikingNeuron):
 
     def dynamics(self, params: Params) -> Dynamics | None:
         """Two states, or three with a synapse; see `Dynamics`."""
-        firing = self.reset_coefficients(params, 3 if "tau_s" in params else 2)
-        if firing is None or self.detach_adaptation:
+        if self.detach_adaptation:
             return None
         decay, gain, rho, jump = self._coefficients(params)
         matrix: list[list[Coefficient]] = [[decay, 0.0], [0.0, rho]]
@@ -143,4 +138,4 @@ class ALIF(SpikingNeuron):
             matrix = [[decay, 0.0, gain], [0.0, rho, 0.0], [0.0, 0.0, decay_s]]
             inputs = [0.0, 0.0, 1.0]
         moving: list[Coefficient] = [0.0, 1.0] if self.reset == "subtract" else []
-        return Dynamics(a=matrix, b=inputs, c=[1.0, -1.0], j=[0.0, jump], r=moving, **firing)
+        return self.with_reset(params, a=matrix, b=inputs, c=[1.0, -1.0], j=[0.0, jump], r=moving)

@@ -106,9 +106,8 @@ class Alpha(SpikingNeuron):
 
     def dynamics(self, params: Params) -> Dynamics | None:
         """Three states; see `Dynamics`. None for `"subtract"`, which is not linear in single states."""
-        firing = None if self.reset == "subtract" else self.reset_coefficients(params, 3)
-        if firing is None:
+        if self.reset == "subtract":
             return None
         a, b, k = self._decays(params)
         matrix: list[list[Coefficient]] = [[0.0, k * a, k * b], [0.0, a, 0.0], [0.0, 0.0, b]]
-        return Dynamics(a=matrix, b=[0.0, 1.0, -1.0], **firing)
+        return self.with_reset(params, a=matrix, b=[0.0, 1.0, -1.0])

@@ -20,11 +20,11 @@ from snnlib.neurons.base import Params, Reset, State
 from snnlib.neurons.checks import values_of
 from snnlib.neurons.dynamics import Coefficient, Dynamics
 from snnlib.neurons.fields import Constant, constant, fixed, option
-from snnlib.neurons.firing import SpikingNeuron
+from snnlib.neurons.firing import SimplyReset
 from snnlib.neurons.surrogate import MultiGaussian, SurrogateLike
 
 
-class BRF(SpikingNeuron):
+class BRF(SimplyReset):
     """Balanced resonate-and-fire neurons: currents `[T, N, C, ...]` to spikes of the same shape.
 
     There is no reset: a spike raises `q`, which raises the threshold, damps the resonator and decays. With `gamma=0`
@@ -55,14 +55,10 @@ class BRF(SpikingNeuron):
     gamma: float = option(default=0.9)
     reset: Reset = fixed("none")
     reset_value: float = fixed(0.0)
-    reset_states: str = fixed("membrane")
-    reset_time: str = fixed("same")
     detach_reset: bool = fixed(True)
     compare: str = option(default=">")
     surrogate: SurrogateLike = option(default=MultiGaussian(shift=0.0))
     floor: float | None = fixed(None)
-    max_spikes: float = fixed(1)
-    refractory: float = fixed(0)
     dialect: InitVar[str | None] = fixed(None)
     learnable: Sequence[str] = option(default=("omega", "offset"))
 
@@ -95,12 +91,12 @@ class BRF(SpikingNeuron):
 
     def dynamics(self, params: Params) -> Dynamics | None:
         """Three states with products; q is compared as it was before it decayed. See `Dynamics`."""
-        firing = self.reset_coefficients(params, 3)
-        if firing is None or self.gamma == 0:
+        if self.gamma == 0:
             return None
         kept, turned = 1 + self.dt * self._damping(params), self.dt * params["omega"]
         matrix: list[list[Coefficient]] = [[kept, -turned, 0.0], [turned, kept, 0.0], [0.0, 0.0, self.gamma]]
-        return Dynamics(
+        return self.with_reset(
+            params,
             a=matrix,
             b=[self.dt, 0.0, 0.0],
             c=[1.0, 0.0, -1 / self.gamma],
@@ -108,5 +104,4 @@ class BRF(SpikingNeuron):
             j=[0.0, 0.0, 1.0],
             detach_jump=False,
             quadratic=True,
-            **firing,
         )

@@ -20,11 +20,11 @@ from snnlib.neurons.base import Params, Reset, State
 from snnlib.neurons.checks import check_tau
 from snnlib.neurons.dynamics import decay_and_leak
 from snnlib.neurons.fields import Constant, constant, fixed, option
-from snnlib.neurons.firing import SpikingNeuron
+from snnlib.neurons.firing import SimplyReset
 from snnlib.neurons.surrogate import Rect, SurrogateLike
 
 
-class CLIF(SpikingNeuron):
+class CLIF(SimplyReset):
     """Complementary LIF neurons: currents `[T, N, C, ...]` to spikes of the same shape.
 
     ::
@@ -61,13 +61,9 @@ class CLIF(SpikingNeuron):
     tau: Constant = constant(default=2.0, check=check_tau, kw_only=False)
     reset: Reset = fixed("subtract")
     reset_value: float = fixed(0.0)
-    reset_states: str = fixed("membrane")
-    reset_time: str = fixed("same")
     detach_reset: bool = option(default=False)
     surrogate: SurrogateLike = option(default=Rect(1.0))
     floor: float | None = fixed(None)
-    max_spikes: float = fixed(1)
-    refractory: float = fixed(0)
     dialect: InitVar[str | None] = fixed(None)
 
     def reset_amount(self, states: Sequence[Tensor], params: Params) -> Tensor:

@@ -259,13 +259,10 @@ class CubaLIF(ByEvent, SpikingNeuron):
 
     def _forward_dynamics(self, params: Params) -> Dynamics | None:
         """The same with either gradient."""
-        firing = self.reset_coefficients(params, 2)
-        if firing is None:
-            return None
         decay_m, decay_s, gain_m, gain_s = self._coefficients(params)
-        return Dynamics(
+        return self.with_reset(
+            params,
             a=[[decay_m, gain_m * decay_s], [0.0, decay_s]],
             b=[gain_m * gain_s, gain_s],
             d=[(1 - decay_m) * self.rest] if self.rest else (),
-            **firing,
         )

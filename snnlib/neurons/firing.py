@@ -15,7 +15,8 @@ from snnlib.checks import check_flag, check_number
 from snnlib.neurons.at_least import at_least
 from snnlib.neurons.base import Params, Reset, State
 from snnlib.neurons.checks import check_threshold
-from snnlib.neurons.fields import Constant, Model, constant, fixed, one_of, option
+from snnlib.neurons.dynamics import Coefficient, Dynamics
+from snnlib.neurons.fields import Check, Constant, Model, constant, fixed, one_of, option
 from snnlib.neurons.spike import check_surrogate, spike
 from snnlib.neurons.surrogate import ATan, Rectangle, Surrogate, SurrogateLike, Triangle
 
@@ -41,18 +42,14 @@ def _floor(name: str, value: Any) -> Any:
     return value
 
 
-def _steps(name: str, value: Any) -> Any:
-    check_number(name, value)
-    if not value >= 0 or value % 1 > 0:
-        raise ValueError(f"{name}: expected a whole number >= 0, or infinity, got {value}")
-    return value
+def _whole(least: int) -> Check:
+    def check(name: str, value: Any) -> Any:
+        check_number(name, value)
+        if not value >= least or value % 1 > 0:
+            raise ValueError(f"{name}: expected a whole number >= {least}, or infinity, got {value}")
+        return value
 
-
-def _max_spikes(name: str, value: Any) -> Any:
-    check_number(name, value)
-    if not value >= 1 or value % 1 > 0:
-        raise ValueError(f"{name}: expected a whole number >= 1, or infinity, got {value}")
-    return value
+    return check
 
 
 def _refractory_of(single_spike: bool) -> float:
@@ -95,8 +92,8 @@ class SpikingNeuron(Model):
     compare: str = option(default=">=", check=one_of(">=", ">"))
     surrogate: SurrogateLike = option(default=ATan(2.0), check=surrogate_option, repr=False)
     floor: float | None = option(default=None, check=_floor)
-    max_spikes: float = option(default=1, check=_max_spikes)
-    refractory: float = option(default=0, check=_steps)
+    max_spikes: float = option(default=1, check=_whole(1))
+    refractory: float = option(default=0, check=_whole(0))
     gradient_through_time: bool = option(default=True)
 
     @classmethod
@@ -255,6 +252,22 @@ class SpikingNeuron(Model):
             self.surrogate = replace(self.surrogate, width=width)
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
+    def with_reset(
+        self, params: Params, a: Sequence[Sequence[Coefficient]], b: Sequence[Coefficient], **others: Any
+    ) -> Dynamics | None:
+        """The `Dynamics` of these coefficients and of how it fires and is reset; None if only `step` can."""
+        firing = self.reset_coefficients(params, len(b))
+        return None if firing is None else Dynamics(a=a, b=b, **{**firing, **others})
+
     def options(self) -> dict[str, Any]:
         """Options that differ from their defaults, and the surrogate."""
         return {**super().options(), "surrogate": self.surrogate}
+
+
+class SimplyReset(SpikingNeuron):
+    """Models with one spike in a step, whose reset acts on the membrane in the step of the spike."""
+
+    reset_states: str = fixed("membrane")
+    reset_time: str = fixed("same")
+    max_spikes: float = fixed(1)
+    refractory: float = fixed(0)

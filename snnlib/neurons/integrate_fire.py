@@ -71,5 +71,4 @@ class IF(SpikingNeuron):
 
     def dynamics(self, params: Params) -> Dynamics | None:
         """One state; see `Dynamics`."""
-        firing = self.reset_coefficients(params, 1)
-        return None if firing is None else Dynamics(a=[[1.0]], b=[1.0], **firing)
+        return self.with_reset(params, a=[[1.0]], b=[1.0])

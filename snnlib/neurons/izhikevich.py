@@ -21,14 +21,14 @@ from snnlib.neurons.base import Params, Reset, State
 from snnlib.neurons.checks import check_tau
 from snnlib.neurons.dynamics import Dynamics
 from snnlib.neurons.fields import Constant, constant, fixed, one_of, option
-from snnlib.neurons.firing import SpikingNeuron
+from snnlib.neurons.firing import SimplyReset
 from snnlib.neurons.surrogate import Sigmoid, SuperSpike
 
 # Roots of 0.04 v^2 + 5 v + 140, the parabola of the paper.
 _ROOTS = [(-5 + sign * (5**2 - 4 * 0.04 * 140) ** 0.5) / 0.08 for sign in (-1, 1)]
 
 
-class Izhikevich(SpikingNeuron):
+class Izhikevich(SimplyReset):
     """Izhikevich neurons: currents `[T, N, C, ...]` to spikes of the same shape.
 
     ::
@@ -81,11 +81,7 @@ class Izhikevich(SpikingNeuron):
     integration: str = option(default="symplectic", check=one_of("symplectic", "euler"))
     # Without a reset the parabola grows beyond all numbers.
     reset: Reset = option(default="zero", check=one_of("zero", "subtract"))
-    reset_states: str = fixed("membrane")
-    reset_time: str = fixed("same")
     floor: float | None = fixed(None)
-    max_spikes: float = fixed(1)
-    refractory: float = fixed(0)
 
     dialects: ClassVar[dict[str, dict[str, Any]]] = {
         "spikingjelly": {"detach_reset": False, "surrogate": Sigmoid(4.0)},
@@ -136,9 +132,6 @@ class Izhikevich(SpikingNeuron):
 
     def dynamics(self, params: Params) -> Dynamics | None:
         """Two states with the membrane's square, the parabola multiplied out; see `Dynamics`."""
-        firing = self.reset_coefficients(params, 2)
-        if firing is None:
-            return None
         rise, rise_a = (1 / at_least(params[name], 1.0) for name in ("tau_m", "tau_a"))
         steep = params["curvature"] * rise
         coupling = params["a"] * rise_a
@@ -149,7 +142,8 @@ class Izhikevich(SpikingNeuron):
         # What follows the new membrane h follows each of its terms.
         symplectic = float(self.integration == "symplectic")
         of_h, of_v = symplectic * coupling, (1 - symplectic) * coupling
-        return Dynamics(
+        return self.with_reset(
+            params,
             a=[[from_v, from_w], [of_v + of_h * from_v, kept + of_h * from_w]],
             b=[from_x, of_h * from_x],
             d=[shift, drift + of_h * shift],
@@ -157,5 +151,4 @@ class Izhikevich(SpikingNeuron):
             j=[0.0, params["b"]],
             detach_jump=False,
             quadratic=True,
-            **firing,
         )

@@ -18,11 +18,11 @@ from snnlib.neurons.base import Params, State
 from snnlib.neurons.checks import check_tau
 from snnlib.neurons.dynamics import Dynamics, decay_and_leak
 from snnlib.neurons.fields import Constant, constant, fixed, option
-from snnlib.neurons.firing import SpikingNeuron
+from snnlib.neurons.firing import SimplyReset
 from snnlib.neurons.surrogate import Sigmoid
 
 
-class KLIF(SpikingNeuron):
+class KLIF(SimplyReset):
     """LIF neurons whose membrane is scaled by a learned `k` and rectified before it is compared.
 
     With `scale_reset` the neuron runs by `step` in torch.
@@ -52,11 +52,7 @@ class KLIF(SpikingNeuron):
     scale_reset: bool = option(default=False)
     decay_input: bool = option(default=True)
     rest: float = option(default=0.0)
-    reset_states: str = fixed("membrane")
-    reset_time: str = fixed("same")
     floor: float | None = fixed(None)
-    max_spikes: float = fixed(1)
-    refractory: float = fixed(0)
     learnable: Sequence[str] = option(default=("k",))
 
     dialects: ClassVar[dict[str, dict[str, Any]]] = {
@@ -78,10 +74,10 @@ class KLIF(SpikingNeuron):
 
     def dynamics(self, params: Params) -> Dynamics | None:
         """One state, rectified; see `Dynamics`."""
-        firing = self.reset_coefficients(params, 1)
-        if firing is None or self.scale_reset:
+        if self.scale_reset:
             return None
         decay, leak = decay_and_leak(params["tau"], "euler")
         gain = leak if self.decay_input else 1.0
-        scale = params["k"]
-        return Dynamics(a=[[decay]], b=[gain], d=[leak * self.rest], c=[scale], rectified=True, **firing)
+        return self.with_reset(
+            params, a=[[decay]], b=[gain], d=[leak * self.rest], c=[params["k"]], rectified=True
+        )

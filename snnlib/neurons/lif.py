@@ -122,8 +122,5 @@ class LIF(SpikingNeuron):
 
     def dynamics(self, params: Params) -> Dynamics | None:
         """One state; see `Dynamics`."""
-        firing = self.reset_coefficients(params, 1)
-        if firing is None:
-            return None
         decay, gain = self._decay_and_gain(params)
-        return Dynamics(a=[[decay]], b=[gain], d=[(1 - decay) * self.rest], **firing)
+        return self.with_reset(params, a=[[decay]], b=[gain], d=[(1 - decay) * self.rest])

@@ -21,10 +21,10 @@ from snnlib.checks import check_count
 from snnlib.neurons.base import Params, Reset, State
 from snnlib.neurons.dynamics import Dynamics
 from snnlib.neurons.fields import Constant, constant, fixed, option
-from snnlib.neurons.firing import SpikingNeuron
+from snnlib.neurons.firing import SimplyReset
 
 
-class LRU(SpikingNeuron):
+class LRU(SimplyReset):
     """Linear recurrent units: currents `[T, N, C, ...]` to potentials, or spikes, of the same shape.
 
     ::
@@ -61,12 +61,8 @@ class LRU(SpikingNeuron):
     threshold: float | Tensor | None = constant(default=None)  # type: ignore[assignment]
     reset: Reset = fixed("none")
     reset_value: float = fixed(0.0)
-    reset_states: str = fixed("membrane")
-    reset_time: str = fixed("same")
     detach_reset: bool = fixed(True)
     floor: float | None = fixed(None)
-    max_spikes: float = fixed(1)
-    refractory: float = fixed(0)
     dialect: InitVar[str | None] = fixed(None)
     learnable: Sequence[str] = option(default=("nu", "theta"))
 
@@ -136,14 +132,9 @@ class LRU(SpikingNeuron):
 
     def dynamics(self, params: Params) -> Dynamics | None:
         """Two states; see `Dynamics`."""
-        free = {
-            "threshold": torch.inf,
-            "scale": 1.0,
-            "membrane": True,
-            "through_time": self.gradient_through_time,
-        }
-        firing = self.reset_coefficients(params, 2) if self.gives_spikes else free
-        if firing is None:
-            return None
         keep, turn, real, imaginary = self._coefficients(params)
-        return Dynamics(a=[[keep, -turn], [turn, keep]], b=[real, imaginary], **firing)
+        a, b = [[keep, -turn], [turn, keep]], [real, imaginary]
+        if self.gives_spikes:
+            return self.with_reset(params, a, b)
+        through_time = self.gradient_through_time
+        return Dynamics(a, b, threshold=torch.inf, scale=1.0, membrane=True, through_time=through_time)

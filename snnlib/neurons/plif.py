@@ -86,9 +86,6 @@ class PLIF(SpikingNeuron):
 
     def dynamics(self, params: Params) -> Dynamics | None:
         """One state; see `Dynamics`."""
-        firing = self.reset_coefficients(params, 1)
-        if firing is None:
-            return None
         leak = params["w"].sigmoid()
         gain = leak if self.decay_input else 1.0
-        return Dynamics(a=[[1 - leak]], b=[gain], d=[leak * self.rest], **firing)
+        return self.with_reset(params, a=[[1 - leak]], b=[gain], d=[leak * self.rest])

@@ -90,9 +90,6 @@ class Resonate(SpikingNeuron):
 
     def dynamics(self, params: Params) -> Dynamics | None:
         """Two states; see `Dynamics`."""
-        firing = self.reset_coefficients(params, 2)
-        if firing is None:
-            return None
         keep, turn = self._rotation(params)
         inputs = [0.0, self.gain] if self.membrane == "imaginary" else [self.gain, 0.0]
-        return Dynamics(a=[[keep, turn], [-turn, keep]], b=inputs, **firing)
+        return self.with_reset(params, a=[[keep, turn], [-turn, keep]], b=inputs)

@@ -61,6 +61,15 @@ def _check_positive(name: str, value: float) -> None:
         raise ValueError(f"{name}: expected a finite number > 0, got {value!r}")
 
 
+class _Positive(Surrogate):
+    """Ours, whose arguments are finite numbers above 0."""
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if value is not None:
+                _check_positive(name, value)
+
+
 @dataclass(frozen=True)
 class _ByWidth(Surrogate):
     width: float = _WIDTH
@@ -99,14 +108,11 @@ class Rectangle(_ByWidth):
 
 
 @dataclass(frozen=True)
-class PiecewiseQuadratic(Surrogate):
+class PiecewiseQuadratic(_Positive):
     """`max(0, alpha - alpha^2 |u|)`: SpikingJelly's name for a triangle of half width and inverse height `1/alpha`."""
 
     alpha: float = 1.0
     kind: ClassVar[str] = "triangle"
-
-    def __post_init__(self) -> None:
-        _check_positive("alpha", self.alpha)
 
     def coefficients(self, threshold: Tensor) -> tuple[Tensor, Tensor]:
         """`(alpha, alpha)`."""
@@ -118,14 +124,11 @@ def _pair(like: Tensor, height: float, scale: float) -> tuple[Tensor, Tensor]:
 
 
 @dataclass(frozen=True)
-class Rect(Surrogate):
+class Rect(_Positive):
     """`alpha` where `|u| < 0.5 / alpha`, else 0: SpikingJelly's rectangle."""
 
     alpha: float = 1.0
     kind: ClassVar[str] = "rectangle"
-
-    def __post_init__(self) -> None:
-        _check_positive("alpha", self.alpha)
 
     def coefficients(self, threshold: Tensor) -> tuple[Tensor, Tensor]:
         """`(alpha, 2 alpha)`."""
@@ -133,7 +136,7 @@ class Rect(Surrogate):
 
 
 @dataclass(frozen=True)
-class ATan(Surrogate):
+class ATan(_Positive):
     """`(alpha / 2) / (1 + (pi alpha u / 2)^2)`. Default 2, as in snnTorch and SpikingJelly.
 
     >>> import torch
@@ -145,23 +148,17 @@ class ATan(Surrogate):
     alpha: float = 2.0
     kind: ClassVar[str] = "atan"
 
-    def __post_init__(self) -> None:
-        _check_positive("alpha", self.alpha)
-
     def coefficients(self, threshold: Tensor) -> tuple[Tensor, Tensor]:
         """`(alpha / 2, pi alpha / 2)`."""
         return _pair(threshold, self.alpha / 2, torch.pi * self.alpha / 2)
 
 
 @dataclass(frozen=True)
-class FastSigmoid(Surrogate):
+class FastSigmoid(_Positive):
     """`1 / (1 + slope |u|)^2`. Default 25, as in snnTorch."""
 
     slope: float = 25.0
     kind: ClassVar[str] = "fast_sigmoid"
-
-    def __post_init__(self) -> None:
-        _check_positive("slope", self.slope)
 
     def coefficients(self, threshold: Tensor) -> tuple[Tensor, Tensor]:
         """`(1, slope)`."""
@@ -169,14 +166,11 @@ class FastSigmoid(Surrogate):
 
 
 @dataclass(frozen=True)
-class SoftSign(Surrogate):
+class SoftSign(_Positive):
     """`(alpha / 2) / (1 + alpha |u|)^2`: SpikingJelly's SoftSign. Default 2."""
 
     alpha: float = 2.0
     kind: ClassVar[str] = "fast_sigmoid"
-
-    def __post_init__(self) -> None:
-        _check_positive("alpha", self.alpha)
 
     def coefficients(self, threshold: Tensor) -> tuple[Tensor, Tensor]:
         """`(alpha / 2, alpha)`."""
@@ -184,14 +178,11 @@ class SoftSign(Surrogate):
 
 
 @dataclass(frozen=True)
-class SuperSpike(Surrogate):
+class SuperSpike(_Positive):
     """`alpha / (1 + |u|)^2`: the width of SpikingJelly's and Norse's SuperSpike does not depend on alpha. Default 1."""
 
     alpha: float = 1.0
     kind: ClassVar[str] = "fast_sigmoid"
-
-    def __post_init__(self) -> None:
-        _check_positive("alpha", self.alpha)
 
     def coefficients(self, threshold: Tensor) -> tuple[Tensor, Tensor]:
         """`(alpha, 1)`."""
@@ -199,14 +190,11 @@ class SuperSpike(Surrogate):
 
 
 @dataclass(frozen=True)
-class Sigmoid(Surrogate):
+class Sigmoid(_Positive):
     """Derivative of `sigmoid(alpha u)`: `alpha e / (1 + e)^2`, `e = exp(-alpha |u|)`. Default 4, SpikingJelly's."""
 
     alpha: float = 4.0
     kind: ClassVar[str] = "sigmoid"
-
-    def __post_init__(self) -> None:
-        _check_positive("alpha", self.alpha)
 
     def coefficients(self, threshold: Tensor) -> tuple[Tensor, Tensor]:
         """`(alpha / 4, alpha)`."""
@@ -214,7 +202,7 @@ class Sigmoid(Surrogate):
 
 
 @dataclass(frozen=True)
-class Exponential(Surrogate):
+class Exponential(_Positive):
     """`height exp(-|u| / (width * threshold))`; `height` None is `1 / (width * threshold)`, sinabs' default.
 
     SLAYER's `(a c / 2) exp(-a |u|)` is `Exponential(width=1 / a, height=a * c / 2)` for a threshold of 1.
@@ -224,11 +212,6 @@ class Exponential(Surrogate):
     height: float | None = None
     kind: ClassVar[str] = "exponential"
 
-    def __post_init__(self) -> None:
-        _check_positive("width", self.width)
-        if self.height is not None:
-            _check_positive("height", self.height)
-
     def coefficients(self, threshold: Tensor) -> tuple[Tensor, Tensor]:
         """Height and `1 / (width * threshold)`."""
         scale = 1 / (self.width * threshold)
@@ -236,14 +219,11 @@ class Exponential(Surrogate):
 
 
 @dataclass(frozen=True)
-class Erf(Surrogate):
+class Erf(_Positive):
     """`(alpha / sqrt(pi)) exp(-(alpha u)^2)`. Default 2, SpikingJelly's."""
 
     alpha: float = 2.0
     kind: ClassVar[str] = "gaussian"
-
-    def __post_init__(self) -> None:
-        _check_positive("alpha", self.alpha)
 
     def coefficients(self, threshold: Tensor) -> tuple[Tensor, Tensor]:
         """`(alpha / sqrt(pi), alpha)`."""
@@ -251,14 +231,11 @@ class Erf(Surrogate):
 
 
 @dataclass(frozen=True)
-class Gaussian(Surrogate):
+class Gaussian(_Positive):
     """Normal density of standard deviation `sigma`, in units of the membrane potential. Default 0.5."""
 
     sigma: float = 0.5
     kind: ClassVar[str] = "gaussian"
-
-    def __post_init__(self) -> None:
-        _check_positive("sigma", self.sigma)
 
     def coefficients(self, threshold: Tensor) -> tuple[Tensor, Tensor]:
         """`(1 / (sigma sqrt(2 pi)), 1 / (sigma sqrt 2))`."""

@@ -151,13 +151,11 @@ class GraphNeuron(SpikingNeuron):
 
     def dynamics(self, params: Params) -> Dynamics | None:
         """Two states; see `Dynamics`."""
-        firing = self.reset_coefficients(params, 2)
-        if firing is None:
-            return None
         p = params
-        return Dynamics(
+        return self.with_reset(
+            params,
             a=[[p["decay"], p["gain"] * p["decay_s"]], [0.0, p["decay_s"]]],
             b=[p["gain"] * p["gain_s"], p["gain_s"]],
             d=[p["offset"]],
-            **{**firing, "offset": [p["reset_to"], 0.0]},
+            offset=[p["reset_to"], 0.0],
         )
