@@ -95,25 +95,18 @@ def test_ends_of_a_decimal_range(dtype: torch.dtype) -> None:
     assert grid.tolist() == [[[1, 0, 0, 0, 0, 0, 0, 0, 0, 0]]]
 
 
-@pytest.mark.parametrize("channels", [1, 8])
 @pytest.mark.parametrize("reduce", REDUCE)
-def test_against_a_plain_loop(reduce: Any, channels: int, rng: torch.Generator) -> None:
-    features, points, batch = _scene(rng, 400, channels)
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+def test_against_a_plain_loop(dtype: torch.dtype, reduce: Any, rng: torch.Generator) -> None:
+    features, points, batch = _scene(rng, 400, 2)
+    features = features.to(dtype)
     expected = _loop(features, points, BOUNDS, batch, 4, reduce)
     for positions in (points, points.double(), points.half()):
         grid = F.voxel_pool(features, positions, BOUNDS, batch, 4, reduce=reduce)
-        assert_close(grid, expected, 1e-6)
+        assert grid.dtype == dtype
+        assert_close(grid, expected, TOLERANCE[dtype])
         assert torch.equal(snnlib.VoxelPool(BOUNDS, reduce)(features, positions, batch, 4), grid)
-
-
-@pytest.mark.parametrize("reduce", REDUCE)
-@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-def test_dtypes(dtype: torch.dtype, reduce: Any, rng: torch.Generator) -> None:
-    features, points, batch = _scene(rng, 300, 2)
-    features = features.to(dtype)
-    grid = F.voxel_pool(features, points, BOUNDS, batch, reduce=reduce)
-    assert grid.dtype == dtype
-    assert_close(grid, _loop(features, points, BOUNDS, batch, 3, reduce), TOLERANCE[dtype])
+    assert torch.equal(F.voxel_pool(features, points, BOUNDS, batch, reduce=reduce), grid[:3])
 
 
 def test_events_have_integer_coordinates(rng: torch.Generator) -> None:
@@ -166,25 +159,23 @@ def test_dropped_points_have_no_gradient(reduce: Any) -> None:
 
 
 @pytest.mark.parametrize("reduce", REDUCE)
-@pytest.mark.parametrize("channels", [1, 8])
-def test_nan_stays_in_its_voxel(channels: int, reduce: Any) -> None:
-    features = VALUES.repeat(1, channels)
+def test_nan_stays_in_its_voxel(reduce: Any) -> None:
+    features = VALUES.repeat(1, 3)
     features[0] = torch.nan
     grid = F.voxel_pool(features, POINTS, UNIT, reduce=reduce)
     assert grid[:, :, 0, 0].isnan().all()
-    assert grid.isnan().sum() == channels
+    assert grid.isnan().sum() == 3
 
 
-@pytest.mark.parametrize("channels", [1, 8])
-def test_a_million_points(channels: int, rng: torch.Generator) -> None:
+def test_a_million_points(rng: torch.Generator) -> None:
     """Few cells: a running float32 sum is off by more than 1e-5."""
-    features = torch.rand(1_000_000, channels, generator=rng)
+    features = torch.rand(1_000_000, 3, generator=rng)
     points = torch.rand(1_000_000, 1, generator=rng) * 4
     for bounds in ([(0, 4, 4)], [(0, 4, 2**-15)]):
         grid = F.voxel_pool(features, points, bounds)[0].double()
         cells = grid.shape[-1]
         index = (points.double().flatten() * cells / 4).long()
-        expected = torch.zeros(cells, channels, dtype=torch.float64).index_add(0, index, features.double()).T
+        expected = torch.zeros(cells, 3, dtype=torch.float64).index_add(0, index, features.double()).T
         assert ((grid - expected).abs() <= 1e-5 * expected).all()
 
 
