@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -14,6 +12,11 @@ from snnlib.exchange.integers.integer_layer import BOUNDS, IntegerLayer, size_of
 SPARE, SHORT_RUN, RING_ROWS = 32, 128, 16
 # Bytes of a cell in a list.
 CELL_BYTES = 5
+# Fields of the header that point to constants.
+_CONSTANTS = (
+    *("weight", "recurrent", "delay", "weight_delay", "recurrent_delay"),
+    *("bias", "above", "offset"),
+)
 # Cells of a column are numbered in 16 bits, as are those of a row of neurons.
 LARGEST_NUMBER = 2**16 - 1
 
@@ -64,29 +67,44 @@ def ring_size(layers: list[IntegerLayer]) -> int:
     return numbers
 
 
-def constant_bytes(layer: IntegerLayer) -> int:
-    constants = (*weights_in_order(layer), *rows_of(layer).values(), *delays_in_order(layer).values())
-    return sum(part.numel() * part.element_size() for part in constants if part is not None)
-
-
-def weights_in_order(layer: IntegerLayer) -> tuple[Tensor, Tensor | None]:
-    """Bytes of weights as the header reads them: `[kh][I][kw, last tap first][O]`, and recurrent ones `[from][to]`."""
-    weight = layer.weight.flip(3).permute(2, 1, 3, 0)
-    recurrent = None if layer.recurrent is None else layer.recurrent.t()
-    return _as_bytes(weight, layer.weight_bits), None if recurrent is None else _as_bytes(
-        recurrent, layer.weight_bits
-    )
-
-
-def delays_in_order(layer: IntegerLayer) -> dict[str, Tensor | None]:
-    """Bytes of delays as the header reads them: of inputs `[H][W][C]`, of weights as these lie."""
-    delay = None if layer.delay is None else layer.delay.permute(1, 2, 0)
-    weight = None if layer.weight_delay is None else layer.weight_delay.flip(3).permute(2, 1, 3, 0)
-    recurrent = None if layer.recurrent_delay is None else layer.recurrent_delay.t()
-    found = {"delay": delay, "weight_delay": weight, "recurrent_delay": recurrent}
-    return {
-        name: None if steps is None else steps.to(torch.uint8).contiguous() for name, steps in found.items()
+def constants_of(layer: IntegerLayer) -> dict[str, Tensor]:
+    """Constants as the header's `snn_layer` reads them, by the names of its fields; those that the layer has."""
+    found = {
+        # [kh][I][kw, last tap first][O]
+        "weight": _as_bytes(_by_rows(layer.weight), layer.weight_bits),
+        # [from][to]
+        "recurrent": None if layer.recurrent is None else _as_bytes(layer.recurrent.t(), layer.weight_bits),
+        # Delays of inputs [H][W][C], of weights as these lie.
+        "delay": None if layer.delay is None else layer.delay.permute(1, 2, 0),
+        "weight_delay": None if layer.weight_delay is None else _by_rows(layer.weight_delay),
+        "recurrent_delay": None if layer.recurrent_delay is None else layer.recurrent_delay.t(),
     }
+    return {
+        name: values.to(torch.uint8).contiguous() for name, values in found.items() if values is not None
+    } | _rows_of(layer)
+
+
+def constant_bytes(layer: IntegerLayer) -> int:
+    return sum(part.numel() * part.element_size() for part in constants_of(layer).values())
+
+
+def memory_of(layer: IntegerLayer) -> dict[str, tuple[torch.dtype, int]]:
+    """States and scratch of a layer by the names of the header's fields: type and number of each."""
+    state = torch.int32 if layer.state_bits == 32 else torch.int16
+    neurons = size_of(layer.neurons)
+    found = {
+        "potential": (state, neurons),
+        "current": (state, 0 if layer.leak_s is None else neurons),
+        "last": (torch.uint8, 0 if layer.recurrent is None else layer.neurons[0]),
+        "waiting": (torch.uint8, layer.waiting[0]),
+        "waiting_sum": (torch.int32, layer.waiting[1]),
+        "now": (torch.int32, int(any(layer.waiting))),
+    }
+    return {name: given for name, given in found.items() if given[1]}
+
+
+def _by_rows(weight: Tensor) -> Tensor:
+    return weight.flip(3).permute(2, 1, 3, 0)
 
 
 def _as_bytes(weight: Tensor, bits: int) -> Tensor:
@@ -97,20 +115,17 @@ def _as_bytes(weight: Tensor, bits: int) -> Tensor:
     return nibbles[:, 0] | (nibbles[:, 1] << 4)
 
 
-def rows_of(layer: IntegerLayer) -> dict[str, Tensor | None]:
+def _rows_of(layer: IntegerLayer) -> dict[str, Tensor]:
     """Constants of a row of neurons `[width][channels]`: bias in 32 bits, the others as wide as the state."""
     wide = torch.int32 if layer.state_bits == 32 else torch.int16
-    found: dict[str, Tensor | None] = {"bias": layer.bias, "above": None, "offset": None}
+    found: dict[str, Tensor] = {} if layer.bias is None else {"bias": layer.bias}
     if layer.threshold is not None:
         low, high = BOUNDS[layer.state_bits]
         # A threshold beyond the state's range is never reached: no state is above the highest.
         found["above"] = (layer.threshold.long() - 1).clamp(low, high).to(wide)
         assert layer.reset is not None
         found["offset"] = layer.reset.long().clamp(low, high).to(wide)
-    return {
-        name: None if value is None else value.repeat(layer.neurons[2]).contiguous()
-        for name, value in found.items()
-    }
+    return {name: value.repeat(layer.neurons[2]).contiguous() for name, value in found.items()}
 
 
 def numbers_of(layer: IntegerLayer) -> dict[str, int]:
@@ -147,12 +162,6 @@ def numbers_of(layer: IntegerLayer) -> dict[str, int]:
 
 def described_layer(layer: IntegerLayer) -> tuple[dict[str, int], list[Tensor]]:
     """A layer for the native simulation: numbers and addresses, and the tensors that these point to."""
-    weight, recurrent = weights_in_order(layer)
-    tensors: dict[str, Any] = {
-        "weight": weight,
-        "recurrent": recurrent,
-        **delays_in_order(layer),
-        **rows_of(layer),
-    }
-    addresses = {name: 0 if tensor is None else tensor.data_ptr() for name, tensor in tensors.items()}
-    return {**numbers_of(layer), **addresses}, [tensor for tensor in tensors.values() if tensor is not None]
+    constants = constants_of(layer)
+    addresses = {name: values.data_ptr() for name, values in constants.items()}
+    return numbers_of(layer) | dict.fromkeys(_CONSTANTS, 0) | addresses, list(constants.values())

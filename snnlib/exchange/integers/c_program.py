@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -10,16 +10,14 @@ from torch import Tensor
 
 from snnlib.data.atomic import write_bytes_atomically
 from snnlib.exchange.integers.c_layout import (
-    delays_in_order,
+    constants_of,
     list_sizes,
+    memory_of,
     numbers_of,
     part_size,
     ring_size,
     row_sizes,
-    rows_of,
-    weights_in_order,
 )
-from snnlib.exchange.integers.integer_layer import IntegerLayer
 from snnlib.exchange.integers.integer_net import IntegerNet
 
 # In the order in which they include each other.
@@ -127,9 +125,14 @@ def _program(net: IntegerNet, binary: bool) -> str:
     parts = ['#include "net.h"\n', *(_kernels(name) for name in _KERNELS)]
     initialisers = []
     for number, layer in enumerate(net.layers):
-        parts += list(_constants(number, layer))
-        parts += list(_memory(number, layer))
-        initialisers.append(_initialiser(number, layer))
+        constants, memory = constants_of(layer), memory_of(layer)
+        parts += [_array(f"{name}{number}", values) for name, values in constants.items()]
+        parts += [
+            f"static SNN_ALIGNED {_type(kind)} {name}{number}[{size}];"
+            for name, (kind, size) in memory.items()
+        ]
+        fields = numbers_of(layer) | {name: f"{name}{number}" for name in (*constants, *memory)}
+        initialisers.append("    {" + ", ".join(f".{name} = {value}" for name, value in fields.items()) + "}")
     row, window_row = row_sizes(net.layers)
     frame = net.layers[0].input
     parts += [
@@ -167,39 +170,18 @@ def _kernels(name: str) -> str:
     return "".join(line for line in lines if not line.startswith('#include "'))
 
 
-def _constants(number: int, layer: IntegerLayer) -> Iterator[str]:
-    weight, recurrent = weights_in_order(layer)
-    yield _array("uint8_t", f"weight{number}", weight)
-    if recurrent is not None:
-        yield _array("uint8_t", f"recurrent{number}", recurrent)
-    for name, steps in delays_in_order(layer).items():
-        if steps is not None:
-            yield _array("uint8_t", f"{name}{number}", steps)
-    for name, row in rows_of(layer).items():
-        if row is not None:
-            yield _array(f"int{8 * row.element_size()}_t", f"{name}{number}", row)
+def _type(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.") + "_t"
 
 
-def _array(kind: str, name: str, values: Tensor) -> str:
+def _array(name: str, values: Tensor) -> str:
     numbers = [str(number) for number in values.flatten().tolist()]
     lines = [",".join(numbers[at : at + _PER_LINE]) for at in range(0, len(numbers), _PER_LINE)]
-    return f"static const SNN_ALIGNED {kind} {name}[{len(numbers)}] = {{\n" + ",\n".join(lines) + "};"
-
-
-def _memory(number: int, layer: IntegerLayer) -> Iterator[str]:
-    channels, height, width = layer.neurons
-    state = f"int{layer.state_bits}_t"
-    yield f"static SNN_ALIGNED {state} potential{number}[{channels * height * width}];"
-    if layer.leak_s is not None:
-        yield f"static SNN_ALIGNED {state} current{number}[{channels * height * width}];"
-    if layer.recurrent is not None:
-        yield f"static uint8_t last{number}[{channels}];"
-    if layer.waiting[0]:
-        yield f"static uint8_t waiting{number}[{layer.waiting[0]}];"
-    if layer.waiting[1]:
-        yield f"static int32_t waiting_sum{number}[{layer.waiting[1]}];"
-    if any(layer.waiting):
-        yield f"static int32_t now{number};"
+    return (
+        f"static const SNN_ALIGNED {_type(values.dtype)} {name}[{len(numbers)}] = {{\n"
+        + ",\n".join(lines)
+        + "};"
+    )
 
 
 def _step(number: int, layers: int) -> str:
@@ -207,38 +189,6 @@ def _step(number: int, layers: int) -> str:
     last = number == layers - 1
     turns = f"&lists[{number & 1}], {'0' if last else f'&lists[{~number & 1}]'}"
     return f"  snn_step(&layers[{number}], {turns}, &scratch, {'output' if last else '0'});\n"
-
-
-def _initialiser(number: int, layer: IntegerLayer) -> str:
-    n = numbers_of(layer)
-
-    def name(kind: str, there: bool) -> str:
-        return f"{kind}{number}" if there else "0"
-
-    fields = [
-        *(n["in_height"], n["in_width"], n["in_channels"], n["height"], n["width"], n["channels"]),
-        *(
-            n["kernel_height"],
-            n["kernel_width"],
-            n["stride_y"],
-            n["stride_x"],
-            n["padding_y"],
-            n["padding_x"],
-        ),
-        *(n["dilation_y"], n["dilation_x"], n["pool_y"], n["pool_x"]),
-        *(f"weight{number}", name("recurrent", layer.recurrent is not None)),
-        *(name(kind, steps is not None) for kind, steps in delays_in_order(layer).items()),
-        layer.period,
-        *(name("bias", layer.bias is not None), name("above", layer.threshold is not None)),
-        name("offset", layer.threshold is not None),
-        *(n["leak_m"], n["leak_s"], n["fraction"]),
-        *(n["has_synapse"], n["resets_all"], n["keep"], n["is_wide"], n["packed"]),
-        *(f"potential{number}", name("current", layer.leak_s is not None)),
-        name("last", layer.recurrent is not None),
-        *(name("waiting", layer.waiting[0] > 0), name("waiting_sum", layer.waiting[1] > 0)),
-        name("&now", any(layer.waiting)),
-    ]
-    return "    {" + ", ".join(map(str, fields)) + "}"
 
 
 def _vectors(net: IntegerNet, x: Tensor) -> bytes:

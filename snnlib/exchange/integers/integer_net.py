@@ -13,6 +13,7 @@ from snnlib.exchange.integers.c_layout import (
     constant_bytes,
     described_layer,
     list_sizes,
+    memory_of,
     part_size,
     ring_size,
     row_sizes,
@@ -108,10 +109,7 @@ class IntegerNet(nn.Module):
     def ram_bytes(self) -> int:
         """Bytes of states, frame, lists and scratch in the exported program."""
         states = sum(
-            size_of(layer.neurons) * layer.state_bits // 8 * (1 if layer.leak_s is None else 2)
-            + (layer.neurons[0] if layer.recurrent is not None else 0)
-            + (layer.waiting[0] + 4 * layer.waiting[1] + 4 if any(layer.waiting) else 0)
-            for layer in self.layers
+            size * kind.itemsize for layer in self.layers for kind, size in memory_of(layer).values()
         )
         lists = sum(CELL_BYTES * cells + 2 * SPARE + 4 * rows for cells, rows in list_sizes(self.layers))
         row, window_row = row_sizes(self.layers)
