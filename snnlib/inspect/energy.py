@@ -90,14 +90,3 @@ ENERGY_MODELS: dict[str, EnergyModel] = {
         ),
     )
 }
-
-
-def energy_model(name: str) -> EnergyModel:
-    """The model of this name.
-
-    Raises:
-        ValueError: there is none.
-    """
-    if name not in ENERGY_MODELS:
-        raise ValueError(f"model: expected one of {', '.join(ENERGY_MODELS)}, got {name!r}")
-    return ENERGY_MODELS[name]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from torch.nn.utils import parametrize
 from snnlib.checks import check_floating
 from snnlib.functional.event_driven import as_event_driven
 from snnlib.inspect.activity import spikes_of
-from snnlib.inspect.shown import ShownAsText
+from snnlib.inspect.shown import ByLayer, ShownAsText, in_columns
 from snnlib.neurons import Neuron
 from snnlib.nn.fused_block import Block
 from snnlib.nn.fusion import blocks_by_part
@@ -69,7 +69,7 @@ class LayerMemory:
 
 
 @dataclass(frozen=True)
-class MemoryReport(ShownAsText):
+class MemoryReport(ShownAsText, ByLayer[LayerMemory]):
     """Memory that a training step keeps for backward; `str()` makes a table of it.
 
     Args:
@@ -81,37 +81,26 @@ class MemoryReport(ShownAsText):
     @property
     def total(self) -> LayerMemory:
         """The sum over all layers."""
-        return LayerMemory(
-            "total",
-            sum(layer.neuron_steps for layer in self.layers),
-            sum(layer.spikes for layer in self.layers),
-            sum(layer.sequence_bytes for layer in self.layers),
-            sum(layer.state_bytes for layer in self.layers),
-            sum(layer.predicted_state_bytes for layer in self.layers),
-        )
-
-    def __getitem__(self, name: str) -> LayerMemory:
-        """The layer of this name."""
-        for layer in self.layers:
-            if layer.name == name:
-                return layer
-        raise KeyError(f"expected one of {', '.join(layer.name for layer in self.layers)}, got {name!r}")
+        sizes = (each.name for each in fields(LayerMemory)[1:])
+        return LayerMemory("total", *(sum(getattr(layer, size) for layer in self.layers) for size in sizes))
 
     def __str__(self) -> str:
-        width = max(len(layer.name) for layer in (*self.layers, self.total))
-        lines = [
-            f"{'':{width}} {'neuron-steps':>13} {'rate':>7} {'sequences MB':>12} {'state MB':>10} {'predicted':>10} "
-            f"{'state bytes per neuron-step':>28}"
-        ]
+        rows = [_HEADINGS]
         for layer in (*self.layers, self.total):
             sizes = (layer.sequence_bytes, layer.state_bytes, layer.predicted_state_bytes)
-            megabytes = " ".join(f"{size / 1e6:10.3f}" for size in sizes)
+            megabytes = (f"{size / 1e6:.3f}" for size in sizes)
+            neurons, each = ("", ""), ""
             if layer.neuron_steps:
-                text = f"{layer.neuron_steps:13} {layer.rate:7.2%} {megabytes}{layer.bytes_per_neuron_step:29.3f}"
-            else:
-                text = f"{'':13} {'':7} {megabytes}"
-            lines.append(f"{layer.name:{width}} {text}".rstrip())
-        return "\n".join(lines)
+                neurons = (str(layer.neuron_steps), f"{layer.rate:.2%}")
+                each = f"{layer.bytes_per_neuron_step:.3f}"
+            rows.append((layer.name, *neurons, *megabytes, each))
+        return "\n".join(in_columns(rows, left=1))
+
+
+_HEADINGS: tuple[str, ...] = (
+    *("", "neuron-steps", "rate", "sequences MB", "state MB", "predicted"),
+    "state bytes per neuron-step",
+)
 
 
 def memory_report(net: nn.Module, x: Tensor) -> MemoryReport:

@@ -7,7 +7,9 @@ from dataclasses import dataclass, fields
 from html import escape
 from typing import Any
 
-from snnlib.inspect.energy import ENERGY_MODELS, EnergyModel, energy_model
+from snnlib.checks import check_choice
+from snnlib.inspect.energy import ENERGY_MODELS, EnergyModel
+from snnlib.inspect.shown import ByLayer, in_columns
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ class LayerOperations:
 
 
 @dataclass(frozen=True)
-class Profile:
+class Profile(ByLayer[LayerOperations]):
     """Counts of `snnlib.profile`; `str()` makes a table, per sample, with energies.
 
     Args:
@@ -94,13 +96,6 @@ class Profile:
         }
         return LayerOperations("total", "", **sums)
 
-    def __getitem__(self, name: str) -> LayerOperations:
-        """The layer of this name."""
-        for layer in self.layers:
-            if layer.name == name:
-                return layer
-        raise KeyError(f"expected one of {', '.join(layer.name for layer in self.layers)}, got {name!r}")
-
     def energy(self, model: str = "45nm", layer: str = "total") -> float:
         """Joules per sample under one of the models in `snnlib.inspect.energy.ENERGY_MODELS`.
 
@@ -108,7 +103,8 @@ class Profile:
             ValueError: there is no such model.
             KeyError: there is no such layer.
         """
-        return self._energy(energy_model(model), self.total if layer == "total" else self[layer])
+        known = ENERGY_MODELS[check_choice("model", model, *ENERGY_MODELS)]
+        return self._energy(known, self.total if layer == "total" else self[layer])
 
     def _energy(self, model: EnergyModel, layer: LayerOperations) -> float:
         joules = model.joules(layer.acs, layer.macs, layer.state_updates, layer.traffic_bytes)
@@ -150,15 +146,7 @@ class Profile:
         return rows
 
     def __str__(self) -> str:
-        rows = self.table()
-        widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
-        lines = [
-            "  ".join(
-                cell.ljust(width) if column < 2 else cell.rjust(width)
-                for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-            ).rstrip()
-            for row in rows
-        ]
+        lines = in_columns(self.table(), left=2)
         lines.append(f"Means of {self.samples} samples.")
         lines += [
             f"Energy, {name}: {energy} uJ per sample; {dense} uJ if every product were multiplied. "
@@ -189,18 +177,8 @@ class Profile:
 
 
 _HEADINGS = (
-    "layer",
-    "type",
-    "ACs",
-    "MACs",
-    "dense",
-    "updates",
-    "input zeros",
-    "output zeros",
-    "zero weights",
-    "parameter bytes",
-    "state bytes",
-    "traffic bytes",
+    *("layer", "type", "ACs", "MACs", "dense", "updates", "input zeros", "output zeros", "zero weights"),
+    *("parameter bytes", "state bytes", "traffic bytes"),
 )
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from torch import nn
 
 from snnlib.exchange.conversion.modules import (
@@ -11,6 +9,7 @@ from snnlib.exchange.conversion.modules import (
     dropout_leaf,
     is_torch,
     neuron_leaf,
+    shallow_copy,
     states_of,
     torch_leaf,
 )
@@ -112,20 +111,12 @@ def replace_in_place_of(net: nn.Module, notes: Notes, path: str = "") -> nn.Modu
     # Torch's own stay: what calls them decides what they see.
     if not list(net.children()):
         return net
-    children = {
+    children: dict[str, nn.Module | None] = {
         name: replace_in_place_of(child, notes, f"{path}.{name}".lstrip("."))
         for name, child in net.named_children()
     }
-    return _with_children(net, children)
-
-
-def _with_children(net: nn.Module, children: Mapping[str, nn.Module]) -> nn.Module:
-    """The module with other children: same class, same parameters."""
-    made: nn.Module = type(net).__new__(type(net))
-    made.__dict__ = {**net.__dict__}
-    for name in ("_parameters", "_buffers"):
-        made.__dict__[name] = dict(net.__dict__[name])
-    made.__dict__["_modules"] = {**net.__dict__["_modules"], **children}
+    made = shallow_copy(net, type(net))
+    made._modules.update(children)
     return made
 
 

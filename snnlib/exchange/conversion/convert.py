@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from snnlib.checks import check_choice
 from snnlib.exchange.conversion import chains
 from snnlib.exchange.conversion.find_loop import fold
 from snnlib.exchange.conversion.loop import (
@@ -66,12 +67,8 @@ def convert(
     fc1   Linear -> PerStep(Linear)
     lif1  Leaky -> LIF with v
     """
-    for name, value, choices in (
-        ("loop", loop, get_args(LoopPlace)),
-        ("unsupported", unsupported, get_args(OnUnsupported)),
-    ):
-        if value not in choices:
-            raise ValueError(f"{name}: expected one of {', '.join(choices)}, got {value!r}")
+    check_choice("loop", loop, *get_args(LoopPlace))
+    check_choice("unsupported", unsupported, *get_args(OnUnsupported))
     if not library_of(net):
         raise ValueError(
             f"net: expected a module with neurons of snnTorch, SpikingJelly or Norse, got {type(net).__name__} without"

@@ -148,9 +148,13 @@ def plain_torch(module: nn.Module) -> nn.Module:
     base = next((kind for kind in bases if kind.__module__.startswith("torch.nn.modules.")), None)
     if base is None or base is nn.Module or type(module).__mro__[1] is not base:
         raise Unsupported(f"SpikingJelly's {type(module).__name__} has no counterpart")
-    made: nn.Module = base.__new__(base)  # type: ignore[call-overload]
+    return shallow_copy(module, base)
+
+
+def shallow_copy(module: nn.Module, kind: type[nn.Module]) -> nn.Module:
+    """A module of this class with the same parameters, whose own lists of them may be changed."""
+    made: nn.Module = kind.__new__(kind)
     made.__dict__ = {**module.__dict__}
-    # Parameters are the same objects; changes of one's own lists of hooks do not reach the other.
     for name in ("_parameters", "_buffers", "_modules"):
         made.__dict__[name] = dict(module.__dict__[name])
     return made

@@ -42,24 +42,27 @@ class LinearRecurrence(nn.Module):
 
     def run(self, x: Tensor, state: tuple[Tensor, ...] | None = None) -> Output:
         """`forward` from a given state, and the state after the last step."""
+        from_x, back = self._maps()
+        current = self.inner(nn.functional.linear(x, from_x, self.rc.bias))
+        return spiking_recurrent(current, back, self.neuron, state=state)
+
+    def _maps(self) -> tuple[Tensor, Tensor]:
+        """Weights from the input to the inner layers, and from the spikes to the neurons."""
         split = self.rc.in_features - self.rc.out_features
         from_x, back = torch.split(self.rc.weight, [self.rc.out_features, split], dim=1)
-        current = self.inner(nn.functional.linear(x, from_x, self.rc.bias))
         for layer in self.inner:
             assert isinstance(layer, nn.Linear)
             back = layer.weight @ back
-        return spiking_recurrent(current, back, self.neuron, state=state)
+        return from_x, back
 
     def add_to(self, walk: Walk, path: str, value: Step, lead: int) -> Step:
         """Adds both maps, the neurons and their recurrence to a graph."""
         where = name_of(path, self)
-        split = self.rc.in_features - self.rc.out_features
-        from_x, back = torch.split(self.rc.weight, [self.rc.out_features, split], dim=1)
+        from_x, back = self._maps()
         value = walk.add(path, where, "w_in", Weights(from_x, self.rc.bias), value)
         for number, layer in enumerate(self.inner):
             assert isinstance(layer, nn.Linear)
             value = walk.add(path, where, f"inner{number}", Weights(layer.weight, layer.bias), value)
-            back = layer.weight @ back
         neurons = replace(neurons_of(self.neuron), recurrence=Recurrence(back))
         return walk.add(path, where, "neuron", neurons, value)
 

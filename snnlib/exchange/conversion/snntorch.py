@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.exchange.conversion.sequence_modules import RecurrentNeurons
-from snnlib.exchange.conversion.tied import SharedConstants, number
+from snnlib.exchange.conversion.tied import number, with_shared_constants
 from snnlib.neurons import IF, LIF, Alpha, CubaLIF, Neuron
 from snnlib.neurons.surrogate_match import match
 from snnlib.structure.unsupported import Unsupported
@@ -84,8 +84,8 @@ def _leaky(module: Any) -> Any:
         shared["threshold"] = (module, "threshold", _same)
     options = _firing(module)
     if bool((beta.detach() == 1).all()) and "tau" not in shared:
-        return SharedConstants.attach(IF(**options), shared)
-    return SharedConstants.attach(LIF(tau_of_beta(beta.detach()), **options), shared)
+        return with_shared_constants(IF(**options), shared)
+    return with_shared_constants(LIF(tau_of_beta(beta.detach()), **options), shared)
 
 
 def _lapicque(module: Any) -> LIF:
@@ -107,7 +107,7 @@ def _synaptic(module: Any) -> Any:
     if module.threshold.requires_grad:
         shared["threshold"] = (module, "threshold", _same)
     taus = (tau_of_beta(number(name, getattr(module, name)).detach()) for name in ("beta", "alpha"))
-    return SharedConstants.attach(CubaLIF(*taus, **_firing(module)), shared)
+    return with_shared_constants(CubaLIF(*taus, **_firing(module)), shared)
 
 
 def _alpha(module: Any) -> Alpha:

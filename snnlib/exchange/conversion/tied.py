@@ -14,40 +14,40 @@ from snnlib.structure.unsupported import Unsupported
 Source = tuple[nn.Module, str, Callable[[Tensor], Tensor]]
 
 
-class SharedConstants:
-    """Makes constants follow the parameters of another module, so that both learn the same numbers.
+def with_shared_constants(neuron: Neuron, shared: Mapping[str, Source]) -> Neuron:
+    """The neuron with constants that follow parameters of another module, so that both learn the same numbers.
 
-    `attach` gives a neuron a subclass of its own, whose `constants` are computed from parameters that it now holds as
-    well, under their names there.
+    It gets a subclass of its own, whose `constants` are computed from parameters that it now holds as well, under their
+    names there.
+
+    Args:
+        neuron: changed in place, unless nothing is shared.
+        shared: `{name of the constant: (module, its parameter, function of it)}`.
     """
-
-    @staticmethod
-    def attach(neuron: Neuron, shared: Mapping[str, Source]) -> Neuron:
-        """The neuron with these constants `{name: (module, parameter, function)}`; itself if there are none."""
-        if not shared:
-            return neuron
-        base = type(neuron)
-
-        class _Shared(base):  # type: ignore[misc,valid-type]
-            def constants(self) -> dict[str, Tensor]:
-                own: dict[str, Tensor] = super().constants()
-                for name, (parameter, function) in self.sources.items():
-                    value: Tensor = function(getattr(self, parameter))
-                    # One number in a tensor of one element is shared by all channels.
-                    own[name] = value.reshape(()) if value.numel() == 1 else value
-                return own
-
-        _Shared.__name__ = _Shared.__qualname__ = base.__name__
-        neuron.__class__ = _Shared
-        neuron.sources = {name: (parameter, function) for name, (_, parameter, function) in shared.items()}
-        for name, (module, parameter, _) in shared.items():
-            if parameter in neuron._buffers:
-                del neuron._buffers[parameter]
-            if name != parameter and name in neuron._buffers:
-                # The value that it had is of no use any more.
-                neuron.register_buffer(name, neuron._buffers[name], persistent=False)
-            neuron.register_parameter(parameter, getattr(module, parameter))
+    if not shared:
         return neuron
+    base = type(neuron)
+
+    class _Shared(base):  # type: ignore[misc,valid-type]
+        def constants(self) -> dict[str, Tensor]:
+            own: dict[str, Tensor] = super().constants()
+            for name, (parameter, function) in self.sources.items():
+                value: Tensor = function(getattr(self, parameter))
+                # One number in a tensor of one element is shared by all channels.
+                own[name] = value.reshape(()) if value.numel() == 1 else value
+            return own
+
+    _Shared.__name__ = _Shared.__qualname__ = base.__name__
+    neuron.__class__ = _Shared
+    neuron.sources = {name: (parameter, function) for name, (_, parameter, function) in shared.items()}
+    for name, (module, parameter, _) in shared.items():
+        if parameter in neuron._buffers:
+            del neuron._buffers[parameter]
+        if name != parameter and name in neuron._buffers:
+            # The value that it had is of no use any more.
+            neuron.register_buffer(name, neuron._buffers[name], persistent=False)
+        neuron.register_parameter(parameter, getattr(module, parameter))
+    return neuron
 
 
 def number(name: str, value: Any) -> Tensor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -134,6 +135,27 @@ class Recorder:
         leaves, spec = pytree.tree_flatten((tuple(args), dict(kwargs)))
         return [self.known(leaf) for leaf in leaves], spec
 
+    def call_leaf(self, path: str, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Run a module that is written down as one call, whatever it does inside."""
+        if self.paused:
+            return forward(*args, **kwargs)
+        inputs = self.inputs_of(args, kwargs)
+        self.paused = True
+        try:
+            result = forward(*args, **kwargs)
+        finally:
+            self.paused = False
+        self.write(path, inputs, result)
+        return result
+
+    def call_inside(self, path: str, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Run a module whose own calls are written down."""
+        self.running.append(path)
+        try:
+            return forward(*args, **kwargs)
+        finally:
+            self.running.pop()
+
 
 class _Functions(TorchFunctionMode):
     def __init__(self, recorder: Recorder) -> None:
@@ -179,36 +201,10 @@ def trace(net: nn.Module, leaves: dict[str, nn.Module], args: tuple[Any, ...]) -
 
 @contextmanager
 def _recording(recorder: Recorder, net: nn.Module, leaves: dict[str, nn.Module]) -> Iterator[None]:
-    def watched(path: str, forward: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            if recorder.paused:
-                return forward(*args, **kwargs)
-            inputs = recorder.inputs_of(args, kwargs)
-            recorder.paused = True
-            try:
-                result = forward(*args, **kwargs)
-            finally:
-                recorder.paused = False
-            recorder.write(path, inputs, result)
-            return result
-
-        return call
-
-    def followed(path: str, forward: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            recorder.running.append(path)
-            try:
-                return forward(*args, **kwargs)
-            finally:
-                recorder.running.pop()
-
-        return call
-
     others = {path: module for path, module in net.named_modules() if path not in leaves}
-    for path, module in leaves.items():
-        module.__dict__["forward"] = watched(path, module.forward)
-    for path, module in others.items():
-        module.__dict__["forward"] = followed(path, module.forward)
+    for run, modules in ((recorder.call_leaf, leaves), (recorder.call_inside, others)):
+        for path, module in modules.items():
+            module.__dict__["forward"] = partial(run, path, module.forward)
     try:
         yield
     finally:

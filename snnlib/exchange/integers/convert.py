@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from snnlib.checks import check_choice
 from snnlib.exchange.integers.c_layout import LARGEST_NUMBER
 from snnlib.exchange.integers.integer_layer import BOUNDS, LEAK_BITS, IntegerLayer
 from snnlib.exchange.integers.integer_net import IntegerNet
@@ -70,8 +71,7 @@ def to_integers(
     check_scale(scale)
     if state_bits not in BOUNDS:
         raise ValueError(f"state_bits: expected 16 or 32, got {state_bits}")
-    if decay not in ("multiplier", "shift"):
-        raise ValueError(f"decay: expected one of multiplier, shift, got {decay!r}")
+    check_choice("decay", decay, *get_args(Decay))
     if x.dim() < 3:
         raise ValueError(f"x: expected [T, N, ...], got shape {tuple(x.shape)}")
     shape = tuple(x.shape[2:])

@@ -7,6 +7,8 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from snnlib.checks import check_choice
+
 ScaleRule = Literal["channel", "power-of-two", "layer"]
 
 # Shares of the largest weight that are tried as the end of the grid: few bits gain by clipping the largest weights.
@@ -15,9 +17,7 @@ _ENDS = torch.linspace(0.5, 1.0, 26, dtype=torch.float64)
 
 def check_scale(scale: str) -> ScaleRule:
     """The rule, if it is one."""
-    if scale not in get_args(ScaleRule):
-        raise ValueError(f"scale: expected one of {', '.join(get_args(ScaleRule))}, got {scale!r}")
-    return scale  # type: ignore[return-value]
+    return check_choice("scale", scale, *get_args(ScaleRule))  # type: ignore[return-value]
 
 
 def check_weight_bits(bits: int) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import nn
 
+from snnlib.checks import check_choice
 from snnlib.exchange.nir.graph_modules import GraphNeuron, Scale, Shift
 from snnlib.exchange.nir.graph_net import GraphNet
 from snnlib.exchange.nir.modules_of import (
@@ -124,8 +125,7 @@ def _reader(
     if reading == "nir":
         rule, step = check_discretisation(discretisation or "euler"), check_dt(dt)
         return lambda name, node: cell_of(name, node, step, rule), step
-    if reading != "sinabs":
-        raise ValueError(f"reading: expected one of nir, sinabs, got {reading!r}")
+    check_choice("reading", reading, "nir", "sinabs")
     if dt not in (None, 1):
         raise ValueError(f'dt: expected none, or 1, with reading="sinabs", which counts steps, got {dt!r}')
     if discretisation not in (None, "exponential"):

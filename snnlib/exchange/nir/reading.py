@@ -21,6 +21,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from snnlib.checks import check_choice
 from snnlib.structure.cells import Array, Cell, array
 
 Discretisation = Literal["euler", "exponential"]
@@ -41,11 +42,7 @@ _NUMBERS = ("weight", "bias", "scale", "r", "v_leak", "v_threshold", "v_reset", 
 
 def check_discretisation(value: str) -> Discretisation:
     """The value, if it is one of the two."""
-    if value not in get_args(Discretisation):
-        raise ValueError(
-            f"discretisation: expected one of {', '.join(get_args(Discretisation))}, got {value!r}"
-        )
-    return value  # type: ignore[return-value]
+    return check_choice("discretisation", value, *get_args(Discretisation))  # type: ignore[return-value]
 
 
 def check_dt(dt: float | None) -> float:

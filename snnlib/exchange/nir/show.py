@@ -8,6 +8,7 @@ import numpy as np
 
 from snnlib.exchange.nir.reading import kind_of
 from snnlib.exchange.nir.structure import structure_of
+from snnlib.inspect.shown import in_columns
 from snnlib.structure.cells import array
 
 _HIDDEN = ("input_type", "output_type", "metadata", "input_shape")
@@ -20,7 +21,7 @@ def shown(graph: Any) -> str:
         ValueError: a graph that is no net; the message names the node.
     """
     structure = structure_of(graph)
-    rows = []
+    rows: list[tuple[str, ...]] = [("node", "kind", "reads", "shape", "constants")]
     for name, node in structure.nodes.items():
         read = " + ".join(
             source + (" [t-1]" if (source, name) in structure.back else "")
@@ -32,14 +33,7 @@ def shown(graph: Any) -> str:
             if key not in _HIDDEN and value is not None
         )
         rows.append((name, kind_of(node), read, "x".join(map(str, structure.shapes[name])), constants))
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    header = ("node", "kind", "reads", "shape")
-    widths = [max(width, len(title)) for width, title in zip(widths, header, strict=True)]
-    lines = [(*header, "constants"), *rows]
-    return "\n".join(
-        "  ".join([*(cell.ljust(width) for cell, width in zip(line, widths, strict=False)), line[4]]).rstrip()
-        for line in lines
-    )
+    return "\n".join(in_columns(rows, left=len(rows[0])))
 
 
 def _range(value: Any) -> str:

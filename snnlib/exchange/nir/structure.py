@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from snnlib.checks import conv_outputs
 from snnlib.exchange.nir.reading import NEURONS, kind_of
 from snnlib.structure.cells import array
 
@@ -206,7 +207,7 @@ def output_shape(name: str, node: Any, shape: Shape) -> Shape:
         kernel, stride, padding = (
             pair(getattr(node, key), 2) for key in ("kernel_size", "stride", "padding")
         )
-        return (shape[0], *_windows(name, shape[1:], kernel, stride, padding, (1, 1)))
+        return (shape[0], *conv_outputs(name, shape[1:], kernel, stride, padding, (1, 1)))
     if kind == "Flatten":
         start, end = int(node.start_dim) % len(shape), int(node.end_dim) % len(shape)
         return (*shape[:start], math.prod(shape[start : end + 1]), *shape[end + 1 :])
@@ -230,19 +231,7 @@ def _conv_shape(name: str, node: Any, shape: Shape) -> Shape:
     if mode == "same":
         return (weight.shape[0], *shape[1:])
     assert not isinstance(mode, str)
-    return (weight.shape[0], *_windows(name, shape[1:], weight.shape[2:], stride, mode, dilation))
-
-
-def _windows(
-    name: str, sizes: Shape, kernel: Sequence[int], stride: Shape, padding: Shape, dilation: Shape
-) -> Shape:
-    found = tuple(
-        (size + 2 * p - d * (k - 1) - 1) // s + 1
-        for size, k, s, p, d in zip(sizes, kernel, stride, padding, dilation, strict=True)
-    )
-    if min(found) < 1:
-        raise ValueError(f"{name}: expected a kernel within its input, got {tuple(kernel)} on {sizes}")
-    return found
+    return (weight.shape[0], *conv_outputs(name, shape[1:], weight.shape[2:], stride, mode, dilation))
 
 
 def pair(value: Any, axes: int) -> Shape:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from snnlib.checks import check_choice
 from snnlib.exchange.compare import SpikeCounts, largest_difference
 from snnlib.exchange.nir.importers import IMPORTERS, Importer, Refused
 from snnlib.exchange.nir.load import from_nir
@@ -107,10 +108,8 @@ def verify_nir(
     >>> verify_nir(graph, "spikingjelly", dt=1e-4).exact         # doctest: +SKIP
     True
     """
-    if target not in IMPORTERS:
-        raise ValueError(f"target: expected one of {', '.join(IMPORTERS)}, got {target!r}")
-    importer, rule = IMPORTERS[target], check_discretisation(discretisation)
-    check_dt(dt)
+    importer = IMPORTERS[check_choice("target", target, *IMPORTERS)]
+    rule, dt = check_discretisation(discretisation), check_dt(dt)
     structure = structure_of(graph)
     if len(structure.outputs) != 1:
         raise ValueError(f"graph: expected one Output, got {len(structure.outputs)}")
